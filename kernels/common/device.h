@@ -1,0 +1,18 @@
+// What the host asks CUDA about devices. Answers are read once a device and kept.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "kernels/common/device_properties.h"
+
+namespace sluice {
+
+// Fills in `properties` for `device`; the pointer stays valid.
+cudaError_t device_properties(int device, const DeviceProperties** properties);
+
+// A sentence for the user: what failed, and for a driver or a device that does not fit, the versions.
+std::string describe(cudaError_t status, int device);
+
+}  // namespace sluice

@@ -1,0 +1,18 @@
+// What a plan needs to know about a device. Host-only and free of CUDA types, so that plans can be
+// made and tested for any device on a machine that has none.
+#pragma once
+
+namespace sluice {
+
+struct DeviceProperties {
+  int compute_capability = 90;             // major * 10 + minor
+  int multiprocessors = 132;
+  int threads_per_multiprocessor = 2048;
+  int shared_memory_per_multiprocessor = 233472;  // bytes
+  int shared_memory_per_block = 232448;           // bytes, with opt-in
+};
+
+// The device that plans are made for where none is named and none is present: one NVIDIA H200.
+inline constexpr DeviceProperties kH200{};
+
+}  // namespace sluice

@@ -1,0 +1,27 @@
+// The floating-point types that sluice computes on, as run-time values.
+#pragma once
+
+#include <cstddef>
+
+namespace sluice {
+
+enum class DType : int { float32 = 0, float16 = 1, bfloat16 = 2, float64 = 3 };
+
+constexpr std::size_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::float32: return 4;
+    case DType::float64: return 8;
+    default: return 2;
+  }
+}
+
+constexpr const char* name_of(DType dtype) {
+  switch (dtype) {
+    case DType::float32: return "float32";
+    case DType::float16: return "float16";
+    case DType::bfloat16: return "bfloat16";
+    default: return "float64";
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,109 @@
+// What both layouts' kernels share: their arguments, the words at the edges of the input, `pre`.
+#pragma once
+
+#include "kernels/common/int_math.h"
+#include "kernels/conv1d/conv1d.h"
+#include "kernels/conv1d/tile.h"
+#include "kernels/stages/interpreter.cuh"
+
+namespace sluice {
+
+template <class Element>
+struct Conv1dArguments {
+  using T = Compute<Element>;
+  const Element* input;
+  const void* weight;
+  const void* bias;
+  const void* history;
+  void* output;
+  DType weight_dtype, bias_dtype, history_dtype, output_dtype;
+  long long batch, channels, length, output_length;
+  int multiplier, taps;
+  long long stride, padding, dilation;
+  long long input_strides[3], output_strides[3], history_strides[3], weight_strides[2], bias_stride;
+  int depth, stage_words, weight_bytes;
+  long long tiles;
+  ChainArguments<T, 3> pre, post;
+
+  __device__ T tap(long long channel, int k) const {
+    return load_as<T>(weight, weight_dtype, channel * weight_strides[0] + k * weight_strides[1]);
+  }
+  __device__ T bias_of(long long channel) const {
+    return bias == nullptr ? T(0) : load_as<T>(bias, bias_dtype, channel * bias_stride);
+  }
+  // Elements by which the row's output lies behind a boundary of `Width` elements.
+  template <int Width>
+  __device__ int misalignment(long long batch_index, long long channel) const {
+    const int size = output_dtype == DType::float64 ? 8 : output_dtype == DType::float32 ? 4 : 2;
+    const long long element = batch_index * output_strides[0] + channel * output_strides[1];
+    return static_cast<int>((reinterpret_cast<std::uintptr_t>(output) / size + element) % Width);
+  }
+};
+
+__device__ __forceinline__ float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ __forceinline__ double multiply_add(double a, double b, double c) { return fma(a, b, c); }
+
+// One input value at any position: history or zero outside of the tensor. `channel` is an input channel.
+template <class Element>
+__device__ __forceinline__ Element element_at(const Conv1dArguments<Element>& a, long long batch, long long channel, long long position) {
+  if (position >= 0 && position < a.length) {
+    return a.input[batch * a.input_strides[0] + channel * a.input_strides[1] + position * a.input_strides[2]];
+  }
+  if (position < 0 && a.history != nullptr) {
+    const long long index = batch * a.history_strides[0] + channel * a.history_strides[1] + (position + a.padding) * a.history_strides[2];
+    return convert<Element>(load_as<typename Conv1dArguments<Element>::T>(a.history, a.history_dtype, index));
+  }
+  return convert<Element>(typename Conv1dArguments<Element>::T(0));
+}
+
+// The word of elements (channel + i channel_step, position + i position_step), one by one. For edges and
+// for inputs that are not contiguous; kept out of line because the fast path never comes here.
+template <class Element>
+__device__ __noinline__ Word gather_word(const Conv1dArguments<Element>& a, long long batch, long long channel, long long position,
+                                         int channel_step, long long position_step) {
+  Word word{};
+  Element elements[kWordElements<Element>];
+#pragma unroll
+  for (int i = 0; i < kWordElements<Element>; ++i) {
+    const long long c = channel + i * channel_step;
+    const bool exists = c * a.multiplier < a.channels;
+    elements[i] = exists ? element_at(a, batch, c, position + i * position_step) : convert<Element>(typename Conv1dArguments<Element>::T(0));
+  }
+  __builtin_memcpy(&word, elements, sizeof(Word));
+  return word;
+}
+
+// `pre` on a word of such elements, rounded to the input's type as transform would. Padding stays as it is.
+template <class Element>
+__device__ __noinline__ Word apply_pre(const Conv1dArguments<Element>& a, Word word, long long batch, long long channel, long long position,
+                                       int channel_step, long long position_step) {
+  using T = Compute<Element>;
+  constexpr int kWidth = kWordElements<Element>;
+  T values[kWidth];
+  unpack<Element>(word, values);
+  bool inside[kWidth];
+  int first = kWidth, last = 0;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    const long long c = channel + i * channel_step, p = position + i * position_step;
+    inside[i] = c * a.multiplier < a.channels && p >= 0 && p < a.length;
+    first = inside[i] && i < first ? i : first;
+    last = inside[i] ? i + 1 : last;
+  }
+  const InterpretedChain<T, 3> chain{a.pre};
+  chain.template apply<kWidth, 1>(values, [&](int operand, int) {
+    const long long* const strides = a.pre.operands[operand].strides;
+    return Place{batch * strides[0] + channel * strides[1] + position * strides[2],
+                 channel_step * strides[1] + position_step * strides[2], first, last};
+  });
+  const Word changed = pack<Element>(values);
+  Element before[kWidth], after[kWidth];
+  __builtin_memcpy(before, &word, sizeof(Word));
+  __builtin_memcpy(after, &changed, sizeof(Word));
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) before[i] = inside[i] ? after[i] : before[i];
+  __builtin_memcpy(&word, before, sizeof(Word));
+  return word;
+}
+
+}  // namespace sluice

@@ -1,0 +1,7 @@
+#include "kernels/conv1d/launch_channels.cuh"
+
+namespace sluice {
+
+template cudaError_t launch_channels<float>(const Conv1dParams&, const Conv1dPlan&, cudaStream_t);
+
+}  // namespace sluice

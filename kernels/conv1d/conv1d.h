@@ -1,0 +1,51 @@
+// conv1d, depthwise: output[b, c, t] = bias[c] + sum_k weight[c, k] input[b, c / multiplier, t stride - padding + k dilation],
+// with a chain on the input before it is padded (pre) and one on the result (post).
+#pragma once
+
+#include "kernels/pipeline/plan.h"
+#include "kernels/stages/program.h"
+
+namespace sluice {
+
+// Strides in elements. Three-dimensional ones are (batch, channel, position).
+struct Conv1dParams {
+  const void* input;
+  const void* weight;
+  const void* bias;      // may be null
+  const void* history;   // (batch, channel, padding): the values before the first position; null means zeros
+  void* output;
+  DType input_dtype, weight_dtype, bias_dtype, history_dtype, output_dtype;
+  long long batch, channels, length, output_length;  // channels of the output
+  int multiplier, taps;
+  long long stride, padding, dilation;  // padding: on the left; what lies beyond either end counts as zero
+  long long input_strides[3], output_strides[3], history_strides[3];
+  long long weight_strides[2];  // (channel, tap)
+  long long bias_stride;
+  Program pre, post;
+  Operand<3> pre_operands[kMaxOperands], post_operands[kMaxOperands];
+};
+
+// Channels lie side by side in memory, so a thread takes a vector of channels; else a vector of positions.
+enum class Conv1dLayout : int { channels_first, channels_last };
+
+struct Conv1dProblem {
+  long long batch, channels, output_length;
+  int multiplier, taps;
+  long long stride, dilation;
+  DType dtype;
+  bool channels_last;
+};
+
+struct Conv1dPlan : Plan {
+  Conv1dLayout layout = Conv1dLayout::channels_first;
+  int stage_words = 0;     // 16-byte words of input in one stage of the ring
+  int weight_bytes = 0;    // of shared memory for taps: a block's (direct) or a stage's; 0 reads them from memory
+  long long tiles = 0;     // that the blocks share out among them
+};
+
+Conv1dProblem problem_of(const Conv1dParams& params);
+
+// `plan.threads` is 0 and `plan.reason` names the rule where the request cannot be met on `device`.
+Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device);
+
+}  // namespace sluice

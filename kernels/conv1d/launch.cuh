@@ -1,0 +1,56 @@
+// Fills in a kernel's arguments. Each dtype and layout is a file of its own (<layout>_<dtype>.cu).
+#pragma once
+
+#include "kernels/common/launch.cuh"
+#include "kernels/conv1d/arguments.cuh"
+#include "kernels/conv1d/launch.h"
+#include "kernels/pipeline/multi_stage_pipe.cuh"
+#include "kernels/pipeline/sync_pipe.cuh"
+#include "kernels/pipeline/thread_scope_pipe.cuh"
+
+namespace sluice {
+
+template <class Element>
+Conv1dArguments<Element> make_arguments(const Conv1dParams& params, const Conv1dPlan& plan) {
+  Conv1dArguments<Element> a;
+  a.input = static_cast<const Element*>(params.input);
+  a.weight = params.weight;
+  a.bias = params.bias;
+  a.history = params.history;
+  a.output = params.output;
+  a.weight_dtype = params.weight_dtype;
+  a.bias_dtype = params.bias_dtype;
+  a.history_dtype = params.history_dtype;
+  a.output_dtype = params.output_dtype;
+  a.batch = params.batch;
+  a.channels = params.channels;
+  a.length = params.length;
+  a.output_length = params.output_length;
+  a.multiplier = params.multiplier;
+  a.taps = params.taps;
+  a.stride = params.stride;
+  a.padding = params.padding;
+  a.dilation = params.dilation;
+  for (int d = 0; d < 3; ++d) {
+    a.input_strides[d] = params.input_strides[d];
+    a.output_strides[d] = params.output_strides[d];
+    a.history_strides[d] = params.history_strides[d];
+  }
+  for (int d = 0; d < 2; ++d) a.weight_strides[d] = params.weight_strides[d];
+  a.bias_stride = params.bias_stride;
+  a.depth = plan.depth;
+  a.stage_words = plan.stage_words;
+  a.weight_bytes = plan.weight_bytes;
+  a.tiles = plan.tiles;
+  a.pre = make_chain_arguments<Compute<Element>>(params.pre, params.pre_operands);
+  a.post = make_chain_arguments<Compute<Element>>(params.post, params.post_operands);
+  return a;
+}
+
+template <class Element>
+cudaError_t launch_rows(const Conv1dParams& params, const Conv1dPlan& plan, cudaStream_t stream);
+
+template <class Element>
+cudaError_t launch_channels(const Conv1dParams& params, const Conv1dPlan& plan, cudaStream_t stream);
+
+}  // namespace sluice

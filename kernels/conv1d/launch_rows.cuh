@@ -1,0 +1,22 @@
+#pragma once
+
+#include "kernels/conv1d/launch.cuh"
+#include "kernels/conv1d/rows_kernel.cuh"
+
+namespace sluice {
+
+template <class Element>
+cudaError_t launch_rows(const Conv1dParams& params, const Conv1dPlan& plan, cudaStream_t stream) {
+  const Conv1dArguments<Element> a = make_arguments<Element>(params, plan);
+  const auto launch = [&](auto* kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
+  switch (plan.schedule) {
+    case Schedule::direct:
+      return params.pre.empty() ? launch(direct_rows_kernel<Element, false>) : launch(direct_rows_kernel<Element, true>);
+    case Schedule::sync: return launch(staged_rows_kernel<Element, SyncPipe>);
+    case Schedule::multi_stage: return launch(staged_rows_kernel<Element, MultiStagePipe>);
+    case Schedule::thread_scope: return launch(staged_rows_kernel<Element, ThreadScopePipe>);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace sluice

@@ -1,0 +1,99 @@
+#include "kernels/common/int_math.h"
+#include "kernels/conv1d/conv1d.h"
+#include "kernels/conv1d/tile.h"
+
+namespace sluice {
+namespace {
+
+constexpr long long kLargest = 1LL << 40;  // of any product below, so that none overflows
+
+// Inputs that `outputs` consecutive results reach over.
+long long reach(const Conv1dProblem& problem, long long outputs) {
+  const long long span = (outputs - 1) * problem.stride + (problem.taps - 1LL) * problem.dilation + 1;
+  return min_of(span, kLargest);
+}
+
+const char* direct_reason(const ScheduleRequest& request, bool channels_last) {
+  if (!request.automatic) return "forced: vectors through registers, halos through the L1 cache";
+  return channels_last ? "auto: vectors of channels through registers; neighbouring positions meet in the L1 cache"
+                       : "auto: vectors of positions through registers; a window's halo comes from the L1 cache";
+}
+
+void set_direct(Conv1dPlan& plan, const Conv1dProblem& problem, long long tiles, int weight_rows) {
+  plan.depth = 1;
+  plan.tiles = plan.grid = tiles;
+  const long long bytes = static_cast<long long>(weight_rows) * problem.taps * compute_bytes(problem.dtype);
+  // More taps than this stay in device memory: the cache serves them, and blocks keep their occupancy.
+  constexpr long long kWeightLimit = 48 * 1024;
+  plan.weight_bytes = bytes <= kWeightLimit ? static_cast<int>(bytes) : 0;
+  plan.shared_memory = plan.weight_bytes;
+}
+
+void set_ring(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request,
+              const DeviceProperties& device, long long tiles, long long words, int weight_rows) {
+  const long long weight_bytes = round_up<long long>(static_cast<long long>(weight_rows) * problem.taps * compute_bytes(problem.dtype), 16);
+  const long long stage_bytes = words * 16 + weight_bytes;
+  RingShape ring{0, 0};
+  if (stage_bytes <= device.shared_memory_per_block) {
+    ring = shape_ring(static_cast<int>(stage_bytes), 0, kConv1dThreads, request.depth, device);
+  }
+  if (ring.depth == 0) {
+    plan.threads = 0;
+    plan.reason = "the ring's stages (a tile, its halo and its taps) must fit into the shared memory of a block";
+    return;
+  }
+  plan.tiles = tiles;
+  plan.depth = ring.depth;
+  plan.stage_words = static_cast<int>(words);
+  plan.weight_bytes = static_cast<int>(weight_bytes);
+  plan.shared_memory = ring.depth * static_cast<int>(stage_bytes);
+  plan.grid = min_of<long long>(tiles, static_cast<long long>(device.multiprocessors) * ring.blocks);
+  plan.reason = request.depth > 0 ? "forced: a ring of tiles with their halos, at the depth that was asked for"
+                                  : "forced: a ring of tiles with their halos, deep enough for 48 KiB in flight a multiprocessor";
+}
+
+}  // namespace
+
+Conv1dProblem problem_of(const Conv1dParams& params) {
+  // The channels-last kernel writes vectors of channels and gives every output channel an input channel of
+  // its own; anything else goes by rows, whatever its strides.
+  const bool channels_last = params.output_strides[1] == 1 && params.channels > 1 && params.multiplier == 1;
+  return {params.batch,  params.channels, params.output_length, params.multiplier,  params.taps,
+          params.stride, params.dilation, params.input_dtype,   channels_last};
+}
+
+Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device) {
+  const int width = conv1d_word_elements(problem.dtype);
+  Conv1dPlan plan;
+  plan.schedule = request.automatic ? Schedule::direct : request.schedule;
+  plan.threads = kConv1dThreads;
+  plan.reason = direct_reason(request, problem.channels_last);
+  if (problem.channels_last) {
+    plan.layout = Conv1dLayout::channels_last;
+    const int channels = kChannelVectors * width;
+    plan.tile = channels * kTilePositions;
+    const long long tiles = problem.batch * ceil_div<long long>(problem.channels, channels) *
+                            ceil_div<long long>(problem.output_length, kTilePositions);
+    if (plan.schedule == Schedule::direct) {
+      set_direct(plan, problem, tiles, channels);
+    } else {
+      set_ring(plan, problem, request, device, tiles, reach(problem, kTilePositions) * kChannelVectors, channels);
+    }
+    return plan;
+  }
+  const int outputs = conv1d_row_outputs(problem.dtype);
+  // A row's vectors follow its output's alignment, so it may need one more than its length asks for.
+  const long long vectors = ceil_div<long long>(problem.output_length + width - 1, outputs);
+  const long long rows = problem.batch * problem.channels;
+  plan.tile = kConv1dThreads * outputs;
+  if (plan.schedule == Schedule::direct) {
+    const long long rows_per_block = min_of<long long>(rows, (kConv1dThreads - 2) / vectors + 2);
+    set_direct(plan, problem, ceil_div<long long>(rows * vectors, kConv1dThreads), static_cast<int>(rows_per_block));
+  } else {
+    const long long words = ceil_div<long long>(reach(problem, plan.tile), width) + 2;
+    set_ring(plan, problem, request, device, rows * ceil_div<long long>(vectors, kConv1dThreads), words, 1);
+  }
+  return plan;
+}
+
+}  // namespace sluice

@@ -1,0 +1,7 @@
+#include "kernels/conv1d/launch_rows.cuh"
+
+namespace sluice {
+
+template cudaError_t launch_rows<__half>(const Conv1dParams&, const Conv1dPlan&, cudaStream_t);
+
+}  // namespace sluice

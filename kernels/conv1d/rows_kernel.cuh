@@ -1,0 +1,269 @@
+// Depthwise conv1d, channels first: a row is one (batch, channel), a vector is consecutive positions.
+//
+// With stride and dilation 1 a thread slides a window over its row, one aligned word at a time. The row's
+// alignment is not shifted away: it becomes an offset of the taps, so any padding and any pointer cost nothing.
+//
+//   words      |xxxxxxxx|xxxxxxxx|xxxxxxxx|     Width elements each, aligned in memory
+//   outputs         oooooooo oooooooo           need words from `offset` on: output j, tap k reads element
+//                   ^offset                     offset + j + k counted from the first word
+//
+// Other strides and dilations gather a vector of positions a tap.
+//
+// In a ring a tile is the outputs of one block, all of one row, and a stage holds its inputs, zeros and
+// history filled in, then the row's taps:  [ words of input with halo | taps ]
+#pragma once
+
+#include "kernels/conv1d/arguments.cuh"
+#include "kernels/pipeline/copy.cuh"
+#include "kernels/pipeline/pipe.cuh"
+#include "kernels/common/store.cuh"
+
+namespace sluice {
+
+// The outputs of one thread: begin + j of row (batch, channel), first <= j < last.
+struct RowSpan {
+  long long batch, channel, begin;
+  int first, last;
+};
+
+template <int Outputs, int Width, class Element>
+__device__ __forceinline__ RowSpan row_span(const Conv1dArguments<Element>& a, long long row, long long vector) {
+  RowSpan span{row / a.channels, 0, 0, 0, 0};
+  span.channel = row - span.batch * a.channels;
+  span.begin = vector * Outputs - a.template misalignment<Width>(span.batch, span.channel);
+  span.first = span.begin < 0 ? static_cast<int>(-span.begin) : 0;
+  const long long left = a.output_length - span.begin;
+  span.last = left < Outputs ? static_cast<int>(max_of<long long>(left, 0)) : Outputs;
+  return span;
+}
+
+// A row of the input in global memory, by aligned words and by gathered vectors.
+template <class Element, bool HasPre>
+struct GlobalRow {
+  const Conv1dArguments<Element>& a;
+  long long batch, channel;  // of the input
+  const Element* row;
+  int lead;                  // elements of row's first word that stand before it
+
+  __device__ GlobalRow(const Conv1dArguments<Element>& arguments, const RowSpan& span) : a(arguments), batch(span.batch) {
+    channel = span.channel / a.multiplier;
+    row = a.input + batch * a.input_strides[0] + channel * a.input_strides[1];
+    lead = a.input_strides[2] == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(row) % kWordBytes / sizeof(Element)) : 0;
+  }
+  __device__ Word word(long long index) const {
+    constexpr int kWidth = kWordElements<Element>;
+    const long long position = index * kWidth - lead;
+    const bool whole = a.input_strides[2] == 1 && position >= 0 && position + kWidth <= a.length;
+    const Word word = whole ? load_word(row + position) : gather_word(a, batch, channel, position, 0, 1);
+    return HasPre ? apply_pre(a, word, batch, channel, position, 0, 1) : word;
+  }
+  __device__ Word gather(long long position) const {
+    const Word word = gather_word(a, batch, channel, position, 0, a.stride);
+    return HasPre ? apply_pre(a, word, batch, channel, position, 0, a.stride) : word;
+  }
+};
+
+// The same row in a stage of the ring: word `index` of the row is word `index - first_word` of the stage.
+template <class Element>
+struct SharedRow {
+  const Word* words;
+  long long first_word;
+  int lead;
+  long long stride;
+
+  __device__ Word word(long long index) const { return words[index - first_word]; }
+  __device__ Word gather(long long position) const {
+    constexpr int kWidth = kWordElements<Element>;
+    const Element* const elements = reinterpret_cast<const Element*>(words) + (position + lead - first_word * kWidth);
+    Element gathered[kWidth];
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) gathered[i] = elements[i * stride];
+    Word word;
+    __builtin_memcpy(&word, gathered, sizeof(Word));
+    return word;
+  }
+};
+
+__device__ __forceinline__ long long floor_div(long long value, int divisor) {
+  return value >= 0 ? value / divisor : -((divisor - 1 - value) / divisor);
+}
+
+// sums[j] += sum_k tap(k) * row[begin + j - padding + k]: stride and dilation 1.
+template <class Element, int Outputs, class Row, class Tap, class T>
+__device__ __forceinline__ void slide(const Conv1dArguments<Element>& a, const Row& row, long long begin, Tap&& tap, T (&sums)[Outputs]) {
+  constexpr int kWidth = kWordElements<Element>, kHeld = Outputs / kWidth;
+  const long long start = begin - a.padding + row.lead;
+  const long long first_word = floor_div(start, kWidth);
+  const int offset = static_cast<int>(start - first_word * kWidth);
+  const int end = offset + a.taps;
+
+  T window[Outputs + kWidth];
+  Word held[kHeld];
+#pragma unroll
+  for (int w = 0; w < kHeld; ++w) held[w] = row.word(first_word + w);
+#pragma unroll
+  for (int w = 0; w < kHeld; ++w) unpack<Element>(held[w], window + w * kWidth);
+  for (int base = 0; base < end; base += kWidth) {
+    // The last tap of all may need nothing of the next word.
+    if (end - base > 1) {
+      unpack<Element>(row.word(first_word + kHeld + base / kWidth), window + Outputs);
+    }
+    if (base >= offset && base + kWidth <= end) {
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) {
+        const T weight = tap(base + k - offset);
+#pragma unroll
+        for (int j = 0; j < Outputs; ++j) sums[j] = multiply_add(weight, window[k + j], sums[j]);
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) {
+        if (base + k < offset || base + k >= end) continue;
+        const T weight = tap(base + k - offset);
+#pragma unroll
+        for (int j = 0; j < Outputs; ++j) sums[j] = multiply_add(weight, window[k + j], sums[j]);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < Outputs; ++j) window[j] = window[j + kWidth];
+  }
+}
+
+// The same sum for any stride and dilation.
+template <class Element, int Outputs, class Row, class Tap, class T>
+__device__ __forceinline__ void step(const Conv1dArguments<Element>& a, const Row& row, long long begin, Tap&& tap, T (&sums)[Outputs]) {
+  constexpr int kWidth = kWordElements<Element>;
+#pragma unroll 1
+  for (int k = 0; k < a.taps; ++k) {
+    const T weight = tap(k);
+    const long long position = begin * a.stride - a.padding + k * a.dilation;
+#pragma unroll
+    for (int w = 0; w < Outputs / kWidth; ++w) {
+      T values[kWidth];
+      unpack<Element>(row.gather(position + w * kWidth * a.stride), values);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) sums[w * kWidth + j] = multiply_add(weight, values[j], sums[w * kWidth + j]);
+    }
+  }
+}
+
+template <class Element, int Outputs, class Row, class Tap>
+__device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, const RowSpan& span, const Row& row, Tap&& tap) {
+  using T = Compute<Element>;
+  T sums[Outputs];
+  const T bias = a.bias_of(span.channel);
+#pragma unroll
+  for (int j = 0; j < Outputs; ++j) sums[j] = bias;
+  if (a.stride == 1 && a.dilation == 1) {
+    slide(a, row, span.begin, tap, sums);
+  } else {
+    step(a, row, span.begin, tap, sums);
+  }
+  const InterpretedChain<T, 3> chain{a.post};
+  chain.template apply<Outputs, 1>(sums, [&](int operand, int) {
+    const long long* const strides = a.post.operands[operand].strides;
+    return Place{span.batch * strides[0] + span.channel * strides[1] + span.begin * strides[2], strides[2], span.first, span.last};
+  });
+  with_element_type(a.output_dtype, [&](auto* tag) {
+    using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
+    Out* const to = static_cast<Out*>(a.output) + span.batch * a.output_strides[0] + span.channel * a.output_strides[1] +
+                    span.begin * a.output_strides[2];
+    store_elements<Out, Outputs>(to, a.output_strides[2], span.first, span.last, sums);
+  });
+}
+
+template <class Element>
+inline constexpr int kRowOutputs = kRowWords * kWordElements<Element>;
+
+template <class Element, bool HasPre>
+__global__ void __launch_bounds__(kConv1dThreads, 6)
+    direct_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+  using T = Compute<Element>;
+  constexpr int kWidth = kWordElements<Element>, kOutputs = kRowOutputs<Element>;
+  extern __shared__ Word shared[];
+  T* const taps = reinterpret_cast<T*>(shared);
+  const long long vectors = ceil_div<long long>(a.output_length + kWidth - 1, kOutputs);
+  const long long rows = a.batch * a.channels;
+  const long long first_vector = static_cast<long long>(blockIdx.x) * kConv1dThreads;
+  const long long first_row = first_vector / vectors;
+  if (a.weight_bytes > 0) {
+    const long long last_row = min_of(rows - 1, (first_vector + kConv1dThreads - 1) / vectors);
+    const int count = static_cast<int>(last_row - first_row + 1) * a.taps;
+    for (int i = threadIdx.x; i < count; i += kConv1dThreads) taps[i] = a.tap((first_row + i / a.taps) % a.channels, i % a.taps);
+    __syncthreads();
+  }
+  const long long vector = first_vector + threadIdx.x;
+  const long long row = vector / vectors;
+  if (row >= rows) return;
+  const RowSpan span = row_span<kOutputs, kWidth>(a, row, vector - row * vectors);
+  if (span.last <= span.first) return;
+  const T* const own = taps + (row - first_row) * a.taps;
+  convolve_row<Element, kOutputs>(a, span, GlobalRow<Element, HasPre>(a, span),
+                                  [&](int k) { return a.weight_bytes > 0 ? own[k] : a.tap(span.channel, k); });
+}
+
+template <class Element, class Pipe>
+__global__ void __launch_bounds__(kConv1dThreads, 4)
+    staged_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+  using T = Compute<Element>;
+  constexpr int kWidth = kWordElements<Element>, kOutputs = kRowOutputs<Element>;
+  extern __shared__ Word shared[];
+  __shared__ typename Pipe::Storage storage;
+  Pipe pipe(storage, a.depth, /*shares=*/true);
+  const int stage_words = a.stage_words + a.weight_bytes / kWordBytes;
+  const long long vectors = ceil_div<long long>(a.output_length + kWidth - 1, kOutputs);
+  const long long tiles_per_row = ceil_div<long long>(vectors, kConv1dThreads);
+
+  // Positions of a tile's inputs: from the first output's first tap to the last output's last tap.
+  const auto locate = [&](long long tile, RowSpan& span, GlobalRow<Element, false>& row, long long& first_word, int& count) {
+    const long long begin = span.begin * a.stride - a.padding;
+    first_word = floor_div(begin + row.lead, kWidth);
+    const long long outputs = min_of<long long>(kConv1dThreads * kOutputs, a.output_length - span.begin);
+    const long long end = begin + (outputs - 1) * a.stride + (a.taps - 1) * a.dilation + 1;
+    count = static_cast<int>(floor_div(end - 1 + row.lead, kWidth) - first_word + 1);
+  };
+
+  const auto fetch = [&](long long tile, int stage) {
+    Word* const words = shared + stage * stage_words;
+    const long long index = tile / tiles_per_row;
+    RowSpan span = row_span<kOutputs, kWidth>(a, index, (tile - index * tiles_per_row) * kConv1dThreads);
+    GlobalRow<Element, false> row(a, span);
+    long long first_word;
+    int count;
+    locate(tile, span, row, first_word, count);
+    for (int w = threadIdx.x; w < count; w += kConv1dThreads) {
+      const long long position = (first_word + w) * kWidth - row.lead;
+      if (a.input_strides[2] == 1 && position >= 0 && position + kWidth <= a.length) {
+        pipe.copy(words + w, row.row + position);
+      } else {
+        words[w] = gather_word(a, row.batch, row.channel, position, 0, 1);
+      }
+    }
+    T* const taps = reinterpret_cast<T*>(words + a.stage_words);
+    for (int k = threadIdx.x; k < a.taps; k += kConv1dThreads) taps[k] = a.tap(span.channel, k);
+  };
+
+  const auto compute = [&](long long tile, int stage) {
+    Word* const words = shared + stage * stage_words;
+    const long long index = tile / tiles_per_row, vector = (tile - index * tiles_per_row) * kConv1dThreads;
+    RowSpan span = row_span<kOutputs, kWidth>(a, index, vector);
+    GlobalRow<Element, false> row(a, span);
+    long long first_word;
+    int count;
+    locate(tile, span, row, first_word, count);
+    if (a.pre.count > 0) {
+      for (int w = threadIdx.x; w < count; w += kConv1dThreads) {
+        words[w] = apply_pre(a, words[w], row.batch, row.channel, (first_word + w) * kWidth - row.lead, 0, 1);
+      }
+      __syncthreads();
+    }
+    span = row_span<kOutputs, kWidth>(a, index, vector + threadIdx.x);
+    if (span.last <= span.first) return;
+    const T* const taps = reinterpret_cast<const T*>(words + a.stage_words);
+    convolve_row<Element, kOutputs>(a, span, SharedRow<Element>{words, first_word, row.lead, a.stride}, [&](int k) { return taps[k]; });
+  };
+
+  run_ring(pipe, a.depth, blockIdx.x, a.tiles, gridDim.x, fetch, compute);
+}
+
+}  // namespace sluice

@@ -1,0 +1,37 @@
+// How a staged kernel will run, decided on the host before anything is launched.
+//
+// A plan is a pure function of the problem, the request and the device: it is made, printed and tested
+// on machines that have no GPU. Each op's plan.cpp fills one in; the parts they share are here.
+#pragma once
+
+#include "kernels/common/device_properties.h"
+#include "kernels/pipeline/schedule.h"
+
+namespace sluice {
+
+struct Plan {
+  Schedule schedule = Schedule::direct;
+  int depth = 1;            // stages in flight; 1 where there is no ring
+  int tile = 0;             // outputs of one tile
+  int threads = 0;          // of one block
+  int shared_memory = 0;    // bytes of dynamic shared memory a block
+  long long grid = 0;       // blocks
+  const char* reason = "";  // a sentence for the user
+};
+
+// Bytes that a multiprocessor has to have under way to cover the latency of device memory. 48 KiB is
+// Little's law for an H200 (4.8 TB/s, about 1.3 us); smaller devices need less, but not so little that
+// a smaller number wins anything there.
+inline constexpr int kBytesInFlight = 48 * 1024;
+
+// Blocks of a ring that one multiprocessor holds at once, and the stages of each ring.
+struct RingShape {
+  int depth;
+  int blocks;  // a multiprocessor
+};
+
+// `stage_bytes` is what one stage of the ring takes, `fixed_bytes` what a block needs beside the ring,
+// `requested` the depth that the caller forced, or 0. A depth of 0 comes back where not even one stage fits.
+RingShape shape_ring(int stage_bytes, int fixed_bytes, int threads, int requested, const DeviceProperties& device);
+
+}  // namespace sluice

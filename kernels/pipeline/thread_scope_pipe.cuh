@@ -1,0 +1,42 @@
+// Schedule `thread_scope`: every thread has a cuda::pipeline of its own (cp.async groups, no shared
+// state). A thread sees only its own copies, so where threads share a stage a block barrier stands
+// after the wait and after the last read.
+#pragma once
+
+#include <cuda/pipeline>
+
+#include "kernels/pipeline/pipe.cuh"
+
+namespace sluice {
+
+class ThreadScopePipe {
+ public:
+  struct Storage {};
+
+  __device__ ThreadScopePipe(Storage&, int /*depth*/, bool shares) : shares_(shares) {}
+
+  __device__ void producer_acquire() { pipeline_.producer_acquire(); }
+  __device__ void copy(void* to, const void* from) {
+    cuda::memcpy_async(to, from, cuda::aligned_size_t<kWordBytes>(kWordBytes), pipeline_);
+  }
+  __device__ void producer_commit() {
+    // Groups are counted for a converged warp as one: a diverged commit would make up to 32 of them,
+    // and every later wait would wait for too many.
+    __syncwarp();
+    pipeline_.producer_commit();
+  }
+  __device__ void consumer_wait() {
+    pipeline_.consumer_wait();
+    if (shares_) __syncthreads();
+  }
+  __device__ void consumer_release() {
+    pipeline_.consumer_release();
+    if (shares_) __syncthreads();
+  }
+
+ private:
+  cuda::pipeline<cuda::thread_scope_thread> pipeline_ = cuda::make_pipeline();
+  bool shares_;
+};
+
+}  // namespace sluice

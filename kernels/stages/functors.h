@@ -1,0 +1,160 @@
+// What each stage computes: one definition for the CPU, the GPU and the run-time linker.
+//
+// A stage maps a value and up to three parameters to a value, in float or double. Every file that
+// includes this one is compiled without contraction (-fmad=false, -ffp-contract=off), so a product
+// and a sum round twice everywhere and all forms of a chain agree; fused products are written out.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/common/qualifiers.h"
+#include "kernels/stages/stage_list.h"
+
+namespace sluice {
+
+// Quotients of activations. The device form may be two units in the last place off and is zero for
+// a denominator over 2^126; an IEEE division would cost as much as the exponential beside it.
+SLUICE_HOST_DEVICE float fast_divide(float numerator, float denominator) {
+#ifdef __CUDA_ARCH__
+  return __fdividef(numerator, denominator);
+#else
+  return numerator / denominator;
+#endif
+}
+SLUICE_HOST_DEVICE double fast_divide(double numerator, double denominator) {
+  return numerator / denominator;
+}
+
+SLUICE_HOST_DEVICE float reciprocal_sqrt(float value) {
+#ifdef __CUDA_ARCH__
+  return rsqrtf(value);
+#else
+  return 1.0f / std::sqrt(value);
+#endif
+}
+SLUICE_HOST_DEVICE double reciprocal_sqrt(double value) {
+#ifdef __CUDA_ARCH__
+  return ::rsqrt(value);
+#else
+  return 1.0 / std::sqrt(value);
+#endif
+}
+
+// Parameters of the stage at hand: numbers, or the element's own values of tensor operands.
+template <class T>
+struct Parameters {
+  T value[kMaxParameters];
+};
+
+// x <= 0, x < low and the like are written so that a NaN passes through, as in torch.
+template <Op op, class T>
+SLUICE_HOST_DEVICE T evaluate(T x, const Parameters<T>& p) {
+  using std::abs, std::erf, std::exp, std::expm1, std::log, std::log1p, std::sin, std::sqrt, std::tanh;
+  if constexpr (op == Op::add) {
+    return x + p.value[1] * p.value[0];
+  } else if constexpr (op == Op::sub) {
+    return x - p.value[1] * p.value[0];
+  } else if constexpr (op == Op::mul) {
+    return x * p.value[0];
+  } else if constexpr (op == Op::div) {
+    return x / p.value[0];
+  } else if constexpr (op == Op::square) {
+    return x * x;
+  } else if constexpr (op == Op::abs) {
+    return abs(x);
+  } else if constexpr (op == Op::neg) {
+    return -x;
+  } else if constexpr (op == Op::exp) {
+    return exp(x);
+  } else if constexpr (op == Op::log) {
+    return log(x);
+  } else if constexpr (op == Op::sqrt) {
+    return sqrt(x);
+  } else if constexpr (op == Op::rsqrt) {
+    return reciprocal_sqrt(x);
+  } else if constexpr (op == Op::clamp) {
+    const T low = p.value[0], high = p.value[1];
+    const T raised = x < low || low != low ? low : x;
+    return raised > high || high != high ? high : raised;
+  } else if constexpr (op == Op::relu) {
+    return x <= T(0) ? T(0) : x;
+  } else if constexpr (op == Op::leaky_relu) {
+    return x > T(0) ? x : x * p.value[0];
+  } else if constexpr (op == Op::elu) {
+    return x > T(0) ? x : p.value[0] * expm1(x);
+  } else if constexpr (op == Op::silu) {
+    return fast_divide(x, T(1) + exp(-x));
+  } else if constexpr (op == Op::gelu) {
+    return T(0.5) * x * (T(1) + erf(x * T(0.70710678118654752440)));
+  } else if constexpr (op == Op::gelu_tanh) {
+    const T inner = T(0.79788456080286535588) * (x + T(0.044715) * x * x * x);
+    return T(0.5) * x * (T(1) + tanh(inner));
+  } else if constexpr (op == Op::sigmoid) {
+    return fast_divide(T(1), T(1) + exp(-x));
+  } else if constexpr (op == Op::tanh) {
+    return tanh(x);
+  } else if constexpr (op == Op::softplus) {
+    const T beta = p.value[0], scaled = x * beta;
+    return scaled > p.value[1] ? x : log1p(exp(scaled)) / beta;
+  } else {
+    static_assert(op == Op::snake, "cast is not evaluated here: it needs the element types");
+    const T sine = sin(p.value[0] * x);
+    return x + sine * sine / (p.value[1] + p.value[2]);
+  }
+}
+
+// Calls `body` with a function object (x, parameters) -> value for `op`, which is not `cast`.
+template <Op op>
+struct Evaluate {
+  template <class T>
+  SLUICE_HOST_DEVICE T operator()(T x, const Parameters<T>& p) const {
+    return evaluate<op>(x, p);
+  }
+};
+
+// The four that take a tensor most often, and everything: two lists, so that a kernel can give the
+// short one the wide path without repeating the long one.
+template <class Body>
+SLUICE_HOST_DEVICE bool with_arithmetic(Op op, Body&& body) {
+  switch (op) {
+    case Op::add: body(Evaluate<Op::add>{}); return true;
+    case Op::sub: body(Evaluate<Op::sub>{}); return true;
+    case Op::mul: body(Evaluate<Op::mul>{}); return true;
+    case Op::div: body(Evaluate<Op::div>{}); return true;
+    default: return false;
+  }
+}
+
+template <class Body>
+SLUICE_HOST_DEVICE bool with_parametric(Op op, Body&& body) {
+  switch (op) {
+    case Op::clamp: body(Evaluate<Op::clamp>{}); return true;
+    case Op::leaky_relu: body(Evaluate<Op::leaky_relu>{}); return true;
+    case Op::elu: body(Evaluate<Op::elu>{}); return true;
+    case Op::softplus: body(Evaluate<Op::softplus>{}); return true;
+    case Op::snake: body(Evaluate<Op::snake>{}); return true;
+    default: return with_arithmetic(op, body);
+  }
+}
+
+template <class Body>
+SLUICE_HOST_DEVICE bool with_stage(Op op, Body&& body) {
+  switch (op) {
+    case Op::square: body(Evaluate<Op::square>{}); return true;
+    case Op::abs: body(Evaluate<Op::abs>{}); return true;
+    case Op::neg: body(Evaluate<Op::neg>{}); return true;
+    case Op::exp: body(Evaluate<Op::exp>{}); return true;
+    case Op::log: body(Evaluate<Op::log>{}); return true;
+    case Op::sqrt: body(Evaluate<Op::sqrt>{}); return true;
+    case Op::rsqrt: body(Evaluate<Op::rsqrt>{}); return true;
+    case Op::relu: body(Evaluate<Op::relu>{}); return true;
+    case Op::silu: body(Evaluate<Op::silu>{}); return true;
+    case Op::gelu: body(Evaluate<Op::gelu>{}); return true;
+    case Op::gelu_tanh: body(Evaluate<Op::gelu_tanh>{}); return true;
+    case Op::sigmoid: body(Evaluate<Op::sigmoid>{}); return true;
+    case Op::tanh: body(Evaluate<Op::tanh>{}); return true;
+    default: return with_parametric(op, body);
+  }
+}
+
+}  // namespace sluice

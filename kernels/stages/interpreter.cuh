@@ -1,0 +1,144 @@
+// Runs a chain on values in registers, one stage after another.
+//
+//   values   [ v0 v1 .. v7 | v8 .. v15 ]      `Groups` vectors of `Width` consecutive elements
+//                 |  stage 0: a switch that is uniform over the grid, all values at once
+//                 |  stage 1: ...
+//
+// Kernels call `chain.apply(values, place)`. `place(operand, group)` says where a group's elements
+// lie in an operand, so the interpreter knows nothing of the kernel's geometry; a form that is linked
+// at run time can stand in the interpreter's place.
+#pragma once
+
+#include "kernels/common/vector.cuh"
+#include "kernels/stages/functors.h"
+#include "kernels/stages/program.h"
+
+namespace sluice {
+
+// Elements of one operand that belong to one group: element i lies at `offset + i * stride`, for
+// first <= i < last; the others are not in memory and their values do not matter.
+struct Place {
+  long long offset;
+  long long stride;
+  int first;
+  int last;
+};
+
+// `Width` elements at `place`, as T. One 16-byte load a word where the operand allows it.
+template <class Element, int Width, class T>
+__device__ __forceinline__ void load_elements(const Element* data, const Place& place, T* values) {
+  const Element* const base = data + place.offset;
+  if (place.stride == 0) {
+    const T value = place.first < place.last ? convert<T>(*base) : T(0);
+#pragma unroll
+    for (int i = 0; i < Width; ++i) values[i] = value;
+    return;
+  }
+  constexpr int kBytes = Width * static_cast<int>(sizeof(Element));
+  if (kBytes % kWordBytes == 0 && place.stride == 1 && place.first == 0 && place.last == Width && is_word_aligned(base)) {
+    constexpr int kElements = kBytes % kWordBytes == 0 ? kWordElements<Element> : 1;
+    Word words[kBytes >= kWordBytes ? kBytes / kWordBytes : 1];
+#pragma unroll
+    for (int w = 0; w < kBytes / kWordBytes; ++w) words[w] = load_word(base + w * kElements);
+#pragma unroll
+    for (int w = 0; w < kBytes / kWordBytes; ++w) unpack<Element>(words[w], values + w * kElements);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < Width; ++i) {
+    values[i] = place.first <= i && i < place.last ? convert<T>(base[i * place.stride]) : T(0);
+  }
+}
+
+template <class T, int Rank>
+struct InterpretedChain {
+  const ChainArguments<T, Rank>& arguments;
+
+  __device__ __forceinline__ bool empty() const { return arguments.count == 0; }
+
+  template <int Width, int Groups, class PlaceOf>
+  __device__ __forceinline__ void apply(T (&values)[Width * Groups], PlaceOf&& place_of) const {
+    for (int s = 0; s < arguments.count; ++s) {
+      const auto& stage = arguments.stages[s];
+      if (stage.op == Op::cast) {
+        round_through<Width * Groups>(stage.dtype, values);
+      } else if (stage.tensors == 0) {
+        const Parameters<T> numbers = {{stage.number[0], stage.number[1], stage.number[2]}};
+        with_stage(stage.op, [&](auto evaluate) {
+#pragma unroll
+          for (int i = 0; i < Width * Groups; ++i) values[i] = evaluate(values[i], numbers);
+        });
+      } else if (stage.tensors == 1 && stage.operand[0] >= 0 && stage.op <= Op::div) {
+        apply_arithmetic<Width, Groups>(stage, values, place_of);
+      } else {
+        apply_elementwise<Width, Groups>(stage, values, place_of);
+      }
+    }
+  }
+
+ private:
+  using Stage = typename ChainArguments<T, Rank>::Stage;
+
+  template <int Count>
+  __device__ __forceinline__ static void round_through(DType dtype, T* values) {
+    with_element_type(dtype, [&](auto* tag) {
+      using Element = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
+#pragma unroll
+      for (int i = 0; i < Count; ++i) values[i] = convert<T>(convert<Element>(values[i]));
+    });
+  }
+
+  // add, sub, mul or div with one tensor: every group's elements in flight before the first is used.
+  template <int Width, int Groups, class PlaceOf>
+  __device__ __forceinline__ void apply_arithmetic(const Stage& stage, T* values, PlaceOf& place_of) const {
+    const int k = stage.operand[0];
+    T other[Width * Groups];
+    with_element_type(arguments.operands[k].dtype, [&](auto* tag) {
+      const auto* data = static_cast<decltype(tag)>(arguments.operands[k].data);
+#pragma unroll
+      for (int g = 0; g < Groups; ++g) load_elements<std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>, Width>(data, place_of(k, g), other + g * Width);
+    });
+    with_arithmetic(stage.op, [&](auto evaluate) {
+#pragma unroll
+      for (int i = 0; i < Width * Groups; ++i) values[i] = evaluate(values[i], Parameters<T>{{other[i], stage.number[1], T(0)}});
+    });
+  }
+
+  // Any stage with any mix of numbers and tensors, one element at a time. The values take a detour
+  // through local memory so that this long list of stages is compiled once, not once an element.
+  template <int Width, int Groups, class PlaceOf>
+  __device__ __forceinline__ void apply_elementwise(const Stage& stage, T* values, PlaceOf& place_of) const {
+    T staged[Width * Groups];
+    Place places[kMaxParameters][Groups];
+#pragma unroll
+    for (int i = 0; i < Width * Groups; ++i) staged[i] = values[i];
+#pragma unroll
+    for (int p = 0; p < kMaxParameters; ++p) {
+#pragma unroll
+      for (int g = 0; g < Groups; ++g) {
+        places[p][g] = stage.operand[p] >= 0 ? place_of(stage.operand[p], g) : Place{0, 0, 0, Width};
+      }
+    }
+#pragma unroll 1
+    for (int i = 0; i < Width * Groups; ++i) {
+      Parameters<T> parameters;
+#pragma unroll 1
+      for (int p = 0; p < kMaxParameters; ++p) {
+        const Place& place = places[p][i / Width];
+        const int lane = i % Width;
+        T value = stage.number[p];
+        if (stage.operand[p] >= 0) {
+          const auto& operand = arguments.operands[stage.operand[p]];
+          const bool present = place.first <= lane && lane < place.last;
+          value = present ? load_as<T>(operand.data, operand.dtype, place.offset + lane * place.stride) : T(1);
+        }
+        parameters.value[p] = value;
+      }
+      with_parametric(stage.op, [&](auto evaluate) { staged[i] = evaluate(staged[i], parameters); });
+    }
+#pragma unroll
+    for (int i = 0; i < Width * Groups; ++i) values[i] = staged[i];
+  }
+};
+
+}  // namespace sluice

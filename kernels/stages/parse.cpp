@@ -1,0 +1,113 @@
+#include "kernels/stages/parse.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+namespace sluice {
+namespace {
+
+std::string_view trim(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+// Removes and returns what stands before `separator`; all of `text` where there is none.
+std::string_view take_until(std::string_view& text, char separator) {
+  const std::size_t at = text.find(separator);
+  const std::string_view head = text.substr(0, at);
+  text.remove_prefix(at == std::string_view::npos ? text.size() : at + 1);
+  return trim(head);
+}
+
+std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
+
+std::string parse_parameter(std::string_view text, int operands, Program& program, Stage& stage, int index) {
+  const char* const end = text.data() + text.size();
+  if (!text.empty() && text.front() == '$') {
+    int operand = -1;
+    const auto parsed = std::from_chars(text.data() + 1, end, operand);
+    if (parsed.ec != std::errc{} || parsed.ptr != end || operand < 0)
+      return "an operand must be written $0, $1, ..., got " + quoted(text);
+    if (operand >= operands)
+      return "operand " + std::string(text) + " must be one of the " + std::to_string(operands) + " given";
+    stage.operand[index] = static_cast<signed char>(operand);
+    if (operand >= program.operands) program.operands = operand + 1;
+    return {};
+  }
+  const auto parsed = std::from_chars(text.data(), end, stage.number[index]);
+  if (parsed.ec == std::errc::result_out_of_range && parsed.ptr == end) {
+    // Beyond double's range, which Python writes as inf, or closer to zero than it can hold.
+    stage.number[index] = std::strtod(std::string(text).c_str(), nullptr);
+    return {};
+  }
+  if (parsed.ec != std::errc{} || parsed.ptr != end)
+    return "a parameter must be a number or an operand, got " + quoted(text);
+  return {};
+}
+
+std::string parse_cast(std::string_view parameter, Stage& stage) {
+  for (DType dtype : {DType::float32, DType::float16, DType::bfloat16, DType::float64}) {
+    if (parameter == name_of(dtype)) {
+      stage.op = Op::cast;
+      stage.dtype = dtype;
+      return {};
+    }
+  }
+  return "cast must name float32, float16, bfloat16 or float64, got " + quoted(parameter);
+}
+
+std::string parse_stage(std::string_view text, int operands, Program& program) {
+  std::string_view rest = text;
+  const std::string_view name = take_until(rest, '(');
+  if (rest.empty() != (text.find('(') == std::string_view::npos) || (!rest.empty() && rest.back() != ')'))
+    return "a stage must be written name(parameters), got " + quoted(text);
+  if (!rest.empty()) rest.remove_suffix(1);
+  rest = trim(rest);
+
+  Stage& stage = program.stages[program.count];
+  stage = Stage{};
+  std::memset(stage.operand, -1, sizeof(stage.operand));
+  if (name == "cast") return parse_cast(rest, stage);
+  for (const StageSignature& signature : kStageList) {
+    if (name != signature.name) continue;
+    stage.op = signature.op;
+    for (int p = 0; p < signature.parameters; ++p) stage.number[p] = signature.defaults[p];
+    if (name == "shift") stage.number[1] = 1.0;
+    int given = 0;
+    for (; !rest.empty(); ++given) {
+      if (given == signature.parameters)
+        return std::string(name) + " must have at most " + std::to_string(signature.parameters) +
+               " parameters, got " + quoted(text);
+      std::string error = parse_parameter(take_until(rest, ','), operands, program, stage, given);
+      if (!error.empty()) return error;
+    }
+    for (int p = given; p < signature.parameters; ++p) {
+      if (std::isnan(signature.defaults[p]))
+        return std::string(name) + " must have at least " + std::to_string(p + 1) + " parameter" +
+               (p ? "s" : "") + ", got " + quoted(text);
+    }
+    return {};
+  }
+  return "unknown stage " + quoted(name) + ": it must be one of those in sluice.stages";
+}
+
+}  // namespace
+
+std::string parse_chain(std::string_view text, int operands, Program& program) {
+  program = Program{};
+  std::string_view rest = trim(text);
+  while (!rest.empty()) {
+    if (program.count == kMaxStages)
+      return "a chain must have at most " + std::to_string(kMaxStages) + " stages, got " + quoted(text);
+    const bool more = rest.find('|') != std::string_view::npos;
+    std::string error = parse_stage(take_until(rest, '|'), operands, program);
+    if (!error.empty()) return error;
+    ++program.count;
+    if (more && rest.empty()) return "a stage must follow '|', got " + quoted(text);
+  }
+  return {};
+}
+
+}  // namespace sluice

@@ -1,0 +1,40 @@
+// transform: a chain over every element of a tensor, in one pass.
+#pragma once
+
+#include "kernels/common/geometry.h"
+#include "kernels/pipeline/plan.h"
+#include "kernels/stages/program.h"
+
+namespace sluice {
+
+struct TransformParams {
+  const void* input;
+  void* output;
+  DType input_dtype;
+  DType output_dtype;
+  int rank;                            // dimension 0 is the innermost
+  long long sizes[kMaxDims];
+  long long input_strides[kMaxDims];   // elements
+  long long output_strides[kMaxDims];
+  Program program;
+  Operand<kMaxDims> operands[kMaxOperands];
+};
+
+// The problem as the plan sees it.
+struct TransformProblem {
+  long long elements;
+  long long inner;       // extent of the innermost dimension
+  DType dtype;           // of the input
+  int misalignment;      // of the output's first element, in elements of a 16-byte word
+};
+
+TransformProblem problem_of(const TransformParams& params);
+
+// `plan.threads` is 0 and `plan.reason` names the rule where the request cannot be met on `device`.
+Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& request, const DeviceProperties& device);
+
+// Elements first .. last - 1 in the order of the merged dimensions. Safe to call from several threads
+// on ranges that do not overlap.
+void transform_cpu(const TransformParams& params, long long first, long long last);
+
+}  // namespace sluice

@@ -1,0 +1,7 @@
+#include "kernels/transform/launch.cuh"
+
+namespace sluice {
+
+template cudaError_t launch_transform_as<__half>(const TransformParams&, const Plan&, cudaStream_t);
+
+}  // namespace sluice

@@ -1,0 +1,220 @@
+// transform's two kernels: `direct`, and one for every schedule with a ring.
+//
+// Rows of the innermost dimension are cut into vectors of one 16-byte word of the input's type, so that the
+// *output* of each is aligned; a row's first and last vector may be partial. A thread holds several vectors:
+//
+//   row        |pp..vvvv|vvvvvvvv|vvvvvvvv|vvv.....|     p: misalignment of the row, in elements
+//   vector          0        1        2        3
+//   thread          t       t+1      t+2      t+3        then again, `threads` vectors on, Groups times
+//
+// The input of a vector may start anywhere: it is shifted out of the two aligned words that hold it.
+#pragma once
+
+#include "kernels/common/int_math.h"
+#include "kernels/common/store.cuh"
+#include "kernels/pipeline/copy.cuh"
+#include "kernels/pipeline/pipe.cuh"
+#include "kernels/stages/interpreter.cuh"
+#include "kernels/transform/tile.h"
+#include "kernels/transform/transform.h"
+
+namespace sluice {
+
+// Offset of a row, which numbers all dimensions but the innermost. Not inlined: a kernel asks for it in
+// many places, each 64-bit division is long, and flat problems never come here.
+static __device__ __noinline__ long long offset_of_row(long long row, int rank, const long long* sizes, const long long* strides) {
+  long long offset = 0;
+#pragma unroll 1
+  for (int d = 1; d < rank; ++d) {
+    const long long next = row / sizes[d];
+    offset += (row - next * sizes[d]) * strides[d];
+    row = next;
+  }
+  return offset;
+}
+
+template <class Element>
+struct TransformArguments {
+  const Element* input;
+  void* output;
+  DType output_dtype;
+  int rank;
+  bool shares;  // some vector's input straddles two words, so threads read words that others copied
+  int depth;
+  long long sizes[kMaxDims];
+  long long input_strides[kMaxDims];
+  long long output_strides[kMaxDims];
+  long long rows;
+  long long vectors_per_row;
+  long long tiles_per_row;
+  ChainArguments<Compute<Element>, kMaxDims> chain;
+
+  __device__ long long row_offset(long long row, const long long* strides) const {
+    return rank == 1 ? 0 : offset_of_row(row, rank, sizes, strides);
+  }
+
+  // Elements by which the row's output lies behind a vector boundary.
+  template <int Width>
+  __device__ int misalignment(long long row) const {
+    const int size = output_dtype == DType::float64 ? 8 : output_dtype == DType::float32 ? 4 : 2;
+    const auto element = reinterpret_cast<std::uintptr_t>(output) / size + row_offset(row, output_strides);
+    return static_cast<int>(element % Width);
+  }
+};
+
+template <class Element>
+inline constexpr int kTransformGroups = sizeof(Element) == 2 ? 2 : 4;
+
+// One vector: elements begin + i of `row`, first <= i < last.
+struct VectorSpan {
+  long long row;
+  long long begin;
+  int first;
+  int last;
+};
+
+template <int Width, class Element>
+__device__ __forceinline__ VectorSpan span_of(const TransformArguments<Element>& a, long long row, long long vector) {
+  VectorSpan span{row, 0, 0, 0};
+  if (row >= a.rows || vector >= a.vectors_per_row) return span;
+  span.begin = vector * Width - a.template misalignment<Width>(row);
+  span.first = span.begin < 0 ? static_cast<int>(-span.begin) : 0;
+  const long long left = a.sizes[0] - span.begin;
+  span.last = left < Width ? static_cast<int>(left) : Width;
+  return span;
+}
+
+// The vector's input: one word where it is aligned, two where it straddles words, else single elements.
+template <class Element, class T>
+__device__ __forceinline__ void load_vector(const TransformArguments<Element>& a, const VectorSpan& span, T* values) {
+  constexpr int kWidth = kWordElements<Element>;
+  const Element* const row = a.input + a.row_offset(span.row, a.input_strides);
+  const long long stride = a.input_strides[0];
+  if (stride == 1 && span.first == 0 && span.last == kWidth) {
+    const WordRun<Element> run(row + span.begin, row, row + a.sizes[0]);
+    if (run.shift == 0) {
+      unpack<Element>(load_word(run.base), values);
+      return;
+    }
+    if (run.is_whole(0) && run.is_whole(1)) {
+      unpack<Element>(shift_words(load_word(run.word(0)), load_word(run.word(1)), run.shift), values);
+      return;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    values[i] = span.first <= i && i < span.last ? convert<T>(row[(span.begin + i) * stride]) : T(0);
+  }
+}
+
+// Runs the chain on Groups vectors and stores them.
+template <class Element, int Groups, class T>
+__device__ __forceinline__ void finish_vectors(const TransformArguments<Element>& a, const VectorSpan (&spans)[Groups],
+                                               T (&values)[Groups * kWordElements<Element>]) {
+  constexpr int kWidth = kWordElements<Element>;
+  const InterpretedChain<T, kMaxDims> chain{a.chain};
+  chain.template apply<kWidth, Groups>(values, [&](int operand, int g) {
+    const long long* const strides = a.chain.operands[operand].strides;
+    const VectorSpan& span = spans[g];
+    return Place{a.row_offset(span.row, strides) + span.begin * strides[0], strides[0], span.first, span.last};
+  });
+  with_element_type(a.output_dtype, [&](auto* tag) {
+    using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
+    const long long stride = a.output_strides[0];
+#pragma unroll
+    for (int g = 0; g < Groups; ++g) {
+      const VectorSpan& span = spans[g];
+      Out* const to = static_cast<Out*>(a.output) + a.row_offset(span.row, a.output_strides) + span.begin * stride;
+      store_elements<Out, kWidth>(to, stride, span.first, span.last, values + g * kWidth);
+    }
+  });
+}
+
+template <class Element>
+__global__ void __launch_bounds__(kTransformThreads, 3)
+    direct_transform_kernel(const __grid_constant__ TransformArguments<Element> a) {
+  using T = Compute<Element>;
+  constexpr int kWidth = kWordElements<Element>, kGroups = kTransformGroups<Element>;
+  VectorSpan spans[kGroups];
+  T values[kGroups * kWidth];
+  const long long first = static_cast<long long>(blockIdx.x) * (kGroups * kTransformThreads) + threadIdx.x;
+#pragma unroll
+  for (int g = 0; g < kGroups; ++g) {
+    const long long vector = first + g * kTransformThreads;
+    const long long row = a.rank == 1 ? 0 : vector / a.vectors_per_row;
+    spans[g] = span_of<kWidth>(a, row, vector - row * a.vectors_per_row);
+  }
+  bool whole = a.input_strides[0] == 1;
+#pragma unroll
+  for (int g = 0; g < kGroups; ++g) {
+    const Element* const from = a.input + a.row_offset(spans[g].row, a.input_strides) + spans[g].begin;
+    whole = whole && spans[g].first == 0 && spans[g].last == kWidth && is_word_aligned(from);
+  }
+  if (whole) {  // all loads before the first use
+    Word words[kGroups];
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      words[g] = load_word(a.input + a.row_offset(spans[g].row, a.input_strides) + spans[g].begin);
+    }
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) unpack<Element>(words[g], values + g * kWidth);
+  } else {
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) load_vector(a, spans[g], values + g * kWidth);
+  }
+  finish_vectors<Element, kGroups>(a, spans, values);
+}
+
+// A tile is Groups vectors a thread, all of one row.
+//   shared memory   [ stage 0: words of a tile, and one more ] [ stage 1 ] ... [ stage depth - 1 ]
+template <class Element, class Pipe>
+__global__ void __launch_bounds__(kTransformThreads, 3)
+    staged_transform_kernel(const __grid_constant__ TransformArguments<Element> a) {
+  using T = Compute<Element>;
+  constexpr int kWidth = kWordElements<Element>, kGroups = kTransformGroups<Element>;
+  constexpr int kTileVectors = kGroups * kTransformThreads, kStageWords = kTileVectors + 1;
+  extern __shared__ Word ring[];
+  __shared__ typename Pipe::Storage storage;
+  Pipe pipe(storage, a.depth, a.shares);
+
+  const auto fetch = [&](long long tile, int stage) {
+    Word* const words = ring + stage * kStageWords;
+    const long long row = tile / a.tiles_per_row, vector = tile % a.tiles_per_row * kTileVectors;
+    const Element* const from = a.input + a.row_offset(row, a.input_strides);
+    const long long begin = vector * kWidth - a.template misalignment<kWidth>(row);
+    if (a.input_strides[0] == 1) {
+      const WordRun<Element> run(from + begin, from, from + a.sizes[0]);
+      const long long left = a.sizes[0] - begin + run.shift / static_cast<int>(sizeof(Element));
+      const int count = static_cast<int>(min_of<long long>(kTileVectors + (run.shift != 0), ceil_div<long long>(left, kWidth)));
+      copy_run(pipe, words, run, count, threadIdx.x, kTransformThreads);
+      return;
+    }
+    for (int v = threadIdx.x; v < kTileVectors; v += kTransformThreads) {
+      const VectorSpan span = span_of<kWidth>(a, row, vector + v);
+      Element* const to = reinterpret_cast<Element*>(words + v);
+      for (int i = span.first; i < span.last; ++i) to[i] = from[(span.begin + i) * a.input_strides[0]];
+    }
+  };
+
+  const auto compute = [&](long long tile, int stage) {
+    const Word* const words = ring + stage * kStageWords;
+    const long long row = tile / a.tiles_per_row, vector = tile % a.tiles_per_row * kTileVectors;
+    VectorSpan spans[kGroups];
+    T values[kGroups * kWidth];
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) spans[g] = span_of<kWidth>(a, row, vector + g * kTransformThreads + threadIdx.x);
+    const Element* const begin = a.input + a.row_offset(row, a.input_strides) + vector * kWidth - a.template misalignment<kWidth>(row);
+    const int shift = a.input_strides[0] == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(begin) & (kWordBytes - 1)) : 0;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      const int v = g * kTransformThreads + threadIdx.x;
+      const Word low = words[v];
+      unpack<Element>(shift == 0 ? low : shift_words(low, words[v + 1], shift), values + g * kWidth);
+    }
+    finish_vectors<Element, kGroups>(a, spans, values);
+  };
+
+  run_ring(pipe, a.depth, blockIdx.x, a.rows * a.tiles_per_row, gridDim.x, fetch, compute);
+}
+
+}  // namespace sluice

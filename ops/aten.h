@@ -1,0 +1,17 @@
+// The aten ops that sluice calls, through the dispatcher. Arguments are checked before: aten's own error
+// text does not come back over the stable ABI.
+#pragma once
+
+#include "ops/tensor_view.h"
+
+namespace sluice::aten {
+
+// aten::convolution, one-dimensional and not transposed.
+Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride, int64_t padding,
+                   int64_t dilation, int64_t groups);
+// Zeros before and after the last dimension; negative counts are not used.
+Tensor pad_last(const Tensor& input, int64_t before, int64_t after);
+Tensor concatenate_last(const Tensor& first, const Tensor& second);
+Tensor to_dtype(const Tensor& input, DType dtype);
+
+}  // namespace sluice::aten

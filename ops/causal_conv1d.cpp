@@ -1,0 +1,171 @@
+#include <torch/csrc/stable/ops.h>
+
+#include "kernels/causal_conv1d/causal_conv1d.h"
+#include "ops/allocate.h"
+#include "ops/checks.h"
+#include "ops/conv1d.h"
+#include "ops/dispatch.h"
+#include "ops/launch.h"
+#ifdef SLUICE_CUDA_LIBRARY
+#include "kernels/causal_conv1d/launch.h"
+#endif
+
+namespace sluice {
+namespace {
+
+constexpr const char* kOp = "causal_conv1d";
+
+// The result's strides: x's where it is dense, else dense in the same order of the dimensions.
+std::vector<int64_t> strides_like(const TensorView& x) {
+  const std::vector<int64_t> sizes(x.sizes, x.sizes + x.rank);
+  if (x.elements() > 0 && x.is_dense()) return {x.strides, x.strides + x.rank};
+  return result_strides(x, sizes);
+}
+
+void check_states(const TensorView& states, const char* argument, const TensorView& x, int64_t width) {
+  check_floating(kOp, argument, states);
+  check_device(kOp, argument, states, x);
+  const std::vector<int64_t> sizes = {x.sizes[0], x.sizes[1], width};
+  check(states.has_sizes(sizes), kOp, ": ", argument, " must have shape (batch, channels, width - 1) = ", shape_text(sizes), ", got ",
+        states.shape());
+}
+
+// "silu", "swish", "identity" or none, as the head of the chain.
+std::string activation_chain(const std::optional<std::string>& activation) {
+  if (!activation.has_value() || *activation == "identity") return "";
+  check(*activation == "silu" || *activation == "swish", kOp, ": activation must be None, identity, silu or swish, got '", *activation, "'");
+  return "silu";
+}
+
+Convolution check_arguments(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
+                            const std::optional<std::string>& activation, const std::optional<Tensor>& initial_states, const std::string& post,
+                            const OptionalTensors& post_operands, const std::string& schedule, const std::optional<int64_t>& depth) {
+  const TensorView view(x), kernel(weight);
+  check_floating(kOp, "x", view);
+  check_floating(kOp, "weight", kernel);
+  check(view.rank == 3, kOp, ": x must have shape (batch, channels, length), got ", view.shape());
+  const int64_t channels = view.sizes[1];
+  check(kernel.rank == 2 && kernel.sizes[0] == channels && kernel.sizes[1] > 0, kOp, ": weight must have shape (C, K) with C = ", channels,
+        ", got ", kernel.shape());
+  check_device(kOp, "weight", kernel, view);
+  const int64_t width = kernel.sizes[1];
+  if (bias.has_value()) {
+    const TensorView offset(*bias);
+    check_floating(kOp, "bias", offset);
+    check_device(kOp, "bias", offset, view);
+    check(offset.has_sizes({channels}), kOp, ": bias must have shape (C,) with C = ", channels, ", got ", offset.shape());
+  }
+  if (initial_states.has_value()) check_states(TensorView(*initial_states), "initial_states", view, width - 1);
+  const ScheduleRequest request = check_schedule(kOp, schedule, depth);
+  std::string chain = activation_chain(activation);
+  if (!chain.empty() && !post.empty()) chain += "|";
+  chain += post;
+  const std::vector<int64_t> sizes(view.sizes, view.sizes + 3);
+  Chain none(kOp, "pre", "", std::nullopt, view, sizes);
+  Chain after(kOp, "post", chain, post_operands, view, sizes);
+  // A width of 1 has no states; an empty tensor of them is not a history.
+  const std::optional<Tensor> history = width > 1 ? initial_states : std::nullopt;
+  return {kOp, x, weight, bias, history, 1, width - 1, 0, 1, channels, none, std::move(after), view.dtype, request, sizes, strides_like(view)};
+}
+
+Tensor causal_conv1d(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias, const std::optional<std::string>& activation,
+                     const std::optional<Tensor>& initial_states, const std::string& post, const OptionalTensors& post_operands,
+                     const std::string& schedule, const std::optional<int64_t>& depth) {
+  return convolve(check_arguments(x, weight, bias, activation, initial_states, post, post_operands, schedule, depth));
+}
+
+void causal_conv1d_out(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias, const std::optional<std::string>& activation,
+                       const std::optional<Tensor>& initial_states, const std::string& post, const OptionalTensors& post_operands,
+                       const std::string& schedule, const std::optional<int64_t>& depth, const Tensor& out) {
+  const Convolution c = check_arguments(x, weight, bias, activation, initial_states, post, post_operands, schedule, depth);
+  const TensorView view(out);
+  check_out(kOp, view, c.sizes, c.dtype, TensorView(x));
+  check_no_overlap(kOp, view, "x", TensorView(x), /*may_be_same=*/false);
+  check_no_overlap(kOp, view, "weight", TensorView(weight), /*may_be_same=*/false);
+  if (bias.has_value()) check_no_overlap(kOp, view, "bias", TensorView(*bias), /*may_be_same=*/false);
+  if (initial_states.has_value()) check_no_overlap(kOp, view, "initial_states", TensorView(*initial_states), /*may_be_same=*/false);
+  for (const TensorView& operand : c.post.operands) check_no_overlap(kOp, view, "an operand of post", operand, /*may_be_same=*/true);
+  run_convolution(c, out);
+}
+
+void run_final_states(const TensorView& x, int64_t width, const std::optional<Tensor>& initial_states, const TensorView& states) {
+  if (states.elements() == 0) return;
+  FinalStatesParams params{};
+  params.input = x.data;
+  params.states = states.data;
+  params.input_dtype = x.dtype;
+  params.states_dtype = states.dtype;
+  params.batch = x.sizes[0];
+  params.channels = x.sizes[1];
+  params.length = x.sizes[2];
+  params.width = width;
+  for (int d = 0; d < 3; ++d) {
+    params.input_strides[d] = x.strides[d];
+    params.states_strides[d] = states.strides[d];
+  }
+  if (initial_states.has_value()) {
+    const TensorView history(*initial_states);
+    params.history = history.data;
+    params.history_dtype = history.dtype;
+    for (int d = 0; d < 3; ++d) params.history_strides[d] = history.strides[d];
+  }
+#ifdef SLUICE_CUDA_LIBRARY
+  const DeviceScope device(kOp, x.device_index);
+  device.check_launch(launch_final_states(params, device.stream()));
+#else
+  final_states_cpu(params);
+#endif
+}
+
+// `width` is the convolution's width less one.
+void check_final_states(const TensorView& x, int64_t width, const std::optional<Tensor>& initial_states) {
+  check_floating(kOp, "x", x);
+  check(x.rank == 3, kOp, ": x must have shape (batch, channels, length), got ", x.shape());
+  check(width >= 0, kOp, ": width must not be negative, got ", width);
+  if (initial_states.has_value()) check_states(TensorView(*initial_states), "initial_states", x, width);
+}
+
+Tensor final_states(const Tensor& x, int64_t width, const std::optional<Tensor>& initial_states) {
+  const TensorView view(x);
+  check_final_states(view, width, initial_states);
+  const std::vector<int64_t> sizes = {view.sizes[0], view.sizes[1], width};
+  Tensor states = allocate(kOp, sizes, contiguous_strides(sizes), view.dtype, view);
+  run_final_states(view, width, initial_states, TensorView(states));
+  return states;
+}
+
+void final_states_out(const Tensor& x, int64_t width, const std::optional<Tensor>& initial_states, const Tensor& out) {
+  const TensorView view(x), states(out);
+  check_final_states(view, width, initial_states);
+  check_states(states, "final_states_out", view, width);
+  check_no_overlap(kOp, states, "x", view, /*may_be_same=*/false);
+  if (initial_states.has_value()) {
+    // Element j of the new states reads a later one of the old: only states that are all x may replace them.
+    check_no_overlap(kOp, states, "initial_states", TensorView(*initial_states), /*may_be_same=*/view.sizes[2] >= width);
+  }
+  run_final_states(view, width, initial_states, states);
+}
+
+}  // namespace
+
+SLUICE_DEVICE_KERNELS(m) {
+  m.impl("causal_conv1d", TORCH_BOX(&causal_conv1d));
+  m.impl("causal_conv1d_out", TORCH_BOX(&causal_conv1d_out));
+  m.impl("causal_conv1d_final_states", TORCH_BOX(&final_states));
+  m.impl("causal_conv1d_final_states_out", TORCH_BOX(&final_states_out));
+}
+
+#ifndef SLUICE_CUDA_LIBRARY
+#define SLUICE_CAUSAL_CONV1D_ARGUMENTS                                                                              \
+  "Tensor x, Tensor weight, Tensor? bias=None, str? activation=None, Tensor? initial_states=None, *, "              \
+  "str post=\"\", Tensor[]? post_operands=None, str schedule=\"auto\", int? depth=None"
+
+STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
+  m.def("causal_conv1d(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ") -> Tensor");
+  m.def("causal_conv1d_out(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ", Tensor(a!) out) -> ()");
+  m.def("causal_conv1d_final_states(Tensor x, int width, Tensor? initial_states=None) -> Tensor");
+  m.def("causal_conv1d_final_states_out(Tensor x, int width, Tensor? initial_states=None, *, Tensor(a!) out) -> ()");
+}
+#endif
+
+}  // namespace sluice

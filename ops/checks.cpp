@@ -1,0 +1,55 @@
+#include "ops/checks.h"
+
+namespace sluice {
+
+void check_floating(const char* op, const char* argument, const TensorView& tensor) {
+  check(tensor.is_floating, op, ": ", argument, " must have dtype float32, float16, bfloat16 or float64, got ",
+        name_of(tensor.scalar_type));
+}
+
+void check_device(const char* op, const char* argument, const TensorView& tensor, const TensorView& input) {
+  check(tensor.device_type == input.device_type && tensor.device_index == input.device_index, op, ": ", argument,
+        " must be on the input's device ", input.device(), ", got ", tensor.device());
+}
+
+std::optional<DType> check_result_dtype(const char* op, const std::optional<ScalarType>& dtype) {
+  if (!dtype.has_value()) return std::nullopt;
+  const std::optional<DType> known = dtype_of(*dtype);
+  check(known.has_value(), op, ": dtype must have dtype float32, float16, bfloat16 or float64, got ", name_of(*dtype));
+  return known;
+}
+
+void check_out(const char* op, const TensorView& out, const std::vector<int64_t>& sizes, DType dtype, const TensorView& input) {
+  check(out.is_floating && out.dtype == dtype, op, ": out must have dtype ", name_of(dtype), ", got ", name_of(out.scalar_type));
+  check_device(op, "out", out, input);
+  check(out.has_sizes(sizes), op, ": out must have shape ", shape_text(sizes), ", got ", out.shape());
+  for (int64_t d = 0; d < out.rank; ++d) {
+    check(out.sizes[d] <= 1 || out.strides[d] != 0, op, ": out must not hold an element twice, got stride 0 in dimension ", d);
+  }
+}
+
+void check_no_overlap(const char* op, const TensorView& out, const char* argument, const TensorView& input, bool may_be_same) {
+  const auto [out_begin, out_end] = out.extent();
+  const auto [begin, end] = input.extent();
+  if (out_end <= begin || end <= out_begin) return;
+  bool same = may_be_same && out.data == input.data && out.dtype == input.dtype && out.rank == input.rank;
+  for (int64_t d = 0; same && d < out.rank; ++d) {
+    same = out.sizes[d] == input.sizes[d] && (out.sizes[d] == 1 || out.strides[d] == input.strides[d]);
+  }
+  check(same, op, ": out must not overlap ", argument, may_be_same ? " unless it is that tensor" : "", ", got memory in common");
+}
+
+ScheduleRequest check_schedule(const char* op, const std::string& schedule, const std::optional<int64_t>& depth) {
+  ScheduleRequest request;
+  if (!parse_schedule(schedule.c_str(), request)) {
+    std::string names = "auto";
+    for (const char* name : kScheduleNames) names += std::string(", ") + name;
+    check(false, op, ": schedule must be one of ", names, ", got '", schedule, "'");
+  }
+  check(!depth.has_value() || (*depth >= 1 && *depth <= kMaxDepth), op, ": depth must be 1 to ", kMaxDepth, ", got ",
+        depth.value_or(0));
+  request.depth = static_cast<int>(depth.value_or(0));
+  return request;
+}
+
+}  // namespace sluice

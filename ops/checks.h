@@ -1,0 +1,37 @@
+// Checks that come before any launch, and their text: `<op>: <argument> must <rule>, got <value>`.
+//
+// The raw op raises this as a RuntimeError. The public Python function makes a TypeError of it where the
+// rule is about a dtype ("must have dtype ..."), else a ValueError (python/sluice/_library.py).
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include "kernels/pipeline/schedule.h"
+#include "ops/tensor_view.h"
+
+namespace sluice {
+
+template <class... Parts>
+void check(bool holds, const Parts&... parts) {
+  if (holds) [[likely]] return;
+  std::ostringstream text;
+  (text << ... << parts);
+  throw std::runtime_error(text.str());
+}
+
+// Dtypes and devices.
+void check_floating(const char* op, const char* argument, const TensorView& tensor);
+void check_device(const char* op, const char* argument, const TensorView& tensor, const TensorView& input);
+std::optional<DType> check_result_dtype(const char* op, const std::optional<ScalarType>& dtype);
+
+// `out`: shape, dtype and device of the result, no element twice in memory, and no memory in common with
+// `input` unless `may_be_input` and it is exactly that tensor.
+void check_out(const char* op, const TensorView& out, const std::vector<int64_t>& sizes, DType dtype, const TensorView& input);
+void check_no_overlap(const char* op, const TensorView& out, const char* argument, const TensorView& input, bool may_be_same);
+
+// schedule: "auto" or a name; depth: 1..8 or none.
+ScheduleRequest check_schedule(const char* op, const std::string& schedule, const std::optional<int64_t>& depth);
+
+}  // namespace sluice

@@ -1,0 +1,304 @@
+#include "ops/conv1d.h"
+
+#include <torch/csrc/stable/ops.h>
+
+#include "kernels/conv1d/conv1d.h"
+#include "ops/allocate.h"
+#include "ops/aten.h"
+#include "ops/checks.h"
+#include "ops/dispatch.h"
+#include "ops/launch.h"
+#include "ops/plan_text.h"
+#include "ops/transform.h"
+#ifdef SLUICE_CUDA_LIBRARY
+#include "kernels/conv1d/launch.h"
+#endif
+
+namespace sluice {
+namespace {
+
+constexpr const char* kOp = "conv1d";
+
+std::vector<int64_t> sizes_of(const TensorView& view) { return {view.sizes, view.sizes + view.rank}; }
+
+void check_positive(const char* argument, int64_t value) {
+  check(value > 0, kOp, ": ", argument, " must be at least 1, got ", value);
+}
+
+// Shapes and numbers, in torch's order; returns the output's length.
+int64_t check_shapes(const TensorView& input, const TensorView& weight, const std::optional<TensorView>& bias, int64_t stride,
+                     int64_t padding, int64_t padding_right, int64_t dilation, int64_t groups) {
+  check(input.rank == 3, kOp, ": input must have shape (batch, channels, length) or (channels, length), got ", input.shape());
+  check(weight.rank == 3, kOp, ": weight must have shape (out_channels, in_channels / groups, taps), got ", weight.shape());
+  check_positive("stride", stride);
+  check(padding >= 0, kOp, ": padding must not be negative, got ", padding);
+  check(padding_right >= 0, kOp, ": padding_right must not be negative, got ", padding_right);
+  check_positive("dilation", dilation);
+  check_positive("groups", groups);
+  const int64_t channels = input.sizes[1], out_channels = weight.sizes[0], taps = weight.sizes[2];
+  check(channels % groups == 0, kOp, ": groups must divide the input's ", channels, " channels, got ", groups);
+  check(out_channels > 0 && out_channels % groups == 0, kOp, ": groups must divide the weight's ", out_channels, " output channels, got ", groups);
+  check(weight.sizes[1] == channels / groups, kOp, ": weight must have shape (out_channels, ", channels / groups, ", taps) for ", channels,
+        " channels in ", groups, " groups, got ", weight.shape());
+  check(taps > 0, kOp, ": weight must have at least one tap, got ", weight.shape());
+  check(!bias.has_value() || bias->has_sizes({out_channels}), kOp, ": bias must have shape (", out_channels, ",), got ",
+        bias.has_value() ? bias->shape() : "");
+  // Far beyond any tensor, and small enough that no sum or product below overflows.
+  constexpr int64_t kLimit = int64_t{1} << 31;
+  check(stride < kLimit && padding < kLimit && padding_right < kLimit && dilation < kLimit && taps < kLimit, kOp,
+        ": stride, padding, dilation and taps must be less than 2^31, got ", stride, ", ", padding, ", ", dilation, ", ", taps);
+  const int64_t reach = dilation * (taps - 1) + 1, padded = input.sizes[2] + padding + padding_right;
+  check(padded >= reach, kOp, ": input must be at least as long as the kernel's reach of ", reach, " with its padding, got ", padded);
+  return (padded - reach) / stride + 1;
+}
+
+// (C, L) as (1, C, L).
+Tensor batched(const Tensor& tensor) { return tensor.dim() == 2 ? torch::stable::unsqueeze(tensor, 0) : tensor; }
+
+Convolution check_arguments(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride, int64_t padding,
+                            int64_t dilation, int64_t groups, const std::string& pre, const OptionalTensors& pre_operands,
+                            const std::string& post, const OptionalTensors& post_operands, const std::optional<ScalarType>& dtype,
+                            const std::string& schedule, const std::optional<int64_t>& depth, const std::optional<int64_t>& padding_right) {
+  const Tensor three = batched(input);
+  const TensorView view(three), kernel(weight);
+  std::optional<TensorView> offset;
+  if (bias.has_value()) offset.emplace(*bias);
+  const int64_t right = padding_right.value_or(padding);
+  check_floating(kOp, "input", view);
+  const int64_t length = check_shapes(view, kernel, offset, stride, padding, right, dilation, groups);
+  const auto check_like_input = [&](const char* argument, const TensorView& tensor) {
+    check(tensor.scalar_type == view.scalar_type, kOp, ": ", argument, " must have dtype ", name_of(view.scalar_type), " like the input, got ",
+          name_of(tensor.scalar_type));
+    check_device(kOp, argument, tensor, view);
+  };
+  check_like_input("weight", kernel);
+  if (offset.has_value()) check_like_input("bias", *offset);
+  const ScheduleRequest request = check_schedule(kOp, schedule, depth);
+  const std::vector<int64_t> sizes = {view.sizes[0], kernel.sizes[0], length};
+  Chain before(kOp, "pre", pre, pre_operands, view, sizes_of(view));
+  Chain after(kOp, "post", post, post_operands, view, sizes);
+  const DType result = check_result_dtype(kOp, dtype).value_or(after.result_dtype().value_or(view.dtype));
+  return {kOp,    three,  weight,           bias,            std::nullopt, stride,  padding, right, dilation,
+          groups, before, std::move(after), result, request, sizes,        result_strides(view, sizes)};
+}
+
+[[maybe_unused]] bool is_depthwise(const Convolution& c) { return c.groups == c.input.size(1) && c.weight.size(1) == 1; }
+
+#ifdef SLUICE_CUDA_LIBRARY
+Conv1dParams make_params(const Convolution& c, const TensorView& output) {
+  const TensorView input(c.input), weight(c.weight);
+  Conv1dParams params{};
+  params.input = input.data;
+  params.weight = weight.data;
+  params.output = output.data;
+  params.input_dtype = input.dtype;
+  params.weight_dtype = weight.dtype;
+  params.output_dtype = output.dtype;
+  params.batch = c.sizes[0];
+  params.channels = c.sizes[1];
+  params.output_length = c.sizes[2];
+  params.length = input.sizes[2];
+  params.multiplier = static_cast<int>(c.sizes[1] / input.sizes[1]);
+  params.taps = static_cast<int>(weight.sizes[weight.rank - 1]);
+  params.stride = c.stride;
+  params.padding = c.padding;
+  params.dilation = c.dilation;
+  params.weight_strides[0] = weight.strides[0];
+  params.weight_strides[1] = weight.strides[weight.rank - 1];
+  for (int d = 0; d < 3; ++d) {
+    params.input_strides[d] = input.strides[d];
+    params.output_strides[d] = output.strides[d];
+  }
+  if (c.bias.has_value()) {
+    const TensorView bias(*c.bias);
+    params.bias = bias.data;
+    params.bias_dtype = bias.dtype;
+    params.bias_stride = bias.strides[0];
+  }
+  if (c.history.has_value()) {
+    const TensorView history(*c.history);
+    params.history = history.data;
+    params.history_dtype = history.dtype;
+    for (int d = 0; d < 3; ++d) params.history_strides[d] = history.strides[d];
+  }
+  const auto fill = [](const Chain& chain, const std::vector<int64_t>& sizes, Program& program, Operand<3>* operands) {
+    program = chain.program;
+    for (std::size_t k = 0; k < chain.operands.size(); ++k) {
+      const std::vector<int64_t> strides = chain.strides(k, sizes);
+      operands[k] = {chain.operands[k].data, chain.operands[k].dtype, {strides[0], strides[1], strides[2]}};
+    }
+  };
+  fill(c.pre, sizes_of(input), params.pre, params.pre_operands);
+  fill(c.post, c.sizes, params.post, params.post_operands);
+  return params;
+}
+
+void run_depthwise(const Convolution& c, const TensorView& output) {
+  const int index = output.device_index;
+  const Conv1dParams params = make_params(c, output);
+  const DeviceScope device(c.op, index);
+  const Conv1dPlan plan = plan_conv1d(problem_of(params), c.schedule, properties_of(c.op, index));
+  check(plan.threads > 0, c.op, ": schedule must be able to run here: ", plan.reason, ", got ", name_of(plan.schedule), " at depth ",
+        c.schedule.depth);
+  device.check_launch(launch_conv1d(params, plan, device.stream()));
+}
+#endif
+
+constexpr const char* kAtenReason = "convolutions over groups of channels and dense ones go through aten's convolution, followed by one pass of the chain, "
+                                    "until sluice has tensor-core kernels of its own";
+
+bool strides_match(const TensorView& view, const std::vector<int64_t>& strides) {
+  for (int64_t d = 0; d < view.rank; ++d) {
+    if (view.sizes[d] != 1 && view.strides[d] != strides[d]) return false;
+  }
+  return true;
+}
+
+// aten's convolution after the pass of `pre`; `post` is still to come. Half types come back as float32 on the
+// CPU, where aten does not promise to sum them in it.
+Tensor convolve_with_aten(const Convolution& c) {
+  const TensorView source(c.input);
+  const bool on_cpu = source.device_type == aoti_torch_device_type_cpu();
+  const DType dtype = on_cpu && source.dtype != DType::float64 ? DType::float32 : source.dtype;
+  const auto cast = [&](const Tensor& tensor) { return TensorView(tensor).dtype == dtype ? tensor : aten::to_dtype(tensor, dtype); };
+
+  Tensor input = c.input;
+  if (!c.pre.empty() && source.elements() > 0) {
+    const std::vector<int64_t> sizes = sizes_of(source);
+    input = allocate(c.op, sizes, result_strides(source, sizes), source.dtype, source);
+    run_transform(c.op, source, TensorView(input), c.pre, ScheduleRequest{});
+  }
+  input = cast(input);
+  int64_t padding = c.padding;
+  if (c.history.has_value()) {
+    input = aten::concatenate_last(cast(*c.history), input);
+    padding = 0;
+  } else if (c.padding != c.padding_right) {
+    input = aten::pad_last(input, c.padding, c.padding_right);
+    padding = 0;
+  }
+  Tensor weight = cast(c.weight);
+  if (weight.dim() == 2) weight = torch::stable::unsqueeze(weight, 1);
+  std::optional<Tensor> bias;
+  if (c.bias.has_value()) bias = cast(*c.bias);
+  return aten::convolution(input, weight, bias, c.stride, padding, c.dilation, c.groups);
+}
+
+// Whether aten does the sums; refuses a schedule that was forced for them.
+bool goes_through_aten([[maybe_unused]] const Convolution& c) {
+#ifdef SLUICE_CUDA_LIBRARY
+  const bool depthwise = is_depthwise(c);
+  check(depthwise || c.schedule.automatic, c.op, ": schedule must be auto here, because ", kAtenReason, "; got ", name_of(c.schedule.schedule));
+  return !depthwise;
+#else
+  return true;
+#endif
+}
+
+Tensor conv1d(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride, int64_t padding, int64_t dilation,
+              int64_t groups, const std::string& pre, const OptionalTensors& pre_operands, const std::string& post,
+              const OptionalTensors& post_operands, const std::optional<ScalarType>& dtype, const std::string& schedule,
+              const std::optional<int64_t>& depth, const std::optional<int64_t>& padding_right) {
+  const Convolution c = check_arguments(input, weight, bias, stride, padding, dilation, groups, pre, pre_operands, post, post_operands, dtype,
+                                        schedule, depth, padding_right);
+  const Tensor output = convolve(c);
+  return input.dim() == 2 ? torch::stable::squeeze(output, 0) : output;
+}
+
+void conv1d_out(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride, int64_t padding,
+                int64_t dilation, int64_t groups, const std::string& pre, const OptionalTensors& pre_operands, const std::string& post,
+                const OptionalTensors& post_operands, const std::optional<ScalarType>& dtype, const std::string& schedule,
+                const std::optional<int64_t>& depth, const std::optional<int64_t>& padding_right, const Tensor& out) {
+  const Convolution c = check_arguments(input, weight, bias, stride, padding, dilation, groups, pre, pre_operands, post, post_operands, dtype,
+                                        schedule, depth, padding_right);
+  std::vector<int64_t> sizes = c.sizes;
+  if (input.dim() == 2) sizes.erase(sizes.begin());
+  const TensorView view(out);
+  check_out(kOp, view, sizes, c.dtype, TensorView(input));
+  check_no_overlap(kOp, view, "input", TensorView(input), /*may_be_same=*/false);
+  check_no_overlap(kOp, view, "weight", TensorView(weight), /*may_be_same=*/false);
+  if (bias.has_value()) check_no_overlap(kOp, view, "bias", TensorView(*bias), /*may_be_same=*/false);
+  for (const TensorView& operand : c.pre.operands) check_no_overlap(kOp, view, "an operand of pre", operand, /*may_be_same=*/false);
+  for (const TensorView& operand : c.post.operands) check_no_overlap(kOp, view, "an operand of post", operand, /*may_be_same=*/true);
+  run_convolution(c, batched(out));
+}
+
+}  // namespace
+
+bool is_channels_last(const TensorView& input) {
+  return input.strides[1] == 1 && input.sizes[1] > 1 && input.strides[2] >= input.sizes[1];
+}
+
+std::vector<int64_t> result_strides(const TensorView& input, const std::vector<int64_t>& sizes) {
+  if (!is_channels_last(input)) return contiguous_strides(sizes);
+  return {std::max<int64_t>(sizes[2], 1) * std::max<int64_t>(sizes[1], 1), 1, std::max<int64_t>(sizes[1], 1)};
+}
+
+void run_convolution(const Convolution& c, const Tensor& output) {
+  const TensorView target(output);
+  [[maybe_unused]] const bool through_aten = goes_through_aten(c);
+  if (target.elements() == 0) return;
+#ifdef SLUICE_CUDA_LIBRARY
+  if (!through_aten) return run_depthwise(c, target);
+#endif
+  run_transform(c.op, TensorView(convolve_with_aten(c)), target, c.post, ScheduleRequest{});
+}
+
+Tensor convolve(const Convolution& c) {
+  if (goes_through_aten(c) && c.sizes[0] * c.sizes[2] > 0) {
+    Tensor result = convolve_with_aten(c);
+    const TensorView view(result);
+    if (view.dtype == c.dtype && strides_match(view, c.strides)) {
+      if (!c.post.empty()) run_transform(c.op, view, view, c.post, ScheduleRequest{});
+      return result;
+    }
+    Tensor output = allocate(c.op, c.sizes, c.strides, c.dtype, view);
+    run_transform(c.op, view, TensorView(output), c.post, ScheduleRequest{});
+    return output;
+  }
+  Tensor output = allocate(c.op, c.sizes, c.strides, c.dtype, TensorView(c.input));
+  run_convolution(c, output);
+  return output;
+}
+
+SLUICE_DEVICE_KERNELS(m) {
+  m.impl("conv1d", TORCH_BOX(&conv1d));
+  m.impl("conv1d_out", TORCH_BOX(&conv1d_out));
+}
+
+#ifndef SLUICE_CUDA_LIBRARY
+namespace {
+
+std::string plan(const std::vector<int64_t>& sizes, int64_t multiplier, int64_t taps, int64_t stride, int64_t dilation, bool depthwise,
+                 bool channels_last, ScalarType dtype, const std::string& schedule, const std::optional<int64_t>& depth,
+                 const std::vector<int64_t>& device) {
+  const ScheduleRequest request = check_schedule("plan", schedule, depth);
+  check(sizes.size() == 3, "plan: sizes must be the result's (batch, channels, length), got ", shape_text(sizes));
+  if (!depthwise) {
+    check(request.automatic, "plan: schedule must be auto here, because ", kAtenReason, "; got ", schedule);
+    return std::string("{\"schedule\": \"aten\", \"depth\": 1, \"tile\": 0, \"threads\": 0, \"shared_memory\": 0, \"grid\": 0, \"reason\": \"") +
+           kAtenReason + "\"}";
+  }
+  const Conv1dProblem problem{sizes[0], sizes[1], sizes[2], static_cast<int>(multiplier), static_cast<int>(taps), stride, dilation,
+                              check_result_dtype("plan", dtype).value(), channels_last && multiplier == 1};
+  return plan_text(plan_conv1d(problem, request, device_from("plan", device)));
+}
+
+}  // namespace
+
+#define SLUICE_CONV1D_ARGUMENTS                                                                                       \
+  "Tensor input, Tensor weight, Tensor? bias=None, int stride=1, int padding=0, int dilation=1, int groups=1, *, "    \
+  "str pre=\"\", Tensor[]? pre_operands=None, str post=\"\", Tensor[]? post_operands=None, ScalarType? dtype=None, "  \
+  "str schedule=\"auto\", int? depth=None, int? padding_right=None"
+
+STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
+  m.def("conv1d(" SLUICE_CONV1D_ARGUMENTS ") -> Tensor");
+  m.def("conv1d_out(" SLUICE_CONV1D_ARGUMENTS ", Tensor(a!) out) -> ()");
+  m.def("_plan_conv1d(int[] sizes, int multiplier, int taps, int stride, int dilation, bool depthwise, bool channels_last, "
+        "ScalarType dtype, str schedule, int? depth, int[] device) -> str");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) { m.impl("_plan_conv1d", TORCH_BOX(&plan)); }
+#endif
+
+}  // namespace sluice

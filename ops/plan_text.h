@@ -1,0 +1,17 @@
+// Plans across the op boundary: a device as a list of numbers, a plan as JSON.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/pipeline/plan.h"
+
+namespace sluice {
+
+// {compute capability * 10, multiprocessors, threads a multiprocessor, bytes of shared memory a
+// multiprocessor, bytes of shared memory a block}
+DeviceProperties device_from(const char* op, const std::vector<int64_t>& numbers);
+
+std::string plan_text(const Plan& plan);
+
+}  // namespace sluice

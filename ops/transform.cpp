@@ -1,0 +1,164 @@
+#include "ops/transform.h"
+
+#include <torch/csrc/stable/ops.h>
+
+#include "kernels/transform/transform.h"
+#include "ops/allocate.h"
+#include "ops/checks.h"
+#include "ops/dispatch.h"
+#include "ops/launch.h"
+#include "ops/plan_text.h"
+#ifdef SLUICE_CUDA_LIBRARY
+#include "kernels/transform/launch.h"
+#endif
+
+namespace sluice {
+namespace {
+
+constexpr const char* kOp = "transform";
+
+std::vector<int64_t> sizes_of(const TensorView& view) { return {view.sizes, view.sizes + view.rank}; }
+
+// Every tensor walks memory as the output does, or is one number: one flat dimension, found without sorting.
+bool is_flat(const TensorView& input, const TensorView& output, const Chain& chain) {
+  const auto walks_alike = [&](const TensorView& tensor) {
+    if (tensor.rank != output.rank) return false;
+    for (int64_t d = 0; d < output.rank; ++d) {
+      if (tensor.sizes[d] != output.sizes[d] || (output.sizes[d] != 1 && tensor.strides[d] != output.strides[d])) return false;
+    }
+    return true;
+  };
+  if (!walks_alike(input) || !output.is_dense()) return false;
+  for (const TensorView& operand : chain.operands) {
+    if (operand.elements() != 1 && !walks_alike(operand)) return false;
+  }
+  return true;
+}
+
+TransformParams make_params(const char* op, const TensorView& input, const TensorView& output, const Chain& chain) {
+  TransformParams params;
+  params.input = input.data;
+  params.output = output.data;
+  params.input_dtype = input.dtype;
+  params.output_dtype = output.dtype;
+  params.program = chain.program;
+  const std::size_t operands = chain.operands.size();
+  for (std::size_t k = 0; k < operands; ++k) {
+    params.operands[k].data = chain.operands[k].data;
+    params.operands[k].dtype = chain.operands[k].dtype;
+  }
+  if (is_flat(input, output, chain)) {
+    params.rank = 1;
+    params.sizes[0] = output.elements();
+    params.input_strides[0] = params.output_strides[0] = 1;
+    for (std::size_t k = 0; k < operands; ++k) params.operands[k].strides[0] = chain.operands[k].elements() != 1;
+    return params;
+  }
+  const std::vector<int64_t> sizes = sizes_of(output);
+  const auto widen = [](const auto& from) { return std::vector<long long>(from.begin(), from.end()); };
+  std::vector<std::vector<long long>> strides = {{output.strides, output.strides + output.rank},
+                                                 {input.strides, input.strides + input.rank}};
+  for (std::size_t k = 0; k < operands; ++k) strides.push_back(widen(chain.strides(k, sizes)));
+  const Geometry geometry = merge_dimensions(widen(sizes), strides);
+  check(geometry.rank > 0, op, ": input must have at most ", kMaxDims, " dimensions that do not merge, got ", input.shape());
+  params.rank = geometry.rank;
+  for (int d = 0; d < geometry.rank; ++d) {
+    params.sizes[d] = geometry.sizes[d];
+    params.output_strides[d] = geometry.strides[0][d];
+    params.input_strides[d] = geometry.strides[1][d];
+    for (std::size_t k = 0; k < operands; ++k) params.operands[k].strides[d] = geometry.strides[2 + k][d];
+  }
+  return params;
+}
+
+struct Request {
+  TensorView input;
+  Chain chain;
+  DType dtype;
+  ScheduleRequest schedule;
+};
+
+Request check_arguments(const Tensor& input, const std::string& chain, const OptionalTensors& operands,
+                        const std::optional<ScalarType>& dtype, const std::string& schedule, const std::optional<int64_t>& depth) {
+  const TensorView view(input);
+  check_floating(kOp, "input", view);
+  const ScheduleRequest request = check_schedule(kOp, schedule, depth);
+  const std::optional<DType> wanted = check_result_dtype(kOp, dtype);
+  Chain parsed(kOp, "chain", chain, operands, view, sizes_of(view));
+  const DType result = wanted.value_or(parsed.result_dtype().value_or(view.dtype));
+  return {view, std::move(parsed), result, request};
+}
+
+Tensor transform(const Tensor& input, const std::string& chain, const OptionalTensors& operands,
+                 const std::optional<ScalarType>& dtype, const std::string& schedule, const std::optional<int64_t>& depth) {
+  const Request request = check_arguments(input, chain, operands, dtype, schedule, depth);
+  const std::vector<int64_t> sizes = sizes_of(request.input);
+  const bool keeps_strides = request.input.elements() > 0 && request.input.is_dense();
+  const std::vector<int64_t> strides = keeps_strides
+                                           ? std::vector<int64_t>(request.input.strides, request.input.strides + request.input.rank)
+                                           : contiguous_strides(sizes);
+  Tensor output = allocate(kOp, sizes, strides, request.dtype, request.input);
+  run_transform(kOp, request.input, TensorView(output), request.chain, request.schedule);
+  return output;
+}
+
+void transform_out(const Tensor& input, const std::string& chain, const OptionalTensors& operands,
+                   const std::optional<ScalarType>& dtype, const std::string& schedule, const std::optional<int64_t>& depth,
+                   const Tensor& out) {
+  const Request request = check_arguments(input, chain, operands, dtype, schedule, depth);
+  const TensorView view(out);
+  check_out(kOp, view, sizes_of(request.input), request.dtype, request.input);
+  check_no_overlap(kOp, view, "input", request.input, /*may_be_same=*/true);
+  for (const TensorView& operand : request.chain.operands) check_no_overlap(kOp, view, "an operand", operand, /*may_be_same=*/true);
+  run_transform(kOp, request.input, view, request.chain, request.schedule);
+}
+
+}  // namespace
+
+void run_transform(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
+                   [[maybe_unused]] const ScheduleRequest& request) {
+  if (output.elements() == 0) return;
+  const TransformParams params = make_params(op, input, output, chain);
+#ifdef SLUICE_CUDA_LIBRARY
+  const DeviceScope device(op, input.device_index);
+  const Plan plan = plan_transform(problem_of(params), request, properties_of(op, input.device_index));
+  check(plan.threads > 0, op, ": schedule must be able to run here: ", plan.reason, ", got ", name_of(plan.schedule), " at depth ",
+        request.depth);
+  device.check_launch(launch_transform(params, plan, device.stream()));
+#else
+  constexpr int64_t kGrain = 32 * 1024;  // elements that are worth a thread
+  torch::stable::parallel_for(0, output.elements(), kGrain, [&](int64_t first, int64_t last) { transform_cpu(params, first, last); });
+#endif
+}
+
+SLUICE_DEVICE_KERNELS(m) {
+  m.impl("transform", TORCH_BOX(&transform));
+  m.impl("transform_out", TORCH_BOX(&transform_out));
+}
+
+#ifndef SLUICE_CUDA_LIBRARY
+namespace {
+
+// Plans for a tensor of `elements`, `inner` of them side by side, on a device as plan_text.h lists it.
+std::string plan(int64_t elements, int64_t inner, ScalarType dtype, const std::string& schedule, const std::optional<int64_t>& depth,
+                 const std::vector<int64_t>& device) {
+  const ScheduleRequest request = check_schedule("plan", schedule, depth);
+  check(elements > 0 && inner > 0, "plan: elements must be positive, got ", elements);
+  const TransformProblem problem{elements, inner, check_result_dtype("plan", dtype).value(), 0};
+  return plan_text(plan_transform(problem, request, device_from("plan", device)));
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
+  m.def("transform(Tensor input, str chain, Tensor[]? operands=None, *, ScalarType? dtype=None, "
+        "str schedule=\"auto\", int? depth=None) -> Tensor");
+  m.def("transform_out(Tensor input, str chain, Tensor[]? operands=None, *, ScalarType? dtype=None, "
+        "str schedule=\"auto\", int? depth=None, Tensor(a!) out) -> ()");
+  m.def("_plan_transform(int elements, int inner, ScalarType dtype, str schedule, int? depth, int[] device) -> str");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) { m.impl("_plan_transform", TORCH_BOX(&plan)); }
+#endif
+
+}  // namespace sluice

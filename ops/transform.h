@@ -1,0 +1,12 @@
+// What other ops use of transform: one pass of a chain from a tensor into another.
+#pragma once
+
+#include "kernels/pipeline/schedule.h"
+#include "ops/chain.h"
+
+namespace sluice {
+
+// output = chain(input) on the input's device and torch's current stream. Shapes are equal and checked.
+void run_transform(const char* op, const TensorView& input, const TensorView& output, const Chain& chain, const ScheduleRequest& request);
+
+}  // namespace sluice

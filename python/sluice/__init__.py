@@ -1,0 +1,27 @@
+"""sluice: pipelined CUDA operators for PyTorch. Forward-only; used through `torch.ops.sluice` or the functions here."""
+
+from . import _library
+
+_library.load()
+
+from . import reference, stages  # noqa: E402
+from .causal_conv1d import causal_conv1d  # noqa: E402
+from .conv1d import conv1d  # noqa: E402
+from .info import info  # noqa: E402
+from .plan import Plan, plan  # noqa: E402
+from .stages import Chain  # noqa: E402
+from .transform import transform  # noqa: E402
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Chain",
+    "Plan",
+    "causal_conv1d",
+    "conv1d",
+    "info",
+    "plan",
+    "reference",
+    "stages",
+    "transform",
+]

@@ -1,0 +1,122 @@
+"""The compiled libraries: loading them, and what every wrapper shares.
+
+This is the only module that knows how `torch.ops.sluice` comes to be and how its errors look.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeVar
+
+import torch
+
+_DIRECTORY = pathlib.Path(__file__).parent
+_MINIMUM_TORCH = (2, 11)
+
+# Why the CUDA kernels are not there, or None where they are.
+cuda_unavailable_reason: str | None = None
+
+Result = TypeVar("Result")
+
+
+def _torch_version() -> tuple[int, int]:
+    match = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _versions() -> str:
+    return f"torch {torch.__version__} (CUDA {torch.version.cuda or 'none'})"
+
+
+def _load(name: str) -> None:
+    path = _DIRECTORY / f"{name}.so"
+    if not path.exists():
+        raise ImportError(f"sluice: {path} is missing; build it with `make build` or install the wheel")
+    try:
+        torch.ops.load_library(str(path))
+    except OSError as error:
+        raise ImportError(
+            f"sluice: {name}.so does not load under {_versions()}; it is built for torch >= "
+            f"{'.'.join(map(str, _MINIMUM_TORCH))} on x86-64 Linux: {error}"
+        ) from error
+
+
+def load() -> None:
+    """Loads `_C`, then `_C_cuda` where it was built; called once, by the package's import."""
+    global cuda_unavailable_reason
+    if _torch_version() < _MINIMUM_TORCH:
+        raise ImportError(f"sluice needs torch >= {'.'.join(map(str, _MINIMUM_TORCH))}, got {_versions()}")
+    if hasattr(torch.ops.sluice, "_build_info"):
+        raise ImportError("sluice: another copy of the library is loaded in this process already")
+    _load("_C")
+    if not (_DIRECTORY / "_C_cuda.so").exists():
+        cuda_unavailable_reason = "sluice was built without CUDA (SLUICE_WITH_CUDA=0, or no nvcc was found)"
+        return
+    if os.environ.get("SLUICE_LOAD_CUDA", "1") == "0":
+        cuda_unavailable_reason = "SLUICE_LOAD_CUDA=0 is set"
+        return
+    try:
+        _load("_C_cuda")  # CPU-only builds of torch load it too: it asks them for nothing until a kernel runs
+    except ImportError as error:
+        cuda_unavailable_reason = str(error)
+        return
+    if torch.version.cuda is None:
+        cuda_unavailable_reason = f"{_versions()} has no CUDA"
+
+
+def build_info() -> str:
+    """What the loaded library was built as: version, compiler, CUDA and GPU targets."""
+    return str(torch.ops.sluice._build_info())
+
+
+def require_forward_only(op: str, tensors: Sequence[torch.Tensor | None]) -> None:
+    """Raises where a gradient would silently be lost."""
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+        raise RuntimeError(
+            f"{op}: sluice is forward-only and an input requires grad; "
+            "call it under torch.inference_mode() or torch.no_grad(), or detach() the input"
+        )
+
+
+def raise_as_python(op: str, error: RuntimeError, device: torch.device) -> NoReturn:
+    """Raises what the C++ checks reported under the type that a Python caller expects.
+
+    Rules about dtypes are `TypeError`, other rules `ValueError`; anything that is not one of sluice's own
+    checks comes out as it is.
+    """
+    text = str(error).split("\nException raised from", 1)[0].strip()
+    if not text.startswith(f"{op}: "):
+        raise error
+    if device.type == "cuda" and cuda_unavailable_reason is not None:
+        raise RuntimeError(f"{op}: no CUDA kernels, because {cuda_unavailable_reason}") from None
+    if ": out of memory: " in text:
+        kind: type[Exception] = torch.OutOfMemoryError if device.type == "cuda" else MemoryError
+        raise kind(text) from None
+    if " must have dtype " in text:
+        raise TypeError(text) from None
+    if " must " in text:
+        raise ValueError(text) from None
+    raise error
+
+
+def call(op: str, input: torch.Tensor, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
+    """Calls a raw op and gives its errors their Python types. Traced code calls the op as it is."""
+    if torch.compiler.is_compiling():
+        return function(*args, **kwargs)
+    try:
+        return function(*args, **kwargs)
+    except NotImplementedError as error:
+        if input.device.type == "cuda" and cuda_unavailable_reason is not None:
+            raise RuntimeError(f"{op}: no CUDA kernels, because {cuda_unavailable_reason}") from None
+        raise error
+    except RuntimeError as error:
+        raise_as_python(op, error, input.device)
+
+
+def check_tensor(op: str, argument: str, value: object) -> None:
+    """Raises `TypeError` unless `value` is a tensor."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{op}: {argument} must be a torch.Tensor, got {type(value).__name__}")

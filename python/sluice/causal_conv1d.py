@@ -1,0 +1,180 @@
+"""`causal_conv1d`: depthwise convolution that looks only backwards, with states."""
+
+from __future__ import annotations
+
+import torch
+
+from ._library import call, check_tensor, require_forward_only
+from .conv1d import autocast, empty_result
+from .stages import Chain, add
+
+_NO_CHAIN = Chain()
+_ACTIVATIONS: dict[object, str | None] = {
+    None: None,
+    False: None,
+    True: "silu",
+    "identity": None,
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
+def causal_conv1d(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    activation: str | bool | None = None,
+    residual: torch.Tensor | None = None,
+    initial_states: torch.Tensor | None = None,
+    return_final_states: bool = False,
+    final_states_out: torch.Tensor | None = None,
+    seq_idx: torch.Tensor | None = None,
+    cu_seqlens: torch.Tensor | None = None,
+    state_cache: torch.Tensor | None = None,
+    cache_indices: torch.Tensor | None = None,
+    has_initial_state: torch.Tensor | None = None,
+    pad_slot_id: int = -1,
+    post: Chain | None = None,
+    schedule: str = "auto",
+    depth: int | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """`y[b, c, t] = act(bias[c] + sum_k weight[c, k] x[b, c, t - (K-1) + k])`, then `+ residual`, then `post`.
+
+    Sums are float32 (float64 for float64), float32 never uses TF32.
+
+    Args:
+        x: (B, C, L), any strides; float32, float16, bfloat16 or float64.
+        weight: (C, K), any floating dtype.
+        bias: (C,), any floating dtype.
+        activation: None, "identity", "silu" or "swish"; True means silu, False none.
+        residual: broadcast to (B, C, L), added after the activation.
+        initial_states: (B, C, K-1), any strides: the columns before x; zeros if absent.
+        return_final_states: also return the last K-1 columns of (initial_states, x).
+        final_states_out: (B, C, K-1); written and returned as the final states.
+        seq_idx: not supported yet.
+        cu_seqlens: not supported yet.
+        state_cache: not supported yet.
+        cache_indices: not supported yet.
+        has_initial_state: not supported yet.
+        pad_slot_id: has a meaning only with `state_cache`.
+        post: a chain on the result, before it is rounded to x's dtype.
+        schedule: "auto", "direct", "sync", "multi_stage" or "thread_scope".
+        depth: stages in flight of a schedule with a ring, 1 to 8; None picks one.
+        out: written and returned as that object: x's shape and dtype, any strides, apart from the inputs.
+
+    Returns:
+        (B, C, L) of x's dtype in x's layout; with `return_final_states` or `final_states_out` a tuple of it and the
+        final states, (B, C, K-1).
+
+    Raises:
+        TypeError: an unsupported dtype, or an argument that is no tensor.
+        ValueError: a shape, a device, an activation, an `out` or a schedule that does not fit.
+        NotImplementedError: an argument that is not supported yet.
+        RuntimeError: grad mode is on and an input requires grad.
+
+    Example:
+        >>> import torch, sluice
+        >>> x, w = torch.ones(1, 2, 4), torch.ones(2, 3)
+        >>> sluice.causal_conv1d(x, w)
+        tensor([[[1., 2., 3., 3.],
+                 [1., 2., 3., 3.]]])
+
+    Source: the short convolution of Mamba (Gu and Dao, 2023), and the causal_conv1d package's interface.
+    """
+    check_tensor("causal_conv1d", "x", x)
+    check_tensor("causal_conv1d", "weight", weight)
+    later = {
+        "seq_idx": seq_idx,
+        "cu_seqlens": cu_seqlens,
+        "state_cache": state_cache,
+        "cache_indices": cache_indices,
+        "has_initial_state": has_initial_state,
+    }
+    for name, value in later.items():
+        if value is not None:
+            raise NotImplementedError(f"causal_conv1d: {name} is not supported yet")
+    if activation not in _ACTIVATIONS:
+        raise ValueError(f"causal_conv1d: activation must be None, identity, silu or swish, got {activation!r}")
+    chain = post or _NO_CHAIN
+    if residual is not None:
+        check_tensor("causal_conv1d", "residual", residual)
+        chain = add(residual) | chain
+    require_forward_only("causal_conv1d", (x, weight, bias, initial_states, *chain.operands))
+    x, weight, bias = autocast(x, weight, bias)
+    arguments = (x, weight, bias, _ACTIVATIONS[activation], initial_states)
+    options = {
+        "post": chain.text,
+        "post_operands": list(chain.operands) if chain.operands else None,
+        "schedule": schedule,
+        "depth": depth,
+    }
+    if out is None:
+        result: torch.Tensor = call("causal_conv1d", x, torch.ops.sluice.causal_conv1d, *arguments, **options)
+    else:
+        check_tensor("causal_conv1d", "out", out)
+        call("causal_conv1d", x, torch.ops.sluice.causal_conv1d_out, *arguments, **options, out=out)
+        result = out
+    if not return_final_states and final_states_out is None:
+        return result
+    return result, _final_states(x, weight.shape[-1] - 1, initial_states, final_states_out)
+
+
+def _final_states(
+    x: torch.Tensor, width: int, initial_states: torch.Tensor | None, out: torch.Tensor | None
+) -> torch.Tensor:
+    if out is None:
+        states: torch.Tensor = call(
+            "causal_conv1d", x, torch.ops.sluice.causal_conv1d_final_states, x, width, initial_states
+        )
+        return states
+    check_tensor("causal_conv1d", "final_states_out", out)
+    call("causal_conv1d", x, torch.ops.sluice.causal_conv1d_final_states_out, x, width, initial_states, out=out)
+    return out
+
+
+@torch.library.register_fake("sluice::causal_conv1d")
+def _(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    initial_states: torch.Tensor | None = None,
+    *,
+    post: str = "",
+    post_operands: list[torch.Tensor] | None = None,
+    schedule: str = "auto",
+    depth: int | None = None,
+) -> torch.Tensor:
+    torch._check(
+        x.dim() == 3, lambda: f"causal_conv1d: x must have shape (batch, channels, length), got {tuple(x.shape)}"
+    )
+    return empty_result(x, (x.shape[0], x.shape[1], x.shape[2]), x.dtype)
+
+
+@torch.library.register_fake("sluice::causal_conv1d_out")
+def _(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    initial_states: torch.Tensor | None = None,
+    *,
+    post: str = "",
+    post_operands: list[torch.Tensor] | None = None,
+    schedule: str = "auto",
+    depth: int | None = None,
+    out: torch.Tensor,
+) -> None:
+    return None
+
+
+@torch.library.register_fake("sluice::causal_conv1d_final_states")
+def _(x: torch.Tensor, width: int, initial_states: torch.Tensor | None = None) -> torch.Tensor:
+    return x.new_empty((x.shape[0], x.shape[1], width))
+
+
+@torch.library.register_fake("sluice::causal_conv1d_final_states_out")
+def _(x: torch.Tensor, width: int, initial_states: torch.Tensor | None = None, *, out: torch.Tensor) -> None:
+    return None

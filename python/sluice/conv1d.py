@@ -1,0 +1,204 @@
+"""`conv1d`: one-dimensional convolution with a chain before and after it."""
+
+from __future__ import annotations
+
+import torch
+
+from ._library import call, check_tensor, require_forward_only
+from .stages import Chain, result_dtype
+
+_NO_CHAIN = Chain()
+
+
+def conv1d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | tuple[int] = 1,
+    padding: int | tuple[int] | str = 0,
+    dilation: int | tuple[int] = 1,
+    groups: int = 1,
+    *,
+    pre: Chain | None = None,
+    post: Chain | None = None,
+    dtype: torch.dtype | None = None,
+    out: torch.Tensor | None = None,
+    schedule: str = "auto",
+    depth: int | None = None,
+) -> torch.Tensor:
+    """`post(F.conv1d(pre(input), weight, bias, stride, padding, dilation, groups))` in one op.
+
+    Depthwise convolutions (groups equal to the channels) run sluice's own kernels; others run torch's
+    convolution and then one in-place pass of the chain. Sums of half types are kept in float32.
+
+    Args:
+        input: (B, C, L) or (C, L), any strides; float32, float16, bfloat16 or float64.
+        weight: (C_out, C / groups, K), of the input's dtype.
+        bias: (C_out,), of the input's dtype.
+        stride: positions from one output to the next, at least 1.
+        padding: zeros on both sides of each row, or "valid" (none), or "same" (stride 1 only).
+        dilation: positions from one tap to the next, at least 1.
+        groups: divides C and C_out.
+        pre: a chain on the input, before zeros are added; rounded to the input's dtype.
+        post: a chain on the biased result, before it is rounded. Its operands broadcast to the result's shape.
+        dtype: the result's dtype; by default that of a last `cast` of `post`, else the input's.
+        out: written and returned as that object: the result's shape and dtype, any strides, apart from the inputs.
+        schedule: "auto", or for depthwise convolutions one of "direct", "sync", "multi_stage", "thread_scope".
+        depth: stages in flight of a schedule with a ring, 1 to 8; None picks one.
+
+    Returns:
+        (B, C_out, L_out), or (C_out, L_out) for an unbatched input. Channels-last where the input is (stride(1) == 1,
+        C > 1, stride(2) >= C), else contiguous. Under autocast inputs are cast as F.conv1d's are.
+
+    Raises:
+        TypeError: an unsupported dtype, or one that differs between input, weight and bias.
+        ValueError: a shape, a number, a device, an `out`, a schedule or a chain that does not fit.
+        RuntimeError: grad mode is on and an input requires grad.
+
+    Example:
+        >>> import torch, sluice
+        >>> from sluice import stages
+        >>> x, w = torch.ones(1, 2, 5), torch.ones(2, 1, 3)
+        >>> sluice.conv1d(x, w, groups=2, post=stages.scale(0.5))
+        tensor([[[1.5000, 1.5000, 1.5000],
+                 [1.5000, 1.5000, 1.5000]]])
+
+    Source: `torch.nn.functional.conv1d`, whose arguments and results these are.
+    """
+    check_tensor("conv1d", "input", input)
+    check_tensor("conv1d", "weight", weight)
+    before, after = pre or _NO_CHAIN, post or _NO_CHAIN
+    require_forward_only("conv1d", (input, weight, bias, *before.operands, *after.operands))
+    input, weight, bias = autocast(input, weight, bias)
+    step, spread = single("stride", stride), single("dilation", dilation)
+    left, right = _padding(padding, weight, step, spread)
+    arguments = (input, weight, bias, step, left, spread, groups)
+    options = {
+        "pre": before.text,
+        "pre_operands": list(before.operands) if before.operands else None,
+        "post": after.text,
+        "post_operands": list(after.operands) if after.operands else None,
+        "dtype": dtype,
+        "schedule": schedule,
+        "depth": depth,
+        "padding_right": right,
+    }
+    if out is None:
+        result: torch.Tensor = call("conv1d", input, torch.ops.sluice.conv1d, *arguments, **options)
+        return result
+    check_tensor("conv1d", "out", out)
+    call("conv1d", input, torch.ops.sluice.conv1d_out, *arguments, **options, out=out)
+    return out
+
+
+def autocast(*tensors: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Input, weight and bias as torch's autocast would hand them to a convolution."""
+    input, weight, bias = tensors
+    assert input is not None
+    assert weight is not None
+    device = input.device.type
+    if not torch.is_autocast_enabled(device):
+        return input, weight, bias
+    dtype = torch.get_autocast_dtype(device)
+
+    def cast(tensor: torch.Tensor) -> torch.Tensor:
+        eligible = tensor.is_floating_point() and tensor.dtype != torch.float64 and tensor.device.type == device
+        return tensor.to(dtype) if eligible else tensor
+
+    return cast(input), cast(weight), None if bias is None else cast(bias)
+
+
+def single(argument: str, value: int | tuple[int]) -> int:
+    """The number in `value`, which torch lets be a tuple of one."""
+    if isinstance(value, (tuple, list)):
+        if len(value) != 1:
+            raise ValueError(f"conv1d: {argument} must be one number, got {tuple(value)}")
+        value = value[0]
+    if not isinstance(value, (int, torch.SymInt)) or isinstance(value, bool):
+        raise TypeError(f"conv1d: {argument} must be an int, got {type(value).__name__}")
+    return value
+
+
+def _padding(
+    padding: int | tuple[int] | str, weight: torch.Tensor, stride: int, dilation: int
+) -> tuple[int, int | None]:
+    """Zeros on the left, and on the right where they differ."""
+    if not isinstance(padding, str):
+        return single("padding", padding), None
+    if padding == "valid":
+        return 0, None
+    if padding != "same":
+        raise ValueError(f"conv1d: padding must be a number, 'same' or 'valid', got {padding!r}")
+    if stride != 1:
+        raise ValueError(f"conv1d: padding='same' must have stride 1, got {stride}")
+    total = dilation * (weight.shape[-1] - 1)
+    return total // 2, total - total // 2
+
+
+def is_channels_last(x: torch.Tensor) -> bool:
+    """Whether a (B, C, L) tensor counts as channels-last."""
+    return x.stride(1) == 1 and x.shape[1] > 1 and x.stride(2) >= x.shape[1]
+
+
+def empty_result(x: torch.Tensor, shape: tuple[int, int, int], dtype: torch.dtype) -> torch.Tensor:
+    """An empty (B, C, L) result in the layout that a convolution of `x` has."""
+    if is_channels_last(x):
+        return x.new_empty((shape[0], shape[2], shape[1]), dtype=dtype).transpose(1, 2)
+    return x.new_empty(shape, dtype=dtype)
+
+
+@torch.library.register_fake("sluice::conv1d")
+def _(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    *,
+    pre: str = "",
+    pre_operands: list[torch.Tensor] | None = None,
+    post: str = "",
+    post_operands: list[torch.Tensor] | None = None,
+    dtype: torch.dtype | None = None,
+    schedule: str = "auto",
+    depth: int | None = None,
+    padding_right: int | None = None,
+) -> torch.Tensor:
+    torch._check(
+        input.dim() in (2, 3),
+        lambda: f"conv1d: input must have shape (batch, channels, length) or (channels, length), got {tuple(input.shape)}",
+    )
+    torch._check(
+        weight.dim() == 3,
+        lambda: f"conv1d: weight must have shape (out_channels, in_channels / groups, taps), got {tuple(weight.shape)}",
+    )
+    x = input if input.dim() == 3 else input.unsqueeze(0)
+    right = padding if padding_right is None else padding_right
+    length = (x.shape[2] + padding + right - dilation * (weight.shape[2] - 1) - 1) // stride + 1
+    result = empty_result(x, (x.shape[0], weight.shape[0], length), dtype or result_dtype(post, input.dtype))
+    return result if input.dim() == 3 else result.squeeze(0)
+
+
+@torch.library.register_fake("sluice::conv1d_out")
+def _(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    *,
+    pre: str = "",
+    pre_operands: list[torch.Tensor] | None = None,
+    post: str = "",
+    post_operands: list[torch.Tensor] | None = None,
+    dtype: torch.dtype | None = None,
+    schedule: str = "auto",
+    depth: int | None = None,
+    padding_right: int | None = None,
+    out: torch.Tensor,
+) -> None:
+    return None

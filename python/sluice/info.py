@@ -1,0 +1,43 @@
+"""`info`: versions, devices and what is loaded."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import torch
+
+from . import _library
+
+
+def info() -> dict[str, Any]:
+    """What a bug report needs: versions, how sluice was built, whether its CUDA kernels are there, the devices.
+
+    Example:
+        >>> import sluice
+        >>> sorted(sluice.info())
+        ['build', 'cuda_kernels', 'devices', 'python', 'torch', 'torch_cuda', 'version']
+    """
+    from . import __version__
+
+    devices: list[dict[str, Any]] = []
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            properties = torch.cuda.get_device_properties(index)
+            devices.append(
+                {
+                    "name": properties.name,
+                    "compute_capability": f"{properties.major}.{properties.minor}",
+                    "multiprocessors": properties.multi_processor_count,
+                    "memory_gib": round(properties.total_memory / 2**30, 1),
+                }
+            )
+    return {
+        "version": __version__,
+        "build": _library.build_info(),
+        "torch": torch.__version__,
+        "torch_cuda": torch.version.cuda,
+        "python": platform.python_version(),
+        "cuda_kernels": _library.cuda_unavailable_reason or "loaded",
+        "devices": devices,
+    }

@@ -1,0 +1,155 @@
+"""`plan`: how an op will run, and why, without running it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import torch
+
+from ._library import raise_as_python
+from .conv1d import is_channels_last, single
+from .stages import Chain
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a kernel is launched with.
+
+    Attributes:
+        schedule: the schedule's name, or "aten" where torch's own kernel does the work.
+        depth: stages in flight; 1 where there is no ring.
+        tile: outputs of one tile.
+        threads: of one block.
+        shared_memory: dynamic shared memory of one block, in bytes.
+        grid: blocks.
+        reason: why, in a sentence.
+    """
+
+    schedule: str
+    depth: int
+    tile: int
+    threads: int
+    shared_memory: int
+    grid: int
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """What a plan needs to know of a GPU: made by hand, plans can be made for one that is not there."""
+
+    compute_capability: int = 90
+    multiprocessors: int = 132
+    threads_per_multiprocessor: int = 2048
+    shared_memory_per_multiprocessor: int = 233472
+    shared_memory_per_block: int = 232448
+
+
+H200 = Device()
+
+
+def current_device() -> Device:
+    """The current CUDA device, or one H200 where there is none."""
+    if not torch.cuda.is_available():
+        return H200
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return Device(
+        properties.major * 10 + properties.minor,
+        properties.multi_processor_count,
+        properties.max_threads_per_multi_processor,
+        properties.shared_memory_per_multiprocessor,
+        properties.shared_memory_per_block_optin,
+    )
+
+
+def plan(op: str, *args: Any, device: Device | None = None, **kwargs: Any) -> Plan:
+    """The plan that `sluice.<op>(*args, **kwargs)` would run by on a GPU.
+
+    Args:
+        op: "transform", "conv1d" or "causal_conv1d".
+        *args: the op's arguments. Tensors may lie anywhere, on the "meta" device too: only their shapes, strides
+            and dtypes count.
+        device: the GPU to plan for; by default the current one, or one H200 where there is none.
+        **kwargs: the op's keyword arguments.
+
+    Returns:
+        A `Plan`; its `reason` is a sentence.
+
+    Raises:
+        ValueError: an unknown op, or a request that cannot be met on that device.
+
+    Example:
+        >>> import torch, sluice
+        >>> x = torch.empty(8, 512, 2048, device="meta", dtype=torch.bfloat16)
+        >>> w = torch.empty(512, 4, device="meta", dtype=torch.bfloat16)
+        >>> sluice.plan("causal_conv1d", x, w).schedule
+        'direct'
+    """
+    planners = {"transform": _plan_transform, "conv1d": _plan_conv1d, "causal_conv1d": _plan_causal_conv1d}
+    if op not in planners:
+        raise ValueError(f"plan: op must be one of {', '.join(planners)}, got {op!r}")
+    numbers = list(dataclasses.astuple(device or current_device()))
+    try:
+        return Plan(**json.loads(planners[op](numbers, *args, **kwargs)))
+    except RuntimeError as error:
+        raise_as_python("plan", error, torch.device("cpu"))
+
+
+def _plan_transform(
+    device: list[int],
+    x: torch.Tensor,
+    chain: Chain | None = None,
+    *,
+    schedule: str = "auto",
+    depth: int | None = None,
+    **_: Any,
+) -> str:
+    inner = x.numel() if x.is_contiguous() else x.shape[-1]
+    return str(torch.ops.sluice._plan_transform(x.numel(), inner, x.dtype, schedule, depth, device))
+
+
+def _plan_conv1d(
+    device: list[int],
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | tuple[int] = 1,
+    padding: int | tuple[int] | str = 0,
+    dilation: int | tuple[int] = 1,
+    groups: int = 1,
+    *,
+    schedule: str = "auto",
+    depth: int | None = None,
+    **_: Any,
+) -> str:
+    x = input if input.dim() == 3 else input.unsqueeze(0)
+    step, spread, taps = single("stride", stride), single("dilation", dilation), weight.shape[-1]
+    reach = spread * (taps - 1)
+    zeros = {"same": reach, "valid": 0}[padding] if isinstance(padding, str) else 2 * single("padding", padding)
+    sizes = [x.shape[0], weight.shape[0], (x.shape[2] + zeros - reach - 1) // step + 1]
+    depthwise = groups == x.shape[1] and weight.shape[1] == 1
+    multiplier = weight.shape[0] // x.shape[1]
+    return str(
+        torch.ops.sluice._plan_conv1d(
+            sizes, multiplier, taps, step, spread, depthwise, is_channels_last(x), x.dtype, schedule, depth, device
+        )
+    )
+
+
+def _plan_causal_conv1d(
+    device: list[int],
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    schedule: str = "auto",
+    depth: int | None = None,
+    **_: Any,
+) -> str:
+    return str(
+        torch.ops.sluice._plan_conv1d(
+            list(x.shape), 1, weight.shape[-1], 1, 1, True, is_channels_last(x), x.dtype, schedule, depth, device
+        )
+    )

@@ -1,0 +1,127 @@
+"""What every op means, in plain torch: the definitions that the tests compare with.
+
+Slow, allocating, and exact where float64 is: hand these functions float64 tensors for a reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+from .stages import Chain
+
+
+def _snake(x: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor, eps: torch.Tensor) -> torch.Tensor:
+    return x + torch.sin(alpha * x).square() / (beta + eps)
+
+
+def _softplus(x: torch.Tensor, beta: torch.Tensor, threshold: torch.Tensor) -> torch.Tensor:
+    return torch.where(x * beta > threshold, x, torch.log1p(torch.exp(x * beta)) / beta)
+
+
+STAGES: dict[str, Callable[..., torch.Tensor]] = {
+    "scale": lambda x, a: x * a,
+    "shift": lambda x, b: x + b,
+    "add": lambda x, other, alpha: x + alpha * other,
+    "sub": lambda x, other, alpha: x - alpha * other,
+    "mul": lambda x, other: x * other,
+    "div": lambda x, other: x / other,
+    "square": torch.square,
+    "abs": torch.abs,
+    "neg": torch.neg,
+    "exp": torch.exp,
+    "log": torch.log,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "clamp": lambda x, low, high: torch.clamp(x, low, high),
+    "relu": F.relu,
+    "leaky_relu": lambda x, slope: torch.where(x > 0, x, x * slope),
+    "elu": lambda x, alpha: torch.where(x > 0, x, alpha * torch.expm1(x)),
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "softplus": _softplus,
+    "snake": _snake,
+}
+
+
+def _compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def transform(x: torch.Tensor, chain: Chain, *, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """`chain(x)`, evaluated in float32 (float64 for float64) and rounded once at its end."""
+    compute = _compute_dtype(x.dtype)
+    value, result = x.to(compute), x.dtype
+    for name, parameters in chain._parts:
+        if name == "cast":
+            result = getattr(torch, str(parameters[0]))
+            value = value.to(result).to(compute)
+            continue
+        values = (torch.as_tensor(p, dtype=compute, device=x.device) for p in parameters if not isinstance(p, str))
+        value = STAGES[name](value, *values)
+    if not chain._parts or chain._parts[-1][0] != "cast":
+        result = x.dtype
+    return value.to(dtype or result)
+
+
+def conv1d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int = 1,
+    padding: int | str = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    *,
+    pre: Chain | None = None,
+    post: Chain | None = None,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """`post(F.conv1d(pre(input), ...))`: `pre` rounds to the input's dtype, sums and `post` do not round."""
+    compute = _compute_dtype(input.dtype)
+    x = input if pre is None else transform(input, pre, dtype=input.dtype)
+    y = F.conv1d(
+        x.to(compute),
+        weight.to(compute),
+        None if bias is None else bias.to(compute),
+        stride,
+        padding,
+        dilation,
+        groups,
+    )
+    ends_in_cast = post is not None and len(post) > 0 and post._parts[-1][0] == "cast"
+    result = getattr(torch, str(post._parts[-1][1][0])) if post is not None and ends_in_cast else input.dtype
+    return transform(y, post or Chain(), dtype=dtype or result)
+
+
+def causal_conv1d(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    activation: str | None = None,
+    residual: torch.Tensor | None = None,
+    initial_states: torch.Tensor | None = None,
+    post: Chain | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The result, and the final states: the last K-1 columns of (initial_states, x)."""
+    compute = _compute_dtype(x.dtype)
+    channels, width = weight.shape
+    history = x.new_zeros((x.shape[0], channels, width - 1)) if initial_states is None else initial_states.to(x.dtype)
+    whole = torch.cat([history, x], dim=-1)
+    y = F.conv1d(
+        whole.to(compute),
+        weight.to(compute)[:, None],
+        None if bias is None else bias.to(compute),
+        groups=channels,
+    )
+    if activation in ("silu", "swish"):
+        y = F.silu(y)
+    if residual is not None:
+        y = y + residual.to(compute)
+    return transform(y, post or Chain(), dtype=x.dtype), whole[..., whole.shape[-1] - (width - 1) :]

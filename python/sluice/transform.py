@@ -1,0 +1,154 @@
+"""`transform`: a chain over every element of a tensor, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+import torch
+
+from ._library import call, check_tensor, require_forward_only
+from .stages import Chain, result_dtype
+
+
+@overload
+def transform(
+    x: torch.Tensor,
+    chain: Chain,
+    *,
+    out: torch.Tensor | None = None,
+    dtype: torch.dtype | None = None,
+    schedule: str = "auto",
+    depth: int | None = None,
+) -> torch.Tensor: ...
+@overload
+def transform(
+    x: torch.Tensor,
+    chain: Sequence[Chain],
+    *,
+    out: Sequence[torch.Tensor] | None = None,
+    dtype: torch.dtype | None = None,
+    schedule: str = "auto",
+    depth: int | None = None,
+) -> list[torch.Tensor]: ...
+def transform(
+    x: torch.Tensor,
+    chain: Chain | Sequence[Chain],
+    *,
+    out: Any = None,
+    dtype: torch.dtype | None = None,
+    schedule: str = "auto",
+    depth: int | None = None,
+) -> torch.Tensor | list[torch.Tensor]:
+    """`chain(x)`: the chain's stages one after another on every element, in one pass over memory.
+
+    The chain is evaluated in float32 (float64 for float64) and rounded once, at its end.
+
+    Args:
+        x: any shape, any strides; float32, float16, bfloat16 or float64.
+        chain: the stages; tensor operands broadcast to x's shape. A list of chains gives a list of results.
+        out: written and returned as that object: x's shape, the result's dtype, any strides. It may be x itself
+            or an operand itself, but must not overlap them otherwise. For a list of chains, a list.
+        dtype: the result's dtype; by default that of a last `cast`, else x's.
+        schedule: "auto", or one of "direct", "sync", "multi_stage", "thread_scope" (docs/architecture.md).
+        depth: stages in flight of a schedule with a ring, 1 to 8; None picks one.
+
+    Returns:
+        A tensor of x's shape. It keeps x's strides where x is dense, else it is contiguous.
+
+    Raises:
+        TypeError: an unsupported dtype, or an argument that is no tensor or chain.
+        ValueError: an operand that does not broadcast to x's shape or is on another device, an `out` that does
+            not fit, an unknown schedule, a depth out of range.
+        RuntimeError: grad mode is on and an input requires grad.
+
+    Example:
+        >>> import torch, sluice
+        >>> from sluice import stages
+        >>> x = torch.tensor([-1.0, 0.0, 2.0])
+        >>> sluice.transform(x, stages.scale(2.0) | stages.relu())
+        tensor([0., 0., 4.])
+    """
+    check_tensor("transform", "x", x)
+    if not isinstance(chain, Chain):
+        return _transform_list(x, chain, out, dtype, schedule, depth)
+    operands = chain.operands
+    require_forward_only("transform", (x, *operands))
+    given = list(operands) if operands else None
+    if out is None:
+        result: torch.Tensor = call(
+            "transform", x, torch.ops.sluice.transform, x, chain.text, given, dtype=dtype, schedule=schedule, depth=depth
+        )
+        return result
+    check_tensor("transform", "out", out)
+    call(
+        "transform",
+        x,
+        torch.ops.sluice.transform_out,
+        x,
+        chain.text,
+        given,
+        dtype=dtype,
+        schedule=schedule,
+        depth=depth,
+        out=out,
+    )
+    return out  # type: ignore[no-any-return]
+
+
+def _transform_list(
+    x: torch.Tensor,
+    chains: Sequence[Chain],
+    outs: Sequence[torch.Tensor] | None,
+    dtype: torch.dtype | None,
+    schedule: str,
+    depth: int | None,
+) -> list[torch.Tensor]:
+    if not isinstance(chains, (list, tuple)) or not all(isinstance(chain, Chain) for chain in chains):
+        raise TypeError(f"transform: chain must be a chain or a list of chains, got {type(chains).__name__}")
+    if outs is not None and len(outs) != len(chains):
+        raise ValueError(f"transform: out must have one tensor for each of the {len(chains)} chains, got {len(outs)}")
+    return [
+        transform(x, chain, out=None if outs is None else outs[i], dtype=dtype, schedule=schedule, depth=depth)
+        for i, chain in enumerate(chains)
+    ]
+
+
+def _is_dense(x: torch.Tensor) -> bool:
+    expected = 1
+    order = sorted((d for d in range(x.dim()) if x.shape[d] != 1), key=lambda d: x.stride(d))
+    for d in order:
+        if x.stride(d) != expected:
+            return False
+        expected = expected * x.shape[d]
+    return True
+
+
+@torch.library.register_fake("sluice::transform")
+def _(
+    input: torch.Tensor,
+    chain: str,
+    operands: list[torch.Tensor] | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    schedule: str = "auto",
+    depth: int | None = None,
+) -> torch.Tensor:
+    result = dtype or result_dtype(chain, input.dtype)
+    if input.is_contiguous() or not _is_dense(input):
+        return input.new_empty(input.shape, dtype=result)
+    return torch.empty_strided(input.shape, input.stride(), dtype=result, device=input.device)
+
+
+@torch.library.register_fake("sluice::transform_out")
+def _(
+    input: torch.Tensor,
+    chain: str,
+    operands: list[torch.Tensor] | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    schedule: str = "auto",
+    depth: int | None = None,
+    out: torch.Tensor,
+) -> None:
+    return None

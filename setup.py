@@ -1,0 +1,61 @@
+"""Builds the libraries by calling CMake, and tags the wheel; everything else is in pyproject.toml."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+
+ROOT = pathlib.Path(__file__).parent.resolve()
+BUILD = ROOT / "build" / "cmake"
+
+
+def torch_directory() -> pathlib.Path:
+    """The directory of the torch package, found without the seconds that importing it takes."""
+    import importlib.util
+
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise SystemExit("sluice: building needs torch>=2.11 (install it, or pass --no-build-isolation)")
+    return pathlib.Path(spec.origin).parent
+
+
+class CMakeBuild(build_ext):
+    def run(self) -> None:
+        package = ROOT / "python" / "sluice" if self.inplace else pathlib.Path(self.build_lib).resolve() / "sluice"
+        configure = [
+            "cmake",
+            f"-S{ROOT}",
+            f"-B{BUILD}",
+            "-GNinja",
+            f"-DSLUICE_VERSION={self.distribution.get_version()}",
+            f"-DSLUICE_TORCH_DIR={torch_directory()}",
+            f"-DSLUICE_WITH_CUDA={os.environ.get('SLUICE_WITH_CUDA', 'auto')}",
+            f"-DSLUICE_TESTS={os.environ.get('SLUICE_TESTS', 'OFF')}",
+            *os.environ.get("CMAKE_ARGS", "").split(),
+        ]
+        jobs = os.environ.get("MAX_JOBS") or str(os.cpu_count() or 1)
+        for command in (
+            configure,
+            ["cmake", "--build", str(BUILD), "--parallel", jobs],
+            ["cmake", "--install", str(BUILD), "--prefix", str(package), "--strip"],
+        ):
+            print(" ".join(command), file=sys.stderr, flush=True)
+            subprocess.run(command, check=True)
+
+
+class PlatformWheel(bdist_wheel):
+    """No CPython API is used, so one wheel serves every Python: py3-none-<platform>."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.root_is_pure = False
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
+
+
+setup(ext_modules=[Extension("sluice._C", sources=[])], cmdclass={"build_ext": CMakeBuild, "bdist_wheel": PlatformWheel})
