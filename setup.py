@@ -58,4 +58,6 @@ class PlatformWheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
-setup(ext_modules=[Extension("sluice._C", sources=[])], cmdclass={"build_ext": CMakeBuild, "bdist_wheel": PlatformWheel})
+setup(
+    ext_modules=[Extension("sluice._C", sources=[])], cmdclass={"build_ext": CMakeBuild, "bdist_wheel": PlatformWheel}
+)

@@ -6,7 +6,8 @@
 namespace sluice {
 
 // A tensor on `like`'s device. `op` names who asked where memory runs out.
-Tensor allocate(const char* op, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, DType dtype, const TensorView& like);
+Tensor allocate(const char* op, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, DType dtype,
+                const TensorView& like);
 
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes);
 

@@ -13,7 +13,8 @@ namespace {
 template <class... Arguments>
 Tensor call(const char* name, const char* overload, const Arguments&... arguments) {
   std::array<StableIValue, sizeof...(Arguments)> stack{torch::stable::detail::from(arguments)...};
-  check(torch_call_dispatcher(name, overload, stack.data(), TORCH_ABI_VERSION) == 0, name, " failed; torch printed why to stderr");
+  check(torch_call_dispatcher(name, overload, stack.data(), TORCH_ABI_VERSION) == 0, name,
+        " failed; torch printed why to stderr");
   return torch::stable::detail::to<Tensor>(stack[0]);
 }
 
@@ -26,9 +27,7 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const std::optiona
   return call("aten::convolution", "", input, weight, bias, Ints{stride}, Ints{padding}, Ints{dilation}, false, Ints{0}, groups);
 }
 
-Tensor pad_last(const Tensor& input, int64_t before, int64_t after) {
-  return torch::stable::pad(input, Ints{before, after});
-}
+Tensor pad_last(const Tensor& input, int64_t before, int64_t after) { return torch::stable::pad(input, Ints{before, after}); }
 
 Tensor concatenate_last(const Tensor& first, const Tensor& second) {
   return call("aten::cat", "", std::vector<Tensor>{first, second}, int64_t{-1});

@@ -26,27 +26,29 @@ void check_states(const TensorView& states, const char* argument, const TensorVi
   check_floating(kOp, argument, states);
   check_device(kOp, argument, states, x);
   const std::vector<int64_t> sizes = {x.sizes[0], x.sizes[1], width};
-  check(states.has_sizes(sizes), kOp, ": ", argument, " must have shape (batch, channels, width - 1) = ", shape_text(sizes), ", got ",
-        states.shape());
+  check(states.has_sizes(sizes), kOp, ": ", argument, " must have shape (batch, channels, width - 1) = ", shape_text(sizes),
+        ", got ", states.shape());
 }
 
 // "silu", "swish", "identity" or none, as the head of the chain.
 std::string activation_chain(const std::optional<std::string>& activation) {
   if (!activation.has_value() || *activation == "identity") return "";
-  check(*activation == "silu" || *activation == "swish", kOp, ": activation must be None, identity, silu or swish, got '", *activation, "'");
+  check(*activation == "silu" || *activation == "swish", kOp, ": activation must be None, identity, silu or swish, got '",
+        *activation, "'");
   return "silu";
 }
 
 Convolution check_arguments(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
-                            const std::optional<std::string>& activation, const std::optional<Tensor>& initial_states, const std::string& post,
-                            const OptionalTensors& post_operands, const std::string& schedule, const std::optional<int64_t>& depth) {
+                            const std::optional<std::string>& activation, const std::optional<Tensor>& initial_states,
+                            const std::string& post, const OptionalTensors& post_operands, const std::string& schedule,
+                            const std::optional<int64_t>& depth) {
   const TensorView view(x), kernel(weight);
   check_floating(kOp, "x", view);
   check_floating(kOp, "weight", kernel);
   check(view.rank == 3, kOp, ": x must have shape (batch, channels, length), got ", view.shape());
   const int64_t channels = view.sizes[1];
-  check(kernel.rank == 2 && kernel.sizes[0] == channels && kernel.sizes[1] > 0, kOp, ": weight must have shape (C, K) with C = ", channels,
-        ", got ", kernel.shape());
+  check(kernel.rank == 2 && kernel.sizes[0] == channels && kernel.sizes[1] > 0, kOp,
+        ": weight must have shape (C, K) with C = ", channels, ", got ", kernel.shape());
   check_device(kOp, "weight", kernel, view);
   const int64_t width = kernel.sizes[1];
   if (bias.has_value()) {
@@ -65,26 +67,31 @@ Convolution check_arguments(const Tensor& x, const Tensor& weight, const std::op
   Chain after(kOp, "post", chain, post_operands, view, sizes);
   // A width of 1 has no states; an empty tensor of them is not a history.
   const std::optional<Tensor> history = width > 1 ? initial_states : std::nullopt;
-  return {kOp, x, weight, bias, history, 1, width - 1, 0, 1, channels, none, std::move(after), view.dtype, request, sizes, strides_like(view)};
+  return {kOp,      x,    weight,           bias,       history, 1,     width - 1,         0, 1,
+          channels, none, std::move(after), view.dtype, request, sizes, strides_like(view)};
 }
 
-Tensor causal_conv1d(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias, const std::optional<std::string>& activation,
-                     const std::optional<Tensor>& initial_states, const std::string& post, const OptionalTensors& post_operands,
-                     const std::string& schedule, const std::optional<int64_t>& depth) {
+Tensor causal_conv1d(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
+                     const std::optional<std::string>& activation, const std::optional<Tensor>& initial_states,
+                     const std::string& post, const OptionalTensors& post_operands, const std::string& schedule,
+                     const std::optional<int64_t>& depth) {
   return convolve(check_arguments(x, weight, bias, activation, initial_states, post, post_operands, schedule, depth));
 }
 
-void causal_conv1d_out(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias, const std::optional<std::string>& activation,
-                       const std::optional<Tensor>& initial_states, const std::string& post, const OptionalTensors& post_operands,
-                       const std::string& schedule, const std::optional<int64_t>& depth, const Tensor& out) {
+void causal_conv1d_out(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
+                       const std::optional<std::string>& activation, const std::optional<Tensor>& initial_states,
+                       const std::string& post, const OptionalTensors& post_operands, const std::string& schedule,
+                       const std::optional<int64_t>& depth, const Tensor& out) {
   const Convolution c = check_arguments(x, weight, bias, activation, initial_states, post, post_operands, schedule, depth);
   const TensorView view(out);
   check_out(kOp, view, c.sizes, c.dtype, TensorView(x));
   check_no_overlap(kOp, view, "x", TensorView(x), /*may_be_same=*/false);
   check_no_overlap(kOp, view, "weight", TensorView(weight), /*may_be_same=*/false);
   if (bias.has_value()) check_no_overlap(kOp, view, "bias", TensorView(*bias), /*may_be_same=*/false);
-  if (initial_states.has_value()) check_no_overlap(kOp, view, "initial_states", TensorView(*initial_states), /*may_be_same=*/false);
-  for (const TensorView& operand : c.post.operands) check_no_overlap(kOp, view, "an operand of post", operand, /*may_be_same=*/true);
+  if (initial_states.has_value())
+    check_no_overlap(kOp, view, "initial_states", TensorView(*initial_states), /*may_be_same=*/false);
+  for (const TensorView& operand : c.post.operands)
+    check_no_overlap(kOp, view, "an operand of post", operand, /*may_be_same=*/true);
   run_convolution(c, out);
 }
 
@@ -156,8 +163,8 @@ SLUICE_DEVICE_KERNELS(m) {
 }
 
 #ifndef SLUICE_CUDA_LIBRARY
-#define SLUICE_CAUSAL_CONV1D_ARGUMENTS                                                                              \
-  "Tensor x, Tensor weight, Tensor? bias=None, str? activation=None, Tensor? initial_states=None, *, "              \
+#define SLUICE_CAUSAL_CONV1D_ARGUMENTS                                                                 \
+  "Tensor x, Tensor weight, Tensor? bias=None, str? activation=None, Tensor? initial_states=None, *, " \
   "str post=\"\", Tensor[]? post_operands=None, str schedule=\"auto\", int? depth=None"
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {

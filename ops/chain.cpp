@@ -5,8 +5,8 @@
 
 namespace sluice {
 
-Chain::Chain(const char* op, const char* argument, const std::string& text, const OptionalTensors& tensors, const TensorView& input,
-             const std::vector<int64_t>& sizes) {
+Chain::Chain(const char* op, const char* argument, const std::string& text, const OptionalTensors& tensors,
+             const TensorView& input, const std::vector<int64_t>& sizes) {
   const int count = tensors.has_value() ? static_cast<int>(tensors->size()) : 0;
   check(count <= kMaxOperands, op, ": ", argument, " must have at most ", kMaxOperands, " tensor operands, got ", count);
   const std::string broken = parse_chain(text, count, program);

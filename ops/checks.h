@@ -15,7 +15,8 @@ namespace sluice {
 
 template <class... Parts>
 void check(bool holds, const Parts&... parts) {
-  if (holds) [[likely]] return;
+  if (holds) [[likely]]
+    return;
   std::ostringstream text;
   (text << ... << parts);
   throw std::runtime_error(text.str());

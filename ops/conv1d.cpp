@@ -37,9 +37,10 @@ int64_t check_shapes(const TensorView& input, const TensorView& weight, const st
   check_positive("groups", groups);
   const int64_t channels = input.sizes[1], out_channels = weight.sizes[0], taps = weight.sizes[2];
   check(channels % groups == 0, kOp, ": groups must divide the input's ", channels, " channels, got ", groups);
-  check(out_channels > 0 && out_channels % groups == 0, kOp, ": groups must divide the weight's ", out_channels, " output channels, got ", groups);
-  check(weight.sizes[1] == channels / groups, kOp, ": weight must have shape (out_channels, ", channels / groups, ", taps) for ", channels,
-        " channels in ", groups, " groups, got ", weight.shape());
+  check(out_channels > 0 && out_channels % groups == 0, kOp, ": groups must divide the weight's ", out_channels,
+        " output channels, got ", groups);
+  check(weight.sizes[1] == channels / groups, kOp, ": weight must have shape (out_channels, ", channels / groups, ", taps) for ",
+        channels, " channels in ", groups, " groups, got ", weight.shape());
   check(taps > 0, kOp, ": weight must have at least one tap, got ", weight.shape());
   check(!bias.has_value() || bias->has_sizes({out_channels}), kOp, ": bias must have shape (", out_channels, ",), got ",
         bias.has_value() ? bias->shape() : "");
@@ -48,17 +49,19 @@ int64_t check_shapes(const TensorView& input, const TensorView& weight, const st
   check(stride < kLimit && padding < kLimit && padding_right < kLimit && dilation < kLimit && taps < kLimit, kOp,
         ": stride, padding, dilation and taps must be less than 2^31, got ", stride, ", ", padding, ", ", dilation, ", ", taps);
   const int64_t reach = dilation * (taps - 1) + 1, padded = input.sizes[2] + padding + padding_right;
-  check(padded >= reach, kOp, ": input must be at least as long as the kernel's reach of ", reach, " with its padding, got ", padded);
+  check(padded >= reach, kOp, ": input must be at least as long as the kernel's reach of ", reach, " with its padding, got ",
+        padded);
   return (padded - reach) / stride + 1;
 }
 
 // (C, L) as (1, C, L).
 Tensor batched(const Tensor& tensor) { return tensor.dim() == 2 ? torch::stable::unsqueeze(tensor, 0) : tensor; }
 
-Convolution check_arguments(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride, int64_t padding,
-                            int64_t dilation, int64_t groups, const std::string& pre, const OptionalTensors& pre_operands,
-                            const std::string& post, const OptionalTensors& post_operands, const std::optional<ScalarType>& dtype,
-                            const std::string& schedule, const std::optional<int64_t>& depth, const std::optional<int64_t>& padding_right) {
+Convolution check_arguments(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride,
+                            int64_t padding, int64_t dilation, int64_t groups, const std::string& pre,
+                            const OptionalTensors& pre_operands, const std::string& post, const OptionalTensors& post_operands,
+                            const std::optional<ScalarType>& dtype, const std::string& schedule,
+                            const std::optional<int64_t>& depth, const std::optional<int64_t>& padding_right) {
   const Tensor three = batched(input);
   const TensorView view(three), kernel(weight);
   std::optional<TensorView> offset;
@@ -67,8 +70,8 @@ Convolution check_arguments(const Tensor& input, const Tensor& weight, const std
   check_floating(kOp, "input", view);
   const int64_t length = check_shapes(view, kernel, offset, stride, padding, right, dilation, groups);
   const auto check_like_input = [&](const char* argument, const TensorView& tensor) {
-    check(tensor.scalar_type == view.scalar_type, kOp, ": ", argument, " must have dtype ", name_of(view.scalar_type), " like the input, got ",
-          name_of(tensor.scalar_type));
+    check(tensor.scalar_type == view.scalar_type, kOp, ": ", argument, " must have dtype ", name_of(view.scalar_type),
+          " like the input, got ", name_of(tensor.scalar_type));
     check_device(kOp, argument, tensor, view);
   };
   check_like_input("weight", kernel);
@@ -78,11 +81,16 @@ Convolution check_arguments(const Tensor& input, const Tensor& weight, const std
   Chain before(kOp, "pre", pre, pre_operands, view, sizes_of(view));
   Chain after(kOp, "post", post, post_operands, view, sizes);
   const DType result = check_result_dtype(kOp, dtype).value_or(after.result_dtype().value_or(view.dtype));
-  return {kOp,    three,  weight,           bias,            std::nullopt, stride,  padding, right, dilation,
-          groups, before, std::move(after), result, request, sizes,        result_strides(view, sizes)};
+  return {kOp,          three,   weight,  bias,
+          std::nullopt, stride,  padding, right,
+          dilation,     groups,  before,  std::move(after),
+          result,       request, sizes,   result_strides(view, sizes)};
 }
 
-[[maybe_unused]] bool is_depthwise(const Convolution& c) { return c.groups == c.input.size(1) && c.weight.size(1) == 1; }
+// A weight of two dimensions, (channels, taps), is causal_conv1d's.
+[[maybe_unused]] bool is_depthwise(const Convolution& c) {
+  return c.groups == c.input.size(1) && (c.weight.dim() == 2 || c.weight.size(1) == 1);
+}
 
 #ifdef SLUICE_CUDA_LIBRARY
 Conv1dParams make_params(const Convolution& c, const TensorView& output) {
@@ -133,19 +141,23 @@ Conv1dParams make_params(const Convolution& c, const TensorView& output) {
   return params;
 }
 
-void run_depthwise(const Convolution& c, const TensorView& output) {
+// False where no kernel has room for so many taps and none was asked for.
+bool run_depthwise(const Convolution& c, const TensorView& output) {
   const int index = output.device_index;
   const Conv1dParams params = make_params(c, output);
   const DeviceScope device(c.op, index);
   const Conv1dPlan plan = plan_conv1d(problem_of(params), c.schedule, properties_of(c.op, index));
-  check(plan.threads > 0, c.op, ": schedule must be able to run here: ", plan.reason, ", got ", name_of(plan.schedule), " at depth ",
-        c.schedule.depth);
+  if (plan.threads == 0 && c.schedule.automatic) return false;
+  check(plan.threads > 0, c.op, ": schedule must be able to run here: ", plan.reason, ", got ", name_of(plan.schedule),
+        " at depth ", c.schedule.depth);
   device.check_launch(launch_conv1d(params, plan, device.stream()));
+  return true;
 }
 #endif
 
-constexpr const char* kAtenReason = "convolutions over groups of channels and dense ones go through aten's convolution, followed by one pass of the chain, "
-                                    "until sluice has tensor-core kernels of its own";
+constexpr const char* kAtenReason =
+    "convolutions over groups of channels and dense ones go through aten's convolution, followed by one pass of the chain, "
+    "until sluice has tensor-core kernels of its own";
 
 bool strides_match(const TensorView& view, const std::vector<int64_t>& strides) {
   for (int64_t d = 0; d < view.rank; ++d) {
@@ -160,7 +172,9 @@ Tensor convolve_with_aten(const Convolution& c) {
   const TensorView source(c.input);
   const bool on_cpu = source.device_type == aoti_torch_device_type_cpu();
   const DType dtype = on_cpu && source.dtype != DType::float64 ? DType::float32 : source.dtype;
-  const auto cast = [&](const Tensor& tensor) { return TensorView(tensor).dtype == dtype ? tensor : aten::to_dtype(tensor, dtype); };
+  const auto cast = [&](const Tensor& tensor) {
+    return TensorView(tensor).dtype == dtype ? tensor : aten::to_dtype(tensor, dtype);
+  };
 
   Tensor input = c.input;
   if (!c.pre.empty() && source.elements() > 0) {
@@ -188,29 +202,31 @@ Tensor convolve_with_aten(const Convolution& c) {
 bool goes_through_aten([[maybe_unused]] const Convolution& c) {
 #ifdef SLUICE_CUDA_LIBRARY
   const bool depthwise = is_depthwise(c);
-  check(depthwise || c.schedule.automatic, c.op, ": schedule must be auto here, because ", kAtenReason, "; got ", name_of(c.schedule.schedule));
+  check(depthwise || c.schedule.automatic, c.op, ": schedule must be auto here, because ", kAtenReason, "; got ",
+        name_of(c.schedule.schedule));
   return !depthwise;
 #else
   return true;
 #endif
 }
 
-Tensor conv1d(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride, int64_t padding, int64_t dilation,
-              int64_t groups, const std::string& pre, const OptionalTensors& pre_operands, const std::string& post,
-              const OptionalTensors& post_operands, const std::optional<ScalarType>& dtype, const std::string& schedule,
-              const std::optional<int64_t>& depth, const std::optional<int64_t>& padding_right) {
-  const Convolution c = check_arguments(input, weight, bias, stride, padding, dilation, groups, pre, pre_operands, post, post_operands, dtype,
-                                        schedule, depth, padding_right);
+Tensor conv1d(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride, int64_t padding,
+              int64_t dilation, int64_t groups, const std::string& pre, const OptionalTensors& pre_operands,
+              const std::string& post, const OptionalTensors& post_operands, const std::optional<ScalarType>& dtype,
+              const std::string& schedule, const std::optional<int64_t>& depth, const std::optional<int64_t>& padding_right) {
+  const Convolution c = check_arguments(input, weight, bias, stride, padding, dilation, groups, pre, pre_operands, post,
+                                        post_operands, dtype, schedule, depth, padding_right);
   const Tensor output = convolve(c);
   return input.dim() == 2 ? torch::stable::squeeze(output, 0) : output;
 }
 
 void conv1d_out(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride, int64_t padding,
-                int64_t dilation, int64_t groups, const std::string& pre, const OptionalTensors& pre_operands, const std::string& post,
-                const OptionalTensors& post_operands, const std::optional<ScalarType>& dtype, const std::string& schedule,
-                const std::optional<int64_t>& depth, const std::optional<int64_t>& padding_right, const Tensor& out) {
-  const Convolution c = check_arguments(input, weight, bias, stride, padding, dilation, groups, pre, pre_operands, post, post_operands, dtype,
-                                        schedule, depth, padding_right);
+                int64_t dilation, int64_t groups, const std::string& pre, const OptionalTensors& pre_operands,
+                const std::string& post, const OptionalTensors& post_operands, const std::optional<ScalarType>& dtype,
+                const std::string& schedule, const std::optional<int64_t>& depth, const std::optional<int64_t>& padding_right,
+                const Tensor& out) {
+  const Convolution c = check_arguments(input, weight, bias, stride, padding, dilation, groups, pre, pre_operands, post,
+                                        post_operands, dtype, schedule, depth, padding_right);
   std::vector<int64_t> sizes = c.sizes;
   if (input.dim() == 2) sizes.erase(sizes.begin());
   const TensorView view(out);
@@ -218,8 +234,10 @@ void conv1d_out(const Tensor& input, const Tensor& weight, const std::optional<T
   check_no_overlap(kOp, view, "input", TensorView(input), /*may_be_same=*/false);
   check_no_overlap(kOp, view, "weight", TensorView(weight), /*may_be_same=*/false);
   if (bias.has_value()) check_no_overlap(kOp, view, "bias", TensorView(*bias), /*may_be_same=*/false);
-  for (const TensorView& operand : c.pre.operands) check_no_overlap(kOp, view, "an operand of pre", operand, /*may_be_same=*/false);
-  for (const TensorView& operand : c.post.operands) check_no_overlap(kOp, view, "an operand of post", operand, /*may_be_same=*/true);
+  for (const TensorView& operand : c.pre.operands)
+    check_no_overlap(kOp, view, "an operand of pre", operand, /*may_be_same=*/false);
+  for (const TensorView& operand : c.post.operands)
+    check_no_overlap(kOp, view, "an operand of post", operand, /*may_be_same=*/true);
   run_convolution(c, batched(out));
 }
 
@@ -239,7 +257,7 @@ void run_convolution(const Convolution& c, const Tensor& output) {
   [[maybe_unused]] const bool through_aten = goes_through_aten(c);
   if (target.elements() == 0) return;
 #ifdef SLUICE_CUDA_LIBRARY
-  if (!through_aten) return run_depthwise(c, target);
+  if (!through_aten && run_depthwise(c, target)) return;
 #endif
   run_transform(c.op, TensorView(convolve_with_aten(c)), target, c.post, ScheduleRequest{});
 }
@@ -269,33 +287,47 @@ SLUICE_DEVICE_KERNELS(m) {
 #ifndef SLUICE_CUDA_LIBRARY
 namespace {
 
-std::string plan(const std::vector<int64_t>& sizes, int64_t multiplier, int64_t taps, int64_t stride, int64_t dilation, bool depthwise,
-                 bool channels_last, ScalarType dtype, const std::string& schedule, const std::optional<int64_t>& depth,
-                 const std::vector<int64_t>& device) {
+std::string aten_plan(const std::string& reason) {
+  return "{\"schedule\": \"aten\", \"depth\": 1, \"tile\": 0, \"threads\": 0, \"shared_memory\": 0, \"grid\": 0, \"reason\": \"" +
+         reason + "\"}";
+}
+
+std::string plan(const std::vector<int64_t>& sizes, int64_t multiplier, int64_t taps, int64_t stride, int64_t dilation,
+                 bool depthwise, bool channels_last, ScalarType dtype, const std::string& schedule,
+                 const std::optional<int64_t>& depth, const std::vector<int64_t>& device) {
   const ScheduleRequest request = check_schedule("plan", schedule, depth);
   check(sizes.size() == 3, "plan: sizes must be the result's (batch, channels, length), got ", shape_text(sizes));
   if (!depthwise) {
     check(request.automatic, "plan: schedule must be auto here, because ", kAtenReason, "; got ", schedule);
-    return std::string("{\"schedule\": \"aten\", \"depth\": 1, \"tile\": 0, \"threads\": 0, \"shared_memory\": 0, \"grid\": 0, \"reason\": \"") +
-           kAtenReason + "\"}";
+    return aten_plan(kAtenReason);
   }
-  const Conv1dProblem problem{sizes[0], sizes[1], sizes[2], static_cast<int>(multiplier), static_cast<int>(taps), stride, dilation,
-                              check_result_dtype("plan", dtype).value(), channels_last && multiplier == 1};
-  return plan_text(plan_conv1d(problem, request, device_from("plan", device)));
+  const Conv1dProblem problem{sizes[0],
+                              sizes[1],
+                              sizes[2],
+                              static_cast<int>(multiplier),
+                              static_cast<int>(taps),
+                              stride,
+                              dilation,
+                              check_result_dtype("plan", dtype).value(),
+                              channels_last && multiplier == 1,
+                              sizes[2] % 8 == 0};
+  const Conv1dPlan made = plan_conv1d(problem, request, device_from("plan", device));
+  return made.threads == 0 && request.automatic ? aten_plan(made.reason) : plan_text(made);
 }
 
 }  // namespace
 
-#define SLUICE_CONV1D_ARGUMENTS                                                                                       \
-  "Tensor input, Tensor weight, Tensor? bias=None, int stride=1, int padding=0, int dilation=1, int groups=1, *, "    \
-  "str pre=\"\", Tensor[]? pre_operands=None, str post=\"\", Tensor[]? post_operands=None, ScalarType? dtype=None, "  \
+#define SLUICE_CONV1D_ARGUMENTS                                                                                      \
+  "Tensor input, Tensor weight, Tensor? bias=None, int stride=1, int padding=0, int dilation=1, int groups=1, *, "   \
+  "str pre=\"\", Tensor[]? pre_operands=None, str post=\"\", Tensor[]? post_operands=None, ScalarType? dtype=None, " \
   "str schedule=\"auto\", int? depth=None, int? padding_right=None"
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("conv1d(" SLUICE_CONV1D_ARGUMENTS ") -> Tensor");
   m.def("conv1d_out(" SLUICE_CONV1D_ARGUMENTS ", Tensor(a!) out) -> ()");
-  m.def("_plan_conv1d(int[] sizes, int multiplier, int taps, int stride, int dilation, bool depthwise, bool channels_last, "
-        "ScalarType dtype, str schedule, int? depth, int[] device) -> str");
+  m.def(
+      "_plan_conv1d(int[] sizes, int multiplier, int taps, int stride, int dilation, bool depthwise, bool channels_last, "
+      "ScalarType dtype, str schedule, int? depth, int[] device) -> str");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) { m.impl("_plan_conv1d", TORCH_BOX(&plan)); }

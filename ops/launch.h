@@ -15,7 +15,8 @@ extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device, voi
 namespace sluice {
 
 inline void check_cuda(const char* op, cudaError_t status, int device) {
-  check(status == cudaSuccess, op, ": CUDA device ", device, " failed with ", status == cudaSuccess ? std::string() : describe(status, device));
+  check(status == cudaSuccess, op, ": CUDA device ", device, " failed with ",
+        status == cudaSuccess ? std::string() : describe(status, device));
 }
 
 inline const DeviceProperties& properties_of(const char* op, int device) {

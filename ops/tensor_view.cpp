@@ -8,9 +8,8 @@
 namespace sluice {
 
 std::string name_of(ScalarType dtype) {
-  static const char* const names[] = {"uint8",    "int8",      "int16",      "int32",    "int64",     "float16",
-                                      "float32",  "float64",   "complex32",  "complex64", "complex128", "bool",
-                                      "qint8",    "quint8",    "qint32",     "bfloat16"};
+  static const char* const names[] = {"uint8",     "int8",      "int16",      "int32", "int64", "float16", "float32", "float64",
+                                      "complex32", "complex64", "complex128", "bool",  "qint8", "quint8",  "qint32",  "bfloat16"};
   const int index = static_cast<int>(dtype);
   return index >= 0 && index < 16 ? names[index] : "dtype #" + std::to_string(index);
 }

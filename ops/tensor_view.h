@@ -12,8 +12,8 @@
 
 namespace sluice {
 
-using torch::stable::Tensor;
 using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
 
 std::string name_of(ScalarType dtype);
 std::optional<DType> dtype_of(ScalarType dtype);

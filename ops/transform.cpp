@@ -79,7 +79,8 @@ struct Request {
 };
 
 Request check_arguments(const Tensor& input, const std::string& chain, const OptionalTensors& operands,
-                        const std::optional<ScalarType>& dtype, const std::string& schedule, const std::optional<int64_t>& depth) {
+                        const std::optional<ScalarType>& dtype, const std::string& schedule,
+                        const std::optional<int64_t>& depth) {
   const TensorView view(input);
   check_floating(kOp, "input", view);
   const ScheduleRequest request = check_schedule(kOp, schedule, depth);
@@ -94,9 +95,9 @@ Tensor transform(const Tensor& input, const std::string& chain, const OptionalTe
   const Request request = check_arguments(input, chain, operands, dtype, schedule, depth);
   const std::vector<int64_t> sizes = sizes_of(request.input);
   const bool keeps_strides = request.input.elements() > 0 && request.input.is_dense();
-  const std::vector<int64_t> strides = keeps_strides
-                                           ? std::vector<int64_t>(request.input.strides, request.input.strides + request.input.rank)
-                                           : contiguous_strides(sizes);
+  const std::vector<int64_t> strides =
+      keeps_strides ? std::vector<int64_t>(request.input.strides, request.input.strides + request.input.rank)
+                    : contiguous_strides(sizes);
   Tensor output = allocate(kOp, sizes, strides, request.dtype, request.input);
   run_transform(kOp, request.input, TensorView(output), request.chain, request.schedule);
   return output;
@@ -109,7 +110,8 @@ void transform_out(const Tensor& input, const std::string& chain, const Optional
   const TensorView view(out);
   check_out(kOp, view, sizes_of(request.input), request.dtype, request.input);
   check_no_overlap(kOp, view, "input", request.input, /*may_be_same=*/true);
-  for (const TensorView& operand : request.chain.operands) check_no_overlap(kOp, view, "an operand", operand, /*may_be_same=*/true);
+  for (const TensorView& operand : request.chain.operands)
+    check_no_overlap(kOp, view, "an operand", operand, /*may_be_same=*/true);
   run_transform(kOp, request.input, view, request.chain, request.schedule);
 }
 
@@ -122,12 +124,13 @@ void run_transform(const char* op, const TensorView& input, const TensorView& ou
 #ifdef SLUICE_CUDA_LIBRARY
   const DeviceScope device(op, input.device_index);
   const Plan plan = plan_transform(problem_of(params), request, properties_of(op, input.device_index));
-  check(plan.threads > 0, op, ": schedule must be able to run here: ", plan.reason, ", got ", name_of(plan.schedule), " at depth ",
-        request.depth);
+  check(plan.threads > 0, op, ": schedule must be able to run here: ", plan.reason, ", got ", name_of(plan.schedule),
+        " at depth ", request.depth);
   device.check_launch(launch_transform(params, plan, device.stream()));
 #else
   constexpr int64_t kGrain = 32 * 1024;  // elements that are worth a thread
-  torch::stable::parallel_for(0, output.elements(), kGrain, [&](int64_t first, int64_t last) { transform_cpu(params, first, last); });
+  torch::stable::parallel_for(0, output.elements(), kGrain,
+                              [&](int64_t first, int64_t last) { transform_cpu(params, first, last); });
 #endif
 }
 
@@ -140,8 +143,8 @@ SLUICE_DEVICE_KERNELS(m) {
 namespace {
 
 // Plans for a tensor of `elements`, `inner` of them side by side, on a device as plan_text.h lists it.
-std::string plan(int64_t elements, int64_t inner, ScalarType dtype, const std::string& schedule, const std::optional<int64_t>& depth,
-                 const std::vector<int64_t>& device) {
+std::string plan(int64_t elements, int64_t inner, ScalarType dtype, const std::string& schedule,
+                 const std::optional<int64_t>& depth, const std::vector<int64_t>& device) {
   const ScheduleRequest request = check_schedule("plan", schedule, depth);
   check(elements > 0 && inner > 0, "plan: elements must be positive, got ", elements);
   const TransformProblem problem{elements, inner, check_result_dtype("plan", dtype).value(), 0};
@@ -151,10 +154,12 @@ std::string plan(int64_t elements, int64_t inner, ScalarType dtype, const std::s
 }  // namespace
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
-  m.def("transform(Tensor input, str chain, Tensor[]? operands=None, *, ScalarType? dtype=None, "
-        "str schedule=\"auto\", int? depth=None) -> Tensor");
-  m.def("transform_out(Tensor input, str chain, Tensor[]? operands=None, *, ScalarType? dtype=None, "
-        "str schedule=\"auto\", int? depth=None, Tensor(a!) out) -> ()");
+  m.def(
+      "transform(Tensor input, str chain, Tensor[]? operands=None, *, ScalarType? dtype=None, "
+      "str schedule=\"auto\", int? depth=None) -> Tensor");
+  m.def(
+      "transform_out(Tensor input, str chain, Tensor[]? operands=None, *, ScalarType? dtype=None, "
+      "str schedule=\"auto\", int? depth=None, Tensor(a!) out) -> ()");
   m.def("_plan_transform(int elements, int inner, ScalarType dtype, str schedule, int? depth, int[] device) -> str");
 }
 

@@ -7,6 +7,7 @@
 namespace sluice {
 
 // output = chain(input) on the input's device and torch's current stream. Shapes are equal and checked.
-void run_transform(const char* op, const TensorView& input, const TensorView& output, const Chain& chain, const ScheduleRequest& request);
+void run_transform(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
+                   const ScheduleRequest& request);
 
 }  // namespace sluice

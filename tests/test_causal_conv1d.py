@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import DTYPES, LAYOUTS, SCHEDULES, assert_close, contiguous, double_chain, permuted, poisoned_like
 from torch.library import opcheck
 
 import sluice
+from common import DTYPES, LAYOUTS, SCHEDULES, assert_close, contiguous, double_chain, permuted, poisoned_like
 from sluice import stages
 
 
@@ -115,4 +115,6 @@ def test_opcheck(device: str, layout) -> None:
     )
     opcheck(torch.ops.sluice.causal_conv1d_out.default, (x, w), {"out": torch.empty_like(x)})
     opcheck(torch.ops.sluice.causal_conv1d_final_states.default, (x, 3, states))
-    opcheck(torch.ops.sluice.causal_conv1d_final_states_out.default, (x, 3), {"out": torch.empty(2, 6, 3, device=device)})
+    opcheck(
+        torch.ops.sluice.causal_conv1d_final_states_out.default, (x, 3), {"out": torch.empty(2, 6, 3, device=device)}
+    )

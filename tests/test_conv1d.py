@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 import torch
-from conftest import DTYPES, LAYOUTS, SCHEDULES, assert_close, contiguous, double_chain, permuted, sliced
 from torch.library import opcheck
 
 import sluice
+from common import DTYPES, LAYOUTS, SCHEDULES, assert_close, contiguous, double_chain, permuted, sliced
 from sluice import stages
 
 
@@ -73,7 +73,11 @@ def test_depthwise_with_chains(device: str, case, dtype: torch.dtype, layout, sc
     x = layout(torch.randn(batch, channels, length, device=device, dtype=dtype))
     w = torch.randn(channels * multiplier, 1, taps, device=device, dtype=dtype) / taps
     # shift(1) shows whether padding is zero after `pre`, as it must be.
-    pre = stages.shift(1.0) | stages.mul(torch.randn(channels, 1, device=device)) | stages.snake(torch.rand(channels, 1, device=device))
+    pre = (
+        stages.shift(1.0)
+        | stages.mul(torch.randn(channels, 1, device=device))
+        | stages.snake(torch.rand(channels, 1, device=device))
+    )
     plain = expected(x, w, None, stride, padding, dilation, channels, pre=pre)
     other = layout(torch.randn(plain.shape, device=device, dtype=dtype))
     post = stages.silu() | stages.add(other) | stages.mul(torch.randn(channels * multiplier, 1, device=device))
@@ -96,7 +100,13 @@ def test_every_depth_gives_the_same_bits(device: str, schedule: str, depth: int,
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
     ("cin", "cout", "groups", "taps", "stride", "padding", "dilation"),
-    [(6, 10, 1, 3, 1, 1, 1), (8, 4, 2, 5, 2, 3, 2), (1, 7, 1, 10, 5, 0, 1), (6, 6, 3, 1, 1, 0, 1), (4, 4, 4, 3, 1, 1, 1)],
+    [
+        (6, 10, 1, 3, 1, 1, 1),
+        (8, 4, 2, 5, 2, 3, 2),
+        (1, 7, 1, 10, 5, 0, 1),
+        (6, 6, 3, 1, 1, 0, 1),
+        (4, 4, 4, 3, 1, 1, 1),
+    ],
 )
 def test_dense_and_grouped(device, layout, dtype, cin, cout, groups, taps, stride, padding, dilation) -> None:
     x = layout(torch.randn(2, cin, 53, device=device, dtype=dtype))
@@ -156,9 +166,13 @@ def test_zero_taps_ignore_infinities_outside_their_window(device: str) -> None:
     x[0, 0, 40] = float("inf")
     w = torch.ones(1, 1, 3, device=device)
     for schedule in SCHEDULES:
-        result = sluice.conv1d(x, w, groups=1, padding=1, schedule=schedule) if device == "cpu" else sluice.conv1d(
-            x.expand(1, 2, 64).contiguous(), w.expand(2, 1, 3).contiguous(), groups=2, padding=1, schedule=schedule
-        )[:, :1]
+        result = (
+            sluice.conv1d(x, w, groups=1, padding=1, schedule=schedule)
+            if device == "cpu"
+            else sluice.conv1d(
+                x.expand(1, 2, 64).contiguous(), w.expand(2, 1, 3).contiguous(), groups=2, padding=1, schedule=schedule
+            )[:, :1]
+        )
         assert torch.equal(result.isinf().nonzero()[:, 2].cpu(), torch.tensor([39, 40, 41]))
         assert not result.isnan().any()
 
@@ -180,7 +194,11 @@ def test_opcheck(device: str, layout, groups: int) -> None:
     y = torch.randn(6, 1, device=device)
     op = torch.ops.sluice.conv1d.default
     opcheck(op, (x, w, None, 1, 2, 1, groups), {"post": "silu"})
-    opcheck(op, (x, w, b, 2, 1, 2, groups), {"pre": "mul($0)", "pre_operands": [y], "post": "add($0)|cast(bfloat16)", "post_operands": [y]})
+    opcheck(
+        op,
+        (x, w, b, 2, 1, 2, groups),
+        {"pre": "mul($0)", "pre_operands": [y], "post": "add($0)|cast(bfloat16)", "post_operands": [y]},
+    )
     opcheck(op, (x[0], w, b, 1, 0, 1, groups), {"padding_right": 2})
     out = torch.empty_like(sluice.conv1d(x, w, groups=groups))
     opcheck(torch.ops.sluice.conv1d_out.default, (x, w, None, 1, 0, 1, groups), {"out": out})

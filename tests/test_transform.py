@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import (
+from torch.library import opcheck
+
+import sluice
+from common import (
     DTYPES,
     LAYOUTS,
     SCHEDULES,
@@ -16,9 +19,6 @@ from conftest import (
     poisoned_like,
     relative_error,
 )
-from torch.library import opcheck
-
-import sluice
 from sluice import stages
 
 STAGES = {

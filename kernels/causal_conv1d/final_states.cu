@@ -16,7 +16,8 @@ __global__ void __launch_bounds__(kThreads) final_states_kernel(const __grid_con
   const long long position = p.length - p.width + j;
   double value = 0;
   if (position >= 0) {
-    value = load_as<double>(p.input, p.input_dtype, b * p.input_strides[0] + c * p.input_strides[1] + position * p.input_strides[2]);
+    value =
+        load_as<double>(p.input, p.input_dtype, b * p.input_strides[0] + c * p.input_strides[1] + position * p.input_strides[2]);
   } else if (p.history != nullptr) {
     value = load_as<double>(p.history, p.history_dtype,
                             b * p.history_strides[0] + c * p.history_strides[1] + (position + p.width) * p.history_strides[2]);

@@ -15,7 +15,8 @@ void final_states_cpu(const FinalStatesParams& params) {
         if (position >= 0) {
           load_block(params.input, params.input_dtype, offset(params.input_strides, b, c, position), 0, 1, &value);
         } else if (params.history != nullptr) {
-          load_block(params.history, params.history_dtype, offset(params.history_strides, b, c, position + params.width), 0, 1, &value);
+          load_block(params.history, params.history_dtype, offset(params.history_strides, b, c, position + params.width), 0, 1,
+                     &value);
         }
         store_block(params.states, params.states_dtype, offset(params.states_strides, b, c, j), 0, 1, &value);
       }

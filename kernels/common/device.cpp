@@ -7,9 +7,7 @@ namespace {
 
 constexpr int kMaxDevices = 64;
 
-std::string version_text(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-}
+std::string version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
 
 cudaError_t read_properties(int device, DeviceProperties& properties) {
   int major = 0, minor = 0;
@@ -56,8 +54,8 @@ std::string describe(cudaError_t status, int device) {
     DeviceProperties properties;
     read_properties(device, properties);
     text += "; the device has compute capability " + std::to_string(properties.compute_capability / 10) + "." +
-            std::to_string(properties.compute_capability % 10) + ", sluice has code for " SLUICE_CUDA_ARCHS
-            ", the driver supports up to CUDA " + version_text(driver);
+            std::to_string(properties.compute_capability % 10) +
+            ", sluice has code for " SLUICE_CUDA_ARCHS ", the driver supports up to CUDA " + version_text(driver);
   }
   return text;
 }

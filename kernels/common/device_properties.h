@@ -5,7 +5,7 @@
 namespace sluice {
 
 struct DeviceProperties {
-  int compute_capability = 90;             // major * 10 + minor
+  int compute_capability = 90;  // major * 10 + minor
   int multiprocessors = 132;
   int threads_per_multiprocessor = 2048;
   int shared_memory_per_multiprocessor = 233472;  // bytes

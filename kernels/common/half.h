@@ -9,8 +9,12 @@
 
 namespace sluice {
 
-struct Half { std::uint16_t bits; };
-struct BFloat16 { std::uint16_t bits; };
+struct Half {
+  std::uint16_t bits;
+};
+struct BFloat16 {
+  std::uint16_t bits;
+};
 
 inline float to_float(BFloat16 value) { return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16); }
 
@@ -43,15 +47,39 @@ inline Half to_half(float value) {
 }
 
 // Element <-> compute type. A double reaches a half type through float, as it does in torch.
-template <class T> T load_host(float value) { return static_cast<T>(value); }
-template <class T> T load_host(double value) { return static_cast<T>(value); }
-template <class T> T load_host(Half value) { return static_cast<T>(to_float(value)); }
-template <class T> T load_host(BFloat16 value) { return static_cast<T>(to_float(value)); }
+template <class T>
+T load_host(float value) {
+  return static_cast<T>(value);
+}
+template <class T>
+T load_host(double value) {
+  return static_cast<T>(value);
+}
+template <class T>
+T load_host(Half value) {
+  return static_cast<T>(to_float(value));
+}
+template <class T>
+T load_host(BFloat16 value) {
+  return static_cast<T>(to_float(value));
+}
 
-template <class T> void store_host(float& to, T value) { to = static_cast<float>(value); }
-template <class T> void store_host(double& to, T value) { to = static_cast<double>(value); }
-template <class T> void store_host(Half& to, T value) { to = to_half(static_cast<float>(value)); }
-template <class T> void store_host(BFloat16& to, T value) { to = to_bfloat16(static_cast<float>(value)); }
+template <class T>
+void store_host(float& to, T value) {
+  to = static_cast<float>(value);
+}
+template <class T>
+void store_host(double& to, T value) {
+  to = static_cast<double>(value);
+}
+template <class T>
+void store_host(Half& to, T value) {
+  to = to_half(static_cast<float>(value));
+}
+template <class T>
+void store_host(BFloat16& to, T value) {
+  to = to_bfloat16(static_cast<float>(value));
+}
 
 // Calls `body` with a null pointer of the host element type that `dtype` names.
 template <class Body>

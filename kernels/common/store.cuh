@@ -11,22 +11,18 @@ __device__ __forceinline__ void store_elements(Out* to, long long stride, int fi
   constexpr int kBytes = Width * static_cast<int>(sizeof(Out));
   const bool whole = first == 0 && last == Width && stride == 1;
   if (whole && reinterpret_cast<std::uintptr_t>(to) % (kBytes < kWordBytes ? kBytes : kWordBytes) == 0) {
-    Out elements[Width];
-#pragma unroll
-    for (int i = 0; i < Width; ++i) elements[i] = convert<Out>(values[i]);
+    std::uint32_t lanes[kBytes / 4];
+    pack<Out, Width>(values, lanes);
     if constexpr (kBytes >= kWordBytes) {
-      Word words[kBytes / kWordBytes];
-      __builtin_memcpy(words, elements, kBytes);
 #pragma unroll
-      for (int w = 0; w < kBytes / kWordBytes; ++w) store_word(reinterpret_cast<char*>(to) + w * kWordBytes, words[w]);
+      for (int w = 0; w < kBytes / kWordBytes; ++w) {
+        store_word(reinterpret_cast<char*>(to) + w * kWordBytes,
+                   Word{{lanes[4 * w], lanes[4 * w + 1], lanes[4 * w + 2], lanes[4 * w + 3]}});
+      }
     } else if constexpr (kBytes == 8) {
-      std::uint32_t lanes[2];
-      __builtin_memcpy(lanes, elements, kBytes);
       *reinterpret_cast<uint2*>(to) = make_uint2(lanes[0], lanes[1]);
     } else {
-      std::uint32_t lane;
-      __builtin_memcpy(&lane, elements, kBytes);
-      *reinterpret_cast<std::uint32_t*>(to) = lane;
+      *reinterpret_cast<std::uint32_t*>(to) = lanes[0];
     }
     return;
   }

@@ -1,6 +1,7 @@
 // What both layouts' kernels share: their arguments, the words at the edges of the input, `pre`.
 #pragma once
 
+#include "kernels/common/fast_divide.h"
 #include "kernels/common/int_math.h"
 #include "kernels/conv1d/conv1d.h"
 #include "kernels/conv1d/tile.h"
@@ -22,7 +23,9 @@ struct Conv1dArguments {
   long long stride, padding, dilation;
   long long input_strides[3], output_strides[3], history_strides[3], weight_strides[2], bias_stride;
   int depth, stage_words, weight_bytes;
-  long long tiles;
+  long long tiles, vectors;
+  FastDivisor by_channels, by_vectors, by_multiplier, by_across,
+      by_along;  // by_across, by_along: tiles of channels, of positions
   ChainArguments<T, 3> pre, post;
 
   __device__ T tap(long long channel, int k) const {
@@ -45,12 +48,14 @@ __device__ __forceinline__ double multiply_add(double a, double b, double c) { r
 
 // One input value at any position: history or zero outside of the tensor. `channel` is an input channel.
 template <class Element>
-__device__ __forceinline__ Element element_at(const Conv1dArguments<Element>& a, long long batch, long long channel, long long position) {
+__device__ __forceinline__ Element element_at(const Conv1dArguments<Element>& a, long long batch, long long channel,
+                                              long long position) {
   if (position >= 0 && position < a.length) {
     return a.input[batch * a.input_strides[0] + channel * a.input_strides[1] + position * a.input_strides[2]];
   }
   if (position < 0 && a.history != nullptr) {
-    const long long index = batch * a.history_strides[0] + channel * a.history_strides[1] + (position + a.padding) * a.history_strides[2];
+    const long long index =
+        batch * a.history_strides[0] + channel * a.history_strides[1] + (position + a.padding) * a.history_strides[2];
     return convert<Element>(load_as<typename Conv1dArguments<Element>::T>(a.history, a.history_dtype, index));
   }
   return convert<Element>(typename Conv1dArguments<Element>::T(0));
@@ -59,15 +64,16 @@ __device__ __forceinline__ Element element_at(const Conv1dArguments<Element>& a,
 // The word of elements (channel + i channel_step, position + i position_step), one by one. For edges and
 // for inputs that are not contiguous; kept out of line because the fast path never comes here.
 template <class Element>
-__device__ __noinline__ Word gather_word(const Conv1dArguments<Element>& a, long long batch, long long channel, long long position,
-                                         int channel_step, long long position_step) {
+__device__ __noinline__ Word gather_word(const Conv1dArguments<Element>& a, long long batch, long long channel,
+                                         long long position, int channel_step, long long position_step) {
   Word word{};
   Element elements[kWordElements<Element>];
 #pragma unroll
   for (int i = 0; i < kWordElements<Element>; ++i) {
     const long long c = channel + i * channel_step;
     const bool exists = c * a.multiplier < a.channels;
-    elements[i] = exists ? element_at(a, batch, c, position + i * position_step) : convert<Element>(typename Conv1dArguments<Element>::T(0));
+    elements[i] = exists ? element_at(a, batch, c, position + i * position_step)
+                         : convert<Element>(typename Conv1dArguments<Element>::T(0));
   }
   __builtin_memcpy(&word, elements, sizeof(Word));
   return word;
@@ -75,8 +81,8 @@ __device__ __noinline__ Word gather_word(const Conv1dArguments<Element>& a, long
 
 // `pre` on a word of such elements, rounded to the input's type as transform would. Padding stays as it is.
 template <class Element>
-__device__ __noinline__ Word apply_pre(const Conv1dArguments<Element>& a, Word word, long long batch, long long channel, long long position,
-                                       int channel_step, long long position_step) {
+__device__ __noinline__ Word apply_pre(const Conv1dArguments<Element>& a, Word word, long long batch, long long channel,
+                                       long long position, int channel_step, long long position_step) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>;
   T values[kWidth];

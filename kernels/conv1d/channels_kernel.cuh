@@ -11,9 +11,9 @@
 //   [ (63 stride + (taps - 1) dilation + 1) positions x 8 words | taps x channels ]
 #pragma once
 
+#include "kernels/common/store.cuh"
 #include "kernels/conv1d/arguments.cuh"
 #include "kernels/pipeline/pipe.cuh"
-#include "kernels/common/store.cuh"
 
 namespace sluice {
 
@@ -25,23 +25,28 @@ struct ChannelTile {
 template <int Width, class Element>
 __device__ __forceinline__ ChannelTile channel_tile(const Conv1dArguments<Element>& a, long long tile) {
   // Channels first: neighbouring blocks read neighbouring memory.
-  const long long across = ceil_div<long long>(a.channels, kChannelVectors * Width);
-  const long long along = ceil_div<long long>(a.output_length, kTilePositions);
-  const long long upper = tile / across;
-  return {upper / along, (tile - upper * across) * (kChannelVectors * Width), upper % along * kTilePositions};
+  const long long upper = a.by_across.quotient(tile);
+  const long long batch = a.by_along.quotient(upper);
+  return {batch, (tile - upper * a.by_across.divisor) * (kChannelVectors * Width),
+          (upper - batch * a.by_along.divisor) * kTilePositions};
 }
 
 template <class Element>
-__device__ __forceinline__ bool is_whole_vector(const Conv1dArguments<Element>& a, const Element* address, long long channel, long long position) {
+__device__ __forceinline__ bool is_whole_vector(const Conv1dArguments<Element>& a, const Element* address, long long channel,
+                                                long long position) {
   return a.input_strides[1] == 1 && position >= 0 && position < a.length && channel + kWordElements<Element> <= a.channels &&
          is_word_aligned(address);
 }
 
-template <class Element, bool HasPre>
-__device__ __forceinline__ Word load_channels(const Conv1dArguments<Element>& a, long long batch, long long channel, long long position) {
-  const Element* const address = a.input + batch * a.input_strides[0] + channel * a.input_strides[1] + position * a.input_strides[2];
-  const Word word = is_whole_vector(a, address, channel, position) ? load_word(address) : gather_word(a, batch, channel, position, 1, 0);
-  return HasPre ? apply_pre(a, word, batch, channel, position, 1, 0) : word;
+// Every input of the tile is there and every vector of it is whole: no load needs a check.
+template <class Element>
+__device__ __forceinline__ bool is_interior(const Conv1dArguments<Element>& a, const ChannelTile& tile) {
+  constexpr int kChannels = kChannelVectors * kWordElements<Element>;
+  const long long first = tile.position * a.stride - a.padding;
+  const long long last = first + (kTilePositions - 1) * a.stride + (a.taps - 1) * a.dilation;
+  const Element* const corner = a.input + tile.batch * a.input_strides[0] + tile.channel + first * a.input_strides[2];
+  return a.input_strides[1] == 1 && first >= 0 && last < a.length && tile.channel + kChannels <= a.channels &&
+         a.input_strides[2] % kWordElements<Element> == 0 && is_word_aligned(corner);
 }
 
 // The taps of a block's channels, transposed: taps[k][channel].
@@ -54,9 +59,11 @@ __device__ __forceinline__ void load_taps(const Conv1dArguments<Element>& a, lon
   }
 }
 
-// One thread's vector of channels at its positions. `word_at(j, k)` is the input of output j at tap k.
+// One thread's vector of channels at its positions. `word_at(channel, position, k)` is the input of the output at
+// `position` under tap k.
 template <class Element, class WordAt, class TapAt>
-__device__ __forceinline__ void convolve_channels(const Conv1dArguments<Element>& a, const ChannelTile& tile, WordAt&& word_at, TapAt&& tap_at) {
+__device__ __forceinline__ void convolve_channels(const Conv1dArguments<Element>& a, const ChannelTile& tile, WordAt&& word_at,
+                                                  TapAt&& tap_at) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>;
   const long long channel = tile.channel + threadIdx.x % kChannelVectors * kWidth;
@@ -104,35 +111,38 @@ __device__ __forceinline__ void convolve_channels(const Conv1dArguments<Element>
 }
 
 template <class Element, bool HasPre>
-__global__ void __launch_bounds__(kConv1dThreads, 5)
+__global__ void __launch_bounds__(kConv1dThreads, HasPre ? 4 : 5)
     direct_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>, kChannels = kChannelVectors * kWidth;
   extern __shared__ Word shared[];
   T* const taps = reinterpret_cast<T*>(shared);
   const ChannelTile tile = channel_tile<kWidth>(a, blockIdx.x);
-  if (a.weight_bytes > 0) {
-    load_taps(a, tile.channel, taps);
-    __syncthreads();
-  }
+  load_taps(a, tile.channel, taps);
+  __syncthreads();
+  const bool interior = is_interior(a, tile);
   const int lane = threadIdx.x % kChannelVectors * kWidth;
+  const Element* const origin =
+      a.input + tile.batch * a.input_strides[0] + (tile.channel + lane) * a.input_strides[1] - a.padding * a.input_strides[2];
+  const long long across_positions = a.stride * a.input_strides[2], across_taps = a.dilation * a.input_strides[2];
   convolve_channels(
       a, tile,
       [&](long long channel, long long position, int k) {
-        return load_channels<Element, HasPre>(a, tile.batch, channel, position * a.stride - a.padding + k * a.dilation);
+        const Element* const address = origin + position * across_positions + k * across_taps;
+        const long long from = position * a.stride - a.padding + k * a.dilation;
+        const Word word = interior || is_whole_vector(a, address, channel, from)
+                              ? load_word(address)
+                              : gather_word(a, tile.batch, channel, from, 1, 0);
+        return HasPre ? apply_pre(a, word, tile.batch, channel, from, 1, 0) : word;
       },
       [&](int k, T* weights) {
 #pragma unroll
-        for (int i = 0; i < kWidth; ++i) {
-          const long long channel = tile.channel + lane + i;
-          weights[i] = a.weight_bytes > 0 ? taps[k * kChannels + lane + i] : channel < a.channels ? a.tap(channel, k) : T(0);
-        }
+        for (int i = 0; i < kWidth; ++i) weights[i] = taps[k * kChannels + lane + i];
       });
 }
 
 template <class Element, class Pipe>
-__global__ void __launch_bounds__(kConv1dThreads, 4)
-    staged_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+__global__ void __launch_bounds__(kConv1dThreads) staged_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>, kChannels = kChannelVectors * kWidth;
   extern __shared__ Word shared[];
@@ -163,7 +173,8 @@ __global__ void __launch_bounds__(kConv1dThreads, 4)
     if (a.pre.count > 0) {
       const long long first = tile.position * a.stride - a.padding;
       for (int w = threadIdx.x; w < a.stage_words; w += kConv1dThreads) {
-        words[w] = apply_pre(a, words[w], tile.batch, tile.channel + w % kChannelVectors * kWidth, first + w / kChannelVectors, 1, 0);
+        words[w] =
+            apply_pre(a, words[w], tile.batch, tile.channel + w % kChannelVectors * kWidth, first + w / kChannelVectors, 1, 0);
       }
       __syncthreads();
     }

@@ -11,8 +11,8 @@ namespace sluice {
 struct Conv1dParams {
   const void* input;
   const void* weight;
-  const void* bias;      // may be null
-  const void* history;   // (batch, channel, padding): the values before the first position; null means zeros
+  const void* bias;     // may be null
+  const void* history;  // (batch, channel, padding): the values before the first position; null means zeros
   void* output;
   DType input_dtype, weight_dtype, bias_dtype, history_dtype, output_dtype;
   long long batch, channels, length, output_length;  // channels of the output
@@ -34,13 +34,15 @@ struct Conv1dProblem {
   long long stride, dilation;
   DType dtype;
   bool channels_last;
+  bool aligned;  // every row of a channels-first output starts at a 16-byte word
 };
 
 struct Conv1dPlan : Plan {
   Conv1dLayout layout = Conv1dLayout::channels_first;
-  int stage_words = 0;     // 16-byte words of input in one stage of the ring
-  int weight_bytes = 0;    // of shared memory for taps: a block's (direct) or a stage's; 0 reads them from memory
-  long long tiles = 0;     // that the blocks share out among them
+  long long vectors = 0;  // channels_first: of one row
+  int stage_words = 0;    // 16-byte words of input in one stage of the ring
+  int weight_bytes = 0;   // of shared memory for taps: a block's (direct) or a stage's
+  long long tiles = 0;    // that the blocks share out among them
 };
 
 Conv1dProblem problem_of(const Conv1dParams& params);

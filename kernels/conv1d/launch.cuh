@@ -42,6 +42,14 @@ Conv1dArguments<Element> make_arguments(const Conv1dParams& params, const Conv1d
   a.stage_words = plan.stage_words;
   a.weight_bytes = plan.weight_bytes;
   a.tiles = plan.tiles;
+  a.vectors = plan.vectors;
+  a.by_channels = FastDivisor(params.channels);
+  // Of the vectors of a row, where a thread finds its own; of its tiles, where a block does.
+  a.by_vectors = FastDivisor(plan.schedule == Schedule::direct ? max_of(1LL, plan.vectors)
+                                                               : ceil_div<long long>(max_of(1LL, plan.vectors), kConv1dThreads));
+  a.by_multiplier = FastDivisor(params.multiplier);
+  a.by_across = FastDivisor(ceil_div<long long>(params.channels, kChannelVectors * kWordElements<Element>));
+  a.by_along = FastDivisor(ceil_div<long long>(params.output_length, kTilePositions));
   a.pre = make_chain_arguments<Compute<Element>>(params.pre, params.pre_operands);
   a.post = make_chain_arguments<Compute<Element>>(params.post, params.post_operands);
   return a;

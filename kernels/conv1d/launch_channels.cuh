@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/conv1d/launch.cuh"
 #include "kernels/conv1d/channels_kernel.cuh"
+#include "kernels/conv1d/launch.cuh"
 
 namespace sluice {
 

@@ -2,6 +2,8 @@
 #include "kernels/conv1d/conv1d.h"
 #include "kernels/conv1d/tile.h"
 
+#include <cstdint>
+
 namespace sluice {
 namespace {
 
@@ -19,19 +21,24 @@ const char* direct_reason(const ScheduleRequest& request, bool channels_last) {
                        : "auto: vectors of positions through registers; a window's halo comes from the L1 cache";
 }
 
-void set_direct(Conv1dPlan& plan, const Conv1dProblem& problem, long long tiles, int weight_rows) {
+// Where even one block's taps do not fit, `plan.threads` is 0.
+void set_direct(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device, long long tiles,
+                long long weight_rows) {
   plan.depth = 1;
   plan.tiles = plan.grid = tiles;
-  const long long bytes = static_cast<long long>(weight_rows) * problem.taps * compute_bytes(problem.dtype);
-  // More taps than this stay in device memory: the cache serves them, and blocks keep their occupancy.
-  constexpr long long kWeightLimit = 48 * 1024;
-  plan.weight_bytes = bytes <= kWeightLimit ? static_cast<int>(bytes) : 0;
-  plan.shared_memory = plan.weight_bytes;
+  const long long bytes = weight_rows * problem.taps * compute_bytes(problem.dtype);
+  if (bytes > device.shared_memory_per_block) {
+    plan.threads = 0;
+    plan.reason = "the taps of a block's channels must fit into its shared memory";
+    return;
+  }
+  plan.shared_memory = plan.weight_bytes = static_cast<int>(bytes);
 }
 
-void set_ring(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request,
-              const DeviceProperties& device, long long tiles, long long words, int weight_rows) {
-  const long long weight_bytes = round_up<long long>(static_cast<long long>(weight_rows) * problem.taps * compute_bytes(problem.dtype), 16);
+void set_ring(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
+              long long tiles, long long words, int weight_rows) {
+  const long long weight_bytes =
+      round_up<long long>(static_cast<long long>(weight_rows) * problem.taps * compute_bytes(problem.dtype), 16);
   const long long stage_bytes = words * 16 + weight_bytes;
   RingShape ring{0, 0};
   if (stage_bytes <= device.shared_memory_per_block) {
@@ -52,47 +59,63 @@ void set_ring(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequ
                                   : "forced: a ring of tiles with their halos, deep enough for 48 KiB in flight a multiprocessor";
 }
 
+// Vectors of channels by positions: the plan for a channels-last result.
+void plan_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request,
+                   const DeviceProperties& device) {
+  plan.layout = Conv1dLayout::channels_last;
+  const int channels = kChannelVectors * conv1d_word_elements(problem.dtype);
+  plan.threads = kConv1dThreads;
+  plan.tile = channels * kTilePositions;
+  plan.reason = direct_reason(request, true);
+  const long long tiles = problem.batch * ceil_div<long long>(problem.channels, channels) *
+                          ceil_div<long long>(problem.output_length, kTilePositions);
+  if (plan.schedule == Schedule::direct) {
+    set_direct(plan, problem, device, tiles, channels);
+  } else {
+    set_ring(plan, problem, request, device, tiles, reach(problem, kTilePositions) * kChannelVectors, channels);
+  }
+}
+
+// Vectors of positions along a row: any strides.
+void plan_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device) {
+  plan.layout = Conv1dLayout::channels_first;
+  const int width = conv1d_word_elements(problem.dtype), outputs = conv1d_row_outputs(problem.dtype);
+  // A row's vectors follow its output's alignment, so it may need one more than its length asks for.
+  plan.vectors = ceil_div<long long>(problem.output_length + (problem.aligned ? 0 : width - 1), outputs);
+  plan.threads = kConv1dThreads;
+  plan.tile = kConv1dThreads * outputs;
+  plan.reason = direct_reason(request, false);
+  const long long rows = problem.batch * problem.channels;
+  if (plan.schedule == Schedule::direct) {
+    const long long rows_per_block = min_of<long long>(rows, (kConv1dThreads - 2) / plan.vectors + 2);
+    set_direct(plan, problem, device, ceil_div<long long>(rows * plan.vectors, kConv1dThreads), rows_per_block);
+  } else {
+    const long long words = ceil_div<long long>(reach(problem, plan.tile), width) + 2;
+    set_ring(plan, problem, request, device, rows * ceil_div<long long>(plan.vectors, kConv1dThreads), words, 1);
+  }
+}
+
 }  // namespace
 
 Conv1dProblem problem_of(const Conv1dParams& params) {
   // The channels-last kernel writes vectors of channels and gives every output channel an input channel of
   // its own; anything else goes by rows, whatever its strides.
   const bool channels_last = params.output_strides[1] == 1 && params.channels > 1 && params.multiplier == 1;
-  return {params.batch,  params.channels, params.output_length, params.multiplier,  params.taps,
-          params.stride, params.dilation, params.input_dtype,   channels_last};
+  const int width = conv1d_word_elements(params.input_dtype);
+  const bool aligned = reinterpret_cast<std::uintptr_t>(params.output) % (width * size_of(params.output_dtype)) == 0 &&
+                       params.output_strides[0] % width == 0 && params.output_strides[1] % width == 0;
+  return {params.batch,  params.channels, params.output_length, params.multiplier, params.taps,
+          params.stride, params.dilation, params.input_dtype,   channels_last,     aligned};
 }
 
 Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device) {
-  const int width = conv1d_word_elements(problem.dtype);
   Conv1dPlan plan;
   plan.schedule = request.automatic ? Schedule::direct : request.schedule;
-  plan.threads = kConv1dThreads;
-  plan.reason = direct_reason(request, problem.channels_last);
   if (problem.channels_last) {
-    plan.layout = Conv1dLayout::channels_last;
-    const int channels = kChannelVectors * width;
-    plan.tile = channels * kTilePositions;
-    const long long tiles = problem.batch * ceil_div<long long>(problem.channels, channels) *
-                            ceil_div<long long>(problem.output_length, kTilePositions);
-    if (plan.schedule == Schedule::direct) {
-      set_direct(plan, problem, tiles, channels);
-    } else {
-      set_ring(plan, problem, request, device, tiles, reach(problem, kTilePositions) * kChannelVectors, channels);
-    }
-    return plan;
+    plan_channels(plan, problem, request, device);
+    if (plan.threads > 0 || !request.automatic) return plan;
   }
-  const int outputs = conv1d_row_outputs(problem.dtype);
-  // A row's vectors follow its output's alignment, so it may need one more than its length asks for.
-  const long long vectors = ceil_div<long long>(problem.output_length + width - 1, outputs);
-  const long long rows = problem.batch * problem.channels;
-  plan.tile = kConv1dThreads * outputs;
-  if (plan.schedule == Schedule::direct) {
-    const long long rows_per_block = min_of<long long>(rows, (kConv1dThreads - 2) / vectors + 2);
-    set_direct(plan, problem, ceil_div<long long>(rows * vectors, kConv1dThreads), static_cast<int>(rows_per_block));
-  } else {
-    const long long words = ceil_div<long long>(reach(problem, plan.tile), width) + 2;
-    set_ring(plan, problem, request, device, rows * ceil_div<long long>(vectors, kConv1dThreads), words, 1);
-  }
+  plan_rows(plan, problem, request, device);
   return plan;
 }
 

@@ -13,10 +13,10 @@
 // history filled in, then the row's taps:  [ words of input with halo | taps ]
 #pragma once
 
+#include "kernels/common/store.cuh"
 #include "kernels/conv1d/arguments.cuh"
 #include "kernels/pipeline/copy.cuh"
 #include "kernels/pipeline/pipe.cuh"
-#include "kernels/common/store.cuh"
 
 namespace sluice {
 
@@ -28,7 +28,7 @@ struct RowSpan {
 
 template <int Outputs, int Width, class Element>
 __device__ __forceinline__ RowSpan row_span(const Conv1dArguments<Element>& a, long long row, long long vector) {
-  RowSpan span{row / a.channels, 0, 0, 0, 0};
+  RowSpan span{a.by_channels.quotient(row), 0, 0, 0, 0};
   span.channel = row - span.batch * a.channels;
   span.begin = vector * Outputs - a.template misalignment<Width>(span.batch, span.channel);
   span.first = span.begin < 0 ? static_cast<int>(-span.begin) : 0;
@@ -43,10 +43,10 @@ struct GlobalRow {
   const Conv1dArguments<Element>& a;
   long long batch, channel;  // of the input
   const Element* row;
-  int lead;                  // elements of row's first word that stand before it
+  int lead;  // elements of row's first word that stand before it
 
   __device__ GlobalRow(const Conv1dArguments<Element>& arguments, const RowSpan& span) : a(arguments), batch(span.batch) {
-    channel = span.channel / a.multiplier;
+    channel = a.by_multiplier.quotient(span.channel);
     row = a.input + batch * a.input_strides[0] + channel * a.input_strides[1];
     lead = a.input_strides[2] == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(row) % kWordBytes / sizeof(Element)) : 0;
   }
@@ -90,7 +90,8 @@ __device__ __forceinline__ long long floor_div(long long value, int divisor) {
 
 // sums[j] += sum_k tap(k) * row[begin + j - padding + k]: stride and dilation 1.
 template <class Element, int Outputs, class Row, class Tap, class T>
-__device__ __forceinline__ void slide(const Conv1dArguments<Element>& a, const Row& row, long long begin, Tap&& tap, T (&sums)[Outputs]) {
+__device__ __forceinline__ void slide(const Conv1dArguments<Element>& a, const Row& row, long long begin, Tap&& tap,
+                                      T (&sums)[Outputs]) {
   constexpr int kWidth = kWordElements<Element>, kHeld = Outputs / kWidth;
   const long long start = begin - a.padding + row.lead;
   const long long first_word = floor_div(start, kWidth);
@@ -131,7 +132,8 @@ __device__ __forceinline__ void slide(const Conv1dArguments<Element>& a, const R
 
 // The same sum for any stride and dilation.
 template <class Element, int Outputs, class Row, class Tap, class T>
-__device__ __forceinline__ void step(const Conv1dArguments<Element>& a, const Row& row, long long begin, Tap&& tap, T (&sums)[Outputs]) {
+__device__ __forceinline__ void step(const Conv1dArguments<Element>& a, const Row& row, long long begin, Tap&& tap,
+                                     T (&sums)[Outputs]) {
   constexpr int kWidth = kWordElements<Element>;
 #pragma unroll 1
   for (int k = 0; k < a.taps; ++k) {
@@ -162,7 +164,8 @@ __device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, 
   const InterpretedChain<T, 3> chain{a.post};
   chain.template apply<Outputs, 1>(sums, [&](int operand, int) {
     const long long* const strides = a.post.operands[operand].strides;
-    return Place{span.batch * strides[0] + span.channel * strides[1] + span.begin * strides[2], strides[2], span.first, span.last};
+    return Place{span.batch * strides[0] + span.channel * strides[1] + span.begin * strides[2], strides[2], span.first,
+                 span.last};
   });
   with_element_type(a.output_dtype, [&](auto* tag) {
     using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
@@ -176,46 +179,44 @@ template <class Element>
 inline constexpr int kRowOutputs = kRowWords * kWordElements<Element>;
 
 template <class Element, bool HasPre>
-__global__ void __launch_bounds__(kConv1dThreads, 6)
+__global__ void __launch_bounds__(kConv1dThreads, HasPre ? 4 : 6)
     direct_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>, kOutputs = kRowOutputs<Element>;
   extern __shared__ Word shared[];
   T* const taps = reinterpret_cast<T*>(shared);
-  const long long vectors = ceil_div<long long>(a.output_length + kWidth - 1, kOutputs);
   const long long rows = a.batch * a.channels;
   const long long first_vector = static_cast<long long>(blockIdx.x) * kConv1dThreads;
-  const long long first_row = first_vector / vectors;
-  if (a.weight_bytes > 0) {
-    const long long last_row = min_of(rows - 1, (first_vector + kConv1dThreads - 1) / vectors);
-    const int count = static_cast<int>(last_row - first_row + 1) * a.taps;
-    for (int i = threadIdx.x; i < count; i += kConv1dThreads) taps[i] = a.tap((first_row + i / a.taps) % a.channels, i % a.taps);
-    __syncthreads();
+  const long long first_row = a.by_vectors.quotient(first_vector);
+  const long long last_row = min_of(rows - 1, a.by_vectors.quotient(first_vector + kConv1dThreads - 1));
+  const int count = static_cast<int>(last_row - first_row + 1) * a.taps;
+  for (int i = threadIdx.x; i < count; i += kConv1dThreads) {
+    const int r = i / a.taps;
+    const long long own_row = first_row + r;
+    taps[i] = a.tap(own_row - a.by_channels.quotient(own_row) * a.channels, i - r * a.taps);
   }
+  __syncthreads();
   const long long vector = first_vector + threadIdx.x;
-  const long long row = vector / vectors;
+  const long long row = a.by_vectors.quotient(vector);
   if (row >= rows) return;
-  const RowSpan span = row_span<kOutputs, kWidth>(a, row, vector - row * vectors);
+  const RowSpan span = row_span<kOutputs, kWidth>(a, row, vector - row * a.vectors);
   if (span.last <= span.first) return;
   const T* const own = taps + (row - first_row) * a.taps;
-  convolve_row<Element, kOutputs>(a, span, GlobalRow<Element, HasPre>(a, span),
-                                  [&](int k) { return a.weight_bytes > 0 ? own[k] : a.tap(span.channel, k); });
+  convolve_row<Element, kOutputs>(a, span, GlobalRow<Element, HasPre>(a, span), [&](int k) { return own[k]; });
 }
 
 template <class Element, class Pipe>
-__global__ void __launch_bounds__(kConv1dThreads, 4)
-    staged_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+__global__ void __launch_bounds__(kConv1dThreads) staged_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>, kOutputs = kRowOutputs<Element>;
   extern __shared__ Word shared[];
   __shared__ typename Pipe::Storage storage;
   Pipe pipe(storage, a.depth, /*shares=*/true);
   const int stage_words = a.stage_words + a.weight_bytes / kWordBytes;
-  const long long vectors = ceil_div<long long>(a.output_length + kWidth - 1, kOutputs);
-  const long long tiles_per_row = ceil_div<long long>(vectors, kConv1dThreads);
+  const long long tiles_per_row = a.by_vectors.divisor;
 
   // Positions of a tile's inputs: from the first output's first tap to the last output's last tap.
-  const auto locate = [&](long long tile, RowSpan& span, GlobalRow<Element, false>& row, long long& first_word, int& count) {
+  const auto locate = [&](const RowSpan& span, const GlobalRow<Element, false>& row, long long& first_word, int& count) {
     const long long begin = span.begin * a.stride - a.padding;
     first_word = floor_div(begin + row.lead, kWidth);
     const long long outputs = min_of<long long>(kConv1dThreads * kOutputs, a.output_length - span.begin);
@@ -225,12 +226,12 @@ __global__ void __launch_bounds__(kConv1dThreads, 4)
 
   const auto fetch = [&](long long tile, int stage) {
     Word* const words = shared + stage * stage_words;
-    const long long index = tile / tiles_per_row;
+    const long long index = a.by_vectors.quotient(tile);
     RowSpan span = row_span<kOutputs, kWidth>(a, index, (tile - index * tiles_per_row) * kConv1dThreads);
     GlobalRow<Element, false> row(a, span);
     long long first_word;
     int count;
-    locate(tile, span, row, first_word, count);
+    locate(span, row, first_word, count);
     for (int w = threadIdx.x; w < count; w += kConv1dThreads) {
       const long long position = (first_word + w) * kWidth - row.lead;
       if (a.input_strides[2] == 1 && position >= 0 && position + kWidth <= a.length) {
@@ -245,12 +246,12 @@ __global__ void __launch_bounds__(kConv1dThreads, 4)
 
   const auto compute = [&](long long tile, int stage) {
     Word* const words = shared + stage * stage_words;
-    const long long index = tile / tiles_per_row, vector = (tile - index * tiles_per_row) * kConv1dThreads;
+    const long long index = a.by_vectors.quotient(tile), vector = (tile - index * tiles_per_row) * kConv1dThreads;
     RowSpan span = row_span<kOutputs, kWidth>(a, index, vector);
     GlobalRow<Element, false> row(a, span);
     long long first_word;
     int count;
-    locate(tile, span, row, first_word, count);
+    locate(span, row, first_word, count);
     if (a.pre.count > 0) {
       for (int w = threadIdx.x; w < count; w += kConv1dThreads) {
         words[w] = apply_pre(a, words[w], row.batch, row.channel, (first_word + w) * kWidth - row.lead, 0, 1);
@@ -260,7 +261,8 @@ __global__ void __launch_bounds__(kConv1dThreads, 4)
     span = row_span<kOutputs, kWidth>(a, index, vector + threadIdx.x);
     if (span.last <= span.first) return;
     const T* const taps = reinterpret_cast<const T*>(words + a.stage_words);
-    convolve_row<Element, kOutputs>(a, span, SharedRow<Element>{words, first_word, row.lead, a.stride}, [&](int k) { return taps[k]; });
+    convolve_row<Element, kOutputs>(a, span, SharedRow<Element>{words, first_word, row.lead, a.stride},
+                                    [&](int k) { return taps[k]; });
   };
 
   run_ring(pipe, a.depth, blockIdx.x, a.tiles, gridDim.x, fetch, compute);

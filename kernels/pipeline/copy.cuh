@@ -19,10 +19,10 @@ namespace sluice {
 // (a whole row, as a rule): words that straddle them are edges.
 template <class Element>
 struct WordRun {
-  const char* base;         // the aligned word that holds the run's first element
+  const char* base;  // the aligned word that holds the run's first element
   const char* valid_first;
   const char* valid_last;
-  int shift;                // bytes of the first word that stand before the run
+  int shift;  // bytes of the first word that stand before the run
 
   __device__ WordRun(const Element* run, const Element* first, const Element* last)
       : valid_first(reinterpret_cast<const char*>(first)), valid_last(reinterpret_cast<const char*>(last)) {
@@ -32,9 +32,7 @@ struct WordRun {
   }
 
   __device__ const char* word(int index) const { return base + static_cast<long long>(index) * kWordBytes; }
-  __device__ bool is_whole(int index) const {
-    return word(index) >= valid_first && word(index) + kWordBytes <= valid_last;
-  }
+  __device__ bool is_whole(int index) const { return word(index) >= valid_first && word(index) + kWordBytes <= valid_last; }
 };
 
 // Copies the elements of an edge word that may be read; the rest of the word is left as it is.

@@ -16,8 +16,8 @@ class MultiStagePipe {
   // Room for the largest ring; a shallower one uses a prefix. Raw bytes, because a __shared__ object
   // may not have a constructor.
   struct Storage {
-    alignas(cuda::pipeline_shared_state<cuda::thread_scope_block, kMaxDepth>) unsigned char
-        bytes[sizeof(cuda::pipeline_shared_state<cuda::thread_scope_block, kMaxDepth>)];
+    alignas(cuda::pipeline_shared_state<cuda::thread_scope_block, kMaxDepth>) unsigned char bytes[sizeof(
+        cuda::pipeline_shared_state<cuda::thread_scope_block, kMaxDepth>)];
   };
 
   __device__ MultiStagePipe(Storage& storage, int depth, bool /*shares*/) : pipeline_(make(storage, depth)) {}

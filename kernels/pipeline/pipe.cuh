@@ -25,8 +25,8 @@ namespace sluice {
 // Tiles first, first + step, ... < end. `fetch(tile, stage)` fills a stage of the ring through the pipe,
 // `compute(tile, stage)` reads it. Every thread of the block calls this with the same arguments.
 template <class Pipe, class Fetch, class Compute>
-__device__ __forceinline__ void run_ring(Pipe& pipe, int depth, long long first, long long end, long long step,
-                                         Fetch&& fetch, Compute&& compute) {
+__device__ __forceinline__ void run_ring(Pipe& pipe, int depth, long long first, long long end, long long step, Fetch&& fetch,
+                                         Compute&& compute) {
   long long ahead = first;
   int in_flight = 0, fetch_stage = 0, compute_stage = 0;
   for (long long tile = first; tile < end; tile += step) {

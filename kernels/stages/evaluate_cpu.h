@@ -34,8 +34,8 @@ template <class T, int Rank, class OffsetOf>
 void evaluate_block(const ChainArguments<T, Rank>& chain, T* values, int count, OffsetOf&& offset_of) {
   T parameters[kMaxParameters][kCpuBlock];
   for (int s = 0; s < chain.count; ++s) {
-    const auto& stage = chain.stages[s];
-    if (stage.op == Op::cast) {
+    const auto& stage = chain.headers[s];
+    if (stage.route == Route::cast) {
       with_host_element(stage.dtype, [&](auto* tag) {
         for (int i = 0; i < count; ++i) {
           std::remove_reference_t<decltype(*tag)> rounded;
@@ -45,7 +45,7 @@ void evaluate_block(const ChainArguments<T, Rank>& chain, T* values, int count, 
       });
       continue;
     }
-    if (stage.tensors == 0) {
+    if (stage.route == Route::numbers) {
       const Parameters<T> numbers = {{stage.number[0], stage.number[1], stage.number[2]}};
       with_stage(stage.op, [&](auto evaluate) {
         for (int i = 0; i < count; ++i) values[i] = evaluate(values[i], numbers);
@@ -53,11 +53,12 @@ void evaluate_block(const ChainArguments<T, Rank>& chain, T* values, int count, 
       continue;
     }
     for (int p = 0; p < kMaxParameters; ++p) {
-      const int k = stage.operand[p];
+      const int k = chain.operand[s][p];
       if (k < 0) {
         for (int i = 0; i < count; ++i) parameters[p][i] = stage.number[p];
       } else {
-        load_block(chain.operands[k].data, chain.operands[k].dtype, offset_of(k), chain.operands[k].strides[0], count, parameters[p]);
+        load_block(chain.operands[k].data, chain.operands[k].dtype, offset_of(k), chain.operands[k].strides[0], count,
+                   parameters[p]);
       }
     }
     with_parametric(stage.op, [&](auto evaluate) {

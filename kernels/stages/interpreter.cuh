@@ -58,26 +58,28 @@ struct InterpretedChain {
 
   template <int Width, int Groups, class PlaceOf>
   __device__ __forceinline__ void apply(T (&values)[Width * Groups], PlaceOf&& place_of) const {
+    Header next = arguments.headers[0];
     for (int s = 0; s < arguments.count; ++s) {
-      const auto& stage = arguments.stages[s];
-      if (stage.op == Op::cast) {
-        round_through<Width * Groups>(stage.dtype, values);
-      } else if (stage.tensors == 0) {
-        const Parameters<T> numbers = {{stage.number[0], stage.number[1], stage.number[2]}};
-        with_stage(stage.op, [&](auto evaluate) {
+      const Header header = next;
+      next = arguments.headers[s + 1];  // on its way while this stage computes
+      if (header.route == Route::numbers) {
+        const Parameters<T> numbers = {{header.number[0], header.number[1], header.number[2]}};
+        with_stage(header.op, [&](auto evaluate) {
 #pragma unroll
           for (int i = 0; i < Width * Groups; ++i) values[i] = evaluate(values[i], numbers);
         });
-      } else if (stage.tensors == 1 && stage.operand[0] >= 0 && stage.op <= Op::div) {
-        apply_arithmetic<Width, Groups>(stage, values, place_of);
+      } else if (header.route == Route::arithmetic) {
+        apply_arithmetic<Width, Groups>(header, arguments.operand[s][0], values, place_of);
+      } else if (header.route == Route::cast) {
+        round_through<Width * Groups>(header.dtype, values);
       } else {
-        apply_elementwise<Width, Groups>(stage, values, place_of);
+        apply_elementwise<Width, Groups>(header, arguments.operand[s], values, place_of);
       }
     }
   }
 
  private:
-  using Stage = typename ChainArguments<T, Rank>::Stage;
+  using Header = typename ChainArguments<T, Rank>::Header;
 
   template <int Count>
   __device__ __forceinline__ static void round_through(DType dtype, T* values) {
@@ -90,24 +92,26 @@ struct InterpretedChain {
 
   // add, sub, mul or div with one tensor: every group's elements in flight before the first is used.
   template <int Width, int Groups, class PlaceOf>
-  __device__ __forceinline__ void apply_arithmetic(const Stage& stage, T* values, PlaceOf& place_of) const {
-    const int k = stage.operand[0];
+  __device__ __forceinline__ void apply_arithmetic(const Header& header, int k, T* values, PlaceOf& place_of) const {
     T other[Width * Groups];
     with_element_type(arguments.operands[k].dtype, [&](auto* tag) {
       const auto* data = static_cast<decltype(tag)>(arguments.operands[k].data);
 #pragma unroll
-      for (int g = 0; g < Groups; ++g) load_elements<std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>, Width>(data, place_of(k, g), other + g * Width);
+      for (int g = 0; g < Groups; ++g) {
+        load_elements<std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>, Width>(data, place_of(k, g), other + g * Width);
+      }
     });
-    with_arithmetic(stage.op, [&](auto evaluate) {
+    with_arithmetic(header.op, [&](auto evaluate) {
 #pragma unroll
-      for (int i = 0; i < Width * Groups; ++i) values[i] = evaluate(values[i], Parameters<T>{{other[i], stage.number[1], T(0)}});
+      for (int i = 0; i < Width * Groups; ++i) values[i] = evaluate(values[i], Parameters<T>{{other[i], header.number[1], T(0)}});
     });
   }
 
   // Any stage with any mix of numbers and tensors, one element at a time. The values take a detour
   // through local memory so that this long list of stages is compiled once, not once an element.
   template <int Width, int Groups, class PlaceOf>
-  __device__ __forceinline__ void apply_elementwise(const Stage& stage, T* values, PlaceOf& place_of) const {
+  __device__ __forceinline__ void apply_elementwise(const Header& header, const signed char* operand, T* values,
+                                                    PlaceOf& place_of) const {
     T staged[Width * Groups];
     Place places[kMaxParameters][Groups];
 #pragma unroll
@@ -116,7 +120,7 @@ struct InterpretedChain {
     for (int p = 0; p < kMaxParameters; ++p) {
 #pragma unroll
       for (int g = 0; g < Groups; ++g) {
-        places[p][g] = stage.operand[p] >= 0 ? place_of(stage.operand[p], g) : Place{0, 0, 0, Width};
+        places[p][g] = operand[p] >= 0 ? place_of(operand[p], g) : Place{0, 0, 0, Width};
       }
     }
 #pragma unroll 1
@@ -126,15 +130,15 @@ struct InterpretedChain {
       for (int p = 0; p < kMaxParameters; ++p) {
         const Place& place = places[p][i / Width];
         const int lane = i % Width;
-        T value = stage.number[p];
-        if (stage.operand[p] >= 0) {
-          const auto& operand = arguments.operands[stage.operand[p]];
+        T value = header.number[p];
+        if (operand[p] >= 0) {
+          const auto& tensor = arguments.operands[operand[p]];
           const bool present = place.first <= lane && lane < place.last;
-          value = present ? load_as<T>(operand.data, operand.dtype, place.offset + lane * place.stride) : T(1);
+          value = present ? load_as<T>(tensor.data, tensor.dtype, place.offset + lane * place.stride) : T(1);
         }
         parameters.value[p] = value;
       }
-      with_parametric(stage.op, [&](auto evaluate) { staged[i] = evaluate(staged[i], parameters); });
+      with_parametric(header.op, [&](auto evaluate) { staged[i] = evaluate(staged[i], parameters); });
     }
 #pragma unroll
     for (int i = 0; i < Width * Groups; ++i) values[i] = staged[i];

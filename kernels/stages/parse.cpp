@@ -30,8 +30,7 @@ std::string parse_parameter(std::string_view text, int operands, Program& progra
     const auto parsed = std::from_chars(text.data() + 1, end, operand);
     if (parsed.ec != std::errc{} || parsed.ptr != end || operand < 0)
       return "an operand must be written $0, $1, ..., got " + quoted(text);
-    if (operand >= operands)
-      return "operand " + std::string(text) + " must be one of the " + std::to_string(operands) + " given";
+    if (operand >= operands) return "operand " + std::string(text) + " must be one of the " + std::to_string(operands) + " given";
     stage.operand[index] = static_cast<signed char>(operand);
     if (operand >= program.operands) program.operands = operand + 1;
     return {};
@@ -42,8 +41,7 @@ std::string parse_parameter(std::string_view text, int operands, Program& progra
     stage.number[index] = std::strtod(std::string(text).c_str(), nullptr);
     return {};
   }
-  if (parsed.ec != std::errc{} || parsed.ptr != end)
-    return "a parameter must be a number or an operand, got " + quoted(text);
+  if (parsed.ec != std::errc{} || parsed.ptr != end) return "a parameter must be a number or an operand, got " + quoted(text);
   return {};
 }
 
@@ -78,15 +76,15 @@ std::string parse_stage(std::string_view text, int operands, Program& program) {
     int given = 0;
     for (; !rest.empty(); ++given) {
       if (given == signature.parameters)
-        return std::string(name) + " must have at most " + std::to_string(signature.parameters) +
-               " parameters, got " + quoted(text);
+        return std::string(name) + " must have at most " + std::to_string(signature.parameters) + " parameters, got " +
+               quoted(text);
       std::string error = parse_parameter(take_until(rest, ','), operands, program, stage, given);
       if (!error.empty()) return error;
     }
     for (int p = given; p < signature.parameters; ++p) {
       if (std::isnan(signature.defaults[p]))
-        return std::string(name) + " must have at least " + std::to_string(p + 1) + " parameter" +
-               (p ? "s" : "") + ", got " + quoted(text);
+        return std::string(name) + " must have at least " + std::to_string(p + 1) + " parameter" + (p ? "s" : "") + ", got " +
+               quoted(text);
     }
     return {};
   }

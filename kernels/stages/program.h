@@ -14,8 +14,8 @@ inline constexpr int kMaxOperands = 12;
 
 struct Stage {
   Op op;
-  DType dtype;                              // of `cast`
-  signed char operand[kMaxParameters];      // index of a tensor operand, or -1: the number counts
+  DType dtype;                          // of `cast`
+  signed char operand[kMaxParameters];  // index of a tensor operand, or -1: the number counts
   double number[kMaxParameters];
 };
 
@@ -35,35 +35,47 @@ struct Operand {
   long long strides[Rank];
 };
 
-// A program as a kernel takes it: numbers in the compute type T, operands beside them.
+// How a stage runs: cast rounds; numbers has none but numbers; arithmetic is add, sub, mul or div with one
+// tensor; elementwise is everything else.
+enum class Route : unsigned char { numbers, arithmetic, elementwise, cast };
+
+// A program as a kernel takes it: numbers in the compute type T, operands beside them. What every stage needs
+// comes first and fits one 16-byte load (float), because a kernel waits for it before it can branch.
 template <class T, int Rank>
 struct ChainArguments {
-  struct Stage {
+  struct alignas(16) Header {
     Op op;
-    DType dtype;
-    signed char operand[kMaxParameters];
-    signed char tensors;  // how many parameters are tensors
+    Route route;
+    DType dtype : 8;  // of `cast`
     T number[kMaxParameters];
   };
   int count;
-  Stage stages[kMaxStages];
+  Header headers[kMaxStages + 1];  // the one after the last may be read ahead
+  signed char operand[kMaxStages][kMaxParameters];
   Operand<Rank> operands[kMaxOperands];
 };
 
+inline Route route_of(const Stage& stage) {
+  if (stage.op == Op::cast) return Route::cast;
+  int tensors = 0;
+  for (signed char operand : stage.operand) tensors += operand >= 0;
+  if (tensors == 0) return Route::numbers;
+  return tensors == 1 && stage.operand[0] >= 0 && stage.op <= Op::div ? Route::arithmetic : Route::elementwise;
+}
+
 template <class T, int Rank>
 ChainArguments<T, Rank> make_chain_arguments(const Program& program, const Operand<Rank>* operands) {
-  ChainArguments<T, Rank> chain;
+  ChainArguments<T, Rank> chain{};
   chain.count = program.count;
   for (int s = 0; s < program.count; ++s) {
-    const Stage& from = program.stages[s];
-    auto& to = chain.stages[s];
-    to.op = from.op;
-    to.dtype = from.dtype;
-    to.tensors = 0;
+    const Stage& stage = program.stages[s];
+    auto& header = chain.headers[s];
+    header.op = stage.op;
+    header.route = route_of(stage);
+    header.dtype = stage.dtype;
     for (int p = 0; p < kMaxParameters; ++p) {
-      to.operand[p] = from.operand[p];
-      to.number[p] = static_cast<T>(from.number[p]);
-      to.tensors += from.operand[p] >= 0;
+      header.number[p] = static_cast<T>(stage.number[p]);
+      chain.operand[s][p] = stage.operand[p];
     }
   }
   for (int k = 0; k < program.operands; ++k) chain.operands[k] = operands[k];

@@ -8,8 +8,29 @@ namespace sluice {
 
 // `scale` and `shift` are `mul` and `add` with a number: they have names, but no code of their own.
 enum class Op : unsigned char {
-  add, sub, mul, div, square, abs, neg, exp, log, sqrt, rsqrt, clamp,
-  relu, leaky_relu, elu, silu, gelu, gelu_tanh, sigmoid, tanh, softplus, snake, cast,
+  add,
+  sub,
+  mul,
+  div,  // these four first: Route::arithmetic
+  square,
+  abs,
+  neg,
+  exp,
+  log,
+  sqrt,
+  rsqrt,
+  clamp,
+  relu,
+  leaky_relu,
+  elu,
+  silu,
+  gelu,
+  gelu_tanh,
+  sigmoid,
+  tanh,
+  softplus,
+  snake,
+  cast,
 };
 
 inline constexpr int kMaxParameters = 3;

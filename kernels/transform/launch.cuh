@@ -11,16 +11,17 @@
 
 namespace sluice {
 
-template <class Element>
-TransformArguments<Element> make_arguments(const TransformParams& params, const Plan& plan) {
+template <class Element, bool Flat>
+TransformArguments<Element, Flat> make_arguments(const TransformParams& params, const Plan& plan) {
   constexpr int kWidth = kWordElements<Element>;
-  TransformArguments<Element> a;
+  TransformArguments<Element, Flat> a;
   a.input = static_cast<const Element*>(params.input);
   a.output = params.output;
   a.output_dtype = params.output_dtype;
   a.rank = params.rank;
   a.depth = plan.depth;
   const TransformProblem problem = problem_of(params);
+  a.first_misalignment = problem.misalignment;
   const auto misaligned = (reinterpret_cast<std::uintptr_t>(params.input) - problem.misalignment * sizeof(Element)) % kWordBytes;
   a.shares = misaligned != 0;
   for (int d = 0; d < params.rank; ++d) {
@@ -32,23 +33,31 @@ TransformArguments<Element> make_arguments(const TransformParams& params, const 
   a.rows = problem.elements / problem.inner;
   a.vectors_per_row = ceil_div<long long>(problem.inner + (a.rows > 1 ? kWidth - 1 : problem.misalignment), kWidth);
   a.tiles_per_row = ceil_div<long long>(a.vectors_per_row, kTransformThreads * kTransformGroups<Element>);
+  a.vectors_divisor = FastDivisor(a.vectors_per_row);
+  a.tiles_divisor = FastDivisor(a.tiles_per_row);
+  a.first_whole = problem.misalignment != 0;
+  a.last_whole = (problem.inner + problem.misalignment) / kWidth;
   a.chain = make_chain_arguments<Compute<Element>>(params.program, params.operands);
   return a;
 }
 
-template <class Element>
-cudaError_t launch_transform_as(const TransformParams& params, const Plan& plan, cudaStream_t stream) {
-  const TransformArguments<Element> a = make_arguments<Element>(params, plan);
-  const auto launch = [&](auto* kernel) {
-    return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a);
-  };
+template <class Element, bool Flat>
+cudaError_t launch_geometry(const TransformParams& params, const Plan& plan, cudaStream_t stream) {
+  const TransformArguments<Element, Flat> a = make_arguments<Element, Flat>(params, plan);
+  const auto launch = [&](auto* kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
   switch (plan.schedule) {
-    case Schedule::direct: return launch(direct_transform_kernel<Element>);
-    case Schedule::sync: return launch(staged_transform_kernel<Element, SyncPipe>);
-    case Schedule::multi_stage: return launch(staged_transform_kernel<Element, MultiStagePipe>);
-    case Schedule::thread_scope: return launch(staged_transform_kernel<Element, ThreadScopePipe>);
+    case Schedule::direct: return launch(direct_transform_kernel<Element, Flat>);
+    case Schedule::sync: return launch(staged_transform_kernel<Element, Flat, SyncPipe>);
+    case Schedule::multi_stage: return launch(staged_transform_kernel<Element, Flat, MultiStagePipe>);
+    case Schedule::thread_scope: return launch(staged_transform_kernel<Element, Flat, ThreadScopePipe>);
   }
   return cudaErrorInvalidValue;
+}
+
+template <class Element>
+cudaError_t launch_transform_as(const TransformParams& params, const Plan& plan, cudaStream_t stream) {
+  const bool flat = params.rank == 1 && params.input_strides[0] == 1 && params.output_strides[0] == 1;
+  return flat ? launch_geometry<Element, true>(params, plan, stream) : launch_geometry<Element, false>(params, plan, stream);
 }
 
 }  // namespace sluice

@@ -45,8 +45,9 @@ Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& requ
     plan.depth = ring.depth;
     plan.shared_memory = ring.depth * stage_bytes;
     plan.grid = min_of<long long>(tiles, static_cast<long long>(device.multiprocessors) * ring.blocks);
-    plan.reason = request.depth > 0 ? "forced: a ring of tiles in shared memory, at the depth that was asked for"
-                                    : "forced: a ring of tiles in shared memory, deep enough for 48 KiB in flight a multiprocessor";
+    plan.reason = request.depth > 0
+                      ? "forced: a ring of tiles in shared memory, at the depth that was asked for"
+                      : "forced: a ring of tiles in shared memory, deep enough for 48 KiB in flight a multiprocessor";
   }
   return plan;
 }

@@ -12,9 +12,9 @@ struct TransformParams {
   void* output;
   DType input_dtype;
   DType output_dtype;
-  int rank;                            // dimension 0 is the innermost
+  int rank;  // dimension 0 is the innermost
   long long sizes[kMaxDims];
-  long long input_strides[kMaxDims];   // elements
+  long long input_strides[kMaxDims];  // elements
   long long output_strides[kMaxDims];
   Program program;
   Operand<kMaxDims> operands[kMaxOperands];
@@ -23,9 +23,9 @@ struct TransformParams {
 // The problem as the plan sees it.
 struct TransformProblem {
   long long elements;
-  long long inner;       // extent of the innermost dimension
-  DType dtype;           // of the input
-  int misalignment;      // of the output's first element, in elements of a 16-byte word
+  long long inner;   // extent of the innermost dimension
+  DType dtype;       // of the input
+  int misalignment;  // of the output's first element, in elements of a 16-byte word
 };
 
 TransformProblem problem_of(const TransformParams& params);

@@ -10,6 +10,7 @@
 // The input of a vector may start anywhere: it is shifted out of the two aligned words that hold it.
 #pragma once
 
+#include "kernels/common/fast_divide.h"
 #include "kernels/common/int_math.h"
 #include "kernels/common/store.cuh"
 #include "kernels/pipeline/copy.cuh"
@@ -22,7 +23,8 @@ namespace sluice {
 
 // Offset of a row, which numbers all dimensions but the innermost. Not inlined: a kernel asks for it in
 // many places, each 64-bit division is long, and flat problems never come here.
-static __device__ __noinline__ long long offset_of_row(long long row, int rank, const long long* sizes, const long long* strides) {
+static __device__ __noinline__ long long offset_of_row(long long row, int rank, const long long* sizes,
+                                                       const long long* strides) {
   long long offset = 0;
 #pragma unroll 1
   for (int d = 1; d < rank; ++d) {
@@ -33,29 +35,38 @@ static __device__ __noinline__ long long offset_of_row(long long row, int rank, 
   return offset;
 }
 
-template <class Element>
+// Flat: everything is one dimension, walked alike by the input and the output. The kernel for it has no row
+// arithmetic, which is what keeps its registers few enough to hide the latency of memory.
+template <class Element, bool Flat>
 struct TransformArguments {
   const Element* input;
   void* output;
   DType output_dtype;
   int rank;
   bool shares;  // some vector's input straddles two words, so threads read words that others copied
+  int first_misalignment;
   int depth;
   long long sizes[kMaxDims];
   long long input_strides[kMaxDims];
   long long output_strides[kMaxDims];
   long long rows;
   long long vectors_per_row;
+  FastDivisor vectors_divisor, tiles_divisor;  // of vectors and tiles a row
   long long tiles_per_row;
+  long long first_whole, last_whole;  // flat: vectors in between are whole
   ChainArguments<Compute<Element>, kMaxDims> chain;
 
   __device__ long long row_offset(long long row, const long long* strides) const {
+    if constexpr (Flat) return 0;
     return rank == 1 ? 0 : offset_of_row(row, rank, sizes, strides);
   }
+  __device__ long long input_stride() const { return Flat ? 1 : input_strides[0]; }
+  __device__ long long output_stride() const { return Flat ? 1 : output_strides[0]; }
 
   // Elements by which the row's output lies behind a vector boundary.
   template <int Width>
   __device__ int misalignment(long long row) const {
+    if constexpr (Flat) return first_misalignment;
     const int size = output_dtype == DType::float64 ? 8 : output_dtype == DType::float32 ? 4 : 2;
     const auto element = reinterpret_cast<std::uintptr_t>(output) / size + row_offset(row, output_strides);
     return static_cast<int>(element % Width);
@@ -73,9 +84,9 @@ struct VectorSpan {
   int last;
 };
 
-template <int Width, class Element>
-__device__ __forceinline__ VectorSpan span_of(const TransformArguments<Element>& a, long long row, long long vector) {
-  VectorSpan span{row, 0, 0, 0};
+template <int Width, class Element, bool Flat>
+__device__ __forceinline__ VectorSpan span_of(const TransformArguments<Element, Flat>& a, long long row, long long vector) {
+  VectorSpan span{Flat ? 0 : row, 0, 0, 0};
   if (row >= a.rows || vector >= a.vectors_per_row) return span;
   span.begin = vector * Width - a.template misalignment<Width>(row);
   span.first = span.begin < 0 ? static_cast<int>(-span.begin) : 0;
@@ -85,11 +96,11 @@ __device__ __forceinline__ VectorSpan span_of(const TransformArguments<Element>&
 }
 
 // The vector's input: one word where it is aligned, two where it straddles words, else single elements.
-template <class Element, class T>
-__device__ __forceinline__ void load_vector(const TransformArguments<Element>& a, const VectorSpan& span, T* values) {
+template <class Element, bool Flat, class T>
+__device__ __forceinline__ void load_vector(const TransformArguments<Element, Flat>& a, const VectorSpan& span, T* values) {
   constexpr int kWidth = kWordElements<Element>;
   const Element* const row = a.input + a.row_offset(span.row, a.input_strides);
-  const long long stride = a.input_strides[0];
+  const long long stride = a.input_stride();
   if (stride == 1 && span.first == 0 && span.last == kWidth) {
     const WordRun<Element> run(row + span.begin, row, row + a.sizes[0]);
     if (run.shift == 0) {
@@ -108,8 +119,8 @@ __device__ __forceinline__ void load_vector(const TransformArguments<Element>& a
 }
 
 // Runs the chain on Groups vectors and stores them.
-template <class Element, int Groups, class T>
-__device__ __forceinline__ void finish_vectors(const TransformArguments<Element>& a, const VectorSpan (&spans)[Groups],
+template <class Element, int Groups, bool Flat, class T>
+__device__ __forceinline__ void finish_vectors(const TransformArguments<Element, Flat>& a, const VectorSpan (&spans)[Groups],
                                                T (&values)[Groups * kWordElements<Element>]) {
   constexpr int kWidth = kWordElements<Element>;
   const InterpretedChain<T, kMaxDims> chain{a.chain};
@@ -120,7 +131,7 @@ __device__ __forceinline__ void finish_vectors(const TransformArguments<Element>
   });
   with_element_type(a.output_dtype, [&](auto* tag) {
     using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
-    const long long stride = a.output_strides[0];
+    const long long stride = a.output_stride();
 #pragma unroll
     for (int g = 0; g < Groups; ++g) {
       const VectorSpan& span = spans[g];
@@ -130,46 +141,42 @@ __device__ __forceinline__ void finish_vectors(const TransformArguments<Element>
   });
 }
 
-template <class Element>
-__global__ void __launch_bounds__(kTransformThreads, 3)
-    direct_transform_kernel(const __grid_constant__ TransformArguments<Element> a) {
+template <class Element, bool Flat>
+__global__ void __launch_bounds__(kTransformThreads)
+    direct_transform_kernel(const __grid_constant__ TransformArguments<Element, Flat> a) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>, kGroups = kTransformGroups<Element>;
   VectorSpan spans[kGroups];
   T values[kGroups * kWidth];
   const long long first = static_cast<long long>(blockIdx.x) * (kGroups * kTransformThreads) + threadIdx.x;
-#pragma unroll
-  for (int g = 0; g < kGroups; ++g) {
-    const long long vector = first + g * kTransformThreads;
-    const long long row = a.rank == 1 ? 0 : vector / a.vectors_per_row;
-    spans[g] = span_of<kWidth>(a, row, vector - row * a.vectors_per_row);
-  }
-  bool whole = a.input_strides[0] == 1;
-#pragma unroll
-  for (int g = 0; g < kGroups; ++g) {
-    const Element* const from = a.input + a.row_offset(spans[g].row, a.input_strides) + spans[g].begin;
-    whole = whole && spans[g].first == 0 && spans[g].last == kWidth && is_word_aligned(from);
-  }
-  if (whole) {  // all loads before the first use
+  const long long last = first + (kGroups - 1) * kTransformThreads;
+  if (Flat && !a.shares && first >= a.first_whole && last < a.last_whole) {
+    const long long begin = first * kWidth - a.first_misalignment;
     Word words[kGroups];
 #pragma unroll
-    for (int g = 0; g < kGroups; ++g) {
-      words[g] = load_word(a.input + a.row_offset(spans[g].row, a.input_strides) + spans[g].begin);
-    }
+    for (int g = 0; g < kGroups; ++g) words[g] = load_word(a.input + begin + g * kTransformThreads * kWidth);
 #pragma unroll
-    for (int g = 0; g < kGroups; ++g) unpack<Element>(words[g], values + g * kWidth);
+    for (int g = 0; g < kGroups; ++g) {
+      spans[g] = {0, begin + g * kTransformThreads * kWidth, 0, kWidth};
+      unpack<Element>(words[g], values + g * kWidth);
+    }
   } else {
 #pragma unroll
-    for (int g = 0; g < kGroups; ++g) load_vector(a, spans[g], values + g * kWidth);
+    for (int g = 0; g < kGroups; ++g) {
+      const long long vector = first + g * kTransformThreads;
+      const long long row = Flat ? 0 : a.vectors_divisor.quotient(vector);
+      spans[g] = span_of<kWidth>(a, row, vector - row * a.vectors_per_row);
+      load_vector(a, spans[g], values + g * kWidth);
+    }
   }
   finish_vectors<Element, kGroups>(a, spans, values);
 }
 
 // A tile is Groups vectors a thread, all of one row.
 //   shared memory   [ stage 0: words of a tile, and one more ] [ stage 1 ] ... [ stage depth - 1 ]
-template <class Element, class Pipe>
-__global__ void __launch_bounds__(kTransformThreads, 3)
-    staged_transform_kernel(const __grid_constant__ TransformArguments<Element> a) {
+template <class Element, bool Flat, class Pipe>
+__global__ void __launch_bounds__(kTransformThreads)
+    staged_transform_kernel(const __grid_constant__ TransformArguments<Element, Flat> a) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>, kGroups = kTransformGroups<Element>;
   constexpr int kTileVectors = kGroups * kTransformThreads, kStageWords = kTileVectors + 1;
@@ -179,10 +186,11 @@ __global__ void __launch_bounds__(kTransformThreads, 3)
 
   const auto fetch = [&](long long tile, int stage) {
     Word* const words = ring + stage * kStageWords;
-    const long long row = tile / a.tiles_per_row, vector = tile % a.tiles_per_row * kTileVectors;
+    const long long row = Flat ? 0 : a.tiles_divisor.quotient(tile);
+    const long long vector = (tile - row * a.tiles_per_row) * kTileVectors;
     const Element* const from = a.input + a.row_offset(row, a.input_strides);
     const long long begin = vector * kWidth - a.template misalignment<kWidth>(row);
-    if (a.input_strides[0] == 1) {
+    if (a.input_stride() == 1) {
       const WordRun<Element> run(from + begin, from, from + a.sizes[0]);
       const long long left = a.sizes[0] - begin + run.shift / static_cast<int>(sizeof(Element));
       const int count = static_cast<int>(min_of<long long>(kTileVectors + (run.shift != 0), ceil_div<long long>(left, kWidth)));
@@ -192,19 +200,21 @@ __global__ void __launch_bounds__(kTransformThreads, 3)
     for (int v = threadIdx.x; v < kTileVectors; v += kTransformThreads) {
       const VectorSpan span = span_of<kWidth>(a, row, vector + v);
       Element* const to = reinterpret_cast<Element*>(words + v);
-      for (int i = span.first; i < span.last; ++i) to[i] = from[(span.begin + i) * a.input_strides[0]];
+      for (int i = span.first; i < span.last; ++i) to[i] = from[(span.begin + i) * a.input_stride()];
     }
   };
 
   const auto compute = [&](long long tile, int stage) {
     const Word* const words = ring + stage * kStageWords;
-    const long long row = tile / a.tiles_per_row, vector = tile % a.tiles_per_row * kTileVectors;
+    const long long row = Flat ? 0 : a.tiles_divisor.quotient(tile);
+    const long long vector = (tile - row * a.tiles_per_row) * kTileVectors;
     VectorSpan spans[kGroups];
     T values[kGroups * kWidth];
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) spans[g] = span_of<kWidth>(a, row, vector + g * kTransformThreads + threadIdx.x);
-    const Element* const begin = a.input + a.row_offset(row, a.input_strides) + vector * kWidth - a.template misalignment<kWidth>(row);
-    const int shift = a.input_strides[0] == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(begin) & (kWordBytes - 1)) : 0;
+    const Element* const begin =
+        a.input + a.row_offset(row, a.input_strides) + vector * kWidth - a.template misalignment<kWidth>(row);
+    const int shift = a.input_stride() == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(begin) & (kWordBytes - 1)) : 0;
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       const int v = g * kTransformThreads + threadIdx.x;

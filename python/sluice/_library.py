@@ -74,7 +74,9 @@ def build_info() -> str:
 
 def require_forward_only(op: str, tensors: Sequence[torch.Tensor | None]) -> None:
     """Raises where a gradient would silently be lost."""
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+    if not torch.is_grad_enabled():
+        return
+    if any(t is not None and t.requires_grad for t in tensors):
         raise RuntimeError(
             f"{op}: sluice is forward-only and an input requires grad; "
             "call it under torch.inference_mode() or torch.no_grad(), or detach() the input"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from ._library import call, check_tensor, require_forward_only
 from .stages import Chain, result_dtype
-
-_NO_CHAIN = Chain()
 
 
 def conv1d(
@@ -67,22 +67,27 @@ def conv1d(
     """
     check_tensor("conv1d", "input", input)
     check_tensor("conv1d", "weight", weight)
-    before, after = pre or _NO_CHAIN, post or _NO_CHAIN
-    require_forward_only("conv1d", (input, weight, bias, *before.operands, *after.operands))
+    operands = (*(pre.operands if pre else ()), *(post.operands if post else ()))
+    require_forward_only("conv1d", (input, weight, bias, *operands))
     input, weight, bias = autocast(input, weight, bias)
     step, spread = single("stride", stride), single("dilation", dilation)
     left, right = _padding(padding, weight, step, spread)
     arguments = (input, weight, bias, step, left, spread, groups)
-    options = {
-        "pre": before.text,
-        "pre_operands": list(before.operands) if before.operands else None,
-        "post": after.text,
-        "post_operands": list(after.operands) if after.operands else None,
-        "dtype": dtype,
-        "schedule": schedule,
-        "depth": depth,
-        "padding_right": right,
-    }
+    # Only what differs from the schema's defaults: every argument that is named costs a call 0.3 us.
+    options: dict[str, Any] = {}
+    for name, chain in (("pre", pre), ("post", post)):
+        if chain:
+            options[name] = chain.text
+            if chain.operands:
+                options[name + "_operands"] = list(chain.operands)
+    if dtype is not None:
+        options["dtype"] = dtype
+    if schedule != "auto":
+        options["schedule"] = schedule
+    if depth is not None:
+        options["depth"] = depth
+    if right is not None:
+        options["padding_right"] = right
     if out is None:
         result: torch.Tensor = call("conv1d", input, torch.ops.sluice.conv1d, *arguments, **options)
         return result
@@ -91,11 +96,10 @@ def conv1d(
     return out
 
 
-def autocast(*tensors: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+def autocast(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Input, weight and bias as torch's autocast would hand them to a convolution."""
-    input, weight, bias = tensors
-    assert input is not None
-    assert weight is not None
     device = input.device.type
     if not torch.is_autocast_enabled(device):
         return input, weight, bias
@@ -110,6 +114,8 @@ def autocast(*tensors: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor,
 
 def single(argument: str, value: int | tuple[int]) -> int:
     """The number in `value`, which torch lets be a tuple of one."""
+    if type(value) is int:
+        return value
     if isinstance(value, (tuple, list)):
         if len(value) != 1:
             raise ValueError(f"conv1d: {argument} must be one number, got {tuple(value)}")
@@ -168,7 +174,9 @@ def _(
 ) -> torch.Tensor:
     torch._check(
         input.dim() in (2, 3),
-        lambda: f"conv1d: input must have shape (batch, channels, length) or (channels, length), got {tuple(input.shape)}",
+        lambda: (
+            f"conv1d: input must have shape (batch, channels, length) or (channels, length), got {tuple(input.shape)}"
+        ),
     )
     torch._check(
         weight.dim() == 3,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -60,7 +61,7 @@ def current_device() -> Device:
         properties.multi_processor_count,
         properties.max_threads_per_multi_processor,
         properties.shared_memory_per_multiprocessor,
-        properties.shared_memory_per_block_optin,
+        getattr(properties, "shared_memory_per_block_optin", H200.shared_memory_per_block),
     )
 
 
@@ -87,7 +88,11 @@ def plan(op: str, *args: Any, device: Device | None = None, **kwargs: Any) -> Pl
         >>> sluice.plan("causal_conv1d", x, w).schedule
         'direct'
     """
-    planners = {"transform": _plan_transform, "conv1d": _plan_conv1d, "causal_conv1d": _plan_causal_conv1d}
+    planners: dict[str, Callable[..., str]] = {
+        "transform": _plan_transform,
+        "conv1d": _plan_conv1d,
+        "causal_conv1d": _plan_causal_conv1d,
+    }
     if op not in planners:
         raise ValueError(f"plan: op must be one of {', '.join(planners)}, got {op!r}")
     numbers = list(dataclasses.astuple(device or current_device()))

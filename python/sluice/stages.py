@@ -89,6 +89,7 @@ class Chain:
         return Chain(self._parts + other._parts)
 
     def __call__(self, x: torch.Tensor, **options: Any) -> torch.Tensor:
+        """`sluice.transform(x, self, **options)`."""
         from .transform import transform
 
         return transform(x, self, **options)

@@ -74,25 +74,21 @@ def transform(
         return _transform_list(x, chain, out, dtype, schedule, depth)
     operands = chain.operands
     require_forward_only("transform", (x, *operands))
-    given = list(operands) if operands else None
+    # Only what differs from the schema's defaults: every argument that is named costs a call 0.3 us.
+    options: dict[str, Any] = {}
+    if operands:
+        options["operands"] = list(operands)
+    if dtype is not None:
+        options["dtype"] = dtype
+    if schedule != "auto":
+        options["schedule"] = schedule
+    if depth is not None:
+        options["depth"] = depth
     if out is None:
-        result: torch.Tensor = call(
-            "transform", x, torch.ops.sluice.transform, x, chain.text, given, dtype=dtype, schedule=schedule, depth=depth
-        )
+        result: torch.Tensor = call("transform", x, torch.ops.sluice.transform, x, chain.text, **options)
         return result
     check_tensor("transform", "out", out)
-    call(
-        "transform",
-        x,
-        torch.ops.sluice.transform_out,
-        x,
-        chain.text,
-        given,
-        dtype=dtype,
-        schedule=schedule,
-        depth=depth,
-        out=out,
-    )
+    call("transform", x, torch.ops.sluice.transform_out, x, chain.text, **options, out=out)
     return out  # type: ignore[no-any-return]
 
 

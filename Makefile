@@ -1,0 +1,66 @@
+# Each target sets up what it needs. Offline, where the python3 at hand has torch already, nothing is downloaded.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+SUITES ?= transform conv1d_depthwise overhead
+# Targets that only check what is there can use an interpreter without a venv.
+ANY_PYTHON := $(shell test -x $(VENV)/bin/python && echo $(VENV)/bin/python || echo $(PYTHON))
+NATIVE := $(shell find kernels ops tests/cpp -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test wheel bench lint format gpu-check receipt results clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
+
+demo: build  ## set up, run the main job on a real recording, on the GPU if there is one
+	$(RUN) -m sluice demo
+
+test: build  ## set up, run the tests
+	$(RUN) -m pytest tests
+
+setup: $(VENV)/ready  ## make the virtual environment
+
+$(VENV)/ready: tools/setup_venv.sh pyproject.toml
+	PYTHON=$(PYTHON) tools/setup_venv.sh $(VENV)
+	@touch $@
+
+build: build/ready  ## compile the libraries and install the package in place
+
+build/ready: $(VENV)/ready $(NATIVE)
+	SLUICE_TESTS=ON PATH="$(abspath $(VENV)/bin):$$PATH" $(RUN) tools/timed.py "build" \
+	  $(RUN) -m pip install --quiet --no-build-isolation --no-deps --no-index --editable .
+	@touch $@
+
+wheel: $(VENV)/ready  ## build dist/*.whl and audit it
+	rm -rf dist build/lib build/bdist*
+	SLUICE_TESTS=ON PATH="$(abspath $(VENV)/bin):$$PATH" $(RUN) -m pip wheel --quiet --no-build-isolation --no-deps --no-index --wheel-dir dist .
+	$(RUN) tools/audit_wheel.py dist/*.whl
+
+bench: build  ## measure on a GPU: SUITES="transform conv1d_depthwise overhead"
+	$(RUN) -m sluice bench $(SUITES)
+	$(RUN) tools/write_results.py
+
+results:  ## write the README's tables from benchmarks/results
+	$(ANY_PYTHON) tools/write_results.py
+
+lint: build  ## check formats, types and style
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+	$(RUN) tools/clang_format.py --check
+
+format: $(VENV)/ready  ## format all sources
+	$(RUN) -m ruff check --fix --quiet .
+	$(RUN) -m ruff format .
+	$(RUN) tools/clang_format.py
+
+gpu-check: build  ## on a GPU: all tests, compute-sanitizer, and the receipt (PARTS="tests large memcheck ...")
+	$(RUN) tools/gpu_check.py $(PARTS)
+
+receipt:  ## does tests/gpu/receipt.json match the tree?
+	@$(ANY_PYTHON) tools/receipt.py
+
+clean:  ## remove what was built
+	rm -rf build dist python/*.egg-info python/sluice/*.so

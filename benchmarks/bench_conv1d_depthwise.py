@@ -1,0 +1,110 @@
+"""Suite `conv1d_depthwise`: causal depthwise convolution with SiLU, in both layouts."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+import sluice
+from sluice.bench import DTYPES, Case, Suite, Workload, compiled, fresh
+
+_SCHEDULES = ("direct", "sync", "multi_stage", "thread_scope")
+
+
+def _torch(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """What users write today. `weight` is (C, 1, K)."""
+    channels, _, taps = weight.shape
+    return F.silu(F.conv1d(x, weight, padding=taps - 1, groups=channels)[..., : x.shape[-1]])
+
+
+def _causal_conv1d_package(x: torch.Tensor, weight: torch.Tensor) -> Callable[[], object] | None:
+    """Dao-AILab's kernel, where that package is installed and takes this width."""
+    if not 2 <= weight.shape[-1] <= 4:
+        return None
+    try:
+        package = importlib.import_module("causal_conv1d")
+    except ImportError:
+        return None
+    return lambda: package.causal_conv1d_fn(x, weight, None, activation="silu")
+
+
+def _make(
+    shape: tuple[int, int, int], taps: int, dtype: str, layout: str, schedule: str, device: torch.device
+) -> Workload:
+    batch, channels, length = shape
+    if layout == "cf":
+        x = fresh(batch, channels, length, dtype=dtype, device=device)
+    else:
+        x = fresh(batch, length, channels, dtype=dtype, device=device).transpose(1, 2)
+    # Scaled so that results have variance 1: then SiLU bends, and its error shows.
+    weight = fresh(channels, taps, dtype=dtype, device=device) * taps**-0.5
+    torch_weight = weight[:, None]
+
+    def ours(out: torch.Tensor | None = None) -> torch.Tensor:
+        return sluice.causal_conv1d(x, weight, activation="silu", schedule=schedule, out=out)
+
+    peers = {
+        "torch": lambda: _torch(x, torch_weight),
+        "torch_compile": compiled(_torch, x, torch_weight),
+        "causal_conv1d": _causal_conv1d_package(x, weight),
+    }
+    elements = batch * channels * length
+    return Workload(
+        ours=ours,
+        write=ours,
+        reference=lambda: sluice.reference.causal_conv1d(x.double(), weight.double(), activation="silu")[0],
+        plan=sluice.plan("causal_conv1d", x, weight, schedule=schedule),
+        traffic=(2 * elements + channels * taps) * DTYPES[dtype].itemsize,
+        flops=2 * elements * taps,
+        peers=peers if schedule == "auto" else {},  # a forced schedule's peers stand in the row of "auto"
+    )
+
+
+def depthwise_case(shape: tuple[int, int, int], taps: int, dtype: str, layout: str, *, schedule: str = "auto") -> Case:
+    """`shape` is (B, C, L)."""
+    batch, channels, length = shape
+    name = f"{batch}x{channels}x{length} K={taps} {dtype} {layout}"
+    return Case(
+        name=name if schedule == "auto" else f"{name} {schedule}",
+        params={
+            "B": batch,
+            "C": channels,
+            "L": length,
+            "K": taps,
+            "dtype": dtype,
+            "layout": layout,
+            "op": "causal_conv1d",
+            "fn": "silu",
+        },
+        make=functools.partial(_make, shape, taps, dtype, layout, schedule),
+        auto=schedule == "auto",
+    )
+
+
+_MAIN = (8, 5120, 2048)
+
+SUITE = Suite(
+    "conv1d_depthwise",
+    [
+        depthwise_case(_MAIN, 4, "bf16", "cf"),
+        depthwise_case(_MAIN, 4, "bf16", "cl"),
+        depthwise_case((2, 8192, 4096), 4, "bf16", "cf"),
+        depthwise_case((2, 8192, 4096), 4, "bf16", "cl"),
+        depthwise_case((1, 2304, 131072), 3, "bf16", "cf"),
+        depthwise_case((1, 2304, 131072), 3, "bf16", "cl"),
+        depthwise_case((8, 4096, 2048), 4, "fp32", "cf"),
+        depthwise_case((16, 512, 1000), 7, "fp16", "cf"),
+        depthwise_case((16, 512, 1000), 31, "fp16", "cf"),
+        depthwise_case((8, 768, 8192), 128, "bf16", "cf"),
+        depthwise_case((16, 2, 480000), 511, "fp32", "cf"),
+        *(
+            depthwise_case(_MAIN, 4, "bf16", layout, schedule=schedule)
+            for layout in ("cf", "cl")
+            for schedule in _SCHEDULES
+        ),
+    ],
+)

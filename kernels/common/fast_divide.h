@@ -1,0 +1,39 @@
+// Division by a number that is known at launch: a multiplication and a shift where both fit 31 bits, which is
+// nearly always; a 64-bit division, some hundred instructions on a GPU, elsewhere.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/common/qualifiers.h"
+
+namespace sluice {
+
+struct FastDivisor {
+  long long divisor = 1;
+  std::uint32_t multiplier = 0;
+  std::uint32_t shift = 0;
+
+  FastDivisor() = default;
+  explicit FastDivisor(long long value) : divisor(value) {
+    // Round-up method: multiplier = ceil(2^(32 + shift) / divisor) - 2^32, exact for dividends below 2^31.
+    while (shift < 31 && (1LL << shift) < value) ++shift;
+    if (value < (1LL << 31)) {
+      const unsigned long long power = 1ULL << shift;
+      multiplier = static_cast<std::uint32_t>(
+          ((power - static_cast<unsigned long long>(value)) << 32) / static_cast<unsigned long long>(value) + 1);
+    }
+  }
+
+  // 0 <= dividend.
+  SLUICE_HOST_DEVICE long long quotient(long long dividend) const {
+#ifdef __CUDA_ARCH__
+    if (((dividend | divisor) >> 31) == 0) {
+      const std::uint32_t low = static_cast<std::uint32_t>(dividend);
+      return (__umulhi(low, multiplier) + low) >> shift;
+    }
+#endif
+    return dividend / divisor;
+  }
+};
+
+}  // namespace sluice

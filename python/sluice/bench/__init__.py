@@ -1,0 +1,29 @@
+"""Benchmarks: `python -m sluice bench <suite>...` times sluice beside its peers and its floor.
+
+    benchmarks/bench_<suite>.py   SUITE: cases, each of which makes a Workload      suite.py
+    runner.py                     checks the result; times ours, floor, peers       check.py, timing.py, ceilings.py
+    benchmarks/results/<gpu>/     what is published                                 schema.py, source_hash.py
+
+The clock is DESIGN's: CUDA events, an L2 that holds nothing of the tensors, medians, peers in turns with ours.
+"""
+
+from .cli import load_suite, main
+from .schema import validate
+from .source_hash import checkout_root, source_hash
+from .suite import DTYPES, Case, Suite, Workload, compiled, fresh
+from .timing import HostClock
+
+__all__ = [
+    "DTYPES",
+    "Case",
+    "HostClock",
+    "Suite",
+    "Workload",
+    "checkout_root",
+    "compiled",
+    "fresh",
+    "load_suite",
+    "main",
+    "source_hash",
+    "validate",
+]

@@ -1,0 +1,58 @@
+"""What the device can do at most, measured in the same run and with the same clock as what is compared with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+
+import torch
+
+from .timing import Call, Clock
+
+# float32 FMA outside the tensor cores on an H200, measured (BASELINES.md). The only rate that is not measured
+# again in each run: torch has no call that reaches it.
+FMA_TFLOPS = 60.0
+
+_SAMPLES = 25
+
+
+@dataclasses.dataclass(frozen=True)
+class Ceilings:
+    """Measured rates of the device.
+
+    Attributes:
+        copy_tbps: a large copy on the device, read and write together, in TB/s.
+        matmul_tflops: a bfloat16 matmul of square random matrices, in TFLOP/s.
+    """
+
+    copy_tbps: float
+    matmul_tflops: float
+
+
+def copy_of(traffic: int, device: torch.device) -> Call:
+    """A device copy that moves `traffic` bytes: half of them read, half of them written."""
+    half = (traffic + 1) // 2
+    source = torch.zeros(half, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return lambda: target.copy_(source)
+
+
+def measure_ceilings(clock: Clock, device: torch.device, *, traffic: int = 2**31, side: int = 8192) -> Ceilings:
+    """Measures the rates.
+
+    Args:
+        clock: what takes a sample.
+        device: where.
+        traffic: bytes of the copy, read and write together.
+        side: rows and columns of the matrices.
+    """
+    # Random data: zeros toggle no wires, draw less power and so run at a higher clock than real work.
+    a, b = (torch.randn(side, side, dtype=torch.bfloat16, device=device) for _ in range(2))
+    copy_us = _median(clock, copy_of(traffic, device))
+    matmul_us = _median(clock, lambda: a @ b)
+    return Ceilings(traffic / copy_us / 1e6, 2 * side**3 / matmul_us / 1e6)
+
+
+def _median(clock: Clock, call: Call) -> float:
+    clock.measure(call, 4)
+    return statistics.median(clock.measure(call, _SAMPLES))

@@ -1,0 +1,47 @@
+"""Whether a result is right. What is wrong is neither timed nor published."""
+
+from __future__ import annotations
+
+import torch
+
+from .suite import Case, Workload
+
+# Relative L2 error against float64 that a result may have, by dtype.
+TOLERANCES = {"bf16": 1e-2, "fp16": 2e-3, "fp32": 1e-6}
+
+
+class WrongResultError(Exception):
+    """A result differs from its reference by more than its dtype allows: its time means nothing."""
+
+
+def relative_error(result: torch.Tensor, reference: torch.Tensor) -> float:
+    """The L2 norm of the difference over that of the reference, in float64; NaN where the result has one."""
+    expected = reference.double()
+    difference = torch.linalg.vector_norm(result.double() - expected)
+    return float(difference / torch.linalg.vector_norm(expected))
+
+
+def check(case: Case, workload: Workload) -> float:
+    """The relative error of the case's result.
+
+    The result is written over NaNs, so that an element that no thread writes cannot pass. The call that is timed
+    allocates its own result and must give the same bits.
+
+    Raises:
+        WrongResultError: the error is over the tolerance, or the two calls differ.
+    """
+    result = workload.ours()
+    poisoned = torch.full_like(result, float("nan"))
+    workload.write(poisoned)
+    # The reference is a convolution of torch's in float64. cuDNN would search algorithms for a second to run it once.
+    enabled, torch.backends.cudnn.enabled = torch.backends.cudnn.enabled, False
+    try:
+        error = relative_error(poisoned, workload.reference())
+    finally:
+        torch.backends.cudnn.enabled = enabled
+    tolerance = TOLERANCES[str(case.params["dtype"])] if case.tolerance is None else case.tolerance
+    if not error <= tolerance:
+        raise WrongResultError(f"{case.name}: relative L2 error must be at most {tolerance:g}, got {error:g}")
+    if not torch.equal(result, poisoned):
+        raise WrongResultError(f"{case.name}: the call with out= must give the same bits as the one without")
+    return error

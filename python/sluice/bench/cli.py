@@ -1,0 +1,144 @@
+"""`python -m sluice bench`: finds the suites of the checkout, runs them, writes their results."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from .. import _library
+from .ceilings import measure_ceilings
+from .results import write
+from .runner import document, run_suite
+from .source_hash import checkout_root, source_hash
+from .suite import Suite
+from .timing import FULL, QUICK, ColdClock
+
+
+class BenchError(Exception):
+    """The run cannot start; the text says why."""
+
+
+def suite_names(root: Path) -> list[str]:
+    """The suites of a checkout: `benchmarks/bench_<name>.py`."""
+    return sorted(path.stem.removeprefix("bench_") for path in (root / "benchmarks").glob("bench_*.py"))
+
+
+def load_suite(root: Path, name: str) -> Suite:
+    """`SUITE` of `benchmarks/bench_<name>.py`.
+
+    Raises:
+        BenchError: there is no such suite, or the file defines none.
+    """
+    known = suite_names(root)
+    if name not in known:
+        raise BenchError(f"unknown suite {name!r}; {root / 'benchmarks'} has: {', '.join(known) or 'none'}")
+    path = root / "benchmarks" / f"bench_{name}.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # dataclasses and torch.compile look a function's module up there
+    spec.loader.exec_module(module)
+    suite = getattr(module, "SUITE", None)
+    if not isinstance(suite, Suite) or suite.name != name:
+        raise BenchError(f"{path} must define SUITE = Suite({name!r}, ...), got {suite!r}")
+    return suite
+
+
+def _device() -> torch.device:
+    if not torch.cuda.is_available():
+        raise BenchError(f"needs a CUDA device, and torch {torch.__version__} (CUDA {torch.version.cuda}) sees none")
+    if _library.cuda_unavailable_reason is not None:
+        raise BenchError(f"needs sluice's CUDA kernels: {_library.cuda_unavailable_reason}")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m sluice bench", description="Times sluice beside its peers and its floor, on a GPU."
+    )
+    parser.add_argument("suites", nargs="*", metavar="suite", help="names of benchmarks/bench_<suite>.py; all if none")
+    parser.add_argument("--quick", action="store_true", help="few samples, no compiled peers; writes nothing")
+    parser.add_argument("--only", metavar="TEXT", help="only cases whose name contains TEXT; writes nothing")
+    parser.add_argument("--list", action="store_true", help="print the cases and stop; needs no GPU")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="instead of benchmarks/results of the checkout")
+    return parser
+
+
+def _selected(suite: Suite, only: str | None) -> Suite:
+    if only is None:
+        return suite
+    return dataclasses.replace(suite, cases=[case for case in suite.cases if only in case.name])
+
+
+def _run(options: argparse.Namespace) -> int:
+    try:
+        root = checkout_root()
+    except FileNotFoundError as error:
+        raise BenchError(str(error)) from None
+    suites = [_selected(load_suite(root, name), options.only) for name in options.suites or suite_names(root)]
+    if not any(suite.cases for suite in suites):
+        raise BenchError(f"no case's name contains {options.only!r}")
+    if options.list:
+        print("\n".join(f"{suite.name}: {case.name}" for suite in suites for case in suite.cases))
+        return 0
+    device = _device()
+    effort = QUICK if options.quick else FULL
+    begin = time.monotonic()
+    sources = source_hash(root)
+    # torch's generators start from the same number in every process; results are checked on inputs nobody has seen.
+    print(f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}, random seed {torch.seed()}")
+    ceilings = measure_ceilings(ColdClock(device), device)
+    print(f"copy {ceilings.copy_tbps:.2f} TB/s, bf16 matmul {ceilings.matmul_tflops:.0f} TFLOP/s")
+    failures: list[str] = []
+    for suite in suites:
+        outcome = run_suite(suite, device, suite.clock(device), effort)
+        failures += outcome.failures
+        if options.quick or options.only is not None:
+            continue
+        if outcome.failures:
+            print(f"{suite.name}: not written, because {len(outcome.failures)} of its cases failed")
+            continue
+        path = write(
+            options.output or root / "benchmarks" / "results",
+            document(suite.name, outcome.rows, ceilings, device, sources),
+        )
+        print(f"wrote {path}")
+    print(f"{time.monotonic() - begin:.0f} s")
+    for failure in failures:
+        print(f"sluice bench: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `python -m sluice bench` with these arguments.
+
+    Args:
+        argv: suites and options, without the program's name; None means those of the process.
+
+    Returns:
+        The exit status: 0; 1 when a result is wrong or a case raised, and then that suite's file is not written;
+        2 when the run cannot start.
+
+    Raises:
+        SystemExit: the arguments cannot be read, or ask for help.
+
+    Example:
+        >>> from sluice import bench
+        >>> bench.main(["transform", "--list", "--only", "2^24"])
+        transform: bf16 2^24
+        0
+    """
+    options = _parser().parse_args(argv)
+    try:
+        return _run(options)
+    except BenchError as error:
+        print(f"sluice bench: {error}", file=sys.stderr)
+        return 2

@@ -1,0 +1,166 @@
+"""Runs a suite: checks each result, then times it beside its floor and its peers."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import traceback
+from collections.abc import Callable, Mapping
+
+import torch
+
+from .ceilings import FMA_TFLOPS, Ceilings, copy_of
+from .check import WrongResultError, check
+from .schema import Document, Row
+from .suite import SLOW_PEERS, Case, Suite, Workload
+from .timing import Call, Clock, Effort, Timing, interleave
+
+_OURS = "sluice"
+_FLOOR = "floor"
+
+Report = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of a suite.
+
+    Attributes:
+        rows: of the cases that passed.
+        failures: a line for each case that did not.
+    """
+
+    rows: list[Row]
+    failures: list[str]
+
+
+def _usable(peers: Mapping[str, Call | None], device: torch.device, effort: Effort, report: Report) -> dict[str, Call]:
+    """The peers that can be timed here; each has run once, so whatever compiles has compiled."""
+    usable = {}
+    for name, call in peers.items():
+        if call is None or (name in SLOW_PEERS and not effort.slow_peers):
+            continue
+        try:
+            call()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+        except Exception as error:  # whatever a foreign package raises means only that it cannot be measured
+            reason = (str(error).strip() or "no reason given").splitlines()[0]
+            report(f"    {name} not measured: {type(error).__name__}: {reason}")
+            continue
+        usable[name] = call
+    return usable
+
+
+def run_case(
+    case: Case, device: torch.device, clock: Clock, effort: Effort, report: Report = print
+) -> tuple[Row, dict[str, Timing]]:
+    """Checks and times one case.
+
+    Args:
+        case: what to run.
+        device: where.
+        clock: what takes a sample.
+        effort: rounds and samples.
+        report: takes lines for people.
+
+    Returns:
+        The row to publish, and every timing by name: `sluice`, `floor` and the peers.
+
+    Raises:
+        WrongResultError: the result is wrong; nothing was timed.
+    """
+    workload = case.make(device)
+    error = check(case, workload)
+    peers = _usable(workload.peers, device, effort, report)
+    calls: dict[str, Call] = {_OURS: workload.ours}
+    if workload.floor_peer is None:
+        calls[_FLOOR] = copy_of(workload.traffic, device)
+    timings = interleave(clock, calls | peers, effort)
+    floor_us, floor_kind = _floor(workload, timings)
+    time_us = timings[_OURS].median_us
+    row: Row = {
+        "name": case.name,
+        "params": dict(case.params),
+        "time_us": round(time_us, 3),
+        "floor_us": round(floor_us, 3),
+        "floor_kind": floor_kind,
+        "efficiency": float(f"{floor_us / time_us:.4g}"),
+        "peers": {name: round(timings[name].median_us, 3) if name in peers else None for name in workload.peers},
+        "schedule": workload.plan.schedule,
+        "depth": workload.plan.depth,
+        "auto": case.auto,
+        "linked": False,  # chains are interpreted until they are compiled at run time
+        "rel_err": float(f"{error:.3g}"),
+    }
+    return row, timings
+
+
+def _floor(workload: Workload, timings: Mapping[str, Timing]) -> tuple[float, str]:
+    if workload.floor_peer is not None:
+        return timings[workload.floor_peer].median_us, "bytes"
+    copy_us, fma_us = timings[_FLOOR].median_us, workload.flops / (FMA_TFLOPS * 1e6)
+    return (copy_us, "bytes") if copy_us >= fma_us else (fma_us, "flops")
+
+
+def _line(row: Row, timings: Mapping[str, Timing]) -> str:
+    peers = "  ".join(
+        f"{name} {'-' if us is None else f'{us:.4g} ({timings[name].ratio:.2f}x)'}" for name, us in row["peers"].items()
+    )
+    return (
+        f"{row['name']:<52} {row['time_us']:>9.2f} {row['floor_us']:>9.2f} {row['floor_kind']:<5} "
+        f"{row['efficiency']:>6.3f} {row['rel_err']:>8.1e} {row['schedule']:>12}/{row['depth']}  {peers}"
+    )
+
+
+def run_suite(suite: Suite, device: torch.device, clock: Clock, effort: Effort, report: Report = print) -> Outcome:
+    """Runs every case of the suite and reports a table, a line as soon as its case is done.
+
+    A case that raises or whose result is wrong becomes a failure, and the others still run.
+    """
+    rows: list[Row] = []
+    failures: list[str] = []
+    report(f"{suite.name:<52} {'us':>9} {'floor':>9} {'kind':<5} {'eff':>6} {'rel err':>8} {'schedule':>12}    peers")
+    benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
+    try:
+        for case in suite.cases:
+            if effort.slow_peers:
+                torch._dynamo.reset()  # no case inherits the dynamic shapes or the recompile limit of another
+            try:
+                row, timings = run_case(case, device, clock, effort, report)
+            except Exception as error:  # one bad case must not cost the measurement of the others
+                if not isinstance(error, WrongResultError):
+                    report(traceback.format_exc(limit=-3))
+                failures.append(f"{suite.name}: {case.name}: {type(error).__name__}: {error}")
+                report(f"{case.name:<52} FAILED: {error}")
+            else:
+                rows.append(row)
+                report(_line(row, timings))
+            if device.type == "cuda":
+                torch.cuda.empty_cache()  # the next case's tensors start on fresh, aligned blocks
+    finally:
+        torch.backends.cudnn.benchmark = benchmark
+    return Outcome(rows, failures)
+
+
+def document(suite: str, rows: list[Row], ceilings: Ceilings, device: torch.device, sources: str) -> Document:
+    """What is written to the suite's file.
+
+    Args:
+        suite: its name.
+        rows: its cases.
+        ceilings: measured in the same run.
+        device: a CUDA device.
+        sources: the `source_hash` of the tree that ran.
+    """
+    return {
+        "suite": suite,
+        "gpu": torch.cuda.get_device_name(device),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda or "none",
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "source_hash": sources,
+        "copy_tbps": round(ceilings.copy_tbps, 3),
+        "matmul_tflops": round(ceilings.matmul_tflops, 1),
+        "cases": rows,
+    }

@@ -1,0 +1,75 @@
+"""`source_hash`: which sources a measurement was made with.
+
+Standard library only, so that a tool can load this file alone, without torch and without a build.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+# What the behaviour on a GPU depends on. Python wrappers, tests and documents are left out on purpose:
+# editing them must not make a measurement stale.
+_FOLDERS = ("kernels", "ops", "python/sluice/stream")
+_FILES = ("CMakeLists.txt",)
+_BUILT = frozenset({".pyc", ".so"})
+
+
+def _sources(root: Path) -> Iterator[Path]:
+    for name in _FILES:
+        if (root / name).is_file():
+            yield root / name
+    for name in _FOLDERS:
+        for path in (root / name).rglob("*"):
+            if path.is_file() and path.suffix not in _BUILT and "__pycache__" not in path.parts:
+                yield path
+
+
+def source_hash(root: Path) -> str:
+    """SHA-256 over kernels/, ops/, python/sluice/stream/ and CMakeLists.txt, in hex.
+
+    The files are taken in the order of their POSIX paths relative to `root`, each as path (UTF-8), one NUL byte,
+    its bytes. A folder that does not exist counts as empty; `__pycache__`, `*.pyc` and `*.so` do not count.
+
+    Args:
+        root: the checkout.
+
+    Returns:
+        64 hexadecimal digits.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from sluice.bench import source_hash
+        >>> with tempfile.TemporaryDirectory() as empty:
+        ...     source_hash(pathlib.Path(empty))[:8]
+        'e3b0c442'
+    """
+    digest = hashlib.sha256()
+    for relative, path in sorted((path.relative_to(root).as_posix(), path) for path in _sources(root)):
+        digest.update(relative.encode())
+        digest.update(b"\0")
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _is_checkout(directory: Path) -> bool:
+    return (directory / "CMakeLists.txt").is_file() and all(
+        (directory / name).is_dir() for name in ("kernels", "ops", "benchmarks")
+    )
+
+
+def checkout_root() -> Path:
+    """The checkout that this package lies in, else the one around the working directory.
+
+    Raises:
+        FileNotFoundError: there is neither: the package was installed, and the working directory is elsewhere.
+    """
+    here = Path.cwd()
+    for directory in (*Path(__file__).resolve().parents, here, *here.parents):
+        if _is_checkout(directory):
+            return directory
+    raise FileNotFoundError(
+        "the benchmarks lie in sluice's source checkout, not in the installed package; "
+        f"run in a checkout (a folder with CMakeLists.txt, kernels/, ops/ and benchmarks/), got {here}"
+    )

@@ -1,0 +1,95 @@
+"""What a suite is made of: `benchmarks/bench_<suite>.py` fills these types and nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..plan import Plan
+from .schema import Parameters
+from .timing import Call, Clock, ColdClock
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+# Peers that are compiled when they are first called: seconds, so a quick run leaves them out.
+SLOW_PEERS = frozenset({"torch_compile", "jiterator"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """The tensors and callables of one case, on a device.
+
+    Attributes:
+        ours: the call that is timed, as a user writes it; returns the result.
+        write: the same call with `out=`; the check hands it a poisoned tensor.
+        reference: the result in float64.
+        plan: how `ours` runs.
+        traffic: bytes: each input read once, each output written once.
+        flops: floating-point operations where only FMA applies; 0 where they cannot be the limit.
+        peers: what is timed beside `ours`, by its name in the results; None where it cannot be measured. One that
+            raises when it is called is published as null as well.
+        floor_peer: the peer whose time is the floor, in a suite whose floor is neither bytes nor flops.
+    """
+
+    ours: Callable[[], torch.Tensor]
+    write: Callable[[torch.Tensor], object]
+    reference: Callable[[], torch.Tensor]
+    plan: Plan
+    traffic: int
+    flops: int = 0
+    peers: Mapping[str, Call | None] = dataclasses.field(default_factory=dict)
+    floor_peer: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One row of the results.
+
+    Attributes:
+        name: unique in its suite.
+        params: the case's numbers, under the names that `results.PARAMETERS` lists; `dtype` must be there.
+        make: allocates the workload. Nothing is allocated before, so cases can be listed without a GPU.
+        auto: whether schedule="auto" picks, rather than a forced schedule.
+        tolerance: relative L2 error that the result may have; None means `check.TOLERANCES` of the dtype.
+    """
+
+    name: str
+    params: Parameters
+    make: Callable[[torch.device], Workload]
+    auto: bool = True
+    tolerance: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Suite:
+    """The cases of `benchmarks/bench_<name>.py`, which calls it `SUITE`.
+
+    Attributes:
+        name: as in the file's name.
+        cases: in the order of the results.
+        clock: makes what times them: cold on the GPU, or warm on the host.
+    """
+
+    name: str
+    cases: Sequence[Case]
+    clock: Callable[[torch.device], Clock] = ColdClock
+
+
+def fresh(*shape: int, dtype: str, device: torch.device) -> torch.Tensor:
+    """A tensor of `shape` with normally distributed values that no other run has."""
+    return torch.randn(shape, dtype=DTYPES[dtype], device=device)
+
+
+def compiled(function: Callable[..., object], *args: Any) -> Call:
+    """`torch.compile(function)` on `args`, for these shapes only; compiled when it is first called."""
+    programs: list[Callable[..., object]] = []
+
+    def call() -> object:
+        if not programs:
+            programs.append(torch.compile(function, dynamic=False, fullgraph=True))
+        return programs[0](*args)
+
+    return call

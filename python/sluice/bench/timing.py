@@ -1,0 +1,154 @@
+"""Clocks, and how their samples become one number."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import torch
+
+Call = Callable[[], object]
+
+_MIB = 2**20
+
+
+class Clock(Protocol):
+    """What times a call. Tests hand in one of their own."""
+
+    def measure(self, call: Call, samples: int) -> list[float]:
+        """`samples` times of `call`, in microseconds."""
+        ...
+
+
+class ColdClock:
+    """Time on the GPU, by CUDA events, each launch with an L2 that holds nothing of its tensors."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        # Whatever was in L2 is pushed out by writing more than fits. 256 MiB also keep the GPU busy for 60 us
+        # (H200), which is longer than a call takes on the host: its cost stays out of the time between events.
+        size = max(256 * _MIB, 4 * torch.cuda.get_device_properties(device).L2_cache_size)
+        self._larger_than_l2 = torch.empty(size, dtype=torch.uint8, device=device)
+
+    def measure(self, call: Call, samples: int) -> list[float]:
+        """The time between two events around `call`, once for each sample."""
+        events = [(_event(), _event()) for _ in range(samples)]
+        torch.cuda.synchronize(self._device)
+        for _ in range(4):  # the host gets ahead of the GPU, and stays there
+            self._larger_than_l2.zero_()
+        for start, end in events:
+            self._larger_than_l2.zero_()
+            start.record()
+            call()
+            end.record()
+        torch.cuda.synchronize(self._device)
+        return [1000 * start.elapsed_time(end) for start, end in events]
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+class HostClock:
+    """Time on the host that a call takes to return, warm: what a user pays when tensors are tiny.
+
+    The driver queues about a thousand launches and then makes the host wait. A block of 250 calls of up to three
+    kernels fits, so the time is the host's even where a kernel runs longer than its call.
+    """
+
+    def __init__(self, device: torch.device, calls: int = 250) -> None:
+        self._device = device
+        self._calls = calls
+
+    def _synchronize(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def measure(self, call: Call, samples: int) -> list[float]:
+        """Each sample is the mean over a block of calls that begins with an empty queue."""
+        times = []
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            for _ in range(samples):
+                self._synchronize()
+                begin = time.perf_counter_ns()
+                for _ in itertools.repeat(None, self._calls):
+                    call()
+                times.append((time.perf_counter_ns() - begin) / 1000 / self._calls)
+            self._synchronize()
+        finally:
+            if collecting:
+                gc.enable()
+        return times
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How much is measured.
+
+    Attributes:
+        rounds: passes over all callables; ratios are medians over these.
+        samples: of one callable in one round.
+        warm_up: samples of each callable that are thrown away first.
+        slow_peers: whether peers that compile (seconds a case) are measured.
+    """
+
+    rounds: int = 5
+    samples: int = 6
+    warm_up: int = 4
+    slow_peers: bool = True
+
+
+FULL = Effort()  # 30 samples: DESIGN asks for a median of at least 25, and for ratios as a median of 5
+QUICK = Effort(rounds=1, samples=5, warm_up=1, slow_peers=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """What one callable took, in microseconds.
+
+    Attributes:
+        median_us: over all samples.
+        minimum_us: over all samples.
+        maximum_us: over all samples.
+        ratio: this callable's time over the first callable's, the median over the rounds.
+    """
+
+    median_us: float
+    minimum_us: float
+    maximum_us: float
+    ratio: float
+
+
+def interleave(clock: Clock, calls: Mapping[str, Call], effort: Effort = FULL) -> dict[str, Timing]:
+    """Times the callables in turns, so that a drift of the clocks or of the temperature meets all of them.
+
+    Args:
+        clock: what takes a sample.
+        calls: by name; the first is the one that ratios refer to.
+        effort: rounds and samples.
+
+    Returns:
+        A `Timing` for each name.
+    """
+    names = list(calls)
+    for name in names:
+        clock.measure(calls[name], effort.warm_up)
+    rounds: list[dict[str, list[float]]] = []
+    for number in range(effort.rounds):
+        first = number % len(names)  # who runs after whom changes from round to round
+        order = names[first:] + names[:first]
+        rounds.append({name: clock.measure(calls[name], effort.samples) for name in order})
+    return {name: _summary(name, names[0], rounds) for name in names}
+
+
+def _summary(name: str, ours: str, rounds: list[dict[str, list[float]]]) -> Timing:
+    samples = [sample for times in rounds for sample in times[name]]
+    ratios = [statistics.median(times[name]) / statistics.median(times[ours]) for times in rounds]
+    return Timing(statistics.median(samples), min(samples), max(samples), statistics.median(ratios))

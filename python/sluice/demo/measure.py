@@ -1,0 +1,118 @@
+"""Checking one result and timing it: what makes a row of the demo's table."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+TOLERANCE = {torch.float32: 1e-6, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+
+Compute = Callable[[], torch.Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One job in one dtype.
+
+    Attributes:
+        job: its name.
+        dtype: the dtype that it computed in.
+        shape: the input's.
+        error: the result's relative L2 distance from torch's in float64; infinite for a wrong shape or dtype.
+        tolerance: the largest error of a right result.
+        ours: milliseconds of sluice.
+        torch: milliseconds of native torch.
+        device: where both ran.
+    """
+
+    job: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    error: float
+    tolerance: float
+    ours: float
+    torch: float
+    device: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether the result is right; one with NaN in it is not."""
+        return self.error <= self.tolerance
+
+    @property
+    def ratio(self) -> float:
+        """How many times faster sluice is than torch."""
+        return self.torch / self.ours
+
+    @property
+    def dtype_name(self) -> str:
+        """The dtype without torch's prefix."""
+        return str(self.dtype).removeprefix("torch.")
+
+
+def relative_error(result: torch.Tensor, expected: torch.Tensor) -> float:
+    """`|result - expected| / |expected|` in float64, both norms L2; NaN where either holds one."""
+    if result.shape != expected.shape:
+        return float("inf")
+    return float((result.double() - expected).norm() / expected.norm())
+
+
+def _milliseconds(compute: Compute, device: torch.device) -> float:
+    if device.type == "cuda":
+        event: Any = torch.cuda.Event  # some versions of torch have no types for it
+        begin, end = event(enable_timing=True), event(enable_timing=True)
+        begin.record()
+        compute()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end))
+    start = time.perf_counter()
+    compute()
+    return (time.perf_counter() - start) * 1e3
+
+
+def measure(
+    job: str,
+    x: torch.Tensor,
+    ours: Compute,
+    native: Compute,
+    expected: Compute,
+    *,
+    repeats: int,
+    tolerance: float = 1.0,
+) -> Row:
+    """Runs, checks and times one job.
+
+    Args:
+        job: its name in the table.
+        x: the input; its dtype is the one that the result must have.
+        ours: the job by sluice.
+        native: the job by torch, in x's dtype.
+        expected: the job by torch, in float64.
+        repeats: timed runs; the medians count.
+        tolerance: the largest error allowed, in multiples of the dtype's tolerance.
+    """
+    result = ours()
+    error = relative_error(result, expected()) if result.dtype == x.dtype else float("inf")
+    del result
+    for compute in (ours, native, ours, native):  # first calls allocate and pick algorithms
+        compute()
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(repeats):  # in turns, so that a change of clock or load meets both
+        for compute, samples in zip((ours, native), times, strict=True):
+            samples.append(_milliseconds(compute, x.device))
+    return Row(
+        job=job,
+        dtype=x.dtype,
+        shape=tuple(x.shape),
+        error=error,
+        tolerance=tolerance * TOLERANCE[x.dtype],
+        ours=statistics.median(times[0]),
+        torch=statistics.median(times[1]),
+        device=torch.cuda.get_device_name(x.device) if x.device.type == "cuda" else "CPU",
+    )

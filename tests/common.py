@@ -1,0 +1,72 @@
+"""What all tests share: dtypes with their tolerances, layouts, and how a result is compared."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+
+import torch
+
+import sluice
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
+SCHEDULES = ["direct", "sync", "multi_stage", "thread_scope"]
+TOLERANCE = {torch.float32: 1e-6, torch.float16: 2e-3, torch.bfloat16: 1e-2, torch.float64: 1e-12}
+
+
+def contiguous(x: torch.Tensor) -> torch.Tensor:
+    return x.contiguous()
+
+
+def permuted(x: torch.Tensor) -> torch.Tensor:
+    """Dense, but with the last two dimensions swapped in memory: channels-last for (B, C, L)."""
+    return x.transpose(-1, -2).contiguous().transpose(-1, -2) if x.dim() > 1 else x.contiguous()
+
+
+def sliced(x: torch.Tensor) -> torch.Tensor:
+    """Every third element of a wider tensor that starts at an odd offset."""
+    wide = x.new_zeros((*x.shape[:-1], x.shape[-1] * 3 + 1))
+    view = wide[..., 1::3]
+    view.copy_(x)
+    return view
+
+
+def offset_by_one(x: torch.Tensor) -> torch.Tensor:
+    """Contiguous, but one element past an aligned address."""
+    flat = x.new_empty(x.numel() + 1)
+    view = flat[1:].view(x.shape)
+    view.copy_(x)
+    return view
+
+
+LAYOUTS: list[Callable[[torch.Tensor], torch.Tensor]] = [contiguous, permuted, sliced, offset_by_one]
+
+
+def relative_error(result: torch.Tensor, expected: torch.Tensor) -> float:
+    """The relative L2 error; NaN and infinity must stand in the same places."""
+    result, expected = result.detach().cpu().double(), expected.detach().cpu().double()
+    finite = torch.isfinite(expected)
+    torch.testing.assert_close(torch.where(finite, 0.0, result), torch.where(finite, 0.0, expected), equal_nan=True)
+    difference = torch.where(finite, result - expected, 0.0).norm()
+    return float(difference / torch.where(finite, expected, 0.0).norm().clamp_min(1e-30))
+
+
+def assert_close(result: torch.Tensor, expected: torch.Tensor, *, factor: float = 1.0) -> None:
+    """`result` against a float64 `expected`, by the tolerance of the result's dtype."""
+    assert result.shape == expected.shape
+    error = relative_error(result, expected)
+    assert error <= factor * TOLERANCE[result.dtype], f"relative L2 error {error:.3g} for {result.dtype}"
+
+
+def poisoned_like(x: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """An output full of NaN, so that an element nobody writes shows."""
+    return torch.full_like(x, float("nan"), dtype=dtype or x.dtype)
+
+
+def double_chain(chain: sluice.Chain) -> sluice.Chain:
+    """The chain with its operands in float64."""
+    parts = tuple(
+        (name, tuple(v.double() if isinstance(v, torch.Tensor) else v for v in values)) for name, values in chain._parts
+    )
+    return sluice.Chain(parts)

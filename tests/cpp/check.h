@@ -1,0 +1,36 @@
+// A test is a function registered by TEST; CHECK reports and counts what fails.
+#pragma once
+
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+namespace sluice::test {
+
+struct Case {
+  const char* name;
+  std::function<void()> run;
+};
+
+std::vector<Case>& cases();
+int& failures();
+
+struct Registration {
+  Registration(const char* name, std::function<void()> run) { cases().push_back({name, std::move(run)}); }
+};
+
+}  // namespace sluice::test
+
+#define TEST(name)                                                      \
+  static void name();                                                   \
+  static const sluice::test::Registration register_##name(#name, name); \
+  static void name()
+
+#define CHECK(condition)                                                              \
+  do {                                                                                \
+    if (!(condition)) {                                                               \
+      std::cerr << __FILE__ << ":" << __LINE__ << ": " #condition " does not hold\n"; \
+      ++sluice::test::failures();                                                     \
+    }                                                                                 \
+  } while (false)

@@ -1,0 +1,142 @@
+"""What only a GPU shows: streams, tensors over 2^31 elements, repeatability, no synchronisation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import sluice
+from common import SCHEDULES, assert_close, permuted
+from sluice import stages
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def _needs_cuda(cuda: str) -> None:
+    pass
+
+
+def depthwise(x: torch.Tensor, w: torch.Tensor, **options) -> torch.Tensor:
+    return sluice.conv1d(x, w, padding=2, groups=x.shape[1], **options)
+
+
+def test_runs_on_the_current_stream() -> None:
+    side = torch.cuda.Stream()
+    x, w = torch.zeros(8, 64, 4096, device="cuda"), torch.randn(64, 1, 5, device="cuda")
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(50_000_000)  # whoever does not wait for this stream reads zeros
+        x.fill_(1.0)
+        results = [depthwise(x, w), sluice.transform(x, stages.scale(2.0)), sluice.causal_conv1d(x, w[:, 0])]
+    side.synchronize()
+    assert torch.equal(results[0], depthwise(torch.ones_like(x), w))
+    assert torch.equal(results[1], torch.full_like(x, 2.0))
+    assert torch.equal(results[2], sluice.causal_conv1d(torch.ones_like(x), w[:, 0]))
+
+
+def test_a_call_does_not_synchronise() -> None:
+    x, w = torch.randn(8, 64, 4096, device="cuda"), torch.randn(64, 1, 5, device="cuda")
+    depthwise(x, w)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        torch.cuda._sleep(100_000_000)
+        done = torch.cuda.Event()
+        for schedule in SCHEDULES:
+            sluice.transform(x, stages.silu(), schedule=schedule)
+            depthwise(x, w, schedule=schedule)
+            sluice.causal_conv1d(x, w[:, 0], schedule=schedule, return_final_states=True)
+        done.record()
+        assert not done.query()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_results_are_bitwise_repeatable(schedule: str) -> None:
+    for x in (torch.randn(4, 96, 5000, device="cuda"), permuted(torch.randn(4, 96, 5000, device="cuda").half())):
+        w = torch.randn(96, 1, 5, device="cuda", dtype=x.dtype)
+        first = depthwise(x, w, post=stages.gelu(), schedule=schedule)
+        for _ in range(10):
+            assert torch.equal(depthwise(x, w, post=stages.gelu(), schedule=schedule), first)
+
+
+def test_all_schedules_give_the_same_bits() -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        for x in (
+            torch.randn(3, 72, 3001, device="cuda", dtype=dtype),
+            permuted(torch.randn(3, 72, 3001, device="cuda", dtype=dtype)),
+        ):
+            w = torch.randn(72, 1, 5, device="cuda", dtype=dtype)
+            wanted = depthwise(x, w, pre=stages.relu(), post=stages.silu())
+            for schedule in SCHEDULES:
+                assert torch.equal(depthwise(x, w, pre=stages.relu(), post=stages.silu(), schedule=schedule), wanted)
+
+
+def test_launches_on_the_inputs_device() -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two devices")
+    x = torch.randn(100, device="cuda:1")
+    assert_close(sluice.transform(x, stages.silu()), torch.nn.functional.silu(x.double()))
+    assert torch.cuda.current_device() == 0
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_transform_over_2_31_elements(schedule: str) -> None:
+    n = 2**31 + 4099
+    x = torch.empty(n, device="cuda", dtype=torch.bfloat16).uniform_(-2, 2)
+    y = torch.empty(n, device="cuda", dtype=torch.bfloat16).uniform_(-2, 2)
+    out = torch.full_like(x, float("nan"))
+    sluice.transform(x, stages.scale(0.5) | stages.add(y) | stages.relu(), out=out, schedule=schedule)
+    for part in (slice(0, 5000), slice(2**31 - 5000, 2**31 + 4099), slice(2**30, 2**30 + 999)):
+        assert_close(out[part], (x[part].double() * 0.5 + y[part].double()).relu())
+    assert not out.isnan().any()
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("layout", ["cf", "cl"])
+def test_conv1d_over_2_31_elements(schedule: str, layout: str) -> None:
+    batch, channels, length = 3, 1024, 2**31 // (2 * 1024) + 13
+    x = torch.empty(batch, channels, length, device="cuda", dtype=torch.bfloat16)
+    if layout == "cl":
+        x = x.new_empty(batch, length, channels).transpose(1, 2)
+    x.uniform_(-1, 1)
+    w = torch.randn(channels, 1, 4, device="cuda", dtype=torch.bfloat16)
+    y = sluice.conv1d(x, w, padding=3, groups=channels, schedule=schedule)
+    for b, c in ((0, 0), (1, 700), (2, 1023)):
+        wanted = torch.nn.functional.conv1d(x[b, c].double()[None, None], w[c].double()[None], padding=3)
+        assert_close(y[b, c], wanted[0, 0])
+    assert not y.isnan().any()
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_short_selection(schedule: str) -> None:
+    """What runs under compute-sanitizer: every kernel, edges and odd sizes, small enough to be traced."""
+    depth = None if schedule == "direct" else 3
+    for dtype in (torch.float32, torch.bfloat16):
+        base = torch.randn(30_001, device="cuda", dtype=dtype)
+        for x in (base, base[1:], base[:30_000].view(3, 100, 100)[:, :97, 5:].transpose(1, 2)):
+            chain = stages.scale(1.5) | stages.add(x) | stages.clamp(x.flatten()[0], 2.0) | stages.silu()
+            sluice.transform(x, chain, schedule=schedule, depth=depth)
+            sluice.transform(x, stages.relu(), dtype=torch.float16, schedule=schedule)
+        for x in (
+            torch.randn(2, 70, 301, device="cuda", dtype=dtype),
+            permuted(torch.randn(2, 70, 301, device="cuda", dtype=dtype)),
+        ):
+            w = torch.randn(70, 1, 4, device="cuda", dtype=dtype)
+            states = torch.randn(2, 70, 3, device="cuda", dtype=dtype)
+            depthwise(x, w, pre=stages.relu(), post=stages.silu(), schedule=schedule, depth=depth)
+            sluice.conv1d(x, w, None, 2, 3, 2, 70, post=stages.add(w[:, 0, :1]), schedule=schedule, depth=depth)
+            sluice.causal_conv1d(
+                x,
+                w[:, 0],
+                activation="silu",
+                initial_states=states,
+                return_final_states=True,
+                schedule=schedule,
+                depth=depth,
+            )
+    torch.cuda.synchronize()

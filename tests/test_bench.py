@@ -1,0 +1,399 @@
+"""The benchmark harness, as far as it runs without a GPU: schema, source hash, statistics, suites, command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import pathlib
+import sys
+
+import pytest
+import torch
+
+from sluice import bench
+from sluice.bench import cli
+from sluice.bench.ceilings import Ceilings, measure_ceilings
+from sluice.bench.check import WrongResultError, relative_error
+from sluice.bench.results import gpu_slug, write
+from sluice.bench.runner import run_case, run_suite
+from sluice.bench.schema import PARAMETERS, PEERS, SUITES, validate
+from sluice.bench.timing import FULL, QUICK, Effort, HostClock, interleave
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CPU = torch.device("cpu")
+SCHEDULES = ["direct", "sync", "multi_stage", "thread_scope"]
+FEW = Effort(rounds=2, samples=3, warm_up=1, slow_peers=False)
+
+
+class ScriptedClock:
+    """Runs each call once and answers with the times that stand in its script, over and over."""
+
+    def __init__(self, *times: float) -> None:
+        self.times = times
+        self.calls = 0
+
+    def measure(self, call, samples):
+        call()
+        self.calls += samples
+        return [self.times[i % len(self.times)] for i in range(samples)]
+
+
+def good_row():
+    row = {"name": "bf16 2^26", "params": {"n": 2**26, "offset": 0, "dtype": "bf16", "op": "silu"}, "time_us": 70.0}
+    row |= {"floor_us": 68.6, "floor_kind": "bytes", "efficiency": 0.98, "peers": {"torch": 273.0, "cub": None}}
+    return row | {"schedule": "direct", "depth": 1, "auto": True, "linked": False, "rel_err": 1.7e-3}
+
+
+def good_document(suite="transform", **row):
+    document = {"suite": suite, "gpu": "NVIDIA H200", "torch": "2.11.0+cu130", "cuda": "13.0", "date": "2026-11-21"}
+    document |= {"source_hash": "0" * 64, "copy_tbps": 4.22, "matmul_tflops": 780.0}
+    return document | {"cases": [good_row() | row]}
+
+
+def pairs(**bad):
+    return [(key, value) for key, values in bad.items() for value in values]
+
+
+BAD_HEAD = pairs(suite=["elementwise", ["transform"]], gpu=[""], cuda=[None], date=["21.11.2026"], cases=[[], {}])
+BAD_HEAD += pairs(source_hash=["0" * 63], copy_tbps=[0, math.nan], matmul_tflops=["780"], extra=[1])
+BAD_CASE = pairs(params=[{}, {"dtype": "bfloat16"}, {"dtype": ["bf16"]}, {"layout": "nhwc"}, {"op": 1.5}, {"n": 2.0}])
+BAD_CASE += pairs(params=[{"chain": "x"}, {"n": True}, {"n": -1}], peers=[[], {"triton": 7.0}, {"torch": 0}])
+BAD_CASE += pairs(name=[""], time_us=[0, math.inf, True], floor_us=[None], floor_kind=["host"], efficiency=[0.5])
+BAD_CASE += pairs(
+    schedule=["auto", None], depth=[0, None], auto=[1], linked=[None], rel_err=[math.nan, -1.0], extra=[1]
+)
+
+
+class TestSchema:
+    def test_accepts_each_floor_kind(self):
+        for kind in ("bytes", "flops", "link"):
+            validate(good_document(floor_kind=kind))
+
+    @pytest.mark.parametrize("key", list(good_document()))
+    def test_rejects_a_missing_key(self, key):
+        document = good_document()
+        del document[key]
+        with pytest.raises(ValueError, match=key):
+            validate(document)
+
+    @pytest.mark.parametrize("key", list(good_row()))
+    def test_rejects_a_missing_key_of_a_case(self, key):
+        document = good_document()
+        del document["cases"][0][key]
+        with pytest.raises(ValueError, match=rf"cases\[0\] must have the keys.*{key}"):
+            validate(document)
+
+    @pytest.mark.parametrize(("key", "value"), BAD_HEAD)
+    def test_rejects_a_bad_head(self, key, value):
+        with pytest.raises(ValueError, match=key):
+            validate(good_document() | {key: value})
+
+    @pytest.mark.parametrize(("key", "value"), BAD_CASE)
+    def test_rejects_a_bad_case(self, key, value):
+        with pytest.raises(ValueError, match=key):
+            validate(good_document(**{key: value}))
+
+    def test_rejects_two_cases_of_one_name(self):
+        with pytest.raises(ValueError, match="names that differ"):
+            validate(good_document() | {"cases": [good_row(), good_row()]})
+
+    @pytest.mark.parametrize("document", [None, [], "transform"])
+    def test_rejects_what_is_no_object(self, document):
+        with pytest.raises(ValueError, match="must be an object"):
+            validate(document)
+
+    def test_results_in_the_tree_are_valid(self):
+        for path in sorted((ROOT / "benchmarks" / "results").glob("*/*.json")):
+            document = json.loads(path.read_text(encoding="utf-8"))
+            validate(document)
+            assert path.stem == document["suite"]
+            assert path.parent.name == gpu_slug(document["gpu"])
+
+
+class TestWriting:
+    def test_writes_what_it_was_given(self, tmp_path):
+        document = good_document()
+        path = write(tmp_path, document)
+        assert path == tmp_path / "nvidia-h200" / "transform.json"
+        assert json.loads(path.read_text(encoding="utf-8")) == document
+
+    def test_writes_nothing_invalid(self, tmp_path):
+        with pytest.raises(ValueError, match="suite"):
+            write(tmp_path, good_document() | {"suite": "?"})
+        assert list(tmp_path.iterdir()) == []
+
+    def test_slug(self):
+        assert gpu_slug("NVIDIA A100-SXM4-80GB") == "nvidia-a100-sxm4-80gb"
+        assert gpu_slug("A  (B)") == "a-b"
+
+
+class TestSourceHash:
+    @pytest.fixture
+    def tree(self, tmp_path):
+        files = {"kernels/a/b.cu": b"1", "kernels/a.cu": b"2", "ops/x.cpp": b"", "CMakeLists.txt": b"project(x)"}
+        files["python/sluice/stream/s.py"] = b"\xff\x00"
+        for name, content in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_bytes(content)
+        return tmp_path
+
+    def test_matches_a_hand_computed_tree(self, tree):
+        # '.' sorts before '/', and capitals before small letters
+        expected = b"CMakeLists.txt\0project(x)kernels/a.cu\x002kernels/a/b.cu\x001ops/x.cpp\0"
+        expected += b"python/sluice/stream/s.py\0\xff\x00"
+        assert bench.source_hash(tree) == hashlib.sha256(expected).hexdigest()
+
+    def test_a_byte_or_a_path_changes_it(self, tree):
+        hashes = {bench.source_hash(tree)}
+        (tree / "ops/x.cpp").rename(tree / "ops/y.cpp")
+        hashes.add(bench.source_hash(tree))
+        (tree / "ops/y.cpp").write_bytes(b" ")
+        assert len(hashes | {bench.source_hash(tree)}) == 3
+
+    @pytest.mark.parametrize(
+        "name",
+        ["README.md", "tests/t.py", "python/sluice/plan.py", "kernels/__pycache__/a.txt", "ops/a.pyc", "ops/_C.so"],
+    )
+    def test_other_files_do_not(self, tree, name):
+        before = bench.source_hash(tree)
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_bytes(b"x")
+        assert bench.source_hash(tree) == before
+
+    def test_missing_folders_are_empty(self, tmp_path):
+        assert bench.source_hash(tmp_path) == hashlib.sha256(b"").hexdigest()
+
+
+class TestTiming:
+    def test_median_range_and_ratio(self):
+        script = {"ours": iter([[9.0], [1.0, 2.0, 30.0], [4.0, 4.0, 4.0]]), "peer": iter([[9.0], [8.0] * 3, [8.0] * 3])}
+        running = []
+
+        class Clock:
+            def measure(self, call, samples):
+                call()
+                return next(script[running[-1]])
+
+        calls = {name: lambda name=name: running.append(name) for name in script}
+        timings = interleave(Clock(), calls, Effort(rounds=2, samples=3, warm_up=1))
+        assert timings["ours"].median_us == 4.0
+        assert (timings["ours"].minimum_us, timings["ours"].maximum_us) == (1.0, 30.0)
+        assert timings["ours"].ratio == 1.0
+        assert timings["peer"].ratio == 3.0  # the median of 8 / 2 and 8 / 4
+        # a warm-up each; then the second round starts with the other one
+        assert running == ["ours", "peer", "ours", "peer", "peer", "ours"]
+
+    def test_full_effort_is_what_the_design_asks_for(self):
+        assert FULL.rounds * FULL.samples >= 25
+        assert FULL.rounds == 5
+        assert not QUICK.slow_peers
+
+    def test_host_clock_counts_each_call(self):
+        calls = []
+        times = HostClock(CPU, calls=7).measure(lambda: calls.append(1), 3)
+        assert len(calls) == 21
+        assert len(times) == 3
+        assert all(0 < time < 1e4 for time in times)
+
+    def test_ceilings(self):
+        ceilings = measure_ceilings(ScriptedClock(2.0), CPU, traffic=4000, side=8)
+        assert ceilings == Ceilings(pytest.approx(4000 / 2e6), pytest.approx(2 * 8**3 / 2e6))
+        assert ceilings.copy_tbps == pytest.approx(4000 / 2e-6 / 1e12)
+
+
+def test_relative_error():
+    reference = torch.tensor([3.0, 4.0], dtype=torch.float64)
+    assert relative_error(reference.float(), reference) == 0
+    assert relative_error(torch.tensor([3.0, 4.5]), reference) == pytest.approx(0.1)
+    assert math.isnan(relative_error(torch.tensor([3.0, math.nan]), reference))
+
+
+def suite_names():
+    return cli.suite_names(ROOT)
+
+
+class TestSuites:
+    def test_the_first_suites_are_there(self):
+        assert {"transform", "conv1d_depthwise", "overhead"} <= set(suite_names()) <= SUITES
+
+    @pytest.mark.parametrize("name", suite_names())
+    def test_cases_are_listed_without_a_gpu(self, name):
+        suite = bench.load_suite(ROOT, name)
+        names = [case.name for case in suite.cases]
+        assert len(set(names)) == len(names) > 0
+        for case in suite.cases:
+            assert set(case.params) <= PARAMETERS
+            assert "dtype" in case.params
+            validate(good_document(name, name=case.name, params=dict(case.params)))
+
+    def test_the_required_rows_are_there(self):
+        rows = [case.params for case in bench.load_suite(ROOT, "conv1d_depthwise").cases if case.auto]
+        for layout in ("cf", "cl"):
+            required = {"B": 8, "C": 5120, "L": 2048, "K": 4, "dtype": "bf16", "layout": layout}
+            assert sum(required.items() <= row.items() for row in rows) == 1
+        rows = [case.params for case in bench.load_suite(ROOT, "transform").cases if case.auto]
+        for offset in (0, 1):
+            required = {"n": 2**26, "offset": offset, "dtype": "bf16", "op": "silu(1.5*x + 0.25) * 0.7"}
+            assert sum(required.items() <= row.items() for row in rows) == 1
+
+
+def module_of(suite):
+    bench.load_suite(ROOT, suite)
+    return sys.modules[f"bench_{suite}"]
+
+
+def small_case(**changes):
+    """A case of the suite `transform`, with another workload where `changes` says so."""
+    case = module_of("transform").chain_case("fp32", 64)
+    workload = dataclasses.replace(case.make(CPU), **changes)
+    return dataclasses.replace(case, make=lambda device: workload)
+
+
+class TestRunning:
+    """Tiny cases of the real suites on the CPU, with a clock that answers by script."""
+
+    def rows(self, suite, cases, effort=FEW):
+        lines = []
+        outcome = run_suite(bench.Suite(suite, cases), CPU, ScriptedClock(2.0, 3.0, 4.0), effort, lines.append)
+        assert outcome.failures == []
+        validate(good_document() | {"suite": suite, "cases": outcome.rows})
+        assert len(lines) >= 1 + len(cases)
+        return outcome.rows
+
+    def test_transform(self):
+        make = module_of("transform").chain_case
+        cases = [make(dtype, 1003, offset=offset) for dtype in ("bf16", "fp16", "fp32") for offset in (0, 1)]
+        cases += [make("bf16", 1003, inputs=2), *(make("bf16", 1003, schedule=name) for name in SCHEDULES)]
+        rows = self.rows("transform", cases)
+        assert rows[0]["params"]["n"] == 1003
+        assert rows[0]["time_us"] == 3.0
+        assert rows[0]["efficiency"] == 1.0
+        assert rows[0]["peers"] == {"torch": 3.0, "torch_compile": None, "jiterator": None, "cub": None, "copy": 3.0}
+        assert set(rows[0]["peers"]) <= PEERS
+        assert [(row["auto"], row["schedule"]) for row in rows[-4:]] == [(False, name) for name in SCHEDULES]
+        assert rows[-2]["name"] == "bf16 2^9+491 multi_stage"
+        assert rows[-2]["depth"] > 1
+
+    def test_peers_that_cannot_run_are_null(self):
+        def refuse():
+            raise RuntimeError("no such\nGPU")
+
+        case = small_case(peers={"torch": lambda: None, "jiterator": refuse, "cub": None})
+        lines = []
+        row, timings = run_case(case, CPU, ScriptedClock(2.0), FULL, lines.append)
+        assert row["peers"] == {"torch": 2.0, "jiterator": None, "cub": None}
+        assert set(timings) == {"sluice", "floor", "torch"}
+        assert lines == ["    jiterator not measured: RuntimeError: no such"]
+
+    def test_depthwise(self):
+        make = module_of("conv1d_depthwise").depthwise_case
+        rows = self.rows(
+            "conv1d_depthwise",
+            [make((2, 8, 50), 4, dtype, layout) for dtype in ("bf16", "fp16", "fp32") for layout in ("cf", "cl")]
+            + [make((1, 3, 600), 511, "fp32", "cf")]
+            + [make((2, 8, 50), 4, "bf16", "cl", schedule=name) for name in SCHEDULES],
+        )
+        assert set(rows[0]["peers"]) == {"torch", "torch_compile", "causal_conv1d"}
+        assert [row["schedule"] for row in rows[-4:]] == SCHEDULES
+        assert all(row["floor_kind"] == "bytes" for row in rows)  # by the script a copy takes as long as we do
+
+    def test_a_floor_by_flops(self):
+        case = module_of("conv1d_depthwise").depthwise_case((1, 4, 4096), 128, "fp32", "cf")
+        row, _ = run_case(case, CPU, ScriptedClock(0.01), FEW, lambda line: None)
+        assert row["floor_kind"] == "flops"
+        assert row["floor_us"] == pytest.approx(2 * 4 * 4096 * 128 / 60e12 * 1e6, abs=1e-3)
+
+    def test_overhead(self):
+        suite = bench.load_suite(ROOT, "overhead")
+        outcome = run_suite(suite, CPU, HostClock(CPU, calls=2), FEW, lambda line: None)
+        assert outcome.failures == []
+        validate(good_document() | {"suite": "overhead", "cases": outcome.rows})
+        for row in outcome.rows:
+            assert row["floor_us"] == row["peers"]["torch"]
+
+    @pytest.mark.parametrize(
+        ("broken", "message"),
+        [
+            ({"reference": lambda: torch.ones(64, dtype=torch.float64)}, "relative L2 error"),
+            ({"write": lambda out: None}, "got nan"),
+            ({"ours": lambda: torch.zeros(64)}, "same bits"),
+        ],
+    )
+    def test_a_wrong_result_is_not_timed(self, broken, message):
+        case = small_case(**broken)
+        clock = ScriptedClock(1.0)
+        with pytest.raises(WrongResultError, match=message):
+            run_case(case, CPU, clock, FEW, lambda line: None)
+        assert clock.calls == 0
+
+    def test_a_bad_case_does_not_stop_the_others(self):
+        def fail(device):
+            raise MemoryError("no room")
+
+        right = small_case()
+        cases = [dataclasses.replace(right, name="bad", make=fail), right]
+        outcome = run_suite(bench.Suite("transform", cases), CPU, ScriptedClock(1.0), FEW, lambda line: None)
+        assert outcome.failures == ["transform: bad: MemoryError: no room"]
+        assert [row["name"] for row in outcome.rows] == [right.name]
+
+
+class TestCommandLine:
+    def test_names_that_are_not_there(self, capsys):
+        assert bench.main(["elementwise"]) == 2
+        assert "unknown suite 'elementwise'" in capsys.readouterr().err
+        assert bench.main(["transform", "--only", "int8"]) == 2
+        assert "'int8'" in capsys.readouterr().err
+
+    def test_list(self, capsys):
+        assert bench.main(["transform", "--list", "--only", "offset"]) == 0
+        assert capsys.readouterr().out == "transform: bf16 2^26 offset 1\n"
+
+    def test_no_gpu(self, capsys, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        assert bench.main(["transform", "--quick"]) == 2
+        assert "needs a CUDA device" in capsys.readouterr().err
+
+    def test_no_cuda_kernels(self, capsys, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(cli._library, "cuda_unavailable_reason", "it was built without CUDA")
+        assert bench.main(["transform"]) == 2
+        assert "it was built without CUDA" in capsys.readouterr().err
+
+    def test_no_checkout(self, capsys, monkeypatch, tmp_path):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setitem(bench.checkout_root.__globals__, "__file__", str(tmp_path / "source_hash.py"))
+        assert bench.main(["transform"]) == 2
+        assert "checkout" in capsys.readouterr().err
+
+    def test_a_file_without_a_suite(self, tmp_path):
+        (tmp_path / "benchmarks").mkdir()
+        (tmp_path / "benchmarks" / "bench_decode.py").write_text("SUITE = 1\n")
+        with pytest.raises(cli.BenchError, match="must define SUITE"):
+            bench.load_suite(tmp_path, "decode")
+
+    def test_bad_option(self):
+        with pytest.raises(SystemExit) as stop:
+            bench.main(["--fast"])
+        assert stop.value.code == 2
+
+    def test_a_run_writes_its_results(self, monkeypatch, tmp_path, capsys):
+        suite = bench.Suite(
+            "transform", [module_of("transform").chain_case("fp32", 64)], lambda device: ScriptedClock(5.0)
+        )
+        monkeypatch.setattr(cli, "load_suite", lambda root, name: suite)
+        monkeypatch.setattr(cli, "_device", lambda: CPU)
+        monkeypatch.setattr(cli, "ColdClock", lambda device: ScriptedClock(5.0))
+        monkeypatch.setattr(cli, "measure_ceilings", lambda clock, device: Ceilings(4.22, 780.0))
+        monkeypatch.setattr(cli, "FULL", FEW)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
+        monkeypatch.setattr(torch.version, "cuda", "13.0")
+        assert bench.main(["transform", "--quick", "--output", str(tmp_path)]) == 0
+        assert list(tmp_path.iterdir()) == []
+        assert bench.main(["transform", "--output", str(tmp_path)]) == 0
+        document = json.loads((tmp_path / "nvidia-h200" / "transform.json").read_text(encoding="utf-8"))
+        validate(document)
+        assert document["source_hash"] == bench.source_hash(ROOT)
+        assert document["cases"][0]["time_us"] == 5.0
+        assert "wrote" in capsys.readouterr().out

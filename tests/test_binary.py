@@ -1,0 +1,154 @@
+"""The built libraries: how they load, what they say when they cannot, and the generated code of each schedule."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import sluice
+from common import ROOT
+
+PACKAGE = pathlib.Path(sluice.__file__).parent
+CUDA_LIBRARY = PACKAGE / "_C_cuda.so"
+needs_cuda_library = pytest.mark.skipif(not CUDA_LIBRARY.exists(), reason="built without CUDA")
+
+
+def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent), **environment},
+    )
+
+
+@needs_cuda_library
+@pytest.mark.parametrize("op", ["transform", "conv1d", "causal_conv1d", "causal_conv1d_final_states"])
+def test_cuda_kernels_are_registered_under_any_torch(op: str) -> None:
+    for name in (op, f"{op}_out"):
+        assert torch._C._dispatch_has_kernel_for_dispatch_key(f"sluice::{name}", "CUDA")
+        assert torch._C._dispatch_has_kernel_for_dispatch_key(f"sluice::{name}", "CPU")
+
+
+def test_an_old_torch_is_named() -> None:
+    code = "import torch; torch.__version__ = '2.10.1+cpu'; import sluice"
+    result = python(code)
+    assert result.returncode != 0
+    assert "ImportError: sluice needs torch >= 2.11, got torch 2.10.1+cpu" in result.stderr
+    assert "undefined symbol" not in result.stderr
+
+
+def test_a_missing_torch_is_named() -> None:
+    code = "import sys; sys.modules['torch'] = None; import sluice"
+    result = python(code)
+    assert result.returncode != 0
+    assert "No module named 'torch'" in result.stderr or "import of torch halted" in result.stderr
+
+
+def test_a_library_that_does_not_load_is_explained(tmp_path: pathlib.Path) -> None:
+    shutil.copytree(PACKAGE, tmp_path / "sluice", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    result = python("import sluice", PYTHONPATH=str(tmp_path))
+    assert "ImportError: sluice:" in result.stderr
+    assert "_C.so is missing" in result.stderr
+    (tmp_path / "sluice" / "_C.so").write_bytes(b"not a library")
+    result = python("import sluice", PYTHONPATH=str(tmp_path))
+    assert "ImportError: sluice: _C.so does not load under torch" in result.stderr
+
+
+def test_without_cuda_kernels_the_cpu_works_and_the_reason_is_said() -> None:
+    code = "import sluice, torch; print(sluice.info()['cuda_kernels'], sluice.stages.relu()(torch.ones(1)))"
+    result = python(code, SLUICE_LOAD_CUDA="0")
+    assert result.returncode == 0, result.stderr
+    assert "SLUICE_LOAD_CUDA=0 is set tensor([1.])" in result.stdout
+
+
+def test_a_second_copy_is_refused() -> None:
+    code = (
+        "import sluice, sys; [sys.modules.pop(m) for m in list(sys.modules) if m.startswith('sluice')]; import sluice"
+    )
+    result = python(code)
+    assert "another copy of the library is loaded" in result.stderr
+
+
+def test_command_line() -> None:
+    for arguments, text in {
+        ("info",): '"cuda_kernels"',
+        ("plan", "transform", "--shape", "4096"): "auto: ",
+        ("plan", "conv1d", "--shape", "8,512,2048", "--layout", "cl"): "direct",
+        ("plan", "conv1d", "--shape", "8,512,2048", "--channels-out", "64"): "aten",
+    }.items():
+        result = subprocess.run([sys.executable, "-m", "sluice", *arguments], capture_output=True, text=True, cwd=ROOT)
+        assert result.returncode == 0, result.stderr
+        assert text in result.stdout
+    bad = subprocess.run(
+        [sys.executable, "-m", "sluice", "plan", "conv1d", "--shape", "8,512,2048", "--depth", "9"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert bad.returncode == 2
+    assert "depth must be 1 to 8, got 9" in bad.stderr
+
+
+def cuobjdump() -> str | None:
+    beside = [pathlib.Path(p) / "nvidia" / "cu13" / "bin" / "cuobjdump" for p in sys.path]
+    return next((str(p) for p in beside if p.exists()), None) or shutil.which("cuobjdump")
+
+
+@pytest.fixture(scope="module")
+def sass() -> dict[str, str]:
+    """Kernel name -> SASS for sm_90a."""
+    tool = cuobjdump()
+    if tool is None:
+        pytest.skip("cuobjdump is not installed")
+    text = subprocess.run(
+        [tool, "--dump-sass", "--gpu-architecture", "sm_90a", str(CUDA_LIBRARY)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return dict(functions(text))
+
+
+def functions(text: str) -> Iterator[tuple[str, str]]:
+    for part in text.split("Function : ")[1:]:
+        name, _, body = part.partition("\n")
+        yield name.strip(), body
+
+
+# Every schedule's kernels, and how many instances there are: 4 dtypes, and for transform flat and strided.
+STAGED = {"SyncPipe": 16, "MultiStagePipe": 16, "ThreadScopePipe": 16}
+
+
+@needs_cuda_library
+@pytest.mark.parametrize("pipe", STAGED)
+def test_a_schedule_copies_as_it_promises(sass: dict[str, str], pipe: str) -> None:
+    kernels = {name: body for name, body in sass.items() if pipe in name}
+    assert len(kernels) == STAGED[pipe]
+    for name, body in kernels.items():
+        asynchronous = re.findall(r"LDGSTS[.\w]*", body)
+        if pipe == "SyncPipe":
+            assert not asynchronous, name
+        else:
+            assert asynchronous, name
+            assert all(".128" in copy and "BYPASS" in copy for copy in asynchronous), name  # 16 bytes, past L1
+            assert "UBLKCP" not in body, name  # cuda::pipeline does not use the bulk copy engine
+        assert "SYNCS" in body or "BAR.SYNC" in body, name
+
+
+@needs_cuda_library
+def test_direct_kernels_move_words_through_registers(sass: dict[str, str]) -> None:
+    kernels = {name: body for name, body in sass.items() if "direct_" in name}
+    assert len(kernels) == 8 + 8 + 8
+    for name, body in kernels.items():
+        assert "LDGSTS" not in body, name
+        assert re.search(r"LD(G\.E|\.E)[.\w]*\.128", body), name
+        assert re.search(r"ST(G\.E|\.E)[.\w]*\.128", body), name

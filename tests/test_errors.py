@@ -1,0 +1,227 @@
+"""Bad input: the Python functions raise TypeError or ValueError with op, argument, rule and value; the raw ops
+RuntimeError with the same text; nothing is written before."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import sluice
+from sluice import stages
+
+SILU = stages.silu()
+
+
+def bad_calls(device: str) -> dict[str, tuple]:
+    """name -> (error, text, call)."""
+    x = torch.randn(2, 6, 20, device=device)
+    w, b = torch.randn(6, 1, 3, device=device), torch.randn(6, device=device)
+    dense = torch.randn(4, 6, 3, device=device)
+    cw = torch.randn(6, 4, device=device)
+    ints = torch.ones(2, 6, 20, dtype=torch.int32, device=device)
+    half = torch.randn(4, 6, 3, device=device).half()
+    conv, causal, transform = sluice.conv1d, sluice.causal_conv1d, sluice.transform
+
+    def out(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, device=device)
+
+    return {
+        "wrong rank": (ValueError, r"conv1d: input must have shape .*, got \(6,\)", lambda: conv(x[0, :, 0], w)),
+        "weight's rank": (ValueError, r"conv1d: weight must have shape .*, got \(6, 3\)", lambda: conv(x, w[:, 0])),
+        "weight's shape": (ValueError, r"conv1d: weight must have shape \(out_channels, 6, taps\)", lambda: conv(x, w)),
+        "bias's shape": (
+            ValueError,
+            r"conv1d: bias must have shape \(4,\), got \(6,\)",
+            lambda: conv(x, dense, b),
+        ),
+        "groups": (
+            ValueError,
+            "conv1d: groups must divide the input's 6 channels, got 4",
+            lambda: conv(x, w, groups=4),
+        ),
+        "groups of outputs": (
+            ValueError,
+            "conv1d: groups must divide the weight's 4 output channels, got 6",
+            lambda: conv(x, torch.randn(4, 1, 3, device=device), groups=6),
+        ),
+        "padding": (ValueError, "conv1d: padding must not be negative, got -1", lambda: conv(x, dense, padding=-1)),
+        "padding's name": (ValueError, "conv1d: padding must be .*'full'", lambda: conv(x, dense, padding="full")),
+        "same with stride": (ValueError, "conv1d: .*stride 1, got 2", lambda: conv(x, dense, None, 2, "same")),
+        "stride": (ValueError, "conv1d: stride must be at least 1, got 0", lambda: conv(x, dense, stride=0)),
+        "stride's type": (TypeError, "conv1d: stride must be an int, got float", lambda: conv(x, dense, stride=1.5)),
+        "stride's length": (ValueError, r"conv1d: stride must be one number", lambda: conv(x, dense, stride=(1, 1))),
+        "dilation": (ValueError, "conv1d: dilation must be at least 1, got 0", lambda: conv(x, dense, dilation=0)),
+        "too short": (
+            ValueError,
+            "conv1d: input must be at least as long .* 39 .*, got 20",
+            lambda: conv(x, dense, dilation=19),
+        ),
+        "dtype": (TypeError, "conv1d: input must have dtype .*, got int32", lambda: conv(ints, dense)),
+        "weight's dtype": (TypeError, "conv1d: weight must have dtype float32 .*, got float16", lambda: conv(x, half)),
+        "result's dtype": (
+            TypeError,
+            "conv1d: dtype must have dtype .*, got int64",
+            lambda: conv(x, dense, dtype=torch.int64),
+        ),
+        "not a tensor": (TypeError, "conv1d: weight must be a torch.Tensor, got list", lambda: conv(x, [1.0])),
+        "out's shape": (
+            ValueError,
+            r"conv1d: out must have shape \(2, 4, 18\), got \(2, 4, 20\)",
+            lambda: conv(x, dense, out=out(2, 4, 20)),
+        ),
+        "out's dtype": (
+            TypeError,
+            "conv1d: out must have dtype float32, got float16",
+            lambda: conv(x, dense, out=out(2, 4, 18, dtype=torch.float16)),
+        ),
+        "out overlaps": (
+            ValueError,
+            "conv1d: out must not overlap input",
+            lambda: conv(x, w, groups=6, padding=1, out=x),
+        ),
+        "out overlaps in part": (
+            ValueError,
+            "transform: out must not overlap input unless it is that tensor",
+            lambda: transform(x.view(-1)[1:], SILU, out=x.view(-1)[:-1]),
+        ),
+        "out holds an element twice": (
+            ValueError,
+            "transform: out must not hold an element twice",
+            lambda: transform(x, SILU, out=out(1).expand(2, 6, 20)),
+        ),
+        "operand enlarges": (
+            ValueError,
+            r"transform: chain operand 0 must broadcast to the result's shape \(20,\), got \(2, 6, 20\)",
+            lambda: transform(x[0, 0], stages.add(x)),
+        ),
+        "operand of post": (
+            ValueError,
+            r"conv1d: post operand 0 must broadcast to the result's shape \(2, 4, 18\), got \(6,\)",
+            lambda: conv(x, dense, post=stages.mul(b)),
+        ),
+        "operand's dtype": (TypeError, "add: a tensor parameter must have a floating dtype", lambda: stages.add(ints)),
+        "schedule": (
+            ValueError,
+            "transform: schedule must be one of auto, direct, .*, got 'fastest'",
+            lambda: transform(x, SILU, schedule="fastest"),
+        ),
+        "depth 0": (ValueError, "transform: depth must be 1 to 8, got 0", lambda: transform(x, SILU, depth=0)),
+        "depth 9": (ValueError, "causal_conv1d: depth must be 1 to 8, got 9", lambda: causal(x, cw, depth=9)),
+        "not a chain": (TypeError, "transform: chain must be a chain or a list", lambda: transform(x, "silu")),
+        "x's rank": (ValueError, r"causal_conv1d: x must have shape .*, got \(6, 20\)", lambda: causal(x[0], cw)),
+        "causal weight": (
+            ValueError,
+            r"causal_conv1d: weight must have shape \(C, K\) with C = 6, got \(5, 4\)",
+            lambda: causal(x, cw[:5]),
+        ),
+        "activation": (
+            ValueError,
+            "causal_conv1d: activation must be .*, got 'gelu'",
+            lambda: causal(x, cw, activation="gelu"),
+        ),
+        "states": (
+            ValueError,
+            r"causal_conv1d: initial_states must have shape .* \(2, 6, 3\), got \(2, 6, 4\)",
+            lambda: causal(x, cw, initial_states=x[..., :4]),
+        ),
+        "final states": (
+            ValueError,
+            r"causal_conv1d: final_states_out must have shape .* \(2, 6, 3\), got \(2, 6, 2\)",
+            lambda: causal(x, cw, final_states_out=x[..., :2].clone()),
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", bad_calls("cpu"))
+def test_each_is_refused(device: str, name: str) -> None:
+    error, text, call = bad_calls(device)[name]
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_an_unknown_stage_is_refused(device: str) -> None:
+    x = torch.randn(4, device=device)
+    with pytest.raises(RuntimeError, match="transform: chain must be a chain of stages: unknown stage 'frobnicate'"):
+        torch.ops.sluice.transform(x, "scale(2)|frobnicate()")
+    for text, rule in {
+        "scale": "at least 1 parameter",
+        "silu(1)": "at most 0 parameters",
+        "scale(one)": "a number or an operand",
+        "add($0)": "one of the 0 given",
+        "cast(int8)": "cast must name",
+        "scale(2": "written name",
+        "silu|": "a stage must follow",
+    }.items():
+        with pytest.raises(RuntimeError, match=rule):
+            torch.ops.sluice.transform(x, text)
+    with pytest.raises(AttributeError, match="frobnicate"):
+        stages.frobnicate()  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="clamp: at least one of min and max"):
+        stages.clamp()
+    with pytest.raises(ValueError, match="gelu: approximate must be"):
+        stages.gelu("erf")
+    with pytest.raises(TypeError, match="cast: dtype must be"):
+        stages.cast(torch.int32)
+
+
+def test_raw_ops_raise_runtime_error_with_the_same_text(device: str) -> None:
+    x, w = torch.randn(2, 6, 20, device=device), torch.randn(6, 1, 3, device=device)
+    with pytest.raises(RuntimeError, match="conv1d: stride must be at least 1, got 0") as raised:
+        torch.ops.sluice.conv1d(x, w, None, 0, 0, 1, 6)
+    assert type(raised.value) is RuntimeError
+
+
+@pytest.mark.parametrize("op", ["transform", "conv1d", "causal_conv1d"])
+def test_an_input_that_requires_grad(device: str, op: str) -> None:
+    x, w = torch.randn(2, 6, 20, device=device, requires_grad=True), torch.randn(6, 1, 3, device=device)
+    call = {
+        "transform": lambda t: sluice.transform(t, SILU),
+        "conv1d": lambda t: sluice.conv1d(t, w, groups=6),
+        "causal_conv1d": lambda t: sluice.causal_conv1d(t, w[:, 0]),
+    }[op]
+    with pytest.raises(RuntimeError, match=rf"{op}: sluice is forward-only .* torch.inference_mode\(\)"):
+        call(x)
+    with torch.no_grad():
+        call(x)
+    call(x.detach())
+    with torch.inference_mode():
+        call(torch.randn(2, 6, 20, device=device))
+    parameter = torch.nn.Parameter(torch.randn(20, device=device))
+    with pytest.raises(RuntimeError, match="forward-only"):
+        sluice.transform(x.detach(), stages.add(parameter))
+
+
+def test_mixed_devices(cuda: str) -> None:
+    x, w = torch.randn(2, 6, 20, device=cuda), torch.randn(6, 1, 3)
+    with pytest.raises(ValueError, match="conv1d: weight must be on the input's device cuda:0, got cpu"):
+        sluice.conv1d(x, w, groups=6)
+    with pytest.raises(ValueError, match="transform: chain operand 0 must be on the input's device cuda:0, got cpu"):
+        sluice.transform(x, stages.add(torch.randn(20)))
+    with pytest.raises(ValueError, match="causal_conv1d: bias must be on the input's device cuda:0, got cpu"):
+        sluice.causal_conv1d(x, w[:, 0].cuda(), torch.randn(6))
+    with pytest.raises(ValueError, match="transform: out must be on the input's device cuda:0, got cpu"):
+        sluice.transform(x, SILU, out=torch.empty(2, 6, 20))
+
+
+def test_a_forced_schedule_that_cannot_run(cuda: str) -> None:
+    dense = torch.randn(4, 6, 3, device=cuda)
+    with pytest.raises(ValueError, match="conv1d: schedule must be auto here, because .*; got multi_stage"):
+        sluice.conv1d(torch.randn(2, 6, 20, device=cuda), dense, schedule="multi_stage")
+    x, w = torch.randn(1, 64, 9000, device=cuda), torch.randn(64, 1, 4000, device=cuda)
+    with pytest.raises(ValueError, match="conv1d: schedule must be able to run here: the ring's stages"):
+        sluice.conv1d(x.transpose(1, 2).contiguous().transpose(1, 2), w, groups=64, schedule="sync")
+
+
+def test_memory_that_runs_out_keeps_its_type(cuda: str) -> None:
+    huge = torch.empty(1, device=cuda).expand(1 << 40)
+    with pytest.raises(torch.OutOfMemoryError, match="transform: out of memory"):
+        sluice.transform(huge, SILU)
+
+
+def test_nothing_is_written_or_leaked_by_a_refused_call(cuda: str) -> None:
+    x = torch.randn(1 << 20, device=cuda)
+    before = torch.cuda.memory_allocated()
+    for _ in range(3):
+        with pytest.raises(ValueError, match="depth"):
+            sluice.transform(x, SILU, depth=9)
+    assert torch.cuda.memory_allocated() == before

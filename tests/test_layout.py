@@ -1,0 +1,118 @@
+"""The shape of the tree, kept by a test and not by good will: one-way includes, every op in all its places."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+from common import ROOT
+
+OPS = {"transform": "transform", "conv1d": "conv1d", "causal_conv1d": "causal_conv1d"}
+SOURCES = (".py", ".cpp", ".cu", ".cuh", ".h")
+BENCHMARKS = {
+    "transform": "bench_transform.py",
+    "conv1d": "bench_conv1d_depthwise.py",
+    "causal_conv1d": "bench_conv1d_depthwise.py",
+}
+
+
+def tracked() -> list[pathlib.Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    )
+    if listed.returncode == 0 and listed.stdout:
+        return [path for line in listed.stdout.splitlines() if (path := ROOT / line).is_file()]
+    skipped = {".venv", "build", "dist", ".git"}
+    return [p for p in ROOT.rglob("*") if p.is_file() and not skipped & set(p.relative_to(ROOT).parts)]
+
+
+def sources(folder: str) -> list[pathlib.Path]:
+    return [p for p in tracked() if p.suffix in SOURCES and p.relative_to(ROOT).parts[0] == folder]
+
+
+def includes(path: pathlib.Path) -> list[str]:
+    return re.findall(r'^\s*#include\s+[<"]([^>"]+)[>"]', path.read_text(), re.MULTILINE)
+
+
+def test_kernels_know_nothing_of_torch_or_ops() -> None:
+    assert sources("kernels")
+    for path in sources("kernels"):
+        for include in includes(path):
+            assert not include.startswith(("torch", "ATen", "c10", "ops/", "Python")), f"{path}: {include}"
+
+
+def test_host_sources_of_kernels_know_nothing_of_device_code() -> None:
+    for path in sources("kernels"):
+        if path.suffix in (".cpp", ".h"):
+            assert not [i for i in includes(path) if i.endswith(".cuh")], path
+
+
+def test_ops_see_only_plain_headers_and_the_stable_abi() -> None:
+    allowed = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/")
+    assert sources("ops")
+    for path in sources("ops"):
+        assert path.suffix in (".cpp", ".h"), path
+        for include in includes(path):
+            assert not include.endswith(".cuh"), f"{path}: {include}"
+            if include.startswith(("torch/", "ATen", "c10")):
+                assert include.startswith(allowed), f"{path}: {include}"
+
+
+def test_python_reaches_cpp_only_through_torch_ops() -> None:
+    for path in sources("python"):
+        text = path.read_text()
+        assert not re.search(r"^\s*(import|from)\s+(ctypes|cffi|pybind11)", text, re.MULTILINE), path
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_every_op_has_all_its_places(op: str) -> None:
+    for place in (
+        f"kernels/{op}",
+        f"ops/{op}.cpp",
+        f"python/sluice/{op}.py",
+        f"tests/test_{op}.py",
+        f"benchmarks/{BENCHMARKS[op]}",
+    ):
+        assert (ROOT / place).exists(), place
+    assert f"ops/{op}.cpp" in (ROOT / "CMakeLists.txt").read_text()
+    assert f"from .{op} import {op}" in (ROOT / "python/sluice/__init__.py").read_text()
+    assert f"def {op}(" in (ROOT / "python/sluice/reference.py").read_text()
+    assert f"`{op}`" in (ROOT / "README.md").read_text()
+    source = (ROOT / f"ops/{op}.cpp").read_text()
+    assert f'm.def("{op}(' in source
+    assert f'm.def("{op}_out(' in source
+    python = (ROOT / f"python/sluice/{op}.py").read_text()
+    assert f'register_fake("sluice::{op}")' in python
+    assert f'register_fake("sluice::{op}_out")' in python
+
+
+def test_every_kernel_source_is_listed_and_exists() -> None:
+    cmake = (ROOT / "CMakeLists.txt").read_text()
+    listed = set(re.findall(r"(?:kernels|ops|tests/cpp)/[\w/]+\.(?:cpp|cu)", cmake))
+    present = {
+        str(p.relative_to(ROOT))
+        for folder in ("kernels", "ops")
+        for p in sources(folder)
+        if p.suffix in (".cpp", ".cu")
+    } | {str(p.relative_to(ROOT)) for p in sources("tests") if p.suffix == ".cpp"}
+    assert listed == present
+
+
+def test_no_file_is_over_400_lines() -> None:
+    long = {
+        str(p.relative_to(ROOT)): n
+        for p in tracked()
+        if p.suffix in SOURCES and (n := len(p.read_text().splitlines())) > 400
+    }
+    assert not long
+
+
+def test_schedules_are_named_alike_everywhere() -> None:
+    from common import SCHEDULES
+
+    names = re.search(r"kScheduleNames\[\] = \{([^}]*)\}", (ROOT / "kernels/pipeline/schedule.h").read_text())
+    assert names is not None
+    assert re.findall(r'"(\w+)"', names[1]) == SCHEDULES

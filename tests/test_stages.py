@@ -1,0 +1,76 @@
+"""Chains as Python objects: immutable, hashable, printable, picklable; one table of stages on both sides."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import re
+
+import pytest
+import torch
+
+import sluice
+from common import ROOT
+from sluice import stages
+
+
+def test_composition_and_text() -> None:
+    y = torch.randn(3)
+    chain = stages.scale(1.5) | stages.add(y, alpha=2) | stages.mul(y) | stages.silu()
+    assert chain.text == "scale(1.5)|add($0,2.0)|mul($0)|silu()"
+    assert len(chain.operands) == 1
+    assert chain.operands[0] is y
+    assert str(chain) == "scale(1.5) | add(Tensor(3,), 2) | mul(Tensor(3,)) | silu()"
+    assert [str(stage) for stage in chain] == ["scale(1.5)", "add(Tensor(3,), 2)", "mul(Tensor(3,))", "silu()"]
+    assert len(chain) == 4
+
+
+def test_equality_hash_and_pickle() -> None:
+    y = torch.randn(3)
+    assert stages.scale(2) | stages.relu() == stages.scale(2.0) | stages.relu()
+    assert hash(stages.scale(2)) == hash(stages.scale(2.0))
+    assert stages.add(y) == stages.add(y)
+    assert stages.add(y) != stages.add(y.clone())
+    assert stages.relu() != stages.silu()
+    assert stages.relu() != "relu()"
+    chain = stages.add(y) | stages.elu(0.5)
+    copy = pickle.loads(pickle.dumps(chain))
+    x = torch.randn(3)
+    assert copy.text == chain.text
+    assert torch.equal(copy(x), chain(x))
+
+
+def test_a_chain_is_immutable_and_composes_only_with_chains() -> None:
+    chain = stages.relu()
+    with pytest.raises(AttributeError):
+        chain.text = "silu()"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        chain | torch.relu  # type: ignore[operator]
+    with pytest.raises(TypeError, match="scale: a parameter must be a number or a tensor, got list"):
+        stages.scale([1.0])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [0.1, 1e-45, 5e-324, 1.7976931348623157e308, float("inf"), -0.0, 2**60, 1 / 3])
+def test_numbers_keep_every_bit(value: float) -> None:
+    x = torch.ones(1, dtype=torch.float64)
+    assert sluice.transform(x, stages.scale(value)).item() == float(value)
+
+
+def test_python_and_cpp_have_the_same_table() -> None:
+    source = (ROOT / "kernels/stages/stage_list.h").read_text()
+    rows = re.findall(r'\{"(\w+)", Op::\w+, (\d), \{([^}]*)\}\}', source)
+    assert len(rows) == 24
+    for name, count, defaults in rows:
+        assert name in sluice.reference.STAGES
+        python = getattr(stages, "gelu" if name == "gelu_tanh" else name)
+        parameters = [p for p in inspect.signature(python).parameters.values() if p.name != "approximate"]
+        assert len(parameters) == int(count)
+        for parameter, default in zip(parameters, filter(None, defaults.split(", ")), strict=False):
+            if re.fullmatch(r"[\d.e-]+", default) and parameter.default is not None:
+                assert parameter.default == float(default), name
+    public = {n for n in stages.__all__ if n != "Chain"}
+    assert public == {n for n, _, _ in rows if n != "gelu_tanh"} | {"cast"}
+
+
+def test_every_stage_is_in_the_reference_once() -> None:
+    assert set(sluice.reference.STAGES) == {"gelu_tanh", *stages.__all__} - {"Chain", "cast"}

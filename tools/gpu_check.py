@@ -1,0 +1,135 @@
+"""Runs everything that shows that the GPU code works, in parts, and writes tests/gpu/receipt.json.
+
+    gpu_check.py [PART ...]     all parts by default; parts that passed on this tree already are not run again
+
+Each part takes less than ten minutes. What passed is kept in build/gpu_check.json, so that a run that was cut
+off goes on where it stopped; the receipt is written once every part has passed on the same sources.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+from source_tree import RECEIPT, ROOT, source_hash
+
+STATE = ROOT / "build" / "gpu_check.json"
+LOGS = pathlib.Path(os.environ.get("OUT") or ROOT / "build" / "gpu_check")
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+SANITIZED = [*PYTEST, "-m", "sanitize", "tests/gpu"]
+
+
+def sanitizer(tool: str, *options: str) -> list[str]:
+    # Only sluice's kernels count: torch's and its libraries' are not ours to judge.
+    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--kernel-name", "kernel_substring=sluice"]
+    return [*command, *options, *SANITIZED]
+
+
+PARTS: dict[str, list[str]] = {
+    "tests": [*PYTEST, "-m", "not large", "tests"],
+    "large": [*PYTEST, "-m", "large", "tests/gpu"],
+    "memcheck": sanitizer("memcheck"),
+    "racecheck": sanitizer("racecheck"),
+    "initcheck": sanitizer("initcheck"),
+    "synccheck": sanitizer("synccheck"),
+}
+
+
+def run_part(name: str) -> dict[str, object] | None:
+    """The part's counts, or None where it failed."""
+    print(f"gpu-check: {name} ...", flush=True)
+    log = LOGS / f"{name}.log"
+    environment = dict(os.environ, PYTORCH_NO_CUDA_MEMORY_CACHING="1") if "compute-sanitizer" in PARTS[name] else None
+    start = time.monotonic()
+    with log.open("w") as file:
+        status = subprocess.run(
+            PARTS[name], cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, env=environment
+        ).returncode
+    text = log.read_text(errors="replace")
+    counts = {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|skipped|error)", text.rsplit("\n=", 1)[-1])}
+    seconds = round(time.monotonic() - start, 1)
+    clean = (
+        "compute-sanitizer" not in PARTS[name]
+        or "ERROR SUMMARY: 0 errors" in text
+        or "RACECHECK SUMMARY: 0 hazards" in text
+    )
+    if status != 0 or counts.get("passed", 0) == 0 or not clean:
+        print("\n".join(text.splitlines()[-40:]))
+        print(f"gpu-check: {name} FAILED (exit status {status}, {log})")
+        return None
+    print(
+        f"gpu-check: {name} passed {counts.get('passed', 0)}, skipped {counts.get('skipped', 0)}, {seconds} s",
+        flush=True,
+    )
+    return {"passed": counts.get("passed", 0), "skipped": counts.get("skipped", 0), "seconds": seconds}
+
+
+def load_state(digest: str) -> dict[str, dict[str, object]]:
+    state = json.loads(STATE.read_text()) if STATE.exists() else {}
+    return state.get("parts", {}) if state.get("source_hash") == digest else {}
+
+
+def write_receipt(digest: str, parts: dict[str, dict[str, object]]) -> None:
+    import torch
+
+    import sluice
+
+    driver = subprocess.run(
+        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True
+    ).stdout.split("\n")[0]
+    receipt = {
+        "source_hash": digest,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "gpu": torch.cuda.get_device_name(0),
+        "driver": driver,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "build": sluice.info()["build"],
+        "parts": parts,
+    }
+    RECEIPT.write_text(json.dumps(receipt, indent=2) + "\n")
+    print(f"gpu-check: all parts passed, wrote {RECEIPT.relative_to(ROOT)}")
+
+
+def main() -> int:
+    import torch
+
+    if not torch.cuda.is_available():
+        print("gpu-check: no CUDA device here", file=sys.stderr)
+        return 2
+    if shutil.which("compute-sanitizer") is None:
+        print("gpu-check: compute-sanitizer is not on PATH", file=sys.stderr)
+        return 2
+    wanted = sys.argv[1:] or list(PARTS)
+    if unknown := set(wanted) - set(PARTS):
+        print(f"gpu-check: unknown part {sorted(unknown)}; there are {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    LOGS.mkdir(parents=True, exist_ok=True)
+    digest = source_hash()
+    done = load_state(digest)
+    failed = False
+    for name in wanted:
+        if name in done:
+            print(f"gpu-check: {name} passed already")
+            continue
+        result = run_part(name)
+        if result is None:
+            failed = True
+            continue
+        done[name] = result
+        STATE.write_text(json.dumps({"source_hash": digest, "parts": done}, indent=2))
+    if failed:
+        return 1
+    if missing := [name for name in PARTS if name not in done]:
+        print(f"gpu-check: still to run: {' '.join(missing)}")
+        return 0
+    write_receipt(digest, {name: done[name] for name in PARTS})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
