@@ -38,13 +38,17 @@ class CMakeBuild(build_ext):
             *os.environ.get("CMAKE_ARGS", "").split(),
         ]
         jobs = os.environ.get("MAX_JOBS") or str(os.cpu_count() or 1)
-        for command in (
-            configure,
-            ["cmake", "--build", str(BUILD), "--parallel", jobs],
-            ["cmake", "--install", str(BUILD), "--prefix", str(package), "--strip"],
-        ):
-            print(" ".join(command), file=sys.stderr, flush=True)
-            subprocess.run(command, check=True)
+        self.call(configure)
+        self.call(["cmake", "--build", str(BUILD), "--parallel", jobs])
+        # Removed first: a process that has the old library mapped must not see it overwritten.
+        for library in package.glob("*.so"):
+            library.unlink()
+        self.call(["cmake", "--install", str(BUILD), "--prefix", str(package), "--strip"])
+
+    @staticmethod
+    def call(command: list[str]) -> None:
+        print(" ".join(command), file=sys.stderr, flush=True)
+        subprocess.run(command, check=True)
 
 
 class PlatformWheel(bdist_wheel):

@@ -62,7 +62,7 @@ def _make(n: int, offset: int, dtype: str, inputs: int, schedule: str, device: t
         "torch": lambda: eager(*tensors),
         "torch_compile": compiled(eager, *tensors),
         "jiterator": lambda: _jiterator(code, *tensors),
-        # cub::DeviceTransform has no Python binding, so it cannot run here: BASELINES.md has its times.
+        # cub::DeviceTransform has no Python binding, so it cannot run here.
         "cub": None,
     }
     if schedule != "auto":

@@ -28,7 +28,7 @@ void check_device(const char* op, const char* argument, const TensorView& tensor
 std::optional<DType> check_result_dtype(const char* op, const std::optional<ScalarType>& dtype);
 
 // `out`: shape, dtype and device of the result, no element twice in memory, and no memory in common with
-// `input` unless `may_be_input` and it is exactly that tensor.
+// `input` unless `may_be_same` and it is exactly that tensor.
 void check_out(const char* op, const TensorView& out, const std::vector<int64_t>& sizes, DType dtype, const TensorView& input);
 void check_no_overlap(const char* op, const TensorView& out, const char* argument, const TensorView& input, bool may_be_same);
 

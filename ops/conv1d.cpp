@@ -88,9 +88,7 @@ Convolution check_arguments(const Tensor& input, const Tensor& weight, const std
 }
 
 // A weight of two dimensions, (channels, taps), is causal_conv1d's.
-[[maybe_unused]] bool is_depthwise(const Convolution& c) {
-  return c.groups == c.input.size(1) && (c.weight.dim() == 2 || c.weight.size(1) == 1);
-}
+bool is_depthwise(const Convolution& c) { return c.groups == c.input.size(1) && (c.weight.dim() == 2 || c.weight.size(1) == 1); }
 
 #ifdef SLUICE_CUDA_LIBRARY
 Conv1dParams make_params(const Convolution& c, const TensorView& output) {
@@ -171,7 +169,9 @@ bool strides_match(const TensorView& view, const std::vector<int64_t>& strides) 
 Tensor convolve_with_aten(const Convolution& c) {
   const TensorView source(c.input);
   const bool on_cpu = source.device_type == aoti_torch_device_type_cpu();
-  const DType dtype = on_cpu && source.dtype != DType::float64 ? DType::float32 : source.dtype;
+  DType dtype = on_cpu && source.dtype != DType::float64 ? DType::float32 : source.dtype;
+  // A depthwise sum is always full float32: on the GPU aten might take TF32 for it.
+  if (!on_cpu && is_depthwise(c)) dtype = DType::float64;
   const auto cast = [&](const Tensor& tensor) {
     return TensorView(tensor).dtype == dtype ? tensor : aten::to_dtype(tensor, dtype);
   };

@@ -40,8 +40,8 @@ def test_depth_covers_the_bytes_in_flight_and_can_be_forced() -> None:
     x = meta(1 << 26)
     plan = sluice.plan("transform", x, stages.silu(), schedule="multi_stage", device=H200)
     stage = plan.shared_memory // plan.depth
-    blocks = min(H200.threads_per_multiprocessor // plan.threads, 4)
-    assert (plan.depth - 1) * stage * blocks >= 48 * 1024
+    blocks = plan.grid // H200.multiprocessors
+    assert plan.depth * stage * blocks >= 48 * 1024
     for depth in range(1, 9):
         assert (
             sluice.plan("transform", x, stages.silu(), schedule="multi_stage", depth=depth, device=H200).depth == depth

@@ -6,6 +6,7 @@ Each part takes less than ten minutes. What passed is kept in build/gpu_check.js
 off goes on where it stopped; the receipt is written once every part has passed on the same sources.
 """
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -20,6 +21,9 @@ from source_tree import RECEIPT, ROOT, source_hash
 STATE = ROOT / "build" / "gpu_check.json"
 LOGS = pathlib.Path(os.environ.get("OUT") or ROOT / "build" / "gpu_check")
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+# Several workers where pytest-xdist is there; each with few threads, or the CPU tests fight for the cores.
+WORKERS = ["-n", "6"] if importlib.util.find_spec("xdist") else []
+THREADS = {"OMP_NUM_THREADS": "2"}
 SANITIZED = [*PYTEST, "-m", "sanitize", "tests/gpu"]
 
 
@@ -30,7 +34,7 @@ def sanitizer(tool: str, *options: str) -> list[str]:
 
 
 PARTS: dict[str, list[str]] = {
-    "tests": [*PYTEST, "-m", "not large", "tests"],
+    "tests": [*PYTEST, *WORKERS, "-m", "not large", "tests"],
     "large": [*PYTEST, "-m", "large", "tests/gpu"],
     "memcheck": sanitizer("memcheck"),
     "racecheck": sanitizer("racecheck"),
@@ -43,7 +47,9 @@ def run_part(name: str) -> dict[str, object] | None:
     """The part's counts, or None where it failed."""
     print(f"gpu-check: {name} ...", flush=True)
     log = LOGS / f"{name}.log"
-    environment = dict(os.environ, PYTORCH_NO_CUDA_MEMORY_CACHING="1") if "compute-sanitizer" in PARTS[name] else None
+    # Every tensor an allocation of its own, so that a byte read past one is seen.
+    uncached = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} if "compute-sanitizer" in PARTS[name] else {}
+    environment = {**os.environ, **THREADS, **uncached}
     start = time.monotonic()
     with log.open("w") as file:
         status = subprocess.run(

@@ -19,7 +19,7 @@ def cell(value: float | None) -> str:
 def table(document: dict) -> str:
     peers = [peer for peer in PEERS if any(case["peers"].get(peer) is not None for case in document["cases"])]
     lines = [
-        f"**{document['suite']}** in microseconds, one {document['gpu']}, torch {document['torch']}, {document['date']}",
+        f"**{document['suite']}** in microseconds, {document['gpu']}, torch {document['torch']}, {document['date']}",
         "",
         f"| case | schedule | sluice | floor | efficiency | {' | '.join(peers)} |",
         f"|---|---|---|---|---|{'---|' * len(peers)}",

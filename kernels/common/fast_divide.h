@@ -26,12 +26,11 @@ struct FastDivisor {
 
   // 0 <= dividend.
   SLUICE_HOST_DEVICE long long quotient(long long dividend) const {
-#ifdef __CUDA_ARCH__
     if (((dividend | divisor) >> 31) == 0) {
       const std::uint32_t low = static_cast<std::uint32_t>(dividend);
-      return (__umulhi(low, multiplier) + low) >> shift;
+      const std::uint32_t high = static_cast<std::uint32_t>((static_cast<std::uint64_t>(low) * multiplier) >> 32);
+      return (high + low) >> shift;
     }
-#endif
     return dividend / divisor;
   }
 };

@@ -21,14 +21,14 @@ const char* direct_reason(const ScheduleRequest& request, bool channels_last) {
                        : "auto: vectors of positions through registers; a window's halo comes from the L1 cache";
 }
 
-// Where even one block's taps do not fit, `plan.threads` is 0.
+// Where the block's taps do not fit, `plan.weight_bytes` stays 0.
 void set_direct(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device, long long tiles,
                 long long weight_rows) {
   plan.depth = 1;
   plan.tiles = plan.grid = tiles;
   const long long bytes = weight_rows * problem.taps * compute_bytes(problem.dtype);
   if (bytes > device.shared_memory_per_block) {
-    plan.threads = 0;
+    plan.weight_bytes = 0;
     plan.reason = "the taps of a block's channels must fit into its shared memory";
     return;
   }
@@ -42,7 +42,7 @@ void set_ring(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequ
   const long long stage_bytes = words * 16 + weight_bytes;
   RingShape ring{0, 0};
   if (stage_bytes <= device.shared_memory_per_block) {
-    ring = shape_ring(static_cast<int>(stage_bytes), 0, kConv1dThreads, request.depth, device);
+    ring = shape_ring(static_cast<int>(stage_bytes), kConv1dResidentBlocks, request.depth, device);
   }
   if (ring.depth == 0) {
     plan.threads = 0;
@@ -71,6 +71,7 @@ void plan_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const Schedul
                           ceil_div<long long>(problem.output_length, kTilePositions);
   if (plan.schedule == Schedule::direct) {
     set_direct(plan, problem, device, tiles, channels);
+    if (plan.weight_bytes == 0) plan.threads = 0;
   } else {
     set_ring(plan, problem, request, device, tiles, reach(problem, kTilePositions) * kChannelVectors, channels);
   }
@@ -87,8 +88,14 @@ void plan_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleReq
   plan.reason = direct_reason(request, false);
   const long long rows = problem.batch * problem.channels;
   if (plan.schedule == Schedule::direct) {
-    const long long rows_per_block = min_of<long long>(rows, (kConv1dThreads - 2) / plan.vectors + 2);
-    set_direct(plan, problem, device, ceil_div<long long>(rows * plan.vectors, kConv1dThreads), rows_per_block);
+    // Short rows with many taps: fewer threads, so that a block's rows are few enough for their taps to fit.
+    for (plan.threads = 2 * kConv1dThreads; plan.threads > 32 && plan.weight_bytes == 0;) {
+      plan.threads /= 2;
+      const long long rows_per_block = min_of<long long>(rows, (plan.threads - 2) / plan.vectors + 2);
+      set_direct(plan, problem, device, ceil_div<long long>(rows * plan.vectors, plan.threads), rows_per_block);
+    }
+    plan.tile = plan.threads * outputs;
+    if (plan.weight_bytes == 0) plan.threads = 0;
   } else {
     const long long words = ceil_div<long long>(reach(problem, plan.tile), width) + 2;
     set_ring(plan, problem, request, device, rows * ceil_div<long long>(plan.vectors, kConv1dThreads), words, 1);

@@ -186,11 +186,11 @@ __global__ void __launch_bounds__(kConv1dThreads, HasPre ? 4 : 6)
   extern __shared__ Word shared[];
   T* const taps = reinterpret_cast<T*>(shared);
   const long long rows = a.batch * a.channels;
-  const long long first_vector = static_cast<long long>(blockIdx.x) * kConv1dThreads;
+  const long long first_vector = static_cast<long long>(blockIdx.x) * blockDim.x;
   const long long first_row = a.by_vectors.quotient(first_vector);
-  const long long last_row = min_of(rows - 1, a.by_vectors.quotient(first_vector + kConv1dThreads - 1));
+  const long long last_row = min_of(rows - 1, a.by_vectors.quotient(first_vector + blockDim.x - 1));
   const int count = static_cast<int>(last_row - first_row + 1) * a.taps;
-  for (int i = threadIdx.x; i < count; i += kConv1dThreads) {
+  for (int i = threadIdx.x; i < count; i += blockDim.x) {
     const int r = i / a.taps;
     const long long own_row = first_row + r;
     taps[i] = a.tap(own_row - a.by_channels.quotient(own_row) * a.channels, i - r * a.taps);

@@ -6,6 +6,7 @@
 namespace sluice {
 
 inline constexpr int kConv1dThreads = 128;
+inline constexpr int kConv1dResidentBlocks = 4;  // at 128 registers a thread
 
 // channels_first: words of consecutive outputs a thread. Two make a tap worth 16 products in half types
 // for one weight read, and 16 values are what the chain's interpreter is cheapest at.

@@ -9,22 +9,17 @@ namespace {
 constexpr int kReservedPerBlock = 1024;
 }  // namespace
 
-RingShape shape_ring(int stage_bytes, int fixed_bytes, int threads, int requested, const DeviceProperties& device) {
-  const int budget = device.shared_memory_per_block - fixed_bytes;
-  const int fits = min_of(budget / stage_bytes, kMaxDepth);
-  if (budget < 0 || fits < 1 || requested > fits) return {0, 0};
-  // Four blocks hide each other's waits; more would only shrink each one's share of the memory.
-  const int by_threads = max_of(1, device.threads_per_multiprocessor / threads);
-  const int wanted_blocks = min_of(by_threads, 4);
+RingShape shape_ring(int stage_bytes, int resident_blocks, int requested, const DeviceProperties& device) {
+  const int fits = min_of(device.shared_memory_per_block / stage_bytes, kMaxDepth);
+  if (fits < 1 || requested > fits) return {0, 0};
   int depth = requested;
   if (depth == 0) {
-    depth = 1 + ceil_div(kBytesInFlight, wanted_blocks * stage_bytes);
-    depth = max_of(2, min_of(depth, fits));
-    depth = min_of(depth, fits);
+    depth = 1 + ceil_div(kBytesInFlight, resident_blocks * stage_bytes);
+    depth = min_of(max_of(2, depth), fits);
   }
-  const int block_bytes = fixed_bytes + depth * stage_bytes + kReservedPerBlock;
-  const int blocks = min_of(by_threads, device.shared_memory_per_multiprocessor / block_bytes);
-  return {depth, max_of(1, blocks)};
+  // One resident wave: the blocks share the tiles out among them, so one that has to wait for another to end is late.
+  const int by_memory = device.shared_memory_per_multiprocessor / (depth * stage_bytes + kReservedPerBlock);
+  return {depth, max_of(1, min_of(resident_blocks, by_memory))};
 }
 
 }  // namespace sluice

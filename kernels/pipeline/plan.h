@@ -30,8 +30,9 @@ struct RingShape {
   int blocks;  // a multiprocessor
 };
 
-// `stage_bytes` is what one stage of the ring takes, `fixed_bytes` what a block needs beside the ring,
-// `requested` the depth that the caller forced, or 0. A depth of 0 comes back where not even one stage fits.
-RingShape shape_ring(int stage_bytes, int fixed_bytes, int threads, int requested, const DeviceProperties& device);
+// `stage_bytes` is what one stage of the ring takes, `resident_blocks` how many blocks of the kernel a
+// multiprocessor's registers hold, `requested` the depth that the caller forced, or 0. A depth of 0 comes back where
+// not even one stage fits.
+RingShape shape_ring(int stage_bytes, int resident_blocks, int requested, const DeviceProperties& device);
 
 }  // namespace sluice

@@ -35,7 +35,7 @@ Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& requ
                       : "forced: vectors through registers, no shared memory";
   } else {
     const int stage_bytes = (kTransformThreads * vectors + 1) * 16;
-    const RingShape ring = shape_ring(stage_bytes, 0, kTransformThreads, request.depth, device);
+    const RingShape ring = shape_ring(stage_bytes, kTransformResidentBlocks, request.depth, device);
     if (ring.depth == 0) {
       plan.threads = 0;
       plan.reason = "the ring's stages must fit into the shared memory of a block";

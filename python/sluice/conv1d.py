@@ -182,6 +182,8 @@ def _(
         weight.dim() == 3,
         lambda: f"conv1d: weight must have shape (out_channels, in_channels / groups, taps), got {tuple(weight.shape)}",
     )
+    torch._check(stride > 0, lambda: f"conv1d: stride must be at least 1, got {stride}")
+    torch._check(dilation > 0, lambda: f"conv1d: dilation must be at least 1, got {dilation}")
     x = input if input.dim() == 3 else input.unsqueeze(0)
     right = padding if padding_right is None else padding_right
     length = (x.shape[2] + padding + right - dilation * (weight.shape[2] - 1) - 1) // stride + 1

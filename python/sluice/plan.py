@@ -12,6 +12,7 @@ import torch
 from ._library import raise_as_python
 from .conv1d import is_channels_last, single
 from .stages import Chain
+from .transform import is_dense
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +112,7 @@ def _plan_transform(
     depth: int | None = None,
     **_: Any,
 ) -> str:
-    inner = x.numel() if x.is_contiguous() else x.shape[-1]
+    inner = x.numel() if is_dense(x) else x.shape[-1]
     return str(torch.ops.sluice._plan_transform(x.numel(), inner, x.dtype, schedule, depth, device))
 
 

@@ -110,7 +110,8 @@ def _transform_list(
     ]
 
 
-def _is_dense(x: torch.Tensor) -> bool:
+def is_dense(x: torch.Tensor) -> bool:
+    """Whether some order of the dimensions is contiguous."""
     expected = 1
     order = sorted((d for d in range(x.dim()) if x.shape[d] != 1), key=lambda d: x.stride(d))
     for d in order:
@@ -131,7 +132,7 @@ def _(
     depth: int | None = None,
 ) -> torch.Tensor:
     result = dtype or result_dtype(chain, input.dtype)
-    if input.is_contiguous() or not _is_dense(input):
+    if input.is_contiguous() or not is_dense(input):
         return input.new_empty(input.shape, dtype=result)
     return torch.empty_strided(input.shape, input.stride(), dtype=result, device=input.device)
 

@@ -1,3 +1,4 @@
+#include "kernels/common/fast_divide.h"
 #include "kernels/common/geometry.h"
 #include "tests/cpp/check.h"
 
@@ -39,4 +40,18 @@ TEST(too_many_dimensions_are_reported) {
   }
   CHECK(merge_dimensions(sizes, {packed, gaps}).rank == 0);
   CHECK(merge_dimensions(sizes, {packed, packed}).rank == 1);
+}
+
+TEST(fast_division_is_exact) {
+  const long long limit = (1LL << 31) - 1;
+  for (long long divisor :
+       {1LL, 2LL, 3LL, 5LL, 7LL, 127LL, 128LL, 129LL, 1000003LL, 1LL << 30, (1LL << 30) + 1, limit, limit + 1, limit * 9}) {
+    const FastDivisor fast(divisor);
+    for (long long near :
+         {0LL, 1LL, divisor, 2 * divisor, limit / divisor * divisor, limit, limit + 1, limit * 5, divisor * 1001}) {
+      for (long long dividend = near > 2 ? near - 2 : 0; dividend <= near + 2; ++dividend) {
+        CHECK(fast.quotient(dividend) == dividend / divisor);
+      }
+    }
+  }
 }

@@ -10,13 +10,13 @@ ScheduleRequest forced(Schedule schedule, int depth = 0) { return {false, schedu
 
 TEST(a_ring_has_enough_bytes_in_flight_and_fits) {
   for (int stage_bytes : {512, 4096, 8192, 65536, 200000}) {
-    const RingShape ring = shape_ring(stage_bytes, 0, 256, 0, kH200);
+    const RingShape ring = shape_ring(stage_bytes, 8, 0, kH200);
     CHECK(ring.depth >= 1 && ring.depth <= kMaxDepth && ring.blocks >= 1);
     CHECK(ring.depth * stage_bytes <= kH200.shared_memory_per_block);
   }
-  CHECK(shape_ring(300000, 0, 256, 0, kH200).depth == 0);
-  CHECK(shape_ring(60000, 0, 256, 4, kH200).depth == 0);
-  CHECK(shape_ring(60000, 0, 256, 3, kH200).depth == 3);
+  CHECK(shape_ring(300000, 8, 0, kH200).depth == 0);
+  CHECK(shape_ring(60000, 8, 4, kH200).depth == 0);
+  CHECK(shape_ring(60000, 8, 3, kH200).depth == 3);
 }
 
 TEST(transform_tiles_cover_rows_that_start_anywhere) {
@@ -34,8 +34,10 @@ TEST(conv1d_picks_its_layout_and_refuses_what_does_not_fit) {
   problem.channels_last = true;
   const Conv1dPlan last = plan_conv1d(problem, ScheduleRequest{}, kH200);
   CHECK(last.layout == Conv1dLayout::channels_last && last.grid == 8 * 8 * 32);
+  problem.taps = 4000;  // too many for a block of channels, not for a row
+  CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200).layout == Conv1dLayout::channels_first);
   problem.taps = 100000;
-  CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200).threads > 0);
+  CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200).threads == 0);
   CHECK(plan_conv1d(problem, forced(Schedule::multi_stage), kH200).threads == 0);
   problem.dilation = 2000000000;
   CHECK(plan_conv1d(problem, forced(Schedule::sync), kH200).threads == 0);

@@ -4,7 +4,7 @@
     runner.py                     checks the result; times ours, floor, peers       check.py, timing.py, ceilings.py
     benchmarks/results/<gpu>/     what is published                                 schema.py, source_hash.py
 
-The clock is DESIGN's: CUDA events, an L2 that holds nothing of the tensors, medians, peers in turns with ours.
+The clock: CUDA events, an L2 that holds nothing of the tensors, medians, peers in turns with ours.
 """
 
 from .cli import load_suite, main

@@ -9,7 +9,7 @@ import torch
 
 from .timing import Call, Clock
 
-# float32 FMA outside the tensor cores on an H200, measured (BASELINES.md). The only rate that is not measured
+# float32 FMA outside the tensor cores on an H200, measured. The only rate that is not measured
 # again in each run: torch has no call that reaches it.
 FMA_TFLOPS = 60.0
 

@@ -105,7 +105,7 @@ class Effort:
     slow_peers: bool = True
 
 
-FULL = Effort()  # 30 samples: DESIGN asks for a median of at least 25, and for ratios as a median of 5
+FULL = Effort()  # 30 samples: a median of at least 25, and ratios as a median of 5
 QUICK = Effort(rounds=1, samples=5, warm_up=1, slow_peers=False)
 
 

@@ -1,0 +1,176 @@
+"""The documents: snippets run, links lead somewhere, tables are complete, examples in docstrings hold."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pathlib
+import re
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+import sluice
+from common import ROOT
+
+SNIPPETS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [*SNIPPETS, ROOT / "CHANGELOG.md", *sorted((ROOT / "examples").rglob("*.md"))]
+
+# A fenced block: its indentation, language and text. What stands in one is no link and no table.
+FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+NOT_RUN = re.compile(r"<!-- not run: \S[^>]* -->\s*$")
+
+
+class Snippet(NamedTuple):
+    language: str
+    text: str
+    line: int  # of the block's first line, counted from 1
+    skipped: bool
+
+
+def snippets(text: str) -> list[Snippet]:
+    """The fenced blocks of a document."""
+    return [
+        Snippet(
+            match["language"],
+            match["text"],
+            text.count("\n", 0, match.start("text")) + 1,
+            NOT_RUN.search(text, 0, match.start()) is not None,
+        )
+        for match in FENCE.finditer(text)
+    ]
+
+
+def run_snippets(text: str, name: str) -> int:
+    """Runs the python blocks in one namespace, with the document's line numbers, and returns how many there were."""
+    namespace: dict[str, Any] = {"__name__": name}
+    ran = 0
+    for snippet in snippets(text):
+        if snippet.language != "python" or snippet.skipped:
+            continue
+        code = compile("\n" * (snippet.line - 1) + snippet.text, name, "exec")
+        exec(code, namespace)
+        ran += 1
+    return ran
+
+
+def anchors(text: str) -> set[str]:
+    """What the headings of a document are called in links."""
+    headings = re.findall(r"^#+ +(.+)$", FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(text: str, document: pathlib.Path) -> list[str]:
+    """The relative links of a document that lead nowhere: no such file, or no such heading."""
+    broken = []
+    prose = re.sub(r"`[^`\n]*`", "", FENCE.sub("", text))
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = document if path == "" else (document.parent / path).resolve()
+        inside = found.is_relative_to(ROOT) and found.exists()
+        if not inside or (anchor and anchor not in anchors(text if found == document else found.read_text())):
+            broken.append(target)
+    return broken
+
+
+def relative(path: pathlib.Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("document", SNIPPETS, ids=relative)
+def test_snippets_run(document: pathlib.Path) -> None:
+    torch._dynamo.reset()
+    state = torch.is_grad_enabled()
+    run_snippets(document.read_text(), relative(document))
+    assert torch.is_grad_enabled() == state
+
+
+def test_the_readme_has_snippets_that_run() -> None:
+    blocks = [block for block in snippets((ROOT / "README.md").read_text()) if block.language == "python"]
+    assert len([block for block in blocks if not block.skipped]) >= 3
+
+
+def test_a_snippet_that_fails_is_caught() -> None:
+    with pytest.raises(AssertionError):
+        run_snippets("text\n\n```python\nassert False\n```\n", "broken.md")
+    with pytest.raises(NameError, match="missing"):
+        run_snippets("```python\nx = 1\n```\n\n```python\nx + missing\n```\n", "broken.md")
+    skipped = "<!-- not run: shows an error -->\n```python\nassert False\n```\n\n```python\nx = 1\n```\n"
+    assert run_snippets(skipped, "fine.md") == 1
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=relative)
+def test_links_lead_to_files_and_headings(document: pathlib.Path) -> None:
+    assert broken_links(document.read_text(), document) == []
+
+
+def test_a_broken_link_is_caught() -> None:
+    text = "# A title\n[a](README.md) [b](missing.md) [c](#a-title) [d](#another) [e](https://example.org) [f](../x.md)"
+    assert broken_links(text, ROOT / "CONTRIBUTING.md") == ["missing.md", "#another", "../x.md"]
+
+
+def module_names() -> list[str]:
+    package = pathlib.Path(sluice.__file__).parent
+    paths = [path.relative_to(package.parent).with_suffix("") for path in sorted(package.rglob("*.py"))]
+    return [".".join(path.parts).removesuffix(".__init__") for path in paths if path.name != "__main__"]
+
+
+@pytest.mark.parametrize("name", module_names())
+def test_examples_in_docstrings_hold(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    assert result.failed == 0, "pytest's captured output shows the examples that failed"
+
+
+@pytest.mark.parametrize("name", [n for n in sluice.__all__ if n not in ("reference", "stages")])
+def test_public_names_are_documented_with_an_example(name: str) -> None:
+    text = getattr(sluice, name).__doc__
+    assert text
+    if name not in ("Chain", "Plan"):
+        assert ">>> " in text, f"sluice.{name} has no example"
+
+
+def public_ops() -> set[str]:
+    return {name for name in sluice.__all__ if hasattr(torch.ops.sluice, name)}
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """The tables of a document: rows of cells, the header first, without the rule below it."""
+    blocks = re.findall(r"(?:^\|.*\|$\n?)+", FENCE.sub("", text), re.MULTILINE)
+    rows = [[[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines()] for block in blocks]
+    return [[table[0], *table[2:]] for table in rows]
+
+
+def test_the_readmes_op_table_names_every_public_op() -> None:
+    (table,) = [table for table in tables((ROOT / "README.md").read_text()) if table[0][0] == "op"]
+    assert all(len(row) == len(table[0]) for row in table)
+    assert public_ops() >= {"transform", "conv1d", "causal_conv1d"}
+    assert {name for row in table[1:] for name in re.findall(r"`(\w+)`", row[0])} == public_ops()
+
+
+def test_the_readme_names_every_stage() -> None:
+    text = (ROOT / "README.md").read_text()
+    missing = [name for name in sluice.stages.__all__ if name != "Chain" and f"`{name}`" not in text]
+    assert not missing
+
+
+def test_the_readme_opens_with_the_two_commands() -> None:
+    first = snippets((ROOT / "README.md").read_text())[0]
+    commands = [line.partition("#")[0].strip() for line in first.text.splitlines()]
+    assert [command for command in commands if command] == ["make demo", "make test"]
+    assert first.line <= 5
+
+
+def test_the_readme_names_every_make_target_there_is() -> None:
+    text, makefile = (ROOT / "README.md").read_text(), (ROOT / "Makefile").read_text()
+    named = set(re.findall(r"`make ([a-z-]+)`", text))
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    assert {"help", "demo", "test", "wheel", "bench", "lint", "format", "gpu-check", "receipt"} <= named <= targets
+
+
+def test_the_readme_has_one_place_for_results() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert re.findall(r"<!-- results:(\w+) -->", text) == ["begin", "end"]

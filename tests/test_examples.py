@@ -1,0 +1,32 @@
+"""The examples run. (examples/speech_features.py is run by test_demo.py.)"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from common import ROOT
+
+import sluice
+
+TORCH = pathlib.Path(torch.__file__).parent
+TOOLS = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="needs CMake")
+def test_the_libtorch_program(tmp_path: pathlib.Path) -> None:
+    for command in (
+        ["cmake", "-S", str(ROOT / "examples/cpp"), "-B", str(tmp_path), f"-DTORCH_DIR={TORCH}"],
+        ["cmake", "--build", str(tmp_path)],
+    ):
+        built = subprocess.run(command, capture_output=True, text=True, env=TOOLS)
+        assert built.returncode == 0, built.stdout + built.stderr
+    library = pathlib.Path(sluice.__file__).parent / "_C.so"
+    ran = subprocess.run([str(tmp_path / "filter"), str(library)], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "largest difference to ATen" in ran.stdout
