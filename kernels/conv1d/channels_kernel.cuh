@@ -59,32 +59,56 @@ __device__ __forceinline__ void load_taps(const Conv1dArguments<Element>& a, lon
   }
 }
 
-// One thread's vector of channels at its positions. `word_at(channel, position, k)` is the input of the output at
-// `position` under tap k.
-template <class Element, class WordAt, class TapAt>
-__device__ __forceinline__ void convolve_channels(const Conv1dArguments<Element>& a, const ChannelTile& tile, WordAt&& word_at,
-                                                  TapAt&& tap_at) {
-  using T = Compute<Element>;
-  constexpr int kWidth = kWordElements<Element>;
-  const long long channel = tile.channel + threadIdx.x % kChannelVectors * kWidth;
-  const long long position = tile.position + threadIdx.x / kChannelVectors * kPositions;
-  if (channel >= a.channels || position >= a.output_length) return;
-  const int last = static_cast<int>(min_of<long long>(kWidth, a.channels - channel));
+// One thread's part of a tile: a vector of channels at kPositions positions.
+template <class Element>
+struct ChannelVector {
+  long long batch, channel, position;
+  int lane;  // of the tile's channels
+  int last;  // how many of the vector's channels exist
 
-  T sums[kPositions * kWidth];
+  __device__ ChannelVector(const Conv1dArguments<Element>& a, const ChannelTile& tile) : batch(tile.batch) {
+    constexpr int kWidth = kWordElements<Element>;
+    lane = threadIdx.x % kChannelVectors * kWidth;
+    channel = tile.channel + lane;
+    position = tile.position + threadIdx.x / kChannelVectors * kPositions;
+    const long long left = a.channels - channel;
+    last = left < kWidth ? static_cast<int>(max_of<long long>(left, 0)) : kWidth;
+  }
+  __device__ bool exists(const Conv1dArguments<Element>& a) const { return last > 0 && position < a.output_length; }
+};
+
+// Biases, in the place of the sums to be.
+template <class Element, class T>
+__device__ __forceinline__ void start_sums(const Conv1dArguments<Element>& a, const ChannelVector<Element>& v, T* sums) {
+  constexpr int kWidth = kWordElements<Element>;
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
-    const T bias = i < last ? a.bias_of(channel + i) : T(0);
+    const T bias = i < v.last ? a.bias_of(v.channel + i) : T(0);
 #pragma unroll
     for (int j = 0; j < kPositions; ++j) sums[j * kWidth + i] = bias;
   }
-#pragma unroll 2
+}
+
+// The taps of a vector's channels, from the block's transposed ones.
+template <class Element, class T>
+__device__ __forceinline__ void read_taps(const T* taps, int k, int lane, T* weights) {
+  constexpr int kWidth = kWordElements<Element>, kChannels = kChannelVectors * kWidth;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) weights[i] = taps[k * kChannels + lane + i];
+}
+
+// sums += taps on inputs, for any stride and dilation. `word_at(j, k)` is the input of output j under tap k.
+template <class Element, class T, class WordAt>
+__device__ __forceinline__ void add_products(const Conv1dArguments<Element>& a, const T* taps, int lane, WordAt&& word_at,
+                                             T* sums) {
+  constexpr int kWidth = kWordElements<Element>;
+#pragma unroll 1
   for (int k = 0; k < a.taps; ++k) {
     Word words[kPositions];
 #pragma unroll
-    for (int j = 0; j < kPositions; ++j) words[j] = word_at(channel, position + j, k);
+    for (int j = 0; j < kPositions; ++j) words[j] = word_at(j, k);
     T weights[kWidth];
-    tap_at(k, weights);
+    read_taps<Element>(taps, k, lane, weights);
 #pragma unroll
     for (int j = 0; j < kPositions; ++j) {
       T values[kWidth];
@@ -93,58 +117,107 @@ __device__ __forceinline__ void convolve_channels(const Conv1dArguments<Element>
       for (int i = 0; i < kWidth; ++i) sums[j * kWidth + i] = multiply_add(weights[i], values[i], sums[j * kWidth + i]);
     }
   }
-  const InterpretedChain<T, 3> chain{a.post};
+}
+
+// Up to this many taps with stride and dilation 1: a thread's window is loaded once, and before it needs the taps.
+inline constexpr int kShortChannelTaps = 4;
+inline constexpr int kWindow = kPositions + kShortChannelTaps - 1;
+
+// The same sums from the window: row r of it meets output j under tap r - j. Taps ascend for each output.
+template <class Element, class T>
+__device__ __forceinline__ void add_window(const Conv1dArguments<Element>& a, const T* taps, int lane,
+                                           const Word (&window)[kWindow], T* sums) {
+  constexpr int kWidth = kWordElements<Element>;
+  T weights[kShortChannelTaps][kWidth];
+#pragma unroll
+  for (int k = 0; k < kShortChannelTaps; ++k) {
+    if (k < a.taps) read_taps<Element>(taps, k, lane, weights[k]);
+  }
+#pragma unroll
+  for (int r = 0; r < kWindow; ++r) {
+    T values[kWidth];
+    unpack<Element>(window[r], values);
+#pragma unroll
+    for (int j = 0; j < kPositions; ++j) {
+      const int k = r - j;
+      if (k < 0 || k >= kShortChannelTaps) continue;
+      if (k >= a.taps) continue;  // not a product with zero: the window may hold infinities
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) sums[j * kWidth + i] = multiply_add(weights[k][i], values[i], sums[j * kWidth + i]);
+    }
+  }
+}
+
+// Runs `post` and stores.
+template <bool Operands, class Element, class T>
+__device__ __forceinline__ void finish_sums(const Conv1dArguments<Element>& a, const ChannelVector<Element>& v,
+                                            T (&sums)[kPositions * kWordElements<Element>]) {
+  constexpr int kWidth = kWordElements<Element>;
+  const InterpretedChain<T, 3, Operands> chain{a.post};
   chain.template apply<kWidth, kPositions>(sums, [&](int operand, int j) {
     const long long* const strides = a.post.operands[operand].strides;
-    return Place{tile.batch * strides[0] + channel * strides[1] + (position + j) * strides[2], strides[1], 0,
-                 position + j < a.output_length ? last : 0};
+    return Place{v.batch * strides[0] + v.channel * strides[1] + (v.position + j) * strides[2], strides[1], 0,
+                 v.position + j < a.output_length ? v.last : 0};
   });
   with_element_type(a.output_dtype, [&](auto* tag) {
     using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
-    Out* const to = static_cast<Out*>(a.output) + tile.batch * a.output_strides[0] + channel * a.output_strides[1];
+    Out* const to = static_cast<Out*>(a.output) + v.batch * a.output_strides[0] + v.channel * a.output_strides[1];
 #pragma unroll
     for (int j = 0; j < kPositions; ++j) {
-      store_elements<Out, kWidth>(to + (position + j) * a.output_strides[2], a.output_strides[1], 0,
-                                  position + j < a.output_length ? last : 0, sums + j * kWidth);
+      store_elements<Out, kWidth>(to + (v.position + j) * a.output_strides[2], a.output_strides[1], 0,
+                                  v.position + j < a.output_length ? v.last : 0, sums + j * kWidth);
     }
   });
 }
 
-template <class Element, bool HasPre>
-__global__ void __launch_bounds__(kConv1dThreads, HasPre ? 4 : 5)
-    direct_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+// Plain: few taps, stride and dilation 1, no `pre`, no tensors in `post`.
+template <class Element, bool Plain>
+__global__ void __launch_bounds__(kConv1dThreads, 4) direct_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
   using T = Compute<Element>;
-  constexpr int kWidth = kWordElements<Element>, kChannels = kChannelVectors * kWidth;
+  constexpr int kWidth = kWordElements<Element>;
   extern __shared__ Word shared[];
   T* const taps = reinterpret_cast<T*>(shared);
   const ChannelTile tile = channel_tile<kWidth>(a, blockIdx.x);
+  const ChannelVector<Element> v(a, tile);
+  const bool interior = is_interior(a, tile);
+  const bool windowed = Plain && interior;
+  const Element* const origin = a.input + v.batch * a.input_strides[0] + v.channel * a.input_strides[1] +
+                                (v.position * a.stride - a.padding) * a.input_strides[2];
+  Word window[kWindow];
+  if (windowed) {
+#pragma unroll
+    for (int r = 0; r < kWindow; ++r) {
+      // Beyond the last output's last tap nothing is used; that row of the tensor may not exist.
+      window[r] = r < kPositions + a.taps - 1 ? load_word(origin + r * a.input_strides[2]) : Word{};
+    }
+  }
   load_taps(a, tile.channel, taps);
   __syncthreads();
-  const bool interior = is_interior(a, tile);
-  const int lane = threadIdx.x % kChannelVectors * kWidth;
-  const Element* const origin =
-      a.input + tile.batch * a.input_strides[0] + (tile.channel + lane) * a.input_strides[1] - a.padding * a.input_strides[2];
-  const long long across_positions = a.stride * a.input_strides[2], across_taps = a.dilation * a.input_strides[2];
-  convolve_channels(
-      a, tile,
-      [&](long long channel, long long position, int k) {
-        const Element* const address = origin + position * across_positions + k * across_taps;
-        const long long from = position * a.stride - a.padding + k * a.dilation;
-        const Word word = interior || is_whole_vector(a, address, channel, from)
-                              ? load_word(address)
-                              : gather_word(a, tile.batch, channel, from, 1, 0);
-        return HasPre ? apply_pre(a, word, tile.batch, channel, from, 1, 0) : word;
-      },
-      [&](int k, T* weights) {
-#pragma unroll
-        for (int i = 0; i < kWidth; ++i) weights[i] = taps[k * kChannels + lane + i];
-      });
+  if (!v.exists(a)) return;
+  T sums[kPositions * kWidth];
+  start_sums(a, v, sums);
+  if (windowed) {
+    add_window(a, taps, v.lane, window, sums);
+  } else {
+    add_products(
+        a, taps, v.lane,
+        [&](int j, int k) {
+          const long long step = j * a.stride + k * a.dilation, from = v.position * a.stride - a.padding + step;
+          const Element* const address = origin + step * a.input_strides[2];
+          const Word word = interior || is_whole_vector(a, address, v.channel, from)
+                                ? load_word(address)
+                                : gather_word(a, v.batch, v.channel, from, 1, 0);
+          return !Plain && a.pre.count > 0 ? apply_pre(a, word, v.batch, v.channel, from, 1, 0) : word;
+        },
+        sums);
+  }
+  finish_sums<!Plain>(a, v, sums);
 }
 
 template <class Element, class Pipe>
 __global__ void __launch_bounds__(kConv1dThreads) staged_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
   using T = Compute<Element>;
-  constexpr int kWidth = kWordElements<Element>, kChannels = kChannelVectors * kWidth;
+  constexpr int kWidth = kWordElements<Element>;
   extern __shared__ Word shared[];
   __shared__ typename Pipe::Storage storage;
   Pipe pipe(storage, a.depth, /*shares=*/true);
@@ -178,18 +251,14 @@ __global__ void __launch_bounds__(kConv1dThreads) staged_channels_kernel(const _
       }
       __syncthreads();
     }
+    const ChannelVector<Element> v(a, tile);
+    if (!v.exists(a)) return;
     const T* const taps = reinterpret_cast<const T*>(words + a.stage_words);
-    const int vector = threadIdx.x % kChannelVectors;
-    convolve_channels(
-        a, tile,
-        [&](long long, long long position, int k) {
-          const long long local = (position - tile.position) * a.stride + k * a.dilation;
-          return words[local * kChannelVectors + vector];
-        },
-        [&](int k, T* weights) {
-#pragma unroll
-          for (int i = 0; i < kWidth; ++i) weights[i] = taps[k * kChannels + vector * kWidth + i];
-        });
+    const Word* const own = words + (v.position - tile.position) * a.stride * kChannelVectors + threadIdx.x % kChannelVectors;
+    T sums[kPositions * kWidth];
+    start_sums(a, v, sums);
+    add_products(a, taps, v.lane, [&](int j, int k) { return own[(j * a.stride + k * a.dilation) * kChannelVectors]; }, sums);
+    finish_sums<true>(a, v, sums);
   };
 
   run_ring(pipe, a.depth, blockIdx.x, a.tiles, gridDim.x, fetch, compute);

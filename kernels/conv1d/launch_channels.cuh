@@ -10,8 +10,11 @@ cudaError_t launch_channels(const Conv1dParams& params, const Conv1dPlan& plan, 
   const Conv1dArguments<Element> a = make_arguments<Element>(params, plan);
   const auto launch = [&](auto* kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
   switch (plan.schedule) {
-    case Schedule::direct:
-      return params.pre.empty() ? launch(direct_channels_kernel<Element, false>) : launch(direct_channels_kernel<Element, true>);
+    case Schedule::direct: {
+      const bool plain = params.taps <= kShortChannelTaps && params.stride == 1 && params.dilation == 1 && params.pre.empty() &&
+                         params.post.operands == 0;
+      return plain ? launch(direct_channels_kernel<Element, true>) : launch(direct_channels_kernel<Element, false>);
+    }
     case Schedule::sync: return launch(staged_channels_kernel<Element, SyncPipe>);
     case Schedule::multi_stage: return launch(staged_channels_kernel<Element, MultiStagePipe>);
     case Schedule::thread_scope: return launch(staged_channels_kernel<Element, ThreadScopePipe>);

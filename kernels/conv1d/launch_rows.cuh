@@ -10,8 +10,11 @@ cudaError_t launch_rows(const Conv1dParams& params, const Conv1dPlan& plan, cuda
   const Conv1dArguments<Element> a = make_arguments<Element>(params, plan);
   const auto launch = [&](auto* kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
   switch (plan.schedule) {
-    case Schedule::direct:
-      return params.pre.empty() ? launch(direct_rows_kernel<Element, false>) : launch(direct_rows_kernel<Element, true>);
+    case Schedule::direct: {
+      const bool plain = params.taps <= kShortTaps<Element> && params.stride == 1 && params.dilation == 1 && params.pre.empty() &&
+                         params.post.operands == 0;
+      return plain ? launch(direct_rows_kernel<Element, true>) : launch(direct_rows_kernel<Element, false>);
+    }
     case Schedule::sync: return launch(staged_rows_kernel<Element, SyncPipe>);
     case Schedule::multi_stage: return launch(staged_rows_kernel<Element, MultiStagePipe>);
     case Schedule::thread_scope: return launch(staged_rows_kernel<Element, ThreadScopePipe>);

@@ -38,7 +38,7 @@ __device__ __forceinline__ RowSpan row_span(const Conv1dArguments<Element>& a, l
 }
 
 // A row of the input in global memory, by aligned words and by gathered vectors.
-template <class Element, bool HasPre>
+template <class Element, bool WithPre>
 struct GlobalRow {
   const Conv1dArguments<Element>& a;
   long long batch, channel;  // of the input
@@ -55,11 +55,24 @@ struct GlobalRow {
     const long long position = index * kWidth - lead;
     const bool whole = a.input_strides[2] == 1 && position >= 0 && position + kWidth <= a.length;
     const Word word = whole ? load_word(row + position) : gather_word(a, batch, channel, position, 0, 1);
-    return HasPre ? apply_pre(a, word, batch, channel, position, 0, 1) : word;
+    return WithPre && a.pre.count > 0 ? apply_pre(a, word, batch, channel, position, 0, 1) : word;
+  }
+  // `Count` consecutive words, all in flight together where none is an edge.
+  template <int Count>
+  __device__ void load(long long index, Word (&words)[Count]) const {
+    constexpr int kWidth = kWordElements<Element>;
+    const long long position = index * kWidth - lead;
+    if (!(WithPre && a.pre.count > 0) && a.input_strides[2] == 1 && position >= 0 && position + Count * kWidth <= a.length) {
+#pragma unroll
+      for (int w = 0; w < Count; ++w) words[w] = load_word(row + position + w * kWidth);
+    } else {
+#pragma unroll
+      for (int w = 0; w < Count; ++w) words[w] = word(index + w);
+    }
   }
   __device__ Word gather(long long position) const {
     const Word word = gather_word(a, batch, channel, position, 0, a.stride);
-    return HasPre ? apply_pre(a, word, batch, channel, position, 0, a.stride) : word;
+    return WithPre && a.pre.count > 0 ? apply_pre(a, word, batch, channel, position, 0, a.stride) : word;
   }
 };
 
@@ -72,6 +85,11 @@ struct SharedRow {
   long long stride;
 
   __device__ Word word(long long index) const { return words[index - first_word]; }
+  template <int Count>
+  __device__ void load(long long index, Word (&loaded)[Count]) const {
+#pragma unroll
+    for (int w = 0; w < Count; ++w) loaded[w] = word(index + w);
+  }
   __device__ Word gather(long long position) const {
     constexpr int kWidth = kWordElements<Element>;
     const Element* const elements = reinterpret_cast<const Element*>(words) + (position + lead - first_word * kWidth);
@@ -86,6 +104,39 @@ struct SharedRow {
 
 __device__ __forceinline__ long long floor_div(long long value, int divisor) {
   return value >= 0 ? value / divisor : -((divisor - 1 - value) / divisor);
+}
+
+// Up to this many taps are held in registers, and the whole window as well: nothing waits for anything else.
+template <class Element>
+inline constexpr int kShortTaps = kWordElements<Element>;
+
+template <class Element>
+__device__ __forceinline__ bool is_short(const Conv1dArguments<Element>& a) {
+  return a.stride == 1 && a.dilation == 1 && a.taps <= kShortTaps<Element>;
+}
+
+// The sum of `slide` for few taps. The window is shifted out of the words that hold it, so taps have fixed registers.
+template <class Element, int Outputs, class Row, class Tap, class T>
+__device__ __forceinline__ void slide_short(const Conv1dArguments<Element>& a, const Row& row, long long begin, Tap&& tap,
+                                            T (&sums)[Outputs]) {
+  constexpr int kWidth = kWordElements<Element>, kHeld = Outputs / kWidth, kTaps = kShortTaps<Element>;
+  const long long start = begin - a.padding + row.lead;
+  const long long first_word = floor_div(start, kWidth);
+  const int shift = static_cast<int>(start - first_word * kWidth) * static_cast<int>(sizeof(Element));
+  Word words[kHeld + 2];
+  row.load(first_word, words);
+  T weights[kTaps];
+#pragma unroll
+  for (int k = 0; k < kTaps; ++k) weights[k] = k < a.taps ? tap(k) : T(0);
+  T window[Outputs + kWidth];
+#pragma unroll
+  for (int w = 0; w <= kHeld; ++w) unpack<Element>(shift_words(words[w], words[w + 1], shift), window + w * kWidth);
+#pragma unroll
+  for (int k = 0; k < kTaps; ++k) {
+    if (k >= a.taps) break;  // not a product with zero: the window may hold infinities
+#pragma unroll
+    for (int j = 0; j < Outputs; ++j) sums[j] = multiply_add(weights[k], window[k + j], sums[j]);
+  }
 }
 
 // sums[j] += sum_k tap(k) * row[begin + j - padding + k]: stride and dilation 1.
@@ -149,19 +200,25 @@ __device__ __forceinline__ void step(const Conv1dArguments<Element>& a, const Ro
   }
 }
 
-template <class Element, int Outputs, class Row, class Tap>
+template <class Element, int Outputs, bool Plain, class Row, class Tap>
 __device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, const RowSpan& span, const Row& row, Tap&& tap) {
   using T = Compute<Element>;
   T sums[Outputs];
   const T bias = a.bias_of(span.channel);
 #pragma unroll
   for (int j = 0; j < Outputs; ++j) sums[j] = bias;
-  if (a.stride == 1 && a.dilation == 1) {
-    slide(a, row, span.begin, tap, sums);
+  if constexpr (Plain) {
+    slide_short(a, row, span.begin, tap, sums);
   } else {
-    step(a, row, span.begin, tap, sums);
+    if (is_short(a)) {
+      slide_short(a, row, span.begin, tap, sums);
+    } else if (a.stride == 1 && a.dilation == 1) {
+      slide(a, row, span.begin, tap, sums);
+    } else {
+      step(a, row, span.begin, tap, sums);
+    }
   }
-  const InterpretedChain<T, 3> chain{a.post};
+  const InterpretedChain<T, 3, !Plain> chain{a.post};
   chain.template apply<Outputs, 1>(sums, [&](int operand, int) {
     const long long* const strides = a.post.operands[operand].strides;
     return Place{span.batch * strides[0] + span.channel * strides[1] + span.begin * strides[2], strides[2], span.first,
@@ -178,8 +235,10 @@ __device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, 
 template <class Element>
 inline constexpr int kRowOutputs = kRowWords * kWordElements<Element>;
 
-template <class Element, bool HasPre>
-__global__ void __launch_bounds__(kConv1dThreads, HasPre ? 4 : 6)
+// Plain: few taps, stride and dilation 1, no `pre`, no tensors in `post`. Its threads share nothing, and its registers
+// are few enough to keep the memory busy.
+template <class Element, bool Plain>
+__global__ void __launch_bounds__(kConv1dThreads, Plain ? 7 : 4)
     direct_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>, kOutputs = kRowOutputs<Element>;
@@ -188,21 +247,29 @@ __global__ void __launch_bounds__(kConv1dThreads, HasPre ? 4 : 6)
   const long long rows = a.batch * a.channels;
   const long long first_vector = static_cast<long long>(blockIdx.x) * blockDim.x;
   const long long first_row = a.by_vectors.quotient(first_vector);
-  const long long last_row = min_of(rows - 1, a.by_vectors.quotient(first_vector + blockDim.x - 1));
-  const int count = static_cast<int>(last_row - first_row + 1) * a.taps;
-  for (int i = threadIdx.x; i < count; i += blockDim.x) {
-    const int r = i / a.taps;
-    const long long own_row = first_row + r;
-    taps[i] = a.tap(own_row - a.by_channels.quotient(own_row) * a.channels, i - r * a.taps);
+  if constexpr (!Plain) {
+    const long long last_row = min_of(rows - 1, a.by_vectors.quotient(first_vector + blockDim.x - 1));
+    const int count = static_cast<int>(last_row - first_row + 1) * a.taps;
+    for (int i = threadIdx.x; i < count; i += blockDim.x) {
+      const int r = i / a.taps;
+      const long long own_row = first_row + r;
+      taps[i] = a.tap(own_row - a.by_channels.quotient(own_row) * a.channels, i - r * a.taps);
+    }
+    __syncthreads();
   }
-  __syncthreads();
   const long long vector = first_vector + threadIdx.x;
   const long long row = a.by_vectors.quotient(vector);
   if (row >= rows) return;
   const RowSpan span = row_span<kOutputs, kWidth>(a, row, vector - row * a.vectors);
   if (span.last <= span.first) return;
-  const T* const own = taps + (row - first_row) * a.taps;
-  convolve_row<Element, kOutputs>(a, span, GlobalRow<Element, HasPre>(a, span), [&](int k) { return own[k]; });
+  const GlobalRow<Element, !Plain> input(a, span);
+  if constexpr (Plain) {
+    // Taps straight from memory, beside the inputs: a barrier would make one wait for the other.
+    convolve_row<Element, kOutputs, true>(a, span, input, [&](int k) { return a.tap(span.channel, k); });
+  } else {
+    const T* const own = taps + (row - first_row) * a.taps;
+    convolve_row<Element, kOutputs, false>(a, span, input, [&](int k) { return own[k]; });
+  }
 }
 
 template <class Element, class Pipe>
@@ -261,8 +328,8 @@ __global__ void __launch_bounds__(kConv1dThreads) staged_rows_kernel(const __gri
     span = row_span<kOutputs, kWidth>(a, index, vector + threadIdx.x);
     if (span.last <= span.first) return;
     const T* const taps = reinterpret_cast<const T*>(words + a.stage_words);
-    convolve_row<Element, kOutputs>(a, span, SharedRow<Element>{words, first_word, row.lead, a.stride},
-                                    [&](int k) { return taps[k]; });
+    convolve_row<Element, kOutputs, false>(a, span, SharedRow<Element>{words, first_word, row.lead, a.stride},
+                                           [&](int k) { return taps[k]; });
   };
 
   run_ring(pipe, a.depth, blockIdx.x, a.tiles, gridDim.x, fetch, compute);

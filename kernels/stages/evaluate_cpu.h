@@ -35,8 +35,11 @@ void evaluate_block(const ChainArguments<T, Rank>& chain, T* values, int count, 
   T parameters[kMaxParameters][kCpuBlock];
   for (int s = 0; s < chain.count; ++s) {
     const auto& stage = chain.headers[s];
-    if (stage.route == Route::cast) {
-      with_host_element(stage.dtype, [&](auto* tag) {
+    using Header = std::remove_cvref_t<decltype(stage)>;
+    const Op op = Header::op(stage.control);
+    const Route route = Header::route(stage.control);
+    if (route == Route::cast) {
+      with_host_element(Header::dtype(stage.control), [&](auto* tag) {
         for (int i = 0; i < count; ++i) {
           std::remove_reference_t<decltype(*tag)> rounded;
           store_host(rounded, values[i]);
@@ -45,9 +48,9 @@ void evaluate_block(const ChainArguments<T, Rank>& chain, T* values, int count, 
       });
       continue;
     }
-    if (stage.route == Route::numbers) {
+    if (route == Route::numbers) {
       const Parameters<T> numbers = {{stage.number[0], stage.number[1], stage.number[2]}};
-      with_stage(stage.op, [&](auto evaluate) {
+      with_stage(op, [&](auto evaluate) {
         for (int i = 0; i < count; ++i) values[i] = evaluate(values[i], numbers);
       });
       continue;
@@ -61,7 +64,7 @@ void evaluate_block(const ChainArguments<T, Rank>& chain, T* values, int count, 
                    parameters[p]);
       }
     }
-    with_parametric(stage.op, [&](auto evaluate) {
+    with_parametric(op, [&](auto evaluate) {
       for (int i = 0; i < count; ++i) {
         values[i] = evaluate(values[i], Parameters<T>{{parameters[0][i], parameters[1][i], parameters[2][i]}});
       }

@@ -50,7 +50,9 @@ __device__ __forceinline__ void load_elements(const Element* data, const Place& 
   }
 }
 
-template <class T, int Rank>
+// Without `Operands` the chain has numbers only. Kernels have an instance for such chains, because the code that
+// loads operands, never run, still costs the registers that hide the latency of memory.
+template <class T, int Rank, bool Operands = true>
 struct InterpretedChain {
   const ChainArguments<T, Rank>& arguments;
 
@@ -58,22 +60,25 @@ struct InterpretedChain {
 
   template <int Width, int Groups, class PlaceOf>
   __device__ __forceinline__ void apply(T (&values)[Width * Groups], PlaceOf&& place_of) const {
-    Header next = arguments.headers[0];
     for (int s = 0; s < arguments.count; ++s) {
-      const Header header = next;
-      next = arguments.headers[s + 1];  // on its way while this stage computes
-      if (header.route == Route::numbers) {
+      const Header& header = arguments.headers[s];
+      const unsigned control = header.control;
+      const Op op = Header::op(control);
+      const Route route = Header::route(control);
+      if (route == Route::numbers) {
         const Parameters<T> numbers = {{header.number[0], header.number[1], header.number[2]}};
-        with_stage(header.op, [&](auto evaluate) {
+        with_stage(op, [&](auto evaluate) {
 #pragma unroll
           for (int i = 0; i < Width * Groups; ++i) values[i] = evaluate(values[i], numbers);
         });
-      } else if (header.route == Route::arithmetic) {
-        apply_arithmetic<Width, Groups>(header, arguments.operand[s][0], values, place_of);
-      } else if (header.route == Route::cast) {
-        round_through<Width * Groups>(header.dtype, values);
-      } else {
-        apply_elementwise<Width, Groups>(header, arguments.operand[s], values, place_of);
+      } else if (route == Route::cast) {
+        round_through<Width * Groups>(Header::dtype(control), values);
+      } else if constexpr (Operands) {
+        if (route == Route::arithmetic) {
+          apply_arithmetic<Width, Groups>(s, values, place_of);
+        } else {
+          apply_elementwise<Width, Groups>(s, values, place_of);
+        }
       }
     }
   }
@@ -92,7 +97,9 @@ struct InterpretedChain {
 
   // add, sub, mul or div with one tensor: every group's elements in flight before the first is used.
   template <int Width, int Groups, class PlaceOf>
-  __device__ __forceinline__ void apply_arithmetic(const Header& header, int k, T* values, PlaceOf& place_of) const {
+  __device__ __forceinline__ void apply_arithmetic(int s, T* values, PlaceOf& place_of) const {
+    const Header& header = arguments.headers[s];
+    const int k = arguments.operand[s][0];
     T other[Width * Groups];
     with_element_type(arguments.operands[k].dtype, [&](auto* tag) {
       const auto* data = static_cast<decltype(tag)>(arguments.operands[k].data);
@@ -101,7 +108,7 @@ struct InterpretedChain {
         load_elements<std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>, Width>(data, place_of(k, g), other + g * Width);
       }
     });
-    with_arithmetic(header.op, [&](auto evaluate) {
+    with_arithmetic(Header::op(header.control), [&](auto evaluate) {
 #pragma unroll
       for (int i = 0; i < Width * Groups; ++i) values[i] = evaluate(values[i], Parameters<T>{{other[i], header.number[1], T(0)}});
     });
@@ -110,8 +117,10 @@ struct InterpretedChain {
   // Any stage with any mix of numbers and tensors, one element at a time. The values take a detour
   // through local memory so that this long list of stages is compiled once, not once an element.
   template <int Width, int Groups, class PlaceOf>
-  __device__ __forceinline__ void apply_elementwise(const Header& header, const signed char* operand, T* values,
-                                                    PlaceOf& place_of) const {
+  __device__ __forceinline__ void apply_elementwise(int s, T* values, PlaceOf& place_of) const {
+    // Read where it lies, in constant memory: a copy would live on the stack, because it is indexed below.
+    const Header& header = arguments.headers[s];
+    const signed char* const operand = arguments.operand[s];
     T staged[Width * Groups];
     Place places[kMaxParameters][Groups];
 #pragma unroll
@@ -138,7 +147,7 @@ struct InterpretedChain {
         }
         parameters.value[p] = value;
       }
-      with_parametric(header.op, [&](auto evaluate) { staged[i] = evaluate(staged[i], parameters); });
+      with_parametric(Header::op(header.control), [&](auto evaluate) { staged[i] = evaluate(staged[i], parameters); });
     }
 #pragma unroll
     for (int i = 0; i < Width * Groups; ++i) values[i] = staged[i];

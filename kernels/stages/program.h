@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/common/dtype.h"
+#include "kernels/common/qualifiers.h"
 #include "kernels/stages/stage_list.h"
 
 namespace sluice {
@@ -39,18 +40,20 @@ struct Operand {
 // tensor; elementwise is everything else.
 enum class Route : unsigned char { numbers, arithmetic, elementwise, cast };
 
-// A program as a kernel takes it: numbers in the compute type T, operands beside them. What every stage needs
-// comes first and fits one 16-byte load (float), because a kernel waits for it before it can branch.
+// A program as a kernel takes it: numbers in the compute type T, operands beside them. What every stage needs to
+// branch is one 32-bit word.
 template <class T, int Rank>
 struct ChainArguments {
-  struct alignas(16) Header {
-    Op op;
-    Route route;
-    DType dtype : 8;  // of `cast`
+  struct Header {
+    unsigned control;  // op, route and the dtype of a cast, a byte each
     T number[kMaxParameters];
+
+    SLUICE_HOST_DEVICE static Op op(unsigned control) { return static_cast<Op>(control & 0xff); }
+    SLUICE_HOST_DEVICE static Route route(unsigned control) { return static_cast<Route>(control >> 8 & 0xff); }
+    SLUICE_HOST_DEVICE static DType dtype(unsigned control) { return static_cast<DType>(control >> 16); }
   };
   int count;
-  Header headers[kMaxStages + 1];  // the one after the last may be read ahead
+  Header headers[kMaxStages];
   signed char operand[kMaxStages][kMaxParameters];
   Operand<Rank> operands[kMaxOperands];
 };
@@ -70,9 +73,8 @@ ChainArguments<T, Rank> make_chain_arguments(const Program& program, const Opera
   for (int s = 0; s < program.count; ++s) {
     const Stage& stage = program.stages[s];
     auto& header = chain.headers[s];
-    header.op = stage.op;
-    header.route = route_of(stage);
-    header.dtype = stage.dtype;
+    header.control =
+        static_cast<unsigned>(stage.op) | static_cast<unsigned>(route_of(stage)) << 8 | static_cast<unsigned>(stage.dtype) << 16;
     for (int p = 0; p < kMaxParameters; ++p) {
       header.number[p] = static_cast<T>(stage.number[p]);
       chain.operand[s][p] = stage.operand[p];

@@ -46,7 +46,9 @@ cudaError_t launch_geometry(const TransformParams& params, const Plan& plan, cud
   const TransformArguments<Element, Flat> a = make_arguments<Element, Flat>(params, plan);
   const auto launch = [&](auto* kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
   switch (plan.schedule) {
-    case Schedule::direct: return launch(direct_transform_kernel<Element, Flat>);
+    case Schedule::direct:
+      if (Flat && params.program.operands == 0) return launch(direct_transform_kernel<Element, Flat, !Flat>);
+      return launch(direct_transform_kernel<Element, Flat, true>);
     case Schedule::sync: return launch(staged_transform_kernel<Element, Flat, SyncPipe>);
     case Schedule::multi_stage: return launch(staged_transform_kernel<Element, Flat, MultiStagePipe>);
     case Schedule::thread_scope: return launch(staged_transform_kernel<Element, Flat, ThreadScopePipe>);

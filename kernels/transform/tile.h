@@ -14,6 +14,6 @@ constexpr int word_elements(DType dtype) { return 16 / static_cast<int>(size_of(
 
 // Small blocks: at 56 registers a thread, nine of 128 fill a multiprocessor better than four of 256.
 inline constexpr int kTransformThreads = 128;
-inline constexpr int kTransformResidentBlocks = 8;  // at 64 registers a thread
+inline constexpr int kTransformResidentBlocks = 6;  // of a ring's, at 80 registers a thread
 
 }  // namespace sluice
