@@ -134,7 +134,7 @@ def test_a_schedule_copies_as_it_promises(sass: dict[str, str], pipe: str) -> No
     kernels = {name: body for name, body in sass.items() if pipe in name}
     assert len(kernels) == STAGED[pipe]
     for name, body in kernels.items():
-        asynchronous = re.findall(r"LDGSTS[.\w]*", body)
+        asynchronous = re.findall(r"LDGSTS\.[.\w]*", body)
         if pipe == "SyncPipe":
             assert not asynchronous, name
         else:

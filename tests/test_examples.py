@@ -10,9 +10,9 @@ import sys
 
 import pytest
 import torch
-from common import ROOT
 
 import sluice
+from common import ROOT
 
 TORCH = pathlib.Path(torch.__file__).parent
 TOOLS = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}

@@ -53,7 +53,8 @@ __device__ __forceinline__ Element element_at(const Conv1dArguments<Element>& a,
   if (position >= 0 && position < a.length) {
     return a.input[batch * a.input_strides[0] + channel * a.input_strides[1] + position * a.input_strides[2]];
   }
-  if (position < 0 && a.history != nullptr) {
+  // A word may begin before the history does.
+  if (position < 0 && position >= -a.padding && a.history != nullptr) {
     const long long index =
         batch * a.history_strides[0] + channel * a.history_strides[1] + (position + a.padding) * a.history_strides[2];
     return convert<Element>(load_as<typename Conv1dArguments<Element>::T>(a.history, a.history_dtype, index));
