@@ -124,6 +124,7 @@ def main() -> int:
         print(f"gpu-check: unknown part {sorted(unknown)}; there are {', '.join(PARTS)}", file=sys.stderr)
         return 2
     LOGS.mkdir(parents=True, exist_ok=True)
+    STATE.parent.mkdir(parents=True, exist_ok=True)
     digest = source_hash()
     done = load_state(digest)
     failed = False
