@@ -83,7 +83,7 @@ class Chain:
         """The tensors that the text calls `$0`, `$1`, ...: the caller's own, never copies."""
         return self._operands
 
-    def __or__(self, other: Chain) -> Chain:
+    def __or__(self, other: object) -> Chain:
         if not isinstance(other, Chain):
             return NotImplemented
         return Chain(self._parts + other._parts)
