@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from .stages import Chain
+from .stages import Chain, result_dtype
 
 
 def _snake(x: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor, eps: torch.Tensor) -> torch.Tensor:
@@ -56,17 +56,14 @@ def _compute_dtype(dtype: torch.dtype) -> torch.dtype:
 def transform(x: torch.Tensor, chain: Chain, *, dtype: torch.dtype | None = None) -> torch.Tensor:
     """`chain(x)`, evaluated in float32 (float64 for float64) and rounded once at its end."""
     compute = _compute_dtype(x.dtype)
-    value, result = x.to(compute), x.dtype
+    value = x.to(compute)
     for name, parameters in chain._parts:
         if name == "cast":
-            result = getattr(torch, str(parameters[0]))
-            value = value.to(result).to(compute)
+            value = value.to(getattr(torch, str(parameters[0]))).to(compute)
             continue
         values = (torch.as_tensor(p, dtype=compute, device=x.device) for p in parameters if not isinstance(p, str))
         value = STAGES[name](value, *values)
-    if not chain._parts or chain._parts[-1][0] != "cast":
-        result = x.dtype
-    return value.to(dtype or result)
+    return value.to(dtype or result_dtype(chain.text, x.dtype))
 
 
 def conv1d(
@@ -94,9 +91,8 @@ def conv1d(
         dilation,
         groups,
     )
-    ends_in_cast = post is not None and len(post) > 0 and post._parts[-1][0] == "cast"
-    result = getattr(torch, str(post._parts[-1][1][0])) if post is not None and ends_in_cast else input.dtype
-    return transform(y, post or Chain(), dtype=dtype or result)
+    chain = post or Chain()
+    return transform(y, chain, dtype=dtype or result_dtype(chain.text, input.dtype))
 
 
 def causal_conv1d(
