@@ -30,6 +30,9 @@ SANITIZED = [*PYTEST, "-m", "sanitize", "tests/gpu"]
 
 # Only sluice's kernels count: torch's and its libraries' are not ours to judge.
 OURS = ("--kernel-name", "kernel_substring=sluice")
+# synccheck 2025.3 reports "Missing wait" for every block-scope cuda::pipeline, the shortest one of one batch too
+# (docs/measurements/foundation.md); the barriers of the other schedules are checked.
+BLOCK_PIPELINES = ("--kernel-name-exclude", "kernel_substring=MultiStagePipe")
 
 
 def sanitizer(tool: str, *options: str) -> list[str]:
@@ -44,7 +47,7 @@ PARTS: dict[str, list[str]] = {
     "racecheck": sanitizer("racecheck", *OURS),
     # All kernels: what one of torch's wrote counts as written only where it is watched.
     "initcheck": sanitizer("initcheck"),
-    "synccheck": sanitizer("synccheck", *OURS),
+    "synccheck": sanitizer("synccheck", *OURS, *BLOCK_PIPELINES),
 }
 
 
