@@ -78,6 +78,13 @@ Tensor causal_conv1d(const Tensor& x, const Tensor& weight, const std::optional<
   return convolve(check_arguments(x, weight, bias, activation, initial_states, post, post_operands, schedule, depth));
 }
 
+std::string prepare_causal_conv1d(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
+                                  const std::optional<std::string>& activation, const std::optional<Tensor>& initial_states,
+                                  const std::string& post, const OptionalTensors& post_operands, const std::string& schedule,
+                                  const std::optional<int64_t>& depth) {
+  return prepare_convolution(check_arguments(x, weight, bias, activation, initial_states, post, post_operands, schedule, depth));
+}
+
 void causal_conv1d_out(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
                        const std::optional<std::string>& activation, const std::optional<Tensor>& initial_states,
                        const std::string& post, const OptionalTensors& post_operands, const std::string& schedule,
@@ -158,6 +165,7 @@ void final_states_out(const Tensor& x, int64_t width, const std::optional<Tensor
 SLUICE_DEVICE_KERNELS(m) {
   m.impl("causal_conv1d", TORCH_BOX(&causal_conv1d));
   m.impl("causal_conv1d_out", TORCH_BOX(&causal_conv1d_out));
+  m.impl("_prepare_causal_conv1d", TORCH_BOX(&prepare_causal_conv1d));
   m.impl("causal_conv1d_final_states", TORCH_BOX(&final_states));
   m.impl("causal_conv1d_final_states_out", TORCH_BOX(&final_states_out));
 }

@@ -26,6 +26,11 @@ Chain::Chain(const char* op, const char* argument, const std::string& text, cons
   }
 }
 
+void Chain::check_interpreted(const char* op) const {
+  check(!program.has_cpp(), op, ": a cpp stage must run on a CUDA device, or be given a reference= for the CPU, which the ",
+        "public functions use and the raw ops do not");
+}
+
 std::optional<DType> Chain::result_dtype() const {
   if (program.empty() || program.stages[program.count - 1].op != Op::cast) return std::nullopt;
   return program.stages[program.count - 1].dtype;

@@ -22,6 +22,8 @@ struct Chain {
         const std::vector<int64_t>& sizes);
 
   bool empty() const { return program.empty(); }
+  // Raises where a stage has a linked form only.
+  void check_interpreted(const char* op) const;
   // The dtype of a last `cast`, which sets the result's.
   std::optional<DType> result_dtype() const;
   // Operand k's strides over dimensions of extents `sizes`: 0 where it is broadcast.

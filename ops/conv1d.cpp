@@ -90,6 +90,13 @@ Convolution check_arguments(const Tensor& input, const Tensor& weight, const std
 // A weight of two dimensions, (channels, taps), is causal_conv1d's.
 bool is_depthwise(const Convolution& c) { return c.groups == c.input.size(1) && (c.weight.dim() == 2 || c.weight.size(1) == 1); }
 
+// One channel into many is depthwise by its numbers and a matrix product by its work: a filter bank, the first layer of a
+// speech model. Tensor cores are several times faster at it.
+bool is_filter_bank(const Convolution& c) {
+  constexpr int64_t kManyFilters = 8;
+  return c.input.size(1) == 1 && c.sizes[1] >= kManyFilters;
+}
+
 #ifdef SLUICE_CUDA_LIBRARY
 Conv1dParams make_params(const Convolution& c, const TensorView& output) {
   const TensorView input(c.input), weight(c.weight);
@@ -139,17 +146,18 @@ Conv1dParams make_params(const Convolution& c, const TensorView& output) {
   return params;
 }
 
-// False where no kernel has room for so many taps and none was asked for.
-bool run_depthwise(const Convolution& c, const TensorView& output) {
+// Nothing where no kernel has room for so many taps and none was asked for; else why the chains were not linked.
+std::optional<std::string> run_depthwise(const Convolution& c, const TensorView& output, Run run) {
   const int index = output.device_index;
   const Conv1dParams params = make_params(c, output);
   const DeviceScope device(c.op, index);
   const Conv1dPlan plan = plan_conv1d(problem_of(params), c.schedule, properties_of(c.op, index));
-  if (plan.threads == 0 && c.schedule.automatic) return false;
+  if (plan.threads == 0 && c.schedule.automatic) return std::nullopt;
   check(plan.threads > 0, c.op, ": schedule must be able to run here: ", plan.reason, ", got ", name_of(plan.schedule),
         " at depth ", c.schedule.depth);
-  device.check_launch(launch_conv1d(params, plan, device.stream()));
-  return true;
+  Form form = choose_form(c.op, link_request(params, plan), device, output.elements(), run);
+  if (run == Run::now) device.check_launch(launch_conv1d(params, plan, form.kernel, device.stream()));
+  return std::move(form.reason);
 }
 #endif
 
@@ -171,7 +179,7 @@ Tensor convolve_with_aten(const Convolution& c) {
   const bool on_cpu = source.device_type == aoti_torch_device_type_cpu();
   DType dtype = on_cpu && source.dtype != DType::float64 ? DType::float32 : source.dtype;
   // A depthwise sum is always full float32: on the GPU aten might take TF32 for it.
-  if (!on_cpu && is_depthwise(c)) dtype = DType::float64;
+  if (!on_cpu && is_depthwise(c) && !is_filter_bank(c)) dtype = DType::float64;
   const auto cast = [&](const Tensor& tensor) {
     return TensorView(tensor).dtype == dtype ? tensor : aten::to_dtype(tensor, dtype);
   };
@@ -201,7 +209,7 @@ Tensor convolve_with_aten(const Convolution& c) {
 // Whether aten does the sums; refuses a schedule that was forced for them.
 bool goes_through_aten([[maybe_unused]] const Convolution& c) {
 #ifdef SLUICE_CUDA_LIBRARY
-  const bool depthwise = is_depthwise(c);
+  const bool depthwise = is_depthwise(c) && !(is_filter_bank(c) && c.schedule.automatic);
   check(depthwise || c.schedule.automatic, c.op, ": schedule must be auto here, because ", kAtenReason, "; got ",
         name_of(c.schedule.schedule));
   return !depthwise;
@@ -241,6 +249,15 @@ void conv1d_out(const Tensor& input, const Tensor& weight, const std::optional<T
   run_convolution(c, batched(out));
 }
 
+std::string prepare_conv1d(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride,
+                           int64_t padding, int64_t dilation, int64_t groups, const std::string& pre,
+                           const OptionalTensors& pre_operands, const std::string& post, const OptionalTensors& post_operands,
+                           const std::optional<ScalarType>& dtype, const std::string& schedule,
+                           const std::optional<int64_t>& depth, const std::optional<int64_t>& padding_right) {
+  return prepare_convolution(check_arguments(input, weight, bias, stride, padding, dilation, groups, pre, pre_operands, post,
+                                             post_operands, dtype, schedule, depth, padding_right));
+}
+
 }  // namespace
 
 bool is_channels_last(const TensorView& input) {
@@ -257,7 +274,7 @@ void run_convolution(const Convolution& c, const Tensor& output) {
   [[maybe_unused]] const bool through_aten = goes_through_aten(c);
   if (target.elements() == 0) return;
 #ifdef SLUICE_CUDA_LIBRARY
-  if (!through_aten && run_depthwise(c, target)) return;
+  if (!through_aten && run_depthwise(c, target, Run::now).has_value()) return;
 #endif
   run_transform(c.op, TensorView(convolve_with_aten(c)), target, c.post, ScheduleRequest{});
 }
@@ -279,9 +296,32 @@ Tensor convolve(const Convolution& c) {
   return output;
 }
 
+std::string prepare_convolution(const Convolution& c) {
+  [[maybe_unused]] const bool through_aten = goes_through_aten(c);
+  const TensorView input(c.input);
+  if (c.sizes[0] * c.sizes[2] == 0) return "the result is empty";
+  const Tensor output = allocate(c.op, c.sizes, c.strides, c.dtype, input);
+#ifdef SLUICE_CUDA_LIBRARY
+  if (!through_aten) {
+    if (const auto reason = run_depthwise(c, TensorView(output), Run::prepare)) return *reason;
+  }
+#endif
+  // Passes of their own in front of aten's convolution and behind it.
+  std::string reason;
+  if (!c.pre.empty()) {
+    const std::vector<int64_t> sizes = sizes_of(input);
+    const Tensor before = allocate(c.op, sizes, result_strides(input, sizes), input.dtype, input);
+    reason = run_transform(c.op, input, TensorView(before), c.pre, ScheduleRequest{}, Run::prepare);
+  }
+  if (c.post.empty()) return c.pre.empty() ? "there is no chain" : reason;
+  const std::string behind = run_transform(c.op, TensorView(output), TensorView(output), c.post, ScheduleRequest{}, Run::prepare);
+  return reason.empty() ? behind : reason;
+}
+
 SLUICE_DEVICE_KERNELS(m) {
   m.impl("conv1d", TORCH_BOX(&conv1d));
   m.impl("conv1d_out", TORCH_BOX(&conv1d_out));
+  m.impl("_prepare_conv1d", TORCH_BOX(&prepare_conv1d));
 }
 
 #ifndef SLUICE_CUDA_LIBRARY
@@ -324,6 +364,7 @@ std::string plan(const std::vector<int64_t>& sizes, int64_t multiplier, int64_t 
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("conv1d(" SLUICE_CONV1D_ARGUMENTS ") -> Tensor");
+  m.def("_prepare_conv1d(" SLUICE_CONV1D_ARGUMENTS ") -> str");
   m.def("conv1d_out(" SLUICE_CONV1D_ARGUMENTS ", Tensor(a!) out) -> ()");
   m.def(
       "_plan_conv1d(int[] sizes, int multiplier, int taps, int stride, int dilation, bool depthwise, bool channels_last, "

@@ -27,6 +27,9 @@ std::vector<int64_t> result_strides(const TensorView& input, const std::vector<i
 // The result, newly allocated with `strides`; where aten made it in that layout, aten's own tensor.
 Tensor convolve(const Convolution& convolution);
 
+// Links what the convolution would run; returns why its chains are not linked, empty where they are.
+std::string prepare_convolution(const Convolution& convolution);
+
 // Writes the result into `output`, which is (batch, channel, position) with any strides.
 void run_convolution(const Convolution& convolution, const Tensor& output);
 

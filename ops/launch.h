@@ -34,6 +34,7 @@ class DeviceScope {
     check(aoti_torch_get_current_cuda_stream(device, &stream) == 0, op, ": torch has no current stream on cuda:", device);
     stream_ = static_cast<cudaStream_t>(stream);
   }
+  int index() const { return device_; }
   cudaStream_t stream() const { return stream_; }
   void check_launch(cudaError_t status) const { check_cuda(op_, status, device_); }
 

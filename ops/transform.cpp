@@ -90,15 +90,19 @@ Request check_arguments(const Tensor& input, const std::string& chain, const Opt
   return {view, std::move(parsed), result, request};
 }
 
-Tensor transform(const Tensor& input, const std::string& chain, const OptionalTensors& operands,
-                 const std::optional<ScalarType>& dtype, const std::string& schedule, const std::optional<int64_t>& depth) {
-  const Request request = check_arguments(input, chain, operands, dtype, schedule, depth);
+Tensor allocate_result(const Request& request) {
   const std::vector<int64_t> sizes = sizes_of(request.input);
   const bool keeps_strides = request.input.elements() > 0 && request.input.is_dense();
   const std::vector<int64_t> strides =
       keeps_strides ? std::vector<int64_t>(request.input.strides, request.input.strides + request.input.rank)
                     : contiguous_strides(sizes);
-  Tensor output = allocate(kOp, sizes, strides, request.dtype, request.input);
+  return allocate(kOp, sizes, strides, request.dtype, request.input);
+}
+
+Tensor transform(const Tensor& input, const std::string& chain, const OptionalTensors& operands,
+                 const std::optional<ScalarType>& dtype, const std::string& schedule, const std::optional<int64_t>& depth) {
+  const Request request = check_arguments(input, chain, operands, dtype, schedule, depth);
+  Tensor output = allocate_result(request);
   run_transform(kOp, request.input, TensorView(output), request.chain, request.schedule);
   return output;
 }
@@ -115,28 +119,42 @@ void transform_out(const Tensor& input, const std::string& chain, const Optional
   run_transform(kOp, request.input, view, request.chain, request.schedule);
 }
 
+// Links what the call would run, without running it.
+std::string prepare_transform(const Tensor& input, const std::string& chain, const OptionalTensors& operands,
+                              const std::optional<ScalarType>& dtype, const std::string& schedule,
+                              const std::optional<int64_t>& depth) {
+  const Request request = check_arguments(input, chain, operands, dtype, schedule, depth);
+  const Tensor output = allocate_result(request);
+  return run_transform(kOp, request.input, TensorView(output), request.chain, request.schedule, Run::prepare);
+}
+
 }  // namespace
 
-void run_transform(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
-                   [[maybe_unused]] const ScheduleRequest& request) {
-  if (output.elements() == 0) return;
+std::string run_transform(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
+                          [[maybe_unused]] const ScheduleRequest& request, [[maybe_unused]] Run run) {
+  if (output.elements() == 0) return "the tensor is empty";
   const TransformParams params = make_params(op, input, output, chain);
 #ifdef SLUICE_CUDA_LIBRARY
   const DeviceScope device(op, input.device_index);
   const Plan plan = plan_transform(problem_of(params), request, properties_of(op, input.device_index));
   check(plan.threads > 0, op, ": schedule must be able to run here: ", plan.reason, ", got ", name_of(plan.schedule),
         " at depth ", request.depth);
-  device.check_launch(launch_transform(params, plan, device.stream()));
+  Form form = choose_form(op, link_request(params, plan), device, output.elements(), run);
+  if (run == Run::now) device.check_launch(launch_transform(params, plan, form.kernel, device.stream()));
+  return std::move(form.reason);
 #else
+  chain.check_interpreted(op);
   constexpr int64_t kGrain = 32 * 1024;  // elements that are worth a thread
   torch::stable::parallel_for(0, output.elements(), kGrain,
                               [&](int64_t first, int64_t last) { transform_cpu(params, first, last); });
+  return "the CPU needs no linking";
 #endif
 }
 
 SLUICE_DEVICE_KERNELS(m) {
   m.impl("transform", TORCH_BOX(&transform));
   m.impl("transform_out", TORCH_BOX(&transform_out));
+  m.impl("_prepare_transform", TORCH_BOX(&prepare_transform));
 }
 
 #ifndef SLUICE_CUDA_LIBRARY
@@ -160,6 +178,9 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def(
       "transform_out(Tensor input, str chain, Tensor[]? operands=None, *, ScalarType? dtype=None, "
       "str schedule=\"auto\", int? depth=None, Tensor(a!) out) -> ()");
+  m.def(
+      "_prepare_transform(Tensor input, str chain, Tensor[]? operands=None, *, ScalarType? dtype=None, "
+      "str schedule=\"auto\", int? depth=None) -> str");
   m.def("_plan_transform(int elements, int inner, ScalarType dtype, str schedule, int? depth, int[] device) -> str");
 }
 

@@ -3,11 +3,13 @@
 
 #include "kernels/pipeline/schedule.h"
 #include "ops/chain.h"
+#include "ops/link.h"
 
 namespace sluice {
 
-// output = chain(input) on the input's device and torch's current stream. Shapes are equal and checked.
-void run_transform(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
-                   const ScheduleRequest& request);
+// output = chain(input) on the input's device and torch's current stream. Shapes are equal and checked. Returns why the
+// chain was not linked; empty where it was.
+std::string run_transform(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
+                          const ScheduleRequest& request, Run run = Run::now);
 
 }  // namespace sluice

@@ -1,13 +1,11 @@
 // The floating-point types that sluice computes on, as run-time values.
 #pragma once
 
-#include <cstddef>
-
 namespace sluice {
 
 enum class DType : int { float32 = 0, float16 = 1, bfloat16 = 2, float64 = 3 };
 
-constexpr std::size_t size_of(DType dtype) {
+constexpr unsigned long size_of(DType dtype) {
   switch (dtype) {
     case DType::float32: return 4;
     case DType::float64: return 8;

@@ -46,11 +46,11 @@ __device__ __forceinline__ __nv_bfloat16 convert(float value) {
 }
 template <>
 __device__ __forceinline__ __half convert(double value) {
-  return __double2half(value);
+  return __float2half_rn(static_cast<float>(value));  // through float, as in torch
 }
 template <>
 __device__ __forceinline__ __nv_bfloat16 convert(double value) {
-  return __double2bfloat16(value);
+  return __float2bfloat16_rn(static_cast<float>(value));
 }
 template <>
 __device__ __forceinline__ float convert(__half value) {

@@ -6,6 +6,7 @@
 #include "kernels/conv1d/conv1d.h"
 #include "kernels/conv1d/tile.h"
 #include "kernels/stages/interpreter.cuh"
+#include "kernels/stages/linked_chain.cuh"
 
 namespace sluice {
 
@@ -29,17 +30,17 @@ struct Conv1dArguments {
   ChainArguments<T, 3> pre, post;
 
   __device__ T tap(long long channel, int k) const {
-    return load_as<T>(weight, weight_dtype, channel * weight_strides[0] + k * weight_strides[1]);
+    return load_as<T>(weight, known_dtype(LinkedTensor::weight, weight_dtype), channel * weight_strides[0] + k * weight_strides[1]);
   }
   __device__ T bias_of(long long channel) const {
-    return bias == nullptr ? T(0) : load_as<T>(bias, bias_dtype, channel * bias_stride);
+    return bias == nullptr ? T(0) : load_as<T>(bias, known_dtype(LinkedTensor::bias, bias_dtype), channel * bias_stride);
   }
+  __device__ DType output_type() const { return known_dtype(LinkedTensor::output, output_dtype); }
   // Elements by which the row's output lies behind a boundary of `Width` elements.
   template <int Width>
   __device__ int misalignment(long long batch_index, long long channel) const {
-    const int size = output_dtype == DType::float64 ? 8 : output_dtype == DType::float32 ? 4 : 2;
     const long long element = batch_index * output_strides[0] + channel * output_strides[1];
-    return static_cast<int>((reinterpret_cast<std::uintptr_t>(output) / size + element) % Width);
+    return static_cast<int>((reinterpret_cast<std::uintptr_t>(output) / size_of(output_type()) + element) % Width);
   }
 };
 
@@ -57,7 +58,7 @@ __device__ __forceinline__ Element element_at(const Conv1dArguments<Element>& a,
   if (position < 0 && position >= -a.padding && a.history != nullptr) {
     const long long index =
         batch * a.history_strides[0] + channel * a.history_strides[1] + (position + a.padding) * a.history_strides[2];
-    return convert<Element>(load_as<typename Conv1dArguments<Element>::T>(a.history, a.history_dtype, index));
+    return convert<Element>(load_as<typename Conv1dArguments<Element>::T>(a.history, known_dtype(LinkedTensor::history, a.history_dtype), index));
   }
   return convert<Element>(typename Conv1dArguments<Element>::T(0));
 }
@@ -80,8 +81,20 @@ __device__ __noinline__ Word gather_word(const Conv1dArguments<Element>& a, long
   return word;
 }
 
-// `pre` on a word of such elements, rounded to the input's type as transform would. Padding stays as it is.
+// The two chains of a kernel: whether `pre` may be there, and who runs each.
+template <class Element, bool Operands>
+struct InterpretedChains {
+  using Pre = InterpretedChain<Compute<Element>, 3>;
+  using Post = InterpretedChain<Compute<Element>, 3, Operands>;
+};
 template <class Element>
+struct LinkedChains {
+  using Pre = LinkedChain<Compute<Element>, 3, Slot::pre>;
+  using Post = LinkedChain<Compute<Element>, 3, Slot::post>;
+};
+
+// `pre` on a word of such elements, rounded to the input's type as transform would. Padding stays as it is.
+template <class Pre, class Element>
 __device__ __noinline__ Word apply_pre(const Conv1dArguments<Element>& a, Word word, long long batch, long long channel,
                                        long long position, int channel_step, long long position_step) {
   using T = Compute<Element>;
@@ -97,11 +110,13 @@ __device__ __noinline__ Word apply_pre(const Conv1dArguments<Element>& a, Word w
     first = inside[i] && i < first ? i : first;
     last = inside[i] ? i + 1 : last;
   }
-  const InterpretedChain<T, 3> chain{a.pre};
+  const Pre chain{a.pre};
   chain.template apply<kWidth, 1>(values, [&](int operand, int) {
     const long long* const strides = a.pre.operands[operand].strides;
-    return Place{batch * strides[0] + channel * strides[1] + position * strides[2],
-                 channel_step * strides[1] + position_step * strides[2], first, last};
+    const long long offset = batch * strides[0] + channel * strides[1] + position * strides[2];
+    const long long low = offset - (channel_step != 0 ? channel * strides[1] : position * strides[2]);
+    return Place{offset, channel_step * strides[1] + position_step * strides[2], first, last, low,
+                 low + (channel_step != 0 ? a.channels : a.length)};
   });
   const Word changed = pack<Element>(values);
   Element before[kWidth], after[kWidth];

@@ -2,6 +2,6 @@
 
 namespace sluice {
 
-template cudaError_t launch_channels<__half>(const Conv1dParams&, const Conv1dPlan&, cudaStream_t);
+template cudaError_t launch_channels<__half>(const Conv1dParams&, const Conv1dPlan&, const void*, cudaStream_t);
 
 }  // namespace sluice

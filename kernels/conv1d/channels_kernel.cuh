@@ -119,8 +119,7 @@ __device__ __forceinline__ void add_products(const Conv1dArguments<Element>& a, 
   }
 }
 
-// Up to this many taps with stride and dilation 1: a thread's window is loaded once, and before it needs the taps.
-inline constexpr int kShortChannelTaps = 4;
+// With few taps, and stride and dilation 1, a thread's window is loaded once, and before it needs the taps.
 inline constexpr int kWindow = kPositions + kShortChannelTaps - 1;
 
 // The same sums from the window: row r of it meets output j under tap r - j. Taps ascend for each output.
@@ -149,17 +148,17 @@ __device__ __forceinline__ void add_window(const Conv1dArguments<Element>& a, co
 }
 
 // Runs `post` and stores.
-template <bool Operands, class Element, class T>
+template <class Post, class Element, class T>
 __device__ __forceinline__ void finish_sums(const Conv1dArguments<Element>& a, const ChannelVector<Element>& v,
                                             T (&sums)[kPositions * kWordElements<Element>]) {
   constexpr int kWidth = kWordElements<Element>;
-  const InterpretedChain<T, 3, Operands> chain{a.post};
+  const Post chain{a.post};
   chain.template apply<kWidth, kPositions>(sums, [&](int operand, int j) {
     const long long* const strides = a.post.operands[operand].strides;
-    return Place{v.batch * strides[0] + v.channel * strides[1] + (v.position + j) * strides[2], strides[1], 0,
-                 v.position + j < a.output_length ? v.last : 0};
+    const long long low = v.batch * strides[0] + (v.position + j) * strides[2];
+    return Place{low + v.channel * strides[1], strides[1], 0, v.position + j < a.output_length ? v.last : 0, low, low + a.channels};
   });
-  with_element_type(a.output_dtype, [&](auto* tag) {
+  with_element_type(a.output_type(), [&](auto* tag) {
     using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
     Out* const to = static_cast<Out*>(a.output) + v.batch * a.output_strides[0] + v.channel * a.output_strides[1];
 #pragma unroll
@@ -170,9 +169,9 @@ __device__ __forceinline__ void finish_sums(const Conv1dArguments<Element>& a, c
   });
 }
 
-// Plain: few taps, stride and dilation 1, no `pre`, no tensors in `post`.
-template <class Element, bool Plain>
-__global__ void __launch_bounds__(kConv1dThreads, 4) direct_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+// Plain: few taps, stride and dilation 1, no `pre`; interpreted, no tensors in `post` either.
+template <class Chains, bool Plain, class Element>
+__device__ __forceinline__ void direct_channels(const Conv1dArguments<Element>& a) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>;
   extern __shared__ Word shared[];
@@ -207,15 +206,25 @@ __global__ void __launch_bounds__(kConv1dThreads, 4) direct_channels_kernel(cons
           const Word word = interior || is_whole_vector(a, address, v.channel, from)
                                 ? load_word(address)
                                 : gather_word(a, v.batch, v.channel, from, 1, 0);
-          return !Plain && a.pre.count > 0 ? apply_pre(a, word, v.batch, v.channel, from, 1, 0) : word;
+          if constexpr (Plain) {
+            return word;
+          } else {
+            using Pre = typename Chains::Pre;
+            return Pre{a.pre}.empty() ? word : apply_pre<Pre>(a, word, v.batch, v.channel, from, 1, 0);
+          }
         },
         sums);
   }
-  finish_sums<!Plain>(a, v, sums);
+  finish_sums<typename Chains::Post>(a, v, sums);
 }
 
-template <class Element, class Pipe>
-__global__ void __launch_bounds__(kConv1dThreads) staged_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+template <class Element, bool Plain>
+__global__ void __launch_bounds__(kConv1dThreads, 4) direct_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+  direct_channels<InterpretedChains<Element, !Plain>, Plain>(a);
+}
+
+template <class Chains, class Pipe, class Element>
+__device__ __forceinline__ void staged_channels(const Conv1dArguments<Element>& a) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>;
   extern __shared__ Word shared[];
@@ -243,11 +252,11 @@ __global__ void __launch_bounds__(kConv1dThreads) staged_channels_kernel(const _
   const auto compute = [&](long long index, int stage) {
     Word* const words = shared + stage * stage_words;
     const ChannelTile tile = channel_tile<kWidth>(a, index);
-    if (a.pre.count > 0) {
+    if (!typename Chains::Pre{a.pre}.empty()) {
       const long long first = tile.position * a.stride - a.padding;
       for (int w = threadIdx.x; w < a.stage_words; w += kConv1dThreads) {
         words[w] =
-            apply_pre(a, words[w], tile.batch, tile.channel + w % kChannelVectors * kWidth, first + w / kChannelVectors, 1, 0);
+            apply_pre<typename Chains::Pre>(a, words[w], tile.batch, tile.channel + w % kChannelVectors * kWidth, first + w / kChannelVectors, 1, 0);
       }
       __syncthreads();
     }
@@ -258,10 +267,15 @@ __global__ void __launch_bounds__(kConv1dThreads) staged_channels_kernel(const _
     T sums[kPositions * kWidth];
     start_sums(a, v, sums);
     add_products(a, taps, v.lane, [&](int j, int k) { return own[(j * a.stride + k * a.dilation) * kChannelVectors]; }, sums);
-    finish_sums<true>(a, v, sums);
+    finish_sums<typename Chains::Post>(a, v, sums);
   };
 
   run_ring(pipe, a.depth, blockIdx.x, a.tiles, gridDim.x, fetch, compute);
+}
+
+template <class Element, class Pipe>
+__global__ void __launch_bounds__(kConv1dThreads) staged_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+  staged_channels<InterpretedChains<Element, true>, Pipe>(a);
 }
 
 }  // namespace sluice

@@ -4,19 +4,19 @@ namespace sluice {
 namespace {
 
 template <class Element>
-cudaError_t launch_as(const Conv1dParams& params, const Conv1dPlan& plan, cudaStream_t stream) {
-  return plan.layout == Conv1dLayout::channels_last ? launch_channels<Element>(params, plan, stream)
-                                                    : launch_rows<Element>(params, plan, stream);
+cudaError_t launch_as(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
+  return plan.layout == Conv1dLayout::channels_last ? launch_channels<Element>(params, plan, linked, stream)
+                                                    : launch_rows<Element>(params, plan, linked, stream);
 }
 
 }  // namespace
 
-cudaError_t launch_conv1d(const Conv1dParams& params, const Conv1dPlan& plan, cudaStream_t stream) {
+cudaError_t launch_conv1d(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
   switch (params.input_dtype) {
-    case DType::float32: return launch_as<float>(params, plan, stream);
-    case DType::float16: return launch_as<__half>(params, plan, stream);
-    case DType::bfloat16: return launch_as<__nv_bfloat16>(params, plan, stream);
-    case DType::float64: return launch_as<double>(params, plan, stream);
+    case DType::float32: return launch_as<float>(params, plan, linked, stream);
+    case DType::float16: return launch_as<__half>(params, plan, linked, stream);
+    case DType::bfloat16: return launch_as<__nv_bfloat16>(params, plan, linked, stream);
+    case DType::float64: return launch_as<double>(params, plan, linked, stream);
   }
   return cudaErrorInvalidValue;
 }

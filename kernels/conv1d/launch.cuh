@@ -56,9 +56,9 @@ Conv1dArguments<Element> make_arguments(const Conv1dParams& params, const Conv1d
 }
 
 template <class Element>
-cudaError_t launch_rows(const Conv1dParams& params, const Conv1dPlan& plan, cudaStream_t stream);
+cudaError_t launch_rows(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
 
 template <class Element>
-cudaError_t launch_channels(const Conv1dParams& params, const Conv1dPlan& plan, cudaStream_t stream);
+cudaError_t launch_channels(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
 
 }  // namespace sluice

@@ -3,10 +3,18 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/conv1d/conv1d.h"
+#include "kernels/linking/request.h"
 
 namespace sluice {
 
-// Enqueues one kernel. `plan` is plan_conv1d's for these params; the result has at least one element.
-cudaError_t launch_conv1d(const Conv1dParams& params, const Conv1dPlan& plan, cudaStream_t stream);
+// The kernel that launch_conv1d would run, for the linker.
+LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan);
+
+// Enqueues one kernel: `linked`, which is the linker's answer to link_request, or where that is null the interpreted
+// form. `plan` is plan_conv1d's for these params; the result has at least one element.
+cudaError_t launch_conv1d(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
+
+// `direct` with few taps, stride and dilation 1 and no `pre`: a kernel of its own.
+bool is_plain(const Conv1dParams& params, const Conv1dPlan& plan);
 
 }  // namespace sluice

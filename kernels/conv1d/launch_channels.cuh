@@ -6,13 +6,13 @@
 namespace sluice {
 
 template <class Element>
-cudaError_t launch_channels(const Conv1dParams& params, const Conv1dPlan& plan, cudaStream_t stream) {
+cudaError_t launch_channels(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
   const Conv1dArguments<Element> a = make_arguments<Element>(params, plan);
-  const auto launch = [&](auto* kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
+  const auto launch = [&](auto kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
+  if (linked != nullptr) return launch(linked);
   switch (plan.schedule) {
     case Schedule::direct: {
-      const bool plain = params.taps <= kShortChannelTaps && params.stride == 1 && params.dilation == 1 && params.pre.empty() &&
-                         params.post.operands == 0;
+      const bool plain = is_plain(params, plan) && params.post.operands == 0;
       return plain ? launch(direct_channels_kernel<Element, true>) : launch(direct_channels_kernel<Element, false>);
     }
     case Schedule::sync: return launch(staged_channels_kernel<Element, SyncPipe>);

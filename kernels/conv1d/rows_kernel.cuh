@@ -37,14 +37,28 @@ __device__ __forceinline__ RowSpan row_span(const Conv1dArguments<Element>& a, l
   return span;
 }
 
-// A row of the input in global memory, by aligned words and by gathered vectors.
-template <class Element, bool WithPre>
+// A row of the input in global memory, by aligned words and by gathered vectors. Pre is void where there is none.
+template <class Element, class Pre>
 struct GlobalRow {
   const Conv1dArguments<Element>& a;
   long long batch, channel;  // of the input
   const Element* row;
   int lead;  // elements of row's first word that stand before it
 
+  __device__ bool has_pre() const {
+    if constexpr (std::is_void_v<Pre>) {
+      return false;
+    } else {
+      return !Pre{a.pre}.empty();
+    }
+  }
+  __device__ Word prepared(const Word& word, long long position, long long step) const {
+    if constexpr (std::is_void_v<Pre>) {
+      return word;
+    } else {
+      return Pre{a.pre}.empty() ? word : apply_pre<Pre>(a, word, batch, channel, position, 0, step);
+    }
+  }
   __device__ GlobalRow(const Conv1dArguments<Element>& arguments, const RowSpan& span) : a(arguments), batch(span.batch) {
     channel = a.by_multiplier.quotient(span.channel);
     row = a.input + batch * a.input_strides[0] + channel * a.input_strides[1];
@@ -54,15 +68,14 @@ struct GlobalRow {
     constexpr int kWidth = kWordElements<Element>;
     const long long position = index * kWidth - lead;
     const bool whole = a.input_strides[2] == 1 && position >= 0 && position + kWidth <= a.length;
-    const Word word = whole ? load_word(row + position) : gather_word(a, batch, channel, position, 0, 1);
-    return WithPre && a.pre.count > 0 ? apply_pre(a, word, batch, channel, position, 0, 1) : word;
+    return prepared(whole ? load_word(row + position) : gather_word(a, batch, channel, position, 0, 1), position, 1);
   }
   // `Count` consecutive words, all in flight together where none is an edge.
   template <int Count>
   __device__ void load(long long index, Word (&words)[Count]) const {
     constexpr int kWidth = kWordElements<Element>;
     const long long position = index * kWidth - lead;
-    if (!(WithPre && a.pre.count > 0) && a.input_strides[2] == 1 && position >= 0 && position + Count * kWidth <= a.length) {
+    if (!has_pre() && a.input_strides[2] == 1 && position >= 0 && position + Count * kWidth <= a.length) {
 #pragma unroll
       for (int w = 0; w < Count; ++w) words[w] = load_word(row + position + w * kWidth);
     } else {
@@ -71,8 +84,7 @@ struct GlobalRow {
     }
   }
   __device__ Word gather(long long position) const {
-    const Word word = gather_word(a, batch, channel, position, 0, a.stride);
-    return WithPre && a.pre.count > 0 ? apply_pre(a, word, batch, channel, position, 0, a.stride) : word;
+    return prepared(gather_word(a, batch, channel, position, 0, a.stride), position, a.stride);
   }
 };
 
@@ -200,7 +212,7 @@ __device__ __forceinline__ void step(const Conv1dArguments<Element>& a, const Ro
   }
 }
 
-template <class Element, int Outputs, bool Plain, class Row, class Tap>
+template <class Element, int Outputs, bool Plain, class Post, class Row, class Tap>
 __device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, const RowSpan& span, const Row& row, Tap&& tap) {
   using T = Compute<Element>;
   T sums[Outputs];
@@ -218,13 +230,13 @@ __device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, 
       step(a, row, span.begin, tap, sums);
     }
   }
-  const InterpretedChain<T, 3, !Plain> chain{a.post};
+  const Post chain{a.post};
   chain.template apply<Outputs, 1>(sums, [&](int operand, int) {
     const long long* const strides = a.post.operands[operand].strides;
-    return Place{span.batch * strides[0] + span.channel * strides[1] + span.begin * strides[2], strides[2], span.first,
-                 span.last};
+    const long long row_offset = span.batch * strides[0] + span.channel * strides[1];
+    return Place{row_offset + span.begin * strides[2], strides[2], span.first, span.last, row_offset, row_offset + a.output_length};
   });
-  with_element_type(a.output_dtype, [&](auto* tag) {
+  with_element_type(a.output_type(), [&](auto* tag) {
     using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
     Out* const to = static_cast<Out*>(a.output) + span.batch * a.output_strides[0] + span.channel * a.output_strides[1] +
                     span.begin * a.output_strides[2];
@@ -235,11 +247,10 @@ __device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, 
 template <class Element>
 inline constexpr int kRowOutputs = kRowWords * kWordElements<Element>;
 
-// Plain: few taps, stride and dilation 1, no `pre`, no tensors in `post`. Its threads share nothing, and its registers
-// are few enough to keep the memory busy.
-template <class Element, bool Plain>
-__global__ void __launch_bounds__(kConv1dThreads, Plain ? 7 : 4)
-    direct_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+// Plain: few taps, stride and dilation 1, no `pre`. Its threads share nothing, and its registers are few enough to keep
+// the memory busy; interpreted, it takes no tensors in `post` either.
+template <class Chains, bool Plain, class Element>
+__device__ __forceinline__ void direct_rows(const Conv1dArguments<Element>& a) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>, kOutputs = kRowOutputs<Element>;
   extern __shared__ Word shared[];
@@ -262,18 +273,24 @@ __global__ void __launch_bounds__(kConv1dThreads, Plain ? 7 : 4)
   if (row >= rows) return;
   const RowSpan span = row_span<kOutputs, kWidth>(a, row, vector - row * a.vectors);
   if (span.last <= span.first) return;
-  const GlobalRow<Element, !Plain> input(a, span);
+  const GlobalRow<Element, std::conditional_t<Plain, void, typename Chains::Pre>> input(a, span);
   if constexpr (Plain) {
     // Taps straight from memory, beside the inputs: a barrier would make one wait for the other.
-    convolve_row<Element, kOutputs, true>(a, span, input, [&](int k) { return a.tap(span.channel, k); });
+    convolve_row<Element, kOutputs, true, typename Chains::Post>(a, span, input, [&](int k) { return a.tap(span.channel, k); });
   } else {
     const T* const own = taps + (row - first_row) * a.taps;
-    convolve_row<Element, kOutputs, false>(a, span, input, [&](int k) { return own[k]; });
+    convolve_row<Element, kOutputs, false, typename Chains::Post>(a, span, input, [&](int k) { return own[k]; });
   }
 }
 
-template <class Element, class Pipe>
-__global__ void __launch_bounds__(kConv1dThreads) staged_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+template <class Element, bool Plain>
+__global__ void __launch_bounds__(kConv1dThreads, Plain ? 7 : 4)
+    direct_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+  direct_rows<InterpretedChains<Element, !Plain>, Plain>(a);
+}
+
+template <class Chains, class Pipe, class Element>
+__device__ __forceinline__ void staged_rows(const Conv1dArguments<Element>& a) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>, kOutputs = kRowOutputs<Element>;
   extern __shared__ Word shared[];
@@ -283,7 +300,7 @@ __global__ void __launch_bounds__(kConv1dThreads) staged_rows_kernel(const __gri
   const long long tiles_per_row = a.by_vectors.divisor;
 
   // Positions of a tile's inputs: from the first output's first tap to the last output's last tap.
-  const auto locate = [&](const RowSpan& span, const GlobalRow<Element, false>& row, long long& first_word, int& count) {
+  const auto locate = [&](const RowSpan& span, const GlobalRow<Element, void>& row, long long& first_word, int& count) {
     const long long begin = span.begin * a.stride - a.padding;
     first_word = floor_div(begin + row.lead, kWidth);
     const long long outputs = min_of<long long>(kConv1dThreads * kOutputs, a.output_length - span.begin);
@@ -295,7 +312,7 @@ __global__ void __launch_bounds__(kConv1dThreads) staged_rows_kernel(const __gri
     Word* const words = shared + stage * stage_words;
     const long long index = a.by_vectors.quotient(tile);
     RowSpan span = row_span<kOutputs, kWidth>(a, index, (tile - index * tiles_per_row) * kConv1dThreads);
-    GlobalRow<Element, false> row(a, span);
+    GlobalRow<Element, void> row(a, span);
     long long first_word;
     int count;
     locate(span, row, first_word, count);
@@ -315,24 +332,29 @@ __global__ void __launch_bounds__(kConv1dThreads) staged_rows_kernel(const __gri
     Word* const words = shared + stage * stage_words;
     const long long index = a.by_vectors.quotient(tile), vector = (tile - index * tiles_per_row) * kConv1dThreads;
     RowSpan span = row_span<kOutputs, kWidth>(a, index, vector);
-    GlobalRow<Element, false> row(a, span);
+    GlobalRow<Element, void> row(a, span);
     long long first_word;
     int count;
     locate(span, row, first_word, count);
-    if (a.pre.count > 0) {
+    if (!typename Chains::Pre{a.pre}.empty()) {
       for (int w = threadIdx.x; w < count; w += kConv1dThreads) {
-        words[w] = apply_pre(a, words[w], row.batch, row.channel, (first_word + w) * kWidth - row.lead, 0, 1);
+        words[w] = apply_pre<typename Chains::Pre>(a, words[w], row.batch, row.channel, (first_word + w) * kWidth - row.lead, 0, 1);
       }
       __syncthreads();
     }
     span = row_span<kOutputs, kWidth>(a, index, vector + threadIdx.x);
     if (span.last <= span.first) return;
     const T* const taps = reinterpret_cast<const T*>(words + a.stage_words);
-    convolve_row<Element, kOutputs, false>(a, span, SharedRow<Element>{words, first_word, row.lead, a.stride},
+    convolve_row<Element, kOutputs, false, typename Chains::Post>(a, span, SharedRow<Element>{words, first_word, row.lead, a.stride},
                                            [&](int k) { return taps[k]; });
   };
 
   run_ring(pipe, a.depth, blockIdx.x, a.tiles, gridDim.x, fetch, compute);
+}
+
+template <class Element, class Pipe>
+__global__ void __launch_bounds__(kConv1dThreads) staged_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+  staged_rows<InterpretedChains<Element, true>, Pipe>(a);
 }
 
 }  // namespace sluice

@@ -17,6 +17,7 @@ inline constexpr int kRowWords = 2;
 inline constexpr int kChannelVectors = 8;
 inline constexpr int kPositionThreads = kConv1dThreads / kChannelVectors;
 inline constexpr int kPositions = 4;
+inline constexpr int kShortChannelTaps = 4;  // up to here a thread holds its whole window
 inline constexpr int kTilePositions = kPositionThreads * kPositions;
 
 constexpr int conv1d_word_elements(DType dtype) { return 16 / static_cast<int>(size_of(dtype)); }

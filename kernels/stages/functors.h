@@ -5,7 +5,9 @@
 // and a sum round twice everywhere and all forms of a chain agree; fused products are written out.
 #pragma once
 
+#ifndef __CUDACC_RTC__  // there the overloads are global, without a header
 #include <cmath>
+#endif
 
 #include "kernels/common/qualifiers.h"
 #include "kernels/stages/stage_list.h"
@@ -51,7 +53,9 @@ struct Parameters {
 // x <= 0, x < low and the like are written so that a NaN passes through, as in torch.
 template <Op op, class T>
 SLUICE_HOST_DEVICE T evaluate(T x, const Parameters<T>& p) {
+#ifndef __CUDACC_RTC__
   using std::abs, std::erf, std::exp, std::expm1, std::log, std::log1p, std::sin, std::sqrt, std::tanh;
+#endif
   if constexpr (op == Op::add) {
     return x + p.value[1] * p.value[0];
   } else if constexpr (op == Op::sub) {
@@ -99,7 +103,7 @@ SLUICE_HOST_DEVICE T evaluate(T x, const Parameters<T>& p) {
     const T beta = p.value[0], scaled = x * beta;
     return scaled > p.value[1] ? x : log1p(exp(scaled)) / beta;
   } else {
-    static_assert(op == Op::snake, "cast is not evaluated here: it needs the element types");
+    static_assert(op == Op::snake, "cast and cpp are not evaluated here");
     const T sine = sin(p.value[0] * x);
     return x + sine * sine / (p.value[1] + p.value[2]);
   }

@@ -5,24 +5,16 @@
 //                 |  stage 1: ...
 //
 // Kernels call `chain.apply(values, place)`. `place(operand, group)` says where a group's elements
-// lie in an operand, so the interpreter knows nothing of the kernel's geometry; a form that is linked
-// at run time can stand in the interpreter's place.
+// lie in an operand, so the interpreter knows nothing of the kernel's geometry. A chain that is linked at run time
+// (linked_chain.cuh) takes the interpreter's place.
 #pragma once
 
 #include "kernels/common/vector.cuh"
 #include "kernels/stages/functors.h"
+#include "kernels/stages/place.h"
 #include "kernels/stages/program.h"
 
 namespace sluice {
-
-// Elements of one operand that belong to one group: element i lies at `offset + i * stride`, for
-// first <= i < last; the others are not in memory and their values do not matter.
-struct Place {
-  long long offset;
-  long long stride;
-  int first;
-  int last;
-};
 
 // `Width` elements at `place`, as T. One 16-byte load a word where the operand allows it.
 template <class Element, int Width, class T>
@@ -129,7 +121,7 @@ struct InterpretedChain {
     for (int p = 0; p < kMaxParameters; ++p) {
 #pragma unroll
       for (int g = 0; g < Groups; ++g) {
-        places[p][g] = operand[p] >= 0 ? place_of(operand[p], g) : Place{0, 0, 0, Width};
+        places[p][g] = operand[p] >= 0 ? place_of(operand[p], g) : Place{0, 0, 0, Width, 0, 0};
       }
     }
 #pragma unroll 1

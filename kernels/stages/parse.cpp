@@ -4,6 +4,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/stages/cpp_stage.h"
+#include "kernels/stages/signatures.h"
+
 namespace sluice {
 namespace {
 
@@ -13,9 +16,20 @@ std::string_view trim(std::string_view text) {
   return text;
 }
 
+// Where `separator` stands first outside of "quotes", in which a backslash takes the next character as it is.
+std::size_t find_outside_quotes(std::string_view text, char separator) {
+  bool inside = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == separator && !inside) return i;
+    if (text[i] == '"') inside = !inside;
+    if (text[i] == '\\' && inside) ++i;
+  }
+  return std::string_view::npos;
+}
+
 // Removes and returns what stands before `separator`; all of `text` where there is none.
 std::string_view take_until(std::string_view& text, char separator) {
-  const std::size_t at = text.find(separator);
+  const std::size_t at = find_outside_quotes(text, separator);
   const std::string_view head = text.substr(0, at);
   text.remove_prefix(at == std::string_view::npos ? text.size() : at + 1);
   return trim(head);
@@ -56,6 +70,58 @@ std::string parse_cast(std::string_view parameter, Stage& stage) {
   return "cast must name float32, float16, bfloat16 or float64, got " + quoted(parameter);
 }
 
+bool is_identifier(std::string_view text) {
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  if (text.empty() || !letter(text.front())) return false;
+  for (char c : text) {
+    if (!letter(c) && !(c >= '0' && c <= '9')) return false;
+  }
+  return true;
+}
+
+// The text between the quotes, escapes resolved: \n is a newline, another character itself.
+std::string unquoted(std::string_view text) {
+  std::string result;
+  for (std::size_t i = 1; i + 1 < text.size(); ++i) {
+    if (text[i] == '\\') result += text[++i] == 'n' ? '\n' : text[i];
+    else result += text[i];
+  }
+  return result;
+}
+
+// cpp("x * tanhf(a * x)",name,a=0.5,b=$0). Parameters beyond a stage's own three go into `more` stages behind it.
+std::string parse_cpp(std::string_view rest, int operands, Program& program) {
+  CppStage source;
+  const std::string_view text = take_until(rest, ',');
+  if (text.size() < 3 || text.front() != '"' || text.back() != '"') return "cpp must begin with its text in quotes";
+  source.text = unquoted(text);
+  const std::string_view name = take_until(rest, ',');
+  if (!is_identifier(name)) return "the name of a cpp stage must be an identifier, got " + quoted(name);
+  source.name = name;
+  const int first = program.count;
+  program.stages[first].op = Op::cpp;
+  while (!rest.empty()) {
+    std::string_view value = take_until(rest, ',');
+    const std::string_view parameter = take_until(value, '=');
+    if (!is_identifier(parameter) || parameter == "x")
+      return "a parameter of a cpp stage must be an identifier other than x, got " + quoted(parameter);
+    const int given = static_cast<int>(source.parameters.size()), slot = first + given / kMaxParameters;
+    if (slot == kMaxStages) return "a chain must have at most " + std::to_string(kMaxStages) + " stages";
+    Stage& stage = program.stages[slot];
+    if (slot > program.count) {
+      stage = Stage{};
+      std::memset(stage.operand, -1, sizeof(stage.operand));
+      stage.op = Op::more;
+      program.count = slot;
+    }
+    std::string error = parse_parameter(value, operands, program, stage, given % kMaxParameters);
+    if (!error.empty()) return error;
+    source.parameters.emplace_back(parameter);
+  }
+  program.stages[first].source = intern_cpp_stage(source);
+  return {};
+}
+
 std::string parse_stage(std::string_view text, int operands, Program& program) {
   std::string_view rest = text;
   const std::string_view name = take_until(rest, '(');
@@ -68,6 +134,7 @@ std::string parse_stage(std::string_view text, int operands, Program& program) {
   stage = Stage{};
   std::memset(stage.operand, -1, sizeof(stage.operand));
   if (name == "cast") return parse_cast(rest, stage);
+  if (name == "cpp") return parse_cpp(rest, operands, program);
   for (const StageSignature& signature : kStageList) {
     if (name != signature.name) continue;
     stage.op = signature.op;
@@ -99,7 +166,7 @@ std::string parse_chain(std::string_view text, int operands, Program& program) {
   while (!rest.empty()) {
     if (program.count == kMaxStages)
       return "a chain must have at most " + std::to_string(kMaxStages) + " stages, got " + quoted(text);
-    const bool more = rest.find('|') != std::string_view::npos;
+    const bool more = find_outside_quotes(rest, '|') != std::string_view::npos;
     std::string error = parse_stage(take_until(rest, '|'), operands, program);
     if (!error.empty()) return error;
     ++program.count;

@@ -16,6 +16,7 @@ inline constexpr int kMaxOperands = 12;
 struct Stage {
   Op op;
   DType dtype;                          // of `cast`
+  int source;                           // of `cpp`: number of a CppStage
   signed char operand[kMaxParameters];  // index of a tensor operand, or -1: the number counts
   double number[kMaxParameters];
 };
@@ -26,6 +27,12 @@ struct Program {
   Stage stages[kMaxStages];
 
   bool empty() const { return count == 0; }
+  bool has_cpp() const {
+    for (int s = 0; s < count; ++s) {
+      if (stages[s].op == Op::cpp) return true;
+    }
+    return false;
+  }
 };
 
 // A tensor operand, broadcast to `Rank` dimensions: a stride of 0 repeats it. Strides in elements.

@@ -42,9 +42,10 @@ TransformArguments<Element, Flat> make_arguments(const TransformParams& params, 
 }
 
 template <class Element, bool Flat>
-cudaError_t launch_geometry(const TransformParams& params, const Plan& plan, cudaStream_t stream) {
+cudaError_t launch_geometry(const TransformParams& params, const Plan& plan, const void* linked, cudaStream_t stream) {
   const TransformArguments<Element, Flat> a = make_arguments<Element, Flat>(params, plan);
-  const auto launch = [&](auto* kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
+  const auto launch = [&](auto kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
+  if (linked != nullptr) return launch(linked);
   switch (plan.schedule) {
     case Schedule::direct:
       if (Flat && params.program.operands == 0) return launch(direct_transform_kernel<Element, Flat, !Flat>);
@@ -57,9 +58,9 @@ cudaError_t launch_geometry(const TransformParams& params, const Plan& plan, cud
 }
 
 template <class Element>
-cudaError_t launch_transform_as(const TransformParams& params, const Plan& plan, cudaStream_t stream) {
-  const bool flat = params.rank == 1 && params.input_strides[0] == 1 && params.output_strides[0] == 1;
-  return flat ? launch_geometry<Element, true>(params, plan, stream) : launch_geometry<Element, false>(params, plan, stream);
+cudaError_t launch_transform_as(const TransformParams& params, const Plan& plan, const void* linked, cudaStream_t stream) {
+  return is_flat(params) ? launch_geometry<Element, true>(params, plan, linked, stream)
+                         : launch_geometry<Element, false>(params, plan, linked, stream);
 }
 
 }  // namespace sluice

@@ -2,6 +2,6 @@
 
 namespace sluice {
 
-template cudaError_t launch_transform_as<__half>(const TransformParams&, const Plan&, cudaStream_t);
+template cudaError_t launch_transform_as<__half>(const TransformParams&, const Plan&, const void*, cudaStream_t);
 
 }  // namespace sluice

@@ -16,6 +16,7 @@
 #include "kernels/pipeline/copy.cuh"
 #include "kernels/pipeline/pipe.cuh"
 #include "kernels/stages/interpreter.cuh"
+#include "kernels/stages/linked_chain.cuh"
 #include "kernels/transform/tile.h"
 #include "kernels/transform/transform.h"
 
@@ -60,6 +61,7 @@ struct TransformArguments {
     if constexpr (Flat) return 0;
     return rank == 1 ? 0 : offset_of_row(row, rank, sizes, strides);
   }
+  __device__ DType output_type() const { return known_dtype(LinkedTensor::output, output_dtype); }
   __device__ long long input_stride() const { return Flat ? 1 : input_strides[0]; }
   __device__ long long output_stride() const { return Flat ? 1 : output_strides[0]; }
 
@@ -67,8 +69,7 @@ struct TransformArguments {
   template <int Width>
   __device__ int misalignment(long long row) const {
     if constexpr (Flat) return first_misalignment;
-    const int size = output_dtype == DType::float64 ? 8 : output_dtype == DType::float32 ? 4 : 2;
-    const auto element = reinterpret_cast<std::uintptr_t>(output) / size + row_offset(row, output_strides);
+    const auto element = reinterpret_cast<std::uintptr_t>(output) / size_of(output_type()) + row_offset(row, output_strides);
     return static_cast<int>(element % Width);
   }
 };
@@ -119,17 +120,18 @@ __device__ __forceinline__ void load_vector(const TransformArguments<Element, Fl
 }
 
 // Runs the chain on Groups vectors and stores them.
-template <bool Operands, class Element, int Groups, bool Flat, class T>
+template <class Chain, class Element, int Groups, bool Flat, class T>
 __device__ __forceinline__ void finish_vectors(const TransformArguments<Element, Flat>& a, const VectorSpan (&spans)[Groups],
                                                T (&values)[Groups * kWordElements<Element>]) {
   constexpr int kWidth = kWordElements<Element>;
-  const InterpretedChain<T, kMaxDims, Operands> chain{a.chain};
+  const Chain chain{a.chain};
   chain.template apply<kWidth, Groups>(values, [&](int operand, int g) {
     const long long* const strides = a.chain.operands[operand].strides;
     const VectorSpan& span = spans[g];
-    return Place{a.row_offset(span.row, strides) + span.begin * strides[0], strides[0], span.first, span.last};
+    const long long row = a.row_offset(span.row, strides);
+    return Place{row + span.begin * strides[0], strides[0], span.first, span.last, row, row + a.sizes[0]};
   });
-  with_element_type(a.output_dtype, [&](auto* tag) {
+  with_element_type(a.output_type(), [&](auto* tag) {
     using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
     const long long stride = a.output_stride();
 #pragma unroll
@@ -148,9 +150,8 @@ inline constexpr int kDirectBlocks = Operands               ? 8
                                      : sizeof(Element) == 2 ? 10
                                                             : 9;
 
-template <class Element, bool Flat, bool Operands>
-__global__ void __launch_bounds__(kTransformThreads, kDirectBlocks<Element, Operands>)
-    direct_transform_kernel(const __grid_constant__ TransformArguments<Element, Flat> a) {
+template <class Chain, class Element, bool Flat>
+__device__ __forceinline__ void direct_transform(const TransformArguments<Element, Flat>& a) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>, kGroups = kTransformGroups<Element>;
   VectorSpan spans[kGroups];
@@ -176,14 +177,22 @@ __global__ void __launch_bounds__(kTransformThreads, kDirectBlocks<Element, Oper
       load_vector(a, spans[g], values + g * kWidth);
     }
   }
-  finish_vectors<Operands, Element, kGroups>(a, spans, values);
+  finish_vectors<Chain, Element, kGroups>(a, spans, values);
+}
+
+template <class Element>
+using LinkedTransformChain = LinkedChain<Compute<Element>, kMaxDims, Slot::post>;
+
+template <class Element, bool Flat, bool Operands>
+__global__ void __launch_bounds__(kTransformThreads, kDirectBlocks<Element, Operands>)
+    direct_transform_kernel(const __grid_constant__ TransformArguments<Element, Flat> a) {
+  direct_transform<InterpretedChain<Compute<Element>, kMaxDims, Operands>>(a);
 }
 
 // A tile is Groups vectors a thread, all of one row.
 //   shared memory   [ stage 0: words of a tile, and one more ] [ stage 1 ] ... [ stage depth - 1 ]
-template <class Element, bool Flat, class Pipe>
-__global__ void __launch_bounds__(kTransformThreads, kTransformResidentBlocks)
-    staged_transform_kernel(const __grid_constant__ TransformArguments<Element, Flat> a) {
+template <class Chain, class Pipe, class Element, bool Flat>
+__device__ __forceinline__ void staged_transform(const TransformArguments<Element, Flat>& a) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>, kGroups = kTransformGroups<Element>;
   constexpr int kTileVectors = kGroups * kTransformThreads, kStageWords = kTileVectors + 1;
@@ -228,10 +237,16 @@ __global__ void __launch_bounds__(kTransformThreads, kTransformResidentBlocks)
       const Word low = words[v];
       unpack<Element>(shift == 0 ? low : shift_words(low, words[v + 1], shift), values + g * kWidth);
     }
-    finish_vectors<true, Element, kGroups>(a, spans, values);
+    finish_vectors<Chain, Element, kGroups>(a, spans, values);
   };
 
   run_ring(pipe, a.depth, blockIdx.x, a.rows * a.tiles_per_row, gridDim.x, fetch, compute);
+}
+
+template <class Element, bool Flat, class Pipe>
+__global__ void __launch_bounds__(kTransformThreads, kTransformResidentBlocks)
+    staged_transform_kernel(const __grid_constant__ TransformArguments<Element, Flat> a) {
+  staged_transform<InterpretedChain<Compute<Element>, kMaxDims>, Pipe>(a);
 }
 
 }  // namespace sluice

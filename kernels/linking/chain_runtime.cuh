@@ -1,0 +1,165 @@
+// What the source of a linked chain is written in. NVRTC reads it from memory, so it includes no header of CUDA's.
+//
+//   ChainOperand<DType::bfloat16, float, 8, 2> t0(data[0], places);       loads in flight, before any arithmetic
+//   SLUICE_EACH(16) v[i] = evaluate<Op::add>(v[i], {{t0[i], s[1].number[1], s[1].number[2]}});
+#pragma once
+
+#include "kernels/common/dtype.h"
+#include "kernels/stages/functors.h"
+#include "kernels/stages/place.h"
+
+#define SLUICE_EACH(count) _Pragma("unroll") for (int i = 0; i < count; ++i)
+
+namespace sluice {
+
+// A stage as the kernel's arguments hold it (ChainArguments::Header).
+template <class T>
+struct LinkedHeader {
+  unsigned control;
+  T number[kMaxParameters];
+};
+
+// --- elements as bits --------------------------------------------------------------------------------------------
+template <DType dtype>
+__device__ __forceinline__ float decode16(unsigned bits) {
+  if constexpr (dtype == DType::bfloat16) {
+    return __uint_as_float(bits << 16);
+  } else {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(static_cast<unsigned short>(bits)));
+    return value;
+  }
+}
+
+// A value as it is after a rounding to `dtype`. A double reaches a half type through float, as in torch.
+template <DType dtype, class T>
+__device__ __forceinline__ T rounded(T value) {
+  if constexpr (dtype == DType::float64) {
+    return value;
+  } else if constexpr (dtype == DType::float32) {
+    return static_cast<T>(static_cast<float>(value));
+  } else {
+    unsigned short bits;
+    if constexpr (dtype == DType::bfloat16) {
+      asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(static_cast<float>(value)));
+    } else {
+      asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(static_cast<float>(value)));
+    }
+    return static_cast<T>(decode16<dtype>(bits));
+  }
+}
+
+// --- operands ----------------------------------------------------------------------------------------------------
+// A tensor operand's elements for Groups vectors of Width, kept as they are in memory until they are used.
+template <DType dtype, class T, int Width, int Groups>
+struct ChainOperand {
+  static constexpr int kSize = static_cast<int>(size_of(dtype));
+  static constexpr int kBytes = Width * kSize;  // of a vector: 4 to 64
+  static constexpr int kLanes = kBytes / 4;
+  static constexpr int kAlignment = kBytes < 16 ? kBytes : 16;
+  unsigned lanes[Groups][kLanes];
+
+  __device__ __forceinline__ ChainOperand(const void* data, const Place* places) {
+#pragma unroll
+    for (int g = 0; g < Groups; ++g) load(static_cast<const char*>(data), places[g], lanes[g]);
+  }
+
+  __device__ __forceinline__ T operator[](int i) const {
+    const unsigned* const own = lanes[i / Width];
+    const int e = i % Width;
+    if constexpr (kSize == 2) {
+      return static_cast<T>(decode16<dtype>(e % 2 == 0 ? own[e / 2] & 0xffffu : own[e / 2] >> 16));
+    } else if constexpr (kSize == 4) {
+      return static_cast<T>(__uint_as_float(own[e]));
+    } else {
+      return static_cast<T>(__hiloint2double(static_cast<int>(own[2 * e + 1]), static_cast<int>(own[2 * e])));
+    }
+  }
+
+ private:
+  __device__ __forceinline__ static void load(const char* data, const Place& place, unsigned* to) {
+    const char* const from = data + place.offset * kSize;
+    if (place.stride == 1 && place.first == 0 && place.last == Width) {
+      if (address(from) % kAlignment == 0) return load_vector(from, to);
+      const char* const start = from - address(from) % kAlignment;
+      if (start >= data + place.low * kSize && start + kBytes + kAlignment <= data + place.high * kSize) {
+        unsigned both[kLanes + kAlignment / 4];
+        load_vector(start, both);
+        load_part<kAlignment>(start + kBytes, both + kLanes);
+        return shift(both, static_cast<int>(from - start), to);
+      }
+    }
+    load_elements(data, place, to);
+  }
+
+  __device__ __forceinline__ static unsigned long long address(const char* at) {
+    return reinterpret_cast<unsigned long long>(at);
+  }
+
+  template <int Bytes>
+  __device__ __forceinline__ static void load_part(const char* from, unsigned* to) {
+    if constexpr (Bytes == 16) {
+      const uint4 bits = *reinterpret_cast<const uint4*>(from);
+      to[0] = bits.x, to[1] = bits.y, to[2] = bits.z, to[3] = bits.w;
+    } else if constexpr (Bytes == 8) {
+      const uint2 bits = *reinterpret_cast<const uint2*>(from);
+      to[0] = bits.x, to[1] = bits.y;
+    } else {
+      to[0] = *reinterpret_cast<const unsigned*>(from);
+    }
+  }
+  __device__ __forceinline__ static void load_vector(const char* from, unsigned* to) {
+#pragma unroll
+    for (int b = 0; b < kBytes; b += kAlignment) load_part<kAlignment>(from + b, to + b / 4);
+  }
+
+  // The kBytes that start `bytes` into `both`.
+  __device__ __forceinline__ static void shift(unsigned* both, int bytes, unsigned* to) {
+    constexpr int kBoth = kLanes + kAlignment / 4;
+    if (kAlignment > 8 && (bytes & 8)) {
+#pragma unroll
+      for (int i = 0; i + 2 < kBoth; ++i) both[i] = both[i + 2];
+    }
+    if (kAlignment > 4 && (bytes & 4)) {
+#pragma unroll
+      for (int i = 0; i + 1 < kBoth; ++i) both[i] = both[i + 1];
+    }
+#pragma unroll
+    for (int i = 0; i < kLanes; ++i) to[i] = __funnelshift_r(both[i], both[i + 1], (bytes & 3) * 8);
+  }
+
+  // One by one: edges, strides, a single value that is broadcast.
+  __device__ __forceinline__ static void load_elements(const char* data, const Place& place, unsigned* to) {
+    const char* const from = data + place.offset * kSize;
+    const bool any = place.first < place.last;
+    if (place.stride == 0) {
+      unsigned low = 0, high = 0;
+      if (any) load_element(from, low, high);
+#pragma unroll
+      for (int i = 0; i < kLanes; ++i) to[i] = kSize == 2 ? low | low << 16 : kSize == 8 && i % 2 == 1 ? high : low;
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < Width; ++i) {
+      unsigned low = 0, high = 0;
+      if (place.first <= i && i < place.last) load_element(from + i * place.stride * kSize, low, high);
+      if constexpr (kSize == 2) {
+        to[i / 2] = i % 2 == 0 ? low : to[i / 2] | low << 16;
+      } else if constexpr (kSize == 4) {
+        to[i] = low;
+      } else {
+        to[2 * i] = low, to[2 * i + 1] = high;
+      }
+    }
+  }
+  __device__ __forceinline__ static void load_element(const char* from, unsigned& low, unsigned& high) {
+    if constexpr (kSize == 2) {
+      low = *reinterpret_cast<const unsigned short*>(from);
+    } else {
+      low = *reinterpret_cast<const unsigned*>(from);
+      if constexpr (kSize == 8) high = *reinterpret_cast<const unsigned*>(from + 4);
+    }
+  }
+};
+
+}  // namespace sluice

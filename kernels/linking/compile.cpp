@@ -1,0 +1,116 @@
+#include "kernels/linking/compile.h"
+
+#include <vector>
+
+#include "kernels/linking/digest.h"
+#include "kernels/linking/embedded.h"
+#include "kernels/linking/libraries.h"
+#include "kernels/linking/source.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kInputFatbin = 4, kInputLtoir = 3;  // of nvJitLinkInputType
+
+// The embedded modules hold LTO-IR for 9.0a and, for every other device from 8.0 on, for 8.0.
+std::string source_arch(int compute_capability) { return compute_capability == 90 ? "90a" : "80"; }
+std::string target_arch(int compute_capability) {
+  return compute_capability == 90 ? "90a" : std::to_string(compute_capability);
+}
+
+std::vector<std::string> compile_options(int compute_capability) {
+  return {"--gpu-architecture=compute_" + source_arch(compute_capability), "-std=c++17", "-dlto", "--fmad=false", "-default-device"};
+}
+
+// Products and sums are not contracted here either, or the linked form's bits would differ from the interpreter's.
+std::vector<std::string> link_options(const LinkRequest& request, int compute_capability) {
+  return {"-arch=sm_" + target_arch(compute_capability), "-lto", "-O3", "-fma=0",
+          "-kernels-used=" + std::string(request.kernel)};
+}
+
+std::vector<const char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<const char*> result;
+  for (const std::string& text : texts) result.push_back(text.c_str());
+  return result;
+}
+
+template <class Handle>
+std::string read_log(Handle handle, int (*size_of_log)(Handle, std::size_t*), int (*read)(Handle, char*)) {
+  std::size_t size = 0;
+  if (size_of_log(handle, &size) != 0 || size < 2) return {};
+  std::string log(size, '\0');
+  read(handle, log.data());
+  while (!log.empty() && (log.back() == '\0' || log.back() == '\n')) log.pop_back();
+  return log;
+}
+
+// LTO-IR of the chain, or an error.
+Compilation compile_source(const LinkRequest& request, const std::string& source, int compute_capability) {
+  const LinkLibraries& libraries = link_libraries();
+  const char *texts[kEmbeddedHeaders], *names[kEmbeddedHeaders];
+  for (int h = 0; h < kEmbeddedHeaders; ++h) {
+    texts[h] = embedded_headers()[h].data.data();
+    names[h] = embedded_headers()[h].name;
+  }
+  Compilation result;
+  LinkLibraries::Program program = nullptr;
+  if (libraries.create_program(&program, source.c_str(), "chain", kEmbeddedHeaders, texts, names) != 0) {
+    result.error = "NVRTC could not start";
+    return result;
+  }
+  const std::vector<std::string> options = compile_options(compute_capability);
+  const int status = libraries.compile_program(program, static_cast<int>(options.size()), pointers(options).data());
+  std::size_t size = 0;
+  if (status == 0 && libraries.lto_size(program, &size) == 0 && size > 0) {
+    result.cubin.resize(size);
+    libraries.lto(program, result.cubin.data());
+  } else {
+    const std::string log = read_log(program, libraries.compile_log_size, libraries.compile_log);
+    result.rejected = status == 6;  // NVRTC_ERROR_COMPILATION
+    result.error = "NVRTC failed with status " + std::to_string(status) + ": " + explain_log(request, log);
+  }
+  libraries.destroy_program(&program);
+  return result;
+}
+
+}  // namespace
+
+Compilation compile_chain(const LinkRequest& request, const std::string& source, int compute_capability) {
+  const LinkLibraries& libraries = link_libraries();
+  const Compilation chain = compile_source(request, source, compute_capability);
+  if (!chain.error.empty()) return chain;
+
+  Compilation result;
+  const std::vector<std::string> options = link_options(request, compute_capability);
+  std::vector<const char*> texts = pointers(options);
+  LinkLibraries::Link link = nullptr;
+  if (libraries.create_link(&link, static_cast<unsigned>(texts.size()), texts.data()) != 0) {
+    result.error = "nvJitLink could not start for " + options[0];
+    return result;
+  }
+  const EmbeddedFile module = embedded_module(request.module);
+  std::size_t size = 0;
+  const bool linked = libraries.add_data(link, kInputFatbin, module.data.data(), module.data.size(), module.name) == 0 &&
+                      libraries.add_data(link, kInputLtoir, chain.cubin.data(), chain.cubin.size(), "chain") == 0 &&
+                      libraries.complete(link) == 0 && libraries.cubin_size(link, &size) == 0 && size > 0;
+  if (linked) {
+    result.cubin.resize(size);
+    libraries.cubin(link, result.cubin.data());
+  } else {
+    result.error = "nvJitLink failed: " + read_log(link, libraries.link_log_size, libraries.link_log);
+  }
+  libraries.destroy_link(&link);
+  return result;
+}
+
+std::string compile_fingerprint(const LinkRequest& request, int compute_capability) {
+  std::string text = link_libraries().versions;
+  for (const std::string& option : compile_options(compute_capability)) text += " " + option;
+  for (const std::string& option : link_options(request, compute_capability)) text += " " + option;
+  const EmbeddedFile module = embedded_module(request.module);
+  text += "\n" + std::string(module.name) + " " + digest_text(module.data);
+  for (int h = 0; h < kEmbeddedHeaders; ++h) text += " " + digest_text(embedded_headers()[h].data);
+  return text + "\n";
+}
+
+}  // namespace sluice

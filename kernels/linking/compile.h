@@ -1,0 +1,22 @@
+// Source -> LTO-IR (NVRTC) -> cubin, together with the kernel's own LTO-IR (nvJitLink).
+#pragma once
+
+#include <string>
+
+#include "kernels/linking/request.h"
+
+namespace sluice {
+
+struct Compilation {
+  std::string cubin;
+  std::string error;      // empty where the cubin is there
+  bool rejected = false;  // NVRTC refused the source, which is the user's fault where it has a stage of theirs
+};
+
+// `compute_capability` is major * 10 + minor of the device. Needs link_libraries() to be available.
+Compilation compile_chain(const LinkRequest& request, const std::string& source, int compute_capability);
+
+// What the result depends on beside the source: libraries, options, the kernel's LTO-IR.
+std::string compile_fingerprint(const LinkRequest& request, int compute_capability);
+
+}  // namespace sluice

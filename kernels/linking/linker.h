@@ -1,0 +1,59 @@
+// The one place that decides whether a kernel runs with its chain linked in or interpreted, and that keeps what was
+// linked: in memory for the process, on disk for the next one.
+//
+//   find(request)   known and loaded here -> its kernel
+//                   else: not worth it yet, not possible now -> none, and the reason: the interpreter serves
+//                         else disk, else NVRTC + nvJitLink (one thread a chain; others wait for it)
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "kernels/linking/request.h"
+
+namespace sluice {
+
+enum class LinkMode : int {
+  never,      // SLUICE_LINK=0
+  automatic,  // SLUICE_LINK=1, the default: as LinkPolicy says
+  always,     // SLUICE_LINK=always: every chain at its first call
+};
+
+// Problems below kSmall elements are interpreted kCallsOfSmall times before they are linked: a link costs 0.1 s, which
+// a small problem that is rare never earns back.
+struct LinkPolicy {
+  static constexpr long long kSmall = 1 << 14;
+  static constexpr int kCallsOfSmall = 2;
+};
+
+struct LinkContext {
+  int device;
+  int compute_capability;
+  cudaStream_t stream;
+  long long elements;
+  bool ahead;  // link now, whatever the policy says
+};
+
+struct LinkOutcome {
+  const void* kernel = nullptr;  // a cudaKernel_t, loaded on the device; null: run the interpreter
+  const char* reason = "";       // why there is none
+  std::string error;             // what failed, where something did
+  bool rejected = false;         // NVRTC refused the source
+};
+
+LinkOutcome find_linked(const LinkRequest& request, const LinkContext& context);
+
+LinkMode link_mode();
+LinkMode set_link_mode(LinkMode mode);  // returns the former one
+
+struct LinkStatistics {
+  long long linked_launches, interpreted_launches;
+  long long compiled, read_from_disk, failed;
+  double compile_seconds;
+  std::string last_error;
+  std::string cache_directory;
+};
+LinkStatistics link_statistics();
+
+}  // namespace sluice

@@ -1,0 +1,42 @@
+// What is to be linked: a kernel of an embedded module, and the chains that it leaves open.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "kernels/stages/linked_tensor.h"
+#include "kernels/stages/program.h"
+
+namespace sluice {
+
+// A translation unit of kernels that is embedded as LTO-IR (embedded.h).
+enum class LinkModule : int { transform, conv1d_rows, conv1d_channels };
+
+// A chain as its kernel calls it: on `groups` vectors of `width` values.
+struct LinkedSlot {
+  const Program* program = nullptr;  // null: the kernel has no such chain
+  DType operand_dtypes[kMaxOperands] = {};
+  int width = 0;
+  int groups = 0;
+};
+
+struct LinkRequest {
+  LinkModule module;
+  std::string_view kernel;  // an extern "C" name of the module; static storage
+  bool wide;                // values are double, not float
+  LinkedSlot pre, post;
+  DType dtypes[kLinkedTensors] = {};  // of those that the kernel has
+
+  bool has_cpp() const;
+  // Tells chains apart that need different code, and nothing else.
+  std::string key() const;
+};
+
+template <int Rank>
+LinkedSlot linked_slot(const Program& program, const Operand<Rank>* operands, int width, int groups) {
+  LinkedSlot slot{&program, {}, width, groups};
+  for (int k = 0; k < program.operands; ++k) slot.operand_dtypes[k] = operands[k].dtype;
+  return slot;
+}
+
+}  // namespace sluice

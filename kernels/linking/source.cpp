@@ -1,0 +1,149 @@
+#include "kernels/linking/source.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/stages/cpp_stage.h"
+
+namespace sluice {
+namespace {
+
+const char* name_of(Op op) {
+  switch (op) {
+    case Op::add: return "add";
+    case Op::sub: return "sub";
+    case Op::mul: return "mul";
+    case Op::div: return "div";
+    case Op::square: return "square";
+    case Op::abs: return "abs";
+    case Op::neg: return "neg";
+    case Op::exp: return "exp";
+    case Op::log: return "log";
+    case Op::sqrt: return "sqrt";
+    case Op::rsqrt: return "rsqrt";
+    case Op::clamp: return "clamp";
+    case Op::relu: return "relu";
+    case Op::leaky_relu: return "leaky_relu";
+    case Op::elu: return "elu";
+    case Op::silu: return "silu";
+    case Op::gelu: return "gelu";
+    case Op::gelu_tanh: return "gelu_tanh";
+    case Op::sigmoid: return "sigmoid";
+    case Op::tanh: return "tanh";
+    case Op::softplus: return "softplus";
+    case Op::snake: return "snake";
+    case Op::cast:
+    case Op::cpp:
+    case Op::more: break;
+  }
+  return "";
+}
+
+std::string dtype_name(DType dtype) { return std::string("sluice::DType::") + name_of(dtype); }
+
+std::string parameter(const LinkedSlot& slot, int s, int p) {
+  // Parameters beyond the third are in the `more` stages that follow.
+  const Stage& stage = slot.program->stages[s + p / kMaxParameters];
+  const int operand = stage.operand[p % kMaxParameters];
+  if (operand >= 0) return "t" + std::to_string(operand) + "[i]";
+  return "s[" + std::to_string(s + p / kMaxParameters) + "].number[" + std::to_string(p % kMaxParameters) + "]";
+}
+
+bool has_return(const std::string& text) { return text.find("return") != std::string::npos; }
+
+// The request's own stages in the order of their appearance: a source names them by it, so that it does not depend on
+// what else the process has seen.
+std::vector<int> cpp_stages_of(const LinkRequest& request) {
+  std::vector<int> sources;
+  for (const LinkedSlot* slot : {&request.pre, &request.post}) {
+    for (int s = 0; slot->program != nullptr && s < slot->program->count; ++s) {
+      const Stage& stage = slot->program->stages[s];
+      if (stage.op == Op::cpp && std::find(sources.begin(), sources.end(), stage.source) == sources.end())
+        sources.push_back(stage.source);
+    }
+  }
+  return sources;
+}
+
+std::string space_of(const std::vector<int>& sources, int source) {
+  return "sluice_stage_" + std::to_string(std::find(sources.begin(), sources.end(), source) - sources.begin());
+}
+
+// A user's stage as a function. #line makes NVRTC count lines as the user does.
+std::string cpp_function(const std::string& type, const std::string& space, const CppStage& stage) {
+  std::string text = "namespace " + space + " {\n__device__ __forceinline__ " + type + " apply(" + type + " x";
+  for (const std::string& name : stage.parameters) text += ", " + type + " " + name;
+  const bool statements = has_return(stage.text);
+  text += statements ? ") {" : ") { return (";
+  text += "\n#line 1 \"" + stage.name + "\"\n" + stage.text + "\n";
+  text += statements ? "}" : ");}";
+  return text + "\n}\n#line 1 \"chain\"\n";
+}
+
+std::string stage_statement(const LinkedSlot& slot, int s, bool wide, const std::vector<int>& sources) {
+  const Stage& stage = slot.program->stages[s];
+  switch (stage.op) {
+    case Op::more: return "";
+    case Op::cast: return "v[i] = sluice::rounded<" + dtype_name(stage.dtype) + ">(v[i]);";
+    case Op::cpp: {
+      std::string call = space_of(sources, stage.source) + "::apply(v[i]";
+      const int count = static_cast<int>(cpp_stage(stage.source).parameters.size());
+      for (int p = 0; p < count; ++p) call += ", " + parameter(slot, s, p);
+      return "v[i] = " + call + ");";
+    }
+    default:
+      return std::string("v[i] = sluice::evaluate<sluice::Op::") + name_of(stage.op) + ">(v[i], sluice::Parameters<" +
+             (wide ? "double" : "float") + ">{{" + parameter(slot, s, 0) + ", " + parameter(slot, s, 1) + ", " +
+             parameter(slot, s, 2) + "}});";
+  }
+}
+
+std::string slot_source(const char* name, const LinkedSlot& slot, bool wide, const std::vector<int>& sources) {
+  const std::string type = wide ? "double" : "float", prefix = std::string("sluice_") + name;
+  const int count = slot.program == nullptr ? 0 : slot.program->count;
+  const int operands = count == 0 ? 0 : slot.program->operands;
+  std::string text = "extern \"C\" __device__ int " + prefix + "_stages() { return " + std::to_string(count) + "; }\n";
+  text += "extern \"C\" __device__ int " + prefix + "_operands() { return " + std::to_string(operands) + "; }\n";
+  text += "extern \"C\" __device__ void " + prefix +
+          "_apply(void* values, const void* headers, const void* const* data, const sluice::Place* places) {\n";
+  if (count > 0) {
+    text += "  " + type + "* const v = static_cast<" + type + "*>(values);\n";
+    text += "  const auto* const s = static_cast<const sluice::LinkedHeader<" + type + ">*>(headers);\n";
+  }
+  const std::string width = std::to_string(slot.width), groups = std::to_string(slot.groups);
+  for (int k = 0; k < operands; ++k) {
+    const std::string number = std::to_string(k);
+    text += "  const sluice::ChainOperand<" + dtype_name(slot.operand_dtypes[k]) + ", " + type + ", " + width + ", " + groups + "> t" +
+            number + "(data[" + number + "], places + " + std::to_string(k * slot.groups) + ");\n";
+  }
+  for (int s = 0; s < count; ++s) {
+    const std::string statement = stage_statement(slot, s, wide, sources);
+    if (!statement.empty()) text += "  SLUICE_EACH(" + std::to_string(slot.width * slot.groups) + ") " + statement + "\n";
+  }
+  return text + "}\n";
+}
+
+}  // namespace
+
+std::string chain_source(const LinkRequest& request) {
+  const std::vector<int> sources = cpp_stages_of(request);
+  std::string text = "#include \"kernels/linking/chain_runtime.cuh\"\n";
+  for (int source : sources) {
+    text += cpp_function(request.wide ? "double" : "float", space_of(sources, source), cpp_stage(source));
+  }
+  text += "extern \"C\" __device__ int sluice_dtype(int which) {\n  constexpr int dtypes[] = {";
+  for (DType dtype : request.dtypes) text += std::to_string(static_cast<int>(dtype)) + ", ";
+  text += "};\n  return dtypes[which];\n}\n";
+  return text + slot_source("pre", request.pre, request.wide, sources) + slot_source("post", request.post, request.wide, sources);
+}
+
+std::string explain_log(const LinkRequest& request, const std::string& log) {
+  std::string text;
+  for (int source : cpp_stages_of(request)) {
+    const CppStage& stage = cpp_stage(source);
+    if (log.find(stage.name + "(") != std::string::npos) text += "stage '" + stage.name + "': " + stage.text + "\n";
+  }
+  return text + log;
+}
+
+}  // namespace sluice

@@ -1,0 +1,68 @@
+// A chain that is left open when the kernel is compiled, and linked in at run time (kernels/linking).
+//
+//   kernel (LTO-IR, built)          chain (LTO-IR, compiled by NVRTC from kernels/linking/source.cpp)
+//   sluice_post_operands()   <----  return 1;
+//   sluice_post_apply(...)   <----  v = v * number(0); v = v + operand0; v = silu(v);
+//
+// Both functions are inlined by the linker, so the values never leave their registers and the operands that the
+// chain does not have cost nothing.
+#pragma once
+
+#include "kernels/common/vector.cuh"
+#include "kernels/stages/linked_tensor.h"
+#include "kernels/stages/place.h"
+#include "kernels/stages/program.h"
+
+extern "C" {
+__device__ int sluice_dtype(int which);
+__device__ int sluice_pre_stages();
+__device__ int sluice_pre_operands();
+__device__ void sluice_pre_apply(void* values, const void* headers, const void* const* data, const sluice::Place* places);
+__device__ int sluice_post_stages();
+__device__ int sluice_post_operands();
+__device__ void sluice_post_apply(void* values, const void* headers, const void* const* data, const sluice::Place* places);
+}
+
+namespace sluice {
+
+enum class Slot { pre, post };
+
+// A tensor's dtype: in a linked module one that the linker has made a constant, so that the code for the others goes away.
+__device__ __forceinline__ DType known_dtype([[maybe_unused]] LinkedTensor which, [[maybe_unused]] DType dtype) {
+#ifdef SLUICE_LINKED_MODULE
+  return static_cast<DType>(sluice_dtype(static_cast<int>(which)));
+#else
+  return dtype;
+#endif
+}
+
+// Takes the place of InterpretedChain. Width and Groups have to be those that the linker is told (LinkedSlot).
+template <class T, int Rank, Slot slot>
+struct LinkedChain {
+  const ChainArguments<T, Rank>& arguments;
+
+  __device__ __forceinline__ bool empty() const {
+    return (slot == Slot::pre ? sluice_pre_stages() : sluice_post_stages()) == 0;
+  }
+
+  template <int Width, int Groups, class PlaceOf>
+  __device__ __forceinline__ void apply(T (&values)[Width * Groups], PlaceOf&& place_of) const {
+    Place places[kMaxOperands * Groups];
+    const void* data[kMaxOperands];
+    const int operands = slot == Slot::pre ? sluice_pre_operands() : sluice_post_operands();
+#pragma unroll
+    for (int k = 0; k < kMaxOperands; ++k) {
+      if (k >= operands) continue;
+      data[k] = arguments.operands[k].data;
+#pragma unroll
+      for (int g = 0; g < Groups; ++g) places[k * Groups + g] = place_of(k, g);
+    }
+    if constexpr (slot == Slot::pre) {
+      sluice_pre_apply(values, arguments.headers, data, places);
+    } else {
+      sluice_post_apply(values, arguments.headers, data, places);
+    }
+  }
+};
+
+}  // namespace sluice

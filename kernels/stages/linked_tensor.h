@@ -1,0 +1,9 @@
+// The tensors of a kernel whose dtypes are arguments of the interpreted form and constants of the linked one.
+#pragma once
+
+namespace sluice {
+
+enum class LinkedTensor : int { output, weight, bias, history };
+inline constexpr int kLinkedTensors = 4;
+
+}  // namespace sluice
