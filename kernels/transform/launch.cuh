@@ -24,8 +24,10 @@ TransformArguments<Element, Flat> make_arguments(const TransformParams& params, 
   a.first_misalignment = problem.misalignment;
   const auto misaligned = (reinterpret_cast<std::uintptr_t>(params.input) - problem.misalignment * sizeof(Element)) % kWordBytes;
   a.shares = misaligned != 0;
+  a.shift = static_cast<int>(misaligned);
   for (int d = 0; d < params.rank; ++d) {
     a.sizes[d] = params.sizes[d];
+    if (!Flat) a.divisors[d] = FastDivisor(params.sizes[d]);
     a.input_strides[d] = params.input_strides[d];
     a.output_strides[d] = params.output_strides[d];
     a.shares = a.shares || (d > 0 && (params.input_strides[d] % kWidth != 0 || params.output_strides[d] % kWidth != 0));
@@ -35,8 +37,8 @@ TransformArguments<Element, Flat> make_arguments(const TransformParams& params, 
   a.tiles_per_row = ceil_div<long long>(a.vectors_per_row, kTransformThreads * kTransformGroups<Element>);
   a.vectors_divisor = FastDivisor(a.vectors_per_row);
   a.tiles_divisor = FastDivisor(a.tiles_per_row);
-  a.first_whole = problem.misalignment != 0;
-  a.last_whole = (problem.inner + problem.misalignment) / kWidth;
+  a.first_whole = problem.misalignment != 0 || misaligned != 0;
+  a.last_whole = (problem.inner + problem.misalignment) / kWidth - (misaligned != 0);
   a.chain = make_chain_arguments<Compute<Element>>(params.program, params.operands);
   return a;
 }

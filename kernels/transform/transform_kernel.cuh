@@ -23,17 +23,17 @@
 namespace sluice {
 
 // Offset of a row, which numbers all dimensions but the innermost. Not inlined: a kernel asks for it in
-// many places, each 64-bit division is long, and flat problems never come here.
-static __device__ __noinline__ long long offset_of_row(long long row, int rank, const long long* sizes,
+// many places, and flat problems and those of two dimensions never come here.
+static __device__ __noinline__ long long offset_of_row(long long row, int rank, const FastDivisor* sizes,
                                                        const long long* strides) {
   long long offset = 0;
 #pragma unroll 1
-  for (int d = 1; d < rank; ++d) {
-    const long long next = row / sizes[d];
-    offset += (row - next * sizes[d]) * strides[d];
+  for (int d = 1; d < rank - 1; ++d) {
+    const long long next = sizes[d].quotient(row);
+    offset += (row - next * sizes[d].divisor) * strides[d];
     row = next;
   }
-  return offset;
+  return offset + row * strides[rank - 1];
 }
 
 // Flat: everything is one dimension, walked alike by the input and the output. The kernel for it has no row
@@ -46,20 +46,22 @@ struct TransformArguments {
   int rank;
   bool shares;  // some vector's input straddles two words, so threads read words that others copied
   int first_misalignment;
+  int shift;  // flat: bytes from an aligned word to a vector's input
   int depth;
   long long sizes[kMaxDims];
+  FastDivisor divisors[kMaxDims];  // of the sizes
   long long input_strides[kMaxDims];
   long long output_strides[kMaxDims];
   long long rows;
   long long vectors_per_row;
   FastDivisor vectors_divisor, tiles_divisor;  // of vectors and tiles a row
   long long tiles_per_row;
-  long long first_whole, last_whole;  // flat: vectors in between are whole
+  long long first_whole, last_whole;  // flat: vectors in between are whole, and so are the words of their inputs
   ChainArguments<Compute<Element>, kMaxDims> chain;
 
   __device__ long long row_offset(long long row, const long long* strides) const {
     if constexpr (Flat) return 0;
-    return rank == 1 ? 0 : offset_of_row(row, rank, sizes, strides);
+    return rank <= 2 ? row * strides[1] : offset_of_row(row, rank, divisors, strides);
   }
   __device__ DType output_type() const { return known_dtype(LinkedTensor::output, output_dtype); }
   __device__ long long input_stride() const { return Flat ? 1 : input_strides[0]; }
@@ -119,6 +121,63 @@ __device__ __forceinline__ void load_vector(const TransformArguments<Element, Fl
   }
 }
 
+// Flat: the vectors of a block that are all whole, neighbours included where the input straddles words. Lanes pass each
+// other the words that they share.
+template <class Element, int Groups, bool Flat, class T>
+__device__ __forceinline__ void load_whole(const TransformArguments<Element, Flat>& a, long long first, T* values) {
+  constexpr int kWidth = kWordElements<Element>;
+  const char* const base = reinterpret_cast<const char*>(a.input + first * kWidth - a.first_misalignment) - a.shift;
+  Word words[Groups];
+#pragma unroll
+  for (int g = 0; g < Groups; ++g) words[g] = load_word(base + g * (kTransformThreads * kWordBytes));
+  if (a.shift != 0) {
+    const bool ends = threadIdx.x % 32 == 31;
+    Word beyond[Groups];
+#pragma unroll
+    for (int g = 0; g < Groups; ++g) {
+      beyond[g] = ends ? load_word(base + (g * kTransformThreads + 1) * kWordBytes) : Word{};
+    }
+#pragma unroll
+    for (int g = 0; g < Groups; ++g) {
+#pragma unroll
+      for (int l = 0; l < 4; ++l) {
+        const std::uint32_t passed = __shfl_down_sync(0xffffffffu, words[g].lanes[l], 1);
+        beyond[g].lanes[l] = ends ? beyond[g].lanes[l] : passed;
+      }
+      words[g] = shift_words(words[g], beyond[g], a.shift);
+    }
+  }
+#pragma unroll
+  for (int g = 0; g < Groups; ++g) unpack<Element>(words[g], values + g * kWidth);
+}
+
+// The partial vectors at either end of a flat tensor: a loop, through local memory, because it is rare and unrolled
+// it is most of the kernel's code.
+template <class Element, int Groups, bool Flat, class T>
+__device__ __forceinline__ void load_edge(const TransformArguments<Element, Flat>& a, const VectorSpan (&spans)[Groups], T* values) {
+  constexpr int kWidth = kWordElements<Element>;
+  T staged[Groups * kWidth];
+#pragma unroll
+  for (int g = 0; g < Groups; ++g) {
+#pragma unroll 1
+    for (int i = 0; i < kWidth; ++i) {
+      const bool inside = spans[g].first <= i && i < spans[g].last;
+      staged[g * kWidth + i] = inside ? convert<T>(a.input[spans[g].begin + i]) : T(0);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < Groups * kWidth; ++i) values[i] = staged[i];
+}
+
+template <class Out, int Width, class T>
+__device__ __forceinline__ void store_edge(Out* to, const VectorSpan& span, const T* values) {
+  T staged[Width];
+#pragma unroll
+  for (int i = 0; i < Width; ++i) staged[i] = values[i];
+#pragma unroll 1
+  for (int i = span.first; i < span.last; ++i) to[i] = convert<Out>(staged[i]);
+}
+
 // Runs the chain on Groups vectors and stores them.
 template <class Chain, class Element, int Groups, bool Flat, class T>
 __device__ __forceinline__ void finish_vectors(const TransformArguments<Element, Flat>& a, const VectorSpan (&spans)[Groups],
@@ -138,7 +197,11 @@ __device__ __forceinline__ void finish_vectors(const TransformArguments<Element,
     for (int g = 0; g < Groups; ++g) {
       const VectorSpan& span = spans[g];
       Out* const to = static_cast<Out*>(a.output) + a.row_offset(span.row, a.output_strides) + span.begin * stride;
-      store_elements<Out, kWidth>(to, stride, span.first, span.last, values + g * kWidth);
+      if (Flat && (span.first > 0 || span.last < kWidth)) {
+        store_edge<Out, kWidth>(to, span, values + g * kWidth);
+      } else {
+        store_elements<Out, kWidth>(to, stride, Flat ? 0 : span.first, Flat ? kWidth : span.last, values + g * kWidth);
+      }
     }
   });
 }
@@ -156,26 +219,21 @@ __device__ __forceinline__ void direct_transform(const TransformArguments<Elemen
   constexpr int kWidth = kWordElements<Element>, kGroups = kTransformGroups<Element>;
   VectorSpan spans[kGroups];
   T values[kGroups * kWidth];
-  const long long first = static_cast<long long>(blockIdx.x) * (kGroups * kTransformThreads) + threadIdx.x;
-  const long long last = first + (kGroups - 1) * kTransformThreads;
-  if (Flat && !a.shares && first >= a.first_whole && last < a.last_whole) {
+  const long long block = static_cast<long long>(blockIdx.x) * (kGroups * kTransformThreads), first = block + threadIdx.x;
+  if (Flat && block >= a.first_whole && block + kGroups * kTransformThreads <= a.last_whole) {
     const long long begin = first * kWidth - a.first_misalignment;
-    Word words[kGroups];
 #pragma unroll
-    for (int g = 0; g < kGroups; ++g) words[g] = load_word(a.input + begin + g * kTransformThreads * kWidth);
-#pragma unroll
-    for (int g = 0; g < kGroups; ++g) {
-      spans[g] = {0, begin + g * kTransformThreads * kWidth, 0, kWidth};
-      unpack<Element>(words[g], values + g * kWidth);
-    }
+    for (int g = 0; g < kGroups; ++g) spans[g] = {0, begin + g * kTransformThreads * kWidth, 0, kWidth};
+    load_whole<Element, kGroups>(a, first, values);
   } else {
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       const long long vector = first + g * kTransformThreads;
       const long long row = Flat ? 0 : a.vectors_divisor.quotient(vector);
       spans[g] = span_of<kWidth>(a, row, vector - row * a.vectors_per_row);
-      load_vector(a, spans[g], values + g * kWidth);
+      if constexpr (!Flat) load_vector(a, spans[g], values + g * kWidth);
     }
+    if constexpr (Flat) load_edge<Element, kGroups>(a, spans, values);
   }
   finish_vectors<Chain, Element, kGroups>(a, spans, values);
 }
