@@ -177,6 +177,7 @@ SLUICE_DEVICE_KERNELS(m) {
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("causal_conv1d(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ") -> Tensor");
+  m.def("_prepare_causal_conv1d(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ") -> str");
   m.def("causal_conv1d_out(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ", Tensor(a!) out) -> ()");
   m.def("causal_conv1d_final_states(Tensor x, int width, Tensor? initial_states=None) -> Tensor");
   m.def("causal_conv1d_final_states_out(Tensor x, int width, Tensor? initial_states=None, *, Tensor(a!) out) -> ()");

@@ -136,10 +136,14 @@ std::string run_transform(const char* op, const TensorView& input, const TensorV
   const TransformParams params = make_params(op, input, output, chain);
 #ifdef SLUICE_CUDA_LIBRARY
   const DeviceScope device(op, input.device_index);
-  const Plan plan = plan_transform(problem_of(params), request, properties_of(op, input.device_index));
+  const auto planned = [&](bool linked) {
+    return plan_transform(problem_of(params), request, properties_of(op, input.device_index), linked);
+  };
+  Plan plan = planned(true);
   check(plan.threads > 0, op, ": schedule must be able to run here: ", plan.reason, ", got ", name_of(plan.schedule),
         " at depth ", request.depth);
   Form form = choose_form(op, link_request(params, plan), device, output.elements(), run);
+  if (form.kernel == nullptr) plan = planned(false);
   if (run == Run::now) device.check_launch(launch_transform(params, plan, form.kernel, device.stream()));
   return std::move(form.reason);
 #else
@@ -162,11 +166,12 @@ namespace {
 
 // Plans for a tensor of `elements`, `inner` of them side by side, on a device as plan_text.h lists it.
 std::string plan(int64_t elements, int64_t inner, ScalarType dtype, const std::string& schedule,
-                 const std::optional<int64_t>& depth, const std::vector<int64_t>& device) {
+                 const std::optional<int64_t>& depth, bool linked, const std::vector<int64_t>& device) {
   const ScheduleRequest request = check_schedule("plan", schedule, depth);
   check(elements > 0 && inner > 0, "plan: elements must be positive, got ", elements);
-  const TransformProblem problem{elements, inner, check_result_dtype("plan", dtype).value(), 0};
-  return plan_text(plan_transform(problem, request, device_from("plan", device)));
+  const TransformProblem problem{elements, inner, check_result_dtype("plan", dtype).value(), 0,
+                                 walk_of(elements, inner, check_result_dtype("plan", dtype).value())};
+  return plan_text(plan_transform(problem, request, device_from("plan", device), linked));
 }
 
 }  // namespace
@@ -181,7 +186,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def(
       "_prepare_transform(Tensor input, str chain, Tensor[]? operands=None, *, ScalarType? dtype=None, "
       "str schedule=\"auto\", int? depth=None) -> str");
-  m.def("_plan_transform(int elements, int inner, ScalarType dtype, str schedule, int? depth, int[] device) -> str");
+  m.def("_plan_transform(int elements, int inner, ScalarType dtype, str schedule, int? depth, bool linked, int[] device) -> str");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) { m.impl("_plan_transform", TORCH_BOX(&plan)); }

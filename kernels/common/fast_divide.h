@@ -24,12 +24,16 @@ struct FastDivisor {
     }
   }
 
+  // For a dividend and a divisor below 2^31 only: no branch, and no call.
+  SLUICE_HOST_DEVICE std::uint32_t quotient_of_31_bits(std::uint32_t dividend) const {
+    const std::uint32_t high = static_cast<std::uint32_t>((static_cast<std::uint64_t>(dividend) * multiplier) >> 32);
+    return (high + dividend) >> shift;
+  }
+
   // 0 <= dividend.
   SLUICE_HOST_DEVICE long long quotient(long long dividend) const {
     if (((dividend | divisor) >> 31) == 0) {
-      const std::uint32_t low = static_cast<std::uint32_t>(dividend);
-      const std::uint32_t high = static_cast<std::uint32_t>((static_cast<std::uint64_t>(low) * multiplier) >> 32);
-      return (high + low) >> shift;
+      return quotient_of_31_bits(static_cast<std::uint32_t>(dividend));
     }
     return dividend / divisor;
   }

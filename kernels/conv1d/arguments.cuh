@@ -111,13 +111,14 @@ __device__ __noinline__ Word apply_pre(const Conv1dArguments<Element>& a, Word w
     last = inside[i] ? i + 1 : last;
   }
   const Pre chain{a.pre};
-  chain.template apply<kWidth, 1>(values, [&](int operand, int) {
+  const auto loads = chain.template load<kWidth, 1>([&](int operand, int) {
     const long long* const strides = a.pre.operands[operand].strides;
     const long long offset = batch * strides[0] + channel * strides[1] + position * strides[2];
     const long long low = offset - (channel_step != 0 ? channel * strides[1] : position * strides[2]);
     return Place{offset, channel_step * strides[1] + position_step * strides[2], first, last, low,
                  low + (channel_step != 0 ? a.channels : a.length)};
   });
+  chain.template apply<kWidth, 1>(values, loads);
   const Word changed = pack<Element>(values);
   Element before[kWidth], after[kWidth];
   __builtin_memcpy(before, &word, sizeof(Word));

@@ -153,11 +153,12 @@ __device__ __forceinline__ void finish_sums(const Conv1dArguments<Element>& a, c
                                             T (&sums)[kPositions * kWordElements<Element>]) {
   constexpr int kWidth = kWordElements<Element>;
   const Post chain{a.post};
-  chain.template apply<kWidth, kPositions>(sums, [&](int operand, int j) {
+  const auto loads = chain.template load<kWidth, kPositions>([&](int operand, int j) {
     const long long* const strides = a.post.operands[operand].strides;
     const long long low = v.batch * strides[0] + (v.position + j) * strides[2];
     return Place{low + v.channel * strides[1], strides[1], 0, v.position + j < a.output_length ? v.last : 0, low, low + a.channels};
   });
+  chain.template apply<kWidth, kPositions>(sums, loads);
   with_element_type(a.output_type(), [&](auto* tag) {
     using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
     Out* const to = static_cast<Out*>(a.output) + v.batch * a.output_strides[0] + v.channel * a.output_strides[1];

@@ -21,7 +21,8 @@ LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan) {
   const DType dtype = params.input_dtype;
   const bool channels_last = plan.layout == Conv1dLayout::channels_last;
   const int entry = is_plain(params, plan) ? kSchedules : static_cast<int>(plan.schedule);
-  LinkRequest request{channels_last ? LinkModule::conv1d_channels : LinkModule::conv1d_rows,
+  LinkRequest request{{channels_last ? LinkFamily::conv1d_channels : LinkFamily::conv1d_rows, dtype,
+                       plan.schedule != Schedule::direct},
                       kNames[channels_last][static_cast<int>(dtype)][entry],
                       dtype == DType::float64,
                       {},

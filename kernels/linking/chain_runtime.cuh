@@ -1,7 +1,8 @@
 // What the source of a linked chain is written in. NVRTC reads it from memory, so it includes no header of CUDA's.
 //
-//   ChainOperand<DType::bfloat16, float, 8, 2> t0(data[0], places);       loads in flight, before any arithmetic
-//   SLUICE_EACH(16) v[i] = evaluate<Op::add>(v[i], {{t0[i], s[1].number[1], s[1].number[2]}});
+//   using t0 = ChainOperand<DType::bfloat16, float, 8, 2, 0>;
+//   t0::load(lanes, data[0], places);                                       in flight, before any arithmetic
+//   SLUICE_EACH(16) v[i] = evaluate<Op::add>(v[i], {{t0::get(lanes, i), s[1].number[1], s[1].number[2]}});
 #pragma once
 
 #include "kernels/common/dtype.h"
@@ -50,22 +51,24 @@ __device__ __forceinline__ T rounded(T value) {
 }
 
 // --- operands ----------------------------------------------------------------------------------------------------
-// A tensor operand's elements for Groups vectors of Width, kept as they are in memory until they are used.
-template <DType dtype, class T, int Width, int Groups>
+// A tensor operand's elements for Groups vectors of Width, kept as they are in memory until they are used: operand
+// `Index` has its share of the kernel's lanes (LinkedChain::Loads).
+template <DType dtype, class T, int Width, int Groups, int Index>
 struct ChainOperand {
   static constexpr int kSize = static_cast<int>(size_of(dtype));
   static constexpr int kBytes = Width * kSize;  // of a vector: 4 to 64
   static constexpr int kLanes = kBytes / 4;
   static constexpr int kAlignment = kBytes < 16 ? kBytes : 16;
-  unsigned lanes[Groups][kLanes];
 
-  __device__ __forceinline__ ChainOperand(const void* data, const Place* places) {
+  __device__ __forceinline__ static void load(unsigned* lanes, const void* data, const Place* places) {
 #pragma unroll
-    for (int g = 0; g < Groups; ++g) load(static_cast<const char*>(data), places[g], lanes[g]);
+    for (int g = 0; g < Groups; ++g) {
+      load_group(static_cast<const char*>(data), places[Index * Groups + g], lanes + (Index * Groups + g) * Width * 2);
+    }
   }
 
-  __device__ __forceinline__ T operator[](int i) const {
-    const unsigned* const own = lanes[i / Width];
+  __device__ __forceinline__ static T get(const unsigned* lanes, int i) {
+    const unsigned* const own = lanes + (Index * Groups + i / Width) * Width * 2;
     const int e = i % Width;
     if constexpr (kSize == 2) {
       return static_cast<T>(decode16<dtype>(e % 2 == 0 ? own[e / 2] & 0xffffu : own[e / 2] >> 16));
@@ -77,7 +80,7 @@ struct ChainOperand {
   }
 
  private:
-  __device__ __forceinline__ static void load(const char* data, const Place& place, unsigned* to) {
+  __device__ __forceinline__ static void load_group(const char* data, const Place& place, unsigned* to) {
     const char* const from = data + place.offset * kSize;
     if (place.stride == 1 && place.first == 0 && place.last == Width) {
       if (address(from) % kAlignment == 0) return load_vector(from, to);

@@ -6,9 +6,19 @@
       "\"\n" #symbol "_end:\n.byte 0\n.popsection\n");                \
   extern "C" __attribute__((visibility("hidden"))) const char symbol[], symbol##_end[]
 
-SLUICE_EMBED(sluice_module_transform, SLUICE_MODULES "/transform.fatbin");
-SLUICE_EMBED(sluice_module_conv1d_rows, SLUICE_MODULES "/conv1d_rows.fatbin");
-SLUICE_EMBED(sluice_module_conv1d_channels, SLUICE_MODULES "/conv1d_channels.fatbin");
+#define SLUICE_EMBED_MODULE(name) SLUICE_EMBED(sluice_module_##name, SLUICE_MODULES "/" #name ".fatbin")
+#define SLUICE_EMBED_DTYPE(family, dtype)      \
+  SLUICE_EMBED_MODULE(family##_##dtype##_direct); \
+  SLUICE_EMBED_MODULE(family##_##dtype##_ring)
+#define SLUICE_EMBED_FAMILY(family)      \
+  SLUICE_EMBED_DTYPE(family, float32);   \
+  SLUICE_EMBED_DTYPE(family, float16);   \
+  SLUICE_EMBED_DTYPE(family, bfloat16);  \
+  SLUICE_EMBED_DTYPE(family, float64)
+
+SLUICE_EMBED_FAMILY(transform);
+SLUICE_EMBED_FAMILY(conv1d_rows);
+SLUICE_EMBED_FAMILY(conv1d_channels);
 SLUICE_EMBED(sluice_header_dtype, SLUICE_SOURCES "/kernels/common/dtype.h");
 SLUICE_EMBED(sluice_header_qualifiers, SLUICE_SOURCES "/kernels/common/qualifiers.h");
 SLUICE_EMBED(sluice_header_stage_list, SLUICE_SOURCES "/kernels/stages/stage_list.h");
@@ -35,13 +45,13 @@ const EmbeddedFile* embedded_headers() {
   return headers;
 }
 
-EmbeddedFile embedded_module(LinkModule module) {
-  switch (module) {
-    case LinkModule::transform: return {"transform", between(sluice_module_transform, sluice_module_transform_end)};
-    case LinkModule::conv1d_rows: return {"conv1d_rows", between(sluice_module_conv1d_rows, sluice_module_conv1d_rows_end)};
-    case LinkModule::conv1d_channels: break;
-  }
-  return {"conv1d_channels", between(sluice_module_conv1d_channels, sluice_module_conv1d_channels_end)};
+EmbeddedFile embedded_module(const LinkModule& module) {
+#define SLUICE_FILE(name) {#name, between(sluice_module_##name, sluice_module_##name##_end)}
+#define SLUICE_DTYPE(family, dtype) {SLUICE_FILE(family##_##dtype##_direct), SLUICE_FILE(family##_##dtype##_ring)}
+#define SLUICE_FAMILY(family) \
+  {SLUICE_DTYPE(family, float32), SLUICE_DTYPE(family, float16), SLUICE_DTYPE(family, bfloat16), SLUICE_DTYPE(family, float64)}
+  static const EmbeddedFile files[3][4][2] = {SLUICE_FAMILY(transform), SLUICE_FAMILY(conv1d_rows), SLUICE_FAMILY(conv1d_channels)};
+  return files[static_cast<int>(module.family)][static_cast<int>(module.dtype)][module.ring];
 }
 
 }  // namespace sluice

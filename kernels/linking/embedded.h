@@ -14,6 +14,6 @@ struct EmbeddedFile {
 
 inline constexpr int kEmbeddedHeaders = 6;
 const EmbeddedFile* embedded_headers();
-EmbeddedFile embedded_module(LinkModule module);
+EmbeddedFile embedded_module(const LinkModule& module);
 
 }  // namespace sluice

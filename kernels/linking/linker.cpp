@@ -92,8 +92,8 @@ std::string load_cubin(const std::string& cubin, cudaKernel_t& kernel) {
 
 void fail(Entry& entry, std::string error, bool rejected) {
   State& all = state();
-  ++all.failed;
-  {
+  if (!rejected) {
+    ++all.failed;
     const std::lock_guard lock(all.error_mutex);
     all.last_error = error;
   }

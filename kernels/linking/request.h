@@ -9,8 +9,13 @@
 
 namespace sluice {
 
-// A translation unit of kernels that is embedded as LTO-IR (embedded.h).
-enum class LinkModule : int { transform, conv1d_rows, conv1d_channels };
+// The kernels of one compilation, embedded as LTO-IR (embedded.h): few each, because the linker reads all of them.
+enum class LinkFamily : int { transform, conv1d_rows, conv1d_channels };
+struct LinkModule {
+  LinkFamily family;
+  DType dtype;
+  bool ring;  // the schedules that have one, or `direct`
+};
 
 // A chain as its kernel calls it: on `groups` vectors of `width` values.
 struct LinkedSlot {

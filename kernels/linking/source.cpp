@@ -45,7 +45,7 @@ std::string parameter(const LinkedSlot& slot, int s, int p) {
   // Parameters beyond the third are in the `more` stages that follow.
   const Stage& stage = slot.program->stages[s + p / kMaxParameters];
   const int operand = stage.operand[p % kMaxParameters];
-  if (operand >= 0) return "t" + std::to_string(operand) + "[i]";
+  if (operand >= 0) return "t" + std::to_string(operand) + "::get(lanes, i)";
   return "s[" + std::to_string(s + p / kMaxParameters) + "].number[" + std::to_string(p % kMaxParameters) + "]";
 }
 
@@ -102,20 +102,24 @@ std::string slot_source(const char* name, const LinkedSlot& slot, bool wide, con
   const std::string type = wide ? "double" : "float", prefix = std::string("sluice_") + name;
   const int count = slot.program == nullptr ? 0 : slot.program->count;
   const int operands = count == 0 ? 0 : slot.program->operands;
-  std::string text = "extern \"C\" __device__ int " + prefix + "_stages() { return " + std::to_string(count) + "; }\n";
+  std::string text;
+  for (int k = 0; k < operands; ++k) {
+    text += "using " + prefix + "_t" + std::to_string(k) + " = sluice::ChainOperand<" + dtype_name(slot.operand_dtypes[k]) + ", " +
+            type + ", " + std::to_string(slot.width) + ", " + std::to_string(slot.groups) + ", " + std::to_string(k) + ">;\n";
+  }
+  text += "extern \"C\" __device__ int " + prefix + "_stages() { return " + std::to_string(count) + "; }\n";
   text += "extern \"C\" __device__ int " + prefix + "_operands() { return " + std::to_string(operands) + "; }\n";
   text += "extern \"C\" __device__ void " + prefix +
-          "_apply(void* values, const void* headers, const void* const* data, const sluice::Place* places) {\n";
+          "_load(unsigned* lanes, const void* const* data, const sluice::Place* places) {\n";
+  for (int k = 0; k < operands; ++k) {
+    text += "  " + prefix + "_t" + std::to_string(k) + "::load(lanes, data[" + std::to_string(k) + "], places);\n";
+  }
+  text += "}\nextern \"C\" __device__ void " + prefix + "_apply(void* values, const void* headers, const unsigned* lanes) {\n";
   if (count > 0) {
     text += "  " + type + "* const v = static_cast<" + type + "*>(values);\n";
     text += "  const auto* const s = static_cast<const sluice::LinkedHeader<" + type + ">*>(headers);\n";
   }
-  const std::string width = std::to_string(slot.width), groups = std::to_string(slot.groups);
-  for (int k = 0; k < operands; ++k) {
-    const std::string number = std::to_string(k);
-    text += "  const sluice::ChainOperand<" + dtype_name(slot.operand_dtypes[k]) + ", " + type + ", " + width + ", " + groups + "> t" +
-            number + "(data[" + number + "], places + " + std::to_string(k * slot.groups) + ");\n";
-  }
+  for (int k = 0; k < operands; ++k) text += "  using t" + std::to_string(k) + " = " + prefix + "_t" + std::to_string(k) + ";\n";
   for (int s = 0; s < count; ++s) {
     const std::string statement = stage_statement(slot, s, wide, sources);
     if (!statement.empty()) text += "  SLUICE_EACH(" + std::to_string(slot.width * slot.groups) + ") " + statement + "\n";

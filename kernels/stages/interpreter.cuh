@@ -4,7 +4,7 @@
 //                 |  stage 0: a switch that is uniform over the grid, all values at once
 //                 |  stage 1: ...
 //
-// Kernels call `chain.apply(values, place)`. `place(operand, group)` says where a group's elements
+// Kernels call `chain.apply(values, chain.load(place))`. `place(operand, group)` says where a group's elements
 // lie in an operand, so the interpreter knows nothing of the kernel's geometry. A chain that is linked at run time
 // (linked_chain.cuh) takes the interpreter's place.
 #pragma once
@@ -50,8 +50,14 @@ struct InterpretedChain {
 
   __device__ __forceinline__ bool empty() const { return arguments.count == 0; }
 
+  // What the linked form loads ahead; the interpreter loads a stage's operands when it comes to it.
   template <int Width, int Groups, class PlaceOf>
-  __device__ __forceinline__ void apply(T (&values)[Width * Groups], PlaceOf&& place_of) const {
+  __device__ __forceinline__ PlaceOf load(PlaceOf place_of) const {
+    return place_of;
+  }
+
+  template <int Width, int Groups, class PlaceOf>
+  __device__ __forceinline__ void apply(T (&values)[Width * Groups], const PlaceOf& place_of) const {
     for (int s = 0; s < arguments.count; ++s) {
       const Header& header = arguments.headers[s];
       const unsigned control = header.control;
@@ -89,7 +95,7 @@ struct InterpretedChain {
 
   // add, sub, mul or div with one tensor: every group's elements in flight before the first is used.
   template <int Width, int Groups, class PlaceOf>
-  __device__ __forceinline__ void apply_arithmetic(int s, T* values, PlaceOf& place_of) const {
+  __device__ __forceinline__ void apply_arithmetic(int s, T* values, const PlaceOf& place_of) const {
     const Header& header = arguments.headers[s];
     const int k = arguments.operand[s][0];
     T other[Width * Groups];
@@ -109,7 +115,7 @@ struct InterpretedChain {
   // Any stage with any mix of numbers and tensors, one element at a time. The values take a detour
   // through local memory so that this long list of stages is compiled once, not once an element.
   template <int Width, int Groups, class PlaceOf>
-  __device__ __forceinline__ void apply_elementwise(int s, T* values, PlaceOf& place_of) const {
+  __device__ __forceinline__ void apply_elementwise(int s, T* values, const PlaceOf& place_of) const {
     // Read where it lies, in constant memory: a copy would live on the stack, because it is indexed below.
     const Header& header = arguments.headers[s];
     const signed char* const operand = arguments.operand[s];

@@ -2,9 +2,10 @@
 //
 //   kernel (LTO-IR, built)          chain (LTO-IR, compiled by NVRTC from kernels/linking/source.cpp)
 //   sluice_post_operands()   <----  return 1;
+//   sluice_post_load(...)    <----  operand0's loads
 //   sluice_post_apply(...)   <----  v = v * number(0); v = v + operand0; v = silu(v);
 //
-// Both functions are inlined by the linker, so the values never leave their registers and the operands that the
+// The functions are inlined by the linker, so the values never leave their registers and the operands that the
 // chain does not have cost nothing.
 #pragma once
 
@@ -17,10 +18,12 @@ extern "C" {
 __device__ int sluice_dtype(int which);
 __device__ int sluice_pre_stages();
 __device__ int sluice_pre_operands();
-__device__ void sluice_pre_apply(void* values, const void* headers, const void* const* data, const sluice::Place* places);
+__device__ void sluice_pre_load(unsigned* lanes, const void* const* data, const sluice::Place* places);
+__device__ void sluice_pre_apply(void* values, const void* headers, const unsigned* lanes);
 __device__ int sluice_post_stages();
 __device__ int sluice_post_operands();
-__device__ void sluice_post_apply(void* values, const void* headers, const void* const* data, const sluice::Place* places);
+__device__ void sluice_post_load(unsigned* lanes, const void* const* data, const sluice::Place* places);
+__device__ void sluice_post_apply(void* values, const void* headers, const unsigned* lanes);
 }
 
 namespace sluice {
@@ -45,8 +48,15 @@ struct LinkedChain {
     return (slot == Slot::pre ? sluice_pre_stages() : sluice_post_stages()) == 0;
   }
 
+  // The operands' elements for Groups vectors, as they are in memory: 32-bit lanes, room for 8 bytes an element.
+  template <int Width, int Groups>
+  struct Loads {
+    unsigned lanes[kMaxOperands * Groups * Width * 2];
+  };
+
+  // Puts the operands' loads in flight; called before the values are there.
   template <int Width, int Groups, class PlaceOf>
-  __device__ __forceinline__ void apply(T (&values)[Width * Groups], PlaceOf&& place_of) const {
+  __device__ __forceinline__ Loads<Width, Groups> load(PlaceOf&& place_of) const {
     Place places[kMaxOperands * Groups];
     const void* data[kMaxOperands];
     const int operands = slot == Slot::pre ? sluice_pre_operands() : sluice_post_operands();
@@ -57,10 +67,17 @@ struct LinkedChain {
 #pragma unroll
       for (int g = 0; g < Groups; ++g) places[k * Groups + g] = place_of(k, g);
     }
+    Loads<Width, Groups> loads;
+    slot == Slot::pre ? sluice_pre_load(loads.lanes, data, places) : sluice_post_load(loads.lanes, data, places);
+    return loads;
+  }
+
+  template <int Width, int Groups>
+  __device__ __forceinline__ void apply(T (&values)[Width * Groups], const Loads<Width, Groups>& loads) const {
     if constexpr (slot == Slot::pre) {
-      sluice_pre_apply(values, arguments.headers, data, places);
+      sluice_pre_apply(values, arguments.headers, loads.lanes);
     } else {
-      sluice_post_apply(values, arguments.headers, data, places);
+      sluice_post_apply(values, arguments.headers, loads.lanes);
     }
   }
 };

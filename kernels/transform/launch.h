@@ -14,7 +14,4 @@ LinkRequest link_request(const TransformParams& params, const Plan& plan);
 // form. `plan` is plan_transform's for these params; there is at least one element.
 cudaError_t launch_transform(const TransformParams& params, const Plan& plan, const void* linked, cudaStream_t stream);
 
-// Everything is one dimension of neighbours, for the input and the output.
-bool is_flat(const TransformParams& params);
-
 }  // namespace sluice

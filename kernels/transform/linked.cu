@@ -1,36 +1,42 @@
-// transform's kernels with their chain left open, for the linker. One entry a dtype, geometry and schedule; their names
-// are what transform/link.cpp asks for.
+// transform's kernels with their chain left open, for the linker. One entry a walk and schedule; their names are what
+// transform/link.cpp asks for. Compiled once a dtype (SLUICE_MODULE_DTYPE and its SLUICE_MODULE_ELEMENT), for `direct` and
+// for the schedules with a ring (SLUICE_MODULE_RING).
 #define SLUICE_LINKED_MODULE
+#ifdef SLUICE_MODULE_RING
 #include "kernels/pipeline/multi_stage_pipe.cuh"
 #include "kernels/pipeline/sync_pipe.cuh"
 #include "kernels/pipeline/thread_scope_pipe.cuh"
-#include "kernels/transform/transform_kernel.cuh"
+#include "kernels/transform/staged_kernel.cuh"
+#else
+#include "kernels/transform/direct_kernel.cuh"
+#endif
 
 namespace sluice {
 
-// No floor on the blocks of a multiprocessor: the linker knows the chain and takes the registers that it needs.
-#define SLUICE_DIRECT(name, Element, Flat)                               \
-  extern "C" __global__ void __launch_bounds__(kTransformThreads)        \
-      name(const __grid_constant__ TransformArguments<Element, Flat> a) { \
-    direct_transform<LinkedTransformChain<Element>>(a);                  \
-  }
-#define SLUICE_STAGED(name, Element, Flat, Pipe)                         \
-  extern "C" __global__ void __launch_bounds__(kTransformThreads)        \
-      name(const __grid_constant__ TransformArguments<Element, Flat> a) { \
-    staged_transform<LinkedTransformChain<Element>, Pipe>(a);            \
-  }
-#define SLUICE_GEOMETRY(prefix, Element, Flat)                            \
-  SLUICE_DIRECT(prefix##_direct, Element, Flat)                           \
-  SLUICE_STAGED(prefix##_sync, Element, Flat, SyncPipe)                   \
-  SLUICE_STAGED(prefix##_multi_stage, Element, Flat, MultiStagePipe)      \
-  SLUICE_STAGED(prefix##_thread_scope, Element, Flat, ThreadScopePipe)
-#define SLUICE_ELEMENT(dtype, Element)                                    \
-  SLUICE_GEOMETRY(sluice_transform_##dtype##_flat, Element, true)         \
-  SLUICE_GEOMETRY(sluice_transform_##dtype##_strided, Element, false)
+using Element = SLUICE_MODULE_ELEMENT;
+using OpenChain = LinkedChain<Compute<Element>, kMaxDims, Slot::post>;
 
-SLUICE_ELEMENT(float32, float)
-SLUICE_ELEMENT(float16, __half)
-SLUICE_ELEMENT(bfloat16, __nv_bfloat16)
-SLUICE_ELEMENT(float64, double)
+#define SLUICE_JOIN(dtype, suffix) sluice_transform_##dtype##_##suffix
+#define SLUICE_NAME(dtype, suffix) SLUICE_JOIN(dtype, suffix)
+// No floor on the blocks of a multiprocessor: the linker knows the chain and takes the registers that it needs.
+#define SLUICE_ENTRY(walk, schedule, ...)                                                                   \
+  extern "C" __global__ void __launch_bounds__(kTransformThreads)                                           \
+      SLUICE_NAME(SLUICE_MODULE_DTYPE, walk##_##schedule)(                                                  \
+          const __grid_constant__ TransformArguments<Element, Walk::walk> a) {                              \
+    __VA_ARGS__(a);                                                                                         \
+  }
+
+#ifdef SLUICE_MODULE_RING
+#define SLUICE_RINGS(walk)                                                         \
+  SLUICE_ENTRY(walk, sync, staged_transform<OpenChain, SyncPipe>)                  \
+  SLUICE_ENTRY(walk, multi_stage, staged_transform<OpenChain, MultiStagePipe>)     \
+  SLUICE_ENTRY(walk, thread_scope, staged_transform<OpenChain, ThreadScopePipe>)
+SLUICE_RINGS(flat)
+SLUICE_RINGS(strided)
+#else
+SLUICE_ENTRY(flat, direct, direct_transform<OpenChain, linked_vectors(Walk::flat)>)
+SLUICE_ENTRY(rows, direct, direct_transform<OpenChain, linked_vectors(Walk::rows)>)
+SLUICE_ENTRY(strided, direct, direct_transform<OpenChain, linked_vectors(Walk::strided)>)
+#endif
 
 }  // namespace sluice

@@ -12,23 +12,36 @@ TransformProblem problem_of(const TransformParams& params) {
   const auto address = reinterpret_cast<std::uintptr_t>(params.output);
   const int width = word_elements(params.input_dtype);
   const int misalignment = static_cast<int>(address / size_of(params.output_dtype) % width);
-  return {elements, params.sizes[0], params.input_dtype, misalignment};
+  Walk walk = Walk::strided;
+  if (params.input_strides[0] == 1 && params.output_strides[0] == 1) {
+    walk = walk_of(elements, params.sizes[0], params.input_dtype);
+  }
+  return {elements, params.sizes[0], params.input_dtype, misalignment, walk};
 }
 
-Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& request, const DeviceProperties& device) {
+Walk walk_of(long long elements, long long inner, DType dtype) {
+  if (inner == elements) return Walk::flat;
+  return inner >= kLongRow * word_elements(dtype) ? Walk::rows : Walk::strided;
+}
+
+Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
+                    bool linked) {
   const int width = word_elements(problem.dtype);
-  const int vectors = transform_vectors(problem.dtype);
+  const bool direct = request.automatic || request.schedule == Schedule::direct;
+  const int vectors = direct && linked ? linked_vectors(problem.walk) : transform_vectors(problem.dtype);
   const long long rows = problem.elements / problem.inner;
   // A row's vectors follow the output's alignment; with several rows each may start anywhere in a vector.
   const long long vectors_per_row = ceil_div<long long>(problem.inner + (rows > 1 ? width - 1 : problem.misalignment), width);
+  const long long tiles = rows * ceil_div<long long>(vectors_per_row, kTransformThreads * vectors);
 
   Plan plan;
-  plan.schedule = request.automatic ? Schedule::direct : request.schedule;
+  plan.schedule = direct ? Schedule::direct : request.schedule;
   plan.threads = kTransformThreads;
   plan.tile = kTransformThreads * vectors * width;
-  if (plan.schedule == Schedule::direct) {
+  if (direct) {
     plan.depth = 1;
-    plan.grid = ceil_div<long long>(rows * vectors_per_row, kTransformThreads * vectors);
+    plan.grid = problem.walk == Walk::strided ? ceil_div<long long>(rows * vectors_per_row, kTransformThreads * vectors)
+                                                      : tiles;
     plan.reason = request.automatic
                       ? "auto: vectors through registers, because an elementwise pass shares nothing between threads "
                         "and enough loads are in flight without a ring"
@@ -41,7 +54,6 @@ Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& requ
       plan.reason = "the ring's stages must fit into the shared memory of a block";
       return plan;
     }
-    const long long tiles = rows * ceil_div<long long>(vectors_per_row, kTransformThreads * vectors);
     plan.depth = ring.depth;
     plan.shared_memory = ring.depth * stage_bytes;
     plan.grid = min_of<long long>(tiles, static_cast<long long>(device.multiprocessors) * ring.blocks);

@@ -4,6 +4,7 @@
 #include "kernels/common/geometry.h"
 #include "kernels/pipeline/plan.h"
 #include "kernels/stages/program.h"
+#include "kernels/transform/tile.h"
 
 namespace sluice {
 
@@ -26,12 +27,18 @@ struct TransformProblem {
   long long inner;   // extent of the innermost dimension
   DType dtype;       // of the input
   int misalignment;  // of the output's first element, in elements of a 16-byte word
+  Walk walk;
 };
 
 TransformProblem problem_of(const TransformParams& params);
 
-// `plan.threads` is 0 and `plan.reason` names the rule where the request cannot be met on `device`.
-Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& request, const DeviceProperties& device);
+// `linked`: for the form with its chain linked in. `plan.threads` is 0 and `plan.reason` names the rule where the
+// request cannot be met on `device`.
+Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
+                    bool linked);
+
+// For problems without tensors: `inner` neighbours are one row.
+Walk walk_of(long long elements, long long inner, DType dtype);
 
 // Elements first .. last - 1 in the order of the merged dimensions. Safe to call from several threads
 // on ranges that do not overlap.

@@ -9,6 +9,7 @@ from .causal_conv1d import causal_conv1d  # noqa: E402
 from .conv1d import conv1d  # noqa: E402
 from .info import info  # noqa: E402
 from .plan import Plan, plan  # noqa: E402
+from .prepare import prepare  # noqa: E402
 from .stages import Chain  # noqa: E402
 from .transform import transform  # noqa: E402
 
@@ -21,6 +22,7 @@ __all__ = [
     "conv1d",
     "info",
     "plan",
+    "prepare",
     "reference",
     "stages",
     "transform",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -23,6 +24,15 @@ _MINIMUM_TORCH = (2, 11)
 cuda_unavailable_reason: str | None = None
 
 Result = TypeVar("Result")
+
+
+class _Preparation(threading.local):
+    """Where a thread is inside `prepare`: why each op that it calls is not linked, empty for those that are."""
+
+    reasons: list[str] | None = None
+
+
+preparation = _Preparation()
 
 
 def _torch_version() -> tuple[int, int]:
@@ -112,6 +122,8 @@ def call(op: str, input: torch.Tensor, function: Callable[..., Result], *args: A
     if torch.compiler.is_compiling():
         return function(*args, **kwargs)
     try:
+        if preparation.reasons is not None:
+            return _prepare(op, args, kwargs)
         return function(*args, **kwargs)
     except NotImplementedError as error:
         if input.device.type == "cuda" and cuda_unavailable_reason is not None:
@@ -119,6 +131,13 @@ def call(op: str, input: torch.Tensor, function: Callable[..., Result], *args: A
         raise error
     except RuntimeError as error:
         raise_as_python(op, error, input.device)
+
+
+def _prepare(op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    kwargs.pop("out", None)
+    assert preparation.reasons is not None
+    preparation.reasons.append(getattr(torch.ops.sluice, f"_prepare_{op}")(*args, **kwargs))
+    return args[0]
 
 
 def given_options(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from . import cpp_reference
 from ._library import call, check_tensor, given_options, require_forward_only
 from .conv1d import autocast, empty_result
 from .stages import Chain, add
@@ -99,10 +100,15 @@ def causal_conv1d(
         chain = add(residual) if post is None else add(residual) | post
     require_forward_only("causal_conv1d", (x, weight, bias, initial_states, *(chain.operands if chain else ())))
     x, weight, bias = autocast(x, weight, bias)
+    if chain is not None and cpp_reference.needs_reference(x, chain):
+        result = _with_references(x, weight, bias, activation, initial_states, chain, out, schedule, depth)
+        if not return_final_states and final_states_out is None:
+            return result
+        return result, _final_states(x, weight.shape[-1] - 1, initial_states, final_states_out)
     arguments = (x, weight, bias, _ACTIVATIONS[activation], initial_states)
     options = given_options(schedule, depth, post=chain)
     if out is None:
-        result: torch.Tensor = call("causal_conv1d", x, torch.ops.sluice.causal_conv1d, *arguments, **options)
+        result = call("causal_conv1d", x, torch.ops.sluice.causal_conv1d, *arguments, **options)
     else:
         check_tensor("causal_conv1d", "out", out)
         call("causal_conv1d", x, torch.ops.sluice.causal_conv1d_out, *arguments, **options, out=out)
@@ -110,6 +116,25 @@ def causal_conv1d(
     if not return_final_states and final_states_out is None:
         return result
     return result, _final_states(x, weight.shape[-1] - 1, initial_states, final_states_out)
+
+
+def _with_references(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    initial_states: torch.Tensor | None,
+    chain: Chain,
+    out: torch.Tensor | None,
+    schedule: str,
+    depth: int | None,
+) -> torch.Tensor:
+    first, rest = cpp_reference.split(chain)
+    wide = x.to(cpp_reference.compute_dtype(x.dtype))
+    arguments = (wide, weight, bias, _ACTIVATIONS[activation], initial_states)
+    options = given_options(schedule, depth, post=first)
+    values = call("causal_conv1d", x, torch.ops.sluice.causal_conv1d, *arguments, **options)
+    return cpp_reference.finish("causal_conv1d", cpp_reference.evaluate("causal_conv1d", values, rest), out, x.dtype)
 
 
 def _refuse_what_comes_later(**arguments: torch.Tensor | None) -> None:

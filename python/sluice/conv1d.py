@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from . import cpp_reference
 from ._library import call, check_tensor, given_options, require_forward_only
 from .stages import Chain, result_dtype
 
@@ -70,6 +71,16 @@ def conv1d(
     input, weight, bias = autocast(input, weight, bias)
     step, spread = single("stride", stride), single("dilation", dilation)
     left, right = _padding(padding, weight, step, spread)
+    if pre is not None and cpp_reference.needs_reference(input, pre):
+        input, pre = cpp_reference.transform(input, pre, None, input.dtype), None
+    if post is not None and cpp_reference.needs_reference(input, post):
+        first, rest = cpp_reference.split(post)
+        values = conv1d(
+            input, weight, bias, step, padding, spread, groups, pre=pre, post=first,
+            dtype=cpp_reference.compute_dtype(input.dtype), schedule=schedule, depth=depth,
+        )  # fmt: skip
+        wanted = dtype or result_dtype(post.text, input.dtype)
+        return cpp_reference.finish("conv1d", cpp_reference.evaluate("conv1d", values, rest), out, wanted)
     arguments = (input, weight, bias, step, left, spread, groups)
     options = given_options(schedule, depth, dtype, pre=pre, post=post)
     if right is not None:

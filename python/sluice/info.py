@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from typing import Any
 
@@ -16,7 +17,7 @@ def info() -> dict[str, Any]:
     Example:
         >>> import sluice
         >>> sorted(sluice.info())
-        ['build', 'cuda_kernels', 'devices', 'python', 'torch', 'torch_cuda', 'version']
+        ['build', 'cuda_kernels', 'devices', 'linking', 'python', 'torch', 'torch_cuda', 'version']
     """
     from . import __version__
 
@@ -40,4 +41,17 @@ def info() -> dict[str, Any]:
         "python": platform.python_version(),
         "cuda_kernels": _library.cuda_unavailable_reason or "loaded",
         "devices": devices,
+        "linking": linking(),
     }
+
+
+def linking() -> dict[str, Any]:
+    """How chains are linked into kernels in this process: the libraries found, the mode, and what was done so far.
+
+    `unavailable` says why nothing can be linked, and is empty where it can; `linked_launches` and
+    `interpreted_launches` count kernels with chains; `compiled` and `read_from_disk` where linked ones came from.
+    """
+    if not hasattr(torch.ops.sluice, "_link_info"):
+        return {"unavailable": _library.cuda_unavailable_reason}
+    found: dict[str, Any] = json.loads(torch.ops.sluice._link_info())
+    return found

@@ -11,6 +11,7 @@ import torch
 
 from ._library import raise_as_python
 from .conv1d import is_channels_last, single
+from .info import linking
 from .stages import Chain
 from .transform import is_dense
 
@@ -27,6 +28,9 @@ class Plan:
         shared_memory: dynamic shared memory of one block, in bytes.
         grid: blocks.
         reason: why, in a sentence.
+        form: "linked" where the chain is compiled into the kernel, "interpreted" where the kernel runs it step by
+            step, "" where there is no chain.
+        form_reason: why, in a sentence.
     """
 
     schedule: str
@@ -36,6 +40,8 @@ class Plan:
     shared_memory: int
     grid: int
     reason: str
+    form: str = ""
+    form_reason: str = "there is no chain"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +56,8 @@ class Device:
 
 
 H200 = Device()
+
+SMALL = 1 << 14  # LinkPolicy::kSmall of kernels/linking/linker.h
 
 
 def current_device() -> Device:
@@ -97,10 +105,29 @@ def plan(op: str, *args: Any, device: Device | None = None, **kwargs: Any) -> Pl
     if op not in planners:
         raise ValueError(f"plan: op must be one of {', '.join(planners)}, got {op!r}")
     numbers = list(dataclasses.astuple(device or current_device()))
+    form, form_reason = _form(op, *args, **kwargs)
     try:
-        return Plan(**json.loads(planners[op](numbers, *args, **kwargs)))
+        text = planners[op](numbers, *args, linked=form == "linked", **kwargs)
+        return Plan(**json.loads(text), form=form, form_reason=form_reason)
     except RuntimeError as error:
         raise_as_python("plan", error, torch.device("cpu"))
+
+
+def _form(op: str, x: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[str, str]:
+    """Which form of the kernel would run, and why."""
+    chains = [kwargs.get("pre"), kwargs.get("post"), kwargs.get("chain")]
+    if op == "transform" and args:
+        chains.append(args[0])
+    if not any(chains) and kwargs.get("activation") is None:
+        return "", "there is no chain"
+    state = linking()
+    if state["unavailable"]:
+        return "interpreted", str(state["unavailable"])
+    if state["mode"] == "never":
+        return "interpreted", "SLUICE_LINK=0 is set"
+    if x.numel() < SMALL and state["mode"] == "auto":
+        return "linked", f"linked at the third call, because a problem under {SMALL} elements may be rare"
+    return "linked", "linked at the first call"
 
 
 def _plan_transform(
@@ -108,12 +135,13 @@ def _plan_transform(
     x: torch.Tensor,
     chain: Chain | None = None,
     *,
+    linked: bool,
     schedule: str = "auto",
     depth: int | None = None,
     **_: Any,
 ) -> str:
     inner = x.numel() if is_dense(x) else x.shape[-1]
-    return str(torch.ops.sluice._plan_transform(x.numel(), inner, x.dtype, schedule, depth, device))
+    return str(torch.ops.sluice._plan_transform(x.numel(), inner, x.dtype, schedule, depth, linked, device))
 
 
 def _plan_conv1d(
@@ -135,8 +163,10 @@ def _plan_conv1d(
     reach = spread * (taps - 1)
     zeros = {"same": reach, "valid": 0}[padding] if isinstance(padding, str) else 2 * single("padding", padding)
     sizes = [x.shape[0], weight.shape[0], (x.shape[2] + zeros - reach - 1) // step + 1]
-    depthwise = groups == x.shape[1] and weight.shape[1] == 1
     multiplier = weight.shape[0] // x.shape[1]
+    # One channel into many is a matrix product: ops/conv1d.cpp sends it to aten.
+    filter_bank = x.shape[1] == 1 and multiplier >= 8 and schedule == "auto"
+    depthwise = groups == x.shape[1] and weight.shape[1] == 1 and not filter_bank
     return str(
         torch.ops.sluice._plan_conv1d(
             sizes, multiplier, taps, step, spread, depthwise, is_channels_last(x), x.dtype, schedule, depth, device

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from .stages import Chain, result_dtype
+from .stages import Chain, CppSource, result_dtype
 
 
 def _snake(x: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor, eps: torch.Tensor) -> torch.Tensor:
@@ -53,6 +53,10 @@ def _compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+def _is_value(parameter: object) -> bool:
+    return not isinstance(parameter, (str, CppSource))
+
+
 def transform(x: torch.Tensor, chain: Chain, *, dtype: torch.dtype | None = None) -> torch.Tensor:
     """`chain(x)`, evaluated in float32 (float64 for float64) and rounded once at its end."""
     compute = _compute_dtype(x.dtype)
@@ -61,8 +65,14 @@ def transform(x: torch.Tensor, chain: Chain, *, dtype: torch.dtype | None = None
         if name == "cast":
             value = value.to(getattr(torch, str(parameters[0]))).to(compute)
             continue
-        values = (torch.as_tensor(p, dtype=compute, device=x.device) for p in parameters if not isinstance(p, str))
-        value = STAGES[name](value, *values)
+        values = [torch.as_tensor(p, dtype=compute, device=x.device) for p in parameters if _is_value(p)]
+        source = parameters[0] if parameters else None
+        if isinstance(source, CppSource):
+            if source.reference is None:
+                raise ValueError(f"reference: {source.name!r} must have a reference=, got none")
+            value = source.reference(value, **dict(zip(source.parameters, values, strict=True)))
+        else:
+            value = STAGES[name](value, *values)
     return value.to(dtype or result_dtype(chain.text, x.dtype))
 
 

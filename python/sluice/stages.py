@@ -16,12 +16,25 @@ chain's input by torch's rules. A number is a constant of a compiled graph; a 0-
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Union
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Union
 
 import torch
 
 Parameter = Union[float, int, torch.Tensor]
+
+
+class CppSource(NamedTuple):
+    """What `cpp` was given beside the parameters' values."""
+
+    text: str
+    name: str
+    parameters: tuple[str, ...]
+    reference: Callable[..., torch.Tensor] | None
+
+
+# A stage's name and its values, in the order of its text. A cpp stage's first value is its source.
+Part = tuple[str, tuple[Union[Parameter, str, CppSource], ...]]
 
 __all__ = [
     "Chain",
@@ -29,6 +42,7 @@ __all__ = [
     "add",
     "cast",
     "clamp",
+    "cpp",
     "div",
     "elu",
     "exp",
@@ -65,11 +79,11 @@ class Chain:
 
     __slots__ = ("_operands", "_parts", "_text")
 
-    _parts: tuple[tuple[str, tuple[Parameter | str, ...]], ...]
+    _parts: tuple[Part, ...]
     _text: str
     _operands: tuple[torch.Tensor, ...]
 
-    def __init__(self, parts: tuple[tuple[str, tuple[Parameter | str, ...]], ...] = ()) -> None:
+    def __init__(self, parts: tuple[Part, ...] = ()) -> None:
         self._parts = parts
         self._text, self._operands = encode(parts)
 
@@ -82,6 +96,11 @@ class Chain:
     def operands(self) -> tuple[torch.Tensor, ...]:
         """The tensors that the text calls `$0`, `$1`, ...: the caller's own, never copies."""
         return self._operands
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The stages as (name, values); a `cpp` stage's first value is its source."""
+        return self._parts
 
     def __or__(self, other: object) -> Chain:
         if not isinstance(other, Chain):
@@ -118,7 +137,14 @@ class Chain:
                 return f"Tensor{tuple(value.shape)}"
             return str(value)
 
-        parts = (f"{name}({', '.join(map(show, values))})" for name, values in self._parts)
+        def arguments(values: tuple[Any, ...]) -> Iterator[str]:
+            if not values or not isinstance(values[0], CppSource):
+                return map(show, values)
+            source = values[0]
+            named = (f"{name}={show(value)}" for name, value in zip(source.parameters, values[1:], strict=True))
+            return iter([repr(source.text), *named])
+
+        parts = (f"{name}({', '.join(arguments(values))})" for name, values in self._parts)
         return " | ".join(parts) if self._parts else "Chain()"
 
 
@@ -131,24 +157,32 @@ def _number_text(value: float) -> str:
     return repr(float.fromhex(float(value).hex()))
 
 
-def encode(
-    parts: tuple[tuple[str, tuple[Parameter | str, ...]], ...],
-) -> tuple[str, tuple[torch.Tensor, ...]]:
+def encode(parts: tuple[Part, ...]) -> tuple[str, tuple[torch.Tensor, ...]]:
     """The text of a chain and the tensors that it refers to."""
     operands: list[torch.Tensor] = []
     texts: list[str] = []
     for name, values in parts:
         arguments: list[str] = []
+        names: tuple[str, ...] = ()
         for value in values:
-            if isinstance(value, torch.Tensor):
+            label = names[len(arguments) - 2] + "=" if names else ""
+            if isinstance(value, CppSource):
+                arguments = [_quoted(value.text), value.name]
+                names = value.parameters
+            elif isinstance(value, torch.Tensor):
                 index = next((i for i, known in enumerate(operands) if known is value), len(operands))
                 if index == len(operands):
                     operands.append(value)
-                arguments.append(f"${index}")
+                arguments.append(f"{label}${index}")
             else:
-                arguments.append(value if isinstance(value, str) else _number_text(value))
+                arguments.append(label + (value if isinstance(value, str) else _number_text(value)))
         texts.append(f"{name}({','.join(arguments)})")
     return "|".join(texts), tuple(operands)
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
 
 
 def result_dtype(text: str, dtype: torch.dtype) -> torch.dtype:
@@ -157,8 +191,10 @@ def result_dtype(text: str, dtype: torch.dtype) -> torch.dtype:
     return _DTYPES.get(last[len("cast(") : -1].strip(), dtype) if last.startswith("cast(") else dtype
 
 
-def _stage(name: str, *values: Parameter | str) -> Chain:
+def _stage(name: str, *values: Parameter | str | CppSource) -> Chain:
     for value in values:
+        if isinstance(value, CppSource):
+            continue
         if isinstance(value, torch.Tensor):
             if value.is_complex() or not value.is_floating_point():
                 raise TypeError(f"{name}: a tensor parameter must have a floating dtype, got {value.dtype}")
@@ -307,3 +343,42 @@ def cast(dtype: torch.dtype) -> Chain:
     if dtype not in _DTYPE_NAMES:
         raise TypeError(f"cast: dtype must be float32, float16, bfloat16 or float64, got {dtype}")
     return _stage("cast", _DTYPE_NAMES[dtype])
+
+
+def cpp(
+    expression: str,
+    *,
+    name: str = "cpp",
+    reference: Callable[..., torch.Tensor] | None = None,
+    **parameters: Parameter,
+) -> Chain:
+    """A stage of your own, in CUDA C++; compiled and linked into the kernel at its first call on a GPU.
+
+    `x` is the value, a float (a double for float64 tensors), and so are the parameters, whether they were given as
+    numbers or as tensors: a new value never compiles again. The stage is code that runs in your process, as an
+    extension's is.
+
+    Args:
+        expression: an expression, or several statements with a `return`. CUDA's mathematical functions are there.
+        name: an identifier, for messages.
+        reference: the stage on the CPU: a function of a tensor `x` and the parameters by name that returns a tensor
+            of x's shape. Without it a chain with this stage runs on CUDA devices only.
+        **parameters: numbers, or tensors that broadcast to the chain's input.
+
+    Raises:
+        ValueError: `name` or a parameter's name is no identifier. What the compiler says of the expression comes as
+            a ValueError at the first call.
+
+    Example:
+        >>> import torch
+        >>> from sluice import stages
+        >>> soft = stages.cpp("x / (1.0f + a * fabsf(x))", a=2.0, reference=lambda x, a: x / (1 + a * x.abs()))
+        >>> (stages.scale(2.0) | soft)(torch.tensor([-1.0, 0.0, 1.0]))
+        tensor([-0.4000,  0.0000,  0.4000])
+    """
+    if not isinstance(expression, str) or not expression.strip():
+        raise ValueError(f"cpp: expression must be a non-empty string, got {expression!r}")
+    for identifier in (name, *parameters):
+        if not (identifier.isidentifier() and identifier.isascii()) or identifier == "x":
+            raise ValueError(f"cpp: a name must be an identifier other than x, got {identifier!r}")
+    return _stage("cpp", CppSource(expression, name, tuple(parameters), reference), *parameters.values())

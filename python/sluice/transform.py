@@ -7,6 +7,7 @@ from typing import Any, overload
 
 import torch
 
+from . import cpp_reference
 from ._library import call, check_tensor, given_options, require_forward_only
 from .stages import Chain, result_dtype
 
@@ -74,6 +75,8 @@ def transform(
         return _transform_list(x, chain, out, dtype, schedule, depth)
     operands = chain.operands
     require_forward_only("transform", (x, *operands))
+    if cpp_reference.needs_reference(x, chain):
+        return cpp_reference.transform(x, chain, out, dtype, schedule=schedule, depth=depth)
     options = given_options(schedule, depth, dtype)
     if operands:
         options["operands"] = list(operands)

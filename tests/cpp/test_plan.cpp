@@ -20,16 +20,16 @@ TEST(a_ring_has_enough_bytes_in_flight_and_fits) {
 }
 
 TEST(transform_tiles_cover_rows_that_start_anywhere) {
-  const Plan flat = plan_transform({8192, 8192, DType::bfloat16, 0}, ScheduleRequest{}, kH200);
+  const Plan flat = plan_transform({8192, 8192, DType::bfloat16, 0, Walk::flat}, ScheduleRequest{}, kH200, false);
   CHECK(flat.schedule == Schedule::direct && flat.grid == 4);
-  const Plan shifted = plan_transform({8192, 8192, DType::bfloat16, 3}, ScheduleRequest{}, kH200);
+  const Plan shifted = plan_transform({8192, 8192, DType::bfloat16, 3, Walk::flat}, ScheduleRequest{}, kH200, false);
   CHECK(shifted.grid == 5);
-  const Plan rows = plan_transform({100 * 7, 7, DType::float32, 0}, forced(Schedule::sync), kH200);
+  const Plan rows = plan_transform({100 * 7, 7, DType::float32, 0, Walk::strided}, forced(Schedule::sync), kH200, false);
   CHECK(rows.grid == 100 && rows.shared_memory > 0);
 }
 
 TEST(conv1d_picks_its_layout_and_refuses_what_does_not_fit) {
-  Conv1dProblem problem{8, 512, 2048, 1, 4, 1, 1, DType::bfloat16, false};
+  Conv1dProblem problem{8, 512, 2048, 1, 4, 1, 1, DType::bfloat16, false, false};
   CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200).layout == Conv1dLayout::channels_first);
   problem.channels_last = true;
   const Conv1dPlan last = plan_conv1d(problem, ScheduleRequest{}, kH200);

@@ -1,0 +1,147 @@
+// What transform's kernels are given, and how a tensor is cut into vectors.
+//
+// Rows of the innermost dimension are cut into vectors of one 16-byte word of the input's type, so that the
+// *output* of each is aligned; a row's first and last vector may be partial. A thread holds several vectors:
+//
+//   row        |pp..vvvv|vvvvvvvv|vvvvvvvv|vvv.....|     p: misalignment of the row, in elements
+//   vector          0        1        2        3
+//   thread          t       t+1      t+2      t+3        then again, `threads` vectors on, Groups times
+//
+// The input of a vector may start anywhere: it is shifted out of the two aligned words that hold it.
+#pragma once
+
+#include "kernels/common/fast_divide.h"
+#include "kernels/common/int_math.h"
+#include "kernels/common/store.cuh"
+#include "kernels/stages/interpreter.cuh"
+#include "kernels/stages/linked_chain.cuh"
+#include "kernels/transform/tile.h"
+#include "kernels/transform/transform.h"
+
+namespace sluice {
+
+// Offset of a row, which numbers all dimensions but the innermost. Not inlined: a kernel asks for it in
+// many places, and flat problems and those of two dimensions never come here.
+static __device__ __noinline__ long long offset_of_row(long long row, int rank, const FastDivisor* sizes,
+                                                       const long long* strides) {
+  long long offset = 0;
+#pragma unroll 1
+  for (int d = 1; d < rank - 1; ++d) {
+    const long long next = sizes[d].quotient(row);
+    offset += (row - next * sizes[d].divisor) * strides[d];
+    row = next;
+  }
+  return offset + row * strides[rank - 1];
+}
+
+template <class Element, Walk walk>
+struct TransformArguments {
+  static constexpr bool kFlat = walk == Walk::flat;
+  const Element* input;
+  void* output;
+  DType output_dtype;
+  int rank;
+  bool shares;  // some vector's input straddles two words, so threads read words that others copied
+  int depth;
+  long long sizes[kMaxDims];
+  FastDivisor divisors[kMaxDims];  // of the sizes
+  long long input_strides[kMaxDims];
+  long long output_strides[kMaxDims];
+  long long rows;
+  long long vectors_per_row;
+  long long tiles_per_row;
+  // Flat: what RowView says of the one row.
+  int misalignment_of_all, shift;
+  long long first_whole, last_whole;
+  FastDivisor vectors_divisor, tiles_divisor;  // of vectors and tiles a row
+  ChainArguments<Compute<Element>, kMaxDims> chain;
+
+  __device__ long long row_offset(long long row, const long long* strides) const {
+    if constexpr (kFlat) return 0;
+    if constexpr (walk == Walk::rows) {
+      // A grid has less than 2^31 blocks, and so many rows at most.
+      std::uint32_t left = static_cast<std::uint32_t>(row);
+      long long offset = 0;
+#pragma unroll 1
+      for (int d = 1; d < rank - 1; ++d) {
+        const std::uint32_t next = divisors[d].quotient_of_31_bits(left);
+        offset += (left - next * static_cast<std::uint32_t>(divisors[d].divisor)) * strides[d];
+        left = next;
+      }
+      return offset + left * strides[rank - 1];
+    }
+    return rank <= 2 ? row * strides[1] : offset_of_row(row, rank, divisors, strides);
+  }
+  __device__ DType output_type() const { return known_dtype(LinkedTensor::output, output_dtype); }
+  __device__ long long input_stride() const { return walk == Walk::strided ? input_strides[0] : 1; }
+  __device__ long long output_stride() const { return walk == Walk::strided ? output_strides[0] : 1; }
+
+  // Elements by which a row's output, at `offset`, lies behind a vector boundary.
+  template <int Width>
+  __device__ int misalignment(long long offset) const {
+    return static_cast<int>((reinterpret_cast<std::uintptr_t>(output) / size_of(output_type()) + offset) % Width);
+  }
+};
+
+// One vector: elements begin + i of a row, first <= i < last.
+struct VectorSpan {
+  long long begin;
+  int first;
+  int last;
+};
+
+template <int Width>
+__device__ __forceinline__ VectorSpan span_of(long long vector, int misalignment, long long size) {
+  VectorSpan span{vector * Width - misalignment, 0, 0};
+  span.first = span.begin < 0 ? static_cast<int>(-span.begin) : 0;
+  const long long left = size - span.begin;
+  span.last = left < Width ? static_cast<int>(max_of<long long>(left, 0)) : Width;
+  return span;
+}
+
+// Elements one by one, in a loop through local memory: a row's first and last vector.
+template <class Out, int Width, class T>
+__device__ __forceinline__ void store_partial(Out* to, const VectorSpan& span, const T* values) {
+  T staged[Width];
+#pragma unroll
+  for (int i = 0; i < Width; ++i) staged[i] = values[i];
+#pragma unroll 1
+  for (int i = span.first; i < span.last; ++i) to[i] = convert<Out>(staged[i]);
+}
+
+// Runs the chain on Groups vectors and stores them. `row_of(g)` is the row of a group's vector.
+template <int Width, class Element, int Groups, Walk walk, class Chain, class Loads, class RowOf, class T>
+__device__ __forceinline__ void finish_vectors(const TransformArguments<Element, walk>& a, const Chain& chain,
+                                               const Loads& loads, const VectorSpan (&spans)[Groups], RowOf&& row_of,
+                                               T (&values)[Groups * Width]) {
+  chain.template apply<Width, Groups>(values, loads);
+  with_element_type(a.output_type(), [&](auto* tag) {
+    using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
+#pragma unroll
+    for (int g = 0; g < Groups; ++g) {
+      const VectorSpan& span = spans[g];
+      const long long stride = a.output_stride();
+      Out* const to = static_cast<Out*>(a.output) + a.row_offset(row_of(g), a.output_strides) + span.begin * stride;
+      if (walk == Walk::strided) {
+        store_elements<Out, Width>(to, stride, span.first, span.last, values + g * Width);
+      } else if (span.first == 0 && span.last == Width) {
+        store_elements<Out, Width>(to, 1, 0, Width, values + g * Width);
+      } else {
+        store_partial<Out, Width>(to, span, values + g * Width);
+      }
+    }
+  });
+}
+
+// Where a group's elements lie in an operand.
+template <class Element, Walk walk, int Groups, class RowOf>
+__device__ __forceinline__ auto places_of(const TransformArguments<Element, walk>& a, const VectorSpan (&spans)[Groups],
+                                          RowOf&& row_of) {
+  return [&a, &spans, row_of](int operand, int g) {
+    const long long* const strides = a.chain.operands[operand].strides;
+    const long long row = a.row_offset(row_of(g), strides);
+    return Place{row + spans[g].begin * strides[0], strides[0], spans[g].first, spans[g].last, row, row + a.sizes[0]};
+  };
+}
+
+}  // namespace sluice

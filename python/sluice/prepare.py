@@ -1,0 +1,54 @@
+"""`prepare`: linking ahead of the first call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ._library import preparation
+from .causal_conv1d import causal_conv1d
+from .conv1d import conv1d
+from .stages import Chain
+from .transform import transform
+
+_OPS = {"transform": transform, "conv1d": conv1d, "causal_conv1d": causal_conv1d}
+
+
+def prepare(chain: Chain, x: torch.Tensor, *args: Any, op: str = "transform", **kwargs: Any) -> str:
+    """Links the chain into the kernel that a call would run, without running it: for servers that may not stall at a
+    first call, and ahead of a CUDA graph's capture, in which nothing can be linked.
+
+    Sizes, strides and numbers are a kernel's arguments, so one preparation serves all calls with the same chain, dtypes
+    and layout.
+
+    Args:
+        chain: for `transform` its chain; for a convolution its `post`.
+        x: the op's input; only its shape, strides, dtype and device count.
+        *args: the op's further arguments, as the op takes them after its input (and `transform`'s after its chain).
+        op: "transform", "conv1d" or "causal_conv1d".
+        **kwargs: the op's keyword arguments.
+
+    Returns:
+        An empty string where the call will run linked; else the reason why it will not, as a sentence.
+
+    Raises:
+        ValueError: an unknown op, arguments that the op refuses, or a `cpp` stage that does not compile.
+
+    Example:
+        >>> import torch, sluice
+        >>> from sluice import stages
+        >>> sluice.prepare(stages.silu(), torch.zeros(4))
+        'the CPU needs no linking'
+    """
+    if op not in _OPS:
+        raise ValueError(f"prepare: op must be one of {', '.join(_OPS)}, got {op!r}")
+    preparation.reasons = reasons = []
+    try:
+        if op == "transform":
+            transform(x, chain, *args, **kwargs)
+        else:
+            _OPS[op](x, *args, post=chain, **kwargs)
+    finally:
+        preparation.reasons = None
+    return "; ".join(dict.fromkeys(reason for reason in reasons if reason))

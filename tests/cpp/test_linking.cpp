@@ -1,0 +1,122 @@
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "kernels/linking/disk_cache.h"
+#include "kernels/linking/source.h"
+#include "kernels/stages/cpp_stage.h"
+#include "kernels/stages/parse.h"
+#include "tests/cpp/check.h"
+
+using namespace sluice;
+namespace fs = std::filesystem;
+
+namespace {
+
+LinkRequest request_for(const Program& program, DType operand = DType::float32) {
+  LinkRequest request{{LinkFamily::transform, DType::bfloat16, false}, "kernel", false, {}, {}};
+  request.post = LinkedSlot{&program, {}, 8, 1};
+  for (DType& dtype : request.post.operand_dtypes) dtype = operand;
+  return request;
+}
+
+Program parsed(const char* text) {
+  Program program;
+  CHECK(parse_chain(text, 8, program).empty());
+  return program;
+}
+
+bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+fs::path scratch(const char* name) {
+  const fs::path path = fs::temp_directory_path() / ("sluice-test-" + std::to_string(getpid()) + "-" + name);
+  fs::remove_all(path);
+  return path;
+}
+
+}  // namespace
+
+TEST(numbers_leave_no_trace_in_the_source) {
+  const Program a = parsed("scale(1.5)|add($0,2)"), b = parsed("scale(-7)|add($0,0.25)"), c = parsed("scale($0)|add($0,2)");
+  CHECK(chain_source(request_for(a)) == chain_source(request_for(b)));
+  CHECK(request_for(a).key() == request_for(b).key());
+  CHECK(request_for(a).key() != request_for(c).key());
+  CHECK(chain_source(request_for(a)) != chain_source(request_for(c)));
+  CHECK(request_for(a).key() != request_for(a, DType::float16).key());
+}
+
+TEST(a_key_tells_outputs_and_casts_apart) {
+  const Program a = parsed("cast(float16)"), b = parsed("cast(bfloat16)");
+  CHECK(request_for(a).key() != request_for(b).key());
+  LinkRequest wide = request_for(a);
+  wide.dtypes[0] = DType::float64;
+  CHECK(wide.key() != request_for(a).key());
+  CHECK(chain_source(wide) != chain_source(request_for(a)));
+}
+
+TEST(a_cpp_stage_is_a_function_whose_lines_are_the_users) {
+  const Program program = parsed("relu|cpp(\"float y = x | 1;\\nreturn \\\"a,b\\\"[0] * y;\",soft,a=1.5,b=$2)|silu");
+  CHECK(program.count == 3 && program.has_cpp() && program.operands == 3);
+  const CppStage& stage = cpp_stage(program.stages[1].source);
+  CHECK(stage.name == "soft" && stage.parameters.size() == 2 && stage.parameters[1] == "b");
+  CHECK(stage.text == "float y = x | 1;\nreturn \"a,b\"[0] * y;");
+  const std::string source = chain_source(request_for(program));
+  CHECK(contains(source, "#line 1 \"soft\"\nfloat y = x | 1;\n"));
+  CHECK(contains(source, "sluice_stage_0::apply(v[i], s[1].number[0], t2::get(lanes, i))"));
+  CHECK(contains(explain_log(request_for(program), "soft(2): error: no"), "stage 'soft': float y"));
+  CHECK(contains(chain_source(request_for(parsed("cpp(\"x + 1\",one)"))), "return (\n#line 1 \"one\"\nx + 1\n);"));
+}
+
+TEST(a_cpp_stages_fourth_parameter_is_in_the_next_slot) {
+  const Program program = parsed("cpp(\"a+b+c+d\",f,a=1,b=2,c=3,d=$1)|relu");
+  CHECK(program.count == 3 && program.stages[1].op == Op::more && program.stages[1].operand[0] == 1);
+  CHECK(contains(chain_source(request_for(program)), "s[0].number[2], t1::get(lanes, i))"));
+}
+
+TEST(bad_cpp_stages_are_refused) {
+  Program program;
+  for (const char* text : {"cpp(x,f)", "cpp(\"\",f)", "cpp(\"x\")", "cpp(\"x\",1f)", "cpp(\"x\",f,x=1)", "cpp(\"x\",f,a)",
+                           "cpp(\"x\",f,a=b)", "cpp(\"x\",f,1)"}) {
+    CHECK(!parse_chain(text, 1, program).empty());
+  }
+}
+
+TEST(the_disk_gives_back_what_was_written) {
+  const fs::path directory = scratch("cache");
+  const DiskCache cache(directory.string(), 1 << 20);
+  CHECK(!cache.read("key").has_value());
+  cache.write("key", std::string("a\0b", 3));
+  CHECK(cache.read("key") == std::string("a\0b", 3));
+  CHECK(!cache.read("other").has_value());
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('!');
+  }
+  CHECK(!cache.read("key").has_value());
+  cache.write("key", "again");
+  CHECK(cache.read("key") == std::string("again"));
+  fs::remove_all(directory);
+}
+
+TEST(the_disk_cache_stays_within_its_limit) {
+  const fs::path directory = scratch("limit");
+  const DiskCache cache(directory.string(), 10'000);
+  for (int i = 0; i < 50; ++i) cache.write("key " + std::to_string(i), std::string(1000, 'x'));
+  unsigned long long total = 0;
+  for (const auto& entry : fs::directory_iterator(directory)) total += entry.file_size();
+  CHECK(total > 3000 && total <= 10'000);
+  CHECK(cache.read("key 49").has_value() && !cache.read("key 0").has_value());
+  cache.write("too large", std::string(20'000, 'x'));
+  CHECK(!cache.read("too large").has_value());
+  fs::remove_all(directory);
+}
+
+TEST(a_directory_that_cannot_be_used_is_no_error) {
+  for (const char* directory : {"", "/proc/nowhere", "/dev/full"}) {
+    const DiskCache cache(directory, 1 << 20);
+    cache.write("key", "data");
+    CHECK(!cache.read("key").has_value());
+  }
+}
