@@ -1,41 +1,143 @@
-"""Suite `transform`: a stage chain over one tensor, beside a copy of the same bytes and what users have today."""
+"""Suite `transform`: stage chains over tensors of any shape, beside a copy of the same bytes and what users have today."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 
 import sluice
-from sluice import stages
-from sluice.bench import DTYPES, Case, Suite, Workload, compiled, fresh
+from sluice import Chain, stages
+from sluice.bench import Case, Suite, Workload, compiled, fresh, runs_linked
 
 _SCHEDULES = ("direct", "sync", "multi_stage", "thread_scope")
-_ONE_INPUT = "silu(1.5*x + 0.25) * 0.7"
-_TWO_INPUTS = "silu(1.5*x + y)"
+_ROWS, _COLUMNS = 8192, 8200
 
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """What a case computes: `tensors[0]` is the chain's input, `eager` the same on all of them.
+
+    `traffic` counts each input read once and each output written once, in bytes.
+    """
+
+    tensors: tuple[torch.Tensor, ...]
+    chain: Chain
+    eager: Callable[..., torch.Tensor]
+    traffic: int
+    jiterator: str | None = None
+    in_place: bool = False
+
+
+def _bytes(*tensors: torch.Tensor) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+# --- chains over flat tensors -------------------------------------------------------------------------------------
 # jiterator hands half types over as they are or as float, depending on the version: both convert to float.
-_ONE_INPUT_CODE = """
-template <typename T> T chain(T x) {
-  float v = 1.5f * static_cast<float>(x) + 0.25f;
-  return static_cast<T>(v / (1.0f + expf(-v)) * 0.7f);
+def _code(parameters: str, value: str, result: str) -> str:
+    return f"template <typename T> T chain({parameters}) {{ float v = {value}; return static_cast<T>({result}); }}"
+
+
+def _flat(n: int, offset: int, dtype: str, device: torch.device, count: int = 1) -> tuple[torch.Tensor, ...]:
+    # The base pointer is what `offset` moves; results are always fresh, and so aligned.
+    return tuple(fresh(offset + n, dtype=dtype, device=device)[offset:] for _ in range(count))
+
+
+def one_input(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
+    (x,) = _flat(n, offset, dtype, device)
+    return Problem(
+        (x,),
+        stages.scale(1.5) | stages.shift(0.25) | stages.silu() | stages.scale(0.7),
+        lambda x: F.silu(1.5 * x + 0.25) * 0.7,
+        2 * _bytes(x),
+        _code("T x", "1.5f * static_cast<float>(x) + 0.25f", "v / (1.0f + expf(-v)) * 0.7f"),
+    )
+
+
+def two_inputs(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
+    x, y = _flat(n, offset, dtype, device, 2)
+    return Problem(
+        (x, y),
+        stages.scale(1.5) | stages.add(y) | stages.silu(),
+        lambda x, y: F.silu(1.5 * x + y),
+        3 * _bytes(x),
+        _code("T x, T y", "1.5f * static_cast<float>(x) + static_cast<float>(y)", "v / (1.0f + expf(-v))"),
+    )
+
+
+def ten_ops(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
+    (x,) = _flat(n, offset, dtype, device)
+    chain = stages.scale(1.1) | stages.shift(0.1) | stages.relu() | stages.silu() | stages.clamp(-1.0, 3.0)
+    chain = chain | stages.abs() | stages.square() | stages.shift(0.2) | stages.sqrt() | stages.sigmoid()
+
+    def eager(x: torch.Tensor) -> torch.Tensor:
+        y = torch.clamp(F.silu(F.relu(1.1 * x + 0.1)), -1.0, 3.0)
+        return torch.sigmoid(torch.sqrt(torch.square(torch.abs(y)) + 0.2))
+
+    return Problem((x,), chain, eager, 2 * _bytes(x))
+
+
+def gelu(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
+    (x,) = _flat(n, offset, dtype, device)
+    return Problem((x,), stages.gelu(), F.gelu, 2 * _bytes(x))
+
+
+def cpp_stage(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
+    (x,) = _flat(n, offset, dtype, device)
+    soft = stages.cpp("x / (1.0f + a * fabsf(x))", name="soft", a=0.5, reference=lambda x, a: x / (1 + a * x.abs()))
+    return Problem((x,), soft, lambda x: x / (1 + 0.5 * x.abs()), 2 * _bytes(x))
+
+
+def mixed(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
+    (x,) = _flat(n, offset, dtype, device)
+    y = fresh(n, dtype="fp32", device=device)
+    return Problem((x, y), stages.mul(y) | stages.silu(), lambda x, y: F.silu(x * y).to(x.dtype), 2 * _bytes(x) + _bytes(y))
+
+
+def four_in_place(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
+    # A second application changes nothing, so that the call can be timed and checked.
+    x, low, high, other = _flat(n, offset, dtype, device, 4)
+    chain = stages.clamp(low, high) | stages.add(other, 0.0)
+    eager = lambda x, low, high, other: x.clamp_(low, high).add_(other, alpha=0.0)  # noqa: E731
+    return Problem((x, low, high, other), chain, eager, 5 * _bytes(x), in_place=True)
+
+
+# --- chains over rows ---------------------------------------------------------------------------------------------
+def row_slice(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
+    wide = fresh(_ROWS, _COLUMNS, dtype=dtype, device=device)
+    problem = one_input(1, 0, dtype, device)
+    x = wide[:, offset : offset + n // _ROWS]
+    return dataclasses.replace(problem, tensors=(x,), traffic=2 * _bytes(x))
+
+
+def swiglu(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
+    wide = fresh(_ROWS, 2 * n // _ROWS, dtype=dtype, device=device)
+    gate, value = wide.chunk(2, dim=1)
+    return Problem((gate, value), stages.silu() | stages.mul(value), lambda g, v: F.silu(g) * v, 3 * _bytes(gate))
+
+
+def bias_gelu(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
+    x = fresh(_ROWS, n // _ROWS, dtype=dtype, device=device)
+    bias = fresh(n // _ROWS, dtype=dtype, device=device)
+    return Problem((x, bias), stages.add(bias) | stages.gelu(), lambda x, b: F.gelu(x + b), 2 * _bytes(x) + _bytes(bias))
+
+
+_OPS = {
+    "silu(1.5*x + 0.25) * 0.7": one_input,
+    "silu(1.5*x + y)": two_inputs,
+    "ten ops": ten_ops,
+    "gelu(x)": gelu,
+    "x / (1 + 0.5 |x|) in C++": cpp_stage,
+    "silu(x * y), y fp32": mixed,
+    "clamp(x, a, b) + 0 c, in place": four_in_place,
+    "silu(1.5*x + 0.25) * 0.7 on a row slice": row_slice,
+    "silu(g) * v on row halves": swiglu,
+    "gelu(x + b), b a row": bias_gelu,
 }
-"""
-_TWO_INPUTS_CODE = """
-template <typename T> T chain(T x, T y) {
-  float v = 1.5f * static_cast<float>(x) + static_cast<float>(y);
-  return static_cast<T>(v / (1.0f + expf(-v)));
-}
-"""
-
-
-def _one_input(x: torch.Tensor) -> torch.Tensor:
-    return F.silu(1.5 * x + 0.25) * 0.7
-
-
-def _two_inputs(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return F.silu(1.5 * x + y)
 
 
 def _jiterator(code: str, *tensors: torch.Tensor) -> torch.Tensor:
@@ -47,71 +149,142 @@ def _jitted(code: str):
     return torch.cuda.jiterator._create_jit_fn(code)
 
 
-def _make(n: int, offset: int, dtype: str, inputs: int, schedule: str, device: torch.device) -> Workload:
-    # The base pointer is what `offset` moves; results are always fresh, and so aligned.
-    tensors = [fresh(offset + n, dtype=dtype, device=device)[offset:] for _ in range(inputs)]
-    x = tensors[0]
-    if inputs == 1:
-        chain = stages.scale(1.5) | stages.shift(0.25) | stages.silu() | stages.scale(0.7)
-        eager, code = _one_input, _ONE_INPUT_CODE
-    else:
-        chain = stages.scale(1.5) | stages.add(tensors[1]) | stages.silu()
-        eager, code = _two_inputs, _TWO_INPUTS_CODE
-    target = torch.empty_like(x)
-    peers = {
-        "torch": lambda: eager(*tensors),
-        "torch_compile": compiled(eager, *tensors),
-        "jiterator": lambda: _jiterator(code, *tensors),
-        # cub::DeviceTransform has no Python binding, so it cannot run here.
-        "cub": None,
-    }
-    if schedule != "auto":
-        peers = {}  # the same as in the row of "auto"
-    if inputs == 1:
-        peers["copy"] = lambda: target.copy_(x)  # of x as it lies; the floor copies aligned bytes
+def _make(op: str, n: int, offset: int, dtype: str, schedule: str, device: torch.device) -> Workload:
+    problem = _OPS[op](n, offset, dtype, device)
+    x, chain, eager = problem.tensors[0], problem.chain, problem.eager
+    target = x if problem.in_place else None
+    peers: dict[str, Callable[[], object] | None] = {}
+    if schedule == "auto":  # beside a forced schedule they would be the same
+        peers["torch"] = lambda: eager(*problem.tensors)
+        peers["torch_compile"] = compiled(eager, *problem.tensors)
+        code = problem.jiterator
+        peers["jiterator"] = None if code is None else lambda: _jiterator(code, *problem.tensors)
+        peers["cub"] = None  # cub::DeviceTransform has no Python binding, so it cannot run here
+    if len(problem.tensors) == 1 and x.is_contiguous():
+        copied = torch.empty_like(x)
+        peers["copy"] = lambda: copied.copy_(x)  # of x as it lies; the floor copies aligned bytes
     return Workload(
-        ours=lambda: sluice.transform(x, chain, schedule=schedule),
+        ours=lambda: sluice.transform(x, chain, schedule=schedule, out=target),
         write=lambda out: sluice.transform(x, chain, schedule=schedule, out=out),
-        reference=lambda: sluice.reference.transform(x.double(), chain),
+        reference=lambda: sluice.reference.transform(x.double(), chain, dtype=torch.float64),
         plan=sluice.plan("transform", x, chain, schedule=schedule),
-        traffic=(inputs + 1) * n * DTYPES[dtype].itemsize,
+        traffic=problem.traffic,
         peers=peers,
+    )
+
+
+# --- small tensors in a CUDA graph --------------------------------------------------------------------------------
+_LAUNCHES = 20
+
+
+def _captured(call: Callable[[], object]) -> Callable[[], object]:
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(4):
+            call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(_LAUNCHES):
+            call()
+    return graph.replay
+
+
+def _make_graph(n: int, dtype: str, device: torch.device) -> Workload:
+    problem = one_input(n, 0, dtype, device)
+    (x,) = problem.tensors
+    out, other = torch.empty_like(x), torch.empty_like(x)
+    program = compiled(problem.eager, x)
+    program()
+    sluice.prepare(problem.chain, x, out=out)
+    linked = runs_linked(lambda: sluice.transform(x, problem.chain, out=out))
+    replay = _captured(lambda: sluice.transform(x, problem.chain, out=out))
+
+    def ours() -> torch.Tensor:
+        replay()
+        return out
+
+    return Workload(
+        ours=ours,
+        write=lambda result: sluice.transform(x, problem.chain, out=result),
+        reference=lambda: sluice.reference.transform(x.double(), problem.chain, dtype=torch.float64),
+        plan=sluice.plan("transform", x, problem.chain),
+        traffic=problem.traffic,
+        peers={
+            "torch": _captured(lambda: problem.eager(x)),
+            "torch_compile": _captured(program),
+            "copy": _captured(lambda: other.copy_(x)),
+        },
+        linked=linked,
+        floor_peer="copy",
     )
 
 
 def _size(n: int) -> str:
     power = n.bit_length() - 1
     rest = n - 2**power
-    return f"2^{power}+{rest}" if rest else f"2^{power}"
+    return f"2^{power}" if rest == 0 else f"2^{power}+{rest}" if rest < 100 else str(n)
 
 
-def chain_case(dtype: str, n: int, *, offset: int = 0, inputs: int = 1, schedule: str = "auto") -> Case:
-    """The chain on `n` elements that start `offset` elements behind an aligned address."""
-    name = f"{dtype} {_size(n)}"
+def chain_case(
+    dtype: str, n: int, op: str = "silu(1.5*x + 0.25) * 0.7", *, offset: int = 0, schedule: str = "auto"
+) -> Case:
+    """`op` on `n` elements whose first lies `offset` elements behind an aligned address."""
+    name = f"{dtype} {_size(n)} {op}"
     if offset:
-        name += f" offset {offset}"
-    if inputs == 2:
-        name += " two inputs"
+        name += f", offset {offset}"
     if schedule != "auto":
-        name += f" {schedule}"
+        name += f", {schedule}"
     return Case(
         name=name,
-        params={"n": n, "offset": offset, "dtype": dtype, "op": _ONE_INPUT if inputs == 1 else _TWO_INPUTS},
-        make=functools.partial(_make, n, offset, dtype, inputs, schedule),
+        params={"n": n, "offset": offset, "dtype": dtype, "op": op},
+        make=functools.partial(_make, op, n, offset, dtype, schedule),
         auto=schedule == "auto",
     )
 
 
+def graph_case(dtype: str, n: int) -> Case:
+    """The one-input chain, launched several times by one CUDA graph."""
+    op = f"silu(1.5*x + 0.25) * 0.7, {_LAUNCHES} launches in a graph"
+    return Case(
+        name=f"{dtype} {_size(n)} graph of {_LAUNCHES}",
+        params={"n": n, "offset": 0, "dtype": dtype, "op": op},
+        make=functools.partial(_make_graph, n, dtype),
+    )
+
+
+_TEN, _GELU, _TWO = "ten ops", "gelu(x)", "silu(1.5*x + y)"
+_SLICE, _SWIGLU = "silu(1.5*x + 0.25) * 0.7 on a row slice", "silu(g) * v on row halves"
+
 SUITE = Suite(
     "transform",
     [
+        chain_case("bf16", 2**24),
         chain_case("bf16", 2**26),
         chain_case("bf16", 2**26, offset=1),
-        chain_case("bf16", 2**26, inputs=2),
-        chain_case("bf16", 2**24),
         chain_case("bf16", 2**28),
         chain_case("bf16", 2**28 + 3),
+        chain_case("fp16", 2**26, offset=1),
+        chain_case("fp32", 2**24),
         chain_case("fp32", 2**26),
+        chain_case("fp32", 2**26, offset=1),
+        chain_case("fp32", 2**28 + 3),
+        chain_case("bf16", 2**26, _TWO),
+        chain_case("bf16", 2**28 + 3, _TWO),
+        chain_case("fp32", 2**26, _TWO, offset=1),
+        chain_case("bf16", 2**26, _TEN),
+        chain_case("bf16", 2**26 + 3, _TEN),
+        chain_case("bf16", 2**26, _GELU),
+        chain_case("bf16", 2**26, "x / (1 + 0.5 |x|) in C++"),
+        chain_case("bf16", 2**26, "silu(x * y), y fp32"),
+        chain_case("bf16", 2**26, "clamp(x, a, b) + 0 c, in place"),
+        chain_case("bf16", _ROWS * 8192, _SLICE),
+        chain_case("bf16", _ROWS * 8191, _SLICE, offset=1),
+        chain_case("fp32", _ROWS * 8192, _SLICE),
+        chain_case("bf16", _ROWS * 4100, _SWIGLU),
+        chain_case("fp32", _ROWS * 4100, _SWIGLU),
+        chain_case("bf16", _ROWS * 8192, "gelu(x + b), b a row"),
         *(chain_case("bf16", 2**26, schedule=schedule) for schedule in _SCHEDULES),
+        *(graph_case("bf16", 2**power) for power in (10, 14, 17, 20)),
     ],
 )

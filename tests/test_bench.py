@@ -265,7 +265,12 @@ class TestRunning:
     def test_transform(self):
         make = module_of("transform").chain_case
         cases = [make(dtype, 1003, offset=offset) for dtype in ("bf16", "fp16", "fp32") for offset in (0, 1)]
-        cases += [make("bf16", 1003, inputs=2), *(make("bf16", 1003, schedule=name) for name in SCHEDULES)]
+        flat = ["silu(1.5*x + y)", "ten ops", "gelu(x)", "x / (1 + 0.5 |x|) in C++", "silu(x * y), y fp32"]
+        flat.append("clamp(x, a, b) + 0 c, in place")
+        cases += [make("bf16", 1003, op) for op in flat]
+        by_rows = ["silu(1.5*x + 0.25) * 0.7 on a row slice", "silu(g) * v on row halves", "gelu(x + b), b a row"]
+        cases += [make("bf16", 8192 * 4, op) for op in by_rows]
+        cases += [make("bf16", 1003, schedule=name) for name in SCHEDULES]
         rows = self.rows("transform", cases)
         assert rows[0]["params"]["n"] == 1003
         assert rows[0]["time_us"] == 3.0

@@ -57,7 +57,7 @@ def test_numbers_keep_every_bit(value: float) -> None:
 
 
 def test_python_and_cpp_have_the_same_table() -> None:
-    source = (ROOT / "kernels/stages/stage_list.h").read_text()
+    source = (ROOT / "kernels/stages/signatures.h").read_text()
     rows = re.findall(r'\{"(\w+)", Op::\w+, (\d), \{([^}]*)\}\}', source)
     assert len(rows) == 24
     for name, count, defaults in rows:

@@ -59,6 +59,7 @@ struct TransformArguments {
   __device__ long long row_offset(long long row, const long long* strides) const {
     if constexpr (kFlat) return 0;
     if constexpr (walk == Walk::rows) {
+      if (rank <= 2) return row * strides[1];
       // A grid has less than 2^31 blocks, and so many rows at most.
       std::uint32_t left = static_cast<std::uint32_t>(row);
       long long offset = 0;

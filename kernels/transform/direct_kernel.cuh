@@ -105,15 +105,13 @@ __device__ __forceinline__ void load_vector(const TransformArguments<Element, Wa
   }
 }
 
-// Flat and rows: a block's vectors are all of one row.
+// A tile of a row: vectors `block` + thread, then again, `threads` vectors on.
 template <class Chain, int Groups, class Element, Walk walk>
-__device__ __forceinline__ void transform_rows(const TransformArguments<Element, walk>& a) {
+__device__ __forceinline__ void transform_tile(const TransformArguments<Element, walk>& a, const RowView<Element>& view,
+                                               long long row, long long block) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>, kTile = Groups * kTransformThreads;
-  const long long row = a.kFlat ? 0 : a.tiles_divisor.quotient_of_31_bits(blockIdx.x);
-  const long long tile = static_cast<long long>(blockIdx.x) - row * a.tiles_per_row;
-  const long long block = tile * kTile, first = block + threadIdx.x;
-  const RowView<Element> view(a, row);
+  const long long first = block + threadIdx.x;
   VectorSpan spans[Groups];
   Word words[Groups];
   if (block >= view.first_whole && block + kTile <= view.last_whole) {
@@ -139,6 +137,23 @@ __device__ __forceinline__ void transform_rows(const TransformArguments<Element,
   finish_vectors<kWidth>(a, chain, loads, spans, row_of, values);
 }
 
+// Flat: a block is a tile. Rows: a block has several tiles of one row, because finding the row takes as long as a load.
+template <class Chain, int Groups, class Element, Walk walk>
+__device__ __forceinline__ void transform_rows(const TransformArguments<Element, walk>& a) {
+  constexpr int kWidth = kWordElements<Element>, kTile = Groups * kTransformThreads;
+  if constexpr (a.kFlat) {
+    const RowView<Element> view(a, 0);
+    transform_tile<Chain, Groups>(a, view, 0, static_cast<long long>(blockIdx.x) * kTile);
+  } else {
+    const std::uint32_t row = a.tiles_divisor.quotient_of_31_bits(blockIdx.x);
+    const long long begin = (blockIdx.x - row * static_cast<std::uint32_t>(a.tiles_divisor.divisor)) * (1LL * kRowTiles * kTile);
+    const RowView<Element> view(a, row);
+    const long long vectors = ceil_div<long long>(view.size + view.misalignment, kWidth);
+    const long long end = min_of(begin + kRowTiles * kTile, vectors);
+#pragma unroll 1
+    for (long long block = begin; block < end; block += kTile) transform_tile<Chain, Groups>(a, view, row, block);
+  }
+}
 // Strided: each vector finds its own row.
 template <class Chain, int Groups, class Element>
 __device__ __forceinline__ void transform_strided(const TransformArguments<Element, Walk::strided>& a) {

@@ -24,6 +24,9 @@ inline constexpr int kTransformGroups = sizeof(Element) == 2 ? 2 : 4;
 
 constexpr int word_elements(DType dtype) { return 16 / static_cast<int>(size_of(dtype)); }
 
+// Tiles of one row that a block takes on in the rows walk.
+inline constexpr int kRowTiles = 4;
+
 // Small blocks: at 56 registers a thread, nine of 128 fill a multiprocessor better than four of 256.
 inline constexpr int kTransformThreads = 128;
 inline constexpr int kTransformResidentBlocks = 6;  // of a ring's, at 80 registers a thread

@@ -10,7 +10,7 @@ The clock: CUDA events, an L2 that holds nothing of the tensors, medians, peers 
 from .cli import load_suite, main
 from .schema import validate
 from .source_hash import checkout_root, source_hash
-from .suite import DTYPES, Case, Suite, Workload, compiled, fresh
+from .suite import DTYPES, Case, Suite, Workload, compiled, fresh, runs_linked
 from .timing import HostClock
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "fresh",
     "load_suite",
     "main",
+    "runs_linked",
     "source_hash",
     "validate",
 ]

@@ -12,7 +12,7 @@ import torch
 from .ceilings import FMA_TFLOPS, Ceilings, copy_of
 from .check import WrongResultError, check
 from .schema import Document, Row
-from .suite import SLOW_PEERS, Case, Suite, Workload
+from .suite import SLOW_PEERS, Case, Suite, Workload, runs_linked
 from .timing import Call, Clock, Effort, Timing, interleave
 
 _OURS = "sluice"
@@ -90,7 +90,7 @@ def run_case(
         "schedule": workload.plan.schedule,
         "depth": workload.plan.depth,
         "auto": case.auto,
-        "linked": False,  # chains are interpreted until they are compiled at run time
+        "linked": runs_linked(workload.ours) if workload.linked is None else workload.linked,
         "rel_err": float(f"{error:.3g}"),
     }
     return row, timings

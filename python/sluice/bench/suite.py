@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..info import linking
 from ..plan import Plan
 from .schema import Parameters
 from .timing import Call, Clock, ColdClock
@@ -31,6 +32,7 @@ class Workload:
         flops: floating-point operations where only FMA applies; 0 where they cannot be the limit.
         peers: what is timed beside `ours`, by its name in the results; None where it cannot be measured. One that
             raises when it is called is published as null as well.
+        linked: whether `ours` runs its chains linked; None: seen by calling it once.
         floor_peer: the peer whose time is the floor, in a suite whose floor is neither bytes nor flops.
     """
 
@@ -41,6 +43,7 @@ class Workload:
     traffic: int
     flops: int = 0
     peers: Mapping[str, Call | None] = dataclasses.field(default_factory=dict)
+    linked: bool | None = None
     floor_peer: str | None = None
 
 
@@ -76,6 +79,15 @@ class Suite:
     name: str
     cases: Sequence[Case]
     clock: Callable[[torch.device], Clock] = ColdClock
+
+
+def runs_linked(call: Call) -> bool:
+    """Whether the call launches kernels with their chains linked in, and none that interpret one."""
+    before = linking()
+    call()
+    after = linking()
+    changes = [after.get(name, 0) - before.get(name, 0) for name in ("linked_launches", "interpreted_launches")]
+    return changes[0] > 0 and changes[1] == 0
 
 
 def fresh(*shape: int, dtype: str, device: torch.device) -> torch.Tensor:
