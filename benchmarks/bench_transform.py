@@ -1,4 +1,4 @@
-"""Suite `transform`: stage chains over tensors of any shape, beside a copy of the same bytes and what users have today."""
+"""Suite `transform`: stage chains over tensors of any shape, beside a copy of the same bytes and what users have."""
 
 from __future__ import annotations
 
@@ -95,7 +95,9 @@ def cpp_stage(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
 def mixed(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
     (x,) = _flat(n, offset, dtype, device)
     y = fresh(n, dtype="fp32", device=device)
-    return Problem((x, y), stages.mul(y) | stages.silu(), lambda x, y: F.silu(x * y).to(x.dtype), 2 * _bytes(x) + _bytes(y))
+    return Problem(
+        (x, y), stages.mul(y) | stages.silu(), lambda x, y: F.silu(x * y).to(x.dtype), 2 * _bytes(x) + _bytes(y)
+    )
 
 
 def four_in_place(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
@@ -123,10 +125,12 @@ def swiglu(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
 def bias_gelu(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
     x = fresh(_ROWS, n // _ROWS, dtype=dtype, device=device)
     bias = fresh(n // _ROWS, dtype=dtype, device=device)
-    return Problem((x, bias), stages.add(bias) | stages.gelu(), lambda x, b: F.gelu(x + b), 2 * _bytes(x) + _bytes(bias))
+    return Problem(
+        (x, bias), stages.add(bias) | stages.gelu(), lambda x, b: F.gelu(x + b), 2 * _bytes(x) + _bytes(bias)
+    )
 
 
-_OPS = {
+OPS = {
     "silu(1.5*x + 0.25) * 0.7": one_input,
     "silu(1.5*x + y)": two_inputs,
     "ten ops": ten_ops,
@@ -150,7 +154,7 @@ def _jitted(code: str):
 
 
 def _make(op: str, n: int, offset: int, dtype: str, schedule: str, device: torch.device) -> Workload:
-    problem = _OPS[op](n, offset, dtype, device)
+    problem = OPS[op](n, offset, dtype, device)
     x, chain, eager = problem.tensors[0], problem.chain, problem.eager
     target = x if problem.in_place else None
     peers: dict[str, Callable[[], object] | None] = {}

@@ -15,7 +15,8 @@ namespace {
 void warn_once(const char* op, const std::string& error) {
   static std::atomic<bool> warned = false;
   if (warned.exchange(true)) return;
-  const std::string text = std::string(op) + ": a chain could not be linked, and runs interpreted: same results, slower. " + error;
+  const std::string text =
+      std::string(op) + ": a chain could not be linked, and runs interpreted: same results, slower. " + error;
   aoti_torch_warn(op, "sluice", 0, text.c_str());
 }
 
@@ -35,11 +36,12 @@ std::string link_info() {
   const LinkStatistics s = link_statistics();
   const LinkLibraries& libraries = link_libraries();
   const auto number = [](const char* name, auto value) { return std::string(", \"") + name + "\": " + std::to_string(value); };
-  return std::string("{\"mode\": \"") + kModes[static_cast<int>(link_mode())] + "\", \"libraries\": " + quoted(libraries.versions) +
-         ", \"unavailable\": " + quoted(libraries.unavailable) + ", \"cache_directory\": " + quoted(s.cache_directory) +
-         number("linked_launches", s.linked_launches) + number("interpreted_launches", s.interpreted_launches) +
-         number("compiled", s.compiled) + number("read_from_disk", s.read_from_disk) + number("failed", s.failed) +
-         number("compile_seconds", s.compile_seconds) + ", \"last_error\": " + quoted(s.last_error) + "}";
+  return std::string("{\"mode\": \"") + kModes[static_cast<int>(link_mode())] +
+         "\", \"libraries\": " + quoted(libraries.versions) + ", \"unavailable\": " + quoted(libraries.unavailable) +
+         ", \"cache_directory\": " + quoted(s.cache_directory) + number("linked_launches", s.linked_launches) +
+         number("interpreted_launches", s.interpreted_launches) + number("compiled", s.compiled) +
+         number("read_from_disk", s.read_from_disk) + number("failed", s.failed) + number("compile_seconds", s.compile_seconds) +
+         ", \"last_error\": " + quoted(s.last_error) + "}";
 }
 
 std::string set_mode(const std::string& name) {

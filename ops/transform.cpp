@@ -90,19 +90,10 @@ Request check_arguments(const Tensor& input, const std::string& chain, const Opt
   return {view, std::move(parsed), result, request};
 }
 
-Tensor allocate_result(const Request& request) {
-  const std::vector<int64_t> sizes = sizes_of(request.input);
-  const bool keeps_strides = request.input.elements() > 0 && request.input.is_dense();
-  const std::vector<int64_t> strides =
-      keeps_strides ? std::vector<int64_t>(request.input.strides, request.input.strides + request.input.rank)
-                    : contiguous_strides(sizes);
-  return allocate(kOp, sizes, strides, request.dtype, request.input);
-}
-
 Tensor transform(const Tensor& input, const std::string& chain, const OptionalTensors& operands,
                  const std::optional<ScalarType>& dtype, const std::string& schedule, const std::optional<int64_t>& depth) {
   const Request request = check_arguments(input, chain, operands, dtype, schedule, depth);
-  Tensor output = allocate_result(request);
+  Tensor output = allocate_like(kOp, request.input, request.dtype);
   run_transform(kOp, request.input, TensorView(output), request.chain, request.schedule);
   return output;
 }
@@ -124,17 +115,27 @@ std::string prepare_transform(const Tensor& input, const std::string& chain, con
                               const std::optional<ScalarType>& dtype, const std::string& schedule,
                               const std::optional<int64_t>& depth) {
   const Request request = check_arguments(input, chain, operands, dtype, schedule, depth);
-  const Tensor output = allocate_result(request);
+  const Tensor output = allocate_like(kOp, request.input, request.dtype);
   return run_transform(kOp, request.input, TensorView(output), request.chain, request.schedule, Run::prepare);
 }
 
 }  // namespace
 
-std::string run_transform(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
-                          [[maybe_unused]] const ScheduleRequest& request, [[maybe_unused]] Run run) {
-  if (output.elements() == 0) return "the tensor is empty";
-  const TransformParams params = make_params(op, input, output, chain);
+Tensor allocate_like(const char* op, const TensorView& input, DType dtype) {
+  const std::vector<int64_t> sizes = sizes_of(input);
+  const bool keeps_strides = input.elements() > 0 && input.is_dense();
+  const std::vector<int64_t> strides =
+      keeps_strides ? std::vector<int64_t>(input.strides, input.strides + input.rank) : contiguous_strides(sizes);
+  return allocate(op, sizes, strides, dtype, input);
+}
+
 #ifdef SLUICE_CUDA_LIBRARY
+namespace {
+
+// Runs the form that `choose_form` picks; where only the linked one will do and it is not there, nothing.
+Form launch(const char* op, const TensorView& input, const TensorView& output, const Chain& chain, const ScheduleRequest& request,
+            Run run, bool only_linked) {
+  const TransformParams params = make_params(op, input, output, chain);
   const DeviceScope device(op, input.device_index);
   const auto planned = [&](bool linked) {
     return plan_transform(problem_of(params), request, properties_of(op, input.device_index), linked);
@@ -144,14 +145,37 @@ std::string run_transform(const char* op, const TensorView& input, const TensorV
         " at depth ", request.depth);
   Form form = choose_form(op, link_request(params, plan), device, output.elements(), run);
   if (form.kernel == nullptr) plan = planned(false);
-  if (run == Run::now) device.check_launch(launch_transform(params, plan, form.kernel, device.stream()));
-  return std::move(form.reason);
+  if (run == Run::now && (form.kernel != nullptr || !only_linked)) {
+    device.check_launch(launch_transform(params, plan, form.kernel, device.stream()));
+  }
+  return form;
+}
+
+}  // namespace
+#endif
+
+std::string run_transform(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
+                          [[maybe_unused]] const ScheduleRequest& request, [[maybe_unused]] Run run) {
+  if (output.elements() == 0) return "the tensor is empty";
+#ifdef SLUICE_CUDA_LIBRARY
+  return launch(op, input, output, chain, request, run, /*only_linked=*/false).reason;
 #else
   chain.check_interpreted(op);
+  const TransformParams params = make_params(op, input, output, chain);
   constexpr int64_t kGrain = 32 * 1024;  // elements that are worth a thread
   torch::stable::parallel_for(0, output.elements(), kGrain,
                               [&](int64_t first, int64_t last) { transform_cpu(params, first, last); });
   return "the CPU needs no linking";
+#endif
+}
+
+bool run_linked_transform([[maybe_unused]] const char* op, [[maybe_unused]] const TensorView& input, const TensorView& output,
+                          [[maybe_unused]] const Chain& chain, [[maybe_unused]] const ScheduleRequest& request) {
+  if (output.elements() == 0) return true;
+#ifdef SLUICE_CUDA_LIBRARY
+  return launch(op, input, output, chain, request, Run::now, /*only_linked=*/true).kernel != nullptr;
+#else
+  return false;
 #endif
 }
 

@@ -12,4 +12,11 @@ namespace sluice {
 std::string run_transform(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
                           const ScheduleRequest& request, Run run = Run::now);
 
+// The same where it can run linked; false, and nothing is done, elsewhere.
+bool run_linked_transform(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
+                          const ScheduleRequest& request);
+
+// A tensor of the input's shape: with the input's strides where it is dense, else contiguous.
+Tensor allocate_like(const char* op, const TensorView& input, DType dtype);
+
 }  // namespace sluice

@@ -91,7 +91,7 @@ def test_every_op_has_all_its_places(op: str) -> None:
 
 def test_every_kernel_source_is_listed_and_exists() -> None:
     cmake = (ROOT / "CMakeLists.txt").read_text()
-    listed = set(re.findall(r"(?:kernels|ops|tests/cpp)/[\w/]+\.(?:cpp|cu)", cmake))
+    listed = set(re.findall(r"(?:kernels|ops|tests/cpp)/[\w/]+\.(?:cpp|cu)\b", cmake))
     present = {
         str(p.relative_to(ROOT))
         for folder in ("kernels", "ops")

@@ -63,11 +63,17 @@ def test_convolutions_use_the_reference_on_the_cpu() -> None:
         exact = reference.conv1d(x, w, padding=1, groups=6, pre=pre, post=post, dtype=torch.float64)
         assert result.dtype == dtype
         assert_close(result, exact, factor=2)
-        assert_close(sluice.conv1d(x[0], w, groups=6, post=post), reference.conv1d(x, w, groups=6, post=post)[0].double(), factor=2)
+        assert_close(
+            sluice.conv1d(x[0], w, groups=6, post=post),
+            reference.conv1d(x, w, groups=6, post=post)[0].double(),
+            factor=2,
+        )
         out = poisoned_like(result)
         assert sluice.conv1d(x, w, padding=1, groups=6, pre=pre, post=post, out=out) is out
         assert torch.equal(out, result)
-        wanted, states = reference.causal_conv1d(x.double(), w[:, 0].double(), activation="silu", post=double_chain(post))
+        wanted, states = reference.causal_conv1d(
+            x.double(), w[:, 0].double(), activation="silu", post=double_chain(post)
+        )
         result, last = sluice.causal_conv1d(x, w[:, 0], activation="silu", post=post, return_final_states=True)
         assert_close(result, wanted)
         assert torch.equal(last.double(), states)

@@ -30,7 +30,8 @@ struct Conv1dArguments {
   ChainArguments<T, 3> pre, post;
 
   __device__ T tap(long long channel, int k) const {
-    return load_as<T>(weight, known_dtype(LinkedTensor::weight, weight_dtype), channel * weight_strides[0] + k * weight_strides[1]);
+    return load_as<T>(weight, known_dtype(LinkedTensor::weight, weight_dtype),
+                      channel * weight_strides[0] + k * weight_strides[1]);
   }
   __device__ T bias_of(long long channel) const {
     return bias == nullptr ? T(0) : load_as<T>(bias, known_dtype(LinkedTensor::bias, bias_dtype), channel * bias_stride);
@@ -58,7 +59,8 @@ __device__ __forceinline__ Element element_at(const Conv1dArguments<Element>& a,
   if (position < 0 && position >= -a.padding && a.history != nullptr) {
     const long long index =
         batch * a.history_strides[0] + channel * a.history_strides[1] + (position + a.padding) * a.history_strides[2];
-    return convert<Element>(load_as<typename Conv1dArguments<Element>::T>(a.history, known_dtype(LinkedTensor::history, a.history_dtype), index));
+    return convert<Element>(
+        load_as<typename Conv1dArguments<Element>::T>(a.history, known_dtype(LinkedTensor::history, a.history_dtype), index));
   }
   return convert<Element>(typename Conv1dArguments<Element>::T(0));
 }
@@ -115,8 +117,8 @@ __device__ __noinline__ Word apply_pre(const Conv1dArguments<Element>& a, Word w
     const long long* const strides = a.pre.operands[operand].strides;
     const long long offset = batch * strides[0] + channel * strides[1] + position * strides[2];
     const long long low = offset - (channel_step != 0 ? channel * strides[1] : position * strides[2]);
-    return Place{offset, channel_step * strides[1] + position_step * strides[2], first, last, low,
-                 low + (channel_step != 0 ? a.channels : a.length)};
+    return Place{offset, channel_step * strides[1] + position_step * strides[2], first, last,
+                 low,    low + (channel_step != 0 ? a.channels : a.length)};
   });
   chain.template apply<kWidth, 1>(values, loads);
   const Word changed = pack<Element>(values);

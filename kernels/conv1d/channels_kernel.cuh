@@ -156,7 +156,8 @@ __device__ __forceinline__ void finish_sums(const Conv1dArguments<Element>& a, c
   const auto loads = chain.template load<kWidth, kPositions>([&](int operand, int j) {
     const long long* const strides = a.post.operands[operand].strides;
     const long long low = v.batch * strides[0] + (v.position + j) * strides[2];
-    return Place{low + v.channel * strides[1], strides[1], 0, v.position + j < a.output_length ? v.last : 0, low, low + a.channels};
+    return Place{
+        low + v.channel * strides[1], strides[1], 0, v.position + j < a.output_length ? v.last : 0, low, low + a.channels};
   });
   chain.template apply<kWidth, kPositions>(sums, loads);
   with_element_type(a.output_type(), [&](auto* tag) {
@@ -256,8 +257,8 @@ __device__ __forceinline__ void staged_channels(const Conv1dArguments<Element>& 
     if (!typename Chains::Pre{a.pre}.empty()) {
       const long long first = tile.position * a.stride - a.padding;
       for (int w = threadIdx.x; w < a.stage_words; w += kConv1dThreads) {
-        words[w] =
-            apply_pre<typename Chains::Pre>(a, words[w], tile.batch, tile.channel + w % kChannelVectors * kWidth, first + w / kChannelVectors, 1, 0);
+        words[w] = apply_pre<typename Chains::Pre>(a, words[w], tile.batch, tile.channel + w % kChannelVectors * kWidth,
+                                                   first + w / kChannelVectors, 1, 0);
       }
       __syncthreads();
     }

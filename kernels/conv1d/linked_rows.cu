@@ -16,10 +16,10 @@ using OpenChains = LinkedChains<Element>;
 
 #define SLUICE_JOIN(dtype, suffix) sluice_conv1d_rows_##dtype##_##suffix
 #define SLUICE_NAME(dtype, suffix) SLUICE_JOIN(dtype, suffix)
-#define SLUICE_ENTRY(suffix, ...)                                                                                            \
-  extern "C" __global__ void __launch_bounds__(kConv1dThreads)                                                               \
-      SLUICE_NAME(SLUICE_MODULE_DTYPE, suffix)(const __grid_constant__ Conv1dArguments<Element> a) {                         \
-    __VA_ARGS__(a);                                                                                                          \
+#define SLUICE_ENTRY(suffix, ...)                                                                    \
+  extern "C" __global__ void __launch_bounds__(kConv1dThreads)                                       \
+      SLUICE_NAME(SLUICE_MODULE_DTYPE, suffix)(const __grid_constant__ Conv1dArguments<Element> a) { \
+    __VA_ARGS__(a);                                                                                  \
   }
 
 #ifdef SLUICE_MODULE_RING

@@ -234,7 +234,8 @@ __device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, 
   const auto loads = chain.template load<Outputs, 1>([&](int operand, int) {
     const long long* const strides = a.post.operands[operand].strides;
     const long long row_offset = span.batch * strides[0] + span.channel * strides[1];
-    return Place{row_offset + span.begin * strides[2], strides[2], span.first, span.last, row_offset, row_offset + a.output_length};
+    return Place{row_offset + span.begin * strides[2], strides[2], span.first, span.last, row_offset,
+                 row_offset + a.output_length};
   });
   chain.template apply<Outputs, 1>(sums, loads);
   with_element_type(a.output_type(), [&](auto* tag) {
@@ -339,15 +340,16 @@ __device__ __forceinline__ void staged_rows(const Conv1dArguments<Element>& a) {
     locate(span, row, first_word, count);
     if (!typename Chains::Pre{a.pre}.empty()) {
       for (int w = threadIdx.x; w < count; w += kConv1dThreads) {
-        words[w] = apply_pre<typename Chains::Pre>(a, words[w], row.batch, row.channel, (first_word + w) * kWidth - row.lead, 0, 1);
+        words[w] =
+            apply_pre<typename Chains::Pre>(a, words[w], row.batch, row.channel, (first_word + w) * kWidth - row.lead, 0, 1);
       }
       __syncthreads();
     }
     span = row_span<kOutputs, kWidth>(a, index, vector + threadIdx.x);
     if (span.last <= span.first) return;
     const T* const taps = reinterpret_cast<const T*>(words + a.stage_words);
-    convolve_row<Element, kOutputs, false, typename Chains::Post>(a, span, SharedRow<Element>{words, first_word, row.lead, a.stride},
-                                           [&](int k) { return taps[k]; });
+    convolve_row<Element, kOutputs, false, typename Chains::Post>(
+        a, span, SharedRow<Element>{words, first_word, row.lead, a.stride}, [&](int k) { return taps[k]; });
   };
 
   run_ring(pipe, a.depth, blockIdx.x, a.tiles, gridDim.x, fetch, compute);

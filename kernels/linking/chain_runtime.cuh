@@ -32,6 +32,18 @@ __device__ __forceinline__ float decode16(unsigned bits) {
   }
 }
 
+// A value rounded to a half type, as bits.
+template <DType dtype>
+__device__ __forceinline__ unsigned short encode16(float value) {
+  unsigned short bits;
+  if constexpr (dtype == DType::bfloat16) {
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  } else {
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  }
+  return bits;
+}
+
 // A value as it is after a rounding to `dtype`. A double reaches a half type through float, as in torch.
 template <DType dtype, class T>
 __device__ __forceinline__ T rounded(T value) {
@@ -40,13 +52,7 @@ __device__ __forceinline__ T rounded(T value) {
   } else if constexpr (dtype == DType::float32) {
     return static_cast<T>(static_cast<float>(value));
   } else {
-    unsigned short bits;
-    if constexpr (dtype == DType::bfloat16) {
-      asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(static_cast<float>(value)));
-    } else {
-      asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(static_cast<float>(value)));
-    }
-    return static_cast<T>(decode16<dtype>(bits));
+    return static_cast<T>(decode16<dtype>(encode16<dtype>(static_cast<float>(value))));
   }
 }
 
@@ -79,7 +85,60 @@ struct ChainOperand {
     }
   }
 
+  // The values of all groups, rounded, to where the operand lies.
+  __device__ __forceinline__ static void store(const void* data, const Place* places, const T* values) {
+#pragma unroll
+    for (int g = 0; g < Groups; ++g) {
+      const Place& place = places[Index * Groups + g];
+      char* const to = const_cast<char*>(static_cast<const char*>(data)) + place.offset * kSize;
+      unsigned lanes[kLanes];
+#pragma unroll
+      for (int i = 0; i < Width; ++i) put(lanes, i, values[g * Width + i]);
+      if (place.stride == 1 && place.first == 0 && place.last == Width && address(to) % kAlignment == 0) {
+#pragma unroll
+        for (int b = 0; b < kBytes; b += kAlignment) store_part<kAlignment>(to + b, lanes + b / 4);
+        continue;
+      }
+#pragma unroll
+      for (int i = 0; i < Width; ++i) {
+        if (place.first <= i && i < place.last) store_element(to + i * place.stride * kSize, lanes, i);
+      }
+    }
+  }
+
  private:
+  __device__ __forceinline__ static void put(unsigned* lanes, int i, T value) {
+    if constexpr (kSize == 2) {
+      const unsigned bits = encode16<dtype>(static_cast<float>(value));
+      lanes[i / 2] = i % 2 == 0 ? bits : lanes[i / 2] | bits << 16;
+    } else if constexpr (kSize == 4) {
+      lanes[i] = __float_as_uint(static_cast<float>(value));
+    } else {
+      const double wide = static_cast<double>(value);
+      lanes[2 * i] = static_cast<unsigned>(__double2loint(wide));
+      lanes[2 * i + 1] = static_cast<unsigned>(__double2hiint(wide));
+    }
+  }
+  __device__ __forceinline__ static void store_element(char* to, const unsigned* lanes, int i) {
+    if constexpr (kSize == 2) {
+      *reinterpret_cast<unsigned short*>(to) = static_cast<unsigned short>(i % 2 == 0 ? lanes[i / 2] : lanes[i / 2] >> 16);
+    } else if constexpr (kSize == 4) {
+      *reinterpret_cast<unsigned*>(to) = lanes[i];
+    } else {
+      *reinterpret_cast<uint2*>(to) = make_uint2(lanes[2 * i], lanes[2 * i + 1]);
+    }
+  }
+  template <int Bytes>
+  __device__ __forceinline__ static void store_part(char* to, const unsigned* from) {
+    if constexpr (Bytes == 16) {
+      *reinterpret_cast<uint4*>(to) = make_uint4(from[0], from[1], from[2], from[3]);
+    } else if constexpr (Bytes == 8) {
+      *reinterpret_cast<uint2*>(to) = make_uint2(from[0], from[1]);
+    } else {
+      *reinterpret_cast<unsigned*>(to) = from[0];
+    }
+  }
+
   __device__ __forceinline__ static void load_group(const char* data, const Place& place, unsigned* to) {
     const char* const from = data + place.offset * kSize;
     if (place.stride == 1 && place.first == 0 && place.last == Width) {

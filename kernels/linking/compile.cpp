@@ -14,18 +14,16 @@ constexpr int kInputFatbin = 4, kInputLtoir = 3;  // of nvJitLinkInputType
 
 // The embedded modules hold LTO-IR for 9.0a and, for every other device from 8.0 on, for 8.0.
 std::string source_arch(int compute_capability) { return compute_capability == 90 ? "90a" : "80"; }
-std::string target_arch(int compute_capability) {
-  return compute_capability == 90 ? "90a" : std::to_string(compute_capability);
-}
+std::string target_arch(int compute_capability) { return compute_capability == 90 ? "90a" : std::to_string(compute_capability); }
 
 std::vector<std::string> compile_options(int compute_capability) {
-  return {"--gpu-architecture=compute_" + source_arch(compute_capability), "-std=c++17", "-dlto", "--fmad=false", "-default-device"};
+  return {"--gpu-architecture=compute_" + source_arch(compute_capability), "-std=c++17", "-dlto", "--fmad=false",
+          "-default-device"};
 }
 
 // Products and sums are not contracted here either, or the linked form's bits would differ from the interpreter's.
 std::vector<std::string> link_options(const LinkRequest& request, int compute_capability) {
-  return {"-arch=sm_" + target_arch(compute_capability), "-lto", "-O3", "-fma=0",
-          "-kernels-used=" + std::string(request.kernel)};
+  return {"-arch=sm_" + target_arch(compute_capability), "-lto", "-O3", "-fma=0", "-kernels-used=" + std::string(request.kernel)};
 }
 
 std::vector<const char*> pointers(const std::vector<std::string>& texts) {

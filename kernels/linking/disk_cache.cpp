@@ -38,7 +38,8 @@ DiskCache::DiskCache(std::string directory, unsigned long long limit) : director
 
 std::string DiskCache::default_directory() {
   if (const char* own = std::getenv("SLUICE_CACHE_DIR")) return own;
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') return std::string(cache) + "/sluice";
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0')
+    return std::string(cache) + "/sluice";
   if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') return std::string(home) + "/.cache/sluice";
   return {};
 }

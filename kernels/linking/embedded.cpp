@@ -1,19 +1,18 @@
 #include "kernels/linking/embedded.h"
 
 // SLUICE_SOURCES and SLUICE_MODULES are the directories of the sources and of the built fatbins.
-#define SLUICE_EMBED(symbol, path)                                    \
-  asm(".pushsection .rodata\n.balign 16\n" #symbol ":\n.incbin \"" path \
-      "\"\n" #symbol "_end:\n.byte 0\n.popsection\n");                \
+#define SLUICE_EMBED(symbol, path)                                                                                       \
+  asm(".pushsection .rodata\n.balign 16\n" #symbol ":\n.incbin \"" path "\"\n" #symbol "_end:\n.byte 0\n.popsection\n"); \
   extern "C" __attribute__((visibility("hidden"))) const char symbol[], symbol##_end[]
 
 #define SLUICE_EMBED_MODULE(name) SLUICE_EMBED(sluice_module_##name, SLUICE_MODULES "/" #name ".fatbin")
-#define SLUICE_EMBED_DTYPE(family, dtype)      \
+#define SLUICE_EMBED_DTYPE(family, dtype)         \
   SLUICE_EMBED_MODULE(family##_##dtype##_direct); \
   SLUICE_EMBED_MODULE(family##_##dtype##_ring)
-#define SLUICE_EMBED_FAMILY(family)      \
-  SLUICE_EMBED_DTYPE(family, float32);   \
-  SLUICE_EMBED_DTYPE(family, float16);   \
-  SLUICE_EMBED_DTYPE(family, bfloat16);  \
+#define SLUICE_EMBED_FAMILY(family)     \
+  SLUICE_EMBED_DTYPE(family, float32);  \
+  SLUICE_EMBED_DTYPE(family, float16);  \
+  SLUICE_EMBED_DTYPE(family, bfloat16); \
   SLUICE_EMBED_DTYPE(family, float64)
 
 SLUICE_EMBED_FAMILY(transform);
@@ -48,9 +47,12 @@ const EmbeddedFile* embedded_headers() {
 EmbeddedFile embedded_module(const LinkModule& module) {
 #define SLUICE_FILE(name) {#name, between(sluice_module_##name, sluice_module_##name##_end)}
 #define SLUICE_DTYPE(family, dtype) {SLUICE_FILE(family##_##dtype##_direct), SLUICE_FILE(family##_##dtype##_ring)}
-#define SLUICE_FAMILY(family) \
-  {SLUICE_DTYPE(family, float32), SLUICE_DTYPE(family, float16), SLUICE_DTYPE(family, bfloat16), SLUICE_DTYPE(family, float64)}
-  static const EmbeddedFile files[3][4][2] = {SLUICE_FAMILY(transform), SLUICE_FAMILY(conv1d_rows), SLUICE_FAMILY(conv1d_channels)};
+#define SLUICE_FAMILY(family)                                                                                                   \
+  {                                                                                                                             \
+    SLUICE_DTYPE(family, float32), SLUICE_DTYPE(family, float16), SLUICE_DTYPE(family, bfloat16), SLUICE_DTYPE(family, float64) \
+  }
+  static const EmbeddedFile files[3][4][2] = {SLUICE_FAMILY(transform), SLUICE_FAMILY(conv1d_rows),
+                                              SLUICE_FAMILY(conv1d_channels)};
   return files[static_cast<int>(module.family)][static_cast<int>(module.dtype)][module.ring];
 }
 

@@ -57,24 +57,22 @@ LinkLibraries search() {
   }
   int (*nvrtc_version)(int*, int*) = nullptr;
   int (*link_version)(unsigned*, unsigned*) = nullptr;
-  const bool compiles = find(nvrtc, "nvrtcVersion", nvrtc_version) && find(nvrtc, "nvrtcCreateProgram", found.create_program) &&
-                        find(nvrtc, "nvrtcCompileProgram", found.compile_program) &&
-                        find(nvrtc, "nvrtcDestroyProgram", found.destroy_program) &&
-                        find(nvrtc, "nvrtcGetLTOIRSize", found.lto_size) && find(nvrtc, "nvrtcGetLTOIR", found.lto) &&
-                        find(nvrtc, "nvrtcGetProgramLogSize", found.compile_log_size) &&
-                        find(nvrtc, "nvrtcGetProgramLog", found.compile_log);
+  const bool compiles =
+      find(nvrtc, "nvrtcVersion", nvrtc_version) && find(nvrtc, "nvrtcCreateProgram", found.create_program) &&
+      find(nvrtc, "nvrtcCompileProgram", found.compile_program) && find(nvrtc, "nvrtcDestroyProgram", found.destroy_program) &&
+      find(nvrtc, "nvrtcGetLTOIRSize", found.lto_size) && find(nvrtc, "nvrtcGetLTOIR", found.lto) &&
+      find(nvrtc, "nvrtcGetProgramLogSize", found.compile_log_size) && find(nvrtc, "nvrtcGetProgramLog", found.compile_log);
   void* const linker = open_library("libnvJitLink.so.", directory_of(reinterpret_cast<void*>(nvrtc_version)));
   if (linker == nullptr) {
     found.unavailable = "nvJitLink (libnvJitLink.so." + std::to_string(kMajor) + ") is not in the process";
     return found;
   }
-  const bool links = find(linker, "nvJitLinkVersion", link_version) && find(linker, "nvJitLinkCreate", found.create_link) &&
-                     find(linker, "nvJitLinkDestroy", found.destroy_link) && find(linker, "nvJitLinkAddData", found.add_data) &&
-                     find(linker, "nvJitLinkComplete", found.complete) &&
-                     find(linker, "nvJitLinkGetLinkedCubinSize", found.cubin_size) &&
-                     find(linker, "nvJitLinkGetLinkedCubin", found.cubin) &&
-                     find(linker, "nvJitLinkGetErrorLogSize", found.link_log_size) &&
-                     find(linker, "nvJitLinkGetErrorLog", found.link_log);
+  const bool links =
+      find(linker, "nvJitLinkVersion", link_version) && find(linker, "nvJitLinkCreate", found.create_link) &&
+      find(linker, "nvJitLinkDestroy", found.destroy_link) && find(linker, "nvJitLinkAddData", found.add_data) &&
+      find(linker, "nvJitLinkComplete", found.complete) && find(linker, "nvJitLinkGetLinkedCubinSize", found.cubin_size) &&
+      find(linker, "nvJitLinkGetLinkedCubin", found.cubin) && find(linker, "nvJitLinkGetErrorLogSize", found.link_log_size) &&
+      find(linker, "nvJitLinkGetErrorLog", found.link_log);
   if (!compiles || !links) {
     found.unavailable = "NVRTC and nvJitLink in the process lack functions that sluice needs";
     return found;

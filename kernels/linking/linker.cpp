@@ -43,10 +43,10 @@ struct State {
 
   State() {
     const char* const text = std::getenv("SLUICE_LINK");
-    mode = text == nullptr                       ? LinkMode::automatic
-           : std::strcmp(text, "0") == 0         ? LinkMode::never
-           : std::strcmp(text, "always") == 0    ? LinkMode::always
-                                                 : LinkMode::automatic;
+    mode = text == nullptr                    ? LinkMode::automatic
+           : std::strcmp(text, "0") == 0      ? LinkMode::never
+           : std::strcmp(text, "always") == 0 ? LinkMode::always
+                                              : LinkMode::automatic;
   }
 };
 
@@ -174,7 +174,8 @@ LinkOutcome find_linked(const LinkRequest& request, const LinkContext& context) 
 
   const std::lock_guard lock(entry.mutex);
   if (entry.kernel == nullptr && !entry.failed) link(entry, request, context.compute_capability);
-  if (!entry.failed && !load_on_device(entry, context.device % kMaxDevices)) fail(entry, "the linked kernel does not load on the device", false);
+  if (!entry.failed && !load_on_device(entry, context.device % kMaxDevices))
+    fail(entry, "the linked kernel does not load on the device", false);
   if (entry.failed) {
     LinkOutcome outcome = interpreted("linking failed");
     outcome.error = entry.error;
@@ -191,8 +192,10 @@ LinkMode set_link_mode(LinkMode mode) { return state().mode.exchange(mode); }
 LinkStatistics link_statistics() {
   State& all = state();
   const std::lock_guard lock(all.error_mutex);
-  return {all.linked_launches, all.interpreted_launches, all.compiled, all.read_from_disk, all.failed,
-          static_cast<double>(all.compile_microseconds) * 1e-6, all.last_error, all.disk.directory()};
+  return {all.linked_launches, all.interpreted_launches,
+          all.compiled,        all.read_from_disk,
+          all.failed,          static_cast<double>(all.compile_microseconds) * 1e-6,
+          all.last_error,      all.disk.directory()};
 }
 
 }  // namespace sluice

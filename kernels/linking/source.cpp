@@ -34,6 +34,7 @@ const char* name_of(Op op) {
     case Op::snake: return "snake";
     case Op::cast:
     case Op::cpp:
+    case Op::emit:
     case Op::more: break;
   }
   return "";
@@ -98,31 +99,50 @@ std::string stage_statement(const LinkedSlot& slot, int s, bool wide, const std:
   }
 }
 
+bool is_written(const Program& program, int operand) {
+  for (int s = 0; s < program.count; ++s) {
+    if (program.stages[s].op == Op::emit && program.stages[s].operand[0] == operand) return true;
+  }
+  return false;
+}
+
 std::string slot_source(const char* name, const LinkedSlot& slot, bool wide, const std::vector<int>& sources) {
   const std::string type = wide ? "double" : "float", prefix = std::string("sluice_") + name;
   const int count = slot.program == nullptr ? 0 : slot.program->count;
   const int operands = count == 0 ? 0 : slot.program->operands;
   std::string text;
   for (int k = 0; k < operands; ++k) {
-    text += "using " + prefix + "_t" + std::to_string(k) + " = sluice::ChainOperand<" + dtype_name(slot.operand_dtypes[k]) + ", " +
-            type + ", " + std::to_string(slot.width) + ", " + std::to_string(slot.groups) + ", " + std::to_string(k) + ">;\n";
+    text += "using " + prefix + "_t" + std::to_string(k) + " = sluice::ChainOperand<" + dtype_name(slot.operand_dtypes[k]) +
+            ", " + type + ", " + std::to_string(slot.width) + ", " + std::to_string(slot.groups) + ", " + std::to_string(k) +
+            ">;\n";
   }
   text += "extern \"C\" __device__ int " + prefix + "_stages() { return " + std::to_string(count) + "; }\n";
   text += "extern \"C\" __device__ int " + prefix + "_operands() { return " + std::to_string(operands) + "; }\n";
   text += "extern \"C\" __device__ void " + prefix +
           "_load(unsigned* lanes, const void* const* data, const sluice::Place* places) {\n";
   for (int k = 0; k < operands; ++k) {
+    if (is_written(*slot.program, k)) continue;
     text += "  " + prefix + "_t" + std::to_string(k) + "::load(lanes, data[" + std::to_string(k) + "], places);\n";
   }
-  text += "}\nextern \"C\" __device__ void " + prefix + "_apply(void* values, const void* headers, const unsigned* lanes) {\n";
+  text += "}\nextern \"C\" __device__ void " + prefix +
+          "_apply(void* values, const void* headers, const unsigned* lanes,\n    const void* const* data, const sluice::Place* "
+          "places) {\n";
   if (count > 0) {
     text += "  " + type + "* const v = static_cast<" + type + "*>(values);\n";
     text += "  const auto* const s = static_cast<const sluice::LinkedHeader<" + type + ">*>(headers);\n";
   }
   for (int k = 0; k < operands; ++k) text += "  using t" + std::to_string(k) + " = " + prefix + "_t" + std::to_string(k) + ";\n";
+  const std::string each = "  SLUICE_EACH(" + std::to_string(slot.width * slot.groups) + ") ";
+  const bool emits = count > 0 && slot.program->emits();
+  if (emits) text += "  " + type + " kept[" + std::to_string(slot.width * slot.groups) + "];\n" + each + "kept[i] = v[i];\n";
   for (int s = 0; s < count; ++s) {
+    if (slot.program->stages[s].op == Op::emit) {
+      const std::string k = std::to_string(slot.program->stages[s].operand[0]);
+      text += "  t" + k + "::store(data[" + k + "], places, v);\n" + each + "v[i] = kept[i];\n";
+      continue;
+    }
     const std::string statement = stage_statement(slot, s, wide, sources);
-    if (!statement.empty()) text += "  SLUICE_EACH(" + std::to_string(slot.width * slot.groups) + ") " + statement + "\n";
+    if (!statement.empty()) text += each + statement + "\n";
   }
   return text + "}\n";
 }

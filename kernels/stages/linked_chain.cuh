@@ -19,11 +19,13 @@ __device__ int sluice_dtype(int which);
 __device__ int sluice_pre_stages();
 __device__ int sluice_pre_operands();
 __device__ void sluice_pre_load(unsigned* lanes, const void* const* data, const sluice::Place* places);
-__device__ void sluice_pre_apply(void* values, const void* headers, const unsigned* lanes);
+__device__ void sluice_pre_apply(void* values, const void* headers, const unsigned* lanes, const void* const* data,
+                                 const sluice::Place* places);
 __device__ int sluice_post_stages();
 __device__ int sluice_post_operands();
 __device__ void sluice_post_load(unsigned* lanes, const void* const* data, const sluice::Place* places);
-__device__ void sluice_post_apply(void* values, const void* headers, const unsigned* lanes);
+__device__ void sluice_post_apply(void* values, const void* headers, const unsigned* lanes, const void* const* data,
+                                  const sluice::Place* places);
 }
 
 namespace sluice {
@@ -44,40 +46,43 @@ template <class T, int Rank, Slot slot>
 struct LinkedChain {
   const ChainArguments<T, Rank>& arguments;
 
-  __device__ __forceinline__ bool empty() const {
-    return (slot == Slot::pre ? sluice_pre_stages() : sluice_post_stages()) == 0;
-  }
+  __device__ __forceinline__ bool empty() const { return (slot == Slot::pre ? sluice_pre_stages() : sluice_post_stages()) == 0; }
 
-  // The operands' elements for Groups vectors, as they are in memory: 32-bit lanes, room for 8 bytes an element.
+  // The operands' elements for Groups vectors, as they are in memory: 32-bit lanes, room for 8 bytes an element. And
+  // where they lie, for those that the chain writes.
   template <int Width, int Groups>
   struct Loads {
     unsigned lanes[kMaxOperands * Groups * Width * 2];
+    const void* data[kMaxOperands];
+    Place places[kMaxOperands * Groups];
   };
 
   // Puts the operands' loads in flight; called before the values are there.
   template <int Width, int Groups, class PlaceOf>
   __device__ __forceinline__ Loads<Width, Groups> load(PlaceOf&& place_of) const {
-    Place places[kMaxOperands * Groups];
-    const void* data[kMaxOperands];
+    Loads<Width, Groups> loads;
     const int operands = slot == Slot::pre ? sluice_pre_operands() : sluice_post_operands();
 #pragma unroll
     for (int k = 0; k < kMaxOperands; ++k) {
       if (k >= operands) continue;
-      data[k] = arguments.operands[k].data;
+      loads.data[k] = arguments.operands[k].data;
 #pragma unroll
-      for (int g = 0; g < Groups; ++g) places[k * Groups + g] = place_of(k, g);
+      for (int g = 0; g < Groups; ++g) loads.places[k * Groups + g] = place_of(k, g);
     }
-    Loads<Width, Groups> loads;
-    slot == Slot::pre ? sluice_pre_load(loads.lanes, data, places) : sluice_post_load(loads.lanes, data, places);
+    if constexpr (slot == Slot::pre) {
+      sluice_pre_load(loads.lanes, loads.data, loads.places);
+    } else {
+      sluice_post_load(loads.lanes, loads.data, loads.places);
+    }
     return loads;
   }
 
   template <int Width, int Groups>
   __device__ __forceinline__ void apply(T (&values)[Width * Groups], const Loads<Width, Groups>& loads) const {
     if constexpr (slot == Slot::pre) {
-      sluice_pre_apply(values, arguments.headers, loads.lanes);
+      sluice_pre_apply(values, arguments.headers, loads.lanes, loads.data, loads.places);
     } else {
-      sluice_post_apply(values, arguments.headers, loads.lanes);
+      sluice_post_apply(values, arguments.headers, loads.lanes, loads.data, loads.places);
     }
   }
 };

@@ -83,8 +83,10 @@ bool is_identifier(std::string_view text) {
 std::string unquoted(std::string_view text) {
   std::string result;
   for (std::size_t i = 1; i + 1 < text.size(); ++i) {
-    if (text[i] == '\\') result += text[++i] == 'n' ? '\n' : text[i];
-    else result += text[i];
+    if (text[i] == '\\')
+      result += text[++i] == 'n' ? '\n' : text[i];
+    else
+      result += text[i];
   }
   return result;
 }

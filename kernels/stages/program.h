@@ -27,9 +27,11 @@ struct Program {
   Stage stages[kMaxStages];
 
   bool empty() const { return count == 0; }
-  bool has_cpp() const {
+  bool has_cpp() const { return has(Op::cpp); }
+  bool emits() const { return has(Op::emit); }
+  bool has(Op op) const {
     for (int s = 0; s < count; ++s) {
-      if (stages[s].op == Op::cpp) return true;
+      if (stages[s].op == op) return true;
     }
     return false;
   }

@@ -30,6 +30,7 @@ enum class Op : unsigned char {
   cast,
   cpp,   // a user's own, linked only
   more,  // further parameters of the `cpp` before it
+  emit,  // stores the values into a tensor and begins again with the chain's input: several results of one pass, linked only
 };
 
 inline constexpr int kMaxParameters = 3;

@@ -50,7 +50,8 @@ struct TransformArguments {
   long long rows;
   long long vectors_per_row;
   long long tiles_per_row;
-  // Flat: what RowView says of the one row.
+  // Flat: what RowView says of the one row. Rows: what it says of each, where they lie alike against words.
+  bool rows_alike;
   int misalignment_of_all, shift;
   long long first_whole, last_whole;
   FastDivisor vectors_divisor, tiles_divisor;  // of vectors and tiles a row
@@ -100,7 +101,7 @@ __device__ __forceinline__ VectorSpan span_of(long long vector, int misalignment
   return span;
 }
 
-// Elements one by one, in a loop through local memory: a row's first and last vector.
+// Elements one by one, in a loop through local memory: a flat tensor's first and last vector.
 template <class Out, int Width, class T>
 __device__ __forceinline__ void store_partial(Out* to, const VectorSpan& span, const T* values) {
   T staged[Width];
@@ -112,9 +113,8 @@ __device__ __forceinline__ void store_partial(Out* to, const VectorSpan& span, c
 
 // Runs the chain on Groups vectors and stores them. `row_of(g)` is the row of a group's vector.
 template <int Width, class Element, int Groups, Walk walk, class Chain, class Loads, class RowOf, class T>
-__device__ __forceinline__ void finish_vectors(const TransformArguments<Element, walk>& a, const Chain& chain,
-                                               const Loads& loads, const VectorSpan (&spans)[Groups], RowOf&& row_of,
-                                               T (&values)[Groups * Width]) {
+__device__ __forceinline__ void finish_vectors(const TransformArguments<Element, walk>& a, const Chain& chain, const Loads& loads,
+                                               const VectorSpan (&spans)[Groups], RowOf&& row_of, T (&values)[Groups * Width]) {
   chain.template apply<Width, Groups>(values, loads);
   with_element_type(a.output_type(), [&](auto* tag) {
     using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
@@ -125,8 +125,8 @@ __device__ __forceinline__ void finish_vectors(const TransformArguments<Element,
       Out* const to = static_cast<Out*>(a.output) + a.row_offset(row_of(g), a.output_strides) + span.begin * stride;
       if (walk == Walk::strided) {
         store_elements<Out, Width>(to, stride, span.first, span.last, values + g * Width);
-      } else if (span.first == 0 && span.last == Width) {
-        store_elements<Out, Width>(to, 1, 0, Width, values + g * Width);
+      } else if (walk == Walk::rows || (span.first == 0 && span.last == Width)) {
+        store_elements<Out, Width>(to, 1, a.kFlat ? 0 : span.first, a.kFlat ? Width : span.last, values + g * Width);
       } else {
         store_partial<Out, Width>(to, span, values + g * Width);
       }

@@ -21,7 +21,7 @@ struct RowView {
   __device__ RowView(const TransformArguments<Element, walk>& a, long long index) : size(a.sizes[0]) {
     constexpr int kWidth = kWordElements<Element>;
     row = a.input + a.row_offset(index, a.input_strides);
-    if constexpr (a.kFlat) {
+    if (a.kFlat || a.rows_alike) {
       misalignment = a.misalignment_of_all;
       shift = a.shift;
       first_whole = a.first_whole;
@@ -60,9 +60,9 @@ __device__ __forceinline__ void load_whole(const RowView<Element>& view, long lo
   }
 }
 
-// Any vector of a row of neighbours. Its elements one by one, in a loop through local memory, where it is the row's
-// first or last: that is rare, and unrolled it is most of the kernel's code.
-template <class Element>
+// Any vector of a row of neighbours, its elements one by one where it is the row's first or last. In a flat tensor that
+// is rare, and unrolled it would be most of the kernel's code: there it is a loop through local memory.
+template <bool Unrolled, class Element>
 __device__ __forceinline__ Word load_partial(const RowView<Element>& view, long long vector, const VectorSpan& span) {
   constexpr int kWidth = kWordElements<Element>;
   if (vector >= view.first_whole && vector < view.last_whole) {
@@ -71,9 +71,16 @@ __device__ __forceinline__ Word load_partial(const RowView<Element>& view, long 
     return view.shift == 0 ? low : shift_words(low, load_word(from + kWordBytes), view.shift);
   }
   Element elements[kWidth];
+  if constexpr (Unrolled) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      elements[i] = span.first <= i && i < span.last ? view.row[span.begin + i] : convert<Element>(Compute<Element>(0));
+    }
+  } else {
 #pragma unroll 1
-  for (int i = 0; i < kWidth; ++i) {
-    if (span.first <= i && i < span.last) elements[i] = view.row[span.begin + i];
+    for (int i = 0; i < kWidth; ++i) {
+      if (span.first <= i && i < span.last) elements[i] = view.row[span.begin + i];
+    }
   }
   Word word;
   __builtin_memcpy(&word, elements, sizeof(Word));
@@ -121,11 +128,12 @@ __device__ __forceinline__ void transform_tile(const TransformArguments<Element,
     }
     load_whole(view, first, words);
   } else {
+    if (first * kWidth >= view.size + view.misalignment) return;  // beyond the row's end
 #pragma unroll
     for (int g = 0; g < Groups; ++g) {
       const long long vector = first + g * kTransformThreads;
       spans[g] = span_of<kWidth>(vector, view.misalignment, view.size);
-      words[g] = load_partial(view, vector, spans[g]);
+      words[g] = load_partial<!a.kFlat>(view, vector, spans[g]);
     }
   }
   const auto row_of = [row](int) { return row; };
@@ -154,6 +162,7 @@ __device__ __forceinline__ void transform_rows(const TransformArguments<Element,
     for (long long block = begin; block < end; block += kTile) transform_tile<Chain, Groups>(a, view, row, block);
   }
 }
+
 // Strided: each vector finds its own row.
 template <class Chain, int Groups, class Element>
 __device__ __forceinline__ void transform_strided(const TransformArguments<Element, Walk::strided>& a) {

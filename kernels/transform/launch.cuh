@@ -22,7 +22,8 @@ TransformArguments<Element, walk> make_arguments(const TransformParams& params, 
   a.rank = params.rank;
   a.depth = plan.depth;
   const TransformProblem problem = problem_of(params);
-  a.shift = static_cast<int>((reinterpret_cast<std::uintptr_t>(params.input) - problem.misalignment * sizeof(Element)) % kWordBytes);
+  a.shift =
+      static_cast<int>((reinterpret_cast<std::uintptr_t>(params.input) - problem.misalignment * sizeof(Element)) % kWordBytes);
   a.shares = a.shift != 0;
   for (int d = 0; d < params.rank; ++d) {
     a.sizes[d] = params.sizes[d];
@@ -30,6 +31,10 @@ TransformArguments<Element, walk> make_arguments(const TransformParams& params, 
     a.output_strides[d] = params.output_strides[d];
     if (!a.kFlat) a.divisors[d] = FastDivisor(params.sizes[d]);
     a.shares = a.shares || (d > 0 && (params.input_strides[d] % kWidth != 0 || params.output_strides[d] % kWidth != 0));
+  }
+  a.rows_alike = walk == Walk::rows;
+  for (int d = 1; d < params.rank; ++d) {
+    a.rows_alike = a.rows_alike && params.input_strides[d] % kWidth == 0 && params.output_strides[d] % kWidth == 0;
   }
   a.rows = problem.elements / problem.inner;
   a.vectors_per_row = ceil_div<long long>(problem.inner + (a.rows > 1 ? kWidth - 1 : problem.misalignment), kWidth);

@@ -7,11 +7,13 @@ namespace sluice {
 // The entries of linked.cu. Rings take rows as strided ones.
 LinkRequest link_request(const TransformParams& params, const Plan& plan) {
 #define SLUICE_SCHEDULES(prefix) {#prefix "_direct", #prefix "_sync", #prefix "_multi_stage", #prefix "_thread_scope"}
-#define SLUICE_WALKS(prefix) \
-  {SLUICE_SCHEDULES(prefix##_flat), {#prefix "_rows_direct"}, SLUICE_SCHEDULES(prefix##_strided)}
+#define SLUICE_WALKS(prefix)                                                                      \
+  {                                                                                               \
+    SLUICE_SCHEDULES(prefix##_flat), {#prefix "_rows_direct"}, SLUICE_SCHEDULES(prefix##_strided) \
+  }
   static constexpr const char* kNames[4][3][kSchedules] = {
-      SLUICE_WALKS(sluice_transform_float32), SLUICE_WALKS(sluice_transform_float16),
-      SLUICE_WALKS(sluice_transform_bfloat16), SLUICE_WALKS(sluice_transform_float64)};
+      SLUICE_WALKS(sluice_transform_float32), SLUICE_WALKS(sluice_transform_float16), SLUICE_WALKS(sluice_transform_bfloat16),
+      SLUICE_WALKS(sluice_transform_float64)};
 #undef SLUICE_WALKS
 #undef SLUICE_SCHEDULES
   const DType dtype = params.input_dtype;
@@ -23,8 +25,8 @@ LinkRequest link_request(const TransformParams& params, const Plan& plan) {
                       dtype == DType::float64,
                       {},
                       {}};
-  request.post =
-      linked_slot(params.program, params.operands, word_elements(dtype), direct ? linked_vectors(walk) : transform_vectors(dtype));
+  request.post = linked_slot(params.program, params.operands, word_elements(dtype),
+                             direct ? linked_vectors(walk) : transform_vectors(dtype));
   request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output_dtype;
   return request;
 }

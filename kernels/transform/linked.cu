@@ -19,17 +19,16 @@ using OpenChain = LinkedChain<Compute<Element>, kMaxDims, Slot::post>;
 #define SLUICE_JOIN(dtype, suffix) sluice_transform_##dtype##_##suffix
 #define SLUICE_NAME(dtype, suffix) SLUICE_JOIN(dtype, suffix)
 // No floor on the blocks of a multiprocessor: the linker knows the chain and takes the registers that it needs.
-#define SLUICE_ENTRY(walk, schedule, ...)                                                                   \
-  extern "C" __global__ void __launch_bounds__(kTransformThreads)                                           \
-      SLUICE_NAME(SLUICE_MODULE_DTYPE, walk##_##schedule)(                                                  \
-          const __grid_constant__ TransformArguments<Element, Walk::walk> a) {                              \
-    __VA_ARGS__(a);                                                                                         \
+#define SLUICE_ENTRY(walk, schedule, ...)                                                                                      \
+  extern "C" __global__ void __launch_bounds__(kTransformThreads)                                                              \
+      SLUICE_NAME(SLUICE_MODULE_DTYPE, walk##_##schedule)(const __grid_constant__ TransformArguments<Element, Walk::walk> a) { \
+    __VA_ARGS__(a);                                                                                                            \
   }
 
 #ifdef SLUICE_MODULE_RING
-#define SLUICE_RINGS(walk)                                                         \
-  SLUICE_ENTRY(walk, sync, staged_transform<OpenChain, SyncPipe>)                  \
-  SLUICE_ENTRY(walk, multi_stage, staged_transform<OpenChain, MultiStagePipe>)     \
+#define SLUICE_RINGS(walk)                                                     \
+  SLUICE_ENTRY(walk, sync, staged_transform<OpenChain, SyncPipe>)              \
+  SLUICE_ENTRY(walk, multi_stage, staged_transform<OpenChain, MultiStagePipe>) \
   SLUICE_ENTRY(walk, thread_scope, staged_transform<OpenChain, ThreadScopePipe>)
 SLUICE_RINGS(flat)
 SLUICE_RINGS(strided)

@@ -47,7 +47,8 @@ __device__ __forceinline__ void staged_transform(const TransformArguments<Elemen
     VectorSpan spans[kGroups];
     T values[kGroups * kWidth];
 #pragma unroll
-    for (int g = 0; g < kGroups; ++g) spans[g] = span_of<kWidth>(vector + g * kTransformThreads + threadIdx.x, misalignment, a.sizes[0]);
+    for (int g = 0; g < kGroups; ++g)
+      spans[g] = span_of<kWidth>(vector + g * kTransformThreads + threadIdx.x, misalignment, a.sizes[0]);
     const Element* const begin = a.input + a.row_offset(row, a.input_strides) + vector * kWidth - misalignment;
     const int shift = a.input_stride() == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(begin) & (kWordBytes - 1)) : 0;
     const auto row_of = [row](int) { return row; };

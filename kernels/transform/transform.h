@@ -34,8 +34,7 @@ TransformProblem problem_of(const TransformParams& params);
 
 // `linked`: for the form with its chain linked in. `plan.threads` is 0 and `plan.reason` names the rule where the
 // request cannot be met on `device`.
-Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
-                    bool linked);
+Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& request, const DeviceProperties& device, bool linked);
 
 // For problems without tensors: `inner` neighbours are one row.
 Walk walk_of(long long elements, long long inner, DType dtype);

@@ -10,7 +10,7 @@ import pathlib
 import re
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import torch
 
@@ -123,7 +123,7 @@ def call(op: str, input: torch.Tensor, function: Callable[..., Result], *args: A
         return function(*args, **kwargs)
     try:
         if preparation.reasons is not None:
-            return _prepare(op, args, kwargs)
+            return cast("Result", _prepare(op, args, kwargs))
         return function(*args, **kwargs)
     except NotImplementedError as error:
         if input.device.type == "cuda" and cuda_unavailable_reason is not None:

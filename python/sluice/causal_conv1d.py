@@ -122,7 +122,7 @@ def _with_references(
     x: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
-    activation: str | None,
+    activation: str | bool | None,
     initial_states: torch.Tensor | None,
     chain: Chain,
     out: torch.Tensor | None,

@@ -60,7 +60,9 @@ def finish(op: str, values: torch.Tensor, out: torch.Tensor | None, dtype: torch
 def _call_reference(op: str, x: torch.Tensor, source: Any, *values: Any) -> torch.Tensor:
     assert isinstance(source, CppSource)
     if source.reference is None:
-        raise ValueError(f"{op}: a cpp stage must be given a reference= to run on the CPU, got {source.name!r} without one")
+        raise ValueError(
+            f"{op}: a cpp stage must be given a reference= to run on the CPU, got {source.name!r} without one"
+        )
     named = {
         name: value.to(x.dtype) if isinstance(value, torch.Tensor) else value
         for name, value in zip(source.parameters, values, strict=True)
@@ -68,5 +70,7 @@ def _call_reference(op: str, x: torch.Tensor, source: Any, *values: Any) -> torc
     result = source.reference(x, **named)
     if not isinstance(result, torch.Tensor) or result.shape != x.shape:
         shape = tuple(result.shape) if isinstance(result, torch.Tensor) else type(result).__name__
-        raise ValueError(f"{op}: the reference of {source.name!r} must return a tensor of shape {tuple(x.shape)}, got {shape}")
+        raise ValueError(
+            f"{op}: the reference of {source.name!r} must return a tensor of shape {tuple(x.shape)}, got {shape}"
+        )
     return result.to(x.dtype)

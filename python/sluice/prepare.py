@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,15 +13,15 @@ from .conv1d import conv1d
 from .stages import Chain
 from .transform import transform
 
-_OPS = {"transform": transform, "conv1d": conv1d, "causal_conv1d": causal_conv1d}
+_OPS: dict[str, Callable[..., Any]] = {"transform": transform, "conv1d": conv1d, "causal_conv1d": causal_conv1d}
 
 
 def prepare(chain: Chain, x: torch.Tensor, *args: Any, op: str = "transform", **kwargs: Any) -> str:
-    """Links the chain into the kernel that a call would run, without running it: for servers that may not stall at a
-    first call, and ahead of a CUDA graph's capture, in which nothing can be linked.
+    """Links the chain into the kernel that a call would run, without running it.
 
-    Sizes, strides and numbers are a kernel's arguments, so one preparation serves all calls with the same chain, dtypes
-    and layout.
+    For servers that may not stall at a first call, and ahead of a CUDA graph's capture, in which nothing can be linked.
+    Sizes, strides and numbers are a kernel's arguments, so one preparation serves all calls with the same chain,
+    dtypes and layout.
 
     Args:
         chain: for `transform` its chain; for a convolution its `post`.
@@ -43,7 +44,8 @@ def prepare(chain: Chain, x: torch.Tensor, *args: Any, op: str = "transform", **
     """
     if op not in _OPS:
         raise ValueError(f"prepare: op must be one of {', '.join(_OPS)}, got {op!r}")
-    preparation.reasons = reasons = []
+    reasons: list[str] = []
+    preparation.reasons = reasons
     try:
         if op == "transform":
             transform(x, chain, *args, **kwargs)

@@ -159,7 +159,17 @@ def _number_text(value: float) -> str:
 
 def encode(parts: tuple[Part, ...]) -> tuple[str, tuple[torch.Tensor, ...]]:
     """The text of a chain and the tensors that it refers to."""
+    texts, operands = encode_together([parts])
+    return texts[0], tuple(operands)
+
+
+def encode_together(chains: list[tuple[Part, ...]]) -> tuple[list[str], list[torch.Tensor]]:
+    """The texts of several chains that number the same list of tensors."""
     operands: list[torch.Tensor] = []
+    return [_encode(parts, operands) for parts in chains], operands
+
+
+def _encode(parts: tuple[Part, ...], operands: list[torch.Tensor]) -> str:
     texts: list[str] = []
     for name, values in parts:
         arguments: list[str] = []
@@ -177,7 +187,7 @@ def encode(parts: tuple[Part, ...]) -> tuple[str, tuple[torch.Tensor, ...]]:
             else:
                 arguments.append(label + (value if isinstance(value, str) else _number_text(value)))
         texts.append(f"{name}({','.join(arguments)})")
-    return "|".join(texts), tuple(operands)
+    return "|".join(texts)
 
 
 def _quoted(text: str) -> str:

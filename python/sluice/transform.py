@@ -9,7 +9,7 @@ import torch
 
 from . import cpp_reference
 from ._library import call, check_tensor, given_options, require_forward_only
-from .stages import Chain, result_dtype
+from .stages import Chain, encode_together, result_dtype
 
 
 @overload
@@ -47,9 +47,11 @@ def transform(
 
     Args:
         x: any shape, any strides; float32, float16, bfloat16 or float64.
-        chain: the stages; tensor operands broadcast to x's shape. A list of chains gives a list of results.
+        chain: the stages; tensor operands broadcast to x's shape. A list of chains gives a list of results; linked, all
+            come from one pass over x, as long as they have no more than 24 stages and 12 tensors together.
         out: written and returned as that object: x's shape, the result's dtype, any strides. It may be x itself
-            or an operand itself, but must not overlap them otherwise. For a list of chains, a list.
+            or an operand itself, but must not overlap them otherwise. For a list of chains, a list, of which the last
+            alone may be x or an operand.
         dtype: the result's dtype; by default that of a last `cast`, else x's.
         schedule: "auto", or one of "direct", "sync", "multi_stage", "thread_scope" (docs/architecture.md).
         depth: stages in flight of a schedule with a ring, 1 to 8; None picks one.
@@ -100,10 +102,24 @@ def _transform_list(
         raise TypeError(f"transform: chain must be a chain or a list of chains, got {type(chains).__name__}")
     if outs is not None and len(outs) != len(chains):
         raise ValueError(f"transform: out must have one tensor for each of the {len(chains)} chains, got {len(outs)}")
-    return [
-        transform(x, chain, out=None if outs is None else outs[i], dtype=dtype, schedule=schedule, depth=depth)
-        for i, chain in enumerate(chains)
-    ]
+    if len(chains) == 0 or any(cpp_reference.needs_reference(x, chain) for chain in chains):
+        return [
+            transform(x, chain, out=None if outs is None else outs[i], dtype=dtype, schedule=schedule, depth=depth)
+            for i, chain in enumerate(chains)
+        ]
+    # Operands are numbered through all chains.
+    texts, operands = encode_together([chain.parts for chain in chains])
+    require_forward_only("transform", (x, *operands))
+    options = given_options(schedule, depth, dtype)
+    if operands:
+        options["operands"] = operands
+    if outs is None:
+        results: list[torch.Tensor] = call("transform", x, torch.ops.sluice.transform_many, x, texts, **options)
+        return results
+    for out in outs:
+        check_tensor("transform", "out", out)
+    call("transform", x, torch.ops.sluice.transform_many_out, x, texts, **options, out=list(outs))
+    return list(outs)
 
 
 def is_dense(x: torch.Tensor) -> bool:
@@ -117,6 +133,12 @@ def is_dense(x: torch.Tensor) -> bool:
     return True
 
 
+def _empty_result(input: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if input.is_contiguous() or not is_dense(input):
+        return input.new_empty(input.shape, dtype=dtype)
+    return torch.empty_strided(input.shape, input.stride(), dtype=dtype, device=input.device)
+
+
 @torch.library.register_fake("sluice::transform")
 def _(
     input: torch.Tensor,
@@ -127,10 +149,34 @@ def _(
     schedule: str = "auto",
     depth: int | None = None,
 ) -> torch.Tensor:
-    result = dtype or result_dtype(chain, input.dtype)
-    if input.is_contiguous() or not is_dense(input):
-        return input.new_empty(input.shape, dtype=result)
-    return torch.empty_strided(input.shape, input.stride(), dtype=result, device=input.device)
+    return _empty_result(input, dtype or result_dtype(chain, input.dtype))
+
+
+@torch.library.register_fake("sluice::transform_many")
+def _(
+    input: torch.Tensor,
+    chains: list[str],
+    operands: list[torch.Tensor] | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    schedule: str = "auto",
+    depth: int | None = None,
+) -> list[torch.Tensor]:
+    return [_empty_result(input, dtype or result_dtype(chain, input.dtype)) for chain in chains]
+
+
+@torch.library.register_fake("sluice::transform_many_out")
+def _(
+    input: torch.Tensor,
+    chains: list[str],
+    operands: list[torch.Tensor] | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    schedule: str = "auto",
+    depth: int | None = None,
+    out: list[torch.Tensor],
+) -> None:
+    return None
 
 
 @torch.library.register_fake("sluice::transform_out")

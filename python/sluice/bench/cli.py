@@ -132,8 +132,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Example:
         >>> from sluice import bench
-        >>> bench.main(["transform", "--list", "--only", "2^24"])
-        transform: bf16 2^24
+        >>> bench.main(["transform", "--list", "--only", "ten ops"])
+        transform: bf16 2^26 ten ops
+        transform: bf16 2^26+3 ten ops
         0
     """
     options = _parser().parse_args(argv)

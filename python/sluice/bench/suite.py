@@ -86,7 +86,9 @@ def runs_linked(call: Call) -> bool:
     before = linking()
     call()
     after = linking()
-    changes = [after.get(name, 0) - before.get(name, 0) for name in ("linked_launches", "interpreted_launches")]
+    changes: list[int] = [
+        after.get(name, 0) - before.get(name, 0) for name in ("linked_launches", "interpreted_launches")
+    ]
     return changes[0] > 0 and changes[1] == 0
 
 
