@@ -145,22 +145,13 @@ __device__ __forceinline__ void transform_tile(const TransformArguments<Element,
   finish_vectors<kWidth>(a, chain, loads, spans, row_of, values);
 }
 
-// Flat: a block is a tile. Rows: a block has several tiles of one row, because finding the row takes as long as a load.
+// Flat and rows: a block is a tile of one row.
 template <class Chain, int Groups, class Element, Walk walk>
 __device__ __forceinline__ void transform_rows(const TransformArguments<Element, walk>& a) {
-  constexpr int kWidth = kWordElements<Element>, kTile = Groups * kTransformThreads;
-  if constexpr (a.kFlat) {
-    const RowView<Element> view(a, 0);
-    transform_tile<Chain, Groups>(a, view, 0, static_cast<long long>(blockIdx.x) * kTile);
-  } else {
-    const std::uint32_t row = a.tiles_divisor.quotient_of_31_bits(blockIdx.x);
-    const long long begin = (blockIdx.x - row * static_cast<std::uint32_t>(a.tiles_divisor.divisor)) * (1LL * kRowTiles * kTile);
-    const RowView<Element> view(a, row);
-    const long long vectors = ceil_div<long long>(view.size + view.misalignment, kWidth);
-    const long long end = min_of(begin + kRowTiles * kTile, vectors);
-#pragma unroll 1
-    for (long long block = begin; block < end; block += kTile) transform_tile<Chain, Groups>(a, view, row, block);
-  }
+  const std::uint32_t row = a.kFlat ? 0 : a.tiles_divisor.quotient_of_31_bits(blockIdx.x);
+  const std::uint32_t tile = a.kFlat ? blockIdx.x : blockIdx.x - row * static_cast<std::uint32_t>(a.tiles_divisor.divisor);
+  const RowView<Element> view(a, row);
+  transform_tile<Chain, Groups>(a, view, row, static_cast<long long>(tile) * (Groups * kTransformThreads));
 }
 
 // Strided: each vector finds its own row.

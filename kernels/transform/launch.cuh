@@ -43,7 +43,7 @@ TransformArguments<Element, walk> make_arguments(const TransformParams& params, 
   a.first_whole = problem.misalignment != 0 || a.shift != 0;
   a.last_whole = (problem.inner + problem.misalignment) / kWidth - (a.shift != 0);
   a.vectors_divisor = FastDivisor(a.vectors_per_row);
-  a.tiles_divisor = FastDivisor(walk == Walk::rows ? ceil_div<long long>(a.tiles_per_row, kRowTiles) : a.tiles_per_row);
+  a.tiles_divisor = FastDivisor(a.tiles_per_row);
   a.chain = make_chain_arguments<Compute<Element>>(params.program, params.operands);
   return a;
 }

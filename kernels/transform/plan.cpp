@@ -40,9 +40,7 @@ Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& requ
   plan.tile = kTransformThreads * vectors * width;
   if (direct) {
     plan.depth = 1;
-    plan.grid = problem.walk == Walk::strided ? ceil_div<long long>(rows * vectors_per_row, kTransformThreads * vectors)
-                : problem.walk == Walk::rows  ? rows * ceil_div<long long>(tiles / rows, kRowTiles)
-                                              : tiles;
+    plan.grid = problem.walk == Walk::strided ? ceil_div<long long>(rows * vectors_per_row, kTransformThreads * vectors) : tiles;
     plan.reason = request.automatic
                       ? "auto: vectors through registers, because an elementwise pass shares nothing between threads "
                         "and enough loads are in flight without a ring"

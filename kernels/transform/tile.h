@@ -13,7 +13,7 @@ enum class Walk : int {
 };
 
 // A linked chain holds few registers: one vector a thread and many threads keep the most loads in flight.
-constexpr int linked_vectors(Walk walk) { return walk == Walk::rows ? 4 : 1; }  // rows: a block has to find its own first
+constexpr int linked_vectors(Walk walk) { return walk == Walk::rows ? 2 : 1; }  // rows: a block has to find its own first
 
 // Vectors that an interpreted thread, or one of a ring, holds at once. 16 elements of a half type or of float32 at a
 // time kept the interpreter's switch cheapest: at bf16 2^28 a four-stage chain took 285 us with 8, 275 with 16, 294
@@ -23,9 +23,6 @@ template <class Element>
 inline constexpr int kTransformGroups = sizeof(Element) == 2 ? 2 : 4;
 
 constexpr int word_elements(DType dtype) { return 16 / static_cast<int>(size_of(dtype)); }
-
-// Tiles of one row that a block takes on in the rows walk.
-inline constexpr int kRowTiles = 4;
 
 // Small blocks: at 56 registers a thread, nine of 128 fill a multiprocessor better than four of 256.
 inline constexpr int kTransformThreads = 128;

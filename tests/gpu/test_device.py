@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -116,17 +118,27 @@ def test_conv1d_over_2_31_elements(schedule: str, layout: str) -> None:
     assert not y.isnan().any()
 
 
+@pytest.fixture(params=["never", "always"], ids=["interpreted", "linked"])
+def form(request: pytest.FixtureRequest) -> Iterator[str]:
+    former = torch.ops.sluice._set_link_mode(request.param)
+    yield request.param
+    torch.ops.sluice._set_link_mode(former)
+
+
 @pytest.mark.sanitize
+@pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_short_selection(schedule: str) -> None:
     """What runs under compute-sanitizer: every kernel, edges and odd sizes, small enough to be traced."""
     depth = None if schedule == "direct" else 3
     for dtype in (torch.float32, torch.bfloat16):
         base = torch.randn(30_001, device="cuda", dtype=dtype)
-        for x in (base, base[1:], base[:30_000].view(3, 100, 100)[:, :97, 5:].transpose(1, 2)):
+        wide = torch.randn(5, 1501, device="cuda", dtype=dtype)
+        for x in (base, base[1:], base[:30_000].view(3, 100, 100)[:, :97, 5:].transpose(1, 2), wide[:, 1:1234]):
             chain = stages.scale(1.5) | stages.add(x) | stages.clamp(x.flatten()[0], 2.0) | stages.silu()
             sluice.transform(x, chain, schedule=schedule, depth=depth)
             sluice.transform(x, stages.relu(), dtype=torch.float16, schedule=schedule)
+            sluice.transform(x, [stages.relu(), stages.neg() | stages.add(x)], schedule=schedule)
         for x in (
             torch.randn(2, 70, 301, device="cuda", dtype=dtype),
             permuted(torch.randn(2, 70, 301, device="cuda", dtype=dtype)),

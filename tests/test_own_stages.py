@@ -1,4 +1,4 @@
-"""Stages in C++ and linking, as far as they show without a GPU; tests/gpu/test_linking.py has the rest."""
+"""Stages in C++ and linking, as far as they show without a GPU; tests/gpu has the rest."""
 
 from __future__ import annotations
 
