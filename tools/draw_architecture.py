@@ -22,18 +22,22 @@ COPY, WAIT, COMPUTE = "#8fb8de", "#ffffff", "#e0a458"
 RIGHT = 98.0
 
 PARTS = {
-    "<op>/": """plan.cpp: which schedule,
+    "<op>/": """plan.cpp: schedule,
 tile, depth, and why
-*_kernel.cuh: fetch, compute
-<dtype>.cu: instances""",
-    "pipeline/": """copy: what moves bytes
-pipe: who waits for whom
-plan: the shape of the ring
+*_kernel.cuh: the work
+linked.cu: as LTO-IR""",
+    "pipeline/": """copy: moves bytes
+pipe: who waits
+plan: shape of a ring
 schedule: their names""",
-    "stages/": """functors.h: what a stage is
-program.h: a chain as data
-interpreter.cuh: on the GPU
-evaluate_cpu.h: on the CPU""",
+    "stages/": """functors.h: each stage
+program.h: as data
+interpreter.cuh: GPU
+evaluate_cpu.h: CPU""",
+    "linking/": """linker: which form
+source: a chain as C++
+compile: into a kernel
+disk_cache: for later""",
 }
 C = """ops/, host side of kernels/:
 schemas, checks, plans,
@@ -89,14 +93,14 @@ def draw_layers(ax: Axes) -> None:
     layer(ax, 58.9, 12, OPS, "ops/<op>.cpp", "knows torch through its stable C ABI")
     write(ax, 4, 63.7, "schema, checks, allocation, current stream; compiled twice, for CPU and for CUDA")
     write(ax, 4, 60.9, "chain.cpp: text -> Program        aten.cpp: convolutions that torch still runs")
-    crossing(ax, 58.9, "launch_conv1d(params, plan, stream) -> cudaError_t")
+    crossing(ax, 58.9, "launch_conv1d(params, plan, linked, stream) -> cudaError_t")
 
     layer(ax, 33.4, 21.2, KERNELS, "kernels/", "knows CUDA, never torch")
     for index, (title, text) in enumerate(PARTS.items()):
-        x = 4 + index * 21.6
-        box(ax, x, 34.9, 20.8, 14.4, PART)
-        code(ax, x + 1.2, 47.2, title, 9.5, weight="bold")
-        paragraph(ax, x + 1.2, 45.3, text, 7.9)
+        x = 4 + index * 16.15
+        box(ax, x, 34.9, 15.4, 14.4, PART)
+        code(ax, x + 1.0, 47.2, title, 9.5, weight="bold")
+        paragraph(ax, x + 1.0, 45.3, text, 7.6)
 
 
 def draw_binaries(ax: Axes) -> None:
