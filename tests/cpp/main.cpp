@@ -1,4 +1,9 @@
+#include <cstring>
+
 #include "tests/cpp/check.h"
+
+// What the linker would compile, for tests/test_linked_code.py: <chain> <dtype> <kernel> <width> <groups>.
+int print_source(char** arguments);
 
 namespace sluice::test {
 
@@ -14,8 +19,9 @@ int& failures() {
 
 }  // namespace sluice::test
 
-int main() {
+int main(int count, char** arguments) {
   using namespace sluice::test;
+  if (count == 7 && std::strcmp(arguments[1], "source") == 0) return print_source(arguments + 2);
   for (const Case& test : cases()) test.run();
   std::cout << cases().size() << " cases, " << failures() << " failed checks\n";
   return failures() == 0 && !cases().empty() ? 0 : 1;

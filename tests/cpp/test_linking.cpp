@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <tuple>
 
 #include "kernels/linking/disk_cache.h"
 #include "kernels/linking/source.h"
@@ -36,6 +37,22 @@ fs::path scratch(const char* name) {
 }
 
 }  // namespace
+
+int print_source(char** arguments) {
+  const auto [chain, dtype_name, kernel] = std::tuple(arguments[0], std::string(arguments[1]), arguments[2]);
+  DType dtype = DType::float32;
+  for (DType known : {DType::float16, DType::bfloat16, DType::float64}) {
+    if (dtype_name == name_of(known)) dtype = known;
+  }
+  Program program;
+  const std::string error = parse_chain(chain, kMaxOperands, program);
+  LinkRequest request{{LinkFamily::transform, dtype, false}, kernel, dtype == DType::float64, {}, {}};
+  request.post = LinkedSlot{&program, {}, std::stoi(arguments[3]), std::stoi(arguments[4])};
+  for (DType& operand : request.post.operand_dtypes) operand = dtype;
+  for (DType& tensor : request.dtypes) tensor = dtype;
+  std::cout << (error.empty() ? chain_source(request) : error);
+  return error.empty() ? 0 : 1;
+}
 
 TEST(numbers_leave_no_trace_in_the_source) {
   const Program a = parsed("scale(1.5)|add($0,2)"), b = parsed("scale(-7)|add($0,0.25)"), c = parsed("scale($0)|add($0,2)");
