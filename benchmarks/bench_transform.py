@@ -130,17 +130,21 @@ def bias_gelu(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
     )
 
 
+_ONE, _TWO, _TEN, _GELU = "silu(1.5*x + 0.25) * 0.7", "silu(1.5*x + y)", "ten ops", "gelu(x)"
+_CPP, _MIXED, _IN_PLACE = "x / (1 + 0.5 |x|) in C++", "silu(x * y), y fp32", "clamp(x, a, b) + 0 c, in place"
+_SLICE, _SWIGLU, _BIAS = f"{_ONE} on a row slice", "silu(g) * v on row halves", "gelu(x + b), b a row"
+
 OPS = {
-    "silu(1.5*x + 0.25) * 0.7": one_input,
-    "silu(1.5*x + y)": two_inputs,
-    "ten ops": ten_ops,
-    "gelu(x)": gelu,
-    "x / (1 + 0.5 |x|) in C++": cpp_stage,
-    "silu(x * y), y fp32": mixed,
-    "clamp(x, a, b) + 0 c, in place": four_in_place,
-    "silu(1.5*x + 0.25) * 0.7 on a row slice": row_slice,
-    "silu(g) * v on row halves": swiglu,
-    "gelu(x + b), b a row": bias_gelu,
+    _ONE: one_input,
+    _TWO: two_inputs,
+    _TEN: ten_ops,
+    _GELU: gelu,
+    _CPP: cpp_stage,
+    _MIXED: mixed,
+    _IN_PLACE: four_in_place,
+    _SLICE: row_slice,
+    _SWIGLU: swiglu,
+    _BIAS: bias_gelu,
 }
 
 
@@ -230,9 +234,7 @@ def _size(n: int) -> str:
     return f"2^{power}" if rest == 0 else f"2^{power}+{rest}" if rest < 100 else str(n)
 
 
-def chain_case(
-    dtype: str, n: int, op: str = "silu(1.5*x + 0.25) * 0.7", *, offset: int = 0, schedule: str = "auto"
-) -> Case:
+def chain_case(dtype: str, n: int, op: str = _ONE, *, offset: int = 0, schedule: str = "auto") -> Case:
     """`op` on `n` elements whose first lies `offset` elements behind an aligned address."""
     name = f"{dtype} {_size(n)} {op}"
     if offset:
@@ -249,16 +251,13 @@ def chain_case(
 
 def graph_case(dtype: str, n: int) -> Case:
     """The one-input chain, launched several times by one CUDA graph."""
-    op = f"silu(1.5*x + 0.25) * 0.7, {_LAUNCHES} launches in a graph"
+    op = f"{_ONE}, {_LAUNCHES} launches in a graph"
     return Case(
         name=f"{dtype} {_size(n)} graph of {_LAUNCHES}",
         params={"n": n, "offset": 0, "dtype": dtype, "op": op},
         make=functools.partial(_make_graph, n, dtype),
     )
 
-
-_TEN, _GELU, _TWO = "ten ops", "gelu(x)", "silu(1.5*x + y)"
-_SLICE, _SWIGLU = "silu(1.5*x + 0.25) * 0.7 on a row slice", "silu(g) * v on row halves"
 
 SUITE = Suite(
     "transform",
@@ -279,15 +278,15 @@ SUITE = Suite(
         chain_case("bf16", 2**26, _TEN),
         chain_case("bf16", 2**26 + 3, _TEN),
         chain_case("bf16", 2**26, _GELU),
-        chain_case("bf16", 2**26, "x / (1 + 0.5 |x|) in C++"),
-        chain_case("bf16", 2**26, "silu(x * y), y fp32"),
-        chain_case("bf16", 2**26, "clamp(x, a, b) + 0 c, in place"),
+        chain_case("bf16", 2**26, _CPP),
+        chain_case("bf16", 2**26, _MIXED),
+        chain_case("bf16", 2**26, _IN_PLACE),
         chain_case("bf16", _ROWS * 8192, _SLICE),
         chain_case("bf16", _ROWS * 8191, _SLICE, offset=1),
         chain_case("fp32", _ROWS * 8192, _SLICE),
         chain_case("bf16", _ROWS * 4100, _SWIGLU),
         chain_case("fp32", _ROWS * 4100, _SWIGLU),
-        chain_case("bf16", _ROWS * 8192, "gelu(x + b), b a row"),
+        chain_case("bf16", _ROWS * 8192, _BIAS),
         *(chain_case("bf16", 2**26, schedule=schedule) for schedule in _SCHEDULES),
         *(graph_case("bf16", 2**power) for power in (10, 14, 17, 20)),
     ],

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+
 import pytest
 import torch
+
+from linked_forms import link_mode, linking
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
@@ -29,3 +34,15 @@ def cuda() -> str:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     return "cuda"
+
+
+@pytest.fixture
+def linked_always(cuda: str) -> Iterator[None]:
+    """Every chain is linked at its first call, and a fallback that nobody asked for is an error."""
+    if linking()["unavailable"]:
+        pytest.fail(f"nothing can be linked here: {linking()['unavailable']}")
+    failed = linking()["failed"]
+    with link_mode("always"), warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*could not be linked.*")
+        yield
+    assert linking()["failed"] == failed, linking()["last_error"]

@@ -90,7 +90,7 @@ def linked(tools, tmp_path: pathlib.Path, chain: str, dtype: str, walk: str, sch
     size = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}[dtype]
     groups = (2 if walk == "rows" else 1) if schedule == "direct" else (2 if size == 2 else 4)
     kernel = f"sluice_transform_{dtype}_{walk}_{schedule}"
-    arguments = [str(BINARY), "source", chain, dtype, kernel, str(16 // size), str(groups)]
+    arguments = [str(BINARY), "source", chain, dtype, str(16 // size), str(groups)]
     source = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
     module = MODULES / f"transform_{dtype}_{'direct' if schedule == 'direct' else 'ring'}.fatbin"
     cubin = tmp_path / "kernel.cubin"

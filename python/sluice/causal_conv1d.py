@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from . import cpp_reference
-from ._library import call, check_tensor, given_options, require_forward_only
+from ._library import call, check_tensor, fake_out, given_options, require_forward_only
 from .conv1d import autocast, empty_result
-from .stages import Chain, add
+from .stages import Chain, add, compute_dtype
 
 _ACTIVATIONS: dict[object, str | None] = {
     None: None,
@@ -102,17 +102,15 @@ def causal_conv1d(
     x, weight, bias = autocast(x, weight, bias)
     if chain is not None and cpp_reference.needs_reference(x, chain):
         result = _with_references(x, weight, bias, activation, initial_states, chain, out, schedule, depth)
-        if not return_final_states and final_states_out is None:
-            return result
-        return result, _final_states(x, weight.shape[-1] - 1, initial_states, final_states_out)
-    arguments = (x, weight, bias, _ACTIVATIONS[activation], initial_states)
-    options = given_options(schedule, depth, post=chain)
-    if out is None:
-        result = call("causal_conv1d", x, torch.ops.sluice.causal_conv1d, *arguments, **options)
     else:
-        check_tensor("causal_conv1d", "out", out)
-        call("causal_conv1d", x, torch.ops.sluice.causal_conv1d_out, *arguments, **options, out=out)
-        result = out
+        arguments = (x, weight, bias, _ACTIVATIONS[activation], initial_states)
+        options = given_options(schedule, depth, post=chain)
+        if out is None:
+            result = call("causal_conv1d", x, torch.ops.sluice.causal_conv1d, *arguments, **options)
+        else:
+            check_tensor("causal_conv1d", "out", out)
+            call("causal_conv1d", x, torch.ops.sluice.causal_conv1d_out, *arguments, **options, out=out)
+            result = out
     if not return_final_states and final_states_out is None:
         return result
     return result, _final_states(x, weight.shape[-1] - 1, initial_states, final_states_out)
@@ -130,7 +128,7 @@ def _with_references(
     depth: int | None,
 ) -> torch.Tensor:
     first, rest = cpp_reference.split(chain)
-    wide = x.to(cpp_reference.compute_dtype(x.dtype))
+    wide = x.to(compute_dtype(x.dtype))
     arguments = (wide, weight, bias, _ACTIVATIONS[activation], initial_states)
     options = given_options(schedule, depth, post=first)
     values = call("causal_conv1d", x, torch.ops.sluice.causal_conv1d, *arguments, **options)
@@ -175,21 +173,7 @@ def _(
     return empty_result(x, (x.shape[0], x.shape[1], x.shape[2]), x.dtype)
 
 
-@torch.library.register_fake("sluice::causal_conv1d_out")
-def _(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    activation: str | None = None,
-    initial_states: torch.Tensor | None = None,
-    *,
-    post: str = "",
-    post_operands: list[torch.Tensor] | None = None,
-    schedule: str = "auto",
-    depth: int | None = None,
-    out: torch.Tensor,
-) -> None:
-    return None
+torch.library.register_fake("sluice::causal_conv1d_out")(fake_out)
 
 
 @torch.library.register_fake("sluice::causal_conv1d_final_states")
@@ -197,6 +181,4 @@ def _(x: torch.Tensor, width: int, initial_states: torch.Tensor | None = None) -
     return x.new_empty((x.shape[0], x.shape[1], width))
 
 
-@torch.library.register_fake("sluice::causal_conv1d_final_states_out")
-def _(x: torch.Tensor, width: int, initial_states: torch.Tensor | None = None, *, out: torch.Tensor) -> None:
-    return None
+torch.library.register_fake("sluice::causal_conv1d_final_states_out")(fake_out)

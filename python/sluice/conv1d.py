@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from . import cpp_reference
-from ._library import call, check_tensor, given_options, require_forward_only
-from .stages import Chain, result_dtype
+from ._library import call, check_tensor, fake_out, given_options, require_forward_only
+from .stages import Chain, compute_dtype, result_dtype
 
 
 def conv1d(
@@ -77,7 +77,7 @@ def conv1d(
         first, rest = cpp_reference.split(post)
         values = conv1d(
             input, weight, bias, step, padding, spread, groups, pre=pre, post=first,
-            dtype=cpp_reference.compute_dtype(input.dtype), schedule=schedule, depth=depth,
+            dtype=compute_dtype(input.dtype), schedule=schedule, depth=depth,
         )  # fmt: skip
         wanted = dtype or result_dtype(post.text, input.dtype)
         return cpp_reference.finish("conv1d", cpp_reference.evaluate("conv1d", values, rest), out, wanted)
@@ -188,24 +188,4 @@ def _(
     return result if input.dim() == 3 else result.squeeze(0)
 
 
-@torch.library.register_fake("sluice::conv1d_out")
-def _(
-    input: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    stride: int = 1,
-    padding: int = 0,
-    dilation: int = 1,
-    groups: int = 1,
-    *,
-    pre: str = "",
-    pre_operands: list[torch.Tensor] | None = None,
-    post: str = "",
-    post_operands: list[torch.Tensor] | None = None,
-    dtype: torch.dtype | None = None,
-    schedule: str = "auto",
-    depth: int | None = None,
-    padding_right: int | None = None,
-    out: torch.Tensor,
-) -> None:
-    return None
+torch.library.register_fake("sluice::conv1d_out")(fake_out)

@@ -7,37 +7,29 @@ from typing import Any
 import torch
 
 from ._library import call
-from .stages import Chain, CppSource, result_dtype
+from .stages import Chain, CppSource, compute_dtype, result_dtype
 
 
-def needs_reference(x: torch.Tensor, chain: Chain | None) -> bool:
+def needs_reference(x: torch.Tensor, chain: Chain) -> bool:
     """Whether the chain has stages that only their references can compute where x is."""
-    return chain is not None and 'cpp("' in chain.text and x.device.type == "cpu"
+    return chain.has_cpp and x.device.type == "cpu"
 
 
 def split(chain: Chain) -> tuple[Chain, Chain]:
-    """The stages before the first `cpp` stage, and the rest."""
-    at = next(i for i, (name, _) in enumerate(chain.parts) if name == "cpp")
+    """The stages before the first `cpp` stage, and the rest, which is empty where there is none."""
+    at = next((i for i, (name, _) in enumerate(chain.parts) if name == "cpp"), len(chain))
     return Chain(chain.parts[:at]), Chain(chain.parts[at:])
-
-
-def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What a chain is evaluated in for tensors of `dtype`."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def evaluate(op: str, x: torch.Tensor, chain: Chain) -> torch.Tensor:
     """The chain on x, unrounded: x in `compute_dtype`, and so the result."""
-    rest = chain
-    while rest.parts:
-        if rest.parts[0][0] == "cpp":
-            x = _call_reference(op, x, *rest.parts[0][1])
-            rest = Chain(rest.parts[1:])
-            continue
-        ahead, rest = split(rest) if 'cpp("' in rest.text else (rest, Chain())
+    ahead, rest = split(chain)
+    if ahead:
         options: dict[str, Any] = {"dtype": x.dtype, "operands": list(ahead.operands)}
         x = call(op, x, torch.ops.sluice.transform, x, ahead.text, **options)
-    return x
+    if not rest:
+        return x
+    return evaluate(op, _call_reference(op, x, *rest.parts[0][1]), Chain(rest.parts[1:]))
 
 
 def transform(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from .stages import Chain, CppSource, result_dtype
+from .stages import Chain, CppSource, compute_dtype, result_dtype
 
 
 def _snake(x: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor, eps: torch.Tensor) -> torch.Tensor:
@@ -49,17 +49,13 @@ STAGES: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-def _compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
 def _is_value(parameter: object) -> bool:
     return not isinstance(parameter, (str, CppSource))
 
 
 def transform(x: torch.Tensor, chain: Chain, *, dtype: torch.dtype | None = None) -> torch.Tensor:
     """`chain(x)`, evaluated in float32 (float64 for float64) and rounded once at its end."""
-    compute = _compute_dtype(x.dtype)
+    compute = compute_dtype(x.dtype)
     value = x.to(compute)
     for name, parameters in chain._parts:
         if name == "cast":
@@ -90,7 +86,7 @@ def conv1d(
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """`post(F.conv1d(pre(input), ...))`: `pre` rounds to the input's dtype, sums and `post` do not round."""
-    compute = _compute_dtype(input.dtype)
+    compute = compute_dtype(input.dtype)
     x = input if pre is None else transform(input, pre, dtype=input.dtype)
     y = F.conv1d(
         x.to(compute),
@@ -116,7 +112,7 @@ def causal_conv1d(
     post: Chain | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The result, and the final states: the last K-1 columns of (initial_states, x)."""
-    compute = _compute_dtype(x.dtype)
+    compute = compute_dtype(x.dtype)
     channels, width = weight.shape
     history = x.new_zeros((x.shape[0], channels, width - 1)) if initial_states is None else initial_states.to(x.dtype)
     whole = torch.cat([history, x], dim=-1)

@@ -85,7 +85,8 @@ class Chain:
 
     def __init__(self, parts: tuple[Part, ...] = ()) -> None:
         self._parts = parts
-        self._text, self._operands = encode(parts)
+        [self._text], operands = encode_together([parts])
+        self._operands = tuple(operands)
 
     @property
     def text(self) -> str:
@@ -101,6 +102,11 @@ class Chain:
     def parts(self) -> tuple[Part, ...]:
         """The stages as (name, values); a `cpp` stage's first value is its source."""
         return self._parts
+
+    @property
+    def has_cpp(self) -> bool:
+        """Whether a stage is a `cpp` stage."""
+        return 'cpp("' in self._text
 
     def __or__(self, other: object) -> Chain:
         if not isinstance(other, Chain):
@@ -157,14 +163,8 @@ def _number_text(value: float) -> str:
     return repr(float.fromhex(float(value).hex()))
 
 
-def encode(parts: tuple[Part, ...]) -> tuple[str, tuple[torch.Tensor, ...]]:
-    """The text of a chain and the tensors that it refers to."""
-    texts, operands = encode_together([parts])
-    return texts[0], tuple(operands)
-
-
 def encode_together(chains: list[tuple[Part, ...]]) -> tuple[list[str], list[torch.Tensor]]:
-    """The texts of several chains that number the same list of tensors."""
+    """The texts of several chains, and the one list of tensors that they number."""
     operands: list[torch.Tensor] = []
     return [_encode(parts, operands) for parts in chains], operands
 
@@ -199,6 +199,11 @@ def result_dtype(text: str, dtype: torch.dtype) -> torch.dtype:
     """The dtype of a chain's result for an input of `dtype`: a last `cast` decides it."""
     last = text.rsplit("|", 1)[-1].strip()
     return _DTYPES.get(last[len("cast(") : -1].strip(), dtype) if last.startswith("cast(") else dtype
+
+
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What a chain is evaluated in for tensors of `dtype`."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def _stage(name: str, *values: Parameter | str | CppSource) -> Chain:

@@ -8,7 +8,7 @@ from typing import Any, overload
 import torch
 
 from . import cpp_reference
-from ._library import call, check_tensor, given_options, require_forward_only
+from ._library import call, check_tensor, fake_out, given_options, require_forward_only
 from .stages import Chain, encode_together, result_dtype
 
 
@@ -165,29 +165,7 @@ def _(
     return [_empty_result(input, dtype or result_dtype(chain, input.dtype)) for chain in chains]
 
 
-@torch.library.register_fake("sluice::transform_many_out")
-def _(
-    input: torch.Tensor,
-    chains: list[str],
-    operands: list[torch.Tensor] | None = None,
-    *,
-    dtype: torch.dtype | None = None,
-    schedule: str = "auto",
-    depth: int | None = None,
-    out: list[torch.Tensor],
-) -> None:
-    return None
+torch.library.register_fake("sluice::transform_many_out")(fake_out)
 
 
-@torch.library.register_fake("sluice::transform_out")
-def _(
-    input: torch.Tensor,
-    chain: str,
-    operands: list[torch.Tensor] | None = None,
-    *,
-    dtype: torch.dtype | None = None,
-    schedule: str = "auto",
-    depth: int | None = None,
-    out: torch.Tensor,
-) -> None:
-    return None
+torch.library.register_fake("sluice::transform_out")(fake_out)

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <tuple>
 
 #include "kernels/linking/disk_cache.h"
 #include "kernels/linking/source.h"
@@ -39,16 +38,16 @@ fs::path scratch(const char* name) {
 }  // namespace
 
 int print_source(char** arguments) {
-  const auto [chain, dtype_name, kernel] = std::tuple(arguments[0], std::string(arguments[1]), arguments[2]);
   DType dtype = DType::float32;
   for (DType known : {DType::float16, DType::bfloat16, DType::float64}) {
-    if (dtype_name == name_of(known)) dtype = known;
+    if (std::string_view(arguments[1]) == name_of(known)) dtype = known;
   }
   Program program;
-  const std::string error = parse_chain(chain, kMaxOperands, program);
-  LinkRequest request{{LinkFamily::transform, dtype, false}, kernel, dtype == DType::float64, {}, {}};
-  request.post = LinkedSlot{&program, {}, std::stoi(arguments[3]), std::stoi(arguments[4])};
-  for (DType& operand : request.post.operand_dtypes) operand = dtype;
+  const std::string error = parse_chain(arguments[0], kMaxOperands, program);
+  LinkRequest request = request_for(program, dtype);
+  request.wide = dtype == DType::float64;
+  request.post.width = std::stoi(arguments[2]);
+  request.post.groups = std::stoi(arguments[3]);
   for (DType& tensor : request.dtypes) tensor = dtype;
   std::cout << (error.empty() ? chain_source(request) : error);
   return error.empty() ? 0 : 1;

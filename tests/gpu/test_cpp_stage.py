@@ -7,7 +7,7 @@ import torch
 
 import sluice
 from common import TOLERANCE, assert_close, double_chain, relative_error
-from linked_forms import interpreted, linked_always  # noqa: F401
+from linked_forms import interpreted
 from sluice import reference, stages
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("linked_always")]

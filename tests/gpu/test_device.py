@@ -9,6 +9,7 @@ import torch
 
 import sluice
 from common import SCHEDULES, assert_close, permuted
+from linked_forms import link_mode
 from sluice import stages
 
 pytestmark = pytest.mark.gpu
@@ -120,9 +121,8 @@ def test_conv1d_over_2_31_elements(schedule: str, layout: str) -> None:
 
 @pytest.fixture(params=["never", "always"], ids=["interpreted", "linked"])
 def form(request: pytest.FixtureRequest) -> Iterator[str]:
-    former = torch.ops.sluice._set_link_mode(request.param)
-    yield request.param
-    torch.ops.sluice._set_link_mode(former)
+    with link_mode(request.param):
+        yield request.param
 
 
 @pytest.mark.sanitize

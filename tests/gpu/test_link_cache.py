@@ -10,8 +10,6 @@ import sys
 
 import pytest
 
-from linked_forms import linked_always  # noqa: F401
-
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("linked_always")]
 
 

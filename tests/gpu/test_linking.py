@@ -11,7 +11,7 @@ import torch
 
 import sluice
 from common import SCHEDULES, TOLERANCE, double_chain, permuted, relative_error
-from linked_forms import interpreted, linked_always, linking  # noqa: F401
+from linked_forms import interpreted, linking
 from sluice import reference, stages
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("linked_always")]
@@ -79,17 +79,13 @@ def random_chain(rng: random.Random, x: torch.Tensor) -> sluice.Chain:
     return chain
 
 
-def has_cpp(chain: sluice.Chain) -> bool:
-    return any(name == "cpp" for name, _ in chain.parts)
-
-
 def check_one(rng: random.Random) -> None:
     dtype = rng.choice([torch.float32, torch.float16, torch.bfloat16, torch.float64])
     shape = rng.choice([(5, 700), (3, 257), (2, 3, 129), (1025,), (64, 65)])
     x = rng.choice([lambda t: t, permuted])(torch.randn(shape, device="cuda")).to(dtype)
     chain = random_chain(rng, x)
     result = chain(x)
-    if not has_cpp(chain):
+    if not chain.has_cpp:
         assert same_bits(result, interpreted(lambda: chain(x))), f"{chain} on {dtype} {shape}"
     rounds = any(name == "cast" for name, _ in chain.parts)
     wanted = reference.transform(x.double(), double_chain(chain), dtype=torch.float64)
