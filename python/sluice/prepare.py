@@ -34,6 +34,7 @@ def prepare(chain: Chain, x: torch.Tensor, *args: Any, op: str = "transform", **
         An empty string where the call will run linked; else the reason why it will not, as a sentence.
 
     Raises:
+        TypeError: `chain` is no chain; a list of chains cannot be prepared yet.
         ValueError: an unknown op, arguments that the op refuses, or a `cpp` stage that does not compile.
 
     Example:
@@ -44,6 +45,8 @@ def prepare(chain: Chain, x: torch.Tensor, *args: Any, op: str = "transform", **
     """
     if op not in _OPS:
         raise ValueError(f"prepare: op must be one of {', '.join(_OPS)}, got {op!r}")
+    if not isinstance(chain, Chain):
+        raise TypeError(f"prepare: chain must be a chain, got {type(chain).__name__}")
     reasons: list[str] = []
     preparation.reasons = reasons
     try:
