@@ -92,10 +92,8 @@ bool is_depthwise(const Convolution& c) { return c.groups == c.input.size(1) && 
 
 // One channel into many is depthwise by its numbers and a matrix product by its work: a filter bank, the first layer of a
 // speech model. Tensor cores are several times faster at it.
-bool is_filter_bank(const Convolution& c) {
-  constexpr int64_t kManyFilters = 8;
-  return c.input.size(1) == 1 && c.sizes[1] >= kManyFilters;
-}
+bool is_filter_bank(int64_t channels, int64_t results) { return channels == 1 && results >= 8; }
+bool is_filter_bank(const Convolution& c) { return is_filter_bank(c.input.size(1), c.sizes[1]); }
 
 #ifdef SLUICE_CUDA_LIBRARY
 Conv1dParams make_params(const Convolution& c, const TensorView& output) {
@@ -161,6 +159,8 @@ std::optional<std::string> run_depthwise(const Convolution& c, const TensorView&
 }
 #endif
 
+[[maybe_unused]] constexpr const char* kFilterBankReason =
+    "auto: one channel into many is a matrix product, which aten's kernels do on tensor cores";
 constexpr const char* kAtenReason =
     "convolutions over groups of channels and dense ones go through aten's convolution, followed by one pass of the chain, "
     "until sluice has tensor-core kernels of its own";
@@ -341,6 +341,7 @@ std::string plan(const std::vector<int64_t>& sizes, int64_t multiplier, int64_t 
     check(request.automatic, "plan: schedule must be auto here, because ", kAtenReason, "; got ", schedule);
     return aten_plan(kAtenReason);
   }
+  if (request.automatic && is_filter_bank(sizes[1] / multiplier, sizes[1])) return aten_plan(kFilterBankReason);
   const Conv1dProblem problem{sizes[0],
                               sizes[1],
                               sizes[2],

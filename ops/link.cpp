@@ -41,6 +41,7 @@ std::string link_info() {
          ", \"cache_directory\": " + quoted(s.cache_directory) + number("linked_launches", s.linked_launches) +
          number("interpreted_launches", s.interpreted_launches) + number("compiled", s.compiled) +
          number("read_from_disk", s.read_from_disk) + number("failed", s.failed) + number("compile_seconds", s.compile_seconds) +
+         number("small_below", LinkPolicy::kSmall) + number("calls_of_small", LinkPolicy::kCallsOfSmall) +
          ", \"last_error\": " + quoted(s.last_error) + "}";
 }
 

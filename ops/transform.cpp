@@ -16,6 +16,8 @@ namespace sluice {
 namespace {
 
 constexpr const char* kOp = "transform";
+constexpr const char* kEmpty = "the tensor is empty";
+[[maybe_unused]] constexpr const char* kOnCpu = "the CPU needs no linking";
 
 std::vector<int64_t> sizes_of(const TensorView& view) { return {view.sizes, view.sizes + view.rank}; }
 
@@ -71,55 +73,54 @@ TransformParams make_params(const char* op, const TensorView& input, const Tenso
   return params;
 }
 
-struct Request {
-  TensorView input;
-  Chain chain;
-  DType dtype;
-  ScheduleRequest schedule;
-};
-
-Request check_arguments(const Tensor& input, const std::string& chain, const OptionalTensors& operands,
-                        const std::optional<ScalarType>& dtype, const std::string& schedule,
-                        const std::optional<int64_t>& depth) {
-  const TensorView view(input);
-  check_floating(kOp, "input", view);
-  const ScheduleRequest request = check_schedule(kOp, schedule, depth);
-  const std::optional<DType> wanted = check_result_dtype(kOp, dtype);
-  Chain parsed(kOp, "chain", chain, operands, view, sizes_of(view));
-  const DType result = wanted.value_or(parsed.result_dtype().value_or(view.dtype));
-  return {view, std::move(parsed), result, request};
-}
-
 Tensor transform(const Tensor& input, const std::string& chain, const OptionalTensors& operands,
                  const std::optional<ScalarType>& dtype, const std::string& schedule, const std::optional<int64_t>& depth) {
-  const Request request = check_arguments(input, chain, operands, dtype, schedule, depth);
-  Tensor output = allocate_like(kOp, request.input, request.dtype);
-  run_transform(kOp, request.input, TensorView(output), request.chain, request.schedule);
+  const TransformCall call(input, dtype, schedule, depth);
+  const TransformChain one(call, chain, operands);
+  Tensor output = allocate_like(kOp, call.input, one.dtype);
+  run_transform(kOp, call.input, TensorView(output), one.chain, call.schedule);
   return output;
 }
 
 void transform_out(const Tensor& input, const std::string& chain, const OptionalTensors& operands,
                    const std::optional<ScalarType>& dtype, const std::string& schedule, const std::optional<int64_t>& depth,
                    const Tensor& out) {
-  const Request request = check_arguments(input, chain, operands, dtype, schedule, depth);
+  const TransformCall call(input, dtype, schedule, depth);
+  const TransformChain one(call, chain, operands);
   const TensorView view(out);
-  check_out(kOp, view, sizes_of(request.input), request.dtype, request.input);
-  check_no_overlap(kOp, view, "input", request.input, /*may_be_same=*/true);
-  for (const TensorView& operand : request.chain.operands)
-    check_no_overlap(kOp, view, "an operand", operand, /*may_be_same=*/true);
-  run_transform(kOp, request.input, view, request.chain, request.schedule);
+  one.check_result(call, view, /*may_be_same=*/true);
+  run_transform(kOp, call.input, view, one.chain, call.schedule);
 }
 
 // Links what the call would run, without running it.
 std::string prepare_transform(const Tensor& input, const std::string& chain, const OptionalTensors& operands,
                               const std::optional<ScalarType>& dtype, const std::string& schedule,
                               const std::optional<int64_t>& depth) {
-  const Request request = check_arguments(input, chain, operands, dtype, schedule, depth);
-  const Tensor output = allocate_like(kOp, request.input, request.dtype);
-  return run_transform(kOp, request.input, TensorView(output), request.chain, request.schedule, Run::prepare);
+  const TransformCall call(input, dtype, schedule, depth);
+  const TransformChain one(call, chain, operands);
+  const Tensor output = allocate_like(kOp, call.input, one.dtype);
+  return run_transform(kOp, call.input, TensorView(output), one.chain, call.schedule, Run::prepare);
 }
 
 }  // namespace
+
+TransformCall::TransformCall(const Tensor& tensor, const std::optional<ScalarType>& wanted, const std::string& name,
+                             const std::optional<int64_t>& depth)
+    : input(tensor) {
+  check_floating(kOp, "input", input);
+  schedule = check_schedule(kOp, name, depth);
+  dtype = check_result_dtype(kOp, wanted);
+}
+
+TransformChain::TransformChain(const TransformCall& call, const std::string& text, const OptionalTensors& operands)
+    : chain(kOp, "chain", text, operands, call.input, sizes_of(call.input)),
+      dtype(call.dtype.value_or(chain.result_dtype().value_or(call.input.dtype))) {}
+
+void TransformChain::check_result(const TransformCall& call, const TensorView& out, bool may_be_same) const {
+  check_out(kOp, out, sizes_of(call.input), dtype, call.input);
+  check_no_overlap(kOp, out, "input", call.input, may_be_same);
+  for (const TensorView& operand : chain.operands) check_no_overlap(kOp, out, "an operand", operand, may_be_same);
+}
 
 Tensor allocate_like(const char* op, const TensorView& input, DType dtype) {
   const std::vector<int64_t> sizes = sizes_of(input);
@@ -156,7 +157,7 @@ Form launch(const char* op, const TensorView& input, const TensorView& output, c
 
 std::string run_transform(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
                           [[maybe_unused]] const ScheduleRequest& request, [[maybe_unused]] Run run) {
-  if (output.elements() == 0) return "the tensor is empty";
+  if (output.elements() == 0) return kEmpty;
 #ifdef SLUICE_CUDA_LIBRARY
   return launch(op, input, output, chain, request, run, /*only_linked=*/false).reason;
 #else
@@ -165,17 +166,18 @@ std::string run_transform(const char* op, const TensorView& input, const TensorV
   constexpr int64_t kGrain = 32 * 1024;  // elements that are worth a thread
   torch::stable::parallel_for(0, output.elements(), kGrain,
                               [&](int64_t first, int64_t last) { transform_cpu(params, first, last); });
-  return "the CPU needs no linking";
+  return kOnCpu;
 #endif
 }
 
-bool run_linked_transform([[maybe_unused]] const char* op, [[maybe_unused]] const TensorView& input, const TensorView& output,
-                          [[maybe_unused]] const Chain& chain, [[maybe_unused]] const ScheduleRequest& request) {
-  if (output.elements() == 0) return true;
+std::string run_linked_transform([[maybe_unused]] const char* op, [[maybe_unused]] const TensorView& input,
+                                 const TensorView& output, [[maybe_unused]] const Chain& chain,
+                                 [[maybe_unused]] const ScheduleRequest& request, [[maybe_unused]] Run run) {
+  if (output.elements() == 0) return kEmpty;
 #ifdef SLUICE_CUDA_LIBRARY
-  return launch(op, input, output, chain, request, Run::now, /*only_linked=*/true).kernel != nullptr;
+  return launch(op, input, output, chain, request, run, /*only_linked=*/true).reason;
 #else
-  return false;
+  return kOnCpu;
 #endif
 }
 
@@ -193,8 +195,7 @@ std::string plan(int64_t elements, int64_t inner, ScalarType dtype, const std::s
                  const std::optional<int64_t>& depth, bool linked, const std::vector<int64_t>& device) {
   const ScheduleRequest request = check_schedule("plan", schedule, depth);
   check(elements > 0 && inner > 0, "plan: elements must be positive, got ", elements);
-  const TransformProblem problem{elements, inner, check_result_dtype("plan", dtype).value(), 0,
-                                 walk_of(elements, inner, check_result_dtype("plan", dtype).value())};
+  const TransformProblem problem = contiguous_problem(elements, inner, check_result_dtype("plan", dtype).value());
   return plan_text(plan_transform(problem, request, device_from("plan", device), linked));
 }
 

@@ -106,12 +106,8 @@ def linked(tools, tmp_path: pathlib.Path, chain: str, dtype: str, walk: str, sch
 CHAIN = "scale(1.5)|add($0)|silu|clamp($1,2)|gelu"
 
 
-# Found when the receipt was written already: docs/measurements/linking.md, the first of what to try next.
-SPLIT = pytest.mark.xfail(strict=True, reason="nvJitLink splits the flat walk's stores into words of 4 bytes")
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
-@pytest.mark.parametrize("walk", [pytest.param("flat", marks=SPLIT), "rows", "strided"])
+@pytest.mark.parametrize("walk", ["flat", "rows", "strided"])
 def test_direct_kernels_store_words(tools, tmp_path: pathlib.Path, dtype: str, walk: str) -> None:
     sass, _ = linked(tools, tmp_path, "scale(1.5)|silu", dtype, walk, "direct")
     assert re.search(r"ST(G\.E|\.E)[.\w]*\.128", sass)

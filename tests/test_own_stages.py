@@ -114,8 +114,11 @@ def test_prepare_and_plan_say_why_nothing_is_linked() -> None:
     assert sluice.prepare(stages.relu(), x, w, op="conv1d", groups=4) == "the CPU needs no linking"
     states = {"return_final_states": True, "activation": "silu"}
     assert sluice.prepare(stages.relu(), x, w[:, 0], op="causal_conv1d", **states) == "the CPU needs no linking"
+    assert sluice.prepare([stages.relu(), stages.neg()], x) == "the CPU needs no linking"
     with pytest.raises(TypeError, match="prepare: chain must be a chain, got list"):
-        sluice.prepare([stages.relu()], x)  # type: ignore[arg-type]
+        sluice.prepare([stages.relu()], x, w, op="conv1d", groups=4)
+    with pytest.raises(TypeError, match="transform: chain must be a chain or a list of chains, got str"):
+        sluice.prepare("relu", x)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="prepare: op must be one of transform, conv1d, causal_conv1d, got 'sort'"):
         sluice.prepare(stages.relu(), x, op="sort")
     with pytest.raises(ValueError, match="conv1d: groups must divide"):

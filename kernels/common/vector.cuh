@@ -172,6 +172,16 @@ __device__ __forceinline__ void store_word(void* address, const Word& word) {
   *static_cast<uint4*>(address) = make_uint4(word.lanes[0], word.lanes[1], word.lanes[2], word.lanes[3]);
 }
 
+// To global memory. Spelled out, because nvJitLink splits a plain store of 16 bytes into four where it has inlined a chain
+// before it.
+__device__ __forceinline__ void store_global_word(void* address, const Word& word) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(__cvta_generic_to_global(address)), "r"(word.lanes[0]), "r"(word.lanes[1]), "r"(word.lanes[2]),
+                 "r"(word.lanes[3])
+               : "memory");
+}
+
 // The 16 bytes that start `shift` bytes into the 32 bytes (low, high). 0 <= shift < 16.
 __device__ __forceinline__ Word shift_words(const Word& low, const Word& high, int shift) {
   std::uint32_t lanes[8] = {low.lanes[0],  low.lanes[1],  low.lanes[2],  low.lanes[3],

@@ -116,9 +116,8 @@ __device__ __noinline__ Word apply_pre(const Conv1dArguments<Element>& a, Word w
   const auto loads = chain.template load<kWidth, 1>([&](int operand, int) {
     const long long* const strides = a.pre.operands[operand].strides;
     const long long offset = batch * strides[0] + channel * strides[1] + position * strides[2];
-    const long long low = offset - (channel_step != 0 ? channel * strides[1] : position * strides[2]);
-    return Place{offset, channel_step * strides[1] + position_step * strides[2], first, last,
-                 low,    low + (channel_step != 0 ? a.channels : a.length)};
+    const long long step = channel_step * strides[1] + position_step * strides[2];
+    return Place{offset, step, first, last, a.pre.operands[operand].extent};
   });
   chain.template apply<kWidth, 1>(values, loads);
   const Word changed = pack<Element>(values);

@@ -155,9 +155,8 @@ __device__ __forceinline__ void finish_sums(const Conv1dArguments<Element>& a, c
   const Post chain{a.post};
   const auto loads = chain.template load<kWidth, kPositions>([&](int operand, int j) {
     const long long* const strides = a.post.operands[operand].strides;
-    const long long low = v.batch * strides[0] + (v.position + j) * strides[2];
-    return Place{
-        low + v.channel * strides[1], strides[1], 0, v.position + j < a.output_length ? v.last : 0, low, low + a.channels};
+    const long long offset = v.batch * strides[0] + v.channel * strides[1] + (v.position + j) * strides[2];
+    return Place{offset, strides[1], 0, v.position + j < a.output_length ? v.last : 0, a.post.operands[operand].extent};
   });
   chain.template apply<kWidth, kPositions>(sums, loads);
   with_element_type(a.output_type(), [&](auto* tag) {

@@ -50,8 +50,10 @@ Conv1dArguments<Element> make_arguments(const Conv1dParams& params, const Conv1d
   a.by_multiplier = FastDivisor(params.multiplier);
   a.by_across = FastDivisor(ceil_div<long long>(params.channels, kChannelVectors * kWordElements<Element>));
   a.by_along = FastDivisor(ceil_div<long long>(params.output_length, kTilePositions));
-  a.pre = make_chain_arguments<Compute<Element>>(params.pre, params.pre_operands);
-  a.post = make_chain_arguments<Compute<Element>>(params.post, params.post_operands);
+  const long long inputs[3] = {params.batch, params.channels / params.multiplier, params.length};
+  const long long outputs[3] = {params.batch, params.channels, params.output_length};
+  a.pre = make_chain_arguments<Compute<Element>, 3>(params.pre, params.pre_operands, 3, inputs);
+  a.post = make_chain_arguments<Compute<Element>, 3>(params.post, params.post_operands, 3, outputs);
   return a;
 }
 

@@ -10,7 +10,7 @@ bool is_plain(const Conv1dParams& params, const Conv1dPlan& plan) {
          params.pre.empty();
 }
 
-// The entries of linked_rows.cu and linked_channels.cu.
+// The entries of linked.cu.
 LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan) {
 #define SLUICE_ENTRIES(prefix) \
   {#prefix "_direct", #prefix "_sync", #prefix "_multi_stage", #prefix "_thread_scope", #prefix "_plain"}

@@ -233,9 +233,8 @@ __device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, 
   const Post chain{a.post};
   const auto loads = chain.template load<Outputs, 1>([&](int operand, int) {
     const long long* const strides = a.post.operands[operand].strides;
-    const long long row_offset = span.batch * strides[0] + span.channel * strides[1];
-    return Place{row_offset + span.begin * strides[2], strides[2], span.first, span.last, row_offset,
-                 row_offset + a.output_length};
+    const long long offset = span.batch * strides[0] + span.channel * strides[1] + span.begin * strides[2];
+    return Place{offset, strides[2], span.first, span.last, a.post.operands[operand].extent};
   });
   chain.template apply<Outputs, 1>(sums, loads);
   with_element_type(a.output_type(), [&](auto* tag) {

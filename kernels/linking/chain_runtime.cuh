@@ -131,7 +131,11 @@ struct ChainOperand {
   template <int Bytes>
   __device__ __forceinline__ static void store_part(char* to, const unsigned* from) {
     if constexpr (Bytes == 16) {
-      *reinterpret_cast<uint4*>(to) = make_uint4(from[0], from[1], from[2], from[3]);
+      // A plain store would be split (store_global_word).
+      asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                   :
+                   : "l"(__cvta_generic_to_global(to)), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+                   : "memory");
     } else if constexpr (Bytes == 8) {
       *reinterpret_cast<uint2*>(to) = make_uint2(from[0], from[1]);
     } else {
@@ -141,10 +145,11 @@ struct ChainOperand {
 
   __device__ __forceinline__ static void load_group(const char* data, const Place& place, unsigned* to) {
     const char* const from = data + place.offset * kSize;
-    if (place.stride == 1 && place.first == 0 && place.last == Width) {
+    const bool whole = place.first == 0 && place.last == Width;
+    if (place.stride == 1 && (whole || (place.first < place.last && place.offset >= 0 && place.offset + Width <= place.extent))) {
       if (address(from) % kAlignment == 0) return load_vector(from, to);
       const char* const start = from - address(from) % kAlignment;
-      if (start >= data + place.low * kSize && start + kBytes + kAlignment <= data + place.high * kSize) {
+      if (start >= data && start + kBytes + kAlignment <= data + place.extent * kSize) {
         unsigned both[kLanes + kAlignment / 4];
         load_vector(start, both);
         load_part<kAlignment>(start + kBytes, both + kLanes);

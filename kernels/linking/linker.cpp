@@ -129,6 +129,18 @@ LinkOutcome interpreted(const char* reason) {
   return {nullptr, reason, {}, false};
 }
 
+LinkOutcome linked(const Entry& entry) {
+  ++state().linked_launches;
+  return {reinterpret_cast<const void*>(entry.kernel), "", {}, false};
+}
+
+LinkOutcome failed(const Entry& entry) {
+  LinkOutcome outcome = interpreted("linking failed");
+  outcome.error = entry.error;
+  outcome.rejected = entry.rejected;
+  return outcome;
+}
+
 // CUDA loads a kernel into a device's context at its first use; that must not happen inside a capture.
 bool load_on_device(Entry& entry, int device) {
   const RelaxedCapture relaxed;
@@ -151,16 +163,8 @@ LinkOutcome find_linked(const LinkRequest& request, const LinkContext& context) 
   key += static_cast<char>(context.compute_capability);
   Entry& entry = entry_of(key);
   const std::uint64_t bit = std::uint64_t{1} << context.device % kMaxDevices;
-  if ((entry.loaded & bit) != 0) {
-    ++all.linked_launches;
-    return {reinterpret_cast<const void*>(entry.kernel), "", {}, false};
-  }
-  if (entry.failed) {
-    LinkOutcome outcome = interpreted("linking failed");
-    outcome.error = entry.error;
-    outcome.rejected = entry.rejected;
-    return outcome;
-  }
+  if ((entry.loaded & bit) != 0) return linked(entry);
+  if (entry.failed) return failed(entry);
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(context.stream, &capture) != cudaSuccess) cudaGetLastError();
   if (capture != cudaStreamCaptureStatusNone) return interpreted("a CUDA graph is being captured");
@@ -176,14 +180,7 @@ LinkOutcome find_linked(const LinkRequest& request, const LinkContext& context) 
   if (entry.kernel == nullptr && !entry.failed) link(entry, request, context.compute_capability);
   if (!entry.failed && !load_on_device(entry, context.device % kMaxDevices))
     fail(entry, "the linked kernel does not load on the device", false);
-  if (entry.failed) {
-    LinkOutcome outcome = interpreted("linking failed");
-    outcome.error = entry.error;
-    outcome.rejected = entry.rejected;
-    return outcome;
-  }
-  ++all.linked_launches;
-  return {reinterpret_cast<const void*>(entry.kernel), "", {}, false};
+  return entry.failed ? failed(entry) : linked(entry);
 }
 
 LinkMode link_mode() { return state().mode; }

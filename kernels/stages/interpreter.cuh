@@ -127,7 +127,7 @@ struct InterpretedChain {
     for (int p = 0; p < kMaxParameters; ++p) {
 #pragma unroll
       for (int g = 0; g < Groups; ++g) {
-        places[p][g] = operand[p] >= 0 ? place_of(operand[p], g) : Place{0, 0, 0, Width, 0, 0};
+        places[p][g] = operand[p] >= 0 ? place_of(operand[p], g) : Place{0, 0, 0, Width, 0};
       }
     }
 #pragma unroll 1

@@ -3,15 +3,15 @@
 
 namespace sluice {
 
-// Element i lies at `offset + i * stride`, for first <= i < last; the others are not in memory and their values do
-// not matter. With a stride of 1 everything from `low` to before `high` may be read, so that words may be wider.
+// Element i lies at `offset + i * stride`, for first <= i < last; the values of the others do not matter, and they may
+// lie outside of the tensor. Its first `extent` elements, from offset 0 on, may all be read, so that words may be wider
+// than a vector and hold what is not this row's.
 struct Place {
   long long offset;
   long long stride;
   int first;
   int last;
-  long long low;
-  long long high;
+  long long extent;
 };
 
 }  // namespace sluice

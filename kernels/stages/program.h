@@ -61,10 +61,13 @@ struct ChainArguments {
     SLUICE_HOST_DEVICE static Route route(unsigned control) { return static_cast<Route>(control >> 8 & 0xff); }
     SLUICE_HOST_DEVICE static DType dtype(unsigned control) { return static_cast<DType>(control >> 16); }
   };
+  struct Tensor : Operand<Rank> {
+    long long extent;  // elements from `data` to the end of the last one
+  };
   int count;
   Header headers[kMaxStages];
   signed char operand[kMaxStages][kMaxParameters];
-  Operand<Rank> operands[kMaxOperands];
+  Tensor operands[kMaxOperands];
 };
 
 inline Route route_of(const Stage& stage) {
@@ -75,8 +78,10 @@ inline Route route_of(const Stage& stage) {
   return tensors == 1 && stage.operand[0] >= 0 && stage.op <= Op::div ? Route::arithmetic : Route::elementwise;
 }
 
-template <class T, int Rank>
-ChainArguments<T, Rank> make_chain_arguments(const Program& program, const Operand<Rank>* operands) {
+// For a chain over `rank` <= Rank dimensions of `sizes`; the operands may have room for more.
+template <class T, int Rank, int MaxRank>
+ChainArguments<T, Rank> make_chain_arguments(const Program& program, const Operand<MaxRank>* operands, int rank,
+                                             const long long* sizes) {
   ChainArguments<T, Rank> chain{};
   chain.count = program.count;
   for (int s = 0; s < program.count; ++s) {
@@ -89,7 +94,16 @@ ChainArguments<T, Rank> make_chain_arguments(const Program& program, const Opera
       chain.operand[s][p] = stage.operand[p];
     }
   }
-  for (int k = 0; k < program.operands; ++k) chain.operands[k] = operands[k];
+  for (int k = 0; k < program.operands; ++k) {
+    auto& tensor = chain.operands[k];
+    tensor.data = operands[k].data;
+    tensor.dtype = operands[k].dtype;
+    tensor.extent = 1;
+    for (int d = 0; d < rank; ++d) {
+      tensor.strides[d] = operands[k].strides[d];
+      tensor.extent += (sizes[d] - 1) * operands[k].strides[d];
+    }
+  }
   return chain;
 }
 

@@ -5,7 +5,6 @@
 //
 //   row        |pp..vvvv|vvvvvvvv|vvvvvvvv|vvv.....|     p: misalignment of the row, in elements
 //   vector          0        1        2        3
-//   thread          t       t+1      t+2      t+3        then again, `threads` vectors on, Groups times
 //
 // The input of a vector may start anywhere: it is shifted out of the two aligned words that hold it.
 #pragma once
@@ -20,59 +19,64 @@
 
 namespace sluice {
 
-// Offset of a row, which numbers all dimensions but the innermost. Not inlined: a kernel asks for it in
-// many places, and flat problems and those of two dimensions never come here.
-static __device__ __noinline__ long long offset_of_row(long long row, int rank, const FastDivisor* sizes,
-                                                       const long long* strides) {
+// Offset of a row, which numbers all dimensions but the innermost. A row in 32 bits is less than 2^31.
+template <class Row>
+__device__ __forceinline__ long long walk_dimensions(Row row, int rank, const FastDivisor* sizes, const long long* strides) {
   long long offset = 0;
 #pragma unroll 1
   for (int d = 1; d < rank - 1; ++d) {
-    const long long next = sizes[d].quotient(row);
-    offset += (row - next * sizes[d].divisor) * strides[d];
+    Row next;
+    if constexpr (sizeof(Row) == 4) {
+      next = sizes[d].quotient_of_31_bits(row);
+    } else {
+      next = sizes[d].quotient(row);
+    }
+    offset += (row - next * static_cast<Row>(sizes[d].divisor)) * strides[d];
     row = next;
   }
   return offset + row * strides[rank - 1];
 }
 
+// Not inlined: the strided walk asks for it in many places.
+static __device__ __noinline__ long long offset_of_row(long long row, int rank, const FastDivisor* sizes,
+                                                       const long long* strides) {
+  return walk_dimensions(row, rank, sizes, strides);
+}
+
 template <class Element, Walk walk>
 struct TransformArguments {
   static constexpr bool kFlat = walk == Walk::flat;
+  static constexpr int kRank = kFlat ? 1 : kMaxDims;
+  // What a flat tensor's vector needs comes first: every further line of constant memory that a launch has to fetch before it
+  // can ask for its input is latency that a small tensor feels.
   const Element* input;
   void* output;
+  // What RowView says of a flat tensor's one row. Rows: the first two of each, where they lie alike against words.
+  int misalignment_of_all, shift;
+  long long first_whole, last_whole;
+  ChainArguments<Compute<Element>, kRank> chain;
+
+  long long sizes[kRank];
   DType output_dtype;
   int rank;
   bool shares;  // some vector's input straddles two words, so threads read words that others copied
+  bool rows_alike;
   int depth;
-  long long sizes[kMaxDims];
-  FastDivisor divisors[kMaxDims];  // of the sizes
-  long long input_strides[kMaxDims];
-  long long output_strides[kMaxDims];
+  long long input_extent;       // elements from `input` to the end of the last one: all may be read
+  FastDivisor divisors[kRank];  // of the sizes
+  long long input_strides[kRank];
+  long long output_strides[kRank];
   long long rows;
   long long vectors_per_row;
   long long tiles_per_row;
-  // Flat: what RowView says of the one row. Rows: what it says of each, where they lie alike against words.
-  bool rows_alike;
-  int misalignment_of_all, shift;
-  long long first_whole, last_whole;
   FastDivisor vectors_divisor, tiles_divisor;  // of vectors and tiles a row
-  ChainArguments<Compute<Element>, kMaxDims> chain;
 
   __device__ long long row_offset(long long row, const long long* strides) const {
     if constexpr (kFlat) return 0;
-    if constexpr (walk == Walk::rows) {
-      if (rank <= 2) return row * strides[1];
-      // A grid has less than 2^31 blocks, and so many rows at most.
-      std::uint32_t left = static_cast<std::uint32_t>(row);
-      long long offset = 0;
-#pragma unroll 1
-      for (int d = 1; d < rank - 1; ++d) {
-        const std::uint32_t next = divisors[d].quotient_of_31_bits(left);
-        offset += (left - next * static_cast<std::uint32_t>(divisors[d].divisor)) * strides[d];
-        left = next;
-      }
-      return offset + left * strides[rank - 1];
-    }
-    return rank <= 2 ? row * strides[1] : offset_of_row(row, rank, divisors, strides);
+    if (rank <= 2) return row * strides[1];
+    // A block of the rows walk is of one row, and a grid has less than 2^31 blocks.
+    if constexpr (walk == Walk::rows) return walk_dimensions(static_cast<std::uint32_t>(row), rank, divisors, strides);
+    return offset_of_row(row, rank, divisors, strides);
   }
   __device__ DType output_type() const { return known_dtype(LinkedTensor::output, output_dtype); }
   __device__ long long input_stride() const { return walk == Walk::strided ? input_strides[0] : 1; }
@@ -101,7 +105,7 @@ __device__ __forceinline__ VectorSpan span_of(long long vector, int misalignment
   return span;
 }
 
-// Elements one by one, in a loop through local memory: a flat tensor's first and last vector.
+// Elements one by one, in a loop through local memory: a row's first and last vector.
 template <class Out, int Width, class T>
 __device__ __forceinline__ void store_partial(Out* to, const VectorSpan& span, const T* values) {
   T staged[Width];
@@ -125,8 +129,8 @@ __device__ __forceinline__ void finish_vectors(const TransformArguments<Element,
       Out* const to = static_cast<Out*>(a.output) + a.row_offset(row_of(g), a.output_strides) + span.begin * stride;
       if (walk == Walk::strided) {
         store_elements<Out, Width>(to, stride, span.first, span.last, values + g * Width);
-      } else if (walk == Walk::rows || (span.first == 0 && span.last == Width)) {
-        store_elements<Out, Width>(to, 1, a.kFlat ? 0 : span.first, a.kFlat ? Width : span.last, values + g * Width);
+      } else if (span.first == 0 && span.last == Width) {
+        store_vector<Out, Width>(to, values + g * Width);
       } else {
         store_partial<Out, Width>(to, span, values + g * Width);
       }
@@ -139,9 +143,9 @@ template <class Element, Walk walk, int Groups, class RowOf>
 __device__ __forceinline__ auto places_of(const TransformArguments<Element, walk>& a, const VectorSpan (&spans)[Groups],
                                           RowOf&& row_of) {
   return [&a, &spans, row_of](int operand, int g) {
-    const long long* const strides = a.chain.operands[operand].strides;
-    const long long row = a.row_offset(row_of(g), strides);
-    return Place{row + spans[g].begin * strides[0], strides[0], spans[g].first, spans[g].last, row, row + a.sizes[0]};
+    const auto& tensor = a.chain.operands[operand];
+    const long long offset = a.row_offset(row_of(g), tensor.strides) + spans[g].begin * tensor.strides[0];
+    return Place{offset, tensor.strides[0], spans[g].first, spans[g].last, tensor.extent};
   };
 }
 

@@ -14,74 +14,53 @@ struct RowView {
   long long size;
   int misalignment;  // of the output, in elements
   int shift;         // bytes of the input's first word that stand before vector 0
-  // Vectors in between are whole, and so are the words that their inputs lie in.
+  // Vectors in between are whole, and the words that their inputs lie in are within the tensor, if not within the row.
   long long first_whole, last_whole;
 
   template <Walk walk>
   __device__ RowView(const TransformArguments<Element, walk>& a, long long index) : size(a.sizes[0]) {
     constexpr int kWidth = kWordElements<Element>;
-    row = a.input + a.row_offset(index, a.input_strides);
+    const long long offset = a.row_offset(index, a.input_strides);
+    row = a.input + offset;
     if (a.kFlat || a.rows_alike) {
       misalignment = a.misalignment_of_all;
       shift = a.shift;
-      first_whole = a.first_whole;
-      last_whole = a.last_whole;
     } else {
       misalignment = a.template misalignment<kWidth>(a.row_offset(index, a.output_strides));
       shift = static_cast<int>(reinterpret_cast<std::uintptr_t>(row - misalignment) % kWordBytes);
-      first_whole = misalignment != 0 || shift != 0;
-      last_whole = (size + misalignment) / kWidth - (shift != 0);
+    }
+    if constexpr (walk == Walk::flat) {
+      first_whole = a.first_whole;
+      last_whole = a.last_whole;
+    } else {
+      const bool starts = offset<kWidth, ends = offset + size + kWidth> a.input_extent;
+      first_whole = misalignment != 0 || (shift != 0 && starts);
+      last_whole = (size + misalignment) / kWidth - (shift != 0 && ends);
     }
     base = reinterpret_cast<const char*>(row - misalignment) - shift;
   }
 };
 
-// Whole vectors. Where the input straddles words, lanes pass each other the words that they share.
+// Whole vectors. Where the input straddles words both are loaded: the second one comes from the L1 cache, which is
+// cheaper than four shuffles.
 template <class Element, int Groups>
-__device__ __forceinline__ void load_whole(const RowView<Element>& view, long long first, Word (&words)[Groups]) {
+__device__ __forceinline__ void load_whole(const RowView<Element>& view, long long first, int threads, Word (&words)[Groups]) {
   const char* const from = view.base + first * kWordBytes;
 #pragma unroll
-  for (int g = 0; g < Groups; ++g) words[g] = load_word(from + g * (kTransformThreads * kWordBytes));
+  for (int g = 0; g < Groups; ++g) words[g] = load_word(from + g * (threads * kWordBytes));
   if (view.shift == 0) return;
-  const bool ends = threadIdx.x % 32 == 31;
-  Word beyond[Groups];
 #pragma unroll
-  for (int g = 0; g < Groups; ++g) {
-    beyond[g] = ends ? load_word(from + (g * kTransformThreads + 1) * kWordBytes) : Word{};
-  }
-#pragma unroll
-  for (int g = 0; g < Groups; ++g) {
-#pragma unroll
-    for (int l = 0; l < 4; ++l) {
-      const std::uint32_t passed = __shfl_down_sync(0xffffffffu, words[g].lanes[l], 1);
-      beyond[g].lanes[l] = ends ? beyond[g].lanes[l] : passed;
-    }
-    words[g] = shift_words(words[g], beyond[g], view.shift);
-  }
+  for (int g = 0; g < Groups; ++g) words[g] = shift_words(words[g], load_word(from + (g * threads + 1) * kWordBytes), view.shift);
 }
 
-// Any vector of a row of neighbours, its elements one by one where it is the row's first or last. In a flat tensor that
-// is rare, and unrolled it would be most of the kernel's code: there it is a loop through local memory.
-template <bool Unrolled, class Element>
-__device__ __forceinline__ Word load_partial(const RowView<Element>& view, long long vector, const VectorSpan& span) {
+// A vector at the edge of a row or of the tensor: its elements one by one.
+template <class Element>
+__device__ __forceinline__ Word load_partial(const RowView<Element>& view, const VectorSpan& span) {
   constexpr int kWidth = kWordElements<Element>;
-  if (vector >= view.first_whole && vector < view.last_whole) {
-    const char* const from = view.base + vector * kWordBytes;
-    const Word low = load_word(from);
-    return view.shift == 0 ? low : shift_words(low, load_word(from + kWordBytes), view.shift);
-  }
   Element elements[kWidth];
-  if constexpr (Unrolled) {
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      elements[i] = span.first <= i && i < span.last ? view.row[span.begin + i] : convert<Element>(Compute<Element>(0));
-    }
-  } else {
-#pragma unroll 1
-    for (int i = 0; i < kWidth; ++i) {
-      if (span.first <= i && i < span.last) elements[i] = view.row[span.begin + i];
-    }
-  }
+  for (int i = 0; i < kWidth; ++i)
+    elements[i] = span.first <= i && i < span.last ? view.row[span.begin + i] : convert<Element>(Compute<Element>(0));
   Word word;
   __builtin_memcpy(&word, elements, sizeof(Word));
   return word;
@@ -117,23 +96,24 @@ template <class Chain, int Groups, class Element, Walk walk>
 __device__ __forceinline__ void transform_tile(const TransformArguments<Element, walk>& a, const RowView<Element>& view,
                                                long long row, long long block) {
   using T = Compute<Element>;
-  constexpr int kWidth = kWordElements<Element>, kTile = Groups * kTransformThreads;
+  constexpr int kWidth = kWordElements<Element>;
+  const int threads = a.kFlat ? kTransformThreads : blockDim.x;
   const long long first = block + threadIdx.x;
   VectorSpan spans[Groups];
   Word words[Groups];
-  if (block >= view.first_whole && block + kTile <= view.last_whole) {
+  if (first >= view.first_whole && first + (Groups - 1) * threads < view.last_whole) {
 #pragma unroll
     for (int g = 0; g < Groups; ++g) {
-      spans[g] = {(first + g * kTransformThreads) * kWidth - view.misalignment, 0, kWidth};
+      spans[g] = {(first + g * threads) * kWidth - view.misalignment, 0, kWidth};
     }
-    load_whole(view, first, words);
+    load_whole(view, first, threads, words);
   } else {
     if (first * kWidth >= view.size + view.misalignment) return;  // beyond the row's end
 #pragma unroll
     for (int g = 0; g < Groups; ++g) {
-      const long long vector = first + g * kTransformThreads;
+      const long long vector = first + g * threads;
       spans[g] = span_of<kWidth>(vector, view.misalignment, view.size);
-      words[g] = load_partial<!a.kFlat>(view, vector, spans[g]);
+      words[g] = load_partial(view, spans[g]);
     }
   }
   const auto row_of = [row](int) { return row; };
@@ -151,7 +131,8 @@ __device__ __forceinline__ void transform_rows(const TransformArguments<Element,
   const std::uint32_t row = a.kFlat ? 0 : a.tiles_divisor.quotient_of_31_bits(blockIdx.x);
   const std::uint32_t tile = a.kFlat ? blockIdx.x : blockIdx.x - row * static_cast<std::uint32_t>(a.tiles_divisor.divisor);
   const RowView<Element> view(a, row);
-  transform_tile<Chain, Groups>(a, view, row, static_cast<long long>(tile) * (Groups * kTransformThreads));
+  const int threads = a.kFlat ? kTransformThreads : blockDim.x;
+  transform_tile<Chain, Groups>(a, view, row, static_cast<long long>(tile) * (Groups * threads));
 }
 
 // Strided: each vector finds its own row.
@@ -198,7 +179,8 @@ inline constexpr int kDirectBlocks = Operands               ? 8
 template <class Element, Walk walk, bool Operands>
 __global__ void __launch_bounds__(kTransformThreads, kDirectBlocks<Element, Operands>)
     direct_transform_kernel(const __grid_constant__ TransformArguments<Element, walk> a) {
-  direct_transform<InterpretedChain<Compute<Element>, kMaxDims, Operands>, kTransformGroups<Element>>(a);
+  direct_transform<InterpretedChain<Compute<Element>, TransformArguments<Element, walk>::kRank, Operands>,
+                   kTransformGroups<Element>>(a);
 }
 
 }  // namespace sluice

@@ -24,27 +24,27 @@ TransformArguments<Element, walk> make_arguments(const TransformParams& params, 
   const TransformProblem problem = problem_of(params);
   a.shift =
       static_cast<int>((reinterpret_cast<std::uintptr_t>(params.input) - problem.misalignment * sizeof(Element)) % kWordBytes);
-  a.shares = a.shift != 0;
+  a.rows_alike = true;
+  a.input_extent = 1;
   for (int d = 0; d < params.rank; ++d) {
     a.sizes[d] = params.sizes[d];
     a.input_strides[d] = params.input_strides[d];
     a.output_strides[d] = params.output_strides[d];
+    a.input_extent += (params.sizes[d] - 1) * params.input_strides[d];
     if (!a.kFlat) a.divisors[d] = FastDivisor(params.sizes[d]);
-    a.shares = a.shares || (d > 0 && (params.input_strides[d] % kWidth != 0 || params.output_strides[d] % kWidth != 0));
+    a.rows_alike = a.rows_alike && (d == 0 || (params.input_strides[d] % kWidth == 0 && params.output_strides[d] % kWidth == 0));
   }
-  a.rows_alike = walk == Walk::rows;
-  for (int d = 1; d < params.rank; ++d) {
-    a.rows_alike = a.rows_alike && params.input_strides[d] % kWidth == 0 && params.output_strides[d] % kWidth == 0;
-  }
-  a.rows = problem.elements / problem.inner;
-  a.vectors_per_row = ceil_div<long long>(problem.inner + (a.rows > 1 ? kWidth - 1 : problem.misalignment), kWidth);
+  a.shares = a.shift != 0 || !a.rows_alike;
+  a.rows = problem.rows();
+  a.vectors_per_row = problem.vectors_per_row();
   a.tiles_per_row = ceil_div<long long>(a.vectors_per_row, plan.tile / kWidth);
   a.misalignment_of_all = problem.misalignment;
   a.first_whole = problem.misalignment != 0 || a.shift != 0;
   a.last_whole = (problem.inner + problem.misalignment) / kWidth - (a.shift != 0);
   a.vectors_divisor = FastDivisor(a.vectors_per_row);
   a.tiles_divisor = FastDivisor(a.tiles_per_row);
-  a.chain = make_chain_arguments<Compute<Element>>(params.program, params.operands);
+  a.chain = make_chain_arguments<Compute<Element>, TransformArguments<Element, walk>::kRank>(params.program, params.operands,
+                                                                                             params.rank, params.sizes);
   return a;
 }
 

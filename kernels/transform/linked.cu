@@ -14,28 +14,29 @@
 namespace sluice {
 
 using Element = SLUICE_MODULE_ELEMENT;
-using OpenChain = LinkedChain<Compute<Element>, kMaxDims, Slot::post>;
+template <Walk walk>
+using OpenChain = LinkedChain<Compute<Element>, TransformArguments<Element, walk>::kRank, Slot::post>;
 
 #define SLUICE_JOIN(dtype, suffix) sluice_transform_##dtype##_##suffix
 #define SLUICE_NAME(dtype, suffix) SLUICE_JOIN(dtype, suffix)
 // No floor on the blocks of a multiprocessor: the linker knows the chain and takes the registers that it needs.
 #define SLUICE_ENTRY(walk, schedule, ...)                                                                                      \
-  extern "C" __global__ void __launch_bounds__(kTransformThreads)                                                              \
+  extern "C" __global__ void __launch_bounds__(kMostTransformThreads)                                                          \
       SLUICE_NAME(SLUICE_MODULE_DTYPE, walk##_##schedule)(const __grid_constant__ TransformArguments<Element, Walk::walk> a) { \
     __VA_ARGS__(a);                                                                                                            \
   }
 
 #ifdef SLUICE_MODULE_RING
-#define SLUICE_RINGS(walk)                                                     \
-  SLUICE_ENTRY(walk, sync, staged_transform<OpenChain, SyncPipe>)              \
-  SLUICE_ENTRY(walk, multi_stage, staged_transform<OpenChain, MultiStagePipe>) \
-  SLUICE_ENTRY(walk, thread_scope, staged_transform<OpenChain, ThreadScopePipe>)
+#define SLUICE_RINGS(walk)                                                                 \
+  SLUICE_ENTRY(walk, sync, staged_transform<OpenChain<Walk::walk>, SyncPipe>)              \
+  SLUICE_ENTRY(walk, multi_stage, staged_transform<OpenChain<Walk::walk>, MultiStagePipe>) \
+  SLUICE_ENTRY(walk, thread_scope, staged_transform<OpenChain<Walk::walk>, ThreadScopePipe>)
 SLUICE_RINGS(flat)
 SLUICE_RINGS(strided)
 #else
-SLUICE_ENTRY(flat, direct, direct_transform<OpenChain, linked_vectors(Walk::flat)>)
-SLUICE_ENTRY(rows, direct, direct_transform<OpenChain, linked_vectors(Walk::rows)>)
-SLUICE_ENTRY(strided, direct, direct_transform<OpenChain, linked_vectors(Walk::strided)>)
+SLUICE_ENTRY(flat, direct, direct_transform<OpenChain<Walk::flat>, linked_vectors(Walk::flat)>)
+SLUICE_ENTRY(rows, direct, direct_transform<OpenChain<Walk::rows>, linked_vectors(Walk::rows)>)
+SLUICE_ENTRY(strided, direct, direct_transform<OpenChain<Walk::strided>, linked_vectors(Walk::strided)>)
 #endif
 
 }  // namespace sluice

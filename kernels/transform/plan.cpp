@@ -3,25 +3,56 @@
 #include "kernels/transform/transform.h"
 
 #include <cstdint>
+#include <numeric>
 
 namespace sluice {
+
+namespace {
+
+Walk walk_of(long long elements, long long inner, DType dtype) {
+  if (inner == elements) return Walk::flat;
+  return inner >= kLongRow * word_elements(dtype) ? Walk::rows : Walk::strided;
+}
+
+// Threads of a block that cut a row's vectors most evenly; the more the better where several do.
+int threads_of_rows(long long vectors) {
+  int best = kTransformThreads;
+  const auto idle = [&](int threads) {
+    const long long tile = threads * linked_vectors(Walk::rows);
+    return ceil_div<long long>(vectors, tile) * tile - vectors;
+  };
+  for (int threads = 96; threads <= kMostTransformThreads; threads += 32) {
+    if (idle(threads) < idle(best)) best = threads;
+  }
+  return best;
+}
+
+}  // namespace
+
+long long TransformProblem::vectors_per_row() const {
+  const int width = word_elements(dtype);
+  return ceil_div<long long>(inner + misalignment, width);
+}
 
 TransformProblem problem_of(const TransformParams& params) {
   long long elements = 1;
   for (int d = 0; d < params.rank; ++d) elements *= params.sizes[d];
   const auto address = reinterpret_cast<std::uintptr_t>(params.output);
-  const int width = word_elements(params.input_dtype);
-  const int misalignment = static_cast<int>(address / size_of(params.output_dtype) % width);
-  Walk walk = Walk::strided;
-  if (params.input_strides[0] == 1 && params.output_strides[0] == 1) {
-    walk = walk_of(elements, params.sizes[0], params.input_dtype);
-  }
+  const long long width = word_elements(params.input_dtype);
+  // Rows start at multiples of `step` behind the first.
+  long long step = width;
+  for (int d = 1; d < params.rank; ++d) step = std::gcd(step, params.output_strides[d]);
+  const long long first = static_cast<long long>(address / size_of(params.output_dtype) % width);
+  const int misalignment = static_cast<int>(first % step + width - step);
+  const bool neighbours = params.input_strides[0] == 1 && params.output_strides[0] == 1;
+  const Walk walk = neighbours ? walk_of(elements, params.sizes[0], params.input_dtype) : Walk::strided;
   return {elements, params.sizes[0], params.input_dtype, misalignment, walk};
 }
 
-Walk walk_of(long long elements, long long inner, DType dtype) {
-  if (inner == elements) return Walk::flat;
-  return inner >= kLongRow * word_elements(dtype) ? Walk::rows : Walk::strided;
+TransformProblem contiguous_problem(long long elements, long long inner, DType dtype) {
+  const int width = word_elements(dtype);
+  const int step = static_cast<int>(std::gcd<long long>(width, inner));
+  return {elements, inner, dtype, inner == elements ? 0 : width - step, walk_of(elements, inner, dtype)};
 }
 
 Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
@@ -29,24 +60,23 @@ Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& requ
   const int width = word_elements(problem.dtype);
   const bool direct = request.automatic || request.schedule == Schedule::direct;
   const int vectors = direct && linked ? linked_vectors(problem.walk) : transform_vectors(problem.dtype);
-  const long long rows = problem.elements / problem.inner;
-  // A row's vectors follow the output's alignment; with several rows each may start anywhere in a vector.
-  const long long vectors_per_row = ceil_div<long long>(problem.inner + (rows > 1 ? width - 1 : problem.misalignment), width);
-  const long long tiles = rows * ceil_div<long long>(vectors_per_row, kTransformThreads * vectors);
+  const long long rows = problem.rows(), vectors_per_row = problem.vectors_per_row();
+  const int threads = direct && linked && problem.walk == Walk::rows ? threads_of_rows(vectors_per_row) : kTransformThreads;
+  const long long tiles = rows * ceil_div<long long>(vectors_per_row, threads * vectors);
 
   Plan plan;
   plan.schedule = direct ? Schedule::direct : request.schedule;
-  plan.threads = kTransformThreads;
-  plan.tile = kTransformThreads * vectors * width;
+  plan.threads = threads;
+  plan.tile = threads * vectors * width;
   if (direct) {
     plan.depth = 1;
-    plan.grid = problem.walk == Walk::strided ? ceil_div<long long>(rows * vectors_per_row, kTransformThreads * vectors) : tiles;
+    plan.grid = problem.walk == Walk::strided ? ceil_div<long long>(rows * vectors_per_row, threads * vectors) : tiles;
     plan.reason = request.automatic
                       ? "auto: vectors through registers, because an elementwise pass shares nothing between threads "
                         "and enough loads are in flight without a ring"
                       : "forced: vectors through registers, no shared memory";
   } else {
-    const int stage_bytes = (kTransformThreads * vectors + 1) * 16;
+    const int stage_bytes = (threads * vectors + 1) * 16;
     const RingShape ring = shape_ring(stage_bytes, kTransformResidentBlocks, request.depth, device);
     if (ring.depth == 0) {
       plan.threads = 0;

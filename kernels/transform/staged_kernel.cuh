@@ -69,7 +69,7 @@ __device__ __forceinline__ void staged_transform(const TransformArguments<Elemen
 template <class Element, Walk walk, class Pipe>
 __global__ void __launch_bounds__(kTransformThreads, kTransformResidentBlocks)
     staged_transform_kernel(const __grid_constant__ TransformArguments<Element, walk> a) {
-  staged_transform<InterpretedChain<Compute<Element>, kMaxDims>, Pipe>(a);
+  staged_transform<InterpretedChain<Compute<Element>, TransformArguments<Element, walk>::kRank>, Pipe>(a);
 }
 
 }  // namespace sluice

@@ -26,6 +26,7 @@ constexpr int word_elements(DType dtype) { return 16 / static_cast<int>(size_of(
 
 // Small blocks: at 56 registers a thread, nine of 128 fill a multiprocessor better than four of 256.
 inline constexpr int kTransformThreads = 128;
+inline constexpr int kMostTransformThreads = 192;   // of a linked block, where that cuts rows more evenly
 inline constexpr int kTransformResidentBlocks = 6;  // of a ring's, at 80 registers a thread
 
 // Rows of at least so many vectors are worth blocks of their own.

@@ -26,8 +26,11 @@ struct TransformProblem {
   long long elements;
   long long inner;   // extent of the innermost dimension
   DType dtype;       // of the input
-  int misalignment;  // of the output's first element, in elements of a 16-byte word
+  int misalignment;  // elements by which an output row starts behind a boundary of vectors: the most of all rows
   Walk walk;
+
+  long long rows() const { return elements / inner; }
+  long long vectors_per_row() const;
 };
 
 TransformProblem problem_of(const TransformParams& params);
@@ -36,8 +39,8 @@ TransformProblem problem_of(const TransformParams& params);
 // request cannot be met on `device`.
 Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& request, const DeviceProperties& device, bool linked);
 
-// For problems without tensors: `inner` neighbours are one row.
-Walk walk_of(long long elements, long long inner, DType dtype);
+// For problems without tensors: a contiguous result, `inner` neighbours are one row of the input.
+TransformProblem contiguous_problem(long long elements, long long inner, DType dtype);
 
 // Elements first .. last - 1 in the order of the merged dimensions. Safe to call from several threads
 // on ranges that do not overlap.

@@ -16,7 +16,7 @@ long long offset_of(const TransformParams& params, long long row, const long lon
 
 template <class T>
 void transform_as(const TransformParams& params, long long first, long long last) {
-  const auto chain = make_chain_arguments<T>(params.program, params.operands);
+  const auto chain = make_chain_arguments<T, kMaxDims>(params.program, params.operands, params.rank, params.sizes);
   T values[kCpuBlock];
   while (first < last) {
     const long long row = first / params.sizes[0], begin = first % params.sizes[0];

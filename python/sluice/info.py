@@ -49,7 +49,8 @@ def linking() -> dict[str, Any]:
     """How chains are linked into kernels in this process: the libraries found, the mode, and what was done so far.
 
     `unavailable` says why nothing can be linked, and is empty where it can; `linked_launches` and
-    `interpreted_launches` count kernels with chains; `compiled` and `read_from_disk` where linked ones came from.
+    `interpreted_launches` count kernels with chains; `compiled` and `read_from_disk` where linked ones came from. A
+    problem of fewer than `small_below` elements is interpreted for its first `calls_of_small` calls.
     """
     if not hasattr(torch.ops.sluice, "_link_info"):
         return {"unavailable": _library.cuda_unavailable_reason}

@@ -57,8 +57,6 @@ class Device:
 
 H200 = Device()
 
-SMALL = 1 << 14  # LinkPolicy::kSmall of kernels/linking/linker.h
-
 
 def current_device() -> Device:
     """The current CUDA device, or one H200 where there is none."""
@@ -125,8 +123,9 @@ def _form(op: str, x: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[str, str
         return "interpreted", str(state["unavailable"])
     if state["mode"] == "never":
         return "interpreted", "SLUICE_LINK=0 is set"
-    if x.numel() < SMALL and state["mode"] == "auto":
-        return "linked", f"linked at the third call, because a problem under {SMALL} elements may be rare"
+    small, calls = state["small_below"], state["calls_of_small"]
+    if x.numel() < small and state["mode"] == "auto":
+        return "linked", f"linked after {calls} calls, because a problem under {small} elements may be rare"
     return "linked", "linked at the first call"
 
 
@@ -164,9 +163,7 @@ def _plan_conv1d(
     zeros = {"same": reach, "valid": 0}[padding] if isinstance(padding, str) else 2 * single("padding", padding)
     sizes = [x.shape[0], weight.shape[0], (x.shape[2] + zeros - reach - 1) // step + 1]
     multiplier = weight.shape[0] // x.shape[1]
-    # One channel into many is a matrix product: ops/conv1d.cpp sends it to aten.
-    filter_bank = x.shape[1] == 1 and multiplier >= 8 and schedule == "auto"
-    depthwise = groups == x.shape[1] and weight.shape[1] == 1 and not filter_bank
+    depthwise = groups == x.shape[1] and weight.shape[1] == 1
     return str(
         torch.ops.sluice._plan_conv1d(
             sizes, multiplier, taps, step, spread, depthwise, is_channels_last(x), x.dtype, schedule, depth, device

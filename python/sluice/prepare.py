@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from .transform import transform
 _OPS: dict[str, Callable[..., Any]] = {"transform": transform, "conv1d": conv1d, "causal_conv1d": causal_conv1d}
 
 
-def prepare(chain: Chain, x: torch.Tensor, *args: Any, op: str = "transform", **kwargs: Any) -> str:
+def prepare(chain: Chain | Sequence[Chain], x: torch.Tensor, *args: Any, op: str = "transform", **kwargs: Any) -> str:
     """Links the chain into the kernel that a call would run, without running it.
 
     For servers that may not stall at a first call, and ahead of a CUDA graph's capture, in which nothing can be linked.
@@ -24,7 +24,7 @@ def prepare(chain: Chain, x: torch.Tensor, *args: Any, op: str = "transform", **
     dtypes and layout.
 
     Args:
-        chain: for `transform` its chain; for a convolution its `post`.
+        chain: for `transform` its chain, or its list of chains; for a convolution its `post`.
         x: the op's input; only its shape, strides, dtype and device count.
         *args: the op's further arguments, as the op takes them after its input (and `transform`'s after its chain).
         op: "transform", "conv1d" or "causal_conv1d".
@@ -34,7 +34,7 @@ def prepare(chain: Chain, x: torch.Tensor, *args: Any, op: str = "transform", **
         An empty string where the call will run linked; else the reason why it will not, as a sentence.
 
     Raises:
-        TypeError: `chain` is no chain; a list of chains cannot be prepared yet.
+        TypeError: `chain` is no chain, and for `transform` no list of them either.
         ValueError: an unknown op, arguments that the op refuses, or a `cpp` stage that does not compile.
 
     Example:
@@ -45,7 +45,7 @@ def prepare(chain: Chain, x: torch.Tensor, *args: Any, op: str = "transform", **
     """
     if op not in _OPS:
         raise ValueError(f"prepare: op must be one of {', '.join(_OPS)}, got {op!r}")
-    if not isinstance(chain, Chain):
+    if op != "transform" and not isinstance(chain, Chain):
         raise TypeError(f"prepare: chain must be a chain, got {type(chain).__name__}")
     reasons: list[str] = []
     preparation.reasons = reasons

@@ -1,3 +1,4 @@
+#include <array>
 #include <cmath>
 
 #include "kernels/stages/evaluate_cpu.h"
@@ -56,7 +57,7 @@ TEST(a_chain_runs_on_a_block) {
   CHECK(parse_chain("scale(2)|add($0)|relu", 1, program).empty());
   const float other[3] = {-10.0f, 1.0f, 2.0f};
   const Operand<1> operands[1] = {{other, DType::float32, {1}}};
-  const auto chain = make_chain_arguments<float>(program, operands);
+  const auto chain = make_chain_arguments<float, 1>(program, operands, 1, std::array{3LL}.data());
   float values[3] = {1.0f, 2.0f, -3.0f};
   evaluate_block(chain, values, 3, [](int) { return 0; });
   CHECK(values[0] == 0.0f && values[1] == 5.0f && values[2] == 0.0f);

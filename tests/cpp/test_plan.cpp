@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "kernels/conv1d/conv1d.h"
 #include "kernels/transform/transform.h"
 #include "tests/cpp/check.h"
@@ -26,6 +28,21 @@ TEST(transform_tiles_cover_rows_that_start_anywhere) {
   CHECK(shifted.grid == 5);
   const Plan rows = plan_transform({100 * 7, 7, DType::float32, 0, Walk::strided}, forced(Schedule::sync), kH200, false);
   CHECK(rows.grid == 100 && rows.shared_memory > 0);
+}
+
+TEST(rows_are_cut_evenly) {
+  const auto blocks = [](long long rows, long long inner, DType dtype) {
+    const TransformProblem problem = contiguous_problem(rows * inner, inner, dtype);
+    CHECK(problem.walk == Walk::rows);
+    const Plan plan = plan_transform(problem, ScheduleRequest{}, kH200, true);
+    CHECK(plan.threads % 32 == 0 && plan.threads <= kMostTransformThreads);
+    CHECK(plan.grid % rows == 0 && plan.grid / rows * plan.tile >= problem.vectors_per_row() * word_elements(dtype));
+    return std::pair<long long, int>{plan.grid / rows, plan.threads};
+  };
+  CHECK(blocks(10, 8192, DType::bfloat16) == std::pair(4LL, 128));
+  CHECK(blocks(10, 4100, DType::bfloat16) == std::pair(3LL, 96));  // 513 vectors: rows begin up to 4 elements into one
+  CHECK(contiguous_problem(41000, 4100, DType::bfloat16).vectors_per_row() == 513);
+  CHECK(contiguous_problem(41010, 4101, DType::bfloat16).vectors_per_row() == 514);
 }
 
 TEST(conv1d_picks_its_layout_and_refuses_what_does_not_fit) {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import resource
+import shutil
 import subprocess
 import sys
 
@@ -26,14 +28,17 @@ print(json.dumps({**sluice.info()["linking"], "sum": y.double().sum().item(), "s
 """
 
 
-def start_process(directory: pathlib.Path, salt: float = 0.5, **environment: str) -> subprocess.Popen[str]:
+def start_process(
+    directory: pathlib.Path, program: str = PROGRAM % 0.5, limit: int | None = None, **environment: str
+) -> subprocess.Popen[str]:
     paths = {"PYTHONPATH": os.pathsep.join(sys.path), "SLUICE_CACHE_DIR": str(directory)}
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM % salt],
+        [sys.executable, "-c", program],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **paths, **environment},
+        preexec_fn=None if limit is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )
 
 
@@ -68,10 +73,66 @@ def test_a_cache_that_cannot_be_used_costs_nothing_else(tmp_path: pathlib.Path) 
     assert result_of(start_process(blocked))["compiled"] == 1
     assert result_of(start_process(pathlib.Path("/proc/nowhere")))["compiled"] == 1
     assert result_of(start_process(pathlib.Path("")))["compiled"] == 1
-    full = pathlib.Path("/dev/full")
-    assert result_of(start_process(full))["compiled"] == 1
     wanted = result_of(start_process(tmp_path / "new"))["sum"]
     locked = tmp_path / "locked"
     locked.mkdir()
     locked.chmod(0o500)
     assert result_of(start_process(locked))["sum"] == wanted
+
+
+def test_a_disk_that_is_full_leaves_nothing_behind(tmp_path: pathlib.Path) -> None:
+    wanted = result_of(start_process(tmp_path / "roomy"))["sum"]
+    (tmp_path / "full").mkdir()
+    # A file may have 1000 bytes: the write of a kernel ends in the middle, as it does where the disk is full.
+    result = result_of(start_process(tmp_path / "full", limit=1000))
+    assert (result["compiled"], result["sum"]) == (1, wanted)
+    assert list((tmp_path / "full").iterdir()) == []
+
+
+# A linker that takes everything and links nothing.
+BROKEN_LINKER = """
+#include <string.h>
+int nvJitLinkVersion(unsigned* major, unsigned* minor) { *major = 13; *minor = 99; return 0; }
+int nvJitLinkCreate(void** handle, unsigned count, const char** options) { *handle = handle; return 0; }
+int nvJitLinkDestroy(void** handle) { return 0; }
+int nvJitLinkAddData(void* handle, int kind, const void* data, size_t size, const char* name) { return 0; }
+int nvJitLinkComplete(void* handle) { return 1; }
+int nvJitLinkGetLinkedCubinSize(void* handle, size_t* size) { return 1; }
+int nvJitLinkGetLinkedCubin(void* handle, void* cubin) { return 1; }
+int nvJitLinkGetErrorLogSize(void* handle, size_t* size) { *size = 13; return 0; }
+int nvJitLinkGetErrorLog(void* handle, char* log) { memcpy(log, "made to fail", 13); return 0; }
+"""
+
+FAILING = """
+import json, torch, sluice
+from sluice import stages
+x = torch.randn(40_000, device="cuda")
+results = [chain(x) for chain in (stages.relu(), stages.neg(), stages.relu(), stages.scale(2.0) | stages.neg())]
+right = all(torch.equal(a, b) for a, b in zip(results, (x.relu(), -x, x.relu(), -2 * x)))
+try:
+    stages.cpp("x + 1")(x)
+    refused = ""
+except ValueError as error:
+    refused = str(error)
+print(json.dumps({**sluice.info()["linking"], "right": right, "refused": refused}))
+"""
+
+
+def test_a_link_that_fails_is_said_once_and_interpreted(tmp_path: pathlib.Path) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    assert compiler is not None
+    linker = tmp_path / "libnvJitLink.so.broken"
+    source = tmp_path / "broken.c"
+    source.write_text(BROKEN_LINKER)
+    subprocess.run([compiler, "-shared", "-fPIC", "-w", str(source), "-o", str(linker)], check=True)
+    process = start_process(tmp_path / "cache", FAILING, LD_PRELOAD=str(linker))
+    out, printed = process.communicate(timeout=120)
+    assert process.returncode == 0, printed
+    result = json.loads(out.splitlines()[-1])
+    assert result["right"]
+    assert (result["failed"], result["linked_launches"], result["compiled"]) == (4, 0, 0)
+    assert "made to fail" in result["last_error"]
+    (warning,) = [line for line in printed.splitlines() if "could not be linked" in line]
+    assert "made to fail" in warning
+    assert "cpp stage must be linked" in result["refused"]
+    assert "made to fail" in result["refused"]

@@ -155,6 +155,16 @@ def test_a_list_of_chains_is_one_launch() -> None:
         assert all(torch.equal(a, b) for a, b in zip(results, wanted, strict=True))
 
 
+def test_a_list_of_chains_is_prepared_as_one_kernel() -> None:
+    x = torch.randn(50_000, device="cuda")
+    chains = [stages.cpp(f"x + {random.random()}"), stages.neg() | stages.tanh()]
+    assert sluice.prepare(chains, x) == ""
+    before = linking()
+    sluice.transform(x, chains)
+    assert linking()["compiled"] == before["compiled"]
+    assert linking()["linked_launches"] == before["linked_launches"] + 1
+
+
 def test_new_values_do_not_compile_again() -> None:
     x = torch.randn(30_000, device="cuda")
     (stages.scale(1.25) | stages.add(x, 0.5) | stages.tanh())(x)
@@ -242,7 +252,7 @@ def test_small_and_rare_problems_are_interpreted() -> None:
     assert counts == [0, 0, 1, 1]
     plan = sluice.plan("transform", x, chain)
     assert plan.form == "linked"
-    assert "third call" in plan.form_reason
+    assert "after 2 calls" in plan.form_reason
     other = chain | stages.relu()
     assert sluice.prepare(other, x) == ""
     before = linking()["linked_launches"]
