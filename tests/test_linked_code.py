@@ -15,14 +15,8 @@ from test_binary import cuobjdump
 
 BINARY = ROOT / "build" / "cmake" / "sluice_test_kernels"
 MODULES = ROOT / "build" / "cmake" / "modules"
-HEADERS = [
-    "kernels/common/dtype.h",
-    "kernels/common/qualifiers.h",
-    "kernels/stages/stage_list.h",
-    "kernels/stages/functors.h",
-    "kernels/stages/place.h",
-    "kernels/linking/chain_runtime.cuh",
-]
+# Those that the library has for NVRTC, and no others.
+HEADERS = re.findall(r'\{"(kernels/[^"]+)", between', (ROOT / "kernels" / "linking" / "embedded.cpp").read_text())
 FATBIN, LTOIR = 4, 3  # of nvJitLinkInputType
 
 
