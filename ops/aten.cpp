@@ -27,6 +27,16 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const std::optiona
   return call("aten::convolution", "", input, weight, bias, Ints{stride}, Ints{padding}, Ints{dilation}, false, Ints{0}, groups);
 }
 
+Tensor convolution_2d(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t vertical_padding,
+                      int64_t horizontal_padding, int64_t groups) {
+  const Ints padding{vertical_padding, horizontal_padding};
+  return call("aten::convolution", "", input, weight, bias, Ints{1, 1}, padding, Ints{1, 1}, false, Ints{0, 0}, groups);
+}
+
+Tensor pad_2d(const Tensor& input, int64_t left, int64_t right, int64_t top, int64_t bottom) {
+  return torch::stable::pad(input, Ints{left, right, top, bottom});
+}
+
 Tensor pad_last(const Tensor& input, int64_t before, int64_t after) { return torch::stable::pad(input, Ints{before, after}); }
 
 Tensor concatenate_last(const Tensor& first, const Tensor& second) {

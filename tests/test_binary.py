@@ -31,7 +31,7 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @needs_cuda_library
-@pytest.mark.parametrize("op", ["transform", "conv1d", "causal_conv1d", "causal_conv1d_final_states"])
+@pytest.mark.parametrize("op", ["transform", "conv1d", "causal_conv1d", "causal_conv1d_final_states", "filter2d"])
 def test_cuda_kernels_are_registered_under_any_torch(op: str) -> None:
     for name in (op, f"{op}_out"):
         assert torch._C._dispatch_has_kernel_for_dispatch_key(f"sluice::{name}", "CUDA")
@@ -84,6 +84,7 @@ def test_command_line() -> None:
         ("plan", "transform", "--shape", "4096"): "auto: ",
         ("plan", "conv1d", "--shape", "8,512,2048", "--layout", "cl"): "direct",
         ("plan", "conv1d", "--shape", "8,512,2048", "--channels-out", "64"): "aten",
+        ("plan", "filter2d", "--shape", "64,1080,1920", "--taps", "11", "--schedule", "sync"): "a ring of tiles",
     }.items():
         result = subprocess.run([sys.executable, "-m", "sluice", *arguments], capture_output=True, text=True, cwd=ROOT)
         assert result.returncode == 0, result.stderr
@@ -124,8 +125,9 @@ def functions(text: str) -> Iterator[tuple[str, str]]:
         yield name.strip(), body
 
 
-# Every schedule's kernels, and how many instances there are: 4 dtypes, and for transform flat and strided.
-STAGED = {"SyncPipe": 16, "MultiStagePipe": 16, "ThreadScopePipe": 16}
+# Every schedule's kernels, and how many instances there are: 4 dtypes, for each of them transform flat and strided,
+# conv1d by rows and by channels, and filter2d.
+STAGED = {"SyncPipe": 20, "MultiStagePipe": 20, "ThreadScopePipe": 20}
 
 
 @needs_cuda_library
@@ -147,7 +149,8 @@ def test_a_schedule_copies_as_it_promises(sass: dict[str, str], pipe: str) -> No
 @needs_cuda_library
 def test_direct_kernels_move_words_through_registers(sass: dict[str, str]) -> None:
     kernels = {name: body for name, body in sass.items() if "direct_" in name}
-    assert len(kernels) == 4 * 4 + 2 * 4 + 2 * 4  # transform; conv1d by rows and by channels
+    # transform; conv1d by rows and by channels; filter2d's squares, dense and separable
+    assert len(kernels) == 4 * 4 + 2 * 4 + 2 * 4 + 4 * 4
     for name, body in kernels.items():
         assert "LDGSTS" not in body, name
         assert re.search(r"LD(G\.E|\.E)[.\w]*\.128", body), name

@@ -26,11 +26,15 @@ class Block(torch.nn.Module):
         self.register_buffer("dense", torch.randn(6, 6, 3))
         self.register_buffer("depthwise", torch.randn(6, 1, 4))
         self.register_buffer("gain", torch.randn(6, 1))
+        self.register_buffer("column", torch.randn(3))
+        self.register_buffer("row", torch.randn(5))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = torch.ops.sluice.conv1d(x, self.dense, None, 1, 1, 1, 1, post="gelu")
         y = sluice.conv1d(y, self.depthwise, padding="same", groups=6, pre=stages.relu(), post=stages.mul(self.gain))
         y, states = sluice.causal_conv1d(y, self.depthwise[:, 0], activation="silu", return_final_states=True)
+        # (B, 6, L) as B images of 6 rows.
+        y = sluice.filter2d(y, (self.column, self.row), padding=(1, 2), post=stages.mul(self.gain) | stages.tanh())
         y = sluice.transform(y, stages.add(x) | stages.scale(0.5) | stages.silu())
         return y + states.sum()
 

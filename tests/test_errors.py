@@ -20,7 +20,8 @@ def bad_calls(device: str) -> dict[str, tuple]:
     cw = torch.randn(6, 4, device=device)
     ints = torch.ones(2, 6, 20, dtype=torch.int32, device=device)
     half = torch.randn(4, 6, 3, device=device).half()
-    conv, causal, transform = sluice.conv1d, sluice.causal_conv1d, sluice.transform
+    conv, causal, transform, stencil = sluice.conv1d, sluice.causal_conv1d, sluice.transform, sluice.filter2d
+    image, three = torch.randn(2, 6, 9, 20, device=device), torch.randn(6, 3, 3, device=device)
 
     def out(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype, device=device)
@@ -129,6 +130,96 @@ def bad_calls(device: str) -> dict[str, tuple]:
             r"causal_conv1d: final_states_out must have shape .* \(2, 6, 3\), got \(2, 6, 2\)",
             lambda: causal(x, cw, final_states_out=x[..., :2].clone()),
         ),
+        "image's rank": (
+            ValueError,
+            r"filter2d: image must have shape \(..., H, W\), got \(20,\)",
+            lambda: stencil(image[0, 0, 0], three[0]),
+        ),
+        "image's dtype": (
+            TypeError,
+            "filter2d: image must have dtype .* or uint8, got int32",
+            lambda: stencil(ints, three[0]),
+        ),
+        "kernel's shape": (
+            ValueError,
+            r"filter2d: kernel must have shape \(kh, kw\) or \(C, kh, kw\) with C = 6, got \(5, 3, 3\)",
+            lambda: stencil(image, three[:5]),
+        ),
+        "kernel's rank": (
+            ValueError,
+            r"filter2d: kernel must have shape .*, got \(6, 1, 3, 3\)",
+            lambda: stencil(image, three[:, None]),
+        ),
+        "kernel's vectors": (
+            ValueError,
+            r"filter2d: kernel must have two vectors .* with C = 6, got \(3,\) and \(6, 3\)",
+            lambda: stencil(image, (three[0, 0], three[0].expand(2, 3, 3).reshape(6, 3))),
+        ),
+        "kernel's parts": (
+            ValueError,
+            "filter2d: kernel must be a tensor or a column and a row, got 3 parts",
+            lambda: stencil(image, (three[0, 0],) * 3),
+        ),
+        "no taps": (
+            ValueError,
+            r"filter2d: kernel must have at least one tap, got \(0, 3\)",
+            lambda: stencil(image, out(0, 3)),
+        ),
+        "kernel's dtype": (
+            TypeError,
+            "filter2d: kernel must have dtype float32 like the image, got float16",
+            lambda: stencil(image, three.half()),
+        ),
+        "kernel's dtype for bytes": (
+            TypeError,
+            "filter2d: kernel must have dtype float32 for a uint8 image, got float16",
+            lambda: stencil(image.to(torch.uint8), three.half()),
+        ),
+        "bias of an image": (
+            ValueError,
+            r"filter2d: bias must have shape \(1,\), got \(6,\)",
+            lambda: stencil(image, three[0], b),
+        ),
+        "padding's name for an image": (
+            ValueError,
+            "filter2d: padding must be 'same', 'valid' or two numbers, got 'full'",
+            lambda: stencil(image, three, padding="full"),
+        ),
+        "padding's type": (
+            TypeError,
+            "filter2d: padding must be a string or two ints, got float in it",
+            lambda: stencil(image, three, padding=(1, 0.5)),
+        ),
+        "padding's length": (
+            ValueError,
+            "filter2d: padding must be two numbers, got 3",
+            lambda: stencil(image, three, padding=(1, 2, 3)),
+        ),
+        "padding below 0": (
+            ValueError,
+            "filter2d: padding must be at least 0 and less than .*, got -1",
+            lambda: stencil(image, three, padding=(0, -1)),
+        ),
+        "kernel too large": (
+            ValueError,
+            "filter2d: image must be at least as large as the kernel, 11 x 3, with its padding, got 9 x 20",
+            lambda: stencil(image, out(11, 3), padding="valid"),
+        ),
+        "image as its own out": (
+            ValueError,
+            "filter2d: out must not overlap image, got memory in common",
+            lambda: stencil(image, three, out=image),
+        ),
+        "an image's out": (
+            ValueError,
+            r"filter2d: out must have shape \(2, 6, 9, 20\), got \(2, 6, 7, 18\)",
+            lambda: stencil(image, three, out=out(2, 6, 7, 18)),
+        ),
+        "an image's operand": (
+            ValueError,
+            r"filter2d: post operand 0 must broadcast to the result's shape \(2, 6, 7, 18\), got \(20,\)",
+            lambda: stencil(image, three, padding="valid", post=stages.mul(image[0, 0, 0])),
+        ),
     }
 
 
@@ -171,13 +262,14 @@ def test_raw_ops_raise_runtime_error_with_the_same_text(device: str) -> None:
     assert type(raised.value) is RuntimeError
 
 
-@pytest.mark.parametrize("op", ["transform", "conv1d", "causal_conv1d"])
+@pytest.mark.parametrize("op", ["transform", "conv1d", "causal_conv1d", "filter2d"])
 def test_an_input_that_requires_grad(device: str, op: str) -> None:
     x, w = torch.randn(2, 6, 20, device=device, requires_grad=True), torch.randn(6, 1, 3, device=device)
     call = {
         "transform": lambda t: sluice.transform(t, SILU),
         "conv1d": lambda t: sluice.conv1d(t, w, groups=6),
         "causal_conv1d": lambda t: sluice.causal_conv1d(t, w[:, 0]),
+        "filter2d": lambda t: sluice.filter2d(t, w[:, 0]),
     }[op]
     with pytest.raises(RuntimeError, match=rf"{op}: sluice is forward-only .* torch.inference_mode\(\)"):
         call(x)
@@ -199,6 +291,8 @@ def test_mixed_devices(cuda: str) -> None:
         sluice.transform(x, stages.add(torch.randn(20)))
     with pytest.raises(ValueError, match="causal_conv1d: bias must be on the input's device cuda:0, got cpu"):
         sluice.causal_conv1d(x, w[:, 0].cuda(), torch.randn(6))
+    with pytest.raises(ValueError, match="filter2d: kernel must be on the input's device cuda:0, got cpu"):
+        sluice.filter2d(x, w[:, 0])
     with pytest.raises(ValueError, match="transform: out must be on the input's device cuda:0, got cpu"):
         sluice.transform(x, SILU, out=torch.empty(2, 6, 20))
 
@@ -210,6 +304,8 @@ def test_a_forced_schedule_that_cannot_run(cuda: str) -> None:
     x, w = torch.randn(1, 64, 9000, device=cuda), torch.randn(64, 1, 4000, device=cuda)
     with pytest.raises(ValueError, match="conv1d: schedule must be able to run here: the ring's stages"):
         sluice.conv1d(x.transpose(1, 2).contiguous().transpose(1, 2), w, groups=64, schedule="sync")
+    with pytest.raises(ValueError, match="filter2d: schedule must be able to run here: the ring's stages"):
+        sluice.filter2d(torch.randn(900, 900, device=cuda), torch.randn(201, 201, device=cuda), schedule="sync")
 
 
 def test_memory_that_runs_out_keeps_its_type(cuda: str) -> None:

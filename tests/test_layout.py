@@ -10,12 +10,13 @@ import pytest
 
 from common import ROOT
 
-OPS = {"transform": "transform", "conv1d": "conv1d", "causal_conv1d": "causal_conv1d"}
+OPS = {"transform": "transform", "conv1d": "conv1d", "causal_conv1d": "causal_conv1d", "filter2d": "filter2d"}
 SOURCES = (".py", ".cpp", ".cu", ".cuh", ".h")
 BENCHMARKS = {
     "transform": "bench_transform.py",
     "conv1d": "bench_conv1d_depthwise.py",
     "causal_conv1d": "bench_conv1d_depthwise.py",
+    "filter2d": "bench_filter2d.py",
 }
 
 

@@ -18,6 +18,7 @@ MODULES = ROOT / "build" / "cmake" / "modules"
 # Those that the library has for NVRTC, and no others.
 HEADERS = re.findall(r'\{"(kernels/[^"]+)", between', (ROOT / "kernels" / "linking" / "embedded.cpp").read_text())
 FATBIN, LTOIR = 4, 3  # of nvJitLinkInputType
+SIZES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 
 
 def library(name: str) -> ctypes.CDLL | None:
@@ -80,13 +81,24 @@ def tools() -> tuple[ctypes.CDLL, ctypes.CDLL, str]:
 
 def linked(tools, tmp_path: pathlib.Path, chain: str, dtype: str, walk: str, schedule: str) -> tuple[str, str]:
     """SASS and resource usage of transform's kernel with the chain."""
-    nvrtc, linker, dump = tools
-    size = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}[dtype]
+    size = SIZES[dtype]
     groups = (2 if walk == "rows" else 1) if schedule == "direct" else (2 if size == 2 else 4)
-    kernel = f"sluice_transform_{dtype}_{walk}_{schedule}"
-    arguments = [str(BINARY), "source", chain, dtype, str(16 // size), str(groups)]
+    kernel, width = f"sluice_transform_{dtype}_{walk}_{schedule}", 16 // size
+    return linked_kernel(tools, tmp_path, chain, dtype, "transform", kernel, (width, groups), schedule == "direct")
+
+
+def linked_stencil(tools, tmp_path: pathlib.Path, chain: str, dtype: str, entry: str) -> tuple[str, str]:
+    """The same of a kernel of filter2d, whose patches are eight columns (float64: four) by four rows."""
+    shape = (4 if dtype == "float64" else 8, 4)
+    direct = entry in ("square3", "square5", "dense", "separable")
+    return linked_kernel(tools, tmp_path, chain, dtype, "filter2d", f"sluice_filter2d_{dtype}_{entry}", shape, direct)
+
+
+def linked_kernel(tools, tmp_path, chain, dtype, family, kernel, shape, direct) -> tuple[str, str]:
+    nvrtc, linker, dump = tools
+    arguments = [str(BINARY), "source", chain, dtype, *map(str, shape)]
     source = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
-    module = MODULES / f"transform_{dtype}_{'direct' if schedule == 'direct' else 'ring'}.fatbin"
+    module = MODULES / f"{family}_{dtype}_{'direct' if direct else 'ring'}.fatbin"
     cubin = tmp_path / "kernel.cubin"
     cubin.write_bytes(link(linker, kernel, module.read_bytes(), compile_source(nvrtc, source)))
     run = [
@@ -136,3 +148,20 @@ def test_operands_that_a_chain_does_not_have_cost_nothing(tools, tmp_path: pathl
 
     assert registers("scale(1.5)|relu") <= 32
     assert registers("scale(1.5)|add($0)") < registers("scale(1.5)|add($0)|add($1)|add($2)|add($3)|add($4)")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("entry", ["square3", "square5", "dense", "separable"])
+def test_direct_stencils_move_words(tools, tmp_path: pathlib.Path, dtype: str, entry: str) -> None:
+    sass, _ = linked_stencil(tools, tmp_path, "scale(1.5)|silu", dtype, entry)
+    assert re.search(r"LD(G\.E|\.E)[.\w]*\.128", sass)
+    assert re.search(r"ST(G\.E|\.E)[.\w]*\.128", sass)
+    assert "LDGSTS" not in sass
+
+
+@pytest.mark.parametrize("schedule", ["sync", "multi_stage", "thread_scope"])
+def test_stencils_with_a_ring_copy_as_they_promise(tools, tmp_path: pathlib.Path, schedule: str) -> None:
+    sass, _ = linked_stencil(tools, tmp_path, CHAIN, "float32", schedule)
+    copies = re.findall(r"LDGSTS\.[.\w]*", sass)
+    assert bool(copies) == (schedule != "sync")
+    assert all(".128" in copy and "BYPASS" in copy for copy in copies)

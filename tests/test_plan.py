@@ -23,7 +23,10 @@ def meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
 def test_every_schedule_fits_the_device(device: Device, schedule: str, dtype: torch.dtype) -> None:
     x, w = meta(8, 512, 2048, dtype=dtype), meta(512, 1, 4, dtype=dtype)
     last = x.new_empty(8, 2048, 512).transpose(1, 2)
+    image, kernel = meta(64, 3, 1080, 1920, dtype=dtype), meta(3, 31, 31, dtype=dtype)
     for plan in (
+        sluice.plan("filter2d", image, kernel, schedule=schedule, device=device),
+        sluice.plan("filter2d", image[0, 0], (kernel[0, 0], kernel[0, 0]), schedule=schedule, device=device),
         sluice.plan("transform", x, stages.silu(), schedule=schedule, device=device),
         sluice.plan("conv1d", x, w, groups=512, padding=3, schedule=schedule, device=device),
         sluice.plan("causal_conv1d", last, w[:, 0], schedule=schedule, device=device),
@@ -61,6 +64,8 @@ def test_auto_says_why() -> None:
     assert sluice.plan("transform", x, device=H200).reason.startswith("auto: ")
     depthwise = sluice.plan("conv1d", x, meta(512, 1, 4), groups=512, device=H200)
     assert depthwise.reason.startswith("auto: ")
+    image = meta(3, 1080, 1920)
+    assert sluice.plan("filter2d", image, meta(3, 3), device=H200).reason.startswith("auto: ")
     dense = sluice.plan("conv1d", x, meta(64, 512, 4), device=H200)
     assert dense.schedule == "aten"
     assert "tensor-core kernels of its own" in dense.reason
@@ -69,7 +74,9 @@ def test_auto_says_why() -> None:
 def test_what_cannot_be_planned_is_refused() -> None:
     x = meta(8, 64, 9000)
     last = x.new_empty(8, 9000, 64).transpose(1, 2)
-    with pytest.raises(ValueError, match="plan: op must be one of transform, conv1d, causal_conv1d, got 'fft'"):
+    with pytest.raises(
+        ValueError, match="plan: op must be one of transform, conv1d, causal_conv1d, filter2d, got 'fft'"
+    ):
         sluice.plan("fft", x)
     with pytest.raises(ValueError, match="plan: schedule must be one of"):
         sluice.plan("transform", x, schedule="fastest")
@@ -77,5 +84,7 @@ def test_what_cannot_be_planned_is_refused() -> None:
         sluice.plan("transform", x, schedule="sync", depth=9)
     with pytest.raises(ValueError, match="plan: schedule must be auto here"):
         sluice.plan("conv1d", x, meta(64, 64, 3), schedule="sync", device=H200)
+    with pytest.raises(ValueError, match="taps must fit into the shared memory of a block"):
+        sluice.plan("filter2d", meta(2000, 2000), meta(1500, 1500), device=H200)
     with pytest.raises(ValueError, match="must fit into the shared memory of a block"):
         sluice.plan("conv1d", last, meta(64, 1, 4000), groups=64, schedule="sync", device=H200)

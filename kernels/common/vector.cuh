@@ -90,6 +90,10 @@ __device__ __forceinline__ T load_as(const void* data, DType dtype, long long in
   return value;
 }
 
+// One rounding, written out: -fmad=false keeps the compiler from making any of its own.
+__device__ __forceinline__ float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ __forceinline__ double multiply_add(double a, double b, double c) { return fma(a, b, c); }
+
 // Two elements in 32 bits. Half types convert in pairs: one instruction each way, where single conversions
 // to bfloat16 run at a sixteenth of the rate.
 template <class Element>

@@ -45,9 +45,6 @@ struct Conv1dArguments {
   }
 };
 
-__device__ __forceinline__ float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
-__device__ __forceinline__ double multiply_add(double a, double b, double c) { return fma(a, b, c); }
-
 // One input value at any position: history or zero outside of the tensor. `channel` is an input channel.
 template <class Element>
 __device__ __forceinline__ Element element_at(const Conv1dArguments<Element>& a, long long batch, long long channel,

@@ -18,6 +18,7 @@
 SLUICE_EMBED_FAMILY(transform);
 SLUICE_EMBED_FAMILY(conv1d_rows);
 SLUICE_EMBED_FAMILY(conv1d_channels);
+SLUICE_EMBED_FAMILY(filter2d);
 SLUICE_EMBED(sluice_header_dtype, SLUICE_SOURCES "/kernels/common/dtype.h");
 SLUICE_EMBED(sluice_header_qualifiers, SLUICE_SOURCES "/kernels/common/qualifiers.h");
 SLUICE_EMBED(sluice_header_stage_list, SLUICE_SOURCES "/kernels/stages/stage_list.h");
@@ -51,8 +52,8 @@ EmbeddedFile embedded_module(const LinkModule& module) {
   {                                                                                                                             \
     SLUICE_DTYPE(family, float32), SLUICE_DTYPE(family, float16), SLUICE_DTYPE(family, bfloat16), SLUICE_DTYPE(family, float64) \
   }
-  static const EmbeddedFile files[3][4][2] = {SLUICE_FAMILY(transform), SLUICE_FAMILY(conv1d_rows),
-                                              SLUICE_FAMILY(conv1d_channels)};
+  static const EmbeddedFile files[kLinkFamilies][4][2] = {SLUICE_FAMILY(transform), SLUICE_FAMILY(conv1d_rows),
+                                                          SLUICE_FAMILY(conv1d_channels), SLUICE_FAMILY(filter2d)};
   return files[static_cast<int>(module.family)][static_cast<int>(module.dtype)][module.ring];
 }
 

@@ -10,7 +10,8 @@
 namespace sluice {
 
 // The kernels of one compilation, embedded as LTO-IR (embedded.h): few each, because the linker reads all of them.
-enum class LinkFamily : int { transform, conv1d_rows, conv1d_channels };
+enum class LinkFamily : int { transform, conv1d_rows, conv1d_channels, filter2d };
+inline constexpr int kLinkFamilies = 4;
 struct LinkModule {
   LinkFamily family;
   DType dtype;

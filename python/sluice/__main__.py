@@ -35,11 +35,11 @@ def _plan(arguments: list[str]) -> int:
     from . import plan
 
     parser = argparse.ArgumentParser(prog="python -m sluice plan", description=_plan.__doc__)
-    parser.add_argument("op", choices=["transform", "conv1d", "causal_conv1d"])
+    parser.add_argument("op", choices=["transform", "conv1d", "causal_conv1d", "filter2d"])
     parser.add_argument("--shape", required=True, help="the input's shape, as 8,5120,2048")
     parser.add_argument("--dtype", choices=_DTYPES, default="bf16")
     parser.add_argument("--layout", choices=["cf", "cl"], default="cf", help="channels-first or channels-last")
-    parser.add_argument("--taps", type=int, default=4)
+    parser.add_argument("--taps", type=int, default=4, help="of filter2d on each side")
     parser.add_argument("--channels-out", type=int, help="of a dense convolution; depthwise without it")
     parser.add_argument("--schedule", default="auto")
     parser.add_argument("--depth", type=int)
@@ -55,6 +55,8 @@ def _plan(arguments: list[str]) -> int:
             made = plan("transform", x, **options)
         elif given.op == "causal_conv1d":
             made = plan("causal_conv1d", x, x.new_empty(shape[1], given.taps), **options)
+        elif given.op == "filter2d":
+            made = plan("filter2d", x, x.new_empty(given.taps, given.taps), **options)
         elif given.channels_out is None:
             made = plan("conv1d", x, x.new_empty(shape[1], 1, given.taps), groups=shape[1], **options)
         else:

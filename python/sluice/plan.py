@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from ._library import raise_as_python
 from .conv1d import is_channels_last, single
+from .filter2d import Kernel, raw_arguments, result_size
 from .info import linking
 from .stages import Chain
 from .transform import is_dense
@@ -76,7 +78,7 @@ def plan(op: str, *args: Any, device: Device | None = None, **kwargs: Any) -> Pl
     """The plan that `sluice.<op>(*args, **kwargs)` would run by on a GPU.
 
     Args:
-        op: "transform", "conv1d" or "causal_conv1d".
+        op: "transform", "conv1d", "causal_conv1d" or "filter2d".
         *args: the op's arguments. Tensors may lie anywhere, on the "meta" device too: only their shapes, strides
             and dtypes count.
         device: the GPU to plan for; by default the current one, or one H200 where there is none.
@@ -99,6 +101,7 @@ def plan(op: str, *args: Any, device: Device | None = None, **kwargs: Any) -> Pl
         "transform": _plan_transform,
         "conv1d": _plan_conv1d,
         "causal_conv1d": _plan_causal_conv1d,
+        "filter2d": _plan_filter2d,
     }
     if op not in planners:
         raise ValueError(f"plan: op must be one of {', '.join(planners)}, got {op!r}")
@@ -186,3 +189,22 @@ def _plan_causal_conv1d(
             list(x.shape), 1, weight.shape[-1], 1, 1, True, is_channels_last(x), x.dtype, schedule, depth, device
         )
     )
+
+
+def _plan_filter2d(
+    device: list[int],
+    image: torch.Tensor,
+    kernel: Kernel,
+    bias: torch.Tensor | None = None,
+    padding: str | tuple[int, int] = "same",
+    *,
+    schedule: str = "auto",
+    depth: int | None = None,
+    **_: Any,
+) -> str:
+    column, row, zeros = raw_arguments(kernel, padding)
+    taps = [column.shape[-2], column.shape[-1]] if row is None else [column.shape[-1], row.shape[-1]]
+    channels = image.shape[-3] if image.dim() > 2 else 1
+    sizes = [math.prod(image.shape[:-3]), channels, *result_size(image, taps[0], taps[1], zeros)]
+    dtype = torch.float32 if image.dtype == torch.uint8 else image.dtype
+    return str(torch.ops.sluice._plan_filter2d(sizes, taps, row is not None, dtype, schedule, depth, device))

@@ -10,10 +10,16 @@ import torch
 from ._library import preparation
 from .causal_conv1d import causal_conv1d
 from .conv1d import conv1d
+from .filter2d import filter2d
 from .stages import Chain
 from .transform import transform
 
-_OPS: dict[str, Callable[..., Any]] = {"transform": transform, "conv1d": conv1d, "causal_conv1d": causal_conv1d}
+_OPS: dict[str, Callable[..., Any]] = {
+    "transform": transform,
+    "conv1d": conv1d,
+    "causal_conv1d": causal_conv1d,
+    "filter2d": filter2d,
+}
 
 
 def prepare(chain: Chain | Sequence[Chain], x: torch.Tensor, *args: Any, op: str = "transform", **kwargs: Any) -> str:
@@ -24,10 +30,10 @@ def prepare(chain: Chain | Sequence[Chain], x: torch.Tensor, *args: Any, op: str
     dtypes and layout.
 
     Args:
-        chain: for `transform` its chain, or its list of chains; for a convolution its `post`.
+        chain: for `transform` its chain, or its list of chains; for the others their `post`.
         x: the op's input; only its shape, strides, dtype and device count.
         *args: the op's further arguments, as the op takes them after its input (and `transform`'s after its chain).
-        op: "transform", "conv1d" or "causal_conv1d".
+        op: "transform", "conv1d", "causal_conv1d" or "filter2d".
         **kwargs: the op's keyword arguments.
 
     Returns:

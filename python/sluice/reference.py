@@ -127,3 +127,32 @@ def causal_conv1d(
     if residual is not None:
         y = y + residual.to(compute)
     return transform(y, post or Chain(), dtype=x.dtype), whole[..., whole.shape[-1] - (width - 1) :]
+
+
+def filter2d(
+    image: torch.Tensor,
+    kernel: torch.Tensor | tuple[torch.Tensor, torch.Tensor],
+    bias: torch.Tensor | None = None,
+    padding: str | tuple[int, int] = "same",
+    *,
+    pre: Chain | None = None,
+    post: Chain | None = None,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """`post(F.conv2d(pre(image), ...))` over the last two dimensions; a separable kernel is its outer product."""
+    x = image.float() if image.dtype == torch.uint8 else image
+    compute = compute_dtype(x.dtype)
+    floating = x.dtype
+    if pre is not None:
+        x = transform(x, pre, dtype=floating)
+    if isinstance(kernel, tuple):
+        taps = kernel[0].to(compute)[..., :, None] * kernel[1].to(compute)[..., None, :]
+    else:
+        taps = kernel.to(compute)
+    groups = 1 if taps.dim() == 2 else taps.shape[0]
+    planes = x.to(compute).reshape(-1, groups, *x.shape[-2:])
+    offset = None if bias is None else bias.to(compute)
+    y = F.conv2d(planes, taps.reshape(groups, 1, *taps.shape[-2:]), offset, padding=padding, groups=groups)
+    y = y.reshape(*x.shape[:-2], *y.shape[-2:])
+    chain = post or Chain()
+    return transform(y, chain, dtype=dtype or result_dtype(chain.text, floating))

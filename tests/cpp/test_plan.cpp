@@ -1,6 +1,8 @@
 #include <utility>
 
 #include "kernels/conv1d/conv1d.h"
+#include "kernels/filter2d/filter2d.h"
+#include "kernels/filter2d/tile.h"
 #include "kernels/transform/transform.h"
 #include "tests/cpp/check.h"
 
@@ -58,4 +60,55 @@ TEST(conv1d_picks_its_layout_and_refuses_what_does_not_fit) {
   CHECK(plan_conv1d(problem, forced(Schedule::multi_stage), kH200).threads == 0);
   problem.dilation = 2000000000;
   CHECK(plan_conv1d(problem, forced(Schedule::sync), kH200).threads == 0);
+}
+
+TEST(filter2d_tiles_cover_the_result_with_few_threads_idle) {
+  for (DType dtype : {DType::float32, DType::float16, DType::float64}) {
+    for (bool separable : {false, true}) {
+      for (long long width : {1, 7, 28, 200, 1920}) {
+        for (long long height : {1, 5, 33, 1080}) {
+          for (bool shifted : {false, true}) {
+            const Filter2dProblem problem{3, 2, height, width, 5, 4, separable, dtype, shifted};
+            for (const ScheduleRequest& request : {ScheduleRequest{}, forced(Schedule::sync)}) {
+              const Filter2dPlan plan = plan_filter2d(problem, request, kH200);
+              const int rows = filter2d_rows(separable, plan.schedule == Schedule::direct);
+              const int slack = shifted ? filter2d_word_elements(dtype) - 1 : 0;
+              const long long across = plan.lanes * filter2d_columns(dtype), down = kFilter2dThreads / plan.lanes * rows;
+              CHECK(plan.threads == kFilter2dThreads && plan.threads % plan.lanes == 0);
+              CHECK((plan.across - 1) * across < width + slack && width + slack <= plan.across * across);
+              CHECK((plan.down - 1) * down < height && height <= plan.down * down);
+              if (plan.schedule == Schedule::direct) CHECK(plan.grid == 3 * 2 * plan.across * plan.down);
+            }
+          }
+        }
+      }
+    }
+  }
+  const auto lanes = [](long long height, long long width) {
+    return plan_filter2d({64, 1, height, width, 3, 3, false, DType::float32, false}, ScheduleRequest{}, kH200).lanes;
+  };
+  CHECK(lanes(1080, 1920) == 16);
+  CHECK(lanes(100, 28) == 4);
+  CHECK(lanes(4000, 2) == 1);
+  CHECK(lanes(1, 100000) == 128);
+}
+
+TEST(filter2d_stages_hold_a_tile_with_its_halo_and_refuse_what_does_not_fit) {
+  Filter2dProblem problem{64, 1, 1080, 1920, 3, 3, false, DType::float32, false};
+  const Filter2dPlan plan = plan_filter2d(problem, forced(Schedule::multi_stage), kH200);
+  CHECK(plan.pitch_words == 16 * 2 + 1 + 1 && plan.stage_words == (32 + 2) * plan.pitch_words);
+  CHECK(plan.tap_bytes == 3 * 4 * 4 && plan.shared_memory == plan.depth * (plan.stage_words * 16 + plan.tap_bytes));
+  problem.separable = true;
+  CHECK(plan_filter2d(problem, forced(Schedule::sync), kH200).tap_bytes == 32);  // 4 and 3 floats, in words
+  problem.separable = false;
+  problem.kernel_height = problem.kernel_width = 31;
+  for (DType dtype : {DType::float32, DType::float16, DType::bfloat16, DType::float64}) {
+    problem.dtype = dtype;
+    CHECK(plan_filter2d(problem, forced(Schedule::sync), kH200).depth >= 2);
+  }
+  problem.kernel_height = 500;
+  CHECK(plan_filter2d(problem, forced(Schedule::sync), kH200).threads == 0);
+  CHECK(plan_filter2d(problem, ScheduleRequest{}, kH200).threads > 0);
+  problem.kernel_width = 500;
+  CHECK(plan_filter2d(problem, ScheduleRequest{}, kH200).threads == 0);
 }

@@ -32,10 +32,12 @@ def test_runs_on_the_current_stream() -> None:
         torch.cuda._sleep(50_000_000)  # whoever does not wait for this stream reads zeros
         x.fill_(1.0)
         results = [depthwise(x, w), sluice.transform(x, stages.scale(2.0)), sluice.causal_conv1d(x, w[:, 0])]
+        results.append(sluice.filter2d(x, w[:3, 0]))
     side.synchronize()
     assert torch.equal(results[0], depthwise(torch.ones_like(x), w))
     assert torch.equal(results[1], torch.full_like(x, 2.0))
     assert torch.equal(results[2], sluice.causal_conv1d(torch.ones_like(x), w[:, 0]))
+    assert torch.equal(results[3], sluice.filter2d(torch.ones_like(x), w[:3, 0]))
 
 
 def test_a_call_does_not_synchronise() -> None:
@@ -46,6 +48,7 @@ def test_a_call_does_not_synchronise() -> None:
             sluice.transform(x, stages.silu(), schedule=schedule)
             depthwise(x, w, schedule=schedule)
             sluice.causal_conv1d(x, w[:, 0], schedule=schedule, return_final_states=True)
+            sluice.filter2d(x, w[:3, 0], schedule=schedule)
 
     call_all()  # the first launch of a kernel loads it
     torch.cuda.synchronize()
@@ -119,6 +122,21 @@ def test_conv1d_over_2_31_elements(schedule: str, layout: str) -> None:
     assert not y.isnan().any()
 
 
+@pytest.mark.large
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_filter2d_over_2_31_elements(schedule: str) -> None:
+    height, width = 20_003, 36_000
+    x = torch.empty(3, height, width, device="cuda", dtype=torch.bfloat16).uniform_(-1, 1)
+    assert x.numel() > 2**31
+    w = torch.randn(5, 5, device="cuda", dtype=torch.bfloat16)
+    y = sluice.filter2d(x, w, schedule=schedule)
+    for plane in range(3):
+        for rows in (slice(0, 40), slice(10_000, 10_040), slice(height - 40, height)):
+            wanted = torch.nn.functional.conv2d(x[plane, rows].double()[None, None], w.double()[None, None], padding=2)
+            assert_close(y[plane, rows][2:-2], wanted[0, 0, 2:-2])
+    assert not y.isnan().any()
+
+
 @pytest.fixture(params=["never", "always"], ids=["interpreted", "linked"])
 def form(request: pytest.FixtureRequest) -> Iterator[str]:
     with link_mode(request.param):
@@ -156,4 +174,11 @@ def test_short_selection(schedule: str) -> None:
                 schedule=schedule,
                 depth=depth,
             )
+        for image in (torch.randn(2, 3, 37, 72, device="cuda", dtype=dtype), wide[:, :1320].view(5, 33, 40)[..., 1:38]):
+            for size in ((3, 3), (5, 5), (4, 9)):
+                column, row = (torch.randn(n, device="cuda", dtype=dtype) for n in size)
+                for kernel in (column[:, None] * row, (column, row)):
+                    sluice.filter2d(image, kernel, post=stages.add(image), schedule=schedule, depth=depth)
+                    sluice.filter2d(image, kernel, padding=(9, 3), pre=stages.relu(), schedule=schedule, depth=depth)
+                    sluice.filter2d(image, kernel, post=stages.silu(), schedule=schedule, depth=depth)
     torch.cuda.synchronize()

@@ -128,6 +128,25 @@ def test_convolutions_have_the_interpreters_bits(schedule: str, layout: str) -> 
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64], ids=str)
+def test_stencils_have_the_interpreters_bits(schedule: str, dtype: torch.dtype) -> None:
+    wide = torch.randn(2, 3, 50, 90, device="cuda", dtype=dtype)
+    gain = torch.rand(3, 1, 1, device="cuda")
+    for x in (wide[..., :88].contiguous(), wide[..., 1:88]):
+        other = torch.randn(x.shape, device="cuda")
+        for size in ((3, 3), (5, 5), (4, 7)):
+            column, row = (torch.randn(n, device="cuda", dtype=dtype) for n in size)
+            for kernel in (column[:, None] * row, (column, row)):
+                for pre in (None, stages.silu() | stages.scale(gain)):
+                    options = {"pre": pre, "post": stages.add(other) | stages.snake(gain), "schedule": schedule}
+                    compute = functools.partial(sluice.filter2d, x, kernel, **options)
+                    launches = linking()["linked_launches"]
+                    result = compute()
+                    assert linking()["linked_launches"] == launches + 1
+                    assert torch.equal(result, interpreted(compute))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_schedule_links_transform(schedule: str) -> None:
     base = torch.randn(70_001, device="cuda").bfloat16()
     for x in (base, base[1:], base[:70_000].view(100, 700)[:, 3:], base[:70_000].view(100, 700)[:, ::2]):

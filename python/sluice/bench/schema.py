@@ -59,7 +59,7 @@ SUITES = frozenset(
         "overhead",
     }
 )
-_SIZES = frozenset({"B", "C", "Cin", "Cout", "L", "n", "offset", "devices"})
+_SIZES = frozenset({"B", "C", "Cin", "Cout", "L", "H", "W", "n", "offset", "devices"})
 PARAMETERS = _SIZES | {"K", "stride", "padding", "dilation", "groups", "dtype", "layout", "op", "source", "order", "fn"}
 PEERS = frozenset(
     {

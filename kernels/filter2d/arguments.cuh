@@ -1,0 +1,133 @@
+// What all of filter2d's kernels share: their arguments, taps, words at the edges of the image, `pre`.
+#pragma once
+
+#include "kernels/common/fast_divide.h"
+#include "kernels/common/int_math.h"
+#include "kernels/filter2d/filter2d.h"
+#include "kernels/filter2d/tile.h"
+#include "kernels/stages/interpreter.cuh"
+#include "kernels/stages/linked_chain.cuh"
+
+namespace sluice {
+
+template <class Element>
+struct Filter2dArguments {
+  using T = Compute<Element>;
+  const Element* image;
+  const Element* kernel;
+  const Element* row_taps;
+  const Element* bias;
+  void* output;
+  DType output_dtype;
+  long long batch, channels, height, width, output_height, output_width;
+  int kernel_height, kernel_width, chunks;  // chunks: of a row of the kernel
+  long long top, left;
+  long long image_strides[4], output_strides[4], kernel_strides[3], row_taps_strides[2], bias_stride;
+  int depth, lanes, pitch_words, stage_words, tap_bytes;
+  bool shifted;
+  long long tiles;
+  FastDivisor by_channels, by_across, by_down;
+  ChainArguments<T, 4> pre, post;
+
+  __device__ T tap(long long channel, int i, int j) const {
+    return convert<T>(kernel[channel * kernel_strides[0] + i * kernel_strides[1] + j * kernel_strides[2]]);
+  }
+  __device__ T row_tap(long long channel, int j) const {
+    return convert<T>(row_taps[channel * row_taps_strides[0] + j * row_taps_strides[1]]);
+  }
+  __device__ T bias_of(long long channel) const { return bias == nullptr ? T(0) : convert<T>(bias[channel * bias_stride]); }
+  __device__ DType output_type() const { return known_dtype(LinkedTensor::output, output_dtype); }
+  // Elements by which the rows of a plane of the output lie behind a word, where they all do alike.
+  template <int Width>
+  __device__ int misalignment(long long batch_index, long long channel) const {
+    if (!shifted) return 0;
+    const long long element = batch_index * output_strides[0] + channel * output_strides[1];
+    return static_cast<int>((reinterpret_cast<std::uintptr_t>(output) / size_of(output_type()) + element) % Width);
+  }
+};
+
+template <class Element>
+inline constexpr int kPatchWords = sizeof(Element) == 2 ? 1 : 2;  // filter2d_patch_words
+template <class Element>
+inline constexpr int kPatchColumns = kPatchWords<Element> * kWordElements<Element>;
+
+// The taps of a channel in shared memory, by `threads` threads. Dense: [row of the kernel][chunks of a word's elements];
+// separable: its row of taps like that, then its column. What pads the last chunk is never used.
+template <class Element, class T>
+__device__ __forceinline__ void load_taps(const Filter2dArguments<Element>& a, long long channel, T* taps, int thread,
+                                          int threads) {
+  const int pitch = a.chunks * kWordElements<Element>;
+  if (a.row_taps != nullptr) {
+    for (int j = thread; j < a.kernel_width; j += threads) taps[j] = a.row_tap(channel, j);
+    for (int i = thread; i < a.kernel_height; i += threads) taps[pitch + i] = a.tap(channel, i, 0);
+    return;
+  }
+  for (int t = thread; t < a.kernel_height * a.kernel_width; t += threads) {
+    const int i = t / a.kernel_width, j = t - i * a.kernel_width;
+    taps[i * pitch + j] = a.tap(channel, i, j);
+  }
+}
+
+// The word of elements (row, column + i), zero outside of the image, one by one. For edges and for images whose columns
+// are not side by side; kept out of line because the fast path never comes here.
+template <class Element>
+__device__ __noinline__ Word gather_word(const Filter2dArguments<Element>& a, long long batch, long long channel, long long row,
+                                         long long column) {
+  constexpr int kWidth = kWordElements<Element>;
+  Element elements[kWidth];
+  const bool row_exists = row >= 0 && row < a.height;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    const long long x = column + i;
+    const bool exists = row_exists && x >= 0 && x < a.width;
+    elements[i] = exists ? a.image[batch * a.image_strides[0] + channel * a.image_strides[1] + row * a.image_strides[2] +
+                                   x * a.image_strides[3]]
+                         : convert<Element>(typename Filter2dArguments<Element>::T(0));
+  }
+  Word word;
+  __builtin_memcpy(&word, elements, sizeof(Word));
+  return word;
+}
+
+// The two chains of a kernel and who runs each; without `Operands` `post` has numbers only.
+template <class Element, bool Operands>
+struct InterpretedFilter2dChains {
+  using Pre = InterpretedChain<Compute<Element>, 4>;
+  using Post = InterpretedChain<Compute<Element>, 4, Operands>;
+};
+template <class Element>
+struct LinkedFilter2dChains {
+  using Pre = LinkedChain<Compute<Element>, 4, Slot::pre>;
+  using Post = LinkedChain<Compute<Element>, 4, Slot::post>;
+};
+
+// `pre` on such a word, rounded to the image's type as transform would. The zeros of the padding stay as they are.
+template <class Pre, class Element>
+__device__ __noinline__ Word apply_pre(const Filter2dArguments<Element>& a, Word word, long long batch, long long channel,
+                                       long long row, long long column) {
+  using T = Compute<Element>;
+  constexpr int kWidth = kWordElements<Element>;
+  if (row < 0 || row >= a.height || column >= a.width || column + kWidth <= 0) return word;
+  const int first = column < 0 ? static_cast<int>(-column) : 0;
+  const int last = a.width - column < kWidth ? static_cast<int>(a.width - column) : kWidth;
+  T values[kWidth];
+  unpack<Element>(word, values);
+  const Pre chain{a.pre};
+  const auto loads = chain.template load<kWidth, 1>([&](int operand, int) {
+    const auto& tensor = a.pre.operands[operand];
+    const long long* const strides = tensor.strides;
+    const long long offset = batch * strides[0] + channel * strides[1] + row * strides[2] + column * strides[3];
+    return Place{offset, strides[3], first, last, tensor.extent};
+  });
+  chain.template apply<kWidth, 1>(values, loads);
+  const Word changed = pack<Element>(values);
+  Element before[kWidth], after[kWidth];
+  __builtin_memcpy(before, &word, sizeof(Word));
+  __builtin_memcpy(after, &changed, sizeof(Word));
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) before[i] = first <= i && i < last ? after[i] : before[i];
+  __builtin_memcpy(&word, before, sizeof(Word));
+  return word;
+}
+
+}  // namespace sluice

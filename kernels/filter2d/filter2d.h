@@ -1,0 +1,52 @@
+// filter2d, a depthwise stencil: output[b, c, y, x] = bias[c] + sum_{i, j} kernel[c, i, j] image[b, c, y - top + i, x - left +
+// j], with a chain on the image before it is padded with zeros (pre) and one on the result (post). A separable kernel is the
+// product of a column of taps and a row of taps.
+#pragma once
+
+#include "kernels/pipeline/plan.h"
+#include "kernels/stages/program.h"
+
+namespace sluice {
+
+// Strides in elements. Four-dimensional ones are (batch, channel, row, column).
+struct Filter2dParams {
+  const void* image;
+  const void* kernel;    // of the image's dtype, as are the others; separable: its column of taps
+  const void* row_taps;  // of a separable kernel; else null
+  const void* bias;      // may be null
+  void* output;
+  DType dtype, output_dtype;
+  long long batch, channels, height, width;  // of the image
+  long long output_height, output_width;
+  int kernel_height, kernel_width;
+  long long top, left;  // zeros above the image and on its left; what lies beyond any edge counts as zero
+  long long image_strides[4], output_strides[4];
+  long long kernel_strides[3];    // (channel, row, column)
+  long long row_taps_strides[2];  // (channel, column)
+  long long bias_stride;
+  Program pre, post;
+  Operand<4> pre_operands[kMaxOperands], post_operands[kMaxOperands];
+};
+
+struct Filter2dProblem {
+  long long batch, channels, output_height, output_width;
+  int kernel_height, kernel_width;
+  bool separable;
+  DType dtype;
+  bool shifted;  // the output's rows lie alike against 16-byte words, but do not start at one
+};
+
+struct Filter2dPlan : Plan {
+  int lanes = 0;                   // threads of a block side by side; the others are below
+  int pitch_words = 0;             // of a stage: 16-byte words from one row of the image to the next
+  int stage_words = 0;             // of all its rows
+  int tap_bytes = 0;               // of shared memory for taps: a block's (direct) or a stage's
+  long long across = 0, down = 0;  // tiles of one plane
+};
+
+Filter2dProblem problem_of(const Filter2dParams& params);
+
+// `plan.threads` is 0 and `plan.reason` names the rule where the request cannot be met on `device`.
+Filter2dPlan plan_filter2d(const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device);
+
+}  // namespace sluice

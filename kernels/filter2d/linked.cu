@@ -1,0 +1,39 @@
+// filter2d's kernels with their chains left open, for the linker; their names are what filter2d/link.cpp asks for. Compiled
+// once a dtype (SLUICE_MODULE_DTYPE and its SLUICE_MODULE_ELEMENT), for `direct` and for the schedules with a ring
+// (SLUICE_MODULE_RING).
+#define SLUICE_LINKED_MODULE
+#ifdef SLUICE_MODULE_RING
+#include "kernels/filter2d/staged_kernel.cuh"
+#include "kernels/pipeline/multi_stage_pipe.cuh"
+#include "kernels/pipeline/sync_pipe.cuh"
+#include "kernels/pipeline/thread_scope_pipe.cuh"
+#else
+#include "kernels/filter2d/direct_kernel.cuh"
+#endif
+
+namespace sluice {
+
+using Element = SLUICE_MODULE_ELEMENT;
+using OpenChains = LinkedFilter2dChains<Element>;
+
+#define SLUICE_PASTE_NAME(dtype, suffix) sluice_filter2d_##dtype##_##suffix
+#define SLUICE_NAME(dtype, suffix) SLUICE_PASTE_NAME(dtype, suffix)
+#define SLUICE_ENTRY(suffix, threads, function, ...)                                                   \
+  extern "C" __global__ void __launch_bounds__(threads)                                                \
+      SLUICE_NAME(SLUICE_MODULE_DTYPE, suffix)(const __grid_constant__ Filter2dArguments<Element> a) { \
+    function<OpenChains, __VA_ARGS__>(a);                                                              \
+  }
+
+#ifdef SLUICE_MODULE_RING
+#define SLUICE_RING(suffix, ...) SLUICE_ENTRY(suffix, kFilter2dThreads + __VA_ARGS__::kProducers, staged_filter2d, __VA_ARGS__)
+SLUICE_RING(sync, TilePipe<SyncPipe>)
+SLUICE_RING(multi_stage, TilePipe<MultiStagePipe>)
+SLUICE_RING(thread_scope, TilePipe<ThreadScopePipe>)
+#else
+SLUICE_ENTRY(square3, kFilter2dThreads, square_filter2d, 3)
+SLUICE_ENTRY(square5, kFilter2dThreads, square_filter2d, 5)
+SLUICE_ENTRY(dense, kFilter2dThreads, direct_filter2d, false)
+SLUICE_ENTRY(separable, kFilter2dThreads, direct_filter2d, true)
+#endif
+
+}  // namespace sluice

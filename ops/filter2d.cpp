@@ -1,0 +1,221 @@
+#include "ops/filter2d.h"
+
+#include <algorithm>
+
+#include "kernels/filter2d/filter2d.h"
+#include "ops/allocate.h"
+#include "ops/aten.h"
+#include "ops/checks.h"
+#include "ops/dispatch.h"
+#include "ops/plan_text.h"
+
+namespace sluice {
+namespace {
+
+constexpr const char* kOp = "filter2d";
+
+std::vector<int64_t> sizes_of(const TensorView& view) { return {view.sizes, view.sizes + view.rank}; }
+
+// Channels-last where the image is: stride(-3) == 1, more than one channel, columns at least a pixel apart. Else contiguous.
+std::vector<int64_t> result_strides(const TensorView& image, const std::vector<int64_t>& sizes) {
+  std::vector<int64_t> strides = contiguous_strides(sizes);
+  const int64_t rank = image.rank, channels = channels_of(image);
+  if (rank < 3 || image.strides[rank - 3] != 1 || channels < 2 || image.strides[rank - 1] < channels) return strides;
+  strides[rank - 3] = 1;
+  strides[rank - 1] = channels;
+  strides[rank - 2] = channels * std::max<int64_t>(sizes[rank - 1], 1);
+  return strides;
+}
+
+// (kh, kw) or (C, kh, kw); separable: (kh,) and (kw,), or (C, kh) and (C, kw).
+void check_kernel(const TensorView& image, const TensorView& kernel, const std::optional<TensorView>& row_kernel) {
+  const int64_t channels = channels_of(image), taps = row_kernel.has_value() ? 1 : 2;
+  const auto fits = [&](const TensorView& part) {
+    return part.rank == taps || (part.rank == taps + 1 && image.rank > 2 && part.sizes[0] == channels);
+  };
+  if (!row_kernel.has_value()) {
+    check(fits(kernel), kOp, ": kernel must have shape (kh, kw) or (C, kh, kw) with C = ", channels, ", got ", kernel.shape());
+  } else {
+    check(fits(kernel) && fits(*row_kernel) && kernel.rank == row_kernel->rank, kOp,
+          ": kernel must have two vectors of shapes (kh,) and (kw,), or (C, kh) and (C, kw) with C = ", channels, ", got ",
+          kernel.shape(), " and ", row_kernel->shape());
+  }
+  const auto has_taps = [&](const TensorView& part) {
+    return std::all_of(part.sizes + part.rank - taps, part.sizes + part.rank, [](int64_t extent) { return extent > 0; });
+  };
+  check(has_taps(kernel) && (!row_kernel.has_value() || has_taps(*row_kernel)), kOp, ": kernel must have at least one tap, got ",
+        kernel.shape(), row_kernel.has_value() ? " and " + row_kernel->shape() : "");
+  // Far beyond any tensor, and small enough that no sum or product in a plan overflows.
+  constexpr int64_t kLimit = int64_t{1} << 24;
+  const int64_t height = kernel.sizes[kernel.rank - taps],
+                width = (row_kernel.has_value() ? *row_kernel : kernel).sizes[kernel.rank - 1];
+  check(height < kLimit && width < kLimit, kOp, ": kernel must be smaller than 2^24 each way, got ", kernel.shape());
+}
+
+Stencil check_arguments(const Tensor& given, const Tensor& kernel, const std::optional<Tensor>& bias,
+                        const std::optional<std::vector<int64_t>>& padding, const std::optional<Tensor>& row_kernel,
+                        const std::string& pre, const OptionalTensors& pre_operands, const std::string& post,
+                        const OptionalTensors& post_operands, const std::optional<ScalarType>& dtype, const std::string& schedule,
+                        const std::optional<int64_t>& depth) {
+  const bool bytes = TensorView(given).scalar_type == ScalarType::Byte;
+  check(bytes || TensorView(given).is_floating, kOp, ": image must have dtype float32, float16, bfloat16, float64 or uint8, got ",
+        name_of(TensorView(given).scalar_type));
+  const TensorView image(given), taps(kernel);
+  const DType computed = bytes ? DType::float32 : image.dtype;
+  check(image.rank >= 2, kOp, ": image must have shape (..., H, W), got ", image.shape());
+  std::optional<TensorView> across, offset;
+  if (row_kernel.has_value()) across.emplace(*row_kernel);
+  if (bias.has_value()) offset.emplace(*bias);
+  check_kernel(image, taps, across);
+  const auto check_like_image = [&](const char* argument, const TensorView& tensor) {
+    check(tensor.is_floating && tensor.dtype == computed, kOp, ": ", argument, " must have dtype ", name_of(computed),
+          bytes ? " for a uint8 image, got " : " like the image, got ", name_of(tensor.scalar_type));
+    check_device(kOp, argument, tensor, image);
+  };
+  check_like_image("kernel", taps);
+  if (across.has_value()) check_like_image("kernel", *across);
+  const bool shared = taps.rank == (across.has_value() ? 1 : 2);
+  const int64_t offsets = shared ? 1 : channels_of(image);
+  if (offset.has_value()) {
+    check_like_image("bias", *offset);
+    check(offset->has_sizes({offsets}), kOp, ": bias must have shape (", offsets, ",), got ", offset->shape());
+  }
+  const int64_t height = across.has_value() ? taps.sizes[taps.rank - 1] : taps.sizes[taps.rank - 2];
+  const int64_t width = across.has_value() ? across->sizes[across->rank - 1] : taps.sizes[taps.rank - 1];
+  int64_t top = (height - 1) / 2, bottom = height - 1 - top, left = (width - 1) / 2, right = width - 1 - left;
+  if (padding.has_value()) {
+    constexpr int64_t kLimit = int64_t{1} << 31;
+    check(padding->size() == 2, kOp, ": padding must be two numbers, got ", padding->size());
+    for (int64_t zeros : *padding) {
+      check(zeros >= 0 && zeros < kLimit, kOp, ": padding must be at least 0 and less than 2^31, got ", zeros);
+    }
+    top = bottom = (*padding)[0];
+    left = right = (*padding)[1];
+  }
+  const ScheduleRequest request = check_schedule(kOp, schedule, depth);
+  std::vector<int64_t> sizes = sizes_of(image);
+  int64_t& rows = sizes[image.rank - 2];
+  int64_t& columns = sizes[image.rank - 1];
+  rows += top + bottom;
+  columns += left + right;
+  check(rows >= height - 1 && columns >= width - 1, kOp, ": image must be at least as large as the kernel, ", height, " x ",
+        width, ", with its padding, got ", rows, " x ", columns);
+  rows -= height - 1;
+  columns -= width - 1;
+  Chain before(kOp, "pre", pre, pre_operands, image, sizes_of(image));
+  Chain after(kOp, "post", post, post_operands, image, sizes);
+  const DType result = check_result_dtype(kOp, dtype).value_or(after.result_dtype().value_or(computed));
+  const std::vector<int64_t> strides = result_strides(image, sizes);
+  return {kOp,
+          bytes ? aten::to_dtype(given, computed) : given,
+          kernel,
+          row_kernel,
+          bias,
+          height,
+          width,
+          top,
+          bottom,
+          left,
+          right,
+          std::move(before),
+          std::move(after),
+          result,
+          request,
+          sizes,
+          strides};
+}
+
+Tensor filter2d(const Tensor& image, const Tensor& kernel, const std::optional<Tensor>& bias,
+                const std::optional<std::vector<int64_t>>& padding, const std::optional<Tensor>& row_kernel,
+                const std::string& pre, const OptionalTensors& pre_operands, const std::string& post,
+                const OptionalTensors& post_operands, const std::optional<ScalarType>& dtype, const std::string& schedule,
+                const std::optional<int64_t>& depth) {
+  const Stencil s =
+      check_arguments(image, kernel, bias, padding, row_kernel, pre, pre_operands, post, post_operands, dtype, schedule, depth);
+  Tensor output = allocate(kOp, s.sizes, s.strides, s.dtype, TensorView(s.image));
+  if (TensorView(output).elements() > 0) run_stencil(s, TensorView(output), Run::now);
+  return output;
+}
+
+void filter2d_out(const Tensor& image, const Tensor& kernel, const std::optional<Tensor>& bias,
+                  const std::optional<std::vector<int64_t>>& padding, const std::optional<Tensor>& row_kernel,
+                  const std::string& pre, const OptionalTensors& pre_operands, const std::string& post,
+                  const OptionalTensors& post_operands, const std::optional<ScalarType>& dtype, const std::string& schedule,
+                  const std::optional<int64_t>& depth, const Tensor& out) {
+  const Stencil s =
+      check_arguments(image, kernel, bias, padding, row_kernel, pre, pre_operands, post, post_operands, dtype, schedule, depth);
+  const TensorView view(out);
+  check_out(kOp, view, s.sizes, s.dtype, TensorView(s.image));
+  // A uint8 image was converted: it is read before anything is written.
+  check_no_overlap(kOp, view, "image", TensorView(s.image), /*may_be_same=*/false);
+  check_no_overlap(kOp, view, "kernel", TensorView(kernel), /*may_be_same=*/false);
+  if (row_kernel.has_value()) check_no_overlap(kOp, view, "kernel", TensorView(*row_kernel), /*may_be_same=*/false);
+  if (bias.has_value()) check_no_overlap(kOp, view, "bias", TensorView(*bias), /*may_be_same=*/false);
+  for (const TensorView& operand : s.pre.operands)
+    check_no_overlap(kOp, view, "an operand of pre", operand, /*may_be_same=*/false);
+  for (const TensorView& operand : s.post.operands)
+    check_no_overlap(kOp, view, "an operand of post", operand, /*may_be_same=*/true);
+  if (view.elements() > 0) run_stencil(s, view, Run::now);
+}
+
+std::string prepare_filter2d(const Tensor& image, const Tensor& kernel, const std::optional<Tensor>& bias,
+                             const std::optional<std::vector<int64_t>>& padding, const std::optional<Tensor>& row_kernel,
+                             const std::string& pre, const OptionalTensors& pre_operands, const std::string& post,
+                             const OptionalTensors& post_operands, const std::optional<ScalarType>& dtype,
+                             const std::string& schedule, const std::optional<int64_t>& depth) {
+  const Stencil s =
+      check_arguments(image, kernel, bias, padding, row_kernel, pre, pre_operands, post, post_operands, dtype, schedule, depth);
+  const Tensor output = allocate(kOp, s.sizes, s.strides, s.dtype, TensorView(s.image));
+  if (TensorView(output).elements() == 0) return "the result is empty";
+  return run_stencil(s, TensorView(output), Run::prepare);
+}
+
+}  // namespace
+
+SLUICE_DEVICE_KERNELS(m) {
+  m.impl("filter2d", TORCH_BOX(&filter2d));
+  m.impl("filter2d_out", TORCH_BOX(&filter2d_out));
+  m.impl("_prepare_filter2d", TORCH_BOX(&prepare_filter2d));
+}
+
+#ifndef SLUICE_CUDA_LIBRARY
+namespace {
+
+// `sizes` are the result's (batch, channels, H, W), `kernel` is (kh, kw).
+std::string plan(const std::vector<int64_t>& sizes, const std::vector<int64_t>& kernel, bool separable, ScalarType dtype,
+                 const std::string& schedule, const std::optional<int64_t>& depth, const std::vector<int64_t>& device) {
+  const ScheduleRequest request = check_schedule("plan", schedule, depth);
+  check(sizes.size() == 4, "plan: sizes must be the result's (batch, channels, H, W), got ", shape_text(sizes));
+  check(kernel.size() == 2, "plan: kernel must be (kh, kw), got ", shape_text(kernel));
+  const Filter2dProblem problem{sizes[0],
+                                sizes[1],
+                                sizes[2],
+                                sizes[3],
+                                static_cast<int>(kernel[0]),
+                                static_cast<int>(kernel[1]),
+                                separable,
+                                check_result_dtype("plan", dtype).value(),
+                                false};
+  return plan_text(plan_filter2d(problem, request, device_from("plan", device)));
+}
+
+}  // namespace
+
+#define SLUICE_FILTER2D_ARGUMENTS                                                                                             \
+  "Tensor image, Tensor kernel, Tensor? bias=None, int[]? padding=None, *, Tensor? row_kernel=None, str pre=\"\", "           \
+  "Tensor[]? pre_operands=None, str post=\"\", Tensor[]? post_operands=None, ScalarType? dtype=None, str schedule=\"auto\", " \
+  "int? depth=None"
+
+STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
+  m.def("filter2d(" SLUICE_FILTER2D_ARGUMENTS ") -> Tensor");
+  m.def("_prepare_filter2d(" SLUICE_FILTER2D_ARGUMENTS ") -> str");
+  m.def("filter2d_out(" SLUICE_FILTER2D_ARGUMENTS ", Tensor(a!) out) -> ()");
+  m.def(
+      "_plan_filter2d(int[] sizes, int[] kernel, bool separable, ScalarType dtype, str schedule, int? depth, int[] device) -> "
+      "str");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) { m.impl("_plan_filter2d", TORCH_BOX(&plan)); }
+#endif
+
+}  // namespace sluice

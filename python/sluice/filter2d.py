@@ -1,0 +1,172 @@
+"""`filter2d`: a depthwise two-dimensional stencil with a chain before and after it."""
+
+from __future__ import annotations
+
+import torch
+
+from . import cpp_reference
+from ._library import call, check_tensor, fake_out, given_options, require_forward_only
+from .stages import Chain, compute_dtype, result_dtype
+
+Kernel = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
+
+
+def filter2d(
+    image: torch.Tensor,
+    kernel: Kernel,
+    bias: torch.Tensor | None = None,
+    padding: str | tuple[int, int] = "same",
+    *,
+    pre: Chain | None = None,
+    post: Chain | None = None,
+    dtype: torch.dtype | None = None,
+    out: torch.Tensor | None = None,
+    schedule: str = "auto",
+    depth: int | None = None,
+) -> torch.Tensor:
+    """`post(F.conv2d(pre(image), kernel[:, None], bias, padding=padding, groups=C))` for each image of a batch.
+
+    A correlation, as `F.conv2d` is one: the kernel is not flipped. Sums are float32 (float64 for float64); float32
+    never uses TF32. Padding is with zeros.
+
+    Args:
+        image: (..., H, W), any strides; float32, float16, bfloat16 or float64, or uint8, which is converted to float32
+            first.
+        kernel: (kh, kw), or (C, kh, kw) with one for each of the channels in dimension -3. A separable kernel is a
+            tuple of its column (kh,) and its row (kw,), or of (C, kh) and (C, kw), and stands for their outer product.
+            Of the image's dtype (float32 for uint8); odd and even sizes.
+        bias: (C,), or (1,) where there is one kernel for all channels; of the kernel's dtype.
+        padding: "same" (the result has the image's size; for an even kernel the extra zeros are at the bottom and on
+            the right, as in torch), "valid" (none), or two numbers: zeros above and below, zeros on the left and right.
+        pre: a chain on the image, before zeros are added; rounded to the image's dtype (float32 for uint8).
+        post: a chain on the biased result, before it is rounded. Its operands broadcast to the result's shape.
+        dtype: the result's dtype; by default that of a last `cast` of `post`, else the image's, float32 for uint8.
+        out: written and returned as that object: the result's shape and dtype, any strides, apart from the inputs.
+        schedule: "auto", or one of "direct", "sync", "multi_stage", "thread_scope".
+        depth: stages in flight of a schedule with a ring, 1 to 8; None picks one.
+
+    Returns:
+        (..., H_out, W_out). Channels-last where the image is (stride(-3) == 1, C > 1, stride(-1) >= C), else
+        contiguous. Nothing is cast under autocast.
+
+    Raises:
+        TypeError: an unsupported dtype, one that differs between image, kernel and bias, or one that is no tensor.
+        ValueError: a shape, a number, a device, an `out`, a schedule or a chain that does not fit.
+        RuntimeError: grad mode is on and an input requires grad.
+
+    Example:
+        >>> import torch, sluice
+        >>> image = torch.ones(3, 4)
+        >>> sluice.filter2d(image, (torch.ones(3), torch.ones(3)))
+        tensor([[4., 6., 6., 4.],
+                [6., 9., 9., 6.],
+                [4., 6., 6., 4.]])
+
+    Source: `torch.nn.functional.conv2d` with `groups` equal to the channels and a stride of 1.
+    """
+    check_tensor("filter2d", "image", image)
+    column, row, zeros = raw_arguments(kernel, padding)
+    operands = (*(pre.operands if pre else ()), *(post.operands if post else ()))
+    require_forward_only("filter2d", (image, column, row, bias, *operands))
+    if pre is not None and cpp_reference.needs_reference(image, pre):
+        floating = image.float() if image.dtype == torch.uint8 else image
+        image, pre = cpp_reference.transform(floating, pre, None, floating.dtype), None
+    if post is not None and cpp_reference.needs_reference(image, post):
+        first, rest = cpp_reference.split(post)
+        values = filter2d(
+            image, kernel, bias, padding, pre=pre, post=first, dtype=compute_dtype(image.dtype), schedule=schedule,
+            depth=depth,
+        )  # fmt: skip
+        wanted = dtype or result_dtype(post.text, _floating(image.dtype))
+        return cpp_reference.finish("filter2d", cpp_reference.evaluate("filter2d", values, rest), out, wanted)
+    options = given_options(schedule, depth, dtype, pre=pre, post=post)
+    if row is not None:
+        options["row_kernel"] = row
+    arguments = (image, column, bias) if zeros is None else (image, column, bias, zeros)
+    if out is None:
+        result: torch.Tensor = call("filter2d", image, torch.ops.sluice.filter2d, *arguments, **options)
+        return result
+    check_tensor("filter2d", "out", out)
+    call("filter2d", image, torch.ops.sluice.filter2d_out, *arguments, **options, out=out)
+    return out
+
+
+def raw_arguments(
+    kernel: Kernel, padding: str | tuple[int, int]
+) -> tuple[torch.Tensor, torch.Tensor | None, list[int] | None]:
+    """The raw op's kernel, row_kernel and padding."""
+    return *_parts(kernel), _padding(padding)
+
+
+def _parts(kernel: Kernel) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """A dense kernel, or the column and the row of a separable one."""
+    if not isinstance(kernel, (tuple, list)):
+        check_tensor("filter2d", "kernel", kernel)
+        return kernel, None
+    if len(kernel) != 2:
+        raise ValueError(f"filter2d: kernel must be a tensor or a column and a row, got {len(kernel)} parts")
+    for part in kernel:
+        check_tensor("filter2d", "kernel", part)
+    return kernel[0], kernel[1]
+
+
+def _padding(padding: str | tuple[int, int]) -> list[int] | None:
+    """The raw op's padding: None means "same"."""
+    if isinstance(padding, str):
+        if padding not in ("same", "valid"):
+            raise ValueError(f"filter2d: padding must be 'same', 'valid' or two numbers, got {padding!r}")
+        return None if padding == "same" else [0, 0]
+    if not isinstance(padding, (tuple, list)):
+        raise TypeError(f"filter2d: padding must be a string or two ints, got {type(padding).__name__}")
+    for zeros in padding:
+        if not isinstance(zeros, (int, torch.SymInt)) or isinstance(zeros, bool):
+            raise TypeError(f"filter2d: padding must be a string or two ints, got {type(zeros).__name__} in it")
+    return list(padding)
+
+
+def _floating(dtype: torch.dtype) -> torch.dtype:
+    """What an image of `dtype` is computed in."""
+    return torch.float32 if dtype == torch.uint8 else dtype
+
+
+def is_channels_last(image: torch.Tensor) -> bool:
+    """Whether an image counts as channels-last."""
+    if image.dim() < 3 or image.shape[-3] < 2:
+        return False
+    return image.stride(-3) == 1 and image.stride(-1) >= image.shape[-3]
+
+
+def result_size(image: torch.Tensor, height: int, width: int, padding: list[int] | None) -> tuple[int, int]:
+    """The result's last two dimensions, under the raw op's padding."""
+    if padding is None:
+        return image.shape[-2], image.shape[-1]
+    return image.shape[-2] + 2 * padding[0] - height + 1, image.shape[-1] + 2 * padding[1] - width + 1
+
+
+@torch.library.register_fake("sluice::filter2d")
+def _(
+    image: torch.Tensor,
+    kernel: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    padding: list[int] | None = None,
+    *,
+    row_kernel: torch.Tensor | None = None,
+    pre: str = "",
+    pre_operands: list[torch.Tensor] | None = None,
+    post: str = "",
+    post_operands: list[torch.Tensor] | None = None,
+    dtype: torch.dtype | None = None,
+    schedule: str = "auto",
+    depth: int | None = None,
+) -> torch.Tensor:
+    torch._check(image.dim() >= 2, lambda: f"filter2d: image must have shape (..., H, W), got {tuple(image.shape)}")
+    height = kernel.shape[-1] if row_kernel is not None else kernel.shape[-2]
+    width = kernel.shape[-1] if row_kernel is None else row_kernel.shape[-1]
+    shape = (*image.shape[:-2], *result_size(image, height, width, padding))
+    wanted = dtype or result_dtype(post, _floating(image.dtype))
+    if not is_channels_last(image):
+        return image.new_empty(shape, dtype=wanted)
+    return image.new_empty((*shape[:-3], *shape[-2:], shape[-3]), dtype=wanted).movedim(-1, -3)
+
+
+torch.library.register_fake("sluice::filter2d_out")(fake_out)
