@@ -12,8 +12,6 @@ import torch.nn.functional as F
 import sluice
 from sluice.bench import DTYPES, Case, Suite, Workload, compiled, fresh
 
-_SCHEDULES = ("direct", "sync", "multi_stage", "thread_scope")
-
 
 def _torch(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """What users write today. `weight` is (C, 1, K)."""
@@ -33,7 +31,13 @@ def _causal_conv1d_package(x: torch.Tensor, weight: torch.Tensor) -> Callable[[]
 
 
 def _make(
-    shape: tuple[int, int, int], taps: int, dtype: str, layout: str, schedule: str, device: torch.device
+    shape: tuple[int, int, int],
+    taps: int,
+    dtype: str,
+    layout: str,
+    schedule: str,
+    depth: int | None,
+    device: torch.device,
 ) -> Workload:
     batch, channels, length = shape
     if layout == "cf":
@@ -45,7 +49,7 @@ def _make(
     torch_weight = weight[:, None]
 
     def ours(out: torch.Tensor | None = None) -> torch.Tensor:
-        return sluice.causal_conv1d(x, weight, activation="silu", schedule=schedule, out=out)
+        return sluice.causal_conv1d(x, weight, activation="silu", schedule=schedule, depth=depth, out=out)
 
     peers = {
         "torch": lambda: _torch(x, torch_weight),
@@ -57,19 +61,27 @@ def _make(
         ours=ours,
         write=ours,
         reference=lambda: sluice.reference.causal_conv1d(x.double(), weight.double(), activation="silu")[0],
-        plan=sluice.plan("causal_conv1d", x, weight, schedule=schedule),
+        plan=sluice.plan("causal_conv1d", x, weight, schedule=schedule, depth=depth),
         traffic=(2 * elements + channels * taps) * DTYPES[dtype].itemsize,
         flops=2 * elements * taps,
         peers=peers if schedule == "auto" else {},  # a forced schedule's peers stand in the row of "auto"
     )
 
 
-def depthwise_case(shape: tuple[int, int, int], taps: int, dtype: str, layout: str, *, schedule: str = "auto") -> Case:
+def depthwise_case(
+    shape: tuple[int, int, int],
+    taps: int,
+    dtype: str,
+    layout: str,
+    *,
+    schedule: str = "auto",
+    depth: int | None = None,
+) -> Case:
     """`shape` is (B, C, L)."""
     batch, channels, length = shape
     name = f"{batch}x{channels}x{length} K={taps} {dtype} {layout}"
     return Case(
-        name=name if schedule == "auto" else f"{name} {schedule}",
+        name=name if schedule == "auto" else f"{name} {schedule}" + ("" if depth is None else f" {depth}"),
         params={
             "B": batch,
             "C": channels,
@@ -80,7 +92,7 @@ def depthwise_case(shape: tuple[int, int, int], taps: int, dtype: str, layout: s
             "op": "causal_conv1d",
             "fn": "silu",
         },
-        make=functools.partial(_make, shape, taps, dtype, layout, schedule),
+        make=functools.partial(_make, shape, taps, dtype, layout, schedule, depth),
         auto=schedule == "auto",
     )
 
@@ -101,10 +113,5 @@ SUITE = Suite(
         depthwise_case((16, 512, 1000), 31, "fp16", "cf"),
         depthwise_case((8, 768, 8192), 128, "bf16", "cf"),
         depthwise_case((16, 2, 480000), 511, "fp32", "cf"),
-        *(
-            depthwise_case(_MAIN, 4, "bf16", layout, schedule=schedule)
-            for layout in ("cf", "cl")
-            for schedule in _SCHEDULES
-        ),
     ],
 )

@@ -12,8 +12,6 @@ import torch.nn.functional as F
 import sluice
 from sluice.bench import DTYPES, Case, Suite, Workload, compiled, fresh
 
-_SCHEDULES = ("direct", "sync", "multi_stage", "thread_scope")
-
 
 def _torch(x: torch.Tensor, kernel: torch.Tensor) -> torch.Tensor:
     """What users write today. `kernel` is (C, K, K)."""
@@ -36,7 +34,13 @@ def _torchvision(x: torch.Tensor, size: int) -> Callable[[], object] | None:
 
 
 def _make(
-    shape: tuple[int, int, int, int], size: int, dtype: str, separable: bool, schedule: str, device: torch.device
+    shape: tuple[int, int, int, int],
+    size: int,
+    dtype: str,
+    separable: bool,
+    schedule: str,
+    depth: int | None,
+    device: torch.device,
 ) -> Workload:
     channels = shape[1]
     x = fresh(*shape, dtype=dtype, device=device)
@@ -46,7 +50,7 @@ def _make(
     kernel = (column, row) if separable else dense
 
     def ours(out: torch.Tensor | None = None) -> torch.Tensor:
-        return sluice.filter2d(x, kernel, schedule=schedule, out=out)
+        return sluice.filter2d(x, kernel, schedule=schedule, depth=depth, out=out)
 
     def reference() -> torch.Tensor:
         wide = (column.double(), row.double()) if separable else dense.double()
@@ -64,7 +68,7 @@ def _make(
         ours=ours,
         write=ours,
         reference=reference,
-        plan=sluice.plan("filter2d", x, kernel, schedule=schedule),
+        plan=sluice.plan("filter2d", x, kernel, schedule=schedule, depth=depth),
         traffic=(2 * x.numel() + channels * taps) * DTYPES[dtype].itemsize,
         flops=2 * x.numel() * taps,
         peers=peers if schedule == "auto" else {},  # a forced schedule's peers stand in the row of "auto"
@@ -72,7 +76,13 @@ def _make(
 
 
 def stencil_case(
-    shape: tuple[int, int, int, int], size: int, dtype: str, *, separable: bool = False, schedule: str = "auto"
+    shape: tuple[int, int, int, int],
+    size: int,
+    dtype: str,
+    *,
+    separable: bool = False,
+    schedule: str = "auto",
+    depth: int | None = None,
 ) -> Case:
     """`shape` is (B, C, H, W), the kernel `size` x `size`."""
     batch, channels, height, width = shape
@@ -89,9 +99,9 @@ def stencil_case(
     if separable:
         params["fn"] = "separable"
     return Case(
-        name=name if schedule == "auto" else f"{name} {schedule}",
+        name=name if schedule == "auto" else f"{name} {schedule}" + ("" if depth is None else f" {depth}"),
         params=params,
-        make=functools.partial(_make, shape, size, dtype, separable, schedule),
+        make=functools.partial(_make, shape, size, dtype, separable, schedule, depth),
         auto=schedule == "auto",
     )
 
@@ -112,10 +122,11 @@ SUITE = Suite(
         *(stencil_case(_COLOUR, size, "fp16") for size in (3, 5)),
         *(stencil_case(_FRAMES, size, dtype, separable=True) for dtype in ("fp32", "fp16") for size in (11, 31)),
         *(stencil_case((64, 1, 1079, 1919), 3, dtype) for dtype in ("fp32", "fp16")),
+        # Serial, double buffer and three stages, as texts on hiding copies compare them.
         *(
-            stencil_case(_FRAMES, size, "fp32", separable=separable, schedule=schedule)
-            for size, separable in ((3, False), (5, False), (11, False), (31, True))
-            for schedule in _SCHEDULES
+            stencil_case(_FRAMES, size, "fp32", schedule=schedule, depth=depth)
+            for size in _SIZES
+            for schedule, depth in (("sync", 1), ("two_stage", None), ("multi_stage", 3))
         ),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,6 @@ import sluice
 from sluice import Chain, stages
 from sluice.bench import Case, Suite, Workload, compiled, fresh, runs_linked
 
-_SCHEDULES = ("direct", "sync", "multi_stage", "thread_scope")
 _ROWS, _COLUMNS = 8192, 8200
 
 
@@ -157,7 +157,7 @@ def _jitted(code: str):
     return torch.cuda.jiterator._create_jit_fn(code)
 
 
-def _make(op: str, n: int, offset: int, dtype: str, schedule: str, device: torch.device) -> Workload:
+def _make(op: str, n: int, offset: int, dtype: str, schedule: str, depth: int | None, device: torch.device) -> Workload:
     problem = OPS[op](n, offset, dtype, device)
     x, chain, eager = problem.tensors[0], problem.chain, problem.eager
     target = x if problem.in_place else None
@@ -172,10 +172,10 @@ def _make(op: str, n: int, offset: int, dtype: str, schedule: str, device: torch
         copied = torch.empty_like(x)
         peers["copy"] = lambda: copied.copy_(x)  # of x as it lies; the floor copies aligned bytes
     return Workload(
-        ours=lambda: sluice.transform(x, chain, schedule=schedule, out=target),
-        write=lambda out: sluice.transform(x, chain, schedule=schedule, out=out),
+        ours=lambda: sluice.transform(x, chain, schedule=schedule, depth=depth, out=target),
+        write=lambda out: sluice.transform(x, chain, schedule=schedule, depth=depth, out=out),
         reference=lambda: sluice.reference.transform(x.double(), chain, dtype=torch.float64),
-        plan=sluice.plan("transform", x, chain, schedule=schedule),
+        plan=sluice.plan("transform", x, chain, schedule=schedule, depth=depth),
         traffic=problem.traffic,
         peers=peers,
     )
@@ -198,15 +198,17 @@ def _captured(call: Callable[[], object]) -> Callable[[], object]:
     return graph.replay
 
 
-def _make_graph(n: int, dtype: str, device: torch.device) -> Workload:
+def _make_graph(n: int, dtype: str, schedule: str, depth: int | None, device: torch.device) -> Workload:
     problem = one_input(n, 0, dtype, device)
     (x,) = problem.tensors
     out, other = torch.empty_like(x), torch.empty_like(x)
     program = compiled(problem.eager, x)
-    program()
-    sluice.prepare(problem.chain, x, out=out)
-    linked = runs_linked(lambda: sluice.transform(x, problem.chain, out=out))
-    replay = _captured(lambda: sluice.transform(x, problem.chain, out=out))
+    if schedule == "auto":
+        program()
+    options: dict[str, Any] = {"schedule": schedule, "depth": depth}
+    sluice.prepare(problem.chain, x, out=out, **options)
+    linked = runs_linked(lambda: sluice.transform(x, problem.chain, out=out, **options))
+    replay = _captured(lambda: sluice.transform(x, problem.chain, out=out, **options))
 
     def ours() -> torch.Tensor:
         replay()
@@ -214,15 +216,17 @@ def _make_graph(n: int, dtype: str, device: torch.device) -> Workload:
 
     return Workload(
         ours=ours,
-        write=lambda result: sluice.transform(x, problem.chain, out=result),
+        write=lambda result: sluice.transform(x, problem.chain, out=result, **options),
         reference=lambda: sluice.reference.transform(x.double(), problem.chain, dtype=torch.float64),
-        plan=sluice.plan("transform", x, problem.chain),
+        plan=sluice.plan("transform", x, problem.chain, **options),
         traffic=problem.traffic,
         peers={
             "torch": _captured(lambda: problem.eager(x)),
             "torch_compile": _captured(program),
             "copy": _captured(lambda: other.copy_(x)),
-        },
+        }
+        if schedule == "auto"
+        else {"copy": _captured(lambda: other.copy_(x))},
         linked=linked,
         floor_peer="copy",
     )
@@ -234,28 +238,34 @@ def _size(n: int) -> str:
     return f"2^{power}" if rest == 0 else f"2^{power}+{rest}" if rest < 100 else str(n)
 
 
-def chain_case(dtype: str, n: int, op: str = _ONE, *, offset: int = 0, schedule: str = "auto") -> Case:
+def _suffix(schedule: str, depth: int | None) -> str:
+    return "" if schedule == "auto" else f", {schedule}" + ("" if depth is None else f" {depth}")
+
+
+def chain_case(
+    dtype: str, n: int, op: str = _ONE, *, offset: int = 0, schedule: str = "auto", depth: int | None = None
+) -> Case:
     """`op` on `n` elements whose first lies `offset` elements behind an aligned address."""
     name = f"{dtype} {_size(n)} {op}"
     if offset:
         name += f", offset {offset}"
-    if schedule != "auto":
-        name += f", {schedule}"
+    name += _suffix(schedule, depth)
     return Case(
         name=name,
         params={"n": n, "offset": offset, "dtype": dtype, "op": op},
-        make=functools.partial(_make, op, n, offset, dtype, schedule),
+        make=functools.partial(_make, op, n, offset, dtype, schedule, depth),
         auto=schedule == "auto",
     )
 
 
-def graph_case(dtype: str, n: int) -> Case:
+def graph_case(dtype: str, n: int, *, schedule: str = "auto", depth: int | None = None) -> Case:
     """The one-input chain, launched several times by one CUDA graph."""
     op = f"{_ONE}, {_LAUNCHES} launches in a graph"
     return Case(
-        name=f"{dtype} {_size(n)} graph of {_LAUNCHES}",
+        name=f"{dtype} {_size(n)} graph of {_LAUNCHES}" + _suffix(schedule, depth),
         params={"n": n, "offset": 0, "dtype": dtype, "op": op},
-        make=functools.partial(_make_graph, n, dtype),
+        make=functools.partial(_make_graph, n, dtype, schedule, depth),
+        auto=schedule == "auto",
     )
 
 
@@ -287,7 +297,6 @@ SUITE = Suite(
         chain_case("bf16", _ROWS * 4100, _SWIGLU),
         chain_case("fp32", _ROWS * 4100, _SWIGLU),
         chain_case("bf16", _ROWS * 8192, _BIAS),
-        *(chain_case("bf16", 2**26, schedule=schedule) for schedule in _SCHEDULES),
         *(graph_case("bf16", 2**power) for power in (10, 14, 17, 20)),
     ],
 )

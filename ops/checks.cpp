@@ -49,6 +49,9 @@ ScheduleRequest check_schedule(const char* op, const std::string& schedule, cons
   check(!depth.has_value() || (*depth >= 1 && *depth <= kMaxDepth), op, ": depth must be 1 to ", kMaxDepth, ", got ",
         depth.value_or(0));
   request.depth = static_cast<int>(depth.value_or(0));
+  const int fixed = request.automatic ? 0 : fixed_depth(request.schedule);
+  check(fixed == 0 || request.depth == 0 || request.depth == fixed, op, ": depth must be ", fixed, " with schedule ", schedule,
+        ", got ", request.depth);
   return request;
 }
 

@@ -8,10 +8,12 @@ from collections.abc import Callable
 import torch
 
 import sluice
+from sluice import bench
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
-SCHEDULES = ["direct", "sync", "multi_stage", "thread_scope"]
+SCHEDULES = list(bench.SCHEDULES)
+FIXED_DEPTH = {"direct": 1, "single_stage": 1, "two_stage": 2}
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 2e-3, torch.bfloat16: 1e-2, torch.float64: 1e-12}
 
 

@@ -46,3 +46,13 @@ def linked_always(cuda: str) -> Iterator[None]:
         warnings.filterwarnings("error", message=".*could not be linked.*")
         yield
     assert linking()["failed"] == failed, linking()["last_error"]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # A schedule is a name to the CPU, checked before anything runs: two of them stand for all.
+    def is_needed(item: pytest.Item) -> bool:
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        return parameters.get("device") != "cpu" or parameters.get("schedule", "direct") in ("direct", "multi_stage")
+
+    config.hook.pytest_deselected(items=[item for item in items if not is_needed(item)])
+    items[:] = [item for item in items if is_needed(item)]

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import sluice
-from common import ROOT
+from common import ROOT, SCHEDULES
 
 PACKAGE = pathlib.Path(sluice.__file__).parent
 CUDA_LIBRARY = PACKAGE / "_C_cuda.so"
@@ -125,24 +125,24 @@ def functions(text: str) -> Iterator[tuple[str, str]]:
         yield name.strip(), body
 
 
-# Every schedule's kernels, and how many instances there are: 4 dtypes, for each of them transform flat and strided,
-# conv1d by rows and by channels, and filter2d.
-STAGED = {"SyncPipe": 20, "MultiStagePipe": 20, "ThreadScopePipe": 20}
+# Every pipe's kernels: 4 dtypes, for each of them transform flat and strided, conv1d by rows and by channels, and
+# filter2d.
+PIPES = ["".join(word.capitalize() for word in name.split("_")) + "Pipe" for name in SCHEDULES[1:]]
+INSTANCES = 20
 
 
 @needs_cuda_library
-@pytest.mark.parametrize("pipe", STAGED)
+@pytest.mark.parametrize("pipe", PIPES)
 def test_a_schedule_copies_as_it_promises(sass: dict[str, str], pipe: str) -> None:
-    kernels = {name: body for name, body in sass.items() if pipe in name}
-    assert len(kernels) == STAGED[pipe]
+    # Names are mangled with the length of each part before it.
+    kernels = {name: body for name, body in sass.items() if f"{len(pipe)}{pipe}" in name}
+    assert len(kernels) == INSTANCES
+    bulk = pipe in ("BarrierPipe", "BulkPipe")
     for name, body in kernels.items():
         asynchronous = re.findall(r"LDGSTS\.[.\w]*", body)
-        if pipe == "SyncPipe":
-            assert not asynchronous, name
-        else:
-            assert asynchronous, name
-            assert all(".128" in copy and "BYPASS" in copy for copy in asynchronous), name  # 16 bytes, past L1
-            assert "UBLKCP" not in body, name  # cuda::pipeline does not use the bulk copy engine
+        assert bool(asynchronous) == (pipe != "SyncPipe" and not bulk), name
+        assert all(".128" in copy and "BYPASS" in copy for copy in asynchronous), name  # 16 bytes, past L1
+        assert ("UBLKCP" in body) == bulk, name  # cuda::pipeline does not use the bulk copy engine
         assert "SYNCS" in body or "BAR.SYNC" in body, name
 
 

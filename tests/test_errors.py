@@ -107,6 +107,16 @@ def bad_calls(device: str) -> dict[str, tuple]:
             lambda: transform(x, SILU, schedule="fastest"),
         ),
         "depth 0": (ValueError, "transform: depth must be 1 to 8, got 0", lambda: transform(x, SILU, depth=0)),
+        "depth of one": (
+            ValueError,
+            "transform: depth must be 1 with schedule single_stage, got 2",
+            lambda: transform(x, SILU, schedule="single_stage", depth=2),
+        ),
+        "depth of two": (
+            ValueError,
+            "causal_conv1d: depth must be 2 with schedule two_stage, got 3",
+            lambda: causal(x, cw, schedule="two_stage", depth=3),
+        ),
         "depth 9": (ValueError, "causal_conv1d: depth must be 1 to 8, got 9", lambda: causal(x, cw, depth=9)),
         "not a chain": (TypeError, "transform: chain must be a chain or a list", lambda: transform(x, "silu")),
         "x's rank": (ValueError, r"causal_conv1d: x must have shape .*, got \(6, 20\)", lambda: causal(x[0], cw)),

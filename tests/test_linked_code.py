@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from common import ROOT
+from common import ROOT, SCHEDULES
 from test_binary import cuobjdump
 
 BINARY = ROOT / "build" / "cmake" / "sluice_test_kernels"
@@ -133,13 +133,26 @@ def test_direct_kernels_with_a_chain(tools, tmp_path: pathlib.Path, dtype: str, 
     assert not re.search(r"\b(FFMA|DFMA)\b", plain)
 
 
-@pytest.mark.parametrize("schedule", ["sync", "multi_stage", "thread_scope"])
+BULK = ("barrier", "bulk")  # from compute capability 9.0 on
+
+
+def check_copies(sass: str, usage: str, schedule: str) -> None:
+    """The copies that the schedule promises, 16 bytes wide and past the L1 cache, and nothing spilled."""
+    copies = re.findall(r"LDGSTS\.[.\w]*", sass)
+    assert bool(copies) == (schedule != "sync" and schedule not in BULK)
+    assert all(".128" in copy and "BYPASS" in copy for copy in copies)
+    assert ("UBLKCP" in sass) == (schedule in BULK)
+    assert ("SYNCS" in sass) == (schedule not in ("sync", "cooperative", "thread_scope"))
+    # Sleeping between two looks is what cuda::pipeline's own waits do, in CUDA 13.0; ours do not.
+    if schedule in ("sync", "cooperative", "barrier", "thread_scope", "primitives", "bulk"):
+        assert "NANOSLEEP" not in sass
+    assert int(re.findall(r"STACK:(\d+)", usage)[0]) <= 64, usage
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES[1:])
 @pytest.mark.parametrize("walk", ["flat", "strided"])
 def test_rings_with_a_chain_copy_as_they_promise(tools, tmp_path: pathlib.Path, schedule: str, walk: str) -> None:
-    sass, _ = linked(tools, tmp_path, CHAIN, "bfloat16", walk, schedule)
-    copies = re.findall(r"LDGSTS\.[.\w]*", sass)
-    assert bool(copies) == (schedule != "sync")
-    assert all(".128" in copy and "BYPASS" in copy for copy in copies)
+    check_copies(*linked(tools, tmp_path, CHAIN, "bfloat16", walk, schedule), schedule)
 
 
 def test_operands_that_a_chain_does_not_have_cost_nothing(tools, tmp_path: pathlib.Path) -> None:
@@ -159,9 +172,16 @@ def test_direct_stencils_move_words(tools, tmp_path: pathlib.Path, dtype: str, e
     assert "LDGSTS" not in sass
 
 
-@pytest.mark.parametrize("schedule", ["sync", "multi_stage", "thread_scope"])
+@pytest.mark.parametrize("schedule", SCHEDULES[1:])
 def test_stencils_with_a_ring_copy_as_they_promise(tools, tmp_path: pathlib.Path, schedule: str) -> None:
-    sass, _ = linked_stencil(tools, tmp_path, CHAIN, "float32", schedule)
-    copies = re.findall(r"LDGSTS\.[.\w]*", sass)
-    assert bool(copies) == (schedule != "sync")
-    assert all(".128" in copy and "BYPASS" in copy for copy in copies)
+    check_copies(*linked_stencil(tools, tmp_path, CHAIN, "float32", schedule), schedule)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES[1:])
+@pytest.mark.parametrize("layout", ["rows", "channels"])
+def test_convolutions_with_a_ring_copy_as_they_promise(
+    tools, tmp_path: pathlib.Path, schedule: str, layout: str
+) -> None:
+    shape = (16, 1) if layout == "rows" else (8, 4)
+    kernel = f"sluice_conv1d_{layout}_bfloat16_{schedule}"
+    check_copies(*linked_kernel(tools, tmp_path, CHAIN, "bfloat16", f"conv1d_{layout}", kernel, shape, False), schedule)

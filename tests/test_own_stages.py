@@ -119,7 +119,9 @@ def test_prepare_and_plan_say_why_nothing_is_linked() -> None:
         sluice.prepare([stages.relu()], x, w, op="conv1d", groups=4)
     with pytest.raises(TypeError, match="transform: chain must be a chain or a list of chains, got str"):
         sluice.prepare("relu", x)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="prepare: op must be one of transform, conv1d, causal_conv1d, filter2d, got 'sort'"):
+    with pytest.raises(
+        ValueError, match="prepare: op must be one of transform, conv1d, causal_conv1d, filter2d, got 'sort'"
+    ):
         sluice.prepare(stages.relu(), x, op="sort")
     with pytest.raises(ValueError, match="conv1d: groups must divide"):
         sluice.prepare(stages.relu(), x, w, op="conv1d", groups=3)

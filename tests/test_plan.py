@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import sluice
-from common import DTYPES, SCHEDULES
+from common import DTYPES, FIXED_DEPTH, SCHEDULES
 from sluice import stages
 from sluice.plan import H200, Device
 
@@ -24,6 +24,10 @@ def test_every_schedule_fits_the_device(device: Device, schedule: str, dtype: to
     x, w = meta(8, 512, 2048, dtype=dtype), meta(512, 1, 4, dtype=dtype)
     last = x.new_empty(8, 2048, 512).transpose(1, 2)
     image, kernel = meta(64, 3, 1080, 1920, dtype=dtype), meta(3, 31, 31, dtype=dtype)
+    if schedule == "bulk" and device.compute_capability < 90:
+        with pytest.raises(ValueError, match="bulk copies need compute capability 9.0, got bulk"):
+            sluice.plan("transform", x, stages.silu(), schedule=schedule, device=device)
+        return
     for plan in (
         sluice.plan("filter2d", image, kernel, schedule=schedule, device=device),
         sluice.plan("filter2d", image[0, 0], (kernel[0, 0], kernel[0, 0]), schedule=schedule, device=device),
@@ -36,7 +40,8 @@ def test_every_schedule_fits_the_device(device: Device, schedule: str, dtype: to
         assert 32 <= plan.threads <= 1024
         assert plan.grid >= 1
         assert plan.reason.startswith("forced: ")
-        assert (plan.depth == 1) == (schedule == "direct")
+        assert plan.depth == FIXED_DEPTH.get(schedule, plan.depth)
+        assert (plan.depth > 1) == (schedule not in ("direct", "single_stage"))
 
 
 def test_depth_covers_the_bytes_in_flight_and_can_be_forced() -> None:

@@ -9,6 +9,7 @@ from torch.library import opcheck
 import sluice
 from common import (
     DTYPES,
+    FIXED_DEPTH,
     LAYOUTS,
     SCHEDULES,
     assert_close,
@@ -111,6 +112,8 @@ def test_layouts_and_schedules(device: str, layout, dtype: torch.dtype, schedule
 @pytest.mark.parametrize("schedule", SCHEDULES[1:])
 @pytest.mark.parametrize("depth", range(1, 9))
 def test_every_depth_gives_the_same_bits(device: str, schedule: str, depth: int) -> None:
+    if FIXED_DEPTH.get(schedule, depth) != depth:
+        pytest.skip("refused (test_errors.py)")
     x = torch.randn(3_000_017, device=device)
     chain = stages.scale(1.5) | stages.tanh()
     assert torch.equal(sluice.transform(x, chain, schedule=schedule, depth=depth), sluice.transform(x, chain))

@@ -13,6 +13,9 @@ constexpr unsigned long size_of(DType dtype) {
   }
 }
 
+// In 16 bytes.
+constexpr int word_elements(DType dtype) { return 16 / static_cast<int>(size_of(dtype)); }
+
 constexpr const char* name_of(DType dtype) {
   switch (dtype) {
     case DType::float32: return "float32";

@@ -87,6 +87,11 @@ struct InterpretedChains {
   using Post = InterpretedChain<Compute<Element>, 3, Operands>;
 };
 template <class Element>
+struct ElementwiseChains {
+  using Pre = ElementwiseChain<Compute<Element>, 3>;
+  using Post = ElementwiseChain<Compute<Element>, 3>;
+};
+template <class Element>
 struct LinkedChains {
   using Pre = LinkedChain<Compute<Element>, 3, Slot::pre>;
   using Post = LinkedChain<Compute<Element>, 3, Slot::post>;

@@ -6,14 +6,10 @@
 //                     channels ->  128 bytes of each position
 //   position t     | v0 v1 v2 .. v7 |   threads 0..7   positions 0..3 each
 //   position t+4   | v0 v1 v2 .. v7 |   threads 8..15
-//
-// In a ring a stage holds the block's inputs, zeros and history filled in, and its taps:
-//   [ (63 stride + (taps - 1) dilation + 1) positions x 8 words | taps x channels ]
 #pragma once
 
 #include "kernels/common/store.cuh"
 #include "kernels/conv1d/arguments.cuh"
-#include "kernels/pipeline/pipe.cuh"
 
 namespace sluice {
 
@@ -49,11 +45,12 @@ __device__ __forceinline__ bool is_interior(const Conv1dArguments<Element>& a, c
          a.input_strides[2] % kWordElements<Element> == 0 && is_word_aligned(corner);
 }
 
-// The taps of a block's channels, transposed: taps[k][channel].
+// The taps of a block's channels, transposed: taps[k][channel]. By `threads` threads.
 template <class Element, class T>
-__device__ __forceinline__ void load_taps(const Conv1dArguments<Element>& a, long long channel, T* taps) {
+__device__ __forceinline__ void load_taps(const Conv1dArguments<Element>& a, long long channel, T* taps, int thread,
+                                          int threads) {
   constexpr int kChannels = kChannelVectors * kWordElements<Element>;
-  for (int i = threadIdx.x; i < kChannels * a.taps; i += kConv1dThreads) {
+  for (int i = thread; i < kChannels * a.taps; i += threads) {
     const int c = i / a.taps, k = i - c * a.taps;
     taps[k * kChannels + c] = channel + c < a.channels ? a.tap(channel + c, k) : T(0);
   }
@@ -191,7 +188,7 @@ __device__ __forceinline__ void direct_channels(const Conv1dArguments<Element>& 
       window[r] = r < kPositions + a.taps - 1 ? load_word(origin + r * a.input_strides[2]) : Word{};
     }
   }
-  load_taps(a, tile.channel, taps);
+  load_taps(a, tile.channel, taps, threadIdx.x, kConv1dThreads);
   __syncthreads();
   if (!v.exists(a)) return;
   T sums[kPositions * kWidth];
@@ -222,61 +219,6 @@ __device__ __forceinline__ void direct_channels(const Conv1dArguments<Element>& 
 template <class Element, bool Plain>
 __global__ void __launch_bounds__(kConv1dThreads, 4) direct_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
   direct_channels<InterpretedChains<Element, !Plain>, Plain>(a);
-}
-
-template <class Chains, class Pipe, class Element>
-__device__ __forceinline__ void staged_channels(const Conv1dArguments<Element>& a) {
-  using T = Compute<Element>;
-  constexpr int kWidth = kWordElements<Element>;
-  extern __shared__ Word shared[];
-  __shared__ typename Pipe::Storage storage;
-  Pipe pipe(storage, a.depth, /*shares=*/true);
-  const int stage_words = a.stage_words + a.weight_bytes / kWordBytes;
-
-  const auto fetch = [&](long long index, int stage) {
-    Word* const words = shared + stage * stage_words;
-    const ChannelTile tile = channel_tile<kWidth>(a, index);
-    const long long first = tile.position * a.stride - a.padding;
-    for (int w = threadIdx.x; w < a.stage_words; w += kConv1dThreads) {
-      const long long channel = tile.channel + w % kChannelVectors * kWidth, position = first + w / kChannelVectors;
-      const Element* const address =
-          a.input + tile.batch * a.input_strides[0] + channel * a.input_strides[1] + position * a.input_strides[2];
-      if (is_whole_vector(a, address, channel, position)) {
-        pipe.copy(words + w, address);
-      } else {
-        words[w] = gather_word(a, tile.batch, channel, position, 1, 0);
-      }
-    }
-    load_taps(a, tile.channel, reinterpret_cast<T*>(words + a.stage_words));
-  };
-
-  const auto compute = [&](long long index, int stage) {
-    Word* const words = shared + stage * stage_words;
-    const ChannelTile tile = channel_tile<kWidth>(a, index);
-    if (!typename Chains::Pre{a.pre}.empty()) {
-      const long long first = tile.position * a.stride - a.padding;
-      for (int w = threadIdx.x; w < a.stage_words; w += kConv1dThreads) {
-        words[w] = apply_pre<typename Chains::Pre>(a, words[w], tile.batch, tile.channel + w % kChannelVectors * kWidth,
-                                                   first + w / kChannelVectors, 1, 0);
-      }
-      __syncthreads();
-    }
-    const ChannelVector<Element> v(a, tile);
-    if (!v.exists(a)) return;
-    const T* const taps = reinterpret_cast<const T*>(words + a.stage_words);
-    const Word* const own = words + (v.position - tile.position) * a.stride * kChannelVectors + threadIdx.x % kChannelVectors;
-    T sums[kPositions * kWidth];
-    start_sums(a, v, sums);
-    add_products(a, taps, v.lane, [&](int j, int k) { return own[(j * a.stride + k * a.dilation) * kChannelVectors]; }, sums);
-    finish_sums<typename Chains::Post>(a, v, sums);
-  };
-
-  run_ring(pipe, a.depth, blockIdx.x, a.tiles, gridDim.x, fetch, compute);
-}
-
-template <class Element, class Pipe>
-__global__ void __launch_bounds__(kConv1dThreads) staged_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
-  staged_channels<InterpretedChains<Element, true>, Pipe>(a);
 }
 
 }  // namespace sluice

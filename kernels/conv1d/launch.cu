@@ -5,8 +5,12 @@ namespace {
 
 template <class Element>
 cudaError_t launch_as(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
-  return plan.layout == Conv1dLayout::channels_last ? launch_channels<Element>(params, plan, linked, stream)
-                                                    : launch_rows<Element>(params, plan, linked, stream);
+  if (plan.layout == Conv1dLayout::channels_last) {
+    return plan.schedule == Schedule::direct ? launch_channels<Element>(params, plan, linked, stream)
+                                             : launch_staged_channels<Element>(params, plan, linked, stream);
+  }
+  return plan.schedule == Schedule::direct ? launch_rows<Element>(params, plan, linked, stream)
+                                           : launch_staged_rows<Element>(params, plan, linked, stream);
 }
 
 }  // namespace

@@ -4,9 +4,6 @@
 #include "kernels/common/launch.cuh"
 #include "kernels/conv1d/arguments.cuh"
 #include "kernels/conv1d/launch.h"
-#include "kernels/pipeline/multi_stage_pipe.cuh"
-#include "kernels/pipeline/sync_pipe.cuh"
-#include "kernels/pipeline/thread_scope_pipe.cuh"
 
 namespace sluice {
 
@@ -62,5 +59,11 @@ cudaError_t launch_rows(const Conv1dParams& params, const Conv1dPlan& plan, cons
 
 template <class Element>
 cudaError_t launch_channels(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
+
+template <class Element>
+cudaError_t launch_staged_rows(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
+
+template <class Element>
+cudaError_t launch_staged_channels(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
 
 }  // namespace sluice

@@ -10,16 +10,8 @@ cudaError_t launch_channels(const Conv1dParams& params, const Conv1dPlan& plan, 
   const Conv1dArguments<Element> a = make_arguments<Element>(params, plan);
   const auto launch = [&](auto kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
   if (linked != nullptr) return launch(linked);
-  switch (plan.schedule) {
-    case Schedule::direct: {
-      const bool plain = is_plain(params, plan) && params.post.operands == 0;
-      return plain ? launch(direct_channels_kernel<Element, true>) : launch(direct_channels_kernel<Element, false>);
-    }
-    case Schedule::sync: return launch(staged_channels_kernel<Element, SyncPipe>);
-    case Schedule::multi_stage: return launch(staged_channels_kernel<Element, MultiStagePipe>);
-    case Schedule::thread_scope: return launch(staged_channels_kernel<Element, ThreadScopePipe>);
-  }
-  return cudaErrorInvalidValue;
+  const bool plain = is_plain(params, plan) && params.post.operands == 0;
+  return plain ? launch(direct_channels_kernel<Element, true>) : launch(direct_channels_kernel<Element, false>);
 }
 
 }  // namespace sluice

@@ -1,3 +1,6 @@
+#include <array>
+#include <string>
+
 #include "kernels/conv1d/launch.h"
 #include "kernels/conv1d/tile.h"
 #include "kernels/linking/request.h"
@@ -5,33 +8,44 @@
 namespace sluice {
 
 bool is_plain(const Conv1dParams& params, const Conv1dPlan& plan) {
-  const int most = plan.layout == Conv1dLayout::channels_last ? kShortChannelTaps : conv1d_word_elements(params.input_dtype);
+  const int most = plan.layout == Conv1dLayout::channels_last ? kShortChannelTaps : word_elements(params.input_dtype);
   return plan.schedule == Schedule::direct && params.taps <= most && params.stride == 1 && params.dilation == 1 &&
          params.pre.empty();
 }
 
-// The entries of linked.cu.
+namespace {
+
+constexpr const char* kLayoutNames[] = {"rows", "channels"};
+
+// The entries of linked.cu: sluice_conv1d_<layout>_<dtype>_<schedule>, and `plain` behind the schedules.
+std::string_view entry_name(bool channels_last, DType dtype, int entry) {
+  static const auto names = [] {
+    std::array<std::array<std::array<std::string, kSchedules + 1>, 4>, 2> made;
+    for (int l = 0; l < 2; ++l) {
+      for (int d = 0; d < 4; ++d) {
+        const std::string prefix = std::string("sluice_conv1d_") + kLayoutNames[l] + "_" + name_of(static_cast<DType>(d)) + "_";
+        for (int s = 0; s < kSchedules; ++s) made[l][d][s] = prefix + name_of(static_cast<Schedule>(s));
+        made[l][d][kSchedules] = prefix + "plain";
+      }
+    }
+    return made;
+  }();
+  return names[channels_last][static_cast<int>(dtype)][entry];
+}
+
+}  // namespace
+
 LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan) {
-#define SLUICE_ENTRIES(prefix) \
-  {#prefix "_direct", #prefix "_sync", #prefix "_multi_stage", #prefix "_thread_scope", #prefix "_plain"}
-#define SLUICE_DTYPES(layout)                                                                               \
-  {                                                                                                         \
-    SLUICE_ENTRIES(sluice_conv1d_##layout##_float32), SLUICE_ENTRIES(sluice_conv1d_##layout##_float16),     \
-        SLUICE_ENTRIES(sluice_conv1d_##layout##_bfloat16), SLUICE_ENTRIES(sluice_conv1d_##layout##_float64) \
-  }
-  static constexpr const char* kNames[2][4][kSchedules + 1] = {SLUICE_DTYPES(rows), SLUICE_DTYPES(channels)};
-#undef SLUICE_DTYPES
-#undef SLUICE_ENTRIES
   const DType dtype = params.input_dtype;
   const bool channels_last = plan.layout == Conv1dLayout::channels_last;
   const int entry = is_plain(params, plan) ? kSchedules : static_cast<int>(plan.schedule);
   LinkRequest request{
       {channels_last ? LinkFamily::conv1d_channels : LinkFamily::conv1d_rows, dtype, plan.schedule != Schedule::direct},
-      kNames[channels_last][static_cast<int>(dtype)][entry],
+      entry_name(channels_last, dtype, entry),
       dtype == DType::float64,
       {},
       {}};
-  const int width = conv1d_word_elements(dtype);
+  const int width = word_elements(dtype);
   request.pre = linked_slot(params.pre, params.pre_operands, width, 1);
   request.post = channels_last ? linked_slot(params.post, params.post_operands, width, kPositions)
                                : linked_slot(params.post, params.post_operands, conv1d_row_outputs(dtype), 1);

@@ -40,30 +40,35 @@ void set_ring(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequ
   const long long weight_bytes =
       round_up<long long>(static_cast<long long>(weight_rows) * problem.taps * compute_bytes(problem.dtype), 16);
   const long long stage_bytes = words * 16 + weight_bytes;
+  const int producers = producer_threads(plan.schedule);
   RingShape ring{0, 0};
   if (stage_bytes <= device.shared_memory_per_block) {
-    ring = shape_ring(static_cast<int>(stage_bytes), kConv1dResidentBlocks, request.depth, device);
+    ring = shape_ring(static_cast<int>(stage_bytes), producers == 0 ? kConv1dResidentBlocks : kConv1dResidentBlocks - 1, request,
+                      device);
   }
-  if (ring.depth == 0) {
+  const char* const refused = refusal(plan.schedule, device);
+  if (refused != nullptr || ring.depth == 0) {
     plan.threads = 0;
-    plan.reason = "the ring's stages (a tile, its halo and its taps) must fit into the shared memory of a block";
+    plan.reason = refused != nullptr
+                      ? refused
+                      : "the ring's stages (a tile, its halo and its taps) must fit into the shared memory of a block";
     return;
   }
+  plan.threads += producers;
   plan.tiles = tiles;
   plan.depth = ring.depth;
   plan.stage_words = static_cast<int>(words);
   plan.weight_bytes = static_cast<int>(weight_bytes);
   plan.shared_memory = ring.depth * static_cast<int>(stage_bytes);
   plan.grid = min_of<long long>(tiles, static_cast<long long>(device.multiprocessors) * ring.blocks);
-  plan.reason = request.depth > 0 ? "forced: a ring of tiles with their halos, at the depth that was asked for"
-                                  : "forced: a ring of tiles with their halos, deep enough for 48 KiB in flight a multiprocessor";
+  plan.reason = ring_reason(request);
 }
 
 // Vectors of channels by positions: the plan for a channels-last result.
 void plan_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request,
                    const DeviceProperties& device) {
   plan.layout = Conv1dLayout::channels_last;
-  const int channels = kChannelVectors * conv1d_word_elements(problem.dtype);
+  const int channels = kChannelVectors * word_elements(problem.dtype);
   plan.threads = kConv1dThreads;
   plan.tile = channels * kTilePositions;
   plan.reason = direct_reason(request, true);
@@ -80,7 +85,7 @@ void plan_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const Schedul
 // Vectors of positions along a row: any strides.
 void plan_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device) {
   plan.layout = Conv1dLayout::channels_first;
-  const int width = conv1d_word_elements(problem.dtype), outputs = conv1d_row_outputs(problem.dtype);
+  const int width = word_elements(problem.dtype), outputs = conv1d_row_outputs(problem.dtype);
   // A row's vectors follow its output's alignment, so it may need one more than its length asks for.
   plan.vectors = ceil_div<long long>(problem.output_length + (problem.aligned ? 0 : width - 1), outputs);
   plan.threads = kConv1dThreads;
@@ -108,7 +113,7 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
   // The channels-last kernel writes vectors of channels and gives every output channel an input channel of
   // its own; anything else goes by rows, whatever its strides.
   const bool channels_last = params.output_strides[1] == 1 && params.channels > 1 && params.multiplier == 1;
-  const int width = conv1d_word_elements(params.input_dtype);
+  const int width = word_elements(params.input_dtype);
   const bool aligned = reinterpret_cast<std::uintptr_t>(params.output) % (width * size_of(params.output_dtype)) == 0 &&
                        params.output_strides[0] % width == 0 && params.output_strides[1] % width == 0;
   return {params.batch,  params.channels, params.output_length, params.multiplier, params.taps,

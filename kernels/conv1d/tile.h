@@ -20,8 +20,7 @@ inline constexpr int kPositions = 4;
 inline constexpr int kShortChannelTaps = 4;  // up to here a thread holds its whole window
 inline constexpr int kTilePositions = kPositionThreads * kPositions;
 
-constexpr int conv1d_word_elements(DType dtype) { return 16 / static_cast<int>(size_of(dtype)); }
-constexpr int conv1d_row_outputs(DType dtype) { return kRowWords * conv1d_word_elements(dtype); }
+constexpr int conv1d_row_outputs(DType dtype) { return kRowWords * word_elements(dtype); }
 constexpr int compute_bytes(DType dtype) { return dtype == DType::float64 ? 8 : 4; }
 
 }  // namespace sluice

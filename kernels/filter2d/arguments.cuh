@@ -96,6 +96,11 @@ struct InterpretedFilter2dChains {
   using Post = InterpretedChain<Compute<Element>, 4, Operands>;
 };
 template <class Element>
+struct ElementwiseFilter2dChains {
+  using Pre = ElementwiseChain<Compute<Element>, 4>;
+  using Post = ElementwiseChain<Compute<Element>, 4>;
+};
+template <class Element>
 struct LinkedFilter2dChains {
   using Pre = LinkedChain<Compute<Element>, 4, Slot::pre>;
   using Post = LinkedChain<Compute<Element>, 4, Slot::post>;

@@ -41,7 +41,7 @@ LinkRequest link_request(const Filter2dParams& params, const Filter2dPlan& plan)
                       params.dtype == DType::float64,
                       {},
                       {}};
-  request.pre = linked_slot(params.pre, params.pre_operands, filter2d_word_elements(params.dtype), 1);
+  request.pre = linked_slot(params.pre, params.pre_operands, word_elements(params.dtype), 1);
   request.post = linked_slot(params.post, params.post_operands, filter2d_columns(params.dtype), kChainRows);
   request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output_dtype;
   return request;

@@ -4,9 +4,7 @@
 #define SLUICE_LINKED_MODULE
 #ifdef SLUICE_MODULE_RING
 #include "kernels/filter2d/staged_kernel.cuh"
-#include "kernels/pipeline/multi_stage_pipe.cuh"
-#include "kernels/pipeline/sync_pipe.cuh"
-#include "kernels/pipeline/thread_scope_pipe.cuh"
+#include "kernels/pipeline/pipes.cuh"
 #else
 #include "kernels/filter2d/direct_kernel.cuh"
 #endif
@@ -25,10 +23,8 @@ using OpenChains = LinkedFilter2dChains<Element>;
   }
 
 #ifdef SLUICE_MODULE_RING
-#define SLUICE_RING(suffix, ...) SLUICE_ENTRY(suffix, kFilter2dThreads + __VA_ARGS__::kProducers, staged_filter2d, __VA_ARGS__)
-SLUICE_RING(sync, TilePipe<SyncPipe>)
-SLUICE_RING(multi_stage, TilePipe<MultiStagePipe>)
-SLUICE_RING(thread_scope, TilePipe<ThreadScopePipe>)
+#define SLUICE_RING(schedule, Pipe) SLUICE_ENTRY(schedule, kFilter2dThreads + Pipe::kProducers, staged_filter2d, Pipe)
+SLUICE_RINGS(SLUICE_RING)
 #else
 SLUICE_ENTRY(square3, kFilter2dThreads, square_filter2d, 3)
 SLUICE_ENTRY(square5, kFilter2dThreads, square_filter2d, 5)

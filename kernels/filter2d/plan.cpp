@@ -27,7 +27,7 @@ int choose_lanes(long long vectors, long long height, int patch_rows) {
 // Of the taps in shared memory: rows of whole chunks; separable: one such row, then the column.
 long long tap_bytes(const Filter2dProblem& problem) {
   const long long row =
-      static_cast<long long>(filter2d_chunks(problem.kernel_width, problem.dtype)) * filter2d_word_elements(problem.dtype);
+      static_cast<long long>(filter2d_chunks(problem.kernel_width, problem.dtype)) * word_elements(problem.dtype);
   const long long taps = problem.separable ? row + problem.kernel_height : row * problem.kernel_height;
   return round_up<long long>(taps * (problem.dtype == DType::float64 ? 8 : 4), 16);
 }
@@ -57,27 +57,30 @@ void set_ring(Filter2dPlan& plan, const Filter2dProblem& problem, const Schedule
                           filter2d_chunks(problem.kernel_width, problem.dtype) + 1;
   const long long rows = static_cast<long long>(kFilter2dThreads / plan.lanes) * kDenseRows + problem.kernel_height - 1;
   const long long stage_bytes = rows * pitch * 16 + bytes;
+  const int producers = producer_threads(plan.schedule);
   RingShape ring{0, 0};
   if (stage_bytes <= device.shared_memory_per_block) {
-    ring = shape_ring(static_cast<int>(stage_bytes), kFilter2dResidentBlocks, request.depth, device);
+    ring = shape_ring(static_cast<int>(stage_bytes), producers == 0 ? kFilter2dResidentBlocks : kFilter2dResidentBlocks - 1,
+                      request, device);
   }
+  if (const char* const refused = refusal(plan.schedule, device)) return refuse(plan, refused);
   if (ring.depth == 0) {
     return refuse(plan, "the ring's stages (a tile, its halo and its taps) must fit into the shared memory of a block");
   }
+  plan.threads += producers;
   plan.depth = ring.depth;
   plan.pitch_words = static_cast<int>(pitch);
   plan.stage_words = static_cast<int>(rows * pitch);
   plan.tap_bytes = static_cast<int>(bytes);
   plan.shared_memory = ring.depth * static_cast<int>(stage_bytes);
   plan.grid = min_of<long long>(tiles, static_cast<long long>(device.multiprocessors) * ring.blocks);
-  plan.reason = request.depth > 0 ? "forced: a ring of tiles with their halos, at the depth that was asked for"
-                                  : "forced: a ring of tiles with their halos, deep enough for 48 KiB in flight a multiprocessor";
+  plan.reason = ring_reason(request);
 }
 
 }  // namespace
 
 Filter2dProblem problem_of(const Filter2dParams& params) {
-  const int width = filter2d_word_elements(params.dtype);
+  const int width = word_elements(params.dtype);
   const bool alike = params.output_strides[3] == 1 && params.output_strides[2] % width == 0;
   const bool aligned = reinterpret_cast<std::uintptr_t>(params.output) % (width * size_of(params.output_dtype)) == 0 &&
                        params.output_strides[0] % width == 0 && params.output_strides[1] % width == 0;
@@ -93,7 +96,7 @@ Filter2dPlan plan_filter2d(const Filter2dProblem& problem, const ScheduleRequest
   plan.reason = direct_reason(request, problem);
   const int columns = filter2d_columns(problem.dtype), rows = filter2d_rows(problem.separable, plan.schedule == Schedule::direct);
   // Vectors begin at the output's words, so a shifted row may need one more than its length asks for.
-  const int slack = problem.shifted ? filter2d_word_elements(problem.dtype) - 1 : 0;
+  const int slack = problem.shifted ? word_elements(problem.dtype) - 1 : 0;
   const long long vectors = ceil_div<long long>(problem.output_width + slack, columns);
   plan.lanes = choose_lanes(vectors, problem.output_height, rows);
   plan.tile = kFilter2dThreads * columns * rows;

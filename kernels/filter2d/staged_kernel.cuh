@@ -12,7 +12,6 @@
 #pragma once
 
 #include "kernels/filter2d/patch.cuh"
-#include "kernels/filter2d/tile_pipe.cuh"
 #include "kernels/pipeline/pipe.cuh"
 
 namespace sluice {
@@ -158,7 +157,7 @@ __device__ __forceinline__ void staged_filter2d(const Filter2dArguments<Element>
 template <class Element, class Pipe>
 __global__ void __launch_bounds__(kFilter2dThreads + Pipe::kProducers, Pipe::kProducers == 0 ? kFilter2dResidentBlocks : 1)
     staged_filter2d_kernel(const __grid_constant__ Filter2dArguments<Element> a) {
-  staged_filter2d<InterpretedFilter2dChains<Element, true>, Pipe>(a);
+  staged_filter2d<ElementwiseFilter2dChains<Element>, Pipe>(a);
 }
 
 }  // namespace sluice

@@ -11,9 +11,8 @@ inline constexpr int kFilter2dResidentBlocks = 4;  // at 128 registers a thread
 
 // A thread's patch: some words of consecutive outputs by some rows. Eight outputs a row make a tap worth eight products
 // for one read of it (float64: four, or the sums alone would fill the registers).
-constexpr int filter2d_word_elements(DType dtype) { return 16 / static_cast<int>(size_of(dtype)); }
 constexpr int filter2d_patch_words(DType dtype) { return size_of(dtype) == 2 ? 1 : 2; }
-constexpr int filter2d_columns(DType dtype) { return filter2d_patch_words(dtype) * filter2d_word_elements(dtype); }
+constexpr int filter2d_columns(DType dtype) { return filter2d_patch_words(dtype) * word_elements(dtype); }
 
 // Each row of the image is read once for all rows of the patch. A separable kernel also filters it once for them, so it
 // gains by more rows: at 31 x 31 four rows cost 295 products an output, eight 178. Rings take four for both, so that one
@@ -28,6 +27,6 @@ constexpr int filter2d_rows(bool separable, bool direct) { return separable && d
 constexpr bool is_small_square(int height, int width) { return height == width && (height == 3 || height == 5); }
 
 // Taps of a row of the kernel are read in chunks of as many as a word has elements, and lie in shared memory so padded.
-constexpr int filter2d_chunks(int kernel_width, DType dtype) { return ceil_div(kernel_width, filter2d_word_elements(dtype)); }
+constexpr int filter2d_chunks(int kernel_width, DType dtype) { return ceil_div(kernel_width, word_elements(dtype)); }
 
 }  // namespace sluice

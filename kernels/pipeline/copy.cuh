@@ -12,6 +12,7 @@
 #pragma once
 
 #include "kernels/common/vector.cuh"
+#include "kernels/pipeline/word_tile.cuh"
 
 namespace sluice {
 
@@ -45,18 +46,27 @@ __device__ __noinline__ void copy_edge(Element* to, const Element* from, const c
   }
 }
 
-// Words 0 .. count - 1 of `run` into `stage`, by the threads thread, thread + threads, ...
+// Words 0 .. count - 1 of `run` into `stage`, by the pipe's producing threads together: word w is for thread w, modulo their
+// number.
 template <class Element, class Pipe>
-__device__ __forceinline__ void copy_run(Pipe& pipe, Word* stage, const WordRun<Element>& run, int count, int thread,
-                                         int threads) {
-  for (int w = thread; w < count; w += threads) {
-    if (run.is_whole(w)) {
-      pipe.copy(stage + w, run.word(w));
-    } else {
-      copy_edge(reinterpret_cast<Element*>(stage + w), reinterpret_cast<const Element*>(run.word(w)), run.valid_first,
-                run.valid_last);
+__device__ __forceinline__ void copy_run(Pipe& pipe, Word* stage, const WordRun<Element>& run, int count) {
+  const int first = run.is_whole(0) ? 0 : 1;
+  int last = count;
+  while (last > first && !run.is_whole(last - 1)) --last;
+  if (first < last) pipe.copy(WordTile{.to = stage + first, .from = run.word(first), .words = last - first, .skew = first});
+  const auto edge = [&](int w) {
+    if (w % pipe.threads() != pipe.thread()) return;
+    if constexpr (requires { pipe.copy_head(stage, run.base, 1); }) {
+      if (run.word(w) >= run.valid_first && run.word(w) < run.valid_last) {
+        pipe.copy_head(stage + w, run.word(w), static_cast<int>(run.valid_last - run.word(w)));
+        return;
+      }
     }
-  }
+    copy_edge(reinterpret_cast<Element*>(stage + w), reinterpret_cast<const Element*>(run.word(w)), run.valid_first,
+              run.valid_last);
+  };
+  if (first == 1) edge(0);
+  for (int w = last; w < count; ++w) edge(w);
 }
 
 }  // namespace sluice

@@ -30,9 +30,15 @@ struct RingShape {
   int blocks;  // a multiprocessor
 };
 
-// `stage_bytes` is what one stage of the ring takes, `resident_blocks` how many blocks of the kernel a
-// multiprocessor's registers hold, `requested` the depth that the caller forced, or 0. A depth of 0 comes back where
-// not even one stage fits.
-RingShape shape_ring(int stage_bytes, int resident_blocks, int requested, const DeviceProperties& device);
+// `stage_bytes` is what one stage of the ring takes, `resident_blocks` how many blocks of the kernel a multiprocessor's
+// registers hold. A depth of 0 comes back where the request cannot be met: not even one stage fits, or not as many as were
+// asked for.
+RingShape shape_ring(int stage_bytes, int resident_blocks, const ScheduleRequest& request, const DeviceProperties& device);
+
+// Why a ring of this schedule cannot run on the device, or null.
+const char* refusal(Schedule schedule, const DeviceProperties& device);
+
+// What a plan says of a ring that was asked for.
+const char* ring_reason(const ScheduleRequest& request);
 
 }  // namespace sluice

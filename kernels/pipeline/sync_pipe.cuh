@@ -5,14 +5,16 @@
 
 namespace sluice {
 
-class SyncPipe {
+class SyncPipe : public WholeBlock {
  public:
   struct Storage {};
 
   __device__ SyncPipe(Storage&, int /*depth*/, bool /*shares*/) {}
 
   __device__ void producer_acquire() {}
-  __device__ void copy(void* to, const void* from) { store_word(to, load_word(from)); }
+  __device__ void copy(const WordTile& tile) {
+    share_words(tile, thread(), threads(), [](Word* to, const char* from) { store_word(to, load_word(from)); });
+  }
   __device__ void producer_commit() {}
   __device__ void consumer_wait() { __syncthreads(); }
   __device__ void consumer_release() { __syncthreads(); }

@@ -9,15 +9,17 @@
 
 namespace sluice {
 
-class ThreadScopePipe {
+class ThreadScopePipe : public WholeBlock {
  public:
   struct Storage {};
 
   __device__ ThreadScopePipe(Storage&, int /*depth*/, bool shares) : shares_(shares) {}
 
   __device__ void producer_acquire() { pipeline_.producer_acquire(); }
-  __device__ void copy(void* to, const void* from) {
-    cuda::memcpy_async(to, from, cuda::aligned_size_t<kWordBytes>(kWordBytes), pipeline_);
+  __device__ void copy(const WordTile& tile) {
+    share_words(tile, thread(), threads(), [this](Word* to, const char* from) {
+      cuda::memcpy_async(to, reinterpret_cast<const Word*>(from), cuda::aligned_size_t<kWordBytes>(kWordBytes), pipeline_);
+    });
   }
   __device__ void producer_commit() {
     // Groups are counted for a converged warp as one: a diverged commit would make up to 32 of them,

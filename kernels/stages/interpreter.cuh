@@ -152,4 +152,70 @@ struct InterpretedChain {
   }
 };
 
+// One value through one stage that is not `cast`.
+template <class T>
+static __device__ __noinline__ T evaluate_one(Op op, T value, T a, T b, T c) {
+  with_stage(op, [&](auto evaluate) { value = evaluate(value, Parameters<T>{{a, b, c}}); });
+  return value;
+}
+
+// The interpreter in little code, for the many kernels of the schedules with a ring: a value at a time, through local memory.
+// Several times slower than InterpretedChain, whose code would take each of them half a minute to compile; these kernels run
+// linked wherever there is something to win.
+template <class T, int Rank>
+struct ElementwiseChain {
+  const ChainArguments<T, Rank>& arguments;
+
+  __device__ __forceinline__ bool empty() const { return arguments.count == 0; }
+
+  template <int Width, int Groups, class PlaceOf>
+  __device__ __forceinline__ PlaceOf load(PlaceOf place_of) const {
+    return place_of;
+  }
+
+  template <int Width, int Groups, class PlaceOf>
+  __device__ __forceinline__ void apply(T (&values)[Width * Groups], const PlaceOf& place_of) const {
+    if (arguments.count == 0) return;
+    T staged[Width * Groups];
+#pragma unroll
+    for (int i = 0; i < Width * Groups; ++i) staged[i] = values[i];
+#pragma unroll 1
+    for (int i = 0; i < Width * Groups; ++i) {
+      T value = staged[i];
+#pragma unroll 1
+      for (int s = 0; s < arguments.count; ++s) value = apply_stage(s, value, place_of, i / Width, i % Width);
+      staged[i] = value;
+    }
+#pragma unroll
+    for (int i = 0; i < Width * Groups; ++i) values[i] = staged[i];
+  }
+
+ private:
+  using Header = typename ChainArguments<T, Rank>::Header;
+
+  template <class PlaceOf>
+  __device__ __forceinline__ T apply_stage(int s, T value, const PlaceOf& place_of, int group, int lane) const {
+    const Header& header = arguments.headers[s];
+    if (Header::route(header.control) == Route::cast) {
+      with_element_type(Header::dtype(header.control), [&](auto* tag) {
+        using Element = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
+        value = convert<T>(convert<Element>(value));
+      });
+      return value;
+    }
+    T parameters[kMaxParameters];
+#pragma unroll 1
+    for (int p = 0; p < kMaxParameters; ++p) {
+      parameters[p] = header.number[p];
+      const int k = arguments.operand[s][p];
+      if (k < 0) continue;
+      const auto& tensor = arguments.operands[k];
+      const Place place = place_of(k, group);
+      const bool present = place.first <= lane && lane < place.last;
+      parameters[p] = present ? load_as<T>(tensor.data, tensor.dtype, place.offset + lane * place.stride) : T(1);
+    }
+    return evaluate_one(Header::op(header.control), value, parameters[0], parameters[1], parameters[2]);
+  }
+};
+
 }  // namespace sluice

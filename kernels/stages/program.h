@@ -64,7 +64,7 @@ struct ChainArguments {
   struct Tensor : Operand<Rank> {
     long long extent;  // elements from `data` to the end of the last one
   };
-  int count;
+  int count;  // of stages
   Header headers[kMaxStages];
   signed char operand[kMaxStages][kMaxParameters];
   Tensor operands[kMaxOperands];

@@ -1,14 +1,10 @@
 // Fills in a kernel's arguments and launches it, for one element type. Each dtype's instances are a
-// file of their own (transform_<dtype>.cu), so that no single compilation is long.
+// file of their own (<kind>_<dtype>.cu), so that no single compilation is long.
 #pragma once
 
 #include "kernels/common/launch.cuh"
-#include "kernels/pipeline/multi_stage_pipe.cuh"
-#include "kernels/pipeline/sync_pipe.cuh"
-#include "kernels/pipeline/thread_scope_pipe.cuh"
-#include "kernels/transform/direct_kernel.cuh"
+#include "kernels/transform/arguments.cuh"
 #include "kernels/transform/launch.h"
-#include "kernels/transform/staged_kernel.cuh"
 
 namespace sluice {
 
@@ -48,35 +44,10 @@ TransformArguments<Element, walk> make_arguments(const TransformParams& params, 
   return a;
 }
 
-template <class Element, Walk walk>
-cudaError_t launch_walk(const TransformParams& params, const Plan& plan, const void* linked, cudaStream_t stream) {
-  const TransformArguments<Element, walk> a = make_arguments<Element, walk>(params, plan);
-  const auto launch = [&](auto kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
-  if (linked != nullptr) return launch(linked);
-  if (plan.schedule == Schedule::direct) {
-    if constexpr (walk == Walk::flat) {
-      if (params.program.operands == 0) return launch(direct_transform_kernel<Element, walk, false>);
-    }
-    return launch(direct_transform_kernel<Element, walk, true>);
-  }
-  if constexpr (walk != Walk::rows) {
-    switch (plan.schedule) {
-      case Schedule::direct: break;
-      case Schedule::sync: return launch(staged_transform_kernel<Element, walk, SyncPipe>);
-      case Schedule::multi_stage: return launch(staged_transform_kernel<Element, walk, MultiStagePipe>);
-      case Schedule::thread_scope: return launch(staged_transform_kernel<Element, walk, ThreadScopePipe>);
-    }
-  }
-  return cudaErrorInvalidValue;
-}
+template <class Element>
+cudaError_t launch_direct(const TransformParams& params, const Plan& plan, const void* linked, cudaStream_t stream);
 
 template <class Element>
-cudaError_t launch_transform_as(const TransformParams& params, const Plan& plan, const void* linked, cudaStream_t stream) {
-  const Walk walk = problem_of(params).walk;
-  if (walk == Walk::flat) return launch_walk<Element, Walk::flat>(params, plan, linked, stream);
-  if (walk == Walk::rows && plan.schedule == Schedule::direct)
-    return launch_walk<Element, Walk::rows>(params, plan, linked, stream);
-  return launch_walk<Element, Walk::strided>(params, plan, linked, stream);
-}
+cudaError_t launch_staged(const TransformParams& params, const Plan& plan, const void* linked, cudaStream_t stream);
 
 }  // namespace sluice

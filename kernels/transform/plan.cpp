@@ -76,19 +76,19 @@ Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& requ
                         "and enough loads are in flight without a ring"
                       : "forced: vectors through registers, no shared memory";
   } else {
-    const int stage_bytes = (threads * vectors + 1) * 16;
-    const RingShape ring = shape_ring(stage_bytes, kTransformResidentBlocks, request.depth, device);
-    if (ring.depth == 0) {
+    const int stage_bytes = (threads * vectors + 1) * 16, producers = producer_threads(plan.schedule);
+    const RingShape ring = shape_ring(stage_bytes, transform_resident_blocks(producers), request, device);
+    const char* const refused = refusal(plan.schedule, device);
+    if (refused != nullptr || ring.depth == 0) {
       plan.threads = 0;
-      plan.reason = "the ring's stages must fit into the shared memory of a block";
+      plan.reason = refused != nullptr ? refused : "the ring's stages must fit into the shared memory of a block";
       return plan;
     }
+    plan.threads += producers;
     plan.depth = ring.depth;
     plan.shared_memory = ring.depth * stage_bytes;
     plan.grid = min_of<long long>(tiles, static_cast<long long>(device.multiprocessors) * ring.blocks);
-    plan.reason = request.depth > 0
-                      ? "forced: a ring of tiles in shared memory, at the depth that was asked for"
-                      : "forced: a ring of tiles in shared memory, deep enough for 48 KiB in flight a multiprocessor";
+    plan.reason = ring_reason(request);
   }
   return plan;
 }

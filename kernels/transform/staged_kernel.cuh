@@ -29,10 +29,10 @@ __device__ __forceinline__ void staged_transform(const TransformArguments<Elemen
       const WordRun<Element> run(from + begin, from, from + a.sizes[0]);
       const long long left = a.sizes[0] - begin + run.shift / static_cast<int>(sizeof(Element));
       const int count = static_cast<int>(min_of<long long>(kTileVectors + (run.shift != 0), ceil_div<long long>(left, kWidth)));
-      copy_run(pipe, words, run, count, threadIdx.x, kTransformThreads);
+      copy_run(pipe, words, run, count);
       return;
     }
-    for (int v = threadIdx.x; v < kTileVectors; v += kTransformThreads) {
+    for (int v = pipe.thread(); v < kTileVectors; v += pipe.threads()) {
       const VectorSpan span = span_of<kWidth>(vector + v, misalignment, a.sizes[0]);
       Element* const to = reinterpret_cast<Element*>(words + v);
       for (int i = span.first; i < span.last; ++i) to[i] = from[(span.begin + i) * a.input_stride()];
@@ -67,9 +67,9 @@ __device__ __forceinline__ void staged_transform(const TransformArguments<Elemen
 }
 
 template <class Element, Walk walk, class Pipe>
-__global__ void __launch_bounds__(kTransformThreads, kTransformResidentBlocks)
+__global__ void __launch_bounds__(kTransformThreads + Pipe::kProducers, transform_resident_blocks(Pipe::kProducers))
     staged_transform_kernel(const __grid_constant__ TransformArguments<Element, walk> a) {
-  staged_transform<InterpretedChain<Compute<Element>, TransformArguments<Element, walk>::kRank>, Pipe>(a);
+  staged_transform<ElementwiseChain<Compute<Element>, TransformArguments<Element, walk>::kRank>, Pipe>(a);
 }
 
 }  // namespace sluice

@@ -22,12 +22,11 @@ constexpr int transform_vectors(DType dtype) { return dtype == DType::float32 ||
 template <class Element>
 inline constexpr int kTransformGroups = sizeof(Element) == 2 ? 2 : 4;
 
-constexpr int word_elements(DType dtype) { return 16 / static_cast<int>(size_of(dtype)); }
-
 // Small blocks: at 56 registers a thread, nine of 128 fill a multiprocessor better than four of 256.
 inline constexpr int kTransformThreads = 128;
-inline constexpr int kMostTransformThreads = 192;   // of a linked block, where that cuts rows more evenly
-inline constexpr int kTransformResidentBlocks = 6;  // of a ring's, at 80 registers a thread
+inline constexpr int kMostTransformThreads = 192;  // of a linked block, where that cuts rows more evenly
+// Of a ring's blocks, at 80 registers a thread; `producers` are its threads that do not compute.
+constexpr int transform_resident_blocks(int producers) { return producers == 0 ? 6 : 5; }
 
 // Rows of at least so many vectors are worth blocks of their own.
 inline constexpr int kLongRow = 48;

@@ -14,13 +14,27 @@ ScheduleRequest forced(Schedule schedule, int depth = 0) { return {false, schedu
 
 TEST(a_ring_has_enough_bytes_in_flight_and_fits) {
   for (int stage_bytes : {512, 4096, 8192, 65536, 200000}) {
-    const RingShape ring = shape_ring(stage_bytes, 8, 0, kH200);
+    const RingShape ring = shape_ring(stage_bytes, 8, forced(Schedule::sync), kH200);
     CHECK(ring.depth >= 1 && ring.depth <= kMaxDepth && ring.blocks >= 1);
     CHECK(ring.depth * stage_bytes <= kH200.shared_memory_per_block);
   }
-  CHECK(shape_ring(300000, 8, 0, kH200).depth == 0);
-  CHECK(shape_ring(60000, 8, 4, kH200).depth == 0);
-  CHECK(shape_ring(60000, 8, 3, kH200).depth == 3);
+  CHECK(shape_ring(300000, 8, forced(Schedule::sync), kH200).depth == 0);
+  CHECK(shape_ring(60000, 8, forced(Schedule::sync, 4), kH200).depth == 0);
+  CHECK(shape_ring(60000, 8, forced(Schedule::sync, 3), kH200).depth == 3);
+  CHECK(shape_ring(512, 8, forced(Schedule::single_stage), kH200).depth == 1);
+  CHECK(shape_ring(512, 8, forced(Schedule::two_stage), kH200).depth == 2);
+}
+
+TEST(a_schedule_says_what_it_needs) {
+  DeviceProperties ampere = kH200;
+  ampere.compute_capability = 80;
+  const TransformProblem problem = contiguous_problem(1 << 20, 1 << 20, DType::float32);
+  for (int s = 1; s < kSchedules; ++s) {
+    const Schedule schedule = static_cast<Schedule>(s);
+    const Plan here = plan_transform(problem, forced(schedule), kH200, true);
+    CHECK(here.threads == kTransformThreads + producer_threads(schedule) && here.depth >= 1 && here.shared_memory > 0);
+    CHECK((plan_transform(problem, forced(schedule), ampere, true).threads > 0) == (schedule != Schedule::bulk));
+  }
 }
 
 TEST(transform_tiles_cover_rows_that_start_anywhere) {
@@ -72,7 +86,7 @@ TEST(filter2d_tiles_cover_the_result_with_few_threads_idle) {
             for (const ScheduleRequest& request : {ScheduleRequest{}, forced(Schedule::sync)}) {
               const Filter2dPlan plan = plan_filter2d(problem, request, kH200);
               const int rows = filter2d_rows(separable, plan.schedule == Schedule::direct);
-              const int slack = shifted ? filter2d_word_elements(dtype) - 1 : 0;
+              const int slack = shifted ? word_elements(dtype) - 1 : 0;
               const long long across = plan.lanes * filter2d_columns(dtype), down = kFilter2dThreads / plan.lanes * rows;
               CHECK(plan.threads == kFilter2dThreads && plan.threads % plan.lanes == 0);
               CHECK((plan.across - 1) * across < width + slack && width + slack <= plan.across * across);

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import sluice
-from common import SCHEDULES, assert_close, permuted
+from common import FIXED_DEPTH, SCHEDULES, assert_close, permuted
 from linked_forms import link_mode
 from sluice import stages
 
@@ -148,7 +148,7 @@ def form(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_short_selection(schedule: str) -> None:
     """What runs under compute-sanitizer: every kernel, edges and odd sizes, small enough to be traced."""
-    depth = None if schedule == "direct" else 3
+    depth = FIXED_DEPTH.get(schedule, 3)
     for dtype in (torch.float32, torch.bfloat16):
         base = torch.randn(30_001, device="cuda", dtype=dtype)
         wide = torch.randn(5, 1501, device="cuda", dtype=dtype)

@@ -10,11 +10,12 @@ The clock: CUDA events, an L2 that holds nothing of the tensors, medians, peers 
 from .cli import load_suite, main
 from .schema import validate
 from .source_hash import checkout_root, source_hash
-from .suite import DTYPES, Case, Suite, Workload, compiled, fresh, runs_linked
+from .suite import DTYPES, SCHEDULES, Case, Suite, Workload, compiled, fresh, runs_linked
 from .timing import HostClock
 
 __all__ = [
     "DTYPES",
+    "SCHEDULES",
     "Case",
     "HostClock",
     "Suite",

@@ -19,6 +19,22 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 SLOW_PEERS = frozenset({"torch_compile", "jiterator"})
 
 
+# Every schedule, as kernels/pipeline/schedule.h lists them (a test compares the two).
+SCHEDULES = (
+    "direct",
+    "sync",
+    "cooperative",
+    "barrier",
+    "single_stage",
+    "two_stage",
+    "multi_stage",
+    "producer_consumer",
+    "thread_scope",
+    "primitives",
+    "bulk",
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Workload:
     """The tensors and callables of one case, on a device.

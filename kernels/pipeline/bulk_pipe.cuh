@@ -1,0 +1,91 @@
+// Schedule `bulk`: cp.async.bulk, a row of words an instruction, by the copy engine of the multiprocessor. Compute capability
+// 9.0 and on; 16-byte alignment is a word's own.
+//
+//   warp 0      acquire: wait until `empty` has all warps      copy: a lane a row      commit: expect the bytes on `full`
+//   all warps   wait on `full`                                 compute                 release: one lane arrives on `empty`
+//
+// Warp 0 also stores what is no whole word; its lanes' stores come before lane 0's arrival, and so are seen with it.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/pipeline/mbarrier.cuh"
+#include "kernels/pipeline/pipe.cuh"
+
+namespace sluice {
+
+class BulkPipe : public WholeBlock {
+ public:
+  struct Storage {
+    std::uint64_t full[kMaxDepth], empty[kMaxDepth];
+  };
+
+  __device__ BulkPipe(Storage& storage, int depth, bool /*shares*/) : storage_(storage), depth_(depth) {
+    if (threadIdx.x == 0) {
+      for (int s = 0; s < depth; ++s) {
+        initialise(storage.full + s, 1);
+        initialise(storage.empty + s, static_cast<int>(blockDim.x) / 32);
+      }
+    }
+    fence_before_bulk_copy();
+    __syncthreads();
+  }
+
+  __device__ static bool produces() { return threadIdx.x < 32; }
+  __device__ static int threads() { return 32; }
+
+  __device__ void producer_acquire() {
+    if (used_) wait_for_phase(storage_.empty + fetch_, empty_parity_);
+    bytes_ = 0;
+  }
+  __device__ void copy(const WordTile& tile) {
+    const std::uint32_t bytes = static_cast<std::uint32_t>(tile.words) * kWordBytes;
+    bytes_ += bytes * static_cast<std::uint32_t>(tile.rows);
+    for (int r = thread(); r < tile.rows; r += threads()) {
+      copy_row(tile.to + r * tile.to_pitch, tile.from + r * tile.from_pitch, bytes);
+    }
+  }
+  __device__ void producer_commit() {
+    __syncwarp();
+    if (thread() == 0) {
+#if __CUDA_ARCH__ >= 900
+      asm volatile("{.reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;}"
+                   :
+                   : "r"(shared_address(storage_.full + fetch_)), "r"(bytes_)
+                   : "memory");
+#endif
+    }
+    fetch_ = next_stage(fetch_, depth_);
+    if (fetch_ == 0) {
+      if (used_) empty_parity_ ^= 1;
+      used_ = true;
+    }
+  }
+  __device__ void consumer_wait() { wait_for_phase(storage_.full + compute_, full_parity_); }
+  __device__ void consumer_release() {
+    fence_before_bulk_copy();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive(storage_.empty + compute_);
+    compute_ = next_stage(compute_, depth_);
+    if (compute_ == 0) full_parity_ ^= 1;
+  }
+
+ private:
+  __device__ void copy_row([[maybe_unused]] Word* to, [[maybe_unused]] const char* from, [[maybe_unused]] std::uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 :
+                 : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes),
+                   "r"(shared_address(storage_.full + fetch_))
+                 : "memory");
+#endif
+  }
+
+  Storage& storage_;
+  int depth_;
+  int fetch_ = 0, compute_ = 0, full_parity_ = 0, empty_parity_ = 0;
+  bool used_ = false;  // every stage once, so that the next fetch has to wait for a release
+  std::uint32_t bytes_ = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,84 @@
+// Schedule `primitives`: the C-like interface under cuda::pipeline. __pipeline_memcpy_async of 16 bytes, with zero-fill for a
+// word that its row does not fill. A thread that reads only what it copied waits for its own groups of copies
+// (__pipeline_commit, __pipeline_wait_prior); where threads share a stage its copies arrive on a barrier in shared memory
+// (__pipeline_arrive_on).
+#pragma once
+
+#include <cuda_awbarrier_primitives.h>
+#include <cuda_pipeline_primitives.h>
+
+#include "kernels/pipeline/mbarrier.cuh"
+#include "kernels/pipeline/pipe.cuh"
+
+namespace sluice {
+
+class PrimitivesPipe : public WholeBlock {
+ public:
+  struct Storage {
+    __mbarrier_t landed[kMaxDepth];
+  };
+
+  __device__ PrimitivesPipe(Storage& storage, int depth, bool shares) : landed_(storage.landed), depth_(depth), shares_(shares) {
+    if (!shares) return;
+    if (threadIdx.x == 0) {
+      for (int s = 0; s < depth; ++s) __mbarrier_init(landed_ + s, blockDim.x);
+    }
+    __syncthreads();
+  }
+
+  __device__ void producer_acquire() {}
+  __device__ void copy(const WordTile& tile) {
+    share_words(tile, thread(), threads(), [](Word* to, const char* from) { __pipeline_memcpy_async(to, from, kWordBytes); });
+  }
+  // The first `bytes` of a word; the rest of it becomes zero.
+  __device__ void copy_head(Word* to, const char* from, int bytes) {
+    __pipeline_memcpy_async(to, from, kWordBytes, kWordBytes - bytes);
+  }
+  __device__ void producer_commit() {
+    if (shares_) {
+      __pipeline_arrive_on(landed_ + fetch_);
+      __mbarrier_arrive(landed_ + fetch_);
+      fetch_ = next_stage(fetch_, depth_);
+    } else {
+      __syncwarp();  // a converged warp's groups are counted as one
+      __pipeline_commit();
+      ++in_flight_;
+    }
+  }
+  __device__ void consumer_wait() {
+    if (shares_) {
+      wait_for_phase(reinterpret_cast<std::uint64_t*>(landed_ + compute_), parity_);
+    } else {
+      wait_until(--in_flight_);
+    }
+  }
+  __device__ void consumer_release() {
+    if (!shares_) return;
+    __syncthreads();
+    compute_ = next_stage(compute_, depth_);
+    if (compute_ == 0) parity_ ^= 1;
+  }
+
+ private:
+  // At most `groups` may be under way afterwards. The count is part of the instruction.
+  __device__ static void wait_until(int groups) {
+    switch (groups) {
+      case 0: return __pipeline_wait_prior(0);
+      case 1: return __pipeline_wait_prior(1);
+      case 2: return __pipeline_wait_prior(2);
+      case 3: return __pipeline_wait_prior(3);
+      case 4: return __pipeline_wait_prior(4);
+      case 5: return __pipeline_wait_prior(5);
+      case 6: return __pipeline_wait_prior(6);
+      default: return __pipeline_wait_prior(7);
+    }
+  }
+
+  __mbarrier_t* landed_;
+  int depth_;
+  bool shares_;
+  int fetch_ = 0, compute_ = 0, parity_ = 0;
+  int in_flight_ = 0;
+};
+
+}  // namespace sluice

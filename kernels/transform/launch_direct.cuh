@@ -1,0 +1,28 @@
+#pragma once
+
+#include "kernels/transform/direct_kernel.cuh"
+#include "kernels/transform/launch.cuh"
+
+namespace sluice {
+
+template <class Element, Walk walk>
+cudaError_t launch_direct_walk(const TransformParams& params, const Plan& plan, const void* linked, cudaStream_t stream) {
+  const TransformArguments<Element, walk> a = make_arguments<Element, walk>(params, plan);
+  const auto launch = [&](auto kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
+  if (linked != nullptr) return launch(linked);
+  if constexpr (walk == Walk::flat) {
+    if (params.program.operands == 0) return launch(direct_transform_kernel<Element, walk, false>);
+  }
+  return launch(direct_transform_kernel<Element, walk, true>);
+}
+
+template <class Element>
+cudaError_t launch_direct(const TransformParams& params, const Plan& plan, const void* linked, cudaStream_t stream) {
+  switch (problem_of(params).walk) {
+    case Walk::flat: return launch_direct_walk<Element, Walk::flat>(params, plan, linked, stream);
+    case Walk::rows: return launch_direct_walk<Element, Walk::rows>(params, plan, linked, stream);
+    default: return launch_direct_walk<Element, Walk::strided>(params, plan, linked, stream);
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,79 @@
+// Every pipe around the smallest kernel that shares words between threads, and the same with its wait taken out: the second
+// has to be wrong, or the tests would not see a wait that is missing. Built and run by tests/gpu/test_rings.py.
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <vector>
+
+#include "kernels/pipeline/pipes.cuh"
+
+namespace sluice {
+namespace {
+
+constexpr int kThreads = 128, kWords = 512, kTiles = 4000, kBlocks = 132;
+
+// Does everything but wait.
+template <class Pipe>
+struct Unwaited : Pipe {
+  using Pipe::Pipe;
+  __device__ void consumer_wait() {}
+};
+
+// Word w of a tile goes to the mirror image of its place: by a thread that did not copy it.
+template <class Pipe>
+__global__ void __launch_bounds__(kThreads + Pipe::kProducers) mirror(const Word* from, Word* to, int depth) {
+  extern __shared__ Word ring[];
+  __shared__ typename Pipe::Storage storage;
+  Pipe pipe(storage, depth, /*shares=*/true);
+  const auto fetch = [&](long long tile, int stage) {
+    pipe.copy(WordTile{.to = ring + stage * kWords, .from = reinterpret_cast<const char*>(from + tile * kWords), .words = kWords});
+  };
+  const auto compute = [&](long long tile, int stage) {
+    for (int w = threadIdx.x; w < kWords; w += kThreads) to[tile * kWords + w] = ring[stage * kWords + kWords - 1 - w];
+  };
+  run_ring(pipe, depth, blockIdx.x, kTiles, gridDim.x, fetch, compute);
+}
+
+template <class Pipe>
+bool mirrors(const std::vector<std::uint32_t>& values, const Word* from, Word* to, int depth) {
+  const std::size_t bytes = values.size() * sizeof(std::uint32_t);
+  cudaMemset(to, 0, bytes);
+  const int shared = depth * kWords * static_cast<int>(sizeof(Word));
+  cudaFuncSetAttribute(mirror<Pipe>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+  mirror<Pipe><<<kBlocks, kThreads + Pipe::kProducers, shared>>>(from, to, depth);
+  std::vector<std::uint32_t> result(values.size());
+  if (cudaMemcpy(result.data(), to, bytes, cudaMemcpyDeviceToHost) != cudaSuccess) return false;
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const std::size_t word = i / 4, tile = word / kWords, mirrored = tile * kWords + kWords - 1 - word % kWords;
+    if (result[i] != values[mirrored * 4 + i % 4]) return false;
+  }
+  return true;
+}
+
+template <class Pipe>
+void report(const char* name, Schedule schedule, const std::vector<std::uint32_t>& values, const Word* from, Word* to) {
+  const int fixed = fixed_depth(schedule);
+  bool right = true, broken_is_right = true;
+  for (int depth = fixed > 0 ? fixed : 1; depth <= (fixed > 0 ? fixed : kMaxDepth); ++depth) {
+    right = right && mirrors<Pipe>(values, from, to, depth);
+    broken_is_right = broken_is_right && mirrors<Unwaited<Pipe>>(values, from, to, depth);
+  }
+  std::printf("%s %s %s\n", name, right ? "right" : "wrong", broken_is_right ? "unnoticed" : "noticed");
+}
+
+}  // namespace
+}  // namespace sluice
+
+int main() {
+  using namespace sluice;
+  std::vector<std::uint32_t> values(static_cast<std::size_t>(kTiles) * kWords * 4);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::uint32_t>(i * 2654435761u + 1);
+  Word *from = nullptr, *to = nullptr;
+  const std::size_t bytes = values.size() * sizeof(std::uint32_t);
+  if (cudaMalloc(&from, bytes) != cudaSuccess || cudaMalloc(&to, bytes) != cudaSuccess) return 1;
+  if (cudaMemcpy(from, values.data(), bytes, cudaMemcpyHostToDevice) != cudaSuccess) return 1;
+#define SLUICE_REPORT(name, Pipe) report<Pipe>(#name, Schedule::name, values, from, to);
+  SLUICE_RINGS(SLUICE_REPORT)
+  return cudaDeviceSynchronize() == cudaSuccess ? 0 : 1;
+}
