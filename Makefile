@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
-SUITES ?= transform conv1d_depthwise filter2d overhead
+SUITES ?= transform conv1d_depthwise filter2d overhead stream
 # Targets that only check what is there can use an interpreter without a venv.
 ANY_PYTHON := $(shell test -x $(VENV)/bin/python && echo $(VENV)/bin/python || echo $(PYTHON))
 NATIVE := $(shell find kernels ops tests/cpp -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml

@@ -125,10 +125,9 @@ def functions(text: str) -> Iterator[tuple[str, str]]:
         yield name.strip(), body
 
 
-# Every pipe's kernels: 4 dtypes, for each of them transform flat and strided, conv1d by rows and by channels, and
-# filter2d.
+# Every pipe's kernels: 4 dtypes, for each of them transform, conv1d by rows and by channels, and filter2d.
 PIPES = ["".join(word.capitalize() for word in name.split("_")) + "Pipe" for name in SCHEDULES[1:]]
-INSTANCES = 20
+INSTANCES = 16
 
 
 @needs_cuda_library

@@ -7,7 +7,7 @@ import torch
 from torch.library import opcheck
 
 import sluice
-from common import DTYPES, LAYOUTS, SCHEDULES, assert_close, contiguous, double_chain, permuted, poisoned_like
+from common import DTYPES, LAYOUTS, assert_close, contiguous, double_chain, permuted, poisoned_like
 from sluice import stages
 
 
@@ -26,7 +26,7 @@ def expected(x, w, b=None, *, residual=None, initial_states=None, post=None, **o
     )
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule", ["direct", "sync", "multi_stage", "bulk"])  # test_conv1d.py has all
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 7, 40])

@@ -89,11 +89,12 @@ __device__ __noinline__ Word gather_word(const Filter2dArguments<Element>& a, lo
   return word;
 }
 
-// The two chains of a kernel and who runs each; without `Operands` `post` has numbers only.
-template <class Element, bool Operands>
+// The two chains of a kernel and who runs each. The squares' own kernels have no `pre`, and numbers only in `post`; the others
+// are bound by their products, and interpret chains a value at a time.
+template <class Element>
 struct InterpretedFilter2dChains {
   using Pre = InterpretedChain<Compute<Element>, 4>;
-  using Post = InterpretedChain<Compute<Element>, 4, Operands>;
+  using Post = InterpretedChain<Compute<Element>, 4, false>;
 };
 template <class Element>
 struct ElementwiseFilter2dChains {

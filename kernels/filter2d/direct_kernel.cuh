@@ -117,13 +117,13 @@ __device__ __forceinline__ void square_filter2d(const Filter2dArguments<Element>
 template <class Element, bool Separable>
 __global__ void __launch_bounds__(kFilter2dThreads, Separable ? 3 : kFilter2dResidentBlocks)
     direct_filter2d_kernel(const __grid_constant__ Filter2dArguments<Element> a) {
-  direct_filter2d<InterpretedFilter2dChains<Element, true>, Separable>(a);
+  direct_filter2d<ElementwiseFilter2dChains<Element>, Separable>(a);
 }
 
 template <class Element, int Side>
 __global__ void __launch_bounds__(kFilter2dThreads, kFilter2dResidentBlocks)
     direct_square_kernel(const __grid_constant__ Filter2dArguments<Element> a) {
-  square_filter2d<InterpretedFilter2dChains<Element, false>, Side>(a);
+  square_filter2d<InterpretedFilter2dChains<Element>, Side>(a);
 }
 
 }  // namespace sluice

@@ -159,9 +159,9 @@ static __device__ __noinline__ T evaluate_one(Op op, T value, T a, T b, T c) {
   return value;
 }
 
-// The interpreter in little code, for the many kernels of the schedules with a ring: a value at a time, through local memory.
-// Several times slower than InterpretedChain, whose code would take each of them half a minute to compile; these kernels run
-// linked wherever there is something to win.
+// The interpreter in little code, for kernels of which there are many: a value at a time, through local memory. Several times
+// slower than InterpretedChain, whose code would take each of them half a minute to compile; where there is something to win
+// these kernels run linked.
 template <class T, int Rank>
 struct ElementwiseChain {
   const ChainArguments<T, Rank>& arguments;

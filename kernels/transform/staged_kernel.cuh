@@ -66,10 +66,10 @@ __device__ __forceinline__ void staged_transform(const TransformArguments<Elemen
   run_ring(pipe, a.depth, blockIdx.x, a.rows * a.tiles_per_row, gridDim.x, fetch, compute);
 }
 
-template <class Element, Walk walk, class Pipe>
+template <class Element, class Pipe>
 __global__ void __launch_bounds__(kTransformThreads + Pipe::kProducers, transform_resident_blocks(Pipe::kProducers))
-    staged_transform_kernel(const __grid_constant__ TransformArguments<Element, walk> a) {
-  staged_transform<ElementwiseChain<Compute<Element>, TransformArguments<Element, walk>::kRank>, Pipe>(a);
+    staged_transform_kernel(const __grid_constant__ TransformArguments<Element, Walk::strided> a) {
+  staged_transform<ElementwiseChain<Compute<Element>, kMaxDims>, Pipe>(a);
 }
 
 }  // namespace sluice

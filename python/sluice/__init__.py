@@ -12,20 +12,46 @@ from .info import info  # noqa: E402
 from .plan import Plan, plan  # noqa: E402
 from .prepare import prepare  # noqa: E402
 from .stages import Chain  # noqa: E402
+from .stream import (  # noqa: E402
+    LinkLimits,
+    OverlapReport,
+    Streamer,
+    StreamFuture,
+    StreamStats,
+    host_registered,
+    link_limits,
+    overlap_report,
+    run_concurrent,
+    stream_iter,
+    stream_map,
+    thread_stream,
+)
 from .transform import transform  # noqa: E402
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Chain",
+    "LinkLimits",
+    "OverlapReport",
     "Plan",
+    "StreamFuture",
+    "StreamStats",
+    "Streamer",
     "causal_conv1d",
     "conv1d",
     "filter2d",
+    "host_registered",
     "info",
+    "link_limits",
+    "overlap_report",
     "plan",
     "prepare",
     "reference",
+    "run_concurrent",
     "stages",
+    "stream_iter",
+    "stream_map",
+    "thread_stream",
     "transform",
 ]

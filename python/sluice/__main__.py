@@ -1,4 +1,4 @@
-"""`python -m sluice {info,demo,bench,plan}`."""
+"""`python -m sluice {info,demo,bench,plan,trace}`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,13 @@ def _plan(arguments: list[str]) -> int:
     return 0
 
 
-_COMMANDS = {"info": _info, "demo": _demo, "bench": _bench, "plan": _plan}
+def _trace(arguments: list[str]) -> int:
+    from .stream.command import main
+
+    return main(arguments)
+
+
+_COMMANDS = {"info": _info, "demo": _demo, "bench": _bench, "plan": _plan, "trace": _trace}
 
 
 def main(arguments: list[str] | None = None) -> int:

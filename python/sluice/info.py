@@ -31,6 +31,7 @@ def info() -> dict[str, Any]:
                     "compute_capability": f"{properties.major}.{properties.minor}",
                     "multiprocessors": properties.multi_processor_count,
                     "memory_gib": round(properties.total_memory / 2**30, 1),
+                    **overlap_abilities(index),
                 }
             )
     return {
@@ -42,6 +43,21 @@ def info() -> dict[str, Any]:
         "cuda_kernels": _library.cuda_unavailable_reason or "loaded",
         "devices": devices,
         "linking": linking(),
+    }
+
+
+def overlap_abilities(index: int) -> dict[str, Any]:
+    """What a GPU can do at once: `copy_engines` copies, and kernels beside them and beside each other."""
+    if not hasattr(torch.ops.sluice, "_transfer_cuda_abilities"):
+        return {}
+    found = json.loads(torch.ops.sluice._transfer_cuda_abilities(index))
+    engines = int(found["copy_engines"])
+    return {
+        "copy_engines": engines,
+        "overlaps_copies": engines > 0,
+        "concurrent_kernels": bool(found["concurrent_kernels"]),
+        "reads_pageable_memory": bool(found["pageable_memory_access"]),
+        "host_register_read_only": bool(found["host_register_read_only"]),
     }
 
 

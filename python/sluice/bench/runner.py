@@ -74,7 +74,7 @@ def run_case(
     error = check(case, workload)
     peers = _usable(workload.peers, device, effort, report)
     calls: dict[str, Call] = {_OURS: workload.ours}
-    if workload.floor_peer is None:
+    if workload.floor_peer is None and workload.link_seconds is None:
         calls[_FLOOR] = copy_of(workload.traffic, device)
     timings = interleave(clock, calls | peers, effort)
     floor_us, floor_kind = _floor(workload, timings)
@@ -97,6 +97,8 @@ def run_case(
 
 
 def _floor(workload: Workload, timings: Mapping[str, Timing]) -> tuple[float, str]:
+    if workload.link_seconds is not None:
+        return 1e6 * workload.link_seconds, "link"
     if workload.floor_peer is not None:
         return timings[workload.floor_peer].median_us, "bytes"
     copy_us, fma_us = timings[_FLOOR].median_us, workload.flops / (FMA_TFLOPS * 1e6)

@@ -50,6 +50,7 @@ class Workload:
             raises when it is called is published as null as well.
         linked: whether `ours` runs its chains linked; None: seen by calling it once.
         floor_peer: the peer whose time is the floor, in a suite whose floor is neither bytes nor flops.
+        link_seconds: the least time that the link and the compute allow, where the link is the floor.
     """
 
     ours: Callable[[], torch.Tensor]
@@ -61,6 +62,7 @@ class Workload:
     peers: Mapping[str, Call | None] = dataclasses.field(default_factory=dict)
     linked: bool | None = None
     floor_peer: str | None = None
+    link_seconds: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)

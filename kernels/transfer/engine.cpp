@@ -1,0 +1,182 @@
+#include "kernels/transfer/engine.h"
+
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "kernels/transfer/bus_guard.h"
+
+namespace sluice::transfer {
+namespace {
+
+// Times are kept for this many chunks that nobody has taken yet.
+constexpr std::size_t kTimesKept = 1 << 16;
+
+}  // namespace
+
+Engine::Engine(std::unique_ptr<Driver> driver, const EngineOptions& options)
+    : options_(options),
+      driver_(std::move(driver)),
+      pool_(options.threads, driver_->node()),
+      in_ring_(*driver_, options.ring_buffers, options.ring_buffer_bytes, ring_event(0)),
+      out_ring_(*driver_, options.ring_buffers, options.ring_buffer_bytes, ring_event(options.ring_buffers)),
+      pending_(static_cast<std::size_t>(options.window * kMarks)) {
+  const auto fail_with = [this](const std::string& text) { fail(text); };
+  const auto failed = [this] { return failed_.load(); };
+  in_ = make_in_lane(*driver_, pool_, in_ring_,
+                     {[this](int set) { on_issued(set, Mark::fetched); }, [](int) {}, fail_with, failed});
+  out_ =
+      make_out_lane(*driver_, pool_, out_ring_,
+                    {[this](int set) { on_issued(set, Mark::stored); }, [this](int set) { on_landed(set); }, fail_with, failed});
+}
+
+Engine::~Engine() {
+  while (!drain(1000)) {
+  }
+  in_.reset();
+  out_.reset();
+}
+
+void Engine::begin(void* caller_stream) {
+  {
+    const std::lock_guard lock(mutex_);
+    error_.clear();
+    failed_ = false;
+    landed_ = 0;
+    times_.clear();
+    for (auto& direction : moved_) {
+      for (auto& bytes : direction) bytes = 0;
+    }
+  }
+  install_bus_guard();
+  driver_->record_foreign(caller_stream, caller_event());
+  for (int stream = 0; stream < kStreams; ++stream) driver_->wait(static_cast<Stream>(stream), caller_event());
+  if (!driver_->record(Stream::compute, start_event())) fail(driver_->error());
+  // Whoever writes a page-locked source on that stream may not be through; threads must not read it before.
+  host_must_wait_ = true;
+}
+
+void Engine::submit(Lane& lane, Mark end, std::shared_ptr<Command> command) {
+  auto& moved = moved_[end == Mark::fetched ? 0 : 1];
+  for (const ChunkCopy& copy : command->copies) moved[static_cast<int>(copy.route)] += copy.bytes.bytes();
+  if (command->immediate()) {
+    lane.issue(*command);
+    command->issued = true;
+    if (end == Mark::stored) lane.push(std::move(command));
+    return;
+  }
+  if (host_must_wait_ && end == Mark::fetched) {
+    command->host_waits.push_back(caller_event());
+    host_must_wait_ = false;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ++pending_[static_cast<std::size_t>(event_of(command->set, end))];
+  }
+  lane.push(std::move(command));
+}
+
+void Engine::fetch(std::shared_ptr<Command> command) { submit(*in_, Mark::fetched, std::move(command)); }
+void Engine::store(std::shared_ptr<Command> command) { submit(*out_, Mark::stored, std::move(command)); }
+
+bool Engine::issued(const std::vector<int>& waits) const {
+  for (int event : waits) {
+    if (pending_[static_cast<std::size_t>(event)] != 0) return false;
+  }
+  return true;
+}
+
+bool Engine::acquire(const std::vector<int>& waits, int set, int milliseconds) {
+  {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, std::chrono::milliseconds(milliseconds), [&] { return issued(waits); })) return false;
+  }
+  for (int event : waits) {
+    if (!driver_->wait(Stream::compute, event)) fail(driver_->error());
+  }
+  driver_->record(Stream::compute, event_of(set, Mark::compute_begin));
+  return true;
+}
+
+void Engine::commit(int set) {
+  if (!driver_->record(Stream::compute, event_of(set, Mark::computed))) fail(driver_->error());
+}
+
+bool Engine::wait_landed(std::int64_t count, int milliseconds) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::milliseconds(milliseconds), [&] { return landed_.load() >= count; });
+}
+
+bool Engine::drain(int milliseconds) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+  const auto pause = std::chrono::microseconds(50);
+  while (!in_->idle() || !out_->idle()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, pause);
+  }
+  for (int stream = 0; stream < kStreams; ++stream) driver_->record(static_cast<Stream>(stream), drain_event(stream));
+  for (int stream = 0; stream < kStreams; ++stream) {
+    while (!driver_->complete(drain_event(stream))) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, pause);
+    }
+  }
+  return true;
+}
+
+void Engine::join(void* caller_stream) {
+  driver_->record(Stream::compute, drain_event(static_cast<int>(Stream::compute)));
+  driver_->make_wait(caller_stream, drain_event(static_cast<int>(Stream::compute)));
+}
+
+void Engine::on_issued(int set, Mark mark) {
+  {
+    const std::lock_guard lock(mutex_);
+    --pending_[static_cast<std::size_t>(event_of(set, mark))];
+  }
+  changed_.notify_all();
+}
+
+void Engine::on_landed(int set) {
+  Times times{};
+  if (!failed_) {
+    for (int mark = 0; mark < kMarks; ++mark) {
+      times[static_cast<std::size_t>(mark)] = std::llround(1e9 * driver_->seconds(start_event(), set * kMarks + mark));
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (times_.size() < kTimesKept) times_.push_back(times);
+    ++landed_;
+  }
+  changed_.notify_all();
+}
+
+void Engine::fail(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  if (error_.empty()) error_ = text.empty() ? "a copy failed" : text;
+  failed_ = true;
+}
+
+std::string Engine::error() {
+  const std::lock_guard lock(mutex_);
+  return error_;
+}
+
+std::vector<Times> Engine::take_times() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(times_, {});
+}
+
+std::vector<std::int64_t> Engine::counters() const {
+  std::vector<std::int64_t> all;
+  for (const auto& direction : moved_) {
+    for (const auto& bytes : direction) all.push_back(bytes.load());
+  }
+  all.push_back(in_ring_.allocated() + out_ring_.allocated());
+  return all;
+}
+
+}  // namespace sluice::transfer

@@ -1,0 +1,69 @@
+// Page-locking of memory that others own: a registry of ranges with counts, because CUDA refuses a page twice.
+#include <cuda_runtime_api.h>
+#include <unistd.h>
+
+#include <map>
+#include <mutex>
+
+#include "kernels/transfer/cuda_driver.h"
+
+namespace sluice::transfer {
+namespace {
+
+struct Range {
+  std::uintptr_t begin, end;  // whole pages
+  void* address;              // as it was given to CUDA
+  int users;
+};
+
+std::mutex mutex;
+std::map<std::uintptr_t, Range>& ranges() {  // by their ends; never destroyed, as CUDA may be gone before static objects
+  static auto* const all = new std::map<std::uintptr_t, Range>;
+  return *all;
+}
+
+Range pages_of(void* address, std::int64_t bytes) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  const auto end = begin + static_cast<std::uintptr_t>(bytes);
+  return {begin / page * page, (end + page - 1) / page * page, address, 1};
+}
+
+// The known range that covers `wanted`; null where there is none.
+Range* covering(const Range& wanted) {
+  const auto found = ranges().lower_bound(wanted.end);
+  return found != ranges().end() && found->second.begin <= wanted.begin ? &found->second : nullptr;
+}
+
+}  // namespace
+
+std::string register_host(void* address, std::int64_t bytes, bool read_only) {
+  const std::lock_guard lock(mutex);
+  const Range wanted = pages_of(address, bytes);
+  if (Range* const known = covering(wanted)) {
+    ++known->users;
+    return {};
+  }
+  const unsigned flags = cudaHostRegisterPortable | (read_only ? cudaHostRegisterReadOnly : 0u);
+  const cudaError_t status = cudaHostRegister(address, static_cast<std::size_t>(bytes), flags);
+  if (status != cudaSuccess) {
+    cudaGetLastError();  // not sticky, but torch would report it at its next call
+    return std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);
+  }
+  ranges().emplace(wanted.end, wanted);
+  return {};
+}
+
+std::string unregister_host(void* address, std::int64_t bytes) {
+  const std::lock_guard lock(mutex);
+  Range* const known = covering(pages_of(address, bytes));
+  if (known == nullptr) return "the range is not registered";
+  if (--known->users > 0) return {};
+  const cudaError_t status = cudaHostUnregister(known->address);
+  ranges().erase(known->end);
+  if (status == cudaSuccess) return {};
+  cudaGetLastError();
+  return std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);
+}
+
+}  // namespace sluice::transfer

@@ -1,0 +1,61 @@
+#include "kernels/transfer/mapping.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+namespace sluice::transfer {
+namespace {
+
+#ifndef MADV_PAGEOUT
+#define MADV_PAGEOUT 21
+#endif
+
+struct Pages {
+  void* begin;
+  std::size_t bytes;
+};
+
+// The whole pages inside a range.
+Pages inner_pages(const void* address, std::int64_t bytes) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  const std::uintptr_t first = (begin + page - 1) / page * page;
+  const std::uintptr_t last = (begin + static_cast<std::uintptr_t>(bytes)) / page * page;
+  return {reinterpret_cast<void*>(first), last > first ? last - first : 0};
+}
+
+}  // namespace
+
+MappingInfo mapping_of(const void* address) {
+  std::ifstream maps("/proc/self/maps");
+  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long begin = 0, end = 0, inode = 0;
+    char mode[5] = {};
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s %*s %*s %lu", &begin, &end, mode, &inode) != 4) continue;
+    if (wanted < begin || wanted >= end) continue;
+    const bool writable = mode[1] == 'w';
+    if (inode == 0) return {Mapping::anonymous, writable};
+    return {mode[3] == 's' || !writable ? Mapping::shared_file : Mapping::private_file, writable};
+  }
+  return {};
+}
+
+void drop_behind(const void* address, std::int64_t bytes, Mapping kind) {
+  if (kind == Mapping::anonymous) return;
+  const Pages pages = inner_pages(address, bytes);
+  if (pages.bytes == 0) return;
+  // Advice: where the kernel does not take it, pages stay until it needs them.
+  (void)madvise(pages.begin, pages.bytes, kind == Mapping::shared_file ? MADV_DONTNEED : MADV_PAGEOUT);
+}
+
+void advise_huge(void* address, std::int64_t bytes) {
+  const Pages pages = inner_pages(address, bytes);
+  if (pages.bytes != 0) (void)madvise(pages.begin, pages.bytes, MADV_HUGEPAGE);
+}
+
+}  // namespace sluice::transfer

@@ -1,0 +1,75 @@
+#include "kernels/transfer/staging_pool.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+
+#include "kernels/transfer/bus_guard.h"
+#include "kernels/transfer/numa.h"
+
+namespace sluice::transfer {
+namespace {
+
+// Large against the microseconds of a hand-over, small against a piece shared out among all threads.
+constexpr std::int64_t kSlice = 512 << 10;
+constexpr std::int64_t kSmallestSlice = 64 << 10;
+
+}  // namespace
+
+StagingPool::StagingPool(int threads, int node) {
+  for (int i = 0; i < std::max(threads, 1); ++i) threads_.emplace_back([this, node] { run(node); });
+}
+
+StagingPool::~StagingPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  work_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void StagingPool::submit(Direction direction, const StridedCopy& copy, std::int64_t begin, std::int64_t end, char* dense,
+                         Mapping mapping, Batch& batch) {
+  if (begin >= end) return;
+  const std::int64_t bytes = end - begin;
+  const std::int64_t even = (bytes + threads() - 1) / threads();
+  // Multiples of a cache line, so that no two threads write one line of the dense side.
+  const std::int64_t size = (std::clamp(even, kSmallestSlice, kSlice) + 63) / 64 * 64;
+  batch.left_.fetch_add(static_cast<int>((bytes + size - 1) / size), std::memory_order_relaxed);
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::int64_t at = begin; at < end; at += size) {
+      slices_.push_back({direction, &copy, at, std::min(at + size, end), dense + (at - begin), mapping, &batch});
+    }
+  }
+  work_.notify_all();
+}
+
+void StagingPool::copy_slice(void* context) {
+  const Slice& slice = *static_cast<const Slice*>(context);
+  if (slice.direction == Direction::in) {
+    gather(*slice.copy, slice.begin, slice.end, slice.dense);
+  } else {
+    scatter(*slice.copy, slice.begin, slice.end, slice.dense);
+  }
+}
+
+void StagingPool::run(int node) {
+  pthread_setname_np(pthread_self(), "sluice-staging");
+  bind_thread(node);
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    work_.wait(lock, [this] { return stop_ || !slices_.empty(); });
+    if (slices_.empty()) return;
+    Slice slice = slices_.front();
+    slices_.pop_front();
+    lock.unlock();
+    if (!guarded(copy_slice, &slice)) slice.batch->lost_.store(true, std::memory_order_relaxed);
+    if (slice.copy->rank == 0) drop_behind(slice.copy->host + slice.begin, slice.end - slice.begin, slice.mapping);
+    if (slice.batch->left_.fetch_sub(1, std::memory_order_acq_rel) == 1) slice.batch->left_.notify_all();
+    lock.lock();
+  }
+}
+
+}  // namespace sluice::transfer

@@ -1,0 +1,80 @@
+"""Chunks: which rows of the inputs each call of `fn` sees, and how many there should be."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+# A chunk costs this much beside its bytes: its call, and what the streams wait for each other.
+_SECONDS_PER_CHUNK = 20e-6
+# Below this a chunk's copy is shorter than the host needs to issue a chunk.
+_SHORTEST_SECONDS = 60e-6
+# One long copy must not hold up another one of the same direction for more than a millisecond.
+_LARGEST_BYTES = 32 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """Rows [begin, end) of the result, made from rows [low, high) of the inputs, which hold the halo too."""
+
+    index: int
+    begin: int
+    end: int
+    low: int
+    high: int
+
+    @property
+    def rows(self) -> int:
+        """Rows without the halo."""
+        return self.end - self.begin
+
+    @property
+    def extent(self) -> int:
+        """Rows with the halo."""
+        return self.high - self.low
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunks:
+    """The rows of an extent in chunks of `size`; the last one is shorter. An empty extent is one empty chunk.
+
+    halo (2, 1), size 4, extent 10
+    rows     0 1 2 3 4 5 6 7 8 9
+    chunk 0  * * * * .                 *: its rows   .: halo
+    chunk 1      . . * * * * .
+    chunk 2              . . * *
+    """
+
+    extent: int
+    size: int
+    halo: tuple[int, int] = (0, 0)
+
+    def __len__(self) -> int:
+        return max(1, -(-self.extent // self.size))
+
+    def __getitem__(self, index: int) -> Chunk:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        begin = index * self.size
+        end = min(begin + self.size, self.extent)
+        left, right = self.halo
+        return Chunk(index, begin, end, max(0, begin - left), min(self.extent, end + right))
+
+    @property
+    def widest(self) -> int:
+        """The most rows that a chunk can have, halo included."""
+        return min(self.extent, self.size + sum(self.halo))
+
+
+def automatic_size(extent: int, bytes_per_row: float, gigabytes_per_second: float) -> int:
+    """The chunk size for a link of that speed, in rows.
+
+    n chunks of c bytes take (n + 2) (c / B + t): the fill and the drain of the pipeline ask for small chunks, the time
+    t that each costs for large ones. The least is at c = sqrt(total t B / 2).
+    """
+    if extent == 0 or bytes_per_row == 0:
+        return max(extent, 1)
+    rate = gigabytes_per_second * 1e9
+    best = math.sqrt(extent * bytes_per_row * _SECONDS_PER_CHUNK * rate / 2)
+    wanted = min(max(best, _SHORTEST_SECONDS * rate), _LARGEST_BYTES)
+    return min(max(1, round(wanted / bytes_per_row)), extent)

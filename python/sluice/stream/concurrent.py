@@ -1,0 +1,147 @@
+"""A stream for each host thread, and several callables on as many streams."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from . import faults
+from .arguments import parse_devices
+
+_threads = threading.local()
+
+
+class _Owner:
+    """Lives as long as its thread; the stream goes to the next thread that asks."""
+
+
+def _take_stream(place: torch.device) -> torch.cuda.Stream:
+    pointer = int(torch.ops.sluice._transfer_cuda_take_stream(place.index))
+    return torch.cuda.ExternalStream(pointer, device=place)  # type: ignore[no-untyped-call]
+
+
+def _give_back(index: int, pointer: int) -> None:
+    torch.ops.sluice._transfer_cuda_give_stream_back(index, pointer)
+
+
+def thread_stream(device: torch.device | str | int | None = None) -> Any:
+    """The calling thread's own CUDA stream on a device: the same one each time, and no other thread's.
+
+    Work of threads on the legacy default stream runs one after another; on these streams it runs at once. They are
+    non-blocking streams, which the legacy default stream does not order. A thread's stream serves another thread when
+    the first one has ended.
+
+    Args:
+        device: None is the current GPU, or the CPU where there is none.
+
+    Returns:
+        A `torch.cuda.Stream`, which is a context manager; for the CPU a null context, so that the same code runs there.
+
+    Raises:
+        ValueError: there is no such device.
+
+    Example:
+        >>> import torch, sluice
+        >>> with sluice.thread_stream():
+        ...     y = torch.ones(3) * 2
+        >>> sluice.thread_stream() is sluice.thread_stream()
+        True
+    """
+    (place,) = parse_devices("thread_stream", device)
+    if not hasattr(_threads, "streams"):
+        _threads.streams, _threads.owner = {}, _Owner()
+    streams: dict[torch.device, Any] = _threads.streams
+    if place not in streams:
+        if place.type == "cpu":
+            streams[place] = contextlib.nullcontext()
+        else:
+            stream = streams[place] = _take_stream(place)
+            returned = weakref.finalize(_threads.owner, _give_back, place.index, stream.cuda_stream)
+            returned.atexit = False  # type: ignore[misc]
+    return streams[place]
+
+
+@dataclasses.dataclass
+class _Pool:
+    """Streams that no call uses now."""
+
+    lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+    idle: dict[torch.device, list[torch.cuda.Stream]] = dataclasses.field(default_factory=dict)
+
+    def take(self, place: torch.device, count: int) -> list[torch.cuda.Stream]:
+        with self.lock:
+            idle = self.idle.setdefault(place, [])
+            taken = [idle.pop() for _ in range(min(count, len(idle)))]
+        return taken + [_take_stream(place) for _ in range(count - len(taken))]
+
+    def give_back(self, place: torch.device, streams: Sequence[torch.cuda.Stream]) -> None:
+        with self.lock:
+            self.idle[place] += streams
+
+
+_pool = _Pool()
+
+
+def run_concurrent(fns: Sequence[Callable[[], Any]], *, device: torch.device | str | int | None = None) -> list[Any]:
+    """Calls n functions, each under a stream of its own, so that what they launch on a GPU runs at once.
+
+    They are called one after another on the calling thread; only what they launch overlaps. Their streams begin after
+    what the caller's current stream has in its queue, and that stream waits for all of them, so the results can be used
+    on it as if they had been made there. On the CPU the functions are called and that is all.
+
+    Args:
+        fns: callables without arguments.
+        device: None is the current GPU, or the CPU where there is none.
+
+    Returns:
+        What each function returned.
+
+    Raises:
+        TypeError: `fns` is no sequence of callables.
+        ValueError: there is no such device.
+        BaseException: what a function raises, with its number as a note, after the streams are joined.
+
+    Example:
+        >>> import torch, sluice
+        >>> x = torch.arange(3.0)
+        >>> sluice.run_concurrent([lambda: x + 1, lambda: x * 2])
+        [tensor([1., 2., 3.]), tensor([0., 2., 4.])]
+    """
+    op = "run_concurrent"
+    (place,) = parse_devices(op, device)
+    functions = list(fns) if isinstance(fns, (list, tuple)) else None
+    if functions is None or not all(callable(function) for function in functions):
+        raise TypeError(f"{op}: fns must be a list of callables, got {type(fns).__name__}")
+    if place.type == "cpu":
+        return [_call(op, i, function) for i, function in enumerate(functions)]
+    streams = _pool.take(place, len(functions))
+    caller = torch.cuda.current_stream(place)
+    results: list[Any] = []
+    try:
+        for i, (function, stream) in enumerate(zip(functions, streams, strict=True)):
+            stream.wait_stream(caller)
+            with torch.cuda.stream(stream):
+                results.append(_call(op, i, function))
+    finally:
+        for stream in streams:
+            caller.wait_stream(stream)
+        _pool.give_back(place, streams)
+    for tensor in pytree.tree_leaves(results):
+        if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
+            tensor.record_stream(caller)  # its memory belongs to the function's stream
+    return results
+
+
+def _call(op: str, index: int, function: Callable[[], Any]) -> Any:
+    try:
+        return function()
+    except BaseException as error:
+        faults.add_note(error, f"{op}: raised by fns[{index}]")
+        raise

@@ -1,0 +1,161 @@
+"""The engine of one device, behind the calls that the scheduler makes: `Device` is what a test can put in its place."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+
+# The order of Stream and of Mark in kernels/transfer.
+H2D, COMPUTE, D2H = range(3)
+FETCH_BEGIN, FETCHED, COMPUTE_BEGIN, COMPUTED, STORE_BEGIN, STORED = range(6)
+MARKS = 6
+
+
+class Device(Protocol):
+    """Three streams, events, and copies that follow them.
+
+    An event is `set * MARKS + mark`. `fetch` and `store` wait for events, move bytes and record FETCHED and STORED of
+    their set; `acquire` makes the compute stream wait, `commit` records COMPUTED on it.
+    """
+
+    place: torch.device
+
+    def begin(self) -> None:
+        """Starts a run: all streams wait for what the caller's stream has in its queue."""
+
+    def fetch(self, event_set: int, waits: Sequence[int], copies: Sequence[int]) -> None:
+        """A chunk to the device."""
+
+    def store(self, event_set: int, waits: Sequence[int], copies: Sequence[int]) -> None:
+        """A chunk's result to the host."""
+
+    def acquire(self, event_set: int, waits: Sequence[int], milliseconds: int) -> bool:
+        """Whether the compute stream now waits for the events; False where a copy has not been issued in time."""
+
+    def commit(self, event_set: int) -> None:
+        """What was issued on the compute stream is the chunk's."""
+
+    def wait(self, count: int, milliseconds: int) -> bool:
+        """Whether that many chunks have landed, after waiting for at most so long."""
+
+    def drain(self, milliseconds: int) -> bool:
+        """Whether everything issued is complete."""
+
+    def error(self) -> str:
+        """What went wrong with a copy; empty where nothing did."""
+
+    def compute(self) -> contextlib.AbstractContextManager[Any]:
+        """Makes the compute stream the current one."""
+
+
+class EngineDevice:
+    """A device of the C++ engine: a GPU, or the CPU, whose streams are threads.
+
+    Args:
+        place: cuda:i, or the CPU.
+        window: chunks in flight, as the host sees it.
+        threads: that stage pageable memory.
+        ring: number and bytes of the page-locked buffers of each direction.
+    """
+
+    def __init__(self, place: torch.device, window: int, threads: int, ring: tuple[int, int]) -> None:
+        self.place = place
+        self.is_cuda = place.type == "cuda"
+        self._prefix = "_transfer_cuda_" if self.is_cuda else "_transfer_"
+        self._handle = int(self.op("open")(place.index or 0, window, threads, *ring))
+        self._streams: list[torch.cuda.Stream] = []
+        if self.is_cuda:
+            pointers = [int(self.op("stream")(self._handle, which)) for which in range(3)]
+            self._streams = [torch.cuda.ExternalStream(pointer, device=place) for pointer in pointers]  # type: ignore[no-untyped-call]
+        for name in ("fetch", "store", "acquire", "commit", "wait", "landed", "drain", "error", "times", "counters"):
+            setattr(self, f"_{name}", functools.partial(self.op(name), self._handle))
+
+    def op(self, name: str) -> Any:
+        """The raw op of this kind of device."""
+        return getattr(torch.ops.sluice, self._prefix + name).default
+
+    def caller_stream(self) -> int:
+        """The caller's current stream on this device, as a number."""
+        return int(torch.cuda.current_stream(self.place).cuda_stream) if self.is_cuda else 0
+
+    def begin(self) -> None:
+        """Starts a run."""
+        self.op("begin")(self._handle, self.caller_stream())
+
+    def fetch(self, event_set: int, waits: Sequence[int], copies: Sequence[int]) -> None:
+        """A chunk to the device."""
+        self._fetch(event_set, waits, copies)  # type: ignore[attr-defined]
+
+    def store(self, event_set: int, waits: Sequence[int], copies: Sequence[int]) -> None:
+        """A chunk's result to the host."""
+        self._store(event_set, waits, copies)  # type: ignore[attr-defined]
+
+    def acquire(self, event_set: int, waits: Sequence[int], milliseconds: int) -> bool:
+        """Whether the compute stream now waits for the events."""
+        return bool(self._acquire(event_set, waits, milliseconds))  # type: ignore[attr-defined]
+
+    def commit(self, event_set: int) -> None:
+        """What was issued on the compute stream is the chunk's."""
+        self._commit(event_set)  # type: ignore[attr-defined]
+
+    def wait(self, count: int, milliseconds: int) -> bool:
+        """Whether that many chunks have landed, after waiting for at most so long."""
+        return bool(self._wait(count, milliseconds))  # type: ignore[attr-defined]
+
+    def landed(self) -> int:
+        """Chunks whose results are complete on the host, since `begin`."""
+        return int(self._landed())  # type: ignore[attr-defined]
+
+    def drain(self, milliseconds: int) -> bool:
+        """Whether everything issued is complete."""
+        return bool(self._drain(milliseconds))  # type: ignore[attr-defined]
+
+    def error(self) -> str:
+        """What went wrong with a copy; empty where nothing did."""
+        return str(self._error())  # type: ignore[attr-defined]
+
+    def times(self) -> list[int]:
+        """Six nanoseconds since `begin` for each landed chunk, in the order of landing; each is told once."""
+        return list(self._times())  # type: ignore[attr-defined]
+
+    def counters(self) -> list[int]:
+        """Bytes in by route, bytes out by route, bytes of page-locked rings."""
+        return list(self._counters())  # type: ignore[attr-defined]
+
+    def join(self) -> None:
+        """The caller's stream waits for the compute stream."""
+        self.op("join")(self._handle, self.caller_stream())
+
+    def barrier(self) -> None:
+        """Copies in that come later wait for the compute stream: for memory that it may have used before."""
+        if self.is_cuda:
+            self._streams[H2D].wait_event(self._streams[COMPUTE].record_event())
+
+    def delay(self, stream: int, microseconds: int) -> None:
+        """The stream does nothing for that long; for tests."""
+        self.op("delay")(self._handle, stream, microseconds)
+
+    def memcpy_seconds(self, target: torch.Tensor, source: torch.Tensor) -> float:
+        """Copies dense host memory by the staging threads."""
+        nanoseconds = self.op("memcpy")(self._handle, target.data_ptr(), source.data_ptr(), source.nbytes)
+        return float(nanoseconds) * 1e-9
+
+    def stream(self, which: int) -> torch.cuda.Stream | None:
+        """One of the three streams; None on the CPU."""
+        return self._streams[which] if self._streams else None
+
+    def compute(self) -> contextlib.AbstractContextManager[Any]:
+        """Makes the compute stream, and the device, the current one."""
+        if not self.is_cuda:
+            return contextlib.nullcontext()
+        return torch.cuda.stream(self._streams[COMPUTE])  # makes the device current too
+
+    def close(self) -> None:
+        """Ends the threads and frees the rings; waits for what is in flight."""
+        if self._handle:
+            self.op("close")(self._handle)
+            self._handle = 0

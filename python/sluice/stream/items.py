@@ -1,0 +1,197 @@
+"""One item of an iterator on one device: to a slot, through `fn`, and back into memory of its own."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from . import faults
+from .arguments import as_tensor
+from .layout import HostTensor, charged, memory_order
+from .modes import mark_step
+from .outputs import Leaf
+from .pipeline import Flight, Pipeline
+from .routes import Allocator, Routes
+from .slots import input_offsets, output_offsets
+from .structure import Structure, describe, flatten
+from .work import as_given, plain
+
+if TYPE_CHECKING:
+    from .run import Lent, Limits
+
+
+@dataclasses.dataclass
+class Item:
+    """An item on its way: what came in, and what goes out."""
+
+    index: int
+    leaves: list[Any]  # of its arguments; host tensors among them are streamed
+    spec: Any
+    given: dict[int, torch.Tensor]  # the host tensors, by their place in `leaves`
+    sources: list[HostTensor]
+    results: list[torch.Tensor] = dataclasses.field(default_factory=list)
+    structure: Structure | None = None
+
+    def value(self) -> Any:
+        """The complete result."""
+        assert self.structure is not None
+        return self.structure.rebuild(self.results)
+
+
+def _rows(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor that has a first dimension."""
+    return tensor.unsqueeze(0) if tensor.dim() == 0 else tensor
+
+
+class ItemWork:
+    """Streams items through one device.
+
+    Args:
+        op: for messages.
+        fn: of the device.
+        lent: its engine and slots.
+        limits: depth and budgets.
+        checkpoint: called while the host waits.
+    """
+
+    def __init__(
+        self, op: str, fn: Callable[..., Any], lent: Lent, limits: Limits, checkpoint: Callable[[], None]
+    ) -> None:
+        self.op, self.fn, self.limits = op, fn, limits
+        self.engine, self.slots, self.place = lent.engine, lent.slots, lent.engine.place
+        self.pipe: Pipeline[Item] = Pipeline(lent.engine, limits.depth, limits.window, limits.window, checkpoint)
+        self.routes = Routes(op, "auto", limits.pinned_budget, limits.ring_bytes, [])
+        self.order_of_items: list[int] = []
+        self._had_slots = self.slots.is_allocated
+        # What copies read and write must outlive them, whoever lets go of an item first.
+        self._in_flight: collections.deque[Flight[Item]] = collections.deque()
+        self._pinned_each = (limits.pinned_budget - limits.ring_bytes) // (limits.depth + 2)
+
+    def fetch(self, index: int, item: Any) -> Flight[Item]:
+        """Issues the copies of an item's tensors into a slot."""
+        leaves, spec = pytree.tree_flatten(item if isinstance(item, tuple) else (item,))
+        given: dict[int, torch.Tensor] = {}
+        sources = []
+        for i, leaf in enumerate(leaves):
+            is_array = type(leaf).__module__.partition(".")[0] == "numpy" and hasattr(leaf, "__array_interface__")
+            if not is_array and not (isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu"):
+                continue
+            name = f"a tensor of item {index}"
+            given[i] = as_tensor(self.op, name, leaf)
+            tensor = _rows(plain(given[i]))
+            sources.append(self.routes.of(tensor, 0, tensor.shape[0], self.place, name))
+        flight = self.pipe.enter(Item(index, leaves, spec, given, sources))
+        landed = self.engine.landed()
+        while self._in_flight and self._in_flight[0].sequence < landed:
+            self._in_flight.popleft()
+        self._in_flight.append(flight)
+        offsets, nbytes = self._offsets(sources)
+        self._grow_input(flight, nbytes)
+        copies: list[int] = []
+        for source, offset in zip(sources, offsets, strict=True):
+            if source.tensor.numel():
+                copies += source.copy(0, source.tensor.shape[0], self.slots.input_pointer(flight.slot) + offset)
+        self.pipe.fetch(flight, copies)
+        return flight
+
+    @staticmethod
+    def _offsets(sources: list[HostTensor]) -> tuple[list[int], int]:
+        offsets, at = [], 0
+        for source in sources:
+            offsets.append(at)
+            at += input_offsets([source], source.tensor.shape[0])[1]
+        return offsets, at
+
+    def _grow_input(self, flight: Flight[Item], nbytes: int) -> None:
+        with self.engine.compute():
+            grown = self.slots.grow_input(flight.slot, nbytes)
+        if grown:
+            self._check_budget(flight, 0)
+            self.engine.barrier()  # the compute stream may still use memory that the allocator has just given us
+
+    def _check_budget(self, flight: Flight[Item], output: int) -> None:
+        budget = self.limits.memory_budget
+        if budget is not None and (needed := self.slots.nbytes + output) > budget:
+            raise ValueError(f"{self.op}: memory_budget must be at least {needed} for item {flight.chunk.index}, "
+                             f"got {budget}")  # fmt: skip
+
+    def compute(self, flight: Flight[Item]) -> None:
+        """Calls `fn` and issues the copies of what it returns."""
+        self.pipe.acquire(flight)
+        with self.engine.compute():
+            tensors = self._call(flight)
+            offsets, nbytes = self._output_offsets(tensors)
+            if self.slots.grow_output(flight.slot, nbytes):
+                self._check_budget(flight, sum(charged(t.numel() * t.element_size()) for t in tensors))
+            targets = self._targets(flight.chunk, tensors)
+            for i, (tensor, target) in enumerate(zip(tensors, targets, strict=True)):
+                leaf = Leaf(tensor.dtype, tuple(tensor.shape), 0)
+                order = memory_order(target.tensor)
+                with torch.no_grad():
+                    self.slots.output(flight.slot, i, leaf, tensor.shape[0], order, offsets[i]).copy_(tensor)
+        del tensors
+        self.pipe.commit(flight)
+        copies: list[int] = []
+        for target, offset in zip(targets, offsets, strict=True):
+            if target.tensor.numel():
+                copies += target.copy(0, target.tensor.shape[0], self.slots.output_pointer(flight.slot) + offset)
+        self.order_of_items.append(flight.chunk.index)
+        self.pipe.store(flight, copies)
+
+    @staticmethod
+    def _output_offsets(tensors: list[torch.Tensor]) -> tuple[list[int], int]:
+        leaves = [Leaf(tensor.dtype, tuple(tensor.shape), 0) for tensor in tensors]
+        return output_offsets(leaves, [tensor.shape[0] for tensor in tensors])
+
+    def _call(self, flight: Flight[Item]) -> list[torch.Tensor]:
+        item = flight.chunk
+        leaves, where = list(item.leaves), self._offsets(item.sources)[0]
+        for number, (i, source) in enumerate(zip(item.given, item.sources, strict=True)):
+            tensor = self.slots.input(flight.slot, number, source, source.tensor.shape[0], where[number])
+            leaves[i] = as_given(
+                tensor.view(item.given[i].shape) if item.given[i].dim() == 0 else tensor, item.given[i]
+            )
+        mark_step()
+        try:
+            value = self.fn(*pytree.tree_unflatten(leaves, item.spec))
+        except BaseException as error:
+            faults.add_note(error, f"{self.op}: raised by fn for item {item.index}")
+            raise
+        finally:
+            leaves.clear()
+        taken = flatten(value)
+        if taken is None:
+            rule = "return a tensor, or a tuple, list or dict of tensors"
+            raise TypeError(f"{self.op}: fn must {rule}, got {describe(value)} for item {item.index}")
+        tensors, item.structure = taken
+        for tensor in tensors:
+            if tensor.device != self.place and not (self.place.type == tensor.device.type == "cpu"):
+                raise ValueError(f"{self.op}: fn must return tensors on {self.place}, got one on {tensor.device} "
+                                 f"for item {item.index}")  # fmt: skip
+        self._shapes = [tuple(tensor.shape) for tensor in tensors]
+        return [_rows(tensor.detach()) for tensor in tensors]
+
+    def _targets(self, item: Item, tensors: list[torch.Tensor]) -> list[HostTensor]:
+        left = self._pinned_each if self.engine.is_cuda else 0
+        allocate = Allocator(left)
+        made = [allocate(list(tensor.shape), tensor.dtype) for tensor in tensors]
+        item.results = [t.view(shape) for t, shape in zip(made, self._shapes, strict=True)]
+        return [self.routes.of(t, 0, t.shape[0], self.place, "the result") for t in made]
+
+    def abandon(self) -> None:
+        """Waits for what is in flight, and gives back what this iterator allocated."""
+        while True:
+            try:
+                self.pipe.drain()
+                break
+            except KeyboardInterrupt:  # memory that copies are still writing must not be given back
+                continue
+        self._in_flight.clear()
+        self.pipe.reset()
+        if not self._had_slots:
+            self.slots.release()

@@ -1,0 +1,251 @@
+"""Iterators: items are pulled as there is room, results come out as they land."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import faults
+from .faults import CancelledError
+from .items import ItemWork
+from .modes import Modes
+from .pipeline import Flight
+from .stats import StreamStats, by_route, timeline_of
+
+if TYPE_CHECKING:
+    from .items import Item
+    from .streamer import Streamer
+
+
+class Source:
+    """The caller's iterable: what it raises is kept until the results before it are out."""
+
+    def __init__(self, iterable: Iterable[Any]) -> None:
+        self._iterator = iter(iterable)
+        self.pulled = 0
+        self.has_ended = False
+        self.error: BaseException | None = None
+
+    def pull(self) -> tuple[int, Any] | None:
+        """The next item and its number; None at the end."""
+        if self.has_ended:
+            return None
+        try:
+            item = next(self._iterator)
+        except StopIteration:
+            self.has_ended = True
+            return None
+        except BaseException as error:
+            self.has_ended, self.error = True, error
+            return None
+        self.pulled += 1
+        return self.pulled - 1, item
+
+    def close(self) -> None:
+        """Closes a generator that was left early."""
+        self.has_ended = True
+        if (close := getattr(self._iterator, "close", None)) is not None:
+            close()
+
+
+class IterRun:
+    """What `Streamer.cancel` talks to."""
+
+    def __init__(self, op: str) -> None:
+        self._op, self._cancelled = op, False
+
+    def cancel(self) -> None:
+        """Stops the iterator at its next step."""
+        self._cancelled = True
+
+    def checkpoint(self) -> None:
+        """Raises where it was cancelled."""
+        if self._cancelled:
+            raise CancelledError(f"{self._op}: the iterator must not be cancelled to go on, got cancel()")
+
+
+def iterate(
+    streamer: Streamer,
+    op: str,
+    functions: dict[torch.device, Callable[..., Any]],
+    iterable: Iterable[Any],
+    ordered: bool,
+) -> Iterator[Any]:
+    """The results; `streamer` is held by the caller until this ends."""
+    run = IterRun(op)
+    streamer._running = run
+    limits, lent = streamer._limits(len(functions)), streamer._lend(list(functions))
+    source = Source(iterable)
+    began = time.perf_counter()
+    works = [ItemWork(op, fn, lent[place], limits, run.checkpoint) for place, fn in functions.items()]
+    try:
+        for work in works:
+            work.engine.begin()
+        if len(works) == 1:
+            yield from _on_one(works[0], source, run, limits.depth)
+        else:
+            yield from _on_several(works, source, run, limits.depth, ordered)
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        told = faults.translated(op, error)
+        if told is error:
+            raise
+        raise told from None
+    finally:
+        for work in works:
+            work.abandon()
+        source.close()
+        counters = [work.engine.counters() for work in works]
+        streamer._stats = StreamStats(
+            chunks=sum(len(work.order_of_items) for work in works),
+            depth=limits.depth,
+            devices=tuple(str(work.place) for work in works),
+            chunks_by_device=tuple(len(work.order_of_items) for work in works),
+            seconds=time.perf_counter() - began,
+            bytes_in=by_route(counters, 0),
+            bytes_out=by_route(counters, 1),
+            slot_bytes=sum(work.slots.nbytes for work in works),
+            pinned_bytes=sum(c[-1] for c in counters),
+            timeline=tuple(t for work in works for t in timeline_of(work.engine, work.order_of_items)),
+        )
+
+
+def _on_one(work: ItemWork, source: Source, run: IterRun, depth: int) -> Iterator[Any]:
+    """On the caller's thread: at most depth + 1 items are pulled and not yet given out."""
+    fetched: collections.deque[Flight[Item]] = collections.deque()
+    stored: collections.deque[Flight[Item]] = collections.deque()
+    error: BaseException | None = None
+    given = 0
+
+    def compute_oldest() -> None:
+        flight = fetched.popleft()
+        work.compute(flight)
+        stored.append(flight)
+
+    while True:
+        try:
+            run.checkpoint()
+            while error is None and source.pulled - given <= depth and (pulled := source.pull()) is not None:
+                fetched.append(work.fetch(*pulled))
+                if len(fetched) >= min(2, depth):  # the next copy in is issued before this call
+                    compute_oldest()
+            while error is None and fetched:
+                compute_oldest()
+        except BaseException as raised:  # results that came before it are given out first
+            error = raised
+        if not stored:
+            if error is not None:
+                raise error
+            if source.error is not None:
+                raise source.error
+            return
+        flight = stored.popleft()
+        work.pipe.wait_landed(flight.sequence + 1)
+        value = flight.chunk.value()
+        del flight
+        given += 1
+        yield value
+        del value
+
+
+class _Task:
+    """An item that some worker will take."""
+
+    def __init__(self, index: int, item: Any) -> None:
+        self.index, self.item = index, item
+        self.done = threading.Event()
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+
+def _work_on(work: ItemWork, tasks: queue.Queue[_Task | None], modes: Modes, any_done: threading.Event) -> None:
+    flying: collections.deque[tuple[_Task, Flight[Item]]] = collections.deque()
+
+    def land() -> None:
+        task, flight = flying.popleft()
+        try:
+            work.pipe.wait_landed(flight.sequence + 1)
+            task.value = flight.chunk.value()
+        except BaseException as error:
+            task.error = error
+        task.done.set()
+        any_done.set()
+
+    with modes.entered():
+        while True:
+            task: _Task | None = None
+            with contextlib.suppress(queue.Empty):
+                task = tasks.get(timeout=None if not flying else 0.0005)
+                if task is None:
+                    tasks.put(None)  # for the other workers
+                    while flying:
+                        land()
+                    return
+                try:
+                    flight = work.fetch(task.index, task.item)
+                    work.compute(flight)
+                    flying.append((task, flight))
+                except BaseException as error:
+                    while flying:  # what came before it
+                        land()
+                    task.error = error
+                    task.done.set()
+                    any_done.set()
+                    return  # the pipeline is out of step: the consumer ends all of it
+            if flying and (task is None or len(flying) >= work.limits.depth):
+                land()
+
+
+def _on_several(works: list[ItemWork], source: Source, run: IterRun, depth: int, ordered: bool) -> Iterator[Any]:
+    """A worker for each device; at most depth + 2 items are pulled and not yet given out."""
+    tasks: queue.Queue[_Task | None] = queue.Queue()
+    any_done, modes = threading.Event(), Modes()
+    workers = [threading.Thread(target=_work_on, args=(w, tasks, modes, any_done), daemon=True) for w in works]
+    for worker in workers:
+        worker.start()
+    waiting: collections.deque[_Task] = collections.deque()
+    failed = False
+    try:
+        while True:
+            while not failed and len(waiting) < depth + 2 and (pulled := source.pull()) is not None:
+                waiting.append(_Task(*pulled))
+                tasks.put(waiting[-1])
+            if not waiting:
+                if source.error is not None:
+                    raise source.error
+                return
+            task = _next_task(waiting, ordered, run, any_done)
+            if task.error is not None:
+                failed = True
+                raise task.error
+            value = task.value
+            del task
+            yield value
+            del value
+    finally:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                tasks.get_nowait()
+        tasks.put(None)
+        for worker in workers:
+            worker.join()
+
+
+def _next_task(waiting: collections.deque[_Task], ordered: bool, run: IterRun, any_done: threading.Event) -> _Task:
+    while True:
+        run.checkpoint()
+        any_done.clear()
+        candidates = [waiting[0]] if ordered else list(waiting)
+        for task in candidates:
+            if task.done.is_set():
+                waiting.remove(task)
+                return task
+        any_done.wait(0.02)

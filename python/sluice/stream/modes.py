@@ -1,0 +1,39 @@
+"""The caller's modes of torch, which are a thread's own, for the threads that call `fn` on its behalf."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+import torch
+
+
+class Modes:
+    """Grad, inference and autocast modes of the thread that makes this."""
+
+    def __init__(self) -> None:
+        self._grad = torch.is_grad_enabled()
+        self._inference = torch.is_inference_mode_enabled()
+        self._cache = torch.is_autocast_cache_enabled()
+        self._autocast = {
+            device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda")
+        }
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """The same modes, in whichever thread this is."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.inference_mode(self._inference))
+            stack.enter_context(torch.set_grad_enabled(self._grad))
+            for device, (enabled, dtype) in self._autocast.items():
+                if enabled:
+                    context = torch.autocast(device, dtype=dtype, cache_enabled=self._cache)
+                    stack.enter_context(context)
+            yield
+
+
+def mark_step() -> None:
+    """Tells the CUDA graphs of compiled functions that the last call's results are not needed any more."""
+    if "torch._inductor.cudagraph_trees" in sys.modules:  # loading it only to tell it would take seconds
+        torch.compiler.cudagraph_mark_step_begin()

@@ -1,0 +1,86 @@
+"""How each host tensor's bytes travel: directly, through the ring, or not by way of any link at all."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import torch
+
+from . import memory
+from .layout import DIRECT, PAGEABLE, RING, SHARED, HostTensor
+
+
+class Routes:
+    """Decides for the tensors of one run, and page-locks where that is asked for.
+
+    Args:
+        op: for messages.
+        staging: "auto", "register", "ring" or "pageable".
+        pinned_budget: bytes for rings and results.
+        ring_bytes: of all rings, were they needed; 0 where the budget has no room for them.
+        registered: takes what is page-locked in place.
+    """
+
+    def __init__(
+        self, op: str, staging: str, pinned_budget: int, ring_bytes: int, registered: list[torch.Tensor]
+    ) -> None:
+        self._op, self._staging, self._budget = op, staging, pinned_budget
+        self._ring_bytes, self._registered = ring_bytes, registered
+        self.fallbacks: list[str] = []
+        if staging == "pageable":
+            text = f'{op}: staging="pageable" copies pageable memory as it is, which neither overlaps nor is fast; '
+            warnings.warn(text + 'it is there to compare with "auto"', UserWarning, stacklevel=6)
+
+    def of(self, tensor: torch.Tensor, dim: int, extent: int, place: torch.device, name: str) -> HostTensor:
+        """A side of a copy; `extent` rows are a usual chunk."""
+        mapping = memory.mapping_kind(tensor)
+        if place.type == "cpu":
+            return HostTensor(tensor, dim, RING if self._staging == "ring" else SHARED, mapping)
+        pinned = memory.is_pinned(tensor) or (self._staging == "register" and self._register(tensor, name))
+        direct = HostTensor(tensor, dim, DIRECT)
+        if self._staging == "pageable":
+            return direct if pinned else HostTensor(tensor, dim, PAGEABLE)
+        if pinned and self._staging != "ring" and direct.is_direct(extent):
+            return direct
+        if self._ring_bytes == 0:
+            least = memory.smallest_pinned_budget(1)
+            raise ValueError(f"{self._op}: pinned_budget must be at least {least} to stage {name}, got {self._budget}")
+        return HostTensor(tensor, dim, RING, 0 if pinned else mapping)
+
+    def _register(self, tensor: torch.Tensor, name: str) -> bool:
+        if tensor.numel() == 0:
+            return False
+        if error := memory.register(tensor):
+            self.fallbacks.append(f"{name} is staged, because it could not be page-locked: {error}")
+            return False
+        self._registered.append(tensor)
+        return True
+
+    def allocator(self, cuda: bool) -> Allocator:
+        """What makes the results of this run."""
+        return Allocator(self._budget - self._ring_bytes if cuda else 0)
+
+
+class Allocator:
+    """Host memory for results: page-locked as long as the budget lasts, then pageable."""
+
+    def __init__(self, pinned_left: int) -> None:
+        self._left = pinned_left
+
+    def __call__(self, sizes: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """An empty tensor."""
+        nbytes = dtype.itemsize
+        for size in sizes:
+            nbytes *= size
+        charge = memory.pinned_charge(nbytes)
+        pinned = nbytes > 0 and charge <= self._left
+        if pinned:
+            try:
+                made = memory.host_tensor(sizes, dtype, True)
+            except RuntimeError:  # a machine that locks less than the budget allows
+                self._left = 0
+            else:
+                self._left -= charge
+                return made
+        return memory.host_tensor(sizes, dtype, False)

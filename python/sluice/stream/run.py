@@ -1,0 +1,282 @@
+"""One call of `map`: learns from the first chunk, then hands chunks to devices and gathers what comes back."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from . import faults
+from .arguments import MapArguments
+from .chunks import Chunk, Chunks
+from .engine import EngineDevice
+from .faults import CancelledError
+from .layout import DIRECT, HostTensor
+from .modes import Modes
+from .outputs import Allocate, Assembly, Outputs, chunk_name
+from .pipeline import ORDERS
+from .progress import Reporter
+from .routes import Routes
+from .slots import Slots
+from .stats import StreamStats, by_route, timeline_of
+from .work import DeviceWork, ResidentWork, plain
+
+
+@dataclasses.dataclass
+class Lent:
+    """What a Streamer lends a run for one device."""
+
+    engine: EngineDevice
+    slots: Slots
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What a Streamer allows its runs."""
+
+    depth: int
+    window: int
+    memory_budget: int | None
+    pinned_budget: int
+    ring_bytes: int
+
+
+class MapRun:
+    """The state of one call.
+
+    Args:
+        arguments: checked.
+        functions: `fn` of each device.
+        lent: engine and slots of each device.
+        limits: depth and budgets.
+        registered: takes what this run page-locks in place; the Streamer lets it go.
+    """
+
+    def __init__(
+        self,
+        arguments: MapArguments,
+        functions: dict[torch.device, Callable[..., Any]],
+        lent: dict[torch.device, Lent],
+        limits: Limits,
+        registered: list[torch.Tensor],
+    ) -> None:
+        self.arguments, self.limits = arguments, limits
+        self.op = arguments.op
+        self.outputs = Outputs(arguments)
+        self.assemblies: list[Assembly] = []
+        self.tries: list[str] = []
+        self.chunks = Chunks(arguments.extent, max(arguments.extent, 1), arguments.halo)
+        self.routes = Routes(self.op, arguments.staging, limits.pinned_budget, limits.ring_bytes, registered)
+        limit = limits.window if len(lent) == 1 else limits.depth + 1
+        if arguments.on_device:
+            (place,) = lent
+            self.allocate: Allocate = functools.partial(_on_device, place)
+            self.works: list[DeviceWork] = [ResidentWork(self, functions[place], lent[place], limit)]
+        else:
+            self.allocate = self.routes.allocator(any(place.type == "cuda" for place in lent))
+            self.works = [DeviceWork(self, functions[place], lent[place], limit) for place in lent]
+        self.reporter = Reporter(self.op, arguments.progress, self.landed_bytes)
+        self.current: Chunk | None = None  # the one that was computed last
+        self.is_touched = False  # whether a byte of the result may be written
+        self._next = itertools.count(1)  # the first chunk is the one that is learned from
+        self._began = time.perf_counter()
+        self._stop: BaseException | None = None
+        self._cancelled = False
+        names = [f"inputs[{i}]" for i in range(len(arguments.inputs))]
+        sources = self.works[0].sources
+        # What threads stage has been read when the last chunk is issued; what the device reads itself may not.
+        late = [s.route == DIRECT or arguments.on_device for s in sources]
+        named = list(zip(names, arguments.inputs, late, strict=True))
+        self._early = faults.Watch(self.op, {name: tensor for name, tensor, is_late in named if not is_late})
+        self._late = faults.Watch(self.op, {name: tensor for name, tensor, is_late in named if is_late})
+
+    # --- the first chunk ------------------------------------------------------------------------------------------
+    def learned(self, chunks: Chunks) -> None:
+        """The first chunk has run: sizes are settled, and results can be allocated."""
+        self.chunks = chunks
+        structure = self.outputs.structure
+        assert structure is not None
+        outs: list[torch.Tensor | None] = [None] * len(self.outputs.leaves)
+        if self.arguments.outs is not None:
+            outs = list(self.arguments.outs)
+        if len(outs) != len(self.outputs.leaves):
+            raise ValueError(f"{self.op}: out must have {len(self.outputs.leaves)} tensors, got {len(outs)}")
+        named = [(leaf, structure.name(i)) for i, leaf in enumerate(self.outputs.leaves)]
+        self.assemblies = [
+            Assembly(self.arguments, leaf, name, chunks, out, self.allocate)
+            for (leaf, name), out in zip(named, outs, strict=True)
+        ]
+
+    # --- chunks ---------------------------------------------------------------------------------------------------
+    def take(self) -> Chunk | None:
+        """The next chunk for whoever asks."""
+        self.checkpoint()
+        index = next(self._next)
+        return self.chunks[index] if index < len(self.chunks) else None
+
+    def checkpoint(self) -> None:
+        """Called while the host waits: shows progress, and raises where the run must stop."""
+        if self._cancelled:
+            raise CancelledError(f"{self.op}: the run must not be cancelled to have a result, got cancel()")
+        if self._stop is not None:
+            raise _StoppedError
+        if len(self.works) == 1:
+            self.reporter.poll()
+
+    def cancel(self) -> None:
+        """Stops the run at its next chunk."""
+        self._cancelled = True
+
+    # --- the whole ------------------------------------------------------------------------------------------------
+    def issue(self) -> None:
+        """Calls `fn` for all chunks; returns when the last call is issued.
+
+        Raises:
+            BaseException: whatever went wrong, after everything in flight has ended.
+        """
+        try:
+            for work in self.works:
+                work.begin()
+            if len(self.works) == 1:
+                self.works[0].learn()
+                ORDERS[self.arguments.order](self.works[0], self.limits.depth)
+            else:
+                self._issue_on_workers()
+            self._early.check()
+        except BaseException as error:
+            self._fail(error)
+
+    def _issue_on_workers(self) -> None:
+        order = ORDERS[self.arguments.order]
+        modes, first_is_done = Modes(), threading.Event()
+
+        def work_on(work: DeviceWork) -> None:
+            try:
+                with modes.entered():
+                    if work is self.works[0]:
+                        work.learn()
+                        first_is_done.set()
+                    while not first_is_done.wait(0.02):
+                        self.checkpoint()
+                    if work is not self.works[0]:
+                        work.prepare()
+                    order(work, self.limits.depth)
+            except _StoppedError:
+                pass
+            except BaseException as error:  # told by the thread that waits for all of them
+                self._stop = self._stop or error
+
+        workers = [threading.Thread(target=work_on, args=(work,), daemon=True) for work in self.works]
+        for worker in workers:
+            worker.start()
+        try:
+            while any(worker.is_alive() for worker in workers):
+                for worker in workers:
+                    worker.join(0.01)
+                self.reporter.poll()
+        except BaseException as error:
+            self._stop = self._stop or error
+            raise
+        finally:
+            for worker in workers:
+                worker.join()
+        if self._stop is not None:
+            raise self._stop
+
+    def settle(self) -> Any:
+        """Waits until everything has landed and returns the result."""
+        try:
+            for work in self.works:
+                work.settle()
+            self._late.check()
+            tensors = [assembly.finish() for assembly in self.assemblies]
+        except BaseException as error:
+            self._fail(error)
+        self.reporter.finish()
+        for out in self.arguments.outs or []:
+            if not out.is_inference():
+                torch.autograd.graph.increment_version(out)  # written behind torch's back
+        if self.arguments.out is not None:
+            return self.arguments.out
+        structure = self.outputs.structure
+        assert structure is not None
+        return structure.rebuild(tensors)
+
+    def has_landed(self) -> bool:
+        """Whether all results are on the host; never waits."""
+        return all(work.has_landed() for work in self.works)
+
+    def wait(self, milliseconds: int) -> None:
+        """Waits until the results have landed, but no longer than that."""
+        for work in list(self.works):
+            if not work.has_landed():
+                work.engine.wait(work.pipe.stored, milliseconds)
+                return
+
+    def _fail(self, error: BaseException) -> NoReturn:
+        """Ends what is in flight, gives memory back, and raises."""
+        for work in self.works:
+            work.abandon()
+        self.reporter.close()
+        told = faults.translated(self.op, error)
+        if isinstance(told, KeyboardInterrupt) and self.current is not None:
+            faults.add_note(told, f"{self.op}: interrupted at {self.name(self.current)}")
+        if self.arguments.out is not None and self.is_touched:
+            faults.add_note(told, f"{self.op}: out may be partly written")
+        if told is error:
+            raise error
+        raise told from None
+
+    # --- numbers --------------------------------------------------------------------------------------------------
+    def landed_bytes(self) -> tuple[int, int]:
+        """Bytes moved in both directions, and all there will be."""
+        done = sum(work.landed_bytes() for work in self.works)
+        inside = sum(tensor.nbytes for tensor in self.arguments.inputs)
+        outside = sum(assembly.capacity().nbytes for assembly in self.assemblies)
+        return done, inside + outside
+
+    def name(self, chunk: Chunk) -> str:
+        """How a message calls a chunk."""
+        return f"{chunk_name(chunk, self.arguments.dim)} ({len(self.chunks)} chunks)"
+
+    def sources(self, place: torch.device, rows: int) -> list[HostTensor]:
+        """The inputs as the engine of a device takes them."""
+        pairs = zip(self.arguments.inputs, self.arguments.dims, strict=True)
+        return [
+            self.routes.of(plain(tensor), dim, rows, place, f"inputs[{i}]") for i, (tensor, dim) in enumerate(pairs)
+        ]
+
+    def stats(self) -> StreamStats:
+        """Numbers of this run, complete once it has landed."""
+        counters = [work.engine.counters() for work in self.works]
+        timeline = [times for work in self.works for times in timeline_of(work.engine, work.order_of_chunks)]
+        return StreamStats(
+            chunks=sum(len(work.order_of_chunks) for work in self.works),
+            chunk_size=self.chunks.size,
+            depth=self.limits.depth,
+            order=self.arguments.order,
+            devices=tuple(str(work.place) for work in self.works),
+            chunks_by_device=tuple(len(work.order_of_chunks) for work in self.works),
+            seconds=time.perf_counter() - self._began,
+            bytes_in=by_route(counters, 0),
+            bytes_out=by_route(counters, 1),
+            slot_bytes=sum(work.slots.nbytes for work in self.works),
+            pinned_bytes=sum(c[-1] for c in counters),
+            tries=tuple(self.tries),
+            fallbacks=tuple(self.routes.fallbacks),
+            timeline=tuple(timeline),
+        )
+
+
+class _StoppedError(Exception):
+    """Another device's worker has failed; its error is the one that counts."""
+
+
+def _on_device(place: torch.device, sizes: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(tuple(sizes), dtype=dtype, device=place)

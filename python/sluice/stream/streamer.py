@@ -1,0 +1,329 @@
+"""`Streamer`: streams, slots and rings that several calls use; `stream_map` and `stream_iter` borrow one."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from . import memory
+from .arguments import MapArguments, check_budget, check_depth, integer, parse_devices, parse_functions, parse_map
+from .engine import EngineDevice
+from .future import StreamFuture
+from .iterate import iterate
+from .limits import default_threads
+from .run import Lent, Limits, MapRun
+from .slots import Slots
+from .stats import StreamStats
+from .timeline import write_trace
+
+_all: weakref.WeakSet[Streamer] = weakref.WeakSet()
+
+
+class _Turn:
+    """One thread at a time; a thread that comes twice is told so instead of waiting for itself."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+
+    def acquire(self, op: str) -> None:
+        if self._owner == threading.get_ident():
+            raise RuntimeError(f"{op}: a Streamer must do one thing at a time, got a call from within its own run or "
+                               "iterator; use another Streamer")  # fmt: skip
+        self._lock.acquire()
+        self._owner = threading.get_ident()
+
+    def release(self) -> None:
+        self._owner = None
+        self._lock.release()
+
+
+class Streamer:
+    """Streams host tensors through `fn` on one or more devices, call after call, with the same slots and rings.
+
+    For repeated calls: from the third identical one with `out` given, nothing is allocated or page-locked. Two threads
+    that use one Streamer are served one after the other; two Streamers run at once. It is a context manager that closes
+    at its end.
+
+    Args:
+        devices: a device or a list of them; None is the current GPU, or the CPU where there is none.
+        depth: slots a device: chunks that are there at once.
+        memory_budget: bytes a device for slots and one output of `fn`, a hard limit; None: no limit.
+        pinned_budget: bytes of page-locked memory for rings and results; None: a quarter of the machine's memory,
+            4 GiB at most.
+        staging_threads: threads that copy pageable memory; None: all cores of the process, 16 at most.
+
+    Raises:
+        TypeError: an argument of the wrong type.
+        ValueError: an argument out of range, or a device that is not there.
+
+    Example:
+        >>> import torch, sluice
+        >>> x, y = torch.randn(1000, 8), torch.empty(1000, 8)
+        >>> with sluice.Streamer(depth=2) as streamer:
+        ...     for _ in range(3):
+        ...         _ = streamer.map(torch.sigmoid, x, out=y, chunk_size=256)
+        >>> torch.testing.assert_close(y, torch.sigmoid(x))
+    """
+
+    def __init__(
+        self,
+        devices: Any = None,
+        depth: int = 3,
+        memory_budget: int | None = None,
+        pinned_budget: int | None = None,
+        staging_threads: int | None = None,
+    ) -> None:
+        op = "Streamer"
+        self._devices = parse_devices(op, devices)
+        self._given_devices = devices
+        self._depth = check_depth(op, depth)
+        self._memory_budget = check_budget(op, "memory_budget", memory_budget)
+        pinned = check_budget(op, "pinned_budget", pinned_budget)
+        self._pinned_budget = memory.default_pinned_budget() if pinned is None else pinned
+        self._threads = default_threads()
+        if staging_threads is not None:
+            self._threads = integer(op, "staging_threads", staging_threads, 1)
+        self._ring = memory.ring_shape(self._pinned_budget, len(self._devices))
+        self._turn = _Turn()
+        self._lent: dict[torch.device, Lent] = {}
+        self._registered: list[torch.Tensor] = []
+        self._outstanding: StreamFuture | None = None
+        self._running: Any = None
+        self._stats = StreamStats()
+        self._closed = False
+        _all.add(self)
+
+    # --- what it is for -------------------------------------------------------------------------------------------
+    def map(
+        self,
+        fn: Any,
+        *inputs: Any,
+        dim: int = 0,
+        out: Any = None,
+        chunk_size: int | None = None,
+        halo: int | tuple[int, int] = 0,
+        order: str = "depth_first",
+        staging: str = "auto",
+        non_blocking: bool = False,
+        progress: Any = None,
+    ) -> Any:
+        """`fn(*inputs)`, chunk by chunk along `dim`; see `stream_map`, whose arguments these are.
+
+        Raises:
+            RuntimeError: the Streamer is closed, or the call comes from within its own run.
+        """
+        return self._map("stream_map", fn, inputs, dim, out, chunk_size, halo, order, staging, non_blocking, progress)
+
+    def iter(self, fn: Any, iterable: Iterable[Any], *, ordered: bool = True) -> Iterator[Any]:
+        """`fn(item)` for each item, on the device and back; see `stream_iter`.
+
+        Raises:
+            RuntimeError: the Streamer is closed, or the call comes from within its own run.
+        """
+        return self._iter("stream_iter", fn, iterable, ordered)
+
+    def stats(self) -> StreamStats:
+        """Numbers of the last run that is complete."""
+        return self._stats
+
+    def trace(self, path: str) -> str:
+        """Draws the last run as a timeline: rows per stream, a box for each chunk, overlap and use of the link.
+
+        Args:
+            path: `*.png` for a picture (needs matplotlib), `*.json` for a trace that chrome://tracing and Perfetto
+                show.
+
+        Returns:
+            The path.
+
+        Raises:
+            RuntimeError: there was no run.
+            ValueError: another ending.
+            ImportError: a picture without matplotlib.
+        """
+        return write_trace(self._stats, path)
+
+    def cancel(self) -> None:
+        """Stops what runs now, from any thread: its call raises `concurrent.futures.CancelledError`."""
+        running, outstanding = self._running, self._outstanding
+        if running is not None:
+            running.cancel()
+        elif outstanding is not None:
+            outstanding.cancel()
+
+    def close(self) -> None:
+        """Waits for what is in flight and frees streams, slots and rings. A second call does nothing."""
+        if self._closed:
+            return
+        self._turn.acquire("Streamer.close")
+        try:
+            self._closed = True
+            self._complete_outstanding()
+            self._let_go()
+            for lent in self._lent.values():
+                lent.engine.close()
+            self._lent.clear()
+        finally:
+            self._turn.release()
+
+    def __enter__(self) -> Streamer:
+        self._check_open("Streamer")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self.close()
+
+    # --- how ------------------------------------------------------------------------------------------------------
+    def _check_open(self, op: str) -> None:
+        if self._closed:
+            raise RuntimeError(f"{op}: the Streamer must be open, got a closed one")
+
+    def _make_engine(self, place: torch.device) -> EngineDevice:
+        buffers, size = self._ring if all(self._ring) else (1, 4096)  # never used then: Routes refuses
+        return EngineDevice(place, 2 * self._depth, self._threads, (buffers, size))
+
+    def _lend(self, places: list[torch.device]) -> dict[torch.device, Lent]:
+        for place in places:
+            if place not in self._lent:
+                self._lent[place] = Lent(self._make_engine(place), Slots(place, self._depth))
+        return {place: self._lent[place] for place in places}
+
+    def _limits(self, devices: int) -> Limits:
+        ring_bytes = 2 * self._ring[0] * self._ring[1] * devices
+        return Limits(self._depth, 2 * self._depth, self._memory_budget, self._pinned_budget, ring_bytes)
+
+    def _map(self, *arguments: Any) -> Any:
+        # torch.compile runs a call as it is: what it issues is no part of a graph. Loading Dynamo just to tell it so
+        # would take a second, and where it is not loaded nothing is traced.
+        if "torch._dynamo" not in sys.modules:
+            return self._map_now(*arguments)
+        return torch.compiler.disable(self._map_now)(*arguments)
+
+    def _map_now(
+        self,
+        op: str,
+        fn: Any,
+        inputs: tuple[Any, ...],
+        dim: int,
+        out: Any,
+        chunk_size: int | None,
+        halo: Any,
+        order: str,
+        staging: str,
+        non_blocking: bool,
+        progress: Any,
+        finished: Callable[[], None] = lambda: None,
+    ) -> Any:
+        try:
+            self._check_open(op)
+            arguments = parse_map(
+                op,
+                inputs,
+                dim=dim,
+                out=out,
+                chunk_size=chunk_size,
+                halo=halo,
+                order=order,
+                staging=staging,
+                non_blocking=non_blocking,
+                progress=progress,
+            )
+            places = self._places(op, arguments)
+            functions = parse_functions(op, fn, places)
+            self._turn.acquire(op)
+        except BaseException:
+            finished()
+            raise
+        run = None
+        try:
+            self._check_open(op)
+            self._complete_outstanding()
+            run = MapRun(arguments, functions, self._lend(places), self._limits(len(places)), self._registered)
+            self._running = run
+            run.issue()
+            if non_blocking:
+                self._outstanding = StreamFuture(run, functools.partial(self._completed, finished))
+                return self._outstanding
+            value = run.settle()
+        except BaseException:
+            self._completed(finished, run.stats() if run is not None else self._stats)
+            raise
+        finally:
+            self._running = None
+            self._turn.release()
+        self._completed(finished, run.stats())
+        return value
+
+    def _places(self, op: str, arguments: MapArguments) -> list[torch.device]:
+        if not arguments.on_device:
+            return self._devices
+        here = arguments.inputs[0].device
+        if self._given_devices is not None and self._devices != [here]:
+            names = ", ".join(map(str, self._devices))
+            raise ValueError(f"{op}: devices must be the inputs' device {here}, got {names}")
+        return [here]
+
+    def _let_go(self) -> None:
+        """Gives back what is large: slots, and memory that was page-locked in place."""
+        for lent in self._lent.values():
+            lent.slots.release()
+        for tensor in self._registered:
+            memory.unregister(tensor)
+        self._registered.clear()
+
+    def _completed(self, finished: Callable[[], None], stats: StreamStats) -> None:
+        self._stats = stats
+        self._outstanding = None
+        finished()
+
+    def _complete_outstanding(self) -> None:
+        if (future := self._outstanding) is not None:
+            future.stats()  # waits; what went wrong is for whoever asks for its result
+
+    def _iter(
+        self, op: str, fn: Any, iterable: Iterable[Any], ordered: bool, finished: Callable[[], None] = lambda: None
+    ) -> Iterator[Any]:
+        self._check_open(op)
+        functions = parse_functions(op, fn, self._devices)
+        if not isinstance(ordered, bool):
+            raise TypeError(f"{op}: ordered must be a bool, got {type(ordered).__name__}")
+        if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
+            raise TypeError(f"{op}: iterable must be an iterable, got {type(iterable).__name__}")
+        return self._iterate(op, functions, iterable, ordered, finished)
+
+    def _iterate(
+        self,
+        op: str,
+        functions: dict[torch.device, Callable[..., Any]],
+        iterable: Iterable[Any],
+        ordered: bool,
+        finished: Callable[[], None],
+    ) -> Iterator[Any]:
+        self._turn.acquire(op)
+        try:
+            self._check_open(op)
+            self._complete_outstanding()
+            yield from iterate(self, op, functions, iterable, ordered)
+        finally:
+            self._running = None
+            self._turn.release()
+            finished()
+
+
+@atexit.register
+def _close_all() -> None:
+    # Threads of the engines must have ended before the libraries go.
+    for streamer in list(_all):
+        streamer.close()

@@ -1,0 +1,378 @@
+"""The chunks of one device: their tensors, their calls of `fn`, and the first one, from which the rest is learned."""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import faults
+from .chunks import Chunk, Chunks, automatic_size
+from .layout import HostTensor, charged, memory_order
+from .limits import link_limits
+from .modes import mark_step
+from .pipeline import Flight, Pipeline
+from .slots import input_offsets, output_offsets
+from .structure import flatten
+
+if TYPE_CHECKING:
+    from .run import Lent, MapRun
+
+# With a memory_budget, fn first shows on this part of a chunk how large its results are.
+_PROBED_PART = 32
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor whose bytes lie in memory: without the lazy conjugation and negation of torch."""
+    tensor = tensor.detach()
+    if tensor.is_conj():
+        tensor = tensor.conj()
+    return torch._neg_view(tensor) if tensor.is_neg() else tensor
+
+
+def as_given(chunk: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A chunk of `plain(like)` as a chunk of `like`."""
+    if like.is_neg():
+        chunk = torch._neg_view(chunk)
+    return chunk.conj() if like.is_conj() else chunk
+
+
+@dataclasses.dataclass
+class Job:
+    """A chunk on its way, and the extents of what came out of it."""
+
+    chunk: Chunk
+    extents: list[int] = dataclasses.field(default_factory=list)
+
+
+class DeviceWork:
+    """What an order arranges on one device (`pipeline.Work`)."""
+
+    def __init__(self, run: MapRun, fn: Callable[..., Any], lent: Lent, limit: int) -> None:
+        self.run, self.fn = run, fn
+        self.engine, self.slots = lent.engine, lent.slots
+        self.place = lent.engine.place
+        self.pipe: Pipeline[Job] = Pipeline(
+            lent.engine, run.limits.depth, run.limits.window, limit, checkpoint=run.checkpoint
+        )
+        self.order_of_chunks: list[int] = []  # as they were stored
+        self._bytes_after: list[int] = []  # moved when so many chunks have landed
+        self._had_slots = self.slots.is_allocated
+        self._first_rows = self._wanted_rows()
+        self.sources = run.sources(self.place, min(self._first_rows, run.arguments.extent))
+        self._targets: list[HostTensor] = []
+
+    # --- how large a chunk is -------------------------------------------------------------------------------------
+    def _wanted_rows(self) -> int:
+        arguments = self.run.arguments
+        extent = arguments.extent
+        if extent == 0 or any(tensor.numel() == 0 for tensor in arguments.inputs):
+            return max(extent, 1)
+        if arguments.chunk_size is not None:
+            return arguments.chunk_size
+        row = sum(tensor.nbytes for tensor in arguments.inputs) / extent
+        limits = link_limits(self.place)
+        return automatic_size(extent, row, limits.duplex / 2)
+
+    def _slots_for(self, chunks: Chunks) -> int:
+        return min(self.run.limits.depth, len(chunks))
+
+    def _needed(self, chunks: Chunks, slot_output: int, output: int) -> int:
+        """Bytes of all slots and one output of `fn`, as torch's allocator counts them."""
+        _, inside = input_offsets(self.sources, chunks.widest)
+        return self._slots_for(chunks) * (charged(inside) + charged(slot_output)) + charged(output)
+
+    # --- the first chunk ------------------------------------------------------------------------------------------
+    def learn(self) -> None:
+        """Runs the first chunk alone: smaller and smaller ones, where memory or the budget ask for it."""
+        run, rows = self.run, self._first_rows
+        budget = run.limits.memory_budget
+        halo, extent = run.arguments.halo, run.arguments.extent
+        problem = (id(self.fn), rows, halo, budget, tuple((s.dtype, s.shape) for s in run.arguments.inputs))
+        if self.slots.settled is not None and self.slots.settled[0] == problem:
+            rows = self.slots.settled[1]  # an identical call found out; this one only checks it
+        elif budget is not None:
+            rows = self._fitting_rows(rows, budget, lambda _, inside: inside)
+            if rows > 1:
+                rows = self._probe(rows, budget)
+        while True:
+            chunks = Chunks(extent, rows, halo)
+            run.chunks = chunks
+            try:
+                flight, tensors, needed = self._run_first(chunks, budget)
+            except BaseException as error:
+                if rows <= 1 or not faults.is_out_of_memory(error):
+                    raise
+                error.__traceback__ = None  # it holds what fn had allocated
+                self._start_over()
+                run.tries.append(f"{rows} rows: out of memory")
+                rows = -(-rows // 2)
+                continue
+            if budget is None or needed <= budget:
+                break
+            del tensors
+            if rows == 1:
+                rule = f"be at least {needed} for chunks of one row at depth {run.limits.depth}"
+                raise ValueError(f"{run.op}: memory_budget must {rule}, got {budget}")
+            self._start_over()
+            run.tries.append(f"{rows} rows: {needed} bytes are over the memory_budget of {budget}")
+            rows = max(1, min(rows - 1, rows * budget // needed))
+        self.slots.settled = (problem, rows)
+        run.learned(chunks)
+        with self.engine.compute():
+            self._place(flight, tensors)
+        del tensors
+        self.pipe.commit(flight)
+        self.store(flight)
+
+    def prepare(self) -> None:
+        """Allocates this device's slots for what another one has learned."""
+        run = self.run
+        count, leaves = self._slots_for(run.chunks), run.outputs.leaves
+        _, inside = input_offsets(self.sources, run.chunks.widest)
+        _, outside = output_offsets(leaves, [leaf.sizes[leaf.dim] for leaf in leaves])
+        budgeted = run.limits.memory_budget is not None
+        with self.engine.compute():
+            if budgeted and not self.slots.fits_exactly(inside, count):
+                self.slots.release()
+            self.slots.reserve_inputs(inside, count)
+            self._reserve_outputs(outside, count, exactly=budgeted)
+
+    def _probe(self, rows: int, budget: int) -> int:
+        """How many rows fit, from what `fn` makes of a few: the budget must hold for results of any size."""
+        chunks = Chunks(self.run.arguments.extent, max(1, rows // _PROBED_PART), self.run.arguments.halo)
+        try:
+            _, tensors, _ = self._run_first(chunks, budget)
+        except BaseException as error:
+            if not faults.is_out_of_memory(error):
+                raise
+            self._start_over()
+            self.run.tries.append(f"{chunks.size} rows: out of memory")
+            return max(1, chunks.size // 2)
+        share = sum(tensor.numel() * tensor.element_size() for tensor in tensors) / max(chunks[0].rows, 1)
+        del tensors
+        self._start_over()
+        return self._fitting_rows(rows, budget, lambda size, _: math.ceil(share * size))
+
+    def _fitting_rows(self, rows: int, budget: int, output: Callable[[int, int], int]) -> int:
+        """The most rows, up to `rows`, that fit if `output(rows, bytes of the input)` is what comes out of them."""
+
+        def needed(size: int) -> int:
+            chunks = Chunks(self.run.arguments.extent, size, self.run.arguments.halo)
+            _, inside = input_offsets(self.sources, chunks.widest)
+            outside = output(size, inside)
+            return self._needed(chunks, outside, outside)
+
+        if needed(rows) <= budget:
+            return rows
+        return max(1, bisect.bisect_right(range(1, rows), budget, key=needed))
+
+    def _run_first(self, chunks: Chunks, budget: int | None) -> tuple[Flight[Job], list[torch.Tensor], int]:
+        run, count = self.run, self._slots_for(chunks)
+        _, inside = input_offsets(self.sources, chunks.widest)
+        # Before anything runs: memory that the compute stream has just given up is not safe to copy into.
+        with self.engine.compute():
+            if budget is not None and not self.slots.fits_exactly(inside, count):
+                self.slots.release()
+            self.slots.reserve_inputs(inside, count)
+        flight = self.fetch(chunks[0])
+        self.pipe.acquire(flight)
+        with self.engine.compute():
+            value = self._call(flight)
+            taken = flatten(value)
+            output = sum(charged(t.numel() * t.element_size()) for t in taken[0]) if taken else 0
+            run.outputs.structure = None
+            tensors = run.outputs.take(value, chunks[0], self.place)
+            leaves = run.outputs.leaves
+            _, slot_output = output_offsets(leaves, [leaf.sizes[leaf.dim] for leaf in leaves])
+            needed = self._needed(chunks, slot_output, output)
+            if budget is None or needed <= budget:
+                self._reserve_outputs(slot_output, count, exactly=budget is not None)
+        return flight, tensors, needed
+
+    def _reserve_outputs(self, nbytes: int, count: int, exactly: bool) -> None:
+        if exactly:
+            self.slots.release_other_outputs(nbytes)
+        for slot in range(count):
+            self.slots.grow_output(slot, nbytes)
+
+    def _start_over(self) -> None:
+        self.pipe.drain()
+        self.pipe.reset()
+        self.slots.release()
+
+    # --- every chunk ----------------------------------------------------------------------------------------------
+    def begin(self) -> None:
+        """Starts the engine's run: everything waits for what the caller's stream has in its queue."""
+        self.engine.begin()
+
+    def take(self) -> Chunk | None:
+        """The next chunk of the run."""
+        return self.run.take()
+
+    def fetch(self, chunk: Chunk) -> Flight[Job]:
+        """Issues the copies of a chunk's rows into a slot."""
+        flight = self.pipe.enter(Job(chunk))
+        self.pipe.fetch(flight, self._source_copies(flight))
+        return flight
+
+    def _source_copies(self, flight: Flight[Job]) -> list[int]:
+        chunk = flight.chunk.chunk
+        offsets, nbytes = input_offsets(self.sources, chunk.extent)
+        copies: list[int] = []
+        if nbytes:
+            pointer = self.slots.input_pointer(flight.slot)
+            for source, offset in zip(self.sources, offsets, strict=True):
+                copies += source.copy(chunk.low, chunk.extent, pointer + offset)
+        return copies
+
+    def compute(self, flight: Flight[Job]) -> None:
+        """Calls `fn` on the compute stream and puts what it returns into the slot."""
+        self.pipe.acquire(flight)
+        self.run.current = flight.chunk.chunk
+        with self.engine.compute():
+            self._place(flight, self.run.outputs.take(self._call(flight), flight.chunk.chunk, self.place))
+        self.pipe.commit(flight)
+
+    def _call(self, flight: Flight[Job]) -> Any:
+        chunk, inputs = flight.chunk.chunk, self.run.arguments.inputs
+        arguments = [as_given(tensor, like) for tensor, like in zip(self._inputs(flight), inputs, strict=True)]
+        mark_step()
+        try:
+            return self.fn(*arguments)
+        except BaseException as error:
+            faults.add_note(error, f"{self.run.op}: raised by fn for {self.run.name(chunk)}")
+            raise
+        finally:
+            arguments.clear()  # a traceback that is kept must not keep them
+
+    def _inputs(self, flight: Flight[Job]) -> list[torch.Tensor]:
+        extent = flight.chunk.chunk.extent
+        offsets, _ = input_offsets(self.sources, extent)
+        return [
+            self.slots.input(flight.slot, i, source, extent, offset)
+            for i, (source, offset) in enumerate(zip(self.sources, offsets, strict=True))
+        ]
+
+    def _place(self, flight: Flight[Job], tensors: list[torch.Tensor]) -> None:
+        leaves = self.run.outputs.leaves
+        extents = [tensor.shape[leaf.dim] for leaf, tensor in zip(leaves, tensors, strict=True)]
+        offsets, nbytes = output_offsets(leaves, extents)
+        self._make_room(flight, nbytes, tensors)
+        for i, (leaf, tensor) in enumerate(zip(leaves, tensors, strict=True)):
+            order = memory_order(self.run.assemblies[i].capacity())
+            with torch.no_grad():
+                self.slots.output(flight.slot, i, leaf, extents[i], order, offsets[i]).copy_(tensor)
+        flight.chunk.extents = extents
+
+    def _make_room(self, flight: Flight[Job], nbytes: int, tensors: list[torch.Tensor]) -> None:
+        run, budget = self.run, self.run.limits.memory_budget
+        if self.slots.grow_output(flight.slot, nbytes) and budget is not None:
+            output = sum(charged(t.numel() * t.element_size()) for t in tensors)
+            if (needed := self.slots.nbytes + output) > budget:
+                raise ValueError(f"{run.op}: memory_budget must be at least {needed} for the result of "
+                                 f"{run.name(flight.chunk.chunk)}, got {budget}")  # fmt: skip
+
+    def store(self, flight: Flight[Job]) -> None:
+        """Issues the copies of a chunk's result to where it belongs."""
+        run, job = self.run, flight.chunk
+        run.is_touched = True
+        copies = self._result_copies(flight)
+        before = self._bytes_after[-1] if self._bytes_after else 0
+        share = sum(source.nbytes(job.chunk.rows) for source in self.sources)
+        result = output_offsets(run.outputs.leaves, job.extents)[1]
+        self._bytes_after.append(before + share + result)
+        self.order_of_chunks.append(job.chunk.index)
+        self.pipe.store(flight, copies)
+
+    def _result_copies(self, flight: Flight[Job]) -> list[int]:
+        leaves, job = self.run.outputs.leaves, flight.chunk
+        offsets, _ = output_offsets(leaves, job.extents)
+        copies: list[int] = []
+        for i, (leaf, extent) in enumerate(zip(leaves, job.extents, strict=True)):
+            tensor, row = self.run.assemblies[i].target(job.chunk.index, extent)
+            if tensor.numel():
+                pointer = self.slots.output_pointer(flight.slot) + offsets[i]
+                copies += self._target(i, tensor, leaf.dim, extent).copy(row, extent, pointer)
+        return copies
+
+    def _target(self, index: int, tensor: torch.Tensor, dim: int, extent: int) -> HostTensor:
+        while len(self._targets) <= index:
+            i = len(self._targets)
+            whole = self.run.assemblies[i].capacity()
+            leaf = self.run.outputs.leaves[i]
+            name = "out" if self.run.arguments.out is not None else "the result"
+            self._targets.append(self.run.routes.of(whole, leaf.dim, leaf.sizes[leaf.dim], self.place, name))
+        known = self._targets[index]
+        if tensor is known.tensor:
+            return known
+        # Memory of its own for one chunk: in the order of dimensions that the slot has.
+        piece = self.run.routes.of(tensor, dim, extent, self.place, "the result")
+        object.__setattr__(piece, "order", known.order)
+        return piece
+
+    # --- the end --------------------------------------------------------------------------------------------------
+    def settle(self) -> None:
+        """Waits until all results have landed."""
+        self.pipe.settle()
+
+    def has_landed(self) -> bool:
+        """Whether they have; never waits."""
+        return self.engine.landed() >= self.pipe.stored or self.engine.error() != ""
+
+    def landed_bytes(self) -> int:
+        """Bytes of the chunks that have landed, both directions."""
+        landed = min(self.engine.landed(), len(self._bytes_after))
+        return self._bytes_after[landed - 1] if landed else 0
+
+    def abandon(self) -> None:
+        """Waits for what is in flight, after a fault, and gives back what this run allocated."""
+        self.order_of_chunks.clear()
+        while True:
+            try:
+                self.pipe.drain()
+                break
+            except KeyboardInterrupt:  # memory that copies are still writing must not be given back
+                continue
+        self.pipe.reset()
+        if not self._had_slots:
+            self.slots.release()
+
+
+class ResidentWork(DeviceWork):
+    """Chunks of inputs that are on the device already, into a result on the device: the compute stream copies all."""
+
+    def _source_copies(self, flight: Flight[Job]) -> list[int]:
+        return []
+
+    def _inputs(self, flight: Flight[Job]) -> list[torch.Tensor]:
+        chunk, tensors = flight.chunk.chunk, super()._inputs(flight)
+        with torch.no_grad():
+            for tensor, source in zip(tensors, self.sources, strict=True):
+                tensor.copy_(source.tensor.narrow(source.dim, chunk.low, chunk.extent))
+        return tensors
+
+    def _reserve_outputs(self, nbytes: int, count: int, exactly: bool) -> None:
+        pass
+
+    def _place(self, flight: Flight[Job], tensors: list[torch.Tensor]) -> None:
+        run, index = self.run, flight.chunk.chunk.index
+        run.is_touched = True
+        extents = [tensor.shape[leaf.dim] for leaf, tensor in zip(run.outputs.leaves, tensors, strict=True)]
+        for assembly, leaf, tensor, extent in zip(run.assemblies, run.outputs.leaves, tensors, extents, strict=True):
+            target, row = assembly.target(index, extent)
+            with torch.no_grad():
+                target.narrow(leaf.dim, row, extent).copy_(tensor)
+        flight.chunk.extents = extents
+
+    def _result_copies(self, flight: Flight[Job]) -> list[int]:
+        return []
+
+    def settle(self) -> None:
+        """Waits until the results are complete, and lets the caller's stream wait too."""
+        super().settle()
+        self.engine.join()

@@ -1,0 +1,94 @@
+"""Real engines with delays before everything that is issued, and with planted bugs, for the CPU and the GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+import sluice
+from sluice.stream.engine import COMPUTE, D2H, H2D, EngineDevice
+
+
+class DelayedEngine(EngineDevice):
+    """Holds a random stream up before each step: on a GPU by spinning there, on the CPU by sleeping."""
+
+    seed = 0
+    most_microseconds = 500
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._random = random.Random(self.seed)
+
+    def hold(self, stream: int) -> None:
+        if self.seed and self._random.random() < 0.5:
+            microseconds = self._random.randrange(self.most_microseconds)
+            if self.is_cuda:
+                with torch.cuda.stream(self.stream(stream)):
+                    torch.cuda._sleep(2000 * microseconds)  # about 2 GHz
+            else:
+                self.delay(stream, microseconds)
+
+    def fetch(self, event_set: int, waits: Sequence[int], copies: Sequence[int]) -> None:
+        self.hold(H2D)
+        super().fetch(event_set, waits, copies)
+
+    def acquire(self, event_set: int, waits: Sequence[int], milliseconds: int) -> bool:
+        acquired = super().acquire(event_set, waits, milliseconds)
+        if acquired and self.is_cuda:
+            self.hold(COMPUTE)
+        return acquired
+
+    def store(self, event_set: int, waits: Sequence[int], copies: Sequence[int]) -> None:
+        self.hold(D2H)
+        super().store(event_set, waits, copies)
+
+
+class SlotReusedEarly(DelayedEngine):
+    def fetch(self, event_set: int, waits: Sequence[int], copies: Sequence[int]) -> None:
+        super().fetch(event_set, [], copies)
+
+
+class WrongStream(DelayedEngine):
+    def compute(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext()  # whatever the caller's stream is
+
+
+class MissingWait(DelayedEngine):
+    def acquire(self, event_set: int, waits: Sequence[int], milliseconds: int) -> bool:
+        return super().acquire(event_set, waits[1:], milliseconds)
+
+
+class EarlyRead(DelayedEngine):
+    def wait(self, count: int, milliseconds: int) -> bool:
+        return super().wait(count - 1, milliseconds)
+
+
+class WrongEvent(DelayedEngine):
+    def store(self, event_set: int, waits: Sequence[int], copies: Sequence[int]) -> None:
+        super().store(event_set, [event - 1 for event in waits], copies)
+
+
+BUGS: list[type[DelayedEngine]] = [SlotReusedEarly, WrongStream, MissingWait, EarlyRead, WrongEvent]
+# What a host, whose compute stream is the caller itself, can get wrong.
+BUGS_ON_THE_HOST: list[type[DelayedEngine]] = [MissingWait, EarlyRead]
+
+
+@contextlib.contextmanager
+def streamer_on(engine: type[DelayedEngine], seed: int, device: str, depth: int) -> Iterator[sluice.Streamer]:
+    """A Streamer whose engine is of that class."""
+
+    class Seeded(engine):  # type: ignore[misc, valid-type]
+        pass
+
+    Seeded.seed = seed
+
+    class Planted(sluice.Streamer):
+        def _make_engine(self, place: torch.device) -> EngineDevice:
+            return Seeded(place, 2 * self._depth, 2, (3, 8192))
+
+    with Planted(device, depth=depth, staging_threads=2) as streamer:
+        yield streamer
