@@ -6,12 +6,12 @@ import dataclasses
 import hashlib
 import json
 import math
-import pathlib
 import sys
 
 import pytest
 import torch
 
+from common import ROOT, SCHEDULES
 from sluice import bench
 from sluice.bench import cli
 from sluice.bench.ceilings import Ceilings, measure_ceilings
@@ -21,9 +21,7 @@ from sluice.bench.runner import run_case, run_suite
 from sluice.bench.schema import PARAMETERS, PEERS, SUITES, validate
 from sluice.bench.timing import FULL, QUICK, Effort, HostClock, interleave
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 CPU = torch.device("cpu")
-SCHEDULES = list(bench.SCHEDULES)
 FEW = Effort(rounds=2, samples=3, warm_up=1, slow_peers=False)
 
 
@@ -273,11 +271,9 @@ class TestRunning:
         assert rows[0]["efficiency"] == 1.0
         assert rows[0]["peers"] == {"torch": 3.0, "torch_compile": None, "jiterator": None, "cub": None, "copy": 3.0}
         assert set(rows[0]["peers"]) <= PEERS
-        assert [(row["auto"], row["schedule"]) for row in rows[-len(SCHEDULES) :]] == [
-            (False, name) for name in SCHEDULES
-        ]
-        (ring,) = [row for row in rows if row["schedule"] == "multi_stage"]
-        assert ring["name"] == "bf16 1003 silu(1.5*x + 0.25) * 0.7, multi_stage"
+        forced = [(row["auto"], row["schedule"]) for row in rows[-len(SCHEDULES) :]]
+        assert forced == [(False, name) for name in SCHEDULES]
+        (ring,) = [row for row in rows if row["name"] == "bf16 1003 silu(1.5*x + 0.25) * 0.7, multi_stage"]
         assert ring["depth"] > 1
 
     def test_peers_that_cannot_run_are_null(self):
