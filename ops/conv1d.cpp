@@ -149,11 +149,14 @@ std::optional<std::string> run_depthwise(const Convolution& c, const TensorView&
   const int index = output.device_index;
   const Conv1dParams params = make_params(c, output);
   const DeviceScope device(c.op, index);
-  const Conv1dPlan plan = plan_conv1d(problem_of(params), c.schedule, properties_of(c.op, index));
+  const Conv1dProblem problem = problem_of(params);
+  const auto planned = [&](bool linked) { return plan_conv1d(problem, c.schedule, properties_of(c.op, index), linked); };
+  Conv1dPlan plan = planned(true);
   if (plan.threads == 0 && c.schedule.automatic) return std::nullopt;
   check(plan.threads > 0, c.op, ": schedule must be able to run here: ", plan.reason, ", got ", name_of(plan.schedule),
         " at depth ", c.schedule.depth);
   Form form = choose_form(c.op, link_request(params, plan), device, output.elements(), run);
+  if (form.kernel == nullptr) plan = planned(false);
   if (run == Run::now) device.check_launch(launch_conv1d(params, plan, form.kernel, device.stream()));
   return std::move(form.reason);
 }
@@ -333,8 +336,8 @@ std::string aten_plan(const std::string& reason) {
 }
 
 std::string plan(const std::vector<int64_t>& sizes, int64_t multiplier, int64_t taps, int64_t stride, int64_t dilation,
-                 bool depthwise, bool channels_last, ScalarType dtype, const std::string& schedule,
-                 const std::optional<int64_t>& depth, const std::vector<int64_t>& device) {
+                 bool depthwise, bool channels_last, bool pre, bool post_operands, ScalarType dtype, const std::string& schedule,
+                 const std::optional<int64_t>& depth, bool linked, const std::vector<int64_t>& device) {
   const ScheduleRequest request = check_schedule("plan", schedule, depth);
   check(sizes.size() == 3, "plan: sizes must be the result's (batch, channels, length), got ", shape_text(sizes));
   if (!depthwise) {
@@ -342,6 +345,7 @@ std::string plan(const std::vector<int64_t>& sizes, int64_t multiplier, int64_t 
     return aten_plan(kAtenReason);
   }
   if (request.automatic && is_filter_bank(sizes[1] / multiplier, sizes[1])) return aten_plan(kFilterBankReason);
+  const bool last = channels_last && multiplier == 1;
   const Conv1dProblem problem{sizes[0],
                               sizes[1],
                               sizes[2],
@@ -350,9 +354,12 @@ std::string plan(const std::vector<int64_t>& sizes, int64_t multiplier, int64_t 
                               stride,
                               dilation,
                               check_result_dtype("plan", dtype).value(),
-                              channels_last && multiplier == 1,
-                              sizes[2] % 8 == 0};
-  const Conv1dPlan made = plan_conv1d(problem, request, device_from("plan", device));
+                              last,
+                              sizes[2] % 8 == 0,
+                              !last || sizes[1] % 4 == 0,
+                              pre,
+                              post_operands};
+  const Conv1dPlan made = plan_conv1d(problem, request, device_from("plan", device), linked);
   return made.threads == 0 && request.automatic ? aten_plan(made.reason) : plan_text(made);
 }
 
@@ -369,7 +376,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("conv1d_out(" SLUICE_CONV1D_ARGUMENTS ", Tensor(a!) out) -> ()");
   m.def(
       "_plan_conv1d(int[] sizes, int multiplier, int taps, int stride, int dilation, bool depthwise, bool channels_last, "
-      "ScalarType dtype, str schedule, int? depth, int[] device) -> str");
+      "bool pre, bool post_operands, ScalarType dtype, str schedule, int? depth, bool linked, int[] device) -> str");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) { m.impl("_plan_conv1d", TORCH_BOX(&plan)); }

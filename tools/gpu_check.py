@@ -28,11 +28,19 @@ PART_SECONDS = 570
 SANITIZED = [*PYTEST, "-m", "sanitize", "tests/gpu"]
 
 
+def without(*schedules: str) -> tuple[str, str]:
+    """pytest's option that leaves the tests of these schedules out."""
+    return "-k", " and ".join(f"not {schedule}" for schedule in schedules)
+
+
 # Only sluice's kernels count: torch's and its libraries' are not ours to judge.
 OURS = ("--kernel-name", "kernel_substring=sluice")
-# synccheck 2025.3 reports "Missing wait" for every block-scope cuda::pipeline, the shortest one of one batch too
-# (docs/measurements/foundation.md); the barriers of the other schedules are checked.
-NO_BLOCK_PIPELINES = ("-k", "not single_stage and not two_stage and not multi_stage and not producer_consumer")
+# Two tools do not follow every way to wait (docs/measurements/schedules.md has the small kernels that show it): synccheck
+# 2025.3 calls the second arrival of a thread whose cp.async arrives as well a "Missing wait", and racecheck does not see that
+# a stage is handed on through barriers in shared memory alone. What they cannot judge, the tests of the rings without their
+# waits do (tests/gpu/test_rings.py).
+RACECHECK = without("single_stage", "two_stage", "multi_stage", "producer_consumer", "bulk")
+SYNCCHECK = without("single_stage", "two_stage", "multi_stage", "producer_consumer", "primitives")
 
 
 def sanitizer(tool: str, *options: str) -> list[str]:
@@ -45,10 +53,10 @@ PARTS: dict[str, list[str]] = {
     "tests": [*PYTEST, *WORKERS, "-m", "not large", "-k", "not cpu", "tests"],
     "large": [*PYTEST, "-m", "large", "tests/gpu"],
     "memcheck": sanitizer("memcheck", *OURS),
-    "racecheck": sanitizer("racecheck", *OURS),
+    "racecheck": [*sanitizer("racecheck", *OURS), *RACECHECK],
     # All kernels: what one of torch's wrote counts as written only where it is watched.
     "initcheck": sanitizer("initcheck"),
-    "synccheck": [*sanitizer("synccheck", *OURS), *NO_BLOCK_PIPELINES],
+    "synccheck": [*sanitizer("synccheck", *OURS), *SYNCCHECK],
 }
 
 

@@ -25,8 +25,9 @@ struct Conv1dArguments {
   long long input_strides[3], output_strides[3], history_strides[3], weight_strides[2], bias_stride;
   int depth, stage_words, weight_bytes;
   long long tiles, vectors;
-  FastDivisor by_channels, by_vectors, by_multiplier, by_across,
-      by_along;  // by_across, by_along: tiles of channels, of positions
+  int lanes, rows_per_block, groups;  // few_taps; channels_last: positions in the place of rows
+  bool dense_weight;                  // of the input's dtype, its rows one run of memory from a multiple of four elements on
+  FastDivisor by_channels, by_vectors, by_multiplier, by_lanes, by_across, by_along;
   ChainArguments<T, 3> pre, post;
 
   __device__ T tap(long long channel, int k) const {
@@ -83,6 +84,7 @@ __device__ __noinline__ Word gather_word(const Conv1dArguments<Element>& a, long
 // The two chains of a kernel: whether `pre` may be there, and who runs each.
 template <class Element, bool Operands>
 struct InterpretedChains {
+  static constexpr int kFewTapsValues = kFewTapsInterpreted;
   using Pre = InterpretedChain<Compute<Element>, 3>;
   using Post = InterpretedChain<Compute<Element>, 3, Operands>;
 };
@@ -93,6 +95,7 @@ struct ElementwiseChains {
 };
 template <class Element>
 struct LinkedChains {
+  static constexpr int kFewTapsValues = kFewTapsLinked;
   using Pre = LinkedChain<Compute<Element>, 3, Slot::pre>;
   using Post = LinkedChain<Compute<Element>, 3, Slot::post>;
 };

@@ -116,34 +116,6 @@ __device__ __forceinline__ void add_products(const Conv1dArguments<Element>& a, 
   }
 }
 
-// With few taps, and stride and dilation 1, a thread's window is loaded once, and before it needs the taps.
-inline constexpr int kWindow = kPositions + kShortChannelTaps - 1;
-
-// The same sums from the window: row r of it meets output j under tap r - j. Taps ascend for each output.
-template <class Element, class T>
-__device__ __forceinline__ void add_window(const Conv1dArguments<Element>& a, const T* taps, int lane,
-                                           const Word (&window)[kWindow], T* sums) {
-  constexpr int kWidth = kWordElements<Element>;
-  T weights[kShortChannelTaps][kWidth];
-#pragma unroll
-  for (int k = 0; k < kShortChannelTaps; ++k) {
-    if (k < a.taps) read_taps<Element>(taps, k, lane, weights[k]);
-  }
-#pragma unroll
-  for (int r = 0; r < kWindow; ++r) {
-    T values[kWidth];
-    unpack<Element>(window[r], values);
-#pragma unroll
-    for (int j = 0; j < kPositions; ++j) {
-      const int k = r - j;
-      if (k < 0 || k >= kShortChannelTaps) continue;
-      if (k >= a.taps) continue;  // not a product with zero: the window may hold infinities
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) sums[j * kWidth + i] = multiply_add(weights[k][i], values[i], sums[j * kWidth + i]);
-    }
-  }
-}
-
 // Runs `post` and stores.
 template <class Post, class Element, class T>
 __device__ __forceinline__ void finish_sums(const Conv1dArguments<Element>& a, const ChannelVector<Element>& v,
@@ -167,58 +139,40 @@ __device__ __forceinline__ void finish_sums(const Conv1dArguments<Element>& a, c
   });
 }
 
-// Plain: few taps, stride and dilation 1, no `pre`; interpreted, no tensors in `post` either.
-template <class Chains, bool Plain, class Element>
+template <class Chains, class Element>
 __device__ __forceinline__ void direct_channels(const Conv1dArguments<Element>& a) {
   using T = Compute<Element>;
+  using Pre = typename Chains::Pre;
   constexpr int kWidth = kWordElements<Element>;
   extern __shared__ Word shared[];
   T* const taps = reinterpret_cast<T*>(shared);
   const ChannelTile tile = channel_tile<kWidth>(a, blockIdx.x);
   const ChannelVector<Element> v(a, tile);
   const bool interior = is_interior(a, tile);
-  const bool windowed = Plain && interior;
   const Element* const origin = a.input + v.batch * a.input_strides[0] + v.channel * a.input_strides[1] +
                                 (v.position * a.stride - a.padding) * a.input_strides[2];
-  Word window[kWindow];
-  if (windowed) {
-#pragma unroll
-    for (int r = 0; r < kWindow; ++r) {
-      // Beyond the last output's last tap nothing is used; that row of the tensor may not exist.
-      window[r] = r < kPositions + a.taps - 1 ? load_word(origin + r * a.input_strides[2]) : Word{};
-    }
-  }
   load_taps(a, tile.channel, taps, threadIdx.x, kConv1dThreads);
   __syncthreads();
   if (!v.exists(a)) return;
   T sums[kPositions * kWidth];
   start_sums(a, v, sums);
-  if (windowed) {
-    add_window(a, taps, v.lane, window, sums);
-  } else {
-    add_products(
-        a, taps, v.lane,
-        [&](int j, int k) {
-          const long long step = j * a.stride + k * a.dilation, from = v.position * a.stride - a.padding + step;
-          const Element* const address = origin + step * a.input_strides[2];
-          const Word word = interior || is_whole_vector(a, address, v.channel, from)
-                                ? load_word(address)
-                                : gather_word(a, v.batch, v.channel, from, 1, 0);
-          if constexpr (Plain) {
-            return word;
-          } else {
-            using Pre = typename Chains::Pre;
-            return Pre{a.pre}.empty() ? word : apply_pre<Pre>(a, word, v.batch, v.channel, from, 1, 0);
-          }
-        },
-        sums);
-  }
+  add_products(
+      a, taps, v.lane,
+      [&](int j, int k) {
+        const long long step = j * a.stride + k * a.dilation, from = v.position * a.stride - a.padding + step;
+        const Element* const address = origin + step * a.input_strides[2];
+        const Word word = interior || is_whole_vector(a, address, v.channel, from)
+                              ? load_word(address)
+                              : gather_word(a, v.batch, v.channel, from, 1, 0);
+        return Pre{a.pre}.empty() ? word : apply_pre<Pre>(a, word, v.batch, v.channel, from, 1, 0);
+      },
+      sums);
   finish_sums<typename Chains::Post>(a, v, sums);
 }
 
-template <class Element, bool Plain>
+template <class Element>
 __global__ void __launch_bounds__(kConv1dThreads, 4) direct_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
-  direct_channels<InterpretedChains<Element, !Plain>, Plain>(a);
+  direct_channels<InterpretedChains<Element, true>>(a);
 }
 
 }  // namespace sluice

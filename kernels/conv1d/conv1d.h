@@ -28,18 +28,33 @@ struct Conv1dParams {
 // Channels lie side by side in memory, so a thread takes a vector of channels; else a vector of positions.
 enum class Conv1dLayout : int { channels_first, channels_last };
 
+// What runs under `direct`.
+enum class Conv1dForm : int {
+  general,
+  plain,     // channels_first: a thread's taps fit into registers; stride and dilation 1, no `pre`
+  few_taps,  // at most four of them, and vectors are side by side in memory as well
+};
+
 struct Conv1dProblem {
   long long batch, channels, output_length;
   int multiplier, taps;
   long long stride, dilation;
   DType dtype;
   bool channels_last;
-  bool aligned;  // every row of a channels-first output starts at a 16-byte word
+  bool aligned;        // every row of a channels-first output starts at a 16-byte word
+  bool dense;          // a thread's vectors are side by side in memory, and channels-last ones aligned
+  bool pre;            // a chain before the convolution
+  bool post_operands;  // tensors in the chain behind it
 };
 
 struct Conv1dPlan : Plan {
   Conv1dLayout layout = Conv1dLayout::channels_first;
+  Conv1dForm form = Conv1dForm::general;
   long long vectors = 0;  // channels_first: of one row
+  int lanes = 0;          // few_taps: threads of a block side by side; the others are on other rows or positions
+  int groups = 0;         // few_taps: vectors of a thread
+  long long across = 1;   // channels_first: tiles of a row; channels_last: of the channels
+  long long along = 1;    // channels_last: tiles of the positions
   int stage_words = 0;    // 16-byte words of input in one stage of the ring
   int weight_bytes = 0;   // of shared memory for taps: a block's (direct) or a stage's
   long long tiles = 0;    // that the blocks share out among them
@@ -47,7 +62,9 @@ struct Conv1dPlan : Plan {
 
 Conv1dProblem problem_of(const Conv1dParams& params);
 
-// `plan.threads` is 0 and `plan.reason` names the rule where the request cannot be met on `device`.
-Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device);
+// `plan.threads` is 0 and `plan.reason` names the rule where the request cannot be met on `device`. `linked`: the chains will
+// be part of the kernel; interpreted, tensors in a chain need the general form.
+Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
+                       bool linked);
 
 }  // namespace sluice

@@ -45,8 +45,15 @@ Conv1dArguments<Element> make_arguments(const Conv1dParams& params, const Conv1d
   a.by_vectors = FastDivisor(plan.schedule == Schedule::direct ? max_of(1LL, plan.vectors)
                                                                : ceil_div<long long>(max_of(1LL, plan.vectors), kConv1dThreads));
   a.by_multiplier = FastDivisor(params.multiplier);
-  a.by_across = FastDivisor(ceil_div<long long>(params.channels, kChannelVectors * kWordElements<Element>));
-  a.by_along = FastDivisor(ceil_div<long long>(params.output_length, kTilePositions));
+  a.lanes = max_of(1, plan.lanes);
+  a.rows_per_block = plan.threads / a.lanes;
+  a.groups = plan.groups;
+  a.dense_weight = params.weight_dtype == params.input_dtype && params.weight_strides[1] == 1 &&
+                   params.weight_strides[0] == params.taps &&
+                   reinterpret_cast<std::uintptr_t>(params.weight) % (4 * sizeof(Element)) == 0;
+  a.by_lanes = FastDivisor(a.lanes);
+  a.by_across = FastDivisor(plan.across);
+  a.by_along = FastDivisor(plan.along);
   const long long inputs[3] = {params.batch, params.channels / params.multiplier, params.length};
   const long long outputs[3] = {params.batch, params.channels, params.output_length};
   a.pre = make_chain_arguments<Compute<Element>, 3>(params.pre, params.pre_operands, 3, inputs);

@@ -14,7 +14,4 @@ LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan);
 // form. `plan` is plan_conv1d's for these params; the result has at least one element.
 cudaError_t launch_conv1d(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
 
-// `direct` with few taps, stride and dilation 1 and no `pre`: a kernel of its own.
-bool is_plain(const Conv1dParams& params, const Conv1dPlan& plan);
-
 }  // namespace sluice

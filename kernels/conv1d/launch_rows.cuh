@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/conv1d/few_taps_rows.cuh"
 #include "kernels/conv1d/launch.cuh"
 #include "kernels/conv1d/rows_kernel.cuh"
 
@@ -10,8 +11,10 @@ cudaError_t launch_rows(const Conv1dParams& params, const Conv1dPlan& plan, cons
   const Conv1dArguments<Element> a = make_arguments<Element>(params, plan);
   const auto launch = [&](auto kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
   if (linked != nullptr) return launch(linked);
-  const bool plain = is_plain(params, plan) && params.post.operands == 0;
-  return plain ? launch(direct_rows_kernel<Element, true>) : launch(direct_rows_kernel<Element, false>);
+  if constexpr (sizeof(Element) < 8) {
+    if (plan.form == Conv1dForm::few_taps) return launch(few_taps_rows_kernel<Element>);
+  }
+  return plan.form == Conv1dForm::plain ? launch(plain_rows_kernel<Element>) : launch(direct_rows_kernel<Element>);
 }
 
 }  // namespace sluice

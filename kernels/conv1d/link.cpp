@@ -7,25 +7,22 @@
 
 namespace sluice {
 
-bool is_plain(const Conv1dParams& params, const Conv1dPlan& plan) {
-  const int most = plan.layout == Conv1dLayout::channels_last ? kShortChannelTaps : word_elements(params.input_dtype);
-  return plan.schedule == Schedule::direct && params.taps <= most && params.stride == 1 && params.dilation == 1 &&
-         params.pre.empty();
-}
-
 namespace {
 
 constexpr const char* kLayoutNames[] = {"rows", "channels"};
 
-// The entries of linked.cu: sluice_conv1d_<layout>_<dtype>_<schedule>, and `plain` behind the schedules.
+constexpr int kEntries = kSchedules + 2;
+
+// The entries of linked.cu: sluice_conv1d_<layout>_<dtype>_<schedule>, and behind the schedules the other forms of `direct`.
 std::string_view entry_name(bool channels_last, DType dtype, int entry) {
   static const auto names = [] {
-    std::array<std::array<std::array<std::string, kSchedules + 1>, 4>, 2> made;
+    std::array<std::array<std::array<std::string, kEntries>, 4>, 2> made;
     for (int l = 0; l < 2; ++l) {
       for (int d = 0; d < 4; ++d) {
         const std::string prefix = std::string("sluice_conv1d_") + kLayoutNames[l] + "_" + name_of(static_cast<DType>(d)) + "_";
         for (int s = 0; s < kSchedules; ++s) made[l][d][s] = prefix + name_of(static_cast<Schedule>(s));
         made[l][d][kSchedules] = prefix + "plain";
+        made[l][d][kSchedules + 1] = prefix + "few_taps";
       }
     }
     return made;
@@ -38,7 +35,8 @@ std::string_view entry_name(bool channels_last, DType dtype, int entry) {
 LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan) {
   const DType dtype = params.input_dtype;
   const bool channels_last = plan.layout == Conv1dLayout::channels_last;
-  const int entry = is_plain(params, plan) ? kSchedules : static_cast<int>(plan.schedule);
+  const bool few_taps = plan.form == Conv1dForm::few_taps;
+  const int entry = plan.form == Conv1dForm::general ? static_cast<int>(plan.schedule) : kSchedules + few_taps;
   LinkRequest request{
       {channels_last ? LinkFamily::conv1d_channels : LinkFamily::conv1d_rows, dtype, plan.schedule != Schedule::direct},
       entry_name(channels_last, dtype, entry),
@@ -47,8 +45,13 @@ LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan) {
       {}};
   const int width = word_elements(dtype);
   request.pre = linked_slot(params.pre, params.pre_operands, width, 1);
-  request.post = channels_last ? linked_slot(params.post, params.post_operands, width, kPositions)
-                               : linked_slot(params.post, params.post_operands, conv1d_row_outputs(dtype), 1);
+  if (few_taps) {
+    const int vector = channels_last ? kFewTapsChannels : width;
+    request.post = linked_slot(params.post, params.post_operands, vector, kFewTapsLinked / vector);
+  } else {
+    request.post = channels_last ? linked_slot(params.post, params.post_operands, width, kPositions)
+                                 : linked_slot(params.post, params.post_operands, conv1d_row_outputs(dtype), 1);
+  }
   request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output_dtype;
   request.dtypes[static_cast<int>(LinkedTensor::weight)] = params.weight_dtype;
   request.dtypes[static_cast<int>(LinkedTensor::bias)] = params.bias_dtype;

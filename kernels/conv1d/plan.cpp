@@ -7,7 +7,9 @@
 namespace sluice {
 namespace {
 
-constexpr long long kLargest = 1LL << 40;  // of any product below, so that none overflows
+constexpr long long kLargest = 1LL << 40;       // of any product below, so that none overflows
+constexpr long long kLongestDense = 1LL << 30;  // positions and rows that few_taps counts in 32 bits
+constexpr long long kLongSequence = 2048;       // from here on few_taps takes all the positions that a thread has registers for
 
 // Inputs that `outputs` consecutive results reach over.
 long long reach(const Conv1dProblem& problem, long long outputs) {
@@ -64,16 +66,66 @@ void set_ring(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequ
   plan.reason = ring_reason(request);
 }
 
+// Which of `direct`'s kernels can run.
+Conv1dForm form_of(const Conv1dProblem& problem, bool linked) {
+  const bool simple = problem.stride == 1 && problem.dilation == 1 && !problem.pre && (linked || !problem.post_operands);
+  if (!simple) return Conv1dForm::general;
+  if (problem.taps <= kFewTaps && problem.dense && problem.dtype != DType::float64) return Conv1dForm::few_taps;
+  const bool in_registers = !problem.channels_last && problem.taps <= word_elements(problem.dtype);
+  return in_registers ? Conv1dForm::plain : Conv1dForm::general;
+}
+
+const char* few_taps_reason(const ScheduleRequest& request) {
+  return request.automatic ? "auto: a few taps cost less than the copy that they ride on, and many loads in flight a thread need no ring"
+                           : "forced: vectors through registers, all loads of a thread in flight at once";
+}
+
+// Few taps, positions along the vector. Threads side by side cut a row evenly; where that is few of them, a block takes
+// several rows.
+void plan_few_taps_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request) {
+  const int width = word_elements(problem.dtype), most = few_taps_words(problem.dtype);
+  const long long rows = problem.batch * problem.channels;
+  plan.vectors = ceil_div<long long>(problem.output_length + (problem.aligned ? 0 : width - 1), width);
+  // Half the words a thread where the row is so short that the last lanes would have nothing to do.
+  plan.groups = plan.vectors < 8 * most && plan.vectors % most != 0 ? most / 2 : most;
+  const long long tile = plan.groups * kFewTapsRowThreads;
+  plan.across = max_of<long long>(1, (plan.vectors + tile / 2) / tile);
+  // At least four, so that only a thread's first word may lie before its row.
+  plan.lanes = static_cast<int>(max_of<long long>(4, ceil_div<long long>(plan.vectors, plan.across * plan.groups)));
+  const int rows_per_block = max_of(1, kFewTapsRowThreads / plan.lanes);
+  plan.threads = plan.lanes * rows_per_block;
+  plan.tile = plan.threads * plan.groups * width;
+  plan.tiles = plan.grid = plan.across * ceil_div<long long>(rows, rows_per_block);
+  plan.reason = few_taps_reason(request);
+}
+
+// Few taps, channels along the vector.
+void plan_few_taps_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request) {
+  const long long vectors = ceil_div<long long>(problem.channels, kFewTapsChannels);
+  plan.threads = kFewTapsChannelThreads;
+  plan.lanes = 32;
+  while (plan.lanes > 1 && plan.lanes / 2 >= vectors) plan.lanes /= 2;
+  const int most = few_taps_positions(problem.dtype);
+  plan.groups = problem.output_length >= kLongSequence ? most : most / 2;
+  plan.across = ceil_div<long long>(vectors, plan.lanes);
+  plan.along = ceil_div<long long>(problem.output_length, plan.threads / plan.lanes * plan.groups);
+  plan.tile = plan.threads * kFewTapsChannels * plan.groups;
+  plan.tiles = plan.grid = problem.batch * plan.across * plan.along;
+  plan.reason = few_taps_reason(request);
+}
+
 // Vectors of channels by positions: the plan for a channels-last result.
 void plan_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request,
                    const DeviceProperties& device) {
   plan.layout = Conv1dLayout::channels_last;
+  if (plan.form == Conv1dForm::few_taps) return plan_few_taps_channels(plan, problem, request);
   const int channels = kChannelVectors * word_elements(problem.dtype);
   plan.threads = kConv1dThreads;
   plan.tile = channels * kTilePositions;
   plan.reason = direct_reason(request, true);
-  const long long tiles = problem.batch * ceil_div<long long>(problem.channels, channels) *
-                          ceil_div<long long>(problem.output_length, kTilePositions);
+  plan.across = ceil_div<long long>(problem.channels, channels);
+  plan.along = ceil_div<long long>(problem.output_length, kTilePositions);
+  const long long tiles = problem.batch * plan.across * plan.along;
   if (plan.schedule == Schedule::direct) {
     set_direct(plan, problem, device, tiles, channels);
     if (plan.weight_bytes == 0) plan.threads = 0;
@@ -85,6 +137,7 @@ void plan_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const Schedul
 // Vectors of positions along a row: any strides.
 void plan_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device) {
   plan.layout = Conv1dLayout::channels_first;
+  if (plan.form == Conv1dForm::few_taps) return plan_few_taps_rows(plan, problem, request);
   const int width = word_elements(problem.dtype), outputs = conv1d_row_outputs(problem.dtype);
   // A row's vectors follow its output's alignment, so it may need one more than its length asks for.
   plan.vectors = ceil_div<long long>(problem.output_length + (problem.aligned ? 0 : width - 1), outputs);
@@ -107,6 +160,30 @@ void plan_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleReq
   }
 }
 
+// Whether four channels of a position are a vector, of the input and of the output.
+bool has_quads(const Conv1dParams& params) {
+  const auto of = [](const void* data, DType dtype, const long long* strides) {
+    return reinterpret_cast<std::uintptr_t>(data) % (kFewTapsChannels * size_of(dtype)) == 0 &&
+           strides[0] % kFewTapsChannels == 0 && strides[1] == 1 && strides[2] % kFewTapsChannels == 0;
+  };
+  return params.channels % kFewTapsChannels == 0 && of(params.input, params.input_dtype, params.input_strides) &&
+         of(params.output, params.output_dtype, params.output_strides);
+}
+
+// Whether each row of the output lies against 16-byte words of the input's dtype as its row of the input does.
+bool lies_alike(const Conv1dParams& params) {
+  const long long width = word_elements(params.input_dtype);
+  const auto place = [](const void* data, DType dtype) {
+    return static_cast<long long>(reinterpret_cast<std::uintptr_t>(data) / size_of(dtype));
+  };
+  const long long apart = place(params.input, params.input_dtype) - place(params.output, params.output_dtype);
+  const bool rows = params.multiplier == 1
+                        ? (params.input_strides[1] - params.output_strides[1]) % width == 0
+                        : params.input_strides[1] % width == 0 && params.output_strides[1] % width == 0;
+  return rows && apart % width == 0 && (params.input_strides[0] - params.output_strides[0]) % width == 0 &&
+         params.input_strides[2] == 1 && params.output_strides[2] == 1;
+}
+
 }  // namespace
 
 Conv1dProblem problem_of(const Conv1dParams& params) {
@@ -116,13 +193,29 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
   const int width = word_elements(params.input_dtype);
   const bool aligned = reinterpret_cast<std::uintptr_t>(params.output) % (width * size_of(params.output_dtype)) == 0 &&
                        params.output_strides[0] % width == 0 && params.output_strides[1] % width == 0;
-  return {params.batch,  params.channels, params.output_length, params.multiplier, params.taps,
-          params.stride, params.dilation, params.input_dtype,   channels_last,     aligned};
+  const bool short_enough = max_of(params.length, params.output_length) < kLongestDense && params.padding < kFewTaps &&
+                            params.batch * params.channels < kLongestDense;
+  const bool dense = short_enough && (channels_last ? has_quads(params) : lies_alike(params));
+  return {params.batch,
+          params.channels,
+          params.output_length,
+          params.multiplier,
+          params.taps,
+          params.stride,
+          params.dilation,
+          params.input_dtype,
+          channels_last,
+          aligned,
+          dense,
+          !params.pre.empty(),
+          params.post.operands > 0};
 }
 
-Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device) {
+Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
+                       bool linked) {
   Conv1dPlan plan;
   plan.schedule = request.automatic ? Schedule::direct : request.schedule;
+  if (plan.schedule == Schedule::direct) plan.form = form_of(problem, linked);
   if (problem.channels_last) {
     plan_channels(plan, problem, request, device);
     if (plan.threads > 0 || !request.automatic) return plan;

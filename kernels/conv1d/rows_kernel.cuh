@@ -217,9 +217,8 @@ __device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, 
 template <class Element>
 inline constexpr int kRowOutputs = kRowWords * kWordElements<Element>;
 
-// Plain: few taps, stride and dilation 1, no `pre`. Its threads share nothing, and its registers are few enough to keep
-// the memory busy; interpreted, it takes no tensors in `post` either.
-template <class Chains, bool Plain, class Element>
+// The rows of a block's threads share its taps, which lie in shared memory.
+template <class Chains, class Element>
 __device__ __forceinline__ void direct_rows(const Conv1dArguments<Element>& a) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>, kOutputs = kRowOutputs<Element>;
@@ -228,35 +227,45 @@ __device__ __forceinline__ void direct_rows(const Conv1dArguments<Element>& a) {
   const long long rows = a.batch * a.channels;
   const long long first_vector = static_cast<long long>(blockIdx.x) * blockDim.x;
   const long long first_row = a.by_vectors.quotient(first_vector);
-  if constexpr (!Plain) {
-    const long long last_row = min_of(rows - 1, a.by_vectors.quotient(first_vector + blockDim.x - 1));
-    const int count = static_cast<int>(last_row - first_row + 1) * a.taps;
-    for (int i = threadIdx.x; i < count; i += blockDim.x) {
-      const int r = i / a.taps;
-      const long long own_row = first_row + r;
-      taps[i] = a.tap(own_row - a.by_channels.quotient(own_row) * a.channels, i - r * a.taps);
-    }
-    __syncthreads();
+  const long long last_row = min_of(rows - 1, a.by_vectors.quotient(first_vector + blockDim.x - 1));
+  const int count = static_cast<int>(last_row - first_row + 1) * a.taps;
+  for (int i = threadIdx.x; i < count; i += blockDim.x) {
+    const int r = i / a.taps;
+    const long long own_row = first_row + r;
+    taps[i] = a.tap(own_row - a.by_channels.quotient(own_row) * a.channels, i - r * a.taps);
   }
-  const long long vector = first_vector + threadIdx.x;
-  const long long row = a.by_vectors.quotient(vector);
+  __syncthreads();
+  const long long vector = first_vector + threadIdx.x, row = a.by_vectors.quotient(vector);
   if (row >= rows) return;
   const RowSpan span = row_span<kOutputs, kWidth>(a, row, vector - row * a.vectors);
   if (span.last <= span.first) return;
-  const GlobalRow<Element, std::conditional_t<Plain, void, typename Chains::Pre>> input(a, span);
-  if constexpr (Plain) {
-    // Taps straight from memory, beside the inputs: a barrier would make one wait for the other.
-    convolve_row<Element, kOutputs, true, typename Chains::Post>(a, span, input, [&](int k) { return a.tap(span.channel, k); });
-  } else {
-    const T* const own = taps + (row - first_row) * a.taps;
-    convolve_row<Element, kOutputs, false, typename Chains::Post>(a, span, input, [&](int k) { return own[k]; });
-  }
+  const GlobalRow<Element, typename Chains::Pre> input(a, span);
+  const T* const own = taps + (row - first_row) * a.taps;
+  convolve_row<Element, kOutputs, false, typename Chains::Post>(a, span, input, [&](int k) { return own[k]; });
 }
 
-template <class Element, bool Plain>
-__global__ void __launch_bounds__(kConv1dThreads, Plain ? 7 : 4)
-    direct_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
-  direct_rows<InterpretedChains<Element, !Plain>, Plain>(a);
+// Plain: taps that fit into registers, stride and dilation 1, no `pre`. Threads share nothing, and their registers are few
+// enough to keep the memory busy; interpreted, there are no tensors in `post` either.
+template <class Chains, class Element>
+__device__ __forceinline__ void plain_rows(const Conv1dArguments<Element>& a) {
+  constexpr int kWidth = kWordElements<Element>, kOutputs = kRowOutputs<Element>;
+  const long long vector = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x, row = a.by_vectors.quotient(vector);
+  if (row >= a.batch * a.channels) return;
+  const RowSpan span = row_span<kOutputs, kWidth>(a, row, vector - row * a.vectors);
+  if (span.last <= span.first) return;
+  const GlobalRow<Element, void> input(a, span);
+  // Taps straight from memory, beside the inputs: a barrier would make one wait for the other.
+  convolve_row<Element, kOutputs, true, typename Chains::Post>(a, span, input, [&](int k) { return a.tap(span.channel, k); });
+}
+
+template <class Element>
+__global__ void __launch_bounds__(kConv1dThreads, 4) direct_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+  direct_rows<InterpretedChains<Element, true>>(a);
+}
+
+template <class Element>
+__global__ void __launch_bounds__(kConv1dThreads, 7) plain_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+  plain_rows<InterpretedChains<Element, false>>(a);
 }
 
 }  // namespace sluice

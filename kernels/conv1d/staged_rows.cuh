@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/conv1d/rows_kernel.cuh"
+#include "kernels/pipeline/copy.cuh"
 #include "kernels/pipeline/pipe.cuh"
 
 namespace sluice {
@@ -75,7 +76,12 @@ __device__ __forceinline__ void staged_rows(const Conv1dArguments<Element>& a) {
     }
     for (int i = pipe.thread(); i < count - (last - first); i += pipe.threads()) {
       const int w = i < first ? i : i + (last - first);
-      words[w] = gather_word(a, row.batch, row.channel, begin + w * kWidth, 0, 1);
+      const long long position = begin + w * kWidth;
+      if (position >= a.length || (position + kWidth <= 0 && a.history == nullptr)) {
+        copy_zeros(pipe, words + w, a.input);
+      } else {
+        words[w] = gather_word(a, row.batch, row.channel, position, 0, 1);
+      }
     }
     T* const taps = reinterpret_cast<T*>(words + a.stage_words);
     for (int k = pipe.thread(); k < a.taps; k += pipe.threads()) taps[k] = a.tap(span.channel, k);

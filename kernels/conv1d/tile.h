@@ -17,8 +17,22 @@ inline constexpr int kRowWords = 2;
 inline constexpr int kChannelVectors = 8;
 inline constexpr int kPositionThreads = kConv1dThreads / kChannelVectors;
 inline constexpr int kPositions = 4;
-inline constexpr int kShortChannelTaps = 4;  // up to here a thread holds its whole window
 inline constexpr int kTilePositions = kPositionThreads * kPositions;
+
+// Up to kFewTaps taps with stride and dilation 1 have kernels of their own, which are bound by memory alone: blocks of few
+// threads, each with many loads in flight.
+inline constexpr int kFewTaps = 4;
+inline constexpr int kFewTapsThreads = 128;       // at most
+inline constexpr int kFewTapsRowThreads = 64;     // about, channels_first
+inline constexpr int kFewTapsChannelThreads = 64;
+inline constexpr int kFewTapsLinked = 8;          // values that `post` takes at a time,
+inline constexpr int kFewTapsInterpreted = 16;    // which the interpreter wants more of: it looks a stage up once for all
+// Words of a thread, channels_first. A float's word has half the outputs, and its halo is a whole word.
+constexpr int few_taps_words(DType dtype) { return size_of(dtype) == 2 ? 4 : 8; }
+// Channels and positions of a thread, channels_last. Its taps and its window are in registers, so it takes half a word of
+// a half type and many positions, or a word of float and fewer.
+inline constexpr int kFewTapsChannels = 4;
+constexpr int few_taps_positions(DType dtype) { return size_of(dtype) == 2 ? 16 : 8; }
 
 constexpr int conv1d_row_outputs(DType dtype) { return kRowWords * word_elements(dtype); }
 constexpr int compute_bytes(DType dtype) { return dtype == DType::float64 ? 8 : 4; }

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "kernels/filter2d/patch.cuh"
+#include "kernels/pipeline/copy.cuh"
 #include "kernels/pipeline/pipe.cuh"
 
 namespace sluice {
@@ -88,7 +89,11 @@ __device__ __forceinline__ void fetch_stage(const StageGrid<Element>& grid, Pipe
     if (rows.has(i) && grid.words_inside(i).has(word)) continue;
     const long long column = grid.column_of(i, word);
     const bool outside = !rows.has(i) || column >= a.width || column + kWordElements<Element> <= 0;
-    words[w] = outside ? Word{} : gather_word(a, grid.tile.batch, grid.tile.channel, grid.top_row + i, column);
+    if (outside) {
+      copy_zeros(pipe, words + w, a.image);
+    } else {
+      words[w] = gather_word(a, grid.tile.batch, grid.tile.channel, grid.top_row + i, column);
+    }
   }
 }
 

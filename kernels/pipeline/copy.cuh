@@ -46,6 +46,16 @@ __device__ __noinline__ void copy_edge(Element* to, const Element* from, const c
   }
 }
 
+// A word of padding, by the calling thread. `tensor` is where the stage's elements come from.
+template <class Pipe>
+__device__ __forceinline__ void copy_zeros(Pipe& pipe, Word* to, const void* tensor) {
+  if constexpr (requires { pipe.copy_zeros(to, nullptr); }) {
+    pipe.copy_zeros(to, reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(tensor) & ~std::uintptr_t{kWordBytes - 1}));
+  } else {
+    *to = Word{};
+  }
+}
+
 // Words 0 .. count - 1 of `run` into `stage`, by the pipe's producing threads together: word w is for thread w, modulo their
 // number.
 template <class Element, class Pipe>
@@ -56,12 +66,6 @@ __device__ __forceinline__ void copy_run(Pipe& pipe, Word* stage, const WordRun<
   if (first < last) pipe.copy(WordTile{.to = stage + first, .from = run.word(first), .words = last - first, .skew = first});
   const auto edge = [&](int w) {
     if (w % pipe.threads() != pipe.thread()) return;
-    if constexpr (requires { pipe.copy_head(stage, run.base, 1); }) {
-      if (run.word(w) >= run.valid_first && run.word(w) < run.valid_last) {
-        pipe.copy_head(stage + w, run.word(w), static_cast<int>(run.valid_last - run.word(w)));
-        return;
-      }
-    }
     copy_edge(reinterpret_cast<Element*>(stage + w), reinterpret_cast<const Element*>(run.word(w)), run.valid_first,
               run.valid_last);
   };

@@ -1,5 +1,5 @@
-// Schedule `primitives`: the C-like interface under cuda::pipeline. __pipeline_memcpy_async of 16 bytes, with zero-fill for a
-// word that its row does not fill. A thread that reads only what it copied waits for its own groups of copies
+// Schedule `primitives`: the C-like interface under cuda::pipeline. __pipeline_memcpy_async of 16 bytes, with zero-fill for
+// the words of a padding. A thread that reads only what it copied waits for its own groups of copies
 // (__pipeline_commit, __pipeline_wait_prior); where threads share a stage its copies arrive on a barrier in shared memory
 // (__pipeline_arrive_on).
 #pragma once
@@ -30,10 +30,8 @@ class PrimitivesPipe : public WholeBlock {
   __device__ void copy(const WordTile& tile) {
     share_words(tile, thread(), threads(), [](Word* to, const char* from) { __pipeline_memcpy_async(to, from, kWordBytes); });
   }
-  // The first `bytes` of a word; the rest of it becomes zero.
-  __device__ void copy_head(Word* to, const char* from, int bytes) {
-    __pipeline_memcpy_async(to, from, kWordBytes, kWordBytes - bytes);
-  }
+  // A word of zeros, which is no load: nothing is read at `from`, though it has to be an aligned address.
+  __device__ void copy_zeros(Word* to, const char* from) { __pipeline_memcpy_async(to, from, kWordBytes, kWordBytes); }
   __device__ void producer_commit() {
     if (shares_) {
       __pipeline_arrive_on(landed_ + fetch_);

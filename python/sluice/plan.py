@@ -156,6 +156,9 @@ def _plan_conv1d(
     dilation: int | tuple[int] = 1,
     groups: int = 1,
     *,
+    linked: bool,
+    pre: Chain | None = None,
+    post: Chain | None = None,
     schedule: str = "auto",
     depth: int | None = None,
     **_: Any,
@@ -167,11 +170,9 @@ def _plan_conv1d(
     sizes = [x.shape[0], weight.shape[0], (x.shape[2] + zeros - reach - 1) // step + 1]
     multiplier = weight.shape[0] // x.shape[1]
     depthwise = groups == x.shape[1] and weight.shape[1] == 1
-    return str(
-        torch.ops.sluice._plan_conv1d(
-            sizes, multiplier, taps, step, spread, depthwise, is_channels_last(x), x.dtype, schedule, depth, device
-        )
-    )
+    shape = (sizes, multiplier, taps, step, spread, depthwise, is_channels_last(x))
+    chains = (bool(pre), bool(post and post.operands))
+    return str(torch.ops.sluice._plan_conv1d(*shape, *chains, x.dtype, schedule, depth, linked, device))
 
 
 def _plan_causal_conv1d(
@@ -180,15 +181,17 @@ def _plan_causal_conv1d(
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
     *,
+    linked: bool,
+    pre: Chain | None = None,
+    post: Chain | None = None,
+    residual: torch.Tensor | None = None,
     schedule: str = "auto",
     depth: int | None = None,
     **_: Any,
 ) -> str:
-    return str(
-        torch.ops.sluice._plan_conv1d(
-            list(x.shape), 1, weight.shape[-1], 1, 1, True, is_channels_last(x), x.dtype, schedule, depth, device
-        )
-    )
+    shape = (list(x.shape), 1, weight.shape[-1], 1, 1, True, is_channels_last(x))
+    chains = (bool(pre), residual is not None or bool(post and post.operands))
+    return str(torch.ops.sluice._plan_conv1d(*shape, *chains, x.dtype, schedule, depth, linked, device))
 
 
 def _plan_filter2d(

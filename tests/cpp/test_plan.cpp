@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "kernels/conv1d/conv1d.h"
+#include "kernels/conv1d/tile.h"
 #include "kernels/filter2d/filter2d.h"
 #include "kernels/filter2d/tile.h"
 #include "kernels/transform/transform.h"
@@ -62,18 +63,51 @@ TEST(rows_are_cut_evenly) {
 }
 
 TEST(conv1d_picks_its_layout_and_refuses_what_does_not_fit) {
-  Conv1dProblem problem{8, 512, 2048, 1, 4, 1, 1, DType::bfloat16, false, false};
-  CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200).layout == Conv1dLayout::channels_first);
+  Conv1dProblem problem{8, 512, 2048, 1, 4, 1, 1, DType::bfloat16, false, false, false, false, false};
+  CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200, false).layout == Conv1dLayout::channels_first);
   problem.channels_last = true;
-  const Conv1dPlan last = plan_conv1d(problem, ScheduleRequest{}, kH200);
+  const Conv1dPlan last = plan_conv1d(problem, ScheduleRequest{}, kH200, false);
   CHECK(last.layout == Conv1dLayout::channels_last && last.grid == 8 * 8 * 32);
   problem.taps = 4000;  // too many for a block of channels, not for a row
-  CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200).layout == Conv1dLayout::channels_first);
+  CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200, false).layout == Conv1dLayout::channels_first);
   problem.taps = 100000;
-  CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200).threads == 0);
-  CHECK(plan_conv1d(problem, forced(Schedule::multi_stage), kH200).threads == 0);
+  CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200, false).threads == 0);
+  CHECK(plan_conv1d(problem, forced(Schedule::multi_stage), kH200, false).threads == 0);
   problem.dilation = 2000000000;
-  CHECK(plan_conv1d(problem, forced(Schedule::sync), kH200).threads == 0);
+  CHECK(plan_conv1d(problem, forced(Schedule::sync), kH200, false).threads == 0);
+}
+
+TEST(few_taps_have_a_kernel_where_vectors_are_dense) {
+  Conv1dProblem problem{8, 512, 2048, 1, 4, 1, 1, DType::bfloat16, false, true, true, false, true};
+  const auto form = [&](bool linked) { return plan_conv1d(problem, ScheduleRequest{}, kH200, linked).form; };
+  CHECK(form(true) == Conv1dForm::few_taps);
+  CHECK(form(false) == Conv1dForm::general);  // tensors in the chain behind it
+  problem.post_operands = false;
+  CHECK(form(false) == Conv1dForm::few_taps);
+  problem.taps = 5;
+  CHECK(form(false) == Conv1dForm::plain);
+  problem.taps = 9;
+  CHECK(form(false) == Conv1dForm::general);
+  problem.taps = 4;
+  problem.dense = false;
+  CHECK(form(false) == Conv1dForm::plain);
+  problem.pre = true;
+  CHECK(form(true) == Conv1dForm::general);
+  CHECK(plan_conv1d(problem, forced(Schedule::sync), kH200, true).form == Conv1dForm::general);
+}
+
+TEST(few_taps_leave_few_threads_idle) {
+  for (DType dtype : {DType::float32, DType::bfloat16}) {
+    for (bool last : {false, true}) {
+      for (long long length : {1, 7, 80, 300, 512, 2048, 2984, 131072}) {
+        const Conv1dProblem problem{3, 512, length, 1, 4, 1, 1, dtype, last, true, true, false, false};
+        const Conv1dPlan plan = plan_conv1d(problem, ScheduleRequest{}, kH200, false);
+        CHECK(plan.form == Conv1dForm::few_taps && plan.threads <= kFewTapsThreads && plan.threads % plan.lanes == 0);
+        const long long results = 3 * 512 * length, room = plan.grid * plan.tile;
+        CHECK(room >= results && (length < 80 || room <= results + results / 2));
+      }
+    }
+  }
 }
 
 TEST(filter2d_tiles_cover_the_result_with_few_threads_idle) {

@@ -106,6 +106,7 @@ class Effort:
 
 
 FULL = Effort()  # 30 samples: a median of at least 25, and ratios as a median of 5
+SLOW_US = 20_000
 QUICK = Effort(rounds=1, samples=5, warm_up=1, slow_peers=False)
 
 
@@ -129,6 +130,8 @@ class Timing:
 def interleave(clock: Clock, calls: Mapping[str, Call], effort: Effort = FULL) -> dict[str, Timing]:
     """Times the callables in turns, so that a drift of the clocks or of the temperature meets all of them.
 
+    A callable that takes longer than `SLOW_US` is timed twice a round: a launch is nothing beside it.
+
     Args:
         clock: what takes a sample.
         calls: by name; the first is the one that ratios refer to.
@@ -138,13 +141,18 @@ def interleave(clock: Clock, calls: Mapping[str, Call], effort: Effort = FULL) -
         A `Timing` for each name.
     """
     names = list(calls)
+    samples = {}
     for name in names:
-        clock.measure(calls[name], effort.warm_up)
+        [first_us] = clock.measure(calls[name], 1)
+        slow = first_us > SLOW_US and clock.measure(calls[name], 1)[0] > SLOW_US  # not only because it was the first
+        samples[name] = min(2, effort.samples) if slow else effort.samples
+        if not slow:
+            clock.measure(calls[name], effort.warm_up)
     rounds: list[dict[str, list[float]]] = []
     for number in range(effort.rounds):
         first = number % len(names)  # who runs after whom changes from round to round
         order = names[first:] + names[:first]
-        rounds.append({name: clock.measure(calls[name], effort.samples) for name in order})
+        rounds.append({name: clock.measure(calls[name], samples[name]) for name in order})
     return {name: _summary(name, names[0], rounds) for name in names}
 
 
