@@ -181,22 +181,39 @@ SLUICE_DEVICE_KERNELS(m) {
 #ifndef SLUICE_CUDA_LIBRARY
 namespace {
 
-// `sizes` are the result's (batch, channels, H, W), `kernel` is (kh, kw).
-std::string plan(const std::vector<int64_t>& sizes, const std::vector<int64_t>& kernel, bool separable, ScalarType dtype,
-                 const std::string& schedule, const std::optional<int64_t>& depth, const std::vector<int64_t>& device) {
+// `image` and `result` are a tensor's (batch, channels, H, W) and then its strides, `kernel` is (kh, kw), `zeros` are those
+// above and on the left. `pre`, `post` and `tensors`: there is a chain before, one behind, and there are tensors in that. All
+// tensors of the call start at words.
+std::string plan(const std::vector<int64_t>& image, ScalarType dtype, const std::vector<int64_t>& result, ScalarType result_dtype,
+                 const std::vector<int64_t>& kernel, bool separable, const std::vector<int64_t>& zeros, bool pre, bool post,
+                 bool tensors, const std::string& schedule, const std::optional<int64_t>& depth, bool linked,
+                 const std::vector<int64_t>& device) {
   const ScheduleRequest request = check_schedule("plan", schedule, depth);
-  check(sizes.size() == 4, "plan: sizes must be the result's (batch, channels, H, W), got ", shape_text(sizes));
+  check(image.size() == 8, "plan: image must be four sizes and their strides, got ", shape_text(image));
+  check(result.size() == 8, "plan: result must be four sizes and their strides, got ", shape_text(result));
   check(kernel.size() == 2, "plan: kernel must be (kh, kw), got ", shape_text(kernel));
-  const Filter2dProblem problem{sizes[0],
-                                sizes[1],
-                                sizes[2],
-                                sizes[3],
-                                static_cast<int>(kernel[0]),
-                                static_cast<int>(kernel[1]),
-                                separable,
-                                check_result_dtype("plan", dtype).value(),
-                                false};
-  return plan_text(plan_filter2d(problem, request, device_from("plan", device)));
+  check(zeros.size() == 2, "plan: zeros must be two numbers, got ", shape_text(zeros));
+  Filter2dParams params{};
+  params.dtype = check_result_dtype("plan", dtype).value();
+  params.output_dtype = check_result_dtype("plan", result_dtype).value();
+  params.batch = result[0];
+  params.channels = result[1];
+  params.height = image[2];
+  params.width = image[3];
+  params.output_height = result[2];
+  params.output_width = result[3];
+  params.kernel_height = static_cast<int>(kernel[0]);
+  params.kernel_width = static_cast<int>(kernel[1]);
+  params.top = zeros[0];
+  params.left = zeros[1];
+  std::copy(image.begin() + 4, image.end(), params.image_strides);
+  std::copy(result.begin() + 4, result.end(), params.output_strides);
+  Filter2dProblem problem = problem_of(params);
+  problem.separable = separable;
+  problem.has_pre = pre;
+  problem.has_post = post;
+  problem.has_tensors = tensors;
+  return plan_text(plan_filter2d(problem, request, device_from("plan", device), linked));
 }
 
 }  // namespace
@@ -211,8 +228,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("_prepare_filter2d(" SLUICE_FILTER2D_ARGUMENTS ") -> str");
   m.def("filter2d_out(" SLUICE_FILTER2D_ARGUMENTS ", Tensor(a!) out) -> ()");
   m.def(
-      "_plan_filter2d(int[] sizes, int[] kernel, bool separable, ScalarType dtype, str schedule, int? depth, int[] device) -> "
-      "str");
+      "_plan_filter2d(int[] image, ScalarType dtype, int[] result, ScalarType result_dtype, int[] kernel, bool separable, "
+      "int[] zeros, bool pre, bool post, bool tensors, str schedule, int? depth, bool linked, int[] device) -> str");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) { m.impl("_plan_filter2d", TORCH_BOX(&plan)); }

@@ -37,6 +37,12 @@ struct Launches {
     for (int d = 0; d < batches.rank; ++d) total *= d == inner ? 1 : batches.sizes[d];
     return total;
   }
+  bool aligned() const {
+    for (long long i = 0; i < count(); ++i) {
+      if (!is_aligned(at(i))) return false;
+    }
+    return true;
+  }
   Filter2dParams at(long long index) const {
     Filter2dParams moved = params;
     const auto offset = [&](std::size_t tensor) {
@@ -134,17 +140,20 @@ Launches launches_of(const Stencil& s, const TensorView& output) {
 std::string run_stencil(const Stencil& s, const TensorView& output, Run run) {
   const Launches launches = launches_of(s, output);
   const DeviceScope device(s.op, output.device_index);
-  const auto plan_of = [&](const Filter2dParams& params) {
-    return plan_filter2d(problem_of(params), s.schedule, properties_of(s.op, output.device_index));
+  const bool aligned = launches.aligned();  // all of them, because they run one kernel
+  const auto plan_of = [&](const Filter2dParams& params, bool linked) {
+    Filter2dProblem problem = problem_of(params);
+    problem.aligned = aligned;
+    return plan_filter2d(problem, s.schedule, properties_of(s.op, output.device_index), linked);
   };
-  const Filter2dPlan plan = plan_of(launches.params);
+  const Filter2dPlan plan = plan_of(launches.params, true);
   check(plan.threads > 0, s.op, ": schedule must be able to run here: ", plan.reason, ", got ", name_of(plan.schedule),
         " at depth ", s.schedule.depth);
   Form form = choose_form(s.op, link_request(launches.params, plan), device, output.elements(), run);
   if (run == Run::prepare) return std::move(form.reason);
   for (long long i = 0; i < launches.count(); ++i) {
     const Filter2dParams params = launches.at(i);
-    device.check_launch(launch_filter2d(params, plan_of(params), form.kernel, device.stream()));
+    device.check_launch(launch_filter2d(params, plan_of(params, form.kernel != nullptr), form.kernel, device.stream()));
   }
   return std::move(form.reason);
 }

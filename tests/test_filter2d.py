@@ -13,11 +13,13 @@ from common import (
     FIXED_DEPTH,
     LAYOUTS,
     SCHEDULES,
+    TOLERANCE,
     assert_close,
     contiguous,
     double_chain,
     offset_by_one,
     permuted,
+    relative_error,
     sliced,
 )
 from sluice import stages
@@ -123,6 +125,86 @@ def test_equals_conv2d(device: str, size, padding) -> None:
         x.double(), (outer[0][..., None] * outer[1][:, None]).double()[:, None], padding=padding, groups=3
     )
     assert_close(sluice.filter2d(x, outer, padding=padding), wanted)
+
+
+# Shapes whose rows are whole words, which have kernels of their own at 3 x 3 and 5 x 5: few and many rows, one word and
+# more than a block of them, planes of less than a block, kernels higher than the image, padding that keeps the width
+# and padding that does not.
+ALIGNED_CASES = [
+    ((2, 3, 33, 64), "same"),
+    ((1, 2, 75, 240), "same"),
+    ((3, 1, 145, 16), "same"),
+    ((2, 2, 2, 1200), "same"),
+    ((5, 7, 1, 8), "same"),
+    ((20, 30, 16, 32), "same"),
+    ((2, 2, 40, 240), (1, 1)),
+    ((2, 2, 40, 240), (2, 2)),
+    ((2, 2, 40, 240), (0, 2)),
+    ((1, 3, 9, 64), (4, 2)),
+    ((1, 3, 9, 64), (2, 1)),
+    ((1, 3, 9, 64), (5, 2)),
+]
+
+
+@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("case", ALIGNED_CASES, ids=str)
+def test_rows_of_whole_words(device: str, case, dtype: torch.dtype, size: int) -> None:
+    shape, padding = case
+    x = torch.randn(shape, device=device, dtype=dtype)
+    w = torch.randn(shape[1], size, size, device=device, dtype=dtype) / size
+    b = torch.randn(shape[1], device=device, dtype=dtype)
+    wanted = expected(x, w, b, padding)
+    result = poisoned(x, wanted.shape)
+    sluice.filter2d(x, w, b, padding, out=result)
+    assert_close(result, wanted)
+    if device == "cuda":  # an image that lies otherwise takes other kernels, to the same bits
+        assert torch.equal(sluice.filter2d(row_slice(x), w, b, padding), result)
+        assert torch.equal(sluice.filter2d(x, w, b, padding, schedule="sync"), result)
+    # Taps that are not side by side, and one kernel for all channels.
+    assert_close(sluice.filter2d(x, w.mT.contiguous().mT, b, padding), wanted)
+    assert_close(sluice.filter2d(x, w[0], None, padding), expected(x, w[0], None, padding))
+    # Rows and planes apart, in the image and in the result.
+    wide = x.new_zeros(*shape[:-2], shape[-2] + 3, shape[-1] + 16)[..., 2:-1, 8:-8]
+    wide.copy_(x)
+    frame = poisoned(x, (*wanted.shape[:-2], wanted.shape[-2] + 2, wanted.shape[-1] + 16))
+    inner = frame[..., 1:-1, 8:-8]
+    sluice.filter2d(wide, w, b, padding, out=inner)
+    assert_close(inner, wanted)
+    if device == "cuda":
+        assert torch.equal(inner, result)
+    inner.fill_(float("nan"))
+    assert frame.isnan().all()  # nothing beside the result is written
+
+
+@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(2, 3, 75, 240), (3, 2, 7, 16)], ids=str)
+def test_chains_on_rows_of_whole_words(device: str, shape, dtype: torch.dtype, size: int) -> None:
+    x = torch.randn(shape, device=device, dtype=dtype)
+    w = torch.randn(shape[1], size, size, device=device, dtype=dtype) / size
+    b = torch.randn(shape[1], device=device, dtype=dtype)
+    numbers = stages.scale(0.5) | stages.silu()
+    others = (
+        torch.randn(shape, device=device),
+        torch.randn(shape[1], 1, 1, device=device),
+        torch.randn(shape[-1], device=device, dtype=dtype),
+        torch.randn(shape[-2], 1, device=device, dtype=torch.float16),
+        row_slice(torch.randn(shape, device=device, dtype=dtype)),
+    )
+    for post in (numbers, *(numbers | stages.add(other) for other in others)):
+        wanted = expected(x, w, b, post=post)
+        for result in (None, torch.float32, torch.float16, torch.bfloat16, torch.float64):
+            given = sluice.filter2d(x, w, b, post=post, dtype=result)
+            assert given.dtype == (result or dtype)
+            lowest = TOLERANCE[torch.float32] if given.dtype == torch.float64 != dtype else 0
+            assert relative_error(given, wanted) <= max(2 * TOLERANCE[given.dtype], lowest * 2)
+    for result in (torch.float32, torch.float16, torch.bfloat16):
+        assert_close(sluice.filter2d(x, w, b, dtype=result), expected(x, w, b))
+    # In place of an operand.
+    out = x.clone()
+    sluice.filter2d(x, w, b, post=stages.add(out), out=out)
+    assert_close(out, expected(x, w, b, post=stages.add(x)))
 
 
 @pytest.mark.parametrize("separable", [False, True])

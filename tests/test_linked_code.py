@@ -88,9 +88,11 @@ def linked(tools, tmp_path: pathlib.Path, chain: str, dtype: str, walk: str, sch
 
 
 def linked_stencil(tools, tmp_path: pathlib.Path, chain: str, dtype: str, entry: str) -> tuple[str, str]:
-    """The same of a kernel of filter2d, whose patches are eight columns (float64: four) by four rows."""
+    """The same of a kernel of filter2d: patches of eight columns (float64: four) by four rows, strips of a word."""
     shape = (4 if dtype == "float64" else 8, 4)
-    direct = entry in ("square3", "square5", "dense", "separable")
+    if entry in ALIGNED:
+        shape = (16 // SIZES[dtype], ALIGNED[entry])
+    direct = entry in ("square3", "square5", "dense", "separable", *ALIGNED)
     return linked_kernel(tools, tmp_path, chain, dtype, "filter2d", f"sluice_filter2d_{dtype}_{entry}", shape, direct)
 
 
@@ -109,6 +111,7 @@ def linked_kernel(tools, tmp_path, chain, dtype, family, kernel, shape, direct) 
     return run[0], run[1]
 
 
+ALIGNED = {"aligned3": 4, "aligned5": 1}  # rows that their chains take at a time
 CHAIN = "scale(1.5)|add($0)|silu|clamp($1,2)|gelu"
 
 
@@ -169,6 +172,30 @@ def test_direct_stencils_move_words(tools, tmp_path: pathlib.Path, dtype: str, e
     assert re.search(r"LD(G\.E|\.E)[.\w]*\.128", sass)
     assert re.search(r"ST(G\.E|\.E)[.\w]*\.128", sass)
     assert "LDGSTS" not in sass
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("entry", ["aligned3", "aligned5"])
+def test_stencils_of_aligned_rows_move_words_and_spill_nothing(
+    tools, tmp_path: pathlib.Path, dtype: str, entry: str
+) -> None:
+    for chain in ("scale(1.5)|silu", "scale(1.5)|add($0)|silu"):
+        sass, usage = linked_stencil(tools, tmp_path, chain, dtype, entry)
+        assert len(re.findall(r"LD(?:G\.E|\.E)[.\w]*\.128", sass)) >= 4
+        # A store for each row of a strip, or for those of a loop's pair and a single one; none of less than a word.
+        rows = 3 if entry == "aligned5" else 16 // SIZES[dtype]
+        assert len(re.findall(r"\bST(?:G\.E|\.E)", sass)) == rows
+        assert not re.findall(r"\bST(?:G\.E|\.E)(?![.\w]*\.128)", sass)
+        assert not re.search(r"\b(LDL|STL)\b", sass)
+        assert int(re.findall(r"REG:(\d+)", usage)[0]) <= 128, usage
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_stencils_of_aligned_rows_keep_taps_in_uniform_registers(tools, tmp_path: pathlib.Path, dtype: str) -> None:
+    sass, _ = linked_stencil(tools, tmp_path, "scale(1.5)|relu", dtype, "aligned5")
+    products = re.findall(r"\bFFMA[^;]*", sass)
+    assert len(products) == 25 * 3 * 16 // SIZES[dtype]
+    assert sum("UR" in product for product in products) > len(products) / 2
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES[1:])

@@ -76,6 +76,42 @@ def test_auto_says_why() -> None:
     assert "tensor-core kernels of its own" in dense.reason
 
 
+def test_filter2d_plans_for_aligned_rows() -> None:
+    image, kernel = meta(8, 3, 100, 240), meta(3, 3, 3)
+
+    def is_aligned(x: torch.Tensor, w: torch.Tensor, *args: object, **options: object) -> bool:
+        made = sluice.plan("filter2d", x, w, *args, device=H200, **options)
+        assert made.schedule == "direct"
+        return "aligned rows" in made.reason
+
+    assert is_aligned(image, kernel)
+    assert is_aligned(image, kernel, schedule="direct")
+    assert is_aligned(image[0, 0], kernel[0])
+    assert is_aligned(image, meta(5, 5), None, (2, 2))
+    assert is_aligned(image, meta(3, 3), None, (2, 1))
+    assert is_aligned(image[:, :, 1:], kernel)
+    assert is_aligned(image[..., :160], kernel)  # the columns of a wider image
+    assert is_aligned(image.expand(5, 8, 3, 100, 240), kernel)
+    assert is_aligned(image, kernel, dtype=torch.float32)
+    assert is_aligned(image.to(torch.uint8), kernel.float())
+    assert is_aligned(image, kernel, out=meta(8, 3, 100, 256)[..., :240])
+    assert not is_aligned(image, kernel, out=meta(8, 3, 100, 244)[..., :240])
+    assert not is_aligned(image, kernel, None, "valid")
+    assert not is_aligned(image, meta(5, 5), None, (2, 1))
+    assert not is_aligned(image, kernel, None, (3, 1))
+    assert not is_aligned(image, meta(3, 5))
+    assert not is_aligned(image, meta(7, 7))
+    assert not is_aligned(image, (kernel[:, 0], kernel[:, 0]))
+    assert not is_aligned(image.double(), kernel.double())
+    assert not is_aligned(image[..., :236], kernel)
+    assert not is_aligned(image.mT, kernel)
+    assert not is_aligned(meta(8, 100, 240, 3).movedim(-1, -3), kernel)
+    assert not is_aligned(image, kernel, pre=stages.relu())
+    # A chain behind runs there where it is linked.
+    made = sluice.plan("filter2d", image, kernel, post=stages.relu(), device=H200)
+    assert ("aligned rows" in made.reason) == (made.form == "linked")
+
+
 def test_what_cannot_be_planned_is_refused() -> None:
     x = meta(8, 64, 9000)
     last = x.new_empty(8, 9000, 64).transpose(1, 2)

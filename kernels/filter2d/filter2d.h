@@ -33,20 +33,37 @@ struct Filter2dProblem {
   int kernel_height, kernel_width;
   bool separable;
   DType dtype;
-  bool shifted;  // the output's rows lie alike against 16-byte words, but do not start at one
+  bool shifted;              // the output's rows lie alike against 16-byte words, but do not start at one
+  bool aligned = false;      // is_aligned
+  bool has_pre = false;      // there is a chain before
+  bool has_post = false;     // and one behind,
+  bool has_tensors = false;  // which has tensor operands
 };
 
+// Which of direct_kernel.cuh's, aligned_kernel.cuh's and staged_kernel.cuh's kernels a plan means.
+enum class Filter2dForm { square3, square5, aligned3, aligned5, dense, separable, staged };
+constexpr bool is_aligned_form(Filter2dForm form) { return form == Filter2dForm::aligned3 || form == Filter2dForm::aligned5; }
+
 struct Filter2dPlan : Plan {
+  Filter2dForm form = Filter2dForm::dense;
   int lanes = 0;                   // threads of a block side by side; the others are below
   int pitch_words = 0;             // of a stage: 16-byte words from one row of the image to the next
   int stage_words = 0;             // of all its rows
   int tap_bytes = 0;               // of shared memory for taps: a block's (direct) or a stage's
-  long long across = 0, down = 0;  // tiles of one plane
+  long long across = 0, down = 0;  // tiles of one plane; aligned: strips, of a thread each
+  int rows = 0;                    // of a strip
+  long long blocks = 1;            // that the strips of one plane take
 };
 
 Filter2dProblem problem_of(const Filter2dParams& params);
 
-// `plan.threads` is 0 and `plan.reason` names the rule where the request cannot be met on `device`.
-Filter2dPlan plan_filter2d(const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device);
+// Whether a dense kernel of an odd number of columns keeps the image's width, in rows that are whole vectors of a word's
+// elements, those of the image and of the output aligned to words (an output of smaller elements: to its vectors).
+bool is_aligned(const Filter2dParams& params);
+
+// `linked`: for the form with its chains linked in. `plan.threads` is 0 and `plan.reason` names the rule where the request
+// cannot be met on `device`.
+Filter2dPlan plan_filter2d(const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
+                           bool linked);
 
 }  // namespace sluice

@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "kernels/filter2d/launch.cuh"
 
 namespace sluice {
@@ -5,8 +7,11 @@ namespace {
 
 template <class Element>
 cudaError_t launch_as(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked, cudaStream_t stream) {
-  return plan.schedule == Schedule::direct ? launch_direct<Element>(params, plan, linked, stream)
-                                           : launch_staged<Element>(params, plan, linked, stream);
+  if (plan.form == Filter2dForm::staged) return launch_staged<Element>(params, plan, linked, stream);
+  if constexpr (!std::is_same_v<Element, double>) {
+    if (is_aligned_form(plan.form)) return launch_aligned<Element>(params, plan, linked, stream);
+  }
+  return launch_direct<Element>(params, plan, linked, stream);
 }
 
 }  // namespace

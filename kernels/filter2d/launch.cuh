@@ -44,6 +44,8 @@ Filter2dArguments<Element> make_arguments(const Filter2dParams& params, const Fi
   a.by_channels = FastDivisor(params.channels);
   a.by_across = FastDivisor(plan.across);
   a.by_down = FastDivisor(plan.down);
+  a.by_blocks = FastDivisor(plan.blocks);
+  a.rows = plan.rows;
   const long long image[4] = {params.batch, params.channels, params.height, params.width};
   const long long output[4] = {params.batch, params.channels, params.output_height, params.output_width};
   a.pre = make_chain_arguments<Compute<Element>, 4>(params.pre, params.pre_operands, 4, image);
@@ -53,6 +55,9 @@ Filter2dArguments<Element> make_arguments(const Filter2dParams& params, const Fi
 
 template <class Element>
 cudaError_t launch_direct(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked, cudaStream_t stream);
+
+template <class Element>
+cudaError_t launch_aligned(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked, cudaStream_t stream);
 
 template <class Element>
 cudaError_t launch_staged(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked, cudaStream_t stream);

@@ -7,16 +7,11 @@
 
 namespace sluice {
 
-// Which of direct_kernel.cuh's and staged_kernel.cuh's kernels a plan means.
-enum class Filter2dForm { square3, square5, dense, separable, staged };
-
-Filter2dForm form_of(const Filter2dParams& params, const Filter2dPlan& plan);
-
 // The kernel that launch_filter2d would run, for the linker.
 LinkRequest link_request(const Filter2dParams& params, const Filter2dPlan& plan);
 
 // Enqueues one kernel: `linked`, which is the linker's answer to link_request, or where that is null the interpreted
-// form. `plan` is plan_filter2d's for these params; the result has at least one element.
+// form. `plan` is plan_filter2d's for these params and that form; the result has at least one element.
 cudaError_t launch_filter2d(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked, cudaStream_t stream);
 
 }  // namespace sluice

@@ -7,11 +7,11 @@
 namespace sluice {
 namespace {
 
-constexpr const char* kDirectNames[] = {"square3", "square5", "dense", "separable"};  // of Filter2dForm
+constexpr const char* kDirectNames[] = {"square3", "square5", "aligned3", "aligned5", "dense", "separable"};  // of Filter2dForm
 
 // The entries of linked.cu: sluice_filter2d_<dtype>_<form, or with a ring the schedule>.
 std::string_view entry_name(DType dtype, Filter2dForm form, Schedule schedule) {
-  constexpr int kForms = 4;
+  constexpr int kForms = 6;
   static const auto names = [] {
     std::array<std::array<std::string, kForms + kSchedules>, 4> made;
     for (int d = 0; d < 4; ++d) {
@@ -27,22 +27,16 @@ std::string_view entry_name(DType dtype, Filter2dForm form, Schedule schedule) {
 
 }  // namespace
 
-Filter2dForm form_of(const Filter2dParams& params, const Filter2dPlan& plan) {
-  if (plan.schedule != Schedule::direct) return Filter2dForm::staged;
-  if (params.row_taps != nullptr) return Filter2dForm::separable;
-  if (!params.pre.empty() || !is_small_square(params.kernel_height, params.kernel_width)) return Filter2dForm::dense;
-  return params.kernel_height == 3 ? Filter2dForm::square3 : Filter2dForm::square5;
-}
-
 LinkRequest link_request(const Filter2dParams& params, const Filter2dPlan& plan) {
-  const Filter2dForm form = form_of(params, plan);
-  LinkRequest request{{LinkFamily::filter2d, params.dtype, form == Filter2dForm::staged},
-                      entry_name(params.dtype, form, plan.schedule),
+  LinkRequest request{{LinkFamily::filter2d, params.dtype, plan.form == Filter2dForm::staged},
+                      entry_name(params.dtype, plan.form, plan.schedule),
                       params.dtype == DType::float64,
                       {},
                       {}};
   request.pre = linked_slot(params.pre, params.pre_operands, word_elements(params.dtype), 1);
-  request.post = linked_slot(params.post, params.post_operands, filter2d_columns(params.dtype), kChainRows);
+  const int columns = is_aligned_form(plan.form) ? word_elements(params.dtype) : filter2d_columns(params.dtype);
+  const int rows = plan.form == Filter2dForm::aligned5 ? 1 : kChainRows;
+  request.post = linked_slot(params.post, params.post_operands, columns, rows);
   request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output_dtype;
   return request;
 }

@@ -6,6 +6,7 @@
 #include "kernels/filter2d/staged_kernel.cuh"
 #include "kernels/pipeline/pipes.cuh"
 #else
+#include "kernels/filter2d/aligned_kernel.cuh"
 #include "kernels/filter2d/direct_kernel.cuh"
 #endif
 
@@ -22,12 +23,23 @@ using OpenChains = LinkedFilter2dChains<Element>;
     function<OpenChains, __VA_ARGS__>(a);                                                              \
   }
 
+// Not float64.
+#define SLUICE_HAS_ALIGNED_float32 1
+#define SLUICE_HAS_ALIGNED_float16 1
+#define SLUICE_HAS_ALIGNED_bfloat16 1
+#define SLUICE_PASTE_ALIGNED(dtype) SLUICE_HAS_ALIGNED_##dtype
+#define SLUICE_HAS_ALIGNED(dtype) SLUICE_PASTE_ALIGNED(dtype)
+
 #ifdef SLUICE_MODULE_RING
 #define SLUICE_RING(schedule, Pipe) SLUICE_ENTRY(schedule, kFilter2dThreads + Pipe::kProducers, staged_filter2d, Pipe)
 SLUICE_RINGS(SLUICE_RING)
 #else
 SLUICE_ENTRY(square3, kFilter2dThreads, square_filter2d, 3)
 SLUICE_ENTRY(square5, kFilter2dThreads, square_filter2d, 5)
+#if SLUICE_HAS_ALIGNED(SLUICE_MODULE_DTYPE)
+SLUICE_ENTRY(aligned3, kFilter2dThreads, aligned_filter2d, 3, void)
+SLUICE_ENTRY(aligned5, kFilter2dThreads, aligned_filter2d, 5, void)
+#endif
 SLUICE_ENTRY(dense, kFilter2dThreads, direct_filter2d, false)
 SLUICE_ENTRY(separable, kFilter2dThreads, direct_filter2d, true)
 #endif

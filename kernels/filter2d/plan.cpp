@@ -32,10 +32,74 @@ long long tap_bytes(const Filter2dProblem& problem) {
   return round_up<long long>(taps * (problem.dtype == DType::float64 ? 8 : 4), 16);
 }
 
-const char* direct_reason(const ScheduleRequest& request, const Filter2dProblem& problem) {
-  if (!request.automatic) return "forced: patches through registers, halos through the L1 cache";
-  return problem.separable ? "auto: patches through registers, each row filtered once for all rows of a patch"
-                           : "auto: patches through registers; what neighbours share comes from the L1 cache";
+// There are strips, and 32-bit numbers do for their places, whatever their rows.
+bool fits_strips(const Filter2dProblem& problem) {
+  constexpr long long kMost = 1LL << 30;
+  const long long planes = problem.batch * problem.channels, words = problem.output_width / word_elements(problem.dtype);
+  if (planes < 1 || words < 1 || problem.output_height < 1) return false;
+  if (planes >= kMost || words >= kMost / 16 || problem.output_height >= kMost) return false;  // a word is 16 bytes
+  if (words * problem.output_height >= kMost) return false;
+  return planes * ceil_div<long long>(words * problem.output_height, kFilter2dThreads) < kMost;
+}
+
+Filter2dForm form_of(const Filter2dProblem& problem, Schedule schedule, bool linked) {
+  if (schedule != Schedule::direct) return Filter2dForm::staged;
+  if (problem.separable) return Filter2dForm::separable;
+  // The squares' own kernels have no `pre`, and interpret no tensors.
+  const bool has_own = is_small_square(problem.kernel_height, problem.kernel_width) && !problem.has_pre;
+  if (!has_own || (problem.has_tensors && !linked)) return Filter2dForm::dense;
+  // Theirs for aligned rows interpret nothing.
+  const bool interprets = problem.has_post && !linked;
+  const bool aligned = problem.aligned && !interprets && problem.dtype != DType::float64 && fits_strips(problem);
+  if (problem.kernel_height == 3) return aligned ? Filter2dForm::aligned3 : Filter2dForm::square3;
+  return aligned ? Filter2dForm::aligned5 : Filter2dForm::square5;
+}
+
+const char* direct_reason(const ScheduleRequest& request, Filter2dForm form) {
+  if (!request.automatic) {
+    return is_aligned_form(form) ? "forced: words of aligned rows through registers, halos through the L1 cache"
+                                 : "forced: patches through registers, halos through the L1 cache";
+  }
+  if (is_aligned_form(form)) return "auto: words of aligned rows through registers; halos come from the L1 cache";
+  return form == Filter2dForm::separable ? "auto: patches through registers, each row filtered once for all rows of a patch"
+                                         : "auto: patches through registers; what neighbours share comes from the L1 cache";
+}
+
+// Blocks that the strips of a plane take.
+long long blocks_of_plane(long long across, long long down) { return ceil_div<long long>(across * down, kFilter2dThreads); }
+
+// Rows of a strip of aligned5. On 64 frames of 1080 x 1920, 72 were the fastest in float16, and 60 to 135 all alike in
+// float32; another number wins only where the multiprocessor with the most blocks has clearly less to do, as with few or low
+// images. What a start costs is reckoned, not measured.
+int rows_of_strip(const Filter2dProblem& problem, long long across, const DeviceProperties& device) {
+  constexpr int kOverhead = 8;   // rows that a strip's start costs: its halo's 4, and the latency of its first loads
+  constexpr int kFewBlocks = 3;  // of a multiprocessor, that take no longer than one
+  int best = 0;
+  long long least = 0;
+  for (int most : {72, 60, 96, 48, 36, 24, 16, 8, 4}) {
+    const long long down = ceil_div<long long>(problem.output_height, most);
+    const long long rows = ceil_div<long long>(problem.output_height, down);  // the strips of a column are alike
+    const long long blocks = problem.batch * problem.channels * blocks_of_plane(across, down);
+    const long long cost =
+        max_of<long long>(kFewBlocks, ceil_div<long long>(blocks, device.multiprocessors)) * (rows + kOverhead);
+    if (best == 0 || cost * 16 < least * 15) {
+      best = static_cast<int>(rows);
+      least = cost;
+    }
+  }
+  return best;
+}
+
+void set_aligned(Filter2dPlan& plan, const Filter2dProblem& problem, const DeviceProperties& device) {
+  plan.depth = 1;
+  plan.across = problem.output_width / word_elements(problem.dtype);
+  plan.rows = plan.form == Filter2dForm::aligned3 ? aligned_rows(problem.dtype) : rows_of_strip(problem, plan.across, device);
+  plan.down = ceil_div<long long>(problem.output_height, plan.rows);
+  plan.blocks = blocks_of_plane(plan.across, plan.down);
+  // As few whole warps as that many blocks need: a small plane leaves most of a whole block idle.
+  plan.threads = static_cast<int>(round_up<long long>(ceil_div<long long>(plan.across * plan.down, plan.blocks), 32));
+  plan.tile = plan.threads * plan.rows * word_elements(problem.dtype);
+  plan.grid = problem.batch * problem.channels * plan.blocks;
 }
 
 void refuse(Filter2dPlan& plan, const char* reason) {
@@ -84,16 +148,47 @@ Filter2dProblem problem_of(const Filter2dParams& params) {
   const bool alike = params.output_strides[3] == 1 && params.output_strides[2] % width == 0;
   const bool aligned = reinterpret_cast<std::uintptr_t>(params.output) % (width * size_of(params.output_dtype)) == 0 &&
                        params.output_strides[0] % width == 0 && params.output_strides[1] % width == 0;
-  return {params.batch,         params.channels,     params.output_height,       params.output_width,
-          params.kernel_height, params.kernel_width, params.row_taps != nullptr, params.dtype,
-          alike && !aligned};
+  return {params.batch,
+          params.channels,
+          params.output_height,
+          params.output_width,
+          params.kernel_height,
+          params.kernel_width,
+          params.row_taps != nullptr,
+          params.dtype,
+          alike && !aligned,
+          is_aligned(params),
+          !params.pre.empty(),
+          !params.post.empty(),
+          params.post.operands > 0};
 }
 
-Filter2dPlan plan_filter2d(const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device) {
+bool is_aligned(const Filter2dParams& params) {
+  const long long vector = word_elements(params.dtype);
+  const auto starts_words = [&](const void* data, DType dtype, const long long* strides, long long height) {
+    const long long alignment = min_of<long long>(16, vector * static_cast<long long>(size_of(dtype)));
+    const long long step = alignment / static_cast<long long>(size_of(dtype));
+    const auto fits = [&](int d, long long size) { return size == 1 || strides[d] % step == 0; };
+    return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(alignment) == 0 && strides[3] == 1 &&
+           fits(0, params.batch) && fits(1, params.channels) && fits(2, height);
+  };
+  return params.row_taps == nullptr && params.kernel_width % 2 == 1 && params.left == params.kernel_width / 2 &&
+         params.top >= 0 && params.top < params.kernel_height && params.output_width == params.width &&
+         params.width % vector == 0 && starts_words(params.image, params.dtype, params.image_strides, params.height) &&
+         starts_words(params.output, params.output_dtype, params.output_strides, params.output_height);
+}
+
+Filter2dPlan plan_filter2d(const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
+                           bool linked) {
   Filter2dPlan plan;
   plan.schedule = request.automatic ? Schedule::direct : request.schedule;
+  plan.form = form_of(problem, plan.schedule, linked);
   plan.threads = kFilter2dThreads;
-  plan.reason = direct_reason(request, problem);
+  plan.reason = direct_reason(request, plan.form);
+  if (is_aligned_form(plan.form)) {
+    set_aligned(plan, problem, device);
+    return plan;
+  }
   const int columns = filter2d_columns(problem.dtype), rows = filter2d_rows(problem.separable, plan.schedule == Schedule::direct);
   // Vectors begin at the output's words, so a shifted row may need one more than its length asks for.
   const int slack = problem.shifted ? word_elements(problem.dtype) - 1 : 0;

@@ -144,7 +144,7 @@ def result_size(image: torch.Tensor, height: int, width: int, padding: list[int]
 
 
 @torch.library.register_fake("sluice::filter2d")
-def _(
+def empty_result(
     image: torch.Tensor,
     kernel: torch.Tensor,
     bias: torch.Tensor | None = None,
@@ -159,6 +159,7 @@ def _(
     schedule: str = "auto",
     depth: int | None = None,
 ) -> torch.Tensor:
+    """What the raw op returns, without its values."""
     torch._check(image.dim() >= 2, lambda: f"filter2d: image must have shape (..., H, W), got {tuple(image.shape)}")
     height = kernel.shape[-1] if row_kernel is not None else kernel.shape[-2]
     width = kernel.shape[-1] if row_kernel is None else row_kernel.shape[-1]

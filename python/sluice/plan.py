@@ -12,7 +12,7 @@ import torch
 
 from ._library import raise_as_python
 from .conv1d import is_channels_last, single
-from .filter2d import Kernel, raw_arguments, result_size
+from .filter2d import Kernel, empty_result, raw_arguments
 from .info import linking
 from .stages import Chain
 from .transform import is_dense
@@ -201,13 +201,44 @@ def _plan_filter2d(
     bias: torch.Tensor | None = None,
     padding: str | tuple[int, int] = "same",
     *,
+    linked: bool,
+    pre: Chain | None = None,
+    post: Chain | None = None,
+    dtype: torch.dtype | None = None,
+    out: torch.Tensor | None = None,
     schedule: str = "auto",
     depth: int | None = None,
-    **_: Any,
 ) -> str:
     column, row, zeros = raw_arguments(kernel, padding)
     taps = [column.shape[-2], column.shape[-1]] if row is None else [column.shape[-1], row.shape[-1]]
-    channels = image.shape[-3] if image.dim() > 2 else 1
-    sizes = [math.prod(image.shape[:-3]), channels, *result_size(image, taps[0], taps[1], zeros)]
-    dtype = torch.float32 if image.dtype == torch.uint8 else image.dtype
-    return str(torch.ops.sluice._plan_filter2d(sizes, taps, row is not None, dtype, schedule, depth, device))
+    computed = torch.float32 if image.dtype == torch.uint8 else image.dtype
+    if out is None:
+        like = torch.empty_strided(image.shape, image.stride(), dtype=computed, device="meta")
+        text = post.text if post is not None else ""
+        out = empty_result(like, column, bias, zeros, row_kernel=row, post=text, dtype=dtype)
+    return str(
+        torch.ops.sluice._plan_filter2d(
+            _sizes_and_strides(image),
+            computed,
+            _sizes_and_strides(out),
+            out.dtype,
+            taps,
+            row is not None,
+            zeros or [(taps[0] - 1) // 2, (taps[1] - 1) // 2],
+            bool(pre),
+            bool(post),
+            post is not None and len(post.operands) > 0,
+            schedule,
+            depth,
+            linked,
+            device,
+        )
+    )
+
+
+def _sizes_and_strides(x: torch.Tensor) -> list[int]:
+    """(batch, channels, H, W), then their strides; the batch's is what those of all its dimensions are multiples of."""
+    batch = [stride for size, stride in zip(x.shape[:-3], x.stride(), strict=False) if size > 1]
+    channels = (x.shape[-3], x.stride(-3)) if x.dim() > 2 else (1, 0)
+    sizes = [math.prod(x.shape[:-3]), channels[0], *x.shape[-2:]]
+    return [*sizes, math.gcd(*batch), channels[1], *x.stride()[-2:]]

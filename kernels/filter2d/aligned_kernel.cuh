@@ -1,0 +1,318 @@
+// filter2d's `direct` kernels for 3 x 3 and 5 x 5 taps where the rows of the image are whole words, the result's words stand
+// under them, and nothing is shifted. A thread has a strip: one word of columns by the rows of a band. What it needs beside
+// its word are a lane or two of the words there, which the L1 cache has.
+//
+//    image row     ...xx|vvvvvvvv|xx...      v: the strip's word; x: Side / 2 columns of the next ones
+//
+// Threads run on from band to band of a plane, so that few idle whatever its width. Blocks stay within a plane: its taps are
+// the same for all their threads.
+//
+//    band 0    |  0 |  1 |  2 |  3 |  4 |      blocks of 4 threads on a plane of 5 words and 2 bands:
+//    band 1    |  5 |  6 |  7 |  8 |  9 |      0 1 2 3, 4 5 6 7, 8 9
+//
+// Sums are in the order of the other kernels (patch.cuh), and so are the bits.
+#pragma once
+
+#include "kernels/common/store.cuh"
+#include "kernels/filter2d/arguments.cuh"
+
+namespace sluice {
+
+struct Strip {
+  long long batch, channel;  // the same for the whole block
+  int word, row, rows;       // its word of each row; its first row, and how many the output has
+  bool has_left, has_right;  // words beside it
+
+  __device__ bool empty() const { return rows <= 0; }
+};
+
+template <class Element>
+__device__ __forceinline__ Strip strip_at(const Filter2dArguments<Element>& a, int rows) {
+  const auto remainder = [](std::uint32_t index, const FastDivisor& divisor, std::uint32_t quotient) {
+    return index - quotient * static_cast<std::uint32_t>(divisor.divisor);
+  };
+  const std::uint32_t plane = a.by_blocks.quotient_of_31_bits(blockIdx.x);
+  const std::uint32_t index = remainder(blockIdx.x, a.by_blocks, plane) * blockDim.x + threadIdx.x;
+  const std::uint32_t band = a.by_across.quotient_of_31_bits(index), words = static_cast<std::uint32_t>(a.by_across.divisor);
+  const std::uint32_t batch = a.by_channels.quotient_of_31_bits(plane);
+  Strip strip{batch, remainder(plane, a.by_channels, batch), static_cast<int>(remainder(index, a.by_across, band)), 0, 0, 0, 0};
+  strip.row = static_cast<int>(band) * rows;
+  strip.rows = min_of(rows, static_cast<int>(a.output_height) - strip.row);
+  strip.has_left = strip.word > 0;
+  strip.has_right = strip.word + 1 < static_cast<int>(words);
+  return strip;
+}
+
+// A word of the image and, of those beside it, the 32-bit lanes that a kernel of `Side` columns reaches into.
+template <class Element, int Side>
+struct WordWithHalo {
+  static constexpr int kWidth = kWordElements<Element>, kReach = Side / 2, kValues = kWidth + Side - 1;
+  static constexpr int kLanes = ceil_div(kReach * static_cast<int>(sizeof(Element)), 4);
+  Word word;
+  std::uint32_t left[kLanes], right[kLanes];
+
+  __device__ __forceinline__ void clear() {
+    word = Word{};
+#pragma unroll
+    for (int i = 0; i < kLanes; ++i) left[i] = right[i] = 0;
+  }
+  // Lanes beyond the image's edges stay the zeros that clear() has made them.
+  __device__ __forceinline__ void load(const char* at, const Strip& strip) {
+    const uint4 bits = __ldg(reinterpret_cast<const uint4*>(at));
+    word = Word{{bits.x, bits.y, bits.z, bits.w}};
+    if (strip.has_left) load_lanes(at - kLanes * 4, left);
+    if (strip.has_right) load_lanes(at + kWordBytes, right);
+  }
+  // The column under the strip's first tap, and those behind it.
+  template <class T>
+  __device__ __forceinline__ void unpack_to(T (&values)[kValues]) const {
+    if constexpr (sizeof(Element) == 2) {
+      const float2 before = Pair<Element>::load(left[0]), behind = Pair<Element>::load(right[0]);
+      if constexpr (kReach == 2) values[0] = before.x;
+      values[kReach - 1] = before.y;
+      values[kReach + kWidth] = behind.x;
+      if constexpr (kReach == 2) values[kReach + kWidth + 1] = behind.y;
+    } else {
+#pragma unroll
+      for (int i = 0; i < kLanes; ++i) {
+        values[i] = __uint_as_float(left[i]);
+        values[kReach + kWidth + i] = __uint_as_float(right[i]);
+      }
+    }
+    unpack<Element>(word, values + kReach);
+  }
+
+ private:
+  __device__ __forceinline__ static void load_lanes(const char* at, std::uint32_t (&lanes)[kLanes]) {
+    static_assert(kLanes <= 2);
+    if constexpr (kLanes == 1) {
+      lanes[0] = __ldg(reinterpret_cast<const unsigned*>(at));
+    } else {
+      const uint2 bits = __ldg(reinterpret_cast<const uint2*>(at));
+      lanes[0] = bits.x;
+      lanes[1] = bits.y;
+    }
+  }
+};
+
+// Where a strip's rows lie in memory.
+template <class Element>
+struct StripRows {
+  const char* image;  // under the first tap of the strip's first row; outside of the image it is not read
+  char* output;
+  long long image_pitch, output_pitch;  // bytes from a row to the next
+  int first, height;                    // that row's number, and how many rows the image has
+
+  __device__ StripRows(const Filter2dArguments<Element>& a, const Strip& strip)
+      : image_pitch(a.image_strides[2] * static_cast<long long>(sizeof(Element))),
+        output_pitch(a.output_strides[2] * static_cast<long long>(size_of(a.output_type()))),
+        first(strip.row - static_cast<int>(a.top)),
+        height(static_cast<int>(a.height)) {
+    const auto plane = [&](const long long* strides) { return strip.batch * strides[0] + strip.channel * strides[1]; };
+    const long long output_size = size_of(a.output_type());
+    image = reinterpret_cast<const char*>(a.image) + plane(a.image_strides) * static_cast<long long>(sizeof(Element)) +
+            first * image_pitch + strip.word * kWordBytes;
+    output = static_cast<char*>(a.output) + plane(a.output_strides) * output_size + strip.row * output_pitch +
+             strip.word * (kWordElements<Element> * output_size);
+  }
+  __device__ bool has(int i) const { return static_cast<unsigned>(first + i) < static_cast<unsigned>(height); }
+};
+
+template <int Side, class Element, class T>
+__device__ __forceinline__ void load_square(const Filter2dArguments<Element>& a, long long channel, T (&taps)[Side * Side]) {
+#pragma unroll
+  for (int t = 0; t < Side * Side; ++t) taps[t] = a.tap(channel, t / Side, t % Side);
+}
+
+// A row of taps on the values above: out = in + the products.
+template <int Side, int Columns, class T>
+__device__ __forceinline__ void add_tap_row(const T* taps, const T (&values)[Columns + Side - 1], const T* in, T* out) {
+#pragma unroll
+  for (int k = 0; k < Side; ++k) {
+#pragma unroll
+    for (int j = 0; j < Columns; ++j) out[j] = multiply_add(taps[k], values[k + j], k == 0 ? in[j] : out[j]);
+  }
+}
+
+// The operands of `post` for a word of each of the rows from `row` on, of which `rows` are the strip's.
+template <class Element>
+__device__ __forceinline__ auto places_of(const Filter2dArguments<Element>& a, const Strip& strip, int row, int rows) {
+  return [&a, &strip, row, rows](int operand, int r) {
+    const auto& tensor = a.post.operands[operand];
+    const long long* const strides = tensor.strides;
+    const long long offset = strip.batch * strides[0] + strip.channel * strides[1] + (strip.row + row + r) * strides[2] +
+                             strip.word * kWordElements<Element> * strides[3];
+    return Place{offset, strides[3], 0, r < rows ? kWordElements<Element> : 0, tensor.extent};
+  };
+}
+
+// Out is the output's type; void: any.
+template <class Out, class Element, class T>
+__device__ __forceinline__ void store_columns(const Filter2dArguments<Element>& a, char* to, const T* values) {
+  if constexpr (std::is_void_v<Out>) {
+    with_element_type(a.output_type(),
+                      [&](auto* tag) { store_columns<std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>>(a, to, values); });
+  } else {
+    store_vector<Out, kWordElements<Element>>(reinterpret_cast<Out*>(to), values);
+  }
+}
+
+// A band of few rows: all that it reads is loaded up front.
+template <class Chains, int Side, class Out, class Element>
+__device__ __forceinline__ void filter_band(const Filter2dArguments<Element>& a) {
+  using T = Compute<Element>;
+  using Halo = WordWithHalo<Element, Side>;
+  constexpr int kWidth = Halo::kWidth, kRows = kBandRows<Element>, kInputs = kRows + Side - 1;
+  static_assert(kRows % kChainRows == 0);
+  const Strip strip = strip_at(a, kRows);
+  if (strip.empty()) return;
+  const StripRows<Element> rows(a, strip);
+  Halo inputs[kInputs];
+#pragma unroll
+  for (int i = 0; i < kInputs; ++i) {
+    inputs[i].clear();
+    if (rows.has(i)) inputs[i].load(rows.image + i * rows.image_pitch, strip);
+  }
+  T taps[Side * Side], sums[kRows][kWidth];
+  load_square<Side>(a, strip.channel, taps);
+  const T bias = a.bias_of(strip.channel);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) sums[r][j] = bias;
+  }
+#pragma unroll
+  for (int i = 0; i < kInputs; ++i) {
+    T values[Halo::kValues];
+    inputs[i].unpack_to(values);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (0 <= i - r && i - r < Side) add_tap_row<Side, kWidth>(taps + (i - r) * Side, values, sums[r], sums[r]);
+    }
+    const int group = i - (Side - 1) - (kChainRows - 1);  // the first of the rows that are whole now
+    if (group < 0 || group % kChainRows != 0) continue;
+    const typename Chains::Post chain{a.post};
+    const auto loads = chain.template load<kWidth, kChainRows>(places_of(a, strip, group, strip.rows - group));
+    T results[kChainRows * kWidth];
+#pragma unroll
+    for (int j = 0; j < kChainRows * kWidth; ++j) results[j] = sums[group + j / kWidth][j % kWidth];
+    chain.template apply<kWidth, kChainRows>(results, loads);
+#pragma unroll
+    for (int r = 0; r < kChainRows; ++r) {
+      if (group + r < strip.rows) store_columns<Out>(a, rows.output + (group + r) * rows.output_pitch, results + r * kWidth);
+    }
+  }
+}
+
+// A band of any number of rows, one after another, each loaded one ahead of its use. sums[k] is the row of outputs that
+// meets row k of the kernel next: its products with one row of the image move it on to the place of k + 1.
+//
+//    row i of the image:    output row i - 4 = sums[4] + taps of row 4, which is stored
+//                           sums[4]          = sums[3] + taps of row 3
+//                           ...
+//                           sums[1]          = sums[0] + taps of row 0, where sums[0] is the bias
+template <class Chains, int Side, class Out, class Element>
+__device__ __forceinline__ void march_down_band(const Filter2dArguments<Element>& a) {
+  using T = Compute<Element>;
+  using Halo = WordWithHalo<Element, Side>;
+  constexpr int kWidth = Halo::kWidth, kLast = Side - 1, kUnrolled = 2;
+  const Strip strip = strip_at(a, a.rows);
+  const unsigned warp = __ballot_sync(0xffffffffu, !strip.empty());
+  if (strip.empty()) return;
+  // A warp may lie in two bands, and runs through the rows of the longer one.
+  const int most_rows = __reduce_max_sync(warp, strip.rows);
+  StripRows<Element> rows(a, strip);
+  Halo ahead;
+  const auto load_ahead = [&](int i) {
+    ahead.clear();
+    if (rows.has(i)) ahead.load(rows.image, strip);
+    rows.image += rows.image_pitch;
+  };
+  load_ahead(0);
+  T taps[Side * Side], sums[Side][kWidth], values[Halo::kValues];
+  load_square<Side>(a, strip.channel, taps);
+  const T bias = a.bias_of(strip.channel);
+#pragma unroll
+  for (int k = 0; k < Side; ++k) {
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) sums[k][j] = bias;
+  }
+  const typename Chains::Post chain{a.post};
+  const auto add = [&](int k, T* out) { add_tap_row<Side, kWidth>(taps + k * Side, values, sums[k], out); };
+  const auto finish_row = [&](int row, bool exists) {
+    const auto loads = chain.template load<kWidth, 1>(places_of(a, strip, row, exists));
+    T results[kWidth];
+    add(kLast, results);
+    chain.template apply<kWidth, 1>(results, loads);
+    if (exists) store_columns<Out>(a, rows.output, results);
+    rows.output += rows.output_pitch;
+  };
+
+  int i = 0;
+  // Rows before `limit` are the strip's, and the next ones the image's, for the whole warp: nothing is checked.
+  const int limit = __reduce_min_sync(warp, min_of(strip.rows, rows.height - rows.first - 1));
+  const auto march = [&] {
+#pragma unroll 1
+    for (; i + kUnrolled <= limit; i += kUnrolled) {
+#pragma unroll
+      for (int u = 0; u < kUnrolled; ++u) {
+        ahead.unpack_to(values);
+        ahead.load(rows.image, strip);
+        rows.image += rows.image_pitch;
+        finish_row(i + u - kLast, true);
+#pragma unroll
+        for (int k = kLast - 1; k >= 0; --k) add(k, sums[k + 1]);
+      }
+    }
+  };
+  const auto step_to = [&](int end) {
+#pragma unroll 1
+    for (; i < end; ++i) {
+      ahead.unpack_to(values);
+      load_ahead(i + 1);
+      if (i >= kLast) finish_row(i - kLast, i - kLast < strip.rows);
+#pragma unroll
+      for (int k = kLast - 1; k >= 0; --k) {
+        if (i >= k && i - k < most_rows) add(k, sums[k + 1]);
+      }
+    }
+  };
+#pragma unroll 1
+  for (int part = 0; part < 2; ++part) {  // the code of step_to once, not twice
+    step_to(part == 0 ? kLast : most_rows + kLast);
+    if (part == 0) march();
+  }
+}
+
+template <class Chains, int Side, class Out, class Element>
+__device__ __forceinline__ void aligned_filter2d(const Filter2dArguments<Element>& a) {
+  if constexpr (Side == 3) {
+    filter_band<Chains, Side, Out>(a);
+  } else {
+    march_down_band<Chains, Side, Out>(a);
+  }
+}
+
+// Takes the place of a chain where there is none.
+struct NoFilter2dChains {
+  struct Post {
+    template <class Arguments>
+    __device__ explicit Post(const Arguments&) {}
+    template <int Width, int Groups, class PlaceOf>
+    __device__ int load(const PlaceOf&) const {
+      return 0;
+    }
+    template <int Width, int Groups, class T>
+    __device__ void apply(T (&)[Width * Groups], int) const {}
+  };
+};
+
+// Without a chain: an interpreter in these loops would spill, so that a chain that is not linked runs in the patches' kernels.
+// A type of the output that is known late takes registers too.
+template <class Element, int Side, class Out>
+__global__ void __launch_bounds__(kFilter2dThreads, kAlignedBlocks<Element, Side> - std::is_void_v<Out>)
+    aligned_square_kernel(const __grid_constant__ Filter2dArguments<Element> a) {
+  aligned_filter2d<NoFilter2dChains, Side, Out>(a);
+}
+
+}  // namespace sluice

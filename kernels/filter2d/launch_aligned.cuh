@@ -1,0 +1,20 @@
+#pragma once
+
+#include "kernels/filter2d/aligned_kernel.cuh"
+#include "kernels/filter2d/launch.cuh"
+
+namespace sluice {
+
+template <class Element>
+cudaError_t launch_aligned(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked, cudaStream_t stream) {
+  const Filter2dArguments<Element> a = make_arguments<Element>(params, plan);
+  const auto launch = [&](auto kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
+  if (linked != nullptr) return launch(linked);
+  const bool is_3 = plan.form == Filter2dForm::aligned3;
+  if (params.dtype == params.output_dtype) {
+    return is_3 ? launch(aligned_square_kernel<Element, 3, Element>) : launch(aligned_square_kernel<Element, 5, Element>);
+  }
+  return is_3 ? launch(aligned_square_kernel<Element, 3, void>) : launch(aligned_square_kernel<Element, 5, void>);
+}
+
+}  // namespace sluice
