@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
-SUITES ?= transform conv1d_depthwise filter2d overhead stream
+SUITES ?= transform conv1d_depthwise filter2d schedules depth overhead stream
 # Targets that only check what is there can use an interpreter without a venv.
 ANY_PYTHON := $(shell test -x $(VENV)/bin/python && echo $(VENV)/bin/python || echo $(PYTHON))
 NATIVE := $(shell find kernels ops tests/cpp -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml
@@ -38,7 +38,7 @@ wheel: $(VENV)/ready  ## build dist/*.whl and audit it
 	SLUICE_TESTS=ON PATH="$(abspath $(VENV)/bin):$$PATH" $(RUN) -m pip wheel --quiet --no-build-isolation --no-deps --no-index --wheel-dir dist .
 	$(RUN) tools/audit_wheel.py dist/*.whl
 
-bench: build  ## measure on a GPU: SUITES="transform conv1d_depthwise filter2d overhead"
+bench: build  ## measure on a GPU: SUITES="transform conv1d_depthwise ..."
 	$(RUN) -m sluice bench $(SUITES)
 	$(RUN) tools/write_results.py
 

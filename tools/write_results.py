@@ -1,4 +1,7 @@
-"""Writes the README's tables from benchmarks/results: between the two `results` markers, nothing by hand."""
+"""Writes the tables of benchmarks/results into the README and docs/measurements/schedules.md, nothing by hand.
+
+Each goes between the two `results` markers of its file.
+"""
 
 import json
 import pathlib
@@ -6,20 +9,26 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
 MARKERS = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.DOTALL)
 # Columns of peers that the tables show; the files hold all of them.
-PEERS = ["torch", "torch_compile", "copy"]
+PEERS = ["torch", "torch_compile", "torchvision", "copy"]
+# Suites with a row for each schedule or depth: they are tables of another form, and stand in docs/measurements.
+FORCED = ("schedules", "depth")
+CUDA_PIPELINE = ("single_stage", "two_stage", "multi_stage", "producer_consumer", "thread_scope")
 
 
 def cell(value: float | None) -> str:
     return "" if value is None else f"{value:.1f}"
 
 
+def heading(document: dict) -> str:
+    return f"**{document['suite']}** in microseconds, {document['gpu']}, torch {document['torch']}, {document['date']}"
+
+
 def table(document: dict) -> str:
     peers = [peer for peer in PEERS if any(case["peers"].get(peer) is not None for case in document["cases"])]
     lines = [
-        f"**{document['suite']}** in microseconds, {document['gpu']}, torch {document['torch']}, {document['date']}",
+        heading(document),
         "",
         f"| case | schedule | sluice | floor | efficiency | {' | '.join(peers)} |",
         f"|---|---|---|---|---|{'---|' * len(peers)}",
@@ -31,20 +40,76 @@ def table(document: dict) -> str:
     return "\n".join(lines)
 
 
-def render() -> str:
-    paths = sorted(ROOT.glob("benchmarks/results/*/*.json"))
-    if not paths:
-        return "No measurements yet: `make bench` on a machine with a GPU writes them.\n"
-    return "\n\n".join(table(json.loads(path.read_text())) for path in paths) + "\n"
+def by_schedule(document: dict) -> str:
+    """A line a problem and a column a schedule; what `auto` picks is bold, and compared with the others."""
+    problems: dict[str, dict[str, float]] = {}
+    picked: dict[str, dict] = {}
+    for case in document["cases"]:
+        key = json.dumps(case["params"], sort_keys=True)
+        if case["auto"]:
+            picked[key] = case
+        else:
+            problems.setdefault(key, {})[case["schedule"]] = case["time_us"]
+    names = [name for name in next(iter(problems.values()))]
+    lines = [
+        heading(document) + "; bold: `auto`'s choice",
+        "",
+        f"| case | auto | auto / best | best with `cuda::pipeline` / auto | {' | '.join(f'`{name}`' for name in names)} |",
+        f"|---|---|---|---|{'---|' * len(names)}",
+    ]
+    for key, times in problems.items():
+        auto = picked[key]
+        pipeline = min(time for name, time in times.items() if name in CUDA_PIPELINE)
+        ratios = [f"{auto['time_us'] / min(times.values()):.2f}", f"{pipeline / auto['time_us']:.2f}"]
+        cells = [f"**{cell(us)}**" if name == auto["schedule"] else cell(us) for name, us in times.items()]
+        lines.append(f"| {' | '.join([auto['name'], cell(auto['time_us']), *ratios, *cells])} |")
+    return "\n".join(lines)
+
+
+def by_depth(document: dict) -> str:
+    """A line a kernel and a column a depth."""
+    kernels: dict[str, dict[int, float]] = {}
+    for case in document["cases"]:
+        kernels.setdefault(case["name"].rsplit(" ", 1)[0], {})[case["depth"]] = case["time_us"]
+    depths = sorted({depth for times in kernels.values() for depth in times})
+    lines = [
+        heading(document),
+        "",
+        f"| case and schedule | {' | '.join(map(str, depths))} |",
+        f"|---|{'---|' * len(depths)}",
+    ]
+    for name, times in kernels.items():
+        lines.append(f"| {name} | {' | '.join(cell(times.get(depth)) for depth in depths)} |")
+    return "\n".join(lines)
+
+
+def documents() -> list[dict]:
+    return [json.loads(path.read_text()) for path in sorted(ROOT.glob("benchmarks/results/*/*.json"))]
+
+
+def render() -> dict[pathlib.Path, str]:
+    """What belongs between the markers of each file."""
+    found = documents()
+    plain = [table(document) for document in found if document["suite"] not in FORCED]
+    forms = {"schedules": by_schedule, "depth": by_depth}
+    forced = [forms[document["suite"]](document) for suite in FORCED for document in found if document["suite"] == suite]
+    empty = "No measurements yet: `make bench` on a machine with a GPU writes them."
+    return {
+        ROOT / "README.md": "\n\n".join(plain) or empty,
+        ROOT / "docs" / "measurements" / "schedules.md": "\n\n".join(forced) or empty,
+    }
 
 
 def main() -> int:
-    text = README.read_text()
-    written = MARKERS.sub(lambda match: match[1] + render() + match[2], text)
-    if "--check" in sys.argv:
-        return 0 if written == text else 1
-    README.write_text(written)
-    return 0
+    stale = 0
+    for path, tables in render().items():
+        text = path.read_text()
+        written = MARKERS.sub(lambda match, tables=tables: match[1] + tables + "\n" + match[2], text)
+        if "--check" in sys.argv:
+            stale += written != text
+        else:
+            path.write_text(written)
+    return 1 if stale else 0
 
 
 if __name__ == "__main__":

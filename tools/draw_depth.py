@@ -1,0 +1,41 @@
+"""Draws docs/images/depth.png from the results of suite `depth`: time over the number of stages."""
+
+import json
+import pathlib
+
+import matplotlib.pyplot as plt
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+OUTPUT = ROOT / "docs" / "images" / "depth.png"
+
+
+def series() -> dict[str, dict[str, dict[int, float]]]:
+    """Microseconds by problem, schedule and depth."""
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    for path in ROOT.glob("benchmarks/results/*/depth.json"):
+        for case in json.loads(path.read_text())["cases"]:
+            problem = case["name"].rsplit(" ", 2)[0].rstrip(",")
+            found.setdefault(problem, {}).setdefault(case["schedule"], {})[case["depth"]] = case["time_us"]
+    return found
+
+
+def main() -> None:
+    problems = series()
+    figure, grid = plt.subplots(2, 3, figsize=(12, 6.4), layout="constrained")
+    axes = grid.flatten()
+    for axis, (problem, schedules) in zip(axes, problems.items(), strict=False):
+        for schedule, times in schedules.items():
+            axis.plot(list(times), list(times.values()), marker="o", markersize=4, label=schedule)
+        axis.set_title(problem, fontsize=9)
+        axis.set_xlabel("stages")
+        axis.set_ylim(bottom=0)
+        axis.set_ylabel("microseconds")
+        axis.grid(alpha=0.3)
+    for axis in axes[len(problems) :]:
+        axis.axis("off")
+    axes[len(problems) - 1].legend(loc="center left", bbox_to_anchor=(1.15, 0.5))
+    figure.savefig(OUTPUT, dpi=120)
+
+
+if __name__ == "__main__":
+    main()
