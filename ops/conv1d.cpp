@@ -336,8 +336,9 @@ std::string aten_plan(const std::string& reason) {
 }
 
 std::string plan(const std::vector<int64_t>& sizes, int64_t multiplier, int64_t taps, int64_t stride, int64_t dilation,
-                 bool depthwise, bool channels_last, bool pre, bool post_operands, ScalarType dtype, const std::string& schedule,
-                 const std::optional<int64_t>& depth, bool linked, const std::vector<int64_t>& device) {
+                 bool depthwise, bool channels_last, bool pre, bool post, bool post_operands, ScalarType dtype,
+                 const std::string& schedule, const std::optional<int64_t>& depth, bool linked,
+                 const std::vector<int64_t>& device) {
   const ScheduleRequest request = check_schedule("plan", schedule, depth);
   check(sizes.size() == 3, "plan: sizes must be the result's (batch, channels, length), got ", shape_text(sizes));
   if (!depthwise) {
@@ -346,19 +347,21 @@ std::string plan(const std::vector<int64_t>& sizes, int64_t multiplier, int64_t 
   }
   if (request.automatic && is_filter_bank(sizes[1] / multiplier, sizes[1])) return aten_plan(kFilterBankReason);
   const bool last = channels_last && multiplier == 1;
-  const Conv1dProblem problem{sizes[0],
-                              sizes[1],
-                              sizes[2],
-                              static_cast<int>(multiplier),
-                              static_cast<int>(taps),
-                              stride,
-                              dilation,
-                              check_result_dtype("plan", dtype).value(),
-                              last,
-                              sizes[2] % 8 == 0,
-                              !last || sizes[1] % 4 == 0,
-                              pre,
-                              post_operands};
+  const Conv1dProblem problem{.batch = sizes[0],
+                              .channels = sizes[1],
+                              .output_length = sizes[2],
+                              .multiplier = static_cast<int>(multiplier),
+                              .taps = static_cast<int>(taps),
+                              .stride = stride,
+                              .dilation = dilation,
+                              .dtype = check_result_dtype("plan", dtype).value(),
+                              .channels_last = last,
+                              .aligned = sizes[2] % 8 == 0,
+                              .dense = !last || sizes[1] % 4 == 0,
+                              .whole_words = sizes[1] % 8 == 0,
+                              .pre = pre,
+                              .post = post,
+                              .post_operands = post_operands};
   const Conv1dPlan made = plan_conv1d(problem, request, device_from("plan", device), linked);
   return made.threads == 0 && request.automatic ? aten_plan(made.reason) : plan_text(made);
 }
@@ -376,7 +379,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("conv1d_out(" SLUICE_CONV1D_ARGUMENTS ", Tensor(a!) out) -> ()");
   m.def(
       "_plan_conv1d(int[] sizes, int multiplier, int taps, int stride, int dilation, bool depthwise, bool channels_last, "
-      "bool pre, bool post_operands, ScalarType dtype, str schedule, int? depth, bool linked, int[] device) -> str");
+      "bool pre, bool post, bool post_operands, ScalarType dtype, str schedule, int? depth, bool linked, int[] device) -> str");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) { m.impl("_plan_conv1d", TORCH_BOX(&plan)); }

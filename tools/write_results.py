@@ -50,11 +50,13 @@ def by_schedule(document: dict) -> str:
             picked[key] = case
         else:
             problems.setdefault(key, {})[case["schedule"]] = case["time_us"]
-    names = [name for name in next(iter(problems.values()))]
+    names = list(next(iter(problems.values())))
     lines = [
         heading(document) + "; bold: `auto`'s choice",
         "",
-        f"| case | auto | auto / best | best with `cuda::pipeline` / auto | {' | '.join(f'`{name}`' for name in names)} |",
+        "| case | auto | auto / best | best with `cuda::pipeline` / auto | "
+        + " | ".join(f"`{name}`" for name in names)
+        + " |",
         f"|---|---|---|---|{'---|' * len(names)}",
     ]
     for key, times in problems.items():
@@ -92,7 +94,9 @@ def render() -> dict[pathlib.Path, str]:
     found = documents()
     plain = [table(document) for document in found if document["suite"] not in FORCED]
     forms = {"schedules": by_schedule, "depth": by_depth}
-    forced = [forms[document["suite"]](document) for suite in FORCED for document in found if document["suite"] == suite]
+    forced = [
+        forms[document["suite"]](document) for suite in FORCED for document in found if document["suite"] == suite
+    ]
     empty = "No measurements yet: `make bench` on a machine with a GPU writes them."
     return {
         ROOT / "README.md": "\n\n".join(plain) or empty,

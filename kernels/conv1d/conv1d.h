@@ -43,8 +43,9 @@ struct Conv1dProblem {
   bool channels_last;
   bool aligned;        // every row of a channels-first output starts at a 16-byte word
   bool dense;          // a thread's vectors are side by side in memory, and channels-last ones aligned
-  bool pre;            // a chain before the convolution
-  bool post_operands;  // tensors in the chain behind it
+  bool whole_words;    // channels_last: a position's channels begin at a word of the input
+  bool pre, post;      // whether there are chains, before the convolution and behind it
+  bool post_operands;  // tensors in the latter
 };
 
 struct Conv1dPlan : Plan {
@@ -64,7 +65,6 @@ Conv1dProblem problem_of(const Conv1dParams& params);
 
 // `plan.threads` is 0 and `plan.reason` names the rule where the request cannot be met on `device`. `linked`: the chains will
 // be part of the kernel; interpreted, tensors in a chain need the general form.
-Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
-                       bool linked);
+Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device, bool linked);
 
 }  // namespace sluice

@@ -36,7 +36,8 @@ __device__ __forceinline__ void few_taps_channels(const Conv1dArguments<Element>
   const int lane = static_cast<int>(threadIdx.x) - below * a.lanes;
   const int upper = static_cast<int>(a.by_across.quotient_of_31_bits(blockIdx.x));
   const int batch = static_cast<int>(a.by_along.quotient_of_31_bits(upper));
-  const int channel = ((static_cast<int>(blockIdx.x) - upper * static_cast<int>(a.by_across.divisor)) * a.lanes + lane) * kChannels;
+  const int channel =
+      ((static_cast<int>(blockIdx.x) - upper * static_cast<int>(a.by_across.divisor)) * a.lanes + lane) * kChannels;
   const int position = ((upper - batch * static_cast<int>(a.by_along.divisor)) * a.rows_per_block + below) * a.groups;
   if (channel >= a.channels || position >= a.output_length) return;
 

@@ -53,8 +53,8 @@ __device__ __forceinline__ void few_taps_rows(const Conv1dArguments<Element>& a)
   const int tile = static_cast<int>(blockIdx.x) - upper * static_cast<int>(a.by_across.divisor);
   const int batch = static_cast<int>(a.by_channels.quotient_of_31_bits(row));
   const int channel = row - batch * static_cast<int>(a.channels);
-  const Element* const input = a.input + batch * a.input_strides[0] +
-                               static_cast<int>(a.by_multiplier.quotient_of_31_bits(channel)) * a.input_strides[1];
+  const Element* const input =
+      a.input + batch * a.input_strides[0] + static_cast<int>(a.by_multiplier.quotient_of_31_bits(channel)) * a.input_strides[1];
   const int length = static_cast<int>(a.length), output_length = static_cast<int>(a.output_length);
   const int left = static_cast<int>(a.padding);
   const bool has_after = a.taps - 1 > left;
@@ -121,9 +121,8 @@ __device__ __forceinline__ void few_taps_rows(const Conv1dArguments<Element>& a)
       }
     }
     const typename Chains::Post chain{a.post};
-    const auto loads = chain.template load<kWidth, kChained>([&](int operand, int g) {
-      return place_of(operand, begin + (c + g) * step, 0, (whole >> (c + g)) & 1 ? kWidth : 0);
-    });
+    const auto loads = chain.template load<kWidth, kChained>(
+        [&](int operand, int g) { return place_of(operand, begin + (c + g) * step, 0, (whole >> (c + g)) & 1 ? kWidth : 0); });
     chain.template apply<kWidth, kChained>(sums, loads);
     with_element_type(a.output_type(), [&](auto* tag) {
       using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;

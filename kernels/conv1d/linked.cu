@@ -23,10 +23,10 @@ using OpenChains = LinkedChains<Element>;
 #define SLUICE_PASTE(prefix, layout) prefix##layout
 #define SLUICE_KERNEL(prefix, layout) SLUICE_PASTE(prefix, layout)
 // `bounds`: of the launch, in parentheses.
-#define SLUICE_ENTRY(suffix, bounds, form, ...)                                                                            \
-  extern "C" __global__ void __launch_bounds__ bounds                                                                      \
-      SLUICE_NAME(SLUICE_MODULE_LAYOUT, SLUICE_MODULE_DTYPE, suffix)(const __grid_constant__ Conv1dArguments<Element> a) { \
-    SLUICE_KERNEL(form, SLUICE_MODULE_LAYOUT)<OpenChains __VA_OPT__(, ) __VA_ARGS__>(a);                                   \
+#define SLUICE_ENTRY(suffix, bounds, form, ...)                                                                                 \
+  extern "C" __global__ void __launch_bounds__ bounds SLUICE_NAME(SLUICE_MODULE_LAYOUT, SLUICE_MODULE_DTYPE,                    \
+                                                                  suffix)(const __grid_constant__ Conv1dArguments<Element> a) { \
+    SLUICE_KERNEL(form, SLUICE_MODULE_LAYOUT)<OpenChains __VA_OPT__(, ) __VA_ARGS__>(a);                                        \
   }
 
 #ifdef SLUICE_MODULE_RING

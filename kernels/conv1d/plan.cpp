@@ -9,6 +9,7 @@ namespace {
 
 constexpr long long kLargest = 1LL << 40;       // of any product below, so that none overflows
 constexpr long long kLongestDense = 1LL << 30;  // positions and rows that few_taps counts in 32 bits
+constexpr long long kBusyThreads = 256;         // of a multiprocessor; with fewer than that it waits
 constexpr long long kLongSequence = 2048;       // from here on few_taps takes all the positions that a thread has registers for
 
 // Inputs that `outputs` consecutive results reach over.
@@ -21,6 +22,14 @@ const char* direct_reason(const ScheduleRequest& request, bool channels_last) {
   if (!request.automatic) return "forced: vectors through registers, halos through the L1 cache";
   return channels_last ? "auto: vectors of channels through registers; neighbouring positions meet in the L1 cache"
                        : "auto: vectors of positions through registers; a window's halo comes from the L1 cache";
+}
+
+const char* auto_ring_reason(const Conv1dPlan& plan) {
+  if (plan.layout == Conv1dLayout::channels_last)
+    return "auto: a ring, because each tap uses every input again, and shared memory is nearer than the L1 cache's misses";
+  return plan.schedule == Schedule::thread_scope
+             ? "auto: a ring, whose copies keep more bytes in flight where there are few tiles"
+             : "auto: a ring, whose own warp fetches while the others sum many taps";
 }
 
 // Where the block's taps do not fit, `plan.weight_bytes` stays 0.
@@ -63,7 +72,7 @@ void set_ring(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequ
   plan.weight_bytes = static_cast<int>(weight_bytes);
   plan.shared_memory = ring.depth * static_cast<int>(stage_bytes);
   plan.grid = min_of<long long>(tiles, static_cast<long long>(device.multiprocessors) * ring.blocks);
-  plan.reason = ring_reason(request);
+  plan.reason = request.automatic ? auto_ring_reason(plan) : ring_reason(request);
 }
 
 // Which of `direct`'s kernels can run.
@@ -76,18 +85,22 @@ Conv1dForm form_of(const Conv1dProblem& problem, bool linked) {
 }
 
 const char* few_taps_reason(const ScheduleRequest& request) {
-  return request.automatic ? "auto: a few taps cost less than the copy that they ride on, and many loads in flight a thread need no ring"
-                           : "forced: vectors through registers, all loads of a thread in flight at once";
+  return request.automatic
+             ? "auto: a few taps cost less than the copy that they ride on, and many loads in flight a thread need no ring"
+             : "forced: vectors through registers, all loads of a thread in flight at once";
 }
 
 // Few taps, positions along the vector. Threads side by side cut a row evenly; where that is few of them, a block takes
 // several rows.
-void plan_few_taps_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request) {
+void plan_few_taps_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request,
+                        const DeviceProperties& device) {
   const int width = word_elements(problem.dtype), most = few_taps_words(problem.dtype);
   const long long rows = problem.batch * problem.channels;
   plan.vectors = ceil_div<long long>(problem.output_length + (problem.aligned ? 0 : width - 1), width);
   // Half the words a thread where the row is so short that the last lanes would have nothing to do.
   plan.groups = plan.vectors < 8 * most && plan.vectors % most != 0 ? most / 2 : most;
+  // And fewer where that leaves multiprocessors without work.
+  while (plan.groups > 1 && rows * plan.vectors < plan.groups * kBusyThreads * device.multiprocessors) plan.groups /= 2;
   const long long tile = plan.groups * kFewTapsRowThreads;
   plan.across = max_of<long long>(1, (plan.vectors + tile / 2) / tile);
   // At least four, so that only a thread's first word may lie before its row.
@@ -137,7 +150,7 @@ void plan_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const Schedul
 // Vectors of positions along a row: any strides.
 void plan_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device) {
   plan.layout = Conv1dLayout::channels_first;
-  if (plan.form == Conv1dForm::few_taps) return plan_few_taps_rows(plan, problem, request);
+  if (plan.form == Conv1dForm::few_taps) return plan_few_taps_rows(plan, problem, request, device);
   const int width = word_elements(problem.dtype), outputs = conv1d_row_outputs(problem.dtype);
   // A row's vectors follow its output's alignment, so it may need one more than its length asks for.
   plan.vectors = ceil_div<long long>(problem.output_length + (problem.aligned ? 0 : width - 1), outputs);
@@ -160,6 +173,10 @@ void plan_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleReq
   }
 }
 
+bool is_word_aligned(const void* data, DType dtype) {
+  return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(word_elements(dtype) * size_of(dtype)) == 0;
+}
+
 // Whether four channels of a position are a vector, of the input and of the output.
 bool has_quads(const Conv1dParams& params) {
   const auto of = [](const void* data, DType dtype, const long long* strides) {
@@ -177,9 +194,8 @@ bool lies_alike(const Conv1dParams& params) {
     return static_cast<long long>(reinterpret_cast<std::uintptr_t>(data) / size_of(dtype));
   };
   const long long apart = place(params.input, params.input_dtype) - place(params.output, params.output_dtype);
-  const bool rows = params.multiplier == 1
-                        ? (params.input_strides[1] - params.output_strides[1]) % width == 0
-                        : params.input_strides[1] % width == 0 && params.output_strides[1] % width == 0;
+  const bool rows = params.multiplier == 1 ? (params.input_strides[1] - params.output_strides[1]) % width == 0
+                                           : params.input_strides[1] % width == 0 && params.output_strides[1] % width == 0;
   return rows && apart % width == 0 && (params.input_strides[0] - params.output_strides[0]) % width == 0 &&
          params.input_strides[2] == 1 && params.output_strides[2] == 1;
 }
@@ -193,35 +209,77 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
   const int width = word_elements(params.input_dtype);
   const bool aligned = reinterpret_cast<std::uintptr_t>(params.output) % (width * size_of(params.output_dtype)) == 0 &&
                        params.output_strides[0] % width == 0 && params.output_strides[1] % width == 0;
+  const bool whole_words = params.input_strides[1] == 1 && is_word_aligned(params.input, params.input_dtype) &&
+                           params.input_strides[0] % width == 0 && params.input_strides[2] % width == 0;
   const bool short_enough = max_of(params.length, params.output_length) < kLongestDense && params.padding < kFewTaps &&
                             params.batch * params.channels < kLongestDense;
-  const bool dense = short_enough && (channels_last ? has_quads(params) : lies_alike(params));
-  return {params.batch,
-          params.channels,
-          params.output_length,
-          params.multiplier,
-          params.taps,
-          params.stride,
-          params.dilation,
-          params.input_dtype,
-          channels_last,
-          aligned,
-          dense,
-          !params.pre.empty(),
-          params.post.operands > 0};
+  return {.batch = params.batch,
+          .channels = params.channels,
+          .output_length = params.output_length,
+          .multiplier = params.multiplier,
+          .taps = params.taps,
+          .stride = params.stride,
+          .dilation = params.dilation,
+          .dtype = params.input_dtype,
+          .channels_last = channels_last,
+          .aligned = aligned,
+          .dense = short_enough && (channels_last ? has_quads(params) : lies_alike(params)),
+          .whole_words = whole_words,
+          .pre = !params.pre.empty(),
+          .post = !params.post.empty(),
+          .post_operands = params.post.operands > 0};
 }
 
-Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
-                       bool linked) {
+namespace {
+
+Conv1dPlan plan_as(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device, bool linked) {
   Conv1dPlan plan;
-  plan.schedule = request.automatic ? Schedule::direct : request.schedule;
+  plan.schedule = request.schedule;
   if (plan.schedule == Schedule::direct) plan.form = form_of(problem, linked);
   if (problem.channels_last) {
     plan_channels(plan, problem, request, device);
-    if (plan.threads > 0 || !request.automatic) return plan;
+    if (plan.threads > 0 || !request.automatic || plan.schedule != Schedule::direct) return plan;
   }
   plan_rows(plan, problem, request, device);
   return plan;
+}
+
+// The ring that is faster than `direct`, or `direct`. The numbers are those of one H200 (docs/measurements/schedules.md),
+// of problems with stride and dilation 1; what was not measured runs `direct`.
+Schedule fastest(const Conv1dProblem& problem, const DeviceProperties& device, bool linked) {
+  const bool interprets = (problem.pre || problem.post) && !linked;  // which rings do slowly
+  if (problem.stride != 1 || problem.dilation != 1 || interprets) return Schedule::direct;
+  const Conv1dForm form = form_of(problem, linked);
+  if (form == Conv1dForm::few_taps) return Schedule::direct;
+  const bool half = size_of(problem.dtype) == 2;
+  const auto ring_of = [&](Schedule schedule) { return plan_as(problem, {true, schedule, 0}, device, linked); };
+  if (problem.channels_last) {
+    const Conv1dPlan ring = ring_of(Schedule::two_stage);
+    const bool one_wave = ring.grid == ring.tiles;
+    const int many_taps = problem.whole_words ? 12 : half ? 48 : 96;
+    return problem.taps >= many_taps && !one_wave ? Schedule::single_stage : Schedule::two_stage;
+  }
+  const Conv1dPlan ring = ring_of(Schedule::thread_scope);
+  if (ring.threads > 0 && ring.grid == ring.tiles && problem.taps > kFewTaps) return Schedule::thread_scope;
+  if (form == Conv1dForm::plain) return Schedule::direct;
+  // A tile is a row's, so the last one of a row may be mostly empty.
+  const long long width = conv1d_row_outputs(problem.dtype) * kConv1dThreads;
+  const bool full_tiles = round_up(problem.output_length, width) * 7 <= problem.output_length * 8;
+  const bool many_taps = half ? problem.taps >= 48 || (problem.taps >= 12 && full_tiles) : problem.taps >= 20;
+  return many_taps ? Schedule::producer_consumer : Schedule::direct;
+}
+
+}  // namespace
+
+Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
+                       bool linked) {
+  if (!request.automatic) return plan_as(problem, request, device, linked);
+  ScheduleRequest chosen = request;
+  chosen.schedule = fastest(problem, device, linked);
+  const Conv1dPlan plan = plan_as(problem, chosen, device, linked);
+  if (plan.threads > 0) return plan;
+  chosen.schedule = Schedule::direct;
+  return plan_as(problem, chosen, device, linked);
 }
 
 }  // namespace sluice

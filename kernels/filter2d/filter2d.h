@@ -38,6 +38,7 @@ struct Filter2dProblem {
   bool has_pre = false;      // there is a chain before
   bool has_post = false;     // and one behind,
   bool has_tensors = false;  // which has tensor operands
+  bool rows_alike = true;    // all rows of the image lie alike against 16-byte words: a ring fetches them as one rectangle
 };
 
 // Which of direct_kernel.cuh's, aligned_kernel.cuh's and staged_kernel.cuh's kernels a plan means.

@@ -138,7 +138,9 @@ void set_ring(Filter2dPlan& plan, const Filter2dProblem& problem, const Schedule
   plan.tap_bytes = static_cast<int>(bytes);
   plan.shared_memory = ring.depth * static_cast<int>(stage_bytes);
   plan.grid = min_of<long long>(tiles, static_cast<long long>(device.multiprocessors) * ring.blocks);
-  plan.reason = ring_reason(request);
+  plan.reason = request.automatic
+                    ? "auto: a ring, because many taps read each row of the image, and rows in shared memory are nearer"
+                    : ring_reason(request);
 }
 
 }  // namespace
@@ -160,7 +162,8 @@ Filter2dProblem problem_of(const Filter2dParams& params) {
           is_aligned(params),
           !params.pre.empty(),
           !params.post.empty(),
-          params.post.operands > 0};
+          params.post.operands > 0,
+          params.image_strides[3] == 1 && params.image_strides[2] % width == 0};
 }
 
 bool is_aligned(const Filter2dParams& params) {
@@ -178,10 +181,12 @@ bool is_aligned(const Filter2dParams& params) {
          starts_words(params.output, params.output_dtype, params.output_strides, params.output_height);
 }
 
-Filter2dPlan plan_filter2d(const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
-                           bool linked) {
+namespace {
+
+Filter2dPlan plan_as(const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
+                     bool linked) {
   Filter2dPlan plan;
-  plan.schedule = request.automatic ? Schedule::direct : request.schedule;
+  plan.schedule = request.schedule;
   plan.form = form_of(problem, plan.schedule, linked);
   plan.threads = kFilter2dThreads;
   plan.reason = direct_reason(request, plan.form);
@@ -204,6 +209,39 @@ Filter2dPlan plan_filter2d(const Filter2dProblem& problem, const ScheduleRequest
     set_ring(plan, problem, request, device, tiles, bytes);
   }
   return plan;
+}
+
+// The ring that is faster than `direct`, or `direct`. The numbers are those of one H200 (docs/measurements/schedules.md).
+Schedule fastest(const Filter2dProblem& problem, const DeviceProperties& device, bool linked) {
+  const bool interprets = (problem.has_pre || problem.has_post) && !linked;  // which rings do slowly
+  const Filter2dForm form = form_of(problem, Schedule::direct, linked);
+  if ((form != Filter2dForm::dense && form != Filter2dForm::separable) || interprets) return Schedule::direct;
+  const auto plan_of = [&](Schedule schedule) { return plan_as(problem, {true, schedule, 0}, device, linked); };
+  const bool half = size_of(problem.dtype) == 2;
+  // Images whose rows lie apart differently cost a ring a copy a row.
+  const int side = max_of(problem.kernel_height, problem.kernel_width);
+  const int least = problem.separable ? (half ? 8 : 24) : (half ? 13 : 20);
+  if (!problem.rows_alike && side < least) return Schedule::direct;
+  const Filter2dPlan two_stage = plan_of(Schedule::two_stage);
+  // Filtering a row once for eight rows of outputs, not four, is worth more than the ring where there are many taps.
+  const bool one_wave = two_stage.grid == problem.batch * problem.channels * two_stage.across * two_stage.down;
+  if (problem.separable && half && problem.rows_alike && side >= 20 && !one_wave) return Schedule::direct;
+  // A second stage that costs resident blocks costs more than it gains.
+  return two_stage.threads > 0 && two_stage.grid == plan_of(Schedule::single_stage).grid ? Schedule::two_stage
+                                                                                         : Schedule::single_stage;
+}
+
+}  // namespace
+
+Filter2dPlan plan_filter2d(const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
+                           bool linked) {
+  if (!request.automatic) return plan_as(problem, request, device, linked);
+  ScheduleRequest chosen = request;
+  chosen.schedule = fastest(problem, device, linked);
+  const Filter2dPlan plan = plan_as(problem, chosen, device, linked);
+  if (plan.threads > 0) return plan;
+  chosen.schedule = Schedule::direct;
+  return plan_as(problem, chosen, device, linked);
 }
 
 }  // namespace sluice

@@ -50,7 +50,8 @@ __device__ __noinline__ void copy_edge(Element* to, const Element* from, const c
 template <class Pipe>
 __device__ __forceinline__ void copy_zeros(Pipe& pipe, Word* to, const void* tensor) {
   if constexpr (requires { pipe.copy_zeros(to, nullptr); }) {
-    pipe.copy_zeros(to, reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(tensor) & ~std::uintptr_t{kWordBytes - 1}));
+    pipe.copy_zeros(to,
+                    reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(tensor) & ~std::uintptr_t{kWordBytes - 1}));
   } else {
     *to = Word{};
   }

@@ -171,7 +171,7 @@ def _plan_conv1d(
     multiplier = weight.shape[0] // x.shape[1]
     depthwise = groups == x.shape[1] and weight.shape[1] == 1
     shape = (sizes, multiplier, taps, step, spread, depthwise, is_channels_last(x))
-    chains = (bool(pre), bool(post and post.operands))
+    chains = (bool(pre), bool(post), bool(post and post.operands))
     return str(torch.ops.sluice._plan_conv1d(*shape, *chains, x.dtype, schedule, depth, linked, device))
 
 
@@ -184,13 +184,15 @@ def _plan_causal_conv1d(
     linked: bool,
     pre: Chain | None = None,
     post: Chain | None = None,
+    activation: str | None = None,
     residual: torch.Tensor | None = None,
     schedule: str = "auto",
     depth: int | None = None,
     **_: Any,
 ) -> str:
     shape = (list(x.shape), 1, weight.shape[-1], 1, 1, True, is_channels_last(x))
-    chains = (bool(pre), residual is not None or bool(post and post.operands))
+    tensors = residual is not None or bool(post and post.operands)
+    chains = (bool(pre), tensors or bool(post) or activation is not None, tensors)
     return str(torch.ops.sluice._plan_conv1d(*shape, *chains, x.dtype, schedule, depth, linked, device))
 
 

@@ -1,3 +1,4 @@
+#include <string_view>
 #include <utility>
 
 #include "kernels/conv1d/conv1d.h"
@@ -63,10 +64,10 @@ TEST(rows_are_cut_evenly) {
 }
 
 TEST(conv1d_picks_its_layout_and_refuses_what_does_not_fit) {
-  Conv1dProblem problem{8, 512, 2048, 1, 4, 1, 1, DType::bfloat16, false, false, false, false, false};
+  Conv1dProblem problem{8, 512, 2048, 1, 4, 1, 1, DType::bfloat16, false, false, false, false, false, false, false};
   CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200, false).layout == Conv1dLayout::channels_first);
   problem.channels_last = true;
-  const Conv1dPlan last = plan_conv1d(problem, ScheduleRequest{}, kH200, false);
+  const Conv1dPlan last = plan_conv1d(problem, forced(Schedule::direct), kH200, false);
   CHECK(last.layout == Conv1dLayout::channels_last && last.grid == 8 * 8 * 32);
   problem.taps = 4000;  // too many for a block of channels, not for a row
   CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200, false).layout == Conv1dLayout::channels_first);
@@ -78,7 +79,7 @@ TEST(conv1d_picks_its_layout_and_refuses_what_does_not_fit) {
 }
 
 TEST(few_taps_have_a_kernel_where_vectors_are_dense) {
-  Conv1dProblem problem{8, 512, 2048, 1, 4, 1, 1, DType::bfloat16, false, true, true, false, true};
+  Conv1dProblem problem{8, 512, 2048, 1, 4, 1, 1, DType::bfloat16, false, true, true, true, false, true, true};
   const auto form = [&](bool linked) { return plan_conv1d(problem, ScheduleRequest{}, kH200, linked).form; };
   CHECK(form(true) == Conv1dForm::few_taps);
   CHECK(form(false) == Conv1dForm::general);  // tensors in the chain behind it
@@ -87,7 +88,7 @@ TEST(few_taps_have_a_kernel_where_vectors_are_dense) {
   problem.taps = 5;
   CHECK(form(false) == Conv1dForm::plain);
   problem.taps = 9;
-  CHECK(form(false) == Conv1dForm::general);
+  CHECK(form(true) == Conv1dForm::general);
   problem.taps = 4;
   problem.dense = false;
   CHECK(form(false) == Conv1dForm::plain);
@@ -100,7 +101,7 @@ TEST(few_taps_leave_few_threads_idle) {
   for (DType dtype : {DType::float32, DType::bfloat16}) {
     for (bool last : {false, true}) {
       for (long long length : {1, 7, 80, 300, 512, 2048, 2984, 131072}) {
-        const Conv1dProblem problem{3, 512, length, 1, 4, 1, 1, dtype, last, true, true, false, false};
+        const Conv1dProblem problem{3, 512, length, 1, 4, 1, 1, dtype, last, true, true, true, false, false, false};
         const Conv1dPlan plan = plan_conv1d(problem, ScheduleRequest{}, kH200, false);
         CHECK(plan.form == Conv1dForm::few_taps && plan.threads <= kFewTapsThreads && plan.threads % plan.lanes == 0);
         const long long results = 3 * 512 * length, room = plan.grid * plan.tile;
@@ -108,6 +109,39 @@ TEST(few_taps_leave_few_threads_idle) {
       }
     }
   }
+}
+
+TEST(auto_takes_the_ring_that_was_measured_to_be_faster) {
+  Conv1dProblem problem{8, 1024, 4096, 1, 4, 1, 1, DType::bfloat16, false, true, true, true, false, true, false};
+  const auto schedule = [&](int taps, bool linked = true) {
+    problem.taps = taps;
+    const Conv1dPlan plan = plan_conv1d(problem, ScheduleRequest{}, kH200, linked);
+    CHECK(plan.threads > 0 && std::string_view(plan.reason).starts_with("auto: "));
+    return plan.schedule;
+  };
+  CHECK(schedule(4) == Schedule::direct && schedule(8) == Schedule::direct);
+  CHECK(schedule(31) == Schedule::producer_consumer && schedule(31, false) == Schedule::direct);
+  problem.output_length = 3001;  // half of the last tile of a row is empty
+  CHECK(schedule(31) == Schedule::direct && schedule(64) == Schedule::producer_consumer);
+  problem.batch = 1;
+  problem.channels = problem.output_length = 512;
+  CHECK(schedule(4) == Schedule::direct && schedule(15) == Schedule::thread_scope);
+  problem.channels_last = true;
+  CHECK(schedule(4) == Schedule::direct && schedule(64) == Schedule::two_stage);
+  problem.batch = 64;
+  CHECK(schedule(7) == Schedule::two_stage && schedule(31) == Schedule::single_stage);
+  CHECK(schedule(4000) == Schedule::direct);  // no ring has room for so many
+
+  Filter2dProblem image{32, 1, 1080, 1920, 7, 7, false, DType::float32, false};
+  const auto stencil = [&](int side, bool linked = true) {
+    image.kernel_height = image.kernel_width = side;
+    return plan_filter2d(image, ScheduleRequest{}, kH200, linked).schedule;
+  };
+  CHECK(stencil(3) == Schedule::direct && stencil(7) == Schedule::two_stage && stencil(31) == Schedule::single_stage);
+  image.rows_alike = false;
+  CHECK(stencil(11) == Schedule::direct && stencil(21) != Schedule::direct);
+  image.has_post = true;
+  CHECK(stencil(21, false) == Schedule::direct);
 }
 
 TEST(filter2d_tiles_cover_the_result_with_few_threads_idle) {
@@ -192,11 +226,12 @@ TEST(filter2d_strips_cover_aligned_planes) {
 
 TEST(filter2d_picks_a_form_by_what_its_kernels_can) {
   const Filter2dProblem aligned{8, 3, 100, 240, 3, 3, false, DType::float16, false, true};
-  const auto form = [](const Filter2dProblem& problem, bool linked = false, const ScheduleRequest& request = ScheduleRequest{}) {
+  const auto form = [](const Filter2dProblem& problem, bool linked = false,
+                       const ScheduleRequest& request = forced(Schedule::direct)) {
     return plan_filter2d(problem, request, kH200, linked).form;
   };
   CHECK(form(aligned) == Filter2dForm::aligned3);
-  CHECK(form(aligned, false, forced(Schedule::direct)) == Filter2dForm::aligned3);
+  CHECK(form(aligned, false, ScheduleRequest{}) == Filter2dForm::aligned3);
   CHECK(form(aligned, false, forced(Schedule::sync)) == Filter2dForm::staged);
   Filter2dProblem other = aligned;
   other.kernel_height = other.kernel_width = 5;

@@ -1,0 +1,57 @@
+"""The benchmarks' clocks, and how their samples become numbers."""
+
+from __future__ import annotations
+
+import torch
+
+from sluice.bench.timing import FULL, QUICK, Effort, HostClock, interleave
+
+CPU = torch.device("cpu")
+
+
+class TestTiming:
+    def test_median_range_and_ratio(self):
+        warm = [[9.0], [9.0]]
+        script = {
+            "ours": iter([*warm, [1.0, 2.0, 30.0], [4.0, 4.0, 4.0]]),
+            "peer": iter([*warm, [8.0] * 3, [8.0] * 3]),
+        }
+        running = []
+
+        class Clock:
+            def measure(self, call, samples):
+                call()
+                return next(script[running[-1]])
+
+        calls = {name: lambda name=name: running.append(name) for name in script}
+        timings = interleave(Clock(), calls, Effort(rounds=2, samples=3, warm_up=1))
+        assert timings["ours"].median_us == 4.0
+        assert (timings["ours"].minimum_us, timings["ours"].maximum_us) == (1.0, 30.0)
+        assert timings["ours"].ratio == 1.0
+        assert timings["peer"].ratio == 3.0  # the median of 8 / 2 and 8 / 4
+        # a first call and a warm-up each; then the second round starts with the other one
+        assert running == ["ours", "ours", "peer", "peer", "ours", "peer", "peer", "ours"]
+
+    def test_slow_calls_are_timed_less_often(self):
+        asked = []
+
+        class Clock:
+            def measure(self, call, samples):
+                asked.append(samples)
+                return [call()] * samples
+
+        timings = interleave(Clock(), {"ours": lambda: 1.0, "peer": lambda: 50_000.0}, Effort(2, 6, 4))
+        assert asked == [1, 4, 1, 1, 6, 2, 2, 6]
+        assert timings["peer"].ratio == 50_000
+
+    def test_full_effort_is_what_the_design_asks_for(self):
+        assert FULL.rounds * FULL.samples >= 25
+        assert FULL.rounds == 5
+        assert not QUICK.slow_peers
+
+    def test_host_clock_counts_each_call(self):
+        calls = []
+        times = HostClock(CPU, calls=7).measure(lambda: calls.append(1), 3)
+        assert len(calls) == 21
+        assert len(times) == 3
+        assert all(0 < time < 1e4 for time in times)
