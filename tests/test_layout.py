@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pathlib
 import re
 import subprocess
@@ -117,3 +118,11 @@ def test_schedules_are_named_alike_everywhere() -> None:
     names = re.search(r"kScheduleNames\[\] = \{([^}]*)\}", (ROOT / "kernels/pipeline/schedule.h").read_text())
     assert names is not None
     assert re.findall(r'"(\w+)"', names[1]) == SCHEDULES
+
+
+def test_every_test_file_has_its_part_of_the_gpu_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    gpu_check = importlib.import_module("gpu_check")
+    listed = [name for names in (*gpu_check.TESTS.values(), gpu_check.WITHOUT_GPU) for name in names]
+    found = [p.relative_to(ROOT / "tests").with_suffix("").as_posix() for p in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(listed) == sorted(found)

@@ -6,6 +6,7 @@ Each part takes less than ten minutes. What passed is kept in build/gpu_check.js
 off goes on where it stopped; the receipt is written once every part has passed on the same sources.
 """
 
+import concurrent.futures
 import importlib.util
 import json
 import os
@@ -20,9 +21,14 @@ from source_tree import RECEIPT, ROOT, source_hash
 
 STATE = ROOT / "build" / "gpu_check.json"
 LOGS = pathlib.Path(os.environ.get("OUT") or ROOT / "build" / "gpu_check")
-PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+# A test that hangs says where.
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=150"]
 # Several workers where pytest-xdist is there; each with few threads, or the CPU tests fight for the cores.
-WORKERS = ["-n", str(max(2, (os.cpu_count() or 2) * 3 // 4))] if importlib.util.find_spec("xdist") else []
+WORKERS = (
+    ["-n", str(max(2, (os.cpu_count() or 2) * 3 // 4)), "--dist", "worksteal"]
+    if importlib.util.find_spec("xdist")
+    else []
+)
 THREADS = {"OMP_NUM_THREADS": "2"}
 PART_SECONDS = 570
 SANITIZED = [*PYTEST, "-m", "sanitize", "tests/gpu"]
@@ -48,9 +54,33 @@ def sanitizer(tool: str, *options: str) -> list[str]:
     return [*command, *options, *SANITIZED]
 
 
+# The files of each part that runs tests. What needs no GPU at all, CI runs.
+TESTS: dict[str, tuple[str, ...]] = {
+    "pointwise": ("test_stages", "test_own_stages", "test_transform", "test_transform_many"),
+    "convolutions": ("test_conv1d", "test_causal_conv1d"),
+    "stencils": ("test_filter2d",),
+    "streams": (
+        *("test_stream_faults", "test_stream_iter", "test_stream_map", "test_stream_out", "test_stream_report"),
+        *("test_stream_schedule", "test_streamer", "gpu/test_stream"),
+    ),
+    "others": (
+        *("test_compile", "test_demo", "test_docs", "test_errors", "test_examples"),
+        *("gpu/test_cpp_stage", "gpu/test_device", "gpu/test_link_cache", "gpu/test_linking", "gpu/test_rings"),
+    ),
+}
+WITHOUT_GPU = (
+    *("test_bench", "test_bench_filter2d", "test_bench_timing", "test_binary", "test_cpp", "test_layout"),
+    *("test_linked_code", "test_plan"),
+)
+
+
+def tests(part: str) -> list[str]:
+    files = [f"tests/{name}.py" for name in TESTS[part]]
+    return [*PYTEST, *WORKERS, "--durations=8", "-m", "not large", "-k", "not cpu", *files]
+
+
 PARTS: dict[str, list[str]] = {
-    # What runs on the CPU, CI runs.
-    "tests": [*PYTEST, *WORKERS, "-m", "not large", "-k", "not cpu", "tests"],
+    **{part: tests(part) for part in TESTS},
     "large": [*PYTEST, "-m", "large", "tests/gpu"],
     "memcheck": sanitizer("memcheck", *OURS),
     "racecheck": [*sanitizer("racecheck", *OURS), *RACECHECK],
@@ -139,18 +169,24 @@ def main() -> int:
     STATE.parent.mkdir(parents=True, exist_ok=True)
     digest = source_hash()
     done = load_state(digest)
-    failed = False
-    for name in wanted:
-        if name in done:
-            print(f"gpu-check: {name} passed already")
-            continue
-        result = run_part(name)
-        if result is None:
-            failed = True
-            continue
-        done[name] = result
-        STATE.write_text(json.dumps({"source_hash": digest, "parts": done}, indent=2))
-    if failed:
+    for name in done.keys() & set(wanted):
+        print(f"gpu-check: {name} passed already")
+
+    def keep(name: str, result: dict[str, object] | None) -> None:
+        if result is not None:
+            done[name] = result
+            STATE.write_text(json.dumps({"source_hash": digest, "parts": done}, indent=2))
+
+    left = [name for name in wanted if name not in done]
+    sanitized = [name for name in left if "compute-sanitizer" in PARTS[name]]
+    for name in left:
+        if name not in sanitized:
+            keep(name, run_part(name))
+    # A sanitizer takes one core and little of the GPU: they run side by side. The tests take all cores.
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for name, result in zip(sanitized, pool.map(run_part, sanitized), strict=True):
+            keep(name, result)
+    if not all(name in done for name in wanted):
         return 1
     if missing := [name for name in PARTS if name not in done]:
         print(f"gpu-check: still to run: {' '.join(missing)}")
