@@ -88,9 +88,12 @@ class HostTensor:
     route: int
     mapping: int = 0
     order: tuple[int, ...] = dataclasses.field(init=False)
+    # What `copy` says of chunks of an extent, for each place on the device: all but where they begin on the host.
+    _tails: dict[tuple[int, int], list[int]] = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", memory_order(self.tensor))
+        object.__setattr__(self, "_tails", {})
 
     def sizes(self, extent: int) -> list[int]:
         """The shape of a chunk with that many rows."""
@@ -105,12 +108,14 @@ class HostTensor:
     def copy(self, low: int, extent: int, device_pointer: int) -> list[int]:
         """The engine's words for rows [low, low + extent), to or from a dense place on the device."""
         tensor, itemsize = self.tensor, self.tensor.element_size()
-        sizes = self.sizes(extent)
-        host = tensor.data_ptr() + low * tensor.stride(self.dim) * itemsize
-        words = [host, device_pointer, self.route, self.mapping, itemsize, len(sizes)]
-        words += [sizes[d] for d in self.order]
-        words += [tensor.stride(d) * itemsize for d in self.order]
-        return words
+        tail = self._tails.get((extent, device_pointer))
+        if tail is None:
+            sizes = self.sizes(extent)
+            tail = [device_pointer, self.route, self.mapping, itemsize, len(sizes)]
+            tail += [sizes[d] for d in self.order]
+            tail += [tensor.stride(d) * itemsize for d in self.order]
+            self._tails[extent, device_pointer] = tail
+        return [tensor.data_ptr() + low * tensor.stride(self.dim) * itemsize, *tail]
 
     def is_direct(self, extent: int) -> bool:
         """Whether a copy engine can walk a chunk by itself at full speed."""

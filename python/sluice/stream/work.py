@@ -43,10 +43,12 @@ def as_given(chunk: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 @dataclasses.dataclass
 class Job:
-    """A chunk on its way, and the extents of what came out of it."""
+    """A chunk on its way, and of what came out of it the extents, the places in its slot and the bytes."""
 
     chunk: Chunk
     extents: list[int] = dataclasses.field(default_factory=list)
+    offsets: list[int] = dataclasses.field(default_factory=list)
+    nbytes: int = 0
 
 
 class DeviceWork:
@@ -65,6 +67,22 @@ class DeviceWork:
         self._first_rows = self._wanted_rows()
         self.sources = run.sources(self.place, min(self._first_rows, run.arguments.extent))
         self._targets: list[HostTensor] = []
+        # Nearly all chunks are alike: what follows from their extents is found once.
+        self._inside: dict[int, tuple[list[int], int]] = {}
+        self._outside: dict[tuple[int, ...], tuple[list[int], int]] = {}
+        self._orders: list[tuple[int, ...]] = []
+        self._bytes_of_rows: dict[int, int] = {}
+
+    def _input_offsets(self, extent: int) -> tuple[list[int], int]:
+        if extent not in self._inside:
+            self._inside[extent] = input_offsets(self.sources, extent)
+        return self._inside[extent]
+
+    def _output_offsets(self, extents: list[int]) -> tuple[list[int], int]:
+        key = tuple(extents)
+        if key not in self._outside:
+            self._outside[key] = output_offsets(self.run.outputs.leaves, extents)
+        return self._outside[key]
 
     # --- how large a chunk is -------------------------------------------------------------------------------------
     def _wanted_rows(self) -> int:
@@ -204,6 +222,7 @@ class DeviceWork:
         self.pipe.drain()
         self.pipe.reset()
         self.slots.release()
+        self._outside, self._orders = {}, []
 
     # --- every chunk ----------------------------------------------------------------------------------------------
     def begin(self) -> None:
@@ -222,7 +241,7 @@ class DeviceWork:
 
     def _source_copies(self, flight: Flight[Job]) -> list[int]:
         chunk = flight.chunk.chunk
-        offsets, nbytes = input_offsets(self.sources, chunk.extent)
+        offsets, nbytes = self._input_offsets(chunk.extent)
         copies: list[int] = []
         if nbytes:
             pointer = self.slots.input_pointer(flight.slot)
@@ -252,7 +271,7 @@ class DeviceWork:
 
     def _inputs(self, flight: Flight[Job]) -> list[torch.Tensor]:
         extent = flight.chunk.chunk.extent
-        offsets, _ = input_offsets(self.sources, extent)
+        offsets, _ = self._input_offsets(extent)
         return [
             self.slots.input(flight.slot, i, source, extent, offset)
             for i, (source, offset) in enumerate(zip(self.sources, offsets, strict=True))
@@ -261,13 +280,15 @@ class DeviceWork:
     def _place(self, flight: Flight[Job], tensors: list[torch.Tensor]) -> None:
         leaves = self.run.outputs.leaves
         extents = [tensor.shape[leaf.dim] for leaf, tensor in zip(leaves, tensors, strict=True)]
-        offsets, nbytes = output_offsets(leaves, extents)
-        self._make_room(flight, nbytes, tensors)
+        job = flight.chunk
+        job.extents, (job.offsets, job.nbytes) = extents, self._output_offsets(extents)
+        self._make_room(flight, job.nbytes, tensors)
+        if not self._orders:
+            self._orders = [memory_order(assembly.capacity()) for assembly in self.run.assemblies]
         for i, (leaf, tensor) in enumerate(zip(leaves, tensors, strict=True)):
-            order = memory_order(self.run.assemblies[i].capacity())
+            place = self.slots.output(flight.slot, i, leaf, extents[i], self._orders[i], job.offsets[i])
             with torch.no_grad():
-                self.slots.output(flight.slot, i, leaf, extents[i], order, offsets[i]).copy_(tensor)
-        flight.chunk.extents = extents
+                place.copy_(tensor)
 
     def _make_room(self, flight: Flight[Job], nbytes: int, tensors: list[torch.Tensor]) -> None:
         run, budget = self.run, self.run.limits.memory_budget
@@ -283,20 +304,20 @@ class DeviceWork:
         run.is_touched = True
         copies = self._result_copies(flight)
         before = self._bytes_after[-1] if self._bytes_after else 0
-        share = sum(source.nbytes(job.chunk.rows) for source in self.sources)
-        result = output_offsets(run.outputs.leaves, job.extents)[1]
-        self._bytes_after.append(before + share + result)
+        rows = job.chunk.rows
+        if rows not in self._bytes_of_rows:
+            self._bytes_of_rows[rows] = sum(source.nbytes(rows) for source in self.sources)
+        self._bytes_after.append(before + self._bytes_of_rows[rows] + job.nbytes)
         self.order_of_chunks.append(job.chunk.index)
         self.pipe.store(flight, copies)
 
     def _result_copies(self, flight: Flight[Job]) -> list[int]:
         leaves, job = self.run.outputs.leaves, flight.chunk
-        offsets, _ = output_offsets(leaves, job.extents)
         copies: list[int] = []
         for i, (leaf, extent) in enumerate(zip(leaves, job.extents, strict=True)):
             tensor, row = self.run.assemblies[i].target(job.chunk.index, extent)
             if tensor.numel():
-                pointer = self.slots.output_pointer(flight.slot) + offsets[i]
+                pointer = self.slots.output_pointer(flight.slot) + job.offsets[i]
                 copies += self._target(i, tensor, leaf.dim, extent).copy(row, extent, pointer)
         return copies
 
@@ -368,6 +389,7 @@ class ResidentWork(DeviceWork):
             with torch.no_grad():
                 target.narrow(leaf.dim, row, extent).copy_(tensor)
         flight.chunk.extents = extents
+        flight.chunk.nbytes = self._output_offsets(extents)[1]
 
     def _result_copies(self, flight: Flight[Job]) -> list[int]:
         return []
