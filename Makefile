@@ -6,6 +6,8 @@ RUN := $(VENV)/bin/python
 SUITES ?= transform conv1d_depthwise filter2d schedules depth overhead stream
 # Targets that only check what is there can use an interpreter without a venv.
 ANY_PYTHON := $(shell test -x $(VENV)/bin/python && echo $(VENV)/bin/python || echo $(PYTHON))
+# A worker for each core, where pytest-xdist is there.
+WORKERS = $(shell $(RUN) -c "import importlib.util as u; print('-n auto --dist worksteal' if u.find_spec('xdist') else '')")
 NATIVE := $(shell find kernels ops tests/cpp -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml
 
 .DEFAULT_GOAL := help
@@ -18,7 +20,7 @@ demo: build  ## set up, run the main job on a real recording, on the GPU if ther
 	$(RUN) -m sluice demo
 
 test: build  ## set up, run the tests
-	$(RUN) -m pytest tests
+	OMP_NUM_THREADS=1 $(RUN) -m pytest $(WORKERS) tests
 
 setup: $(VENV)/ready  ## make the virtual environment
 

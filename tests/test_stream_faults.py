@@ -9,7 +9,7 @@ import pathlib
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -100,6 +100,15 @@ def test_ctrl_c_within_fn(device: str, where: str) -> None:
         assert_usable(streamer)
 
 
+@pytest.fixture
+def _python_takes_ctrl_c() -> Iterator[None]:
+    """A shell's background job inherits a SIGINT that is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_python_takes_ctrl_c")
 def test_ctrl_c_from_outside() -> None:
     x = torch.randn(400, 5)
 
