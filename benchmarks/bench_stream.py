@@ -1,30 +1,36 @@
 """Suite `stream`: host tensors through the GPU, beside what users write: a naive call, one stream, two streams by hand.
 
-The floor of a row is what the link, measured in the same process, could do at best with these bytes and this compute:
-max(compute, in / up, out / down) and the fill and the drain of the pipeline; for pageable memory also what the host can
-copy. `time_us` is wall time of the whole call.
+The floor of a row is what the link, measured in the same process, could do at best with these bytes and this compute;
+for pageable memory also what the host can copy. `time_us` is wall time of the whole call.
+
+    stream_data.py    memory: pinned, pageable, a mapped file, strided    stream_peers.py     what users write
+    stream_work.py    the floor, and the calls that are timed             stream_real_ops.py  a convolution, a network
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-import math
-import tempfile
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import torch
 
 import sluice
+from sluice import stages
 from sluice.bench import DTYPES, Case, HostClock, Suite, Workload
-from sluice.plan import Plan
+from stream_data import random_source, result_like
+from stream_peers import LOOPS, Function, Loop, peers
+from stream_real_ops import conv_case, has_torchvision, images_case
+from stream_work import DEPTH, cycles_per_second, floor_seconds, streamed
 
 _COLUMNS = 1 << 16
 _ROWS = 4096  # 1 GiB of float32
 _ROWS_BY_HAND = 64  # 16 MiB a chunk, the best that was measured for the loops by hand
-_DEPTH = 3
+_PIECE = 1 << 20  # numbers that the reference is computed of at a time
+_MIB = 1 << 20
 
 
+# --- ops ------------------------------------------------------------------------------------------------------------
 def _sin(x: torch.Tensor) -> torch.Tensor:
     return torch.sin(x) * x + 1
 
@@ -39,164 +45,190 @@ def _box(x: torch.Tensor) -> torch.Tensor:
     return (padded[:-2] + padded[1:-1] + padded[2:]) / 3
 
 
-def _busy(ratio: float, rows: int, device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:
+def _busy(ratio: float, row_bytes: int, device: torch.device) -> Function:
     """Keeps the compute stream busy for `ratio` times a chunk's copy in."""
-    cycles = _cycles_per_second(device) * rows * _COLUMNS * 4 / (sluice.link_limits(device).h2d * 1e9)
+    cycles = ratio * row_bytes * cycles_per_second(device) / (sluice.link_limits(device).h2d * 1e9)
 
     def fn(x: torch.Tensor) -> torch.Tensor:
-        torch.cuda._sleep(int(ratio * cycles * x.shape[0] / rows))
+        torch.cuda._sleep(int(cycles * x.shape[0]))
         return x
 
     return fn
 
 
-@functools.cache
-def _cycles_per_second(device: torch.device) -> float:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    for _ in range(2):
-        begin.record()
-        torch.cuda._sleep(50_000_000)
-        end.record()
-        torch.cuda.synchronize(device)
-    return 50_000_000 / (begin.elapsed_time(end) * 1e-3)
+@dataclasses.dataclass(frozen=True)
+class Op:
+    """A function of a device tensor, and what it computes, on float64."""
+
+    fn: Function
+    expected: Function
+    halo: int = 0
 
 
-# --- sources ------------------------------------------------------------------------------------------------------
-def _pinned(x: torch.Tensor) -> torch.Tensor:
-    return x.pin_memory()
-
-
-def _mapped(x: torch.Tensor) -> torch.Tensor:
-    with tempfile.NamedTemporaryFile() as file:  # the mapping outlives the name
-        made = torch.from_file(file.name, shared=True, size=x.numel(), dtype=x.dtype)
-        made.copy_(x.flatten())
-    return made.view(x.shape)
-
-
-def _strided(x: torch.Tensor) -> torch.Tensor:
-    wide = x.new_empty(x.shape[0], x.shape[1] + 64)
-    view = wide[:, 3 : 3 + x.shape[1]]
-    return view.copy_(x)
-
-
-SOURCES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "pinned": _pinned,
-    "pageable": lambda x: x,
-    "mapped file": _mapped,
-    "strided pageable": _strided,
+OPS = {
+    "identity": Op(_identity, _identity),
+    "sin(x) * x + 1": Op(_sin, _sin),
+    "box of 3": Op(_box, _box, halo=1),
+    "silu(x) * 0.7": Op(stages.silu() | stages.scale(0.7), lambda x: torch.nn.functional.silu(x) * 0.7),
 }
 
 
-# --- what users write ---------------------------------------------------------------------------------------------
-def _naive(fn: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, device: torch.device) -> torch.Tensor:
-    return fn(x.to(device)).cpu()
+# --- rows -----------------------------------------------------------------------------------------------------------
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """`op` over `rows` rows of `columns` numbers.
+
+    Attributes:
+        op: of `OPS`; ignored where `ratio` is given.
+        ratio: the compute's time over that of its copy in.
+        chunk: rows a chunk, where it is forced.
+        memory_budget: bytes; the pinned one is half of it.
+        peers: what is timed beside it.
+    """
+
+    op: str = "identity"
+    source: str = "pinned"
+    order: str = "depth_first"
+    dtype: str = "fp32"
+    rows: int = _ROWS
+    columns: int = _COLUMNS
+    devices: int = 1
+    ratio: float = 0.0
+    chunk: int | None = None
+    staging: str = "auto"
+    memory_budget: int | None = None
+    peers: tuple[str, ...] = ()
+
+    @property
+    def row_bytes(self) -> int:
+        return self.columns * DTYPES[self.dtype].itemsize
+
+    @property
+    def what(self) -> str:
+        return f"busy for {self.ratio:g} copies" if self.ratio else self.op
+
+    @property
+    def name(self) -> str:
+        parts = [self.what, f"{_size(self.rows * self.row_bytes)} {self.dtype} {self.source}"]
+        parts += [self.order] * (self.order != "depth_first")
+        parts += [f"staging {self.staging}"] * (self.staging != "auto")
+        if self.chunk is not None:
+            parts.append(f"chunks of {_size(self.chunk * self.row_bytes)}")
+        if self.memory_budget is not None:
+            parts.append(f"budget {_size(self.memory_budget)}")
+        return ", ".join(parts + [f"{self.devices} GPUs"] * (self.devices > 1))
 
 
-def _sequential(fn: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, out: torch.Tensor) -> None:
-    for source, target in zip(x.split(_ROWS_BY_HAND), out.split(_ROWS_BY_HAND), strict=True):
-        target.copy_(fn(source.to("cuda", non_blocking=True)), non_blocking=True)
-    torch.cuda.synchronize()
+def _size(nbytes: int) -> str:
+    unit = next(power for power in (30, 20, 10, 0) if nbytes >> power)
+    return f"{nbytes / 2**unit:g} {({30: 'GiB', 20: 'MiB', 10: 'KiB', 0: 'B'})[unit]}"
 
 
-def _by_hand(
-    fn: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, out: torch.Tensor, streams: list[torch.cuda.Stream]
-) -> None:
-    """Depth first over two streams, chunks in turns: the loop of every tutorial."""
-    chunks = zip(x.split(_ROWS_BY_HAND), out.split(_ROWS_BY_HAND), strict=True)
-    for i, (source, target) in enumerate(chunks):
-        with torch.cuda.stream(streams[i % len(streams)]):
-            target.copy_(fn(source.to("cuda", non_blocking=True)), non_blocking=True)
-    torch.cuda.synchronize()
+def _pieces(x: torch.Tensor, expected: Function) -> Iterator[torch.Tensor]:
+    """16 GiB and their float64 would not fit into the host's memory together."""
+    for part in x.split(max(1, _PIECE // x.shape[1])):
+        yield expected(part.double())
 
 
-def _floor_seconds(nbytes: int, pinned: bool, ratio: float, devices: int, device: torch.device) -> float:
-    limits = sluice.link_limits(device)
-    chunks = max(nbytes // (16 << 20), 1)
-    one_way = nbytes / (limits.duplex / 2 * 1e9)
-    compute = ratio * nbytes / (limits.h2d * 1e9)
-    ends = 2 * nbytes / (limits.h2d * 1e9) / chunks
-    link = (max(one_way, compute) + ends) / devices
-    # Each byte is copied twice by the host, once in and once out, at the rate of all its threads together.
-    return link if pinned else max(link, 2 * nbytes / (limits.host_memcpy * 1e9))
-
-
-def _make(
-    op: str, source: str, order: str, dtype: str, rows: int, devices: int, ratio: float, chunk: int | None,
-    device: torch.device,
-) -> Workload:  # fmt: skip
-    if devices > torch.cuda.device_count():
-        raise RuntimeError(f"needs {devices} GPUs")
-    x = SOURCES[source](torch.randn(rows, _COLUMNS, dtype=DTYPES[dtype]))
-    pinned = source == "pinned"
-    out = torch.empty(x.shape, dtype=x.dtype, pin_memory=pinned)
-    fn: Callable[[torch.Tensor], torch.Tensor] = {"identity": _identity, "sin(x) * x + 1": _sin, "box of 3": _box}.get(
-        op
-    ) or _busy(ratio, chunk or _ROWS_BY_HAND, device)
-    halo = 1 if op == "box of 3" else 0
-    places = list(range(devices))
-    streamer = sluice.Streamer(places, depth=_DEPTH)
-    options: dict[str, Any] = {"order": order, "halo": halo, "chunk_size": chunk}
-    peers: dict[str, Callable[[], object] | None] = {}
-    if order == "depth_first" and not halo and devices == 1 and chunk is None:
-        streams = [torch.cuda.Stream() for _ in range(2)]
-        peers["copy_"] = lambda: _naive(fn, x, device)
-        peers["sequential"] = (lambda: _sequential(fn, x, out)) if pinned else None
-        peers["hand_written"] = (lambda: _by_hand(fn, x, out, streams)) if pinned else None
-    expected = _identity if op.startswith(("identity", "busy")) else {"sin(x) * x + 1": _sin, "box of 3": _box}[op]
-    return Workload(
-        ours=lambda: streamer.map(fn, x, out=out, **options),
-        write=lambda target: streamer.map(fn, x, out=target, **options),
-        reference=lambda: expected(x.double()),
-        plan=Plan(schedule=order, depth=_DEPTH, tile=chunk or 0, threads=0, shared_memory=0, grid=0, reason="streamed"),
-        traffic=2 * x.nbytes,
-        peers=peers,
-        linked=False,
-        link_seconds=_floor_seconds(x.nbytes, pinned, ratio, devices, device),
+def _make(row: Row, device: torch.device) -> Workload:
+    x = random_source(row.source, (row.rows, row.columns), DTYPES[row.dtype], device)
+    out = result_like(row.source, x.shape, x.dtype)
+    op = OPS[row.op]
+    fn = _busy(row.ratio, row.row_bytes, device) if row.ratio else op.fn
+    reference: Callable[[], torch.Tensor | Iterator[torch.Tensor]] = lambda: _pieces(x, op.expected)  # noqa: E731
+    if op.halo:
+        reference = lambda: op.expected(x.to(device).double())  # noqa: E731
+    budget = row.memory_budget
+    streamer = sluice.Streamer(
+        [device] if row.devices == 1 else list(range(row.devices)),
+        depth=DEPTH,
+        memory_budget=budget,
+        pinned_budget=None if budget is None else budget // 2,
+    )
+    floor = floor_seconds(
+        x.nbytes,
+        out.nbytes,
+        device,
+        pinned=row.source == "pinned" or row.staging == "register",
+        compute=row.ratio * x.nbytes / (sluice.link_limits(device).h2d * 1e9),
+        devices=row.devices,
+    )
+    return streamed(
+        streamer,
+        fn,
+        x,
+        out,
+        reference,
+        floor=floor,
+        peers=peers(row.peers, Loop(fn, x, out, _ROWS_BY_HAND, device)),
+        linked=None if isinstance(fn, stages.Chain) else False,
+        order=row.order,
+        halo=op.halo,
+        chunk_size=row.chunk,
+        staging=row.staging,
     )
 
 
-def stream_case(
-    op: str, source: str = "pinned", order: str = "depth_first", *, dtype: str = "fp32", rows: int = _ROWS,
-    devices: int = 1, ratio: float = 0.0, chunk: int | None = None,
-) -> Case:  # fmt: skip
-    """`op` over `rows` rows of 64 Ki numbers. `ratio` is the compute's time over that of its copy in."""
-    size = rows * _COLUMNS * DTYPES[dtype].itemsize
-    name = f"{op}, {size >> 20} MiB {dtype} {source}"
-    if order != "depth_first":
-        name += f", {order}"
-    if chunk is not None:
-        name += f", chunks of {(chunk * size // rows) / 2**20:g} MiB"
-    if devices > 1:
-        name += f", {devices} GPUs"
+def stream_case(row: Row) -> Case:
+    """The case of a row."""
     params = {
-        "n": rows * _COLUMNS,
-        "dtype": dtype,
-        "op": op,
-        "source": source,
-        "order": order,
-        "fn": "Streamer.map",
-        "devices": devices,
+        "n": row.rows * row.columns,
+        "dtype": row.dtype,
+        "op": row.what,
+        "source": row.source,
+        "order": row.order,
+        "fn": "Streamer.map" + f", staging {row.staging}" * (row.staging != "auto"),
+        "devices": row.devices,
     }
-    make = functools.partial(_make, op, source, order, dtype, rows, devices, ratio, chunk)
-    return Case(name=name, params=params, make=make, auto=chunk is None)
+    return Case(name=row.name, params=params, make=functools.partial(_make, row), auto=row.chunk is None)
 
 
-_RATIOS = (0.25, 0.5, 1.0, 1.2, 2.0, 4.0)
+_SIN = "sin(x) * x + 1"
+
+
+def _pinned() -> Iterator[Row]:
+    # The largest first: all that follow lie in its memory.
+    yield Row(rows=16 * _ROWS)
+    yield Row(rows=4 * _ROWS, peers=("hand_written",))
+    yield Row(peers=LOOPS)
+    yield Row("silu(x) * 0.7", rows=4 * _ROWS)
+    yield Row(_SIN, peers=("copy_", *LOOPS))
+    yield Row(_SIN, order="breadth_first")
+    yield Row(_SIN, order="sequential")
+    yield Row(_SIN, dtype="bf16")
+    yield Row("box of 3")
+    for ratio in (0.25, 0.5, 1.0, 1.2, 2.0, 4.0):
+        yield Row(ratio=ratio, chunk=_ROWS_BY_HAND, peers=LOOPS if ratio == 1 else ())
+    small = Row(rows=2048, columns=_COLUMNS // 4)  # rows of 64 KiB; 128 MiB, because 16384 chunks would take a second
+    yield small
+    for chunk in (1, 4, 16):
+        yield dataclasses.replace(small, chunk=chunk)
+    for chunk in (4, 16, 64, 256, 1024):
+        yield Row(chunk=chunk)
+
+
+def _pageable() -> Iterator[Row]:
+    yield Row(source="pageable", peers=("copy_", "sequential"))
+    for staging in ("ring", "register", "pageable"):
+        yield Row(source="pageable", staging=staging)
+    yield Row(_SIN, "pageable", peers=("copy_",))
+    yield Row(_SIN, "mapped file")
+    yield Row(_SIN, "mapped file", rows=2 * _ROWS, memory_budget=256 * _MIB)
+    yield Row(_SIN, "strided pageable")
+
+
+def _two_gpus() -> Iterator[Row]:
+    if torch.cuda.device_count() >= 2:  # asks NVML, so listing does not initialise CUDA
+        yield Row(rows=4 * _ROWS, devices=2)
+        yield Row(source="pageable", devices=2)
+
 
 SUITE = Suite(
     "stream",
     [
-        stream_case("identity"),
-        stream_case("identity", rows=4 * _ROWS),
-        stream_case("sin(x) * x + 1"),
-        stream_case("sin(x) * x + 1", order="breadth_first"),
-        stream_case("sin(x) * x + 1", order="sequential"),
-        stream_case("sin(x) * x + 1", dtype="bf16"),
-        stream_case("box of 3"),
-        *(stream_case("sin(x) * x + 1", source) for source in SOURCES if source != "pinned"),
-        stream_case("identity", "pageable"),
-        *(stream_case(f"busy for {ratio:g} copies", ratio=ratio, chunk=_ROWS_BY_HAND) for ratio in _RATIOS),
-        *(stream_case("identity", chunk=math.ceil(4 * 2**power)) for power in range(0, 9, 2)),
+        *(stream_case(row) for rows in (_pinned, _pageable, _two_gpus) for row in rows()),
+        conv_case(16, 1 << 22, 31),
+        *([images_case("resnet18", 4096, 224, 256)] if has_torchvision() else []),
     ],
     clock=functools.partial(HostClock, calls=1),
 )

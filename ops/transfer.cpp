@@ -46,21 +46,21 @@ std::shared_ptr<Engine> engine_of(int64_t handle) {
   return found->second;
 }
 
-std::unique_ptr<Driver> make_driver([[maybe_unused]] int64_t device, int events) {
+std::unique_ptr<Driver> make_driver([[maybe_unused]] int64_t device, const EngineOptions& options) {
 #ifdef SLUICE_CUDA_LIBRARY
   std::string error;
-  std::unique_ptr<Driver> driver = make_cuda_driver(static_cast<int>(device), events, error);
+  std::unique_ptr<Driver> driver = make_cuda_driver(static_cast<int>(device), options.events(), options.timed_events(), error);
   check(driver != nullptr, "stream_map: CUDA device ", device, " failed with ", error);
   return driver;
 #else
-  return make_host_driver(events);
+  return make_host_driver(options.events());
 #endif
 }
 
 int64_t open_engine(int64_t device, int64_t window, int64_t threads, int64_t ring_buffers, int64_t ring_buffer_bytes) {
   const EngineOptions options{static_cast<int>(window), static_cast<int>(threads), static_cast<int>(ring_buffers),
                               ring_buffer_bytes};
-  auto engine = std::make_shared<Engine>(make_driver(device, options.events()), options);
+  auto engine = std::make_shared<Engine>(make_driver(device, options), options);
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   all.engines[++all.last] = std::move(engine);
@@ -74,38 +74,65 @@ void close_engine(int64_t handle) {
   all.engines.erase(handle);
 }
 
-// For each copy: host, dense, route, mapping, item size, rank, sizes, strides of the host in bytes.
-std::shared_ptr<Command> parse_command(int64_t set, const Ints& waits, const Ints& copies) {
-  constexpr std::size_t kHead = 6;
-  auto command = std::make_shared<Command>();
-  command->set = static_cast<int>(set);
-  command->waits.assign(waits.begin(), waits.end());
-  for (std::size_t at = 0; at < copies.size();) {
-    const int64_t* const head = copies.data() + at;
-    check(copies.size() - at >= kHead, "_transfer: copies must have whole entries, got ", copies.size(), " numbers");
-    const auto rank = static_cast<std::size_t>(head[5]);
-    check(rank <= StridedCopy::kMaxRank, "_transfer: a copy must have at most ", StridedCopy::kMaxRank, " dimensions, got ",
-          rank);
-    check(copies.size() - at >= kHead + 2 * rank, "_transfer: copies must have whole entries, got ", copies.size(), " numbers");
-    command->copies.push_back({make_copy(reinterpret_cast<char*>(head[0]), reinterpret_cast<char*>(head[1]), head[4],
-                                         static_cast<int>(rank), head + kHead, head + kHead + rank),
-                               static_cast<Route>(head[2]), static_cast<Mapping>(head[3])});
-    at += kHead + 2 * rank;
+// The numbers that Python sends, from the first to the last.
+class Words {
+ public:
+  explicit Words(const Ints& numbers) : numbers_(numbers) {}
+
+  bool empty() const { return at_ == numbers_.size(); }
+  const int64_t* take(int64_t count) {
+    check(count >= 0 && static_cast<std::size_t>(count) <= numbers_.size() - at_, "_transfer: commands must be whole, got ",
+          numbers_.size(), " numbers");
+    at_ += static_cast<std::size_t>(count);
+    return numbers_.data() + at_ - count;
   }
-  return command;
+
+ private:
+  const Ints& numbers_;
+  std::size_t at_ = 0;
+};
+
+// host, dense, route, mapping, item size, rank, sizes, strides of the host in bytes.
+ChunkCopy take_copy(Words& words) {
+  const int64_t* const head = words.take(6);
+  const int64_t rank = head[5];
+  check(rank >= 0 && rank <= StridedCopy::kMaxRank, "_transfer: a copy must have at most ", StridedCopy::kMaxRank,
+        " dimensions, got ", rank);
+  const int64_t* const sizes = words.take(2 * rank);
+  return {make_copy(reinterpret_cast<char*>(head[0]), reinterpret_cast<char*>(head[1]), head[4], static_cast<int>(rank), sizes,
+                    sizes + rank),
+          static_cast<Route>(head[2]), static_cast<Mapping>(head[3])};
+}
+
+// kind, set, number of waits, number of copies, waits, copies. One call takes what has come together since the last: a call
+// from Python costs more than a command.
+void submit(Engine& engine, const Ints& numbers) {
+  enum Kind : int64_t { kFetch, kStore, kCommit };
+  for (Words words(numbers); !words.empty();) {
+    const int64_t* const head = words.take(4);
+    auto command = std::make_shared<Command>();
+    command->set = static_cast<int>(head[1]);
+    const int64_t* const waits = words.take(head[2]);
+    command->waits.assign(waits, waits + head[2]);
+    for (int64_t i = 0; i < head[3]; ++i) command->copies.push_back(take_copy(words));
+    switch (head[0]) {
+      case kFetch: engine.fetch(std::move(command)); break;
+      case kStore: engine.store(std::move(command)); break;
+      case kCommit: engine.commit(command->set); break;
+      default: check(false, "_transfer: a command must be a fetch, a store or a commit, got ", head[0]);
+    }
+  }
 }
 
 void begin_run(int64_t engine, int64_t stream) { engine_of(engine)->begin(reinterpret_cast<void*>(stream)); }
-void fetch_chunk(int64_t engine, int64_t set, const Ints& waits, const Ints& copies) {
-  engine_of(engine)->fetch(parse_command(set, waits, copies));
+void submit_commands(int64_t engine, const Ints& commands) { submit(*engine_of(engine), commands); }
+// The chunks that have landed; -1 where the time was over, -2 where a copy has failed.
+int64_t acquire_chunk(int64_t engine, const Ints& commands, int64_t set, const Ints& waits, int64_t milliseconds) {
+  const std::shared_ptr<Engine> owner = engine_of(engine);
+  submit(*owner, commands);
+  if (!owner->acquire({waits.begin(), waits.end()}, static_cast<int>(set), static_cast<int>(milliseconds))) return -1;
+  return owner->has_failed() ? -2 : owner->landed();
 }
-void store_chunk(int64_t engine, int64_t set, const Ints& waits, const Ints& copies) {
-  engine_of(engine)->store(parse_command(set, waits, copies));
-}
-bool acquire_chunk(int64_t engine, int64_t set, const Ints& waits, int64_t milliseconds) {
-  return engine_of(engine)->acquire({waits.begin(), waits.end()}, static_cast<int>(set), static_cast<int>(milliseconds));
-}
-void commit_chunk(int64_t engine, int64_t set) { engine_of(engine)->commit(static_cast<int>(set)); }
 int64_t landed_chunks(int64_t engine) { return engine_of(engine)->landed(); }
 bool wait_landed(int64_t engine, int64_t count, int64_t milliseconds) {
   return engine_of(engine)->wait_landed(count, static_cast<int>(milliseconds));
@@ -167,10 +194,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def(SLUICE_TRANSFER "open(int device, int window, int threads, int ring_buffers, int ring_buffer_bytes) -> int");
   m.def(SLUICE_TRANSFER "close(int engine) -> ()");
   m.def(SLUICE_TRANSFER "begin(int engine, int stream) -> ()");
-  m.def(SLUICE_TRANSFER "fetch(int engine, int set, int[] waits, int[] copies) -> ()");
-  m.def(SLUICE_TRANSFER "store(int engine, int set, int[] waits, int[] copies) -> ()");
-  m.def(SLUICE_TRANSFER "acquire(int engine, int set, int[] waits, int milliseconds) -> bool");
-  m.def(SLUICE_TRANSFER "commit(int engine, int set) -> ()");
+  m.def(SLUICE_TRANSFER "submit(int engine, int[] commands) -> ()");
+  m.def(SLUICE_TRANSFER "acquire(int engine, int[] commands, int set, int[] waits, int milliseconds) -> int");
   m.def(SLUICE_TRANSFER "landed(int engine) -> int");
   m.def(SLUICE_TRANSFER "wait(int engine, int count, int milliseconds) -> bool");
   m.def(SLUICE_TRANSFER "drain(int engine, int milliseconds) -> bool");
@@ -197,10 +222,8 @@ STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
   m.impl(SLUICE_TRANSFER "open", TORCH_BOX(&open_engine));
   m.impl(SLUICE_TRANSFER "close", TORCH_BOX(&close_engine));
   m.impl(SLUICE_TRANSFER "begin", TORCH_BOX(&begin_run));
-  m.impl(SLUICE_TRANSFER "fetch", TORCH_BOX(&fetch_chunk));
-  m.impl(SLUICE_TRANSFER "store", TORCH_BOX(&store_chunk));
+  m.impl(SLUICE_TRANSFER "submit", TORCH_BOX(&submit_commands));
   m.impl(SLUICE_TRANSFER "acquire", TORCH_BOX(&acquire_chunk));
-  m.impl(SLUICE_TRANSFER "commit", TORCH_BOX(&commit_chunk));
   m.impl(SLUICE_TRANSFER "landed", TORCH_BOX(&landed_chunks));
   m.impl(SLUICE_TRANSFER "wait", TORCH_BOX(&wait_landed));
   m.impl(SLUICE_TRANSFER "drain", TORCH_BOX(&drain_engine));

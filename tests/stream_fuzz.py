@@ -26,13 +26,14 @@ class DelayedEngine(EngineDevice):
     def hold(self, stream: int) -> None:
         if self.seed and self._random.random() < 0.5:
             microseconds = self._random.randrange(self.most_microseconds)
+            self.flush()
             if self.is_cuda:
                 with torch.cuda.stream(self.stream(stream)):
                     torch.cuda._sleep(2000 * microseconds)  # about 2 GHz
             else:
                 self.delay(stream, microseconds)
 
-    def fetch(self, event_set: int, waits: Sequence[int], copies: Sequence[int]) -> None:
+    def fetch(self, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
         self.hold(H2D)
         super().fetch(event_set, waits, copies)
 
@@ -42,13 +43,13 @@ class DelayedEngine(EngineDevice):
             self.hold(COMPUTE)
         return acquired
 
-    def store(self, event_set: int, waits: Sequence[int], copies: Sequence[int]) -> None:
+    def store(self, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
         self.hold(D2H)
         super().store(event_set, waits, copies)
 
 
 class SlotReusedEarly(DelayedEngine):
-    def fetch(self, event_set: int, waits: Sequence[int], copies: Sequence[int]) -> None:
+    def fetch(self, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
         super().fetch(event_set, [], copies)
 
 
@@ -68,7 +69,7 @@ class EarlyRead(DelayedEngine):
 
 
 class WrongEvent(DelayedEngine):
-    def store(self, event_set: int, waits: Sequence[int], copies: Sequence[int]) -> None:
+    def store(self, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
         super().store(event_set, [event - 1 for event in waits], copies)
 
 

@@ -125,6 +125,14 @@ class SimulatedDevice:
             pass
         return True
 
+    def flush(self) -> None: ...
+
+    def known_landed(self) -> int:
+        return self.landed
+
+    def has_failed(self) -> bool:
+        return False
+
     def error(self) -> str:
         return ""
 

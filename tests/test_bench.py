@@ -177,6 +177,17 @@ def test_relative_error():
     assert math.isnan(relative_error(torch.tensor([3.0, math.nan]), reference))
 
 
+def test_relative_error_of_pieces():
+    result = torch.randn(10, 3)
+    expected = result.double() + 0.25
+    pieces = list(expected.split(4))
+    assert relative_error(result, iter(pieces)) == pytest.approx(relative_error(result, expected), rel=1e-12)
+    result[9, 2] = math.nan
+    assert math.isnan(relative_error(result, iter(pieces)))
+    with pytest.raises(ValueError, match="the result's 10 rows, got 8"):
+        relative_error(result, iter(pieces[:2]))
+
+
 def suite_names():
     return cli.suite_names(ROOT)
 

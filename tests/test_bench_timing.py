@@ -44,6 +44,21 @@ class TestTiming:
         assert asked == [1, 4, 1, 1, 6, 2, 2, 6]
         assert timings["peer"].ratio == 50_000
 
+    def test_very_slow_calls_are_timed_once_in_three_rounds(self):
+        times = {"ours": 300_000.0, "peer": 1.0, "other": 900_000.0}
+        asked = []
+
+        class Clock:
+            def measure(self, call, samples):
+                asked.append((call(), samples))
+                return [times[call()]] * samples
+
+        timings = interleave(Clock(), {name: lambda name=name: name for name in times}, Effort(5, 6, 4))
+        rounds = asked[2 + 2 + 2 :]
+        assert [sum(1 for who, _ in rounds if who == name) for name in times] == [3, 5, 3]
+        assert {samples for who, samples in rounds if who != "peer"} == {1}
+        assert timings["other"].ratio == 3.0
+
     def test_full_effort_is_what_the_design_asks_for(self):
         assert FULL.rounds * FULL.samples >= 25
         assert FULL.rounds == 5

@@ -75,7 +75,7 @@ def test_fn_raises(device: str, order: str, where: str) -> None:
                 in (notes(caught.value))
             )
             del caught
-            assert allocated(device) == before
+            assert allocated(device) <= before
         assert_usable(streamer)
 
 

@@ -117,6 +117,7 @@ def test_the_trace_command(tmp_path: pathlib.Path) -> None:
     assert "default stream" in result.stdout
 
 
+@pytest.mark.alone
 def test_link_limits(device: str) -> None:
     limits = sluice.link_limits(device)
     assert all(rate > 0.1 for rate in dataclasses.astuple(limits))

@@ -76,11 +76,12 @@ WITHOUT_GPU = (
 
 def tests(part: str) -> list[str]:
     files = [f"tests/{name}.py" for name in TESTS[part]]
-    return [*PYTEST, *WORKERS, "--durations=8", "-m", "not large", "-k", "not cpu", *files]
+    return [*PYTEST, *WORKERS, "--durations=8", "-m", "not large and not alone", "-k", "not cpu", *files]
 
 
 PARTS: dict[str, list[str]] = {
     **{part: tests(part) for part in TESTS},
+    "alone": [*PYTEST, "--durations=8", "-m", "alone", "-k", "not cpu", "tests"],
     "large": [*PYTEST, "-m", "large", "tests/gpu"],
     "memcheck": sanitizer("memcheck", *OURS),
     "racecheck": [*sanitizer("racecheck", *OURS), *RACECHECK],

@@ -49,7 +49,7 @@ void CUDART_CB sleep_on_stream(void* microseconds) {
 
 class CudaDriver final : public Driver {
  public:
-  CudaDriver(int device, int events) : device_(device), events_(static_cast<std::size_t>(events)) {
+  CudaDriver(int device, int events, int timed) : device_(device), events_(static_cast<std::size_t>(events)) {
     const CurrentDevice current(device_);
     std::string error;
     for (cudaStream_t& stream : streams_) {
@@ -59,9 +59,11 @@ class CudaDriver final : public Driver {
         return;
       }
     }
-    // With timing: the same events order the copies and date them. Blocking: a thread that waits leaves its core alone.
-    for (cudaEvent_t& event : events_) {
-      if (!check(cudaEventCreateWithFlags(&event, cudaEventBlockingSync))) return;
+    // The chunks' events order the copies and date them. A thread that waits for one spins: an event to be slept on raises an
+    // interrupt, which takes longer than a small copy. While it waits for the ring, other threads need its core.
+    for (int i = 0; i < events; ++i) {
+      const unsigned flags = i < timed ? cudaEventDefault : cudaEventBlockingSync | cudaEventDisableTiming;
+      if (!check(cudaEventCreateWithFlags(&events_[static_cast<std::size_t>(i)], flags))) return;
     }
     char bus_id[32] = {};
     if (cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), device_) == cudaSuccess) node_ = node_of_pci_device(bus_id);
@@ -168,8 +170,8 @@ class CudaDriver final : public Driver {
 
 }  // namespace
 
-std::unique_ptr<Driver> make_cuda_driver(int device, int events, std::string& error) {
-  auto driver = std::make_unique<CudaDriver>(device, events);
+std::unique_ptr<Driver> make_cuda_driver(int device, int events, int timed, std::string& error) {
+  auto driver = std::make_unique<CudaDriver>(device, events, timed);
   error = driver->error();
   if (!error.empty()) return nullptr;
   return driver;

@@ -9,8 +9,8 @@
 
 namespace sluice::transfer {
 
-// Null where the device cannot be used; `error` then says why.
-std::unique_ptr<Driver> make_cuda_driver(int device, int events, std::string& error);
+// The first `timed` of its events take times. Null where the device cannot be used; `error` then says why.
+std::unique_ptr<Driver> make_cuda_driver(int device, int events, int timed, std::string& error);
 
 // A non-blocking stream on the device that nobody else has; null where none could be made. Streams are never destroyed but
 // given to the next who asks: torch's allocator keeps blocks of memory for a stream as long as the process lives.

@@ -1,7 +1,6 @@
 #include "kernels/transfer/engine.h"
 
 #include <chrono>
-#include <cmath>
 #include <utility>
 
 #include "kernels/transfer/bus_guard.h"
@@ -17,17 +16,21 @@ constexpr std::size_t kTimesKept = 1 << 16;
 Engine::Engine(std::unique_ptr<Driver> driver, const EngineOptions& options)
     : options_(options),
       driver_(std::move(driver)),
+      timeline_(*driver_, options.window, start_event()),
       pool_(options.threads, driver_->node()),
       in_ring_(*driver_, options.ring_buffers, options.ring_buffer_bytes, ring_event(0)),
       out_ring_(*driver_, options.ring_buffers, options.ring_buffer_bytes, ring_event(options.ring_buffers)),
       pending_(static_cast<std::size_t>(options.window * kMarks)) {
   const auto fail_with = [this](const std::string& text) { fail(text); };
   const auto failed = [this] { return failed_.load(); };
+  const auto begun = [this](Stream stream) {
+    return [this, stream](const Command& command) { timeline_.issued(stream, command.set, command.waits); };
+  };
   in_ = make_in_lane(*driver_, pool_, in_ring_,
-                     {[this](int set) { on_issued(set, Mark::fetched); }, [](int) {}, fail_with, failed});
-  out_ =
-      make_out_lane(*driver_, pool_, out_ring_,
-                    {[this](int set) { on_issued(set, Mark::stored); }, [this](int set) { on_landed(set); }, fail_with, failed});
+                     {begun(Stream::h2d), [this](int set) { on_issued(set, Mark::fetched); }, [](int) {}, fail_with, failed});
+  out_ = make_out_lane(*driver_, pool_, out_ring_,
+                       {begun(Stream::d2h), [this](int set) { on_issued(set, Mark::stored); },
+                        [this](int set) { on_landed(set); }, fail_with, failed});
 }
 
 Engine::~Engine() {
@@ -52,6 +55,7 @@ void Engine::begin(void* caller_stream) {
   driver_->record_foreign(caller_stream, caller_event());
   for (int stream = 0; stream < kStreams; ++stream) driver_->wait(static_cast<Stream>(stream), caller_event());
   if (!driver_->record(Stream::compute, start_event())) fail(driver_->error());
+  timeline_.begin();
   // Whoever writes a page-locked source on that stream may not be through; threads must not read it before.
   host_must_wait_ = true;
 }
@@ -94,7 +98,7 @@ bool Engine::acquire(const std::vector<int>& waits, int set, int milliseconds) {
   for (int event : waits) {
     if (!driver_->wait(Stream::compute, event)) fail(driver_->error());
   }
-  driver_->record(Stream::compute, event_of(set, Mark::compute_begin));
+  timeline_.issued(Stream::compute, set, waits);
   return true;
 }
 
@@ -140,12 +144,7 @@ void Engine::on_issued(int set, Mark mark) {
 }
 
 void Engine::on_landed(int set) {
-  Times times{};
-  if (!failed_) {
-    for (int mark = 0; mark < kMarks; ++mark) {
-      times[static_cast<std::size_t>(mark)] = std::llround(1e9 * driver_->seconds(start_event(), set * kMarks + mark));
-    }
-  }
+  const Times times = failed_ ? Times{} : timeline_.landed(set);
   {
     const std::lock_guard lock(mutex_);
     if (times_.size() < kTimesKept) times_.push_back(times);

@@ -12,7 +12,6 @@
 // All functions may be called from any thread and none holds a lock while it waits for the device.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -26,6 +25,7 @@
 #include "kernels/transfer/lane.h"
 #include "kernels/transfer/ring.h"
 #include "kernels/transfer/staging_pool.h"
+#include "kernels/transfer/timeline.h"
 
 namespace sluice::transfer {
 
@@ -33,14 +33,13 @@ struct EngineOptions {
   int window = 6;        // sets of events: chunks in flight, as the host sees it
   int threads = 1;       // that stage
   int ring_buffers = 8;  // a direction
-  std::int64_t ring_buffer_bytes = 4 << 20;
+  std::int64_t ring_buffer_bytes = 8 << 20;
 
-  // Events that a driver must have: the sets, the ring's, the caller's stream, the start of the run, the drain's.
-  int events() const { return window * kMarks + 2 * ring_buffers + 2 + kStreams; }
+  // Events that a driver must have: those with times, which are the sets and the start of the run, and then the ring's, the
+  // caller's stream and the drain's.
+  int timed_events() const { return window * kMarks + 1; }
+  int events() const { return timed_events() + 2 * ring_buffers + 1 + kStreams; }
 };
-
-// When a chunk was where, in nanoseconds since begin(): kMarks numbers.
-using Times = std::array<std::int64_t, kMarks>;
 
 class Engine {
  public:
@@ -66,6 +65,7 @@ class Engine {
   // The caller's stream waits for the compute stream.
   void join(void* caller_stream);
 
+  bool has_failed() const { return failed_.load(); }
   std::string error();
   std::vector<Times> take_times();
   // Bytes by route since begin(), in and then out; and bytes of page-locked rings.
@@ -76,10 +76,10 @@ class Engine {
   StagingPool& pool() { return pool_; }
 
  private:
-  int ring_event(int index) const { return options_.window * kMarks + index; }
+  int start_event() const { return options_.timed_events() - 1; }
+  int ring_event(int index) const { return options_.timed_events() + index; }
   int caller_event() const { return ring_event(2 * options_.ring_buffers); }
-  int start_event() const { return caller_event() + 1; }
-  int drain_event(int stream) const { return start_event() + 1 + stream; }
+  int drain_event(int stream) const { return caller_event() + 1 + stream; }
 
   void submit(Lane& lane, Mark end, std::shared_ptr<Command> command);
   void on_issued(int set, Mark mark);
@@ -89,6 +89,7 @@ class Engine {
 
   const EngineOptions options_;
   const std::unique_ptr<Driver> driver_;
+  Timeline timeline_;
   StagingPool pool_;
   Ring in_ring_, out_ring_;
 

@@ -102,7 +102,7 @@ void Lane::issue_waits(const Command& command) {
   for (int event : command.waits) {
     if (!driver_.wait(stream(), event)) fail(driver_.error());
   }
-  driver_.record(stream(), event_of(command.set, begin_mark()));
+  events_.begun(command);
 }
 
 void Lane::issue(const Command& command) {

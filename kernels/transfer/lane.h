@@ -20,6 +20,7 @@ namespace sluice::transfer {
 
 // What a lane tells the engine.
 struct LaneEvents {
+  std::function<void(const Command&)> begun;          // its first copy is being issued
   std::function<void(int set)> issued;                // the event that ends the command is recorded
   std::function<void(int set)> landed;                // its bytes have arrived; only of the lane that goes out
   std::function<void(const std::string& text)> fail;  // the first text counts; copies that follow move nothing
@@ -62,7 +63,6 @@ class Lane {
   void fail(const std::string& text);
 
   Stream stream() const { return direction_ == Direction::in ? Stream::h2d : Stream::d2h; }
-  Mark begin_mark() const { return direction_ == Direction::in ? Mark::fetch_begin : Mark::store_begin; }
   Mark end_mark() const { return direction_ == Direction::in ? Mark::fetched : Mark::stored; }
 
   const Direction direction_;

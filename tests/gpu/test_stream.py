@@ -84,6 +84,7 @@ def test_fn_runs_on_a_stream_of_its_own(side: bool) -> None:
     assert torch.cuda.current_stream().cuda_stream == torch.cuda.default_stream().cuda_stream
 
 
+@pytest.mark.alone
 def test_it_overlaps_beside_a_hundred_other_streams() -> None:
     others = [torch.cuda.Stream() for _ in range(100)]
     x = pinned(64, MIB // 4)
@@ -147,6 +148,7 @@ def test_a_source_changed_before_done_raises_from_result() -> None:
         assert torch.equal(streamer.map(torch.neg, x), -x)
 
 
+@pytest.mark.alone
 def test_host_work_runs_under_device_work() -> None:
     x = pinned(64, 4096)
     with sluice.Streamer() as streamer:
@@ -301,6 +303,7 @@ def on_threads(stream: Callable[[], Any]) -> Callable[[Callable[[], None]], None
     return launch
 
 
+@pytest.mark.alone
 def test_eight_kernels_run_at_once_and_serialise_on_the_default_stream() -> None:
     one = spans(lambda kernel: kernel())
     default = torch.cuda.default_stream()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from .suite import Case, Workload
@@ -14,11 +16,33 @@ class WrongResultError(Exception):
     """A result differs from its reference by more than its dtype allows: its time means nothing."""
 
 
-def relative_error(result: torch.Tensor, reference: torch.Tensor) -> float:
-    """The L2 norm of the difference over that of the reference, in float64; NaN where the result has one."""
+def relative_error(result: torch.Tensor, reference: torch.Tensor | Iterable[torch.Tensor]) -> float:
+    """The L2 norm of the difference over that of the reference, in float64; NaN where the result has one.
+
+    Args:
+        result: what is checked.
+        reference: the whole, or its pieces along dimension 0.
+
+    Raises:
+        ValueError: pieces that are not as many rows as the result.
+    """
+    if isinstance(reference, torch.Tensor):
+        return float(torch.div(*_norms(result, reference)))
+    begin, norms = 0, []
+    for piece in reference:
+        norms.append(_norms(result[begin : begin + len(piece)], piece))
+        begin += len(piece)
+    if begin != len(result):
+        raise ValueError(f"reference must have the result's {len(result)} rows, got {begin}")
+    difference, expected = (torch.linalg.vector_norm(torch.stack(parts)) for parts in zip(*norms, strict=True))
+    return float(difference / expected)
+
+
+def _norms(result: torch.Tensor, reference: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the difference, and of the reference."""
     expected = reference.double()
-    difference = torch.linalg.vector_norm(result.double() - expected)
-    return float(difference / torch.linalg.vector_norm(expected))
+    difference = result.to(expected.device).double() - expected
+    return torch.linalg.vector_norm(difference), torch.linalg.vector_norm(expected)
 
 
 def check(case: Case, workload: Workload) -> float:

@@ -75,6 +75,7 @@ PEERS = frozenset(
         "copy_",
         "sequential",
         "hand_written",
+        "prefetch",
     }
 )
 FLOOR_KINDS = frozenset({"bytes", "flops", "link"})

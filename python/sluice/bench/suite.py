@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -42,7 +42,8 @@ class Workload:
     Attributes:
         ours: the call that is timed, as a user writes it; returns the result.
         write: the same call with `out=`; the check hands it a poisoned tensor.
-        reference: the result in float64.
+        reference: the result in float64, or its pieces along dimension 0, where all of it would not fit; on the host or
+            on the device.
         plan: how `ours` runs.
         traffic: bytes: each input read once, each output written once.
         flops: floating-point operations where only FMA applies; 0 where they cannot be the limit.
@@ -55,7 +56,7 @@ class Workload:
 
     ours: Callable[[], torch.Tensor]
     write: Callable[[torch.Tensor], object]
-    reference: Callable[[], torch.Tensor]
+    reference: Callable[[], torch.Tensor | Iterable[torch.Tensor]]
     plan: Plan
     traffic: int
     flops: int = 0

@@ -107,6 +107,8 @@ class Effort:
 
 FULL = Effort()  # 30 samples: a median of at least 25, and ratios as a median of 5
 SLOW_US = 20_000
+VERY_SLOW_US = 200_000
+_FEW_ROUNDS = 3
 QUICK = Effort(rounds=1, samples=5, warm_up=1, slow_peers=False)
 
 
@@ -130,7 +132,8 @@ class Timing:
 def interleave(clock: Clock, calls: Mapping[str, Call], effort: Effort = FULL) -> dict[str, Timing]:
     """Times the callables in turns, so that a drift of the clocks or of the temperature meets all of them.
 
-    A callable that takes longer than `SLOW_US` is timed twice a round: a launch is nothing beside it.
+    A callable that takes longer than `SLOW_US` is timed twice a round: a launch is nothing beside it. One that takes
+    longer than `VERY_SLOW_US` is timed once a round, in three rounds.
 
     Args:
         clock: what takes a sample.
@@ -141,22 +144,26 @@ def interleave(clock: Clock, calls: Mapping[str, Call], effort: Effort = FULL) -
         A `Timing` for each name.
     """
     names = list(calls)
-    samples = {}
+    samples, turns = {}, {}
     for name in names:
-        [first_us] = clock.measure(calls[name], 1)
-        slow = first_us > SLOW_US and clock.measure(calls[name], 1)[0] > SLOW_US  # not only because it was the first
-        samples[name] = min(2, effort.samples) if slow else effort.samples
-        if not slow:
+        [us] = clock.measure(calls[name], 1)
+        if us > SLOW_US:  # not only because it was the first
+            us = min(us, *clock.measure(calls[name], 1))
+        few = 1 if us > VERY_SLOW_US else 2
+        samples[name] = min(few, effort.samples) if us > SLOW_US else effort.samples
+        turns[name] = min(_FEW_ROUNDS, effort.rounds) if us > VERY_SLOW_US else effort.rounds
+        if us <= SLOW_US:
             clock.measure(calls[name], effort.warm_up)
     rounds: list[dict[str, list[float]]] = []
     for number in range(effort.rounds):
         first = number % len(names)  # who runs after whom changes from round to round
-        order = names[first:] + names[:first]
+        order = [name for name in names[first:] + names[:first] if number < turns[name]]
         rounds.append({name: clock.measure(calls[name], samples[name]) for name in order})
     return {name: _summary(name, names[0], rounds) for name in names}
 
 
 def _summary(name: str, ours: str, rounds: list[dict[str, list[float]]]) -> Timing:
-    samples = [sample for times in rounds for sample in times[name]]
-    ratios = [statistics.median(times[name]) / statistics.median(times[ours]) for times in rounds]
+    samples = [sample for times in rounds for sample in times.get(name, ())]
+    both = [times for times in rounds if name in times and ours in times]
+    ratios = [statistics.median(times[name]) / statistics.median(times[ours]) for times in both]
     return Timing(statistics.median(samples), min(samples), max(samples), statistics.median(ratios))

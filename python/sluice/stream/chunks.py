@@ -13,7 +13,7 @@ _SHORTEST_SECONDS = 60e-6
 _LARGEST_BYTES = 32 << 20
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(slots=True)
 class Chunk:
     """Rows [begin, end) of the result, made from rows [low, high) of the inputs, which hold the halo too."""
 
@@ -48,12 +48,16 @@ class Chunks:
     extent: int
     size: int
     halo: tuple[int, int] = (0, 0)
+    count: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "count", max(1, -(-self.extent // self.size)))
 
     def __len__(self) -> int:
-        return max(1, -(-self.extent // self.size))
+        return self.count
 
     def __getitem__(self, index: int) -> Chunk:
-        if not 0 <= index < len(self):
+        if not 0 <= index < self.count:
             raise IndexError(index)
         begin = index * self.size
         end = min(begin + self.size, self.extent)

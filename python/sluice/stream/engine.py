@@ -13,13 +13,17 @@ import torch
 H2D, COMPUTE, D2H = range(3)
 FETCH_BEGIN, FETCHED, COMPUTE_BEGIN, COMPUTED, STORE_BEGIN, STORED = range(6)
 MARKS = 6
+# Of ops/transfer.cpp: kinds of command, and what `acquire` says instead of a number of landed chunks.
+_FETCH, _STORE, _COMMIT = range(3)
+_NOT_IN_TIME, _FAILED = -1, -2
 
 
 class Device(Protocol):
     """Three streams, events, and copies that follow them.
 
     An event is `set * MARKS + mark`. `fetch` and `store` wait for events, move bytes and record FETCHED and STORED of
-    their set; `acquire` makes the compute stream wait, `commit` records COMPUTED on it.
+    their set; `acquire` makes the compute stream wait, `commit` records COMPUTED on it. All is issued in the order in
+    which it was asked for, but `fetch`, `store` and `commit` may wait until something else is asked for, or `flush`.
     """
 
     place: torch.device
@@ -27,11 +31,14 @@ class Device(Protocol):
     def begin(self) -> None:
         """Starts a run: all streams wait for what the caller's stream has in its queue."""
 
-    def fetch(self, event_set: int, waits: Sequence[int], copies: Sequence[int]) -> None:
+    def fetch(self, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
         """A chunk to the device."""
 
-    def store(self, event_set: int, waits: Sequence[int], copies: Sequence[int]) -> None:
+    def store(self, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
         """A chunk's result to the host."""
+
+    def flush(self) -> None:
+        """Issues what has not been issued yet."""
 
     def acquire(self, event_set: int, waits: Sequence[int], milliseconds: int) -> bool:
         """Whether the compute stream now waits for the events; False where a copy has not been issued in time."""
@@ -42,8 +49,14 @@ class Device(Protocol):
     def wait(self, count: int, milliseconds: int) -> bool:
         """Whether that many chunks have landed, after waiting for at most so long."""
 
+    def known_landed(self) -> int:
+        """Chunks that had landed when `acquire` looked last, since `begin`."""
+
     def drain(self, milliseconds: int) -> bool:
         """Whether everything issued is complete."""
+
+    def has_failed(self) -> bool:
+        """Whether a copy had failed when `acquire` looked last; `error` looks now."""
 
     def error(self) -> str:
         """What went wrong with a copy; empty where nothing did."""
@@ -71,8 +84,11 @@ class EngineDevice:
         if self.is_cuda:
             pointers = [int(self.op("stream")(self._handle, which)) for which in range(3)]
             self._streams = [torch.cuda.ExternalStream(pointer, device=place) for pointer in pointers]  # type: ignore[no-untyped-call]
-        for name in ("fetch", "store", "acquire", "commit", "wait", "landed", "drain", "error", "times", "counters"):
+        for name in ("submit", "acquire", "wait", "landed", "drain", "error", "times", "counters"):
             setattr(self, f"_{name}", functools.partial(self.op(name), self._handle))
+        self._commands: list[int] = []  # not submitted yet: a call into C++ costs more than a command
+        self._known_landed = 0
+        self._has_failed = False
 
     def op(self, name: str) -> Any:
         """The raw op of this kind of device."""
@@ -84,27 +100,57 @@ class EngineDevice:
 
     def begin(self) -> None:
         """Starts a run."""
+        self._commands, self._known_landed, self._has_failed = [], 0, False
         self.op("begin")(self._handle, self.caller_stream())
 
-    def fetch(self, event_set: int, waits: Sequence[int], copies: Sequence[int]) -> None:
+    def _put(self, kind: int, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
+        commands = self._commands
+        commands += (kind, event_set, len(waits), len(copies), *waits)
+        for copy in copies:
+            commands += copy
+
+    def _take_commands(self) -> list[int]:
+        commands, self._commands = self._commands, []
+        return commands
+
+    def fetch(self, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
         """A chunk to the device."""
-        self._fetch(event_set, waits, copies)  # type: ignore[attr-defined]
+        self._put(_FETCH, event_set, waits, copies)
 
-    def store(self, event_set: int, waits: Sequence[int], copies: Sequence[int]) -> None:
+    def store(self, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
         """A chunk's result to the host."""
-        self._store(event_set, waits, copies)  # type: ignore[attr-defined]
-
-    def acquire(self, event_set: int, waits: Sequence[int], milliseconds: int) -> bool:
-        """Whether the compute stream now waits for the events."""
-        return bool(self._acquire(event_set, waits, milliseconds))  # type: ignore[attr-defined]
+        self._put(_STORE, event_set, waits, copies)
 
     def commit(self, event_set: int) -> None:
         """What was issued on the compute stream is the chunk's."""
-        self._commit(event_set)  # type: ignore[attr-defined]
+        self._put(_COMMIT, event_set, (), ())
+
+    def flush(self) -> None:
+        """Issues what has not been issued yet."""
+        if self._commands:
+            self._submit(self._take_commands())  # type: ignore[attr-defined]
+
+    def acquire(self, event_set: int, waits: Sequence[int], milliseconds: int) -> bool:
+        """Whether the compute stream now waits for the events."""
+        status = self._acquire(self._take_commands(), event_set, waits, milliseconds)  # type: ignore[attr-defined]
+        self._known_landed = max(self._known_landed, status)
+        self._has_failed = status == _FAILED
+        return bool(status != _NOT_IN_TIME)
 
     def wait(self, count: int, milliseconds: int) -> bool:
         """Whether that many chunks have landed, after waiting for at most so long."""
+        if count <= self._known_landed:
+            return True
+        self.flush()
         return bool(self._wait(count, milliseconds))  # type: ignore[attr-defined]
+
+    def known_landed(self) -> int:
+        """Chunks that had landed when `acquire` looked last, since `begin`."""
+        return self._known_landed
+
+    def has_failed(self) -> bool:
+        """Whether a copy had failed when `acquire` looked last."""
+        return self._has_failed
 
     def landed(self) -> int:
         """Chunks whose results are complete on the host, since `begin`."""
@@ -112,6 +158,7 @@ class EngineDevice:
 
     def drain(self, milliseconds: int) -> bool:
         """Whether everything issued is complete."""
+        self.flush()
         return bool(self._drain(milliseconds))  # type: ignore[attr-defined]
 
     def error(self) -> str:
@@ -128,15 +175,18 @@ class EngineDevice:
 
     def join(self) -> None:
         """The caller's stream waits for the compute stream."""
+        self.flush()
         self.op("join")(self._handle, self.caller_stream())
 
     def barrier(self) -> None:
         """Copies in that come later wait for the compute stream: for memory that it may have used before."""
         if self.is_cuda:
+            self.flush()
             self._streams[H2D].wait_event(self._streams[COMPUTE].record_event())
 
     def delay(self, stream: int, microseconds: int) -> None:
         """The stream does nothing for that long; for tests."""
+        self.flush()
         self.op("delay")(self._handle, stream, microseconds)
 
     def memcpy_seconds(self, target: torch.Tensor, source: torch.Tensor) -> float:

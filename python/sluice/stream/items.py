@@ -67,7 +67,7 @@ class ItemWork:
         self.pipe: Pipeline[Item] = Pipeline(lent.engine, limits.depth, limits.window, limits.window, checkpoint)
         self.routes = Routes(op, "auto", limits.pinned_budget, limits.ring_bytes, [])
         self.order_of_items: list[int] = []
-        self._had_slots = self.slots.is_allocated
+        self._slot_bytes = self.slots.nbytes
         # What copies read and write must outlive them, whoever lets go of an item first.
         self._in_flight: collections.deque[Flight[Item]] = collections.deque()
         self._pinned_each = (limits.pinned_budget - limits.ring_bytes) // (limits.depth + 2)
@@ -92,11 +92,13 @@ class ItemWork:
         self._in_flight.append(flight)
         offsets, nbytes = self._offsets(sources)
         self._grow_input(flight, nbytes)
-        copies: list[int] = []
+        copies: list[list[int]] = []
         for source, offset in zip(sources, offsets, strict=True):
             if source.tensor.numel():
-                copies += source.copy(0, source.tensor.shape[0], self.slots.input_pointer(flight.slot) + offset)
+                pointer = self.slots.input_pointer(flight.slot) + offset
+                copies.append(source.copy(0, source.tensor.shape[0], pointer))
         self.pipe.fetch(flight, copies)
+        self.engine.flush()  # the next item may be long in coming
         return flight
 
     @staticmethod
@@ -133,15 +135,17 @@ class ItemWork:
                 leaf = Leaf(tensor.dtype, tuple(tensor.shape), 0)
                 order = memory_order(target.tensor)
                 with torch.no_grad():
-                    self.slots.output(flight.slot, i, leaf, tensor.shape[0], order, offsets[i]).copy_(tensor)
+                    self.slots.output(flight.slot, leaf, tensor.shape[0], order, offsets[i]).copy_(tensor)
         del tensors
         self.pipe.commit(flight)
-        copies: list[int] = []
+        copies: list[list[int]] = []
         for target, offset in zip(targets, offsets, strict=True):
             if target.tensor.numel():
-                copies += target.copy(0, target.tensor.shape[0], self.slots.output_pointer(flight.slot) + offset)
+                pointer = self.slots.output_pointer(flight.slot) + offset
+                copies.append(target.copy(0, target.tensor.shape[0], pointer))
         self.order_of_items.append(flight.chunk.index)
         self.pipe.store(flight, copies)
+        self.engine.flush()
 
     @staticmethod
     def _output_offsets(tensors: list[torch.Tensor]) -> tuple[list[int], int]:
@@ -152,7 +156,7 @@ class ItemWork:
         item = flight.chunk
         leaves, where = list(item.leaves), self._offsets(item.sources)[0]
         for number, (i, source) in enumerate(zip(item.given, item.sources, strict=True)):
-            tensor = self.slots.input(flight.slot, number, source, source.tensor.shape[0], where[number])
+            tensor = self.slots.input(flight.slot, source, source.tensor.shape[0], where[number])
             leaves[i] = as_given(
                 tensor.view(item.given[i].shape) if item.given[i].dim() == 0 else tensor, item.given[i]
             )
@@ -193,5 +197,5 @@ class ItemWork:
                 continue
         self._in_flight.clear()
         self.pipe.reset()
-        if not self._had_slots:
+        if self.slots.nbytes != self._slot_bytes:
             self.slots.release()

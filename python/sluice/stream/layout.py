@@ -88,11 +88,15 @@ class HostTensor:
     route: int
     mapping: int = 0
     order: tuple[int, ...] = dataclasses.field(init=False)
+    # The first byte, and the bytes from row to row.
+    _begin: tuple[int, int] = dataclasses.field(init=False, repr=False, compare=False)
     # What `copy` says of chunks of an extent, for each place on the device: all but where they begin on the host.
     _tails: dict[tuple[int, int], list[int]] = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", memory_order(self.tensor))
+        step = self.tensor.stride(self.dim) * self.tensor.element_size()
+        object.__setattr__(self, "_begin", (self.tensor.data_ptr(), step))
         object.__setattr__(self, "_tails", {})
 
     def sizes(self, extent: int) -> list[int]:
@@ -107,15 +111,15 @@ class HostTensor:
 
     def copy(self, low: int, extent: int, device_pointer: int) -> list[int]:
         """The engine's words for rows [low, low + extent), to or from a dense place on the device."""
-        tensor, itemsize = self.tensor, self.tensor.element_size()
         tail = self._tails.get((extent, device_pointer))
         if tail is None:
-            sizes = self.sizes(extent)
+            tensor, itemsize, sizes = self.tensor, self.tensor.element_size(), self.sizes(extent)
             tail = [device_pointer, self.route, self.mapping, itemsize, len(sizes)]
             tail += [sizes[d] for d in self.order]
             tail += [tensor.stride(d) * itemsize for d in self.order]
             self._tails[extent, device_pointer] = tail
-        return [tensor.data_ptr() + low * tensor.stride(self.dim) * itemsize, *tail]
+        first, step = self._begin
+        return [first + low * step, *tail]
 
     def is_direct(self, extent: int) -> bool:
         """Whether a copy engine can walk a chunk by itself at full speed."""

@@ -15,6 +15,7 @@ from .engine import D2H, H2D, EngineDevice
 _BYTES = 64 << 20
 _COPIES = 6
 _SAMPLES = 5
+_ASSUMED_RATE = 20.0  # of a PCIe 4 link
 
 _lock = threading.Lock()
 _known: dict[torch.device, LinkLimits] = {}
@@ -45,8 +46,9 @@ class LinkLimits:
 
 
 def default_threads() -> int:
-    """Staging threads: the cores that this process may use, up to where more stop helping."""
-    return max(1, min(len(os.sched_getaffinity(0)), 16))
+    """Staging threads: the cores of this process, less those that issue copies, up to where more stop helping."""
+    cores = len(os.sched_getaffinity(0))
+    return max(1, min(cores - 2 if cores > 4 else cores, 16))
 
 
 def link_limits(device: torch.device | str | int | None = None) -> LinkLimits:
@@ -72,6 +74,15 @@ def link_limits(device: torch.device | str | int | None = None) -> LinkLimits:
         if place not in _known:
             _known[place] = _measure(place)
         return _known[place]
+
+
+def one_way_rate(place: torch.device, memory_budget: int | None) -> float:
+    """GB/s each way when both are busy; not measured where that would take more memory than the budget."""
+    with _lock:
+        is_known = place in _known
+    if not is_known and memory_budget is not None and memory_budget < 2 * _BYTES:
+        return _ASSUMED_RATE
+    return link_limits(place).duplex / 2
 
 
 def _measure(place: torch.device) -> LinkLimits:

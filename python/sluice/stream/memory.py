@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator, Sequence
 
@@ -15,10 +16,11 @@ _MIB = 1 << 20
 _DROP_FROM = 64 * _MIB  # mapped files from this size on are taken out of memory behind the reader
 _HUGE_FROM = 32 * _MIB
 _RING_BUFFERS = 8
-_RING_BUFFER_BYTES = 4 * _MIB
+_RING_BUFFER_BYTES = 8 * _MIB
 _PAGE = 4096
 
 
+@functools.cache
 def has_cuda() -> bool:
     """Whether page-locked memory can be had here."""
     return torch.cuda.is_available() and _library.cuda_unavailable_reason is None

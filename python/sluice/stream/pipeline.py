@@ -32,7 +32,7 @@ class TransferError(RuntimeError):
     """A copy failed; the text is the engine's."""
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Flight(Generic[Item]):
     """A chunk on its way: its number on this device, its slot and its set of events."""
 
@@ -64,6 +64,10 @@ class Pipeline(Generic[Item]):
     def _event(self, sequence: int, mark: int) -> int:
         return sequence % self.window * MARKS + mark
 
+    def _unless_landed(self, sequence: int, mark: int) -> list[int]:
+        """What there is to wait for of a chunk that came before, if there was one."""
+        return [self._event(sequence, mark)] if sequence >= self.device.known_landed() else []
+
     def enter(self, chunk: Item) -> Flight[Item]:
         """Gives a chunk its slot and its events."""
         sequence = self._entered
@@ -71,26 +75,24 @@ class Pipeline(Generic[Item]):
         self._entered += 1
         return Flight(chunk, sequence, sequence % self.depth, sequence % self.window)
 
-    def fetch(self, flight: Flight[Item], copies: Sequence[int]) -> None:
+    def fetch(self, flight: Flight[Item], copies: Sequence[Sequence[int]]) -> None:
         """Issues the copies to the device."""
         before = flight.sequence - self.depth
-        self.device.fetch(flight.event_set, [self._event(before, COMPUTED)] if before >= 0 else [], copies)
+        self.device.fetch(flight.event_set, self._unless_landed(before, COMPUTED), copies)
 
     def acquire(self, flight: Flight[Item]) -> None:
         """Makes the compute stream wait for the chunk's bytes and for its slot."""
-        before = flight.sequence - self.depth
-        waits = [self._event(flight.sequence, FETCHED)]
-        if before >= 0:
-            waits.append(self._event(before, STORED))
+        waits = [self._event(flight.sequence, FETCHED), *self._unless_landed(flight.sequence - self.depth, STORED)]
         while not self.device.acquire(flight.event_set, waits, _POLL_MILLISECONDS):
             self._checkpoint()
-        self._raise_error()
+        if self.device.has_failed():
+            self._raise_error()
 
     def commit(self, flight: Flight[Item]) -> None:
         """Everything that belongs to the chunk is issued on the compute stream."""
         self.device.commit(flight.event_set)
 
-    def store(self, flight: Flight[Item], copies: Sequence[int]) -> None:
+    def store(self, flight: Flight[Item], copies: Sequence[Sequence[int]]) -> None:
         """Issues the copies to the host."""
         self.device.store(flight.event_set, [self._event(flight.sequence, COMPUTED)], copies)
         self.stored += 1

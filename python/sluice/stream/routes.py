@@ -34,9 +34,9 @@ class Routes:
 
     def of(self, tensor: torch.Tensor, dim: int, extent: int, place: torch.device, name: str) -> HostTensor:
         """A side of a copy; `extent` rows are a usual chunk."""
-        mapping = memory.mapping_kind(tensor)
         if place.type == "cpu":
-            return HostTensor(tensor, dim, RING if self._staging == "ring" else SHARED, mapping)
+            route = RING if self._staging == "ring" else SHARED
+            return HostTensor(tensor, dim, route, memory.mapping_kind(tensor))
         pinned = memory.is_pinned(tensor) or (self._staging == "register" and self._register(tensor, name))
         direct = HostTensor(tensor, dim, DIRECT)
         if self._staging == "pageable":
@@ -46,7 +46,7 @@ class Routes:
         if self._ring_bytes == 0:
             least = memory.smallest_pinned_budget(1)
             raise ValueError(f"{self._op}: pinned_budget must be at least {least} to stage {name}, got {self._budget}")
-        return HostTensor(tensor, dim, RING, 0 if pinned else mapping)
+        return HostTensor(tensor, dim, RING, 0 if pinned else memory.mapping_kind(tensor))
 
     def _register(self, tensor: torch.Tensor, name: str) -> bool:
         if tensor.numel() == 0:

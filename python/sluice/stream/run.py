@@ -118,7 +118,7 @@ class MapRun:
         """The next chunk for whoever asks."""
         self.checkpoint()
         index = next(self._next)
-        return self.chunks[index] if index < len(self.chunks) else None
+        return self.chunks[index] if index < self.chunks.count else None
 
     def checkpoint(self) -> None:
         """Called while the host waits: shows progress, and raises where the run must stop."""
@@ -145,15 +145,19 @@ class MapRun:
                 work.begin()
             if len(self.works) == 1:
                 self.works[0].learn()
-                ORDERS[self.arguments.order](self.works[0], self.limits.depth)
+                self._issue_rest(self.works[0])
             else:
                 self._issue_on_workers()
             self._early.check()
         except BaseException as error:
             self._fail(error)
 
+    def _issue_rest(self, work: DeviceWork) -> None:
+        with work.engine.compute():  # once, and not for each chunk: it takes as long as a small one
+            ORDERS[self.arguments.order](work, self.limits.depth)
+        work.engine.flush()
+
     def _issue_on_workers(self) -> None:
-        order = ORDERS[self.arguments.order]
         modes, first_is_done = Modes(), threading.Event()
 
         def work_on(work: DeviceWork) -> None:
@@ -166,7 +170,7 @@ class MapRun:
                         self.checkpoint()
                     if work is not self.works[0]:
                         work.prepare()
-                    order(work, self.limits.depth)
+                    self._issue_rest(work)
             except _StoppedError:
                 pass
             except BaseException as error:  # told by the thread that waits for all of them

@@ -29,7 +29,7 @@ class Slots:
         self._place, self._depth = place, depth
         self._inputs: list[torch.Tensor | None] = [None] * depth
         self._outputs: list[torch.Tensor | None] = [None] * depth
-        self._views: dict[tuple[object, ...], torch.Tensor] = {}
+        self.generation = 0  # changes when a buffer does
         self.settled: tuple[object, int] | None = None  # the last problem, and the chunk size that fitted it
 
     @property
@@ -37,14 +37,9 @@ class Slots:
         """The bytes of all buffers, as torch's allocator counts them."""
         return sum(charged(b.nbytes) for b in (*self._inputs, *self._outputs) if b is not None)
 
-    @property
-    def is_allocated(self) -> bool:
-        """Whether there is a buffer."""
-        return any(buffer is not None for buffer in (*self._inputs, *self._outputs))
-
     def release(self) -> None:
         """Gives all buffers back; nothing may be in flight."""
-        self._views.clear()
+        self.generation += 1
         self._inputs = [None] * self._depth
         self._outputs = [None] * self._depth
 
@@ -69,7 +64,7 @@ class Slots:
     def release_other_outputs(self, nbytes: int) -> None:
         """Gives back outputs of another size; nothing may be in flight in them."""
         if any(buffer is not None and buffer.nbytes != nbytes for buffer in self._outputs):
-            self._views.clear()
+            self.generation += 1
             self._outputs = [None] * self._depth
 
     def input_pointer(self, slot: int) -> int:
@@ -88,39 +83,22 @@ class Slots:
         buffer = buffers[slot]
         if buffer is not None and buffer.nbytes >= nbytes:
             return False
-        self._views.clear()
+        self.generation += 1
         buffers[slot] = buffer = None  # the old one first: both need not exist at once
         buffers[slot] = buffer_on(self._place, nbytes)
         return True
 
-    def input(self, slot: int, index: int, source: HostTensor, extent: int, offset: int) -> torch.Tensor:
+    def input(self, slot: int, source: HostTensor, extent: int, offset: int) -> torch.Tensor:
         """A tensor for `fn`: rows of a source in its slot, dense in the source's order of dimensions."""
-        key = ("in", slot, index, extent, offset, source.tensor.dtype, tuple(source.tensor.shape), source.order)
-        sizes = source.sizes(extent)
-        found = self._view(key, self._inputs[slot], offset, source.tensor.dtype, sizes, source.order)
-        return found.detach()  # fn may change its shape in place
-
-    def output(self, slot: int, index: int, leaf: Leaf, extent: int, order: Sequence[int], offset: int) -> torch.Tensor:
-        """The place of a result in its slot, dense in the order of dimensions of where it is going."""
-        sizes = leaf.with_extent(extent)
-        key = ("out", slot, index, extent, offset, leaf.dtype, tuple(sizes), tuple(order))
-        return self._view(key, self._outputs[slot], offset, leaf.dtype, sizes, order)
-
-    def _view(
-        self,
-        key: tuple[object, ...],
-        buffer: torch.Tensor | None,
-        offset: int,
-        dtype: torch.dtype,
-        sizes: Sequence[int],
-        order: Sequence[int],
-    ) -> torch.Tensor:
+        buffer, sizes = self._inputs[slot], source.sizes(extent)
         assert buffer is not None
-        if key not in self._views:
-            if len(self._views) > 64 * self._depth:  # chunks of ever new sizes
-                self._views.clear()
-            self._views[key] = view_of(buffer, offset, dtype, sizes, dense_strides(sizes, order))
-        return self._views[key]
+        return view_of(buffer, offset, source.tensor.dtype, sizes, dense_strides(sizes, source.order))
+
+    def output(self, slot: int, leaf: Leaf, extent: int, order: Sequence[int], offset: int) -> torch.Tensor:
+        """The place of a result in its slot, dense in the order of dimensions of where it is going."""
+        buffer, sizes = self._outputs[slot], leaf.with_extent(extent)
+        assert buffer is not None
+        return view_of(buffer, offset, leaf.dtype, sizes, dense_strides(sizes, order))
 
 
 def input_offsets(sources: Sequence[HostTensor], extent: int) -> tuple[list[int], int]:

@@ -58,7 +58,8 @@ class Streamer:
         memory_budget: bytes a device for slots and one output of `fn`, a hard limit; None: no limit.
         pinned_budget: bytes of page-locked memory for rings and results; None: a quarter of the machine's memory,
             4 GiB at most.
-        staging_threads: threads that copy pageable memory; None: all cores of the process, 16 at most.
+        staging_threads: threads that copy pageable memory; None: the cores of the process, of more than four all but
+            two, and 16 at most.
 
     Raises:
         TypeError: an argument of the wrong type.

@@ -13,9 +13,10 @@ import torch
 from . import faults
 from .chunks import Chunk, Chunks, automatic_size
 from .layout import HostTensor, charged, memory_order
-from .limits import link_limits
+from .limits import one_way_rate
 from .modes import mark_step
 from .pipeline import Flight, Pipeline
+from .places import Place, Places
 from .slots import input_offsets, output_offsets
 from .structure import flatten
 
@@ -41,14 +42,12 @@ def as_given(chunk: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return chunk.conj() if like.is_conj() else chunk
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Job:
-    """A chunk on its way, and of what came out of it the extents, the places in its slot and the bytes."""
+    """A chunk on its way, and what came out of it."""
 
     chunk: Chunk
-    extents: list[int] = dataclasses.field(default_factory=list)
-    offsets: list[int] = dataclasses.field(default_factory=list)
-    nbytes: int = 0
+    result: Place | None = None
 
 
 class DeviceWork:
@@ -63,26 +62,14 @@ class DeviceWork:
         )
         self.order_of_chunks: list[int] = []  # as they were stored
         self._bytes_after: list[int] = []  # moved when so many chunks have landed
-        self._had_slots = self.slots.is_allocated
+        self._slot_bytes = self.slots.nbytes
         self._first_rows = self._wanted_rows()
         self.sources = run.sources(self.place, min(self._first_rows, run.arguments.extent))
         self._targets: list[HostTensor] = []
-        # Nearly all chunks are alike: what follows from their extents is found once.
-        self._inside: dict[int, tuple[list[int], int]] = {}
-        self._outside: dict[tuple[int, ...], tuple[list[int], int]] = {}
-        self._orders: list[tuple[int, ...]] = []
+        self._is_lazy = any(t.is_conj() or t.is_neg() for t in run.arguments.inputs)
+        self._places = Places(self.slots, self.sources)
+        self._orders: list[tuple[int, ...]] = []  # of dimensions, in the results' memory
         self._bytes_of_rows: dict[int, int] = {}
-
-    def _input_offsets(self, extent: int) -> tuple[list[int], int]:
-        if extent not in self._inside:
-            self._inside[extent] = input_offsets(self.sources, extent)
-        return self._inside[extent]
-
-    def _output_offsets(self, extents: list[int]) -> tuple[list[int], int]:
-        key = tuple(extents)
-        if key not in self._outside:
-            self._outside[key] = output_offsets(self.run.outputs.leaves, extents)
-        return self._outside[key]
 
     # --- how large a chunk is -------------------------------------------------------------------------------------
     def _wanted_rows(self) -> int:
@@ -93,8 +80,8 @@ class DeviceWork:
         if arguments.chunk_size is not None:
             return arguments.chunk_size
         row = sum(tensor.nbytes for tensor in arguments.inputs) / extent
-        limits = link_limits(self.place)
-        return automatic_size(extent, row, limits.duplex / 2)
+        rate = one_way_rate(self.place, self.run.limits.memory_budget)
+        return automatic_size(extent, row, rate)
 
     def _slots_for(self, chunks: Chunks) -> int:
         return min(self.run.limits.depth, len(chunks))
@@ -222,7 +209,7 @@ class DeviceWork:
         self.pipe.drain()
         self.pipe.reset()
         self.slots.release()
-        self._outside, self._orders = {}, []
+        self._orders = []
 
     # --- every chunk ----------------------------------------------------------------------------------------------
     def begin(self) -> None:
@@ -239,56 +226,51 @@ class DeviceWork:
         self.pipe.fetch(flight, self._source_copies(flight))
         return flight
 
-    def _source_copies(self, flight: Flight[Job]) -> list[int]:
-        chunk = flight.chunk.chunk
-        offsets, nbytes = self._input_offsets(chunk.extent)
-        copies: list[int] = []
-        if nbytes:
-            pointer = self.slots.input_pointer(flight.slot)
-            for source, offset in zip(self.sources, offsets, strict=True):
-                copies += source.copy(chunk.low, chunk.extent, pointer + offset)
-        return copies
+    def _source_copies(self, flight: Flight[Job]) -> list[list[int]]:
+        chunk, sources = flight.chunk.chunk, self.sources
+        if not any(source.tensor.numel() for source in sources):
+            return []
+        extent = chunk.high - chunk.low
+        pointers = self._places.inputs(flight.slot, extent).pointers
+        return [s.copy(chunk.low, extent, pointer) for s, pointer in zip(sources, pointers, strict=True)]
 
     def compute(self, flight: Flight[Job]) -> None:
-        """Calls `fn` on the compute stream and puts what it returns into the slot."""
+        """Calls `fn` on the compute stream, which is the current one, and puts what it returns into the slot."""
         self.pipe.acquire(flight)
         self.run.current = flight.chunk.chunk
-        with self.engine.compute():
-            self._place(flight, self.run.outputs.take(self._call(flight), flight.chunk.chunk, self.place))
+        self._place(flight, self.run.outputs.take(self._call(flight), flight.chunk.chunk, self.place))
         self.pipe.commit(flight)
 
     def _call(self, flight: Flight[Job]) -> Any:
-        chunk, inputs = flight.chunk.chunk, self.run.arguments.inputs
-        arguments = [as_given(tensor, like) for tensor, like in zip(self._inputs(flight), inputs, strict=True)]
+        arguments = self._inputs(flight)
+        if self._is_lazy:
+            inputs = self.run.arguments.inputs
+            arguments = [as_given(tensor, like) for tensor, like in zip(arguments, inputs, strict=True)]
         mark_step()
         try:
             return self.fn(*arguments)
         except BaseException as error:
-            faults.add_note(error, f"{self.run.op}: raised by fn for {self.run.name(chunk)}")
+            faults.add_note(error, f"{self.run.op}: raised by fn for {self.run.name(flight.chunk.chunk)}")
             raise
         finally:
             arguments.clear()  # a traceback that is kept must not keep them
 
     def _inputs(self, flight: Flight[Job]) -> list[torch.Tensor]:
-        extent = flight.chunk.chunk.extent
-        offsets, _ = self._input_offsets(extent)
-        return [
-            self.slots.input(flight.slot, i, source, extent, offset)
-            for i, (source, offset) in enumerate(zip(self.sources, offsets, strict=True))
-        ]
+        # New ones each time: fn may change their shape in place.
+        return [t.detach() for t in self._places.inputs(flight.slot, flight.chunk.chunk.extent).tensors]
 
     def _place(self, flight: Flight[Job], tensors: list[torch.Tensor]) -> None:
-        leaves = self.run.outputs.leaves
+        leaves, slot = self.run.outputs.leaves, flight.slot
         extents = [tensor.shape[leaf.dim] for leaf, tensor in zip(leaves, tensors, strict=True)]
-        job = flight.chunk
-        job.extents, (job.offsets, job.nbytes) = extents, self._output_offsets(extents)
-        self._make_room(flight, job.nbytes, tensors)
-        if not self._orders:
-            self._orders = [memory_order(assembly.capacity()) for assembly in self.run.assemblies]
-        for i, (leaf, tensor) in enumerate(zip(leaves, tensors, strict=True)):
-            place = self.slots.output(flight.slot, i, leaf, extents[i], self._orders[i], job.offsets[i])
-            with torch.no_grad():
-                place.copy_(tensor)
+        result = self._places.known_outputs(slot, extents)
+        if result is None:
+            if not self._orders:
+                self._orders = [memory_order(assembly.capacity()) for assembly in self.run.assemblies]
+            self._make_room(flight, output_offsets(leaves, extents)[1], tensors)
+            result = self._places.outputs(slot, leaves, extents, self._orders)
+        flight.chunk.result = result
+        for place, tensor in zip(result.tensors, tensors, strict=True):
+            place.copy_(tensor)
 
     def _make_room(self, flight: Flight[Job], nbytes: int, tensors: list[torch.Tensor]) -> None:
         run, budget = self.run, self.run.limits.memory_budget
@@ -301,24 +283,24 @@ class DeviceWork:
     def store(self, flight: Flight[Job]) -> None:
         """Issues the copies of a chunk's result to where it belongs."""
         run, job = self.run, flight.chunk
+        assert job.result is not None
         run.is_touched = True
-        copies = self._result_copies(flight)
+        copies = self._result_copies(flight, job.result)
         before = self._bytes_after[-1] if self._bytes_after else 0
         rows = job.chunk.rows
         if rows not in self._bytes_of_rows:
             self._bytes_of_rows[rows] = sum(source.nbytes(rows) for source in self.sources)
-        self._bytes_after.append(before + self._bytes_of_rows[rows] + job.nbytes)
+        self._bytes_after.append(before + self._bytes_of_rows[rows] + job.result.nbytes)
         self.order_of_chunks.append(job.chunk.index)
         self.pipe.store(flight, copies)
 
-    def _result_copies(self, flight: Flight[Job]) -> list[int]:
-        leaves, job = self.run.outputs.leaves, flight.chunk
-        copies: list[int] = []
-        for i, (leaf, extent) in enumerate(zip(leaves, job.extents, strict=True)):
-            tensor, row = self.run.assemblies[i].target(job.chunk.index, extent)
-            if tensor.numel():
-                pointer = self.slots.output_pointer(flight.slot) + job.offsets[i]
-                copies += self._target(i, tensor, leaf.dim, extent).copy(row, extent, pointer)
+    def _result_copies(self, flight: Flight[Job], result: Place) -> list[list[int]]:
+        leaves, index = self.run.outputs.leaves, flight.chunk.chunk.index
+        copies: list[list[int]] = []
+        for i, (leaf, extent, pointer) in enumerate(zip(leaves, result.extents, result.pointers, strict=True)):
+            tensor, row = self.run.assemblies[i].target(index, extent)
+            if result.tensors[i].numel():
+                copies.append(self._target(i, tensor, leaf.dim, extent).copy(row, extent, pointer))
         return copies
 
     def _target(self, index: int, tensor: torch.Tensor, dim: int, extent: int) -> HostTensor:
@@ -360,14 +342,14 @@ class DeviceWork:
             except KeyboardInterrupt:  # memory that copies are still writing must not be given back
                 continue
         self.pipe.reset()
-        if not self._had_slots:
+        if self.slots.nbytes != self._slot_bytes:
             self.slots.release()
 
 
 class ResidentWork(DeviceWork):
     """Chunks of inputs that are on the device already, into a result on the device: the compute stream copies all."""
 
-    def _source_copies(self, flight: Flight[Job]) -> list[int]:
+    def _source_copies(self, flight: Flight[Job]) -> list[list[int]]:
         return []
 
     def _inputs(self, flight: Flight[Job]) -> list[torch.Tensor]:
@@ -381,17 +363,16 @@ class ResidentWork(DeviceWork):
         pass
 
     def _place(self, flight: Flight[Job], tensors: list[torch.Tensor]) -> None:
-        run, index = self.run, flight.chunk.chunk.index
+        run, index, leaves = self.run, flight.chunk.chunk.index, self.run.outputs.leaves
         run.is_touched = True
-        extents = [tensor.shape[leaf.dim] for leaf, tensor in zip(run.outputs.leaves, tensors, strict=True)]
-        for assembly, leaf, tensor, extent in zip(run.assemblies, run.outputs.leaves, tensors, extents, strict=True):
+        extents = [tensor.shape[leaf.dim] for leaf, tensor in zip(leaves, tensors, strict=True)]
+        for assembly, leaf, tensor, extent in zip(run.assemblies, leaves, tensors, extents, strict=True):
             target, row = assembly.target(index, extent)
             with torch.no_grad():
                 target.narrow(leaf.dim, row, extent).copy_(tensor)
-        flight.chunk.extents = extents
-        flight.chunk.nbytes = self._output_offsets(extents)[1]
+        flight.chunk.result = Place([], extents, [], output_offsets(leaves, extents)[1])
 
-    def _result_copies(self, flight: Flight[Job]) -> list[int]:
+    def _result_copies(self, flight: Flight[Job], result: Place) -> list[list[int]]:
         return []
 
     def settle(self) -> None:

@@ -1,0 +1,85 @@
+"""What users write instead of `Streamer.map`: the peers of the suite `stream`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+
+import torch
+
+Function = Callable[[torch.Tensor], torch.Tensor]
+Call = Callable[[], object]
+
+
+@dataclasses.dataclass(frozen=True)
+class Loop:
+    """`fn` over the chunks of `x`, results into `out`; `rows` a chunk."""
+
+    fn: Function
+    x: torch.Tensor
+    out: torch.Tensor
+    rows: int
+    device: torch.device
+
+    def chunks(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        return list(zip(self.x.split(self.rows), self.out.split(self.rows), strict=True))
+
+
+@functools.cache
+def _streams() -> list[torch.cuda.Stream]:
+    return [torch.cuda.Stream() for _ in range(2)]
+
+
+def _naive(loop: Loop) -> object:
+    return loop.fn(loop.x.to(loop.device)).cpu()
+
+
+def _sequential(loop: Loop) -> None:
+    """One stream. From and to pageable memory each `copy_` is a plain one."""
+    for source, target in loop.chunks():
+        target.copy_(loop.fn(source.to(loop.device, non_blocking=True)), non_blocking=True)
+    torch.cuda.synchronize()
+
+
+def _by_hand(loop: Loop) -> None:
+    """Depth first over two streams, chunks in turns: the loop of every tutorial."""
+    for i, (source, target) in enumerate(loop.chunks()):
+        with torch.cuda.stream(_streams()[i % 2]):
+            target.copy_(loop.fn(source.to(loop.device, non_blocking=True)), non_blocking=True)
+    torch.cuda.synchronize()
+
+
+def _prefetch(loop: Loop) -> None:
+    """The next chunk is copied in on a side stream; the copy out waits on the compute stream."""
+    side, compute = _streams()[0], torch.cuda.current_stream()
+
+    def fetch(source: torch.Tensor) -> torch.Tensor:
+        with torch.cuda.stream(side):
+            return source.to(loop.device, non_blocking=True)
+
+    chunks = loop.chunks()
+    ahead = fetch(chunks[0][0])
+    for i, (_, target) in enumerate(chunks):
+        compute.wait_stream(side)
+        chunk = ahead
+        chunk.record_stream(compute)
+        if i + 1 < len(chunks):
+            ahead = fetch(chunks[i + 1][0])
+        target.copy_(loop.fn(chunk), non_blocking=True)
+    torch.cuda.synchronize()
+
+
+_PEERS: dict[str, Callable[[Loop], object]] = {
+    "copy_": _naive,
+    "sequential": _sequential,
+    "hand_written": _by_hand,
+    "prefetch": _prefetch,
+}
+LOOPS = ("sequential", "hand_written", "prefetch")
+
+
+def peers(names: Sequence[str], loop: Loop) -> dict[str, Call | None]:
+    """The named peers on these tensors; on the CPU, which has no streams, there is only the naive call."""
+    usable = {name for name in names if loop.device.type == "cuda" or name == "copy_"}
+    return {name: functools.partial(_PEERS[name], loop) if name in usable else None for name in names}

@@ -1,0 +1,104 @@
+"""What the rows of the suite `stream` have in common: the floor, and the calls that are timed."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+
+import sluice
+from sluice.bench import Workload
+from sluice.plan import Plan
+from stream_peers import Call, Function
+
+DEPTH = 3
+_CHUNK_BYTES = 16 << 20
+_LEAST_CHUNKS = 64
+
+
+@functools.cache
+def cycles_per_second(device: torch.device) -> float:
+    """The clock that `torch.cuda._sleep` counts."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    for _ in range(2):
+        begin.record()
+        torch.cuda._sleep(50_000_000)
+        end.record()
+        torch.cuda.synchronize(device)
+    return 50_000_000 / (begin.elapsed_time(end) * 1e-3)
+
+
+def compute_seconds(fn: Function, chunk: torch.Tensor, calls: int = 10) -> float:
+    """What `fn` takes for a chunk that is on the device already; 0 on the CPU."""
+    if chunk.device.type == "cpu":
+        return 0.0
+    for _ in range(3):
+        fn(chunk)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(calls):
+        fn(chunk)
+    end.record()
+    torch.cuda.synchronize(chunk.device)
+    return begin.elapsed_time(end) * 1e-3 / calls
+
+
+def floor_seconds(
+    inside: int, outside: int, device: torch.device, *, pinned: bool, compute: float = 0.0, devices: int = 1
+) -> float:
+    """The least time for these bytes and this compute.
+
+    The first chunk in and the last one out move alone; between them both directions, or the compute, are the limit:
+
+        in   |--|--|--|--|
+        fn      |--|--|--|--|
+        out        |--|--|--|--|
+
+    Chunks are 16 MiB, or a 64th of the bytes if that is less. A byte of pageable memory is also copied by the host, on
+    its way in and on its way out, at the rate of all its threads together.
+    """
+    limits = sluice.link_limits(device)
+    chunks = max(max(inside, outside) // _CHUNK_BYTES, _LEAST_CHUNKS)
+    up, down = inside / (limits.h2d * 1e9), outside / (limits.d2h * 1e9)
+    both = max(up, down, (inside + outside) / (limits.duplex * 1e9))
+    link = (max(compute, both * (chunks - 1) / chunks) + (up + down) / chunks) / devices
+    return link if pinned else max(link, (inside + outside) / (limits.host_memcpy * 1e9))
+
+
+def _quietly(call: Callable[[], Any]) -> Any:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*staging=.pageable.*")
+        return call()
+
+
+def streamed(
+    streamer: sluice.Streamer,
+    fn: Function,
+    x: torch.Tensor,
+    out: torch.Tensor,
+    reference: Callable[[], torch.Tensor | Iterable[torch.Tensor]],
+    *,
+    floor: float,
+    peers: Mapping[str, Call | None],
+    linked: bool | None = False,
+    **options: Any,
+) -> Workload:
+    """`streamer.map(fn, x)` into `out`; `options` are those of `map`."""
+
+    def write(target: torch.Tensor) -> torch.Tensor:
+        return _quietly(lambda: streamer.map(fn, x, out=target, **options))
+
+    order, chunk = options.get("order", "depth_first"), options.get("chunk_size") or 0
+    return Workload(
+        ours=lambda: write(out),
+        write=write,
+        reference=reference,
+        plan=Plan(schedule=order, depth=DEPTH, tile=chunk, threads=0, shared_memory=0, grid=0, reason="streamed"),
+        traffic=x.nbytes + out.nbytes,
+        peers=peers,
+        linked=linked,
+        link_seconds=floor,
+    )
