@@ -14,7 +14,9 @@ inline constexpr int kFewTapsPositions = sizeof(Element) == 2 ? 16 : 8;  // few_
 // Blocks that a multiprocessor should hold: the most for which the registers do, without a spill. A float16 takes more of
 // them on its way to float32 than a bfloat16.
 template <class Element>
-inline constexpr int kFewTapsRowBlocks = sizeof(Element) == 2 ? 7 : 5;
+inline constexpr int kFewTapsRowBlocks = sizeof(Element) == 2 ? 8 : 5;
+template <class Element>
+inline constexpr int kFewTapsInterpretedRowBlocks = sizeof(Element) == 2 ? 7 : 5;
 template <class Element>
 inline constexpr int kFewTapsChannelBlocks = std::is_same_v<Element, __nv_bfloat16> ? 11 : 10;
 

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <chrono>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -33,9 +34,12 @@ class CurrentDevice {
   bool changed_ = false;
 };
 
+// Made eight at a time, because making one waits for kernels that run, so that threads that start together would run theirs
+// one after another; and handed out in turns, because as many hardware queues serve them in the order of their making.
+constexpr int kStreamsAtOnce = 8;
 struct Spare {
   std::mutex mutex;
-  std::map<int, std::vector<cudaStream_t>> streams;  // by device
+  std::map<int, std::deque<cudaStream_t>> streams;  // by device
 };
 
 Spare& spare_streams() {
@@ -178,23 +182,26 @@ std::unique_ptr<Driver> make_cuda_driver(int device, int events, int timed, std:
 }
 
 void* take_stream(int device, std::string& error) {
-  {
-    Spare& spare = spare_streams();
-    const std::lock_guard lock(spare.mutex);
-    std::vector<cudaStream_t>& streams = spare.streams[device];
-    if (!streams.empty()) {
-      const cudaStream_t stream = streams.back();
-      streams.pop_back();
-      return stream;
+  Spare& spare = spare_streams();
+  const std::lock_guard lock(spare.mutex);
+  std::deque<cudaStream_t>& streams = spare.streams[device];
+  if (streams.empty()) {
+    const CurrentDevice current(device);
+    for (int i = 0; i < kStreamsAtOnce; ++i) {
+      cudaStream_t stream = nullptr;
+      const cudaError_t status = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+      if (status != cudaSuccess) {
+        cudaGetLastError();
+        error = std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);
+        break;
+      }
+      streams.push_back(stream);
     }
   }
-  const CurrentDevice current(device);
-  cudaStream_t stream = nullptr;
-  const cudaError_t status = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-  if (status == cudaSuccess) return stream;
-  cudaGetLastError();
-  error = std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);
-  return nullptr;
+  if (streams.empty()) return nullptr;
+  const cudaStream_t stream = streams.front();
+  streams.pop_front();
+  return stream;
 }
 
 void give_stream_back(int device, void* stream) {

@@ -127,6 +127,26 @@ def test_convolutions_have_the_interpreters_bits(schedule: str, layout: str) -> 
                 assert torch.equal(result, interpreted(compute))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_few_taps_have_the_interpreters_bits(dtype: torch.dtype) -> None:
+    """Rows that begin and end within words, beside tensors of the chain's."""
+    gain = torch.rand(70, 1, device="cuda")
+    for length in (501, 512, 2051, 7):
+        x, other = torch.randn(3, 70, length, device="cuda", dtype=dtype), torch.randn(3, 70, length, device="cuda")
+        states = torch.randn(3, 70, 3, device="cuda", dtype=dtype)
+        post = stages.add(other) | stages.snake(gain) | stages.mul(other)
+        w = torch.randn(70, 4, device="cuda", dtype=dtype)
+        for compute in (
+            functools.partial(sluice.conv1d, x, w[:, None, :3].contiguous(), None, 1, 1, 1, 70, post=post),
+            functools.partial(sluice.causal_conv1d, x, w, post=post),
+            functools.partial(sluice.causal_conv1d, x, w, initial_states=states, post=post),
+        ):
+            launches = linking()["linked_launches"]
+            result = compute()
+            assert linking()["linked_launches"] == launches + 1
+            assert torch.equal(result, interpreted(compute))
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64], ids=str)
 def test_stencils_have_the_interpreters_bits(schedule: str, dtype: torch.dtype) -> None:

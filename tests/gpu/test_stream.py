@@ -241,6 +241,7 @@ def test_a_tensor_larger_than_the_device_may_hold() -> None:
 @pytest.mark.parametrize("rows", [256, 250])
 def test_compiled_functions(mode: str, rows: int) -> None:
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
     x = pinned(rows, 1024)
     program = torch.compile(lambda x: torch.sin(x) * x + 1, mode=mode)
     with torch.inference_mode(), sluice.Streamer() as streamer:
