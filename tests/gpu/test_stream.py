@@ -237,7 +237,10 @@ def test_a_tensor_larger_than_the_device_may_hold() -> None:
 
 
 # --- compiled functions and graphs ------------------------------------------------------------------------------------
-@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+MODES = ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("rows", [256, 250])
 def test_compiled_functions(mode: str, rows: int) -> None:
     torch._dynamo.reset()
@@ -249,6 +252,37 @@ def test_compiled_functions(mode: str, rows: int) -> None:
             result = streamer.map(program, x, chunk_size=32)
             torch.testing.assert_close(result, torch.sin(x) * x + 1)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
+
+
+class QuantizedLinear(torch.nn.Module):
+    """int8 weights with a scale for each output."""
+
+    def __init__(self, inside: int, outside: int) -> None:
+        super().__init__()
+        weight = torch.randn(outside, inside)
+        scale = weight.abs().amax(1, keepdim=True) / 127
+        self.register_buffer("weight", (weight / scale).round().to(torch.int8))
+        self.register_buffer("scale", scale)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(x, self.weight.to(x.dtype) * self.scale.to(x.dtype))
+
+
+@pytest.mark.parametrize("how", ["eager", "compiled", "ahead of time"])
+def test_modules(how: str, tmp_path: pathlib.Path) -> None:
+    model = torch.nn.Sequential(QuantizedLinear(64, 32), torch.nn.GELU(), QuantizedLinear(32, 8)).cuda().eval()
+    x = torch.randn(250, 64)
+    program: Any = model
+    with torch.no_grad():
+        wanted = model(x.cuda()).cpu()
+        if how == "compiled":
+            program = torch.compile(model, dynamic=True)
+        elif how == "ahead of time":
+            rows = torch.export.Dim("rows", min=2, max=4096)
+            exported = torch.export.export(model, (x[:32].cuda(),), dynamic_shapes=({0: rows},))
+            path = torch._inductor.aoti_compile_and_package(exported, package_path=str(tmp_path / "model.pt2"))
+            program = torch._inductor.aoti_load_package(path)
+        torch.testing.assert_close(sluice.stream_map(program, x, chunk_size=32), wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_a_cuda_graph_as_fn() -> None:
