@@ -1,19 +1,19 @@
 """Draws docs/images/depth.png from the results of suite `depth`: time over the number of stages."""
 
-import json
-import pathlib
-
 import matplotlib.pyplot as plt
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from write_results import ROOT, documents
+
 OUTPUT = ROOT / "docs" / "images" / "depth.png"
 
 
 def series() -> dict[str, dict[str, dict[int, float]]]:
     """Microseconds by problem, schedule and depth."""
     found: dict[str, dict[str, dict[int, float]]] = {}
-    for path in ROOT.glob("benchmarks/results/*/depth.json"):
-        for case in json.loads(path.read_text())["cases"]:
+    for document in documents():
+        if document["suite"] != "depth":
+            continue
+        for case in document["cases"]:
             problem = case["name"].rsplit(" ", 2)[0].rstrip(",")
             found.setdefault(problem, {}).setdefault(case["schedule"], {})[case["depth"]] = case["time_us"]
     return found

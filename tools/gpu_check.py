@@ -91,12 +91,16 @@ PARTS: dict[str, list[str]] = {
 }
 
 
+def is_sanitized(name: str) -> bool:
+    return "compute-sanitizer" in PARTS[name]
+
+
 def run_part(name: str) -> dict[str, object] | None:
     """The part's counts, or None where it failed."""
     print(f"gpu-check: {name} ...", flush=True)
     log = LOGS / f"{name}.log"
     # Every tensor an allocation of its own, so that a byte read past one is seen.
-    uncached = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} if "compute-sanitizer" in PARTS[name] else {}
+    uncached = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} if is_sanitized(name) else {}
     environment = {**os.environ, **THREADS, **uncached}
     start = time.monotonic()
     with log.open("w") as file:
@@ -110,11 +114,7 @@ def run_part(name: str) -> dict[str, object] | None:
     closing = [line for line in text.splitlines() if re.search(r"\d+ passed", line)][-1:] or [""]
     counts = {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|skipped|error)", closing[0])}
     seconds = round(time.monotonic() - start, 1)
-    clean = (
-        "compute-sanitizer" not in PARTS[name]
-        or "ERROR SUMMARY: 0 errors" in text
-        or "RACECHECK SUMMARY: 0 hazards" in text
-    )
+    clean = not is_sanitized(name) or "ERROR SUMMARY: 0 errors" in text or "RACECHECK SUMMARY: 0 hazards" in text
     if status != 0 or counts.get("passed", 0) == 0 or not clean:
         print("\n".join(text.splitlines()[-40:]))
         print(f"gpu-check: {name} FAILED (exit status {status}, {log})")
@@ -179,7 +179,7 @@ def main() -> int:
             STATE.write_text(json.dumps({"source_hash": digest, "parts": done}, indent=2))
 
     left = [name for name in wanted if name not in done]
-    sanitized = [name for name in left if "compute-sanitizer" in PARTS[name]]
+    sanitized = [name for name in left if is_sanitized(name)]
     for name in left:
         if name not in sanitized:
             keep(name, run_part(name))

@@ -12,8 +12,6 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 MARKERS = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.DOTALL)
 # Columns of peers that the tables show; the files hold all of them.
 PEERS = ["torch", "torch_compile", "torchvision", "copy"]
-# Suites with a row for each schedule or depth: they are tables of another form, and stand in docs/measurements.
-FORCED = ("schedules", "depth")
 CUDA_PIPELINE = ("single_stage", "two_stage", "multi_stage", "producer_consumer", "thread_scope")
 
 
@@ -85,6 +83,10 @@ def by_depth(document: dict) -> str:
     return "\n".join(lines)
 
 
+# Suites with a row for each schedule or depth: they are tables of another form, and stand in docs/measurements.
+FORCED = {"schedules": by_schedule, "depth": by_depth}
+
+
 def documents() -> list[dict]:
     return [json.loads(path.read_text()) for path in sorted(ROOT.glob("benchmarks/results/*/*.json"))]
 
@@ -93,10 +95,7 @@ def render() -> dict[pathlib.Path, str]:
     """What belongs between the markers of each file."""
     found = documents()
     plain = [table(document) for document in found if document["suite"] not in FORCED]
-    forms = {"schedules": by_schedule, "depth": by_depth}
-    forced = [
-        forms[document["suite"]](document) for suite in FORCED for document in found if document["suite"] == suite
-    ]
+    forced = [form(document) for suite, form in FORCED.items() for document in found if document["suite"] == suite]
     empty = "No measurements yet: `make bench` on a machine with a GPU writes them."
     return {
         ROOT / "README.md": "\n\n".join(plain) or empty,
