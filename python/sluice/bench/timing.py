@@ -149,9 +149,7 @@ def interleave(clock: Clock, calls: Mapping[str, Call], effort: Effort = FULL) -
         [us] = clock.measure(calls[name], 1)
         if us > SLOW_US:  # not only because it was the first
             us = min(us, *clock.measure(calls[name], 1))
-        few = 1 if us > VERY_SLOW_US else 2
-        samples[name] = min(few, effort.samples) if us > SLOW_US else effort.samples
-        turns[name] = min(_FEW_ROUNDS, effort.rounds) if us > VERY_SLOW_US else effort.rounds
+        samples[name], turns[name] = _share(us, effort)
         if us <= SLOW_US:
             clock.measure(calls[name], effort.warm_up)
     rounds: list[dict[str, list[float]]] = []
@@ -160,6 +158,15 @@ def interleave(clock: Clock, calls: Mapping[str, Call], effort: Effort = FULL) -
         order = [name for name in names[first:] + names[:first] if number < turns[name]]
         rounds.append({name: clock.measure(calls[name], samples[name]) for name in order})
     return {name: _summary(name, names[0], rounds) for name in names}
+
+
+def _share(us: float, effort: Effort) -> tuple[int, int]:
+    """Samples a round, and rounds, of a callable that takes so long."""
+    if us > VERY_SLOW_US:
+        return min(1, effort.samples), min(_FEW_ROUNDS, effort.rounds)
+    if us > SLOW_US:
+        return min(2, effort.samples), effort.rounds
+    return effort.samples, effort.rounds
 
 
 def _summary(name: str, ours: str, rounds: list[dict[str, list[float]]]) -> Timing:
