@@ -13,6 +13,7 @@ import torch.nn.functional as F
 import sluice
 from common import DTYPES
 from sluice import stages
+from sluice.stream.layout import DIRECT, HostTensor
 
 ORDERS = ["depth_first", "breadth_first", "sequential"]
 STAGINGS = ["auto", "register", "ring", "pageable"]
@@ -237,6 +238,14 @@ def test_chunks_may_change_the_extent(device: str, extent: int, dim: int) -> Non
         lambda x: x.narrow(dim, 0, 0),
     ):
         exact(stream(fn, x, device=device, dim=dim, chunk_size=5), torch.cat([fn(c) for c in chunks], dim))
+
+
+def test_what_is_kept_of_chunks_is_bounded() -> None:
+    rows = torch.zeros(3000, 2)
+    host = HostTensor(rows, 0, DIRECT)
+    for extent in range(1, 2001):
+        assert host.copy(1, extent, 512) == HostTensor(rows, 0, DIRECT).copy(1, extent, 512)
+    assert len(host._tails) < 300
 
 
 def test_extents_may_depend_on_the_data(device: str) -> None:

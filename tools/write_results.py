@@ -1,4 +1,4 @@
-"""Writes the tables of benchmarks/results into the README and docs/measurements/schedules.md, nothing by hand.
+"""Writes the tables of benchmarks/results into the README and docs/measurements, nothing by hand.
 
 Each goes between the two `results` markers of its file.
 """
@@ -11,7 +11,10 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MARKERS = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.DOTALL)
 # Columns of peers that the tables show; the files hold all of them.
-PEERS = ["torch", "torch_compile", "torchvision", "copy"]
+PEERS = [
+    *("torch", "torch_compile", "torchvision", "copy"),
+    *("copy_", "sequential", "prefetch", "hand_written"),  # of the suite `stream`
+]
 CUDA_PIPELINE = ("single_stage", "two_stage", "multi_stage", "producer_consumer", "thread_scope")
 
 
@@ -83,8 +86,13 @@ def by_depth(document: dict) -> str:
     return "\n".join(lines)
 
 
-# Suites with a row for each schedule or depth: they are tables of another form, and stand in docs/measurements.
-FORCED = {"schedules": by_schedule, "depth": by_depth}
+MEASUREMENTS = ROOT / "docs" / "measurements"
+# Where a suite's table stands, and its form; all others stand in the README.
+ELSEWHERE = {
+    "schedules": (MEASUREMENTS / "schedules.md", by_schedule),
+    "depth": (MEASUREMENTS / "schedules.md", by_depth),
+    "stream": (MEASUREMENTS / "streams.md", table),
+}
 
 
 def documents() -> list[dict]:
@@ -94,13 +102,11 @@ def documents() -> list[dict]:
 def render() -> dict[pathlib.Path, str]:
     """What belongs between the markers of each file."""
     found = documents()
-    plain = [table(document) for document in found if document["suite"] not in FORCED]
-    forced = [form(document) for suite, form in FORCED.items() for document in found if document["suite"] == suite]
+    tables = {ROOT / "README.md": [table(document) for document in found if document["suite"] not in ELSEWHERE]}
+    for suite, (path, form) in ELSEWHERE.items():
+        tables.setdefault(path, []).extend(form(document) for document in found if document["suite"] == suite)
     empty = "No measurements yet: `make bench` on a machine with a GPU writes them."
-    return {
-        ROOT / "README.md": "\n\n".join(plain) or empty,
-        ROOT / "docs" / "measurements" / "schedules.md": "\n\n".join(forced) or empty,
-    }
+    return {path: "\n\n".join(written) or empty for path, written in tables.items()}
 
 
 def main() -> int:

@@ -84,7 +84,6 @@ __device__ __noinline__ Word gather_word(const Conv1dArguments<Element>& a, long
 // The two chains of a kernel: whether `pre` may be there, and who runs each.
 template <class Element, bool Operands>
 struct InterpretedChains {
-  static constexpr int kFewTapsValues = kFewTapsInterpreted;
   using Pre = InterpretedChain<Compute<Element>, 3>;
   using Post = InterpretedChain<Compute<Element>, 3, Operands>;
 };
@@ -95,7 +94,6 @@ struct ElementwiseChains {
 };
 template <class Element>
 struct LinkedChains {
-  static constexpr int kFewTapsValues = kFewTapsLinked;
   using Pre = LinkedChain<Compute<Element>, 3, Slot::pre>;
   using Post = LinkedChain<Compute<Element>, 3, Slot::post>;
 };

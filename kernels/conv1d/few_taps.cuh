@@ -3,6 +3,7 @@
 
 #include "kernels/common/store.cuh"
 #include "kernels/conv1d/arguments.cuh"
+#include "kernels/stages/no_chain.cuh"
 
 namespace sluice {
 
@@ -15,8 +16,6 @@ inline constexpr int kFewTapsPositions = sizeof(Element) == 2 ? 16 : 8;  // few_
 // them on its way to float32 than a bfloat16.
 template <class Element>
 inline constexpr int kFewTapsRowBlocks = sizeof(Element) == 2 ? 8 : 5;
-template <class Element>
-inline constexpr int kFewTapsInterpretedRowBlocks = sizeof(Element) == 2 ? 7 : 5;
 template <class Element>
 inline constexpr int kFewTapsChannelBlocks = std::is_same_v<Element, __nv_bfloat16> ? 11 : 10;
 

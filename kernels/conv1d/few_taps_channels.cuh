@@ -31,7 +31,7 @@ __device__ __forceinline__ void load_channel_taps(const Conv1dArguments<Element>
 template <class Chains, class Element>
 __device__ __forceinline__ void few_taps_channels(const Conv1dArguments<Element>& a) {
   constexpr int kPositions = kFewTapsPositions<Element>, kWindow = kPositions + kFewTaps - 1;
-  constexpr int kChannels = kFewTapsChannels, kChained = Chains::kFewTapsValues / kChannels;
+  constexpr int kChannels = kFewTapsChannels, kChained = kFewTapsChained / kChannels;
   const int below = static_cast<int>(a.by_lanes.quotient_of_31_bits(threadIdx.x));
   const int lane = static_cast<int>(threadIdx.x) - below * a.lanes;
   const int upper = static_cast<int>(a.by_across.quotient_of_31_bits(blockIdx.x));
@@ -111,10 +111,11 @@ __device__ __forceinline__ void few_taps_channels(const Conv1dArguments<Element>
   }
 }
 
+// Without a chain: one that is not linked runs in the other kernels.
 template <class Element>
 __global__ void __launch_bounds__(kFewTapsChannelThreads, kFewTapsChannelBlocks<Element>)
     few_taps_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
-  few_taps_channels<InterpretedChains<Element, false>>(a);
+  few_taps_channels<NoChains>(a);
 }
 
 }  // namespace sluice

@@ -107,7 +107,7 @@ struct WordsOfRow {
 template <class Post, class Element>
 __device__ __noinline__ void convolve_cut_words(const Conv1dArguments<Element>& a, unsigned row, int first_word) {
   constexpr int kWidth = kWordElements<Element>, kWindow = kFewTaps - 1 + kWidth;
-  constexpr int kGroups = kFewTapsLinked / kWidth;  // what a linked chain takes: the second vector of a float is nobody's
+  constexpr int kGroups = kFewTapsChained / kWidth;  // what a linked chain takes: the second vector of a float is nobody's
   const WordsOfRow<Element> words(a, row, first_word);
   const unsigned batch = words.batch, channel = words.channel;
   const int length = static_cast<int>(a.length), output_length = static_cast<int>(a.output_length);
@@ -197,7 +197,7 @@ struct RowOfResult {
 template <class Chains, class Element>
 __device__ __forceinline__ void four_taps_rows(const Conv1dArguments<Element>& a, unsigned row, int first_word) {
   constexpr int kWidth = kWordElements<Element>, kWords = kFewTapsWords<Element>, kLeft = kFewTaps - 1;
-  constexpr int kChained = Chains::kFewTapsValues / kWidth;
+  constexpr int kChained = kFewTapsChained / kWidth;
   const WordsOfRow<Element> words(a, row, first_word);
   const int step = words.step, begin = words.begin, last = words.last;
   // Only the first word may lie before the row or at its start.
@@ -270,7 +270,7 @@ __device__ __forceinline__ void four_taps_rows(const Conv1dArguments<Element>& a
 // Any padding and any count of taps.
 template <class Chains, class Element>
 __device__ __forceinline__ void any_few_taps_rows(const Conv1dArguments<Element>& a, unsigned row, int first_word) {
-  constexpr int kWidth = kWordElements<Element>, kWords = kFewTapsWords<Element>, kChained = Chains::kFewTapsValues / kWidth;
+  constexpr int kWidth = kWordElements<Element>, kWords = kFewTapsWords<Element>, kChained = kFewTapsChained / kWidth;
   const WordsOfRow<Element> words(a, row, first_word);
   const int step = words.step, begin = words.begin;
   const Element* const input = words.input_of(a);
@@ -345,10 +345,11 @@ __device__ __forceinline__ void few_taps_rows(const Conv1dArguments<Element>& a)
   }
 }
 
+// Without a chain: one that is not linked runs in the other kernels.
 template <class Element>
-__global__ void __launch_bounds__(kFewTapsThreads, kFewTapsInterpretedRowBlocks<Element>)
+__global__ void __launch_bounds__(kFewTapsThreads, kFewTapsRowBlocks<Element>)
     few_taps_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
-  few_taps_rows<InterpretedChains<Element, false>>(a);
+  few_taps_rows<NoChains>(a);
 }
 
 }  // namespace sluice

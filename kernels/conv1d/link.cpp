@@ -47,7 +47,7 @@ LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan) {
   request.pre = linked_slot(params.pre, params.pre_operands, width, 1);
   if (few_taps) {
     const int vector = channels_last ? kFewTapsChannels : width;
-    request.post = linked_slot(params.post, params.post_operands, vector, kFewTapsLinked / vector);
+    request.post = linked_slot(params.post, params.post_operands, vector, kFewTapsChained / vector);
   } else {
     request.post = channels_last ? linked_slot(params.post, params.post_operands, width, kPositions)
                                  : linked_slot(params.post, params.post_operands, conv1d_row_outputs(dtype), 1);

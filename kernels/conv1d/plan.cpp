@@ -1,6 +1,7 @@
 #include "kernels/common/int_math.h"
 #include "kernels/conv1d/conv1d.h"
 #include "kernels/conv1d/tile.h"
+#include "kernels/pipeline/automatic_plan.h"
 
 #include <cstdint>
 
@@ -79,7 +80,8 @@ void set_ring(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequ
 Conv1dForm form_of(const Conv1dProblem& problem, bool linked) {
   const bool simple = problem.stride == 1 && problem.dilation == 1 && !problem.pre && (linked || !problem.post_operands);
   if (!simple) return Conv1dForm::general;
-  if (problem.taps <= kFewTaps && problem.dense && problem.dtype != DType::float64) return Conv1dForm::few_taps;
+  const bool interprets = problem.post && !linked;  // which few_taps does not
+  if (problem.taps <= kFewTaps && problem.dense && problem.dtype != DType::float64 && !interprets) return Conv1dForm::few_taps;
   const bool in_registers = !problem.channels_last && problem.taps <= word_elements(problem.dtype);
   return in_registers ? Conv1dForm::plain : Conv1dForm::general;
 }
@@ -273,13 +275,9 @@ Schedule fastest(const Conv1dProblem& problem, const DeviceProperties& device, b
 
 Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
                        bool linked) {
-  if (!request.automatic) return plan_as(problem, request, device, linked);
-  ScheduleRequest chosen = request;
-  chosen.schedule = fastest(problem, device, linked);
-  const Conv1dPlan plan = plan_as(problem, chosen, device, linked);
-  if (plan.threads > 0) return plan;
-  chosen.schedule = Schedule::direct;
-  return plan_as(problem, chosen, device, linked);
+  return automatic_plan(
+      request, [&](const ScheduleRequest& chosen) { return plan_as(problem, chosen, device, linked); },
+      [&] { return fastest(problem, device, linked); });
 }
 
 }  // namespace sluice

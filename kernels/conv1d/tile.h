@@ -25,8 +25,7 @@ inline constexpr int kFewTaps = 4;
 inline constexpr int kFewTapsThreads = 128;    // at most
 inline constexpr int kFewTapsRowThreads = 64;  // about, channels_first
 inline constexpr int kFewTapsChannelThreads = 64;
-inline constexpr int kFewTapsLinked = 8;        // values that `post` takes at a time,
-inline constexpr int kFewTapsInterpreted = 16;  // which the interpreter wants more of: it looks a stage up once for all
+inline constexpr int kFewTapsChained = 8;  // values that `post` takes at a time
 // Words of a thread, channels_first. A float's word has half the outputs, and its halo is a whole word.
 constexpr int few_taps_words(DType dtype) { return size_of(dtype) == 2 ? 4 : 8; }
 // Channels and positions of a thread, channels_last. Its taps and its window are in registers, so it takes half a word of

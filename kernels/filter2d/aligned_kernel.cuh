@@ -15,6 +15,7 @@
 
 #include "kernels/common/store.cuh"
 #include "kernels/filter2d/arguments.cuh"
+#include "kernels/stages/no_chain.cuh"
 
 namespace sluice {
 
@@ -293,26 +294,12 @@ __device__ __forceinline__ void aligned_filter2d(const Filter2dArguments<Element
   }
 }
 
-// Takes the place of a chain where there is none.
-struct NoFilter2dChains {
-  struct Post {
-    template <class Arguments>
-    __device__ explicit Post(const Arguments&) {}
-    template <int Width, int Groups, class PlaceOf>
-    __device__ int load(const PlaceOf&) const {
-      return 0;
-    }
-    template <int Width, int Groups, class T>
-    __device__ void apply(T (&)[Width * Groups], int) const {}
-  };
-};
-
-// Without a chain: an interpreter in these loops would spill, so that a chain that is not linked runs in the patches' kernels.
-// A type of the output that is known late takes registers too.
+// Without a chain: one that is not linked runs in the patches' kernels. A type of the output that is known late takes
+// registers too.
 template <class Element, int Side, class Out>
 __global__ void __launch_bounds__(kFilter2dThreads, kAlignedBlocks<Element, Side> - std::is_void_v<Out>)
     aligned_square_kernel(const __grid_constant__ Filter2dArguments<Element> a) {
-  aligned_filter2d<NoFilter2dChains, Side, Out>(a);
+  aligned_filter2d<NoChains, Side, Out>(a);
 }
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 #include "kernels/common/int_math.h"
 #include "kernels/filter2d/filter2d.h"
 #include "kernels/filter2d/tile.h"
+#include "kernels/pipeline/automatic_plan.h"
 
 namespace sluice {
 namespace {
@@ -235,13 +236,9 @@ Schedule fastest(const Filter2dProblem& problem, const DeviceProperties& device,
 
 Filter2dPlan plan_filter2d(const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
                            bool linked) {
-  if (!request.automatic) return plan_as(problem, request, device, linked);
-  ScheduleRequest chosen = request;
-  chosen.schedule = fastest(problem, device, linked);
-  const Filter2dPlan plan = plan_as(problem, chosen, device, linked);
-  if (plan.threads > 0) return plan;
-  chosen.schedule = Schedule::direct;
-  return plan_as(problem, chosen, device, linked);
+  return automatic_plan(
+      request, [&](const ScheduleRequest& chosen) { return plan_as(problem, chosen, device, linked); },
+      [&] { return fastest(problem, device, linked); });
 }
 
 }  // namespace sluice

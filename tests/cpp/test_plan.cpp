@@ -84,6 +84,9 @@ TEST(few_taps_have_a_kernel_where_vectors_are_dense) {
   CHECK(form(true) == Conv1dForm::few_taps);
   CHECK(form(false) == Conv1dForm::general);  // tensors in the chain behind it
   problem.post_operands = false;
+  CHECK(form(true) == Conv1dForm::few_taps);
+  CHECK(form(false) == Conv1dForm::plain);  // it interprets nothing
+  problem.post = false;
   CHECK(form(false) == Conv1dForm::few_taps);
   problem.taps = 5;
   CHECK(form(false) == Conv1dForm::plain);

@@ -189,13 +189,7 @@ class ItemWork:
 
     def abandon(self) -> None:
         """Waits for what is in flight, and gives back what this iterator allocated."""
-        while True:
-            try:
-                self.pipe.drain()
-                break
-            except KeyboardInterrupt:  # memory that copies are still writing must not be given back
-                continue
+        self.pipe.abandon()
         self._in_flight.clear()
-        self.pipe.reset()
         if self.slots.nbytes != self._slot_bytes:
             self.slots.release()

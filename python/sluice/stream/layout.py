@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 
@@ -16,6 +17,21 @@ ROUTES = ("direct", "ring", "shared", "pageable")
 _SHORTEST_ROW = 1024
 # Slots and the tensors within them start here, as torch's own allocations do.
 ALIGNMENT = 512
+
+
+# Entries of a cache of what follows from a chunk's extent: a run has few extents, unless fn makes them.
+_MOST_KEPT = 256
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def keep(cache: dict[Key, Value], key: Key, value: Value) -> Value:
+    """Puts a value into a cache, which begins anew where it is full."""
+    if len(cache) >= _MOST_KEPT:
+        cache.clear()
+    cache[key] = value
+    return value
 
 
 def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
@@ -117,7 +133,7 @@ class HostTensor:
             tail = [device_pointer, self.route, self.mapping, itemsize, len(sizes)]
             tail += [sizes[d] for d in self.order]
             tail += [tensor.stride(d) * itemsize for d in self.order]
-            self._tails[extent, device_pointer] = tail
+            keep(self._tails, (extent, device_pointer), tail)
         first, step = self._begin
         return [first + low * step, *tail]
 

@@ -113,6 +113,16 @@ class Pipeline(Generic[Item]):
         while not self.device.drain(100):
             pass
 
+    def abandon(self) -> None:
+        """Waits for everything that is in flight, as after a fault, and begins to count anew."""
+        while True:
+            try:
+                self.drain()
+                break
+            except KeyboardInterrupt:  # memory that copies are still writing must not be given back
+                continue
+        self.reset()
+
     def reset(self) -> None:
         """Begins to count anew; nothing may be in flight."""
         self._entered = self.stored = 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from .layout import HostTensor
+from .layout import HostTensor, keep
 from .outputs import Leaf
 from .slots import Slots, input_offsets, output_offsets
 
@@ -49,8 +49,8 @@ class Places:
             offsets, nbytes = input_offsets(self._sources, extent)
             begin = self._slots.input_pointer(slot)
             tensors = [self._slots.input(slot, s, extent, o) for s, o in zip(self._sources, offsets, strict=True)]
-            found = Place(tensors, [extent] * len(tensors), [begin + offset for offset in offsets], nbytes)
-            self._inputs[slot, extent] = found
+            pointers = [begin + offset for offset in offsets]
+            found = keep(self._inputs, (slot, extent), Place(tensors, [extent] * len(tensors), pointers, nbytes))
         return found
 
     def known_outputs(self, slot: int, extents: Sequence[int]) -> Place | None:
@@ -67,6 +67,6 @@ class Places:
             offsets, nbytes = output_offsets(leaves, extents)
             begin = self._slots.output_pointer(slot)
             tensors = [self._slots.output(slot, *of) for of in zip(leaves, extents, orders, offsets, strict=True)]
-            found = Place(tensors, list(extents), [begin + offset for offset in offsets], nbytes)
-            self._outputs[(slot, *extents)] = found
+            pointers = [begin + offset for offset in offsets]
+            found = keep(self._outputs, (slot, *extents), Place(tensors, list(extents), pointers, nbytes))
         return found

@@ -335,13 +335,7 @@ class DeviceWork:
     def abandon(self) -> None:
         """Waits for what is in flight, after a fault, and gives back what this run allocated."""
         self.order_of_chunks.clear()
-        while True:
-            try:
-                self.pipe.drain()
-                break
-            except KeyboardInterrupt:  # memory that copies are still writing must not be given back
-                continue
-        self.pipe.reset()
+        self.pipe.abandon()
         if self.slots.nbytes != self._slot_bytes:
             self.slots.release()
 

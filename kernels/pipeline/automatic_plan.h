@@ -1,0 +1,20 @@
+// How every op turns a request into a plan.
+#pragma once
+
+#include "kernels/pipeline/plan.h"
+
+namespace sluice {
+
+// plan_as(request): the plan of that schedule, with 0 threads where it cannot run. fastest(): the schedule that `auto` takes;
+// where that cannot run, it takes `direct`.
+template <class PlanAs, class Fastest>
+auto automatic_plan(ScheduleRequest request, const PlanAs& plan_as, const Fastest& fastest) {
+  if (request.automatic) {
+    request.schedule = fastest();
+    if (const auto plan = plan_as(request); plan.threads > 0) return plan;
+    request.schedule = Schedule::direct;
+  }
+  return plan_as(request);
+}
+
+}  // namespace sluice

@@ -1,0 +1,23 @@
+// Takes the place of a chain in kernels that are run without one, or with a linked one: an interpreter there would take
+// registers that the loads need.
+#pragma once
+
+namespace sluice {
+
+struct NoChain {
+  template <class Arguments>
+  __device__ explicit NoChain(const Arguments&) {}
+
+  template <int Width, int Groups, class PlaceOf>
+  __device__ int load(const PlaceOf&) const {
+    return 0;
+  }
+  template <int Width, int Groups, class T>
+  __device__ void apply(T (&)[Width * Groups], int) const {}
+};
+
+struct NoChains {
+  using Post = NoChain;
+};
+
+}  // namespace sluice
