@@ -27,56 +27,49 @@ struct alignas(Bytes) Cell {
 
 struct StageMajor {
   static constexpr const char* kName = "stage_major";
-  __device__ static int place(int stage, int word, int /*stages*/) { return stage * (kThreads + 2) + word; }
+  template <int Stages>
+  __device__ static int place(int stage, int word) {
+    return stage * (kThreads + 2) + word;
+  }
 };
 struct Interleaved {
   static constexpr const char* kName = "interleaved";
-  __device__ static int place(int stage, int word, int stages) { return word * stages + stage; }
+  template <int Stages>
+  __device__ static int place(int stage, int word) {
+    return word * Stages + stage;
+  }
 };
 
-__device__ void wait_for_all_but(int groups) {
-  switch (groups) {
-    case 0: return __pipeline_wait_prior(0);
-    case 1: return __pipeline_wait_prior(1);
-    case 2: return __pipeline_wait_prior(2);
-    case 3: return __pipeline_wait_prior(3);
-    case 4: return __pipeline_wait_prior(4);
-    case 5: return __pipeline_wait_prior(5);
-    case 6: return __pipeline_wait_prior(6);
-    default: return __pipeline_wait_prior(7);
-  }
-}
-
 // Tiles of kThreads words; word w of a tile becomes the sum of words w - 1, w and w + 1 of the input.
-template <class Layout, int Bytes>
-__global__ void __launch_bounds__(kThreads) ring(const Cell<Bytes>* from, Cell<Bytes>* to, int tiles, int stages) {
+template <class Layout, int Bytes, int Stages>
+__global__ void __launch_bounds__(kThreads) ring(const Cell<Bytes>* from, Cell<Bytes>* to, int tiles) {
   extern __shared__ __align__(16) unsigned char shared[];
   auto* const cells = reinterpret_cast<Cell<Bytes>*>(shared);
   const int thread = threadIdx.x;
   const auto fetch = [&](int tile, int stage) {
     for (int w = thread; w < kThreads + 2; w += kThreads) {
-      __pipeline_memcpy_async(cells + Layout::place(stage, w, stages), from + static_cast<long long>(tile) * kThreads + w, Bytes);
+      __pipeline_memcpy_async(cells + Layout::template place<Stages>(stage, w), from + static_cast<long long>(tile) * kThreads + w, Bytes);
     }
   };
   int ahead = blockIdx.x;
-  for (int s = 0; s < stages; ++s, ahead += gridDim.x) {
+  for (int s = 0; s < Stages; ++s, ahead += gridDim.x) {
     if (ahead < tiles) fetch(ahead, s);
     __pipeline_commit();
   }
   int stage = 0;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, ahead += gridDim.x) {
-    wait_for_all_but(stages - 1);
+    __pipeline_wait_prior(Stages - 1);
     __syncthreads();
     Cell<Bytes> sum{};
     for (int w = 0; w < 3; ++w) {
-      const Cell<Bytes> cell = cells[Layout::place(stage, thread + w, stages)];
+      const Cell<Bytes> cell = cells[Layout::template place<Stages>(stage, thread + w)];
       for (int i = 0; i < Bytes / 4; ++i) sum.lanes[i] += cell.lanes[i];
     }
     to[static_cast<long long>(tile) * kThreads + thread] = sum;
     __syncthreads();
     if (ahead < tiles) fetch(ahead, stage);
     __pipeline_commit();
-    stage = stage + 1 == stages ? 0 : stage + 1;
+    stage = stage + 1 == Stages ? 0 : stage + 1;
   }
 }
 
@@ -86,10 +79,10 @@ bool failed(cudaError_t status) {
 }
 
 // Microseconds, the median of `launches`; negative where a result is wrong.
-template <class Layout, int Bytes>
-float run(const unsigned* from, unsigned* to, long long bytes, int stages, int launches) {
-  const int tiles = static_cast<int>(bytes / Bytes / kThreads), shared = stages * (kThreads + 2) * Bytes;
-  const auto kernel = ring<Layout, Bytes>;
+template <class Layout, int Bytes, int Stages>
+float run(const unsigned* from, unsigned* to, long long bytes, int launches) {
+  const int tiles = static_cast<int>(bytes / Bytes / kThreads), shared = Stages * (kThreads + 2) * Bytes;
+  const auto kernel = ring<Layout, Bytes, Stages>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
   int blocks = 0, multiprocessors = 0;
   cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, shared);
@@ -101,7 +94,7 @@ float run(const unsigned* from, unsigned* to, long long bytes, int stages, int l
   for (int i = 0; i < launches; ++i) {
     cudaEventRecord(start);
     kernel<<<multiprocessors * blocks, kThreads, shared>>>(reinterpret_cast<const Cell<Bytes>*>(from),
-                                                           reinterpret_cast<Cell<Bytes>*>(to), tiles, stages);
+                                                           reinterpret_cast<Cell<Bytes>*>(to), tiles);
     cudaEventRecord(end);
     if (failed(cudaEventSynchronize(end))) return -1;
     float milliseconds = 0;
@@ -119,15 +112,14 @@ float run(const unsigned* from, unsigned* to, long long bytes, int stages, int l
   return times[launches / 2];
 }
 
-template <int Bytes>
+template <int Bytes, int Stages = 1>
 bool compare(const unsigned* from, unsigned* to, long long bytes, int launches) {
-  for (int stages = 1; stages <= kMostStages; ++stages) {
-    const float major = run<StageMajor, Bytes>(from, to, bytes, stages, launches);
-    const float interleaved = run<Interleaved, Bytes>(from, to, bytes, stages, launches);
-    std::printf("%2d bytes, %d stages: %s %8.1f us, %s %8.1f us\n", Bytes, stages, StageMajor::kName, major, Interleaved::kName,
-                interleaved);
-    if (major < 0 || interleaved < 0) return false;
-  }
+  const float major = run<StageMajor, Bytes, Stages>(from, to, bytes, launches);
+  const float interleaved = run<Interleaved, Bytes, Stages>(from, to, bytes, launches);
+  std::printf("%2d bytes, %d stages: %s %8.1f us, %s %8.1f us\n", Bytes, Stages, StageMajor::kName, major, Interleaved::kName,
+              interleaved);
+  if (major < 0 || interleaved < 0) return false;
+  if constexpr (Stages < kMostStages) return compare<Bytes, Stages + 1>(from, to, bytes, launches);
   return true;
 }
 
