@@ -94,7 +94,7 @@ def test_dense(device: str, case, dtype: torch.dtype, layout) -> None:
     for schedule in schedules(device):
         result = poisoned(x, wanted.shape, layout)
         assert sluice.filter2d(x, w, b, padding, out=result, schedule=schedule) is result
-        assert_close(result, wanted)
+        assert_close(result, wanted, factor=2 if device == "cpu" else 1)  # there, hundreds of taps are torch's to sum
 
 
 @pytest.mark.parametrize("layout", IMAGES, ids=lambda f: f.__name__)

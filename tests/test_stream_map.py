@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import collections
+import pathlib
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -95,6 +98,21 @@ def test_a_compiled_function(device: str) -> None:
     x = torch.randn(100, 8)
     program = torch.compile(lambda x: torch.sin(x) * x, backend="eager" if device == "cpu" else "inductor")
     torch.testing.assert_close(stream(program, x, device=device, chunk_size=32), torch.sin(x) * x)
+
+
+def test_a_program_compiled_ahead_of_time(device: str, tmp_path: pathlib.Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.GELU()).to(device).eval()
+    x = torch.randn(250, 64)
+    with torch.no_grad():
+        rows = torch.export.Dim("rows", min=2, max=4096)
+        exported = torch.export.export(model, (x[:32].to(device),), dynamic_shapes=({0: rows},))
+        path = torch._inductor.aoti_compile_and_package(exported, package_path=str(tmp_path / "model.pt2"))
+        alone = [sys.executable, "-c", f"import torch; torch._inductor.aoti_load_package({path!r})"]
+        if device != "cpu" and subprocess.run(alone, capture_output=True).returncode != 0:
+            pytest.skip("torch by itself cannot load what it has compiled")
+        program = torch._inductor.aoti_load_package(path)
+        wanted = model(x.to(device)).cpu()
+        torch.testing.assert_close(stream(program, x, device=device, chunk_size=32), wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.filterwarnings("error")

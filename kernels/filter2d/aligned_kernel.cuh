@@ -44,6 +44,28 @@ __device__ __forceinline__ Strip strip_at(const Filter2dArguments<Element>& a, i
   return strip;
 }
 
+// Lanes of global memory; they stay as they are where `exists` is false. One predicated instruction, where the compiler makes
+// branches or waits for the lanes to clear them. And not ld.global.nc: that may be put off behind the stores that follow it.
+template <int Lanes>
+__device__ __forceinline__ void load_lanes_if(bool exists, const char* at, std::uint32_t (&lanes)[Lanes]) {
+  static_assert(Lanes == 1 || Lanes == 2 || Lanes == 4);
+  const std::size_t address = __cvta_generic_to_global(at);
+  const int is_read = exists;
+  if constexpr (Lanes == 4) {
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %5, 0; @p ld.global.v4.b32 {%0, %1, %2, %3}, [%4]; }"
+                 : "+r"(lanes[0]), "+r"(lanes[1]), "+r"(lanes[2]), "+r"(lanes[3])
+                 : "l"(address), "r"(is_read));
+  } else if constexpr (Lanes == 2) {
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %3, 0; @p ld.global.v2.b32 {%0, %1}, [%2]; }"
+                 : "+r"(lanes[0]), "+r"(lanes[1])
+                 : "l"(address), "r"(is_read));
+  } else {
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p ld.global.b32 %0, [%1]; }"
+                 : "+r"(lanes[0])
+                 : "l"(address), "r"(is_read));
+  }
+}
+
 // A word of the image and, of those beside it, the 32-bit lanes that a kernel of `Side` columns reaches into.
 template <class Element, int Side>
 struct WordWithHalo {
@@ -63,6 +85,12 @@ struct WordWithHalo {
     word = Word{{bits.x, bits.y, bits.z, bits.w}};
     if (strip.has_left) load_lanes(at - kLanes * 4, left);
     if (strip.has_right) load_lanes(at + kWordBytes, right);
+  }
+  // In place, and only where `exists`.
+  __device__ __forceinline__ void load_if(bool exists, const char* at, const Strip& strip) {
+    load_lanes_if(exists, at, word.lanes);
+    load_lanes_if(exists & strip.has_left, at - kLanes * 4, left);
+    load_lanes_if(exists & strip.has_right, at + kWordBytes, right);
   }
   // The column under the strip's first tap, and those behind it.
   template <class T>
@@ -205,34 +233,56 @@ __device__ __forceinline__ void filter_band(const Filter2dArguments<Element>& a)
   }
 }
 
-// A band of any number of rows, one after another, each loaded one ahead of its use. sums[k] is the row of outputs that
+// A band of any number of rows, one after another, each loaded some ahead of its use. sums[k] is the row of outputs that
 // meets row k of the kernel next: its products with one row of the image move it on to the place of k + 1.
 //
 //    row i of the image:    output row i - 4 = sums[4] + taps of row 4, which is stored
 //                           sums[4]          = sums[3] + taps of row 3
 //                           ...
 //                           sums[1]          = sums[0] + taps of row 0, where sums[0] is the bias
+//
+// Three parts: the rows before the first output, all in flight at once with those ahead and the taps, so that a start costs
+// one latency; rows of which nothing is checked; and the last ones, where each row of taps and each load is.
 template <class Chains, int Side, class Out, class Element>
 __device__ __forceinline__ void march_down_band(const Filter2dArguments<Element>& a) {
   using T = Compute<Element>;
   using Halo = WordWithHalo<Element, Side>;
-  constexpr int kWidth = Halo::kWidth, kLast = Side - 1, kUnrolled = 2;
+  constexpr int kWidth = Halo::kWidth, kLast = Side - 1, kTaps = Side * Side, kAhead = kRowsAhead<Element>;
+  // Floats are summed out of the registers that they were loaded to, which the next row cannot have yet.
+  constexpr int kSlots = kAhead + (sizeof(Element) == sizeof(T) ? 1 : 0), kUnrolled = kSlots < 2 ? 2 : kSlots;
+  static_assert(kUnrolled % kSlots == 0);  // a row's slot is known when the loop is compiled
   const Strip strip = strip_at(a, a.rows);
-  const unsigned warp = __ballot_sync(0xffffffffu, !strip.empty());
-  if (strip.empty()) return;
-  // A warp may lie in two bands, and runs through the rows of the longer one.
-  const int most_rows = __reduce_max_sync(warp, strip.rows);
   StripRows<Element> rows(a, strip);
-  Halo ahead;
-  const auto load_ahead = [&](int i) {
-    ahead.clear();
-    if (rows.has(i)) ahead.load(rows.image, strip);
+  // A warp may lie in two bands, and runs through the rows of the longer one. Rows before `limit` are not a strip's last, and
+  // those loaded meanwhile the image's, for all lanes.
+  constexpr unsigned kWarp = 0xffffffffu;
+  const int most_rows = __reduce_max_sync(kWarp, strip.rows);
+  const int end = min_of(rows.height - rows.first, most_rows + kLast);  // of the image's rows that are there and used
+  const int limit =
+      __reduce_min_sync(kWarp, strip.empty() ? most_rows : min_of(strip.rows - kLast, rows.height - rows.first - kLast - kAhead));
+
+  // Taps go through shared memory: 25 loads a thread would take the registers of the rows in flight beside them.
+  __shared__ alignas(16) T shared_taps[kTaps];
+  const int own = min_of(static_cast<int>(threadIdx.x), kTaps - 1);
+  const T own_tap = a.tap(strip.channel, own / Side, own % Side);
+  T bias = a.bias_of(strip.channel);
+  asm("" : "+f"(bias));  // in no uniform register: a product reads only one, its tap
+  Halo start[kLast], ring[kSlots];
+#pragma unroll
+  for (int i = 0; i < kLast + kSlots; ++i) {
+    Halo& row = i < kLast ? start[i] : ring[i - kLast];
+    row.clear();
+    if (i >= kLast + kAhead) continue;
+    row.load_if(rows.has(i) & !strip.empty(), rows.image, strip);
     rows.image += rows.image_pitch;
-  };
-  load_ahead(0);
-  T taps[Side * Side], sums[Side][kWidth], values[Halo::kValues];
-  load_square<Side>(a, strip.channel, taps);
-  const T bias = a.bias_of(strip.channel);
+  }
+  __syncwarp();  // all loads are on their way before the tap is waited for
+  if (threadIdx.x < kTaps) shared_taps[threadIdx.x] = own_tap;
+  __syncthreads();
+  if (strip.empty()) return;
+  T taps[kTaps], sums[Side][kWidth], values[Halo::kValues];
+#pragma unroll
+  for (int t = 0; t < kTaps; ++t) taps[t] = shared_taps[t];
 #pragma unroll
   for (int k = 0; k < Side; ++k) {
 #pragma unroll
@@ -248,40 +298,39 @@ __device__ __forceinline__ void march_down_band(const Filter2dArguments<Element>
     if (exists) store_columns<Out>(a, rows.output, results);
     rows.output += rows.output_pitch;
   };
-
-  int i = 0;
-  // Rows before `limit` are the strip's, and the next ones the image's, for the whole warp: nothing is checked.
-  const int limit = __reduce_min_sync(warp, min_of(strip.rows, rows.height - rows.first - 1));
-  const auto march = [&] {
+#pragma unroll
+  for (int i = 0; i < kLast; ++i) {
+    start[i].unpack_to(values);
+#pragma unroll
+    for (int k = i; k >= 0; --k) add(k, sums[k + 1]);
+  }
+  int row = 0;  // of the output
 #pragma unroll 1
-    for (; i + kUnrolled <= limit; i += kUnrolled) {
+  for (; row + kUnrolled <= limit; row += kUnrolled) {
 #pragma unroll
-      for (int u = 0; u < kUnrolled; ++u) {
-        ahead.unpack_to(values);
-        ahead.load(rows.image, strip);
-        rows.image += rows.image_pitch;
-        finish_row(i + u - kLast, true);
+    for (int u = 0; u < kUnrolled; ++u) {
+      ring[u % kSlots].unpack_to(values);
+      ring[(u + kAhead) % kSlots].load_if(true, rows.image, strip);
+      rows.image += rows.image_pitch;
+      finish_row(row + u, true);
 #pragma unroll
-        for (int k = kLast - 1; k >= 0; --k) add(k, sums[k + 1]);
-      }
+      for (int k = kLast - 1; k >= 0; --k) add(k, sums[k + 1]);
     }
-  };
-  const auto step_to = [&](int end) {
+  }
 #pragma unroll 1
-    for (; i < end; ++i) {
-      ahead.unpack_to(values);
-      load_ahead(i + 1);
-      if (i >= kLast) finish_row(i - kLast, i - kLast < strip.rows);
+  for (; row < most_rows; ++row) {
+    ring[0].unpack_to(values);
 #pragma unroll
-      for (int k = kLast - 1; k >= 0; --k) {
-        if (i >= k && i - k < most_rows) add(k, sums[k + 1]);
-      }
+    for (int s = 1; s < kAhead; ++s) ring[s - 1] = ring[s];
+    const int next = row + kLast + kAhead;
+    ring[kAhead - 1].clear();
+    ring[kAhead - 1].load_if(next < end, rows.image, strip);
+    rows.image += rows.image_pitch;
+    finish_row(row, row < strip.rows);
+#pragma unroll
+    for (int k = kLast - 1; k >= 0; --k) {
+      if (row + kLast - k < most_rows) add(k, sums[k + 1]);
     }
-  };
-#pragma unroll 1
-  for (int part = 0; part < 2; ++part) {  // the code of step_to once, not twice
-    step_to(part == 0 ? kLast : most_rows + kLast);
-    if (part == 0) march();
   }
 }
 
@@ -297,7 +346,7 @@ __device__ __forceinline__ void aligned_filter2d(const Filter2dArguments<Element
 // Without a chain: one that is not linked runs in the patches' kernels. A type of the output that is known late takes
 // registers too.
 template <class Element, int Side, class Out>
-__global__ void __launch_bounds__(kFilter2dThreads, kAlignedBlocks<Element, Side> - std::is_void_v<Out>)
+__global__ void __launch_bounds__(kFilter2dThreads, kAlignedBlocks<Element, Side> - (std::is_void_v<Out> ? Side / 2 : 0))
     aligned_square_kernel(const __grid_constant__ Filter2dArguments<Element> a) {
   aligned_filter2d<NoChains, Side, Out>(a);
 }

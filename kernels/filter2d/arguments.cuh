@@ -53,6 +53,8 @@ template <class Element>
 inline constexpr int kPatchColumns = kPatchWords<Element> * kWordElements<Element>;
 template <class Element>
 inline constexpr int kBandRows = sizeof(Element) == 2 ? 8 : 4;  // aligned_rows
+template <class Element>
+inline constexpr int kRowsAhead = aligned_rows_ahead(sizeof(Element));
 template <class Element, int Side>
 inline constexpr int kAlignedBlocks = aligned_resident_blocks(Side, sizeof(Element));
 

@@ -69,7 +69,7 @@ const char* direct_reason(const ScheduleRequest& request, Filter2dForm form) {
 // Blocks that the strips of a plane take.
 long long blocks_of_plane(long long across, long long down) { return ceil_div<long long>(across * down, kFilter2dThreads); }
 
-// Rows of a strip of aligned5. On 64 frames of 1080 x 1920, 72 were the fastest in float16, and 60 to 135 all alike in
+// Rows of a strip of aligned5. On 64 frames of 1080 x 1920, 36 were the fastest in half types, and 36 to 90 all alike in
 // float32; another number wins only where the multiprocessor with the most blocks has clearly less to do, as with few or low
 // images. What a start costs is reckoned, not measured.
 int rows_of_strip(const Filter2dProblem& problem, long long across, const DeviceProperties& device) {
@@ -77,13 +77,13 @@ int rows_of_strip(const Filter2dProblem& problem, long long across, const Device
   constexpr int kFewBlocks = 3;  // of a multiprocessor, that take no longer than one
   int best = 0;
   long long least = 0;
-  for (int most : {72, 60, 96, 48, 36, 24, 16, 8, 4}) {
+  for (int most : {size_of(problem.dtype) == 2 ? 36 : 72, 60, 96, 48, 36, 24, 16, 8, 4}) {
     const long long down = ceil_div<long long>(problem.output_height, most);
     const long long rows = ceil_div<long long>(problem.output_height, down);  // the strips of a column are alike
     const long long blocks = problem.batch * problem.channels * blocks_of_plane(across, down);
     const long long cost =
         max_of<long long>(kFewBlocks, ceil_div<long long>(blocks, device.multiprocessors)) * (rows + kOverhead);
-    if (best == 0 || cost * 16 < least * 15) {
+    if (best == 0 || cost * 10 < least * 9) {
       best = static_cast<int>(rows);
       least = cost;
     }

@@ -31,12 +31,12 @@ constexpr bool is_small_square(int height, int width) { return height == width &
 // at 5 x 5.
 //   3 x 3  258 and 143 us with a strip's few rows all loaded up front. More rows save reading halos twice, and cost the
 //          registers that let enough blocks be resident.
-//   5 x 5  283 and 160 us one row after another. The floor on resident blocks is what makes the compiler keep the taps in
+//   5 x 5  282 and 156 us one row after another. The floor on resident blocks is what makes the compiler keep the taps in
 //          uniform registers, which a product reads beside the two banks of the others.
 constexpr int aligned_rows(DType dtype) { return size_of(dtype) == 2 ? 8 : 4; }  // 3 x 3
-constexpr int aligned_resident_blocks(int side, unsigned long element_size) {
-  return element_size == 2 ? (side == 3 ? 5 : 7) : 8;
-}
+// Rows of a 5 x 5 strip that are loaded ahead of their use. Two of a half type spill at seven resident blocks, and not at six.
+constexpr int aligned_rows_ahead(unsigned long element_size) { return element_size == 2 ? 1 : 2; }
+constexpr int aligned_resident_blocks(int side, unsigned long element_size) { return side == 5 ? 7 : element_size == 2 ? 5 : 8; }
 
 // Taps of a row of the kernel are read in chunks of as many as a word has elements, and lie in shared memory so padded.
 constexpr int filter2d_chunks(int kernel_width, DType dtype) { return ceil_div(kernel_width, word_elements(dtype)); }

@@ -17,8 +17,6 @@ ROUTES = ("direct", "ring", "shared", "pageable")
 _SHORTEST_ROW = 1024
 # Slots and the tensors within them start here, as torch's own allocations do.
 ALIGNMENT = 512
-
-
 # Entries of a cache of what follows from a chunk's extent: a run has few extents, unless fn makes them.
 _MOST_KEPT = 256
 
