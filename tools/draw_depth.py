@@ -33,7 +33,7 @@ def main() -> None:
         axis.grid(alpha=0.3)
     for axis in axes[len(problems) :]:
         axis.axis("off")
-    axes[len(problems) - 1].legend(loc="center left", bbox_to_anchor=(1.15, 0.5))
+    axes[-1].legend(*axes[0].get_legend_handles_labels(), loc="center")  # six places, five problems
     figure.savefig(OUTPUT, dpi=120)
 
 
