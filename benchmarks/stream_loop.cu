@@ -184,52 +184,58 @@ __global__ void hold(const volatile int* released) {
   }
 }
 
-// GB/s of copies of 512 MiB, 16 one behind another in each direction asked for.
-double link_rate(bool in, bool out) {
+// GB/s of copies of 512 MiB, 16 one behind another in each direction asked for, of so many devices at once.
+double link_rate(bool in, bool out, int devices = 1) {
   constexpr std::int64_t kBytes = 512LL << 20;
   constexpr int kCopies = 16;
-  const Streams streams(2);
-  char* const host[] = {pinned(kBytes), pinned(kBytes)};
-  char* const device[] = {on_device(kBytes), on_device(kBytes)};
+  struct Link {
+    char *host[2], *device[2];
+    cudaStream_t streams[2];
+  };
+  std::vector<Link> links(static_cast<std::size_t>(devices));
   int* released = nullptr;
-  check(cudaHostAlloc(reinterpret_cast<void**>(&released), sizeof(int), cudaHostAllocMapped));
-  cudaEvent_t held, begins[2], ends[2];
-  check(cudaEventCreate(&held));
-  for (int d = 0; d < 2; ++d) {
-    std::memset(host[d], 1, kBytes);
-    check(cudaEventCreate(&begins[d]));
-    check(cudaEventCreate(&ends[d]));
+  check(cudaHostAlloc(reinterpret_cast<void**>(&released), sizeof(int), cudaHostAllocMapped | cudaHostAllocPortable));
+  for (int i = 0; i < devices; ++i) {
+    check(cudaSetDevice(i));
+    for (int d = 0; d < 2; ++d) {
+      Link& link = links[static_cast<std::size_t>(i)];
+      link.host[d] = pinned(kBytes);
+      std::memset(link.host[d], 1, kBytes);
+      link.device[d] = on_device(kBytes);
+      check(cudaStreamCreateWithFlags(&link.streams[d], cudaStreamNonBlocking));
+    }
   }
+  const auto on_all = [&](const auto& work) {
+    for (int i = 0; i < devices; ++i) {
+      check(cudaSetDevice(i));
+      work(links[static_cast<std::size_t>(i)]);
+    }
+  };
   std::vector<double> rates;
   for (int sample = 0; sample < kSamples; ++sample) {
     *static_cast<volatile int*>(released) = 0;
-    hold<<<1, 1, 0, streams[0]>>>(released);
-    check(cudaEventRecord(held, streams[0]));
-    check(cudaStreamWaitEvent(streams[1], held, 0));
-    for (int d = 0; d < 2; ++d) check(cudaEventRecord(begins[d], streams[d]));
-    for (int i = 0; i < kCopies; ++i) {
-      if (in) check(cudaMemcpyAsync(device[0], host[0], kBytes, cudaMemcpyHostToDevice, streams[0]));
-      if (out) check(cudaMemcpyAsync(host[1], device[1], kBytes, cudaMemcpyDeviceToHost, streams[1]));
-    }
-    for (int d = 0; d < 2; ++d) check(cudaEventRecord(ends[d], streams[d]));
+    on_all([&](Link& link) {
+      for (cudaStream_t stream : link.streams) hold<<<1, 1, 0, stream>>>(released);
+      for (int i = 0; i < kCopies; ++i) {
+        if (in) check(cudaMemcpyAsync(link.device[0], link.host[0], kBytes, cudaMemcpyHostToDevice, link.streams[0]));
+        if (out) check(cudaMemcpyAsync(link.host[1], link.device[1], kBytes, cudaMemcpyDeviceToHost, link.streams[1]));
+      }
+    });
+    const auto start = std::chrono::steady_clock::now();
     *static_cast<volatile int*>(released) = 1;
-    check(cudaDeviceSynchronize());
-    float longest = 0;
+    on_all([](Link&) { check(cudaDeviceSynchronize()); });
+    const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    rates.push_back(static_cast<double>(kBytes) * kCopies * (in + out) * devices / elapsed / 1e9);
+  }
+  on_all([](Link& link) {
     for (int d = 0; d < 2; ++d) {
-      float ms = 0;
-      check(cudaEventElapsedTime(&ms, begins[0], ends[d]));
-      longest = std::max(longest, ms);
+      cudaFreeHost(link.host[d]);
+      cudaFree(link.device[d]);
+      cudaStreamDestroy(link.streams[d]);
     }
-    rates.push_back(static_cast<double>(kBytes) * kCopies * (in + out) / longest / 1e6);
-  }
+  });
   cudaFreeHost(released);
-  cudaEventDestroy(held);
-  for (int d = 0; d < 2; ++d) {
-    cudaFreeHost(host[d]);
-    cudaFree(device[d]);
-    cudaEventDestroy(begins[d]);
-    cudaEventDestroy(ends[d]);
-  }
+  check(cudaSetDevice(0));
   return median(rates);
 }
 
@@ -239,6 +245,12 @@ int main(int argc, char** argv) {
   const std::int64_t bytes = (argc > 1 ? std::atoll(argv[1]) : 1024) << 20;
   const double h2d = link_rate(true, false), d2h = link_rate(false, true), duplex = link_rate(true, true);
   std::printf("link: h2d %.2f, d2h %.2f, both %.2f GB/s\n", h2d, d2h, duplex);
+  int devices = 0;
+  check(cudaGetDeviceCount(&devices));
+  if (devices > 1) {
+    std::printf("all %d devices at once: h2d %.2f, d2h %.2f, both %.2f GB/s\n", devices, link_rate(true, false, devices),
+                link_rate(false, true, devices), link_rate(true, true, devices));
+  }
   Job job{pinned(bytes), pinned(bytes), bytes, 0};
   for (std::int64_t i = 0; i < bytes; ++i) job.source[i] = static_cast<char>(i * 31 >> 7);
   std::printf("%12s %9s | engine: ms, efficiency, us a chunk | depth_first | breadth_first: ms, efficiency\n", "chunk",
