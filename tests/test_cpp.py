@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+import shutil
 import subprocess
 
 import pytest
@@ -16,3 +18,33 @@ def test_host_side_of_the_kernels() -> None:
     result = subprocess.run([str(BINARY)], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "0 failed checks" in result.stdout
+
+
+ENGINE = ["tests/cpp/test_transfer.cpp", "tests/cpp/main.cpp"]
+ENGINE += [f"kernels/transfer/{path.name}" for path in sorted((ROOT / "kernels" / "transfer").glob("*.cpp"))]
+NEEDS_CUDA = ("cuda_driver.cpp", "host_register.cpp")
+ORDERED = ["chunks", "delayed"]  # the cases of the engine that leave no edge out
+
+
+def compiled(sanitizer: str, sources: list[str], main: str, program: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    """g++ on the sources and on a text, with a sanitizer."""
+    flags = ["-std=c++20", "-O1", "-g", f"-fsanitize={sanitizer}", "-I.", "-pthread"]
+    command = ["g++", *flags, *sources, "-x", "c++", "-", "-o", str(program)]
+    return subprocess.run(command, cwd=ROOT, input=main, capture_output=True, text=True)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+def test_the_engine_has_no_data_races_and_no_stray_access(sanitizer: str, tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "engine"
+    if compiled(sanitizer, [], "int main() {}", program).returncode != 0:
+        pytest.skip(f"this g++ has no -fsanitize={sanitizer}")
+    sources = [source for source in ENGINE if not source.endswith(NEEDS_CUDA)]
+    built = compiled(sanitizer, sources, "int print_source(char**) { return 1; }", program)  # test_linking.cpp's
+    assert built.returncode == 0, built.stderr
+    result = subprocess.run([str(program), *ORDERED], capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr[:4000]
+    assert "0 failed checks" in result.stdout
+    if sanitizer == "thread":  # an edge that is left out is a race, and seen
+        result = subprocess.run([str(program), "missing_edge"], capture_output=True, text=True, timeout=300)
+        assert "data race" in result.stderr
