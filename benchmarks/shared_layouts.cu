@@ -27,17 +27,11 @@ struct alignas(Bytes) Cell {
 
 struct StageMajor {
   static constexpr const char* kName = "stage_major";
-  template <int Stages>
-  __device__ static int place(int stage, int word) {
-    return stage * (kThreads + 2) + word;
-  }
+  __device__ static int place(int stage, int word, int /*stages*/) { return stage * (kThreads + 2) + word; }
 };
 struct Interleaved {
   static constexpr const char* kName = "interleaved";
-  template <int Stages>
-  __device__ static int place(int stage, int word) {
-    return word * Stages + stage;
-  }
+  __device__ static int place(int stage, int word, int stages) { return word * stages + stage; }
 };
 
 // Tiles of kThreads words; word w of a tile becomes the sum of words w - 1, w and w + 1 of the input.
@@ -48,7 +42,7 @@ __global__ void __launch_bounds__(kThreads) ring(const Cell<Bytes>* from, Cell<B
   const int thread = threadIdx.x;
   const auto fetch = [&](int tile, int stage) {
     for (int w = thread; w < kThreads + 2; w += kThreads) {
-      __pipeline_memcpy_async(cells + Layout::template place<Stages>(stage, w), from + static_cast<long long>(tile) * kThreads + w, Bytes);
+      __pipeline_memcpy_async(cells + Layout::place(stage, w, Stages), from + static_cast<long long>(tile) * kThreads + w, Bytes);
     }
   };
   int ahead = blockIdx.x;
@@ -62,7 +56,7 @@ __global__ void __launch_bounds__(kThreads) ring(const Cell<Bytes>* from, Cell<B
     __syncthreads();
     Cell<Bytes> sum{};
     for (int w = 0; w < 3; ++w) {
-      const Cell<Bytes> cell = cells[Layout::template place<Stages>(stage, thread + w)];
+      const Cell<Bytes> cell = cells[Layout::place(stage, thread + w, Stages)];
       for (int i = 0; i < Bytes / 4; ++i) sum.lanes[i] += cell.lanes[i];
     }
     to[static_cast<long long>(tile) * kThreads + thread] = sum;
@@ -134,7 +128,7 @@ int main(int count, char**) {
   std::vector<unsigned> values((kBytes + 64) / 4);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<unsigned>(i * 2654435761u + 1);
   if (failed(cudaMemcpy(from, values.data(), kBytes + 64, cudaMemcpyHostToDevice))) return 2;
-  const bool right = compare<4>(from, to, kBytes, launches) && compare<8>(from, to, kBytes, launches) &&
-                     compare<16>(from, to, kBytes, launches);
+  const bool right =
+      compare<4>(from, to, kBytes, launches) && compare<8>(from, to, kBytes, launches) && compare<16>(from, to, kBytes, launches);
   return right ? 0 : 1;
 }

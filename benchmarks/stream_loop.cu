@@ -189,50 +189,44 @@ double link_rate(bool in, bool out, int devices = 1) {
   constexpr std::int64_t kBytes = 512LL << 20;
   constexpr int kCopies = 16;
   struct Link {
-    char *host[2], *device[2];
-    cudaStream_t streams[2];
+    char* const host[2] = {pinned(kBytes), pinned(kBytes)};
+    char* const device[2] = {on_device(kBytes), on_device(kBytes)};
+    const Streams streams{2};
   };
-  std::vector<Link> links(static_cast<std::size_t>(devices));
-  int* released = nullptr;
-  check(cudaHostAlloc(reinterpret_cast<void**>(&released), sizeof(int), cudaHostAllocMapped | cudaHostAllocPortable));
-  for (int i = 0; i < devices; ++i) {
-    check(cudaSetDevice(i));
-    for (int d = 0; d < 2; ++d) {
-      Link& link = links[static_cast<std::size_t>(i)];
-      link.host[d] = pinned(kBytes);
-      std::memset(link.host[d], 1, kBytes);
-      link.device[d] = on_device(kBytes);
-      check(cudaStreamCreateWithFlags(&link.streams[d], cudaStreamNonBlocking));
-    }
-  }
+  using Place = std::unique_ptr<Link>;
+  std::vector<Place> links(static_cast<std::size_t>(devices));
   const auto on_all = [&](const auto& work) {
     for (int i = 0; i < devices; ++i) {
       check(cudaSetDevice(i));
       work(links[static_cast<std::size_t>(i)]);
     }
   };
+  int* released = nullptr;
+  check(cudaHostAlloc(reinterpret_cast<void**>(&released), sizeof(int), cudaHostAllocMapped | cudaHostAllocPortable));
+  on_all([](Place& link) {
+    link = std::make_unique<Link>();
+    for (char* host : link->host) std::memset(host, 1, kBytes);
+  });
   std::vector<double> rates;
   for (int sample = 0; sample < kSamples; ++sample) {
     *static_cast<volatile int*>(released) = 0;
-    on_all([&](Link& link) {
-      for (cudaStream_t stream : link.streams) hold<<<1, 1, 0, stream>>>(released);
+    on_all([&](Place& link) {
+      for (int d = 0; d < 2; ++d) hold<<<1, 1, 0, link->streams[d]>>>(released);
       for (int i = 0; i < kCopies; ++i) {
-        if (in) check(cudaMemcpyAsync(link.device[0], link.host[0], kBytes, cudaMemcpyHostToDevice, link.streams[0]));
-        if (out) check(cudaMemcpyAsync(link.host[1], link.device[1], kBytes, cudaMemcpyDeviceToHost, link.streams[1]));
+        if (in) check(cudaMemcpyAsync(link->device[0], link->host[0], kBytes, cudaMemcpyHostToDevice, link->streams[0]));
+        if (out) check(cudaMemcpyAsync(link->host[1], link->device[1], kBytes, cudaMemcpyDeviceToHost, link->streams[1]));
       }
     });
     const auto start = std::chrono::steady_clock::now();
     *static_cast<volatile int*>(released) = 1;
-    on_all([](Link&) { check(cudaDeviceSynchronize()); });
+    on_all([](Place&) { check(cudaDeviceSynchronize()); });
     const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     rates.push_back(static_cast<double>(kBytes) * kCopies * (in + out) * devices / elapsed / 1e9);
   }
-  on_all([](Link& link) {
-    for (int d = 0; d < 2; ++d) {
-      cudaFreeHost(link.host[d]);
-      cudaFree(link.device[d]);
-      cudaStreamDestroy(link.streams[d]);
-    }
+  on_all([](Place& link) {
+    for (char* host : link->host) cudaFreeHost(host);
+    for (char* device : link->device) cudaFree(device);
+    link.reset();
   });
   cudaFreeHost(released);
   check(cudaSetDevice(0));

@@ -91,10 +91,11 @@ def test_dense(device: str, case, dtype: torch.dtype, layout) -> None:
     w = torch.randn(shape[1], height, width, device=device, dtype=dtype) / (height * width) ** 0.5
     b = torch.randn(shape[1], device=device, dtype=dtype)
     wanted = expected(x, w, b, padding)
+    factor = 2 if device == "cpu" and height * width > 500 else 1  # there, so many products are torch's to sum
     for schedule in schedules(device):
         result = poisoned(x, wanted.shape, layout)
         assert sluice.filter2d(x, w, b, padding, out=result, schedule=schedule) is result
-        assert_close(result, wanted, factor=2 if device == "cpu" else 1)  # there, hundreds of taps are torch's to sum
+        assert_close(result, wanted, factor=factor)
 
 
 @pytest.mark.parametrize("layout", IMAGES, ids=lambda f: f.__name__)

@@ -8,7 +8,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = sorted(
     str(path)
-    for folder in ("kernels", "ops", "tests/cpp", "examples")
+    for folder in ("kernels", "ops", "benchmarks", "tests", "examples")
     for path in (ROOT / folder).rglob("*")
     if path.suffix in (".cpp", ".cu", ".cuh", ".h")
 )

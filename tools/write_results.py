@@ -11,10 +11,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MARKERS = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.DOTALL)
 # Columns of peers that the tables show; the files hold all of them.
-PEERS = [
-    *("torch", "torch_compile", "torchvision", "copy"),
-    *("copy_", "sequential", "prefetch", "hand_written"),  # of the suite `stream`
-]
+PEERS = ["torch", "torch_compile", "torchvision", "copy", "copy_", "sequential", "prefetch", "hand_written"]
 CUDA_PIPELINE = ("single_stage", "two_stage", "multi_stage", "producer_consumer", "thread_scope")
 
 

@@ -27,7 +27,8 @@ __global__ void __launch_bounds__(kThreads + Pipe::kProducers) mirror(const Word
   __shared__ typename Pipe::Storage storage;
   Pipe pipe(storage, depth, /*shares=*/true);
   const auto fetch = [&](long long tile, int stage) {
-    pipe.copy(WordTile{.to = ring + stage * kWords, .from = reinterpret_cast<const char*>(from + tile * kWords), .words = kWords});
+    pipe.copy(
+        WordTile{.to = ring + stage * kWords, .from = reinterpret_cast<const char*>(from + tile * kWords), .words = kWords});
   };
   const auto compute = [&](long long tile, int stage) {
     for (int w = threadIdx.x; w < kWords; w += kThreads) to[tile * kWords + w] = ring[stage * kWords + kWords - 1 - w];
