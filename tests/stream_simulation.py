@@ -8,6 +8,7 @@ seed takes: a schedule that gives right results under all seeds orders everythin
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 
@@ -145,6 +146,9 @@ class SimulatedWork:
 
     def __init__(self, device: SimulatedDevice, pipe: Pipeline[int], chunks: int) -> None:
         self._device, self._pipe, self._chunks = device, pipe, iter(range(chunks))
+
+    def ahead(self) -> list[Flight[int]]:
+        return [self.fetch(chunk) for chunk in itertools.islice(self._chunks, self._pipe.depth // 2)]
 
     def take(self) -> int | None:
         return next(self._chunks, None)

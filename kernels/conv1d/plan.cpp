@@ -76,12 +76,15 @@ void set_ring(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequ
   plan.reason = request.automatic ? auto_ring_reason(plan) : ring_reason(request);
 }
 
+// Whether the kernel would go through a chain stage by stage, which few_taps does not, and rings do slowly.
+bool interprets(const Conv1dProblem& problem, bool linked) { return (problem.pre || problem.post) && !linked; }
+
 // Which of `direct`'s kernels can run.
 Conv1dForm form_of(const Conv1dProblem& problem, bool linked) {
   const bool simple = problem.stride == 1 && problem.dilation == 1 && !problem.pre && (linked || !problem.post_operands);
   if (!simple) return Conv1dForm::general;
-  const bool interprets = problem.post && !linked;  // which few_taps does not
-  if (problem.taps <= kFewTaps && problem.dense && problem.dtype != DType::float64 && !interprets) return Conv1dForm::few_taps;
+  const bool few_taps = problem.taps <= kFewTaps && problem.dense && problem.dtype != DType::float64;
+  if (few_taps && !interprets(problem, linked)) return Conv1dForm::few_taps;
   const bool in_registers = !problem.channels_last && problem.taps <= word_elements(problem.dtype);
   return in_registers ? Conv1dForm::plain : Conv1dForm::general;
 }
@@ -249,8 +252,7 @@ Conv1dPlan plan_as(const Conv1dProblem& problem, const ScheduleRequest& request,
 // The ring that is faster than `direct`, or `direct`. The numbers are those of one H200 (docs/measurements/schedules.md),
 // of problems with stride and dilation 1; what was not measured runs `direct`.
 Schedule fastest(const Conv1dProblem& problem, const DeviceProperties& device, bool linked) {
-  const bool interprets = (problem.pre || problem.post) && !linked;  // which rings do slowly
-  if (problem.stride != 1 || problem.dilation != 1 || interprets) return Schedule::direct;
+  if (problem.stride != 1 || problem.dilation != 1 || interprets(problem, linked)) return Schedule::direct;
   const Conv1dForm form = form_of(problem, linked);
   if (form == Conv1dForm::few_taps) return Schedule::direct;
   const bool half = size_of(problem.dtype) == 2;

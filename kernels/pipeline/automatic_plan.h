@@ -1,4 +1,4 @@
-// How every op turns a request into a plan.
+// How an op with several kernels for `direct` turns a request into a plan.
 #pragma once
 
 #include "kernels/pipeline/plan.h"

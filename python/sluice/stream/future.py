@@ -26,13 +26,13 @@ class StreamFuture:
         True
     """
 
-    def __init__(self, run: MapRun, release: Callable[[StreamStats], None]) -> None:
+    def __init__(self, run: MapRun, release: Callable[[Callable[[], StreamStats]], None]) -> None:
         self._run, self._release = run, release
         self._lock = threading.RLock()
         self._finished = False
         self._value: Any = None
         self._error: BaseException | None = None
-        self._stats: StreamStats | None = None
+        self._stats: Callable[[], StreamStats] = StreamStats
 
     def done(self) -> bool:
         """Whether `result` would return, or raise, at once. Never blocks."""
@@ -84,18 +84,21 @@ class StreamFuture:
 
     def stats(self) -> StreamStats:
         """Numbers of the run; waits until it has landed."""
+        self.settle()
+        return self._stats()
+
+    def settle(self) -> None:
+        """Waits until the run is over, whatever became of it."""
         with self._lock:
             if not self._finished:
                 self._finish()
-            assert self._stats is not None
-            return self._stats
 
     def _finish(self) -> None:  # the lock is held
         try:
             self._value = self._run.settle()
         except BaseException as error:
             self._error = error
-        self._stats = self._run.stats()
+        self._stats = self._run.record()
         self._finished = True
         self._release(self._stats)
         del self._run.works[:]  # engine and slots are another run's now

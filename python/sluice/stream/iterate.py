@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import queue
 import threading
 import time
@@ -17,7 +18,7 @@ from .faults import CancelledError
 from .items import ItemWork
 from .modes import Modes
 from .pipeline import Flight
-from .stats import StreamStats, by_route, timeline_of
+from .stats import record_of, stats_of
 
 if TYPE_CHECKING:
     from .items import Item
@@ -103,19 +104,9 @@ def iterate(
         for work in works:
             work.abandon()
         source.close()
-        counters = [work.engine.counters() for work in works]
-        streamer._stats = StreamStats(
-            chunks=sum(len(work.order_of_items) for work in works),
-            depth=limits.depth,
-            devices=tuple(str(work.place) for work in works),
-            chunks_by_device=tuple(len(work.order_of_items) for work in works),
-            seconds=time.perf_counter() - began,
-            bytes_in=by_route(counters, 0),
-            bytes_out=by_route(counters, 1),
-            slot_bytes=sum(work.slots.nbytes for work in works),
-            pinned_bytes=sum(c[-1] for c in counters),
-            timeline=tuple(t for work in works for t in timeline_of(work.engine, work.order_of_items)),
-        )
+        records = [record_of(work.engine, work.order_of_items, work.slots.nbytes) for work in works]
+        seconds = time.perf_counter() - began
+        streamer._stats = functools.cache(functools.partial(stats_of, records, depth=limits.depth, seconds=seconds))
 
 
 def _on_one(work: ItemWork, source: Source, run: IterRun, depth: int) -> Iterator[Any]:

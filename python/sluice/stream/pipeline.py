@@ -135,6 +135,9 @@ class Pipeline(Generic[Item]):
 class Work(Protocol):
     """What an order arranges."""
 
+    def ahead(self) -> list[Flight[Any]]:
+        """Chunks that are fetched already, once."""
+
     def take(self) -> Any:
         """The next chunk; None where there is no more."""
 
@@ -153,7 +156,7 @@ class Work(Protocol):
 
 def depth_first(work: Work, depth: int) -> None:
     """Copy, compute, copy for each chunk; copies in are issued up to `depth` chunks ahead."""
-    fetched: collections.deque[Flight[Any]] = collections.deque()
+    fetched = collections.deque(work.ahead())
     while True:
         while len(fetched) < depth and (chunk := work.take()) is not None:
             fetched.append(work.fetch(chunk))

@@ -24,7 +24,7 @@ from .pipeline import ORDERS
 from .progress import Reporter
 from .routes import Routes
 from .slots import Slots
-from .stats import StreamStats, by_route, timeline_of
+from .stats import StreamStats, record_of, stats_of
 from .work import DeviceWork, ResidentWork, plain
 
 
@@ -84,7 +84,7 @@ class MapRun:
         self.reporter = Reporter(self.op, arguments.progress, self.landed_bytes)
         self.current: Chunk | None = None  # the one that was computed last
         self.is_touched = False  # whether a byte of the result may be written
-        self._next = itertools.count(1)  # the first chunk is the one that is learned from
+        self.start_over()
         self._began = time.perf_counter()
         self._stop: BaseException | None = None
         self._cancelled = False
@@ -119,6 +119,10 @@ class MapRun:
         self.checkpoint()
         index = next(self._next)
         return self.chunks[index] if index < self.chunks.count else None
+
+    def start_over(self) -> None:
+        """Counts chunks anew, but for the first one, which is learned from."""
+        self._next = itertools.count(1)
 
     def checkpoint(self) -> None:
         """Called while the host waits: shows progress, and raises where the run must stop."""
@@ -256,26 +260,18 @@ class MapRun:
             self.routes.of(plain(tensor), dim, rows, place, f"inputs[{i}]") for i, (tensor, dim) in enumerate(pairs)
         ]
 
-    def stats(self) -> StreamStats:
-        """Numbers of this run, complete once it has landed."""
-        counters = [work.engine.counters() for work in self.works]
-        timeline = [times for work in self.works for times in timeline_of(work.engine, work.order_of_chunks)]
-        return StreamStats(
-            chunks=sum(len(work.order_of_chunks) for work in self.works),
-            chunk_size=self.chunks.size,
-            depth=self.limits.depth,
-            order=self.arguments.order,
-            devices=tuple(str(work.place) for work in self.works),
-            chunks_by_device=tuple(len(work.order_of_chunks) for work in self.works),
-            seconds=time.perf_counter() - self._began,
-            bytes_in=by_route(counters, 0),
-            bytes_out=by_route(counters, 1),
-            slot_bytes=sum(work.slots.nbytes for work in self.works),
-            pinned_bytes=sum(c[-1] for c in counters),
-            tries=tuple(self.tries),
-            fallbacks=tuple(self.routes.fallbacks),
-            timeline=tuple(timeline),
-        )
+    def record(self) -> Callable[[], StreamStats]:
+        """Takes the numbers of this run, which is over, for a call to make sense of: most runs are never asked."""
+        records = [record_of(work.engine, work.order_of_chunks, work.slots.nbytes) for work in self.works]
+        known = {
+            "chunk_size": self.chunks.size,
+            "depth": self.limits.depth,
+            "order": self.arguments.order,
+            "seconds": time.perf_counter() - self._began,
+            "tries": tuple(self.tries),
+            "fallbacks": tuple(self.routes.fallbacks),
+        }
+        return functools.cache(functools.partial(stats_of, records, **known))
 
 
 class _StoppedError(Exception):

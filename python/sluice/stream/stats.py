@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from .engine import MARKS, EngineDevice
 from .layout import ROUTES
@@ -65,19 +66,56 @@ class StreamStats:
     timeline: tuple[ChunkTimes, ...] = ()
 
 
-def timeline_of(engine: EngineDevice, landed: Sequence[int]) -> list[ChunkTimes]:
-    """The times that an engine kept of chunks, which are numbered in the order of their landing."""
-    numbers = [1e-9 * number for number in engine.times()]
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """What one device did in a run, as the engine told it when the run was over; `stats_of` makes sense of it.
+
+    Attributes:
+        device: its name.
+        chunks: their numbers, in the order of landing.
+        counters: of the engine.
+        times: of the engine.
+        slot_bytes: of its slots.
+    """
+
+    device: str
+    chunks: list[int]
+    counters: list[int]
+    times: list[int]
+    slot_bytes: int
+
+
+def record_of(engine: EngineDevice, chunks: list[int], slot_bytes: int) -> Record:
+    """Takes what there is to know of a device's run, which is over."""
+    return Record(str(engine.place), chunks, engine.counters(), engine.times(), slot_bytes)
+
+
+def stats_of(records: Sequence[Record], **known: Any) -> StreamStats:
+    """The numbers of a run on these devices; `known` are the fields of `StreamStats` that no engine knows."""
+    return StreamStats(
+        chunks=sum(len(record.chunks) for record in records),
+        devices=tuple(record.device for record in records),
+        chunks_by_device=tuple(len(record.chunks) for record in records),
+        bytes_in=_by_route(records, 0),
+        bytes_out=_by_route(records, 1),
+        slot_bytes=sum(record.slot_bytes for record in records),
+        pinned_bytes=sum(record.counters[-1] for record in records),
+        timeline=tuple(times for record in records for times in _timeline_of(record)),
+        **known,
+    )
+
+
+def _timeline_of(record: Record) -> list[ChunkTimes]:
+    numbers = [1e-9 * number for number in record.times]
     rows = [numbers[at : at + MARKS] for at in range(0, len(numbers), MARKS)]
-    name = str(engine.place)
     return [
-        ChunkTimes(chunk, name, (t[0], t[1]), (t[2], t[3]), (t[4], t[5]))
-        for chunk, t in zip(landed, rows, strict=False)
+        ChunkTimes(chunk, record.device, (t[0], t[1]), (t[2], t[3]), (t[4], t[5]))
+        for chunk, t in zip(record.chunks, rows, strict=False)
         if any(t)  # a run that failed has none
     ]
 
 
-def by_route(counters: Sequence[Sequence[int]], direction: int) -> dict[str, int]:
+def _by_route(records: Sequence[Record], direction: int) -> dict[str, int]:
     """The bytes of one direction, summed over devices; routes that nothing took are left out."""
-    sums = [sum(c[direction * len(ROUTES) + r] for c in counters) for r in range(len(ROUTES))]
+    sums = [sum(record.counters[direction * len(ROUTES) + r] for record in records) for r in range(len(ROUTES))]
     return {name: total for name, total in zip(ROUTES, sums, strict=True) if total}

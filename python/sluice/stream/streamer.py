@@ -98,7 +98,7 @@ class Streamer:
         self._registered: list[torch.Tensor] = []
         self._outstanding: StreamFuture | None = None
         self._running: Any = None
-        self._stats = StreamStats()
+        self._stats: Callable[[], StreamStats] = StreamStats
         self._closed = False
         _all.add(self)
 
@@ -133,7 +133,7 @@ class Streamer:
 
     def stats(self) -> StreamStats:
         """Numbers of the last run that is complete."""
-        return self._stats
+        return self._stats()
 
     def trace(self, path: str) -> str:
         """Draws the last run as a timeline: rows per stream, a box for each chunk, overlap and use of the link.
@@ -150,7 +150,7 @@ class Streamer:
             ValueError: another ending.
             ImportError: a picture without matplotlib.
         """
-        return write_trace(self._stats, path)
+        return write_trace(self._stats(), path)
 
     def cancel(self) -> None:
         """Stops what runs now, from any thread: its call raises `concurrent.futures.CancelledError`."""
@@ -259,12 +259,12 @@ class Streamer:
                 return self._outstanding
             value = run.settle()
         except BaseException:
-            self._completed(finished, run.stats() if run is not None else self._stats)
+            self._completed(finished, run.record() if run is not None else self._stats)
             raise
         finally:
             self._running = None
             self._turn.release()
-        self._completed(finished, run.stats())
+        self._completed(finished, run.record())
         return value
 
     def _places(self, op: str, arguments: MapArguments) -> list[torch.device]:
@@ -284,14 +284,14 @@ class Streamer:
             memory.unregister(tensor)
         self._registered.clear()
 
-    def _completed(self, finished: Callable[[], None], stats: StreamStats) -> None:
+    def _completed(self, finished: Callable[[], None], stats: Callable[[], StreamStats]) -> None:
         self._stats = stats
         self._outstanding = None
         finished()
 
     def _complete_outstanding(self) -> None:
         if (future := self._outstanding) is not None:
-            future.stats()  # waits; what went wrong is for whoever asks for its result
+            future.settle()  # what went wrong is for whoever asks for its result
 
     def _iter(
         self, op: str, fn: Any, iterable: Iterable[Any], ordered: bool, finished: Callable[[], None] = lambda: None

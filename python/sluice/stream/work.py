@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,7 @@ class DeviceWork:
         self._first_rows = self._wanted_rows()
         self.sources = run.sources(self.place, min(self._first_rows, run.arguments.extent))
         self._targets: list[HostTensor] = []
+        self._ahead: list[Flight[Job]] = []  # copied in while the first chunk is learned from
         self._is_lazy = any(t.is_conj() or t.is_neg() for t in run.arguments.inputs)
         self._places = Places(self.slots, self.sources)
         self._orders: list[tuple[int, ...]] = []  # of dimensions, in the results' memory
@@ -98,8 +100,10 @@ class DeviceWork:
         budget = run.limits.memory_budget
         halo, extent = run.arguments.halo, run.arguments.extent
         problem = (id(self.fn), rows, halo, budget, tuple((s.dtype, s.shape) for s in run.arguments.inputs))
-        if self.slots.settled is not None and self.slots.settled[0] == problem:
-            rows = self.slots.settled[1]  # an identical call found out; this one only checks it
+        known, known_rows = self.slots.settled or (None, 0)
+        is_settled = known == problem  # an identical call found out; this one only checks it
+        if is_settled:
+            rows = known_rows
         elif budget is not None:
             rows = self._fitting_rows(rows, budget, lambda _, inside: inside)
             if rows > 1:
@@ -108,11 +112,12 @@ class DeviceWork:
             chunks = Chunks(extent, rows, halo)
             run.chunks = chunks
             try:
-                flight, tensors, needed = self._run_first(chunks, budget)
+                flight, tensors, needed = self._run_first(chunks, budget, is_settled)
             except BaseException as error:
                 if rows <= 1 or not faults.is_out_of_memory(error):
                     raise
                 error.__traceback__ = None  # it holds what fn had allocated
+                is_settled = False
                 self._start_over()
                 run.tries.append(f"{rows} rows: out of memory")
                 rows = -(-rows // 2)
@@ -151,7 +156,7 @@ class DeviceWork:
         """How many rows fit, from what `fn` makes of a few: the budget must hold for results of any size."""
         chunks = Chunks(self.run.arguments.extent, max(1, rows // _PROBED_PART), self.run.arguments.halo)
         try:
-            _, tensors, _ = self._run_first(chunks, budget)
+            _, tensors, _ = self._run_first(chunks, budget, False)
         except BaseException as error:
             if not faults.is_out_of_memory(error):
                 raise
@@ -176,7 +181,9 @@ class DeviceWork:
             return rows
         return max(1, bisect.bisect_right(range(1, rows), budget, key=needed))
 
-    def _run_first(self, chunks: Chunks, budget: int | None) -> tuple[Flight[Job], list[torch.Tensor], int]:
+    def _run_first(
+        self, chunks: Chunks, budget: int | None, is_settled: bool
+    ) -> tuple[Flight[Job], list[torch.Tensor], int]:
         run, count = self.run, self._slots_for(chunks)
         _, inside = input_offsets(self.sources, chunks.widest)
         # Before anything runs: memory that the compute stream has just given up is not safe to copy into.
@@ -185,6 +192,9 @@ class DeviceWork:
                 self.slots.release()
             self.slots.reserve_inputs(inside, count)
         flight = self.fetch(chunks[0])
+        if is_settled and run.arguments.order == "depth_first":
+            self.engine.flush()  # the first copy need not wait for what the others take
+            self._ahead = [self.fetch(chunk) for chunk in itertools.islice(iter(self.take, None), count - 1)]
         self.pipe.acquire(flight)
         with self.engine.compute():
             value = self._call(flight)
@@ -205,9 +215,16 @@ class DeviceWork:
         for slot in range(count):
             self.slots.grow_output(slot, nbytes)
 
+    def ahead(self) -> list[Flight[Job]]:
+        """Chunks whose copies in are issued already, once."""
+        ahead, self._ahead = self._ahead, []
+        return ahead
+
     def _start_over(self) -> None:
         self.pipe.drain()
         self.pipe.reset()
+        self._ahead = []
+        self.run.start_over()
         self.slots.release()
         self._orders = []
 
