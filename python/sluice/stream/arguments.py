@@ -182,7 +182,7 @@ def parse_map(
     progress: Any,
 ) -> MapArguments:
     """Checks everything that can be checked before `fn` has run."""
-    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         raise RuntimeError(f"{op}: the call must not be inside the capture of a CUDA graph; capture fn instead")
     if not inputs:
         raise ValueError(f"{op}: inputs must hold at least one tensor, got none")

@@ -157,6 +157,8 @@ def view_of(
     memory: torch.Tensor, offset: int, dtype: torch.dtype, sizes: Sequence[int], strides: Sequence[int]
 ) -> torch.Tensor:
     """A tensor of any dtype within a buffer of bytes; `offset` in bytes."""
-    with torch.inference_mode(False):  # one made inside could never be changed in place outside
-        made = torch.empty(0, dtype=dtype, device=memory.device)
-        return made.set_(memory.untyped_storage(), offset // made.element_size(), tuple(sizes), tuple(strides))  # type: ignore[call-overload,no-any-return]
+    if torch.is_inference_mode_enabled():  # one made inside could never be changed in place outside
+        with torch.inference_mode(False):
+            return view_of(memory, offset, dtype, sizes, strides)
+    made = torch.empty(0, dtype=dtype, device=memory.device)
+    return made.set_(memory.untyped_storage(), offset // dtype.itemsize, tuple(sizes), tuple(strides))  # type: ignore[call-overload,no-any-return]

@@ -79,10 +79,10 @@ def link_limits(device: torch.device | str | int | None = None) -> LinkLimits:
 def one_way_rate(place: torch.device, memory_budget: int | None) -> float:
     """GB/s each way when both are busy; not measured where that would take more memory than the budget."""
     with _lock:
-        is_known = place in _known
-    if not is_known and memory_budget is not None and memory_budget < 2 * _BYTES:
+        known = _known.get(place)
+    if known is None and memory_budget is not None and memory_budget < 2 * _BYTES:
         return _ASSUMED_RATE
-    return link_limits(place).duplex / 2
+    return (known or link_limits(place)).duplex / 2
 
 
 def _measure(place: torch.device) -> LinkLimits:

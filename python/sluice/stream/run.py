@@ -76,7 +76,7 @@ class MapRun:
         limit = limits.window if len(lent) == 1 else limits.depth + 1
         if arguments.on_device:
             (place,) = lent
-            self.allocate: Allocate = functools.partial(_on_device, place)
+            self.allocate: Allocate = _allocator_on(place)
             self.works: list[DeviceWork] = [ResidentWork(self, functions[place], lent[place], limit)]
         else:
             self.allocate = self.routes.allocator(any(place.type == "cuda" for place in lent))
@@ -148,33 +148,35 @@ class MapRun:
             for work in self.works:
                 work.begin()
             if len(self.works) == 1:
-                self.works[0].learn()
-                self._issue_rest(self.works[0])
+                self._issue_on(self.works[0], self.works[0].learn)
             else:
                 self._issue_on_workers()
             self._early.check()
         except BaseException as error:
             self._fail(error)
 
-    def _issue_rest(self, work: DeviceWork) -> None:
+    def _issue_on(self, work: DeviceWork, start: Callable[[], None]) -> None:
         with work.engine.compute():  # once, and not for each chunk: it takes as long as a small one
+            start()
             ORDERS[self.arguments.order](work, self.limits.depth)
         work.engine.flush()
 
     def _issue_on_workers(self) -> None:
         modes, first_is_done = Modes(), threading.Event()
 
+        def learn() -> None:
+            self.works[0].learn()
+            first_is_done.set()
+
         def work_on(work: DeviceWork) -> None:
+            def prepare() -> None:
+                while not first_is_done.wait(0.02):
+                    self.checkpoint()
+                work.prepare()
+
             try:
                 with modes.entered():
-                    if work is self.works[0]:
-                        work.learn()
-                        first_is_done.set()
-                    while not first_is_done.wait(0.02):
-                        self.checkpoint()
-                    if work is not self.works[0]:
-                        work.prepare()
-                    self._issue_rest(work)
+                    self._issue_on(work, learn if work is self.works[0] else prepare)
             except _StoppedError:
                 pass
             except BaseException as error:  # told by the thread that waits for all of them
@@ -278,5 +280,12 @@ class _StoppedError(Exception):
     """Another device's worker has failed; its error is the one that counts."""
 
 
-def _on_device(place: torch.device, sizes: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty(tuple(sizes), dtype=dtype, device=place)
+def _allocator_on(place: torch.device) -> Allocate:
+    """Makes memory of a device that belongs to the stream which is current now, the caller's."""
+    caller = torch.cuda.current_stream(place)
+
+    def allocate(sizes: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        with torch.cuda.stream(caller):
+            return torch.empty(tuple(sizes), dtype=dtype, device=place)
+
+    return allocate

@@ -52,7 +52,7 @@ class Job:
 
 
 class DeviceWork:
-    """What an order arranges on one device (`pipeline.Work`)."""
+    """What an order arranges on one device (`pipeline.Work`), whose compute stream is the current one."""
 
     def __init__(self, run: MapRun, fn: Callable[..., Any], lent: Lent, limit: int) -> None:
         self.run, self.fn = run, fn
@@ -133,8 +133,7 @@ class DeviceWork:
             rows = max(1, min(rows - 1, rows * budget // needed))
         self.slots.settled = (problem, rows)
         run.learned(chunks)
-        with self.engine.compute():
-            self._place(flight, tensors)
+        self._place(flight, tensors)
         del tensors
         self.pipe.commit(flight)
         self.store(flight)
@@ -146,11 +145,10 @@ class DeviceWork:
         _, inside = input_offsets(self.sources, run.chunks.widest)
         _, outside = output_offsets(leaves, [leaf.sizes[leaf.dim] for leaf in leaves])
         budgeted = run.limits.memory_budget is not None
-        with self.engine.compute():
-            if budgeted and not self.slots.fits_exactly(inside, count):
-                self.slots.release()
-            self.slots.reserve_inputs(inside, count)
-            self._reserve_outputs(outside, count, exactly=budgeted)
+        if budgeted and not self.slots.fits_exactly(inside, count):
+            self.slots.release()
+        self.slots.reserve_inputs(inside, count)
+        self._reserve_outputs(outside, count, exactly=budgeted)
 
     def _probe(self, rows: int, budget: int) -> int:
         """How many rows fit, from what `fn` makes of a few: the budget must hold for results of any size."""
@@ -187,26 +185,24 @@ class DeviceWork:
         run, count = self.run, self._slots_for(chunks)
         _, inside = input_offsets(self.sources, chunks.widest)
         # Before anything runs: memory that the compute stream has just given up is not safe to copy into.
-        with self.engine.compute():
-            if budget is not None and not self.slots.fits_exactly(inside, count):
-                self.slots.release()
-            self.slots.reserve_inputs(inside, count)
+        if budget is not None and not self.slots.fits_exactly(inside, count):
+            self.slots.release()
+        self.slots.reserve_inputs(inside, count)
         flight = self.fetch(chunks[0])
         if is_settled and run.arguments.order == "depth_first":
             self.engine.flush()  # the first copy need not wait for what the others take
             self._ahead = [self.fetch(chunk) for chunk in itertools.islice(iter(self.take, None), count - 1)]
         self.pipe.acquire(flight)
-        with self.engine.compute():
-            value = self._call(flight)
-            taken = flatten(value)
-            output = sum(charged(t.numel() * t.element_size()) for t in taken[0]) if taken else 0
-            run.outputs.structure = None
-            tensors = run.outputs.take(value, chunks[0], self.place)
-            leaves = run.outputs.leaves
-            _, slot_output = output_offsets(leaves, [leaf.sizes[leaf.dim] for leaf in leaves])
-            needed = self._needed(chunks, slot_output, output)
-            if budget is None or needed <= budget:
-                self._reserve_outputs(slot_output, count, exactly=budget is not None)
+        value = self._call(flight)
+        taken = flatten(value)
+        output = sum(charged(t.numel() * t.element_size()) for t in taken[0]) if taken else 0
+        run.outputs.structure = None
+        tensors = run.outputs.take(value, chunks[0], self.place)
+        leaves = run.outputs.leaves
+        _, slot_output = output_offsets(leaves, [leaf.sizes[leaf.dim] for leaf in leaves])
+        needed = self._needed(chunks, slot_output, output)
+        if budget is None or needed <= budget:
+            self._reserve_outputs(slot_output, count, exactly=budget is not None)
         return flight, tensors, needed
 
     def _reserve_outputs(self, nbytes: int, count: int, exactly: bool) -> None:
@@ -252,7 +248,7 @@ class DeviceWork:
         return [s.copy(chunk.low, extent, pointer) for s, pointer in zip(sources, pointers, strict=True)]
 
     def compute(self, flight: Flight[Job]) -> None:
-        """Calls `fn` on the compute stream, which is the current one, and puts what it returns into the slot."""
+        """Calls `fn` on the compute stream and puts what it returns into the slot."""
         self.pipe.acquire(flight)
         self.run.current = flight.chunk.chunk
         self._place(flight, self.run.outputs.take(self._call(flight), flight.chunk.chunk, self.place))
