@@ -51,7 +51,8 @@ def floor_seconds(
 ) -> float:
     """The least time for these bytes and this compute.
 
-    The first chunk in and the last one out move alone; between them both directions, or the compute, are the limit:
+    The first chunk's way in, its compute and the last chunk's way out overlap with nothing; between them both
+    directions, or the compute, are the limit:
 
         in   |--|--|--|--|
         fn      |--|--|--|--|
@@ -64,7 +65,7 @@ def floor_seconds(
     chunks = max(max(inside, outside) // _CHUNK_BYTES, _LEAST_CHUNKS)
     up, down = inside / (limits.h2d * 1e9), outside / (limits.d2h * 1e9)
     both = max(up, down, (inside + outside) / (limits.duplex * 1e9))
-    link = (max(compute, both * (chunks - 1) / chunks) + (up + down) / chunks) / devices
+    link = (max(compute, both) * (chunks - 1) + up + compute + down) / chunks / devices
     return link if pinned else max(link, (inside + outside) / (limits.host_memcpy * 1e9))
 
 

@@ -70,6 +70,8 @@ def test_the_floor_is_the_slowest_part(monkeypatch: pytest.MonkeyPatch) -> None:
     ends = 2 / 50 / 64
     assert floor(gigabyte, gigabyte, CPU, pinned=True) == pytest.approx(2 / 80 * 63 / 64 + ends)
     assert floor(gigabyte, 0, CPU, pinned=True) == pytest.approx(1 / 50)
+    short = floor(gigabyte, gigabyte, CPU, pinned=True, compute=0.01)
+    assert short == pytest.approx(2 / 80 * 63 / 64 + ends + 0.01 / 64)
     assert floor(gigabyte, gigabyte, CPU, pinned=True, compute=0.5) == pytest.approx(0.5 + ends)
     assert floor(gigabyte, gigabyte, CPU, pinned=False) == pytest.approx(2 / 20)
     assert floor(gigabyte, gigabyte, CPU, pinned=False, devices=8) == pytest.approx(2 / 20)

@@ -79,14 +79,15 @@ struct WordWithHalo {
 #pragma unroll
     for (int i = 0; i < kLanes; ++i) left[i] = right[i] = 0;
   }
-  // Lanes beyond the image's edges stay the zeros that clear() has made them.
+  // For rows that are all loaded before the first store, so that the compiler may order the loads. Lanes beyond the image's
+  // edges stay the zeros that clear() has made them.
   __device__ __forceinline__ void load(const char* at, const Strip& strip) {
     const uint4 bits = __ldg(reinterpret_cast<const uint4*>(at));
     word = Word{{bits.x, bits.y, bits.z, bits.w}};
     if (strip.has_left) load_lanes(at - kLanes * 4, left);
     if (strip.has_right) load_lanes(at + kWordBytes, right);
   }
-  // In place, and only where `exists`.
+  // For rows that are loaded between stores, where this stands; only where `exists`.
   __device__ __forceinline__ void load_if(bool exists, const char* at, const Strip& strip) {
     load_lanes_if(exists, at, word.lanes);
     load_lanes_if(exists & strip.has_left, at - kLanes * 4, left);

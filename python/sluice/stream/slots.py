@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from .layout import HostTensor, aligned, charged, dense_strides, view_of
+from .layout import HostTensor, aligned, charged, dense_strides, keep, view_of
 from .outputs import Leaf
 
 
@@ -30,6 +30,7 @@ class Slots:
         self._inputs: list[torch.Tensor | None] = [None] * depth
         self._outputs: list[torch.Tensor | None] = [None] * depth
         self.generation = 0  # changes when a buffer does
+        self._views: dict[object, torch.Tensor] = {}  # of the buffers: calls are often alike
         self.settled: tuple[object, int] | None = None  # the last problem, and the chunk size that fitted it
 
     @property
@@ -39,9 +40,13 @@ class Slots:
 
     def release(self) -> None:
         """Gives all buffers back; nothing may be in flight."""
-        self.generation += 1
+        self._forget_views()
         self._inputs = [None] * self._depth
         self._outputs = [None] * self._depth
+
+    def _forget_views(self) -> None:
+        self.generation += 1
+        self._views.clear()
 
     def reserve_inputs(self, nbytes: int, count: int) -> None:
         """Makes the first `count` slots' inputs large enough; nothing may be in flight."""
@@ -64,7 +69,7 @@ class Slots:
     def release_other_outputs(self, nbytes: int) -> None:
         """Gives back outputs of another size; nothing may be in flight in them."""
         if any(buffer is not None and buffer.nbytes != nbytes for buffer in self._outputs):
-            self.generation += 1
+            self._forget_views()
             self._outputs = [None] * self._depth
 
     def input_pointer(self, slot: int) -> int:
@@ -83,22 +88,28 @@ class Slots:
         buffer = buffers[slot]
         if buffer is not None and buffer.nbytes >= nbytes:
             return False
-        self.generation += 1
+        self._forget_views()
         buffers[slot] = buffer = None  # the old one first: both need not exist at once
         buffers[slot] = buffer_on(self._place, nbytes)
         return True
 
     def input(self, slot: int, source: HostTensor, extent: int, offset: int) -> torch.Tensor:
         """A tensor for `fn`: rows of a source in its slot, dense in the source's order of dimensions."""
-        buffer, sizes = self._inputs[slot], source.sizes(extent)
-        assert buffer is not None
-        return view_of(buffer, offset, source.tensor.dtype, sizes, dense_strides(sizes, source.order))
+        return self._view(self._inputs[slot], offset, source.tensor.dtype, source.sizes(extent), source.order)
 
     def output(self, slot: int, leaf: Leaf, extent: int, order: Sequence[int], offset: int) -> torch.Tensor:
         """The place of a result in its slot, dense in the order of dimensions of where it is going."""
-        buffer, sizes = self._outputs[slot], leaf.with_extent(extent)
+        return self._view(self._outputs[slot], offset, leaf.dtype, leaf.with_extent(extent), tuple(order))
+
+    def _view(
+        self, buffer: torch.Tensor | None, offset: int, dtype: torch.dtype, sizes: list[int], order: tuple[int, ...]
+    ) -> torch.Tensor:
         assert buffer is not None
-        return view_of(buffer, offset, leaf.dtype, sizes, dense_strides(sizes, order))
+        key = (id(buffer), offset, dtype, *sizes, order)
+        found = self._views.get(key)
+        if found is None:
+            found = keep(self._views, key, view_of(buffer, offset, dtype, sizes, dense_strides(sizes, order)))
+        return found.detach()  # whose shape the caller may change
 
 
 def input_offsets(sources: Sequence[HostTensor], extent: int) -> tuple[list[int], int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -67,7 +66,7 @@ class DeviceWork:
         self._first_rows = self._wanted_rows()
         self.sources = run.sources(self.place, min(self._first_rows, run.arguments.extent))
         self._targets: list[HostTensor] = []
-        self._ahead: list[Flight[Job]] = []  # copied in while the first chunk is learned from
+        self._ahead: list[Flight[Job]] = []  # fetched while the first chunk is learned from
         self._is_lazy = any(t.is_conj() or t.is_neg() for t in run.arguments.inputs)
         self._places = Places(self.slots, self.sources)
         self._orders: list[tuple[int, ...]] = []  # of dimensions, in the results' memory
@@ -137,6 +136,7 @@ class DeviceWork:
         del tensors
         self.pipe.commit(flight)
         self.store(flight)
+        self.engine.flush()  # it need not wait until other chunks are fetched
 
     def prepare(self) -> None:
         """Allocates this device's slots for what another one has learned."""
@@ -190,8 +190,9 @@ class DeviceWork:
         self.slots.reserve_inputs(inside, count)
         flight = self.fetch(chunks[0])
         if is_settled and run.arguments.order == "depth_first":
-            self.engine.flush()  # the first copy need not wait for what the others take
-            self._ahead = [self.fetch(chunk) for chunk in itertools.islice(iter(self.take, None), count - 1)]
+            self.engine.flush()  # the first copy need not wait until the next one is known
+            if count > 1 and (chunk := self.take()) is not None:
+                self._ahead = [self.fetch(chunk)]
         self.pipe.acquire(flight)
         value = self._call(flight)
         taken = flatten(value)
