@@ -24,20 +24,24 @@ RIGHT = 98.0
 PARTS = {
     "<op>/": """plan.cpp: schedule,
 tile, depth, and why
-*_kernel.cuh: the work
-linked.cu: as LTO-IR""",
+*_kernel.cuh: work
+linked.cu: LTO-IR""",
     "pipeline/": """copy: moves bytes
 pipe: who waits
-plan: shape of a ring
-schedule: their names""",
-    "stages/": """functors.h: each stage
+plan: a ring's shape
+schedule: names""",
+    "stages/": """functors.h: each
 program.h: as data
 interpreter.cuh: GPU
 evaluate_cpu.h: CPU""",
     "linking/": """linker: which form
-source: a chain as C++
-compile: into a kernel
+source: as C++
+compile: a kernel
 disk_cache: for later""",
+    "transfer/": """engine: a device
+lane: a direction
+ring: pinned pieces
+driver: GPU or host""",
 }
 C = """ops/, host side of kernels/:
 schemas, checks, plans,
@@ -87,7 +91,7 @@ def draw_layers(ax: Axes) -> None:
 
     layer(ax, 75.2, 12, PYTHON, "python/sluice/<op>.py", "knows torch from Python")
     write(ax, 4, 80.0, "docstring, autocast, forward-only check, fake kernels, errors as Python types")
-    write(ax, 4, 77.2, "stages.py: Chain -> text and operands        reference.py: what each op means")
+    write(ax, 4, 77.2, "stages.py: Chain -> text    reference.py: what each op means    stream/: chunks, slots, who waits")
     crossing(ax, 75.2, 'torch.ops.sluice.conv1d(..., post="silu()")')
 
     layer(ax, 58.9, 12, OPS, "ops/<op>.cpp", "knows torch through its stable C ABI")
@@ -97,10 +101,10 @@ def draw_layers(ax: Axes) -> None:
 
     layer(ax, 33.4, 21.2, KERNELS, "kernels/", "knows CUDA, never torch")
     for index, (title, text) in enumerate(PARTS.items()):
-        x = 4 + index * 16.15
-        box(ax, x, 34.9, 15.4, 14.4, PART)
-        code(ax, x + 1.0, 47.2, title, 9.5, weight="bold")
-        paragraph(ax, x + 1.0, 45.3, text, 7.6)
+        x = 3.5 + index * 13.1
+        box(ax, x, 34.9, 12.6, 14.4, PART)
+        code(ax, x + 0.7, 47.2, title, 9.5, weight="bold")
+        paragraph(ax, x + 0.7, 45.3, text, 7.4)
 
 
 def draw_binaries(ax: Axes) -> None:

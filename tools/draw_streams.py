@@ -1,4 +1,4 @@
-"""Draws docs/images/streams.png: the three orders as their events allow them, for copies and compute of known lengths.
+"""Draws docs/images/streams.png: depth-first and sequential as the events allow them, for copies and compute of known lengths.
 
 The times follow from the edges of python/sluice/stream/pipeline.py alone; `python -m sluice trace` draws measured ones.
 """
@@ -44,7 +44,7 @@ def main() -> None:
         for y, (row, color) in enumerate(COLORS.items()):
             for chunk, (begin, end) in enumerate(spans[row]):
                 axes.broken_barh([(begin, end - begin)], (y - 0.4, 0.8), facecolors=color, edgecolors="white")
-                slot = f"{chunk}" if row == "compute" else f"{chunk}  slot {chunk % DEPTH}"
+                slot = f"{chunk}" if row == "compute" else f"{chunk}\nslot {chunk % DEPTH}"
                 axes.text((begin + end) / 2, y, slot, ha="center", va="center", color="white", fontsize=7)
         length = max(end for row in spans.values() for _, end in row)
         axes.set_title(f"{label}: {length:.1f} copies long", loc="left", fontsize=9)
