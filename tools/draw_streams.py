@@ -1,4 +1,4 @@
-"""Draws docs/images/streams.png: depth-first and sequential as the events allow them, for copies and compute of known lengths.
+"""Draws docs/images/streams.png: two orders as their events allow them, for copies and compute of known lengths.
 
 The times follow from the edges of python/sluice/stream/pipeline.py alone; `python -m sluice trace` draws measured ones.
 """
