@@ -12,8 +12,9 @@ import torch
 
 import sluice
 from sluice.stream.chunks import automatic_size
-from sluice.stream.engine import EngineDevice
+from sluice.stream.engine import D2H, EngineDevice
 from sluice.stream.layout import charged
+from stream_fuzz import DelayedEngine
 
 SIZE = 1000
 
@@ -238,8 +239,6 @@ def test_a_future_that_nobody_asks(device: str) -> None:
 
 def slow_store(device: str) -> sluice.Streamer:
     """A Streamer whose copies out take a second."""
-    from sluice.stream.engine import D2H
-    from stream_fuzz import DelayedEngine
 
     class Slow(DelayedEngine):
         def store(self, *arguments: Any) -> None:
