@@ -1,16 +1,9 @@
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
-
-#include "kernels/linking/disk_cache.h"
 #include "kernels/linking/source.h"
 #include "kernels/stages/cpp_stage.h"
 #include "kernels/stages/parse.h"
 #include "tests/cpp/check.h"
 
 using namespace sluice;
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -28,12 +21,6 @@ Program parsed(const char* text) {
 }
 
 bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
-
-fs::path scratch(const char* name) {
-  const fs::path path = fs::temp_directory_path() / ("sluice-test-" + std::to_string(getpid()) + "-" + name);
-  fs::remove_all(path);
-  return path;
-}
 
 }  // namespace
 
@@ -95,44 +82,5 @@ TEST(bad_cpp_stages_are_refused) {
   for (const char* text : {"cpp(x,f)", "cpp(\"\",f)", "cpp(\"x\")", "cpp(\"x\",1f)", "cpp(\"x\",f,x=1)", "cpp(\"x\",f,a)",
                            "cpp(\"x\",f,a=b)", "cpp(\"x\",f,1)"}) {
     CHECK(!parse_chain(text, 1, program).empty());
-  }
-}
-
-TEST(the_disk_gives_back_what_was_written) {
-  const fs::path directory = scratch("cache");
-  const DiskCache cache(directory.string(), 1 << 20);
-  CHECK(!cache.read("key").has_value());
-  cache.write("key", std::string("a\0b", 3));
-  CHECK(cache.read("key") == std::string("a\0b", 3));
-  CHECK(!cache.read("other").has_value());
-  for (const auto& entry : fs::directory_iterator(directory)) {
-    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(-1, std::ios::end);
-    file.put('!');
-  }
-  CHECK(!cache.read("key").has_value());
-  cache.write("key", "again");
-  CHECK(cache.read("key") == std::string("again"));
-  fs::remove_all(directory);
-}
-
-TEST(the_disk_cache_stays_within_its_limit) {
-  const fs::path directory = scratch("limit");
-  const DiskCache cache(directory.string(), 10'000);
-  for (int i = 0; i < 50; ++i) cache.write("key " + std::to_string(i), std::string(1000, 'x'));
-  unsigned long long total = 0;
-  for (const auto& entry : fs::directory_iterator(directory)) total += entry.file_size();
-  CHECK(total > 3000 && total <= 10'000);
-  CHECK(cache.read("key 49").has_value() && !cache.read("key 0").has_value());
-  cache.write("too large", std::string(20'000, 'x'));
-  CHECK(!cache.read("too large").has_value());
-  fs::remove_all(directory);
-}
-
-TEST(a_directory_that_cannot_be_used_is_no_error) {
-  for (const char* directory : {"", "/proc/nowhere", "/dev/full"}) {
-    const DiskCache cache(directory, 1 << 20);
-    cache.write("key", "data");
-    CHECK(!cache.read("key").has_value());
   }
 }
