@@ -37,7 +37,8 @@ std::string link_info() {
   const LinkLibraries& libraries = link_libraries();
   const auto number = [](const char* name, auto value) { return std::string(", \"") + name + "\": " + std::to_string(value); };
   return std::string("{\"mode\": \"") + kModes[static_cast<int>(link_mode())] +
-         "\", \"libraries\": " + quoted(libraries.versions) + ", \"unavailable\": " + quoted(libraries.unavailable) +
+         "\", \"libraries\": " + quoted(libraries.versions) + ", \"library_builds\": " +
+         quoted(libraries.identity) + ", \"unavailable\": " + quoted(libraries.unavailable) +
          ", \"cache_directory\": " + quoted(s.cache_directory) + number("linked_launches", s.linked_launches) +
          number("interpreted_launches", s.interpreted_launches) + number("compiled", s.compiled) +
          number("read_from_disk", s.read_from_disk) + number("failed", s.failed) + number("compile_seconds", s.compile_seconds) +

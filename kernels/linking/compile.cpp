@@ -102,7 +102,8 @@ Compilation compile_chain(const LinkRequest& request, const std::string& source,
 }
 
 std::string compile_fingerprint(const LinkRequest& request, int compute_capability) {
-  std::string text = link_libraries().versions;
+  const LinkLibraries& libraries = link_libraries();
+  std::string text = libraries.versions + " " + libraries.identity;
   for (const std::string& option : compile_options(compute_capability)) text += " " + option;
   for (const std::string& option : link_options(request, compute_capability)) text += " " + option;
   const EmbeddedFile module = embedded_module(request.module);

@@ -30,10 +30,11 @@ struct LinkLibraries {
   int (*link_log)(Link, char*);
 
   std::string versions;     // "NVRTC 13.0, nvJitLink 13.0"
+  std::string identity;     // which builds of the two; empty where that cannot be told
   std::string unavailable;  // why they cannot be used; empty where they can
 };
 
-// Looked for once a process.
+// Looked for once a process. Versions that will not do are passed over, loaded or not.
 const LinkLibraries& link_libraries();
 
 }  // namespace sluice
