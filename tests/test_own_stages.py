@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import pickle
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 import sluice
 from common import DTYPES, LAYOUTS, assert_close, double_chain, poisoned_like
+from link_processes import result_of, start_process
 from sluice import reference, stages
 
 
@@ -131,3 +133,41 @@ def test_prepare_and_plan_say_why_nothing_is_linked() -> None:
     assert plan.form in ("linked", "interpreted")
     assert plan.form_reason
     assert sluice.info()["linking"]["unavailable"] is not None
+
+
+def test_info_says_why_nothing_is_kept_on_disk(tmp_path: pathlib.Path) -> None:
+    if "cache_problem" not in sluice.info()["linking"]:
+        pytest.skip("built without CUDA")
+    program = "import json, sluice; print(json.dumps(sluice.info()['linking']['cache_problem']))"
+    (tmp_path / "file").write_text("no directory")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    problems = {"open": "others than its owner may write to it", "file": "Not a directory", "new": ""}
+    for name, problem in problems.items():
+        found = result_of(start_process(tmp_path / name, program))
+        assert (problem in found) if problem else found == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "open"]
+
+
+MANY_STAGES = """
+import json, torch, sluice
+
+def message(text):
+    try:
+        torch.ops.sluice.transform(torch.ones(1), text)
+    except RuntimeError as error:
+        return str(error).split("\\nException", 1)[0]
+
+first = message('cpp("x + 0",f)')
+messages = [message(f'cpp("x + {n}",f)') for n in range(5000)]
+print(json.dumps([first, messages[4095], messages[4096], messages[4999], message('cpp("x + 7",f)'), message("relu")]))
+"""
+
+
+def test_stages_of_a_process_are_bounded(tmp_path: pathlib.Path) -> None:
+    first, last, *beyond, known, other = result_of(start_process(tmp_path, MANY_STAGES))
+    assert first == last == known
+    assert "a cpp stage must run on a CUDA device" in first
+    for text in beyond:
+        assert text.startswith("transform: chain must be a chain of stages: a process must have at most 4096 different")
+    assert other is None

@@ -65,7 +65,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "others": (
         *("test_compile", "test_demo", "test_docs", "test_errors", "test_examples"),
-        *("gpu/test_cpp_stage", "gpu/test_device", "gpu/test_link_cache", "gpu/test_linking", "gpu/test_rings"),
+        *("gpu/test_cpp_stage", "gpu/test_device", "gpu/test_link_cache", "gpu/test_link_faults"),
+        *("gpu/test_linking", "gpu/test_rings"),
     ),
 }
 WITHOUT_GPU = (

@@ -12,6 +12,18 @@ namespace {
 
 constexpr int kInputFatbin = 4, kInputLtoir = 3;  // of nvJitLinkInputType
 
+LinkFault fault_of_compiler(int status) {
+  switch (status) {
+    case 1: return LinkFault::out_of_memory;  // NVRTC_ERROR_OUT_OF_MEMORY
+    case 6: return LinkFault::rejected;       // NVRTC_ERROR_COMPILATION
+    default: return LinkFault::failed;
+  }
+}
+
+LinkFault fault_of_linker(int status) {
+  return status == 7 ? LinkFault::postponed : LinkFault::failed;  // NVJITLINK_ERROR_THREADPOOL: no thread to be had
+}
+
 // The embedded modules hold LTO-IR for 9.0a and, for every other device from 8.0 on, for 8.0.
 std::string source_arch(int compute_capability) { return compute_capability == 90 ? "90a" : "80"; }
 std::string target_arch(int compute_capability) { return compute_capability == 90 ? "90a" : std::to_string(compute_capability); }
@@ -52,19 +64,21 @@ Compilation compile_source(const LinkRequest& request, const std::string& source
   }
   Compilation result;
   LinkLibraries::Program program = nullptr;
-  if (libraries.create_program(&program, source.c_str(), "chain", kEmbeddedHeaders, texts, names) != 0) {
-    result.error = "NVRTC could not start";
+  int status = libraries.create_program(&program, source.c_str(), "chain", kEmbeddedHeaders, texts, names);
+  if (status != 0) {
+    result.fault = fault_of_compiler(status);
+    result.error = "NVRTC could not start, with status " + std::to_string(status);
     return result;
   }
   const std::vector<std::string> options = compile_options(compute_capability);
-  const int status = libraries.compile_program(program, static_cast<int>(options.size()), pointers(options).data());
+  status = libraries.compile_program(program, static_cast<int>(options.size()), pointers(options).data());
   std::size_t size = 0;
   if (status == 0 && libraries.lto_size(program, &size) == 0 && size > 0) {
     result.cubin.resize(size);
     libraries.lto(program, result.cubin.data());
   } else {
     const std::string log = read_log(program, libraries.compile_log_size, libraries.compile_log);
-    result.rejected = status == 6;  // NVRTC_ERROR_COMPILATION
+    result.fault = fault_of_compiler(status);
     result.error = "NVRTC failed with status " + std::to_string(status) + ": " + explain_log(request, log);
   }
   libraries.destroy_program(&program);
@@ -82,20 +96,27 @@ Compilation compile_chain(const LinkRequest& request, const std::string& source,
   const std::vector<std::string> options = link_options(request, compute_capability);
   std::vector<const char*> texts = pointers(options);
   LinkLibraries::Link link = nullptr;
-  if (libraries.create_link(&link, static_cast<unsigned>(texts.size()), texts.data()) != 0) {
+  int status = libraries.create_link(&link, static_cast<unsigned>(texts.size()), texts.data());
+  if (status != 0) {
+    result.fault = fault_of_linker(status);
     result.error = "nvJitLink could not start for " + options[0];
     return result;
   }
   const EmbeddedFile module = embedded_module(request.module);
   std::size_t size = 0;
-  const bool linked = libraries.add_data(link, kInputFatbin, module.data.data(), module.data.size(), module.name) == 0 &&
-                      libraries.add_data(link, kInputLtoir, chain.cubin.data(), chain.cubin.size(), "chain") == 0 &&
-                      libraries.complete(link) == 0 && libraries.cubin_size(link, &size) == 0 && size > 0;
-  if (linked) {
+  status = libraries.add_data(link, kInputFatbin, module.data.data(), module.data.size(), module.name);
+  if (status == 0) status = libraries.add_data(link, kInputLtoir, chain.cubin.data(), chain.cubin.size(), "chain");
+  if (status == 0) status = libraries.complete(link);
+  if (status == 0) status = libraries.cubin_size(link, &size);
+  if (status == 0 && size > 0) {
     result.cubin.resize(size);
-    libraries.cubin(link, result.cubin.data());
-  } else {
-    result.error = "nvJitLink failed: " + read_log(link, libraries.link_log_size, libraries.link_log);
+    status = libraries.cubin(link, result.cubin.data());
+  }
+  if (status != 0 || size == 0) {
+    result.cubin.clear();
+    result.fault = fault_of_linker(status);
+    result.error = "nvJitLink failed with status " + std::to_string(status) + ": " +
+                   read_log(link, libraries.link_log_size, libraries.link_log);
   }
   libraries.destroy_link(&link);
   return result;

@@ -3,14 +3,15 @@
 
 #include <string>
 
+#include "kernels/linking/link_table.h"
 #include "kernels/linking/request.h"
 
 namespace sluice {
 
 struct Compilation {
   std::string cubin;
-  std::string error;      // empty where the cubin is there
-  bool rejected = false;  // NVRTC refused the source, which is the user's fault where it has a stage of theirs
+  LinkFault fault = LinkFault::none;
+  std::string error;  // empty where the cubin is there
 };
 
 // `compute_capability` is major * 10 + minor of the device. Needs link_libraries() to be available.

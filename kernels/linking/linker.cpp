@@ -6,8 +6,8 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <shared_mutex>
-#include <unordered_map>
+#include <optional>
+#include <utility>
 
 #include "kernels/linking/compile.h"
 #include "kernels/linking/disk_cache.h"
@@ -19,25 +19,14 @@ namespace {
 
 constexpr unsigned long long kCacheLimit = 256ull << 20;
 constexpr int kMaxDevices = 64;
-
-// One chain in one kernel for one architecture. `kernel` is written once, before `loaded` says so for any device.
-struct Entry {
-  std::mutex mutex;
-  std::atomic<std::uint64_t> loaded = 0;  // a bit a device
-  std::atomic<bool> failed = false;
-  std::atomic<int> calls = 0;
-  cudaKernel_t kernel = nullptr;
-  std::string error;
-  bool rejected = false;
-};
+constexpr std::size_t kMostUnlinked = 1024;
 
 struct State {
-  std::shared_mutex mutex;
-  std::unordered_map<std::string, std::unique_ptr<Entry>> entries;  // entries stay where they are, and for good
+  LinkTable table{LinkPolicy::kMostLinked, kMostUnlinked};
   DiskCache disk{DiskCache::default_directory(), kCacheLimit};
   std::atomic<LinkMode> mode;
-  std::atomic<long long> linked_launches = 0, interpreted_launches = 0, compiled = 0, read_from_disk = 0, failed = 0;
-  std::atomic<long long> compile_microseconds = 0;
+  std::atomic<long long> linked_launches = 0, interpreted_launches = 0, compiled = 0, read_from_disk = 0;
+  std::atomic<long long> failed = 0, postponed = 0, linked_bytes = 0, compile_microseconds = 0;
   std::mutex error_mutex;
   std::string last_error;
 
@@ -55,24 +44,17 @@ State& state() {
   return *one;
 }
 
-Entry& entry_of(const std::string& key) {
-  State& all = state();
-  {
-    const std::shared_lock lock(all.mutex);
-    const auto found = all.entries.find(key);
-    if (found != all.entries.end()) return *found->second;
-  }
-  const std::unique_lock lock(all.mutex);
-  std::unique_ptr<Entry>& entry = all.entries[key];
-  if (entry == nullptr) entry = std::make_unique<Entry>();
-  return *entry;
+// CUDA remembers what failed last, and the next launch would report it as its own failure.
+cudaError_t forgotten(cudaError_t status) {
+  if (status != cudaSuccess) cudaGetLastError();
+  return status;
 }
 
 // Lets this thread load modules although another one may be capturing a graph in CUDA's global mode.
 class RelaxedCapture {
  public:
-  RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture() { forgotten(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  ~RelaxedCapture() { forgotten(cudaThreadExchangeStreamCaptureMode(&mode_)); }
   RelaxedCapture(const RelaxedCapture&) = delete;
   RelaxedCapture& operator=(const RelaxedCapture&) = delete;
 
@@ -80,77 +62,161 @@ class RelaxedCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-std::string load_cubin(const std::string& cubin, cudaKernel_t& kernel) {
-  const RelaxedCapture relaxed;
-  cudaLibrary_t library = nullptr;
-  cudaError_t status = cudaLibraryLoadData(&library, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
-  if (status == cudaSuccess) status = cudaLibraryEnumerateKernels(&kernel, 1, library);
-  if (status == cudaSuccess && kernel != nullptr) return {};
-  cudaGetLastError();
-  return std::string("the linked kernel does not load: ") + cudaGetErrorString(status);
+// Errors that are about the code itself last; any other may be over at the next call.
+LinkFault fault_of(cudaError_t status) {
+  switch (status) {
+    case cudaSuccess: return LinkFault::none;
+    case cudaErrorMemoryAllocation: return LinkFault::out_of_memory;
+    case cudaErrorInvalidValue:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorInvalidDeviceFunction:
+    case cudaErrorInvalidKernelImage:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidPtx:
+    case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorInvalidSource:
+    case cudaErrorInvalidResourceHandle:
+    case cudaErrorSymbolNotFound:
+    case cudaErrorNotSupported: return LinkFault::failed;
+    default: return LinkFault::postponed;
+  }
 }
 
-void fail(Entry& entry, std::string error, bool rejected) {
+cudaError_t load_cubin(const std::string& cubin, cudaKernel_t& kernel) {
+  const RelaxedCapture relaxed;
+  cudaLibrary_t library = nullptr;
+  cudaError_t status = forgotten(cudaLibraryLoadData(&library, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+  if (status != cudaSuccess) return status;
+  status = forgotten(cudaLibraryEnumerateKernels(&kernel, 1, library));
+  if (status == cudaSuccess && kernel == nullptr) status = cudaErrorSymbolNotFound;
+  if (status != cudaSuccess) forgotten(cudaLibraryUnload(library));  // nobody has seen a kernel of it
+  return status;
+}
+
+void fail(LinkEntry& entry, LinkFault fault, std::string error) {
   State& all = state();
-  if (!rejected) {
-    ++all.failed;
+  if (fault != LinkFault::rejected) {
+    ++(fault == LinkFault::failed ? all.failed : all.postponed);
     const std::lock_guard lock(all.error_mutex);
     all.last_error = error;
   }
-  entry.error = std::move(error);
-  entry.rejected = rejected;
-  entry.failed = true;
+  entry.fail(fault, std::move(error), LinkEntry::Clock::now());
 }
 
-// Fills in entry.kernel, or fails for good. The entry's mutex is held.
-void link(Entry& entry, const LinkRequest& request, int compute_capability) {
+void fail(LinkEntry& entry, cudaError_t status) {
+  fail(entry, fault_of(status), std::string("the linked kernel does not load: ") + cudaGetErrorString(status));
+}
+
+// entry.cubin -> entry.kernel
+cudaError_t load(LinkEntry& entry) {
+  cudaKernel_t kernel = nullptr;
+  const cudaError_t status = load_cubin(entry.cubin, kernel);
+  if (status != cudaSuccess) return status;
+  state().linked_bytes += static_cast<long long>(entry.cubin.size());
+  entry.kernel = reinterpret_cast<const void*>(kernel);
+  return status;
+}
+
+// entry.cubin, or a fault.
+void compile(LinkEntry& entry, const LinkRequest& request, const std::string& source, int compute_capability) {
+  State& all = state();
+  const auto start = std::chrono::steady_clock::now();
+  Compilation compilation = compile_chain(request, source, compute_capability);
+  const auto taken = std::chrono::steady_clock::now() - start;
+  all.compile_microseconds += std::chrono::duration_cast<std::chrono::microseconds>(taken).count();
+  if (compilation.fault != LinkFault::none) return fail(entry, compilation.fault, std::move(compilation.error));
+  ++all.compiled;
+  entry.cubin = std::move(compilation.cubin);
+}
+
+// entry.kernel, or a fault. The entry's mutex is held. What CUDA does not take at once is kept for the next time.
+void link(LinkEntry& entry, const LinkRequest& request, int compute_capability) {
   State& all = state();
   const std::string source = chain_source(request);
   const std::string key = compile_fingerprint(request, compute_capability) + source;
-  if (const std::optional<std::string> cubin = all.disk.read(key)) {
-    if (load_cubin(*cubin, entry.kernel).empty()) {
-      ++all.read_from_disk;
-      return;
+  const bool stores = !link_libraries().identity.empty();  // or an entry could be that of other libraries
+  if (entry.cubin.empty() && stores) {
+    if (std::optional<std::string> stored = all.disk.read(key)) {
+      entry.cubin = std::move(*stored);
+      const cudaError_t status = load(entry);
+      if (!is_lasting(fault_of(status))) ++all.read_from_disk;
+      if (status != cudaSuccess && !is_lasting(fault_of(status))) return fail(entry, status);
+      entry.cubin = std::string();
+      if (status == cudaSuccess) return;
     }
   }
-  const auto start = std::chrono::steady_clock::now();
-  const Compilation compilation = compile_chain(request, source, compute_capability);
-  const auto taken = std::chrono::steady_clock::now() - start;
-  all.compile_microseconds += std::chrono::duration_cast<std::chrono::microseconds>(taken).count();
-  if (!compilation.error.empty()) return fail(entry, compilation.error, compilation.rejected);
-  const std::string error = load_cubin(compilation.cubin, entry.kernel);
-  if (!error.empty()) return fail(entry, error, false);
-  ++all.compiled;
-  all.disk.write(key, compilation.cubin);
+  if (entry.cubin.empty()) compile(entry, request, source, compute_capability);
+  if (entry.cubin.empty()) return;
+  if (const cudaError_t status = load(entry); status != cudaSuccess) return fail(entry, status);
+  if (stores) all.disk.write(key, entry.cubin);
+  entry.cubin = std::string();
 }
+
+std::uint64_t bit_of(int device) { return std::uint64_t{1} << device % kMaxDevices; }
 
 LinkOutcome interpreted(const char* reason) {
   ++state().interpreted_launches;
-  return {nullptr, reason, {}, false};
+  return {nullptr, reason, LinkFault::none, {}};
 }
 
-LinkOutcome linked(const Entry& entry) {
+LinkOutcome linked(const LinkEntry& entry) {
   ++state().linked_launches;
-  return {reinterpret_cast<const void*>(entry.kernel), "", {}, false};
+  return {entry.kernel, "", LinkFault::none, {}};
 }
 
-LinkOutcome failed(const Entry& entry) {
-  LinkOutcome outcome = interpreted("linking failed");
+LinkOutcome not_linked(const LinkEntry& entry) {
+  LinkOutcome outcome = interpreted(is_lasting(entry.fault) ? "linking failed" : "linking failed this time");
+  outcome.fault = entry.fault;
   outcome.error = entry.error;
-  outcome.rejected = entry.rejected;
   return outcome;
 }
 
 // CUDA loads a kernel into a device's context at its first use; that must not happen inside a capture.
-bool load_on_device(Entry& entry, int device) {
+void load_on_device(LinkEntry& entry, std::uint64_t device_bit) {
   const RelaxedCapture relaxed;
   cudaFuncAttributes attributes;
-  if (cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(entry.kernel)) != cudaSuccess) {
-    cudaGetLastError();
-    return false;
+  const cudaError_t status = forgotten(cudaFuncGetAttributes(&attributes, entry.kernel));
+  if (status != cudaSuccess) return fail(entry, status);
+  entry.fault = LinkFault::none;
+  entry.loaded |= device_bit;
+}
+
+bool is_capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  forgotten(cudaStreamIsCapturing(stream, &capture));
+  return capture != cudaStreamCaptureStatusNone;
+}
+
+// A place for one more kernel, given back where none came.
+class Reservation {
+ public:
+  Reservation(LinkTable& table, const LinkEntry& entry) : table_(table), entry_(entry), held_(table.reserve()) {}
+  ~Reservation() {
+    if (held_ && entry_.kernel == nullptr) table_.give_back();
   }
-  entry.loaded |= std::uint64_t{1} << device;
-  return true;
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+  bool held() const { return held_; }
+
+ private:
+  LinkTable& table_;
+  const LinkEntry& entry_;
+  bool held_;
+};
+
+// With the entry's mutex held: others may have linked it meanwhile, or failed to.
+LinkOutcome link_now(LinkEntry& entry, const LinkRequest& request, const LinkContext& context) {
+  State& all = state();
+  const std::uint64_t device_bit = bit_of(context.device);
+  if ((entry.loaded & device_bit) != 0) return linked(entry);
+  if (is_lasting(entry.fault)) return not_linked(entry);
+  if (entry.kernel == nullptr) {
+    const Reservation place(all.table, entry);
+    if (!place.held()) return interpreted("the process has as many linked kernels as it may have");
+    link(entry, request, context.compute_capability);
+  }
+  if (entry.kernel != nullptr) load_on_device(entry, device_bit);
+  return (entry.loaded & device_bit) != 0 ? linked(entry) : not_linked(entry);
 }
 
 }  // namespace
@@ -161,38 +227,47 @@ LinkOutcome find_linked(const LinkRequest& request, const LinkContext& context) 
   if (mode == LinkMode::never) return interpreted("SLUICE_LINK=0 is set");
   std::string key = request.key();
   key += static_cast<char>(context.compute_capability);
-  Entry& entry = entry_of(key);
-  const std::uint64_t bit = std::uint64_t{1} << context.device % kMaxDevices;
-  if ((entry.loaded & bit) != 0) return linked(entry);
-  if (entry.failed) return failed(entry);
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  if (cudaStreamIsCapturing(context.stream, &capture) != cudaSuccess) cudaGetLastError();
-  if (capture != cudaStreamCaptureStatusNone) return interpreted("a CUDA graph is being captured");
+  const std::shared_ptr<LinkEntry> entry = all.table.entry(key);
+  if ((entry->loaded & bit_of(context.device)) != 0) return linked(*entry);
+  if (is_lasting(entry->fault)) return not_linked(*entry);
+  if (is_capturing(context.stream)) return interpreted("a CUDA graph is being captured");
+  const bool can_wait = !context.ahead && !request.has_cpp();
   const bool small = context.elements < LinkPolicy::kSmall;
-  if (mode == LinkMode::automatic && !context.ahead && !request.has_cpp() && small &&
-      entry.calls.fetch_add(1) < LinkPolicy::kCallsOfSmall) {
+  if (mode == LinkMode::automatic && can_wait && small && entry->calls.fetch_add(1) < LinkPolicy::kCallsOfSmall) {
     return interpreted("the problem is small and was seen no more than twice");
   }
   if (!link_libraries().unavailable.empty()) return interpreted(link_libraries().unavailable.c_str());
   if (context.compute_capability < 80) return interpreted("linked kernels need compute capability 8.0");
-
-  const std::lock_guard lock(entry.mutex);
-  if (entry.kernel == nullptr && !entry.failed) link(entry, request, context.compute_capability);
-  if (!entry.failed && !load_on_device(entry, context.device % kMaxDevices))
-    fail(entry, "the linked kernel does not load on the device", false);
-  return entry.failed ? failed(entry) : linked(entry);
+  if (can_wait && entry->rests(LinkEntry::Clock::now())) {
+    return interpreted("linking failed less than a second ago, for a reason that may pass");
+  }
+  const std::lock_guard lock(entry->mutex);
+  if (can_wait && entry->rests(LinkEntry::Clock::now())) return not_linked(*entry);
+  return link_now(*entry, request, context);
 }
 
 LinkMode link_mode() { return state().mode; }
 LinkMode set_link_mode(LinkMode mode) { return state().mode.exchange(mode); }
 
+int set_link_limit(int kernels) { return state().table.set_limit(kernels); }
+
 LinkStatistics link_statistics() {
   State& all = state();
+  std::string cache_problem = all.disk.problem();  // looks at the disk: not with the lock held
   const std::lock_guard lock(all.error_mutex);
-  return {all.linked_launches, all.interpreted_launches,
-          all.compiled,        all.read_from_disk,
-          all.failed,          static_cast<double>(all.compile_microseconds) * 1e-6,
-          all.last_error,      all.disk.directory()};
+  return {.linked_launches = all.linked_launches,
+          .interpreted_launches = all.interpreted_launches,
+          .compiled = all.compiled,
+          .read_from_disk = all.read_from_disk,
+          .failed = all.failed,
+          .postponed = all.postponed,
+          .linked_kernels = all.table.linked(),
+          .linked_bytes = all.linked_bytes,
+          .linked_limit = all.table.limit(),
+          .compile_seconds = static_cast<double>(all.compile_microseconds) * 1e-6,
+          .last_error = all.last_error,
+          .cache_directory = all.disk.directory(),
+          .cache_problem = std::move(cache_problem)};
 }
 
 }  // namespace sluice

@@ -10,6 +10,7 @@
 
 #include <string>
 
+#include "kernels/linking/link_table.h"
 #include "kernels/linking/request.h"
 
 namespace sluice {
@@ -25,6 +26,8 @@ enum class LinkMode : int {
 struct LinkPolicy {
   static constexpr long long kSmall = 1 << 14;
   static constexpr int kCallsOfSmall = 2;
+  // Linked kernels of a process: of 10 to 100 KiB each, and never unloaded (link_table.h).
+  static constexpr int kMostLinked = 4096;
 };
 
 struct LinkContext {
@@ -38,21 +41,23 @@ struct LinkContext {
 struct LinkOutcome {
   const void* kernel = nullptr;  // a cudaKernel_t, loaded on the device; null: run the interpreter
   const char* reason = "";       // why there is none
-  std::string error;             // what failed, where something did
-  bool rejected = false;         // NVRTC refused the source
+  LinkFault fault = LinkFault::none;
+  std::string error;  // what failed, where something did
 };
 
 LinkOutcome find_linked(const LinkRequest& request, const LinkContext& context);
 
 LinkMode link_mode();
 LinkMode set_link_mode(LinkMode mode);  // returns the former one
+int set_link_limit(int kernels);        // likewise
 
 struct LinkStatistics {
   long long linked_launches, interpreted_launches;
-  long long compiled, read_from_disk, failed;
+  long long compiled, read_from_disk, failed, postponed;
+  long long linked_kernels, linked_bytes, linked_limit;
   double compile_seconds;
   std::string last_error;
-  std::string cache_directory;
+  std::string cache_directory, cache_problem;
 };
 LinkStatistics link_statistics();
 

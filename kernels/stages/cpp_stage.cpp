@@ -1,32 +1,40 @@
 #include "kernels/stages/cpp_stage.h"
 
-#include <deque>
-#include <mutex>
-
 namespace sluice {
 namespace {
 
-std::mutex mutex;
-// A deque: references to its elements stay valid as it grows.
-std::deque<CppStage>& stages() {
-  static std::deque<CppStage> known;
-  return known;
+// No part holds a zero byte but the text, which comes last.
+std::string identity_of(const CppStage& stage) {
+  std::string identity = stage.name;
+  for (const std::string& parameter : stage.parameters) identity += '\0' + parameter;
+  return identity + '\0' + '\0' + stage.text;
+}
+
+CppStages& stages() {
+  static CppStages* const all = new CppStages(kMaxCppStages, kMaxCppBytes);  // threads may outlive static objects
+  return *all;
 }
 
 }  // namespace
 
-int intern_cpp_stage(const CppStage& stage) {
-  const std::lock_guard lock(mutex);
-  for (std::size_t i = 0; i < stages().size(); ++i) {
-    if (stages()[i] == stage) return static_cast<int>(i);
-  }
-  stages().push_back(stage);
-  return static_cast<int>(stages().size() - 1);
+int CppStages::intern(const CppStage& stage) {
+  std::string identity = identity_of(stage);
+  const std::lock_guard lock(mutex_);
+  if (const auto known = numbers_.find(identity); known != numbers_.end()) return known->second;
+  if (stages_.size() >= limit_ || identity.size() > limit_bytes_ - bytes_) return -1;
+  const int number = static_cast<int>(stages_.size());
+  stages_.push_back(stage);
+  bytes_ += identity.size();
+  numbers_.emplace(std::move(identity), number);
+  return number;
 }
 
-const CppStage& cpp_stage(int number) {
-  const std::lock_guard lock(mutex);
-  return stages()[static_cast<std::size_t>(number)];
+const CppStage& CppStages::operator[](int number) const {
+  const std::lock_guard lock(mutex_);
+  return stages_[static_cast<std::size_t>(number)];
 }
+
+int intern_cpp_stage(const CppStage& stage) { return stages().intern(stage); }
+const CppStage& cpp_stage(int number) { return stages()[number]; }
 
 }  // namespace sluice

@@ -1,7 +1,10 @@
 // Stages that a user wrote in C++. A program refers to them by number, so that it stays plain data.
 #pragma once
 
+#include <deque>
+#include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace sluice {
@@ -14,7 +17,25 @@ struct CppStage {
   bool operator==(const CppStage&) const = default;
 };
 
-// The number of a stage; the same for equal stages, for the life of the process.
+// Stages by number, kept for good: a number may be in use for as long as there is a thread. Hence bounds.
+class CppStages {
+ public:
+  CppStages(std::size_t limit, std::size_t limit_bytes) : limit_(limit), limit_bytes_(limit_bytes) {}
+
+  // The number of a stage, the same for equal stages; -1 where it would be one too many.
+  int intern(const CppStage& stage);
+  const CppStage& operator[](int number) const;
+
+ private:
+  std::size_t limit_, limit_bytes_, bytes_ = 0;
+  mutable std::mutex mutex_;
+  std::deque<CppStage> stages_;  // references to a deque's elements stay valid as it grows
+  std::unordered_map<std::string, int> numbers_;
+};
+
+// Those of the process. Each that compiles is a linked kernel at least, so there are as many as of those by default
+// (kernels/linking/linker.h); the bytes are of all texts together.
+inline constexpr std::size_t kMaxCppStages = 4096, kMaxCppBytes = std::size_t{16} << 20;
 int intern_cpp_stage(const CppStage& stage);
 const CppStage& cpp_stage(int number);
 

@@ -121,7 +121,9 @@ std::string parse_cpp(std::string_view rest, int operands, Program& program) {
     source.parameters.emplace_back(parameter);
   }
   program.stages[first].source = intern_cpp_stage(source);
-  return {};
+  if (program.stages[first].source >= 0) return {};
+  return "a process must have at most " + std::to_string(kMaxCppStages) + " different cpp stages, of " +
+         std::to_string(kMaxCppBytes >> 20) + " MiB in all, got another one: a value that changes can be a parameter";
 }
 
 std::string parse_stage(std::string_view text, int operands, Program& program) {

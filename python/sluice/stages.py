@@ -370,8 +370,8 @@ def cpp(
     """A stage of your own, in CUDA C++; compiled and linked into the kernel at its first call on a GPU.
 
     `x` is the value, a float (a double for float64 tensors), and so are the parameters, whether they were given as
-    numbers or as tensors: a new value never compiles again. The stage is code that runs in your process, as an
-    extension's is.
+    numbers or as tensors: a new value never compiles again. Numbers written into the expression do, and a process
+    takes 4096 different expressions at most. The stage is code that runs in your process, as an extension's is.
 
     Args:
         expression: an expression, or several statements with a `return`. CUDA's mathematical functions are there.
@@ -382,7 +382,8 @@ def cpp(
 
     Raises:
         ValueError: `name` or a parameter's name is no identifier. What the compiler says of the expression comes as
-            a ValueError at the first call.
+            a ValueError at the first call; a torch.OutOfMemoryError there means that the GPU had no room for the
+            kernel, and the next call tries again.
 
     Example:
         >>> import torch

@@ -1,3 +1,10 @@
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "kernels/linking/link_table.h"
+#include "kernels/linking/shared_object.h"
 #include "kernels/linking/source.h"
 #include "kernels/stages/cpp_stage.h"
 #include "kernels/stages/parse.h"
@@ -83,4 +90,68 @@ TEST(bad_cpp_stages_are_refused) {
                            "cpp(\"x\",f,a=b)", "cpp(\"x\",f,1)"}) {
     CHECK(!parse_chain(text, 1, program).empty());
   }
+}
+
+TEST(cpp_stages_are_bounded) {
+  CppStages stages(3, 40);
+  const CppStage one{"f", "x + a", {"a"}}, other{"f", "x + b", {"b"}};
+  CHECK(stages.intern(one) == 0 && stages.intern(other) == 1 && stages.intern(one) == 0);
+  CHECK(stages.intern({"f", std::string(30, 'x'), {}}) == -1);  // too many bytes
+  CHECK(stages.intern({"f", "x", {}}) == 2 && stages.intern({"g", "x", {}}) == -1);
+  CHECK(stages.intern(other) == 1 && stages[1] == other && stages[2].text == "x");
+}
+
+TEST(a_fault_that_may_pass_is_tried_again) {
+  LinkTable table(10, 10);
+  LinkEntry& entry = *table.entry("chain");
+  const auto now = LinkEntry::Clock::now();
+  CHECK(!entry.rests(now));
+  entry.fail(LinkFault::out_of_memory, "out of memory", now);
+  CHECK(!is_lasting(entry.fault) && entry.rests(now) && entry.rests(now + std::chrono::milliseconds(900)));
+  CHECK(!entry.rests(now + std::chrono::milliseconds(1100)));
+  entry.fault = LinkFault::none;
+  CHECK(!entry.rests(now));
+  entry.fail(LinkFault::failed, "no image", now);
+  CHECK(is_lasting(entry.fault) && is_lasting(LinkFault::rejected) && !is_lasting(LinkFault::postponed));
+}
+
+TEST(linked_kernels_are_bounded) {
+  LinkTable table(100, 10);
+  std::atomic<int> held = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 50; ++i) held += table.reserve();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(held == 100 && table.linked() == 100 && !table.reserve());
+  table.give_back();
+  CHECK(table.reserve() && table.set_limit(101) == 100 && table.reserve() && !table.reserve());
+}
+
+TEST(entries_without_a_kernel_are_forgotten) {
+  LinkTable table(100, 10);
+  const int kernel = 0;
+  CHECK(table.reserve());
+  table.entry("linked")->kernel = &kernel;
+  const std::shared_ptr<LinkEntry> held = table.entry("held");
+  held->calls = 7;
+  for (int i = 0; i < 1000; ++i) table.entry("rejected " + std::to_string(i))->fault = LinkFault::rejected;
+  CHECK(table.size() <= 1 + 10);
+  CHECK(table.entry("linked")->kernel == &kernel && table.entry("held") == held && table.entry("held")->calls == 7);
+  CHECK(table.entry("rejected 999")->fault == LinkFault::rejected);
+  CHECK(table.entry("rejected 0")->fault == LinkFault::none);
+}
+
+TEST(a_shared_object_is_known_by_its_build) {
+  const void* const here = reinterpret_cast<const void*>(&print_source);
+  const void* const library = dlsym(RTLD_DEFAULT, "malloc");
+  CHECK(!object_identity(here).empty());
+  CHECK(object_identity(here) == object_identity(reinterpret_cast<const void*>(&contains)));
+  CHECK(!object_identity(library).empty() && object_identity(library) != object_identity(here));
+  CHECK(object_identity(nullptr).empty() && object_path(nullptr).empty());
+  const std::vector<std::string> objects = loaded_objects();
+  CHECK(std::find(objects.begin(), objects.end(), object_path(library)) != objects.end());
+  CHECK(directory_of("/a/b/c") == "/a/b/" && directory_of("c").empty());
 }

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
+import functools
 import pathlib
-import resource
 import shutil
+import stat
 import subprocess
-import sys
 
 import pytest
+
+import link_processes
+from link_processes import finish, result_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("linked_always")]
 
@@ -23,30 +24,7 @@ y = (stages.scale(1.5) | stages.tanh() | stages.cpp("x * x + 0.5"))(x)
 print(json.dumps({**sluice.info()["linking"], "sum": y.double().sum().item()}))
 """
 
-
-def start_process(
-    directory: pathlib.Path, program: str = PROGRAM, limit: int | None = None, **environment: str
-) -> subprocess.Popen[str]:
-    paths = {"PYTHONPATH": os.pathsep.join(sys.path), "SLUICE_CACHE_DIR": str(directory)}
-    return subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **paths, **environment},
-        preexec_fn=None if limit is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> tuple[dict, str]:
-    """What the process says in its last line, and what it wrote to stderr."""
-    out, error = process.communicate(timeout=120)
-    assert process.returncode == 0, error
-    return json.loads(out.splitlines()[-1]), error
-
-
-def result_of(process: subprocess.Popen[str]) -> dict:
-    return finish(process)[0]
+start_process = functools.partial(link_processes.start_process, program=PROGRAM)
 
 
 def test_a_second_process_reads_what_the_first_compiled(tmp_path: pathlib.Path) -> None:
@@ -59,6 +37,43 @@ def test_a_second_process_reads_what_the_first_compiled(tmp_path: pathlib.Path) 
             entry.write_bytes(damage(entry.read_bytes()))
         third = result_of(start_process(tmp_path))
         assert (third["compiled"], third["read_from_disk"], third["sum"]) == (1, 0, first["sum"])
+
+
+def test_another_build_of_the_linker_does_not_share_entries(tmp_path: pathlib.Path) -> None:
+    """Of the same version: a copy in which a byte of the build id differs."""
+    maps = pathlib.Path("/proc/self/maps").read_text().splitlines()
+    loaded = next(line.split(maxsplit=5)[5] for line in maps if "/libnvJitLink.so." in line)
+    library = bytearray(pathlib.Path(loaded).read_bytes())
+    note = library.index(b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0")  # its name has 4 bytes, the id 20
+    library[note + 16] ^= 0xFF
+    other = tmp_path / "other" / pathlib.Path(loaded).name
+    other.parent.mkdir()
+    other.write_bytes(library)
+    cache = tmp_path / "cache"
+    first, changed = result_of(start_process(cache)), result_of(start_process(cache, LD_PRELOAD=str(other)))
+    assert first["libraries"] == changed["libraries"]
+    assert first["library_builds"] != changed["library_builds"]
+    assert (changed["compiled"], changed["read_from_disk"], changed["sum"]) == (1, 0, first["sum"])
+    for environment in ({}, {"LD_PRELOAD": str(other)}):
+        assert result_of(start_process(cache, **environment))["read_from_disk"] == 1
+
+
+def test_a_folder_of_the_users_keeps_what_is_in_it(tmp_path: pathlib.Path) -> None:
+    for name in ("thesis.tex", "model.cubin"):
+        (tmp_path / name).write_text("x" * 1000)
+    tmp_path.chmod(0o755)
+    result = result_of(start_process(tmp_path))
+    assert (result["compiled"], result["cache_problem"]) == (1, "")
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+    (entry,) = [path for path in tmp_path.iterdir() if path.name.startswith("sluice-")]
+    assert stat.S_IMODE(entry.stat().st_mode) == 0o600
+    assert {path.name for path in tmp_path.iterdir()} == {"thesis.tex", "model.cubin", entry.name}
+    tmp_path.chmod(0o777)  # whoever can write there could choose the code that runs
+    result = result_of(start_process(tmp_path))
+    assert (result["compiled"], result["read_from_disk"]) == (1, 0)
+    assert "others than its owner may write to it" in result["cache_problem"]
+    tmp_path.chmod(0o755)
+    assert result_of(start_process(tmp_path))["read_from_disk"] == 1
 
 
 def test_processes_share_a_cache(tmp_path: pathlib.Path) -> None:
@@ -126,7 +141,7 @@ def test_a_link_that_fails_is_said_once_and_interpreted(tmp_path: pathlib.Path) 
     source = tmp_path / "broken.c"
     source.write_text(BROKEN_LINKER)
     subprocess.run([compiler, "-shared", "-fPIC", "-w", str(source), "-o", str(linker)], check=True)
-    result, printed = finish(start_process(tmp_path / "cache", FAILING, LD_PRELOAD=str(linker)))
+    result, printed = finish(start_process(tmp_path / "cache", program=FAILING, LD_PRELOAD=str(linker)))
     assert result["right"]
     assert (result["failed"], result["linked_launches"], result["compiled"]) == (4, 0, 0)
     assert "made to fail" in result["last_error"]
