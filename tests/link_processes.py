@@ -11,7 +11,7 @@ import sys
 
 
 def start_process(
-    directory: pathlib.Path, program: str, limit: int | None = None, **environment: str
+    directory: pathlib.Path | str, program: str, limit: int | None = None, **environment: str
 ) -> subprocess.Popen[str]:
     """A Python program that keeps linked kernels in `directory`, in files of `limit` bytes at most."""
     paths = {"PYTHONPATH": os.pathsep.join(sys.path), "SLUICE_CACHE_DIR": str(directory)}
