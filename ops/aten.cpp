@@ -1,5 +1,6 @@
 #include "ops/aten.h"
 
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 
@@ -10,8 +11,20 @@
 namespace sluice::aten {
 namespace {
 
+class WithoutGraph {
+ public:
+  WithoutGraph() : was_enabled_(aoti_torch_grad_mode_is_enabled()) { aoti_torch_grad_mode_set_enabled(false); }
+  ~WithoutGraph() { aoti_torch_grad_mode_set_enabled(was_enabled_); }
+  WithoutGraph(const WithoutGraph&) = delete;
+  WithoutGraph& operator=(const WithoutGraph&) = delete;
+
+ private:
+  bool was_enabled_;
+};
+
 template <class... Arguments>
 Tensor call(const char* name, const char* overload, const Arguments&... arguments) {
+  const WithoutGraph without_graph;
   std::array<StableIValue, sizeof...(Arguments)> stack{torch::stable::detail::from(arguments)...};
   check(torch_call_dispatcher(name, overload, stack.data(), TORCH_ABI_VERSION) == 0, name,
         " failed; torch printed why to stderr");
@@ -34,15 +47,35 @@ Tensor convolution_2d(const Tensor& input, const Tensor& weight, const std::opti
 }
 
 Tensor pad_2d(const Tensor& input, int64_t left, int64_t right, int64_t top, int64_t bottom) {
+  const WithoutGraph without_graph;
   return torch::stable::pad(input, Ints{left, right, top, bottom});
 }
 
-Tensor pad_last(const Tensor& input, int64_t before, int64_t after) { return torch::stable::pad(input, Ints{before, after}); }
+Tensor pad_last(const Tensor& input, int64_t before, int64_t after) {
+  const WithoutGraph without_graph;
+  return torch::stable::pad(input, Ints{before, after});
+}
 
 Tensor concatenate_last(const Tensor& first, const Tensor& second) {
   return call("aten::cat", "", std::vector<Tensor>{first, second}, int64_t{-1});
 }
 
-Tensor to_dtype(const Tensor& input, DType dtype) { return torch::stable::to(input, scalar_type_of(dtype)); }
+Tensor to_dtype(const Tensor& input, DType dtype) {
+  const WithoutGraph without_graph;
+  return torch::stable::to(input, scalar_type_of(dtype));
+}
+
+Tensor unsqueeze(const Tensor& input, int64_t dimension) { return call("aten::unsqueeze", "", input, dimension); }
+
+Tensor squeeze(const Tensor& input, int64_t dimension) { return call("aten::squeeze", "dim", input, dimension); }
+
+Tensor reshape(const Tensor& input, const std::vector<int64_t>& sizes) { return call("aten::reshape", "", input, sizes); }
+
+// A copy onto itself moves nothing: torch returns from it at once, 0.3 us later.
+void raise_version(const char* op, const Tensor& out) {
+  const WithoutGraph without_graph;
+  check(aoti_torch_copy_(out.get(), out.get(), 0) == 0, op,
+        ": out must not be an inference tensor outside of torch.inference_mode(), where torch changes none, got one");
+}
 
 }  // namespace sluice::aten

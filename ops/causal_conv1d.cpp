@@ -1,7 +1,6 @@
-#include <torch/csrc/stable/ops.h>
-
 #include "kernels/causal_conv1d/causal_conv1d.h"
 #include "ops/allocate.h"
+#include "ops/aten.h"
 #include "ops/checks.h"
 #include "ops/conv1d.h"
 #include "ops/dispatch.h"
@@ -99,6 +98,7 @@ void causal_conv1d_out(const Tensor& x, const Tensor& weight, const std::optiona
     check_no_overlap(kOp, view, "initial_states", TensorView(*initial_states), /*may_be_same=*/false);
   for (const TensorView& operand : c.post.operands)
     check_no_overlap(kOp, view, "an operand of post", operand, /*may_be_same=*/true);
+  aten::raise_version(kOp, out);
   run_convolution(c, out);
 }
 
@@ -148,16 +148,27 @@ Tensor final_states(const Tensor& x, int64_t width, const std::optional<Tensor>&
   return states;
 }
 
-void final_states_out(const Tensor& x, int64_t width, const std::optional<Tensor>& initial_states, const Tensor& out) {
+// `result`: that of the convolution, where the caller gave the memory of both.
+void check_final_states_out(const Tensor& x, int64_t width, const std::optional<Tensor>& initial_states, const Tensor& out,
+                            const std::optional<Tensor>& result) {
+  constexpr const char* kWritten = "final_states_out";
   const TensorView view(x), states(out);
   check_final_states(view, width, initial_states);
-  check_states(states, "final_states_out", view, width);
-  check_no_overlap(kOp, states, "x", view, /*may_be_same=*/false);
+  check_states(states, kWritten, view, width);
+  check_written_once(kOp, kWritten, states);
+  check_no_overlap(kOp, states, "x", view, /*may_be_same=*/false, kWritten);
   if (initial_states.has_value()) {
     // Element j of the new states reads a later one of the old: only states that are all x may replace them.
-    check_no_overlap(kOp, states, "initial_states", TensorView(*initial_states), /*may_be_same=*/view.sizes[2] >= width);
+    const bool may_be_same = view.sizes[2] >= width;
+    check_no_overlap(kOp, states, "initial_states", TensorView(*initial_states), may_be_same, kWritten);
   }
-  run_final_states(view, width, initial_states, states);
+  if (result.has_value()) check_no_overlap(kOp, states, "out", TensorView(*result), /*may_be_same=*/false, kWritten);
+}
+
+void final_states_out(const Tensor& x, int64_t width, const std::optional<Tensor>& initial_states, const Tensor& out) {
+  check_final_states_out(x, width, initial_states, out, std::nullopt);
+  aten::raise_version(kOp, out);
+  run_final_states(TensorView(x), width, initial_states, TensorView(out));
 }
 
 }  // namespace
@@ -181,6 +192,12 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("causal_conv1d_out(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ", Tensor(a!) out) -> ()");
   m.def("causal_conv1d_final_states(Tensor x, int width, Tensor? initial_states=None) -> Tensor");
   m.def("causal_conv1d_final_states_out(Tensor x, int width, Tensor? initial_states=None, *, Tensor(a!) out) -> ()");
+  // Before anything is written: the op above is called behind the convolution.
+  m.def("_check_causal_conv1d_final_states_out(Tensor x, int width, Tensor? initial_states, Tensor out, Tensor? result) -> ()");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
+  m.impl("_check_causal_conv1d_final_states_out", TORCH_BOX(&check_final_states_out));
 }
 #endif
 

@@ -1,13 +1,21 @@
 #include "ops/checks.h"
 
+#include "ops/overlap.h"
+
 namespace sluice {
 
+void check_memory(const char* op, const char* argument, const TensorView& tensor) {
+  check(tensor.has_memory, op, ": ", argument, " must have memory of its own, got a tensor that stands for others");
+}
+
 void check_floating(const char* op, const char* argument, const TensorView& tensor) {
+  check_memory(op, argument, tensor);
   check(tensor.is_floating, op, ": ", argument, " must have dtype float32, float16, bfloat16 or float64, got ",
         name_of(tensor.scalar_type));
 }
 
 void check_device(const char* op, const char* argument, const TensorView& tensor, const TensorView& input) {
+  check_memory(op, argument, tensor);
   check(tensor.device_type == input.device_type && tensor.device_index == input.device_index, op, ": ", argument,
         " must be on the input's device ", input.device(), ", got ", tensor.device());
 }
@@ -23,20 +31,24 @@ void check_out(const char* op, const TensorView& out, const std::vector<int64_t>
   check(out.is_floating && out.dtype == dtype, op, ": out must have dtype ", name_of(dtype), ", got ", name_of(out.scalar_type));
   check_device(op, "out", out, input);
   check(out.has_sizes(sizes), op, ": out must have shape ", shape_text(sizes), ", got ", out.shape());
-  for (int64_t d = 0; d < out.rank; ++d) {
-    check(out.sizes[d] <= 1 || out.strides[d] != 0, op, ": out must not hold an element twice, got stride 0 in dimension ", d);
-  }
+  check_written_once(op, "out", out);
 }
 
-void check_no_overlap(const char* op, const TensorView& out, const char* argument, const TensorView& input, bool may_be_same) {
-  const auto [out_begin, out_end] = out.extent();
-  const auto [begin, end] = input.extent();
-  if (out_end <= begin || end <= out_begin) return;
+void check_written_once(const char* op, const char* written, const TensorView& out) {
+  if (!overlaps_itself(out)) return;
+  check(false, op, ": ", written, " must not hold an element twice, got strides ", shape_text(out.strides, out.rank),
+        " for shape ", out.shape());
+}
+
+void check_no_overlap(const char* op, const TensorView& out, const char* argument, const TensorView& input, bool may_be_same,
+                      const char* written) {
+  if (!overlap(out, input)) return;
   bool same = may_be_same && out.data == input.data && out.dtype == input.dtype && out.rank == input.rank;
   for (int64_t d = 0; same && d < out.rank; ++d) {
     same = out.sizes[d] == input.sizes[d] && (out.sizes[d] == 1 || out.strides[d] == input.strides[d]);
   }
-  check(same, op, ": out must not overlap ", argument, may_be_same ? " unless it is that tensor" : "", ", got memory in common");
+  check(same, op, ": ", written, " must not overlap ", argument, may_be_same ? " unless it is that tensor" : "",
+        ", got memory in common");
 }
 
 ScheduleRequest check_schedule(const char* op, const std::string& schedule, const std::optional<int64_t>& depth) {

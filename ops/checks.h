@@ -22,15 +22,19 @@ void check(bool holds, const Parts&... parts) {
   throw std::runtime_error(text.str());
 }
 
-// Dtypes and devices.
+// Memory, dtypes and devices: `check_floating` is for an op's input, `check_device` for what comes beside it.
+// Both refuse a tensor that has no memory, which a kernel would follow to nowhere.
+void check_memory(const char* op, const char* argument, const TensorView& tensor);
 void check_floating(const char* op, const char* argument, const TensorView& tensor);
 void check_device(const char* op, const char* argument, const TensorView& tensor, const TensorView& input);
 std::optional<DType> check_result_dtype(const char* op, const std::optional<ScalarType>& dtype);
 
 // `out`: shape, dtype and device of the result, no element twice in memory, and no memory in common with
-// `input` unless `may_be_same` and it is exactly that tensor.
+// `input` unless `may_be_same` and it is exactly that tensor. `written` is its name.
 void check_out(const char* op, const TensorView& out, const std::vector<int64_t>& sizes, DType dtype, const TensorView& input);
-void check_no_overlap(const char* op, const TensorView& out, const char* argument, const TensorView& input, bool may_be_same);
+void check_written_once(const char* op, const char* written, const TensorView& out);
+void check_no_overlap(const char* op, const TensorView& out, const char* argument, const TensorView& input, bool may_be_same,
+                      const char* written = "out");
 
 // schedule: "auto" or a name; depth: 1..8 or none.
 ScheduleRequest check_schedule(const char* op, const std::string& schedule, const std::optional<int64_t>& depth);

@@ -1,7 +1,5 @@
 #include "ops/conv1d.h"
 
-#include <torch/csrc/stable/ops.h>
-
 #include "kernels/conv1d/conv1d.h"
 #include "ops/allocate.h"
 #include "ops/aten.h"
@@ -55,7 +53,7 @@ int64_t check_shapes(const TensorView& input, const TensorView& weight, const st
 }
 
 // (C, L) as (1, C, L).
-Tensor batched(const Tensor& tensor) { return tensor.dim() == 2 ? torch::stable::unsqueeze(tensor, 0) : tensor; }
+Tensor batched(const Tensor& tensor) { return tensor.dim() == 2 ? aten::unsqueeze(tensor, 0) : tensor; }
 
 Convolution check_arguments(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride,
                             int64_t padding, int64_t dilation, int64_t groups, const std::string& pre,
@@ -203,7 +201,7 @@ Tensor convolve_with_aten(const Convolution& c) {
     padding = 0;
   }
   Tensor weight = cast(c.weight);
-  if (weight.dim() == 2) weight = torch::stable::unsqueeze(weight, 1);
+  if (weight.dim() == 2) weight = aten::unsqueeze(weight, 1);
   std::optional<Tensor> bias;
   if (c.bias.has_value()) bias = cast(*c.bias);
   return aten::convolution(input, weight, bias, c.stride, padding, c.dilation, c.groups);
@@ -228,7 +226,7 @@ Tensor conv1d(const Tensor& input, const Tensor& weight, const std::optional<Ten
   const Convolution c = check_arguments(input, weight, bias, stride, padding, dilation, groups, pre, pre_operands, post,
                                         post_operands, dtype, schedule, depth, padding_right);
   const Tensor output = convolve(c);
-  return input.dim() == 2 ? torch::stable::squeeze(output, 0) : output;
+  return input.dim() == 2 ? aten::squeeze(output, 0) : output;
 }
 
 void conv1d_out(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride, int64_t padding,
@@ -249,6 +247,7 @@ void conv1d_out(const Tensor& input, const Tensor& weight, const std::optional<T
     check_no_overlap(kOp, view, "an operand of pre", operand, /*may_be_same=*/false);
   for (const TensorView& operand : c.post.operands)
     check_no_overlap(kOp, view, "an operand of post", operand, /*may_be_same=*/true);
+  aten::raise_version(kOp, out);
   run_convolution(c, batched(out));
 }
 

@@ -61,6 +61,7 @@ Stencil check_arguments(const Tensor& given, const Tensor& kernel, const std::op
   check(bytes || TensorView(given).is_floating, kOp, ": image must have dtype float32, float16, bfloat16, float64 or uint8, got ",
         name_of(TensorView(given).scalar_type));
   const TensorView image(given), taps(kernel);
+  check_memory(kOp, "image", image);
   const DType computed = bytes ? DType::float32 : image.dtype;
   check(image.rank >= 2, kOp, ": image must have shape (..., H, W), got ", image.shape());
   std::optional<TensorView> across, offset;
@@ -155,6 +156,7 @@ void filter2d_out(const Tensor& image, const Tensor& kernel, const std::optional
     check_no_overlap(kOp, view, "an operand of pre", operand, /*may_be_same=*/false);
   for (const TensorView& operand : s.post.operands)
     check_no_overlap(kOp, view, "an operand of post", operand, /*may_be_same=*/true);
+  aten::raise_version(kOp, out);
   if (view.elements() > 0) run_stencil(s, view, Run::now);
 }
 

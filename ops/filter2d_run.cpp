@@ -1,6 +1,4 @@
 // On CUDA filter2d's own kernels; on the CPU aten's convolution between the passes of the chains.
-#include <torch/csrc/stable/ops.h>
-
 #include <algorithm>
 
 #include "kernels/common/geometry.h"
@@ -174,14 +172,14 @@ Tensor convolve(const Stencil& s) {
   }
   const int64_t rank = source.rank, groups = s.is_shared() ? 1 : channels_of(source);
   const int64_t planes = source.elements() / (source.sizes[rank - 2] * source.sizes[rank - 1]);
-  image = torch::stable::reshape(cast(image), {planes / groups, groups, source.sizes[rank - 2], source.sizes[rank - 1]});
+  image = aten::reshape(cast(image), {planes / groups, groups, source.sizes[rank - 2], source.sizes[rank - 1]});
   if (s.top != s.bottom || s.left != s.right) image = aten::pad_2d(image, s.left, s.right, s.top, s.bottom);
   const bool padded = s.top != s.bottom || s.left != s.right;
   const int64_t vertical = padded ? 0 : s.top, horizontal = padded ? 0 : s.left;
   std::optional<Tensor> bias;
   if (s.bias.has_value()) bias = cast(*s.bias);
   const auto kernel = [&](const Tensor& taps, int64_t height, int64_t width) {
-    return torch::stable::reshape(cast(taps), {groups, 1, height, width});
+    return aten::reshape(cast(taps), {groups, 1, height, width});
   };
   if (s.row_kernel.has_value()) {
     image = aten::convolution_2d(image, kernel(*s.row_kernel, 1, s.width), std::nullopt, 0, horizontal, groups);
@@ -189,7 +187,7 @@ Tensor convolve(const Stencil& s) {
   } else {
     image = aten::convolution_2d(image, kernel(s.kernel, s.height, s.width), bias, vertical, horizontal, groups);
   }
-  return torch::stable::reshape(image, s.sizes);
+  return aten::reshape(image, s.sizes);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ ScalarType scalar_type_of(DType dtype) {
 }
 
 TensorView::TensorView(const Tensor& tensor)
-    : data(tensor.data_ptr()),
+    : data(nullptr),
       scalar_type(tensor.scalar_type()),
       rank(tensor.dim()),
       sizes(tensor.sizes().data()),
@@ -42,6 +42,12 @@ TensorView::TensorView(const Tensor& tensor)
   const std::optional<DType> known = dtype_of(scalar_type);
   is_floating = known.has_value();
   dtype = known.value_or(DType::float32);
+  element_size = is_floating ? static_cast<int64_t>(size_of(dtype)) : static_cast<int64_t>(tensor.element_size());
+  // The pointer of a tensor without memory is an error, or null but for its offset.
+  int64_t offset = 0;
+  aoti_torch_get_storage_offset(tensor.get(), &offset);
+  if (aoti_torch_get_data_ptr(tensor.get(), &data) != 0) data = nullptr;
+  has_memory = elements() == 0 || (data != nullptr && reinterpret_cast<std::intptr_t>(data) != offset * element_size);
   aoti_torch_get_device_type(tensor.get(), &device_type);
   aoti_torch_get_device_index(tensor.get(), &device_index);
 }
@@ -82,7 +88,7 @@ std::pair<const char*, const char*> TensorView::extent() const {
   if (elements() == 0) return {begin, begin};
   int64_t last = 0;
   for (int64_t d = 0; d < rank; ++d) last += (sizes[d] - 1) * strides[d];
-  return {begin, begin + (last + 1) * static_cast<int64_t>(size_of(dtype))};
+  return {begin, begin + (last + 1) * element_size};
 }
 
 std::string TensorView::device() const {

@@ -24,6 +24,9 @@ struct TensorView {
   ScalarType scalar_type;
   DType dtype;  // meaningful where is_floating
   bool is_floating;
+  int64_t element_size;  // in bytes
+  // False where a tensor only stands for others, as a wrapper subclass and those of torch.func do: nothing may read it.
+  bool has_memory;
   int32_t device_type;
   int32_t device_index;
   int64_t rank;

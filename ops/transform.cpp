@@ -4,6 +4,7 @@
 
 #include "kernels/transform/transform.h"
 #include "ops/allocate.h"
+#include "ops/aten.h"
 #include "ops/checks.h"
 #include "ops/dispatch.h"
 #include "ops/launch.h"
@@ -89,6 +90,7 @@ void transform_out(const Tensor& input, const std::string& chain, const Optional
   const TransformChain one(call, chain, operands);
   const TensorView view(out);
   one.check_result(call, view, /*may_be_same=*/true);
+  aten::raise_version(kOp, out);
   run_transform(kOp, call.input, view, one.chain, call.schedule);
 }
 

@@ -1,5 +1,6 @@
 // transform with several chains: every result from one pass over the input, where their stages fit into one kernel.
 #include "ops/allocate.h"
+#include "ops/aten.h"
 #include "ops/checks.h"
 #include "ops/dispatch.h"
 #include "ops/transform.h"
@@ -89,6 +90,7 @@ void transform_many_out(const Tensor& input, const std::vector<std::string>& cha
     for (std::size_t other = 0; other < c; ++other)
       check_no_overlap(kOp, outputs[c], "another result", outputs[other], /*may_be_same=*/false);
   }
+  for (const Tensor& one : out) aten::raise_version(kOp, one);
   run(request, outputs);
 }
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import torch
+from torch.autograd import forward_ad
 
 if TYPE_CHECKING:
     from .stages import Chain
@@ -33,6 +34,9 @@ class _Preparation(threading.local):
 
 
 preparation = _Preparation()
+
+# The innermost of torch.func's transforms that runs, or None.
+_innermost_transform = torch._C._functorch.peek_interpreter_stack
 
 
 def _torch_version() -> tuple[int, int]:
@@ -86,14 +90,46 @@ def build_info() -> str:
 
 
 def require_forward_only(op: str, tensors: Sequence[torch.Tensor | None]) -> None:
-    """Raises where a gradient would silently be lost."""
+    """Raises where a gradient, or a tangent of forward mode, would silently be lost."""
+    if forward_ad._current_level >= 0:
+        _refuse_duals(op, "an input", tensors)
     if not torch.is_grad_enabled():
         return
-    if any(t is not None and t.requires_grad for t in tensors):
-        raise RuntimeError(
-            f"{op}: sluice is forward-only and an input requires grad; "
-            "call it under torch.inference_mode() or torch.no_grad(), or detach() the input"
-        )
+    for tensor in tensors:
+        if tensor is not None and tensor.requires_grad:
+            raise RuntimeError(
+                f"{op}: sluice is forward-only and an input requires grad; "
+                "call it under torch.inference_mode() or torch.no_grad(), or detach() the input"
+            )
+
+
+def _refuse_duals(op: str, argument: str, tensors: Sequence[torch.Tensor | None]) -> None:
+    for tensor in tensors:
+        if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise RuntimeError(f"{op}: sluice has no forward-mode gradients and {argument} is a dual tensor; "
+                               "take its primal by torch.autograd.forward_ad.unpack_dual")  # fmt: skip
+
+
+def check_out(op: str, argument: str, out: torch.Tensor) -> None:
+    """Raises unless `out` is a tensor that autograd lets be written: torch's rules for one."""
+    check_tensor(op, argument, out)
+    if out.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError(f"{op}: sluice is forward-only and {argument} requires grad; detach() it")
+    if forward_ad._current_level >= 0:
+        _refuse_duals(op, argument, (out,))
+
+
+def out_target(op: str, out: torch.Tensor, argument: str = "out") -> torch.Tensor:
+    """What an out variant is given for `out`: that tensor, or for a lazily negated one memory for the values."""
+    check_out(op, argument, out)
+    return torch.empty_like(out) if not torch.compiler.is_dynamo_compiling() and out.is_neg() else out
+
+
+def out_result(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """`out`, when its target has been written."""
+    if target is not out and preparation.reasons is None:
+        out.copy_(target)
+    return out
 
 
 def raise_as_python(op: str, error: RuntimeError, device: torch.device) -> NoReturn:
@@ -142,8 +178,40 @@ def _prepare(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     return args[0]
 
 
+def operand_list(op: str, input: torch.Tensor, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors of a chain as a raw op takes them, in an optional list.
+
+    torch does not look into such a list when it dispatches: it neither resolves lazy negation there nor asks a subclass
+    or a transform of torch.func what it makes of the call. The first is done here; the others are refused where the
+    input does not bring them.
+    """
+    if torch.compiler.is_dynamo_compiling():
+        return [operand.resolve_neg() for operand in operands]
+    if _innermost_transform() is not None and any(map(torch._C._functorch.is_functorch_wrapped_tensor, operands)):
+        raise ValueError(f"{op}: an operand of a chain must not be batched by torch.vmap, got one that is")
+    plain = list(operands)
+    for i, operand in enumerate(operands):
+        if type(operand) is not torch.Tensor and _has_own_dispatch(operand) and not _has_own_dispatch(input):
+            raise TypeError(f"{op}: an operand of a chain must be a plain tensor where the input is one, "
+                            f"got {type(operand).__name__}")  # fmt: skip
+        if operand.is_neg():
+            plain[i] = operand.resolve_neg()
+    return plain
+
+
+def _has_own_dispatch(tensor: torch.Tensor) -> bool:
+    """Whether a subclass or a mode decides what the ops do with a tensor."""
+    is_plain = type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    return not is_plain or torch._C._len_torch_dispatch_stack() > 0
+
+
 def given_options(
-    schedule: str, depth: int | None, dtype: torch.dtype | None = None, **chains: Chain | None
+    op: str,
+    input: torch.Tensor,
+    schedule: str,
+    depth: int | None,
+    dtype: torch.dtype | None = None,
+    **chains: Chain | None,
 ) -> dict[str, Any]:
     """The keyword arguments of a raw op that differ from its schema's defaults; each that is named costs a call 0.3 us.
 
@@ -154,7 +222,7 @@ def given_options(
         if chain:
             options[name] = chain.text
             if chain.operands:
-                options[name + "_operands"] = list(chain.operands)
+                options[name + "_operands"] = operand_list(op, input, chain.operands)
     if dtype is not None:
         options["dtype"] = dtype
     if schedule != "auto":

@@ -5,7 +5,16 @@ from __future__ import annotations
 import torch
 
 from . import cpp_reference
-from ._library import call, check_tensor, fake_out, given_options, require_forward_only
+from ._library import (
+    call,
+    check_out,
+    check_tensor,
+    fake_out,
+    given_options,
+    out_result,
+    out_target,
+    require_forward_only,
+)
 from .conv1d import autocast, empty_result
 from .stages import Chain, add, compute_dtype
 
@@ -72,7 +81,7 @@ def causal_conv1d(
         TypeError: an unsupported dtype, or an argument that is no tensor.
         ValueError: a shape, a device, an activation, an `out` or a schedule that does not fit.
         NotImplementedError: an argument that is not supported yet.
-        RuntimeError: grad mode is on and an input requires grad.
+        RuntimeError: grad mode is on and an input or `out` requires grad, or one is a dual tensor of forward mode.
 
     Example:
         >>> import torch, sluice
@@ -100,17 +109,19 @@ def causal_conv1d(
         chain = add(residual) if post is None else add(residual) | post
     require_forward_only("causal_conv1d", (x, weight, bias, initial_states, *(chain.operands if chain else ())))
     x, weight, bias = autocast(x, weight, bias)
+    if final_states_out is not None:
+        _check_final_states_out(x, weight.shape[-1] - 1, initial_states, final_states_out, out)
     if chain is not None and cpp_reference.needs_reference(x, chain):
         result = _with_references(x, weight, bias, activation, initial_states, chain, out, schedule, depth)
     else:
         arguments = (x, weight, bias, _ACTIVATIONS[activation], initial_states)
-        options = given_options(schedule, depth, post=chain)
+        options = given_options("causal_conv1d", x, schedule, depth, post=chain)
         if out is None:
             result = call("causal_conv1d", x, torch.ops.sluice.causal_conv1d, *arguments, **options)
         else:
-            check_tensor("causal_conv1d", "out", out)
-            call("causal_conv1d", x, torch.ops.sluice.causal_conv1d_out, *arguments, **options, out=out)
-            result = out
+            target = out_target("causal_conv1d", out)
+            call("causal_conv1d", x, torch.ops.sluice.causal_conv1d_out, *arguments, **options, out=target)
+            result = out_result(out, target)
     if not return_final_states and final_states_out is None:
         return result
     return result, _final_states(x, weight.shape[-1] - 1, initial_states, final_states_out)
@@ -130,7 +141,7 @@ def _with_references(
     first, rest = cpp_reference.split(chain)
     wide = x.to(compute_dtype(x.dtype))
     arguments = (wide, weight, bias, _ACTIVATIONS[activation], initial_states)
-    options = given_options(schedule, depth, post=first)
+    options = given_options("causal_conv1d", x, schedule, depth, post=first)
     values = call("causal_conv1d", x, torch.ops.sluice.causal_conv1d, *arguments, **options)
     return cpp_reference.finish("causal_conv1d", cpp_reference.evaluate("causal_conv1d", values, rest), out, x.dtype)
 
@@ -141,6 +152,18 @@ def _refuse_what_comes_later(**arguments: torch.Tensor | None) -> None:
             raise NotImplementedError(f"causal_conv1d: {name} is not supported yet")
 
 
+def _check_final_states_out(
+    x: torch.Tensor, width: int, initial_states: torch.Tensor | None, states: torch.Tensor, out: torch.Tensor | None
+) -> None:
+    """All that is asked of `final_states_out`, before the first of two ops writes into `out`."""
+    check_out("causal_conv1d", "final_states_out", states)
+    if out is None or torch.compiler.is_compiling():
+        return
+    check_tensor("causal_conv1d", "out", out)
+    check = torch.ops.sluice._check_causal_conv1d_final_states_out
+    call("causal_conv1d", x, check, x, width, initial_states, states, out)
+
+
 def _final_states(
     x: torch.Tensor, width: int, initial_states: torch.Tensor | None, out: torch.Tensor | None
 ) -> torch.Tensor:
@@ -149,9 +172,9 @@ def _final_states(
             "causal_conv1d", x, torch.ops.sluice.causal_conv1d_final_states, x, width, initial_states
         )
         return states
-    check_tensor("causal_conv1d", "final_states_out", out)
-    call("causal_conv1d", x, torch.ops.sluice.causal_conv1d_final_states_out, x, width, initial_states, out=out)
-    return out
+    target = out_target("causal_conv1d", out, "final_states_out")
+    call("causal_conv1d", x, torch.ops.sluice.causal_conv1d_final_states_out, x, width, initial_states, out=target)
+    return out_result(out, target)
 
 
 @torch.library.register_fake("sluice::causal_conv1d")
@@ -182,3 +205,6 @@ def _(x: torch.Tensor, width: int, initial_states: torch.Tensor | None = None) -
 
 
 torch.library.register_fake("sluice::causal_conv1d_final_states_out")(fake_out)
+
+
+torch.library.register_fake("sluice::_check_causal_conv1d_final_states_out")(fake_out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from . import cpp_reference
-from ._library import call, check_tensor, fake_out, given_options, require_forward_only
+from ._library import call, check_tensor, fake_out, given_options, out_result, out_target, require_forward_only
 from .stages import Chain, compute_dtype, result_dtype
 
 
@@ -52,7 +52,7 @@ def conv1d(
     Raises:
         TypeError: an unsupported dtype, or one that differs between input, weight and bias.
         ValueError: a shape, a number, a device, an `out`, a schedule or a chain that does not fit.
-        RuntimeError: grad mode is on and an input requires grad.
+        RuntimeError: grad mode is on and an input or `out` requires grad, or one is a dual tensor of forward mode.
 
     Example:
         >>> import torch, sluice
@@ -82,15 +82,15 @@ def conv1d(
         wanted = dtype or result_dtype(post.text, input.dtype)
         return cpp_reference.finish("conv1d", cpp_reference.evaluate("conv1d", values, rest), out, wanted)
     arguments = (input, weight, bias, step, left, spread, groups)
-    options = given_options(schedule, depth, dtype, pre=pre, post=post)
+    options = given_options("conv1d", input, schedule, depth, dtype, pre=pre, post=post)
     if right is not None:
         options["padding_right"] = right
     if out is None:
         result: torch.Tensor = call("conv1d", input, torch.ops.sluice.conv1d, *arguments, **options)
         return result
-    check_tensor("conv1d", "out", out)
-    call("conv1d", input, torch.ops.sluice.conv1d_out, *arguments, **options, out=out)
-    return out
+    target = out_target("conv1d", out)
+    call("conv1d", input, torch.ops.sluice.conv1d_out, *arguments, **options, out=target)
+    return out_result(out, target)
 
 
 def autocast(

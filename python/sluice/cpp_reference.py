@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ._library import call
+from ._library import call, operand_list, out_result, out_target
 from .stages import Chain, CppSource, compute_dtype, result_dtype
 
 
@@ -25,7 +25,7 @@ def evaluate(op: str, x: torch.Tensor, chain: Chain) -> torch.Tensor:
     """The chain on x, unrounded: x in `compute_dtype`, and so the result."""
     ahead, rest = split(chain)
     if ahead:
-        options: dict[str, Any] = {"dtype": x.dtype, "operands": list(ahead.operands)}
+        options: dict[str, Any] = {"dtype": x.dtype, "operands": operand_list(op, x, ahead.operands)}
         x = call(op, x, torch.ops.sluice.transform, x, ahead.text, **options)
     if not rest:
         return x
@@ -45,8 +45,9 @@ def finish(op: str, values: torch.Tensor, out: torch.Tensor | None, dtype: torch
     if out is None:
         result: torch.Tensor = call(op, values, torch.ops.sluice.transform, values, "", dtype=dtype)
         return result
-    call(op, values, torch.ops.sluice.transform_out, values, "", dtype=dtype, out=out)
-    return out
+    target = out_target(op, out)
+    call(op, values, torch.ops.sluice.transform_out, values, "", dtype=dtype, out=target)
+    return out_result(out, target)
 
 
 def _call_reference(op: str, x: torch.Tensor, source: Any, *values: Any) -> torch.Tensor:

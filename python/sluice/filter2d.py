@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from . import cpp_reference
-from ._library import call, check_tensor, fake_out, given_options, require_forward_only
+from ._library import call, check_tensor, fake_out, given_options, out_result, out_target, require_forward_only
 from .stages import Chain, compute_dtype, result_dtype
 
 Kernel = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
@@ -52,7 +52,7 @@ def filter2d(
     Raises:
         TypeError: an unsupported dtype, one that differs between image, kernel and bias, or one that is no tensor.
         ValueError: a shape, a number, a device, an `out`, a schedule or a chain that does not fit.
-        RuntimeError: grad mode is on and an input requires grad.
+        RuntimeError: grad mode is on and an input or `out` requires grad, or one is a dual tensor of forward mode.
 
     Example:
         >>> import torch, sluice
@@ -79,16 +79,16 @@ def filter2d(
         )  # fmt: skip
         wanted = dtype or result_dtype(post.text, _floating(image.dtype))
         return cpp_reference.finish("filter2d", cpp_reference.evaluate("filter2d", values, rest), out, wanted)
-    options = given_options(schedule, depth, dtype, pre=pre, post=post)
+    options = given_options("filter2d", image, schedule, depth, dtype, pre=pre, post=post)
     if row is not None:
         options["row_kernel"] = row
     arguments = (image, column, bias) if zeros is None else (image, column, bias, zeros)
     if out is None:
         result: torch.Tensor = call("filter2d", image, torch.ops.sluice.filter2d, *arguments, **options)
         return result
-    check_tensor("filter2d", "out", out)
-    call("filter2d", image, torch.ops.sluice.filter2d_out, *arguments, **options, out=out)
-    return out
+    target = out_target("filter2d", out)
+    call("filter2d", image, torch.ops.sluice.filter2d_out, *arguments, **options, out=target)
+    return out_result(out, target)
 
 
 def raw_arguments(

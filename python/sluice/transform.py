@@ -8,7 +8,16 @@ from typing import Any, overload
 import torch
 
 from . import cpp_reference
-from ._library import call, check_tensor, fake_out, given_options, require_forward_only
+from ._library import (
+    call,
+    check_tensor,
+    fake_out,
+    given_options,
+    operand_list,
+    out_result,
+    out_target,
+    require_forward_only,
+)
 from .stages import Chain, encode_together, result_dtype
 
 
@@ -63,7 +72,7 @@ def transform(
         TypeError: an unsupported dtype, or an argument that is no tensor or chain.
         ValueError: an operand that does not broadcast to x's shape or is on another device, an `out` that does
             not fit, an unknown schedule, a depth out of range.
-        RuntimeError: grad mode is on and an input requires grad.
+        RuntimeError: grad mode is on and an input or `out` requires grad, or one is a dual tensor of forward mode.
 
     Example:
         >>> import torch, sluice
@@ -79,15 +88,15 @@ def transform(
     require_forward_only("transform", (x, *operands))
     if cpp_reference.needs_reference(x, chain):
         return cpp_reference.transform(x, chain, out, dtype, schedule=schedule, depth=depth)
-    options = given_options(schedule, depth, dtype)
+    options = given_options("transform", x, schedule, depth, dtype)
     if operands:
-        options["operands"] = list(operands)
+        options["operands"] = operand_list("transform", x, operands)
     if out is None:
         result: torch.Tensor = call("transform", x, torch.ops.sluice.transform, x, chain.text, **options)
         return result
-    check_tensor("transform", "out", out)
-    call("transform", x, torch.ops.sluice.transform_out, x, chain.text, **options, out=out)
-    return out  # type: ignore[no-any-return]
+    target = out_target("transform", out)
+    call("transform", x, torch.ops.sluice.transform_out, x, chain.text, **options, out=target)
+    return out_result(out, target)
 
 
 def _transform_list(
@@ -110,16 +119,15 @@ def _transform_list(
     # Operands are numbered through all chains.
     texts, operands = encode_together([chain.parts for chain in chains])
     require_forward_only("transform", (x, *operands))
-    options = given_options(schedule, depth, dtype)
+    options = given_options("transform", x, schedule, depth, dtype)
     if operands:
-        options["operands"] = operands
+        options["operands"] = operand_list("transform", x, operands)
     if outs is None:
         results: list[torch.Tensor] = call("transform", x, torch.ops.sluice.transform_many, x, texts, **options)
         return results
-    for out in outs:
-        check_tensor("transform", "out", out)
-    call("transform", x, torch.ops.sluice.transform_many_out, x, texts, **options, out=list(outs))
-    return list(outs)
+    targets = [out_target("transform", out) for out in outs]
+    call("transform", x, torch.ops.sluice.transform_many_out, x, texts, **options, out=targets)
+    return [out_result(out, target) for out, target in zip(outs, targets, strict=True)]
 
 
 def is_dense(x: torch.Tensor) -> bool:

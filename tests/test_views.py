@@ -1,0 +1,256 @@
+"""Tensors that are more than their bytes: lazily negated and conjugated views, subclasses, torch.vmap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import sluice
+from sluice import stages
+
+
+def negated(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values, negated in memory."""
+    return torch._neg_view(tensor.neg())
+
+
+def imaginary(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values as the imaginary part of a conjugate: every other number in memory, negated."""
+    return torch.complex(torch.zeros_like(tensor), -tensor).conj().imag
+
+
+VIEWS = [negated, imaginary]
+
+
+def calls(device: str) -> dict[str, Callable[[Callable[[torch.Tensor], torch.Tensor]], Any]]:
+    """Each op with `view` around every tensor that it takes, one at a time."""
+    x, w, b = torch.randn(2, 4, 9, device=device), torch.randn(4, 1, 3, device=device), torch.randn(4, device=device)
+    y, states, gain = torch.randn_like(x), torch.randn(2, 4, 2, device=device), torch.randn(4, 1, device=device)
+    dense, taps = torch.randn(3, 4, 2, device=device), torch.randn(3, device=device)
+    conv, causal, stencil, transform = sluice.conv1d, sluice.causal_conv1d, sluice.filter2d, sluice.transform
+    cpp = stages.cpp("x + a", a=y, reference=lambda x, a: x + a)
+    return {
+        "x": lambda v: transform(v(x), stages.scale(2.0) | stages.add(y)),
+        "operand": lambda v: transform(x, stages.add(v(y))),
+        "number": lambda v: transform(x, stages.scale(v(gain[0, 0]))),
+        "operands": lambda v: transform(x, stages.mul(v(gain)) | stages.add(y) | stages.sub(v(y))),
+        "operand of a list": lambda v: transform(x, [stages.add(v(y)), stages.mul(gain)]),
+        "x of a list": lambda v: transform(v(x), [stages.add(v(y)), stages.mul(gain)]),
+        "operand and cpp": lambda v: transform(x, stages.mul(v(gain)) | cpp) if device == "cpu" else x,
+        "input": lambda v: conv(v(x), w, b, groups=4),
+        "weight": lambda v: conv(x, v(w), b, groups=4),
+        "bias": lambda v: conv(x, w, v(b), groups=4),
+        "pre": lambda v: conv(x, w, groups=4, pre=stages.mul(v(gain))),
+        "post": lambda v: conv(x, w, groups=4, padding=1, post=stages.add(v(y))),
+        "dense": lambda v: conv(v(x), v(dense), pre=stages.mul(v(gain)), post=stages.scale(v(b[0]))),
+        "unbatched": lambda v: conv(v(x[0]), w, groups=4, post=stages.mul(v(gain))),
+        "causal": lambda v: causal(v(x), v(w[:, 0]), v(b)),
+        "residual": lambda v: causal(x, w[:, 0], residual=v(y)),
+        "states": lambda v: causal(x, w[:, 0], initial_states=v(states), return_final_states=True),
+        "image": lambda v: stencil(v(x), w[0, :, :2]),
+        "separable": lambda v: stencil(x, (v(taps), v(taps)), v(b[:1])),
+        "stencil's chains": lambda v: stencil(x, w[0], pre=stages.mul(v(gain)), post=stages.add(v(y))),
+    }
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("name", calls("cpu"))
+def test_every_argument_keeps_its_sign(device: str, name: str, view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    call = calls(device)[name]
+    lazy: list[torch.Tensor] = []
+
+    def viewed(tensor: torch.Tensor) -> torch.Tensor:
+        lazy.append(view(tensor))
+        assert lazy[-1].is_neg()
+        return lazy[-1]
+
+    torch.testing.assert_close(call(viewed), call(torch.clone), rtol=0, atol=0)
+    assert lazy or device != "cpu"
+
+
+def test_a_chains_operand_stays_the_callers_tensor() -> None:
+    y = negated(torch.randn(4))
+    chain = stages.add(y)
+    chain(torch.zeros(4))
+    assert chain.operands[0] is y
+    assert chain == stages.add(y)
+
+
+def out_calls(device: str) -> dict[str, Callable[[torch.Tensor | None], torch.Tensor]]:
+    x, w = torch.randn(2, 4, 9, device=device), torch.randn(4, 1, 3, device=device)
+    many = [stages.add(x), stages.neg()]
+    return {
+        "transform": lambda out: sluice.transform(x, stages.add(x), out=out),
+        "list": lambda out: sluice.transform(x, many, out=None if out is None else [torch.empty_like(x), out])[1],
+        "cpp": lambda out: sluice.transform(
+            x, stages.cpp("x + 1", reference=lambda x: x + 1) if device == "cpu" else stages.shift(1.0), out=out
+        ),
+        "conv1d": lambda out: sluice.conv1d(x, w, groups=4, padding=1, out=out),
+        "causal_conv1d": lambda out: sluice.causal_conv1d(x, w[:, 0], out=out),
+        "filter2d": lambda out: sluice.filter2d(x, w[0], out=out),
+        "final states": lambda out: sluice.causal_conv1d(
+            torch.cat([x, x], 2), w[:, 0].repeat(1, 4)[:, :10], return_final_states=True, final_states_out=out
+        )[1],
+    }
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("name", out_calls("cpu"))
+def test_an_out_is_written_with_its_sign(device: str, name: str, view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    call = out_calls(device)[name]
+    out = view(torch.full((2, 4, 9), float("nan"), device=device))
+    version = out._version
+    result = call(out)
+    assert result is out
+    assert out.is_neg()
+    assert out._version > version
+    torch.testing.assert_close(out, call(None), rtol=0, atol=0)
+
+
+def test_a_lazy_out_may_be_the_input(device: str) -> None:
+    x = negated(torch.randn(5, device=device))
+    expected = F.silu(x)
+    assert sluice.transform(x, stages.silu(), out=x) is x
+    torch.testing.assert_close(x, expected)
+
+
+def test_a_lazy_out_must_still_fit(device: str) -> None:
+    out = negated(torch.zeros(4, device=device))
+    with pytest.raises(ValueError, match=r"transform: out must have shape \(5,\), got \(4,\)"):
+        sluice.transform(torch.randn(5, device=device), stages.silu(), out=out)
+    assert torch.equal(out, torch.zeros_like(out))
+
+
+def test_preparing_writes_nothing(device: str) -> None:
+    x, out = torch.randn(4, device=device), negated(torch.ones(4, device=device))
+    sluice.prepare(stages.add(negated(x)), x, out=out)
+    assert torch.equal(out, torch.ones_like(out))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_compiled_operands_keep_their_sign(device: str, backend: str) -> None:
+    torch._dynamo.reset()
+
+    def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return sluice.transform(x, stages.add(torch._neg_view(y)))
+
+    x, y = torch.randn(6, device=device), torch.randn(6, device=device)
+    assert torch.equal(torch.compile(call, backend=backend, fullgraph=True)(x, y), x - y)
+
+
+# --- subclasses -----------------------------------------------------------------------------------------------------
+class Logged(torch.Tensor):
+    """With memory, and an own say in what functions do with it."""
+
+    seen: ClassVar[list[str]] = []
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        Logged.seen.append(str(func))
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Dispatched(torch.Tensor):
+    """With memory, and an own say in what ops do with it."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def plain(value: Any) -> Any:
+            return value.as_subclass(torch.Tensor) if isinstance(value, Dispatched) else value
+
+        with torch._C._DisableTorchDispatch():
+            args, kwargs = torch.utils._pytree.tree_map(plain, (args, kwargs or {}))
+            return 100 + func(*args, **kwargs)
+
+
+class Wrapper(torch.Tensor):
+    """Without memory."""
+
+    inner: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Wrapper:
+        made = torch.Tensor._make_wrapper_subclass(
+            cls, inner.shape, strides=inner.stride(), dtype=inner.dtype, device=inner.device, storage_offset=3
+        )
+        made.inner = inner
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def unwrapped(value: Any) -> Any:
+            return value.inner if isinstance(value, Wrapper) else value
+
+        args, kwargs = torch.utils._pytree.tree_map(unwrapped, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def test_a_subclass_hears_of_the_call(device: str) -> None:
+    x, y = torch.randn(4, device=device), torch.randn(4, device=device)
+    for call in (
+        lambda: sluice.transform(x.as_subclass(Logged), stages.add(y)),
+        lambda: sluice.transform(x, stages.add(y.as_subclass(Logged))),
+    ):
+        Logged.seen.clear()
+        result = call()
+        assert any("sluice.transform" in name for name in Logged.seen)
+        assert type(result) is Logged
+        assert torch.equal(result.as_subclass(torch.Tensor), x + y)
+
+
+def test_a_subclass_with_its_own_dispatch(device: str) -> None:
+    x, y = torch.randn(4, device=device), torch.randn(4, device=device)
+    for kind in (Wrapper, lambda t: t.as_subclass(Dispatched)):
+        extra = 0 if kind is Wrapper else 100
+        assert torch.equal(sluice.transform(kind(x), stages.add(y)), x + y + extra)
+        assert torch.equal(sluice.transform(kind(x), stages.add(kind(y))), x + y + extra)
+        name = type(kind(y)).__name__
+        rule = f"transform: an operand of a chain must be a plain tensor where the input is one, got {name}"
+        with pytest.raises(TypeError, match=rule):
+            sluice.transform(x, stages.add(kind(y)))
+        with pytest.raises(TypeError, match="conv1d: an operand of a chain must be a plain tensor"):
+            sluice.conv1d(x[None], torch.ones(1, 1, 1, device=device), post=stages.add(kind(y)))
+    parameter = torch.nn.Parameter(y, requires_grad=False)
+    assert torch.equal(sluice.transform(x, stages.add(parameter)), x + y)
+
+
+def test_a_tensor_without_memory_never_reaches_a_kernel(device: str) -> None:
+    x, w = torch.randn(1, 4, 9, device=device), torch.randn(4, 1, 3, device=device)
+    ops = torch.ops.sluice
+    for raw in (
+        lambda t: ops.transform(x, "add($0)", [t]),
+        lambda t: ops.transform_many(x, ["add($0)", "silu"], [t]),
+        lambda t: ops.conv1d(x, w, None, 1, 1, 1, 4, pre="mul($0)", pre_operands=[t]),
+        lambda t: ops.conv1d(x, w, None, 1, 1, 1, 4, post="mul($0)", post_operands=[t]),
+        lambda t: ops.causal_conv1d(x, w[:, 0], post="add($0)", post_operands=[t]),
+        lambda t: ops.filter2d(x, w[0], pre="add($0)", pre_operands=[t]),
+        lambda t: ops.filter2d(x, w[0], post="add($0)", post_operands=[t]),
+    ):
+        for empty in (Wrapper(x), torch._efficientzerotensor((4, 9), device=device)):
+            with pytest.raises(RuntimeError, match="operand 0 must have memory of its own, got a tensor that stands"):
+                raw(empty)
+    with pytest.raises(ValueError, match="transform: chain operand 0 must have memory of its own"):
+        sluice.transform(x, stages.add(torch._efficientzerotensor((4, 9), device=device)))
+
+
+# --- torch.vmap -----------------------------------------------------------------------------------------------------
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_vmap_is_right_or_refused(device: str) -> None:
+    x, y, w = torch.randn(3, 4, device=device), torch.randn(4, device=device), torch.randn(1, 1, 2, device=device)
+    chain = stages.add(y) | stages.relu()
+    assert torch.equal(torch.vmap(lambda row: sluice.transform(row, chain))(x), (x + y).relu())
+    convolved = torch.vmap(lambda row: sluice.conv1d(row[None], w))(x)
+    torch.testing.assert_close(convolved, F.conv1d(x[:, None], w))
+    for call in (
+        lambda row: sluice.transform(y, stages.add(row)),
+        lambda row: sluice.transform(row, stages.add(row)),
+        lambda row: sluice.transform(y, [stages.add(row), stages.silu()]),
+    ):
+        with pytest.raises(ValueError, match="transform: an operand of a chain must not be batched by torch.vmap"):
+            torch.vmap(call)(x)
+    with pytest.raises(ValueError, match="conv1d: an operand of a chain must not be batched by torch.vmap"):
+        torch.vmap(lambda row: sluice.conv1d(x[None, :1], w[..., :1], post=stages.add(row)))(x)
