@@ -101,6 +101,64 @@ def test_an_out_that_overlaps_an_input_is_refused(device: str) -> None:
     assert not store.any()
 
 
+@pytest.mark.parametrize("resident", [False, True])
+@pytest.mark.parametrize("fits", [True, False])
+def test_an_out_is_written_with_its_sign(device: str, resident: bool, fits: bool) -> None:
+    x = torch.randn(20, 3, device=device if resident else "cpu")
+    fn = (lambda c: c * 2) if fits else (lambda c: torch.cat([c, c]) * 2)
+    wanted = x * 2 if fits else torch.cat([torch.cat([c, c]) * 2 for c in x.split(6)])
+    real = torch._neg_view(torch.zeros_like(wanted))
+    imaginary = torch.zeros(wanted.shape, dtype=torch.complex64, device=x.device).conj().imag
+    for out in (real, imaginary):
+        version = out._version
+        assert stream(fn, x, device=device, chunk_size=6, out=out) is out
+        assert out.is_neg()
+        exact(out, wanted)
+        assert out._version > version
+    conjugated = torch.zeros(wanted.shape, dtype=torch.complex64, device=x.device).conj()
+    stream(lambda c: torch.complex(fn(c), fn(c)), x, device=device, chunk_size=6, out=conjugated)
+    exact(conjugated.resolve_conj(), torch.complex(wanted, wanted))
+
+
+def test_a_lazily_negated_out_may_be_the_input(device: str) -> None:
+    x = torch._neg_view(torch.randn(20, 3))
+    wanted = x + 1
+    assert stream(lambda c: c + 1, x, device=device, chunk_size=6, out=x) is x
+    exact(x, wanted)
+    y = torch.randn(20, 3)  # and one with the input's bytes, but not its values
+    wanted = y + 1
+    exact(stream(lambda c: c + 1, y, device=device, chunk_size=6, out=torch._neg_view(y)), wanted)
+
+
+def test_a_call_that_fails_has_changed_its_out(device: str) -> None:
+    x, out, calls = torch.ones(30), torch.zeros(30), iter(range(9))
+
+    def fail_late(chunk: torch.Tensor) -> torch.Tensor:
+        if next(calls) == 8:
+            raise KeyError("enough")
+        return chunk + 1
+
+    version = out._version
+    with pytest.raises(KeyError, match="enough"):
+        stream(fail_late, x, device=device, chunk_size=3, out=out)
+    assert out.any()
+    assert out._version > version
+
+
+def test_an_out_beside_the_input_is_taken(device: str) -> None:
+    store = torch.randn(20, 6)
+    for x, out in ((store[::2], store[1::2]), (store[:, :3], store[:, 3:]), (store[:10], store[10:])):
+        copy = x.clone()
+        stream(torch.exp, x, device=device, chunk_size=3, out=out)
+        torch.testing.assert_close(out, torch.exp(copy))
+        exact(x, copy)
+    both = (store[:, 0:2], store[:, 2:4])
+    stream(lambda x: (x + 1, x + 2), torch.ones(20, 2), device=device, chunk_size=3, out=both)
+    exact(store[:, :4], torch.tensor([2.0, 2.0, 3.0, 3.0]).expand(20, 4))
+    with pytest.raises(ValueError, match=r"out must not hold an element twice, got strides \(2, 1\)"):
+        stream(torch.exp, torch.ones(3, 4), device=device, out=torch.zeros(16).as_strided((3, 4), (2, 1)))
+
+
 # --- sources that are files -------------------------------------------------------------------------------------------
 def test_memory_mapped_sources_and_outs(device: str, tmp_path: pathlib.Path) -> None:
     numpy = pytest.importorskip("numpy")
@@ -211,6 +269,14 @@ def test_forward_only() -> None:
         sluice.stream_map(torch.neg, x)
     with torch.no_grad():
         exact(sluice.stream_map(torch.neg, x), -x.detach())
+    with pytest.raises(RuntimeError, match="stream_map: sluice is forward-only and out requires grad"):
+        sluice.stream_map(torch.neg, x.detach(), out=torch.zeros(4, requires_grad=True))
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x.detach(), torch.ones(4))
+        with pytest.raises(RuntimeError, match="stream_map: sluice has no forward-mode gradients and an input is"):
+            sluice.stream_map(torch.neg, dual)
+        with pytest.raises(RuntimeError, match="stream_map: sluice has no forward-mode gradients and out is"):
+            sluice.stream_map(torch.neg, x.detach(), out=dual)
     weight = torch.ones(3, requires_grad=True)
     assert not sluice.stream_map(lambda x: x * weight.to(x.device), torch.randn(6, 3), chunk_size=2).requires_grad
 

@@ -231,9 +231,8 @@ def _parse_out(op: str, out: Any, inputs: Sequence[torch.Tensor]) -> list[torch.
         as_tensor(op, name, tensor)
         if tensor.device != inputs[0].device:
             raise ValueError(f"{op}: {name} must be where the inputs are, on {inputs[0].device}, got {tensor.device}")
-        if tensor.requires_grad and torch.is_grad_enabled():
-            raise RuntimeError(f"{op}: sluice is forward-only and {name} requires grad; detach() it")
-        if any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+        _library.check_out(op, name, tensor)
+        if torch.ops.sluice._overlaps_itself(tensor):
             raise ValueError(f"{op}: {name} must not hold an element twice, got strides {tuple(tensor.stride())}")
         for j, source in enumerate(inputs):
             if overlap(tensor, source) and not same_elements(tensor, source):

@@ -71,9 +71,11 @@ def span_bytes(tensor: torch.Tensor) -> int:
 
 
 def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether the ranges of memory that two tensors lie in have a byte in common."""
+    """Whether two tensors have a byte of memory in common."""
     begin, other = a.data_ptr(), b.data_ptr()
-    return begin < other + span_bytes(b) and other < begin + span_bytes(a)
+    if not (begin < other + span_bytes(b) and other < begin + span_bytes(a)):
+        return False
+    return bool(torch.ops.sluice._overlap(a, b))
 
 
 def same_elements(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -156,10 +156,12 @@ class Assembly:
         if keeps:
             self._check_out(out, total)
         overwrites = arguments.is_in_place and (any(arguments.halo) or not keeps)
-        # An input that others of its rows are still to be read from, or a total that only the last chunk will show.
-        self._direct = out.shape[leaf.dim] == total and not overwrites
+        # An input that others of its rows are still to be read from, memory that holds the values lazily negated or
+        # conjugated, or a total that only the last chunk will show.
+        copied = overwrites or out.is_neg() or out.is_conj()
+        self._direct = out.shape[leaf.dim] == total and not copied
         self._result = out
-        if overwrites and out.shape[leaf.dim] == total:
+        if copied and out.shape[leaf.dim] == total:
             self._result = allocate(leaf.with_extent(total), leaf.dtype)
             self._direct = True
 

@@ -209,9 +209,7 @@ class MapRun:
         except BaseException as error:
             self._fail(error)
         self.reporter.finish()
-        for out in self.arguments.outs or []:
-            if not out.is_inference():
-                torch.autograd.graph.increment_version(out)  # written behind torch's back
+        self._raise_versions()
         if self.arguments.out is not None:
             return self.arguments.out
         structure = self.outputs.structure
@@ -238,10 +236,17 @@ class MapRun:
         if isinstance(told, KeyboardInterrupt) and self.current is not None:
             faults.add_note(told, f"{self.op}: interrupted at {self.name(self.current)}")
         if self.arguments.out is not None and self.is_touched:
+            self._raise_versions()
             faults.add_note(told, f"{self.op}: out may be partly written")
         if told is error:
             raise error
         raise told from None
+
+    def _raise_versions(self) -> None:
+        """Tells autograd of `out`, which was written behind torch's back."""
+        for out in self.arguments.outs or []:
+            if not out.is_inference():
+                torch.autograd.graph.increment_version(out)
 
     # --- numbers --------------------------------------------------------------------------------------------------
     def landed_bytes(self) -> tuple[int, int]:
