@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pathlib
+import subprocess
+import sys
 from collections.abc import Callable
+from typing import Any
 
+import pytest
 import torch
 
 import sluice
@@ -72,3 +76,11 @@ def double_chain(chain: sluice.Chain) -> sluice.Chain:
         (name, tuple(v.double() if isinstance(v, torch.Tensor) else v for v in values)) for name, values in chain._parts
     )
     return sluice.Chain(parts)
+
+
+def load_packaged(path: str, device: str) -> Callable[..., Any]:
+    """What AOTInductor packaged; skips where torch by itself cannot load what it has compiled."""
+    alone = [sys.executable, "-c", f"import torch, sluice; torch._inductor.aoti_load_package({path!r})"]
+    if device != "cpu" and subprocess.run(alone, capture_output=True).returncode != 0:
+        pytest.skip("torch by itself cannot load what it has compiled")
+    return torch._inductor.aoti_load_package(path)
