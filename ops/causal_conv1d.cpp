@@ -14,13 +14,6 @@ namespace {
 
 constexpr const char* kOp = "causal_conv1d";
 
-// The result's strides: x's where it is dense, else dense in the same order of the dimensions.
-std::vector<int64_t> strides_like(const TensorView& x) {
-  const std::vector<int64_t> sizes(x.sizes, x.sizes + x.rank);
-  if (x.elements() > 0 && x.is_dense()) return {x.strides, x.strides + x.rank};
-  return result_strides(x, sizes);
-}
-
 void check_states(const TensorView& states, const char* argument, const TensorView& x, int64_t width) {
   check_floating(kOp, argument, states);
   check_device(kOp, argument, states, x);
@@ -66,8 +59,10 @@ Convolution check_arguments(const Tensor& x, const Tensor& weight, const std::op
   Chain after(kOp, "post", chain, post_operands, view, sizes);
   // A width of 1 has no states; an empty tensor of them is not a history.
   const std::optional<Tensor> history = width > 1 ? initial_states : std::nullopt;
-  return {kOp,      x,    weight,           bias,       history, 1,     width - 1,         0, 1,
-          channels, none, std::move(after), view.dtype, request, sizes, strides_like(view)};
+  return {kOp,        x,        weight,    bias,
+          history,    1,        width - 1, 0,
+          1,          channels, none,      std::move(after),
+          view.dtype, request,  sizes,     layout_strides(view, sizes, /*spatial=*/1)};
 }
 
 Tensor causal_conv1d(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,

@@ -82,7 +82,7 @@ Convolution check_arguments(const Tensor& input, const Tensor& weight, const std
   return {kOp,          three,   weight,  bias,
           std::nullopt, stride,  padding, right,
           dilation,     groups,  before,  std::move(after),
-          result,       request, sizes,   result_strides(view, sizes)};
+          result,       request, sizes,   layout_strides(view, sizes, /*spatial=*/1)};
 }
 
 // A weight of two dimensions, (channels, taps), is causal_conv1d's.
@@ -166,6 +166,7 @@ constexpr const char* kAtenReason =
     "convolutions over groups of channels and dense ones go through aten's convolution, followed by one pass of the chain, "
     "until sluice has tensor-core kernels of its own";
 
+// Whether both put every element in the same place: a dimension of one element has no neighbours.
 bool strides_match(const TensorView& view, const std::vector<int64_t>& strides) {
   for (int64_t d = 0; d < view.rank; ++d) {
     if (view.sizes[d] != 1 && view.strides[d] != strides[d]) return false;
@@ -188,7 +189,7 @@ Tensor convolve_with_aten(const Convolution& c) {
   Tensor input = c.input;
   if (!c.pre.empty() && source.elements() > 0) {
     const std::vector<int64_t> sizes = sizes_of(source);
-    input = allocate(c.op, sizes, result_strides(source, sizes), source.dtype, source);
+    input = allocate(c.op, sizes, layout_strides(source, sizes, /*spatial=*/1), source.dtype, source);
     run_transform(c.op, source, TensorView(input), c.pre, ScheduleRequest{});
   }
   input = cast(input);
@@ -262,15 +263,6 @@ std::string prepare_conv1d(const Tensor& input, const Tensor& weight, const std:
 
 }  // namespace
 
-bool is_channels_last(const TensorView& input) {
-  return input.strides[1] == 1 && input.sizes[1] > 1 && input.strides[2] >= input.sizes[1];
-}
-
-std::vector<int64_t> result_strides(const TensorView& input, const std::vector<int64_t>& sizes) {
-  if (!is_channels_last(input)) return contiguous_strides(sizes);
-  return {std::max<int64_t>(sizes[2], 1) * std::max<int64_t>(sizes[1], 1), 1, std::max<int64_t>(sizes[1], 1)};
-}
-
 void run_convolution(const Convolution& c, const Tensor& output) {
   const TensorView target(output);
   [[maybe_unused]] const bool through_aten = goes_through_aten(c);
@@ -287,7 +279,7 @@ Tensor convolve(const Convolution& c) {
     const TensorView view(result);
     if (view.dtype == c.dtype && strides_match(view, c.strides)) {
       if (!c.post.empty()) run_transform(c.op, view, view, c.post, ScheduleRequest{});
-      return result;
+      return restrided(c.op, result, c.strides);
     }
     Tensor output = allocate(c.op, c.sizes, c.strides, c.dtype, view);
     run_transform(c.op, view, TensorView(output), c.post, ScheduleRequest{});
@@ -312,7 +304,7 @@ std::string prepare_convolution(const Convolution& c) {
   std::string reason;
   if (!c.pre.empty()) {
     const std::vector<int64_t> sizes = sizes_of(input);
-    const Tensor before = allocate(c.op, sizes, result_strides(input, sizes), input.dtype, input);
+    const Tensor before = allocate(c.op, sizes, layout_strides(input, sizes, /*spatial=*/1), input.dtype, input);
     reason = run_transform(c.op, input, TensorView(before), c.pre, ScheduleRequest{}, Run::prepare);
   }
   if (c.post.empty()) return c.pre.empty() ? "there is no chain" : reason;

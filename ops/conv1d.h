@@ -18,12 +18,6 @@ struct Convolution {
   std::vector<int64_t> sizes, strides;  // of the result
 };
 
-// Channels lie side by side: stride(1) == 1, more than one channel, positions at least a row of channels apart.
-bool is_channels_last(const TensorView& input);
-
-// The result's strides: channels-last where the input is, else contiguous.
-std::vector<int64_t> result_strides(const TensorView& input, const std::vector<int64_t>& sizes);
-
 // The result, newly allocated with `strides`; where aten made it in that layout, aten's own tensor.
 Tensor convolve(const Convolution& convolution);
 

@@ -16,17 +16,6 @@ constexpr const char* kOp = "filter2d";
 
 std::vector<int64_t> sizes_of(const TensorView& view) { return {view.sizes, view.sizes + view.rank}; }
 
-// Channels-last where the image is: stride(-3) == 1, more than one channel, columns at least a pixel apart. Else contiguous.
-std::vector<int64_t> result_strides(const TensorView& image, const std::vector<int64_t>& sizes) {
-  std::vector<int64_t> strides = contiguous_strides(sizes);
-  const int64_t rank = image.rank, channels = channels_of(image);
-  if (rank < 3 || image.strides[rank - 3] != 1 || channels < 2 || image.strides[rank - 1] < channels) return strides;
-  strides[rank - 3] = 1;
-  strides[rank - 1] = channels;
-  strides[rank - 2] = channels * std::max<int64_t>(sizes[rank - 1], 1);
-  return strides;
-}
-
 // (kh, kw) or (C, kh, kw); separable: (kh,) and (kw,), or (C, kh) and (C, kw).
 void check_kernel(const TensorView& image, const TensorView& kernel, const std::optional<TensorView>& row_kernel) {
   const int64_t channels = channels_of(image), taps = row_kernel.has_value() ? 1 : 2;
@@ -106,7 +95,7 @@ Stencil check_arguments(const Tensor& given, const Tensor& kernel, const std::op
   Chain before(kOp, "pre", pre, pre_operands, image, sizes_of(image));
   Chain after(kOp, "post", post, post_operands, image, sizes);
   const DType result = check_result_dtype(kOp, dtype).value_or(after.result_dtype().value_or(computed));
-  const std::vector<int64_t> strides = result_strides(image, sizes);
+  const std::vector<int64_t> strides = layout_strides(image, sizes, /*spatial=*/2);
   return {kOp,
           bytes ? aten::to_dtype(given, computed) : given,
           kernel,

@@ -232,10 +232,6 @@ def given_options(
     return options
 
 
-def fake_out(*_: Any, **__: Any) -> None:
-    """The fake kernel of every out variant: what it writes is there already."""
-
-
 def check_tensor(op: str, argument: str, value: object) -> None:
     """Raises `TypeError` unless `value` is a tensor."""
     if not isinstance(value, torch.Tensor):

@@ -5,17 +5,9 @@ from __future__ import annotations
 import torch
 
 from . import cpp_reference
-from ._library import (
-    call,
-    check_out,
-    check_tensor,
-    fake_out,
-    given_options,
-    out_result,
-    out_target,
-    require_forward_only,
-)
-from .conv1d import autocast, empty_result
+from ._fake import chain_dtype, check_floating, empty_like_layout, fake_out
+from ._library import call, check_out, check_tensor, given_options, out_result, out_target, require_forward_only
+from .conv1d import autocast
 from .stages import Chain, add, compute_dtype
 
 _ACTIVATIONS: dict[object, str | None] = {
@@ -74,8 +66,9 @@ def causal_conv1d(
         out: written and returned as that object: x's shape and dtype, any strides, apart from the inputs.
 
     Returns:
-        (B, C, L) of x's dtype in x's layout; with `return_final_states` or `final_states_out` a tuple of it and the
-        final states, (B, C, K-1).
+        (B, C, L) of x's dtype, channels-last where x is (stride(1) == 1, C > 1, L > 1, stride(2) >= C), else
+        contiguous; with `return_final_states` or `final_states_out` a tuple of it and the final states, contiguous
+        (B, C, K-1).
 
     Raises:
         TypeError: an unsupported dtype, or an argument that is no tensor.
@@ -193,7 +186,14 @@ def _(
     torch._check(
         x.dim() == 3, lambda: f"causal_conv1d: x must have shape (batch, channels, length), got {tuple(x.shape)}"
     )
-    return empty_result(x, (x.shape[0], x.shape[1], x.shape[2]), x.dtype)
+    check_floating("causal_conv1d", "x", x.dtype)
+    check_floating("causal_conv1d", "weight", weight.dtype)
+    torch._check(
+        weight.dim() == 2 and weight.shape[0] == x.shape[1],
+        lambda: (f"causal_conv1d: weight must have shape (C, K) with C = {x.shape[1]}, got {tuple(weight.shape)}"),
+    )
+    chain_dtype("causal_conv1d", "post", post, post_operands, x.dtype)
+    return empty_like_layout(x, x.shape, x.dtype)
 
 
 torch.library.register_fake("sluice::causal_conv1d_out")(fake_out)
@@ -201,6 +201,10 @@ torch.library.register_fake("sluice::causal_conv1d_out")(fake_out)
 
 @torch.library.register_fake("sluice::causal_conv1d_final_states")
 def _(x: torch.Tensor, width: int, initial_states: torch.Tensor | None = None) -> torch.Tensor:
+    check_floating("causal_conv1d", "x", x.dtype)
+    torch._check(
+        x.dim() == 3, lambda: f"causal_conv1d: x must have shape (batch, channels, length), got {tuple(x.shape)}"
+    )
     return x.new_empty((x.shape[0], x.shape[1], width))
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from . import cpp_reference
-from ._library import call, check_tensor, fake_out, given_options, out_result, out_target, require_forward_only
-from .stages import Chain, compute_dtype, result_dtype
+from ._fake import chain_dtype, check_floating, check_same_dtype, empty_like_layout, fake_out
+from ._library import call, check_tensor, given_options, out_result, out_target, require_forward_only
+from .stages import Chain, compute_dtype
 
 
 def conv1d(
@@ -47,7 +48,7 @@ def conv1d(
 
     Returns:
         (B, C_out, L_out), or (C_out, L_out) for an unbatched input. Channels-last where the input is (stride(1) == 1,
-        C > 1, stride(2) >= C), else contiguous. Under autocast inputs are cast as F.conv1d's are.
+        C > 1, L > 1, stride(2) >= C), else contiguous. Under autocast inputs are cast as F.conv1d's are.
 
     Raises:
         TypeError: an unsupported dtype, or one that differs between input, weight and bias.
@@ -79,7 +80,7 @@ def conv1d(
             input, weight, bias, step, padding, spread, groups, pre=pre, post=first,
             dtype=compute_dtype(input.dtype), schedule=schedule, depth=depth,
         )  # fmt: skip
-        wanted = dtype or result_dtype(post.text, input.dtype)
+        wanted = dtype or post.result_dtype(input.dtype)
         return cpp_reference.finish("conv1d", cpp_reference.evaluate("conv1d", values, rest), out, wanted)
     arguments = (input, weight, bias, step, left, spread, groups)
     options = given_options("conv1d", input, schedule, depth, dtype, pre=pre, post=post)
@@ -138,18 +139,6 @@ def _padding(
     return total // 2, total - total // 2
 
 
-def is_channels_last(x: torch.Tensor) -> bool:
-    """Whether a (B, C, L) tensor counts as channels-last."""
-    return x.stride(1) == 1 and x.shape[1] > 1 and x.stride(2) >= x.shape[1]
-
-
-def empty_result(x: torch.Tensor, shape: tuple[int, int, int], dtype: torch.dtype) -> torch.Tensor:
-    """An empty (B, C, L) result in the layout that a convolution of `x` has."""
-    if is_channels_last(x):
-        return x.new_empty((shape[0], shape[2], shape[1]), dtype=dtype).transpose(1, 2)
-    return x.new_empty(shape, dtype=dtype)
-
-
 @torch.library.register_fake("sluice::conv1d")
 def _(
     input: torch.Tensor,
@@ -179,12 +168,34 @@ def _(
         weight.dim() == 3,
         lambda: f"conv1d: weight must have shape (out_channels, in_channels / groups, taps), got {tuple(weight.shape)}",
     )
+    check_floating("conv1d", "input", input.dtype)
+    check_floating("conv1d", "dtype", dtype or input.dtype)
+    for argument, tensor in (("weight", weight), ("bias", bias)):
+        check_same_dtype("conv1d", argument, tensor, input.dtype, "like the input")
     torch._check(stride > 0, lambda: f"conv1d: stride must be at least 1, got {stride}")
     torch._check(dilation > 0, lambda: f"conv1d: dilation must be at least 1, got {dilation}")
+    torch._check(groups > 0, lambda: f"conv1d: groups must be at least 1, got {groups}")
     x = input if input.dim() == 3 else input.unsqueeze(0)
+    channels, out_channels = x.shape[1], weight.shape[0]
+    torch._check(
+        channels % groups == 0, lambda: f"conv1d: groups must divide the input's {channels} channels, got {groups}"
+    )
+    torch._check(
+        out_channels % groups == 0,
+        lambda: f"conv1d: groups must divide the weight's {out_channels} output channels, got {groups}",
+    )
+    torch._check(
+        weight.shape[1] == channels // groups,
+        lambda: (
+            f"conv1d: weight must have shape (out_channels, {channels // groups}, taps) for {channels} channels in "
+            f"{groups} groups, got {tuple(weight.shape)}"
+        ),
+    )
     right = padding if padding_right is None else padding_right
     length = (x.shape[2] + padding + right - dilation * (weight.shape[2] - 1) - 1) // stride + 1
-    result = empty_result(x, (x.shape[0], weight.shape[0], length), dtype or result_dtype(post, input.dtype))
+    chain_dtype("conv1d", "pre", pre, pre_operands, input.dtype)
+    last = chain_dtype("conv1d", "post", post, post_operands, input.dtype)
+    result = empty_like_layout(x, (x.shape[0], weight.shape[0], length), dtype or last)
     return result if input.dim() == 3 else result.squeeze(0)
 
 

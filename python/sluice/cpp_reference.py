@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ._library import call, operand_list, out_result, out_target
-from .stages import Chain, CppSource, compute_dtype, result_dtype
+from .stages import Chain, CppSource, compute_dtype
 
 
 def needs_reference(x: torch.Tensor, chain: Chain) -> bool:
@@ -37,7 +37,7 @@ def transform(
 ) -> torch.Tensor:
     """`sluice.transform` of a chain that needs references."""
     values = call("transform", x, torch.ops.sluice.transform, x, "", dtype=compute_dtype(x.dtype), **options)
-    return finish("transform", evaluate("transform", values, chain), out, dtype or result_dtype(chain.text, x.dtype))
+    return finish("transform", evaluate("transform", values, chain), out, dtype or chain.result_dtype(x.dtype))
 
 
 def finish(op: str, values: torch.Tensor, out: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:

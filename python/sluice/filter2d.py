@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from . import cpp_reference
-from ._library import call, check_tensor, fake_out, given_options, out_result, out_target, require_forward_only
-from .stages import Chain, compute_dtype, result_dtype
+from ._fake import FLOATING, chain_dtype, check_floating, check_same_dtype, dtype_name, empty_like_layout, fake_out
+from ._library import call, check_tensor, given_options, out_result, out_target, require_forward_only
+from .stages import Chain, compute_dtype
 
 Kernel = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
@@ -46,8 +47,8 @@ def filter2d(
         depth: stages in flight of a schedule with a ring, 1 to 8; None picks one.
 
     Returns:
-        (..., H_out, W_out). Channels-last where the image is (stride(-3) == 1, C > 1, stride(-1) >= C), else
-        contiguous. Nothing is cast under autocast.
+        (..., H_out, W_out). Channels-last where the image is (stride(-3) == 1, C > 1, stride(-1) >= C, or stride(-2)
+        where W is 1 and H is not), else contiguous. Nothing is cast under autocast.
 
     Raises:
         TypeError: an unsupported dtype, one that differs between image, kernel and bias, or one that is no tensor.
@@ -77,7 +78,7 @@ def filter2d(
             image, kernel, bias, padding, pre=pre, post=first, dtype=compute_dtype(image.dtype), schedule=schedule,
             depth=depth,
         )  # fmt: skip
-        wanted = dtype or result_dtype(post.text, _floating(image.dtype))
+        wanted = dtype or post.result_dtype(_floating(image.dtype))
         return cpp_reference.finish("filter2d", cpp_reference.evaluate("filter2d", values, rest), out, wanted)
     options = given_options("filter2d", image, schedule, depth, dtype, pre=pre, post=post)
     if row is not None:
@@ -129,22 +130,42 @@ def _floating(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype == torch.uint8 else dtype
 
 
-def is_channels_last(image: torch.Tensor) -> bool:
-    """Whether an image counts as channels-last."""
-    if image.dim() < 3 or image.shape[-3] < 2:
-        return False
-    return image.stride(-3) == 1 and image.stride(-1) >= image.shape[-3]
+def empty_result(
+    image: torch.Tensor, taps: tuple[int, int], padding: list[int] | None, dtype: torch.dtype
+) -> torch.Tensor:
+    """What a kernel of `taps` (kh, kw) makes of the image under the raw op's padding, without its values."""
+    rows, columns = image.shape[-2:]
+    if padding is not None:
+        rows, columns = rows + 2 * padding[0] - taps[0] + 1, columns + 2 * padding[1] - taps[1] + 1
+    return empty_like_layout(image, (*image.shape[:-2], rows, columns), dtype, spatial=2)
 
 
-def result_size(image: torch.Tensor, height: int, width: int, padding: list[int] | None) -> tuple[int, int]:
-    """The result's last two dimensions, under the raw op's padding."""
-    if padding is None:
-        return image.shape[-2], image.shape[-1]
-    return image.shape[-2] + 2 * padding[0] - height + 1, image.shape[-1] + 2 * padding[1] - width + 1
+def _check_kernel(image: torch.Tensor, kernel: torch.Tensor, row_kernel: torch.Tensor | None) -> None:
+    channels = image.shape[-3] if image.dim() > 2 else 1
+
+    def fits(part: torch.Tensor, taps: int) -> bool:
+        return part.dim() == taps or (part.dim() == taps + 1 and image.dim() > 2 and part.shape[0] == channels)
+
+    if row_kernel is None:
+        torch._check(
+            fits(kernel, 2),
+            lambda: (
+                f"filter2d: kernel must have shape (kh, kw) or (C, kh, kw) with C = {channels}, "
+                f"got {tuple(kernel.shape)}"
+            ),
+        )
+    else:
+        torch._check(
+            fits(kernel, 1) and fits(row_kernel, 1) and kernel.dim() == row_kernel.dim(),
+            lambda: (
+                f"filter2d: kernel must have two vectors of shapes (kh,) and (kw,), or (C, kh) and (C, kw) with C = "
+                f"{channels}, got {tuple(kernel.shape)} and {tuple(row_kernel.shape)}"
+            ),
+        )
 
 
 @torch.library.register_fake("sluice::filter2d")
-def empty_result(
+def _(
     image: torch.Tensor,
     kernel: torch.Tensor,
     bias: torch.Tensor | None = None,
@@ -159,15 +180,20 @@ def empty_result(
     schedule: str = "auto",
     depth: int | None = None,
 ) -> torch.Tensor:
-    """What the raw op returns, without its values."""
     torch._check(image.dim() >= 2, lambda: f"filter2d: image must have shape (..., H, W), got {tuple(image.shape)}")
-    height = kernel.shape[-1] if row_kernel is not None else kernel.shape[-2]
-    width = kernel.shape[-1] if row_kernel is None else row_kernel.shape[-1]
-    shape = (*image.shape[:-2], *result_size(image, height, width, padding))
-    wanted = dtype or result_dtype(post, _floating(image.dtype))
-    if not is_channels_last(image):
-        return image.new_empty(shape, dtype=wanted)
-    return image.new_empty((*shape[:-3], *shape[-2:], shape[-3]), dtype=wanted).movedim(-1, -3)
+    computed = _floating(image.dtype)
+    if computed not in FLOATING:
+        known = "float32, float16, bfloat16, float64 or uint8"
+        raise RuntimeError(f"filter2d: image must have dtype {known}, got {dtype_name(image.dtype)}")
+    check_floating("filter2d", "dtype", dtype or computed)
+    reason = "for a uint8 image" if image.dtype == torch.uint8 else "like the image"
+    for argument, tensor in (("kernel", kernel), ("kernel", row_kernel), ("bias", bias)):
+        check_same_dtype("filter2d", argument, tensor, computed, reason)
+    _check_kernel(image, kernel, row_kernel)
+    taps = (kernel.shape[-2], kernel.shape[-1]) if row_kernel is None else (kernel.shape[-1], row_kernel.shape[-1])
+    chain_dtype("filter2d", "pre", pre, pre_operands, computed)
+    last = chain_dtype("filter2d", "post", post, post_operands, computed)
+    return empty_result(image, taps, padding, dtype or last)
 
 
 torch.library.register_fake("sluice::filter2d_out")(fake_out)

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
+from ._fake import is_channels_last, is_dense
 from ._library import raise_as_python
-from .conv1d import is_channels_last, single
+from .conv1d import single
 from .filter2d import Kernel, empty_result, raw_arguments
 from .info import linking
 from .stages import Chain
-from .transform import is_dense
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,19 +212,18 @@ def _plan_filter2d(
     depth: int | None = None,
 ) -> str:
     column, row, zeros = raw_arguments(kernel, padding)
-    taps = [column.shape[-2], column.shape[-1]] if row is None else [column.shape[-1], row.shape[-1]]
+    taps = (column.shape[-2], column.shape[-1]) if row is None else (column.shape[-1], row.shape[-1])
     computed = torch.float32 if image.dtype == torch.uint8 else image.dtype
     if out is None:
         like = torch.empty_strided(image.shape, image.stride(), dtype=computed, device="meta")
-        text = post.text if post is not None else ""
-        out = empty_result(like, column, bias, zeros, row_kernel=row, post=text, dtype=dtype)
+        out = empty_result(like, taps, zeros, dtype or (post.result_dtype(computed) if post else computed))
     return str(
         torch.ops.sluice._plan_filter2d(
             _sizes_and_strides(image),
             computed,
             _sizes_and_strides(out),
             out.dtype,
-            taps,
+            list(taps),
             row is not None,
             zeros or [(taps[0] - 1) // 2, (taps[1] - 1) // 2],
             bool(pre),

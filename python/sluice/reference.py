@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from .stages import Chain, CppSource, compute_dtype, result_dtype
+from .stages import Chain, CppSource, compute_dtype
 
 
 def _snake(x: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor, eps: torch.Tensor) -> torch.Tensor:
@@ -69,7 +69,7 @@ def transform(x: torch.Tensor, chain: Chain, *, dtype: torch.dtype | None = None
             value = source.reference(value, **dict(zip(source.parameters, values, strict=True)))
         else:
             value = STAGES[name](value, *values)
-    return value.to(dtype or result_dtype(chain.text, x.dtype))
+    return value.to(dtype or chain.result_dtype(x.dtype))
 
 
 def conv1d(
@@ -98,7 +98,7 @@ def conv1d(
         groups,
     )
     chain = post or Chain()
-    return transform(y, chain, dtype=dtype or result_dtype(chain.text, input.dtype))
+    return transform(y, chain, dtype=dtype or chain.result_dtype(input.dtype))
 
 
 def causal_conv1d(
@@ -155,4 +155,4 @@ def filter2d(
     y = F.conv2d(planes, taps.reshape(groups, 1, *taps.shape[-2:]), offset, padding=padding, groups=groups)
     y = y.reshape(*x.shape[:-2], *y.shape[-2:])
     chain = post or Chain()
-    return transform(y, chain, dtype=dtype or result_dtype(chain.text, floating))
+    return transform(y, chain, dtype=dtype or chain.result_dtype(floating))

@@ -71,14 +71,14 @@ _DTYPE_NAMES = {
     torch.bfloat16: "bfloat16",
     torch.float64: "float64",
 }
-_DTYPES = {name: dtype for dtype, name in _DTYPE_NAMES.items()}
 
 
 class Chain:
     """An immutable sequence of stages. `a | b` is a, then b; `chain(x)` is `sluice.transform(x, chain)`."""
 
-    __slots__ = ("_operands", "_parts", "_text")
+    __slots__ = ("_has_cpp", "_operands", "_parts", "_text")
 
+    _has_cpp: bool
     _parts: tuple[Part, ...]
     _text: str
     _operands: tuple[torch.Tensor, ...]
@@ -87,6 +87,7 @@ class Chain:
         self._parts = parts
         [self._text], operands = encode_together([parts])
         self._operands = tuple(operands)
+        self._has_cpp = any(name == "cpp" for name, _ in parts)
 
     @property
     def text(self) -> str:
@@ -106,7 +107,12 @@ class Chain:
     @property
     def has_cpp(self) -> bool:
         """Whether a stage is a `cpp` stage."""
-        return 'cpp("' in self._text
+        return self._has_cpp
+
+    def result_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """The dtype of the chain's result for an input of `dtype`: a last `cast` decides it."""
+        name, values = self._parts[-1] if self._parts else ("", ())
+        return getattr(torch, str(values[0])) if name == "cast" else dtype  # type: ignore[no-any-return]
 
     def __or__(self, other: object) -> Chain:
         if not isinstance(other, Chain):
@@ -193,12 +199,6 @@ def _encode(parts: tuple[Part, ...], operands: list[torch.Tensor]) -> str:
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
-
-
-def result_dtype(text: str, dtype: torch.dtype) -> torch.dtype:
-    """The dtype of a chain's result for an input of `dtype`: a last `cast` decides it."""
-    last = text.rsplit("|", 1)[-1].strip()
-    return _DTYPES.get(last[len("cast(") : -1].strip(), dtype) if last.startswith("cast(") else dtype
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -8,17 +8,17 @@ from typing import Any, overload
 import torch
 
 from . import cpp_reference
+from ._fake import chain_dtype, check_floating, empty_like_dense, fake_out
 from ._library import (
     call,
     check_tensor,
-    fake_out,
     given_options,
     operand_list,
     out_result,
     out_target,
     require_forward_only,
 )
-from .stages import Chain, encode_together, result_dtype
+from .stages import Chain, encode_together
 
 
 @overload
@@ -130,21 +130,13 @@ def _transform_list(
     return [out_result(out, target) for out, target in zip(outs, targets, strict=True)]
 
 
-def is_dense(x: torch.Tensor) -> bool:
-    """Whether some order of the dimensions is contiguous."""
-    expected = 1
-    order = sorted((d for d in range(x.dim()) if x.shape[d] != 1), key=lambda d: x.stride(d))
-    for d in order:
-        if x.stride(d) != expected:
-            return False
-        expected = expected * x.shape[d]
-    return True
-
-
-def _empty_result(input: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    if input.is_contiguous() or not is_dense(input):
-        return input.new_empty(input.shape, dtype=dtype)
-    return torch.empty_strided(input.shape, input.stride(), dtype=dtype, device=input.device)
+def _empty_result(
+    input: torch.Tensor, chain: str, operands: list[torch.Tensor] | None, dtype: torch.dtype | None
+) -> torch.Tensor:
+    check_floating("transform", "input", input.dtype)
+    check_floating("transform", "dtype", dtype or input.dtype)
+    last = chain_dtype("transform", "chain", chain, operands, input.dtype)
+    return empty_like_dense(input, dtype or last)
 
 
 @torch.library.register_fake("sluice::transform")
@@ -157,7 +149,7 @@ def _(
     schedule: str = "auto",
     depth: int | None = None,
 ) -> torch.Tensor:
-    return _empty_result(input, dtype or result_dtype(chain, input.dtype))
+    return _empty_result(input, chain, operands, dtype)
 
 
 @torch.library.register_fake("sluice::transform_many")
@@ -170,7 +162,7 @@ def _(
     schedule: str = "auto",
     depth: int | None = None,
 ) -> list[torch.Tensor]:
-    return [_empty_result(input, dtype or result_dtype(chain, input.dtype)) for chain in chains]
+    return [_empty_result(input, chain, operands, dtype) for chain in chains]
 
 
 torch.library.register_fake("sluice::transform_many_out")(fake_out)

@@ -1,0 +1,326 @@
+"""A fake result is the real one without its values: shape, strides, dtype and device, for every op, layout, dtype and
+result dtype; alone, compiled, exported and packaged."""
+
+from __future__ import annotations
+
+import pathlib
+import random
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.library import opcheck
+
+import sluice
+from common import DTYPES, load_packaged
+from every_layout import DEGENERATE, OPS, SHAPES, Call, laid_out_like, layouts, run
+from linked_forms import link_mode
+from sluice import _fake, stages
+
+NAMES = {dtype: str(dtype).removeprefix("torch.") for dtype in DTYPES}
+# In the models that are compiled: contiguous, channels-last, permuted otherwise, and not dense.
+FEW = {
+    3: ("dense (0, 1, 2)", "dense (0, 2, 1)", "dense (1, 0, 2)", "expanded 1", "sliced 2"),
+    4: ("dense (0, 1, 2, 3)", "part of channels-last", "dense (3, 1, 2, 0)", "stepped 3"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler_and_interpreted_chains(device: str) -> Iterator[None]:
+    torch._dynamo.reset()
+    if device == "cpu":
+        yield
+    else:
+        with link_mode("never"):  # hundreds of chains, none for long
+            yield
+
+
+def metadata(tensors: list[torch.Tensor]) -> list[tuple]:
+    return [(tuple(t.shape), t.stride(), t.dtype, t.device) for t in tensors]
+
+
+def compare(make: Callable[..., Call], x: torch.Tensor, dtypes: list[torch.dtype], name: str) -> None:
+    """All ways to say the result's dtype: a last cast, or `dtype=`, which goes before."""
+    chains = [
+        ("silu", None),
+        *((" relu | cast ( " + NAMES[dtype] + " )  ", None) for dtype in dtypes),
+        *(("cast(bfloat16) | silu ", dtype) for dtype in dtypes),
+    ]
+    real = [metadata(run(make(x, *chain))) for chain in chains]
+    with FakeTensorMode() as mode:
+        fake_x = mode.from_tensor(x)
+        fake = [metadata(run(make(fake_x, *chain))) for chain in chains]
+    assert fake == real, f"{name} {x.dtype}"
+
+
+def dtypes_of(op: str) -> list[torch.dtype]:
+    return [*DTYPES, torch.uint8] if op.startswith("filter2d") else DTYPES
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_every_layout_dtype_and_result_dtype(device: str, op: str) -> None:
+    rank, make = OPS[op]
+    for name, layout in layouts(SHAPES[rank]).items():
+        for dtype in dtypes_of(op):
+            compare(make, laid_out_like(layout, dtype, device), DTYPES, name)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_sides_of_one_element_and_of_none(device: str, op: str) -> None:
+    rank, make = OPS[op]
+    for shape in DEGENERATE[rank]:
+        for name, layout in layouts(shape).items():
+            compare(make, laid_out_like(layout, torch.float32, device), [torch.float16], f"{shape} {name}")
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_strides_of_one_element_decide_nothing(device: str, op: str) -> None:
+    """Compilers change them at will: equal but for them, two inputs have results in one layout."""
+    rank, make = OPS[op]
+
+    def significant(call: Call) -> list[list[int]]:
+        return [[s for n, s in zip(y.shape, y.stride(), strict=True) if n != 1] for y in run(call)]
+
+    for shape in DEGENERATE[rank]:
+        if 0 in shape:
+            continue
+        for name, layout in layouts(shape).items():
+            canonical = layout.squeeze()
+            free = [97 if n == 1 else s for n, s in zip(shape, layout.stride(), strict=True)]
+            ones = [1 if n == 1 else s for n, s in zip(shape, layout.stride(), strict=True)]
+            results = []
+            for strides in (layout.stride(), free, ones):
+                x = laid_out_like(torch.empty(1000).as_strided(shape, strides), torch.float32, device)
+                results.append(significant(make(x, "silu", None)))
+            assert results[0] == results[1] == results[2], f"{shape} {name} {canonical.stride()}"
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_opcheck(device: str, op: str) -> None:
+    rank, make = OPS[op]
+    for name, layout in layouts(SHAPES[rank]).items():
+        call = make(laid_out_like(layout, torch.float32, device), "silu|cast( float16)", None)
+        # Tracing it takes ten times as long as the others, and a layout of each kind is traced.
+        tests = ["test_schema", "test_faketensor"]
+        tests += ["test_autograd_registration", "test_aot_dispatch_dynamic"] if name in FEW[rank] else []
+        opcheck(call.op.default, call.arguments, call.options, test_utils=tests)
+        results = run(call)
+        out = {"out": results if op == "transform_many" else results[0]}
+        into = getattr(torch.ops.sluice, call.op.__name__ + "_out").default
+        opcheck(into, call.arguments, call.options | out, test_utils=tests)
+
+
+class EveryOp(torch.nn.Module):
+    """All ops on each input, and a view of each result that only the right strides allow."""
+
+    def forward(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        found = []
+        for x in inputs:
+            for rank, make in OPS.values():
+                for y in run(make(x, "silu | cast (float64) ", None)) if rank == x.dim() else []:
+                    found += [y, flat(y) * 2]
+        return found
+
+
+def flat(y: torch.Tensor) -> torch.Tensor:
+    """A dense tensor's elements as they lie in memory."""
+    order = sorted((d for d in range(y.dim()) if y.shape[d] != 1), key=lambda d: -y.stride(d))
+    return y.squeeze().permute([sorted(order).index(d) for d in order]).view(-1)
+
+
+def few_inputs(device: str, start: int) -> list[torch.Tensor]:
+    """From layout `start` on: 0 is contiguous."""
+    return [
+        laid_out_like(layouts(SHAPES[rank])[name], torch.float32, device)
+        for rank in (3, 4)
+        for name in FEW[rank][start:]
+    ]
+
+
+def assert_same(results: list[torch.Tensor], wanted: list[torch.Tensor]) -> None:
+    assert metadata(results) == metadata(wanted)
+    for result, one in zip(results, wanted, strict=True):
+        torch.testing.assert_close(result, one)
+
+
+def test_compiled(device: str) -> None:
+    model, inputs = EveryOp(), few_inputs(device, 0)
+    inputs += [
+        laid_out_like(layouts(shape)["free strides"], torch.float32, device)
+        for rank in (3, 4)
+        for shape in DEGENERATE[rank]
+        if 1 in shape
+    ]
+    assert_same(torch.compile(model, backend="aot_eager", fullgraph=True)(inputs), model(inputs))
+
+
+def test_exported_and_packaged(device: str, tmp_path: pathlib.Path) -> None:
+    model, inputs = EveryOp(), few_inputs(device, 1)
+    with torch.no_grad():
+        exported = torch.export.export(model, (inputs,))
+        assert_same(exported.module()(inputs), model(inputs))
+        path = torch._inductor.aoti_compile_and_package(exported, package_path=str(tmp_path / "model.pt2"))
+        assert_same(load_packaged(path, device)(inputs), model(inputs))
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_dynamic_shapes_compile_once(device: str, op: str) -> None:
+    rank, make = OPS[op]
+    sizes = {3: [(2, 4, 6), (3, 4, 7), (5, 4, 12)], 4: [(2, 3, 5, 6), (3, 3, 7, 9), (4, 3, 12, 8)]}[rank]
+    for name in FEW[rank]:
+        torch._dynamo.reset()
+        counter = CompileCounterWithBackend("aot_eager")
+        compiled = torch.compile(lambda x: run(make(x, "silu", None)), backend=counter, fullgraph=True, dynamic=True)
+        for shape in sizes:
+            x = laid_out_like(layouts(shape)[name], torch.float32, device)
+            assert_same(compiled(x), run(make(x, "silu", None)))
+        assert counter.frame_count == 1, name
+
+
+@pytest.mark.parametrize("op", ["transform", "conv1d dense", "causal_conv1d", "filter2d"])
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("dim", ["batch", "positions"])
+def test_sizes_that_only_the_run_knows(device: str, op: str, channels_last: bool, dim: str) -> None:
+    rank, make = OPS[op]
+
+    def select(x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        kept = x.index_select(0 if dim == "batch" else rank - 1, chosen.nonzero().squeeze(1))
+        return kept.movedim(1, -1).contiguous().movedim(-1, 1) if channels_last else kept
+
+    def program(x: torch.Tensor, chosen: torch.Tensor) -> list[tuple[torch.Tensor, tuple[int, ...]]]:
+        # Compiled, the strides are what the fake kernel says of them.
+        return [(y, y.stride()) for y in run(make(select(x, chosen), "silu", None))]
+
+    x = torch.randn(7, 4, 5, 7, device=device)
+    x, chosen = x if rank == 4 else x[:, :, 0], torch.arange(7, device=device) % 2 == 0
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        compiled = torch.compile(program, backend="aot_eager", fullgraph=True)
+        for wanted in (chosen, ~chosen, chosen | True):
+            found = compiled(x, wanted)
+            assert [strides for _, strides in found] == [y.stride() for y, _ in found]
+            assert_same([y for y, _ in found], [y for y, _ in program(x, wanted)])
+
+
+def outcome(call: Call) -> object:
+    """The result's dtype, or the words of the refusal."""
+    try:
+        return run(call)[0].dtype
+    except RuntimeError as error:
+        return str(error).split("\nException raised from")[0]
+
+
+def test_text_means_the_same_in_a_fake() -> None:
+    rng = random.Random(torch.initial_seed())
+    words = [
+        "cast",
+        "float16",
+        "bfloat16",
+        "float32",
+        "int32",
+        "silu",
+        "clamp",
+        "add",
+        "$0",
+        "$1",
+        "-1",
+        "2.5",
+        "(",
+        ")",
+    ]
+    marks = [" ", "  ", "|", ",", "(", ")", "$", "\t"]
+    x, y = torch.randn(3), torch.randn(3)
+    accepted = 0
+    for _ in range(2000):
+        stages_of = ["silu", "add($0)", "clamp(-1,1)", "cast(float16)", "cast(bfloat16)", "cast(float64)", "neg()"]
+        tokens = re.findall(r"[\w$.-]+|.", "|".join(rng.choices(stages_of, k=rng.randint(1, 4))))
+        for _ in range(rng.choice([0, 0, 1, 2])):
+            tokens[rng.randrange(len(tokens))] = rng.choice(words + marks)
+        text = "".join(" " * rng.choice([0, 0, 1, 2]) + token for token in tokens) + " " * rng.randint(0, 2)
+        real = outcome(Call(torch.ops.sluice.transform, (x, text, [y]), {}))
+        fake = outcome(Call(torch.ops.sluice.transform, (x.to("meta"), text, [y.to("meta")]), {}))
+        assert fake == real, repr(text)
+        accepted += isinstance(real, torch.dtype)
+    assert 400 < accepted < 1900
+
+
+def test_text_of_every_argument_is_read_by_the_op(device: str) -> None:
+    broken = {
+        "transform": {"chain": "sulu"},
+        "conv1d dense": {"pre": "cast(int8)", "post": "add($1)"},
+        "causal_conv1d": {"post": "silu||relu"},
+        "filter2d": {"pre": "relu|", "post": "clamp(a)"},
+    }
+    for op, texts in broken.items():
+        rank, make = OPS[op]
+        for argument, text in texts.items():
+            call = make(torch.randn(SHAPES[rank], device=device), "silu", None)
+            call = Call(call.op, call.arguments, {**call.options, argument: text})
+            if argument == "chain":
+                call = Call(call.op, (call.arguments[0], text), {})
+            words = outcome(call)
+            assert isinstance(words, str)
+            assert re.match(rf"\w+: {argument} must be a chain of stages: ", words)
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                assert outcome(call) == words
+            torch._dynamo.reset()
+            with pytest.raises(Exception, match=re.escape(words)):
+                torch.compile(run, backend="eager", fullgraph=True)(call)
+
+
+def test_quoted_text_is_no_stage() -> None:
+    x = torch.empty(3, device="meta")
+    assert torch.ops.sluice.transform(x, 'cpp("x;|cast(float16)",f)').dtype == torch.float32
+    assert torch.ops.sluice.transform(x, ' cpp("\\"|",f)| cast ( float16 )').dtype == torch.float16
+    assert (stages.cast(torch.float16) | stages.cpp("x")).result_dtype(torch.float64) == torch.float64
+
+
+def test_eager_calls_do_not_read_a_text_twice(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*arguments: object) -> str:
+        pytest.fail("an eager call asked for a chain's dtype")
+
+    monkeypatch.setattr(_fake, "_chain_cast", asked)
+    for rank, make in OPS.values():
+        run(make(torch.randn(SHAPES[rank], device=device), "cast(float16)", None))
+    sluice.transform(torch.randn(3, device=device), stages.relu() | stages.cast(torch.float16))
+
+
+def test_fakes_refuse_dtypes_that_the_ops_refuse(device: str) -> None:
+    x, w = torch.randn(2, 4, 6, device=device), torch.randn(4, 4, 3, device=device)
+    integers = torch.ones(2, 4, 6, device=device, dtype=torch.int32)
+    image, taps, row = x[:, :, None].expand(2, 4, 5, 6), torch.ones(3, 3, device=device), torch.ones(3, device=device)
+    ops = torch.ops.sluice
+    for call in (
+        Call(ops.transform, (integers, "silu"), {}),
+        Call(ops.transform, (x, "silu"), {"dtype": torch.int64}),
+        Call(ops.transform_many, (integers, ["silu"]), {}),
+        Call(ops.conv1d, (integers, w), {}),
+        Call(ops.conv1d, (x, w.half()), {}),
+        Call(ops.conv1d, (x, w, w[:, 0, 0].half()), {}),
+        Call(ops.conv1d, (x, w), {"dtype": torch.int64}),
+        Call(ops.conv1d, (x, w[:, 0]), {}),
+        Call(ops.conv1d, (x, w[:, :3]), {}),
+        Call(ops.conv1d, (x, w, None, 1, 0, 1, 3), {}),
+        Call(ops.conv1d, (x, w, None, 1, 0, 1, 0), {}),
+        Call(ops.conv1d, (x, w[:3, :2], None, 1, 0, 1, 2), {}),
+        Call(ops.causal_conv1d, (integers, w[:, 0]), {}),
+        Call(ops.causal_conv1d, (x, integers[0]), {}),
+        Call(ops.causal_conv1d, (x, w), {}),
+        Call(ops.causal_conv1d, (x, w[:3, 0]), {}),
+        Call(ops.causal_conv1d_final_states, (integers, 3), {}),
+        Call(ops.causal_conv1d_final_states, (x[0], 3), {}),
+        Call(ops.filter2d, (image.int(), taps), {}),
+        Call(ops.filter2d, (image, taps.half()), {}),
+        Call(ops.filter2d, (image.to(torch.uint8), taps.half()), {}),
+        Call(ops.filter2d, (image, row), {"row_kernel": row.half()}),
+        Call(ops.filter2d, (image, taps), {"dtype": torch.int64}),
+        Call(ops.filter2d, (image, row), {}),
+        Call(ops.filter2d, (image, taps.expand(3, 3, 3)), {}),
+        Call(ops.filter2d, (image, row), {"row_kernel": row.expand(4, 3)}),
+    ):
+        words = outcome(call)
+        assert isinstance(words, str), call
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            assert outcome(call) == words
