@@ -11,10 +11,10 @@ Tensor allocate(const char* op, const std::vector<int64_t>& sizes, const std::ve
 
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes);
 
-// The strides of a result of `sizes` that has the layout of `input`: channels-last where that is, else contiguous. The
-// channels stand in front of the last `spatial` dimensions. Channels-last: more than one channel, side by side, and
-// neighbours along the last dimension that has any at least a row of channels apart. Strides of dimensions of one element
-// decide nothing: compilers change them at will.
+// The strides of a result of `sizes` that has the layout of `input`: channels-last where that is, else contiguous.
+// The channels stand in front of the last `spatial` dimensions. Channels-last: more than one channel, side by side,
+// and neighbours along the last dimension that has any at least a row of channels apart. Strides of dimensions of one
+// element decide nothing: compilers change them at will.
 std::vector<int64_t> layout_strides(const TensorView& input, const std::vector<int64_t>& sizes, int64_t spatial);
 
 // The same elements with these strides, which differ from the tensor's in dimensions of one element at most.

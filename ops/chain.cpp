@@ -62,8 +62,8 @@ std::vector<int64_t> Chain::strides(std::size_t k, const std::vector<int64_t>& s
 #ifndef SLUICE_CUDA_LIBRARY
 namespace {
 
-// For fake kernels, which have no tensors to make a Chain of: the name of the dtype that a chain gives its result, empty
-// where that is the input's. Refuses a broken text in the op's own words.
+// For fake kernels, which have no tensors to make a Chain of: the name of the dtype that a chain gives its result,
+// empty where that is the input's. Refuses a broken text in the op's own words.
 std::string chain_cast(const std::string& op, const std::string& argument, const std::string& text, int64_t operands) {
   const std::optional<DType> dtype = last_cast(checked_program(op.c_str(), argument.c_str(), text, operands));
   return dtype.has_value() ? name_of(*dtype) : "";
