@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <unordered_map>
 #include <vector>
 
@@ -60,7 +61,12 @@ std::unique_ptr<Driver> make_driver([[maybe_unused]] int64_t device, const Engin
 int64_t open_engine(int64_t device, int64_t window, int64_t threads, int64_t ring_buffers, int64_t ring_buffer_bytes) {
   const EngineOptions options{static_cast<int>(window), static_cast<int>(threads), static_cast<int>(ring_buffers),
                               ring_buffer_bytes};
-  auto engine = std::make_shared<Engine>(make_driver(device, options), options);
+  std::shared_ptr<Engine> engine;
+  try {
+    engine = std::make_shared<Engine>(make_driver(device, options), options);
+  } catch (const std::system_error& error) {
+    check(false, "Streamer: the system must have a thread left to start, got ", error.what());
+  }
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   all.engines[++all.last] = std::move(engine);
@@ -137,6 +143,9 @@ int64_t landed_chunks(int64_t engine) { return engine_of(engine)->landed(); }
 bool wait_landed(int64_t engine, int64_t count, int64_t milliseconds) {
   return engine_of(engine)->wait_landed(count, static_cast<int>(milliseconds));
 }
+bool wait_read(int64_t engine, int64_t set, bool directly, int64_t milliseconds) {
+  return engine_of(engine)->wait_read(static_cast<int>(set), directly, static_cast<int>(milliseconds));
+}
 bool drain_engine(int64_t engine, int64_t milliseconds) { return engine_of(engine)->drain(static_cast<int>(milliseconds)); }
 void join_stream(int64_t engine, int64_t stream) { engine_of(engine)->join(reinterpret_cast<void*>(stream)); }
 std::string error_of(int64_t engine) { return engine_of(engine)->error(); }
@@ -181,8 +190,8 @@ void give_back(int64_t device, int64_t stream) { give_stream_back(static_cast<in
 std::string abilities_of(int64_t device) { return device_abilities(static_cast<int>(device)); }
 #else
 // The kind of mapping, and whether it may be written.
-Ints mapping_info(int64_t address) {
-  const MappingInfo info = mapping_of(reinterpret_cast<void*>(address));
+Ints mapping_info(int64_t address, int64_t bytes) {
+  const MappingInfo info = mapping_of(reinterpret_cast<void*>(address), bytes);
   return {static_cast<int64_t>(info.kind), info.writable ? 1 : 0};
 }
 void advise_huge_pages(int64_t address, int64_t bytes) { advise_huge(reinterpret_cast<void*>(address), bytes); }
@@ -198,6 +207,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def(SLUICE_TRANSFER "acquire(int engine, int[] commands, int set, int[] waits, int milliseconds) -> int");
   m.def(SLUICE_TRANSFER "landed(int engine) -> int");
   m.def(SLUICE_TRANSFER "wait(int engine, int count, int milliseconds) -> bool");
+  m.def(SLUICE_TRANSFER "wait_read(int engine, int set, bool directly, int milliseconds) -> bool");
   m.def(SLUICE_TRANSFER "drain(int engine, int milliseconds) -> bool");
   m.def(SLUICE_TRANSFER "join(int engine, int stream) -> ()");
   m.def(SLUICE_TRANSFER "error(int engine) -> str");
@@ -213,7 +223,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def(SLUICE_TRANSFER "give_stream_back(int device, int stream) -> ()");
   m.def(SLUICE_TRANSFER "abilities(int device) -> str");
 #else
-  m.def(SLUICE_TRANSFER "mapping(int address) -> int[]");
+  m.def(SLUICE_TRANSFER "mapping(int address, int bytes) -> int[]");
   m.def(SLUICE_TRANSFER "advise_huge(int address, int bytes) -> ()");
 #endif
 }
@@ -226,6 +236,7 @@ STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
   m.impl(SLUICE_TRANSFER "acquire", TORCH_BOX(&acquire_chunk));
   m.impl(SLUICE_TRANSFER "landed", TORCH_BOX(&landed_chunks));
   m.impl(SLUICE_TRANSFER "wait", TORCH_BOX(&wait_landed));
+  m.impl(SLUICE_TRANSFER "wait_read", TORCH_BOX(&wait_read));
   m.impl(SLUICE_TRANSFER "drain", TORCH_BOX(&drain_engine));
   m.impl(SLUICE_TRANSFER "join", TORCH_BOX(&join_stream));
   m.impl(SLUICE_TRANSFER "error", TORCH_BOX(&error_of));

@@ -18,7 +18,7 @@ void* take_stream(int device, std::string& error);
 void give_stream_back(int device, void* stream);
 
 // Page-locks memory in place and lets it go. An empty text is success. A range inside one that is locked already counts
-// another user of that one.
+// another user of that one. Letting go waits for all devices that the process uses: their copies may be at the memory.
 std::string register_host(void* address, std::int64_t bytes, bool read_only);
 std::string unregister_host(void* address, std::int64_t bytes);
 

@@ -1,6 +1,7 @@
 #include "kernels/transfer/engine.h"
 
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "kernels/transfer/bus_guard.h"
@@ -17,7 +18,6 @@ Engine::Engine(std::unique_ptr<Driver> driver, const EngineOptions& options)
     : options_(options),
       driver_(std::move(driver)),
       timeline_(*driver_, options.window, start_event()),
-      pool_(options.threads, driver_->node()),
       in_ring_(*driver_, options.ring_buffers, options.ring_buffer_bytes, ring_event(0)),
       out_ring_(*driver_, options.ring_buffers, options.ring_buffer_bytes, ring_event(options.ring_buffers)),
       pending_(static_cast<std::size_t>(options.window * kMarks)) {
@@ -31,6 +31,7 @@ Engine::Engine(std::unique_ptr<Driver> driver, const EngineOptions& options)
   out_ = make_out_lane(*driver_, pool_, out_ring_,
                        {begun(Stream::d2h), [this](int set) { on_issued(set, Mark::stored); },
                         [this](int set) { on_landed(set); }, fail_with, failed});
+  pool_.start(options.threads, driver_->node());  // last, as it does with what threads are left
 }
 
 Engine::~Engine() {
@@ -104,6 +105,20 @@ bool Engine::acquire(const std::vector<int>& waits, int set, int milliseconds) {
 
 void Engine::commit(int set) {
   if (!driver_->record(Stream::compute, event_of(set, Mark::computed))) fail(driver_->error());
+}
+
+bool Engine::wait_read(int set, bool directly, int milliseconds) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+  const int event = event_of(set, Mark::fetched);
+  {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_until(lock, deadline, [&] { return issued({event}); })) return false;
+  }
+  while (directly && !driver_->complete(event)) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();  // the copy engine has nothing to do until the caller goes on, and a sleep takes 60 us
+  }
+  return true;
 }
 
 bool Engine::wait_landed(std::int64_t count, int milliseconds) {

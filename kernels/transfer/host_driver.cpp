@@ -24,17 +24,15 @@ struct Event {
 class HostDriver final : public Driver {
  public:
   explicit HostDriver(int events) : events_(static_cast<std::size_t>(events)) {
-    for (Queue& queue : queues_) queue.thread = std::thread([this, &queue] { run(queue); });
+    try {
+      for (Queue& queue : queues_) queue.thread = std::thread([this, &queue] { run(queue); });
+    } catch (...) {  // the first may run already
+      stop();
+      throw;
+    }
   }
 
-  ~HostDriver() override {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    changed_.notify_all();
-    for (Queue& queue : queues_) queue.thread.join();
-  }
+  ~HostDriver() override { stop(); }
 
   bool shares_memory() const override { return true; }
   void* native_stream(Stream) const override { return nullptr; }
@@ -114,6 +112,17 @@ class HostDriver final : public Driver {
     std::deque<std::function<void()>> work;
     std::thread thread;
   };
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    for (Queue& queue : queues_) {
+      if (queue.thread.joinable()) queue.thread.join();
+    }
+  }
 
   Queue* queue_of(Stream stream) { return stream == Stream::compute ? nullptr : &queues_[stream == Stream::h2d ? 0 : 1]; }
 

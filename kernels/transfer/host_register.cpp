@@ -35,6 +35,32 @@ Range* covering(const Range& wanted) {
   return found != ranges().end() && found->second.begin <= wanted.begin ? &found->second : nullptr;
 }
 
+// Whether the device has a context. One is not made to find out: it takes hundreds of MiB.
+bool is_used(int device) {
+  static const auto state = [] {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    if (cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &entry, 12000, cudaEnableDefault, &found) != cudaSuccess) {
+      cudaGetLastError();
+    }
+    return reinterpret_cast<int (*)(int, unsigned*, int*)>(entry);
+  }();
+  unsigned flags = 0;
+  int active = 1;
+  return state == nullptr || state(device, &flags, &active) != 0 || active != 0;
+}
+
+// Memory is locked for all devices, so copies of any of them may be at it.
+void wait_for_all_devices() {
+  int former = 0, count = 0;
+  if (cudaGetDevice(&former) != cudaSuccess || cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
+  for (int device = 0; device < count; ++device) {
+    if (is_used(device) && cudaSetDevice(device) == cudaSuccess) cudaDeviceSynchronize();
+  }
+  if (count > 0) cudaSetDevice(former);
+  cudaGetLastError();
+}
+
 }  // namespace
 
 std::string register_host(void* address, std::int64_t bytes, bool read_only) {
@@ -55,6 +81,7 @@ std::string register_host(void* address, std::int64_t bytes, bool read_only) {
 }
 
 std::string unregister_host(void* address, std::int64_t bytes) {
+  wait_for_all_devices();
   const std::lock_guard lock(mutex);
   Range* const known = covering(pages_of(address, bytes));
   if (known == nullptr) return "the range is not registered";

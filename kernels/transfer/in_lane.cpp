@@ -88,7 +88,9 @@ class InLane final : public Lane {
       events_.issued(command.set);
       return;
     }
-    if (piece->copy->route == Route::direct || piece->copy->route == Route::pageable) copy_direct(*piece->copy);
+    if (piece->copy->route == Route::direct || piece->copy->route == Route::pageable) {
+      copy_now(command, *piece->copy);
+    }
     if (piece->buffer == nullptr) return;
     const std::int64_t bytes = piece->end - piece->begin;
     if (!events_.failed() &&

@@ -3,10 +3,12 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <new>
 
 namespace sluice::transfer {
 namespace {
 
+constexpr std::int64_t kFilePiece = 4 << 20;
 constexpr std::int64_t kMaxPitch = 0x7fffffff;  // cudaDevAttrMaxPitch of every device so far
 
 }  // namespace
@@ -107,8 +109,35 @@ void Lane::issue_waits(const Command& command) {
 
 void Lane::issue(const Command& command) {
   issue_waits(command);
-  for (const ChunkCopy& copy : command.copies) copy_direct(copy);
+  for (const ChunkCopy& copy : command.copies) copy_now(command, copy);
   driver_.record(stream(), event_of(command.set, end_mark()));
+}
+
+void Lane::copy_now(const Command& command, const ChunkCopy& copy) {
+  if (copy.route == Route::pageable && copy.mapping != Mapping::anonymous) return copy_file(command, copy);
+  copy_direct(copy);
+}
+
+// Pages of a file, by way of memory of our own: where the file has ended our copy can be left, the driver's cannot.
+void Lane::copy_file(const Command& command, const ChunkCopy& copy) {
+  const std::int64_t bytes = copy.bytes.bytes();
+  const int end = event_of(command.set, end_mark());
+  const std::unique_ptr<char[]> piece(new (std::nothrow) char[static_cast<std::size_t>(std::min(bytes, kFilePiece))]);
+  if (piece == nullptr) return fail("out of memory for a piece of a file");
+  for (std::int64_t at = 0; at < bytes && !events_.failed(); at += kFilePiece) {
+    const std::int64_t size = std::min(kFilePiece, bytes - at);
+    char* const dense = copy.bytes.dense + at;
+    const bool in = direction_ == Direction::in;
+    if (in && !copy_guarded(direction_, copy.bytes, at, at + size, piece.get())) return fail("a file ended while it was read");
+    const DeviceCopy moved =
+        in ? DeviceCopy{dense, piece.get(), size, 1, size, size} : DeviceCopy{piece.get(), dense, size, 1, size, size};
+    // Waited for in both directions: the piece is used again, and freed.
+    const bool done = driver_.copy(stream(), moved) && driver_.record(stream(), end) && driver_.synchronize(end);
+    if (!done) return fail(driver_.error());
+    if (!in && !copy_guarded(direction_, copy.bytes, at, at + size, piece.get())) {
+      return fail("a file ended while it was written");
+    }
+  }
 }
 
 // Rows of the innermost outer dimension in one call; those outside of it one after another.

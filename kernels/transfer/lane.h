@@ -59,7 +59,8 @@ class Lane {
   bool next_needs_buffer();
   std::int64_t piece_bytes(const ChunkCopy& copy) const;
   void issue_waits(const Command& command);
-  void copy_direct(const ChunkCopy& copy);
+  // A copy that the device makes itself: of page-locked memory, or of memory that its driver stages.
+  void copy_now(const Command& command, const ChunkCopy& copy);
   void fail(const std::string& text);
 
   Stream stream() const { return direction_ == Direction::in ? Stream::h2d : Stream::d2h; }
@@ -74,6 +75,8 @@ class Lane {
  private:
   void run();
   bool take_command();
+  void copy_direct(const ChunkCopy& copy);
+  void copy_file(const Command& command, const ChunkCopy& copy);
 
   std::mutex mutex_;
   std::condition_variable changed_;

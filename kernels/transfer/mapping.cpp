@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <string>
@@ -30,19 +31,23 @@ Pages inner_pages(const void* address, std::int64_t bytes) {
 
 }  // namespace
 
-MappingInfo mapping_of(const void* address) {
+MappingInfo mapping_of(const void* address, std::int64_t bytes) {
   std::ifstream maps("/proc/self/maps");
-  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+  const auto first = reinterpret_cast<std::uintptr_t>(address);
+  const std::uintptr_t last = first + static_cast<std::uintptr_t>(std::max<std::int64_t>(bytes, 1));
+  MappingInfo info;
+  bool known = false;
   for (std::string line; std::getline(maps, line);) {
     unsigned long begin = 0, end = 0, inode = 0;
     char mode[5] = {};
     if (std::sscanf(line.c_str(), "%lx-%lx %4s %*s %*s %lu", &begin, &end, mode, &inode) != 4) continue;
-    if (wanted < begin || wanted >= end) continue;
-    const bool writable = mode[1] == 'w';
-    if (inode == 0) return {Mapping::anonymous, writable};
-    return {mode[3] == 's' || !writable ? Mapping::shared_file : Mapping::private_file, writable};
+    if (end <= first || begin >= last) continue;
+    const Mapping kind = inode == 0 ? Mapping::anonymous : mode[3] == 's' ? Mapping::shared_file : Mapping::private_file;
+    info.kind = !known || kind == info.kind ? kind : Mapping::private_file;
+    info.writable = info.writable && mode[1] == 'w';
+    known = true;
   }
-  return {};
+  return info;
 }
 
 void drop_behind(const void* address, std::int64_t bytes, Mapping kind) {

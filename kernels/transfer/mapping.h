@@ -7,8 +7,8 @@ namespace sluice::transfer {
 
 enum class Mapping : int {
   anonymous = 0,     // ordinary memory
-  shared_file = 1,   // pages of the file itself, or read-only: dropping them loses nothing
-  private_file = 2,  // writable copy: a page that was changed exists nowhere else
+  shared_file = 1,   // pages of the file itself: dropping them loses nothing
+  private_file = 2,  // a copy, or several kinds: a page that was changed, maybe before it was made read-only, is nowhere else
 };
 
 struct MappingInfo {
@@ -16,8 +16,8 @@ struct MappingInfo {
   bool writable = true;
 };
 
-// Of the mapping that `address` lies in, as /proc/self/maps says it.
-MappingInfo mapping_of(const void* address);
+// Of all mappings that the range lies in, as /proc/self/maps says them; writable where all of them are.
+MappingInfo mapping_of(const void* address, std::int64_t bytes);
 
 // Takes whole pages within the range out of this process, so that reading a file larger than memory does not fill it.
 // The contents stay: of a private mapping the kernel is asked to reclaim, never to discard.

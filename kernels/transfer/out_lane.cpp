@@ -57,7 +57,7 @@ class OutLane final : public Lane {
     } else if (piece->copy->route == Route::ring) {
       issue_to_ring(*piece);
     } else if (piece->copy->route != Route::shared) {
-      copy_direct(*piece->copy);
+      copy_now(command, *piece->copy);
     }
     flying_.push_back(std::move(piece));
   }

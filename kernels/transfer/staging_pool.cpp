@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <system_error>
 
 #include "kernels/transfer/bus_guard.h"
 #include "kernels/transfer/numa.h"
@@ -14,10 +15,39 @@ namespace {
 constexpr std::int64_t kSlice = 512 << 10;
 constexpr std::int64_t kSmallestSlice = 64 << 10;
 
+struct Part {
+  Direction direction;
+  const StridedCopy& copy;
+  std::int64_t begin, end;
+  char* dense;
+};
+
+void copy_part(void* context) {
+  const Part& part = *static_cast<const Part*>(context);
+  if (part.direction == Direction::in) {
+    gather(part.copy, part.begin, part.end, part.dense);
+  } else {
+    scatter(part.copy, part.begin, part.end, part.dense);
+  }
+}
+
 }  // namespace
 
-StagingPool::StagingPool(int threads, int node) {
-  for (int i = 0; i < std::max(threads, 1); ++i) threads_.emplace_back([this, node] { run(node); });
+bool copy_guarded(Direction direction, const StridedCopy& copy, std::int64_t begin, std::int64_t end, char* dense) {
+  Part part{direction, copy, begin, end, dense};
+  return guarded(copy_part, &part);
+}
+
+void StagingPool::start(int threads, int node) {
+  threads_.reserve(static_cast<std::size_t>(std::max(threads, 1)));
+  for (int i = 0; i < std::max(threads, 1); ++i) {
+    try {
+      threads_.emplace_back([this, node] { run(node); });
+    } catch (const std::system_error&) {  // a limit on threads, or no memory for a stack: those that run do all the work
+      if (threads_.empty()) throw;
+      return;
+    }
+  }
 }
 
 StagingPool::~StagingPool() {
@@ -46,15 +76,6 @@ void StagingPool::submit(Direction direction, const StridedCopy& copy, std::int6
   work_.notify_all();
 }
 
-void StagingPool::copy_slice(void* context) {
-  const Slice& slice = *static_cast<const Slice*>(context);
-  if (slice.direction == Direction::in) {
-    gather(*slice.copy, slice.begin, slice.end, slice.dense);
-  } else {
-    scatter(*slice.copy, slice.begin, slice.end, slice.dense);
-  }
-}
-
 void StagingPool::run(int node) {
   pthread_setname_np(pthread_self(), "sluice-staging");
   bind_thread(node);
@@ -65,7 +86,9 @@ void StagingPool::run(int node) {
     Slice slice = slices_.front();
     slices_.pop_front();
     lock.unlock();
-    if (!guarded(copy_slice, &slice)) slice.batch->lost_.store(true, std::memory_order_relaxed);
+    if (!copy_guarded(slice.direction, *slice.copy, slice.begin, slice.end, slice.dense)) {
+      slice.batch->lost_.store(true, std::memory_order_relaxed);
+    }
     if (slice.copy->rank == 0) drop_behind(slice.copy->host + slice.begin, slice.end - slice.begin, slice.mapping);
     if (slice.batch->left_.fetch_sub(1, std::memory_order_acq_rel) == 1) slice.batch->left_.notify_all();
     lock.lock();

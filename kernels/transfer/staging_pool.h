@@ -33,14 +33,18 @@ class Batch {
 
 enum class Direction { in, out };  // host to device, device to host
 
+// Dense bytes [begin, end) of `copy` to or from `dense`; false where a file no longer has the memory.
+bool copy_guarded(Direction direction, const StridedCopy& copy, std::int64_t begin, std::int64_t end, char* dense);
+
 class StagingPool {
  public:
-  // `threads` of at least 1; near `node` where it is not -1.
-  StagingPool(int threads, int node);
+  StagingPool() = default;
   ~StagingPool();
   StagingPool(const StagingPool&) = delete;
   StagingPool& operator=(const StagingPool&) = delete;
 
+  // `threads` of at least 1, fewer where the system has no more; near `node` where it is not -1. Throws where it has none.
+  void start(int threads, int node);
   int threads() const { return static_cast<int>(threads_.size()); }
   // Copies dense bytes [begin, end) of `copy` to or from `dense`; `copy` and `batch` must live until the batch is done.
   void submit(Direction direction, const StridedCopy& copy, std::int64_t begin, std::int64_t end, char* dense, Mapping mapping,
@@ -56,7 +60,6 @@ class StagingPool {
     Batch* batch;
   };
   void run(int node);
-  static void copy_slice(void* slice);
 
   std::mutex mutex_;
   std::condition_variable work_;

@@ -270,13 +270,15 @@ TEST(a_file_that_is_cut_short_is_an_error) {
   const std::int64_t bytes = 64 << 10;
   CHECK(ftruncate(file, bytes) == 0);
   char* const mapped = static_cast<char*>(mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ, MAP_SHARED, file, 0));
-  const MappingInfo info = mapping_of(mapped + 5000);
+  const MappingInfo info = mapping_of(mapped + 5000, 1);
   CHECK(info.kind == Mapping::shared_file);
   CHECK(!info.writable);
+  const int protection = PROT_READ | PROT_WRITE;
+  char* const written = static_cast<char*>(mmap(nullptr, static_cast<std::size_t>(bytes), protection, MAP_SHARED, file, 0));
   CHECK(ftruncate(file, 8192) == 0);
   EngineOptions options;
   Engine engine(make_host_driver(options.events()), options);
-  for (Route route : {Route::shared, Route::ring}) {
+  for (Route route : {Route::shared, Route::ring, Route::pageable}) {
     Bytes slot(static_cast<std::size_t>(bytes));
     engine.begin(nullptr);
     auto command = std::make_shared<Command>();
@@ -288,8 +290,22 @@ TEST(a_file_that_is_cut_short_is_an_error) {
     CHECK(engine.error() == "a file ended while it was read");
     CHECK(engine.drain(1000));
   }
+  for (Route route : {Route::shared, Route::ring, Route::pageable}) {
+    Bytes slot(static_cast<std::size_t>(bytes), 'x');
+    engine.begin(nullptr);
+    auto command = std::make_shared<Command>();
+    const std::int64_t sizes[] = {bytes}, strides[] = {1};
+    command->copies.push_back({make_copy(written, slot.data(), 1, 1, sizes, strides), route, info.kind});
+    engine.store(command);
+    while (!engine.wait_landed(1, 100)) {
+    }
+    CHECK(engine.error() == "a file ended while it was written");
+    CHECK(engine.drain(1000));
+  }
+  CHECK(written[100] == 'x');
   engine.begin(nullptr);
   CHECK(engine.error().empty());
+  munmap(written, static_cast<std::size_t>(bytes));
   munmap(mapped, static_cast<std::size_t>(bytes));
   close(file);
 }
@@ -304,13 +320,46 @@ TEST(dropping_pages_of_a_file_keeps_what_was_written) {
   for (int flags : {MAP_SHARED, MAP_PRIVATE}) {
     char* const mapped = static_cast<char*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, file, 0));
     mapped[20000] = 'q';
-    const MappingInfo info = mapping_of(mapped);
+    const MappingInfo info = mapping_of(mapped, static_cast<std::int64_t>(bytes));
     CHECK(info.kind == (flags == MAP_SHARED ? Mapping::shared_file : Mapping::private_file));
     drop_behind(mapped, static_cast<std::int64_t>(bytes), info.kind);
     CHECK(mapped[20000] == 'q');
     CHECK(mapped[20001] == content[20001]);
     munmap(mapped, bytes);
   }
+  close(file);
+}
+
+// What was written into a private mapping is nowhere else, whatever may be done with its pages now.
+TEST(a_private_mapping_that_was_made_read_only_keeps_what_was_written) {
+  char path[] = "/tmp/sluice_transfer_XXXXXX";
+  const int file = mkstemp(path);
+  unlink(path);
+  const std::size_t bytes = 1 << 16;
+  const auto size = static_cast<std::int64_t>(bytes);
+  CHECK(ftruncate(file, size) == 0);
+  char* const mapped = static_cast<char*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0));
+  mapped[20000] = 'q';
+  CHECK(mprotect(mapped, bytes, PROT_READ) == 0);
+  const MappingInfo info = mapping_of(mapped, size);
+  CHECK(info.kind == Mapping::private_file);
+  CHECK(!info.writable);
+  drop_behind(mapped, size, info.kind);
+  CHECK(mapped[20000] == 'q');
+  // A range is of the kind of all mappings that it lies in, not of the first.
+  CHECK(mmap(mapped, bytes / 2, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0) == mapped);
+  CHECK(mapping_of(mapped, size / 2).kind == Mapping::shared_file);
+  CHECK(mapping_of(mapped, size).kind == Mapping::private_file);
+  const int anonymous = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+  CHECK(mmap(mapped + bytes / 2, bytes / 2, PROT_READ | PROT_WRITE, anonymous, -1, 0) == mapped + bytes / 2);
+  mapped[40000] = 'r';
+  const MappingInfo mixed = mapping_of(mapped, size);
+  CHECK(mixed.kind == Mapping::private_file);
+  CHECK(!mixed.writable);
+  drop_behind(mapped, size, mixed.kind);
+  CHECK(mapped[40000] == 'r');
+  CHECK(mapping_of(mapped + bytes / 2, size / 2).kind == Mapping::anonymous);
+  munmap(mapped, bytes);
   close(file);
 }
 

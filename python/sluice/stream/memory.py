@@ -51,7 +51,7 @@ def mapping_kind(tensor: torch.Tensor) -> int:
     """For a large tensor in a mapped file, which pages may be given back behind the reader; else 0."""
     if span_bytes(tensor) < _DROP_FROM:
         return 0
-    kind, _ = torch.ops.sluice._transfer_mapping(tensor.data_ptr())
+    kind, _ = torch.ops.sluice._transfer_mapping(tensor.data_ptr(), span_bytes(tensor))
     return int(kind)
 
 
@@ -76,7 +76,7 @@ def host_tensor(sizes: Sequence[int], dtype: torch.dtype, pinned: bool) -> torch
 def register(tensor: torch.Tensor, read_only: bool | None = None) -> str:
     """Page-locks a tensor's memory in place; empty text where that worked."""
     if read_only is None:
-        read_only = not torch.ops.sluice._transfer_mapping(tensor.data_ptr())[1]
+        read_only = not torch.ops.sluice._transfer_mapping(tensor.data_ptr(), span_bytes(tensor))[1]
     return str(torch.ops.sluice._transfer_cuda_register(tensor.data_ptr(), span_bytes(tensor), read_only))
 
 
