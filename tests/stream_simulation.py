@@ -115,6 +115,12 @@ class SimulatedDevice:
 
         self._streams["d2h"].append(land())
 
+    def wait_read(self, event_set: int, directly: bool, milliseconds: int) -> bool:
+        event = event_set * MARKS + FETCHED
+        while self._complete[event] < self._recorded[event]:
+            assert self._step(), "deadlock: no stream can go on"
+        return True
+
     def wait(self, count: int, milliseconds: int) -> bool:
         while self.landed < count:
             if not self._step():
@@ -202,6 +208,13 @@ class WrongEvent(SimulatedDevice):
         super().store(event_set, [event - 1 for event in waits], copies)
 
 
+class RefilledEarly(SimulatedDevice):
+    """Seen by `simulate_refilled`."""
+
+    def wait_read(self, event_set: int, directly: bool, milliseconds: int) -> bool:
+        return True
+
+
 BUGS: list[type[SimulatedDevice]] = [
     SlotReusedEarly,
     WrongStream,
@@ -228,3 +241,26 @@ def simulate(
     ORDERS[order](SimulatedWork(device, pipe, chunks), depth)
     pipe.settle()
     return device.result == [[value + 1000 for value in row] for row in source]
+
+
+def simulate_refilled(
+    seed: int, depth: int, items: int, make: Callable[..., SimulatedDevice] = SimulatedDevice
+) -> bool:
+    """Whether items from a source that fills one buffer again and again come out right."""
+    values = [[10 * item + cell for cell in range(CELLS)] for item in range(items)]
+    buffer = [POISON] * CELLS
+    device = make(seed, depth, 2 * depth, [buffer] * items)
+    pipe: Pipeline[int] = Pipeline(device, depth, 2 * depth, 2 * depth)
+    flight: Flight[int] | None = None
+    for item in range(items):
+        if flight is not None:
+            pipe.wait_read(flight, True)
+        buffer[:] = values[item]
+        flight = pipe.enter(item)
+        pipe.fetch(flight, [item, flight.slot])
+        pipe.acquire(flight)
+        device.call(flight.slot)
+        pipe.commit(flight)
+        pipe.store(flight, [item, flight.slot])
+    pipe.settle()
+    return device.result == [[value + 1000 for value in row] for row in values]

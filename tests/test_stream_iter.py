@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 
 import sluice
+from sluice.stream.engine import EngineDevice
+from stream_fuzz import DelayedEngine, streamer_on
 from test_streamer import two
 
 
@@ -60,6 +62,92 @@ def test_earlier_results_stay_valid(device: str) -> None:
     given = [torch.full((1000,), float(i)) for i in range(30)]
     results = list(sluice.stream_iter(lambda x: x, given, depth=2, devices=device))
     assert [float(r[0]) for r in results] == [float(r[-1]) for r in results] == list(range(30))
+
+
+# --- sources that fill their buffers again ----------------------------------------------------------------------------
+Fill = Callable[[torch.Tensor, float], object]
+FILLS: dict[str, Fill] = {
+    "torch": lambda buffer, value: buffer.fill_(value),
+    "numpy": lambda buffer, value: buffer.numpy().fill(value),  # no version counter sees it
+}
+
+
+class ReadEarly(DelayedEngine):
+    """A planted bug: says that memory has been read when that is not so."""
+
+    def wait_read(self, event_set: int, directly: bool, milliseconds: int) -> bool:
+        return True
+
+
+def refilled(count: int, buffers: list[torch.Tensor], fill: Fill) -> Iterator[torch.Tensor]:
+    for i in range(count):
+        fill(buffers[i % len(buffers)], i)
+        yield buffers[i % len(buffers)]
+
+
+def refilled_results(
+    device: str, engine: type[DelayedEngine], pinned: bool, pool: int, fill: Fill
+) -> list[tuple[float, float]]:
+    buffers = [torch.empty(1 << 21, pin_memory=pinned) for _ in range(pool)]
+    with streamer_on(engine, 1, device, 3) as streamer:
+        results = list(streamer.iter(lambda x: x * 2, refilled(12, buffers, fill)))
+    return [(float(result.min()), float(result.max())) for result in results]
+
+
+@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize("pool", [1, 2, 5])
+def test_buffers_that_are_filled_again(device: str, pool: int, fill: str) -> None:
+    wanted = [(2.0 * i, 2.0 * i) for i in range(12)]
+    for pinned in {False, device == "cuda"}:
+        assert refilled_results(device, DelayedEngine, pinned, pool, FILLS[fill]) == wanted
+
+
+def test_a_source_that_is_asked_too_early_is_caught(device: str) -> None:
+    wanted = [(2.0 * i, 2.0 * i) for i in range(12)]
+    got = (refilled_results(device, ReadEarly, device == "cuda", 1, FILLS["numpy"]) for _ in range(20))
+    assert any(result != wanted for result in got)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_several_devices_and_a_buffer_that_is_filled_again(device: str, several: bool) -> None:
+    buffers = [torch.empty(1 << 21)]
+    results = sluice.stream_iter(
+        lambda x: x + 1, refilled(20, buffers, FILLS["numpy"]), devices=two(device) if several else device
+    )
+    assert [(float(r.min()), float(r.max())) for r in results] == [(i + 1.0, i + 1.0) for i in range(20)]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_what_exists_already_is_not_waited_for(device: str, several: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = 0
+    wait_read = EngineDevice.wait_read
+
+    def counted(engine: EngineDevice, event_set: int, directly: bool, milliseconds: int) -> bool:
+        nonlocal waited
+        waited += 1
+        return wait_read(engine, event_set, directly, milliseconds)
+
+    monkeypatch.setattr(EngineDevice, "wait_read", counted)
+    devices = two(device) if several else device
+    given = items(8)
+    assert len(list(sluice.stream_iter(torch.neg, given, devices=devices))) == waited + 8 == 8
+    assert len(list(sluice.stream_iter(torch.neg, iter(tuple(given)), devices=devices))) == waited + 8 == 8
+    assert len(list(sluice.stream_iter(torch.neg, (x for x in given), devices=devices))) == 8
+    assert waited >= 8
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("kind", [list, iter])
+def test_an_item_of_a_list_that_changes_under_way(device: str, kind: Callable[..., Any], several: bool) -> None:
+    given = [torch.zeros(100) for _ in range(6)]
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        for item in given:
+            item.add_(1)
+        return x
+
+    with pytest.raises(RuntimeError, match=r"stream_iter: tensor 0 of item \d must not change while it is streamed"):
+        list(sluice.stream_iter(fn, kind(given), devices=two(device) if several else device))
 
 
 class Counted:

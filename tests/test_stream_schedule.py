@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from stream_fuzz import BUGS_ON_THE_HOST, DelayedEngine, streamer_on
-from stream_simulation import BUGS, SimulatedDevice, simulate
+from stream_simulation import BUGS, RefilledEarly, SimulatedDevice, simulate, simulate_refilled
 
 ORDERS = ["depth_first", "breadth_first", "sequential"]
 
@@ -28,6 +28,12 @@ def test_a_thousand_random_schedules(order: str) -> None:
 def test_a_planted_bug_is_caught(bug: type[SimulatedDevice], order: str) -> None:
     caught = sum(not simulate(seed, order, 2, 8, bug) for seed in range(50))
     assert caught > 0
+
+
+def test_a_buffer_that_is_filled_again_and_again() -> None:
+    for seed in range(500):
+        assert simulate_refilled(seed, 1 + seed % 4, seed % 9), f"seed {seed}"
+    assert not all(simulate_refilled(seed, 2, 8, RefilledEarly) for seed in range(50))
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -49,6 +49,9 @@ class Device(Protocol):
     def wait(self, count: int, milliseconds: int) -> bool:
         """Whether that many chunks have landed, after waiting for at most so long."""
 
+    def wait_read(self, event_set: int, directly: bool, milliseconds: int) -> bool:
+        """Whether the copies in have read the host's memory, some of it `directly`, after waiting at most so long."""
+
     def known_landed(self) -> int:
         """Chunks that had landed when `acquire` looked last, since `begin`."""
 
@@ -84,7 +87,7 @@ class EngineDevice:
         if self.is_cuda:
             pointers = [int(self.op("stream")(self._handle, which)) for which in range(3)]
             self._streams = [torch.cuda.ExternalStream(pointer, device=place) for pointer in pointers]  # type: ignore[no-untyped-call]
-        for name in ("submit", "acquire", "wait", "landed", "drain", "error", "times", "counters"):
+        for name in ("submit", "acquire", "wait", "wait_read", "landed", "drain", "error", "times", "counters"):
             setattr(self, f"_{name}", functools.partial(self.op(name), self._handle))
         self._commands: list[int] = []  # not submitted yet: a call into C++ costs more than a command
         self._known_landed = 0
@@ -144,6 +147,11 @@ class EngineDevice:
         self.flush()
         return bool(self._wait(count, milliseconds))  # type: ignore[attr-defined]
 
+    def wait_read(self, event_set: int, directly: bool, milliseconds: int) -> bool:
+        """Whether the copies in have read the host's memory."""
+        self.flush()
+        return bool(self._wait_read(event_set, directly, milliseconds))  # type: ignore[attr-defined]
+
     def known_landed(self) -> int:
         """Chunks that had landed when `acquire` looked last, since `begin`."""
         return self._known_landed
@@ -183,6 +191,12 @@ class EngineDevice:
         if self.is_cuda:
             self.flush()
             self._streams[H2D].wait_event(self._streams[COMPUTE].record_event())
+
+    def follow(self, event: torch.cuda.Event) -> None:
+        """What `fn` launches from now on waits for an event of the caller's."""
+        if self.is_cuda:
+            self.flush()
+            self._streams[COMPUTE].wait_event(event)
 
     def delay(self, stream: int, microseconds: int) -> None:
         """The stream does nothing for that long; for tests."""

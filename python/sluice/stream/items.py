@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from . import faults
 from .arguments import as_tensor
-from .layout import HostTensor, charged, memory_order
+from .layout import DIRECT, HostTensor, charged, memory_order
 from .modes import mark_step
 from .outputs import Leaf
 from .pipeline import Flight, Pipeline
@@ -34,6 +34,8 @@ class Item:
     spec: Any
     given: dict[int, torch.Tensor]  # the host tensors, by their place in `leaves`
     sources: list[HostTensor]
+    watch: faults.Watch
+    is_resident: bool  # whether tensors that are on a GPU already are among its arguments
     results: list[torch.Tensor] = dataclasses.field(default_factory=list)
     structure: Structure | None = None
 
@@ -41,6 +43,11 @@ class Item:
         """The complete result."""
         assert self.structure is not None
         return self.structure.rebuild(self.results)
+
+
+def tensors_on_gpus(item: Any) -> list[torch.Tensor]:
+    """The tensors within an item that `fn` gets as they are."""
+    return [leaf for leaf in pytree.tree_leaves(item) if isinstance(leaf, torch.Tensor) and leaf.is_cuda]
 
 
 def _rows(tensor: torch.Tensor) -> torch.Tensor:
@@ -72,8 +79,10 @@ class ItemWork:
         self._in_flight: collections.deque[Flight[Item]] = collections.deque()
         self._pinned_each = (limits.pinned_budget - limits.ring_bytes) // (limits.depth + 2)
 
-    def fetch(self, index: int, item: Any) -> Flight[Item]:
-        """Issues the copies of an item's tensors into a slot."""
+    def fetch(self, index: int, item: Any, ready: Sequence[torch.cuda.Event] = ()) -> Flight[Item]:
+        """Issues the copies of an item's tensors into a slot; `fn` will wait until its tensors on a GPU are `ready`."""
+        for event in ready:
+            self.engine.follow(event)
         leaves, spec = pytree.tree_flatten(item if isinstance(item, tuple) else (item,))
         given: dict[int, torch.Tensor] = {}
         sources = []
@@ -85,7 +94,8 @@ class ItemWork:
             given[i] = as_tensor(self.op, name, leaf)
             tensor = _rows(plain(given[i]))
             sources.append(self.routes.of(tensor, 0, tensor.shape[0], self.place, name))
-        flight = self.pipe.enter(Item(index, leaves, spec, given, sources))
+        watch = faults.Watch(self.op, {f"tensor {i} of item {index}": tensor for i, tensor in given.items()})
+        flight = self.pipe.enter(Item(index, leaves, spec, given, sources, watch, bool(tensors_on_gpus(leaves))))
         landed = self.engine.landed()
         while self._in_flight and self._in_flight[0].sequence < landed:
             self._in_flight.popleft()
@@ -100,6 +110,24 @@ class ItemWork:
         self.pipe.fetch(flight, copies)
         self.engine.flush()  # the next item may be long in coming
         return flight
+
+    def wait_read(self) -> None:
+        """Waits until the memory of the item that was fetched last has been read.
+
+        Tensors on a GPU are read by `fn` itself, so that an item that holds some must have been computed.
+
+        Raises:
+            RuntimeError: it was changed before, as its version counter shows.
+        """
+        if not self._in_flight:
+            return
+        flight = self._in_flight[-1]
+        sources = flight.chunk.sources
+        if flight.chunk.is_resident:
+            self.pipe.wait_landed(flight.sequence + 1)
+        elif sources:
+            self.pipe.wait_read(flight, any(source.route == DIRECT for source in sources))
+        flight.chunk.watch.check()
 
     @staticmethod
     def _offsets(sources: list[HostTensor]) -> tuple[list[int], int]:

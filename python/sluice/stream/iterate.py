@@ -1,4 +1,19 @@
-"""Iterators: items are pulled as there is room, results come out as they land."""
+"""Iterators: items are pulled as there is room, results come out as they land.
+
+A source may fill one buffer again and again, or one of several, when it is asked for the next item. So it is asked only
+when the item before has been read: when its bytes are staged or, where the copy engine reads them itself, copied; when
+`fn` has run, where it was given tensors on a GPU. Nothing less is right. That a source has handed out fresh memory so
+far says nothing about the next item; a version counter does not see what NumPy or a thread of the source writes; and a
+pool of buffers may be filled long before the same one is seen again.
+
+    source   [item n-1]           [item n  ]           [item n+1]     its own work overlaps with compute and copies out,
+    h2d                [copy n-1 ]          [copy n   ]               not with the copy in of the item before
+    compute  [ fn n-2      ]       [ fn n-1      ]     [ fn n
+    d2h           [copy n-3]           [copy n-2 ]
+
+What it costs is an idle link while the source works, a microsecond or a millisecond for each item. The elements of a
+list or a tuple exist already, so that nothing is waited for; there a change that a version counter shows raises.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +30,7 @@ import torch
 
 from . import faults
 from .faults import CancelledError
-from .items import ItemWork
+from .items import ItemWork, tensors_on_gpus
 from .modes import Modes
 from .pipeline import Flight
 from .stats import record_of, stats_of
@@ -25,11 +40,16 @@ if TYPE_CHECKING:
     from .streamer import Streamer
 
 
+# Between two elements of these no code runs that could write to one.
+_OF_WHAT_EXISTS: tuple[type, ...] = (type(iter([])), type(iter(())))
+
+
 class Source:
     """The caller's iterable: what it raises is kept until the results before it are out."""
 
     def __init__(self, iterable: Iterable[Any]) -> None:
         self._iterator = iter(iterable)
+        self.may_refill = type(self._iterator) not in _OF_WHAT_EXISTS
         self.pulled = 0
         self.has_ended = False
         self.error: BaseException | None = None
@@ -48,6 +68,11 @@ class Source:
             return None
         self.pulled += 1
         return self.pulled - 1, item
+
+    def ready(self, item: Any) -> list[torch.cuda.Event]:
+        """Events after which the item's tensors on GPUs are written, if the source did so on the current streams."""
+        places = {tensor.device for tensor in tensors_on_gpus(item)} if self.may_refill else ()
+        return [torch.cuda.current_stream(place).record_event() for place in places]
 
     def close(self) -> None:
         """Closes a generator that was left early."""
@@ -121,11 +146,18 @@ def _on_one(work: ItemWork, source: Source, run: IterRun, depth: int) -> Iterato
         work.compute(flight)
         stored.append(flight)
 
+    def pull() -> tuple[int, Any] | None:
+        if source.may_refill and not source.has_ended:
+            while fetched and fetched[-1].chunk.is_resident:
+                compute_oldest()
+            work.wait_read()
+        return source.pull()
+
     while True:
         try:
             run.checkpoint()
-            while error is None and source.pulled - given <= depth and (pulled := source.pull()) is not None:
-                fetched.append(work.fetch(*pulled))
+            while error is None and source.pulled - given <= depth and (pulled := pull()) is not None:
+                fetched.append(work.fetch(*pulled, source.ready(pulled[1])))
                 if len(fetched) >= min(2, depth):  # the next copy in is issued before this call
                     compute_oldest()
             while error is None and fetched:
@@ -140,6 +172,8 @@ def _on_one(work: ItemWork, source: Source, run: IterRun, depth: int) -> Iterato
             return
         flight = stored.popleft()
         work.pipe.wait_landed(flight.sequence + 1)
+        if not source.may_refill:
+            flight.chunk.watch.check()
         value = flight.chunk.value()
         del flight
         given += 1
@@ -150,25 +184,45 @@ def _on_one(work: ItemWork, source: Source, run: IterRun, depth: int) -> Iterato
 class _Task:
     """An item that some worker will take."""
 
-    def __init__(self, index: int, item: Any) -> None:
-        self.index, self.item = index, item
+    def __init__(self, index: int, item: Any, ready: list[torch.cuda.Event]) -> None:
+        self.index, self.item, self.ready = index, item, ready
+        self.read = threading.Event()  # its memory may be filled anew
         self.done = threading.Event()
         self.value: Any = None
         self.error: BaseException | None = None
 
 
-def _work_on(work: ItemWork, tasks: queue.Queue[_Task | None], modes: Modes, any_done: threading.Event) -> None:
+def _work_on(
+    work: ItemWork, tasks: queue.Queue[_Task | None], modes: Modes, any_done: threading.Event, may_refill: bool
+) -> None:
     flying: collections.deque[tuple[_Task, Flight[Item]]] = collections.deque()
 
     def land() -> None:
         task, flight = flying.popleft()
         try:
             work.pipe.wait_landed(flight.sequence + 1)
+            if not may_refill:
+                flight.chunk.watch.check()
             task.value = flight.chunk.value()
         except BaseException as error:
             task.error = error
         task.done.set()
         any_done.set()
+
+    def read(task: _Task) -> None:
+        if may_refill:
+            work.wait_read()
+        task.read.set()
+
+    def start(task: _Task) -> None:
+        flight = work.fetch(task.index, task.item, task.ready)
+        if flight.chunk.is_resident:
+            work.compute(flight)
+            read(task)
+        else:  # not after fn, which may take long: other devices wait for the source meanwhile
+            read(task)
+            work.compute(flight)
+        flying.append((task, flight))
 
     with modes.entered():
         while True:
@@ -181,9 +235,7 @@ def _work_on(work: ItemWork, tasks: queue.Queue[_Task | None], modes: Modes, any
                         land()
                     return
                 try:
-                    flight = work.fetch(task.index, task.item)
-                    work.compute(flight)
-                    flying.append((task, flight))
+                    start(task)
                 except BaseException as error:
                     while flying:  # what came before it
                         land()
@@ -199,15 +251,27 @@ def _on_several(works: list[ItemWork], source: Source, run: IterRun, depth: int,
     """A worker for each device; at most depth + 2 items are pulled and not yet given out."""
     tasks: queue.Queue[_Task | None] = queue.Queue()
     any_done, modes = threading.Event(), Modes()
-    workers = [threading.Thread(target=_work_on, args=(w, tasks, modes, any_done), daemon=True) for w in works]
-    for worker in workers:
-        worker.start()
     waiting: collections.deque[_Task] = collections.deque()
+    workers: list[threading.Thread] = []
     failed = False
+
+    def pull() -> tuple[int, Any] | None:
+        if source.may_refill and waiting and not source.has_ended:
+            while not waiting[-1].read.wait(0.02):
+                run.checkpoint()
+                if any(task.error is not None for task in waiting):
+                    return None  # its worker has ended, so that maybe none takes the last item
+        return source.pull()
+
     try:
+        for work in works:
+            arguments = (work, tasks, modes, any_done, source.may_refill)
+            worker = threading.Thread(target=_work_on, args=arguments, daemon=True)
+            worker.start()
+            workers.append(worker)
         while True:
-            while not failed and len(waiting) < depth + 2 and (pulled := source.pull()) is not None:
-                waiting.append(_Task(*pulled))
+            while not failed and len(waiting) < depth + 2 and (pulled := pull()) is not None:
+                waiting.append(_Task(*pulled, source.ready(pulled[1])))
                 tasks.put(waiting[-1])
             if not waiting:
                 if source.error is not None:

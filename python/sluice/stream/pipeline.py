@@ -7,6 +7,7 @@
                                         STORED(s - depth)       the slot's output is copied
     store(s)     d2h stream       waits COMPUTED(s)             the result is written
     enter(s)     host             waits until s - window has landed: its events are used again
+    wait_read(s) host             waits FETCHED(s) (staged: until then): the source may fill its memory anew
 
 What `fn` returns is copied into the slot's output before COMPUTED, so it may be anything: its input, a view, the same
 storage each time. It need not be kept, and the allocator sees all of it on one stream. Nothing here knows what a chunk
@@ -100,6 +101,12 @@ class Pipeline(Generic[Item]):
     def wait_landed(self, count: int) -> None:
         """Waits until so many chunks have landed."""
         while count > 0 and not self.device.wait(count, _POLL_MILLISECONDS):
+            self._checkpoint()
+            self._raise_error()
+
+    def wait_read(self, flight: Flight[Item], directly: bool) -> None:
+        """Waits until a chunk's copies in have read the host's memory, some of it `directly`."""
+        while not self.device.wait_read(flight.event_set, directly, _POLL_MILLISECONDS):
             self._checkpoint()
             self._raise_error()
 

@@ -182,10 +182,12 @@ class MapRun:
             except BaseException as error:  # told by the thread that waits for all of them
                 self._stop = self._stop or error
 
-        workers = [threading.Thread(target=work_on, args=(work,), daemon=True) for work in self.works]
-        for worker in workers:
-            worker.start()
+        workers: list[threading.Thread] = []
         try:
+            for work in self.works:
+                worker = threading.Thread(target=work_on, args=(work,), daemon=True)
+                worker.start()
+                workers.append(worker)  # only now: a thread that could not be started is not waited for
             while any(worker.is_alive() for worker in workers):
                 for worker in workers:
                     worker.join(0.01)
