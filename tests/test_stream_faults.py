@@ -187,7 +187,8 @@ def test_cancel_from_another_thread(device: str) -> None:
         assert_usable(streamer)
 
 
-@pytest.mark.parametrize("staging", ["auto", "ring"])
+@pytest.mark.filterwarnings("ignore:.*pageable")
+@pytest.mark.parametrize("staging", ["auto", "ring", "pageable"])
 @pytest.mark.parametrize("where", WHERE)
 def test_a_file_that_is_cut_short(device: str, staging: str, where: str, tmp_path: pathlib.Path) -> None:
     page, rows = os.sysconf("SC_PAGE_SIZE"), 80
@@ -206,14 +207,16 @@ def test_a_file_that_is_cut_short(device: str, staging: str, where: str, tmp_pat
         assert_usable(streamer)
 
 
-def test_an_out_that_is_cut_short(device: str, tmp_path: pathlib.Path) -> None:
+@pytest.mark.filterwarnings("ignore:.*pageable")
+@pytest.mark.parametrize("staging", ["auto", "ring", "pageable"])
+def test_an_out_that_is_cut_short(device: str, staging: str, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "y.bin"
     path.write_bytes(b"\0" * 400_000)
     out = torch.from_file(str(path), shared=True, size=100_000)
     os.truncate(path, 8192)
     with sluice.Streamer(device) as streamer:
         with pytest.raises(OSError, match="a file ended while it was written") as caught:
-            streamer.map(torch.neg, torch.ones(100_000), chunk_size=10_000, out=out)
+            streamer.map(torch.neg, torch.ones(100_000), chunk_size=10_000, out=out, staging=staging)
         assert "out may be partly written" in notes(caught.value)
         assert_usable(streamer)
 

@@ -61,7 +61,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "stencils": ("test_filter2d",),
     "streams": (
         *("test_stream_faults", "test_stream_iter", "test_stream_map", "test_stream_out", "test_stream_report"),
-        *("test_stream_schedule", "test_streamer", "gpu/test_stream"),
+        *("test_stream_memory", "test_stream_schedule", "test_streamer", "gpu/test_stream", "gpu/test_stream_buffers"),
     ),
     "others": (
         *("test_autograd", "test_fakes", "test_overlap", "test_views"),

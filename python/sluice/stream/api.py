@@ -73,7 +73,8 @@ def stream_map(
         order: "depth_first" (copy, compute, copy for each chunk), "breadth_first" (the same in waves of `depth`
             chunks), "sequential" (nothing overlaps).
         staging: "auto" (directly from and to pinned memory, else through a pinned ring), "register" (page-locks in
-            place, for repeated use), "ring", "pageable" (plain copies, for comparison; warns).
+            place, for repeated use, what fits into `pinned_budget`), "ring", "pageable" (plain copies, for
+            comparison; warns).
         memory_budget: bytes a device for slots and one output of `fn`; a hard limit that makes chunks smaller.
         pinned_budget: bytes of page-locked memory for rings and results; None: a quarter of the machine's memory, 4 GiB
             at most. Results that do not fit are pageable.
@@ -85,10 +86,12 @@ def stream_map(
         pinned if that fits the budget. With `non_blocking`, a `StreamFuture`.
 
     Raises:
-        TypeError: an argument of the wrong type, `fn` returning something else than tensors, an `out` of another dtype.
+        TypeError: an argument of the wrong type, `fn` returning something else than tensors, an `out` of another dtype,
+            a tensor without memory of its own, such as a DTensor or a fake tensor.
         ValueError: an argument out of range, results of chunks that do not fit together or `out`, a budget that not
             even one row fits.
-        RuntimeError: an input that requires grad in grad mode; a source that is changed while it is streamed.
+        RuntimeError: an input that requires grad in grad mode; a source that is changed while it is streamed; no thread
+            can be started.
         OSError: a memory-mapped file that is cut short while it is read.
         concurrent.futures.CancelledError: it was cancelled.
         BaseException: what `fn` raises, with the chunk added as a note. Nothing is in flight then. `out` may be
@@ -132,8 +135,9 @@ def stream_iter(
     Args:
         fn: as for `stream_map`. A tuple item is `fn`'s arguments; host tensors and NumPy arrays in an item, in lists
             and dicts within it too, arrive on the device, everything else as it is.
-        iterable: of items of any shapes. At most depth + 2 items are pulled ahead of what was given out; it is closed
-            when the iterator is left early.
+        iterable: of items of any shapes. At most depth + 2 items are pulled ahead of what was given out, each when the
+            one before it has been read, so that a source may fill its buffers anew; items of a list or a tuple must
+            not change meanwhile. It is closed when the iterator is left early.
         depth: slots a device.
         devices: as for `stream_map`.
         ordered: results in the order of items; False: as they are complete, which makes a difference for several
@@ -143,8 +147,10 @@ def stream_iter(
         What `fn` returns, on the host, each result in memory of its own.
 
     Raises:
-        TypeError: an argument of the wrong type, or `fn` returning something else than tensors.
+        TypeError: an argument of the wrong type, `fn` returning something else than tensors, or a tensor without memory
+            of its own.
         ValueError: an argument out of range.
+        RuntimeError: an item that is changed while it is read; no thread can be started.
         BaseException: what `fn` or the iterable raise, after the results that came before it; the item's number is
             added as a note.
 

@@ -133,7 +133,29 @@ def as_tensor(op: str, name: str, value: Any) -> torch.Tensor:
         raise ValueError(f"{op}: {name} must be a strided tensor on the host or a GPU, got {got}")
     if value.dim() > _MAX_RANK:
         raise ValueError(f"{op}: {name} must have at most {_MAX_RANK} dimensions, got {value.dim()}")
+    check_memory(op, name, value)
     return cast("torch.Tensor", value)
+
+
+def check_memory(op: str, name: str, tensor: torch.Tensor, where: str = "") -> None:
+    """Raises where the bytes of a tensor are not in memory of its own: DTensor and other wrappers, fake tensors."""
+    kind = type(tensor)
+    if kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__:
+        try:
+            if tensor.numel() == 0 or tensor.data_ptr() != 0:
+                return
+        except RuntimeError:  # of torch.func's transforms
+            pass
+    rule = "be a tensor with memory of its own, which a wrapper has not"
+    raise TypeError(f"{op}: {name} must {rule}, got {kind.__qualname__}{where}")
+
+
+def check_modes(op: str) -> None:
+    """Raises under a mode that makes tensors without memory, as FakeTensorMode does."""
+    made = torch.empty(0, device="cpu")
+    if type(made) is not torch.Tensor:
+        rule = "be outside of modes that make tensors without memory"
+        raise RuntimeError(f"{op}: the call must {rule}, got one that makes a {type(made).__qualname__}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,6 +206,7 @@ def parse_map(
     """Checks everything that can be checked before `fn` has run."""
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         raise RuntimeError(f"{op}: the call must not be inside the capture of a CUDA graph; capture fn instead")
+    check_modes(op)
     if not inputs:
         raise ValueError(f"{op}: inputs must hold at least one tensor, got none")
     tensors = [as_tensor(op, f"inputs[{i}]", value) for i, value in enumerate(inputs)]

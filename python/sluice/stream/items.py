@@ -11,11 +11,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 from . import faults
-from .arguments import as_tensor
+from .arguments import as_tensor, check_memory, check_modes
 from .layout import DIRECT, HostTensor, charged, memory_order
 from .modes import mark_step
 from .outputs import Leaf
 from .pipeline import Flight, Pipeline
+from .registered import Registered
 from .routes import Allocator, Routes
 from .slots import input_offsets, output_offsets
 from .structure import Structure, describe, flatten
@@ -72,7 +73,7 @@ class ItemWork:
         self.op, self.fn, self.limits = op, fn, limits
         self.engine, self.slots, self.place = lent.engine, lent.slots, lent.engine.place
         self.pipe: Pipeline[Item] = Pipeline(lent.engine, limits.depth, limits.window, limits.window, checkpoint)
-        self.routes = Routes(op, "auto", limits.pinned_budget, limits.ring_bytes, [])
+        self.routes = Routes(op, "auto", limits.pinned_budget, limits.ring_bytes, Registered(0))
         self.order_of_items: list[int] = []
         self._slot_bytes = self.slots.nbytes
         # What copies read and write must outlive them, whoever lets go of an item first.
@@ -81,6 +82,7 @@ class ItemWork:
 
     def fetch(self, index: int, item: Any, ready: Sequence[torch.cuda.Event] = ()) -> Flight[Item]:
         """Issues the copies of an item's tensors into a slot; `fn` will wait until its tensors on a GPU are `ready`."""
+        check_modes(self.op)
         for event in ready:
             self.engine.follow(event)
         leaves, spec = pytree.tree_flatten(item if isinstance(item, tuple) else (item,))
@@ -205,6 +207,7 @@ class ItemWork:
             if tensor.device != self.place and not (self.place.type == tensor.device.type == "cpu"):
                 raise ValueError(f"{self.op}: fn must return tensors on {self.place}, got one on {tensor.device} "
                                  f"for item {item.index}")  # fmt: skip
+            check_memory(self.op, "the result", tensor, f" for item {item.index}")
         self._shapes = [tuple(tensor.shape) for tensor in tensors]
         return [_rows(tensor.detach()) for tensor in tensors]
 

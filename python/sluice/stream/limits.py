@@ -96,12 +96,12 @@ def _measure(place: torch.device) -> LinkLimits:
 
 
 def _host_memcpy(engine: EngineDevice) -> float:
-    source, target = (torch.zeros(_BYTES, dtype=torch.uint8) for _ in range(2))
+    source, target = (torch.zeros(_BYTES, dtype=torch.uint8, device="cpu") for _ in range(2))
     return _BYTES / statistics.median(engine.memcpy_seconds(target, source) for _ in range(_SAMPLES)) / 1e9
 
 
 def _link(engine: EngineDevice) -> tuple[float, float, float]:
-    up, down = (torch.empty(_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(2))
+    up, down = (torch.empty(_BYTES, dtype=torch.uint8, device="cpu", pin_memory=True) for _ in range(2))
     there, back = (torch.zeros(_BYTES, dtype=torch.uint8, device=engine.place) for _ in range(2))
     torch.cuda.synchronize(engine.place)
     pairs = {H2D: (there, up), D2H: (down, back)}

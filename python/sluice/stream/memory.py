@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from .. import _library
+from .arguments import check_memory
 from .layout import span_bytes
 
 _MIB = 1 << 20
@@ -47,11 +48,12 @@ def smallest_pinned_budget(devices: int) -> int:
     return 2 * 2 * _PAGE * devices
 
 
-def mapping_kind(tensor: torch.Tensor) -> int:
-    """For a large tensor in a mapped file, which pages may be given back behind the reader; else 0."""
-    if span_bytes(tensor) < _DROP_FROM:
+def mapping_kind(tensor: torch.Tensor, least: int | None = None) -> int:
+    """The engine's Mapping of a tensor of at least so many bytes, from where on pages are given back; else 0."""
+    nbytes = span_bytes(tensor)
+    if nbytes < (_DROP_FROM if least is None else least):
         return 0
-    kind, _ = torch.ops.sluice._transfer_mapping(tensor.data_ptr(), span_bytes(tensor))
+    kind, _ = torch.ops.sluice._transfer_mapping(tensor.data_ptr(), nbytes)
     return int(kind)
 
 
@@ -67,7 +69,7 @@ def pinned_charge(nbytes: int) -> int:
 
 def host_tensor(sizes: Sequence[int], dtype: torch.dtype, pinned: bool) -> torch.Tensor:
     """An empty host tensor; a large pageable one asks for huge pages, as all of it is about to be written."""
-    made = torch.empty(tuple(sizes), dtype=dtype, pin_memory=pinned)
+    made = torch.empty(tuple(sizes), dtype=dtype, device="cpu", pin_memory=pinned)
     if not pinned and made.nbytes >= _HUGE_FROM:
         torch.ops.sluice._transfer_advise_huge(made.data_ptr(), made.nbytes)
     return made
@@ -75,13 +77,14 @@ def host_tensor(sizes: Sequence[int], dtype: torch.dtype, pinned: bool) -> torch
 
 def register(tensor: torch.Tensor, read_only: bool | None = None) -> str:
     """Page-locks a tensor's memory in place; empty text where that worked."""
+    nbytes = span_bytes(tensor)
     if read_only is None:
-        read_only = not torch.ops.sluice._transfer_mapping(tensor.data_ptr(), span_bytes(tensor))[1]
-    return str(torch.ops.sluice._transfer_cuda_register(tensor.data_ptr(), span_bytes(tensor), read_only))
+        read_only = not torch.ops.sluice._transfer_mapping(tensor.data_ptr(), nbytes)[1]
+    return str(torch.ops.sluice._transfer_cuda_register(tensor.data_ptr(), nbytes, read_only))
 
 
 def unregister(tensor: torch.Tensor) -> None:
-    """Undoes one `register` of the same tensor."""
+    """Undoes one `register` of the same tensor, after all devices have done what they were given."""
     torch.ops.sluice._transfer_cuda_unregister(tensor.data_ptr(), span_bytes(tensor))
 
 
@@ -91,7 +94,8 @@ def host_registered(tensor: torch.Tensor, read_only: bool | None = None) -> Iter
 
     For memory that is streamed again and again and was not allocated page-locked: locking takes 0.35 s a GiB. Contexts
     may be nested, and views of a registered tensor registered again. On a machine without CUDA, and for a tensor that
-    is page-locked already or empty, nothing is done.
+    is page-locked already or empty, nothing is done. At its end all devices that the process uses are waited for, as
+    their copies may be at the memory.
 
     Args:
         tensor: on the host, any strides: all memory from its first to its last element is locked.
@@ -101,7 +105,7 @@ def host_registered(tensor: torch.Tensor, read_only: bool | None = None) -> Iter
         The tensor.
 
     Raises:
-        TypeError: not a tensor.
+        TypeError: not a tensor, or one without memory of its own.
         ValueError: a tensor that is not on the host.
         RuntimeError: the memory cannot be locked; the text says why.
 
@@ -116,6 +120,7 @@ def host_registered(tensor: torch.Tensor, read_only: bool | None = None) -> Iter
     _library.check_tensor("host_registered", "tensor", tensor)
     if tensor.device.type != "cpu":
         raise ValueError(f"host_registered: tensor must be on the host, got {tensor.device}")
+    check_memory("host_registered", "tensor", tensor)
     if not has_cuda() or tensor.numel() == 0 or tensor.is_pinned():
         yield tensor
         return
@@ -124,6 +129,4 @@ def host_registered(tensor: torch.Tensor, read_only: bool | None = None) -> Iter
     try:
         yield tensor
     finally:
-        # Whatever was issued inside may still read or write the memory.
-        torch.cuda.synchronize()
         unregister(tensor)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .arguments import MapArguments
+from .arguments import MapArguments, check_memory
 from .chunks import Chunk, Chunks
 from .structure import Structure, describe, flatten
 
@@ -102,6 +102,7 @@ class Outputs:
         if tensor.layout != torch.strided or not is_there:
             raise ValueError(f"{op}: the result{name} must be a strided tensor on {place}, got one on {tensor.device} "
                              f"for {where}")  # fmt: skip
+        check_memory(op, f"the result{name}", tensor, f" for {where}")
         if not -tensor.dim() <= dim < tensor.dim():
             raise ValueError(f"{op}: the result{name} must have a dimension {dim}, got shape {tuple(tensor.shape)} "
                              f"for {where}")  # fmt: skip

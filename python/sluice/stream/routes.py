@@ -9,6 +9,7 @@ import torch
 
 from . import memory
 from .layout import DIRECT, PAGEABLE, RING, SHARED, HostTensor
+from .registered import Registered
 
 
 class Routes:
@@ -19,12 +20,10 @@ class Routes:
         staging: "auto", "register", "ring" or "pageable".
         pinned_budget: bytes for rings and results.
         ring_bytes: of all rings, were they needed; 0 where the budget has no room for them.
-        registered: takes what is page-locked in place.
+        registered: page-locks in place.
     """
 
-    def __init__(
-        self, op: str, staging: str, pinned_budget: int, ring_bytes: int, registered: list[torch.Tensor]
-    ) -> None:
+    def __init__(self, op: str, staging: str, pinned_budget: int, ring_bytes: int, registered: Registered) -> None:
         self._op, self._staging, self._budget = op, staging, pinned_budget
         self._ring_bytes, self._registered = ring_bytes, registered
         self.fallbacks: list[str] = []
@@ -40,7 +39,7 @@ class Routes:
         pinned = memory.is_pinned(tensor) or (self._staging == "register" and self._register(tensor, name))
         direct = HostTensor(tensor, dim, DIRECT)
         if self._staging == "pageable":
-            return direct if pinned else HostTensor(tensor, dim, PAGEABLE)
+            return direct if pinned else HostTensor(tensor, dim, PAGEABLE, memory.mapping_kind(tensor, 1))
         if pinned and self._staging != "ring" and direct.is_direct(extent):
             return direct
         if self._ring_bytes == 0:
@@ -51,15 +50,14 @@ class Routes:
     def _register(self, tensor: torch.Tensor, name: str) -> bool:
         if tensor.numel() == 0:
             return False
-        if error := memory.register(tensor):
+        if error := self._registered.lock(tensor):
             self.fallbacks.append(f"{name} is staged, because it could not be page-locked: {error}")
             return False
-        self._registered.append(tensor)
         return True
 
     def allocator(self, cuda: bool) -> Allocator:
         """What makes the results of this run."""
-        return Allocator(self._budget - self._ring_bytes if cuda else 0)
+        return Allocator(self._budget - self._ring_bytes - self._registered.nbytes if cuda else 0)
 
 
 class Allocator:

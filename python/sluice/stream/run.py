@@ -22,6 +22,7 @@ from .modes import Modes
 from .outputs import Allocate, Assembly, Outputs, chunk_name
 from .pipeline import ORDERS
 from .progress import Reporter
+from .registered import Registered
 from .routes import Routes
 from .slots import Slots
 from .stats import StreamStats, record_of, stats_of
@@ -55,7 +56,7 @@ class MapRun:
         functions: `fn` of each device.
         lent: engine and slots of each device.
         limits: depth and budgets.
-        registered: takes what this run page-locks in place; the Streamer lets it go.
+        registered: page-locks in place, and lets go of what is gone or the budget needs.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class MapRun:
         functions: dict[torch.device, Callable[..., Any]],
         lent: dict[torch.device, Lent],
         limits: Limits,
-        registered: list[torch.Tensor],
+        registered: Registered,
     ) -> None:
         self.arguments, self.limits = arguments, limits
         self.op = arguments.op
@@ -79,8 +80,8 @@ class MapRun:
             self.allocate: Allocate = _allocator_on(place)
             self.works: list[DeviceWork] = [ResidentWork(self, functions[place], lent[place], limit)]
         else:
-            self.allocate = self.routes.allocator(any(place.type == "cuda" for place in lent))
             self.works = [DeviceWork(self, functions[place], lent[place], limit) for place in lent]
+            self.allocate = self.routes.allocator(any(place.type == "cuda" for place in lent))
         self.reporter = Reporter(self.op, arguments.progress, self.landed_bytes)
         self.current: Chunk | None = None  # the one that was computed last
         self.is_touched = False  # whether a byte of the result may be written
@@ -270,7 +271,10 @@ class MapRun:
         ]
 
     def record(self) -> Callable[[], StreamStats]:
-        """Takes the numbers of this run, which is over, for a call to make sense of: most runs are never asked."""
+        """Takes the numbers of this run, which is over, for a call to make sense of: most runs are never asked.
+
+        Undoes the circles of references, in which the inputs would be kept until a collection comes by.
+        """
         records = [record_of(work.engine, work.order_of_chunks, work.slots.nbytes) for work in self.works]
         known = {
             "chunk_size": self.chunks.size,
@@ -280,6 +284,8 @@ class MapRun:
             "tries": tuple(self.tries),
             "fallbacks": tuple(self.routes.fallbacks),
         }
+        self.works.clear()
+        del self.reporter
         return functools.cache(functools.partial(stats_of, records, **known))
 
 

@@ -18,6 +18,7 @@ from .engine import EngineDevice
 from .future import StreamFuture
 from .iterate import iterate
 from .limits import default_threads
+from .registered import Registered
 from .run import Lent, Limits, MapRun
 from .slots import Slots
 from .stats import StreamStats
@@ -56,8 +57,8 @@ class Streamer:
         devices: a device or a list of them; None is the current GPU, or the CPU where there is none.
         depth: slots a device: chunks that are there at once.
         memory_budget: bytes a device for slots and one output of `fn`, a hard limit; None: no limit.
-        pinned_budget: bytes of page-locked memory for rings and results; None: a quarter of the machine's memory,
-            4 GiB at most.
+        pinned_budget: bytes of page-locked memory for rings, results and what `staging="register"` locks; None: a
+            quarter of the machine's memory, 4 GiB at most.
         staging_threads: threads that copy pageable memory; None: the cores of the process, of more than four all but
             two, and 16 at most.
 
@@ -95,7 +96,7 @@ class Streamer:
         self._ring = memory.ring_shape(self._pinned_budget, len(self._devices))
         self._turn = _Turn()
         self._lent: dict[torch.device, Lent] = {}
-        self._registered: list[torch.Tensor] = []
+        self._registered = Registered(self._pinned_budget - self._limits(len(self._devices)).ring_bytes)
         self._outstanding: StreamFuture | None = None
         self._running: Any = None
         self._stats: Callable[[], StreamStats] = StreamStats
@@ -251,6 +252,7 @@ class Streamer:
         try:
             self._check_open(op)
             self._complete_outstanding()
+            self._registered.begin((*arguments.inputs, *(arguments.outs or ())))
             run = MapRun(arguments, functions, self._lend(places), self._limits(len(places)), self._registered)
             self._running = run
             run.issue()
@@ -280,9 +282,7 @@ class Streamer:
         """Gives back what is large: slots, and memory that was page-locked in place."""
         for lent in self._lent.values():
             lent.slots.release()
-        for tensor in self._registered:
-            memory.unregister(tensor)
-        self._registered.clear()
+        self._registered.release()
 
     def _completed(self, finished: Callable[[], None], stats: Callable[[], StreamStats]) -> None:
         self._stats = stats

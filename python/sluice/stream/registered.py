@@ -1,0 +1,85 @@
+"""Memory of the caller's that a Streamer page-locks in place: until its tensors are gone, or others need the budget.
+
+Each is held here, so that none can be freed while it is locked. Whether somebody else holds it too is looked at when
+the next call begins: a batch that its caller has dropped is let go then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from . import memory
+from .layout import span_bytes
+
+_Range = tuple[int, int]  # first byte and bytes
+
+
+def _range(tensor: torch.Tensor) -> _Range:
+    return tensor.data_ptr(), span_bytes(tensor)
+
+
+def _holders(tensor: torch.Tensor) -> int:
+    count = torch._C._storage_Use_Count  # type: ignore[attr-defined]
+    return int(count(tensor.untyped_storage()._cdata))
+
+
+class Registered:
+    """What is page-locked in place.
+
+    Args:
+        budget: bytes; a tensor that does not fit is not locked.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._held: dict[_Range, torch.Tensor] = {}  # the one that was used last comes last
+        self._wanted: list[_Range] = []  # by the call that runs
+
+    @property
+    def nbytes(self) -> int:
+        """All that is locked."""
+        return sum(nbytes for _, nbytes in self._held)
+
+    def begin(self, tensors: Iterable[torch.Tensor]) -> None:
+        """A call begins, which uses these: what nobody but this holds, and the call does not use, is let go."""
+        self._wanted = [_range(tensor) for tensor in tensors if tensor.device.type == "cpu"]
+        if not self._held:
+            return
+        one = _holders(torch.empty(1, device="cpu"))  # of a tensor that nobody else has
+        for where in list(self._held):
+            if self._is_wanted(where):
+                self._held[where] = self._held.pop(where)
+            elif _holders(self._held[where]) <= one:
+                self._let_go(where)
+
+    def lock(self, tensor: torch.Tensor) -> str:
+        """Page-locks a tensor's memory; the text says why not, and is empty where that worked."""
+        where = _range(tensor)
+        if where in self._held:
+            return ""
+        if where[1] > self._budget:
+            return f"it has {where[1]} bytes, and pinned_budget has room for {max(self._budget, 0)}"
+        for other in list(self._held):
+            if self.nbytes + where[1] > self._budget and not self._is_wanted(other):
+                self._let_go(other)
+        if self.nbytes + where[1] > self._budget:
+            return f"it has {where[1]} bytes, and pinned_budget has room for {self._budget - self.nbytes}"
+        error = memory.register(tensor)
+        if not error:
+            self._held[where] = tensor.detach()  # a holder of its own, whatever becomes of the caller's
+            self._wanted.append(where)
+        return error
+
+    def release(self) -> None:
+        """Lets go of all of it."""
+        for where in list(self._held):
+            self._let_go(where)
+
+    def _is_wanted(self, where: _Range) -> bool:
+        begin, nbytes = where
+        return any(begin < other + size and other < begin + nbytes for other, size in self._wanted)
+
+    def _let_go(self, where: _Range) -> None:
+        memory.unregister(self._held.pop(where))
