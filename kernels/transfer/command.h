@@ -20,7 +20,7 @@ enum class Route : int {
   direct = 0,    // page-locked and in rows: the device's copy engine reads or writes it
   ring = 1,      // staged by threads through the page-locked ring
   shared = 2,    // the device's memory is the host's: threads copy straight into or out of the slot
-  pageable = 3,  // as direct, of memory that is not page-locked: the driver stages it, and the host waits. The pages of a
+  pageable = 3,  // as direct, of memory that is not page-locked: the driver stages it, and the host waits. Pages of a
                  // file go by way of a buffer, because the driver's copy could not be left where the file has ended
 };
 inline constexpr int kRoutes = 4;

@@ -57,8 +57,8 @@ class Engine {
   bool acquire(const std::vector<int>& waits, int set, int milliseconds);
   void commit(int set);
 
-  // The host's memory that the set's copies in come from has been read: it is staged, or, where the device reads some of it
-  // `directly`, copied. False where it is not within the time.
+  // The host's memory that the set's copies in come from has been read: it is staged, or, where the device reads some
+  // of it `directly`, copied. False where it is not within the time.
   bool wait_read(int set, bool directly, int milliseconds);
 
   // Chunks whose results are in the host's memory, since begin().

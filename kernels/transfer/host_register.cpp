@@ -40,9 +40,9 @@ bool is_used(int device) {
   static const auto state = [] {
     void* entry = nullptr;
     cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    if (cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &entry, 12000, cudaEnableDefault, &found) != cudaSuccess) {
-      cudaGetLastError();
-    }
+    const char* const name = "cuDevicePrimaryCtxGetState";
+    const cudaError_t status = cudaGetDriverEntryPointByVersion(name, &entry, 12000, cudaEnableDefault, &found);
+    if (status != cudaSuccess) cudaGetLastError();
     return reinterpret_cast<int (*)(int, unsigned*, int*)>(entry);
   }();
   unsigned flags = 0;

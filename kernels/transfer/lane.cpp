@@ -128,7 +128,9 @@ void Lane::copy_file(const Command& command, const ChunkCopy& copy) {
     const std::int64_t size = std::min(kFilePiece, bytes - at);
     char* const dense = copy.bytes.dense + at;
     const bool in = direction_ == Direction::in;
-    if (in && !copy_guarded(direction_, copy.bytes, at, at + size, piece.get())) return fail("a file ended while it was read");
+    if (in && !copy_guarded(direction_, copy.bytes, at, at + size, piece.get())) {
+      return fail("a file ended while it was read");
+    }
     const DeviceCopy moved =
         in ? DeviceCopy{dense, piece.get(), size, 1, size, size} : DeviceCopy{piece.get(), dense, size, 1, size, size};
     // Waited for in both directions: the piece is used again, and freed.

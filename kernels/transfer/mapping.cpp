@@ -42,7 +42,8 @@ MappingInfo mapping_of(const void* address, std::int64_t bytes) {
     char mode[5] = {};
     if (std::sscanf(line.c_str(), "%lx-%lx %4s %*s %*s %lu", &begin, &end, mode, &inode) != 4) continue;
     if (end <= first || begin >= last) continue;
-    const Mapping kind = inode == 0 ? Mapping::anonymous : mode[3] == 's' ? Mapping::shared_file : Mapping::private_file;
+    Mapping kind = mode[3] == 's' ? Mapping::shared_file : Mapping::private_file;
+    if (inode == 0) kind = Mapping::anonymous;
     info.kind = !known || kind == info.kind ? kind : Mapping::private_file;
     info.writable = info.writable && mode[1] == 'w';
     known = true;

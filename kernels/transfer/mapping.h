@@ -8,7 +8,7 @@ namespace sluice::transfer {
 enum class Mapping : int {
   anonymous = 0,     // ordinary memory
   shared_file = 1,   // pages of the file itself: dropping them loses nothing
-  private_file = 2,  // a copy, or several kinds: a page that was changed, maybe before it was made read-only, is nowhere else
+  private_file = 2,  // a copy, or of several kinds: a changed page is nowhere else, also one that is read-only now
 };
 
 struct MappingInfo {

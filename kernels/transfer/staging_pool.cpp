@@ -43,7 +43,7 @@ void StagingPool::start(int threads, int node) {
   for (int i = 0; i < std::max(threads, 1); ++i) {
     try {
       threads_.emplace_back([this, node] { run(node); });
-    } catch (const std::system_error&) {  // a limit on threads, or no memory for a stack: those that run do all the work
+    } catch (const std::system_error&) {  // a limit on threads, no memory for a stack: the others do the work
       if (threads_.empty()) throw;
       return;
     }

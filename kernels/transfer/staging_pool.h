@@ -43,7 +43,8 @@ class StagingPool {
   StagingPool(const StagingPool&) = delete;
   StagingPool& operator=(const StagingPool&) = delete;
 
-  // `threads` of at least 1, fewer where the system has no more; near `node` where it is not -1. Throws where it has none.
+  // `threads` of at least 1, fewer where the system has no more, near `node` where it is not -1. Throws where it has
+  // none at all.
   void start(int threads, int node);
   int threads() const { return static_cast<int>(threads_.size()); }
   // Copies dense bytes [begin, end) of `copy` to or from `dense`; `copy` and `batch` must live until the batch is done.
