@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import sluice
-from common import ROOT, SCHEDULES
+from common import DTYPES, ROOT, SCHEDULES
 
 PACKAGE = pathlib.Path(sluice.__file__).parent
 CUDA_LIBRARY = PACKAGE / "_C_cuda.so"
@@ -165,3 +165,34 @@ def test_direct_kernels_move_words_through_registers(sass: dict[str, str]) -> No
         assert "LDGSTS" not in body, name
         assert re.search(r"LD(G\.E|\.E)[.\w]*\.128", body), name
         assert re.search(r"ST(G\.E|\.E)[.\w]*\.128", body), name
+
+
+RESERVED = (
+    1024  # bytes of a block's shared memory that are the driver's, from compute capability 9.0 on part of a kernel's
+)
+
+
+@needs_cuda_library
+def test_plans_leave_room_for_the_static_shared_memory_of_kernels() -> None:
+    tool = cuobjdump()
+    objects = sorted(path for path in OBJECTS.glob("*/*.cu.o") if path.name != "launch.cu.o")
+    if tool is None or not objects:
+        pytest.skip("cuobjdump is not installed, or the library was not built here")
+    header = (ROOT / "kernels" / "common" / "device_properties.h").read_text()
+    most = int(re.findall(r"kStaticSharedMemory = (\d+);", header)[0])
+    plans = (ROOT / "kernels" / "pipeline" / "plan.cpp").read_text()
+    [table] = re.findall(r"kPipeBytes\[kSchedules\] = \{(.*)\};", plans)
+    planned = dict(zip(PIPES, [int(size) for size in table.split(", ")][1:], strict=True))
+    assert max(planned.values()) == most
+    static: dict[str, int] = {}
+    for path in objects:
+        command = [tool, "--dump-resource-usage", "--gpu-architecture", "sm_90a", str(path)]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        for name, size in re.findall(r"Function (\S+):\s*\n.*SHARED:(\d+)", text):
+            static[name] = max(0, int(size) - RESERVED)
+    for pipe, size in planned.items():
+        sizes = [found for name, found in static.items() if f"{len(pipe)}{pipe}" in name]
+        assert sizes == [size] * INSTANCES * len(DTYPES), pipe
+    for name, size in static.items():
+        if "Pipe" not in name and "aligned_square" not in name:  # which has no dynamic shared memory
+            assert size == 0, name

@@ -64,9 +64,9 @@ TESTS: dict[str, tuple[str, ...]] = {
         *("test_stream_memory", "test_stream_schedule", "test_streamer", "gpu/test_stream", "gpu/test_stream_buffers"),
     ),
     "others": (
-        *("test_autograd", "test_fakes", "test_overlap", "test_views"),
+        *("test_autograd", "test_empty", "test_fakes", "test_overlap", "test_views"),
         *("test_compile", "test_demo", "test_docs", "test_errors", "test_examples"),
-        *("gpu/test_cpp_stage", "gpu/test_device", "gpu/test_link_cache", "gpu/test_link_faults"),
+        *("gpu/test_cpp_stage", "gpu/test_device", "gpu/test_launch", "gpu/test_link_cache", "gpu/test_link_faults"),
         *("gpu/test_linking", "gpu/test_rings"),
     ),
 }

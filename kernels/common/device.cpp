@@ -23,7 +23,7 @@ cudaError_t read_properties(int device, DeviceProperties& properties) {
       {cudaDevAttrMaxSharedMemoryPerBlockOptin, &properties.shared_memory_per_block},
   };
   for (const auto& [attribute, value] : wanted) {
-    const cudaError_t status = cudaDeviceGetAttribute(value, attribute, device);
+    const cudaError_t status = cleared(cudaDeviceGetAttribute(value, attribute, device));
     if (status != cudaSuccess) return status;
   }
   properties.compute_capability = major * 10 + minor;
@@ -45,8 +45,8 @@ cudaError_t device_properties(int device, const DeviceProperties** properties) {
 std::string describe(cudaError_t status, int device) {
   std::string text = std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);
   int driver = 0, runtime = 0;
-  cudaDriverGetVersion(&driver);
-  cudaRuntimeGetVersion(&runtime);
+  cleared(cudaDriverGetVersion(&driver));
+  cleared(cudaRuntimeGetVersion(&runtime));
   if (status == cudaErrorInsufficientDriver) {
     text += "; sluice is built with CUDA " + version_text(runtime) + ", the driver supports up to CUDA " + version_text(driver);
   }

@@ -9,6 +9,13 @@
 
 namespace sluice {
 
+// `status`, with CUDA's last error cleared where it is one: who gets the status reports or handles it, and torch, which
+// looks at the last error after its own launches, would report it as theirs.
+inline cudaError_t cleared(cudaError_t status) {
+  if (status != cudaSuccess) cudaGetLastError();
+  return status;
+}
+
 // Fills in `properties` for `device`; the pointer stays valid.
 cudaError_t device_properties(int device, const DeviceProperties** properties);
 

@@ -39,7 +39,7 @@ void set_direct(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProp
   plan.depth = 1;
   plan.tiles = plan.grid = tiles;
   const long long bytes = weight_rows * problem.taps * compute_bytes(problem.dtype);
-  if (bytes > device.shared_memory_per_block) {
+  if (bytes > most_dynamic_shared_memory(device)) {
     plan.weight_bytes = 0;
     plan.reason = "the taps of a block's channels must fit into its shared memory";
     return;
@@ -54,17 +54,13 @@ void set_ring(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequ
   const long long stage_bytes = words * 16 + weight_bytes;
   const int producers = producer_threads(plan.schedule);
   RingShape ring{0, 0};
-  if (stage_bytes <= device.shared_memory_per_block) {
+  if (stage_bytes <= most_dynamic_shared_memory(device)) {
     ring = shape_ring(static_cast<int>(stage_bytes), producers == 0 ? kConv1dResidentBlocks : kConv1dResidentBlocks - 1, request,
                       device);
   }
-  const char* const refused = refusal(plan.schedule, device);
-  if (refused != nullptr || ring.depth == 0) {
-    plan.threads = 0;
-    plan.reason = refused != nullptr
-                      ? refused
-                      : "the ring's stages (a tile, its halo and its taps) must fit into the shared memory of a block";
-    return;
+  if (const char* const refused = refusal(plan.schedule, device)) return refuse(plan, refused);
+  if (ring.depth == 0) {
+    return refuse(plan, "the ring's stages (a tile, its halo and its taps) must fit into the shared memory of a block");
   }
   plan.threads += producers;
   plan.tiles = tiles;
@@ -277,6 +273,11 @@ Schedule fastest(const Conv1dProblem& problem, const DeviceProperties& device, b
 
 Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
                        bool linked) {
+  if (min_of(min_of(problem.batch, problem.channels), problem.output_length) < 1) {
+    Conv1dPlan nothing;
+    refuse(nothing, kNoElements);
+    return nothing;
+  }
   return automatic_plan(
       request, [&](const ScheduleRequest& chosen) { return plan_as(problem, chosen, device, linked); },
       [&] { return fastest(problem, device, linked); });

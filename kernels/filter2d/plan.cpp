@@ -103,15 +103,12 @@ void set_aligned(Filter2dPlan& plan, const Filter2dProblem& problem, const Devic
   plan.grid = problem.batch * problem.channels * plan.blocks;
 }
 
-void refuse(Filter2dPlan& plan, const char* reason) {
-  plan.threads = 0;
-  plan.reason = reason;
-}
-
 void set_direct(Filter2dPlan& plan, const DeviceProperties& device, long long tiles, long long bytes) {
   plan.depth = 1;
   plan.grid = tiles;
-  if (bytes > device.shared_memory_per_block) return refuse(plan, "the kernel's taps must fit into the shared memory of a block");
+  if (bytes > most_dynamic_shared_memory(device)) {
+    return refuse(plan, "the kernel's taps must fit into the shared memory of a block");
+  }
   plan.shared_memory = plan.tap_bytes = static_cast<int>(bytes);
 }
 
@@ -124,7 +121,7 @@ void set_ring(Filter2dPlan& plan, const Filter2dProblem& problem, const Schedule
   const long long stage_bytes = rows * pitch * 16 + bytes;
   const int producers = producer_threads(plan.schedule);
   RingShape ring{0, 0};
-  if (stage_bytes <= device.shared_memory_per_block) {
+  if (stage_bytes <= most_dynamic_shared_memory(device)) {
     ring = shape_ring(static_cast<int>(stage_bytes), producers == 0 ? kFilter2dResidentBlocks : kFilter2dResidentBlocks - 1,
                       request, device);
   }
@@ -236,6 +233,12 @@ Schedule fastest(const Filter2dProblem& problem, const DeviceProperties& device,
 
 Filter2dPlan plan_filter2d(const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
                            bool linked) {
+  const long long planes = min_of(problem.batch, problem.channels);
+  if (min_of(planes, min_of(problem.output_height, problem.output_width)) < 1) {
+    Filter2dPlan nothing;
+    refuse(nothing, kNoElements);
+    return nothing;
+  }
   return automatic_plan(
       request, [&](const ScheduleRequest& chosen) { return plan_as(problem, chosen, device, linked); },
       [&] { return fastest(problem, device, linked); });

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "kernels/common/architectures.h"
 #include "kernels/linking/digest.h"
 #include "kernels/linking/embedded.h"
 #include "kernels/linking/libraries.h"
@@ -24,9 +25,13 @@ LinkFault fault_of_linker(int status) {
   return status == 7 ? LinkFault::postponed : LinkFault::failed;  // NVJITLINK_ERROR_THREADPOOL: no thread to be had
 }
 
-// The embedded modules hold LTO-IR for 9.0a and, for every other device from 8.0 on, for 8.0.
-std::string source_arch(int compute_capability) { return compute_capability == 90 ? "90a" : "80"; }
-std::string target_arch(int compute_capability) { return compute_capability == 90 ? "90a" : std::to_string(compute_capability); }
+// The embedded modules hold LTO-IR for each architecture that the library has code for, which the linker makes the
+// device's own of.
+std::string source_arch(int compute_capability) { return std::string(code_architecture(compute_capability)); }
+std::string target_arch(int compute_capability) {
+  const std::string source = source_arch(compute_capability);
+  return std::to_string(compute_capability) + (source.ends_with('a') ? "a" : "");
+}
 
 std::vector<std::string> compile_options(int compute_capability) {
   return {"--gpu-architecture=compute_" + source_arch(compute_capability), "-std=c++17", "-dlto", "--fmad=false",

@@ -9,12 +9,17 @@ namespace sluice {
 // where that cannot run, it takes `direct`.
 template <class PlanAs, class Fastest>
 auto automatic_plan(ScheduleRequest request, const PlanAs& plan_as, const Fastest& fastest) {
+  const auto checked = [&] {
+    auto plan = plan_as(request);
+    check_grid(plan);
+    return plan;
+  };
   if (request.automatic) {
     request.schedule = fastest();
-    if (const auto plan = plan_as(request); plan.threads > 0) return plan;
+    if (const auto plan = checked(); plan.threads > 0) return plan;
     request.schedule = Schedule::direct;
   }
-  return plan_as(request);
+  return checked();
 }
 
 }  // namespace sluice

@@ -1,6 +1,7 @@
 // All pipes, and the type of each schedule's.
 #pragma once
 
+#include "kernels/common/device_properties.h"
 #include "kernels/pipeline/barrier_pipe.cuh"
 #include "kernels/pipeline/bulk_pipe.cuh"
 #include "kernels/pipeline/cooperative_pipe.cuh"
@@ -26,6 +27,11 @@
   X(bulk, BulkPipe)
 
 namespace sluice {
+
+#define SLUICE_STORAGE_FITS(name, Pipe) \
+  static_assert((sizeof(Pipe::Storage) + 15) / 16 * 16 <= kStaticSharedMemory, "plans leave kStaticSharedMemory for it");
+SLUICE_RINGS(SLUICE_STORAGE_FITS)
+#undef SLUICE_STORAGE_FITS
 
 // Calls `body` with a null pointer of the schedule's pipe; not for `direct`.
 template <class Body>

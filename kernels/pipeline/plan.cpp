@@ -1,5 +1,6 @@
 #include "kernels/pipeline/plan.h"
 
+#include "kernels/common/architectures.h"
 #include "kernels/common/int_math.h"
 
 namespace sluice {
@@ -7,10 +8,12 @@ namespace sluice {
 namespace {
 // The driver keeps this much of each block's shared memory for itself (compute capability 8.0 and on).
 constexpr int kReservedPerBlock = 1024;
+// What each schedule's pipe keeps in static shared memory, in the order of the schedules.
+constexpr int kPipeBytes[kSchedules] = {0, 0, 0, 64, 32, 48, 144, 144, 0, 64, 128};
 }  // namespace
 
 RingShape shape_ring(int stage_bytes, int resident_blocks, const ScheduleRequest& request, const DeviceProperties& device) {
-  const int fits = min_of(device.shared_memory_per_block / stage_bytes, kMaxDepth);
+  const int fits = min_of(most_dynamic_shared_memory(device) / stage_bytes, kMaxDepth);
   const int fixed = fixed_depth(request.schedule), requested = fixed > 0 ? fixed : request.depth;
   if (fits < 1 || requested > fits) return {0, 0};
   int depth = requested;
@@ -19,13 +22,19 @@ RingShape shape_ring(int stage_bytes, int resident_blocks, const ScheduleRequest
     depth = min_of(max_of(2, depth), fits);
   }
   // One resident wave: the blocks share the tiles out among them, so one that has to wait for another to end is late.
-  const int by_memory = device.shared_memory_per_multiprocessor / (depth * stage_bytes + kReservedPerBlock);
+  const int block_bytes = depth * stage_bytes + kPipeBytes[static_cast<int>(request.schedule)] + kReservedPerBlock;
+  const int by_memory = device.shared_memory_per_multiprocessor / block_bytes;
   return {depth, max_of(1, min_of(resident_blocks, by_memory))};
 }
 
 const char* refusal(Schedule schedule, const DeviceProperties& device) {
-  if (device.compute_capability >= least_capability(schedule)) return nullptr;
-  return "bulk copies need compute capability 9.0";
+  const int least = least_capability(schedule);
+  if (device.compute_capability < least) return "bulk copies need compute capability 9.0";
+  // Code for an older architecture, as PTX is, has no such copies, and would wait for them for ever.
+  if (least > 0 && code_capability(device.compute_capability) < least) {
+    return "bulk copies need code for compute capability 9.0 or newer, and the library's for this device is older";
+  }
+  return nullptr;
 }
 
 const char* ring_reason(const ScheduleRequest& request) {
@@ -33,6 +42,17 @@ const char* ring_reason(const ScheduleRequest& request) {
     return "forced: a ring of tiles in shared memory, of the depth that the schedule is made for";
   return request.depth > 0 ? "forced: a ring of tiles in shared memory, at the depth that was asked for"
                            : "forced: a ring of tiles in shared memory, deep enough for 48 KiB in flight a multiprocessor";
+}
+
+void refuse(Plan& plan, const char* reason) {
+  plan.threads = 0;
+  plan.reason = reason;
+}
+
+void check_grid(Plan& plan) {
+  if (plan.threads == 0) return;
+  if (plan.grid < 1) refuse(plan, kNoElements);
+  if (plan.grid > kMaxGrid) refuse(plan, "the tiles of the result must fit into a grid of 2^31 - 1 blocks");
 }
 
 }  // namespace sluice

@@ -35,10 +35,18 @@ struct RingShape {
 // asked for.
 RingShape shape_ring(int stage_bytes, int resident_blocks, const ScheduleRequest& request, const DeviceProperties& device);
 
-// Why a ring of this schedule cannot run on the device, or null.
+// Why a ring of this schedule cannot run, or null: by the device, and by the code that the library has for it.
 const char* refusal(Schedule schedule, const DeviceProperties& device);
 
 // What a plan says of a ring that was asked for.
 const char* ring_reason(const ScheduleRequest& request);
+
+// Makes `plan` one that cannot run: `threads` is 0, and `reason` names the rule.
+void refuse(Plan& plan, const char* reason);
+
+inline constexpr const char* kNoElements = "the result must have at least one element";
+
+// Refuses a plan that no launch could run, whatever its kernel: one of no blocks, or of more than a grid has room for.
+void check_grid(Plan& plan);
 
 }  // namespace sluice

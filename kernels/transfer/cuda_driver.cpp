@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/common/device.h"
 #include "kernels/transfer/numa.h"
 
 namespace sluice::transfer {
@@ -19,12 +20,12 @@ namespace {
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) {
-    cudaGetDevice(&former_);
-    if (former_ != device) cudaSetDevice(device);
+    cleared(cudaGetDevice(&former_));
+    if (former_ != device) cleared(cudaSetDevice(device));
     changed_ = former_ != device;
   }
   ~CurrentDevice() {
-    if (changed_) cudaSetDevice(former_);
+    if (changed_) cleared(cudaSetDevice(former_));
   }
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
@@ -70,7 +71,7 @@ class CudaDriver final : public Driver {
       if (!check(cudaEventCreateWithFlags(&events_[static_cast<std::size_t>(i)], flags))) return;
     }
     char bus_id[32] = {};
-    if (cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), device_) == cudaSuccess) node_ = node_of_pci_device(bus_id);
+    if (cleared(cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), device_)) == cudaSuccess) node_ = node_of_pci_device(bus_id);
   }
 
   ~CudaDriver() override {

@@ -57,6 +57,11 @@ TransformProblem contiguous_problem(long long elements, long long inner, DType d
 
 Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
                     bool linked) {
+  Plan plan;
+  if (problem.elements < 1 || problem.inner < 1) {
+    refuse(plan, kNoElements);
+    return plan;
+  }
   const int width = word_elements(problem.dtype);
   const bool direct = request.automatic || request.schedule == Schedule::direct;
   const int vectors = direct && linked ? linked_vectors(problem.walk) : transform_vectors(problem.dtype);
@@ -64,7 +69,6 @@ Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& requ
   const int threads = direct && linked && problem.walk == Walk::rows ? threads_of_rows(vectors_per_row) : kTransformThreads;
   const long long tiles = rows * ceil_div<long long>(vectors_per_row, threads * vectors);
 
-  Plan plan;
   plan.schedule = direct ? Schedule::direct : request.schedule;
   plan.threads = threads;
   plan.tile = threads * vectors * width;
@@ -78,10 +82,10 @@ Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& requ
   } else {
     const int stage_bytes = (threads * vectors + 1) * 16, producers = producer_threads(plan.schedule);
     const RingShape ring = shape_ring(stage_bytes, transform_resident_blocks(producers), request, device);
-    const char* const refused = refusal(plan.schedule, device);
-    if (refused != nullptr || ring.depth == 0) {
-      plan.threads = 0;
-      plan.reason = refused != nullptr ? refused : "the ring's stages must fit into the shared memory of a block";
+    const char* refused = refusal(plan.schedule, device);
+    if (refused == nullptr && ring.depth == 0) refused = "the ring's stages must fit into the shared memory of a block";
+    if (refused != nullptr) {
+      refuse(plan, refused);
       return plan;
     }
     plan.threads += producers;
@@ -90,6 +94,7 @@ Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& requ
     plan.grid = min_of<long long>(tiles, static_cast<long long>(device.multiprocessors) * ring.blocks);
     plan.reason = ring_reason(request);
   }
+  check_grid(plan);
   return plan;
 }
 

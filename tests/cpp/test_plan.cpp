@@ -1,6 +1,7 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/common/architectures.h"
 #include "kernels/conv1d/conv1d.h"
 #include "kernels/conv1d/tile.h"
 #include "kernels/filter2d/filter2d.h"
@@ -18,8 +19,10 @@ TEST(a_ring_has_enough_bytes_in_flight_and_fits) {
   for (int stage_bytes : {512, 4096, 8192, 65536, 200000}) {
     const RingShape ring = shape_ring(stage_bytes, 8, forced(Schedule::sync), kH200);
     CHECK(ring.depth >= 1 && ring.depth <= kMaxDepth && ring.blocks >= 1);
-    CHECK(ring.depth * stage_bytes <= kH200.shared_memory_per_block);
+    CHECK(ring.depth * stage_bytes <= most_dynamic_shared_memory(kH200));
   }
+  CHECK(shape_ring(kH200.shared_memory_per_block, 8, forced(Schedule::sync), kH200).depth == 0);
+  CHECK(shape_ring(most_dynamic_shared_memory(kH200), 8, forced(Schedule::sync), kH200).depth == 1);
   CHECK(shape_ring(300000, 8, forced(Schedule::sync), kH200).depth == 0);
   CHECK(shape_ring(60000, 8, forced(Schedule::sync, 4), kH200).depth == 0);
   CHECK(shape_ring(60000, 8, forced(Schedule::sync, 3), kH200).depth == 3);
@@ -28,15 +31,58 @@ TEST(a_ring_has_enough_bytes_in_flight_and_fits) {
 }
 
 TEST(a_schedule_says_what_it_needs) {
-  DeviceProperties ampere = kH200;
+  DeviceProperties ampere = kH200, blackwell = kH200;
   ampere.compute_capability = 80;
+  blackwell.compute_capability = 100;
   const TransformProblem problem = contiguous_problem(1 << 20, 1 << 20, DType::float32);
   for (int s = 1; s < kSchedules; ++s) {
     const Schedule schedule = static_cast<Schedule>(s);
     const Plan here = plan_transform(problem, forced(schedule), kH200, true);
     CHECK(here.threads == kTransformThreads + producer_threads(schedule) && here.depth >= 1 && here.shared_memory > 0);
     CHECK((plan_transform(problem, forced(schedule), ampere, true).threads > 0) == (schedule != Schedule::bulk));
+    const bool has_bulk_copies = code_capability(100) >= 90;
+    CHECK((plan_transform(problem, forced(schedule), blackwell, true).threads > 0) ==
+          (schedule != Schedule::bulk || has_bulk_copies));
   }
+}
+
+TEST(the_code_that_runs_on_a_device_is_known) {
+  const auto code = [](int capability) { return code_architecture(capability, "80,90a", "80"); };
+  for (int capability : {80, 86, 87, 89, 100, 120}) CHECK(code(capability) == "80");
+  CHECK(code(90) == "90a" && code(75).empty());
+  CHECK(code_architecture(100, "80,90a", "").empty() && code_architecture(89, "80,90a", "") == "80");
+  const auto release = [](int capability) { return code_architecture(capability, "80,86,90,90a,100f,120", "120"); };
+  CHECK(release(80) == "80" && release(86) == "86" && release(89) == "86" && release(90) == "90a");
+  CHECK(release(100) == "100f" && release(103) == "100f" && release(120) == "120" && release(130) == "120");
+  CHECK(code_architecture(100, "80,90", "90") == "90" && code_architecture(90, "80", "80") == "80");
+  CHECK(code_architecture(100, "90a", "90a").empty() && code_architecture(103, "100f", "100f") == "100f");
+  CHECK(code_architecture(120, "100f", "100f").empty());
+}
+
+TEST(a_plan_of_nothing_or_of_too_many_blocks_is_refused) {
+  const ScheduleRequest automatic;
+  for (const ScheduleRequest& request : {automatic, forced(Schedule::direct), forced(Schedule::sync)}) {
+    for (long long none : {0LL, -3LL}) {
+      for (DType dtype : {DType::float32, DType::bfloat16}) {
+        for (bool last : {false, true}) {
+          Conv1dProblem problem{8, 512, none, 1, 4, 1, 1, dtype, last, false, true, true, false, false, false};
+          CHECK(plan_conv1d(problem, request, kH200, true).threads == 0);
+          problem.output_length = 2048, problem.batch = none;
+          CHECK(plan_conv1d(problem, request, kH200, true).threads == 0);
+        }
+        for (int side : {3, 5, 7}) {
+          Filter2dProblem problem{8, 3, none, 240, side, side, false, dtype, false, true};
+          CHECK(plan_filter2d(problem, request, kH200, true).threads == 0);
+          problem.output_height = 100, problem.channels = none;
+          CHECK(plan_filter2d(problem, request, kH200, true).threads == 0);
+        }
+        CHECK(plan_transform({none, none, dtype, 0, Walk::flat}, request, kH200, true).threads == 0);
+      }
+    }
+  }
+  const Filter2dProblem pixels{1LL << 31, 1, 1, 1, 7, 7, false, DType::float32, false};
+  CHECK(plan_filter2d(pixels, forced(Schedule::direct), kH200, true).threads == 0);
+  CHECK(plan_filter2d(pixels, forced(Schedule::sync), kH200, true).threads > 0);
 }
 
 TEST(transform_tiles_cover_rows_that_start_anywhere) {

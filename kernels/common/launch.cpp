@@ -1,0 +1,32 @@
+#include "kernels/common/launch.h"
+
+#include "kernels/common/device.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kDefaultLimit = 48 * 1024;  // of dynamic shared memory, where no more is asked for
+
+// A kernel's limit is the process's, not the launch's: a thread that set it to what its own launch needs would lower it
+// below what another thread is about to launch. So all set the same number.
+cudaError_t raise_limit(const void* kernel) {
+  int device = 0;
+  if (const cudaError_t status = cudaGetDevice(&device); status != cudaSuccess) return status;
+  const DeviceProperties* properties = nullptr;
+  if (const cudaError_t status = device_properties(device, &properties); status != cudaSuccess) return status;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_dynamic_shared_memory(*properties));
+}
+
+}  // namespace
+
+cudaError_t launch(const void* kernel, long long grid, int threads, int shared_memory, cudaStream_t stream, void* arguments) {
+  if (grid < 1 || grid > kMaxGrid) return cudaErrorInvalidConfiguration;
+  if (shared_memory > kDefaultLimit) {
+    if (const cudaError_t status = raise_limit(kernel); status != cudaSuccess) return cleared(status);
+  }
+  void* pointers[] = {arguments};
+  return cleared(cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(grid)), dim3(static_cast<unsigned>(threads)), pointers,
+                                  static_cast<std::size_t>(shared_memory), stream));
+}
+
+}  // namespace sluice
