@@ -4,6 +4,7 @@
 #include "ops/allocate.h"
 #include "ops/aten.h"
 #include "ops/checks.h"
+#include "ops/conv1d_shapes.h"
 #include "ops/dispatch.h"
 #include "ops/launch.h"
 #include "ops/plan_text.h"
@@ -19,38 +20,7 @@ constexpr const char* kOp = "conv1d";
 
 std::vector<int64_t> sizes_of(const TensorView& view) { return {view.sizes, view.sizes + view.rank}; }
 
-void check_positive(const char* argument, int64_t value) {
-  check(value > 0, kOp, ": ", argument, " must be at least 1, got ", value);
-}
-
-// Shapes and numbers, in torch's order; returns the output's length.
-int64_t check_shapes(const TensorView& input, const TensorView& weight, const std::optional<TensorView>& bias, int64_t stride,
-                     int64_t padding, int64_t padding_right, int64_t dilation, int64_t groups) {
-  check(input.rank == 3, kOp, ": input must have shape (batch, channels, length) or (channels, length), got ", input.shape());
-  check(weight.rank == 3, kOp, ": weight must have shape (out_channels, in_channels / groups, taps), got ", weight.shape());
-  check_positive("stride", stride);
-  check(padding >= 0, kOp, ": padding must not be negative, got ", padding);
-  check(padding_right >= 0, kOp, ": padding_right must not be negative, got ", padding_right);
-  check_positive("dilation", dilation);
-  check_positive("groups", groups);
-  const int64_t channels = input.sizes[1], out_channels = weight.sizes[0], taps = weight.sizes[2];
-  check(channels % groups == 0, kOp, ": groups must divide the input's ", channels, " channels, got ", groups);
-  check(out_channels > 0 && out_channels % groups == 0, kOp, ": groups must divide the weight's ", out_channels,
-        " output channels, got ", groups);
-  check(weight.sizes[1] == channels / groups, kOp, ": weight must have shape (out_channels, ", channels / groups, ", taps) for ",
-        channels, " channels in ", groups, " groups, got ", weight.shape());
-  check(taps > 0, kOp, ": weight must have at least one tap, got ", weight.shape());
-  check(!bias.has_value() || bias->has_sizes({out_channels}), kOp, ": bias must have shape (", out_channels, ",), got ",
-        bias.has_value() ? bias->shape() : "");
-  // Far beyond any tensor, and small enough that no sum or product below overflows.
-  constexpr int64_t kLimit = int64_t{1} << 31;
-  check(stride < kLimit && padding < kLimit && padding_right < kLimit && dilation < kLimit && taps < kLimit, kOp,
-        ": stride, padding, dilation and taps must be less than 2^31, got ", stride, ", ", padding, ", ", dilation, ", ", taps);
-  const int64_t reach = dilation * (taps - 1) + 1, padded = input.sizes[2] + padding + padding_right;
-  check(padded >= reach, kOp, ": input must be at least as long as the kernel's reach of ", reach, " with its padding, got ",
-        padded);
-  return (padded - reach) / stride + 1;
-}
+Sizes span_of(const TensorView& view) { return {view.sizes, static_cast<std::size_t>(view.rank)}; }
 
 // (C, L) as (1, C, L).
 Tensor batched(const Tensor& tensor) { return tensor.dim() == 2 ? aten::unsqueeze(tensor, 0) : tensor; }
@@ -66,7 +36,8 @@ Convolution check_arguments(const Tensor& input, const Tensor& weight, const std
   if (bias.has_value()) offset.emplace(*bias);
   const int64_t right = padding_right.value_or(padding);
   check_floating(kOp, "input", view);
-  const int64_t length = check_shapes(view, kernel, offset, stride, padding, right, dilation, groups);
+  const int64_t length =
+      check_conv1d_shapes(kOp, span_of(view), span_of(kernel), offset, stride, padding, right, dilation, groups);
   const auto check_like_input = [&](const char* argument, const TensorView& tensor) {
     check(tensor.scalar_type == view.scalar_type, kOp, ": ", argument, " must have dtype ", name_of(view.scalar_type),
           " like the input, got ", name_of(tensor.scalar_type));
@@ -75,7 +46,7 @@ Convolution check_arguments(const Tensor& input, const Tensor& weight, const std
   check_like_input("weight", kernel);
   if (offset.has_value()) check_like_input("bias", *offset);
   const ScheduleRequest request = check_schedule(kOp, schedule, depth);
-  const std::vector<int64_t> sizes = {view.sizes[0], kernel.sizes[0], length};
+  const std::vector<int64_t> sizes = conv1d_result_sizes(span_of(view), span_of(kernel), length);
   Chain before(kOp, "pre", pre, pre_operands, view, sizes_of(view));
   Chain after(kOp, "post", post, post_operands, view, sizes);
   const DType result = check_result_dtype(kOp, dtype).value_or(after.result_dtype().value_or(view.dtype));
@@ -208,6 +179,8 @@ Tensor convolve_with_aten(const Convolution& c) {
   return aten::convolution(input, weight, bias, c.stride, padding, c.dilation, c.groups);
 }
 
+bool is_empty(const Convolution& c) { return c.sizes[0] * c.sizes[1] * c.sizes[2] == 0; }
+
 // Whether aten does the sums; refuses a schedule that was forced for them.
 bool goes_through_aten([[maybe_unused]] const Convolution& c) {
 #ifdef SLUICE_CUDA_LIBRARY
@@ -274,7 +247,7 @@ void run_convolution(const Convolution& c, const Tensor& output) {
 }
 
 Tensor convolve(const Convolution& c) {
-  if (goes_through_aten(c) && c.sizes[0] * c.sizes[2] > 0) {
+  if (goes_through_aten(c) && !is_empty(c)) {
     Tensor result = convolve_with_aten(c);
     const TensorView view(result);
     if (view.dtype == c.dtype && strides_match(view, c.strides)) {
@@ -293,7 +266,7 @@ Tensor convolve(const Convolution& c) {
 std::string prepare_convolution(const Convolution& c) {
   [[maybe_unused]] const bool through_aten = goes_through_aten(c);
   const TensorView input(c.input);
-  if (c.sizes[0] * c.sizes[2] == 0) return "the result is empty";
+  if (is_empty(c)) return "the result is empty";
   const Tensor output = allocate(c.op, c.sizes, c.strides, c.dtype, input);
 #ifdef SLUICE_CUDA_LIBRARY
   if (!through_aten) {
@@ -326,17 +299,24 @@ std::string aten_plan(const std::string& reason) {
          reason + "\"}";
 }
 
-std::string plan(const std::vector<int64_t>& sizes, int64_t multiplier, int64_t taps, int64_t stride, int64_t dilation,
-                 bool depthwise, bool channels_last, bool pre, bool post, bool post_operands, ScalarType dtype,
-                 const std::string& schedule, const std::optional<int64_t>& depth, bool linked,
-                 const std::vector<int64_t>& device) {
+// `input` and `weight` are (batch, channels, length) and (out_channels, channels / groups, taps).
+std::string plan(const std::vector<int64_t>& input, const std::vector<int64_t>& weight, int64_t stride, int64_t padding,
+                 int64_t padding_right, int64_t dilation, int64_t groups, bool channels_last, bool pre, bool post,
+                 bool post_operands, ScalarType dtype, const std::string& schedule, const std::optional<int64_t>& depth,
+                 bool linked, const std::vector<int64_t>& device) {
+  const int64_t length =
+      check_conv1d_shapes("plan", input, weight, std::nullopt, stride, padding, padding_right, dilation, groups);
+  const std::vector<int64_t> sizes = conv1d_result_sizes(input, weight, length);
   const ScheduleRequest request = check_schedule("plan", schedule, depth);
-  check(sizes.size() == 3, "plan: sizes must be the result's (batch, channels, length), got ", shape_text(sizes));
-  if (!depthwise) {
+  const DType known = check_result_dtype("plan", dtype).value();
+  const DeviceProperties gpu = device_from("plan", device);
+  check_result("plan", sizes);
+  if (groups != input[1] || weight[1] != 1) {
     check(request.automatic, "plan: schedule must be auto here, because ", kAtenReason, "; got ", schedule);
     return aten_plan(kAtenReason);
   }
-  if (request.automatic && is_filter_bank(sizes[1] / multiplier, sizes[1])) return aten_plan(kFilterBankReason);
+  const int64_t multiplier = sizes[1] / input[1], taps = weight[2];
+  if (request.automatic && is_filter_bank(input[1], sizes[1])) return aten_plan(kFilterBankReason);
   const bool last = channels_last && multiplier == 1;
   const Conv1dProblem problem{.batch = sizes[0],
                               .channels = sizes[1],
@@ -345,7 +325,7 @@ std::string plan(const std::vector<int64_t>& sizes, int64_t multiplier, int64_t 
                               .taps = static_cast<int>(taps),
                               .stride = stride,
                               .dilation = dilation,
-                              .dtype = check_result_dtype("plan", dtype).value(),
+                              .dtype = known,
                               .channels_last = last,
                               .aligned = sizes[2] % 8 == 0,
                               .dense = !last || sizes[1] % 4 == 0,
@@ -353,7 +333,7 @@ std::string plan(const std::vector<int64_t>& sizes, int64_t multiplier, int64_t 
                               .pre = pre,
                               .post = post,
                               .post_operands = post_operands};
-  const Conv1dPlan made = plan_conv1d(problem, request, device_from("plan", device), linked);
+  const Conv1dPlan made = plan_conv1d(problem, request, gpu, linked);
   return made.threads == 0 && request.automatic ? aten_plan(made.reason) : plan_text(made);
 }
 
@@ -369,8 +349,9 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("_prepare_conv1d(" SLUICE_CONV1D_ARGUMENTS ") -> str");
   m.def("conv1d_out(" SLUICE_CONV1D_ARGUMENTS ", Tensor(a!) out) -> ()");
   m.def(
-      "_plan_conv1d(int[] sizes, int multiplier, int taps, int stride, int dilation, bool depthwise, bool channels_last, "
-      "bool pre, bool post, bool post_operands, ScalarType dtype, str schedule, int? depth, bool linked, int[] device) -> str");
+      "_plan_conv1d(int[] input, int[] weight, int stride, int padding, int padding_right, int dilation, int groups, "
+      "bool channels_last, bool pre, bool post, bool post_operands, ScalarType dtype, str schedule, int? depth, bool linked, "
+      "int[] device) -> str");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) { m.impl("_plan_conv1d", TORCH_BOX(&plan)); }

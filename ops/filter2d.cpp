@@ -1,6 +1,8 @@
 #include "ops/filter2d.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "kernels/filter2d/filter2d.h"
 #include "ops/allocate.h"
@@ -13,8 +15,15 @@ namespace sluice {
 namespace {
 
 constexpr const char* kOp = "filter2d";
+// Far beyond any tensor, and small enough that no sum or product in a plan overflows.
+constexpr int64_t kLimit = int64_t{1} << 31;        // of padding
+constexpr int64_t kKernelLimit = int64_t{1} << 24;  // of a kernel's sides
 
 std::vector<int64_t> sizes_of(const TensorView& view) { return {view.sizes, view.sizes + view.rank}; }
+
+int64_t count_planes(const TensorView& image) {
+  return std::accumulate(image.sizes, image.sizes + image.rank - 2, int64_t{1}, std::multiplies<>());
+}
 
 // (kh, kw) or (C, kh, kw); separable: (kh,) and (kw,), or (C, kh) and (C, kw).
 void check_kernel(const TensorView& image, const TensorView& kernel, const std::optional<TensorView>& row_kernel) {
@@ -34,11 +43,9 @@ void check_kernel(const TensorView& image, const TensorView& kernel, const std::
   };
   check(has_taps(kernel) && (!row_kernel.has_value() || has_taps(*row_kernel)), kOp, ": kernel must have at least one tap, got ",
         kernel.shape(), row_kernel.has_value() ? " and " + row_kernel->shape() : "");
-  // Far beyond any tensor, and small enough that no sum or product in a plan overflows.
-  constexpr int64_t kLimit = int64_t{1} << 24;
   const int64_t height = kernel.sizes[kernel.rank - taps],
                 width = (row_kernel.has_value() ? *row_kernel : kernel).sizes[kernel.rank - 1];
-  check(height < kLimit && width < kLimit, kOp, ": kernel must be smaller than 2^24 each way, got ", kernel.shape());
+  check(height < kKernelLimit && width < kKernelLimit, kOp, ": kernel must be smaller than 2^24 each way, got ", kernel.shape());
 }
 
 Stencil check_arguments(const Tensor& given, const Tensor& kernel, const std::optional<Tensor>& bias,
@@ -74,7 +81,6 @@ Stencil check_arguments(const Tensor& given, const Tensor& kernel, const std::op
   const int64_t width = across.has_value() ? across->sizes[across->rank - 1] : taps.sizes[taps.rank - 1];
   int64_t top = (height - 1) / 2, bottom = height - 1 - top, left = (width - 1) / 2, right = width - 1 - left;
   if (padding.has_value()) {
-    constexpr int64_t kLimit = int64_t{1} << 31;
     check(padding->size() == 2, kOp, ": padding must be two numbers, got ", padding->size());
     for (int64_t zeros : *padding) {
       check(zeros >= 0 && zeros < kLimit, kOp, ": padding must be at least 0 and less than 2^31, got ", zeros);
@@ -88,8 +94,10 @@ Stencil check_arguments(const Tensor& given, const Tensor& kernel, const std::op
   int64_t& columns = sizes[image.rank - 1];
   rows += top + bottom;
   columns += left + right;
-  check(rows >= height - 1 && columns >= width - 1, kOp, ": image must be at least as large as the kernel, ", height, " x ",
-        width, ", with its padding, got ", rows, " x ", columns);
+  check(rows >= height && columns >= width, kOp, ": image must be at least as large as the kernel, ", height, " x ", width,
+        ", with its padding, got ", rows, " x ", columns);
+  // As torch has it: planes of zeros alone are a result only where there are none.
+  check(image.elements() > 0 || count_planes(image) == 0, kOp, ": image must have at least one pixel, got ", image.shape());
   rows -= height - 1;
   columns -= width - 1;
   Chain before(kOp, "pre", pre, pre_operands, image, sizes_of(image));
@@ -180,10 +188,16 @@ std::string plan(const std::vector<int64_t>& image, ScalarType dtype, const std:
                  bool tensors, const std::string& schedule, const std::optional<int64_t>& depth, bool linked,
                  const std::vector<int64_t>& device) {
   const ScheduleRequest request = check_schedule("plan", schedule, depth);
+  const auto in_range = [](const std::vector<int64_t>& numbers, int64_t least) {
+    return std::all_of(numbers.begin(), numbers.end(), [&](int64_t number) { return number >= least && number < kLimit; });
+  };
   check(image.size() == 8, "plan: image must be four sizes and their strides, got ", shape_text(image));
   check(result.size() == 8, "plan: result must be four sizes and their strides, got ", shape_text(result));
   check(kernel.size() == 2, "plan: kernel must be (kh, kw), got ", shape_text(kernel));
-  check(zeros.size() == 2, "plan: zeros must be two numbers, got ", shape_text(zeros));
+  check(in_range(kernel, 1) && kernel[0] < kKernelLimit && kernel[1] < kKernelLimit,
+        "plan: kernel must be 1 to 2^24 - 1 each way, got ", shape_text(kernel));
+  check(zeros.size() == 2 && in_range(zeros, 0), "plan: zeros must be two numbers from 0 to 2^31 - 1, got ", shape_text(zeros));
+  check_result("plan", {result.begin(), result.begin() + 4});
   Filter2dParams params{};
   params.dtype = check_result_dtype("plan", dtype).value();
   params.output_dtype = check_result_dtype("plan", result_dtype).value();

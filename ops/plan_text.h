@@ -12,6 +12,9 @@ namespace sluice {
 // multiprocessor, bytes of shared memory a block}
 DeviceProperties device_from(const char* op, const std::vector<int64_t>& numbers);
 
+// The result that is planned for: at least one element, and fewer than any GPU has memory for.
+void check_result(const char* op, const std::vector<int64_t>& sizes);
+
 std::string plan_text(const Plan& plan);
 
 }  // namespace sluice

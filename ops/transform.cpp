@@ -196,7 +196,8 @@ namespace {
 std::string plan(int64_t elements, int64_t inner, ScalarType dtype, const std::string& schedule,
                  const std::optional<int64_t>& depth, bool linked, const std::vector<int64_t>& device) {
   const ScheduleRequest request = check_schedule("plan", schedule, depth);
-  check(elements > 0 && inner > 0, "plan: elements must be positive, got ", elements);
+  check_result("plan", {elements});
+  check(inner > 0 && inner <= elements, "plan: inner must be 1 to elements, got ", inner);
   const TransformProblem problem = contiguous_problem(elements, inner, check_result_dtype("plan", dtype).value());
   return plan_text(plan_transform(problem, request, device_from("plan", device), linked));
 }

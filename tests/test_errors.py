@@ -45,6 +45,21 @@ def bad_calls(device: str) -> dict[str, tuple]:
             "conv1d: groups must divide the weight's 4 output channels, got 6",
             lambda: conv(x, torch.randn(4, 1, 3, device=device), groups=6),
         ),
+        "no outputs": (
+            ValueError,
+            r"conv1d: weight must have at least one output channel, got \(0, 6, 3\)",
+            lambda: conv(x, dense[:0]),
+        ),
+        "no positions": (
+            ValueError,
+            r"conv1d: input must have at least one position, got \(2, 6, 0\)",
+            lambda: conv(x[..., :0], dense, padding=2),
+        ),
+        "no pixels": (
+            ValueError,
+            r"filter2d: image must have at least one pixel, got \(2, 6, 0, 20\)",
+            lambda: stencil(image[:, :, :0], three, padding=(2, 2)),
+        ),
         "padding": (ValueError, "conv1d: padding must not be negative, got -1", lambda: conv(x, dense, padding=-1)),
         "padding's name": (ValueError, "conv1d: padding must be .*'full'", lambda: conv(x, dense, padding="full")),
         "same with stride": (ValueError, "conv1d: .*stride 1, got 2", lambda: conv(x, dense, None, 2, "same")),

@@ -2,46 +2,221 @@
 
 from __future__ import annotations
 
+import random
+import re
+from collections.abc import Iterator
+
 import pytest
 import torch
 
 import sluice
-from common import DTYPES, FIXED_DEPTH, SCHEDULES
+from common import DTYPES, FIXED_DEPTH, ROOT, SCHEDULES
 from sluice import stages
-from sluice.plan import H200, Device
+from sluice.plan import H200, Device, Plan, current_device
 
-A100 = Device(80, 108, 2048, 167936, 166912)
+# Compute capability, multiprocessors, threads and shared memory of one, shared memory of a block.
+DEVICES = {
+    "8.0": Device(80, 108, 2048, 164 << 10, 163 << 10),
+    "8.6": Device(86, 84, 1536, 100 << 10, 99 << 10),
+    "8.9": Device(89, 142, 1536, 100 << 10, 99 << 10),
+    "9.0": H200,
+    "10.0": Device(100, 148, 2048, 228 << 10, 227 << 10),
+    "12.0": Device(120, 188, 1536, 100 << 10, 99 << 10),
+}
+# What a pipe keeps in shared memory beside the ring.
+STATIC = int(
+    re.findall(r"kStaticSharedMemory = (\d+);", (ROOT / "kernels" / "common" / "device_properties.h").read_text())[0]
+)
+CODE_FOR_90A_AND_PTX_FOR_80 = "80, 90a and PTX for 80" in sluice.info()["build"]
 
 
 def meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
-@pytest.mark.parametrize("device", [H200, A100], ids=["h200", "a100"])
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_schedule_fits_the_device(device: Device, schedule: str, dtype: torch.dtype) -> None:
-    x, w = meta(8, 512, 2048, dtype=dtype), meta(512, 1, 4, dtype=dtype)
+Call = tuple[str, tuple[object, ...], dict[str, object]]
+
+
+def calls(dtype: torch.dtype) -> Iterator[Call]:
+    """Every op in every layout, with few taps and with many."""
+    x = meta(8, 512, 2048, dtype=dtype)
     last = x.new_empty(8, 2048, 512).transpose(1, 2)
-    image, kernel = meta(64, 3, 1080, 1920, dtype=dtype), meta(3, 31, 31, dtype=dtype)
-    if schedule == "bulk" and device.compute_capability < 90:
-        with pytest.raises(ValueError, match="bulk copies need compute capability 9.0, got bulk"):
-            sluice.plan("transform", x, stages.silu(), schedule=schedule, device=device)
-        return
-    for plan in (
-        sluice.plan("filter2d", image, kernel, schedule=schedule, device=device),
-        sluice.plan("filter2d", image[0, 0], (kernel[0, 0], kernel[0, 0]), schedule=schedule, device=device),
-        sluice.plan("transform", x, stages.silu(), schedule=schedule, device=device),
-        sluice.plan("conv1d", x, w, groups=512, padding=3, schedule=schedule, device=device),
-        sluice.plan("causal_conv1d", last, w[:, 0], schedule=schedule, device=device),
-    ):
+    image = meta(64, 3, 1080, 1920, dtype=dtype)
+    pixels = meta(64, 1080, 1920, 3, dtype=dtype).movedim(-1, -3)
+    for rows in (x, last, x[..., ::2], meta(1, 512, 2048, dtype=dtype)[0]):
+        yield "transform", (rows, stages.silu()), {}
+        for taps in (1, 4, 15, 64, 255, 4000):
+            yield "conv1d", (rows, meta(512, 1, taps, dtype=dtype)), {"groups": 512, "padding": taps - 1}
+            if rows.dim() == 3:
+                yield "causal_conv1d", (rows, meta(512, taps, dtype=dtype)), {"activation": "silu"}
+    for size in (3, 5, 11, 31, 200):
+        kernel = meta(3, size, size, dtype=dtype)
+        for frames in (image, pixels):
+            yield "filter2d", (frames, kernel), {}
+            yield "filter2d", (frames, (kernel[:, 0], kernel[:, 0])), {"post": stages.silu()}
+
+
+def check(plan: Plan, device: Device, schedule: str) -> None:
+    assert plan.grid >= 1
+    assert plan.grid < 2**31
+    assert 32 <= plan.threads <= 1024
+    assert plan.tile >= 1
+    static = STATIC if plan.schedule != "direct" else 0
+    assert 0 <= plan.shared_memory <= device.shared_memory_per_block - static
+    assert 1 <= plan.depth <= 8
+    assert plan.depth == FIXED_DEPTH.get(plan.schedule, plan.depth)
+    if schedule == "auto":
+        assert plan.reason
+    else:
         assert plan.schedule == schedule
-        assert plan.shared_memory <= device.shared_memory_per_block
-        assert 32 <= plan.threads <= 1024
-        assert plan.grid >= 1
         assert plan.reason.startswith("forced: ")
-        assert plan.depth == FIXED_DEPTH.get(schedule, plan.depth)
-        assert (plan.depth > 1) == (schedule not in ("direct", "single_stage"))
+
+
+@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("schedule", ["auto", *SCHEDULES])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_schedule_fits_the_device_or_is_refused(name: str, schedule: str, dtype: torch.dtype) -> None:
+    device = DEVICES[name]
+    planned: dict[str, int] = {}
+    refusals: list[str] = []
+    for op, arguments, options in calls(dtype):
+        try:
+            plan = sluice.plan(op, *arguments, schedule=schedule, device=device, **options)
+        except ValueError as error:
+            refusals.append(str(error))
+            continue
+        if plan.schedule != "aten":
+            check(plan, device, schedule)
+        planned[op] = planned.get(op, 0) + 1
+    forced = "direct" if schedule == "auto" else schedule
+    rule = f"must be able to run here: .*(bulk copies need|must fit into (its|the) shared memory).*, got {forced}"
+    assert all(re.fullmatch(f"plan: schedule {rule}", text) for text in refusals)
+    if schedule == "bulk" and CODE_FOR_90A_AND_PTX_FOR_80 and name != "9.0":
+        assert not planned
+    elif schedule != "bulk":
+        assert all(planned[op] >= 3 for op in ("transform", "conv1d", "causal_conv1d", "filter2d"))
+
+
+@pytest.mark.skipif(not CODE_FOR_90A_AND_PTX_FOR_80, reason="built for other GPUs")
+def test_bulk_copies_need_code_that_has_them() -> None:
+    x = meta(1 << 20)
+    for name, reason in {
+        "8.0": "bulk copies need compute capability 9.0",
+        "10.0": "bulk copies need code for compute capability 9.0 or newer, and the library's for this device is older",
+        "12.0": "bulk copies need code for compute capability 9.0 or newer, and the library's for this device is older",
+    }.items():
+        with pytest.raises(ValueError, match=f"plan: schedule must be able to run here: {reason}"):
+            sluice.plan("transform", x, stages.silu(), schedule="bulk", device=DEVICES[name])
+    assert sluice.plan("transform", x, stages.silu(), schedule="bulk", device=DEVICES["9.0"]).schedule == "bulk"
+
+
+@pytest.mark.parametrize("schedule", [name for name in SCHEDULES[1:] if name != "two_stage"])
+def test_what_a_pipe_keeps_in_shared_memory_counts(schedule: str) -> None:
+    def plan(taps: int, schedule: str) -> Plan:
+        w = meta(4, 1, taps, dtype=torch.float32)
+        return sluice.plan("conv1d", x, w, groups=4, schedule=schedule, device=H200)
+
+    x = meta(2, 4, 60_000, dtype=torch.float32)
+    room = H200.shared_memory_per_block - STATIC
+    assert room - 16 < plan(28_521, schedule).shared_memory <= room
+    # With these many taps they and a tile of 1024 results take what a block has, which leaves nothing for the pipe.
+    inputs = -(-(1024 + 28_540 - 1) // 4) + 2
+    assert inputs * 16 + 28_540 * 4 == H200.shared_memory_per_block
+    with pytest.raises(ValueError, match="must fit into the shared memory of a block"):
+        plan(28_540, schedule)
+    assert plan(28_540, "auto").schedule == "direct"
+
+
+EXTENTS = [0, 0, 1, 1, 2, 3, 4, 6, 8, 64, 300]
+NUMBERS = [
+    *EXTENTS,
+    -1,
+    2**31,
+    2**40,
+    2**62,
+    2**70,
+    -(2**63),
+    True,
+    1.5,
+    None,
+    "same",
+    "valid",
+    "full",
+    (1,),
+    (2, 0),
+    [],
+    {},
+]
+
+
+def random_tensor(pick: random.Random) -> object:
+    if pick.random() < 0.03:
+        return pick.choice([None, 3, "x", [1.0], torch.zeros(3).to_sparse()])
+    x = meta(*(pick.choice(EXTENTS) for _ in range(pick.randint(0, 5))), dtype=pick.choice([*DTYPES, torch.int32]))
+    return x.transpose(-1, -2) if x.dim() > 1 and pick.random() < 0.3 else x
+
+
+def random_device(pick: random.Random) -> object:
+    if pick.random() < 0.9:
+        return pick.choice([*DEVICES.values(), None])
+    numbers = [pick.choice([0, -1, 1, 90, 1 << 20, 2**40, 1.5, None]) for _ in range(5)]
+    return pick.choice([Device(*numbers), "cuda", 0])
+
+
+def random_call(pick: random.Random) -> Call:
+    op = pick.choice(["transform", "conv1d", "conv1d", "causal_conv1d", "filter2d", "filter2d", "fft"])
+    chains = [None, stages.silu(), stages.add(meta(3)), stages.Chain(), "silu", [stages.relu()], 1]
+    numbers = [n for n in NUMBERS if pick.random() < 0.3] or [1]
+    x = random_tensor(pick)
+    options: dict[str, object] = {}
+    for name, values in {
+        "schedule": ["auto", *SCHEDULES, "fastest", None, 1],
+        "depth": [None, 1, 2, 8, 9, 0, -1, "x", 1.5],
+        "post": chains,
+        "pre": chains,
+        "dtype": [None, torch.float16, torch.int64, "x"],
+    }.items():
+        if pick.random() < 0.2:
+            options[name] = pick.choice(values)
+    if op == "transform":
+        return op, (x, pick.choice(chains)), options
+    if op == "causal_conv1d":
+        options["activation"] = pick.choice([None, "silu", "gelu", True])
+        w = meta(x.shape[1], pick.choice(EXTENTS)) if isinstance(x, torch.Tensor) and x.dim() == 3 else None
+        return op, (x, pick.choice([w, random_tensor(pick)])), options
+    if op == "filter2d":
+        vectors = (meta(pick.choice(EXTENTS)), meta(pick.choice(EXTENTS)))
+        kernel = pick.choice([random_tensor(pick), meta(3, 3), meta(pick.choice(EXTENTS), 5), vectors, vectors[:1]])
+        padding = pick.choice(["same", "valid", "full", None, (pick.choice(numbers), pick.choice(numbers)), [1]])
+        return op, (x, kernel, None, padding), options
+    groups = pick.choice([1, 1, 2, 4, 0, *numbers])
+    if isinstance(x, torch.Tensor) and x.dim() in (2, 3) and pick.random() < 0.7:
+        groups = pick.choice([groups, x.shape[-2]])
+        fit = x.shape[-2] // groups if isinstance(groups, int) and groups > 0 else 1
+        w: object = meta(pick.choice(EXTENTS), fit, pick.choice(EXTENTS))
+    else:
+        w = random_tensor(pick)
+    return op, (x, w, None, *(pick.choice([1, 1, *numbers]) for _ in range(3)), groups), options
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_it_is_asked_a_plan_is_made_or_refused(seed: int) -> None:
+    pick = random.Random(seed)
+    made = refused = 0
+    for _ in range(1500):
+        op, arguments, options = random_call(pick)
+        device = random_device(pick)
+        try:
+            plan = sluice.plan(op, *arguments, device=device, **options)
+        except (TypeError, ValueError):
+            refused += 1
+            continue
+        made += 1
+        if plan.schedule != "aten":
+            assert isinstance(device, Device | None)
+            check(plan, device or current_device(), str(options.get("schedule", "auto")))
+    assert made > 50
+    assert refused > 50
 
 
 def test_depth_covers_the_bytes_in_flight_and_can_be_forced() -> None:

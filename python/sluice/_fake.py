@@ -62,11 +62,11 @@ def is_channels_last(x: torch.Tensor, spatial: int = 1) -> bool:
     if x.dim() <= spatial:
         return False
     channels = x.shape[-spatial - 1]
-    if not _holds(x.stride(-spatial - 1) == 1) or _holds(channels < 2):
+    if not holds(x.stride(-spatial - 1) == 1) or holds(channels < 2):
         return False
     for d in range(-1, -spatial - 1, -1):
-        if not _holds(x.shape[d] < 2):  # the stride of a dimension of one element decides nothing
-            return _holds(x.stride(d) >= channels)
+        if not holds(x.shape[d] < 2):  # the stride of a dimension of one element decides nothing
+            return holds(x.stride(d) >= channels)
     return False
 
 
@@ -81,10 +81,10 @@ def empty_like_layout(x: torch.Tensor, shape: Sequence[int], dtype: torch.dtype,
 
 def is_dense(x: torch.Tensor) -> bool:
     """Whether some order of the dimensions is contiguous."""
-    left = [d for d in range(x.dim() - 1, -1, -1) if not _holds(x.shape[d] == 1)]
+    left = [d for d in range(x.dim() - 1, -1, -1) if not holds(x.shape[d] == 1)]
     expected = 1
     while left:
-        nearest = next((d for d in left if _holds(x.stride(d) == expected)), None)
+        nearest = next((d for d in left if holds(x.stride(d) == expected)), None)
         if nearest is None:
             return False
         left.remove(nearest)
@@ -94,12 +94,12 @@ def is_dense(x: torch.Tensor) -> bool:
 
 def empty_like_dense(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """An empty tensor of x's shape, with x's strides where it is dense, else contiguous."""
-    if _holds(x.numel() == 0) or not is_dense(x):
+    if holds(x.numel() == 0) or not is_dense(x):
         return x.new_empty(x.shape, dtype=dtype)
     return torch.empty_strided(x.shape, x.stride(), dtype=dtype, device=x.device)
 
 
-def _holds(condition: bool | torch.SymBool) -> bool:
+def holds(condition: bool | torch.SymBool) -> bool:
     """The condition; False where it depends on a size that is known at run time alone."""
     if isinstance(condition, bool):
         return condition

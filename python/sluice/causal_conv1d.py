@@ -10,7 +10,7 @@ from ._library import call, check_out, check_tensor, given_options, out_result, 
 from .conv1d import autocast
 from .stages import Chain, add, compute_dtype
 
-_ACTIVATIONS: dict[object, str | None] = {
+ACTIVATIONS: dict[object, str | None] = {
     None: None,
     False: None,
     True: "silu",
@@ -94,7 +94,7 @@ def causal_conv1d(
         cache_indices=cache_indices,
         has_initial_state=has_initial_state,
     )
-    if activation not in _ACTIVATIONS:
+    if activation not in ACTIVATIONS:
         raise ValueError(f"causal_conv1d: activation must be None, identity, silu or swish, got {activation!r}")
     chain = post
     if residual is not None:
@@ -107,7 +107,7 @@ def causal_conv1d(
     if chain is not None and cpp_reference.needs_reference(x, chain):
         result = _with_references(x, weight, bias, activation, initial_states, chain, out, schedule, depth)
     else:
-        arguments = (x, weight, bias, _ACTIVATIONS[activation], initial_states)
+        arguments = (x, weight, bias, ACTIVATIONS[activation], initial_states)
         options = given_options("causal_conv1d", x, schedule, depth, post=chain)
         if out is None:
             result = call("causal_conv1d", x, torch.ops.sluice.causal_conv1d, *arguments, **options)
@@ -133,7 +133,7 @@ def _with_references(
 ) -> torch.Tensor:
     first, rest = cpp_reference.split(chain)
     wide = x.to(compute_dtype(x.dtype))
-    arguments = (wide, weight, bias, _ACTIVATIONS[activation], initial_states)
+    arguments = (wide, weight, bias, ACTIVATIONS[activation], initial_states)
     options = given_options("causal_conv1d", x, schedule, depth, post=first)
     values = call("causal_conv1d", x, torch.ops.sluice.causal_conv1d, *arguments, **options)
     return cpp_reference.finish("causal_conv1d", cpp_reference.evaluate("causal_conv1d", values, rest), out, x.dtype)

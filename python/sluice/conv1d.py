@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from . import cpp_reference
-from ._fake import chain_dtype, check_floating, check_same_dtype, empty_like_layout, fake_out
+from ._fake import chain_dtype, check_floating, check_same_dtype, empty_like_layout, fake_out, holds
 from ._library import call, check_tensor, given_options, out_result, out_target, require_forward_only
 from .stages import Chain, compute_dtype
 
@@ -48,7 +48,9 @@ def conv1d(
 
     Returns:
         (B, C_out, L_out), or (C_out, L_out) for an unbatched input. Channels-last where the input is (stride(1) == 1,
-        C > 1, L > 1, stride(2) >= C), else contiguous. Under autocast inputs are cast as F.conv1d's are.
+        C > 1, L > 1, stride(2) >= C), else contiguous. Under autocast inputs are cast as F.conv1d's are. An input
+        without channels has a result without channels, and one without positions is refused, unless B or C is 0: as
+        torch does.
 
     Raises:
         TypeError: an unsupported dtype, or one that differs between input, weight and bias.
@@ -71,7 +73,7 @@ def conv1d(
     require_forward_only("conv1d", (input, weight, bias, *operands))
     input, weight, bias = autocast(input, weight, bias)
     step, spread = single("stride", stride), single("dilation", dilation)
-    left, right = _padding(padding, weight, step, spread)
+    left, right = sides(padding, weight, step, spread)
     if pre is not None and cpp_reference.needs_reference(input, pre):
         input, pre = cpp_reference.transform(input, pre, None, input.dtype), None
     if post is not None and cpp_reference.needs_reference(input, post):
@@ -123,9 +125,7 @@ def single(argument: str, value: int | tuple[int]) -> int:
     return value
 
 
-def _padding(
-    padding: int | tuple[int] | str, weight: torch.Tensor, stride: int, dilation: int
-) -> tuple[int, int | None]:
+def sides(padding: int | tuple[int] | str, weight: torch.Tensor, stride: int, dilation: int) -> tuple[int, int | None]:
     """Zeros on the left, and on the right where they differ."""
     if not isinstance(padding, str):
         return single("padding", padding), None
@@ -135,7 +135,7 @@ def _padding(
         raise ValueError(f"conv1d: padding must be a number, 'same' or 'valid', got {padding!r}")
     if stride != 1:
         raise ValueError(f"conv1d: padding='same' must have stride 1, got {stride}")
-    total = dilation * (weight.shape[-1] - 1)
+    total = dilation * (weight.shape[-1] - 1) if weight.dim() == 3 else 0
     return total // 2, total - total // 2
 
 
@@ -192,10 +192,18 @@ def _(
         ),
     )
     right = padding if padding_right is None else padding_right
-    length = (x.shape[2] + padding + right - dilation * (weight.shape[2] - 1) - 1) // stride + 1
+    reach, padded = dilation * (weight.shape[2] - 1) + 1, x.shape[2] + padding + right
+    torch._check(
+        padded >= reach,
+        lambda: (
+            f"conv1d: input must be at least as long as the kernel's reach of {reach} with its padding, got {padded}"
+        ),
+    )
+    length = (padded - reach) // stride + 1
     chain_dtype("conv1d", "pre", pre, pre_operands, input.dtype)
     last = chain_dtype("conv1d", "post", post, post_operands, input.dtype)
-    result = empty_like_layout(x, (x.shape[0], weight.shape[0], length), dtype or last)
+    results = 0 if holds(channels == 0) else out_channels  # as torch has it
+    result = empty_like_layout(x, (x.shape[0], results, length), dtype or last)
     return result if input.dim() == 3 else result.squeeze(0)
 
 

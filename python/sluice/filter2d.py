@@ -52,7 +52,8 @@ def filter2d(
 
     Raises:
         TypeError: an unsupported dtype, one that differs between image, kernel and bias, or one that is no tensor.
-        ValueError: a shape, a number, a device, an `out`, a schedule or a chain that does not fit.
+        ValueError: a shape, a number, a device, an `out`, a schedule or a chain that does not fit; an image that is
+            smaller than the kernel with its padding, or has no pixels (F.conv2d refuses both).
         RuntimeError: grad mode is on and an input or `out` requires grad, or one is a dual tensor of forward mode.
 
     Example:
@@ -130,14 +131,18 @@ def _floating(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype == torch.uint8 else dtype
 
 
+def result_size(image: torch.Tensor, height: int, width: int, padding: list[int] | None) -> tuple[int, int]:
+    """The result's last two dimensions, under the raw op's padding."""
+    if padding is None:
+        return image.shape[-2], image.shape[-1]
+    return image.shape[-2] + 2 * padding[0] - height + 1, image.shape[-1] + 2 * padding[1] - width + 1
+
+
 def empty_result(
     image: torch.Tensor, taps: tuple[int, int], padding: list[int] | None, dtype: torch.dtype
 ) -> torch.Tensor:
     """What a kernel of `taps` (kh, kw) makes of the image under the raw op's padding, without its values."""
-    rows, columns = image.shape[-2:]
-    if padding is not None:
-        rows, columns = rows + 2 * padding[0] - taps[0] + 1, columns + 2 * padding[1] - taps[1] + 1
-    return empty_like_layout(image, (*image.shape[:-2], rows, columns), dtype, spatial=2)
+    return empty_like_layout(image, (*image.shape[:-2], *result_size(image, *taps, padding)), dtype, spatial=2)
 
 
 def _check_kernel(image: torch.Tensor, kernel: torch.Tensor, row_kernel: torch.Tensor | None) -> None:
@@ -191,6 +196,14 @@ def _(
         check_same_dtype("filter2d", argument, tensor, computed, reason)
     _check_kernel(image, kernel, row_kernel)
     taps = (kernel.shape[-2], kernel.shape[-1]) if row_kernel is None else (kernel.shape[-1], row_kernel.shape[-1])
+    rows, columns = result_size(image, *taps, padding)
+    torch._check(
+        rows > 0 and columns > 0,
+        lambda: (
+            f"filter2d: image must be at least as large as the kernel, {taps[0]} x {taps[1]}, with its padding, "
+            f"got {rows + taps[0] - 1} x {columns + taps[1] - 1}"
+        ),
+    )
     chain_dtype("filter2d", "pre", pre, pre_operands, computed)
     last = chain_dtype("filter2d", "post", post, post_operands, computed)
     return empty_result(image, taps, padding, dtype or last)

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from ._fake import is_channels_last, is_dense
-from ._library import raise_as_python
-from .conv1d import single
-from .filter2d import Kernel, empty_result, raw_arguments
+from ._library import check_tensor, raise_as_python
+from .causal_conv1d import ACTIVATIONS
+from .conv1d import sides, single
+from .filter2d import Kernel, empty_result, raw_arguments, result_size
 from .info import linking
 from .stages import Chain
 
@@ -88,7 +89,9 @@ def plan(op: str, *args: Any, device: Device | None = None, **kwargs: Any) -> Pl
         A `Plan`; its `reason` is a sentence.
 
     Raises:
-        ValueError: an unknown op, or a request that cannot be met on that device.
+        TypeError: an argument of another type than the op takes.
+        ValueError: an unknown op, arguments that the op refuses, a result without elements, or a request that cannot be
+            met on that device.
 
     Example:
         >>> import torch, sluice
@@ -105,20 +108,37 @@ def plan(op: str, *args: Any, device: Device | None = None, **kwargs: Any) -> Pl
     }
     if op not in planners:
         raise ValueError(f"plan: op must be one of {', '.join(planners)}, got {op!r}")
+    if device is not None and not isinstance(device, Device):
+        raise TypeError(f"plan: device must be a sluice.plan.Device, got {type(device).__name__}")
     numbers = list(dataclasses.astuple(device or current_device()))
     form, form_reason = _form(op, *args, **kwargs)
+    text = planners[op](numbers, *args, linked=form == "linked", **kwargs)
+    return Plan(**json.loads(text), form=form, form_reason=form_reason)
+
+
+def _ask(function: Callable[..., Any], *arguments: Any) -> str:
+    """The plan as JSON, with errors of the types that a Python caller expects."""
     try:
-        text = planners[op](numbers, *args, linked=form == "linked", **kwargs)
-        return Plan(**json.loads(text), form=form, form_reason=form_reason)
+        return str(function(*arguments))
     except RuntimeError as error:
+        # Torch's own, of numbers and strings that are neither.
+        if "Expected a value of type" in str(error) or "Overflow when unpacking long" in str(error):
+            raise TypeError(f"plan: {str(error).splitlines()[0]}") from None
         raise_as_python("plan", error, torch.device("cpu"))
 
 
 def _form(op: str, x: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[str, str]:
     """Which form of the kernel would run, and why."""
+    check_tensor("plan", "the op's first argument", x)
+    if x.layout != torch.strided:
+        raise TypeError(f"plan: the op's first argument must be a strided tensor, got {x.layout}")
     chains = [kwargs.get("pre"), kwargs.get("post"), kwargs.get("chain")]
     if op == "transform" and args:
         chains.append(args[0])
+    for chain in chains:
+        for part in chain if op == "transform" and isinstance(chain, (list, tuple)) else [chain]:
+            if part is not None and not isinstance(part, Chain):
+                raise TypeError(f"plan: a chain must be a sluice.Chain, got {type(part).__name__}")
     if not any(chains) and kwargs.get("activation") is None:
         return "", "there is no chain"
     state = linking()
@@ -143,7 +163,7 @@ def _plan_transform(
     **_: Any,
 ) -> str:
     inner = x.numel() if is_dense(x) else x.shape[-1]
-    return str(torch.ops.sluice._plan_transform(x.numel(), inner, x.dtype, schedule, depth, linked, device))
+    return _ask(torch.ops.sluice._plan_transform, x.numel(), inner, x.dtype, schedule, depth, linked, device)
 
 
 def _plan_conv1d(
@@ -163,16 +183,15 @@ def _plan_conv1d(
     depth: int | None = None,
     **_: Any,
 ) -> str:
-    x = input if input.dim() == 3 else input.unsqueeze(0)
-    step, spread, taps = single("stride", stride), single("dilation", dilation), weight.shape[-1]
-    reach = spread * (taps - 1)
-    zeros = {"same": reach, "valid": 0}[padding] if isinstance(padding, str) else 2 * single("padding", padding)
-    sizes = [x.shape[0], weight.shape[0], (x.shape[2] + zeros - reach - 1) // step + 1]
-    multiplier = weight.shape[0] // x.shape[1]
-    depthwise = groups == x.shape[1] and weight.shape[1] == 1
-    shape = (sizes, multiplier, taps, step, spread, depthwise, is_channels_last(x))
+    check_tensor("plan", "weight", weight)
+    x = input.unsqueeze(0) if input.dim() == 2 else input
+    step, spread = single("stride", stride), single("dilation", dilation)
+    left, right = sides(padding, weight, step, spread)
+    zeros = (left, left if right is None else right)
+    channels_last = x.dim() == 3 and is_channels_last(x)
+    shape = (list(x.shape), list(weight.shape), step, *zeros, spread, groups, channels_last)
     chains = (bool(pre), bool(post), bool(post and post.operands))
-    return str(torch.ops.sluice._plan_conv1d(*shape, *chains, x.dtype, schedule, depth, linked, device))
+    return _ask(torch.ops.sluice._plan_conv1d, *shape, *chains, x.dtype, schedule, depth, linked, device)
 
 
 def _plan_causal_conv1d(
@@ -190,10 +209,21 @@ def _plan_causal_conv1d(
     depth: int | None = None,
     **_: Any,
 ) -> str:
-    shape = (list(x.shape), 1, weight.shape[-1], 1, 1, True, is_channels_last(x))
+    check_tensor("plan", "weight", weight)
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"plan: activation must be None, identity, silu or swish, got {activation!r}")
+    if x.dim() != 3:
+        raise ValueError(f"plan: x must have shape (batch, channels, length), got {tuple(x.shape)}")
+    batch, channels, length = x.shape
+    if weight.dim() != 2 or weight.shape[0] != channels:
+        raise ValueError(f"plan: weight must have shape (C, K) with C = {channels}, got {tuple(weight.shape)}")
+    if x.numel() == 0 or weight.numel() == 0:
+        raise ValueError(f"plan: x and weight must have elements, got {tuple(x.shape)} and {tuple(weight.shape)}")
+    taps = weight.shape[1]
+    shape = ([batch, channels, length], [channels, 1, taps], 1, taps - 1, 0, 1, channels, is_channels_last(x))
     tensors = residual is not None or bool(post and post.operands)
-    chains = (bool(pre), tensors or bool(post) or activation is not None, tensors)
-    return str(torch.ops.sluice._plan_conv1d(*shape, *chains, x.dtype, schedule, depth, linked, device))
+    chains = (bool(pre), tensors or bool(post) or ACTIVATIONS[activation] is not None, tensors)
+    return _ask(torch.ops.sluice._plan_conv1d, *shape, *chains, x.dtype, schedule, depth, linked, device)
 
 
 def _plan_filter2d(
@@ -212,29 +242,59 @@ def _plan_filter2d(
     depth: int | None = None,
 ) -> str:
     column, row, zeros = raw_arguments(kernel, padding)
-    taps = (column.shape[-2], column.shape[-1]) if row is None else (column.shape[-1], row.shape[-1])
+    taps, size = _stencil(image, column, row, zeros)
     computed = torch.float32 if image.dtype == torch.uint8 else image.dtype
     if out is None:
         like = torch.empty_strided(image.shape, image.stride(), dtype=computed, device="meta")
-        out = empty_result(like, taps, zeros, dtype or (post.result_dtype(computed) if post else computed))
-    return str(
-        torch.ops.sluice._plan_filter2d(
-            _sizes_and_strides(image),
-            computed,
-            _sizes_and_strides(out),
-            out.dtype,
-            list(taps),
-            row is not None,
-            zeros or [(taps[0] - 1) // 2, (taps[1] - 1) // 2],
-            bool(pre),
-            bool(post),
-            post is not None and len(post.operands) > 0,
-            schedule,
-            depth,
-            linked,
-            device,
-        )
+        wanted = dtype or (post.result_dtype(computed) if post else computed)
+        out = empty_result(like, (taps[0], taps[1]), zeros, wanted)
+    check_tensor("plan", "out", out)
+    if out.shape != size:
+        raise ValueError(f"plan: out must have shape {tuple(size)}, got {tuple(out.shape)}")
+    return _ask(
+        torch.ops.sluice._plan_filter2d,
+        _sizes_and_strides(image),
+        computed,
+        _sizes_and_strides(out),
+        out.dtype,
+        taps,
+        row is not None,
+        zeros or [(taps[0] - 1) // 2, (taps[1] - 1) // 2],
+        bool(pre),
+        bool(post),
+        post is not None and len(post.operands) > 0,
+        schedule,
+        depth,
+        linked,
+        device,
     )
+
+
+def _stencil(
+    image: torch.Tensor, column: torch.Tensor, row: torch.Tensor | None, zeros: list[int] | None
+) -> tuple[list[int], torch.Size]:
+    """The kernel's height and width, and the result's shape."""
+    if image.dim() < 2:
+        raise ValueError(f"plan: image must have shape (..., H, W), got {tuple(image.shape)}")
+    parts = [column] if row is None else [column, row]
+    plain = 2 if row is None else 1
+    channels = image.shape[-3] if image.dim() > 2 else None
+    for part in parts:
+        fits = part.dim() == plain or (part.dim() == plain + 1 and part.shape[0] == channels)
+        if not fits or part.dim() != column.dim() or part.numel() == 0:
+            raise ValueError(
+                "plan: kernel must have shape (kh, kw) or (C, kh, kw), or be two vectors (kh,) and (kw,) or "
+                f"(C, kh) and (C, kw), with C = {channels}, got {' and '.join(str(tuple(p.shape)) for p in parts)}"
+            )
+    if zeros is not None and len(zeros) != 2:
+        raise ValueError(f"plan: padding must be two numbers, got {len(zeros)}")
+    height, width = (column.shape[-2] if row is None else column.shape[-1]), parts[-1].shape[-1]
+    size = result_size(image, height, width, zeros)
+    if min(*size, *image.shape) < 1 or image.shape[:-2].numel() * size[0] * size[1] >= 1 << 48:
+        raise ValueError(
+            f"plan: the result must have 1 to 2^48 - 1 elements, got {size[0]} x {size[1]} of {tuple(image.shape)}"
+        )
+    return [height, width], torch.Size((*image.shape[:-2], *size))
 
 
 def _sizes_and_strides(x: torch.Tensor) -> list[int]:

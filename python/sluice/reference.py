@@ -5,6 +5,7 @@ Slow, allocating, and exact where float64 is: hand these functions float64 tenso
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -116,12 +117,11 @@ def causal_conv1d(
     channels, width = weight.shape
     history = x.new_zeros((x.shape[0], channels, width - 1)) if initial_states is None else initial_states.to(x.dtype)
     whole = torch.cat([history, x], dim=-1)
-    y = F.conv1d(
-        whole.to(compute),
-        weight.to(compute)[:, None],
-        None if bias is None else bias.to(compute),
-        groups=channels,
-    )
+    if x.numel() == 0:  # which F.conv1d refuses without channels or positions
+        y = x.to(compute)
+    else:
+        offset = None if bias is None else bias.to(compute)
+        y = F.conv1d(whole.to(compute), weight.to(compute)[:, None], offset, groups=channels)
     if activation in ("silu", "swish"):
         y = F.silu(y)
     if residual is not None:
@@ -150,7 +150,10 @@ def filter2d(
     else:
         taps = kernel.to(compute)
     groups = 1 if taps.dim() == 2 else taps.shape[0]
-    planes = x.to(compute).reshape(-1, groups, *x.shape[-2:])
+    count = math.prod(x.shape[:-2])
+    if count == 0:  # no planes, of as many channels as F.conv2d takes
+        taps, bias, groups = taps.new_ones(taps.shape[-2:]), None, 1
+    planes = x.to(compute).reshape(count // groups, groups, *x.shape[-2:])
     offset = None if bias is None else bias.to(compute)
     y = F.conv2d(planes, taps.reshape(groups, 1, *taps.shape[-2:]), offset, padding=padding, groups=groups)
     y = y.reshape(*x.shape[:-2], *y.shape[-2:])

@@ -1,0 +1,187 @@
+"""Empty extents: what torch gives for them, and an error of ours where torch refuses them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch._subclasses import FakeTensorMode
+
+import sluice
+from common import assert_close, poisoned_like
+from sluice import stages
+
+Result = torch.Tensor | None
+
+
+def outcome(function: Callable[[], torch.Tensor]) -> Result:
+    """What torch gives; None where it refuses."""
+    try:
+        return function()
+    except (RuntimeError, IndexError):
+        return None
+
+
+def check(ours: Callable[..., torch.Tensor], wanted: Result, op: str, *tensors: torch.Tensor | None) -> None:
+    """`ours(*tensors, **options)` gives `wanted`, also into `out` and as a fake; or it is refused."""
+    if wanted is None:
+        with pytest.raises(ValueError, match=rf"{op}: .* must .*, got "):
+            ours(*tensors)
+        return
+    result = ours(*tensors)
+    assert_close(result, wanted)
+    out = poisoned_like(result)
+    assert ours(*tensors, out=out) is out
+    assert torch.equal(out, result)
+    with FakeTensorMode() as mode:
+        fake = ours(*(None if t is None else mode.from_tensor(t) for t in tensors))
+    assert (fake.shape, fake.stride(), fake.dtype) == (result.shape, result.stride(), result.dtype)
+
+
+CONV1D = {
+    "nothing": (),
+    "batch": (0,),
+    "channels": (1,),
+    "length": (2,),
+    "outputs": (3,),
+    "taps": (4,),
+    "batch and channels": (0, 1),
+    "batch and length": (0, 2),
+    "channels and length": (1, 2),
+    "channels and outputs": (1, 3),
+    "channels and taps": (1, 4),
+}
+
+
+def conv1d_cases() -> Iterator[tuple[int | str, int, int, bool]]:
+    """Padding, stride, dilation, and whether there is a bias."""
+    yield from itertools.product((0, 1, 3), (1, 2), (1, 2), (False, True))
+    yield from itertools.product(("same", "valid"), (1,), (1, 2), (False, True))
+
+
+@pytest.mark.parametrize("empty", CONV1D)
+@pytest.mark.parametrize("kind", ["dense", "grouped", "depthwise", "multiplied"])
+def test_conv1d(device: str, kind: str, empty: str) -> None:
+    batch, channels, length, outputs, taps = (0 if i in CONV1D[empty] else n for i, n in enumerate((2, 4, 9, 8, 3)))
+    groups = {"dense": 1, "grouped": 2, "depthwise": 4, "multiplied": 4}[kind]
+    outputs = outputs // 2 if kind == "depthwise" else outputs
+    x = torch.randn(batch, channels, length, device=device)
+    w = torch.randn(outputs, channels // groups, taps, device=device)
+    b = torch.randn(outputs, device=device)
+    for padding, stride, dilation, biased in conv1d_cases():
+        arguments = (b if biased else None, stride, padding, dilation, groups)
+        for given in (x, x[0]) if batch > 0 else (x,):
+
+            def ours(x, w, b, out=None, options=arguments[1:]) -> torch.Tensor:
+                return sluice.conv1d(x, w, b, *options, out=out)
+
+            # Without taps torch fails in the middle of one convolution or another, or counts positions that are none.
+            wanted = None if taps == 0 else outcome(lambda given=given, a=arguments: F.conv1d(given, w, *a))
+            check(ours, wanted, "conv1d", given, w, arguments[0])
+
+
+def test_conv1d_without_channels_has_no_outputs_whatever_the_weight(device: str) -> None:
+    x, w, b = (torch.randn(shape, device=device) for shape in ((2, 0, 9), (6, 0, 3), (6,)))
+    result = sluice.conv1d(x, w, b, post=stages.silu(), dtype=torch.float16)
+    assert result.shape == F.conv1d(x, w, b).shape == (2, 0, 7)
+    assert result.dtype == torch.float16
+
+
+CAUSAL = {"nothing": (), "batch": (0,), "channels": (1,), "length": (2,), "taps": (3,), "channels and length": (1, 2)}
+
+
+@pytest.mark.parametrize("states", [False, True], ids=["no states", "states"])
+@pytest.mark.parametrize("taps", [1, 4])
+@pytest.mark.parametrize("empty", CAUSAL)
+def test_causal_conv1d(device: str, empty: str, taps: int, states: bool) -> None:
+    sizes = (0 if i in CAUSAL[empty] else n for i, n in enumerate((2, 3, 9, taps)))
+    batch, channels, length, taps = sizes
+    x, w = torch.randn(batch, channels, length, device=device), torch.randn(channels, taps, device=device)
+    b = torch.randn(channels, device=device)
+    if taps == 0:
+        with pytest.raises(
+            ValueError, match=r"causal_conv1d: weight must have shape \(C, K\) with C = 3, got \(3, 0\)"
+        ):
+            sluice.causal_conv1d(x, w, b)
+        return
+    initial = torch.randn(batch, channels, taps - 1, device=device) if states else None
+
+    def ours(x, w, b, initial, out=None) -> torch.Tensor:
+        return sluice.causal_conv1d(x, w, b, activation="silu", initial_states=initial, out=out)
+
+    wanted, final = sluice.reference.causal_conv1d(x, w, b, activation="silu", initial_states=initial)
+    check(ours, wanted, "causal_conv1d", x, w, b, initial)
+    both = sluice.causal_conv1d(x, w, b, initial_states=initial, return_final_states=True)
+    assert torch.equal(both[1], final)
+    out = poisoned_like(final)
+    sluice.causal_conv1d(x, w, b, initial_states=initial, final_states_out=out)
+    assert torch.equal(out, final)
+
+
+FILTER2D = {
+    "nothing": (),
+    "batch": (0,),
+    "channels": (1,),
+    "height": (2,),
+    "width": (3,),
+    "both sides": (2, 3),
+    "kernel's height": (4,),
+    "kernel's width": (5,),
+    "batch and height": (0, 2),
+    "channels and width": (1, 3),
+}
+
+
+@pytest.mark.parametrize("empty", FILTER2D)
+@pytest.mark.parametrize("kind", ["shared", "dense", "separable", "shared separable"])
+def test_filter2d(device: str, kind: str, empty: str) -> None:
+    sizes = (0 if i in FILTER2D[empty] else n for i, n in enumerate((2, 4, 7, 8, 3, 3)))
+    batch, channels, height, width, kernel_height, kernel_width = sizes
+    image = torch.randn(batch, channels, height, width, device=device)
+    column, row = (torch.randn(channels, n, device=device) for n in (kernel_height, kernel_width))
+    shared = kind.startswith("shared")
+    if shared:
+        column, row = (torch.randn(n, device=device) for n in (kernel_height, kernel_width))
+    kernel = column[..., :, None] * row[..., None, :]
+    b = torch.randn(1 if shared else channels, device=device)
+    given = (column, row) if "separable" in kind else (kernel,)
+    for padding, biased in itertools.product(("same", "valid", (0, 1), (2, 2)), (False, True)):
+        offset = b if biased else None
+
+        def ours(image, b, *kernel, out=None, padding=padding) -> torch.Tensor:
+            return sluice.filter2d(image, kernel if len(kernel) == 2 else kernel[0], b, padding, out=out)
+
+        def theirs(padding=padding, offset=offset) -> torch.Tensor:
+            return sluice.reference.filter2d(image, kernel, offset, padding)
+
+        wanted = None if kernel_height * kernel_width == 0 else outcome(theirs)
+        check(ours, wanted, "filter2d", image, offset, *given)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 4, 5), (4, 0, 5), (0, 0), (2, 3)], ids=str)
+def test_transform(device: str, shape: tuple[int, ...]) -> None:
+    x, y = torch.randn(shape, device=device), torch.randn(shape, device=device)
+
+    def ours(x, y, out=None) -> torch.Tensor:
+        return sluice.transform(x, stages.add(y) | stages.silu(), out=out)
+
+    check(ours, sluice.reference.transform(x, stages.add(y) | stages.silu()), "transform", x, y)
+    for base in (x.mT if x.dim() > 1 else x, x[..., ::2]):
+        assert sluice.transform(base, stages.relu()).shape == base.shape
+    several = [stages.add(y), stages.relu() | stages.cast(torch.float16)]
+    outs = [poisoned_like(x), poisoned_like(x, torch.float16)]
+    sluice.transform(x, several, out=outs)
+    for one, chain, out in zip(sluice.transform(x, several), several, outs, strict=True):
+        assert_close(one, sluice.reference.transform(x, chain))
+        assert torch.equal(one, out)
+
+
+def test_nothing_is_prepared_for_an_empty_result(device: str) -> None:
+    x, w, silu = torch.randn(2, 0, 9, device=device), torch.randn(6, 0, 3, device=device), stages.silu()
+    assert sluice.prepare(silu, x, w, op="conv1d") == "the result is empty"
+    assert sluice.prepare(silu, x, w.new_ones(0, 3), op="causal_conv1d") == "the result is empty"
+    assert sluice.prepare(silu, x.new_ones(0, 5, 9), w.new_ones(3, 3), op="filter2d") == "the result is empty"
+    assert sluice.prepare(silu, x) == "the tensor is empty"
