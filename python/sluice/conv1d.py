@@ -191,6 +191,9 @@ def _(
             f"{groups} groups, got {tuple(weight.shape)}"
         ),
     )
+    torch._check(
+        weight.shape[2] > 0, lambda: f"conv1d: weight must have at least one tap, got {tuple(weight.shape)}"
+    )
     right = padding if padding_right is None else padding_right
     reach, padded = dilation * (weight.shape[2] - 1) + 1, x.shape[2] + padding + right
     torch._check(
@@ -199,6 +202,8 @@ def _(
             f"conv1d: input must be at least as long as the kernel's reach of {reach} with its padding, got {padded}"
         ),
     )
+    nothing = holds(x.shape[2] == 0) and not holds(x.shape[0] * channels == 0)
+    torch._check(not nothing, lambda: f"conv1d: input must have at least one position, got {tuple(x.shape)}")
     length = (padded - reach) // stride + 1
     chain_dtype("conv1d", "pre", pre, pre_operands, input.dtype)
     last = chain_dtype("conv1d", "post", post, post_operands, input.dtype)

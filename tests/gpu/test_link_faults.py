@@ -24,7 +24,7 @@ driver = ctypes.CDLL("libcuda.so.1")
 
 def take_all():
     held, size = [], 1 << 30
-    while size >= 1 << 12:
+    while size >= 1 << 21:  # the driver keeps the rest of the pages that it has for launches
         pointer = ctypes.c_uint64()
         if driver.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size)) == 0:
             held.append(pointer)
@@ -92,6 +92,7 @@ print(json.dumps({
 
 
 @pytest.mark.alone
+@pytest.mark.usefixtures("cuda")
 def test_memory_that_is_short_disables_no_chain(tmp_path: pathlib.Path) -> None:
     result = result_of(start_process(tmp_path, SHORT_OF_MEMORY))
     assert result["right"]
@@ -126,7 +127,7 @@ def test_past_their_bound_chains_run_interpreted() -> None:
             assert after[name] == before[name]
     finally:
         torch.ops.sluice._set_link_limit(limit)
-    assert torch.allclose(new(x), x + salt)
+    torch.testing.assert_close(new(x), x + salt)
     assert sluice.prepare(plain, x) == ""
     after = linking()
     assert after["linked_kernels"] == before["linked_kernels"] + 2
