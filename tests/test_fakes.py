@@ -212,12 +212,9 @@ def test_sizes_that_only_the_run_knows(device: str, op: str, channels_last: bool
             assert_same([y for y, _ in found], [y for y, _ in program(x, wanted)])
 
 
-def outcome(call: Call) -> object:
-    """The result's dtype, or the words of the refusal."""
-    try:
-        return run(call)[0].dtype
-    except RuntimeError as error:
-        return str(error).split("\nException raised from")[0]
+def dtype_or_words(call: Call) -> object:
+    found = outcome(call)
+    return found if isinstance(found, str) else found[0][2]
 
 
 def test_text_means_the_same_in_a_fake() -> None:
@@ -247,8 +244,8 @@ def test_text_means_the_same_in_a_fake() -> None:
         for _ in range(rng.choice([0, 0, 1, 2])):
             tokens[rng.randrange(len(tokens))] = rng.choice(words + marks)
         text = "".join(" " * rng.choice([0, 0, 1, 2]) + token for token in tokens) + " " * rng.randint(0, 2)
-        real = outcome(Call(torch.ops.sluice.transform, (x, text, [y]), {}))
-        fake = outcome(Call(torch.ops.sluice.transform, (x.to("meta"), text, [y.to("meta")]), {}))
+        real = dtype_or_words(Call(torch.ops.sluice.transform, (x, text, [y]), {}))
+        fake = dtype_or_words(Call(torch.ops.sluice.transform, (x.to("meta"), text, [y.to("meta")]), {}))
         assert fake == real, repr(text)
         accepted += isinstance(real, torch.dtype)
     assert 400 < accepted < 1900

@@ -191,9 +191,7 @@ def _(
             f"{groups} groups, got {tuple(weight.shape)}"
         ),
     )
-    torch._check(
-        weight.shape[2] > 0, lambda: f"conv1d: weight must have at least one tap, got {tuple(weight.shape)}"
-    )
+    torch._check(weight.shape[2] > 0, lambda: f"conv1d: weight must have at least one tap, got {tuple(weight.shape)}")
     right = padding if padding_right is None else padding_right
     reach, padded = dilation * (weight.shape[2] - 1) + 1, x.shape[2] + padding + right
     torch._check(
