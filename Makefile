@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
+SANITIZE ?= thread
+CASES ?= -missing_edge
 SUITES ?= transform conv1d_depthwise filter2d schedules depth overhead stream
 # Targets that only check what is there can use an interpreter without a venv.
 ANY_PYTHON := $(shell test -x $(VENV)/bin/python && echo $(VENV)/bin/python || echo $(PYTHON))
@@ -11,7 +13,7 @@ WORKERS = $(shell $(RUN) -c "import importlib.util as u; print('-n auto --dist w
 NATIVE := $(shell find kernels ops tests/cpp -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test wheel bench lint format gpu-check receipt results clean
+.PHONY: help setup build demo test wheel bench lint format gpu-check receipt results sanitize clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -34,6 +36,13 @@ build/ready: $(VENV)/ready $(NATIVE)
 	SLUICE_TESTS=ON PATH="$(abspath $(VENV)/bin):$$PATH" $(RUN) tools/timed.py "build" \
 	  $(RUN) -m pip install --quiet --no-build-isolation --no-deps --no-index --editable .
 	@touch $@
+
+# A missing edge is a planted race, which the thread sanitizer reports.
+sanitize: $(VENV)/ready  ## tests/cpp under the host compiler's sanitizers: SANITIZE=thread, or address,undefined
+	PATH="$(abspath $(VENV)/bin):$$PATH" cmake -S . -B build/sanitize-$(SANITIZE) -DSLUICE_SANITIZE=$(SANITIZE) -DSLUICE_TESTS=ON \
+	  -DSLUICE_WITH_CUDA=0
+	PATH="$(abspath $(VENV)/bin):$$PATH" cmake --build build/sanitize-$(SANITIZE) --parallel --target sluice_test_kernels
+	build/sanitize-$(SANITIZE)/sluice_test_kernels $(CASES)
 
 wheel: $(VENV)/ready  ## build dist/*.whl and audit it
 	rm -rf dist build/lib build/bdist*

@@ -7,6 +7,14 @@
 namespace sluice::transfer {
 namespace {
 
+// SA_NODEFER: the signal is not blocked, so there is no mask to restore. But the thread sanitizer's own handler, which calls
+// ours, blocks all of them.
+#ifdef __SANITIZE_THREAD__
+constexpr int kRestoreMask = 1;
+#else
+constexpr int kRestoreMask = 0;
+#endif
+
 thread_local sigjmp_buf* armed = nullptr;
 thread_local bool forwarding = false;
 struct sigaction former;
@@ -47,7 +55,7 @@ void install_bus_guard() {
 bool guarded(void (*function)(void*), void* context) {
   sigjmp_buf here;
   sigjmp_buf* const outer = armed;
-  if (sigsetjmp(here, 0) != 0) {  // SA_NODEFER: the signal is not blocked, so there is no mask to restore
+  if (sigsetjmp(here, kRestoreMask) != 0) {
     armed = outer;
     return false;
   }

@@ -22,12 +22,17 @@ int& failures() {
 int main(int count, char** arguments) {
   using namespace sluice::test;
   if (count == 6 && std::strcmp(arguments[1], "source") == 0) return print_source(arguments + 2);
-  // Those whose names contain one of the arguments; without any, all.
+  // Those whose names contain one of the arguments, and none of the arguments behind a minus; without any, all.
   int chosen = 0;
   for (const Case& test : cases()) {
-    bool wanted = count == 1;
-    for (int i = 1; i < count; ++i) wanted = wanted || std::strstr(test.name, arguments[i]) != nullptr;
-    if (!wanted) continue;
+    bool named = false, named_any = false, left_out = false;
+    for (int i = 1; i < count; ++i) {
+      const bool minus = arguments[i][0] == '-';
+      const bool contained = std::strstr(test.name, arguments[i] + (minus ? 1 : 0)) != nullptr;
+      (minus ? left_out : named) |= contained;
+      named_any |= !minus;
+    }
+    if (left_out || (named_any && !named)) continue;
     test.run();
     ++chosen;
   }
