@@ -171,7 +171,7 @@ int64_t time_memcpy(int64_t engine, int64_t target, int64_t source, int64_t byte
   Batch batch;
   const auto start = std::chrono::steady_clock::now();
   owner->pool().submit(Direction::in, copy, 0, bytes, reinterpret_cast<char*>(target), Mapping::anonymous, batch);
-  batch.wait();
+  owner->pool().wait(batch);
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
 }
 

@@ -30,7 +30,7 @@ class InLane final : public Lane {
       return true;
     }
     if (!staged_.empty()) {
-      staged_.front()->batch.wait();
+      pool_.wait(staged_.front()->batch);
       issue_oldest();
       return true;
     }

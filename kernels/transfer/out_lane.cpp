@@ -107,7 +107,7 @@ class OutLane final : public Lane {
   void land_oldest() {
     const std::unique_ptr<Piece> piece = std::move(landing_.front());
     landing_.pop_front();
-    piece->batch.wait();
+    pool_.wait(piece->batch);
     if (piece->batch.lost()) fail("a file ended while it was written");
     if (piece->buffer != nullptr) piece->buffer->staged = false;
     if (piece->copy != nullptr) return;

@@ -76,6 +76,12 @@ void StagingPool::submit(Direction direction, const StridedCopy& copy, std::int6
   work_.notify_all();
 }
 
+void StagingPool::wait(const Batch& batch) {
+  if (batch.done()) return;
+  std::unique_lock lock(mutex_);
+  batch_done_.wait(lock, [&] { return batch.done(); });
+}
+
 void StagingPool::run(int node) {
   pthread_setname_np(pthread_self(), "sluice-staging");
   bind_thread(node);
@@ -90,8 +96,9 @@ void StagingPool::run(int node) {
       slice.batch->lost_.store(true, std::memory_order_relaxed);
     }
     if (slice.copy->rank == 0) drop_behind(slice.copy->host + slice.begin, slice.end - slice.begin, slice.mapping);
-    if (slice.batch->left_.fetch_sub(1, std::memory_order_acq_rel) == 1) slice.batch->left_.notify_all();
+    const bool last = slice.batch->left_.fetch_sub(1, std::memory_order_acq_rel) == 1;  // who waits may free it from here on
     lock.lock();
+    if (last) batch_done_.notify_all();
   }
 }
 

@@ -15,13 +15,11 @@
 
 namespace sluice::transfer {
 
-// What a piece waits for: the slices of it that are not copied yet. It must outlive them.
+// What a piece waits for: the slices of it that are not copied yet. It must live until it is done, and not a moment longer: no
+// thread touches it after the one that counts its last slice. So who waits does it on the pool, which wakes it.
 class Batch {
  public:
   bool done() const { return left_.load(std::memory_order_acquire) == 0; }
-  void wait() const {
-    for (int left; (left = left_.load(std::memory_order_acquire)) != 0;) left_.wait(left, std::memory_order_acquire);
-  }
   // Whether memory was gone when it was read or written. Only once it is done.
   bool lost() const { return lost_.load(std::memory_order_relaxed); }
 
@@ -50,6 +48,7 @@ class StagingPool {
   // Copies dense bytes [begin, end) of `copy` to or from `dense`; `copy` and `batch` must live until the batch is done.
   void submit(Direction direction, const StridedCopy& copy, std::int64_t begin, std::int64_t end, char* dense, Mapping mapping,
               Batch& batch);
+  void wait(const Batch& batch);
 
  private:
   struct Slice {
@@ -63,7 +62,7 @@ class StagingPool {
   void run(int node);
 
   std::mutex mutex_;
-  std::condition_variable work_;
+  std::condition_variable work_, batch_done_;
   std::deque<Slice> slices_;
   bool stop_ = false;
   std::vector<std::thread> threads_;
