@@ -3,14 +3,17 @@
 // A call from Python releases the GIL, so one that waits holds nobody up.
 #include <torch/csrc/stable/library.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <system_error>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "kernels/common/per_process.h"
 #include "kernels/transfer/engine.h"
 #include "ops/checks.h"
 
@@ -28,19 +31,18 @@ namespace {
 using namespace transfer;
 using Ints = std::vector<int64_t>;
 
+constinit int64_t largest_handle = 0;  // under the registry's mutex; a child's are larger than all that it inherits
+
+// Never destroyed: Python closes engines at its exit, while CUDA is there.
 struct Registry {
   std::mutex mutex;
   std::unordered_map<int64_t, std::shared_ptr<Engine>> engines;
-  int64_t last = 0;
+  const int64_t inherited = largest_handle;  // engines up to this one are another process's
 };
 
-Registry& registry() {
-  static Registry* const one = new Registry;  // never destroyed: Python closes engines at its exit, while CUDA is there
-  return *one;
-}
-
 std::shared_ptr<Engine> engine_of(int64_t handle) {
-  Registry& all = registry();
+  Registry& all = PerProcess<Registry>::get();
+  check(handle > all.inherited, "_transfer: engine must be used by the process that made it, got a fork of it");
   const std::lock_guard lock(all.mutex);
   const auto found = all.engines.find(handle);
   check(found != all.engines.end(), "_transfer: engine must be open, got ", handle);
@@ -58,7 +60,9 @@ std::unique_ptr<Driver> make_driver([[maybe_unused]] int64_t device, const Engin
 #endif
 }
 
-int64_t open_engine(int64_t device, int64_t window, int64_t threads, int64_t ring_buffers, int64_t ring_buffer_bytes) {
+// Under a handle that was never used before: Python counts them.
+void open_engine(int64_t handle, int64_t device, int64_t window, int64_t threads, int64_t ring_buffers,
+                 int64_t ring_buffer_bytes) {
   const EngineOptions options{static_cast<int>(window), static_cast<int>(threads), static_cast<int>(ring_buffers),
                               ring_buffer_bytes};
   std::shared_ptr<Engine> engine;
@@ -67,17 +71,21 @@ int64_t open_engine(int64_t device, int64_t window, int64_t threads, int64_t rin
   } catch (const std::system_error& error) {
     check(false, "Streamer: the system must have a thread left to start, got ", error.what());
   }
-  Registry& all = registry();
+  Registry& all = PerProcess<Registry>::get();
   const std::lock_guard lock(all.mutex);
-  all.engines[++all.last] = std::move(engine);
-  return all.last;
+  largest_handle = std::max(largest_handle, handle);
+  all.engines[handle] = std::move(engine);
 }
 
+// Nothing happens where it is not open.
 void close_engine(int64_t handle) {
-  std::shared_ptr<Engine> engine = engine_of(handle);  // destroyed after the lock is given up
-  Registry& all = registry();
+  std::shared_ptr<Engine> engine;  // destroyed after the lock is given up
+  Registry& all = PerProcess<Registry>::get();
   const std::lock_guard lock(all.mutex);
-  all.engines.erase(handle);
+  if (const auto found = all.engines.find(handle); found != all.engines.end()) {
+    engine = std::move(found->second);
+    all.engines.erase(found);
+  }
 }
 
 // The numbers that Python sends, from the first to the last.
@@ -110,22 +118,30 @@ ChunkCopy take_copy(Words& words) {
           static_cast<Route>(head[2]), static_cast<Mapping>(head[3])};
 }
 
-// kind, set, number of waits, number of copies, waits, copies. One call takes what has come together since the last: a call
-// from Python costs more than a command.
+enum Kind : int64_t { kFetch, kStore, kCommit };
+
+// kind, set, number of waits, number of copies, waits, copies.
+std::pair<Kind, std::shared_ptr<Command>> take_command(Words& words) {
+  const int64_t* const head = words.take(4);
+  check(head[0] >= kFetch && head[0] <= kCommit, "_transfer: a command must be a fetch, a store or a commit, got ", head[0]);
+  auto command = std::make_shared<Command>();
+  command->set = static_cast<int>(head[1]);
+  const int64_t* const waits = words.take(head[2]);
+  command->waits.assign(waits, waits + head[2]);
+  for (int64_t i = 0; i < head[3]; ++i) command->copies.push_back(take_copy(words));
+  return {static_cast<Kind>(head[0]), std::move(command)};
+}
+
+// One call takes what has come together since the last: a call from Python costs more than a command. All are read before
+// the first is issued, so that what is refused leaves nothing on its way.
 void submit(Engine& engine, const Ints& numbers) {
-  enum Kind : int64_t { kFetch, kStore, kCommit };
-  for (Words words(numbers); !words.empty();) {
-    const int64_t* const head = words.take(4);
-    auto command = std::make_shared<Command>();
-    command->set = static_cast<int>(head[1]);
-    const int64_t* const waits = words.take(head[2]);
-    command->waits.assign(waits, waits + head[2]);
-    for (int64_t i = 0; i < head[3]; ++i) command->copies.push_back(take_copy(words));
-    switch (head[0]) {
+  std::vector<std::pair<Kind, std::shared_ptr<Command>>> commands;
+  for (Words words(numbers); !words.empty();) commands.push_back(take_command(words));
+  for (auto& [kind, command] : commands) {
+    switch (kind) {
       case kFetch: engine.fetch(std::move(command)); break;
       case kStore: engine.store(std::move(command)); break;
       case kCommit: engine.commit(command->set); break;
-      default: check(false, "_transfer: a command must be a fetch, a store or a commit, got ", head[0]);
     }
   }
 }
@@ -200,7 +216,7 @@ void advise_huge_pages(int64_t address, int64_t bytes) { advise_huge(reinterpret
 }  // namespace
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
-  m.def(SLUICE_TRANSFER "open(int device, int window, int threads, int ring_buffers, int ring_buffer_bytes) -> int");
+  m.def(SLUICE_TRANSFER "open(int engine, int device, int window, int threads, int ring_buffers, int ring_buffer_bytes) -> ()");
   m.def(SLUICE_TRANSFER "close(int engine) -> ()");
   m.def(SLUICE_TRANSFER "begin(int engine, int stream) -> ()");
   m.def(SLUICE_TRANSFER "submit(int engine, int[] commands) -> ()");

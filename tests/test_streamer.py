@@ -196,18 +196,18 @@ def test_waiting_does_not_hold_the_gil() -> None:
         while not stop.is_set():
             counted[0] += 1
 
-    engine = torch.ops.sluice._transfer_open(0, 2, 1, 1, 4096)
+    engine = EngineDevice(torch.device("cpu"), 2, 1, (1, 4096))
     thread = threading.Thread(target=count)
     thread.start()
     try:
         time.sleep(0.05)
         before = counted[0]
-        assert not torch.ops.sluice._transfer_wait(engine, 1, 300)
+        assert not engine.wait(1, 300)
         assert counted[0] - before > 1000
     finally:
         stop.set()
         thread.join()
-        torch.ops.sluice._transfer_close(engine)
+        engine.close()
 
 
 # --- futures ----------------------------------------------------------------------------------------------------------

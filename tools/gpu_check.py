@@ -63,6 +63,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         *("test_stream_faults", "test_stream_iter", "test_stream_map", "test_stream_out", "test_stream_report"),
         *("test_stream_memory", "test_stream_schedule", "test_streamer", "gpu/test_stream", "gpu/test_stream_buffers"),
     ),
+    "life": ("test_stream_life",),
     "others": (
         *("test_autograd", "test_empty", "test_fakes", "test_overlap", "test_views"),
         *("test_compile", "test_demo", "test_docs", "test_errors", "test_examples"),

@@ -4,6 +4,8 @@
 #include <csignal>
 #include <mutex>
 
+#include "kernels/common/per_process.h"
+
 namespace sluice::transfer {
 namespace {
 
@@ -18,6 +20,9 @@ constexpr int kRestoreMask = 0;
 thread_local sigjmp_buf* armed = nullptr;
 thread_local bool forwarding = false;
 struct sigaction former;
+struct Installing {
+  std::mutex mutex;
+};
 
 void on_bus_error(int signal, siginfo_t* info, void* context) {
   if (armed != nullptr) siglongjmp(*armed, 1);
@@ -39,8 +44,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
 }  // namespace
 
 void install_bus_guard() {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(PerProcess<Installing>::get().mutex);
   struct sigaction current;
   if (sigaction(SIGBUS, nullptr, &current) != 0) return;
   if ((current.sa_flags & SA_SIGINFO) != 0 && current.sa_sigaction == on_bus_error) return;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/common/device.h"
+#include "kernels/common/per_process.h"
 #include "kernels/transfer/numa.h"
 
 namespace sluice::transfer {
@@ -38,15 +39,10 @@ class CurrentDevice {
 // Made eight at a time, because making one waits for kernels that run, so that threads that start together would run theirs
 // one after another; and handed out in turns, because as many hardware queues serve them in the order of their making.
 constexpr int kStreamsAtOnce = 8;
-struct Spare {
+struct Spare {  // never destroyed: CUDA may be gone when static objects are
   std::mutex mutex;
   std::map<int, std::deque<cudaStream_t>> streams;  // by device
 };
-
-Spare& spare_streams() {
-  static auto* const all = new Spare;  // never destroyed: CUDA may be gone when static objects are
-  return *all;
-}
 
 void CUDART_CB sleep_on_stream(void* microseconds) {
   std::this_thread::sleep_for(std::chrono::microseconds(reinterpret_cast<std::intptr_t>(microseconds)));
@@ -183,7 +179,7 @@ std::unique_ptr<Driver> make_cuda_driver(int device, int events, int timed, std:
 }
 
 void* take_stream(int device, std::string& error) {
-  Spare& spare = spare_streams();
+  Spare& spare = PerProcess<Spare>::get();
   const std::lock_guard lock(spare.mutex);
   std::deque<cudaStream_t>& streams = spare.streams[device];
   if (streams.empty()) {
@@ -206,7 +202,7 @@ void* take_stream(int device, std::string& error) {
 }
 
 void give_stream_back(int device, void* stream) {
-  Spare& spare = spare_streams();
+  Spare& spare = PerProcess<Spare>::get();
   const std::lock_guard lock(spare.mutex);
   spare.streams[device].push_back(static_cast<cudaStream_t>(stream));
 }

@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
+from . import process
 from .arguments import check_budget, check_depth, parse_devices
+from .modes import untraced
 from .streamer import Streamer
 
 _MOST_IDLE = 4
-_lock = threading.Lock()
-_idle: list[tuple[Hashable, Streamer]] = []
+# No lock guards it: a collection of garbage may run at any step, and end an iterator, which gives its Streamer back.
+# Each change is one call of `dict`; the oldest come first.
+_idle: dict[Streamer, Hashable] = {}
+process.after_fork(_idle.clear)
 
 
 def _borrow(key: Hashable, *arguments: Any) -> Streamer:
-    with _lock:
-        for entry in reversed(_idle):
-            if entry[0] == key and not entry[1]._closed:
-                _idle.remove(entry)
-                return entry[1]
+    for streamer, known in reversed(_idle.copy().items()):
+        if known == key and _idle.pop(streamer, None) is not None and not streamer._closed:
+            return streamer
     return Streamer(*arguments)
 
 
 def _give_back(key: Hashable, streamer: Streamer) -> None:
+    if streamer._closed:
+        return
     streamer._let_go()  # memory of the device is the caller's again; streams and rings stay
-    surplus: list[Streamer] = []
-    with _lock:
-        _idle.append((key, streamer))
-        while len(_idle) > _MOST_IDLE:
-            surplus.append(_idle.pop(0)[1])
-    for old in surplus:
-        old.close()
+    _idle[streamer] = key
+    for old in list(_idle.copy())[:-_MOST_IDLE]:
+        if _idle.pop(old, None) is not None:
+            old.close()
 
 
 def stream_map(
@@ -110,7 +110,7 @@ def stream_map(
     check_budget(op, "pinned_budget", pinned_budget)
     arguments = (devices if devices is None else list(places), depth, memory_budget, pinned_budget)
     key = (places, devices is None, depth, memory_budget, pinned_budget)
-    streamer = _borrow(key, *arguments)
+    streamer = untraced(_borrow, key, *arguments)
     return streamer._map(
         op,
         fn,
@@ -150,9 +150,10 @@ def stream_iter(
         TypeError: an argument of the wrong type, `fn` returning something else than tensors, or a tensor without memory
             of its own.
         ValueError: an argument out of range.
-        RuntimeError: an item that is changed while it is read; no thread can be started.
-        BaseException: what `fn` or the iterable raise, after the results that came before it; the item's number is
-            added as a note.
+        RuntimeError: an item that is changed while it is read; no thread can be started; the iterator was made by
+            another process, of which this one is a fork.
+        Exception: what `fn` or the iterable raise, after the results that came before it; the item's number is added
+            as a note. `KeyboardInterrupt` and the like come at once.
 
     Example:
         >>> import torch, sluice
@@ -164,5 +165,5 @@ def stream_iter(
     places = tuple(parse_devices(op, devices))
     check_depth(op, depth)
     key = (places, devices is None, depth, None, None)
-    streamer = _borrow(key, devices if devices is None else list(places), depth)
+    streamer: Streamer = untraced(_borrow, key, devices if devices is None else list(places), depth)
     return streamer._iter(op, fn, iterable, ordered, functools.partial(_give_back, key, streamer))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from . import faults
+from . import faults, process
 from .arguments import parse_devices
 
 _threads = threading.local()
@@ -27,8 +27,9 @@ def _take_stream(place: torch.device) -> torch.cuda.Stream:
     return torch.cuda.ExternalStream(pointer, device=place)  # type: ignore[no-untyped-call]
 
 
-def _give_back(index: int, pointer: int) -> None:
-    torch.ops.sluice._transfer_cuda_give_stream_back(index, pointer)
+def _give_back(owner: process.Owner, index: int, pointer: int) -> None:
+    if owner.is_here():  # a child of fork cannot use the stream
+        torch.ops.sluice._transfer_cuda_give_stream_back(index, pointer)
 
 
 def thread_stream(device: torch.device | str | int | None = None) -> Any:
@@ -63,7 +64,7 @@ def thread_stream(device: torch.device | str | int | None = None) -> Any:
             streams[place] = contextlib.nullcontext()
         else:
             stream = streams[place] = _take_stream(place)
-            returned = weakref.finalize(_threads.owner, _give_back, place.index, stream.cuda_stream)
+            returned = weakref.finalize(_threads.owner, _give_back, process.Owner(), place.index, stream.cuda_stream)
             returned.atexit = False  # type: ignore[misc]
     return streams[place]
 
@@ -87,6 +88,14 @@ class _Pool:
 
 
 _pool = _Pool()
+
+
+def _begin_anew() -> None:
+    global _pool, _threads
+    _pool, _threads = _Pool(), threading.local()
+
+
+process.after_fork(_begin_anew)
 
 
 def run_concurrent(fns: Sequence[Callable[[], Any]], *, device: torch.device | str | int | None = None) -> list[Any]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
+
+from .ending import Ending
+from .process import Owner
 
 # The order of Stream and of Mark in kernels/transfer.
 H2D, COMPUTE, D2H = range(3)
@@ -16,6 +20,8 @@ MARKS = 6
 # Of ops/transfer.cpp: kinds of command, and what `acquire` says instead of a number of landed chunks.
 _FETCH, _STORE, _COMMIT = range(3)
 _NOT_IN_TIME, _FAILED = -1, -2
+# Engines are known by numbers of ours, so that one is on record before it is there.
+_handles = itertools.count(1)
 
 
 class Device(Protocol):
@@ -56,7 +62,7 @@ class Device(Protocol):
         """Chunks that had landed when `acquire` looked last, since `begin`."""
 
     def drain(self, milliseconds: int) -> bool:
-        """Whether everything issued is complete."""
+        """Whether everything issued is complete. What has not been issued yet never will be."""
 
     def has_failed(self) -> bool:
         """Whether a copy had failed when `acquire` looked last; `error` looks now."""
@@ -82,8 +88,15 @@ class EngineDevice:
         self.place = place
         self.is_cuda = place.type == "cuda"
         self._prefix = "_transfer_cuda_" if self.is_cuda else "_transfer_"
-        self._handle = int(self.op("open")(place.index or 0, window, threads, *ring))
+        self._owner = Owner()
+        # What copies that were issued read and write. Let go of when they are over, whoever forgets it before.
+        self.kept: object = None
         self._streams: list[torch.cuda.Stream] = []
+        self._close = self.op("close")
+        if self.is_cuda:
+            torch.cuda.init()  # a child of fork gets torch's own error
+        self._handle = next(_handles)
+        self.op("open")(self._handle, place.index or 0, window, threads, *ring)
         if self.is_cuda:
             pointers = [int(self.op("stream")(self._handle, which)) for which in range(3)]
             self._streams = [torch.cuda.ExternalStream(pointer, device=place) for pointer in pointers]  # type: ignore[no-untyped-call]
@@ -107,10 +120,10 @@ class EngineDevice:
         self.op("begin")(self._handle, self.caller_stream())
 
     def _put(self, kind: int, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
-        commands = self._commands
-        commands += (kind, event_set, len(waits), len(copies), *waits)
-        for copy in copies:
-            commands += copy
+        # Made aside and added whole: whoever is interrupted here has asked for all of it or for nothing.
+        self._commands.extend(
+            [kind, event_set, len(waits), len(copies), *waits, *itertools.chain.from_iterable(copies)]
+        )
 
     def _take_commands(self) -> list[int]:
         commands, self._commands = self._commands, []
@@ -145,6 +158,10 @@ class EngineDevice:
         if count <= self._known_landed:
             return True
         self.flush()
+        return self.wait_issued(count, milliseconds)
+
+    def wait_issued(self, count: int, milliseconds: int) -> bool:
+        """As `wait`, for those who issue nothing: what is not flushed is another run's, and another thread's."""
         return bool(self._wait(count, milliseconds))  # type: ignore[attr-defined]
 
     def wait_read(self, event_set: int, directly: bool, milliseconds: int) -> bool:
@@ -165,9 +182,13 @@ class EngineDevice:
         return int(self._landed())  # type: ignore[attr-defined]
 
     def drain(self, milliseconds: int) -> bool:
-        """Whether everything issued is complete."""
-        self.flush()
-        return bool(self._drain(milliseconds))  # type: ignore[attr-defined]
+        """Whether everything issued is complete. What has not been issued yet never will be."""
+        self._commands = []
+        return not self.is_open() or bool(self._drain(milliseconds))  # type: ignore[attr-defined]
+
+    def is_open(self) -> bool:
+        """Whether it is there: neither closed nor another process's."""
+        return self._handle != 0 and self._owner.is_here()
 
     def error(self) -> str:
         """What went wrong with a copy; empty where nothing did."""
@@ -216,10 +237,31 @@ class EngineDevice:
         """Makes the compute stream, and the device, the current one."""
         if not self.is_cuda:
             return contextlib.nullcontext()
-        return torch.cuda.stream(self._streams[COMPUTE])  # makes the device current too
+        return _current(self._streams[COMPUTE])
 
     def close(self) -> None:
-        """Ends the threads and frees the rings; waits for what is in flight."""
-        if self._handle:
-            self.op("close")(self._handle)
-            self._handle = 0
+        """Ends the threads and frees the rings; waits for what is in flight. A second call does nothing."""
+        if self.is_open():
+            self._close(self._handle)
+        self._handle = 0
+        self.kept = None
+
+    def __del__(self) -> None:
+        if hasattr(self, "_handle"):
+            self.close()
+
+
+@contextlib.contextmanager
+def _current(stream: torch.cuda.Stream) -> Iterator[None]:
+    """Makes a stream, and its device, the current one; the caller's come back even if that is interrupted."""
+    here, there = torch.cuda.current_stream(), torch.cuda.current_stream(stream.device)
+    owner = Owner()
+
+    def restore(_: BaseException | None) -> None:
+        if owner.is_here():  # fn may have forked, and a child has no CUDA
+            torch.cuda.set_stream(there)
+            torch.cuda.set_stream(here)
+
+    with Ending(restore), Ending(restore):
+        torch.cuda.set_stream(stream)
+        yield

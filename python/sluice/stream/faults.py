@@ -25,9 +25,11 @@ def add_note(error: BaseException, note: str) -> None:
 
 def translated(op: str, error: BaseException) -> BaseException:
     """What the engine reported, under the type that a caller expects; other errors as they are."""
+    text = str(error)
+    if isinstance(error, RuntimeError) and text.startswith("_transfer: engine must be used by the process"):
+        return RuntimeError(f"{op}: the run must end in the process that began it, got a fork of it")
     if not isinstance(error, TransferError):
         return error
-    text = str(error)
     if text.startswith("a file ended"):
         return OSError(f"{op}: a memory-mapped tensor must keep its file's length during the call, got {text}")
     if text.startswith("out of page-locked memory"):

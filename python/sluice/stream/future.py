@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
+from .ending import Ending, Hold, Turn
 from .faults import CancelledError
+from .process import Owner, seconds_left
 from .run import MapRun
 from .stats import StreamStats
 
 _POLL_MILLISECONDS = 20
+_NOT_WITHIN = "a StreamFuture must be waited for outside of what finishes it, got a wait from its own progress"
 
 
 class StreamFuture:
     """What `stream_map(..., non_blocking=True)` returns: all calls of `fn` are issued, results are on their way.
+
+    Ctrl-C ends a wait, and not the run: the result may be asked for again. In a child of `fork` all but its collection
+    is refused with a `RuntimeError`.
 
     Example:
         >>> import torch, sluice
@@ -28,7 +33,7 @@ class StreamFuture:
 
     def __init__(self, run: MapRun, release: Callable[[Callable[[], StreamStats]], None]) -> None:
         self._run, self._release = run, release
-        self._lock = threading.RLock()
+        self._owner, self._turn = Owner(), Turn()
         self._finished = False
         self._value: Any = None
         self._error: BaseException | None = None
@@ -36,16 +41,19 @@ class StreamFuture:
 
     def done(self) -> bool:
         """Whether `result` would return, or raise, at once. Never blocks."""
+        self._owner.check(self._run.op, "StreamFuture")
         if self._finished:
             return True
-        if not self._lock.acquire(blocking=False):
-            return False  # another thread is about to finish it
-        try:
-            if not self._finished and self._run.has_landed():
+        hold = Hold()
+
+        def end(_: BaseException | None) -> None:
+            self._turn.give_back(hold)
+
+        with Ending(end), Ending(end):
+            # Where another thread has the turn, it is about to finish it.
+            if self._turn.try_take(hold) and not self._finished and self._run.has_landed():
                 self._finish()
-            return self._finished
-        finally:
-            self._lock.release()
+        return self._finished
 
     def result(self, timeout: float | None = None) -> Any:
         """The complete result; waits for it. May be called again and again, from any thread.
@@ -63,10 +71,12 @@ class StreamFuture:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.done():
+            if self._turn.is_here():
+                raise RuntimeError(f"{self._run.op}: {_NOT_WITHIN}")
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"{self._run.op}: the result must land within {timeout} s, got no result yet")
             left = _POLL_MILLISECONDS if deadline is None else 1e3 * (deadline - time.monotonic())
-            self._run.wait(int(min(max(left, 1), _POLL_MILLISECONDS)))
+            self._wait(int(min(max(left, 1), _POLL_MILLISECONDS)))
         if self._error is not None:
             raise self._error
         return self._value
@@ -75,12 +85,9 @@ class StreamFuture:
         """Gives the result up: `result` raises from then on. False where it was complete already."""
         if self.done():
             return False
-        with self._lock:
-            if self._finished:
-                return False
-            self._run.cancel()
-            self._finish()
-            return isinstance(self._error, CancelledError)
+        self._run.cancel()
+        self.settle()
+        return isinstance(self._error, CancelledError)
 
     def stats(self) -> StreamStats:
         """Numbers of the run; waits until it has landed."""
@@ -89,16 +96,42 @@ class StreamFuture:
 
     def settle(self) -> None:
         """Waits until the run is over, whatever became of it."""
-        with self._lock:
+        self._owner.check(self._run.op, "StreamFuture")
+        hold = Hold()
+
+        def end(_: BaseException | None) -> None:
+            self._turn.give_back(hold)
+
+        with Ending(end), Ending(end):
+            self._turn.take(hold, f"{self._run.op}: {_NOT_WITHIN}")
             if not self._finished:
                 self._finish()
 
-    def _finish(self) -> None:  # the lock is held
+    def end_at_exit(self) -> None:
+        """Cancels it; whoever waits for the result in another thread ends without a word."""
+        hold = Hold()
+        if self._finished or not self._turn.take(hold, "it is being finished here", seconds_left()):
+            return
+        if not self._run.has_landed():
+            self._error = SystemExit()
+        self._finish()
+        self._turn.give_back(hold)
+
+    def _wait(self, milliseconds: int) -> None:
         try:
-            self._value = self._run.settle()
-        except BaseException as error:
-            self._error = error
+            self._run.wait(milliseconds)
+        except RuntimeError:  # the engine was closed, which another thread does after it has finished this
+            if not self._finished:
+                raise
+
+    def _finish(self) -> None:
+        """Takes the result; the turn is held. An interrupt leaves it to be called again."""
+        if self._error is None:
+            try:
+                self._value = self._run.settle()
+            except Exception as error:
+                self._error = self._run.told(error)
+        self._run.end(has_failed=self._error is not None)
         self._stats = self._run.record()
         self._finished = True
         self._release(self._stats)
-        del self._run.works[:]  # engine and slots are another run's now

@@ -80,6 +80,11 @@ class ItemWork:
         self._in_flight: collections.deque[Flight[Item]] = collections.deque()
         self._pinned_each = (limits.pinned_budget - limits.ring_bytes) // (limits.depth + 2)
 
+    def begin(self) -> None:
+        """Starts the engine's run."""
+        self.engine.kept = self
+        self.engine.begin()
+
     def fetch(self, index: int, item: Any, ready: Sequence[torch.cuda.Event] = ()) -> Flight[Item]:
         """Issues the copies of an item's tensors into a slot; `fn` will wait until its tensors on a GPU are `ready`."""
         check_modes(self.op)
@@ -220,7 +225,8 @@ class ItemWork:
 
     def abandon(self) -> None:
         """Waits for what is in flight, and gives back what this iterator allocated."""
-        self.pipe.abandon()
+        self.pipe.drain()
+        self.pipe.reset()
         self._in_flight.clear()
         if self.slots.nbytes != self._slot_bytes:
             self.slots.release()

@@ -20,8 +20,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
-import queue
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -29,15 +27,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import faults
+from .ending import Channel, Latch, Workers
 from .faults import CancelledError
 from .items import ItemWork, tensors_on_gpus
 from .modes import Modes
 from .pipeline import Flight
-from .stats import record_of, stats_of
+from .process import Owner
+from .stats import StreamStats, record_of, stats_of
 
 if TYPE_CHECKING:
     from .items import Item
-    from .streamer import Streamer
+    from .run import Lent, Limits
 
 
 # Between two elements of these no code runs that could write to one.
@@ -63,7 +63,7 @@ class Source:
         except StopIteration:
             self.has_ended = True
             return None
-        except BaseException as error:
+        except Exception as error:
             self.has_ended, self.error = True, error
             return None
         self.pulled += 1
@@ -82,63 +82,86 @@ class Source:
 
 
 class IterRun:
-    """What `Streamer.cancel` talks to."""
+    """The state of one iterator.
 
-    def __init__(self, op: str) -> None:
-        self._op, self._cancelled = op, False
+    Args:
+        op: for messages.
+        functions: `fn` of each device.
+        lent: engine and slots of each device.
+        limits: depth and budgets.
+        iterable: of the items.
+        ordered: whether results come in the order of items.
+    """
 
-    def cancel(self) -> None:
-        """Stops the iterator at its next step."""
+    def __init__(
+        self,
+        op: str,
+        functions: dict[torch.device, Callable[..., Any]],
+        lent: dict[torch.device, Lent],
+        limits: Limits,
+        iterable: Iterable[Any],
+        ordered: bool,
+    ) -> None:
+        self.op, self.limits, self.ordered = op, limits, ordered
+        self.owner = Owner()
+        self._cancelled = self._is_quiet = False
+        self._began = time.perf_counter()
+        self.source = Source(iterable)
+        self.works = [ItemWork(op, fn, lent[place], limits, self.checkpoint) for place, fn in functions.items()]
+        self.workers: Workers | None = None
+        self.tasks: Channel[_Task | None] = Channel()
+
+    def cancel(self, is_quiet: bool = False) -> None:
+        """Stops the iterator at its next step; quietly, by `SystemExit`, where the interpreter exits."""
+        self._is_quiet = is_quiet
         self._cancelled = True
 
     def checkpoint(self) -> None:
         """Raises where it was cancelled."""
         if self._cancelled:
-            raise CancelledError(f"{self._op}: the iterator must not be cancelled to go on, got cancel()")
+            if self._is_quiet:
+                raise SystemExit
+            raise CancelledError(f"{self.op}: the iterator must not be cancelled to go on, got cancel()")
 
+    def results(self) -> Iterator[Any]:
+        """The results. However it is left, `end` must follow."""
+        for work in self.works:
+            work.begin()
+        return _on_one(self, self.works[0]) if len(self.works) == 1 else _on_several(self)
 
-def iterate(
-    streamer: Streamer,
-    op: str,
-    functions: dict[torch.device, Callable[..., Any]],
-    iterable: Iterable[Any],
-    ordered: bool,
-) -> Iterator[Any]:
-    """The results; `streamer` is held by the caller until this ends."""
-    run = IterRun(op)
-    streamer._running = run
-    limits, lent = streamer._limits(len(functions)), streamer._lend(list(functions))
-    source = Source(iterable)
-    began = time.perf_counter()
-    works = [ItemWork(op, fn, lent[place], limits, run.checkpoint) for place, fn in functions.items()]
-    try:
-        for work in works:
-            work.engine.begin()
-        if len(works) == 1:
-            yield from _on_one(works[0], source, run, limits.depth)
-        else:
-            yield from _on_several(works, source, run, limits.depth, ordered)
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        told = faults.translated(op, error)
-        if told is error:
-            raise
-        raise told from None
-    finally:
-        for work in works:
+    def end(self, has_failed: bool) -> None:
+        """Waits for what is in flight, gives back what the run has taken, closes the source; may be called again.
+
+        Raises:
+            NotInTime: at the interpreter's exit, where that takes too long.
+        """
+        del has_failed  # who leaves an iterator early has done nothing wrong
+        if self.workers is not None:
+            self.tasks.clear()
+            self.tasks.put(None)
+            self.workers.join()
+        for work in self.works:
             work.abandon()
-        source.close()
-        records = [record_of(work.engine, work.order_of_items, work.slots.nbytes) for work in works]
-        seconds = time.perf_counter() - began
-        streamer._stats = functools.cache(functools.partial(stats_of, records, depth=limits.depth, seconds=seconds))
+            work.engine.kept = None
+        self.source.close()
+
+    def told(self, error: BaseException) -> BaseException:
+        """What a caller is to see of something that went wrong."""
+        return faults.translated(self.op, error)
+
+    def record(self) -> Callable[[], StreamStats]:
+        """Takes the numbers of this run, which is over."""
+        records = [record_of(work.engine, work.order_of_items, work.slots.nbytes) for work in self.works]
+        seconds = time.perf_counter() - self._began
+        return functools.cache(functools.partial(stats_of, records, depth=self.limits.depth, seconds=seconds))
 
 
-def _on_one(work: ItemWork, source: Source, run: IterRun, depth: int) -> Iterator[Any]:
+def _on_one(run: IterRun, work: ItemWork) -> Iterator[Any]:
     """On the caller's thread: at most depth + 1 items are pulled and not yet given out."""
+    source, depth = run.source, run.limits.depth
     fetched: collections.deque[Flight[Item]] = collections.deque()
     stored: collections.deque[Flight[Item]] = collections.deque()
-    error: BaseException | None = None
+    error: Exception | None = None
     given = 0
 
     def compute_oldest() -> None:
@@ -162,7 +185,7 @@ def _on_one(work: ItemWork, source: Source, run: IterRun, depth: int) -> Iterato
                     compute_oldest()
             while error is None and fetched:
                 compute_oldest()
-        except BaseException as raised:  # results that came before it are given out first
+        except Exception as raised:  # results that came before it are given out first; Ctrl-C does not wait for them
             error = raised
         if not stored:
             if error is not None:
@@ -179,6 +202,7 @@ def _on_one(work: ItemWork, source: Source, run: IterRun, depth: int) -> Iterato
         given += 1
         yield value
         del value
+        run.owner.check(run.op, "iterator")
 
 
 class _Task:
@@ -186,15 +210,14 @@ class _Task:
 
     def __init__(self, index: int, item: Any, ready: list[torch.cuda.Event]) -> None:
         self.index, self.item, self.ready = index, item, ready
-        self.read = threading.Event()  # its memory may be filled anew
-        self.done = threading.Event()
+        self.read = Latch()  # its memory may be filled anew
+        self.is_done = False
         self.value: Any = None
         self.error: BaseException | None = None
 
 
-def _work_on(
-    work: ItemWork, tasks: queue.Queue[_Task | None], modes: Modes, any_done: threading.Event, may_refill: bool
-) -> None:
+def _work_on(run: IterRun, work: ItemWork, modes: Modes, done: Channel[None]) -> None:
+    tasks, may_refill = run.tasks, run.source.may_refill
     flying: collections.deque[tuple[_Task, Flight[Item]]] = collections.deque()
 
     def land() -> None:
@@ -206,8 +229,8 @@ def _work_on(
             task.value = flight.chunk.value()
         except BaseException as error:
             task.error = error
-        task.done.set()
-        any_done.set()
+        task.is_done = True
+        done.put(None)
 
     def read(task: _Task) -> None:
         if may_refill:
@@ -227,8 +250,8 @@ def _work_on(
     with modes.entered():
         while True:
             task: _Task | None = None
-            with contextlib.suppress(queue.Empty):
-                task = tasks.get(timeout=None if not flying else 0.0005)
+            with contextlib.suppress(IndexError):
+                task = tasks.get(None if not flying else 0.0005)
                 if task is None:
                     tasks.put(None)  # for the other workers
                     while flying:
@@ -240,20 +263,20 @@ def _work_on(
                     while flying:  # what came before it
                         land()
                     task.error = error
-                    task.done.set()
-                    any_done.set()
+                    task.is_done = True
+                    done.put(None)
                     return  # the pipeline is out of step: the consumer ends all of it
             if flying and (task is None or len(flying) >= work.limits.depth):
                 land()
 
 
-def _on_several(works: list[ItemWork], source: Source, run: IterRun, depth: int, ordered: bool) -> Iterator[Any]:
+def _on_several(run: IterRun) -> Iterator[Any]:
     """A worker for each device; at most depth + 2 items are pulled and not yet given out."""
-    tasks: queue.Queue[_Task | None] = queue.Queue()
-    any_done, modes = threading.Event(), Modes()
+    source, depth, modes = run.source, run.limits.depth, Modes()
+    done: Channel[None] = Channel()
+    run.workers = Workers([functools.partial(_work_on, run, work, modes, done) for work in run.works])
+    run.workers.start()
     waiting: collections.deque[_Task] = collections.deque()
-    workers: list[threading.Thread] = []
-    failed = False
 
     def pull() -> tuple[int, Any] | None:
         if source.may_refill and waiting and not source.has_ended:
@@ -263,44 +286,31 @@ def _on_several(works: list[ItemWork], source: Source, run: IterRun, depth: int,
                     return None  # its worker has ended, so that maybe none takes the last item
         return source.pull()
 
-    try:
-        for work in works:
-            arguments = (work, tasks, modes, any_done, source.may_refill)
-            worker = threading.Thread(target=_work_on, args=arguments, daemon=True)
-            worker.start()
-            workers.append(worker)
-        while True:
-            while not failed and len(waiting) < depth + 2 and (pulled := pull()) is not None:
-                waiting.append(_Task(*pulled, source.ready(pulled[1])))
-                tasks.put(waiting[-1])
-            if not waiting:
-                if source.error is not None:
-                    raise source.error
-                return
-            task = _next_task(waiting, ordered, run, any_done)
-            if task.error is not None:
-                failed = True
-                raise task.error
-            value = task.value
-            del task
-            yield value
-            del value
-    finally:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                tasks.get_nowait()
-        tasks.put(None)
-        for worker in workers:
-            worker.join()
+    while True:
+        while len(waiting) < depth + 2 and (pulled := pull()) is not None:
+            waiting.append(_Task(*pulled, source.ready(pulled[1])))
+            run.tasks.put(waiting[-1])
+        if not waiting:
+            if source.error is not None:
+                raise source.error
+            return
+        task = _next_task(waiting, run, done)
+        if task.error is not None:
+            raise task.error
+        value = task.value
+        del task
+        yield value
+        del value
+        run.owner.check(run.op, "iterator")
 
 
-def _next_task(waiting: collections.deque[_Task], ordered: bool, run: IterRun, any_done: threading.Event) -> _Task:
+def _next_task(waiting: collections.deque[_Task], run: IterRun, done: Channel[None]) -> _Task:
     while True:
         run.checkpoint()
-        any_done.clear()
-        candidates = [waiting[0]] if ordered else list(waiting)
+        candidates = [waiting[0]] if run.ordered else list(waiting)
         for task in candidates:
-            if task.done.is_set():
+            if task.is_done:
                 waiting.remove(task)
                 return task
-        any_done.wait(0.02)
+        with contextlib.suppress(IndexError):
+            done.get(0.02)

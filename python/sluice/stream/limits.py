@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import statistics
-import threading
 
 import torch
 
+from . import process
 from .arguments import parse_devices
+from .ending import Ending, Hold, Turn
 from .engine import D2H, H2D, EngineDevice
 
 _BYTES = 64 << 20
@@ -17,8 +18,15 @@ _COPIES = 6
 _SAMPLES = 5
 _ASSUMED_RATE = 20.0  # of a PCIe 4 link
 
-_lock = threading.Lock()
+_measuring = [Turn()]
 _known: dict[torch.device, LinkLimits] = {}
+
+
+def _measure_anew() -> None:
+    _measuring[0] = Turn()
+
+
+process.after_fork(_measure_anew)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,16 +78,24 @@ def link_limits(device: torch.device | str | int | None = None) -> LinkLimits:
         True
     """
     (place,) = parse_devices("link_limits", device)
-    with _lock:
-        if place not in _known:
-            _known[place] = _measure(place)
-        return _known[place]
+    if place not in _known:
+        turn, hold = _measuring[0], Hold()  # one at a time: two would measure each other
+
+        def end(_: BaseException | None) -> None:
+            turn.give_back(hold)
+
+        with Ending(end), Ending(end):
+            # A collection of garbage within a measurement may run anything, another measurement too.
+            if not turn.is_here():
+                turn.take(hold, "")
+            if place not in _known:
+                _known[place] = _measure(place)
+    return _known[place]
 
 
 def one_way_rate(place: torch.device, memory_budget: int | None) -> float:
     """GB/s each way when both are busy; not measured where that would take more memory than the budget."""
-    with _lock:
-        known = _known.get(place)
+    known = _known.get(place)
     if known is None and memory_budget is not None and memory_budget < 2 * _BYTES:
         return _ASSUMED_RATE
     return (known or link_limits(place)).duplex / 2
@@ -87,12 +103,13 @@ def one_way_rate(place: torch.device, memory_budget: int | None) -> float:
 
 def _measure(place: torch.device) -> LinkLimits:
     engine = EngineDevice(place, 1, default_threads(), (2, 1 << 20))
-    try:
-        with torch.inference_mode(False):
-            memcpy = _host_memcpy(engine)
-            return LinkLimits(*_link(engine), memcpy) if engine.is_cuda else LinkLimits(memcpy, memcpy, memcpy, memcpy)
-    finally:
+
+    def end(_: BaseException | None) -> None:
         engine.close()
+
+    with Ending(end), Ending(end), torch.inference_mode(False):
+        memcpy = _host_memcpy(engine)
+        return LinkLimits(*_link(engine), memcpy) if engine.is_cuda else LinkLimits(memcpy, memcpy, memcpy, memcpy)
 
 
 def _host_memcpy(engine: EngineDevice) -> float:

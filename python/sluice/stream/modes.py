@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
@@ -31,6 +32,14 @@ class Modes:
                     context = torch.autocast(device, dtype=dtype, cache_enabled=self._cache)
                     stack.enter_context(context)
             yield
+
+
+def untraced(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls it as it is where torch.compile traces the caller: what streams issue is no part of a graph."""
+    # Loading Dynamo just to tell it so would take a second, and where it is not loaded nothing is traced.
+    if "torch._dynamo" not in sys.modules:
+        return function(*arguments)
+    return torch.compiler.disable(function)(*arguments)
 
 
 def mark_step() -> None:

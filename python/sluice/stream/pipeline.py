@@ -21,6 +21,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from . import process
 from .engine import COMPUTED, FETCHED, MARKS, STORED, Device
 
 # The host looks up this often while it waits: for Ctrl-C, cancel() and progress.
@@ -116,19 +117,14 @@ class Pipeline(Generic[Item]):
         self._raise_error()
 
     def drain(self) -> None:
-        """Waits for everything that is in flight, whatever became of it."""
-        while not self.device.drain(100):
-            pass
+        """Waits for everything that is in flight, whatever became of it.
 
-    def abandon(self) -> None:
-        """Waits for everything that is in flight, as after a fault, and begins to count anew."""
-        while True:
-            try:
-                self.drain()
-                break
-            except KeyboardInterrupt:  # memory that copies are still writing must not be given back
-                continue
-        self.reset()
+        Raises:
+            NotInTime: at the interpreter's exit, where that takes too long.
+        """
+        while not self.device.drain(100):
+            if process.seconds_left() == 0:
+                raise process.NotInTime
 
     def reset(self) -> None:
         """Begins to count anew; nothing may be in flight."""

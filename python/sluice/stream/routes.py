@@ -29,7 +29,7 @@ class Routes:
         self.fallbacks: list[str] = []
         if staging == "pageable":
             text = f'{op}: staging="pageable" copies pageable memory as it is, which neither overlaps nor is fast; '
-            warnings.warn(text + 'it is there to compare with "auto"', UserWarning, stacklevel=6)
+            warnings.warn(text + 'it is there to compare with "auto"', UserWarning, stacklevel=8)
 
     def of(self, tensor: torch.Tensor, dim: int, extent: int, place: torch.device, name: str) -> HostTensor:
         """A side of a copy; `extent` rows are a usual chunk."""

@@ -8,13 +8,14 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
 from . import faults
 from .arguments import MapArguments
 from .chunks import Chunk, Chunks
+from .ending import Workers
 from .engine import EngineDevice
 from .faults import CancelledError
 from .layout import DIRECT, HostTensor
@@ -89,6 +90,9 @@ class MapRun:
         self._began = time.perf_counter()
         self._stop: BaseException | None = None
         self._cancelled = False
+        self._is_quiet = False
+        self._workers: Workers | None = None
+        self._record: Callable[[], StreamStats] | None = None
         names = [f"inputs[{i}]" for i in range(len(arguments.inputs))]
         sources = self.works[0].sources
         # What threads stage has been read when the last chunk is issued; what the device reads itself may not.
@@ -128,33 +132,29 @@ class MapRun:
     def checkpoint(self) -> None:
         """Called while the host waits: shows progress, and raises where the run must stop."""
         if self._cancelled:
+            if self._is_quiet:
+                raise SystemExit
             raise CancelledError(f"{self.op}: the run must not be cancelled to have a result, got cancel()")
         if self._stop is not None:
             raise _StoppedError
         if len(self.works) == 1:
             self.reporter.poll()
 
-    def cancel(self) -> None:
-        """Stops the run at its next chunk."""
+    def cancel(self, is_quiet: bool = False) -> None:
+        """Stops the run at its next chunk; quietly, by `SystemExit`, where the interpreter exits."""
+        self._is_quiet = is_quiet
         self._cancelled = True
 
     # --- the whole ------------------------------------------------------------------------------------------------
     def issue(self) -> None:
-        """Calls `fn` for all chunks; returns when the last call is issued.
-
-        Raises:
-            BaseException: whatever went wrong, after everything in flight has ended.
-        """
-        try:
-            for work in self.works:
-                work.begin()
-            if len(self.works) == 1:
-                self._issue_on(self.works[0], self.works[0].learn)
-            else:
-                self._issue_on_workers()
-            self._early.check()
-        except BaseException as error:
-            self._fail(error)
+        """Calls `fn` for all chunks; returns when the last call is issued. Whatever is raised, `end` must follow."""
+        for work in self.works:
+            work.begin()
+        if len(self.works) == 1:
+            self._issue_on(self.works[0], self.works[0].learn)
+        else:
+            self._issue_on_workers()
+        self._early.check()
 
     def _issue_on(self, work: DeviceWork, start: Callable[[], None]) -> None:
         with work.engine.compute():  # once, and not for each chunk: it takes as long as a small one
@@ -183,34 +183,19 @@ class MapRun:
             except BaseException as error:  # told by the thread that waits for all of them
                 self._stop = self._stop or error
 
-        workers: list[threading.Thread] = []
-        try:
-            for work in self.works:
-                worker = threading.Thread(target=work_on, args=(work,), daemon=True)
-                worker.start()
-                workers.append(worker)  # only now: a thread that could not be started is not waited for
-            while any(worker.is_alive() for worker in workers):
-                for worker in workers:
-                    worker.join(0.01)
-                self.reporter.poll()
-        except BaseException as error:
-            self._stop = self._stop or error
-            raise
-        finally:
-            for worker in workers:
-                worker.join()
+        self._workers = Workers([functools.partial(work_on, work) for work in self.works])
+        self._workers.start()
+        while not self._workers.wait(0.01):
+            self.reporter.poll()
         if self._stop is not None:
             raise self._stop
 
     def settle(self) -> Any:
-        """Waits until everything has landed and returns the result."""
-        try:
-            for work in self.works:
-                work.settle()
-            self._late.check()
-            tensors = [assembly.finish() for assembly in self.assemblies]
-        except BaseException as error:
-            self._fail(error)
+        """Waits until everything has landed and returns the result. May be called again where it was interrupted."""
+        for work in self.works:
+            work.settle()
+        self._late.check()
+        tensors = [assembly.finish() for assembly in self.assemblies]
         self.reporter.finish()
         self._raise_versions()
         if self.arguments.out is not None:
@@ -227,23 +212,34 @@ class MapRun:
         """Waits until the results have landed, but no longer than that."""
         for work in list(self.works):
             if not work.has_landed():
-                work.engine.wait(work.pipe.stored, milliseconds)
+                work.engine.wait_issued(work.pipe.stored, milliseconds)
                 return
 
-    def _fail(self, error: BaseException) -> NoReturn:
-        """Ends what is in flight, gives memory back, and raises."""
+    def end(self, has_failed: bool) -> None:
+        """Gives back what the run has taken; may be called again. After a fault what is in flight ends first.
+
+        Raises:
+            NotInTime: at the interpreter's exit, where that takes too long.
+        """
+        if has_failed:
+            self._stop = self._stop or _StoppedError()
+            if self._workers is not None:
+                self._workers.join()
+            for work in self.works:
+                work.abandon()
+            self.reporter.close()
         for work in self.works:
-            work.abandon()
-        self.reporter.close()
+            work.engine.kept = None
+
+    def told(self, error: BaseException) -> BaseException:
+        """What a caller is to see of something that went wrong: the right type, with notes."""
         told = faults.translated(self.op, error)
         if isinstance(told, KeyboardInterrupt) and self.current is not None:
             faults.add_note(told, f"{self.op}: interrupted at {self.name(self.current)}")
         if self.arguments.out is not None and self.is_touched:
             self._raise_versions()
             faults.add_note(told, f"{self.op}: out may be partly written")
-        if told is error:
-            raise error
-        raise told from None
+        return told
 
     def _raise_versions(self) -> None:
         """Tells autograd of `out`, which was written behind torch's back."""
@@ -273,8 +269,16 @@ class MapRun:
     def record(self) -> Callable[[], StreamStats]:
         """Takes the numbers of this run, which is over, for a call to make sense of: most runs are never asked.
 
-        Undoes the circles of references, in which the inputs would be kept until a collection comes by.
+        Undoes the circles of references, in which the inputs would be kept until a collection comes by. May be called
+        again.
         """
+        if self._record is None:
+            self._record = self._take_record()
+        self.works.clear()
+        self.reporter = Reporter(self.op, None, lambda: (0, 0))
+        return self._record
+
+    def _take_record(self) -> Callable[[], StreamStats]:
         records = [record_of(work.engine, work.order_of_chunks, work.slots.nbytes) for work in self.works]
         known = {
             "chunk_size": self.chunks.size,
@@ -284,8 +288,6 @@ class MapRun:
             "tries": tuple(self.tries),
             "fallbacks": tuple(self.routes.fallbacks),
         }
-        self.works.clear()
-        del self.reporter
         return functools.cache(functools.partial(stats_of, records, **known))
 
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import atexit
-import functools
-import sys
-import threading
+import contextlib
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 
-from . import memory
+from . import memory, process
 from .arguments import MapArguments, check_budget, check_depth, integer, parse_devices, parse_functions, parse_map
+from .call import ONE_AT_A_TIME, Call
+from .ending import Ending, Hold, Turn
 from .engine import EngineDevice
 from .future import StreamFuture
-from .iterate import iterate
+from .iterate import IterRun
 from .limits import default_threads
+from .modes import untraced
 from .registered import Registered
 from .run import Lent, Limits, MapRun
 from .slots import Slots
@@ -27,31 +28,12 @@ from .timeline import write_trace
 _all: weakref.WeakSet[Streamer] = weakref.WeakSet()
 
 
-class _Turn:
-    """One thread at a time; a thread that comes twice is told so instead of waiting for itself."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._owner: int | None = None
-
-    def acquire(self, op: str) -> None:
-        if self._owner == threading.get_ident():
-            raise RuntimeError(f"{op}: a Streamer must do one thing at a time, got a call from within its own run or "
-                               "iterator; use another Streamer")  # fmt: skip
-        self._lock.acquire()
-        self._owner = threading.get_ident()
-
-    def release(self) -> None:
-        self._owner = None
-        self._lock.release()
-
-
 class Streamer:
     """Streams host tensors through `fn` on one or more devices, call after call, with the same slots and rings.
 
     For repeated calls: from the third identical one with `out` given, nothing is allocated or page-locked. Two threads
     that use one Streamer are served one after the other; two Streamers run at once. It is a context manager that closes
-    at its end.
+    at its end. It belongs to the process that made it: a child of `fork` makes its own.
 
     Args:
         devices: a device or a list of them; None is the current GPU, or the CPU where there is none.
@@ -94,13 +76,14 @@ class Streamer:
         if staging_threads is not None:
             self._threads = integer(op, "staging_threads", staging_threads, 1)
         self._ring = memory.ring_shape(self._pinned_budget, len(self._devices))
-        self._turn = _Turn()
+        self._owner, self._turn = process.Owner(), Turn()
         self._lent: dict[torch.device, Lent] = {}
         self._registered = Registered(self._pinned_budget - self._limits(len(self._devices)).ring_bytes)
         self._outstanding: StreamFuture | None = None
-        self._running: Any = None
+        self._running: MapRun | IterRun | None = None
+        self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
         self._stats: Callable[[], StreamStats] = StreamStats
-        self._closed = False
+        self._closed = self._closed_at_exit = False
         _all.add(self)
 
     # --- what it is for -------------------------------------------------------------------------------------------
@@ -134,6 +117,7 @@ class Streamer:
 
     def stats(self) -> StreamStats:
         """Numbers of the last run that is complete."""
+        self._owner.check("Streamer.stats", "Streamer")
         return self._stats()
 
     def trace(self, path: str) -> str:
@@ -151,10 +135,12 @@ class Streamer:
             ValueError: another ending.
             ImportError: a picture without matplotlib.
         """
+        self._owner.check("Streamer.trace", "Streamer")
         return write_trace(self._stats(), path)
 
     def cancel(self) -> None:
         """Stops what runs now, from any thread: its call raises `concurrent.futures.CancelledError`."""
+        self._owner.check("Streamer.cancel", "Streamer")
         running, outstanding = self._running, self._outstanding
         if running is not None:
             running.cancel()
@@ -163,18 +149,18 @@ class Streamer:
 
     def close(self) -> None:
         """Waits for what is in flight and frees streams, slots and rings. A second call does nothing."""
-        if self._closed:
+        if not self._owner.is_here() or (self._closed and not self._lent):
             return
-        self._turn.acquire("Streamer.close")
-        try:
-            self._closed = True
-            self._complete_outstanding()
-            self._let_go()
-            for lent in self._lent.values():
-                lent.engine.close()
-            self._lent.clear()
-        finally:
-            self._turn.release()
+        hold = Hold()
+
+        def end(_: BaseException | None) -> None:
+            if self._turn.has(hold):
+                self._closed = True
+                self._free()
+            self._turn.give_back(hold)
+
+        with Ending(end), Ending(end):
+            self._turn.take(hold, f"Streamer.close: {ONE_AT_A_TIME}")
 
     def __enter__(self) -> Streamer:
         self._check_open("Streamer")
@@ -184,11 +170,18 @@ class Streamer:
         self.close()
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
-            self.close()
+        if getattr(self, "_closed", True) or not self._owner.is_here():
+            return
+        hold = Hold()
+        self._closed = True
+        if self._turn.try_take(hold):  # else an iterator has it that goes with us, and frees all at its end
+            self._free()
 
     # --- how ------------------------------------------------------------------------------------------------------
     def _check_open(self, op: str) -> None:
+        self._owner.check(op, "Streamer")
+        if self._closed_at_exit:
+            raise SystemExit  # ends a thread that runs while the interpreter exits, without a word
         if self._closed:
             raise RuntimeError(f"{op}: the Streamer must be open, got a closed one")
 
@@ -207,11 +200,7 @@ class Streamer:
         return Limits(self._depth, 2 * self._depth, self._memory_budget, self._pinned_budget, ring_bytes)
 
     def _map(self, *arguments: Any) -> Any:
-        # torch.compile runs a call as it is: what it issues is no part of a graph. Loading Dynamo just to tell it so
-        # would take a second, and where it is not loaded nothing is traced.
-        if "torch._dynamo" not in sys.modules:
-            return self._map_now(*arguments)
-        return torch.compiler.disable(self._map_now)(*arguments)
+        return untraced(self._map_now, *arguments)
 
     def _map_now(
         self,
@@ -228,7 +217,8 @@ class Streamer:
         progress: Any,
         finished: Callable[[], None] = lambda: None,
     ) -> Any:
-        try:
+        call = Call(op, self, finished)
+        with Ending(call.end), Ending(call.end):
             self._check_open(op)
             arguments = parse_map(
                 op,
@@ -244,30 +234,13 @@ class Streamer:
             )
             places = self._places(op, arguments)
             functions = parse_functions(op, fn, places)
-            self._turn.acquire(op)
-        except BaseException:
-            finished()
-            raise
-        run = None
-        try:
-            self._check_open(op)
-            self._complete_outstanding()
-            self._registered.begin((*arguments.inputs, *(arguments.outs or ())))
-            run = MapRun(arguments, functions, self._lend(places), self._limits(len(places)), self._registered)
-            self._running = run
-            run.issue()
-            if non_blocking:
-                self._outstanding = StreamFuture(run, functools.partial(self._completed, finished))
-                return self._outstanding
-            value = run.settle()
-        except BaseException:
-            self._completed(finished, run.record() if run is not None else self._stats)
-            raise
-        finally:
-            self._running = None
-            self._turn.release()
-        self._completed(finished, run.record())
-        return value
+            call.begin(lambda: self._make_map_run(arguments, functions))
+            return call.perform(non_blocking)
+
+    def _make_map_run(self, arguments: MapArguments, functions: dict[torch.device, Callable[..., Any]]) -> MapRun:
+        self._registered.begin((*arguments.inputs, *(arguments.outs or ())))
+        limits = self._limits(len(functions))
+        return MapRun(arguments, functions, self._lend(list(functions)), limits, self._registered)
 
     def _places(self, op: str, arguments: MapArguments) -> list[torch.device]:
         if not arguments.on_device:
@@ -284,14 +257,18 @@ class Streamer:
             lent.slots.release()
         self._registered.release()
 
-    def _completed(self, finished: Callable[[], None], stats: Callable[[], StreamStats]) -> None:
-        self._stats = stats
-        self._outstanding = None
-        finished()
-
     def _complete_outstanding(self) -> None:
         if (future := self._outstanding) is not None:
             future.settle()  # what went wrong is for whoever asks for its result
+            self._outstanding = None
+
+    def _free(self) -> None:
+        """Ends what is in flight and frees everything; the turn is held."""
+        self._complete_outstanding()
+        self._let_go()
+        for lent in self._lent.values():
+            lent.engine.close()
+        self._lent.clear()
 
     def _iter(
         self, op: str, fn: Any, iterable: Iterable[Any], ordered: bool, finished: Callable[[], None] = lambda: None
@@ -302,7 +279,9 @@ class Streamer:
             raise TypeError(f"{op}: ordered must be a bool, got {type(ordered).__name__}")
         if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
             raise TypeError(f"{op}: iterable must be an iterable, got {type(iterable).__name__}")
-        return self._iterate(op, functions, iterable, ordered, finished)
+        iterator = self._iterate(op, functions, iterable, ordered, finished)
+        self._iterators.add(iterator)
+        return iterator
 
     def _iterate(
         self,
@@ -312,19 +291,51 @@ class Streamer:
         ordered: bool,
         finished: Callable[[], None],
     ) -> Iterator[Any]:
-        self._turn.acquire(op)
+        call, limits = Call(op, self, finished), self._limits(len(functions))
+        with Ending(call.end), Ending(call.end):
+            call.begin(lambda: IterRun(op, functions, self._lend(list(functions)), limits, iterable, ordered))
+            yield from call.results()
+
+    def _cancel_at_exit(self) -> None:
+        if (running := self._running) is not None:
+            running.cancel(is_quiet=True)
+
+    def _close_at_exit(self) -> None:
+        """Closes it, if what it does ends in time; if not, what it uses is kept for as long as the process is there."""
+        self._closed_at_exit = True
+        for iterator in list(self._iterators):
+            with contextlib.suppress(BaseException):  # of the source; or it runs in another thread
+                iterator.close()
+        hold = Hold()
         try:
-            self._check_open(op)
-            self._complete_outstanding()
-            yield from iterate(self, op, functions, iterable, ordered)
+            if not self._turn.take(hold, "an iterator could not be closed", process.seconds_left()):
+                raise process.NotInTime
+            self._closed = True
+            if (future := self._outstanding) is not None:
+                future.end_at_exit()
+            self._free()
+        except BaseException:
+            process.keep_for_ever(self)
         finally:
-            self._running = None
-            self._turn.release()
-            finished()
+            self._turn.give_back(hold)
 
 
 @atexit.register
 def _close_all() -> None:
     # Threads of the engines must have ended before the libraries go.
-    for streamer in list(_all):
-        streamer.close()
+    process.begin_exit()
+    with contextlib.suppress(BaseException):
+        streamers = list(_all)
+        for streamer in streamers:
+            streamer._cancel_at_exit()
+        for streamer in streamers:
+            streamer._close_at_exit()
+    process.end_exit()
+
+
+def _forget_all() -> None:
+    global _all
+    _all = weakref.WeakSet()
+
+
+process.after_fork(_forget_all)

@@ -228,6 +228,7 @@ class DeviceWork:
     # --- every chunk ----------------------------------------------------------------------------------------------
     def begin(self) -> None:
         """Starts the engine's run: everything waits for what the caller's stream has in its queue."""
+        self.engine.kept = self.run
         self.engine.begin()
 
     def take(self) -> Chunk | None:
@@ -349,7 +350,8 @@ class DeviceWork:
     def abandon(self) -> None:
         """Waits for what is in flight, after a fault, and gives back what this run allocated."""
         self.order_of_chunks.clear()
-        self.pipe.abandon()
+        self.pipe.drain()
+        self.pipe.reset()
         if self.slots.nbytes != self._slot_bytes:
             self.slots.release()
 

@@ -1,0 +1,263 @@
+"""Cases of stream_life.py: Ctrl-C wherever it can come."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+import sluice
+from sluice.stream import process
+from sluice.stream.engine import D2H
+from stream_life_common import CHUNK, ROWS, assert_works, case, items, mapped, source, two
+
+
+def baseline(streamer: sluice.Streamer) -> list[object]:
+    gc.collect()
+    slots = sorted((str(place), lent.slots.nbytes) for place, lent in streamer._lent.items())
+    kept = [lent.engine.kept for lent in streamer._lent.values()]
+    return [streamer._running, streamer._turn._holder, slots, kept, len(os.listdir("/proc/self/task"))]
+
+
+@contextlib.contextmanager
+def interrupts(seconds: float, most: int) -> Iterator[None]:
+    """Signals at random times to the main thread, as Ctrl-C sends."""
+    stop, main = threading.Event(), threading.main_thread().ident
+    assert main is not None
+
+    def run() -> None:
+        for _ in range(random.randint(1, most)):
+            if stop.wait(random.random() * seconds):
+                return
+            signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        while thread.is_alive():
+            with contextlib.suppress(KeyboardInterrupt):
+                stop.set()
+                thread.join()
+        for _ in range(3):  # what came last is delivered at the next step
+            with contextlib.suppress(KeyboardInterrupt):
+                time.sleep(0)
+
+
+def run_map(streamer: sluice.Streamer) -> None:
+    x = source()
+    assert torch.equal(streamer.map(lambda x: x + 1, x, chunk_size=CHUNK), x + 1)
+
+
+def run_iter(streamer: sluice.Streamer) -> None:
+    for i, y in enumerate(streamer.iter(lambda x: x + 1, items())):
+        assert float(y[0]) == i + 1
+
+
+def run_future(streamer: sluice.Streamer) -> None:
+    x = source()
+    future = streamer.map(lambda x: x + 1, x, chunk_size=CHUNK, non_blocking=True)
+    assert torch.equal(future.result(), x + 1)
+
+
+def run_to_a_fault(streamer: sluice.Streamer) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        if x[0, 0] == 3 * CHUNK:
+            raise LookupError
+        return x
+
+    with contextlib.suppress(LookupError):
+        streamer.map(fn, torch.arange(float(ROWS)).unsqueeze(1).expand(ROWS, 50), chunk_size=CHUNK)
+
+
+def run_half(streamer: sluice.Streamer) -> None:
+    iterator = streamer.iter(lambda x: x + 1, items())
+    next(iterator)
+    iterator.close()  # type: ignore[attr-defined]
+
+
+RUNS = [run_map, run_iter, run_future, run_to_a_fault, run_half]
+
+
+class Interrupter:
+    """Interrupts the main thread before a line of sluice.stream that it executes, by number.
+
+    Args:
+        line: which one raises.
+        then: if not None, Ctrl-C comes as a signal instead, before that line, and again so many lines later.
+    """
+
+    HERE = os.path.dirname(process.__file__)
+
+    def __init__(self, line: int, then: int | None = None) -> None:
+        self._lines = [line] if then is None else [line, line + then]
+        self._by_signal = then is not None
+        self.seen = 0
+
+    def _trace(self, frame: types.FrameType, event: str, _: object) -> Any:
+        if not frame.f_code.co_filename.startswith(self.HERE):
+            return None
+        if event == "line":
+            self.seen += 1
+            if self.seen in self._lines:
+                if not self._by_signal:
+                    raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)
+        return self._trace
+
+    def __enter__(self) -> None:
+        sys.settrace(self._trace)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    @property
+    def has_come(self) -> bool:
+        return self.seen >= self._lines[0]
+
+
+def interrupted_at_lines(devices: Any, step: int, first: int, then: int | None = None) -> None:
+    """Interrupts every `step`-th line of every kind of run, those that clean up included."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with sluice.Streamer(devices) as streamer:
+        for run in RUNS * 2:
+            run(streamer)
+        before = baseline(streamer)
+        for run in RUNS:
+            line, interrupter = first, Interrupter(0)
+            while line == first or interrupter.has_come:
+                interrupter = Interrupter(line, then)
+                try:
+                    with interrupter:
+                        run(streamer)
+                    assert then or not interrupter.has_come, f"{run.__name__} swallowed Ctrl-C at line {line}"
+                except KeyboardInterrupt:
+                    assert all(lent.engine._drain(200) for lent in streamer._lent.values())
+                run_map(streamer)
+                assert streamer._running is None, line
+                assert not streamer._turn._holder, line
+                assert all(lent.engine.kept is None for lent in streamer._lent.values()), line
+                line += step
+            assert line > 20 * step or step > 50, line
+            for run_again in RUNS:
+                run_again(streamer)
+            assert baseline(streamer) == before, (run.__name__, baseline(streamer), before)
+
+
+def interrupted_by_signals(devices: Any, seconds: float) -> None:
+    """Real signals, more than one, so that what cleans up is interrupted too: nothing else than Ctrl-C comes out."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with sluice.Streamer(devices) as streamer:
+        for run in RUNS:
+            run(streamer)
+        before = baseline(streamer)
+        for _ in range(10):
+            for run in RUNS:
+                with contextlib.suppress(KeyboardInterrupt), interrupts(seconds, 3):
+                    run(streamer)
+        for run in RUNS:
+            run(streamer)
+        assert baseline(streamer) == before, (baseline(streamer), before)
+
+
+@case
+def interrupt_by_signals(device: str) -> None:
+    interrupted_by_signals(device, 0.003)
+
+
+@case
+def interrupt_at_lines(device: str) -> None:
+    interrupted_at_lines(device, 41, random.randint(1, 41))
+
+
+@case
+def interrupt_two_devices_at_lines(device: str) -> None:
+    interrupted_at_lines(two(device), 97, random.randint(1, 97))
+
+
+@case
+def interrupt_twice_at_lines(device: str) -> None:
+    interrupted_at_lines(device, 41, random.randint(1, 41), then=random.randint(1, 200))
+
+
+@case
+def interrupt_a_call_without_a_streamer(device: str) -> None:
+    for line in range(random.randint(1, 61), 5000, 61):
+        x = source()
+        with contextlib.suppress(KeyboardInterrupt), Interrupter(line):
+            mapped(device, x)
+        assert_works(device)
+
+
+@case
+def interrupt_while_copies_run(device: str) -> None:
+    """Ctrl-C, and again while that is waited for, with copies that take their time."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with sluice.Streamer(device) as streamer:
+        run_map(streamer)
+        ((_, lent),) = streamer._lent.items()
+        for pause in (0.0, 0.02):
+
+            def fn(x: torch.Tensor) -> torch.Tensor:
+                lent.engine.delay(D2H, 60_000)
+                main = threading.main_thread().ident
+                assert main is not None
+                for i in range(1, 4):
+                    threading.Timer(pause * i, signal.pthread_kill, (main, signal.SIGINT)).start()  # noqa: B023
+                return x
+
+            begin = time.monotonic()
+            try:
+                streamer.map(fn, source(), chunk_size=CHUNK)
+            except KeyboardInterrupt:
+                assert lent.engine._drain(20), "a copy was left running"
+                assert time.monotonic() - begin >= 0.06
+            else:
+                raise AssertionError("not interrupted")
+            with contextlib.suppress(KeyboardInterrupt):
+                time.sleep(0.2)
+            run_map(streamer)
+
+
+@case
+def interrupt_a_wait_for_a_future(device: str) -> None:
+    """Ctrl-C ends the wait, and comes out of it; the result is still to be had."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    main = threading.main_thread().ident
+    assert main is not None
+    with sluice.Streamer(device) as streamer:
+        run_map(streamer)
+        ((_, lent),) = streamer._lent.items()
+        for wait in ("result", "stats"):
+            x = source()
+
+            def fn(x: torch.Tensor) -> torch.Tensor:
+                lent.engine.delay(D2H, 150_000)
+                return x + 1
+
+            future = streamer.map(fn, x, chunk_size=ROWS // 2, non_blocking=True)
+            threading.Timer(0.03, signal.pthread_kill, (main, signal.SIGINT)).start()
+            try:
+                getattr(future, wait)()
+            except KeyboardInterrupt:
+                pass
+            else:
+                raise AssertionError(f"{wait} swallowed Ctrl-C")
+            assert torch.equal(future.result(), x + 1)
+        run_map(streamer)
+
+
+@case
+def interrupt_two_devices_by_signals(device: str) -> None:
+    interrupted_by_signals(two(device), 0.005)
