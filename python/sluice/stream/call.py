@@ -97,6 +97,7 @@ class Call:
         self._streamer._stats = stats
         if self._streamer._outstanding is self._future:
             self._streamer._outstanding = None
+        self._future = None  # which has this: no circle keeps the run's tensors
         self._finish()
 
     def _finish(self) -> None:
