@@ -135,7 +135,7 @@ def locked(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
 
 def test_a_batch_that_is_gone_is_let_go(locked: set[int]) -> None:
-    registered = Registered(1 << 20)
+    registered = Registered(1 << 20, shared=True)
     kept = torch.ones(100)
     for _ in range(5):
         batch = torch.ones(1000)
@@ -153,7 +153,7 @@ def test_a_batch_that_is_gone_is_let_go(locked: set[int]) -> None:
 
 
 def test_what_is_locked_is_within_the_budget(locked: set[int]) -> None:
-    registered = Registered(10_000)
+    registered, apart = Registered(10_000, shared=True), Registered(10_000, shared=False)
     batches = [torch.ones(1000) for _ in range(4)]
     for i, batch in enumerate(batches):
         registered.begin([batch])
@@ -163,6 +163,10 @@ def test_what_is_locked_is_within_the_budget(locked: set[int]) -> None:
     assert registered.lock(batches[0]) == "it has 4000 bytes, and pinned_budget has room for 2000"
     assert registered.lock(torch.ones(5000)) == "it has 20000 bytes, and pinned_budget has room for 10000"
     assert locked == {batches[2].data_ptr(), batches[3].data_ptr()}
+    assert registered.charged == registered.nbytes == 8000
+    assert apart.lock(torch.ones(1000)) == ""
+    assert (apart.charged, apart.nbytes) == (0, 4000)
+    apart.release()
     registered.release()
     assert locked == set()
 

@@ -73,7 +73,7 @@ class ItemWork:
         self.op, self.fn, self.limits = op, fn, limits
         self.engine, self.slots, self.place = lent.engine, lent.slots, lent.engine.place
         self.pipe: Pipeline[Item] = Pipeline(lent.engine, limits.depth, limits.window, limits.window, checkpoint)
-        self.routes = Routes(op, "auto", limits.pinned_budget, limits.ring_bytes, Registered(0))
+        self.routes = Routes(op, "auto", limits.pinned_budget, limits.ring_bytes, Registered(0, shared=True))
         self.order_of_items: list[int] = []
         self._slot_bytes = self.slots.nbytes
         # What copies read and write must outlive them, whoever lets go of an item first.

@@ -27,10 +27,18 @@ def has_cuda() -> bool:
     return torch.cuda.is_available() and _library.cuda_unavailable_reason is None
 
 
+def _machine_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def default_pinned_budget() -> int:
     """A quarter of the machine's memory, but no more than 4 GiB: page-locking takes 0.35 s a GiB."""
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min(4 << 30, pages // 4)
+    return min(4 << 30, _machine_bytes() // 4)
+
+
+def default_registered_budget() -> int:
+    """What may be locked in place where nobody gave a budget: the caller's memory, so what it asks for, up to half."""
+    return _machine_bytes() // 2
 
 
 def ring_shape(pinned_budget: int, devices: int) -> tuple[int, int]:

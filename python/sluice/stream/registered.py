@@ -30,10 +30,11 @@ class Registered:
 
     Args:
         budget: bytes; a tensor that does not fit is not locked.
+        shared: whether results are page-locked out of the same budget.
     """
 
-    def __init__(self, budget: int) -> None:
-        self._budget = budget
+    def __init__(self, budget: int, shared: bool) -> None:
+        self._budget, self._shared = budget, shared
         self._held: dict[_Range, torch.Tensor] = {}  # the one that was used last comes last
         self._wanted: list[_Range] = []  # by the call that runs
 
@@ -41,6 +42,11 @@ class Registered:
     def nbytes(self) -> int:
         """All that is locked."""
         return sum(nbytes for _, nbytes in self._held)
+
+    @property
+    def charged(self) -> int:
+        """What is taken from the budget of results."""
+        return self.nbytes if self._shared else 0
 
     def begin(self, tensors: Iterable[torch.Tensor]) -> None:
         """A call begins, which uses these: what nobody but this holds, and the call does not use, is let go."""

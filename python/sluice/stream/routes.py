@@ -57,7 +57,7 @@ class Routes:
 
     def allocator(self, cuda: bool) -> Allocator:
         """What makes the results of this run."""
-        return Allocator(self._budget - self._ring_bytes - self._registered.nbytes if cuda else 0)
+        return Allocator(self._budget - self._ring_bytes - self._registered.charged if cuda else 0)
 
 
 class Allocator:

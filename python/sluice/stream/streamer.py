@@ -40,7 +40,7 @@ class Streamer:
         depth: slots a device: chunks that are there at once.
         memory_budget: bytes a device for slots and one output of `fn`, a hard limit; None: no limit.
         pinned_budget: bytes of page-locked memory for rings, results and what `staging="register"` locks; None: a
-            quarter of the machine's memory, 4 GiB at most.
+            quarter of the machine's memory, 4 GiB at most, and half of it for what is locked in place.
         staging_threads: threads that copy pageable memory; None: the cores of the process, of more than four all but
             two, and 16 at most.
 
@@ -78,7 +78,9 @@ class Streamer:
         self._ring = memory.ring_shape(self._pinned_budget, len(self._devices))
         self._owner, self._turn = process.Owner(), Turn()
         self._lent: dict[torch.device, Lent] = {}
-        self._registered = Registered(self._pinned_budget - self._limits(len(self._devices)).ring_bytes)
+        given = pinned is not None
+        room = self._pinned_budget - self._limits(len(self._devices)).ring_bytes
+        self._registered = Registered(room if given else memory.default_registered_budget(), shared=given)
         self._outstanding: StreamFuture | None = None
         self._running: MapRun | IterRun | None = None
         self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
