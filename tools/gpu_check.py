@@ -178,6 +178,7 @@ def main() -> int:
 
     def keep(name: str, result: dict[str, object] | None) -> None:
         if result is not None:
+            done.update(load_state(digest))  # of another process, which runs other parts beside this one
             done[name] = result
             STATE.write_text(json.dumps({"source_hash": digest, "parts": done}, indent=2))
 

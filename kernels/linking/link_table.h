@@ -37,7 +37,8 @@ struct LinkEntry {
   std::atomic<int> calls = 0;
   std::atomic<Clock::rep> not_before = 0;  // when to try again after a fault that is not lasting
   std::atomic<const void*> kernel = nullptr;
-  std::string cubin;  // compiled, and not taken by CUDA yet
+  void* library = nullptr;  // that the kernel is of
+  std::string cubin;        // compiled, and not on any device yet
   std::string error;
 
   void fail(LinkFault why, std::string text, Clock::time_point now);

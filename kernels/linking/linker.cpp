@@ -83,9 +83,8 @@ LinkFault fault_of(cudaError_t status) {
   }
 }
 
-cudaError_t load_cubin(const std::string& cubin, cudaKernel_t& kernel) {
+cudaError_t load_cubin(const std::string& cubin, cudaLibrary_t& library, cudaKernel_t& kernel) {
   const RelaxedCapture relaxed;
-  cudaLibrary_t library = nullptr;
   cudaError_t status = forgotten(cudaLibraryLoadData(&library, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
   if (status != cudaSuccess) return status;
   status = forgotten(cudaLibraryEnumerateKernels(&kernel, 1, library));
@@ -110,12 +109,22 @@ void fail(LinkEntry& entry, cudaError_t status) {
 
 // entry.cubin -> entry.kernel
 cudaError_t load(LinkEntry& entry) {
+  cudaLibrary_t library = nullptr;
   cudaKernel_t kernel = nullptr;
-  const cudaError_t status = load_cubin(entry.cubin, kernel);
+  const cudaError_t status = load_cubin(entry.cubin, library, kernel);
   if (status != cudaSuccess) return status;
   state().linked_bytes += static_cast<long long>(entry.cubin.size());
+  entry.library = library;
   entry.kernel = reinterpret_cast<const void*>(kernel);
   return status;
+}
+
+// Of a kernel that no device has taken, so that nobody has seen it: entry.cubin is there for another try.
+void unload(LinkEntry& entry) {
+  const RelaxedCapture relaxed;
+  entry.kernel = nullptr;
+  state().linked_bytes -= static_cast<long long>(entry.cubin.size());
+  forgotten(cudaLibraryUnload(static_cast<cudaLibrary_t>(std::exchange(entry.library, nullptr))));
 }
 
 // entry.cubin, or a fault.
@@ -141,16 +150,15 @@ void link(LinkEntry& entry, const LinkRequest& request, int compute_capability) 
       entry.cubin = std::move(*stored);
       const cudaError_t status = load(entry);
       if (!is_lasting(fault_of(status))) ++all.read_from_disk;
-      if (status != cudaSuccess && !is_lasting(fault_of(status))) return fail(entry, status);
-      entry.cubin = std::string();
       if (status == cudaSuccess) return;
+      if (!is_lasting(fault_of(status))) return fail(entry, status);
+      entry.cubin = std::string();
     }
   }
   if (entry.cubin.empty()) compile(entry, request, source, compute_capability);
   if (entry.cubin.empty()) return;
   if (const cudaError_t status = load(entry); status != cudaSuccess) return fail(entry, status);
   if (stores) all.disk.write(key, entry.cubin);
-  entry.cubin = std::string();
 }
 
 std::uint64_t bit_of(int device) { return std::uint64_t{1} << device % kMaxDevices; }
@@ -172,12 +180,17 @@ LinkOutcome not_linked(const LinkEntry& entry) {
   return outcome;
 }
 
-// CUDA loads a kernel into a device's context at its first use; that must not happen inside a capture.
+// CUDA loads a kernel into a device's context at its first use; that must not happen inside a capture. A library that
+// the first device had no memory for is begun anew the next time: what is left of it does not run.
 void load_on_device(LinkEntry& entry, std::uint64_t device_bit) {
   const RelaxedCapture relaxed;
   cudaFuncAttributes attributes;
   const cudaError_t status = forgotten(cudaFuncGetAttributes(&attributes, entry.kernel));
-  if (status != cudaSuccess) return fail(entry, status);
+  if (status != cudaSuccess) {
+    if (entry.loaded == 0) unload(entry);
+    return fail(entry, status);
+  }
+  entry.cubin = std::string();
   entry.fault = LinkFault::none;
   entry.loaded |= device_bit;
 }
@@ -215,8 +228,10 @@ LinkOutcome link_now(LinkEntry& entry, const LinkRequest& request, const LinkCon
     const Reservation place(all.table, entry);
     if (!place.held()) return interpreted("the process has as many linked kernels as it may have");
     link(entry, request, context.compute_capability);
+    if (entry.kernel != nullptr) load_on_device(entry, device_bit);
+  } else {
+    load_on_device(entry, device_bit);
   }
-  if (entry.kernel != nullptr) load_on_device(entry, device_bit);
   return (entry.loaded & device_bit) != 0 ? linked(entry) : not_linked(entry);
 }
 

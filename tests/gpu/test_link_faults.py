@@ -76,7 +76,10 @@ for stage in own:
 for pointer in held:
     assert driver.cuMemFree_v2(pointer) == 0
 
-sluice.transform(x, stage, out=out)  # what has no interpreter is tried at every call
+try:
+    sluice.transform(x, stage, out=out)  # what has no interpreter is tried at every call
+except RuntimeError as error:
+    raise SystemExit(f"{error}, {counts()}, refused: {refused}, {own.index(stage)} of {len(own)}")
 before = counts()["linked_launches"]
 time.sleep(1.1)
 sluice.transform(x, chain, out=out)

@@ -83,7 +83,7 @@ class Streamer:
         self._registered = Registered(room if given else memory.default_registered_budget(), shared=given)
         self._outstanding: StreamFuture | None = None
         self._running: MapRun | IterRun | None = None
-        self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._iterator: Callable[[], Any] = lambda: None  # a weak reference to the one that has begun
         self._stats: Callable[[], StreamStats] = StreamStats
         self._closed = self._closed_at_exit = False
         _all.add(self)
@@ -281,8 +281,9 @@ class Streamer:
             raise TypeError(f"{op}: ordered must be a bool, got {type(ordered).__name__}")
         if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
             raise TypeError(f"{op}: iterable must be an iterable, got {type(iterable).__name__}")
-        iterator = self._iterate(op, functions, iterable, ordered, finished)
-        self._iterators.add(iterator)
+        itself: list[Callable[[], Any]] = []
+        iterator = self._iterate(op, functions, iterable, ordered, finished, itself)
+        itself.append(weakref.ref(iterator))
         return iterator
 
     def _iterate(
@@ -292,10 +293,12 @@ class Streamer:
         iterable: Iterable[Any],
         ordered: bool,
         finished: Callable[[], None],
+        itself: list[Callable[[], Any]],
     ) -> Iterator[Any]:
         call, limits = Call(op, self, finished), self._limits(len(functions))
         with Ending(call.end), Ending(call.end):
             call.begin(lambda: IterRun(op, functions, self._lend(list(functions)), limits, iterable, ordered))
+            self._iterator = itself[0]
             yield from call.results()
 
     def _cancel_at_exit(self) -> None:
@@ -305,7 +308,7 @@ class Streamer:
     def _close_at_exit(self) -> None:
         """Closes it, if what it does ends in time; if not, what it uses is kept for as long as the process is there."""
         self._closed_at_exit = True
-        for iterator in list(self._iterators):
+        if (iterator := self._iterator()) is not None:
             with contextlib.suppress(BaseException):  # of the source; or it runs in another thread
                 iterator.close()
         hold = Hold()
