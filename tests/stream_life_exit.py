@@ -75,7 +75,7 @@ def exit_while_a_thread_maps(device: str) -> None:
 
 @case
 def exit_while_threads_wait_for_one_streamer(device: str) -> None:
-    ready, streamer = threading.Event(), sluice.Streamer(two(device))
+    ready, streamer, x = threading.Event(), sluice.Streamer(two(device)), source()
     HELD.append(streamer)
 
     def fn(x: torch.Tensor) -> torch.Tensor:
@@ -84,8 +84,8 @@ def exit_while_threads_wait_for_one_streamer(device: str) -> None:
         return x
 
     def run() -> None:
-        while True:
-            streamer.map(fn, source(), chunk_size=1)
+        while True:  # of no work of torch's own: a thread that the interpreter's end meets there ends the process
+            streamer.map(fn, x, chunk_size=1)
 
     for _ in range(3):
         threading.Thread(target=run, daemon=True).start()

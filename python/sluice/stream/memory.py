@@ -12,6 +12,7 @@ import torch
 from .. import _library
 from .arguments import check_memory
 from .layout import span_bytes
+from .process import Owner
 
 _MIB = 1 << 20
 _DROP_FROM = 64 * _MIB  # mapped files from this size on are taken out of memory behind the reader
@@ -134,7 +135,9 @@ def host_registered(tensor: torch.Tensor, read_only: bool | None = None) -> Iter
         return
     if error := register(tensor, read_only):
         raise RuntimeError(f"host_registered: tensor must be memory that CUDA can page-lock, got {error}")
+    owner = Owner()
     try:
         yield tensor
     finally:
-        unregister(tensor)
+        if owner.is_here():  # a child of fork has locked nothing
+            unregister(tensor)
