@@ -15,6 +15,7 @@ import torch
 
 import sluice
 from common import DTYPES, ROOT, SCHEDULES
+from offline_linker import OBJECTS, cuobjdump
 
 PACKAGE = pathlib.Path(sluice.__file__).parent
 CUDA_LIBRARY = PACKAGE / "_C_cuda.so"
@@ -97,14 +98,6 @@ def test_command_line() -> None:
     )
     assert bad.returncode == 2
     assert "depth must be 1 to 8, got 9" in bad.stderr
-
-
-def cuobjdump() -> str | None:
-    beside = [pathlib.Path(p) / "nvidia" / "cu13" / "bin" / "cuobjdump" for p in sys.path]
-    return next((str(p) for p in beside if p.exists()), None) or shutil.which("cuobjdump")
-
-
-OBJECTS = ROOT / "build" / "cmake" / "CMakeFiles" / "sluice_kernels_cuda.dir" / "kernels"
 
 
 @pytest.fixture(scope="module")

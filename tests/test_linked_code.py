@@ -2,81 +2,24 @@
 
 from __future__ import annotations
 
-import ctypes
 import pathlib
 import re
 import subprocess
-import sys
 
 import pytest
 
-from common import ROOT, SCHEDULES
-from test_binary import cuobjdump
+from common import SCHEDULES
+from offline_linker import MODULES, OfflineLinker, cuobjdump, source_of
 
-BINARY = ROOT / "build" / "cmake" / "sluice_test_kernels"
-MODULES = ROOT / "build" / "cmake" / "modules"
-# Those that the library has for NVRTC, and no others.
-HEADERS = re.findall(r'\{"(kernels/[^"]+)", between', (ROOT / "kernels" / "linking" / "embedded.cpp").read_text())
-FATBIN, LTOIR = 4, 3  # of nvJitLinkInputType
 SIZES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 
 
-def library(name: str) -> ctypes.CDLL | None:
-    """NVRTC or nvJitLink from the environment's packages: torch with CUDA brings them, and so does our own set-up."""
-    for folder in sys.path:
-        libraries = pathlib.Path(folder) / "nvidia" / "cu13" / "lib"
-        for found in libraries.glob(f"{name}.so.13"):
-            for part in libraries.glob(f"{name}-builtins.so.13*"):  # which NVRTC opens by its bare name
-                ctypes.CDLL(str(part))
-            return ctypes.CDLL(str(found))
-    return None
-
-
-def strings(texts: list[str]) -> ctypes.Array[ctypes.c_char_p]:
-    return (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
-
-
-def read(size_of, get, handle: ctypes.c_void_p) -> bytes:
-    size = ctypes.c_size_t()
-    assert size_of(handle, ctypes.byref(size)) == 0
-    data = ctypes.create_string_buffer(size.value)
-    assert get(handle, data) == 0
-    return data.raw
-
-
-def compile_source(nvrtc: ctypes.CDLL, source: str) -> bytes:
-    """LTO-IR, with the options of kernels/linking/compile.cpp."""
-    program = ctypes.c_void_p()
-    texts = [(ROOT / name).read_text() for name in HEADERS]
-    count = len(HEADERS)
-    assert nvrtc.nvrtcCreateProgram(
-        ctypes.byref(program), source.encode(), b"chain", count, strings(texts), strings(HEADERS)
-    ) == 0  # fmt: skip
-    options = ["--gpu-architecture=compute_90a", "-std=c++17", "-dlto", "--fmad=false", "-default-device"]
-    status = nvrtc.nvrtcCompileProgram(program, len(options), strings(options))
-    log = read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode()
-    assert status == 0, log
-    return read(nvrtc.nvrtcGetLTOIRSize, nvrtc.nvrtcGetLTOIR, program)
-
-
-def link(linker: ctypes.CDLL, kernel: str, module: bytes, chain: bytes) -> bytes:
-    handle = ctypes.c_void_p()
-    options = ["-arch=sm_90a", "-lto", "-O3", "-fma=0", f"-kernels-used={kernel}"]
-    assert linker.nvJitLinkCreate(ctypes.byref(handle), len(options), strings(options)) == 0
-    for kind, data in ((FATBIN, module), (LTOIR, chain)):
-        assert linker.nvJitLinkAddData(handle, kind, data, ctypes.c_size_t(len(data)), b"input") == 0
-    assert linker.nvJitLinkComplete(handle) == 0
-    return read(linker.nvJitLinkGetLinkedCubinSize, linker.nvJitLinkGetLinkedCubin, handle)
-
-
 @pytest.fixture(scope="module")
-def tools() -> tuple[ctypes.CDLL, ctypes.CDLL, str]:
-    nvrtc, linker, dump = library("libnvrtc"), library("libnvJitLink"), cuobjdump()
-    if not (BINARY.exists() and MODULES.exists()):
-        pytest.skip("not built here")
-    if nvrtc is None or linker is None or dump is None:
-        pytest.skip("NVRTC, nvJitLink or cuobjdump is not installed")
-    return nvrtc, linker, dump
+def tools() -> tuple[OfflineLinker, str]:
+    linker, dump = OfflineLinker(), cuobjdump()
+    if linker.missing or dump is None:
+        pytest.skip(linker.missing or "cuobjdump is not installed")
+    return linker, dump
 
 
 def linked(tools, tmp_path: pathlib.Path, chain: str, dtype: str, walk: str, schedule: str) -> tuple[str, str]:
@@ -97,12 +40,11 @@ def linked_stencil(tools, tmp_path: pathlib.Path, chain: str, dtype: str, entry:
 
 
 def linked_kernel(tools, tmp_path, chain, dtype, family, kernel, shape, direct) -> tuple[str, str]:
-    nvrtc, linker, dump = tools
-    arguments = [str(BINARY), "source", chain, dtype, *map(str, shape)]
-    source = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+    linker, dump = tools
     module = MODULES / f"{family}_{dtype}_{'direct' if direct else 'ring'}.fatbin"
     cubin = tmp_path / "kernel.cubin"
-    cubin.write_bytes(link(linker, kernel, module.read_bytes(), compile_source(nvrtc, source)))
+    chain_code = linker.compile(source_of(chain, dtype, *shape))
+    cubin.write_bytes(linker.link(kernel, module.read_bytes(), chain_code))
     run = [
         subprocess.run([dump, option, str(cubin)], capture_output=True, text=True, check=True).stdout
         for option in ("--dump-sass", "--dump-resource-usage")

@@ -1,0 +1,186 @@
+"""What every kernel compiles to, to hold a refactoring against: registers, shared memory, spills, instructions, a hash.
+
+    golden.py write FILE        of the built tree: interpreted kernels from the objects, linked ones from the modules
+    golden.py compare OLD NEW   prints what differs; exit status 1 where more than --percent (default 0: hashes too)
+
+Addresses, encodings and names are stripped before a kernel's SASS is hashed, so a kernel that moved or was renamed
+keeps its hash. `compare` pairs kernels by their names, and those whose names changed by their hashes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import concurrent.futures
+import hashlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+from offline_linker import MODULES, OBJECTS, OfflineLinker, cuobjdump, source_of
+
+ARCHS = ("80", "90a")
+# Operands, constants, a stage with a branch and one with a polynomial.
+CHAIN = "scale(1.5)|add($0)|silu|clamp($1,2)|gelu"
+WORD = {"float32": 4, "float16": 8, "bfloat16": 8, "float64": 2}  # elements of 16 bytes
+# The slots of linked kernels as (vectors' width, vectors), as each op's link.cpp asks for them; the first match counts.
+SHAPES = [
+    (r"transform_\w+_rows_direct", lambda word: (word, 2)),
+    (r"transform_\w+_direct", lambda word: (word, 1)),
+    (r"transform_", lambda word: (word, 2 if word == 8 else 4)),
+    (r"conv1d_rows_\w+_few_taps", lambda word: (word, 8 // word)),
+    (r"conv1d_rows_", lambda word: (2 * word, 1)),
+    (r"conv1d_channels_\w+_few_taps", lambda word: (4, 2)),
+    (r"conv1d_channels_", lambda word: (word, 4)),
+    (r"filter2d_\w+_aligned3", lambda word: (word, 4)),
+    (r"filter2d_\w+_aligned5", lambda word: (word, 1)),
+    (r"filter2d_", lambda word: (8 if word > 2 else 4, 4)),
+]
+
+
+def shape_of(kernel: str, dtype: str) -> tuple[int, int]:
+    return next(shape for pattern, shape in SHAPES if re.search(pattern, kernel))(WORD[dtype])
+
+
+def instructions(body: str) -> list[str]:
+    """A function's instructions as text, without addresses and encodings; targets of jumps relative, names blank."""
+    lines = re.findall(r"^\s+/\*([0-9a-f]+)\*/\s+(.*?);", body, re.MULTILINE)
+    code = []
+    for address, text in lines:
+        if re.search(r"\b(BRA|BSSY|CALL|BREAK|RET|WARPSYNC|BRX|JMP|BSYNC|YIELD|LEPC)\b", text):
+            here = int(address, 16)
+            text = re.sub(r"\b0x[0-9a-f]+\b", lambda m, here=here: f"{int(m[0], 16) - here:+d}", text)
+        code.append(re.sub(r"`\(.*?\)", "`()", " ".join(text.split())))
+    while code and code[-1] in ("NOP", "BRA +0"):  # padding up to the section's alignment
+        code.pop()
+    return code
+
+
+def kernels_of(path: pathlib.Path, dump: str, arch: str) -> dict[str, dict[str, object]]:
+    """Function -> its figures."""
+    at = ["--gpu-architecture", f"sm_{arch}"] if path.suffix == ".o" else []
+
+    def run(option: str) -> str:
+        return subprocess.run([dump, option, *at, str(path)], capture_output=True, text=True).stdout
+
+    usage = dict(re.findall(r"Function (\S+):\n\s*(REG:.*)", run("--dump-resource-usage")))
+    found: dict[str, dict[str, object]] = {}
+    for part in run("--dump-sass").split("Function : ")[1:]:
+        name, _, body = part.partition("\n")
+        code = instructions(body)
+        figures = dict(re.findall(r"(REG|STACK|SHARED):(\d+)", usage[name.strip()]))
+        found[name.strip()] = {
+            "registers": int(figures["REG"]),
+            "stack": int(figures["STACK"]),
+            "shared": int(figures["SHARED"]),
+            "spills": sum(bool(re.search(r"\b(LDL|STL)\b", line)) for line in code),
+            "instructions": len(code),
+            "sass": hashlib.sha256("\n".join(code).encode()).hexdigest()[:16],
+        }
+    return found
+
+
+def linked_kernels(module: pathlib.Path, dump: str, linker: OfflineLinker) -> dict[str, dict[str, object]]:
+    dtype = next(name for name in ("bfloat16", "float16", "float32", "float64") if f"_{name}_" in module.name)
+    found: dict[str, dict[str, object]] = {}
+    wanted = {shape(WORD[dtype]) for pattern, shape in SHAPES if re.match(pattern.split("_")[0], module.name)}
+    with tempfile.TemporaryDirectory() as folder:
+        cubin = pathlib.Path(folder) / "kernels.cubin"
+        for shape in sorted(wanted):
+            chain = linker.compile(source_of(CHAIN, dtype, *shape))
+            cubin.write_bytes(linker.link(None, module.read_bytes(), chain))
+            for name, figures in kernels_of(cubin, dump, linker.arch).items():
+                if shape_of(name, dtype) == shape:
+                    found[name] = figures
+    return found
+
+
+def read_file(arch: str, path: pathlib.Path) -> dict[str, dict[str, object]]:
+    """The kernels of an object, or the linked ones of a module."""
+    dump = cuobjdump()
+    assert dump is not None
+    if path.suffix == ".o":
+        return {f"{name} sm_{arch}": figures for name, figures in kernels_of(path, dump, arch).items()}
+    linked = linked_kernels(path, dump, OfflineLinker(arch))
+    return {f"{name} sm_{arch} linked": figures for name, figures in linked.items()}
+
+
+def read_tree() -> dict[str, dict[str, object]]:
+    missing = OfflineLinker().missing or ("" if cuobjdump() else "cuobjdump is not installed")
+    if missing:
+        sys.exit(f"golden: {missing}")
+    # The modules of rings take longest: they come first.
+    files = sorted(MODULES.glob("*.fatbin"), key=lambda path: "ring" not in path.name) + sorted(OBJECTS.rglob("*.cu.o"))
+    jobs = [(arch, path) for path in files for arch in ARCHS]
+    found: dict[str, dict[str, object]] = {}
+    # Processes, because the linker works on one module of a process at a time.
+    with concurrent.futures.ProcessPoolExecutor(os.cpu_count()) as pool:
+        for part in pool.map(read_file, *zip(*jobs, strict=True)):
+            found |= part
+    return dict(sorted(found.items()))
+
+
+def paired(old: dict, new: dict) -> tuple[list[tuple[str, str]], list[str], list[str]]:
+    """Kernels of both, by name or else by hash; then those that are gone, and those that are new."""
+    pairs = [(name, name) for name in old if name in new]
+    gone = [name for name in old if name not in new]
+    by_hash = collections.defaultdict(list)
+    for name in new:
+        if name not in old:
+            by_hash[new[name]["sass"], name.split(" ", 1)[1]].append(name)
+    lost = []
+    for name in gone:
+        candidates = by_hash[old[name]["sass"], name.split(" ", 1)[1]]
+        if candidates:
+            pairs.append((name, candidates.pop()))
+        else:
+            lost.append(name)
+    return pairs, lost, [name for names in by_hash.values() for name in names]
+
+
+def compare(old: dict, new: dict, percent: float) -> int:
+    pairs, gone, added = paired(old, new)
+    changed = [(a, b) for a, b in pairs if old[a] != new[b]]
+    failures = [f"gone: {name} {old[name]}" for name in gone] + [f"new: {name} {new[name]}" for name in added]
+    for a, b in changed:
+        far = [
+            f"{key} {old[a][key]} -> {new[b][key]}"
+            for key in ("registers", "stack", "shared", "spills", "instructions")
+            if abs(new[b][key] - old[a][key]) > percent / 100 * old[a][key]
+        ]
+        if far or percent == 0:
+            failures.append(f"{a}: {', '.join(far) or 'another hash'}")
+    print("\n".join(failures))
+    renamed = sum(a != b for a, b in pairs)
+    print(
+        f"golden: {len(old)} kernels before, {len(new)} after; {len(pairs) - len(changed)} the same code, "
+        f"{renamed} renamed, {len(changed)} changed, {len(gone)} gone, {len(added)} new, "
+        f"{len(failures)} beyond {percent:g} %"
+    )
+    return bool(failures)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("write").add_argument("file", type=pathlib.Path)
+    comparison = commands.add_parser("compare")
+    comparison.add_argument("old", type=pathlib.Path)
+    comparison.add_argument("new", type=pathlib.Path)
+    comparison.add_argument("--percent", type=float, default=0.0)
+    arguments = parser.parse_args()
+    if arguments.command == "write":
+        found = read_tree()
+        arguments.file.write_text(json.dumps(found, indent=1) + "\n")
+        print(f"golden: {len(found)} kernels, {sum(k['instructions'] for k in found.values())} instructions")
+        return 0
+    old, new = (json.loads(path.read_text()) for path in (arguments.old, arguments.new))
+    return compare(old, new, arguments.percent)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

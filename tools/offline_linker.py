@@ -1,0 +1,99 @@
+"""Linked kernels without a GPU: the library's embedded modules and the source that it makes of a chain, by NVRTC and
+nvJitLink, to a cubin. Needs a built tree with tests/cpp in it (SLUICE_TESTS=ON)."""
+
+from __future__ import annotations
+
+import ctypes
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+from source_tree import ROOT
+
+BUILD = ROOT / "build" / "cmake"
+BINARY = BUILD / "sluice_test_kernels"
+MODULES = BUILD / "modules"
+OBJECTS = BUILD / "CMakeFiles" / "sluice_kernels_cuda.dir" / "kernels"
+FATBIN, LTOIR = 4, 3  # of nvJitLinkInputType
+
+
+def headers() -> list[str]:
+    """Those that the library has for NVRTC, and no others."""
+    return re.findall(r'\{"(kernels/[^"]+)", between', (ROOT / "kernels" / "linking" / "embedded.cpp").read_text())
+
+
+def cuobjdump() -> str | None:
+    beside = [pathlib.Path(p) / "nvidia" / "cu13" / "bin" / "cuobjdump" for p in sys.path]
+    return next((str(p) for p in beside if p.exists()), None) or shutil.which("cuobjdump")
+
+
+def _library(name: str) -> ctypes.CDLL | None:
+    """NVRTC or nvJitLink from the environment's packages: torch with CUDA brings them, and so does our own set-up."""
+    for folder in sys.path:
+        libraries = pathlib.Path(folder) / "nvidia" / "cu13" / "lib"
+        for found in libraries.glob(f"{name}.so.13"):
+            for part in libraries.glob(f"{name}-builtins.so.13*"):  # which NVRTC opens by its bare name
+                ctypes.CDLL(str(part))
+            return ctypes.CDLL(str(found))
+    return None
+
+
+def _strings(texts: list[str]) -> ctypes.Array[ctypes.c_char_p]:
+    return (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
+
+
+def _read(size_of, get, handle: ctypes.c_void_p) -> bytes:
+    size = ctypes.c_size_t()
+    assert size_of(handle, ctypes.byref(size)) == 0
+    data = ctypes.create_string_buffer(size.value)
+    assert get(handle, data) == 0
+    return data.raw
+
+
+class OfflineLinker:
+    """Compiles and links as kernels/linking/compile.cpp does, for one architecture ("90a" or "80")."""
+
+    def __init__(self, arch: str = "90a") -> None:
+        self.arch = arch
+        self.nvrtc, self.nvjitlink = _library("libnvrtc"), _library("libnvJitLink")
+
+    @property
+    def missing(self) -> str:
+        """What is not there; empty where linking can work."""
+        if not (BINARY.exists() and MODULES.exists()):
+            return "not built here"
+        return "" if self.nvrtc and self.nvjitlink else "NVRTC or nvJitLink is not installed"
+
+    def compile(self, source: str) -> bytes:
+        """LTO-IR of a source that `source_of` gave."""
+        program, names = ctypes.c_void_p(), headers()
+        texts = [(ROOT / name).read_text() for name in names]
+        assert self.nvrtc.nvrtcCreateProgram(
+            ctypes.byref(program), source.encode(), b"chain", len(names), _strings(texts), _strings(names)
+        ) == 0  # fmt: skip
+        options = [f"--gpu-architecture=compute_{self.arch}", "-std=c++17", "-dlto", "--fmad=false", "-default-device"]
+        status = self.nvrtc.nvrtcCompileProgram(program, len(options), _strings(options))
+        log = _read(self.nvrtc.nvrtcGetProgramLogSize, self.nvrtc.nvrtcGetProgramLog, program).decode()
+        assert status == 0, log
+        return _read(self.nvrtc.nvrtcGetLTOIRSize, self.nvrtc.nvrtcGetLTOIR, program)
+
+    def link(self, kernel: str | None, module: bytes, chain: bytes) -> bytes:
+        """The cubin of one kernel of the module, or of all."""
+        handle = ctypes.c_void_p()
+        options = [f"-arch=sm_{self.arch}", "-lto", "-O3", "-fma=0"]
+        if kernel is not None:
+            options.append(f"-kernels-used={kernel}")
+        assert self.nvjitlink.nvJitLinkCreate(ctypes.byref(handle), len(options), _strings(options)) == 0
+        for kind, data in ((FATBIN, module), (LTOIR, chain)):
+            size = ctypes.c_size_t(len(data))
+            assert self.nvjitlink.nvJitLinkAddData(handle, kind, data, size, b"input") == 0
+        assert self.nvjitlink.nvJitLinkComplete(handle) == 0
+        return _read(self.nvjitlink.nvJitLinkGetLinkedCubinSize, self.nvjitlink.nvJitLinkGetLinkedCubin, handle)
+
+
+def source_of(chain: str, dtype: str, width: int, groups: int) -> str:
+    """What the library would give NVRTC for the chain on `groups` vectors of `width` values."""
+    arguments = [str(BINARY), "source", chain, dtype, str(width), str(groups)]
+    return subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
