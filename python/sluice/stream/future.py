@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -38,6 +39,7 @@ class StreamFuture:
         self._value: Any = None
         self._error: BaseException | None = None
         self._stats: Callable[[], StreamStats] = StreamStats
+        self._waiting: dict[int, None] = {}  # threads within the engine's wait
 
     def done(self) -> bool:
         """Whether `result` would return, or raise, at once. Never blocks."""
@@ -110,19 +112,25 @@ class StreamFuture:
     def end_at_exit(self) -> None:
         """Cancels it; whoever waits for the result in another thread ends without a word."""
         hold = Hold()
-        if self._finished or not self._turn.take(hold, "it is being finished here", seconds_left()):
-            return
-        if not self._run.has_landed():
-            self._error = SystemExit()
-        self._finish()
-        self._turn.give_back(hold)
+        if not self._finished and self._turn.take(hold, "it is being finished here", seconds_left()):
+            if not self._run.has_landed():
+                self._error = SystemExit()
+            self._finish()
+            self._turn.give_back(hold)
+        # A thread that comes back from C++ when the interpreter has ended is ended there, and with it the process.
+        while self._waiting.keys() - {threading.get_ident()} and seconds_left() != 0:
+            time.sleep(0.001)
 
     def _wait(self, milliseconds: int) -> None:
+        thread = threading.get_ident()
+        self._waiting[thread] = None
         try:
             self._run.wait(milliseconds)
         except RuntimeError:  # the engine was closed, which another thread does after it has finished this
             if not self._finished:
                 raise
+        finally:
+            self._waiting.pop(thread, None)
 
     def _finish(self) -> None:
         """Takes the result; the turn is held. An interrupt leaves it to be called again."""
