@@ -45,5 +45,6 @@ def test_the_engine_has_no_data_races_and_no_stray_access(sanitizer: str, tmp_pa
     assert result.returncode == 0, result.stderr[:4000]
     assert "0 failed checks" in result.stdout
     if sanitizer == "thread":  # an edge that is left out is a race, and seen, if not on a busy machine at every try
-        tries = (subprocess.run([str(program), "missing_edge"], capture_output=True, text=True) for _ in range(10))
+        command = [str(program), "missing_edge"]
+        tries = (subprocess.run(command, capture_output=True, text=True, timeout=300) for _ in range(10))
         assert any("data race" in one.stderr for one in tries)

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "kernels/common/architectures.h"
+#include "kernels/common/device.h"
 #include "kernels/linking/compile.h"
 #include "kernels/linking/disk_cache.h"
 #include "kernels/linking/libraries.h"
@@ -45,17 +46,11 @@ State& state() {
   return *one;
 }
 
-// CUDA remembers what failed last, and the next launch would report it as its own failure.
-cudaError_t forgotten(cudaError_t status) {
-  if (status != cudaSuccess) cudaGetLastError();
-  return status;
-}
-
 // Lets this thread load modules although another one may be capturing a graph in CUDA's global mode.
 class RelaxedCapture {
  public:
-  RelaxedCapture() { forgotten(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-  ~RelaxedCapture() { forgotten(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  RelaxedCapture() { cleared(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  ~RelaxedCapture() { cleared(cudaThreadExchangeStreamCaptureMode(&mode_)); }
   RelaxedCapture(const RelaxedCapture&) = delete;
   RelaxedCapture& operator=(const RelaxedCapture&) = delete;
 
@@ -85,11 +80,11 @@ LinkFault fault_of(cudaError_t status) {
 
 cudaError_t load_cubin(const std::string& cubin, cudaLibrary_t& library, cudaKernel_t& kernel) {
   const RelaxedCapture relaxed;
-  cudaError_t status = forgotten(cudaLibraryLoadData(&library, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+  cudaError_t status = cleared(cudaLibraryLoadData(&library, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
   if (status != cudaSuccess) return status;
-  status = forgotten(cudaLibraryEnumerateKernels(&kernel, 1, library));
+  status = cleared(cudaLibraryEnumerateKernels(&kernel, 1, library));
   if (status == cudaSuccess && kernel == nullptr) status = cudaErrorSymbolNotFound;
-  if (status != cudaSuccess) forgotten(cudaLibraryUnload(library));  // nobody has seen a kernel of it
+  if (status != cudaSuccess) cleared(cudaLibraryUnload(library));  // nobody has seen a kernel of it
   return status;
 }
 
@@ -124,7 +119,7 @@ void unload(LinkEntry& entry) {
   const RelaxedCapture relaxed;
   entry.kernel = nullptr;
   state().linked_bytes -= static_cast<long long>(entry.cubin.size());
-  forgotten(cudaLibraryUnload(static_cast<cudaLibrary_t>(std::exchange(entry.library, nullptr))));
+  cleared(cudaLibraryUnload(static_cast<cudaLibrary_t>(std::exchange(entry.library, nullptr))));
 }
 
 // entry.cubin, or a fault.
@@ -185,7 +180,7 @@ LinkOutcome not_linked(const LinkEntry& entry) {
 void load_on_device(LinkEntry& entry, std::uint64_t device_bit) {
   const RelaxedCapture relaxed;
   cudaFuncAttributes attributes;
-  const cudaError_t status = forgotten(cudaFuncGetAttributes(&attributes, entry.kernel));
+  const cudaError_t status = cleared(cudaFuncGetAttributes(&attributes, entry.kernel));
   if (status != cudaSuccess) {
     if (entry.loaded == 0) unload(entry);
     return fail(entry, status);
@@ -197,7 +192,7 @@ void load_on_device(LinkEntry& entry, std::uint64_t device_bit) {
 
 bool is_capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  forgotten(cudaStreamIsCapturing(stream, &capture));
+  cleared(cudaStreamIsCapturing(stream, &capture));
   return capture != cudaStreamCaptureStatusNone;
 }
 
