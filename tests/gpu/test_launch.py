@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import pathlib
-import shutil
 import subprocess
 from collections.abc import Iterator
 
@@ -12,8 +11,9 @@ import pytest
 import torch
 
 import sluice
-from common import FIXED_DEPTH, ROOT, SCHEDULES, assert_close
+from common import FIXED_DEPTH, SCHEDULES, assert_close
 from linked_forms import link_mode
+from nvcc_program import nvcc_program
 from sluice import stages
 
 pytestmark = pytest.mark.gpu
@@ -26,17 +26,8 @@ def _needs_cuda(cuda: str) -> None:
 
 @pytest.fixture(scope="module")
 def launches(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    if not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
-        pytest.skip("nvcc is not installed")
-    major, minor = torch.cuda.get_device_capability()
-    binary: pathlib.Path = tmp_path_factory.mktemp("launches") / "launches"
     sources = ["tests/gpu/launch.cu", "kernels/common/device.cpp", "kernels/common/launch.cpp"]
-    options = ["-std=c++20", f"-arch=sm_{major}{minor}", f"-I{ROOT}", '-DSLUICE_CUDA_ARCHS="one"']
-    subprocess.run([nvcc, *options, *sources, "-o", str(binary)], cwd=ROOT, check=True)
-    return binary
+    return nvcc_program(tmp_path_factory.mktemp("launches") / "launches", sources, '-DSLUICE_CUDA_ARCHS="one"')
 
 
 @pytest.mark.parametrize("mode", ["threads", "unsafe", "refused"])
