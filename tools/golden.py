@@ -1,7 +1,9 @@
 """What every kernel compiles to, to hold a refactoring against: registers, shared memory, spills, instructions, a hash.
 
-    golden.py write FILE        of the built tree: interpreted kernels from the objects, linked ones from the modules
-    golden.py compare OLD NEW   prints what differs; exit status 1 where more than --percent (default 0: hashes too)
+    golden.py write FILE [--only REGEX]   of the built tree: interpreted kernels from the objects, linked ones from the
+                                          modules; `--only` those of the objects and modules with such names
+    golden.py compare OLD NEW             prints what differs; exit status 1 where more than --percent (default 0:
+                                          hashes too); a NEW of `--only` some has the others gone
 
 Addresses, encodings and names are stripped before a kernel's SASS is hashed, so a kernel that moved or was renamed
 keeps its hash. `compare` pairs kernels by their names, and those whose names changed by their hashes.
@@ -109,13 +111,13 @@ def read_file(arch: str, path: pathlib.Path) -> dict[str, dict[str, object]]:
     return {f"{name} sm_{arch} linked": figures for name, figures in linked.items()}
 
 
-def read_tree() -> dict[str, dict[str, object]]:
+def read_tree(only: str) -> dict[str, dict[str, object]]:
     missing = OfflineLinker().missing or ("" if cuobjdump() else "cuobjdump is not installed")
     if missing:
         sys.exit(f"golden: {missing}")
     # The modules of rings take longest: they come first.
     files = sorted(MODULES.glob("*.fatbin"), key=lambda path: "ring" not in path.name) + sorted(OBJECTS.rglob("*.cu.o"))
-    jobs = [(arch, path) for path in files for arch in ARCHS]
+    jobs = [(arch, path) for path in files for arch in ARCHS if re.search(only, path.name)]
     found: dict[str, dict[str, object]] = {}
     # Processes, because the linker works on one module of a process at a time.
     with concurrent.futures.ProcessPoolExecutor(os.cpu_count()) as pool:
@@ -167,14 +169,16 @@ def compare(old: dict, new: dict, percent: float) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("write").add_argument("file", type=pathlib.Path)
+    writing = commands.add_parser("write")
+    writing.add_argument("file", type=pathlib.Path)
+    writing.add_argument("--only", default="", metavar="REGEX")
     comparison = commands.add_parser("compare")
     comparison.add_argument("old", type=pathlib.Path)
     comparison.add_argument("new", type=pathlib.Path)
     comparison.add_argument("--percent", type=float, default=0.0)
     arguments = parser.parse_args()
     if arguments.command == "write":
-        found = read_tree()
+        found = read_tree(arguments.only)
         arguments.file.write_text(json.dumps(found, indent=1) + "\n")
         print(f"golden: {len(found)} kernels, {sum(k['instructions'] for k in found.values())} instructions")
         return 0
