@@ -8,14 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 import torch
 
 import sluice
 from common import DTYPES, ROOT, SCHEDULES
-from offline_linker import OBJECTS, cuobjdump
+from offline_linker import OBJECTS, cuobjdump, functions
 
 PACKAGE = pathlib.Path(sluice.__file__).parent
 CUDA_LIBRARY = PACKAGE / "_C_cuda.so"
@@ -112,12 +111,6 @@ def sass() -> dict[str, str]:
         command = [tool, "--dump-sass", "--gpu-architecture", "sm_90a", str(path)]
         found |= dict(functions(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
     return found
-
-
-def functions(text: str) -> Iterator[tuple[str, str]]:
-    for part in text.split("Function : ")[1:]:
-        name, _, body = part.partition("\n")
-        yield name.strip(), body
 
 
 # Every pipe's kernels of a dtype: transform, conv1d by rows and by channels, and filter2d.

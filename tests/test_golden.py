@@ -69,6 +69,10 @@ def test_a_spill_that_was_not_there_is_beyond_any_percentage() -> None:
         ("sluice_conv1d_rows_float32_few_taps", "float32", (4, 2)),
         ("sluice_conv1d_channels_float16_multi_stage", "float16", (8, 4)),
         ("sluice_filter2d_float64_dense", "float64", (4, 4)),
+        # Of a module, what most of its kernels have.
+        ("transform_bfloat16_ring", "bfloat16", (8, 2)),
+        ("conv1d_rows_float16_direct", "float16", (16, 1)),
+        ("filter2d_float32_ring", "float32", (8, 4)),
     ],
 )
 def test_chains_have_the_shapes_that_kernels_ask_for(name: str, dtype: str, shape: tuple[int, int]) -> None:

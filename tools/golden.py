@@ -5,8 +5,11 @@
     golden.py compare OLD NEW             prints what differs; exit status 1 where more than --percent (default 0:
                                           hashes too); a NEW of `--only` some has the others gone
 
-Addresses, encodings and names are stripped before a kernel's SASS is hashed, so a kernel that moved or was renamed
-keeps its hash. `compare` pairs kernels by their names, and those whose names changed by their hashes.
+Addresses, encodings and names are stripped before a kernel's SASS is hashed, so one that was renamed keeps its hash.
+`compare` pairs kernels by their names, and those whose names changed by their hashes. Two differences are not of the
+kernels: nvcc's choices depend on a file's path, so that a source that moved may compile to other code (a few
+instructions more or fewer, or in another order; `--frandom-seed` on both sides takes most of that away), and `shared`
+of a linked kernel depends on the kernels that are linked beside it.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 
-from offline_linker import MODULES, OBJECTS, OfflineLinker, cuobjdump, source_of
+from offline_linker import MODULES, OBJECTS, OfflineLinker, cuobjdump, functions, source_of
 
 ARCHS = ("80", "90a")
 # Operands, constants, a stage with a branch and one with a polynomial.
@@ -71,11 +74,10 @@ def kernels_of(path: pathlib.Path, dump: str, arch: str) -> dict[str, dict[str, 
 
     usage = dict(re.findall(r"Function (\S+):\n\s*(REG:.*)", run("--dump-resource-usage")))
     found: dict[str, dict[str, object]] = {}
-    for part in run("--dump-sass").split("Function : ")[1:]:
-        name, _, body = part.partition("\n")
+    for name, body in functions(run("--dump-sass")):
         code = instructions(body)
-        figures = dict(re.findall(r"(REG|STACK|SHARED):(\d+)", usage[name.strip()]))
-        found[name.strip()] = {
+        figures = dict(re.findall(r"(REG|STACK|SHARED):(\d+)", usage[name]))
+        found[name] = {
             "registers": int(figures["REG"]),
             "stack": int(figures["STACK"]),
             "shared": int(figures["SHARED"]),
@@ -89,15 +91,19 @@ def kernels_of(path: pathlib.Path, dump: str, arch: str) -> dict[str, dict[str, 
 def linked_kernels(module: pathlib.Path, dump: str, linker: OfflineLinker) -> dict[str, dict[str, object]]:
     dtype = next(name for name in ("bfloat16", "float16", "float32", "float64") if f"_{name}_" in module.name)
     found: dict[str, dict[str, object]] = {}
-    wanted = {shape(WORD[dtype]) for pattern, shape in SHAPES if re.match(pattern.split("_")[0], module.name)}
+    # Most modules have kernels of one shape, which the module's own name has; the others say so by their names.
+    shapes = [shape_of(module.stem, dtype)]
     with tempfile.TemporaryDirectory() as folder:
         cubin = pathlib.Path(folder) / "kernels.cubin"
-        for shape in sorted(wanted):
+        for shape in shapes:  # which grows meanwhile
             chain = linker.compile(source_of(CHAIN, dtype, *shape))
             cubin.write_bytes(linker.link(None, module.read_bytes(), chain))
             for name, figures in kernels_of(cubin, dump, linker.arch).items():
-                if shape_of(name, dtype) == shape:
+                wanted = shape_of(name, dtype)
+                if wanted == shape:
                     found[name] = figures
+                elif wanted not in shapes:
+                    shapes.append(wanted)
     return found
 
 
@@ -118,6 +124,8 @@ def read_tree(only: str) -> dict[str, dict[str, object]]:
     # The modules of rings take longest: they come first.
     files = sorted(MODULES.glob("*.fatbin"), key=lambda path: "ring" not in path.name) + sorted(OBJECTS.rglob("*.cu.o"))
     jobs = [(arch, path) for path in files for arch in ARCHS if re.search(only, path.name)]
+    if not jobs:
+        sys.exit(f"golden: --only must match the name of an object or a module, got {only}")
     found: dict[str, dict[str, object]] = {}
     # Processes, because the linker works on one module of a process at a time.
     with concurrent.futures.ProcessPoolExecutor(os.cpu_count()) as pool:

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 
 from source_tree import ROOT
 
@@ -27,6 +28,13 @@ def headers() -> list[str]:
 def cuobjdump() -> str | None:
     beside = [pathlib.Path(p) / "nvidia" / "cu13" / "bin" / "cuobjdump" for p in sys.path]
     return next((str(p) for p in beside if p.exists()), None) or shutil.which("cuobjdump")
+
+
+def functions(sass: str) -> Iterator[tuple[str, str]]:
+    """Name and body of each function that cuobjdump printed."""
+    for part in sass.split("Function : ")[1:]:
+        name, _, body = part.partition("\n")
+        yield name.strip(), body
 
 
 def _library(name: str) -> ctypes.CDLL | None:
