@@ -1,10 +1,10 @@
 #include "kernels/causal_conv1d/causal_conv1d.h"
-#include "ops/allocate.h"
-#include "ops/aten.h"
-#include "ops/checks.h"
-#include "ops/conv1d.h"
-#include "ops/dispatch.h"
-#include "ops/launch.h"
+#include "ops/common/allocate.h"
+#include "ops/common/aten.h"
+#include "ops/common/checks.h"
+#include "ops/convolution.h"
+#include "ops/common/dispatch.h"
+#include "ops/common/launch.h"
 #ifdef SLUICE_CUDA_LIBRARY
 #include "kernels/causal_conv1d/launch.h"
 #endif

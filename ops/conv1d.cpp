@@ -1,14 +1,14 @@
-#include "ops/conv1d.h"
+#include "ops/convolution.h"
 
 #include "kernels/conv1d/conv1d.h"
-#include "ops/allocate.h"
-#include "ops/aten.h"
-#include "ops/checks.h"
+#include "ops/common/allocate.h"
+#include "ops/common/aten.h"
+#include "ops/common/checks.h"
 #include "ops/conv1d_shapes.h"
-#include "ops/dispatch.h"
-#include "ops/launch.h"
-#include "ops/plan_text.h"
-#include "ops/transform.h"
+#include "ops/common/dispatch.h"
+#include "ops/common/launch.h"
+#include "ops/common/plan_text.h"
+#include "ops/elementwise.h"
 #ifdef SLUICE_CUDA_LIBRARY
 #include "kernels/conv1d/launch.h"
 #endif

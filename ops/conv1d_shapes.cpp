@@ -1,6 +1,6 @@
 #include "ops/conv1d_shapes.h"
 
-#include "ops/checks.h"
+#include "ops/common/checks.h"
 
 namespace sluice {
 namespace {

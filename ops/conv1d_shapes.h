@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "ops/tensor_view.h"
+#include "ops/common/tensor_view.h"
 
 namespace sluice {
 

@@ -1,15 +1,15 @@
-#include "ops/filter2d.h"
+#include "ops/stencil.h"
 
 #include <algorithm>
 #include <functional>
 #include <numeric>
 
 #include "kernels/filter2d/filter2d.h"
-#include "ops/allocate.h"
-#include "ops/aten.h"
-#include "ops/checks.h"
-#include "ops/dispatch.h"
-#include "ops/plan_text.h"
+#include "ops/common/allocate.h"
+#include "ops/common/aten.h"
+#include "ops/common/checks.h"
+#include "ops/common/dispatch.h"
+#include "ops/common/plan_text.h"
 
 namespace sluice {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "kernels/common/per_process.h"
 #include "kernels/transfer/engine.h"
-#include "ops/checks.h"
+#include "ops/common/checks.h"
 
 #ifdef SLUICE_CUDA_LIBRARY
 #include "kernels/transfer/cuda_driver.h"

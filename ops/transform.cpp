@@ -1,14 +1,14 @@
-#include "ops/transform.h"
+#include "ops/elementwise.h"
 
 #include <torch/csrc/stable/ops.h>
 
 #include "kernels/transform/transform.h"
-#include "ops/allocate.h"
-#include "ops/aten.h"
-#include "ops/checks.h"
-#include "ops/dispatch.h"
-#include "ops/launch.h"
-#include "ops/plan_text.h"
+#include "ops/common/allocate.h"
+#include "ops/common/aten.h"
+#include "ops/common/checks.h"
+#include "ops/common/dispatch.h"
+#include "ops/common/launch.h"
+#include "ops/common/plan_text.h"
 #ifdef SLUICE_CUDA_LIBRARY
 #include "kernels/transform/launch.h"
 #endif

@@ -1,9 +1,9 @@
 // transform with several chains: every result from one pass over the input, where their stages fit into one kernel.
-#include "ops/allocate.h"
-#include "ops/aten.h"
-#include "ops/checks.h"
-#include "ops/dispatch.h"
-#include "ops/transform.h"
+#include "ops/common/allocate.h"
+#include "ops/common/aten.h"
+#include "ops/common/checks.h"
+#include "ops/common/dispatch.h"
+#include "ops/elementwise.h"
 
 namespace sluice {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/conv1d/launch_channels.cuh"
+#include "kernels/conv1d/depthwise/launch_channels.cuh"
 
 namespace sluice {
 

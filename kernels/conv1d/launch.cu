@@ -1,4 +1,4 @@
-#include "kernels/conv1d/launch.cuh"
+#include "kernels/conv1d/depthwise/launch.cuh"
 
 namespace sluice {
 namespace {

@@ -1,6 +1,6 @@
 #include "kernels/common/int_math.h"
 #include "kernels/conv1d/conv1d.h"
-#include "kernels/conv1d/tile.h"
+#include "kernels/conv1d/depthwise/policy.h"
 #include "kernels/pipeline/automatic_plan.h"
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "kernels/conv1d/launch_staged_channels.cuh"
+#include "kernels/conv1d/depthwise/launch_staged_channels.cuh"
 
 namespace sluice {
 

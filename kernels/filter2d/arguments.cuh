@@ -4,7 +4,7 @@
 #include "kernels/common/fast_divide.h"
 #include "kernels/common/int_math.h"
 #include "kernels/filter2d/filter2d.h"
-#include "kernels/filter2d/tile.h"
+#include "kernels/filter2d/policy.h"
 #include "kernels/stages/interpreter.cuh"
 #include "kernels/stages/linked_chain.cuh"
 

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "kernels/filter2d/launch.h"
-#include "kernels/filter2d/tile.h"
+#include "kernels/filter2d/policy.h"
 
 namespace sluice {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "kernels/common/int_math.h"
 #include "kernels/filter2d/filter2d.h"
-#include "kernels/filter2d/tile.h"
+#include "kernels/filter2d/policy.h"
 #include "kernels/pipeline/automatic_plan.h"
 
 namespace sluice {

@@ -14,7 +14,7 @@
 #include "kernels/common/store.cuh"
 #include "kernels/stages/interpreter.cuh"
 #include "kernels/stages/linked_chain.cuh"
-#include "kernels/transform/tile.h"
+#include "kernels/transform/policy.h"
 #include "kernels/transform/transform.h"
 
 namespace sluice {

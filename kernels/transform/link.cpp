@@ -3,7 +3,7 @@
 
 #include "kernels/linking/request.h"
 #include "kernels/transform/launch.h"
-#include "kernels/transform/tile.h"
+#include "kernels/transform/policy.h"
 
 namespace sluice {
 

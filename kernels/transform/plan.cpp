@@ -1,5 +1,5 @@
 #include "kernels/common/int_math.h"
-#include "kernels/transform/tile.h"
+#include "kernels/transform/policy.h"
 #include "kernels/transform/transform.h"
 
 #include <cstdint>

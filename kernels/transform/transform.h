@@ -4,7 +4,7 @@
 #include "kernels/common/geometry.h"
 #include "kernels/pipeline/plan.h"
 #include "kernels/stages/program.h"
-#include "kernels/transform/tile.h"
+#include "kernels/transform/policy.h"
 
 namespace sluice {
 

@@ -3,9 +3,9 @@
 
 #include "kernels/common/architectures.h"
 #include "kernels/conv1d/conv1d.h"
-#include "kernels/conv1d/tile.h"
+#include "kernels/conv1d/depthwise/policy.h"
 #include "kernels/filter2d/filter2d.h"
-#include "kernels/filter2d/tile.h"
+#include "kernels/filter2d/policy.h"
 #include "kernels/transform/transform.h"
 #include "tests/cpp/check.h"
 

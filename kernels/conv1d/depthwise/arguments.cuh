@@ -1,0 +1,136 @@
+// What both layouts' kernels share: their arguments, the words at the edges of the input, `pre`.
+#pragma once
+
+#include "kernels/common/fast_divide.h"
+#include "kernels/common/int_math.h"
+#include "kernels/conv1d/conv1d.h"
+#include "kernels/conv1d/depthwise/policy.h"
+#include "kernels/stages/interpreter.cuh"
+#include "kernels/stages/linked_chain.cuh"
+
+namespace sluice {
+
+template <class Element>
+struct Conv1dArguments {
+  using T = Compute<Element>;
+  const Element* input;
+  const void* weight;
+  const void* bias;
+  const void* history;
+  void* output;
+  DType weight_dtype, bias_dtype, history_dtype, output_dtype;
+  long long batch, channels, length, output_length;
+  int multiplier, taps;
+  long long stride, padding, dilation;
+  long long input_strides[3], output_strides[3], history_strides[3], weight_strides[2], bias_stride;
+  int depth, stage_words, weight_bytes;
+  long long tiles, vectors;
+  int lanes, rows_per_block, groups;  // few_taps; channels_last: positions in the place of rows
+  bool dense_weight;                  // of the input's dtype, its rows one run of memory from a multiple of four elements on
+  FastDivisor by_channels, by_vectors, by_multiplier, by_lanes, by_across, by_along;
+  ChainArguments<T, 3> pre, post;
+
+  __device__ T tap(long long channel, int k) const {
+    return load_as<T>(weight, known_dtype(LinkedTensor::weight, weight_dtype),
+                      channel * weight_strides[0] + k * weight_strides[1]);
+  }
+  __device__ T bias_of(long long channel) const {
+    return bias == nullptr ? T(0) : load_as<T>(bias, known_dtype(LinkedTensor::bias, bias_dtype), channel * bias_stride);
+  }
+  __device__ DType output_type() const { return known_dtype(LinkedTensor::output, output_dtype); }
+  // Elements by which the row's output lies behind a boundary of `Width` elements.
+  template <int Width>
+  __device__ int misalignment(long long batch_index, long long channel) const {
+    const long long element = batch_index * output_strides[0] + channel * output_strides[1];
+    return static_cast<int>((reinterpret_cast<std::uintptr_t>(output) / size_of(output_type()) + element) % Width);
+  }
+};
+
+// One input value at any position: history or zero outside of the tensor. `channel` is an input channel.
+template <class Element>
+__device__ __forceinline__ Element element_at(const Conv1dArguments<Element>& a, long long batch, long long channel,
+                                              long long position) {
+  if (position >= 0 && position < a.length) {
+    return a.input[batch * a.input_strides[0] + channel * a.input_strides[1] + position * a.input_strides[2]];
+  }
+  // A word may begin before the history does.
+  if (position < 0 && position >= -a.padding && a.history != nullptr) {
+    const long long index =
+        batch * a.history_strides[0] + channel * a.history_strides[1] + (position + a.padding) * a.history_strides[2];
+    return convert<Element>(
+        load_as<typename Conv1dArguments<Element>::T>(a.history, known_dtype(LinkedTensor::history, a.history_dtype), index));
+  }
+  return convert<Element>(typename Conv1dArguments<Element>::T(0));
+}
+
+// The word of elements (channel + i channel_step, position + i position_step), one by one. For edges and
+// for inputs that are not contiguous; kept out of line because the fast path never comes here.
+template <class Element>
+__device__ __noinline__ Word gather_word(const Conv1dArguments<Element>& a, long long batch, long long channel,
+                                         long long position, int channel_step, long long position_step) {
+  Word word{};
+  Element elements[kWordElements<Element>];
+#pragma unroll
+  for (int i = 0; i < kWordElements<Element>; ++i) {
+    const long long c = channel + i * channel_step;
+    const bool exists = c * a.multiplier < a.channels;
+    elements[i] = exists ? element_at(a, batch, c, position + i * position_step)
+                         : convert<Element>(typename Conv1dArguments<Element>::T(0));
+  }
+  __builtin_memcpy(&word, elements, sizeof(Word));
+  return word;
+}
+
+// The two chains of a kernel: whether `pre` may be there, and who runs each.
+template <class Element, bool Operands>
+struct InterpretedChains {
+  using Pre = InterpretedChain<Compute<Element>, 3>;
+  using Post = InterpretedChain<Compute<Element>, 3, Operands>;
+};
+template <class Element>
+struct ElementwiseChains {
+  using Pre = ElementwiseChain<Compute<Element>, 3>;
+  using Post = ElementwiseChain<Compute<Element>, 3>;
+};
+template <class Element>
+struct LinkedChains {
+  using Pre = LinkedChain<Compute<Element>, 3, Slot::pre>;
+  using Post = LinkedChain<Compute<Element>, 3, Slot::post>;
+};
+
+// `pre` on a word of such elements, rounded to the input's type as transform would. Padding stays as it is.
+template <class Pre, class Element>
+__device__ __noinline__ Word apply_pre(const Conv1dArguments<Element>& a, Word word, long long batch, long long channel,
+                                       long long position, int channel_step, long long position_step) {
+  using T = Compute<Element>;
+  constexpr int kWidth = kWordElements<Element>;
+  T values[kWidth];
+  unpack<Element>(word, values);
+  bool inside[kWidth];
+  int first = kWidth, last = 0;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    const long long c = channel + i * channel_step, p = position + i * position_step;
+    inside[i] = c * a.multiplier < a.channels && p >= 0 && p < a.length;
+    first = inside[i] && i < first ? i : first;
+    last = inside[i] ? i + 1 : last;
+  }
+  const Pre chain{a.pre};
+  const auto loads = chain.template load<kWidth, 1>([&](int operand, int) {
+    const long long* const strides = a.pre.operands[operand].strides;
+    const long long offset = batch * strides[0] + channel * strides[1] + position * strides[2];
+    const long long step = channel_step * strides[1] + position_step * strides[2];
+    return Place{offset, step, first, last, a.pre.operands[operand].extent};
+  });
+  chain.template apply<kWidth, 1>(values, loads);
+  const Word changed = pack<Element>(values);
+  Element before[kWidth], after[kWidth];
+  __builtin_memcpy(before, &word, sizeof(Word));
+  __builtin_memcpy(after, &changed, sizeof(Word));
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) before[i] = inside[i] ? after[i] : before[i];
+  __builtin_memcpy(&word, before, sizeof(Word));
+  return word;
+}
+
+}  // namespace sluice

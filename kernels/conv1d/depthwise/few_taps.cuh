@@ -1,0 +1,83 @@
+// What the kernels for up to four taps share.
+#pragma once
+
+#include "kernels/common/store.cuh"
+#include "kernels/conv1d/depthwise/arguments.cuh"
+#include "kernels/stages/no_chain.cuh"
+
+namespace sluice {
+
+template <class Element>
+inline constexpr int kFewTapsWords = sizeof(Element) == 2 ? 4 : 8;  // few_taps_words
+template <class Element>
+inline constexpr int kFewTapsPositions = sizeof(Element) == 2 ? 16 : 8;  // few_taps_positions
+
+// Blocks that a multiprocessor should hold: the most for which the registers do, without a spill. A float16 takes more of
+// them on its way to float32 than a bfloat16.
+template <class Element>
+inline constexpr int kFewTapsRowBlocks = sizeof(Element) == 2 ? 8 : 5;
+template <class Element>
+inline constexpr int kFewTapsChannelBlocks = std::is_same_v<Element, __nv_bfloat16> ? 11 : 10;
+
+// Four elements side by side, as they are in memory: half a word of a half type, a word of float.
+template <class Element>
+struct Quad {
+  static constexpr int kLanes = static_cast<int>(sizeof(Element));
+  std::uint32_t lanes[kLanes];
+
+  __device__ static Quad first_of(const Word& word) {
+    Quad quad;
+#pragma unroll
+    for (int i = 0; i < kLanes; ++i) quad.lanes[i] = word.lanes[i];
+    return quad;
+  }
+  // From an address that is aligned to its size.
+  __device__ static Quad load(const Element* from) {
+    if constexpr (kLanes == 4) return first_of(load_word(from));
+    const uint2 bits = *reinterpret_cast<const uint2*>(from);
+    return first_of(Word{{bits.x, bits.y, 0, 0}});
+  }
+  __device__ void unpack_to(float* values) const {
+    if constexpr (kLanes == 4) {
+      unpack<Element>(Word{{lanes[0], lanes[1], lanes[2], lanes[3]}}, values);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kLanes; ++i) {
+        const float2 pair = Pair<Element>::load(lanes[i]);
+        values[2 * i] = pair.x;
+        values[2 * i + 1] = pair.y;
+      }
+    }
+  }
+};
+
+// The taps of channels channel, channel + 1, ...
+template <int Channels, class Element>
+__device__ __forceinline__ void load_few_taps(const Conv1dArguments<Element>& a, long long channel,
+                                              float (&taps)[Channels][kFewTaps]) {
+  with_element_type(known_dtype(LinkedTensor::weight, a.weight_dtype), [&](auto* tag) {
+    const auto* const from = static_cast<decltype(tag)>(a.weight) + channel * a.weight_strides[0];
+#pragma unroll
+    for (int c = 0; c < Channels; ++c) {
+#pragma unroll
+      for (int k = 0; k < kFewTaps; ++k) {
+        taps[c][k] = k < a.taps ? convert<float>(from[c * a.weight_strides[0] + k * a.weight_strides[1]]) : 0.0f;
+      }
+    }
+  });
+}
+
+// Of four channels whose taps are one run of memory: Count quads.
+template <int Count, class Element>
+__device__ __forceinline__ void load_quads_of_taps(const Element* from, float (&taps)[4][kFewTaps]) {
+  float values[4 * Count];
+#pragma unroll
+  for (int q = 0; q < Count; ++q) Quad<Element>::load(from + 4 * q).unpack_to(values + 4 * q);
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+#pragma unroll
+    for (int k = 0; k < Count; ++k) taps[c][k] = values[c * Count + k];
+  }
+}
+
+}  // namespace sluice

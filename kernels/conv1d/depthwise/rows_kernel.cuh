@@ -1,0 +1,271 @@
+// Depthwise conv1d, channels first: a row is one (batch, channel), a vector is consecutive positions.
+//
+// With stride and dilation 1 a thread slides a window over its row, one aligned word at a time. The row's
+// alignment is not shifted away: it becomes an offset of the taps, so any padding and any pointer cost nothing.
+//
+//   words      |xxxxxxxx|xxxxxxxx|xxxxxxxx|     Width elements each, aligned in memory
+//   outputs         oooooooo oooooooo           need words from `offset` on: output j, tap k reads element
+//                   ^offset                     offset + j + k counted from the first word
+//
+// Other strides and dilations gather a vector of positions a tap.
+#pragma once
+
+#include "kernels/common/store.cuh"
+#include "kernels/conv1d/depthwise/arguments.cuh"
+
+namespace sluice {
+
+// The outputs of one thread: begin + j of row (batch, channel), first <= j < last.
+struct RowSpan {
+  long long batch, channel, begin;
+  int first, last;
+};
+
+template <int Outputs, int Width, class Element>
+__device__ __forceinline__ RowSpan row_span(const Conv1dArguments<Element>& a, long long row, long long vector) {
+  RowSpan span{a.by_channels.quotient(row), 0, 0, 0, 0};
+  span.channel = row - span.batch * a.channels;
+  span.begin = vector * Outputs - a.template misalignment<Width>(span.batch, span.channel);
+  span.first = span.begin < 0 ? static_cast<int>(-span.begin) : 0;
+  const long long left = a.output_length - span.begin;
+  span.last = left < Outputs ? static_cast<int>(max_of<long long>(left, 0)) : Outputs;
+  return span;
+}
+
+// A row of the input in global memory, by aligned words and by gathered vectors. Pre is void where there is none.
+template <class Element, class Pre>
+struct GlobalRow {
+  const Conv1dArguments<Element>& a;
+  long long batch, channel;  // of the input
+  const Element* row;
+  int lead;  // elements of row's first word that stand before it
+
+  __device__ bool has_pre() const {
+    if constexpr (std::is_void_v<Pre>) {
+      return false;
+    } else {
+      return !Pre{a.pre}.empty();
+    }
+  }
+  __device__ Word prepared(const Word& word, long long position, long long step) const {
+    if constexpr (std::is_void_v<Pre>) {
+      return word;
+    } else {
+      return Pre{a.pre}.empty() ? word : apply_pre<Pre>(a, word, batch, channel, position, 0, step);
+    }
+  }
+  __device__ GlobalRow(const Conv1dArguments<Element>& arguments, const RowSpan& span) : a(arguments), batch(span.batch) {
+    channel = a.by_multiplier.quotient(span.channel);
+    row = a.input + batch * a.input_strides[0] + channel * a.input_strides[1];
+    lead = a.input_strides[2] == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(row) % kWordBytes / sizeof(Element)) : 0;
+  }
+  __device__ Word word(long long index) const {
+    constexpr int kWidth = kWordElements<Element>;
+    const long long position = index * kWidth - lead;
+    const bool whole = a.input_strides[2] == 1 && position >= 0 && position + kWidth <= a.length;
+    return prepared(whole ? load_word(row + position) : gather_word(a, batch, channel, position, 0, 1), position, 1);
+  }
+  // `Count` consecutive words, all in flight together where none is an edge.
+  template <int Count>
+  __device__ void load(long long index, Word (&words)[Count]) const {
+    constexpr int kWidth = kWordElements<Element>;
+    const long long position = index * kWidth - lead;
+    if (!has_pre() && a.input_strides[2] == 1 && position >= 0 && position + Count * kWidth <= a.length) {
+#pragma unroll
+      for (int w = 0; w < Count; ++w) words[w] = load_word(row + position + w * kWidth);
+    } else {
+#pragma unroll
+      for (int w = 0; w < Count; ++w) words[w] = word(index + w);
+    }
+  }
+  __device__ Word gather(long long position) const {
+    return prepared(gather_word(a, batch, channel, position, 0, a.stride), position, a.stride);
+  }
+};
+
+__device__ __forceinline__ long long floor_div(long long value, int divisor) {
+  return value >= 0 ? value / divisor : -((divisor - 1 - value) / divisor);
+}
+
+// Up to this many taps are held in registers, and the whole window as well: nothing waits for anything else.
+template <class Element>
+inline constexpr int kShortTaps = kWordElements<Element>;
+
+template <class Element>
+__device__ __forceinline__ bool is_short(const Conv1dArguments<Element>& a) {
+  return a.stride == 1 && a.dilation == 1 && a.taps <= kShortTaps<Element>;
+}
+
+// The sum of `slide` for few taps. The window is shifted out of the words that hold it, so taps have fixed registers.
+template <class Element, int Outputs, class Row, class Tap, class T>
+__device__ __forceinline__ void slide_short(const Conv1dArguments<Element>& a, const Row& row, long long begin, Tap&& tap,
+                                            T (&sums)[Outputs]) {
+  constexpr int kWidth = kWordElements<Element>, kHeld = Outputs / kWidth, kTaps = kShortTaps<Element>;
+  const long long start = begin - a.padding + row.lead;
+  const long long first_word = floor_div(start, kWidth);
+  const int shift = static_cast<int>(start - first_word * kWidth) * static_cast<int>(sizeof(Element));
+  Word words[kHeld + 2];
+  row.load(first_word, words);
+  T weights[kTaps];
+#pragma unroll
+  for (int k = 0; k < kTaps; ++k) weights[k] = k < a.taps ? tap(k) : T(0);
+  T window[Outputs + kWidth];
+#pragma unroll
+  for (int w = 0; w <= kHeld; ++w) unpack<Element>(shift_words(words[w], words[w + 1], shift), window + w * kWidth);
+#pragma unroll
+  for (int k = 0; k < kTaps; ++k) {
+    if (k >= a.taps) break;  // not a product with zero: the window may hold infinities
+#pragma unroll
+    for (int j = 0; j < Outputs; ++j) sums[j] = multiply_add(weights[k], window[k + j], sums[j]);
+  }
+}
+
+// sums[j] += sum_k tap(k) * row[begin + j - padding + k]: stride and dilation 1.
+template <class Element, int Outputs, class Row, class Tap, class T>
+__device__ __forceinline__ void slide(const Conv1dArguments<Element>& a, const Row& row, long long begin, Tap&& tap,
+                                      T (&sums)[Outputs]) {
+  constexpr int kWidth = kWordElements<Element>, kHeld = Outputs / kWidth;
+  const long long start = begin - a.padding + row.lead;
+  const long long first_word = floor_div(start, kWidth);
+  const int offset = static_cast<int>(start - first_word * kWidth);
+  const int end = offset + a.taps;
+
+  T window[Outputs + kWidth];
+  Word held[kHeld];
+#pragma unroll
+  for (int w = 0; w < kHeld; ++w) held[w] = row.word(first_word + w);
+#pragma unroll
+  for (int w = 0; w < kHeld; ++w) unpack<Element>(held[w], window + w * kWidth);
+  for (int base = 0; base < end; base += kWidth) {
+    // The last tap of all may need nothing of the next word.
+    if (end - base > 1) {
+      unpack<Element>(row.word(first_word + kHeld + base / kWidth), window + Outputs);
+    }
+    if (base >= offset && base + kWidth <= end) {
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) {
+        const T weight = tap(base + k - offset);
+#pragma unroll
+        for (int j = 0; j < Outputs; ++j) sums[j] = multiply_add(weight, window[k + j], sums[j]);
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) {
+        if (base + k < offset || base + k >= end) continue;
+        const T weight = tap(base + k - offset);
+#pragma unroll
+        for (int j = 0; j < Outputs; ++j) sums[j] = multiply_add(weight, window[k + j], sums[j]);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < Outputs; ++j) window[j] = window[j + kWidth];
+  }
+}
+
+// The same sum for any stride and dilation.
+template <class Element, int Outputs, class Row, class Tap, class T>
+__device__ __forceinline__ void step(const Conv1dArguments<Element>& a, const Row& row, long long begin, Tap&& tap,
+                                     T (&sums)[Outputs]) {
+  constexpr int kWidth = kWordElements<Element>;
+#pragma unroll 1
+  for (int k = 0; k < a.taps; ++k) {
+    const T weight = tap(k);
+    const long long position = begin * a.stride - a.padding + k * a.dilation;
+#pragma unroll
+    for (int w = 0; w < Outputs / kWidth; ++w) {
+      T values[kWidth];
+      unpack<Element>(row.gather(position + w * kWidth * a.stride), values);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) sums[w * kWidth + j] = multiply_add(weight, values[j], sums[w * kWidth + j]);
+    }
+  }
+}
+
+template <class Element, int Outputs, bool Plain, class Post, class Row, class Tap>
+__device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, const RowSpan& span, const Row& row, Tap&& tap) {
+  using T = Compute<Element>;
+  T sums[Outputs];
+  const T bias = a.bias_of(span.channel);
+#pragma unroll
+  for (int j = 0; j < Outputs; ++j) sums[j] = bias;
+  if constexpr (Plain) {
+    slide_short(a, row, span.begin, tap, sums);
+  } else {
+    if (is_short(a)) {
+      slide_short(a, row, span.begin, tap, sums);
+    } else if (a.stride == 1 && a.dilation == 1) {
+      slide(a, row, span.begin, tap, sums);
+    } else {
+      step(a, row, span.begin, tap, sums);
+    }
+  }
+  const Post chain{a.post};
+  const auto loads = chain.template load<Outputs, 1>([&](int operand, int) {
+    const long long* const strides = a.post.operands[operand].strides;
+    const long long offset = span.batch * strides[0] + span.channel * strides[1] + span.begin * strides[2];
+    return Place{offset, strides[2], span.first, span.last, a.post.operands[operand].extent};
+  });
+  chain.template apply<Outputs, 1>(sums, loads);
+  with_element_type(a.output_type(), [&](auto* tag) {
+    using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
+    Out* const to = static_cast<Out*>(a.output) + span.batch * a.output_strides[0] + span.channel * a.output_strides[1] +
+                    span.begin * a.output_strides[2];
+    store_elements<Out, Outputs>(to, a.output_strides[2], span.first, span.last, sums);
+  });
+}
+
+template <class Element>
+inline constexpr int kRowOutputs = kRowWords * kWordElements<Element>;
+
+// The rows of a block's threads share its taps, which lie in shared memory.
+template <class Chains, class Element>
+__device__ __forceinline__ void direct_rows(const Conv1dArguments<Element>& a) {
+  using T = Compute<Element>;
+  constexpr int kWidth = kWordElements<Element>, kOutputs = kRowOutputs<Element>;
+  extern __shared__ Word shared[];
+  T* const taps = reinterpret_cast<T*>(shared);
+  const long long rows = a.batch * a.channels;
+  const long long first_vector = static_cast<long long>(blockIdx.x) * blockDim.x;
+  const long long first_row = a.by_vectors.quotient(first_vector);
+  const long long last_row = min_of(rows - 1, a.by_vectors.quotient(first_vector + blockDim.x - 1));
+  const int count = static_cast<int>(last_row - first_row + 1) * a.taps;
+  for (int i = threadIdx.x; i < count; i += blockDim.x) {
+    const int r = i / a.taps;
+    const long long own_row = first_row + r;
+    taps[i] = a.tap(own_row - a.by_channels.quotient(own_row) * a.channels, i - r * a.taps);
+  }
+  __syncthreads();
+  const long long vector = first_vector + threadIdx.x, row = a.by_vectors.quotient(vector);
+  if (row >= rows) return;
+  const RowSpan span = row_span<kOutputs, kWidth>(a, row, vector - row * a.vectors);
+  if (span.last <= span.first) return;
+  const GlobalRow<Element, typename Chains::Pre> input(a, span);
+  const T* const own = taps + (row - first_row) * a.taps;
+  convolve_row<Element, kOutputs, false, typename Chains::Post>(a, span, input, [&](int k) { return own[k]; });
+}
+
+// Plain: taps that fit into registers, stride and dilation 1, no `pre`. Threads share nothing, and their registers are few
+// enough to keep the memory busy; interpreted, there are no tensors in `post` either.
+template <class Chains, class Element>
+__device__ __forceinline__ void plain_rows(const Conv1dArguments<Element>& a) {
+  constexpr int kWidth = kWordElements<Element>, kOutputs = kRowOutputs<Element>;
+  const long long vector = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x, row = a.by_vectors.quotient(vector);
+  if (row >= a.batch * a.channels) return;
+  const RowSpan span = row_span<kOutputs, kWidth>(a, row, vector - row * a.vectors);
+  if (span.last <= span.first) return;
+  const GlobalRow<Element, void> input(a, span);
+  // Taps straight from memory, beside the inputs: a barrier would make one wait for the other.
+  convolve_row<Element, kOutputs, true, typename Chains::Post>(a, span, input, [&](int k) { return a.tap(span.channel, k); });
+}
+
+template <class Element>
+__global__ void __launch_bounds__(kConv1dThreads, 4) direct_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+  direct_rows<InterpretedChains<Element, true>>(a);
+}
+
+template <class Element>
+__global__ void __launch_bounds__(kConv1dThreads, 7) plain_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+  plain_rows<InterpretedChains<Element, false>>(a);
+}
+
+}  // namespace sluice

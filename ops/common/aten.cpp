@@ -1,0 +1,81 @@
+#include "ops/common/aten.h"
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+
+#include <array>
+
+#include "ops/common/checks.h"
+
+namespace sluice::aten {
+namespace {
+
+class WithoutGraph {
+ public:
+  WithoutGraph() : was_enabled_(aoti_torch_grad_mode_is_enabled()) { aoti_torch_grad_mode_set_enabled(false); }
+  ~WithoutGraph() { aoti_torch_grad_mode_set_enabled(was_enabled_); }
+  WithoutGraph(const WithoutGraph&) = delete;
+  WithoutGraph& operator=(const WithoutGraph&) = delete;
+
+ private:
+  bool was_enabled_;
+};
+
+template <class... Arguments>
+Tensor call(const char* name, const char* overload, const Arguments&... arguments) {
+  const WithoutGraph without_graph;
+  std::array<StableIValue, sizeof...(Arguments)> stack{torch::stable::detail::from(arguments)...};
+  check(torch_call_dispatcher(name, overload, stack.data(), TORCH_ABI_VERSION) == 0, name,
+        " failed; torch printed why to stderr");
+  return torch::stable::detail::to<Tensor>(stack[0]);
+}
+
+using Ints = std::vector<int64_t>;
+
+}  // namespace
+
+Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride, int64_t padding,
+                   int64_t dilation, int64_t groups) {
+  return call("aten::convolution", "", input, weight, bias, Ints{stride}, Ints{padding}, Ints{dilation}, false, Ints{0}, groups);
+}
+
+Tensor convolution_2d(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t vertical_padding,
+                      int64_t horizontal_padding, int64_t groups) {
+  const Ints padding{vertical_padding, horizontal_padding};
+  return call("aten::convolution", "", input, weight, bias, Ints{1, 1}, padding, Ints{1, 1}, false, Ints{0, 0}, groups);
+}
+
+Tensor pad_2d(const Tensor& input, int64_t left, int64_t right, int64_t top, int64_t bottom) {
+  const WithoutGraph without_graph;
+  return torch::stable::pad(input, Ints{left, right, top, bottom});
+}
+
+Tensor pad_last(const Tensor& input, int64_t before, int64_t after) {
+  const WithoutGraph without_graph;
+  return torch::stable::pad(input, Ints{before, after});
+}
+
+Tensor concatenate_last(const Tensor& first, const Tensor& second) {
+  return call("aten::cat", "", std::vector<Tensor>{first, second}, int64_t{-1});
+}
+
+Tensor to_dtype(const Tensor& input, DType dtype) {
+  const WithoutGraph without_graph;
+  return torch::stable::to(input, scalar_type_of(dtype));
+}
+
+Tensor unsqueeze(const Tensor& input, int64_t dimension) { return call("aten::unsqueeze", "", input, dimension); }
+
+Tensor squeeze(const Tensor& input, int64_t dimension) { return call("aten::squeeze", "dim", input, dimension); }
+
+Tensor reshape(const Tensor& input, const std::vector<int64_t>& sizes) { return call("aten::reshape", "", input, sizes); }
+
+// A copy onto itself moves nothing: torch returns from it at once, 0.3 us later.
+void raise_version(const char* op, const Tensor& out) {
+  const WithoutGraph without_graph;
+  check(aoti_torch_copy_(out.get(), out.get(), 0) == 0, op,
+        ": out must not be an inference tensor outside of torch.inference_mode(), where torch changes none, got one");
+}
+
+}  // namespace sluice::aten

@@ -1,0 +1,32 @@
+// The aten ops that sluice calls, through the dispatcher. Arguments are checked before: aten's own error
+// text does not come back over the stable ABI. All run with grad mode off: a graph of what aten did would
+// end at what aten returns, and say nothing of the chain behind it.
+#pragma once
+
+#include "ops/common/tensor_view.h"
+
+namespace sluice::aten {
+
+// aten::convolution, one-dimensional and not transposed.
+Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride, int64_t padding,
+                   int64_t dilation, int64_t groups);
+// aten::convolution of (N, C, H, W), with stride 1.
+Tensor convolution_2d(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t vertical_padding,
+                      int64_t horizontal_padding, int64_t groups);
+// Zeros on the four sides of the last two dimensions.
+Tensor pad_2d(const Tensor& input, int64_t left, int64_t right, int64_t top, int64_t bottom);
+// Zeros before and after the last dimension; negative counts are not used.
+Tensor pad_last(const Tensor& input, int64_t before, int64_t after);
+Tensor concatenate_last(const Tensor& first, const Tensor& second);
+Tensor to_dtype(const Tensor& input, DType dtype);
+
+// Views.
+Tensor unsqueeze(const Tensor& input, int64_t dimension);
+Tensor squeeze(const Tensor& input, int64_t dimension);
+Tensor reshape(const Tensor& input, const std::vector<int64_t>& sizes);
+
+// Tells autograd that `out` is about to be written, as torch's own ops do: who saved it for a gradient can
+// see that it changed. Refuses what torch lets nobody write.
+void raise_version(const char* op, const Tensor& out);
+
+}  // namespace sluice::aten

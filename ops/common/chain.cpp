@@ -1,0 +1,79 @@
+#include "ops/common/chain.h"
+
+#include <torch/csrc/stable/library.h>
+
+#include "kernels/stages/parse.h"
+#include "ops/common/checks.h"
+
+namespace sluice {
+namespace {
+
+// The one way from a chain's text to its program.
+Program checked_program(const char* op, const char* argument, const std::string& text, int64_t operands) {
+  check(operands <= kMaxOperands, op, ": ", argument, " must have at most ", kMaxOperands, " tensor operands, got ", operands);
+  Program program;
+  const std::string broken = parse_chain(text, static_cast<int>(operands), program);
+  check(broken.empty(), op, ": ", argument, " must be a chain of stages: ", broken);
+  return program;
+}
+
+std::optional<DType> last_cast(const Program& program) {
+  if (program.empty() || program.stages[program.count - 1].op != Op::cast) return std::nullopt;
+  return program.stages[program.count - 1].dtype;
+}
+
+}  // namespace
+
+Chain::Chain(const char* op, const char* argument, const std::string& text, const OptionalTensors& tensors,
+             const TensorView& input, const std::vector<int64_t>& sizes)
+    : program(checked_program(op, argument, text, tensors.has_value() ? static_cast<int64_t>(tensors->size()) : 0)) {
+  const int count = tensors.has_value() ? static_cast<int>(tensors->size()) : 0;
+  operands.reserve(count);
+  for (int k = 0; k < count; ++k) {
+    const TensorView& operand = operands.emplace_back((*tensors)[k]);
+    const std::string name = std::string(argument) + " operand " + std::to_string(k);
+    check_floating(op, name.c_str(), operand);
+    check_device(op, name.c_str(), operand, input);
+    bool broadcasts = operand.rank <= static_cast<int64_t>(sizes.size());
+    for (int64_t d = 0; broadcasts && d < operand.rank; ++d) {
+      const int64_t size = sizes[sizes.size() - operand.rank + d];
+      broadcasts = operand.sizes[d] == size || operand.sizes[d] == 1;
+    }
+    check(broadcasts, op, ": ", name, " must broadcast to the result's shape ", shape_text(sizes), ", got ", operand.shape());
+  }
+}
+
+void Chain::check_interpreted(const char* op) const {
+  check(!program.has_cpp(), op, ": a cpp stage must run on a CUDA device, or be given a reference= for the CPU, which the ",
+        "public functions use and the raw ops do not");
+}
+
+std::optional<DType> Chain::result_dtype() const { return last_cast(program); }
+
+std::vector<int64_t> Chain::strides(std::size_t k, const std::vector<int64_t>& sizes) const {
+  const TensorView& operand = operands[k];
+  std::vector<int64_t> strides(sizes.size(), 0);
+  for (int64_t d = 0; d < operand.rank; ++d) {
+    if (operand.sizes[d] != 1) strides[sizes.size() - operand.rank + d] = operand.strides[d];
+  }
+  return strides;
+}
+
+#ifndef SLUICE_CUDA_LIBRARY
+namespace {
+
+// For fake kernels, which have no tensors to make a Chain of: the name of the dtype that a chain gives its result,
+// empty where that is the input's. Refuses a broken text in the op's own words.
+std::string chain_cast(const std::string& op, const std::string& argument, const std::string& text, int64_t operands) {
+  const std::optional<DType> dtype = last_cast(checked_program(op.c_str(), argument.c_str(), text, operands));
+  return dtype.has_value() ? name_of(*dtype) : "";
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) { m.def("_chain_cast(str op, str argument, str chain, int operands) -> str"); }
+
+STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) { m.impl("_chain_cast", TORCH_BOX(&chain_cast)); }
+#endif
+
+}  // namespace sluice

@@ -1,0 +1,70 @@
+#include "ops/common/checks.h"
+
+#include "ops/common/overlap.h"
+
+namespace sluice {
+
+void check_memory(const char* op, const char* argument, const TensorView& tensor) {
+  check(tensor.has_memory, op, ": ", argument, " must have memory of its own, got a tensor that stands for others");
+}
+
+void check_floating(const char* op, const char* argument, const TensorView& tensor) {
+  check_memory(op, argument, tensor);
+  check(tensor.is_floating, op, ": ", argument, " must have dtype float32, float16, bfloat16 or float64, got ",
+        name_of(tensor.scalar_type));
+}
+
+void check_device(const char* op, const char* argument, const TensorView& tensor, const TensorView& input) {
+  check_memory(op, argument, tensor);
+  check(tensor.device_type == input.device_type && tensor.device_index == input.device_index, op, ": ", argument,
+        " must be on the input's device ", input.device(), ", got ", tensor.device());
+}
+
+std::optional<DType> check_result_dtype(const char* op, const std::optional<ScalarType>& dtype) {
+  if (!dtype.has_value()) return std::nullopt;
+  const std::optional<DType> known = dtype_of(*dtype);
+  check(known.has_value(), op, ": dtype must have dtype float32, float16, bfloat16 or float64, got ", name_of(*dtype));
+  return known;
+}
+
+void check_out(const char* op, const TensorView& out, const std::vector<int64_t>& sizes, DType dtype, const TensorView& input) {
+  check(out.is_floating && out.dtype == dtype, op, ": out must have dtype ", name_of(dtype), ", got ", name_of(out.scalar_type));
+  check_device(op, "out", out, input);
+  check(out.has_sizes(sizes), op, ": out must have shape ", shape_text(sizes), ", got ", out.shape());
+  check_written_once(op, "out", out);
+}
+
+void check_written_once(const char* op, const char* written, const TensorView& out) {
+  if (!overlaps_itself(out)) return;
+  check(false, op, ": ", written, " must not hold an element twice, got strides ", shape_text(out.strides, out.rank),
+        " for shape ", out.shape());
+}
+
+void check_no_overlap(const char* op, const TensorView& out, const char* argument, const TensorView& input, bool may_be_same,
+                      const char* written) {
+  if (!overlap(out, input)) return;
+  bool same = may_be_same && out.data == input.data && out.dtype == input.dtype && out.rank == input.rank;
+  for (int64_t d = 0; same && d < out.rank; ++d) {
+    same = out.sizes[d] == input.sizes[d] && (out.sizes[d] == 1 || out.strides[d] == input.strides[d]);
+  }
+  check(same, op, ": ", written, " must not overlap ", argument, may_be_same ? " unless it is that tensor" : "",
+        ", got memory in common");
+}
+
+ScheduleRequest check_schedule(const char* op, const std::string& schedule, const std::optional<int64_t>& depth) {
+  ScheduleRequest request;
+  if (!parse_schedule(schedule.c_str(), request)) {
+    std::string names = "auto";
+    for (const char* name : kScheduleNames) names += std::string(", ") + name;
+    check(false, op, ": schedule must be one of ", names, ", got '", schedule, "'");
+  }
+  check(!depth.has_value() || (*depth >= 1 && *depth <= kMaxDepth), op, ": depth must be 1 to ", kMaxDepth, ", got ",
+        depth.value_or(0));
+  request.depth = static_cast<int>(depth.value_or(0));
+  const int fixed = request.automatic ? 0 : fixed_depth(request.schedule);
+  check(fixed == 0 || request.depth == 0 || request.depth == fixed, op, ": depth must be ", fixed, " with schedule ", schedule,
+        ", got ", request.depth);
+  return request;
+}
+
+}  // namespace sluice

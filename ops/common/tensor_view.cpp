@@ -1,0 +1,110 @@
+#include "ops/common/tensor_view.h"
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace sluice {
+
+std::string name_of(ScalarType dtype) {
+  static const char* const names[] = {"uint8",     "int8",      "int16",      "int32", "int64", "float16", "float32", "float64",
+                                      "complex32", "complex64", "complex128", "bool",  "qint8", "quint8",  "qint32",  "bfloat16"};
+  const int index = static_cast<int>(dtype);
+  return index >= 0 && index < 16 ? names[index] : "dtype #" + std::to_string(index);
+}
+
+std::optional<DType> dtype_of(ScalarType dtype) {
+  switch (dtype) {
+    case ScalarType::Float: return DType::float32;
+    case ScalarType::Half: return DType::float16;
+    case ScalarType::BFloat16: return DType::bfloat16;
+    case ScalarType::Double: return DType::float64;
+    default: return std::nullopt;
+  }
+}
+
+ScalarType scalar_type_of(DType dtype) {
+  switch (dtype) {
+    case DType::float32: return ScalarType::Float;
+    case DType::float16: return ScalarType::Half;
+    case DType::bfloat16: return ScalarType::BFloat16;
+    default: return ScalarType::Double;
+  }
+}
+
+TensorView::TensorView(const Tensor& tensor)
+    : data(nullptr),
+      scalar_type(tensor.scalar_type()),
+      rank(tensor.dim()),
+      sizes(tensor.sizes().data()),
+      strides(tensor.strides().data()) {
+  const std::optional<DType> known = dtype_of(scalar_type);
+  is_floating = known.has_value();
+  dtype = known.value_or(DType::float32);
+  element_size = is_floating ? static_cast<int64_t>(size_of(dtype)) : static_cast<int64_t>(tensor.element_size());
+  // The pointer of a tensor without memory is an error, or null but for its offset.
+  int64_t offset = 0;
+  aoti_torch_get_storage_offset(tensor.get(), &offset);
+  if (aoti_torch_get_data_ptr(tensor.get(), &data) != 0) data = nullptr;
+  has_memory = elements() == 0 || (data != nullptr && reinterpret_cast<std::intptr_t>(data) != offset * element_size);
+  aoti_torch_get_device_type(tensor.get(), &device_type);
+  aoti_torch_get_device_index(tensor.get(), &device_index);
+}
+
+int64_t TensorView::elements() const { return std::accumulate(sizes, sizes + rank, int64_t{1}, std::multiplies<>()); }
+
+bool TensorView::is_contiguous() const {
+  int64_t expected = 1;
+  for (int64_t d = rank - 1; d >= 0; --d) {
+    if (sizes[d] == 0) return true;
+    if (sizes[d] != 1 && strides[d] != expected) return false;
+    expected *= sizes[d];
+  }
+  return true;
+}
+
+bool TensorView::is_dense() const {
+  if (is_contiguous()) return true;
+  std::vector<int64_t> order;
+  for (int64_t d = 0; d < rank; ++d) {
+    if (sizes[d] != 1) order.push_back(d);
+  }
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return strides[a] < strides[b]; });
+  int64_t expected = 1;
+  for (int64_t d : order) {
+    if (strides[d] != expected) return false;
+    expected *= sizes[d];
+  }
+  return true;
+}
+
+bool TensorView::has_sizes(const std::vector<int64_t>& expected) const {
+  return static_cast<int64_t>(expected.size()) == rank && std::equal(sizes, sizes + rank, expected.begin());
+}
+
+std::pair<const char*, const char*> TensorView::extent() const {
+  const char* const begin = static_cast<const char*>(data);
+  if (elements() == 0) return {begin, begin};
+  int64_t last = 0;
+  for (int64_t d = 0; d < rank; ++d) last += (sizes[d] - 1) * strides[d];
+  return {begin, begin + (last + 1) * element_size};
+}
+
+std::string TensorView::device() const {
+  if (device_type == aoti_torch_device_type_cpu()) return "cpu";
+  if (device_type == aoti_torch_device_type_cuda()) return "cuda:" + std::to_string(device_index);
+  return "device type " + std::to_string(device_type);
+}
+
+std::string TensorView::shape() const { return shape_text(sizes, rank); }
+
+std::string shape_text(const int64_t* sizes, int64_t rank) {
+  std::string text = "(";
+  for (int64_t d = 0; d < rank; ++d) text += (d ? ", " : "") + std::to_string(sizes[d]);
+  return text + (rank == 1 ? ",)" : ")");
+}
+
+std::string shape_text(const std::vector<int64_t>& sizes) { return shape_text(sizes.data(), static_cast<int64_t>(sizes.size())); }
+
+}  // namespace sluice
