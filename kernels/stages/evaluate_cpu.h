@@ -37,8 +37,8 @@ void evaluate_block(const ChainArguments<T, Rank>& chain, T* values, int count, 
     const auto& stage = chain.headers[s];
     using Header = std::remove_cvref_t<decltype(stage)>;
     const Op op = Header::op(stage.control);
-    const Route route = Header::route(stage.control);
-    if (route == Route::cast) {
+    const StageKind kind = Header::kind(stage.control);
+    if (kind == StageKind::cast) {
       with_host_element(Header::dtype(stage.control), [&](auto* tag) {
         for (int i = 0; i < count; ++i) {
           std::remove_reference_t<decltype(*tag)> rounded;
@@ -48,7 +48,7 @@ void evaluate_block(const ChainArguments<T, Rank>& chain, T* values, int count, 
       });
       continue;
     }
-    if (route == Route::numbers) {
+    if (kind == StageKind::numbers) {
       const Parameters<T> numbers = {{stage.number[0], stage.number[1], stage.number[2]}};
       with_stage(op, [&](auto evaluate) {
         for (int i = 0; i < count; ++i) values[i] = evaluate(values[i], numbers);

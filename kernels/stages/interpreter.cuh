@@ -62,17 +62,17 @@ struct InterpretedChain {
       const Header& header = arguments.headers[s];
       const unsigned control = header.control;
       const Op op = Header::op(control);
-      const Route route = Header::route(control);
-      if (route == Route::numbers) {
+      const StageKind kind = Header::kind(control);
+      if (kind == StageKind::numbers) {
         const Parameters<T> numbers = {{header.number[0], header.number[1], header.number[2]}};
         with_stage(op, [&](auto evaluate) {
 #pragma unroll
           for (int i = 0; i < Width * Groups; ++i) values[i] = evaluate(values[i], numbers);
         });
-      } else if (route == Route::cast) {
+      } else if (kind == StageKind::cast) {
         round_through<Width * Groups>(Header::dtype(control), values);
       } else if constexpr (Operands) {
-        if (route == Route::arithmetic) {
+        if (kind == StageKind::arithmetic) {
           apply_arithmetic<Width, Groups>(s, values, place_of);
         } else {
           apply_elementwise<Width, Groups>(s, values, place_of);
@@ -196,7 +196,7 @@ struct ElementwiseChain {
   template <class PlaceOf>
   __device__ __forceinline__ T apply_stage(int s, T value, const PlaceOf& place_of, int group, int lane) const {
     const Header& header = arguments.headers[s];
-    if (Header::route(header.control) == Route::cast) {
+    if (Header::kind(header.control) == StageKind::cast) {
       with_element_type(Header::dtype(header.control), [&](auto* tag) {
         using Element = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
         value = convert<T>(convert<Element>(value));

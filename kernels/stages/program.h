@@ -47,18 +47,18 @@ struct Operand {
 
 // How a stage runs: cast rounds; numbers has none but numbers; arithmetic is add, sub, mul or div with one
 // tensor; elementwise is everything else.
-enum class Route : unsigned char { numbers, arithmetic, elementwise, cast };
+enum class StageKind : unsigned char { numbers, arithmetic, elementwise, cast };
 
 // A program as a kernel takes it: numbers in the compute type T, operands beside them. What every stage needs to
 // branch is one 32-bit word.
 template <class T, int Rank>
 struct ChainArguments {
   struct Header {
-    unsigned control;  // op, route and the dtype of a cast, a byte each
+    unsigned control;  // op, kind and the dtype of a cast, a byte each
     T number[kMaxParameters];
 
     SLUICE_HOST_DEVICE static Op op(unsigned control) { return static_cast<Op>(control & 0xff); }
-    SLUICE_HOST_DEVICE static Route route(unsigned control) { return static_cast<Route>(control >> 8 & 0xff); }
+    SLUICE_HOST_DEVICE static StageKind kind(unsigned control) { return static_cast<StageKind>(control >> 8 & 0xff); }
     SLUICE_HOST_DEVICE static DType dtype(unsigned control) { return static_cast<DType>(control >> 16); }
   };
   struct Tensor : Operand<Rank> {
@@ -70,12 +70,13 @@ struct ChainArguments {
   Tensor operands[kMaxOperands];
 };
 
-inline Route route_of(const Stage& stage) {
-  if (stage.op == Op::cast) return Route::cast;
+inline StageKind kind_of(const Stage& stage) {
+  if (stage.op == Op::cast) return StageKind::cast;
   int tensors = 0;
   for (signed char operand : stage.operand) tensors += operand >= 0;
-  if (tensors == 0) return Route::numbers;
-  return tensors == 1 && stage.operand[0] >= 0 && stage.op <= Op::div ? Route::arithmetic : Route::elementwise;
+  if (tensors == 0) return StageKind::numbers;
+  const bool wide = tensors == 1 && stage.operand[0] >= 0 && stage.op <= Op::div;
+  return wide ? StageKind::arithmetic : StageKind::elementwise;
 }
 
 // For a chain over `rank` <= Rank dimensions of `sizes`; the operands may have room for more.
@@ -87,8 +88,8 @@ ChainArguments<T, Rank> make_chain_arguments(const Program& program, const Opera
   for (int s = 0; s < program.count; ++s) {
     const Stage& stage = program.stages[s];
     auto& header = chain.headers[s];
-    header.control =
-        static_cast<unsigned>(stage.op) | static_cast<unsigned>(route_of(stage)) << 8 | static_cast<unsigned>(stage.dtype) << 16;
+    header.control = static_cast<unsigned>(stage.op) | static_cast<unsigned>(kind_of(stage)) << 8 |
+                     static_cast<unsigned>(stage.dtype) << 16;
     for (int p = 0; p < kMaxParameters; ++p) {
       header.number[p] = static_cast<T>(stage.number[p]);
       chain.operand[s][p] = stage.operand[p];

@@ -8,7 +8,7 @@ enum class Op : unsigned char {
   add,
   sub,
   mul,
-  div,  // these four first: Route::arithmetic
+  div,  // these four first: StageKind::arithmetic
   square,
   abs,
   neg,
