@@ -22,6 +22,7 @@ SLUICE_EMBED_FAMILY(filter2d);
 SLUICE_EMBED(sluice_header_dtype, SLUICE_SOURCES "/kernels/common/dtype.h");
 SLUICE_EMBED(sluice_header_qualifiers, SLUICE_SOURCES "/kernels/common/qualifiers.h");
 SLUICE_EMBED(sluice_header_stage_list, SLUICE_SOURCES "/kernels/stages/stage_list.h");
+SLUICE_EMBED(sluice_header_stages, SLUICE_SOURCES "/kernels/stages/stages.def");
 SLUICE_EMBED(sluice_header_functors, SLUICE_SOURCES "/kernels/stages/functors.h");
 SLUICE_EMBED(sluice_header_place, SLUICE_SOURCES "/kernels/stages/place.h");
 SLUICE_EMBED(sluice_header_runtime, SLUICE_SOURCES "/kernels/linking/chain_runtime.cuh");
@@ -38,6 +39,7 @@ const EmbeddedFile* embedded_headers() {
       {"kernels/common/dtype.h", between(sluice_header_dtype, sluice_header_dtype_end)},
       {"kernels/common/qualifiers.h", between(sluice_header_qualifiers, sluice_header_qualifiers_end)},
       {"kernels/stages/stage_list.h", between(sluice_header_stage_list, sluice_header_stage_list_end)},
+      {"kernels/stages/stages.def", between(sluice_header_stages, sluice_header_stages_end)},
       {"kernels/stages/functors.h", between(sluice_header_functors, sluice_header_functors_end)},
       {"kernels/stages/place.h", between(sluice_header_place, sluice_header_place_end)},
       {"kernels/linking/chain_runtime.cuh", between(sluice_header_runtime, sluice_header_runtime_end)},

@@ -12,7 +12,7 @@ struct EmbeddedFile {
   std::string_view data;  // a header's is followed by a zero
 };
 
-inline constexpr int kEmbeddedHeaders = 6;
+inline constexpr int kEmbeddedHeaders = 7;
 const EmbeddedFile* embedded_headers();
 EmbeddedFile embedded_module(const LinkModule& module);
 

@@ -4,41 +4,10 @@
 #include <vector>
 
 #include "kernels/stages/cpp_stage.h"
+#include "kernels/stages/signatures.h"
 
 namespace sluice {
 namespace {
-
-const char* name_of(Op op) {
-  switch (op) {
-    case Op::add: return "add";
-    case Op::sub: return "sub";
-    case Op::mul: return "mul";
-    case Op::div: return "div";
-    case Op::square: return "square";
-    case Op::abs: return "abs";
-    case Op::neg: return "neg";
-    case Op::exp: return "exp";
-    case Op::log: return "log";
-    case Op::sqrt: return "sqrt";
-    case Op::rsqrt: return "rsqrt";
-    case Op::clamp: return "clamp";
-    case Op::relu: return "relu";
-    case Op::leaky_relu: return "leaky_relu";
-    case Op::elu: return "elu";
-    case Op::silu: return "silu";
-    case Op::gelu: return "gelu";
-    case Op::gelu_tanh: return "gelu_tanh";
-    case Op::sigmoid: return "sigmoid";
-    case Op::tanh: return "tanh";
-    case Op::softplus: return "softplus";
-    case Op::snake: return "snake";
-    case Op::cast:
-    case Op::cpp:
-    case Op::emit:
-    case Op::more: break;
-  }
-  return "";
-}
 
 std::string dtype_name(DType dtype) { return std::string("sluice::DType::") + name_of(dtype); }
 
@@ -93,9 +62,9 @@ std::string stage_statement(const LinkedSlot& slot, int s, bool wide, const std:
       return "v[i] = " + call + ");";
     }
     default:
-      return std::string("v[i] = sluice::evaluate<sluice::Op::") + name_of(stage.op) + ">(v[i], sluice::Parameters<" +
-             (wide ? "double" : "float") + ">{{" + parameter(slot, s, 0) + ", " + parameter(slot, s, 1) + ", " +
-             parameter(slot, s, 2) + "}});";
+      return std::string("v[i] = sluice::evaluate<sluice::Op::") + signature_of(stage.op).name +
+             ">(v[i], sluice::Parameters<" + (wide ? "double" : "float") + ">{{" + parameter(slot, s, 0) + ", " +
+             parameter(slot, s, 1) + ", " + parameter(slot, s, 2) + "}});";
   }
 }
 

@@ -102,14 +102,15 @@ SLUICE_HOST_DEVICE T evaluate(T x, const Parameters<T>& p) {
   } else if constexpr (op == Op::softplus) {
     const T beta = p.value[0], scaled = x * beta;
     return scaled > p.value[1] ? x : log1p(exp(scaled)) / beta;
-  } else {
-    static_assert(op == Op::snake, "cast and cpp are not evaluated here");
+  } else if constexpr (op == Op::snake) {
     const T sine = sin(p.value[0] * x);
     return x + sine * sine / (p.value[1] + p.value[2]);
+  } else {
+    static_assert(op != op, "a row of stages.def has no branch here");
   }
 }
 
-// Calls `body` with a function object (x, parameters) -> value for `op`, which is not `cast`.
+// A stage as a function object (x, parameters) -> value, which the functions below call `body` with.
 template <Op op>
 struct Evaluate {
   template <class T>
@@ -118,15 +119,14 @@ struct Evaluate {
   }
 };
 
-// The four that take a tensor most often, and everything: two lists, so that a kernel can give the
-// short one the wide path without repeating the long one.
+// The four that take a tensor most often, those that have parameters, and everything: lists of their own, so that a
+// kernel can give the shortest one the wide path without repeating the longest.
 template <class Body>
 SLUICE_HOST_DEVICE bool with_arithmetic(Op op, Body&& body) {
   switch (op) {
-    case Op::add: body(Evaluate<Op::add>{}); return true;
-    case Op::sub: body(Evaluate<Op::sub>{}); return true;
-    case Op::mul: body(Evaluate<Op::mul>{}); return true;
-    case Op::div: body(Evaluate<Op::div>{}); return true;
+#define SLUICE_ARITHMETIC_STAGE(name, ...) \
+  case Op::name: body(Evaluate<Op::name>{}); return true;
+#include "kernels/stages/stages.def"
     default: return false;
   }
 }
@@ -134,11 +134,9 @@ SLUICE_HOST_DEVICE bool with_arithmetic(Op op, Body&& body) {
 template <class Body>
 SLUICE_HOST_DEVICE bool with_parametric(Op op, Body&& body) {
   switch (op) {
-    case Op::clamp: body(Evaluate<Op::clamp>{}); return true;
-    case Op::leaky_relu: body(Evaluate<Op::leaky_relu>{}); return true;
-    case Op::elu: body(Evaluate<Op::elu>{}); return true;
-    case Op::softplus: body(Evaluate<Op::softplus>{}); return true;
-    case Op::snake: body(Evaluate<Op::snake>{}); return true;
+#define SLUICE_ARITHMETIC_STAGE(...)
+#define SLUICE_STAGE(name, ...) __VA_OPT__(case Op::name : body(Evaluate<Op::name>{}); return true;)
+#include "kernels/stages/stages.def"
     default: return with_arithmetic(op, body);
   }
 }
@@ -147,28 +145,9 @@ SLUICE_HOST_DEVICE bool with_parametric(Op op, Body&& body) {
 template <class Body>
 SLUICE_HOST_DEVICE bool with_stage(Op op, Body&& body) {
   switch (op) {
-    case Op::add: body(Evaluate<Op::add>{}); return true;
-    case Op::sub: body(Evaluate<Op::sub>{}); return true;
-    case Op::mul: body(Evaluate<Op::mul>{}); return true;
-    case Op::div: body(Evaluate<Op::div>{}); return true;
-    case Op::square: body(Evaluate<Op::square>{}); return true;
-    case Op::abs: body(Evaluate<Op::abs>{}); return true;
-    case Op::neg: body(Evaluate<Op::neg>{}); return true;
-    case Op::exp: body(Evaluate<Op::exp>{}); return true;
-    case Op::log: body(Evaluate<Op::log>{}); return true;
-    case Op::sqrt: body(Evaluate<Op::sqrt>{}); return true;
-    case Op::rsqrt: body(Evaluate<Op::rsqrt>{}); return true;
-    case Op::clamp: body(Evaluate<Op::clamp>{}); return true;
-    case Op::relu: body(Evaluate<Op::relu>{}); return true;
-    case Op::leaky_relu: body(Evaluate<Op::leaky_relu>{}); return true;
-    case Op::elu: body(Evaluate<Op::elu>{}); return true;
-    case Op::silu: body(Evaluate<Op::silu>{}); return true;
-    case Op::gelu: body(Evaluate<Op::gelu>{}); return true;
-    case Op::gelu_tanh: body(Evaluate<Op::gelu_tanh>{}); return true;
-    case Op::sigmoid: body(Evaluate<Op::sigmoid>{}); return true;
-    case Op::tanh: body(Evaluate<Op::tanh>{}); return true;
-    case Op::softplus: body(Evaluate<Op::softplus>{}); return true;
-    case Op::snake: body(Evaluate<Op::snake>{}); return true;
+#define SLUICE_STAGE(name, ...) \
+  case Op::name: body(Evaluate<Op::name>{}); return true;
+#include "kernels/stages/stages.def"
     default: return false;
   }
 }

@@ -139,23 +139,24 @@ std::string parse_stage(std::string_view text, int operands, Program& program) {
   std::memset(stage.operand, -1, sizeof(stage.operand));
   if (name == "cast") return parse_cast(rest, stage);
   if (name == "cpp") return parse_cpp(rest, operands, program);
-  for (const StageSignature& signature : kStageList) {
+  for (const StageSignature& signature : kSignatures) {
     if (name != signature.name) continue;
     stage.op = signature.op;
-    for (int p = 0; p < signature.parameters; ++p) stage.number[p] = signature.defaults[p];
-    if (name == "shift") stage.number[1] = 1.0;
+    const StageSignature& own = signature_of(signature.op);
+    for (int p = 0; p < own.parameters(); ++p) stage.number[p] = own.parameter[p].number;
+    const int parameters = signature.parameters();
     int given = 0;
     for (; !rest.empty(); ++given) {
-      if (given == signature.parameters)
-        return std::string(name) + " must have at most " + std::to_string(signature.parameters) + " parameters, got " +
+      if (given == parameters)
+        return std::string(name) + " must have at most " + std::to_string(parameters) + " parameters, got " +
                quoted(text);
       std::string error = parse_parameter(take_until(rest, ','), operands, program, stage, given);
       if (!error.empty()) return error;
     }
-    for (int p = given; p < signature.parameters; ++p) {
-      if (std::isnan(signature.defaults[p]))
-        return std::string(name) + " must have at least " + std::to_string(p + 1) + " parameter" + (p ? "s" : "") + ", got " +
-               quoted(text);
+    for (int p = given; p < parameters; ++p) {
+      if (std::isnan(signature.parameter[p].number))
+        return std::string(name) + " must have at least " + std::to_string(p + 1) + " parameter" + (p ? "s" : "") +
+               ", got " + quoted(text);
     }
     return {};
   }

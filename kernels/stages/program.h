@@ -75,7 +75,7 @@ inline StageKind kind_of(const Stage& stage) {
   int tensors = 0;
   for (signed char operand : stage.operand) tensors += operand >= 0;
   if (tensors == 0) return StageKind::numbers;
-  const bool wide = tensors == 1 && stage.operand[0] >= 0 && stage.op <= Op::div;
+  const bool wide = tensors == 1 && stage.operand[0] >= 0 && is_arithmetic(stage.op);
   return wide ? StageKind::arithmetic : StageKind::elementwise;
 }
 

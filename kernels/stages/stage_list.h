@@ -3,35 +3,21 @@
 
 namespace sluice {
 
-// `scale` and `shift` are `mul` and `add` with a number: they have names, but no code of their own.
 enum class Op : unsigned char {
-  add,
-  sub,
-  mul,
-  div,  // these four first: StageKind::arithmetic
-  square,
-  abs,
-  neg,
-  exp,
-  log,
-  sqrt,
-  rsqrt,
-  clamp,
-  relu,
-  leaky_relu,
-  elu,
-  silu,
-  gelu,
-  gelu_tanh,
-  sigmoid,
-  tanh,
-  softplus,
-  snake,
-  cast,
-  cpp,   // a user's own, linked only
-  more,  // further parameters of the `cpp` before it
-  emit,  // stores the values into a tensor and begins again with the chain's input: several results of one pass, linked only
+#define SLUICE_STAGE(name, ...) name,
+#define SLUICE_SPECIAL_STAGE(name) name,
+#include "kernels/stages/stages.def"
 };
+
+// Whether a wide path runs the stage where its first parameter alone is a tensor.
+constexpr bool is_arithmetic(Op op) {
+  switch (op) {
+#define SLUICE_ARITHMETIC_STAGE(name, ...) case Op::name:
+#include "kernels/stages/stages.def"
+    return true;
+    default: return false;
+  }
+}
 
 inline constexpr int kMaxParameters = 3;
 

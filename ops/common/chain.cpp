@@ -2,7 +2,11 @@
 
 #include <torch/csrc/stable/library.h>
 
+#include <charconv>
+#include <cmath>
+
 #include "kernels/stages/parse.h"
+#include "kernels/stages/signatures.h"
 #include "ops/common/checks.h"
 
 namespace sluice {
@@ -69,11 +73,37 @@ std::string chain_cast(const std::string& op, const std::string& argument, const
   return dtype.has_value() ? name_of(*dtype) : "";
 }
 
+std::string shortest_text(double number) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof(text), number).ptr};
+}
+
+// The table of stages for Python, a line each: "add(other,alpha=1)". A parameter without a default has to be given.
+std::string stage_signatures() {
+  std::string text;
+  for (const StageSignature& signature : kSignatures) {
+    text += std::string(signature.name) + "(";
+    for (int p = 0; p < signature.parameters(); ++p) {
+      const auto& [name, number] = signature.parameter[p];
+      text += (p > 0 ? "," : "") + std::string(name);
+      if (!std::isnan(number)) text += "=" + shortest_text(number);
+    }
+    text += ")\n";
+  }
+  return text;
+}
+
 }  // namespace
 
-STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) { m.def("_chain_cast(str op, str argument, str chain, int operands) -> str"); }
+STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
+  m.def("_chain_cast(str op, str argument, str chain, int operands) -> str");
+  m.def("_stage_signatures() -> str");
+}
 
-STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) { m.impl("_chain_cast", TORCH_BOX(&chain_cast)); }
+STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
+  m.impl("_chain_cast", TORCH_BOX(&chain_cast));
+  m.impl("_stage_signatures", TORCH_BOX(&stage_signatures));
+}
 #endif
 
 }  // namespace sluice

@@ -89,6 +89,16 @@ def build_info() -> str:
     return str(torch.ops.sluice._build_info())
 
 
+def stage_signatures() -> dict[str, dict[str, float | None]]:
+    """Each stage's parameters and their defaults, None where one has to be given, from the table of the ops' parser."""
+    signatures: dict[str, dict[str, float | None]] = {}
+    for line in str(torch.ops.sluice._stage_signatures()).splitlines():
+        name, *parameters = re.split(r"[(),]+", line.removesuffix(")"))
+        pairs = (parameter.partition("=") for parameter in parameters if parameter)
+        signatures[name] = {key: float(number) if number else None for key, _, number in pairs}
+    return signatures
+
+
 def require_forward_only(op: str, tensors: Sequence[torch.Tensor | None]) -> None:
     """Raises where a gradient, or a tangent of forward mode, would silently be lost."""
     if forward_ad._current_level >= 0:

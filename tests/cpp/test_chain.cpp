@@ -3,6 +3,7 @@
 
 #include "kernels/stages/evaluate_cpu.h"
 #include "kernels/stages/parse.h"
+#include "kernels/stages/signatures.h"
 #include "tests/cpp/check.h"
 
 using namespace sluice;
@@ -30,6 +31,22 @@ TEST(defaults_are_torchs) {
   CHECK(program.stages[1].number[0] == 1.0 && program.stages[1].number[1] == 20.0);
   CHECK(program.stages[2].number[0] == 0.0 && std::isinf(program.stages[2].number[1]));
   CHECK(program.stages[3].op == Op::add && program.stages[3].number[0] == 3.0 && program.stages[3].number[1] == 1.0);
+}
+
+TEST(each_row_of_the_table_is_a_stage_that_runs) {
+  Program program;
+  for (const StageSignature& signature : kSignatures) {
+    const StageSignature& own = signature_of(signature.op);
+    CHECK(own.op == signature.op && own.parameters() >= signature.parameters());
+    CHECK(with_stage(signature.op, [](auto) {}));
+    CHECK(with_parametric(signature.op, [](auto) {}) == (own.parameters() > 0));
+    CHECK(with_arithmetic(signature.op, [](auto) {}) == is_arithmetic(signature.op));
+    std::string text = std::string(signature.name) + "(";
+    for (int p = 0; p < signature.parameters(); ++p) text += p > 0 ? ",$0" : "$0";
+    CHECK(parse_chain(text + ")", 1, program).empty());
+    CHECK(program.stages[0].op == signature.op);
+  }
+  CHECK(!with_stage(Op::cast, [](auto) {}) && !with_stage(Op::emit, [](auto) {}));
 }
 
 TEST(numbers_survive_at_the_ends_of_doubles_range) {
