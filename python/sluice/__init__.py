@@ -6,12 +6,12 @@ _library.load()
 
 from . import reference, stages  # noqa: E402
 from .causal_conv1d import causal_conv1d  # noqa: E402
+from .chain import Chain  # noqa: E402
 from .conv1d import conv1d  # noqa: E402
 from .filter2d import filter2d  # noqa: E402
 from .info import info  # noqa: E402
 from .plan import Plan, plan  # noqa: E402
 from .prepare import prepare  # noqa: E402
-from .stages import Chain  # noqa: E402
 from .stream import (  # noqa: E402
     LinkLimits,
     OverlapReport,

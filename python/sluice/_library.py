@@ -16,7 +16,7 @@ import torch
 from torch.autograd import forward_ad
 
 if TYPE_CHECKING:
-    from .stages import Chain
+    from .chain import Chain
 
 _DIRECTORY = pathlib.Path(__file__).parent
 _MINIMUM_TORCH = (2, 11)

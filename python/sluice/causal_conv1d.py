@@ -7,8 +7,9 @@ import torch
 from . import cpp_reference
 from ._fake import chain_dtype, check_floating, empty_like_layout, fake_out
 from ._library import call, check_out, check_tensor, given_options, out_result, out_target, require_forward_only
+from .chain import Chain, compute_dtype
 from .conv1d import autocast
-from .stages import Chain, add, compute_dtype
+from .stages import add
 
 ACTIVATIONS: dict[object, str | None] = {
     None: None,

@@ -7,7 +7,7 @@ import torch
 from . import cpp_reference
 from ._fake import chain_dtype, check_floating, check_same_dtype, empty_like_layout, fake_out, holds
 from ._library import call, check_tensor, given_options, out_result, out_target, require_forward_only
-from .stages import Chain, compute_dtype
+from .chain import Chain, compute_dtype
 
 
 def conv1d(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ._library import call, operand_list, out_result, out_target
-from .stages import Chain, CppSource, compute_dtype
+from .chain import Chain, CppSource, compute_dtype
 
 
 def needs_reference(x: torch.Tensor, chain: Chain) -> bool:

@@ -7,7 +7,7 @@ import torch
 from . import cpp_reference
 from ._fake import FLOATING, chain_dtype, check_floating, check_same_dtype, dtype_name, empty_like_layout, fake_out
 from ._library import call, check_tensor, given_options, out_result, out_target, require_forward_only
-from .stages import Chain, compute_dtype
+from .chain import Chain, compute_dtype
 
 Kernel = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 

@@ -13,10 +13,10 @@ import torch
 from ._fake import is_channels_last, is_dense
 from ._library import check_tensor, raise_as_python
 from .causal_conv1d import ACTIVATIONS
+from .chain import Chain
 from .conv1d import sides, single
 from .filter2d import Kernel, empty_result, raw_arguments, result_size
 from .info import linking
-from .stages import Chain
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,9 +9,9 @@ import torch
 
 from ._library import preparation
 from .causal_conv1d import causal_conv1d
+from .chain import Chain
 from .conv1d import conv1d
 from .filter2d import filter2d
-from .stages import Chain
 from .transform import transform
 
 _OPS: dict[str, Callable[..., Any]] = {

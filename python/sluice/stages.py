@@ -16,25 +16,12 @@ chain's input by torch's rules. A number is a constant of a compiled graph; a 0-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Union
+from collections.abc import Callable
 
 import torch
 
-Parameter = Union[float, int, torch.Tensor]
-
-
-class CppSource(NamedTuple):
-    """What `cpp` was given beside the parameters' values."""
-
-    text: str
-    name: str
-    parameters: tuple[str, ...]
-    reference: Callable[..., torch.Tensor] | None
-
-
-# A stage's name and its values, in the order of its text. A cpp stage's first value is its source.
-Part = tuple[str, tuple[Union[Parameter, str, CppSource], ...]]
+from ._library import stage_signatures
+from .chain import Chain, CppSource, Parameter
 
 __all__ = [
     "Chain",
@@ -65,145 +52,13 @@ __all__ = [
     "tanh",
 ]
 
+_DEFAULTS = stage_signatures()
 _DTYPE_NAMES = {
     torch.float32: "float32",
     torch.float16: "float16",
     torch.bfloat16: "bfloat16",
     torch.float64: "float64",
 }
-
-
-class Chain:
-    """An immutable sequence of stages. `a | b` is a, then b; `chain(x)` is `sluice.transform(x, chain)`."""
-
-    __slots__ = ("_has_cpp", "_operands", "_parts", "_text")
-
-    _has_cpp: bool
-    _parts: tuple[Part, ...]
-    _text: str
-    _operands: tuple[torch.Tensor, ...]
-
-    def __init__(self, parts: tuple[Part, ...] = ()) -> None:
-        self._parts = parts
-        [self._text], operands = encode_together([parts])
-        self._operands = tuple(operands)
-        self._has_cpp = any(name == "cpp" for name, _ in parts)
-
-    @property
-    def text(self) -> str:
-        """The chain as the raw ops take it: `scale(1.5)|add($0,1.0)|silu()`."""
-        return self._text
-
-    @property
-    def operands(self) -> tuple[torch.Tensor, ...]:
-        """The tensors that the text calls `$0`, `$1`, ...: the caller's own, never copies."""
-        return self._operands
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The stages as (name, values); a `cpp` stage's first value is its source."""
-        return self._parts
-
-    @property
-    def has_cpp(self) -> bool:
-        """Whether a stage is a `cpp` stage."""
-        return self._has_cpp
-
-    def result_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """The dtype of the chain's result for an input of `dtype`: a last `cast` decides it."""
-        name, values = self._parts[-1] if self._parts else ("", ())
-        return getattr(torch, str(values[0])) if name == "cast" else dtype  # type: ignore[no-any-return]
-
-    def __or__(self, other: object) -> Chain:
-        if not isinstance(other, Chain):
-            return NotImplemented
-        return Chain(self._parts + other._parts)
-
-    def __call__(self, x: torch.Tensor, **options: Any) -> torch.Tensor:
-        """`sluice.transform(x, self, **options)`."""
-        from .transform import transform
-
-        return transform(x, self, **options)
-
-    def __len__(self) -> int:
-        return len(self._parts)
-
-    def __iter__(self) -> Iterator[Chain]:
-        return (Chain((part,)) for part in self._parts)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Chain):
-            return NotImplemented
-        same = len(self._operands) == len(other._operands)
-        return self._text == other._text and same and all(map(_is, self._operands, other._operands))
-
-    def __hash__(self) -> int:
-        return hash((self._text, tuple(map(id, self._operands))))
-
-    def __reduce__(self) -> tuple[type[Chain], tuple[Any, ...]]:
-        return Chain, (self._parts,)
-
-    def __repr__(self) -> str:
-        def show(value: Parameter | str) -> str:
-            if isinstance(value, torch.Tensor):
-                return f"Tensor{tuple(value.shape)}"
-            return str(value)
-
-        def arguments(values: tuple[Any, ...]) -> Iterator[str]:
-            if not values or not isinstance(values[0], CppSource):
-                return map(show, values)
-            source = values[0]
-            named = (f"{name}={show(value)}" for name, value in zip(source.parameters, values[1:], strict=True))
-            return iter([repr(source.text), *named])
-
-        parts = (f"{name}({', '.join(arguments(values))})" for name, values in self._parts)
-        return " | ".join(parts) if self._parts else "Chain()"
-
-
-def _is(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a is b
-
-
-def _number_text(value: float) -> str:
-    # hex() is what torch.compile turns a symbolic number into a constant at; repr() it does not trace.
-    return repr(float.fromhex(float(value).hex()))
-
-
-def encode_together(chains: list[tuple[Part, ...]]) -> tuple[list[str], list[torch.Tensor]]:
-    """The texts of several chains, and the one list of tensors that they number."""
-    operands: list[torch.Tensor] = []
-    return [_encode(parts, operands) for parts in chains], operands
-
-
-def _encode(parts: tuple[Part, ...], operands: list[torch.Tensor]) -> str:
-    texts: list[str] = []
-    for name, values in parts:
-        arguments: list[str] = []
-        names: tuple[str, ...] = ()
-        for value in values:
-            label = names[len(arguments) - 2] + "=" if names else ""
-            if isinstance(value, CppSource):
-                arguments = [_quoted(value.text), value.name]
-                names = value.parameters
-            elif isinstance(value, torch.Tensor):
-                index = next((i for i, known in enumerate(operands) if known is value), len(operands))
-                if index == len(operands):
-                    operands.append(value)
-                arguments.append(f"{label}${index}")
-            else:
-                arguments.append(label + (value if isinstance(value, str) else _number_text(value)))
-        texts.append(f"{name}({','.join(arguments)})")
-    return "|".join(texts)
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
-
-
-def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What a chain is evaluated in for tensors of `dtype`."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def _stage(name: str, *values: Parameter | str | CppSource) -> Chain:
@@ -216,6 +71,12 @@ def _stage(name: str, *values: Parameter | str | CppSource) -> Chain:
         elif not isinstance(value, (float, int, str, torch.SymFloat, torch.SymInt)):
             raise TypeError(f"{name}: a parameter must be a number or a tensor, got {type(value).__name__}")
     return Chain(((name, values),))
+
+
+def _or_default(value: Parameter | None, stage: str, parameter: str) -> Parameter:
+    default = _DEFAULTS[stage][parameter]
+    assert default is not None
+    return default if value is None else value
 
 
 def scale(factor: Parameter) -> Chain:
@@ -291,7 +152,7 @@ def clamp(min: Parameter | None = None, max: Parameter | None = None) -> Chain:
     """
     if min is None and max is None:
         raise ValueError("clamp: at least one of min and max must be given, got neither")
-    return _stage("clamp", float("-inf") if min is None else min, float("inf") if max is None else max)
+    return _stage("clamp", _or_default(min, "clamp", "min"), _or_default(max, "clamp", "max"))
 
 
 def relu() -> Chain:

@@ -18,7 +18,7 @@ from ._library import (
     out_target,
     require_forward_only,
 )
-from .stages import Chain, encode_together
+from .chain import Chain, encode_together
 
 
 @overload
