@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import sluice
+from every_stage import SAMPLES, stage_of
 from sluice import stages
 from sluice._library import stage_signatures
 
@@ -75,6 +76,15 @@ def test_the_functions_agree_with_the_table() -> None:
 
 def test_every_stage_is_in_the_reference_once() -> None:
     assert set(sluice.reference.STAGES) == set(stage_signatures())
+
+
+def test_every_stage_has_a_sample() -> None:
+    assert {stage_of(sample) for sample in SAMPLES} == set(stage_signatures()) | {"cast"}
+    for sample, make in SAMPLES.items():
+        chain = make(lambda value: value)
+        assert stage_of(sample) in [name for name, _ in chain.parts]
+        for name, values in chain.parts:
+            assert name == "cast" or len(values) == len(stage_signatures()[name]), name
 
 
 def test_pickles_of_older_versions_load() -> None:

@@ -20,38 +20,8 @@ from common import (
     poisoned_like,
     relative_error,
 )
+from every_stage import SAMPLES, WITH_PARAMETERS
 from sluice import stages
-
-STAGES = {
-    "scale": lambda t: stages.scale(t(1.5)),
-    "shift": lambda t: stages.shift(t(-0.25)),
-    "add": lambda t: stages.add(t(0.5), alpha=t(2.0)),
-    "sub": lambda t: stages.sub(t(0.5), alpha=t(3.0)),
-    "mul": lambda t: stages.mul(t(0.75)),
-    "div": lambda t: stages.div(t(1.7)),
-    "square": lambda t: stages.square(),
-    "abs": lambda t: stages.abs(),
-    "neg": lambda t: stages.neg(),
-    "exp": lambda t: stages.exp(),
-    "log": lambda t: stages.abs() | stages.shift(0.5) | stages.log(),
-    "sqrt": lambda t: stages.abs() | stages.sqrt(),
-    "rsqrt": lambda t: stages.abs() | stages.shift(0.5) | stages.rsqrt(),
-    "clamp": lambda t: stages.clamp(t(-0.5), t(0.75)),
-    "clamp_min": lambda t: stages.clamp(min=t(-0.5)),
-    "clamp_max": lambda t: stages.clamp(max=t(0.5)),
-    "relu": lambda t: stages.relu(),
-    "leaky_relu": lambda t: stages.leaky_relu(t(0.1)),
-    "elu": lambda t: stages.elu(t(0.8)),
-    "silu": lambda t: stages.silu(),
-    "gelu": lambda t: stages.gelu(),
-    "gelu_tanh": lambda t: stages.gelu(approximate="tanh"),
-    "sigmoid": lambda t: stages.sigmoid(),
-    "tanh": lambda t: stages.tanh(),
-    "softplus": lambda t: stages.softplus(t(2.0), t(3.0)),
-    "snake": lambda t: stages.snake(t(1.3)),
-    "snake_beta": lambda t: stages.snake(t(1.3), t(0.7)),
-    "cast": lambda t: stages.cast(torch.bfloat16) | stages.scale(1.0),
-}
 
 
 def expected(x: torch.Tensor, chain: sluice.Chain, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -59,17 +29,17 @@ def expected(x: torch.Tensor, chain: sluice.Chain, dtype: torch.dtype | None = N
     return sluice.reference.transform(x.double(), double_chain(chain), dtype=torch.float64)
 
 
-@pytest.mark.parametrize("name", STAGES)
+@pytest.mark.parametrize("name", SAMPLES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_each_stage_with_numbers(device: str, name: str, dtype: torch.dtype) -> None:
     x = torch.randn(3, 501, device=device, dtype=dtype)
-    chain = STAGES[name](lambda value: value)
+    chain = SAMPLES[name](lambda value: value)
     result = poisoned_like(x)
     assert sluice.transform(x, chain, out=result) is result
     assert_close(result, expected(x, chain))
 
 
-@pytest.mark.parametrize("name", ["add", "div", "clamp", "elu", "leaky_relu", "softplus", "snake", "snake_beta"])
+@pytest.mark.parametrize("name", WITH_PARAMETERS)
 @pytest.mark.parametrize("shape", [(), (501,), (3, 1), (3, 501), (1, 1)], ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 def test_tensors_in_the_place_of_numbers(device: str, name: str, shape: tuple[int, ...], layout) -> None:
@@ -79,7 +49,7 @@ def test_tensors_in_the_place_of_numbers(device: str, name: str, shape: tuple[in
         made = value + 0.1 * torch.rand(shape, device=device)
         return layout(made) if made.dim() else made
 
-    chain = STAGES[name](tensor)
+    chain = SAMPLES[name](tensor)
     assert_close(sluice.transform(x, chain), expected(x, chain))
 
 
@@ -200,7 +170,7 @@ def test_special_values(device: str) -> None:
     x = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0, 0.0, 1e-40, 88.0, -88.0], device=device)
     # Not gelu: what torch gives at -inf differs between its own CPU code paths.
     for name in ("relu", "clamp", "abs", "neg", "exp", "leaky_relu", "elu", "sigmoid", "tanh", "softplus"):
-        chain = STAGES[name](lambda value: value)
+        chain = SAMPLES[name](lambda value: value)
         assert relative_error(sluice.transform(x, chain), sluice.reference.transform(x, chain)) < 1e-6
     limits = torch.tensor([float("nan"), 0.0], device=device)
     ones = torch.ones(2, device=device)
