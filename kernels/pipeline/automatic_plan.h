@@ -5,8 +5,8 @@
 
 namespace sluice {
 
-// plan_as(request): the plan of that schedule, with 0 threads where it cannot run. fastest(): the schedule that `auto` takes;
-// where that cannot run, it takes `direct`.
+// plan_as(request): the plan of that schedule, with 0 threads where it cannot run. fastest(): the schedule that `auto`
+// takes; where that cannot run, it takes `direct`.
 template <class PlanAs, class Fastest>
 auto automatic_plan(ScheduleRequest request, const PlanAs& plan_as, const Fastest& fastest) {
   const auto checked = [&] {

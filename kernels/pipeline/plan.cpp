@@ -8,11 +8,14 @@ namespace sluice {
 namespace {
 // The driver keeps this much of each block's shared memory for itself (compute capability 8.0 and on).
 constexpr int kReservedPerBlock = 1024;
+constexpr int kWordBytes = 16;
+constexpr int kBulkCopyCapability = least_capability(Schedule::bulk);
 // What each schedule's pipe keeps in static shared memory, in the order of the schedules.
 constexpr int kPipeBytes[kSchedules] = {0, 0, 0, 64, 32, 48, 144, 144, 0, 64, 128};
 }  // namespace
 
-RingShape shape_ring(int stage_bytes, int resident_blocks, const ScheduleRequest& request, const DeviceProperties& device) {
+RingShape shape_ring(int stage_bytes, int resident_blocks, const ScheduleRequest& request,
+                     const DeviceProperties& device) {
   const int fits = min_of(most_dynamic_shared_memory(device) / stage_bytes, kMaxDepth);
   const int fixed = fixed_depth(request.schedule), requested = fixed > 0 ? fixed : request.depth;
   if (fits < 1 || requested > fits) return {0, 0};
@@ -25,6 +28,20 @@ RingShape shape_ring(int stage_bytes, int resident_blocks, const ScheduleRequest
   const int block_bytes = depth * stage_bytes + kPipeBytes[static_cast<int>(request.schedule)] + kReservedPerBlock;
   const int by_memory = device.shared_memory_per_multiprocessor / block_bytes;
   return {depth, max_of(1, min_of(resident_blocks, by_memory))};
+}
+
+int ring_copy_width(Schedule schedule, int row_bytes, const DeviceProperties& device) {
+  // cuda::memcpy_async to a barrier is one as well where the code has them (barrier_pipe.cuh).
+  const bool bulk = schedule == Schedule::bulk || (schedule == Schedule::barrier &&
+                                                   code_capability(device.compute_capability) >= kBulkCopyCapability);
+  return bulk ? row_bytes : kWordBytes;
+}
+
+int resident_blocks(const Plan& plan, int bound, const DeviceProperties& device) {
+  if (plan.threads == 0 || bound == 0) return 0;
+  const int by_threads = device.threads_per_multiprocessor / plan.threads;
+  const int by_memory = device.shared_memory_per_multiprocessor / (plan.shared_memory + kReservedPerBlock);
+  return max_of(1, min_of(bound, min_of(by_threads, by_memory)));
 }
 
 const char* refusal(Schedule schedule, const DeviceProperties& device) {
@@ -40,8 +57,9 @@ const char* refusal(Schedule schedule, const DeviceProperties& device) {
 const char* ring_reason(const ScheduleRequest& request) {
   if (fixed_depth(request.schedule) > 0)
     return "forced: a ring of tiles in shared memory, of the depth that the schedule is made for";
-  return request.depth > 0 ? "forced: a ring of tiles in shared memory, at the depth that was asked for"
-                           : "forced: a ring of tiles in shared memory, deep enough for 48 KiB in flight a multiprocessor";
+  return request.depth > 0
+             ? "forced: a ring of tiles in shared memory, at the depth that was asked for"
+             : "forced: a ring of tiles in shared memory, deep enough for 48 KiB in flight a multiprocessor";
 }
 
 void refuse(Plan& plan, const char* reason) {

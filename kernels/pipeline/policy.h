@@ -1,0 +1,29 @@
+// Policies by architecture. A method's policy.h has what its kernels are compiled with, and a table of what its plan
+// decides by, a row an architecture: a GPU that is measured adds a row, and changes nothing for the others.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/common/device_properties.h"
+#include "kernels/common/dtype.h"
+
+namespace sluice {
+
+// A number for half types and one for wider ones.
+struct ByElement {
+  int half, wider;
+  constexpr int of(DType dtype) const { return size_of(dtype) == 2 ? half : wider; }
+};
+
+// The row of the device's architecture, or of the last one before it; the first row for those that are older than all.
+// Rows are in the order of their `compute_capability`.
+template <class Policy, std::size_t Rows>
+constexpr const Policy& policy_of(const DeviceProperties& device, const Policy (&rows)[Rows]) {
+  const Policy* best = rows;
+  for (const Policy& row : rows) {
+    if (row.compute_capability <= device.compute_capability) best = &row;
+  }
+  return *best;
+}
+
+}  // namespace sluice
