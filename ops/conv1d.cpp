@@ -56,13 +56,9 @@ Convolution check_arguments(const Tensor& input, const Tensor& weight, const std
           result,       request, sizes,   layout_strides(view, sizes, /*spatial=*/1)};
 }
 
-// A weight of two dimensions, (channels, taps), is causal_conv1d's.
-bool is_depthwise(const Convolution& c) { return c.groups == c.input.size(1) && (c.weight.dim() == 2 || c.weight.size(1) == 1); }
-
-// One channel into many is depthwise by its numbers and a matrix product by its work: a filter bank, the first layer of a
-// speech model. Tensor cores are several times faster at it.
-bool is_filter_bank(int64_t channels, int64_t results) { return channels == 1 && results >= 8; }
-bool is_filter_bank(const Convolution& c) { return is_filter_bank(c.input.size(1), c.sizes[1]); }
+MethodChoice method_of(const Convolution& c) {
+  return choose_method({.input_channels = c.input.size(1), .channels = c.sizes[1], .groups = c.groups}, c.schedule);
+}
 
 #ifdef SLUICE_CUDA_LIBRARY
 Conv1dParams make_params(const Convolution& c, const TensorView& output) {
@@ -121,7 +117,7 @@ std::optional<std::string> run_depthwise(const Convolution& c, const TensorView&
   const Conv1dProblem problem = problem_of(params);
   const auto planned = [&](bool linked) { return plan_conv1d(problem, c.schedule, properties_of(c.op, index), linked); };
   Conv1dPlan plan = planned(true);
-  if (plan.threads == 0 && c.schedule.automatic) return std::nullopt;
+  if (plan.which == Conv1dMethod::aten) return std::nullopt;
   check(plan.threads > 0, c.op, ": schedule must be able to run here: ", plan.reason, ", got ", name_of(plan.schedule),
         " at depth ", c.schedule.depth);
   Form form = choose_form(c.op, link_request(params, plan), device, output.elements(), run);
@@ -130,12 +126,6 @@ std::optional<std::string> run_depthwise(const Convolution& c, const TensorView&
   return std::move(form.reason);
 }
 #endif
-
-[[maybe_unused]] constexpr const char* kFilterBankReason =
-    "auto: one channel into many is a matrix product, which aten's kernels do on tensor cores";
-constexpr const char* kAtenReason =
-    "convolutions over groups of channels and dense ones go through aten's convolution, followed by one pass of the chain, "
-    "until sluice has tensor-core kernels of its own";
 
 // Whether both put every element in the same place: a dimension of one element has no neighbours.
 bool strides_match(const TensorView& view, const std::vector<int64_t>& strides) {
@@ -152,7 +142,7 @@ Tensor convolve_with_aten(const Convolution& c) {
   const bool on_cpu = source.device_type == aoti_torch_device_type_cpu();
   DType dtype = on_cpu && source.dtype != DType::float64 ? DType::float32 : source.dtype;
   // A depthwise sum is always full float32: on the GPU aten might take TF32 for it.
-  if (!on_cpu && is_depthwise(c) && !is_filter_bank(c)) dtype = DType::float64;
+  if (!on_cpu && method_of(c).method == Conv1dMethod::depthwise) dtype = DType::float64;
   const auto cast = [&](const Tensor& tensor) {
     return TensorView(tensor).dtype == dtype ? tensor : aten::to_dtype(tensor, dtype);
   };
@@ -184,10 +174,11 @@ bool is_empty(const Convolution& c) { return c.sizes[0] * c.sizes[1] * c.sizes[2
 // Whether aten does the sums; refuses a schedule that was forced for them.
 bool goes_through_aten([[maybe_unused]] const Convolution& c) {
 #ifdef SLUICE_CUDA_LIBRARY
-  const bool depthwise = is_depthwise(c) && !(is_filter_bank(c) && c.schedule.automatic);
-  check(depthwise || c.schedule.automatic, c.op, ": schedule must be auto here, because ", kAtenReason, "; got ",
+  const MethodChoice choice = method_of(c);
+  const bool aten = choice.method == Conv1dMethod::aten;
+  check(!aten || c.schedule.automatic, c.op, ": schedule must be auto here, because ", choice.reason, "; got ",
         name_of(c.schedule.schedule));
-  return !depthwise;
+  return aten;
 #else
   return true;
 #endif
@@ -294,11 +285,6 @@ SLUICE_DEVICE_KERNELS(m) {
 #ifndef SLUICE_CUDA_LIBRARY
 namespace {
 
-std::string aten_plan(const std::string& reason) {
-  return "{\"schedule\": \"aten\", \"depth\": 1, \"tile\": 0, \"threads\": 0, \"shared_memory\": 0, \"grid\": 0, \"reason\": \"" +
-         reason + "\"}";
-}
-
 // `input` and `weight` are (batch, channels, length) and (out_channels, channels / groups, taps).
 std::string plan(const std::vector<int64_t>& input, const std::vector<int64_t>& weight, int64_t stride, int64_t padding,
                  int64_t padding_right, int64_t dilation, int64_t groups, bool channels_last, bool pre, bool post,
@@ -311,30 +297,27 @@ std::string plan(const std::vector<int64_t>& input, const std::vector<int64_t>& 
   const DType known = check_result_dtype("plan", dtype).value();
   const DeviceProperties gpu = device_from("plan", device);
   check_result("plan", sizes);
-  if (groups != input[1] || weight[1] != 1) {
-    check(request.automatic, "plan: schedule must be auto here, because ", kAtenReason, "; got ", schedule);
-    return aten_plan(kAtenReason);
-  }
-  const int64_t multiplier = sizes[1] / input[1], taps = weight[2];
-  if (request.automatic && is_filter_bank(input[1], sizes[1])) return aten_plan(kFilterBankReason);
-  const bool last = channels_last && multiplier == 1;
+  const bool last = channels_last && sizes[1] == input[1];
   const Conv1dProblem problem{.batch = sizes[0],
+                              .input_channels = input[1],
                               .channels = sizes[1],
+                              .groups = groups,
                               .output_length = sizes[2],
-                              .multiplier = static_cast<int>(multiplier),
-                              .taps = static_cast<int>(taps),
+                              .taps = static_cast<int>(weight[2]),
                               .stride = stride,
                               .dilation = dilation,
                               .dtype = known,
                               .channels_last = last,
                               .aligned = sizes[2] % 8 == 0,
-                              .dense = !last || sizes[1] % 4 == 0,
+                              .adjacent = !last || sizes[1] % 4 == 0,
                               .whole_words = sizes[1] % 8 == 0,
-                              .pre = pre,
-                              .post = post,
-                              .post_operands = post_operands};
+                              .has_pre = pre,
+                              .has_post = post,
+                              .has_tensors = post_operands};
   const Conv1dPlan made = plan_conv1d(problem, request, gpu, linked);
-  return made.threads == 0 && request.automatic ? aten_plan(made.reason) : plan_text(made);
+  if (made.which != Conv1dMethod::aten) return plan_text(made);
+  check(request.automatic, "plan: schedule must be auto here, because ", made.reason, "; got ", schedule);
+  return aten_plan_text(made);
 }
 
 }  // namespace

@@ -1,7 +1,11 @@
-// conv1d, depthwise: output[b, c, t] = bias[c] + sum_k weight[c, k] input[b, c / multiplier, t stride - padding + k dilation],
-// with a chain on the input before it is padded (pre) and one on the result (post).
+// conv1d, depthwise:
+//
+//   output[b, c, t] = bias[c] + sum_k weight[c, k] input[b, c / multiplier, t stride - padding + k dilation]
+//
+// with a chain on the input before it is padded (pre) and one on the result (post). Each method has a folder of its own.
 #pragma once
 
+#include "kernels/conv1d/depthwise/depthwise.h"
 #include "kernels/pipeline/plan.h"
 #include "kernels/stages/program.h"
 
@@ -25,46 +29,42 @@ struct Conv1dParams {
   Operand<3> pre_operands[kMaxOperands], post_operands[kMaxOperands];
 };
 
-// Channels lie side by side in memory, so a thread takes a vector of channels; else a vector of positions.
-enum class Conv1dLayout : int { channels_first, channels_last };
-
-// What runs under `direct`.
-enum class Conv1dForm : int {
-  general,
-  plain,     // channels_first: a thread's taps fit into registers; stride and dilation 1, no `pre`
-  few_taps,  // at most four of them, and vectors are side by side in memory as well
-};
-
 struct Conv1dProblem {
-  long long batch, channels, output_length;
-  int multiplier, taps;
-  long long stride, dilation;
-  DType dtype;
-  bool channels_last;
-  bool aligned;        // every row of a channels-first output starts at a 16-byte word
-  bool dense;          // a thread's vectors are side by side in memory, and channels-last ones aligned
-  bool whole_words;    // channels_last: a position's channels begin at a word of the input
-  bool pre, post;      // whether there are chains, before the convolution and behind it
-  bool post_operands;  // tensors in the latter
+  long long batch = 1, input_channels = 1, channels = 1, groups = 1;  // channels of the output
+  long long output_length = 1;
+  int taps = 1;
+  long long stride = 1, dilation = 1;
+  DType dtype = DType::float32;
+  // How the tensors lie, as depthwise kernels ask for it.
+  bool channels_last = false;  // the output's channels lie side by side, and each has an input channel of its own
+  bool aligned = false;        // every row of a channels-first output starts at a 16-byte word
+  bool adjacent = false;       // a thread's vectors are side by side in memory, and channels-last ones aligned
+  bool whole_words = false;    // channels_last: a position's channels begin at a word of the input
+  bool has_pre = false, has_post = false;  // chains, before the convolution and behind it
+  bool has_tensors = false;                // in the latter
 };
 
+enum class Conv1dMethod : int { aten, depthwise };
+
+struct MethodChoice {
+  Conv1dMethod method;
+  const char* reason;  // why torch's own convolution; else empty
+};
+
+// By the counts of channels and groups, and by whether a schedule is asked for, which torch's convolution has none of.
+MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& request);
+
+// The plan of `which`, in its own part.
 struct Conv1dPlan : Plan {
-  Conv1dLayout layout = Conv1dLayout::channels_first;
-  Conv1dForm form = Conv1dForm::general;
-  long long vectors = 0;  // channels_first: of one row
-  int lanes = 0;          // few_taps: threads of a block side by side; the others are on other rows or positions
-  int groups = 0;         // few_taps: vectors of a thread
-  long long across = 1;   // channels_first: tiles of a row; channels_last: of the channels
-  long long along = 1;    // channels_last: tiles of the positions
-  int stage_words = 0;    // 16-byte words of input in one stage of the ring
-  int weight_bytes = 0;   // of shared memory for taps: a block's (direct) or a stage's
-  long long tiles = 0;    // that the blocks share out among them
+  Conv1dMethod which = Conv1dMethod::aten;
+  DepthwisePlan depthwise;
 };
 
 Conv1dProblem problem_of(const Conv1dParams& params);
 
-// `plan.threads` is 0 and `plan.reason` names the rule where the request cannot be met on `device`. `linked`: the chains will
-// be part of the kernel; interpreted, tensors in a chain need the general form.
-Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device, bool linked);
+// Torch's convolution where no kernel of a chosen method has room and none is asked for; its plan has 0 threads. So has
+// one that is refused, whose `reason` names the rule. `linked`: for the form with its chains linked in.
+Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
+                       bool linked);
 
 }  // namespace sluice

@@ -5,12 +5,13 @@ namespace {
 
 template <class Element>
 cudaError_t launch_as(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
-  if (plan.layout == Conv1dLayout::channels_last) {
-    return plan.schedule == Schedule::direct ? launch_channels<Element>(params, plan, linked, stream)
-                                             : launch_staged_channels<Element>(params, plan, linked, stream);
+  switch (plan.depthwise.which) {
+    case DepthwiseKernel::channels:
+    case DepthwiseKernel::few_taps_channels: return launch_channels<Element>(params, plan, linked, stream);
+    case DepthwiseKernel::staged_channels: return launch_staged_channels<Element>(params, plan, linked, stream);
+    case DepthwiseKernel::staged_rows: return launch_staged_rows<Element>(params, plan, linked, stream);
+    default: return launch_rows<Element>(params, plan, linked, stream);
   }
-  return plan.schedule == Schedule::direct ? launch_rows<Element>(params, plan, linked, stream)
-                                           : launch_staged_rows<Element>(params, plan, linked, stream);
 }
 
 }  // namespace

@@ -187,12 +187,12 @@ __device__ __forceinline__ void store_columns(const Filter2dArguments<Element>& 
   }
 }
 
-// A band of few rows: all that it reads is loaded up front.
+// A strip of few rows: all that it reads is loaded up front.
 template <class Chains, int Side, class Out, class Element>
-__device__ __forceinline__ void filter_band(const Filter2dArguments<Element>& a) {
+__device__ __forceinline__ void filter_strip(const Filter2dArguments<Element>& a) {
   using T = Compute<Element>;
   using Halo = WordWithHalo<Element, Side>;
-  constexpr int kWidth = Halo::kWidth, kRows = kBandRows<Element>, kInputs = kRows + Side - 1;
+  constexpr int kWidth = Halo::kWidth, kRows = kStripRows<Element>, kInputs = kRows + Side - 1;
   static_assert(kRows % kChainRows == 0);
   const Strip strip = strip_at(a, kRows);
   if (strip.empty()) return;
@@ -234,7 +234,7 @@ __device__ __forceinline__ void filter_band(const Filter2dArguments<Element>& a)
   }
 }
 
-// A band of any number of rows, one after another, each loaded some ahead of its use. sums[k] is the row of outputs that
+// A strip of any number of rows, one after another, each loaded ahead of its use. sums[k] is the row of outputs that
 // meets row k of the kernel next: its products with one row of the image move it on to the place of k + 1.
 //
 //    row i of the image:    output row i - 4 = sums[4] + taps of row 4, which is stored
@@ -245,14 +245,14 @@ __device__ __forceinline__ void filter_band(const Filter2dArguments<Element>& a)
 // Three parts: the rows before the first output, all in flight at once with those ahead and the taps, so that a start costs
 // one latency; rows of which nothing is checked; and the last ones, where each row of taps and each load is.
 template <class Chains, int Side, class Out, class Element>
-__device__ __forceinline__ void march_down_band(const Filter2dArguments<Element>& a) {
+__device__ __forceinline__ void march_down_strip(const Filter2dArguments<Element>& a) {
   using T = Compute<Element>;
   using Halo = WordWithHalo<Element, Side>;
   constexpr int kWidth = Halo::kWidth, kLast = Side - 1, kTaps = Side * Side, kAhead = kRowsAhead<Element>;
   // Floats are summed out of the registers that they were loaded to, which the next row cannot have yet.
   constexpr int kSlots = kAhead + (sizeof(Element) == sizeof(T) ? 1 : 0), kUnrolled = kSlots < 2 ? 2 : kSlots;
   static_assert(kUnrolled % kSlots == 0);  // a row's slot is known when the loop is compiled
-  const Strip strip = strip_at(a, a.rows);
+  const Strip strip = strip_at(a, a.strip_rows);
   StripRows<Element> rows(a, strip);
   // A warp may lie in two bands, and runs through the rows of the longer one. Rows before `limit` are not a strip's last, and
   // those loaded meanwhile the image's, for all lanes.
@@ -338,16 +338,15 @@ __device__ __forceinline__ void march_down_band(const Filter2dArguments<Element>
 template <class Chains, int Side, class Out, class Element>
 __device__ __forceinline__ void aligned_filter2d(const Filter2dArguments<Element>& a) {
   if constexpr (Side == 3) {
-    filter_band<Chains, Side, Out>(a);
+    filter_strip<Chains, Side, Out>(a);
   } else {
-    march_down_band<Chains, Side, Out>(a);
+    march_down_strip<Chains, Side, Out>(a);
   }
 }
 
-// Without a chain: one that is not linked runs in the patches' kernels. A type of the output that is known late takes
-// registers too.
+// Without a chain: one that is not linked runs in the patches' kernels.
 template <class Element, int Side, class Out>
-__global__ void __launch_bounds__(kFilter2dThreads, kAlignedBlocks<Element, Side> - (std::is_void_v<Out> ? Side / 2 : 0))
+__global__ void __launch_bounds__(kFilter2dThreads, aligned_blocks(Side, sizeof(Element), std::is_void_v<Out>))
     aligned_square_kernel(const __grid_constant__ Filter2dArguments<Element> a) {
   aligned_filter2d<NoChains, Side, Out>(a);
 }

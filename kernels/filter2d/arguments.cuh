@@ -26,8 +26,8 @@ struct Filter2dArguments {
   int depth, lanes, pitch_words, stage_words, tap_bytes;
   bool shifted;
   long long tiles;
-  FastDivisor by_channels, by_across, by_down, by_blocks;
-  int rows;  // of a strip (aligned_kernel.cuh)
+  FastDivisor by_channels, by_across, by_down, by_blocks;  // aligned: across are strips; else tiles
+  int strip_rows;  // aligned_kernel.cuh
   ChainArguments<T, 4> pre, post;
 
   __device__ T tap(long long channel, int i, int j) const {
@@ -52,11 +52,9 @@ inline constexpr int kPatchWords = sizeof(Element) == 2 ? 1 : 2;  // filter2d_pa
 template <class Element>
 inline constexpr int kPatchColumns = kPatchWords<Element> * kWordElements<Element>;
 template <class Element>
-inline constexpr int kBandRows = sizeof(Element) == 2 ? 8 : 4;  // aligned_rows
+inline constexpr int kStripRows = aligned_rows(sizeof(Element));  // 3 x 3
 template <class Element>
 inline constexpr int kRowsAhead = aligned_rows_ahead(sizeof(Element));
-template <class Element, int Side>
-inline constexpr int kAlignedBlocks = aligned_resident_blocks(Side, sizeof(Element));
 
 // The taps of a channel in shared memory, by `threads` threads. Dense: [row of the kernel][chunks of a word's elements];
 // separable: its row of taps like that, then its column. What pads the last chunk is never used.

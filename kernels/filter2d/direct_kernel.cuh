@@ -115,7 +115,7 @@ __device__ __forceinline__ void square_filter2d(const Filter2dArguments<Element>
 }
 
 template <class Element, bool Separable>
-__global__ void __launch_bounds__(kFilter2dThreads, Separable ? 3 : kFilter2dResidentBlocks)
+__global__ void __launch_bounds__(kFilter2dThreads, Separable ? kSeparableBlocks : kFilter2dResidentBlocks)
     direct_filter2d_kernel(const __grid_constant__ Filter2dArguments<Element> a) {
   direct_filter2d<ElementwiseFilter2dChains<Element>, Separable>(a);
 }

@@ -1,5 +1,8 @@
-// filter2d, a depthwise stencil: output[b, c, y, x] = bias[c] + sum_{i, j} kernel[c, i, j] image[b, c, y - top + i, x - left +
-// j], with a chain on the image before it is padded with zeros (pre) and one on the result (post). A separable kernel is the
+// filter2d, a depthwise stencil:
+//
+//   output[b, c, y, x] = bias[c] + sum_{i, j} kernel[c, i, j] image[b, c, y - top + i, x - left + j]
+//
+// with a chain on the image before it is padded with zeros (pre) and one on the result (post). A separable kernel is the
 // product of a column of taps and a row of taps.
 #pragma once
 
@@ -29,42 +32,56 @@ struct Filter2dParams {
 };
 
 struct Filter2dProblem {
-  long long batch, channels, output_height, output_width;
-  int kernel_height, kernel_width;
-  bool separable;
-  DType dtype;
-  bool shifted;              // the output's rows lie alike against 16-byte words, but do not start at one
+  long long batch = 1, channels = 1, output_height = 1, output_width = 1;
+  int kernel_height = 1, kernel_width = 1;
+  bool separable = false;
+  DType dtype = DType::float32;
+  bool casts = false;        // the output is of another dtype
+  bool shifted = false;      // the output's rows lie alike against 16-byte words, but do not start at one
   bool aligned = false;      // is_aligned
   bool has_pre = false;      // there is a chain before
   bool has_post = false;     // and one behind,
   bool has_tensors = false;  // which has tensor operands
-  bool rows_alike = true;    // all rows of the image lie alike against 16-byte words: a ring fetches them as one rectangle
+  bool adjacent = true;      // the image's columns are side by side in memory,
+  bool rows_alike = true;    // and all its rows lie alike against 16-byte words: a ring fetches them as one rectangle
 };
 
-// Which of direct_kernel.cuh's, aligned_kernel.cuh's and staged_kernel.cuh's kernels a plan means.
-enum class Filter2dForm { square3, square5, aligned3, aligned5, dense, separable, staged };
-constexpr bool is_aligned_form(Filter2dForm form) { return form == Filter2dForm::aligned3 || form == Filter2dForm::aligned5; }
+// Those of direct_kernel.cuh, aligned_kernel.cuh and staged_kernel.cuh. All but the aligned ones cut a plane into
+// tiles, and those into patches of some columns by some rows, a thread each.
+enum class Filter2dKernel : int { square3, square5, aligned3, aligned5, dense, separable, staged };
+inline constexpr const char* kFilter2dKernelNames[] = {"square3", "square5",   "aligned3", "aligned5",
+                                                       "dense",   "separable", "staged"};
+constexpr const char* name_of(Filter2dKernel kernel) { return kFilter2dKernelNames[static_cast<int>(kernel)]; }
+
+// Whose threads have a strip each: a word of columns by many rows.
+constexpr bool takes_strips(Filter2dKernel kernel) {
+  return kernel == Filter2dKernel::aligned3 || kernel == Filter2dKernel::aligned5;
+}
 
 struct Filter2dPlan : Plan {
-  Filter2dForm form = Filter2dForm::dense;
-  int lanes = 0;                   // threads of a block side by side; the others are below
-  int pitch_words = 0;             // of a stage: 16-byte words from one row of the image to the next
-  int stage_words = 0;             // of all its rows
-  int tap_bytes = 0;               // of shared memory for taps: a block's (direct) or a stage's
-  long long across = 0, down = 0;  // tiles of one plane; aligned: strips, of a thread each
-  int rows = 0;                    // of a strip
-  long long blocks = 1;            // that the strips of one plane take
+  Filter2dKernel which = Filter2dKernel::dense;
+  // Patches.
+  int lanes = 0;                               // threads of a block side by side; the others are below
+  long long tiles_across = 1, tiles_down = 1;  // of one plane
+  int tap_bytes = 0;                           // of shared memory for taps: a block's (direct) or a stage's
+  int pitch_words = 0;                         // of a stage: 16-byte words from one row of the image to the next
+  int stage_words = 0;                         // of all its rows
+  // Strips; those side by side are a band.
+  long long strips_across = 1, bands = 1;  // of one plane
+  int strip_rows = 0;
+  long long blocks_per_plane = 1;
 };
 
 Filter2dProblem problem_of(const Filter2dParams& params);
 
-// Whether a dense kernel of an odd number of columns keeps the image's width, in rows that are whole vectors of a word's
-// elements, those of the image and of the output aligned to words (an output of smaller elements: to its vectors).
+// Whether a dense kernel of an odd number of columns keeps the image's width, in rows that are whole vectors of a
+// word's elements, those of the image and of the output aligned to words (an output of smaller elements: to its
+// vectors).
 bool is_aligned(const Filter2dParams& params);
 
-// `linked`: for the form with its chains linked in. `plan.threads` is 0 and `plan.reason` names the rule where the request
+// `linked`: for the form with its chains linked in. `threads` is 0 and `reason` names the rule where the request
 // cannot be met on `device`.
-Filter2dPlan plan_filter2d(const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
-                           bool linked);
+Filter2dPlan plan_filter2d(const Filter2dProblem& problem, const ScheduleRequest& request,
+                           const DeviceProperties& device, bool linked);
 
 }  // namespace sluice

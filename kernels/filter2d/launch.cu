@@ -7,9 +7,9 @@ namespace {
 
 template <class Element>
 cudaError_t launch_as(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked, cudaStream_t stream) {
-  if (plan.form == Filter2dForm::staged) return launch_staged<Element>(params, plan, linked, stream);
+  if (plan.which == Filter2dKernel::staged) return launch_staged<Element>(params, plan, linked, stream);
   if constexpr (!std::is_same_v<Element, double>) {
-    if (is_aligned_form(plan.form)) return launch_aligned<Element>(params, plan, linked, stream);
+    if (takes_strips(plan.which)) return launch_aligned<Element>(params, plan, linked, stream);
   }
   return launch_direct<Element>(params, plan, linked, stream);
 }

@@ -40,12 +40,12 @@ Filter2dArguments<Element> make_arguments(const Filter2dParams& params, const Fi
   a.stage_words = plan.stage_words;
   a.tap_bytes = plan.tap_bytes;
   a.shifted = problem_of(params).shifted;
-  a.tiles = params.batch * params.channels * plan.across * plan.down;
+  a.tiles = params.batch * params.channels * plan.tiles_across * plan.tiles_down;
   a.by_channels = FastDivisor(params.channels);
-  a.by_across = FastDivisor(plan.across);
-  a.by_down = FastDivisor(plan.down);
-  a.by_blocks = FastDivisor(plan.blocks);
-  a.rows = plan.rows;
+  a.by_across = FastDivisor(takes_strips(plan.which) ? plan.strips_across : plan.tiles_across);
+  a.by_down = FastDivisor(plan.tiles_down);
+  a.by_blocks = FastDivisor(plan.blocks_per_plane);
+  a.strip_rows = plan.strip_rows;
   const long long image[4] = {params.batch, params.channels, params.height, params.width};
   const long long output[4] = {params.batch, params.channels, params.output_height, params.output_width};
   a.pre = make_chain_arguments<Compute<Element>, 4>(params.pre, params.pre_operands, 4, image);

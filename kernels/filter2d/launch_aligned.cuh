@@ -10,7 +10,7 @@ cudaError_t launch_aligned(const Filter2dParams& params, const Filter2dPlan& pla
   const Filter2dArguments<Element> a = make_arguments<Element>(params, plan);
   const auto launch = [&](auto kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
   if (linked != nullptr) return launch(linked);
-  const bool is_3 = plan.form == Filter2dForm::aligned3;
+  const bool is_3 = plan.which == Filter2dKernel::aligned3;
   if (params.dtype == params.output_dtype) {
     return is_3 ? launch(aligned_square_kernel<Element, 3, Element>) : launch(aligned_square_kernel<Element, 5, Element>);
   }

@@ -10,10 +10,10 @@ cudaError_t launch_direct(const Filter2dParams& params, const Filter2dPlan& plan
   const Filter2dArguments<Element> a = make_arguments<Element>(params, plan);
   const auto launch = [&](auto kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
   if (linked != nullptr) return launch(linked);
-  switch (plan.form) {
-    case Filter2dForm::square3: return launch(direct_square_kernel<Element, 3>);
-    case Filter2dForm::square5: return launch(direct_square_kernel<Element, 5>);
-    case Filter2dForm::separable: return launch(direct_filter2d_kernel<Element, true>);
+  switch (plan.which) {
+    case Filter2dKernel::square3: return launch(direct_square_kernel<Element, 3>);
+    case Filter2dKernel::square5: return launch(direct_square_kernel<Element, 5>);
+    case Filter2dKernel::separable: return launch(direct_filter2d_kernel<Element, true>);
     default: return launch(direct_filter2d_kernel<Element, false>);
   }
 }

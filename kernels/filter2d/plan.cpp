@@ -9,12 +9,13 @@
 namespace sluice {
 namespace {
 
-// Threads side by side. Tiles that are nearly square have the least halo, so 16 (128 outputs by 32 rows) is tried first,
-// and then what is nearest to it; another wins only by fewer tiles, as for images that are small or narrow.
-int choose_lanes(long long vectors, long long height, int patch_rows) {
+constexpr int kWordBytes = 16;
+
+// Threads side by side: the shape that is wanted most, of those with the fewest tiles.
+int choose_lanes(const Filter2dPolicy& policy, long long vectors, long long height, int patch_rows) {
   int best = 0;
   long long fewest = 0;
-  for (int lanes : {16, 32, 8, 64, 4, 128, 2, 1}) {
+  for (int lanes : policy.lanes) {
     const long long tiles = ceil_div<long long>(vectors, lanes) *
                             ceil_div<long long>(height, static_cast<long long>(kFilter2dThreads / lanes) * patch_rows);
     if (best == 0 || tiles < fewest) {
@@ -30,81 +31,96 @@ long long tap_bytes(const Filter2dProblem& problem) {
   const long long row =
       static_cast<long long>(filter2d_chunks(problem.kernel_width, problem.dtype)) * word_elements(problem.dtype);
   const long long taps = problem.separable ? row + problem.kernel_height : row * problem.kernel_height;
-  return round_up<long long>(taps * (problem.dtype == DType::float64 ? 8 : 4), 16);
+  return round_up<long long>(taps * (problem.dtype == DType::float64 ? 8 : 4), kWordBytes);
 }
 
 // There are strips, and 32-bit numbers do for their places, whatever their rows.
 bool fits_strips(const Filter2dProblem& problem) {
   constexpr long long kMost = 1LL << 30;
-  const long long planes = problem.batch * problem.channels, words = problem.output_width / word_elements(problem.dtype);
+  const long long planes = problem.batch * problem.channels,
+                  words = problem.output_width / word_elements(problem.dtype);
   if (planes < 1 || words < 1 || problem.output_height < 1) return false;
   if (planes >= kMost || words >= kMost / 16 || problem.output_height >= kMost) return false;  // a word is 16 bytes
   if (words * problem.output_height >= kMost) return false;
   return planes * ceil_div<long long>(words * problem.output_height, kFilter2dThreads) < kMost;
 }
 
-Filter2dForm form_of(const Filter2dProblem& problem, Schedule schedule, bool linked) {
-  if (schedule != Schedule::direct) return Filter2dForm::staged;
-  if (problem.separable) return Filter2dForm::separable;
+Filter2dKernel kernel_of(const Filter2dProblem& problem, Schedule schedule, bool linked) {
+  if (schedule != Schedule::direct) return Filter2dKernel::staged;
+  if (problem.separable) return Filter2dKernel::separable;
   // The squares' own kernels have no `pre`, and interpret no tensors.
   const bool has_own = is_small_square(problem.kernel_height, problem.kernel_width) && !problem.has_pre;
-  if (!has_own || (problem.has_tensors && !linked)) return Filter2dForm::dense;
+  if (!has_own || (problem.has_tensors && !linked)) return Filter2dKernel::dense;
   // Theirs for aligned rows interpret nothing.
   const bool interprets = problem.has_post && !linked;
   const bool aligned = problem.aligned && !interprets && problem.dtype != DType::float64 && fits_strips(problem);
-  if (problem.kernel_height == 3) return aligned ? Filter2dForm::aligned3 : Filter2dForm::square3;
-  return aligned ? Filter2dForm::aligned5 : Filter2dForm::square5;
+  if (problem.kernel_height == 3) return aligned ? Filter2dKernel::aligned3 : Filter2dKernel::square3;
+  return aligned ? Filter2dKernel::aligned5 : Filter2dKernel::square5;
 }
 
-const char* direct_reason(const ScheduleRequest& request, Filter2dForm form) {
+const char* direct_reason(const ScheduleRequest& request, Filter2dKernel kernel) {
   if (!request.automatic) {
-    return is_aligned_form(form) ? "forced: words of aligned rows through registers, halos through the L1 cache"
-                                 : "forced: patches through registers, halos through the L1 cache";
+    return takes_strips(kernel) ? "forced: words of aligned rows through registers, halos through the L1 cache"
+                                : "forced: patches through registers, halos through the L1 cache";
   }
-  if (is_aligned_form(form)) return "auto: words of aligned rows through registers; halos come from the L1 cache";
-  return form == Filter2dForm::separable ? "auto: patches through registers, each row filtered once for all rows of a patch"
-                                         : "auto: patches through registers; what neighbours share comes from the L1 cache";
+  if (takes_strips(kernel)) return "auto: words of aligned rows through registers; halos come from the L1 cache";
+  return kernel == Filter2dKernel::separable
+             ? "auto: patches through registers, each row filtered once for all rows of a patch"
+             : "auto: patches through registers; what neighbours share comes from the L1 cache";
+}
+
+// Blocks of a kernel without a ring that a multiprocessor's registers hold, by its launch bounds; linked ones have
+// none.
+int register_blocks(Filter2dKernel kernel, const Filter2dProblem& problem, bool linked) {
+  if (linked) return 0;
+  if (takes_strips(kernel)) return aligned_blocks(problem.kernel_height, size_of(problem.dtype), problem.casts);
+  return kernel == Filter2dKernel::separable ? kSeparableBlocks : kFilter2dResidentBlocks;
 }
 
 // Blocks that the strips of a plane take.
-long long blocks_of_plane(long long across, long long down) { return ceil_div<long long>(across * down, kFilter2dThreads); }
+long long blocks_of_plane(long long across, long long bands) {
+  return ceil_div<long long>(across * bands, kFilter2dThreads);
+}
 
-// Rows of a strip of aligned5. On 64 frames of 1080 x 1920, 36 were the fastest in half types, and 36 to 90 all alike in
-// float32; another number wins only where the multiprocessor with the most blocks has clearly less to do, as with few or low
-// images. What a start costs is reckoned, not measured.
-int rows_of_strip(const Filter2dProblem& problem, long long across, const DeviceProperties& device) {
-  constexpr int kOverhead = 8;   // rows that a strip's start costs: its halo's 4, and the latency of its first loads
-  constexpr int kFewBlocks = 3;  // of a multiprocessor, that take no longer than one
+// Rows of a strip of aligned5: those that were measured to be the fastest, or others where the multiprocessor with the
+// most blocks has clearly less to do then, as with few or low images.
+int rows_of_strip(const Filter2dPolicy& policy, const Filter2dProblem& problem, long long across,
+                  const DeviceProperties& device) {
   int best = 0;
   long long least = 0;
-  for (int most : {size_of(problem.dtype) == 2 ? 36 : 72, 60, 96, 48, 36, 24, 16, 8, 4}) {
-    const long long down = ceil_div<long long>(problem.output_height, most);
-    const long long rows = ceil_div<long long>(problem.output_height, down);  // the strips of a column are alike
-    const long long blocks = problem.batch * problem.channels * blocks_of_plane(across, down);
+  const auto consider = [&](int most) {
+    const long long bands = ceil_div<long long>(problem.output_height, most);
+    const long long rows = ceil_div<long long>(problem.output_height, bands);  // all bands are alike
+    const long long blocks = problem.batch * problem.channels * blocks_of_plane(across, bands);
     const long long cost =
-        max_of<long long>(kFewBlocks, ceil_div<long long>(blocks, device.multiprocessors)) * (rows + kOverhead);
-    if (best == 0 || cost * 10 < least * 9) {
+        max_of<long long>(policy.strip_few_blocks, ceil_div<long long>(blocks, device.multiprocessors)) *
+        (rows + policy.strip_start_rows);
+    if (best == 0 || cost * 10 < least * policy.strip_clearly_less_tenths) {
       best = static_cast<int>(rows);
       least = cost;
     }
-  }
+  };
+  consider(policy.strip_rows.of(problem.dtype));
+  for (int rows : policy.other_strip_rows) consider(rows);
   return best;
 }
 
-void set_aligned(Filter2dPlan& plan, const Filter2dProblem& problem, const DeviceProperties& device) {
-  plan.depth = 1;
-  plan.across = problem.output_width / word_elements(problem.dtype);
-  plan.rows = plan.form == Filter2dForm::aligned3 ? aligned_rows(problem.dtype) : rows_of_strip(problem, plan.across, device);
-  plan.down = ceil_div<long long>(problem.output_height, plan.rows);
-  plan.blocks = blocks_of_plane(plan.across, plan.down);
+void set_strips(Filter2dPlan& plan, const Filter2dProblem& problem, const DeviceProperties& device) {
+  const Filter2dPolicy& policy = policy_of(device, kFilter2dPolicies);
+  const bool is_3 = plan.which == Filter2dKernel::aligned3;
+  plan.strips_across = problem.output_width / word_elements(problem.dtype);
+  plan.strip_rows =
+      is_3 ? aligned_rows(size_of(problem.dtype)) : rows_of_strip(policy, problem, plan.strips_across, device);
+  plan.bands = ceil_div<long long>(problem.output_height, plan.strip_rows);
+  plan.blocks_per_plane = blocks_of_plane(plan.strips_across, plan.bands);
   // As few whole warps as that many blocks need: a small plane leaves most of a whole block idle.
-  plan.threads = static_cast<int>(round_up<long long>(ceil_div<long long>(plan.across * plan.down, plan.blocks), 32));
-  plan.tile = plan.threads * plan.rows * word_elements(problem.dtype);
-  plan.grid = problem.batch * problem.channels * plan.blocks;
+  const long long strips = ceil_div<long long>(plan.strips_across * plan.bands, plan.blocks_per_plane);
+  plan.threads = static_cast<int>(round_up<long long>(strips, 32));
+  plan.tile = plan.threads * plan.strip_rows * word_elements(problem.dtype);
+  plan.grid = problem.batch * problem.channels * plan.blocks_per_plane;
 }
 
 void set_direct(Filter2dPlan& plan, const DeviceProperties& device, long long tiles, long long bytes) {
-  plan.depth = 1;
   plan.grid = tiles;
   if (bytes > most_dynamic_shared_memory(device)) {
     return refuse(plan, "the kernel's taps must fit into the shared memory of a block");
@@ -112,18 +128,18 @@ void set_direct(Filter2dPlan& plan, const DeviceProperties& device, long long ti
   plan.shared_memory = plan.tap_bytes = static_cast<int>(bytes);
 }
 
-void set_ring(Filter2dPlan& plan, const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
-              long long tiles, long long bytes) {
+void set_ring(Filter2dPlan& plan, const Filter2dProblem& problem, const ScheduleRequest& request,
+              const DeviceProperties& device, long long tiles, long long bytes) {
   // The words of the last lane's last chunk, and one more that is shifted into it (patch.cuh).
   const long long pitch = static_cast<long long>(plan.lanes) * filter2d_patch_words(problem.dtype) +
                           filter2d_chunks(problem.kernel_width, problem.dtype) + 1;
   const long long rows = static_cast<long long>(kFilter2dThreads / plan.lanes) * kDenseRows + problem.kernel_height - 1;
-  const long long stage_bytes = rows * pitch * 16 + bytes;
+  const long long stage_bytes = rows * pitch * kWordBytes + bytes;
   const int producers = producer_threads(plan.schedule);
   RingShape ring{0, 0};
   if (stage_bytes <= most_dynamic_shared_memory(device)) {
-    ring = shape_ring(static_cast<int>(stage_bytes), producers == 0 ? kFilter2dResidentBlocks : kFilter2dResidentBlocks - 1,
-                      request, device);
+    ring = shape_ring(static_cast<int>(stage_bytes),
+                      producers == 0 ? kFilter2dResidentBlocks : kFilter2dResidentBlocks - 1, request, device);
   }
   if (const char* const refused = refusal(plan.schedule, device)) return refuse(plan, refused);
   if (ring.depth == 0) {
@@ -135,6 +151,8 @@ void set_ring(Filter2dPlan& plan, const Filter2dProblem& problem, const Schedule
   plan.stage_words = static_cast<int>(rows * pitch);
   plan.tap_bytes = static_cast<int>(bytes);
   plan.shared_memory = ring.depth * static_cast<int>(stage_bytes);
+  plan.resident_blocks = ring.blocks;
+  if (problem.adjacent) plan.copy_width = ring_copy_width(plan.schedule, static_cast<int>(pitch * kWordBytes), device);
   plan.grid = min_of<long long>(tiles, static_cast<long long>(device.multiprocessors) * ring.blocks);
   plan.reason = request.automatic
                     ? "auto: a ring, because many taps read each row of the image, and rows in shared memory are nearer"
@@ -148,20 +166,23 @@ Filter2dProblem problem_of(const Filter2dParams& params) {
   const bool alike = params.output_strides[3] == 1 && params.output_strides[2] % width == 0;
   const bool aligned = reinterpret_cast<std::uintptr_t>(params.output) % (width * size_of(params.output_dtype)) == 0 &&
                        params.output_strides[0] % width == 0 && params.output_strides[1] % width == 0;
-  return {params.batch,
-          params.channels,
-          params.output_height,
-          params.output_width,
-          params.kernel_height,
-          params.kernel_width,
-          params.row_taps != nullptr,
-          params.dtype,
-          alike && !aligned,
-          is_aligned(params),
-          !params.pre.empty(),
-          !params.post.empty(),
-          params.post.operands > 0,
-          params.image_strides[3] == 1 && params.image_strides[2] % width == 0};
+  const bool adjacent = params.image_strides[3] == 1;
+  return {.batch = params.batch,
+          .channels = params.channels,
+          .output_height = params.output_height,
+          .output_width = params.output_width,
+          .kernel_height = params.kernel_height,
+          .kernel_width = params.kernel_width,
+          .separable = params.row_taps != nullptr,
+          .dtype = params.dtype,
+          .casts = params.output_dtype != params.dtype,
+          .shifted = alike && !aligned,
+          .aligned = is_aligned(params),
+          .has_pre = !params.pre.empty(),
+          .has_post = !params.post.empty(),
+          .has_tensors = params.post.operands > 0,
+          .adjacent = adjacent,
+          .rows_alike = adjacent && params.image_strides[2] % width == 0};
 }
 
 bool is_aligned(const Filter2dParams& params) {
@@ -181,58 +202,76 @@ bool is_aligned(const Filter2dParams& params) {
 
 namespace {
 
-Filter2dPlan plan_as(const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
-                     bool linked) {
-  Filter2dPlan plan;
-  plan.schedule = request.schedule;
-  plan.form = form_of(problem, plan.schedule, linked);
-  plan.threads = kFilter2dThreads;
-  plan.reason = direct_reason(request, plan.form);
-  if (is_aligned_form(plan.form)) {
-    set_aligned(plan, problem, device);
-    return plan;
-  }
-  const int columns = filter2d_columns(problem.dtype), rows = filter2d_rows(problem.separable, plan.schedule == Schedule::direct);
+void set_patches(Filter2dPlan& plan, const Filter2dProblem& problem, const ScheduleRequest& request,
+                 const DeviceProperties& device) {
+  const bool direct = plan.schedule == Schedule::direct;
+  const int columns = filter2d_columns(problem.dtype), rows = filter2d_rows(problem.separable, direct);
   // Vectors begin at the output's words, so a shifted row may need one more than its length asks for.
   const int slack = problem.shifted ? word_elements(problem.dtype) - 1 : 0;
   const long long vectors = ceil_div<long long>(problem.output_width + slack, columns);
-  plan.lanes = choose_lanes(vectors, problem.output_height, rows);
+  plan.lanes = choose_lanes(policy_of(device, kFilter2dPolicies), vectors, problem.output_height, rows);
+  plan.threads = kFilter2dThreads;
   plan.tile = kFilter2dThreads * columns * rows;
-  plan.across = ceil_div<long long>(vectors, plan.lanes);
-  plan.down = ceil_div<long long>(problem.output_height, static_cast<long long>(kFilter2dThreads / plan.lanes) * rows);
-  const long long tiles = problem.batch * problem.channels * plan.across * plan.down, bytes = tap_bytes(problem);
-  if (plan.schedule == Schedule::direct) {
-    set_direct(plan, device, tiles, bytes);
+  const long long tile_rows = static_cast<long long>(kFilter2dThreads / plan.lanes) * rows;
+  plan.tiles_across = ceil_div<long long>(vectors, plan.lanes);
+  plan.tiles_down = ceil_div<long long>(problem.output_height, tile_rows);
+  const long long tiles = problem.batch * problem.channels * plan.tiles_across * plan.tiles_down;
+  if (direct) {
+    set_direct(plan, device, tiles, tap_bytes(problem));
   } else {
-    set_ring(plan, problem, request, device, tiles, bytes);
+    set_ring(plan, problem, request, device, tiles, tap_bytes(problem));
+  }
+}
+
+Filter2dPlan plan_as(const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
+                     bool linked) {
+  Filter2dPlan plan;
+  plan.which = kernel_of(problem, request.schedule, linked);
+  plan.method = "stencil";
+  plan.kernel = name_of(plan.which);
+  plan.schedule = request.schedule;
+  plan.reason = direct_reason(request, plan.which);
+  plan.copy_width = problem.adjacent ? kWordBytes : static_cast<int>(size_of(problem.dtype));
+  if (takes_strips(plan.which)) {
+    set_strips(plan, problem, device);
+  } else {
+    set_patches(plan, problem, request, device);
+  }
+  plan.alignment = min_of(plan.copy_width, kWordBytes);
+  if (plan.schedule == Schedule::direct) {
+    plan.resident_blocks = resident_blocks(plan, register_blocks(plan.which, problem, linked), device);
   }
   return plan;
 }
 
-// The ring that is faster than `direct`, or `direct`. The numbers are those of one H200 (docs/measurements/schedules.md).
+// The ring that is faster than `direct`, or `direct`.
 Schedule fastest(const Filter2dProblem& problem, const DeviceProperties& device, bool linked) {
   const bool interprets = (problem.has_pre || problem.has_post) && !linked;  // which rings do slowly
-  const Filter2dForm form = form_of(problem, Schedule::direct, linked);
-  if ((form != Filter2dForm::dense && form != Filter2dForm::separable) || interprets) return Schedule::direct;
+  const Filter2dKernel kernel = kernel_of(problem, Schedule::direct, linked);
+  const bool has_ring = kernel == Filter2dKernel::dense || kernel == Filter2dKernel::separable;
+  if (!has_ring || interprets) return Schedule::direct;
+
+  const Filter2dPolicy& policy = policy_of(device, kFilter2dPolicies);
   const auto plan_of = [&](Schedule schedule) { return plan_as(problem, {true, schedule, 0}, device, linked); };
-  const bool half = size_of(problem.dtype) == 2;
-  // Images whose rows lie apart differently cost a ring a copy a row.
   const int side = max_of(problem.kernel_height, problem.kernel_width);
-  const int least = problem.separable ? (half ? 8 : 24) : (half ? 13 : 20);
-  if (!problem.rows_alike && side < least) return Schedule::direct;
+  const ByElement& least = problem.separable ? policy.unlike_rows_separable_side : policy.unlike_rows_side;
+  if (!problem.rows_alike && side < least.of(problem.dtype)) return Schedule::direct;
+
   const Filter2dPlan two_stage = plan_of(Schedule::two_stage);
-  // Filtering a row once for eight rows of outputs, not four, is worth more than the ring where there are many taps.
-  const bool one_wave = two_stage.grid == problem.batch * problem.channels * two_stage.across * two_stage.down;
-  if (problem.separable && half && problem.rows_alike && side >= 20 && !one_wave) return Schedule::direct;
+  const bool one_wave =
+      two_stage.grid == problem.batch * problem.channels * two_stage.tiles_across * two_stage.tiles_down;
+  const bool half = size_of(problem.dtype) == 2;
+  const bool eight_rows = problem.separable && half && side >= policy.eight_rows_side;
+  if (eight_rows && problem.rows_alike && !one_wave) return Schedule::direct;
   // A second stage that costs resident blocks costs more than it gains.
-  return two_stage.threads > 0 && two_stage.grid == plan_of(Schedule::single_stage).grid ? Schedule::two_stage
-                                                                                         : Schedule::single_stage;
+  const bool second_is_free = two_stage.threads > 0 && two_stage.grid == plan_of(Schedule::single_stage).grid;
+  return second_is_free ? Schedule::two_stage : Schedule::single_stage;
 }
 
 }  // namespace
 
-Filter2dPlan plan_filter2d(const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
-                           bool linked) {
+Filter2dPlan plan_filter2d(const Filter2dProblem& problem, const ScheduleRequest& request,
+                           const DeviceProperties& device, bool linked) {
   const long long planes = min_of(problem.batch, problem.channels);
   if (min_of(planes, min_of(problem.output_height, problem.output_width)) < 1) {
     Filter2dPlan nothing;

@@ -169,15 +169,8 @@ __device__ __forceinline__ void direct_transform(const TransformArguments<Elemen
   }
 }
 
-// Blocks that a multiprocessor's registers have to hold: as many as the compiler can give without spilling. A spill
-// of four bytes in the chain's loop made bf16 2^26 take 333 us instead of 85.
-template <class Element, bool Operands>
-inline constexpr int kDirectBlocks = Operands               ? 8
-                                     : sizeof(Element) == 2 ? 10
-                                                            : 9;
-
 template <class Element, Walk walk, bool Operands>
-__global__ void __launch_bounds__(kTransformThreads, kDirectBlocks<Element, Operands>)
+__global__ void __launch_bounds__(kTransformThreads, transform_direct_blocks(sizeof(Element), Operands))
     direct_transform_kernel(const __grid_constant__ TransformArguments<Element, walk> a) {
   direct_transform<InterpretedChain<Compute<Element>, TransformArguments<Element, walk>::kRank, Operands>,
                    kTransformGroups<Element>>(a);

@@ -9,19 +9,28 @@ namespace sluice {
 
 namespace {
 
+constexpr int kWordBytes = 16;
+
 Walk walk_of(long long elements, long long inner, DType dtype) {
   if (inner == elements) return Walk::flat;
   return inner >= kLongRow * word_elements(dtype) ? Walk::rows : Walk::strided;
 }
 
+// Interpreted, rings walk everything as strided.
+const char* kernel_name(Walk walk, bool direct, bool linked) {
+  if (!direct) return walk == Walk::flat && linked ? "staged_flat" : "staged_strided";
+  return walk == Walk::flat ? "flat" : walk == Walk::rows ? "rows" : "strided";
+}
+
 // Threads of a block that cut a row's vectors most evenly; the more the better where several do.
-int threads_of_rows(long long vectors) {
+int threads_of_rows(long long vectors, const DeviceProperties& device) {
   int best = kTransformThreads;
   const auto idle = [&](int threads) {
     const long long tile = threads * linked_vectors(Walk::rows);
     return ceil_div<long long>(vectors, tile) * tile - vectors;
   };
-  for (int threads = 96; threads <= kMostTransformThreads; threads += 32) {
+  for (int threads = policy_of(device, kTransformPolicies).least_row_threads; threads <= kMostTransformThreads;
+       threads += 32) {
     if (idle(threads) < idle(best)) best = threads;
   }
   return best;
@@ -46,13 +55,21 @@ TransformProblem problem_of(const TransformParams& params) {
   const int misalignment = static_cast<int>(first % step + width - step);
   const bool neighbours = params.input_strides[0] == 1 && params.output_strides[0] == 1;
   const Walk walk = neighbours ? walk_of(elements, params.sizes[0], params.input_dtype) : Walk::strided;
-  return {elements, params.sizes[0], params.input_dtype, misalignment, walk};
+  return {.elements = elements,
+          .inner = params.sizes[0],
+          .dtype = params.input_dtype,
+          .misalignment = misalignment,
+          .walk = walk};
 }
 
 TransformProblem contiguous_problem(long long elements, long long inner, DType dtype) {
   const int width = word_elements(dtype);
   const int step = static_cast<int>(std::gcd<long long>(width, inner));
-  return {elements, inner, dtype, inner == elements ? 0 : width - step, walk_of(elements, inner, dtype)};
+  return {.elements = elements,
+          .inner = inner,
+          .dtype = dtype,
+          .misalignment = inner == elements ? 0 : width - step,
+          .walk = walk_of(elements, inner, dtype)};
 }
 
 Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
@@ -66,21 +83,27 @@ Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& requ
   const bool direct = request.automatic || request.schedule == Schedule::direct;
   const int vectors = direct && linked ? linked_vectors(problem.walk) : transform_vectors(problem.dtype);
   const long long rows = problem.rows(), vectors_per_row = problem.vectors_per_row();
-  const int threads = direct && linked && problem.walk == Walk::rows ? threads_of_rows(vectors_per_row) : kTransformThreads;
+  const int threads =
+      direct && linked && problem.walk == Walk::rows ? threads_of_rows(vectors_per_row, device) : kTransformThreads;
   const long long tiles = rows * ceil_div<long long>(vectors_per_row, threads * vectors);
 
+  plan.method = "transform";
+  plan.kernel = kernel_name(problem.walk, direct, linked);
   plan.schedule = direct ? Schedule::direct : request.schedule;
+  plan.alignment = plan.copy_width = kWordBytes;
   plan.threads = threads;
   plan.tile = threads * vectors * width;
   if (direct) {
-    plan.depth = 1;
     plan.grid = problem.walk == Walk::strided ? ceil_div<long long>(rows * vectors_per_row, threads * vectors) : tiles;
     plan.reason = request.automatic
                       ? "auto: vectors through registers, because an elementwise pass shares nothing between threads "
                         "and enough loads are in flight without a ring"
                       : "forced: vectors through registers, no shared memory";
+    // Without tensors in the chain some kernels have room for more.
+    plan.resident_blocks =
+        resident_blocks(plan, linked ? 0 : transform_direct_blocks(size_of(problem.dtype), /*tensors=*/true), device);
   } else {
-    const int stage_bytes = (threads * vectors + 1) * 16, producers = producer_threads(plan.schedule);
+    const int stage_bytes = (threads * vectors + 1) * kWordBytes, producers = producer_threads(plan.schedule);
     const RingShape ring = shape_ring(stage_bytes, transform_resident_blocks(producers), request, device);
     const char* refused = refusal(plan.schedule, device);
     if (refused == nullptr && ring.depth == 0) refused = "the ring's stages must fit into the shared memory of a block";
@@ -91,6 +114,8 @@ Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& requ
     plan.threads += producers;
     plan.depth = ring.depth;
     plan.shared_memory = ring.depth * stage_bytes;
+    plan.resident_blocks = ring.blocks;
+    plan.copy_width = ring_copy_width(plan.schedule, stage_bytes, device);
     plan.grid = min_of<long long>(tiles, static_cast<long long>(device.multiprocessors) * ring.blocks);
     plan.reason = ring_reason(request);
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/common/dtype.h"
+#include "kernels/pipeline/policy.h"
 
 namespace sluice {
 
@@ -13,7 +14,8 @@ enum class Walk : int {
 };
 
 // A linked chain holds few registers: one vector a thread and many threads keep the most loads in flight.
-constexpr int linked_vectors(Walk walk) { return walk == Walk::rows ? 2 : 1; }  // rows: a block has to find its own first
+// A block of `rows` has to find its own row first.
+constexpr int linked_vectors(Walk walk) { return walk == Walk::rows ? 2 : 1; }
 
 // Vectors that an interpreted thread, or one of a ring, holds at once. 16 elements of a half type or of float32 at a
 // time kept the interpreter's switch cheapest: at bf16 2^28 a four-stage chain took 285 us with 8, 275 with 16, 294
@@ -30,5 +32,22 @@ constexpr int transform_resident_blocks(int producers) { return producers == 0 ?
 
 // Rows of at least so many vectors are worth blocks of their own.
 inline constexpr int kLongRow = 48;
+
+// Blocks of `direct` that a multiprocessor's registers have to hold: as many as the compiler can give without spilling.
+// A spill of four bytes in the chain's loop made bf16 2^26 take 333 us instead of 85.
+constexpr int transform_direct_blocks(unsigned long element_size, bool tensors) {
+  return tensors ? 8 : element_size == 2 ? 10 : 9;
+}
+
+// What plans decide by, a row an architecture. On an H200 `direct` was the fastest schedule of every size (2^14 to 2^26
+// elements: 4.0 to 67 us, and 5.0 to 76 with the best ring), so `auto` knows no other.
+struct TransformPolicy {
+  int compute_capability;
+  int least_row_threads;  // of a linked block, to kMostTransformThreads: whatever cuts rows most evenly
+};
+
+inline constexpr TransformPolicy kTransformPolicies[] = {
+    {.compute_capability = 90, .least_row_threads = 96},
+};
 
 }  // namespace sluice

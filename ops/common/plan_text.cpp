@@ -1,10 +1,36 @@
 #include "ops/common/plan_text.h"
 
 #include <cstdint>
+#include <sstream>
 
 #include "ops/common/checks.h"
 
 namespace sluice {
+namespace {
+
+// One object; its keys are the fields of Python's Plan.
+std::string text_of(const Plan& plan, const char* schedule) {
+  std::ostringstream text;
+  const auto word = [&](const char* key, const char* value) { text << '"' << key << "\": \"" << value << "\", "; };
+  const auto number = [&](const char* key, long long value) { text << '"' << key << "\": " << value << ", "; };
+  text << '{';
+  word("method", plan.method);
+  word("kernel", plan.kernel);
+  word("schedule", schedule);
+  number("depth", plan.depth);
+  number("tile", plan.tile);
+  number("threads", plan.threads);
+  number("shared_memory", plan.shared_memory);
+  number("workspace_bytes", plan.workspace_bytes);
+  number("alignment", plan.alignment);
+  number("copy_width", plan.copy_width);
+  number("resident_blocks", plan.resident_blocks);
+  number("grid", plan.grid);
+  text << "\"reason\": \"" << plan.reason << "\"}";
+  return text.str();
+}
+
+}  // namespace
 
 DeviceProperties device_from(const char* op, const std::vector<int64_t>& numbers) {
   check(numbers.size() == 5, op, ": device must be five numbers, got ", numbers.size());
@@ -12,7 +38,11 @@ DeviceProperties device_from(const char* op, const std::vector<int64_t>& numbers
     check(number > 0 && number <= INT32_MAX, op, ": device must have numbers from 1 to 2^31 - 1, got ", number);
   }
   const auto at = [&](int i) { return static_cast<int>(numbers[i]); };
-  return {at(0), at(1), at(2), at(3), at(4)};
+  return {.compute_capability = at(0),
+          .multiprocessors = at(1),
+          .threads_per_multiprocessor = at(2),
+          .shared_memory_per_multiprocessor = at(3),
+          .shared_memory_per_block = at(4)};
 }
 
 void check_result(const char* op, const std::vector<int64_t>& sizes) {
@@ -20,18 +50,17 @@ void check_result(const char* op, const std::vector<int64_t>& sizes) {
   int64_t elements = 1;
   bool fits = true;
   for (int64_t size : sizes) {
-    fits = fits && size >= 0 && size < kLimit && !__builtin_mul_overflow(elements, size, &elements) && elements < kLimit;
+    fits =
+        fits && size >= 0 && size < kLimit && !__builtin_mul_overflow(elements, size, &elements) && elements < kLimit;
   }
   check(fits && elements > 0, op, ": the result must have 1 to 2^48 - 1 elements, got ", shape_text(sizes));
 }
 
 std::string plan_text(const Plan& plan) {
   check(plan.threads > 0, "plan: schedule must be able to run here: ", plan.reason, ", got ", name_of(plan.schedule));
-  std::ostringstream text;
-  text << "{\"schedule\": \"" << name_of(plan.schedule) << "\", \"depth\": " << plan.depth << ", \"tile\": " << plan.tile
-       << ", \"threads\": " << plan.threads << ", \"shared_memory\": " << plan.shared_memory << ", \"grid\": " << plan.grid
-       << ", \"reason\": \"" << plan.reason << "\"}";
-  return text.str();
+  return text_of(plan, name_of(plan.schedule));
 }
+
+std::string aten_plan_text(const Plan& plan) { return text_of(plan, "aten"); }
 
 }  // namespace sluice

@@ -15,6 +15,10 @@ DeviceProperties device_from(const char* op, const std::vector<int64_t>& numbers
 // The result that is planned for: at least one element, and fewer than any GPU has memory for.
 void check_result(const char* op, const std::vector<int64_t>& sizes);
 
+// Refuses a plan that cannot run.
 std::string plan_text(const Plan& plan);
+
+// Of torch's own kernels, of which nothing is known but the reason.
+std::string aten_plan_text(const Plan& plan);
 
 }  // namespace sluice

@@ -23,11 +23,12 @@ struct Conv1dArguments {
   int multiplier, taps;
   long long stride, padding, dilation;
   long long input_strides[3], output_strides[3], history_strides[3], weight_strides[2], bias_stride;
-  int depth, stage_words, weight_bytes;
-  long long tiles, vectors;
-  int lanes, rows_per_block, groups;  // few_taps; channels_last: positions in the place of rows
-  bool dense_weight;                  // of the input's dtype, its rows one run of memory from a multiple of four elements on
-  FastDivisor by_channels, by_vectors, by_multiplier, by_lanes, by_across, by_along;
+  int depth, stage_words, tap_bytes;
+  long long tiles, vectors_per_row;
+  int lanes, rows_per_block, vectors_per_thread;  // few taps; channels: positions in the place of rows
+  bool dense_weight;  // of the input's dtype, its rows one run of memory from a multiple of four elements on
+  FastDivisor by_channels, by_vectors, by_multiplier, by_lanes;
+  FastDivisor by_across, by_along;  // tiles of a row; channels: tiles of a position's channels, and of the positions
   ChainArguments<T, 3> pre, post;
 
   __device__ T tap(long long channel, int k) const {

@@ -171,7 +171,8 @@ __device__ __forceinline__ void direct_channels(const Conv1dArguments<Element>& 
 }
 
 template <class Element>
-__global__ void __launch_bounds__(kConv1dThreads, 4) direct_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+__global__ void __launch_bounds__(kConv1dThreads, kConv1dResidentBlocks)
+    direct_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
   direct_channels<InterpretedChains<Element, true>>(a);
 }
 

@@ -12,12 +12,10 @@ inline constexpr int kFewTapsWords = sizeof(Element) == 2 ? 4 : 8;  // few_taps_
 template <class Element>
 inline constexpr int kFewTapsPositions = sizeof(Element) == 2 ? 16 : 8;  // few_taps_positions
 
-// Blocks that a multiprocessor should hold: the most for which the registers do, without a spill. A float16 takes more of
-// them on its way to float32 than a bfloat16.
 template <class Element>
-inline constexpr int kFewTapsRowBlocks = sizeof(Element) == 2 ? 8 : 5;
+inline constexpr int kFewTapsRowBlocks = few_taps_row_blocks(sizeof(Element));
 template <class Element>
-inline constexpr int kFewTapsChannelBlocks = std::is_same_v<Element, __nv_bfloat16> ? 11 : 10;
+inline constexpr int kFewTapsChannelBlocks = few_taps_channel_blocks(std::is_same_v<Element, __nv_bfloat16>);
 
 // Four elements side by side, as they are in memory: half a word of a half type, a word of float.
 template <class Element>

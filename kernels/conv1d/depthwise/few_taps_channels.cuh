@@ -38,14 +38,15 @@ __device__ __forceinline__ void few_taps_channels(const Conv1dArguments<Element>
   const int batch = static_cast<int>(a.by_along.quotient_of_31_bits(upper));
   const int channel =
       ((static_cast<int>(blockIdx.x) - upper * static_cast<int>(a.by_across.divisor)) * a.lanes + lane) * kChannels;
-  const int position = ((upper - batch * static_cast<int>(a.by_along.divisor)) * a.rows_per_block + below) * a.groups;
+  const int position =
+      ((upper - batch * static_cast<int>(a.by_along.divisor)) * a.rows_per_block + below) * a.vectors_per_thread;
   if (channel >= a.channels || position >= a.output_length) return;
 
   const int length = static_cast<int>(a.length), padding = static_cast<int>(a.padding), start = position - padding;
   const Element* const from = a.input + batch * a.input_strides[0] + channel + start * a.input_strides[2];
   Quad<Element> window[kWindow];
-  const int end = min_of(static_cast<int>(a.output_length), position + a.groups);
-  const int last = min_of(length, start + a.groups + a.taps - 1);
+  const int end = min_of(static_cast<int>(a.output_length), position + a.vectors_per_thread);
+  const int last = min_of(length, start + a.vectors_per_thread + a.taps - 1);
 #pragma unroll
   for (int r = 0; r < kWindow; ++r) {
     window[r] = Quad<Element>{};
@@ -82,7 +83,7 @@ __device__ __forceinline__ void few_taps_channels(const Conv1dArguments<Element>
   };
 #pragma unroll
   for (int c = 0; c < kPositions; c += kChained) {
-    if (c >= a.groups) break;
+    if (c >= a.vectors_per_thread) break;
     float sums[kChained * kChannels];
 #pragma unroll
     for (int j = 0; j < kChained; ++j) {

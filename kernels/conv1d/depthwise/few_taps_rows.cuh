@@ -81,7 +81,7 @@ struct WordsOfRow {
     step = a.lanes * kWidth;
     begin = first_word * kWidth - a.template misalignment<kWidth>(batch, channel);
     asm volatile("" : "+r"(begin));  // kept, not computed anew
-    stop = begin + a.groups * step;
+    stop = begin + a.vectors_per_thread * step;
     last = min_of(min_of(static_cast<int>(a.length), static_cast<int>(a.output_length)) - kWidth, stop - 1);
   }
   __device__ __forceinline__ const Element* input_of(const Conv1dArguments<Element>& a) const {
@@ -294,7 +294,7 @@ __device__ __forceinline__ void any_few_taps_rows(const Conv1dArguments<Element>
 
 #pragma unroll
   for (int c = 0; c < kWords; c += kChained) {
-    if (c >= a.groups) break;
+    if (c >= a.vectors_per_thread) break;
     bool whole[kChained];
 #pragma unroll
     for (int g = 0; g < kChained; ++g) whole[g] = ((all_whole >> (c + g)) & 1) != 0;
@@ -327,7 +327,7 @@ __device__ __forceinline__ void any_few_taps_rows(const Conv1dArguments<Element>
     result.store(a, words, c, whole, sums);
   }
 
-  if (all_whole != (1u << a.groups) - 1) convolve_cut_words<typename Chains::Post>(a, row, first_word);
+  if (all_whole != (1u << a.vectors_per_thread) - 1) convolve_cut_words<typename Chains::Post>(a, row, first_word);
 }
 
 template <class Chains, class Element>
@@ -337,7 +337,7 @@ __device__ __forceinline__ void few_taps_rows(const Conv1dArguments<Element>& a)
   const unsigned row = upper * a.rows_per_block + below;
   if (row >= static_cast<unsigned>(a.batch) * static_cast<unsigned>(a.channels)) return;
   const int tile = static_cast<int>(blockIdx.x - upper * static_cast<unsigned>(a.by_across.divisor));
-  const int first_word = tile * (a.groups * a.lanes) + lane;
+  const int first_word = tile * (a.vectors_per_thread * a.lanes) + lane;
   if (static_cast<int>(a.padding) == kFewTaps - 1 && a.taps == kFewTaps) {
     four_taps_rows<Chains>(a, row, first_word);
   } else {

@@ -36,24 +36,24 @@ Conv1dArguments<Element> make_arguments(const Conv1dParams& params, const Conv1d
   for (int d = 0; d < 2; ++d) a.weight_strides[d] = params.weight_strides[d];
   a.bias_stride = params.bias_stride;
   a.depth = plan.depth;
-  a.stage_words = plan.stage_words;
-  a.weight_bytes = plan.weight_bytes;
-  a.tiles = plan.tiles;
-  a.vectors = plan.vectors;
+  const DepthwisePlan& own = plan.depthwise;
+  a.stage_words = own.stage_words;
+  a.tap_bytes = own.tap_bytes;
+  a.tiles = own.tiles;
+  a.vectors_per_row = own.vectors_per_row;
   a.by_channels = FastDivisor(params.channels);
   // Of the vectors of a row, where a thread finds its own; of its tiles, where a block does.
-  a.by_vectors = FastDivisor(plan.schedule == Schedule::direct ? max_of(1LL, plan.vectors)
-                                                               : ceil_div<long long>(max_of(1LL, plan.vectors), kConv1dThreads));
+  a.by_vectors = FastDivisor(plan.schedule == Schedule::direct ? max_of(1LL, own.vectors_per_row) : own.tiles_per_row);
   a.by_multiplier = FastDivisor(params.multiplier);
-  a.lanes = max_of(1, plan.lanes);
+  a.lanes = own.lanes;
   a.rows_per_block = plan.threads / a.lanes;
-  a.groups = plan.groups;
+  a.vectors_per_thread = own.vectors_per_thread;
   a.dense_weight = params.weight_dtype == params.input_dtype && params.weight_strides[1] == 1 &&
                    params.weight_strides[0] == params.taps &&
                    reinterpret_cast<std::uintptr_t>(params.weight) % (4 * sizeof(Element)) == 0;
   a.by_lanes = FastDivisor(a.lanes);
-  a.by_across = FastDivisor(plan.across);
-  a.by_along = FastDivisor(plan.along);
+  a.by_across = FastDivisor(takes_channels(own.which) ? own.channel_tiles : own.tiles_per_row);
+  a.by_along = FastDivisor(own.position_tiles);
   const long long inputs[3] = {params.batch, params.channels / params.multiplier, params.length};
   const long long outputs[3] = {params.batch, params.channels, params.output_length};
   a.pre = make_chain_arguments<Compute<Element>, 3>(params.pre, params.pre_operands, 3, inputs);

@@ -12,7 +12,7 @@ cudaError_t launch_channels(const Conv1dParams& params, const Conv1dPlan& plan, 
   const auto launch = [&](auto kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
   if (linked != nullptr) return launch(linked);
   if constexpr (sizeof(Element) < 8) {
-    if (plan.form == Conv1dForm::few_taps) return launch(few_taps_channels_kernel<Element>);
+    if (plan.depthwise.which == DepthwiseKernel::few_taps_channels) return launch(few_taps_channels_kernel<Element>);
   }
   return launch(direct_channels_kernel<Element>);
 }

@@ -12,9 +12,10 @@ cudaError_t launch_rows(const Conv1dParams& params, const Conv1dPlan& plan, cons
   const auto launch = [&](auto kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
   if (linked != nullptr) return launch(linked);
   if constexpr (sizeof(Element) < 8) {
-    if (plan.form == Conv1dForm::few_taps) return launch(few_taps_rows_kernel<Element>);
+    if (plan.depthwise.which == DepthwiseKernel::few_taps_rows) return launch(few_taps_rows_kernel<Element>);
   }
-  return plan.form == Conv1dForm::plain ? launch(plain_rows_kernel<Element>) : launch(direct_rows_kernel<Element>);
+  return plan.depthwise.which == DepthwiseKernel::plain_rows ? launch(plain_rows_kernel<Element>)
+                                                            : launch(direct_rows_kernel<Element>);
 }
 
 }  // namespace sluice

@@ -13,7 +13,8 @@ constexpr const char* kLayoutNames[] = {"rows", "channels"};
 
 constexpr int kEntries = kSchedules + 2;
 
-// The entries of linked.cu: sluice_conv1d_<layout>_<dtype>_<schedule>, and behind the schedules the other forms of `direct`.
+// The entries of linked.cu: sluice_conv1d_<layout>_<dtype>_<schedule>, and behind the schedules the other kernels of
+// `direct`.
 std::string_view entry_name(bool channels_last, DType dtype, int entry) {
   static const auto names = [] {
     std::array<std::array<std::array<std::string, kEntries>, 4>, 2> made;
@@ -34,9 +35,10 @@ std::string_view entry_name(bool channels_last, DType dtype, int entry) {
 
 LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan) {
   const DType dtype = params.input_dtype;
-  const bool channels_last = plan.layout == Conv1dLayout::channels_last;
-  const bool few_taps = plan.form == Conv1dForm::few_taps;
-  const int entry = plan.form == Conv1dForm::general ? static_cast<int>(plan.schedule) : kSchedules + few_taps;
+  const DepthwiseKernel kernel = plan.depthwise.which;
+  const bool channels_last = takes_channels(kernel), few_taps = takes_few_taps(kernel);
+  const bool own_entry = few_taps || kernel == DepthwiseKernel::plain_rows;
+  const int entry = own_entry ? kSchedules + few_taps : static_cast<int>(plan.schedule);
   LinkRequest request{
       {channels_last ? LinkFamily::conv1d_channels : LinkFamily::conv1d_rows, dtype, plan.schedule != Schedule::direct},
       entry_name(channels_last, dtype, entry),

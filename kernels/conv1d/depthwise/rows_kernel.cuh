@@ -87,20 +87,20 @@ __device__ __forceinline__ long long floor_div(long long value, int divisor) {
   return value >= 0 ? value / divisor : -((divisor - 1 - value) / divisor);
 }
 
-// Up to this many taps are held in registers, and the whole window as well: nothing waits for anything else.
+// Up to this many taps (register_taps) are held there, and the whole window as well: nothing waits for anything else.
 template <class Element>
-inline constexpr int kShortTaps = kWordElements<Element>;
+inline constexpr int kRegisterTaps = kWordElements<Element>;
 
 template <class Element>
-__device__ __forceinline__ bool is_short(const Conv1dArguments<Element>& a) {
-  return a.stride == 1 && a.dilation == 1 && a.taps <= kShortTaps<Element>;
+__device__ __forceinline__ bool is_in_registers(const Conv1dArguments<Element>& a) {
+  return a.stride == 1 && a.dilation == 1 && a.taps <= kRegisterTaps<Element>;
 }
 
 // The sum of `slide` for few taps. The window is shifted out of the words that hold it, so taps have fixed registers.
 template <class Element, int Outputs, class Row, class Tap, class T>
-__device__ __forceinline__ void slide_short(const Conv1dArguments<Element>& a, const Row& row, long long begin, Tap&& tap,
-                                            T (&sums)[Outputs]) {
-  constexpr int kWidth = kWordElements<Element>, kHeld = Outputs / kWidth, kTaps = kShortTaps<Element>;
+__device__ __forceinline__ void slide_in_registers(const Conv1dArguments<Element>& a, const Row& row, long long begin,
+                                                   Tap&& tap, T (&sums)[Outputs]) {
+  constexpr int kWidth = kWordElements<Element>, kHeld = Outputs / kWidth, kTaps = kRegisterTaps<Element>;
   const long long start = begin - a.padding + row.lead;
   const long long first_word = floor_div(start, kWidth);
   const int shift = static_cast<int>(start - first_word * kWidth) * static_cast<int>(sizeof(Element));
@@ -189,10 +189,10 @@ __device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, 
 #pragma unroll
   for (int j = 0; j < Outputs; ++j) sums[j] = bias;
   if constexpr (Plain) {
-    slide_short(a, row, span.begin, tap, sums);
+    slide_in_registers(a, row, span.begin, tap, sums);
   } else {
-    if (is_short(a)) {
-      slide_short(a, row, span.begin, tap, sums);
+    if (is_in_registers(a)) {
+      slide_in_registers(a, row, span.begin, tap, sums);
     } else if (a.stride == 1 && a.dilation == 1) {
       slide(a, row, span.begin, tap, sums);
     } else {
@@ -237,7 +237,7 @@ __device__ __forceinline__ void direct_rows(const Conv1dArguments<Element>& a) {
   __syncthreads();
   const long long vector = first_vector + threadIdx.x, row = a.by_vectors.quotient(vector);
   if (row >= rows) return;
-  const RowSpan span = row_span<kOutputs, kWidth>(a, row, vector - row * a.vectors);
+  const RowSpan span = row_span<kOutputs, kWidth>(a, row, vector - row * a.vectors_per_row);
   if (span.last <= span.first) return;
   const GlobalRow<Element, typename Chains::Pre> input(a, span);
   const T* const own = taps + (row - first_row) * a.taps;
@@ -251,7 +251,7 @@ __device__ __forceinline__ void plain_rows(const Conv1dArguments<Element>& a) {
   constexpr int kWidth = kWordElements<Element>, kOutputs = kRowOutputs<Element>;
   const long long vector = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x, row = a.by_vectors.quotient(vector);
   if (row >= a.batch * a.channels) return;
-  const RowSpan span = row_span<kOutputs, kWidth>(a, row, vector - row * a.vectors);
+  const RowSpan span = row_span<kOutputs, kWidth>(a, row, vector - row * a.vectors_per_row);
   if (span.last <= span.first) return;
   const GlobalRow<Element, void> input(a, span);
   // Taps straight from memory, beside the inputs: a barrier would make one wait for the other.
@@ -259,12 +259,14 @@ __device__ __forceinline__ void plain_rows(const Conv1dArguments<Element>& a) {
 }
 
 template <class Element>
-__global__ void __launch_bounds__(kConv1dThreads, 4) direct_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+__global__ void __launch_bounds__(kConv1dThreads, kConv1dResidentBlocks)
+    direct_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
   direct_rows<InterpretedChains<Element, true>>(a);
 }
 
 template <class Element>
-__global__ void __launch_bounds__(kConv1dThreads, 7) plain_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+__global__ void __launch_bounds__(kConv1dThreads, kPlainRowBlocks)
+    plain_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
   plain_rows<InterpretedChains<Element, false>>(a);
 }
 

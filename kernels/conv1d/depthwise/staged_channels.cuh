@@ -16,7 +16,7 @@ __device__ __forceinline__ void staged_channels(const Conv1dArguments<Element>& 
   extern __shared__ Word shared[];
   __shared__ typename Pipe::Storage storage;
   Pipe pipe(storage, a.depth, /*shares=*/true);
-  const int stage_words = a.stage_words + a.weight_bytes / kWordBytes;
+  const int stage_words = a.stage_words + a.tap_bytes / kWordBytes;
 
   const auto fetch = [&](long long index, int stage) {
     Word* const words = shared + stage * stage_words;

@@ -43,7 +43,7 @@ __device__ __forceinline__ void staged_rows(const Conv1dArguments<Element>& a) {
   extern __shared__ Word shared[];
   __shared__ typename Pipe::Storage storage;
   Pipe pipe(storage, a.depth, /*shares=*/true);
-  const int stage_words = a.stage_words + a.weight_bytes / kWordBytes;
+  const int stage_words = a.stage_words + a.tap_bytes / kWordBytes;
   const long long tiles_per_row = a.by_vectors.divisor;
 
   // Positions of a tile's inputs: from the first output's first tap to the last output's last tap.

@@ -1,0 +1,268 @@
+#include "kernels/common/int_math.h"
+#include "kernels/conv1d/conv1d.h"
+#include "kernels/conv1d/depthwise/policy.h"
+#include "kernels/pipeline/automatic_plan.h"
+
+namespace sluice {
+namespace {
+
+constexpr long long kLargest = 1LL << 40;  // of any product below, so that none overflows
+constexpr int kWordBytes = 16;
+
+// Inputs that `outputs` consecutive results reach over.
+long long reach(const Conv1dProblem& problem, long long outputs) {
+  const long long span = (outputs - 1) * problem.stride + (problem.taps - 1LL) * problem.dilation + 1;
+  return min_of(span, kLargest);
+}
+
+bool is_adjacent_step(const Conv1dProblem& problem) { return problem.stride == 1 && problem.dilation == 1; }
+
+// Whether the kernel would go through a chain stage by stage, which the few taps' do not, and rings do slowly.
+bool interprets(const Conv1dProblem& problem, bool linked) { return (problem.has_pre || problem.has_post) && !linked; }
+
+DepthwiseKernel kernel_of(const Conv1dProblem& problem, Schedule schedule, bool linked) {
+  if (schedule != Schedule::direct) {
+    return problem.channels_last ? DepthwiseKernel::staged_channels : DepthwiseKernel::staged_rows;
+  }
+  const bool plain = is_adjacent_step(problem) && !problem.has_pre && (linked || !problem.has_tensors);
+  const bool few_taps = plain && problem.taps <= kFewTaps && problem.adjacent && problem.dtype != DType::float64 &&
+                        !interprets(problem, linked);
+  if (problem.channels_last) return few_taps ? DepthwiseKernel::few_taps_channels : DepthwiseKernel::channels;
+  if (few_taps) return DepthwiseKernel::few_taps_rows;
+  return plain && problem.taps <= register_taps(problem.dtype) ? DepthwiseKernel::plain_rows : DepthwiseKernel::rows;
+}
+
+const char* direct_reason(const ScheduleRequest& request, DepthwiseKernel kernel) {
+  if (takes_few_taps(kernel)) {
+    return request.automatic ? "auto: a few taps cost less than the copy that they ride on, and many loads in flight a "
+                               "thread need no ring"
+                             : "forced: vectors through registers, all loads of a thread in flight at once";
+  }
+  if (!request.automatic) return "forced: vectors through registers, halos through the L1 cache";
+  return takes_channels(kernel)
+             ? "auto: vectors of channels through registers; neighbouring positions meet in the L1 cache"
+             : "auto: vectors of positions through registers; a window's halo comes from the L1 cache";
+}
+
+const char* auto_ring_reason(Schedule schedule, DepthwiseKernel kernel) {
+  if (takes_channels(kernel))
+    return "auto: a ring, because each tap uses every input again, and shared memory is nearer than the L1 cache's "
+           "misses";
+  return schedule == Schedule::thread_scope
+             ? "auto: a ring, whose copies keep more bytes in flight where there are few tiles"
+             : "auto: a ring, whose own warp fetches while the others sum many taps";
+}
+
+// Blocks of a kernel without a ring that a multiprocessor's registers hold, by its launch bounds. Linked, only the few
+// taps' kernels have any.
+int register_blocks(DepthwiseKernel kernel, DType dtype, bool linked) {
+  switch (kernel) {
+    case DepthwiseKernel::few_taps_rows: return few_taps_row_blocks(size_of(dtype));
+    case DepthwiseKernel::few_taps_channels: return few_taps_channel_blocks(dtype == DType::bfloat16);
+    case DepthwiseKernel::plain_rows: return linked ? 0 : kPlainRowBlocks;
+    default: return linked ? 0 : kConv1dResidentBlocks;
+  }
+}
+
+// Bytes of one load into registers. A stride or a dilation takes rows apart; channels that are no whole words come one
+// by one.
+int load_width(DepthwiseKernel kernel, const Conv1dProblem& problem) {
+  const int element = static_cast<int>(size_of(problem.dtype));
+  if (kernel == DepthwiseKernel::few_taps_channels) return kFewTapsChannels * element;
+  const bool whole = takes_channels(kernel) ? problem.whole_words : is_adjacent_step(problem);
+  return whole ? kWordBytes : element;
+}
+
+// Where the taps of `rows` rows do not fit into a block's shared memory, the plan is refused.
+void set_direct(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device, long long tiles,
+                long long rows) {
+  plan.depthwise.tiles = plan.grid = tiles;
+  const long long bytes = rows * problem.taps * compute_bytes(problem.dtype);
+  if (bytes > most_dynamic_shared_memory(device)) {
+    return refuse(plan, "the taps of a block's channels must fit into its shared memory");
+  }
+  plan.shared_memory = plan.depthwise.tap_bytes = static_cast<int>(bytes);
+}
+
+// A stage has rows of `row_words`, and the taps of `tap_rows` channels.
+void set_ring(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request,
+              const DeviceProperties& device, long long tiles, long long rows, long long row_words, int tap_rows) {
+  const long long words = rows * row_words;
+  const long long tap_bytes =
+      round_up<long long>(static_cast<long long>(tap_rows) * problem.taps * compute_bytes(problem.dtype), kWordBytes);
+  const long long stage_bytes = words * kWordBytes + tap_bytes;
+  const int producers = producer_threads(plan.schedule);
+  RingShape ring{0, 0};
+  if (stage_bytes <= most_dynamic_shared_memory(device)) {
+    ring = shape_ring(static_cast<int>(stage_bytes), producers == 0 ? kConv1dResidentBlocks : kConv1dResidentBlocks - 1,
+                      request, device);
+  }
+  if (const char* const refused = refusal(plan.schedule, device)) return refuse(plan, refused);
+  if (ring.depth == 0) {
+    return refuse(plan, "the ring's stages (a tile, its halo and its taps) must fit into the shared memory of a block");
+  }
+  plan.threads += producers;
+  plan.depth = ring.depth;
+  plan.depthwise.tiles = tiles;
+  plan.depthwise.stage_words = static_cast<int>(words);
+  plan.depthwise.tap_bytes = static_cast<int>(tap_bytes);
+  plan.shared_memory = ring.depth * static_cast<int>(stage_bytes);
+  plan.resident_blocks = ring.blocks;
+  if (!takes_channels(plan.depthwise.which) || problem.whole_words) {
+    plan.copy_width = ring_copy_width(plan.schedule, static_cast<int>(row_words * kWordBytes), device);
+  }
+  plan.grid = min_of<long long>(tiles, static_cast<long long>(device.multiprocessors) * ring.blocks);
+  plan.reason = request.automatic ? auto_ring_reason(plan.schedule, plan.depthwise.which) : ring_reason(request);
+}
+
+// Vectors of a row that follow its output's alignment, so that it may need one more than its length asks for.
+long long vectors_of_row(const Conv1dProblem& problem, int outputs) {
+  const int slack = problem.aligned ? 0 : word_elements(problem.dtype) - 1;
+  return ceil_div<long long>(problem.output_length + slack, outputs);
+}
+
+// Threads side by side cut a row evenly; where that is few of them, a block takes several rows.
+void set_few_taps_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
+  const DepthwisePolicy& policy = policy_of(device, kDepthwisePolicies);
+  const int width = word_elements(problem.dtype), most = few_taps_words(problem.dtype);
+  const long long rows = problem.batch * problem.channels, vectors = vectors_of_row(problem, width);
+  int each = vectors < policy.short_row_lanes * most && vectors % most != 0 ? most / 2 : most;
+  while (each > 1 && rows * vectors < each * static_cast<long long>(policy.busy_threads) * device.multiprocessors)
+    each /= 2;
+  DepthwisePlan& own = plan.depthwise;
+  const long long tile = each * kFewTapsRowThreads;
+  own.vectors_per_row = vectors;
+  own.vectors_per_thread = each;
+  own.tiles_per_row = max_of<long long>(1, (vectors + tile / 2) / tile);
+  own.lanes =
+      static_cast<int>(max_of<long long>(kFewTapsLeastLanes, ceil_div<long long>(vectors, own.tiles_per_row * each)));
+  const int rows_per_block = max_of(1, kFewTapsRowThreads / own.lanes);
+  plan.threads = own.lanes * rows_per_block;
+  plan.tile = plan.threads * each * width;
+  own.tiles = plan.grid = own.tiles_per_row * ceil_div<long long>(rows, rows_per_block);
+}
+
+void set_few_taps_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
+  const DepthwisePolicy& policy = policy_of(device, kDepthwisePolicies);
+  const long long vectors = ceil_div<long long>(problem.channels, kFewTapsChannels);
+  const int most = few_taps_positions(problem.dtype);
+  DepthwisePlan& own = plan.depthwise;
+  plan.threads = kFewTapsChannelThreads;
+  own.lanes = 32;
+  while (own.lanes > 1 && own.lanes / 2 >= vectors) own.lanes /= 2;
+  own.vectors_per_thread = problem.output_length >= policy.long_sequence ? most : most / 2;
+  own.channel_tiles = ceil_div<long long>(vectors, own.lanes);
+  own.position_tiles = ceil_div<long long>(problem.output_length, plan.threads / own.lanes * own.vectors_per_thread);
+  plan.tile = plan.threads * kFewTapsChannels * own.vectors_per_thread;
+  own.tiles = plan.grid = problem.batch * own.channel_tiles * own.position_tiles;
+}
+
+void set_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request,
+                  const DeviceProperties& device) {
+  const int channels = kChannelVectors * word_elements(problem.dtype);
+  DepthwisePlan& own = plan.depthwise;
+  plan.threads = kConv1dThreads;
+  plan.tile = channels * kTilePositions;
+  own.channel_tiles = ceil_div<long long>(problem.channels, channels);
+  own.position_tiles = ceil_div<long long>(problem.output_length, kTilePositions);
+  const long long tiles = problem.batch * own.channel_tiles * own.position_tiles;
+  if (plan.schedule == Schedule::direct) {
+    set_direct(plan, problem, device, tiles, channels);
+  } else {
+    set_ring(plan, problem, request, device, tiles, reach(problem, kTilePositions), kChannelVectors, channels);
+  }
+}
+
+// Any strides.
+void set_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request,
+              const DeviceProperties& device) {
+  const int outputs = conv1d_row_outputs(problem.dtype);
+  DepthwisePlan& own = plan.depthwise;
+  own.vectors_per_row = vectors_of_row(problem, outputs);
+  own.tiles_per_row = ceil_div<long long>(own.vectors_per_row, kConv1dThreads);
+  const long long rows = problem.batch * problem.channels;
+  plan.threads = kConv1dThreads;
+  plan.tile = kConv1dThreads * outputs;
+  if (plan.schedule != Schedule::direct) {
+    const long long words = ceil_div<long long>(reach(problem, plan.tile), word_elements(problem.dtype)) + 2;
+    return set_ring(plan, problem, request, device, rows * own.tiles_per_row, 1, words, 1);
+  }
+  // Short rows with many taps: fewer threads, so that a block's rows are few enough for their taps to fit.
+  for (int threads = kConv1dThreads; threads >= 32; threads /= 2) {
+    plan.threads = threads;
+    plan.tile = threads * outputs;
+    const long long rows_per_block = min_of<long long>(rows, (threads - 2) / own.vectors_per_row + 2);
+    set_direct(plan, problem, device, ceil_div<long long>(rows * own.vectors_per_row, threads), rows_per_block);
+    if (plan.threads > 0) return;
+  }
+}
+
+Conv1dPlan plan_as(const Conv1dProblem& problem, DepthwiseKernel kernel, const ScheduleRequest& request,
+                   const DeviceProperties& device, bool linked) {
+  Conv1dPlan plan;
+  plan.method = "depthwise";
+  plan.kernel = name_of(kernel);
+  plan.which = Conv1dMethod::depthwise;
+  plan.depthwise.which = kernel;
+  plan.schedule = request.schedule;
+  plan.reason = direct_reason(request, kernel);
+  plan.copy_width = load_width(kernel, problem);
+  switch (kernel) {
+    case DepthwiseKernel::few_taps_rows: set_few_taps_rows(plan, problem, device); break;
+    case DepthwiseKernel::few_taps_channels: set_few_taps_channels(plan, problem, device); break;
+    case DepthwiseKernel::channels:
+    case DepthwiseKernel::staged_channels: set_channels(plan, problem, request, device); break;
+    default: set_rows(plan, problem, request, device);
+  }
+  plan.alignment = min_of(plan.copy_width, kWordBytes);
+  if (plan.schedule == Schedule::direct) {
+    plan.resident_blocks = resident_blocks(plan, register_blocks(kernel, problem.dtype, linked), device);
+  }
+  return plan;
+}
+
+Conv1dPlan plan_as(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
+                   bool linked) {
+  const DepthwiseKernel kernel = kernel_of(problem, request.schedule, linked);
+  const Conv1dPlan plan = plan_as(problem, kernel, request, device, linked);
+  // A block of `rows` has the taps of fewer channels.
+  const bool is_last_resort = plan.threads == 0 && kernel == DepthwiseKernel::channels && request.automatic;
+  return is_last_resort ? plan_as(problem, DepthwiseKernel::rows, request, device, linked) : plan;
+}
+
+// The ring that is faster than `direct`, or `direct`; what was not measured runs `direct`.
+Schedule fastest(const Conv1dProblem& problem, const DeviceProperties& device, bool linked) {
+  if (!is_adjacent_step(problem) || interprets(problem, linked)) return Schedule::direct;
+  const DepthwiseKernel direct = kernel_of(problem, Schedule::direct, linked);
+  if (takes_few_taps(direct)) return Schedule::direct;
+
+  const DepthwisePolicy& policy = policy_of(device, kDepthwisePolicies);
+  const auto ring_of = [&](Schedule schedule) { return plan_as(problem, {true, schedule, 0}, device, linked); };
+  const auto is_one_wave = [](const Conv1dPlan& ring) { return ring.grid == ring.depthwise.tiles; };
+  if (problem.channels_last) {
+    const int taps = problem.whole_words ? policy.one_stage_taps : policy.one_stage_taps_gathered.of(problem.dtype);
+    const bool one_stage = problem.taps >= taps && !is_one_wave(ring_of(Schedule::two_stage));
+    return one_stage ? Schedule::single_stage : Schedule::two_stage;
+  }
+  const Conv1dPlan ring = ring_of(Schedule::thread_scope);
+  if (ring.threads > 0 && is_one_wave(ring) && problem.taps > kFewTaps) return Schedule::thread_scope;
+  if (direct == DepthwiseKernel::plain_rows) return Schedule::direct;
+  // A tile is a row's, so the last one of a row may be mostly empty.
+  const long long tile = conv1d_row_outputs(problem.dtype) * kConv1dThreads;
+  const bool full_tiles =
+      round_up(problem.output_length, tile) * policy.full_tiles_eighths <= problem.output_length * 8;
+  const bool half = size_of(problem.dtype) == 2;
+  const int taps = half && full_tiles ? policy.producer_taps_full_tiles : policy.producer_taps.of(problem.dtype);
+  return problem.taps >= taps ? Schedule::producer_consumer : Schedule::direct;
+}
+
+}  // namespace
+
+Conv1dPlan plan_depthwise(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
+                          bool linked) {
+  return automatic_plan(
+      request, [&](const ScheduleRequest& chosen) { return plan_as(problem, chosen, device, linked); },
+      [&] { return fastest(problem, device, linked); });
+}
+
+}  // namespace sluice

@@ -1,0 +1,41 @@
+// Problems and requests of the plans' tests.
+#pragma once
+
+#include "kernels/conv1d/conv1d.h"
+#include "kernels/filter2d/filter2d.h"
+#include "kernels/transform/transform.h"
+
+namespace sluice {
+
+inline ScheduleRequest forced(Schedule schedule, int depth = 0) { return {false, schedule, depth}; }
+
+inline TransformProblem flat(long long elements, DType dtype) {
+  return {.elements = elements, .inner = elements, .dtype = dtype, .misalignment = 0, .walk = Walk::flat};
+}
+
+// Its tensors as contiguous ones lie.
+inline Conv1dProblem depthwise(long long batch, long long channels, long long length, int taps, DType dtype) {
+  return {.batch = batch,
+          .input_channels = channels,
+          .channels = channels,
+          .groups = channels,
+          .output_length = length,
+          .taps = taps,
+          .dtype = dtype,
+          .aligned = true,
+          .adjacent = true};
+}
+
+// On rows that are not as `aligned` asks for.
+inline Filter2dProblem square(long long batch, long long channels, long long height, long long width, int side,
+                              DType dtype) {
+  return {.batch = batch,
+          .channels = channels,
+          .output_height = height,
+          .output_width = width,
+          .kernel_height = side,
+          .kernel_width = side,
+          .dtype = dtype};
+}
+
+}  // namespace sluice

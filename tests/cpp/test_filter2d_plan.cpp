@@ -1,0 +1,170 @@
+#include "kernels/filter2d/policy.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/problems.h"
+
+using namespace sluice;
+
+TEST(filter2d_tiles_cover_the_result_with_few_threads_idle) {
+  for (DType dtype : {DType::float32, DType::float16, DType::float64}) {
+    for (bool separable : {false, true}) {
+      for (long long width : {1, 7, 28, 200, 1920}) {
+        for (long long height : {1, 5, 33, 1080}) {
+          for (bool shifted : {false, true}) {
+            Filter2dProblem problem = square(3, 2, height, width, 5, dtype);
+            problem.kernel_width = 4;
+            problem.separable = separable;
+            problem.shifted = shifted;
+            for (const ScheduleRequest& request : {ScheduleRequest{}, forced(Schedule::sync)}) {
+              const Filter2dPlan plan = plan_filter2d(problem, request, kH200, true);
+              const int rows = filter2d_rows(separable, plan.schedule == Schedule::direct);
+              const int slack = shifted ? word_elements(dtype) - 1 : 0;
+              const long long across = plan.lanes * filter2d_columns(dtype),
+                              down = kFilter2dThreads / plan.lanes * rows;
+              CHECK(plan.threads == kFilter2dThreads && plan.threads % plan.lanes == 0);
+              CHECK((plan.tiles_across - 1) * across < width + slack && width + slack <= plan.tiles_across * across);
+              CHECK((plan.tiles_down - 1) * down < height && height <= plan.tiles_down * down);
+              if (plan.schedule == Schedule::direct) CHECK(plan.grid == 3 * 2 * plan.tiles_across * plan.tiles_down);
+            }
+          }
+        }
+      }
+    }
+  }
+  const auto lanes = [](long long height, long long width) {
+    return plan_filter2d(square(64, 1, height, width, 3, DType::float32), ScheduleRequest{}, kH200, true).lanes;
+  };
+  CHECK(lanes(1080, 1920) == 16);
+  CHECK(lanes(100, 28) == 4);
+  CHECK(lanes(4000, 2) == 1);
+  CHECK(lanes(1, 100000) == 128);
+}
+
+TEST(filter2d_stages_hold_a_tile_with_its_halo_and_refuse_what_does_not_fit) {
+  Filter2dProblem problem = square(64, 1, 1080, 1920, 3, DType::float32);
+  const Filter2dPlan plan = plan_filter2d(problem, forced(Schedule::multi_stage), kH200, true);
+  CHECK(plan.pitch_words == 16 * 2 + 1 + 1 && plan.stage_words == (32 + 2) * plan.pitch_words);
+  CHECK(plan.tap_bytes == 3 * 4 * 4 && plan.shared_memory == plan.depth * (plan.stage_words * 16 + plan.tap_bytes));
+  problem.separable = true;
+  CHECK(plan_filter2d(problem, forced(Schedule::sync), kH200, true).tap_bytes == 32);  // 4 and 3 floats, in words
+  problem.separable = false;
+  problem.kernel_height = problem.kernel_width = 31;
+  for (DType dtype : {DType::float32, DType::float16, DType::bfloat16, DType::float64}) {
+    problem.dtype = dtype;
+    CHECK(plan_filter2d(problem, forced(Schedule::sync), kH200, true).depth >= 2);
+  }
+  problem.kernel_height = 500;
+  CHECK(plan_filter2d(problem, forced(Schedule::sync), kH200, true).threads == 0);
+  CHECK(plan_filter2d(problem, ScheduleRequest{}, kH200, true).threads > 0);
+  problem.kernel_width = 500;
+  CHECK(plan_filter2d(problem, ScheduleRequest{}, kH200, true).threads == 0);
+}
+
+TEST(filter2d_strips_cover_aligned_planes) {
+  for (DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {
+    for (int side : {3, 5}) {
+      for (long long words : {1, 3, 30, 480}) {
+        for (long long height : {1, 4, 71, 72, 73, 1080}) {
+          for (long long batch : {1, 64, 5000}) {
+            const int width = word_elements(dtype);
+            Filter2dProblem problem = square(batch, 3, height, words * width, side, dtype);
+            problem.aligned = true;
+            const Filter2dPlan plan = plan_filter2d(problem, ScheduleRequest{}, kH200, false);
+            const long long rows = plan.strip_rows;
+            CHECK(plan.which == (side == 3 ? Filter2dKernel::aligned3 : Filter2dKernel::aligned5));
+            CHECK(plan.strips_across == words && (plan.bands - 1) * rows < height && height <= plan.bands * rows);
+            CHECK(rows >= 1 && (side == 5 || rows == aligned_rows(size_of(dtype))));
+            CHECK(plan.threads % 32 == 0 && plan.threads <= kFilter2dThreads && plan.shared_memory == 0);
+            const long long strips = plan.strips_across * plan.bands, blocks = plan.blocks_per_plane;
+            CHECK((blocks - 1) * plan.threads < strips && strips <= blocks * plan.threads);
+            CHECK(plan.grid == batch * 3 * blocks && plan.tile == plan.threads * rows * width);
+          }
+        }
+      }
+    }
+  }
+  const auto rows = [](long long batch, long long height, DType dtype) {
+    Filter2dProblem problem = square(batch, 1, height, 1920, 5, dtype);
+    problem.aligned = true;
+    return plan_filter2d(problem, ScheduleRequest{}, kH200, false).strip_rows;
+  };
+  CHECK(rows(64, 1080, DType::float32) == 72 && rows(64, 1080, DType::float16) == 36);  // as measured
+  CHECK(rows(1, 1080, DType::float16) <= 16);  // one image feeds all multiprocessors
+  CHECK(rows(64, 100, DType::float16) == 34);  // bands are alike
+}
+
+TEST(filter2d_picks_the_kernel_that_can) {
+  Filter2dProblem aligned = square(8, 3, 100, 240, 3, DType::float16);
+  aligned.aligned = true;
+  const auto kernel = [](const Filter2dProblem& problem, bool linked = false,
+                         const ScheduleRequest& request = forced(Schedule::direct)) {
+    return plan_filter2d(problem, request, kH200, linked).which;
+  };
+  CHECK(kernel(aligned) == Filter2dKernel::aligned3);
+  CHECK(kernel(aligned, false, ScheduleRequest{}) == Filter2dKernel::aligned3);
+  CHECK(kernel(aligned, false, forced(Schedule::sync)) == Filter2dKernel::staged);
+  Filter2dProblem other = aligned;
+  other.kernel_height = other.kernel_width = 5;
+  CHECK(kernel(other) == Filter2dKernel::aligned5);
+  other.aligned = false;
+  CHECK(kernel(other) == Filter2dKernel::square5);
+  other.kernel_width = 3;
+  CHECK(kernel(other) == Filter2dKernel::dense);
+  other = aligned;
+  other.aligned = false;
+  CHECK(kernel(other) == Filter2dKernel::square3);
+  other = aligned;
+  other.separable = true;
+  CHECK(kernel(other) == Filter2dKernel::separable);
+  other = aligned;
+  other.dtype = DType::float64;
+  CHECK(kernel(other) == Filter2dKernel::square3);
+  other = aligned;
+  other.has_pre = true;
+  CHECK(kernel(other, true) == Filter2dKernel::dense);
+  other = aligned;
+  other.has_post = true;
+  CHECK(kernel(other, false) == Filter2dKernel::square3 && kernel(other, true) == Filter2dKernel::aligned3);
+  other.has_tensors = true;
+  CHECK(kernel(other, false) == Filter2dKernel::dense && kernel(other, true) == Filter2dKernel::aligned3);
+  other = aligned;
+  other.batch = 1LL << 30;
+  CHECK(kernel(other) == Filter2dKernel::square3);
+}
+
+TEST(filter2d_is_aligned_where_rows_are_whole_words) {
+  alignas(16) char image[64], output[64];
+  Filter2dParams whole{};
+  whole.image = image;
+  whole.output = output;
+  whole.dtype = whole.output_dtype = DType::float16;
+  whole.batch = 2, whole.channels = 3, whole.height = 50, whole.width = 240;
+  whole.output_height = 50, whole.output_width = 240, whole.kernel_height = whole.kernel_width = 5,
+  whole.top = whole.left = 2;
+  const long long strides[4] = {3 * 50 * 240, 50 * 240, 240, 1};
+  for (int d = 0; d < 4; ++d) whole.image_strides[d] = whole.output_strides[d] = strides[d];
+  const auto changed = [&](auto change) {
+    Filter2dParams params = whole;
+    change(params);
+    return is_aligned(params);
+  };
+  CHECK(is_aligned(whole) && problem_of(whole).aligned && !problem_of(whole).has_pre && !problem_of(whole).has_post);
+  CHECK(changed([](auto& p) { p.top = 0, p.output_height = 46; }));
+  CHECK(changed([](auto& p) { p.top = 4, p.output_height = 54; }));
+  CHECK(!changed([](auto& p) { p.top = 5, p.output_height = 56; }));
+  CHECK(!changed([](auto& p) { p.left = 1; }));
+  CHECK(!changed([](auto& p) { p.left = 0, p.output_width = 236; }));
+  CHECK(!changed([](auto& p) { p.width = p.output_width = 236; }));
+  CHECK(!changed([&](auto& p) { p.image = image + 8; }));
+  CHECK(!changed([&](auto& p) { p.output = output + 8; }));
+  for (int d = 0; d < 4; ++d) {
+    CHECK(!changed([d](auto& p) { p.image_strides[d] += 4; }));
+    CHECK(!changed([d](auto& p) { p.output_strides[d] += 4; }));
+    CHECK(changed([d](auto& p) { p.output_strides[d] += d == 3 ? 0 : 8; }));
+  }
+  CHECK(changed([](auto& p) { p.batch = 1, p.image_strides[0] = p.output_strides[0] = 1; }));
+  CHECK(changed([](auto& p) { p.channels = 1, p.image_strides[1] = p.output_strides[1] = 7; }));
+  CHECK(changed([](auto& p) { p.output_dtype = DType::float32; }));
+  // Four elements of an output of halves are eight bytes.
+  CHECK(changed([&](auto& p) { p.dtype = DType::float32, p.output = output + 8, p.output_strides[2] = 244; }));
+  CHECK(!changed([&](auto& p) { p.dtype = DType::float32, p.output = output + 4; }));
+}
