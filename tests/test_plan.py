@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import random
 import re
 from collections.abc import Iterator
@@ -64,6 +66,15 @@ def check(plan: Plan, device: Device, schedule: str) -> None:
     static = STATIC if plan.schedule != "direct" else 0
     assert 0 <= plan.shared_memory <= device.shared_memory_per_block - static
     assert 1 <= plan.depth <= 8
+    assert plan.method
+    assert plan.kernel
+    assert plan.workspace_bytes == 0
+    assert plan.alignment in (2, 4, 8, 16)
+    assert plan.copy_width % plan.alignment == 0
+    assert plan.resident_blocks * plan.threads <= device.threads_per_multiprocessor
+    assert plan.resident_blocks * plan.shared_memory <= device.shared_memory_per_multiprocessor
+    if plan.schedule != "direct":
+        assert plan.grid <= max(1, plan.resident_blocks) * device.multiprocessors
     assert plan.depth == FIXED_DEPTH.get(plan.schedule, plan.depth)
     if schedule == "auto":
         assert plan.reason
@@ -249,6 +260,56 @@ def test_auto_says_why() -> None:
     dense = sluice.plan("conv1d", x, meta(64, 512, 4), device=H200)
     assert dense.schedule == "aten"
     assert "tensor-core kernels of its own" in dense.reason
+
+
+def test_a_plan_has_all_fields_of_the_text() -> None:
+    numbers = list(dataclasses.astuple(H200))
+    made = json.loads(torch.ops.sluice._plan_transform(64, 64, torch.float32, "auto", None, False, numbers))
+    shape = ([1, 4, 64], [8, 4, 3], 1, 0, 0, 1, 1, False, False, False, False)
+    aten = json.loads(torch.ops.sluice._plan_conv1d(*shape, torch.float32, "auto", None, False, numbers))
+    fields = {field.name for field in dataclasses.fields(Plan)} - {"form", "form_reason"}
+    assert set(made) == set(aten) == fields
+
+
+def test_a_plan_names_its_method_and_its_kernel() -> None:
+    x = meta(8, 512, 2048)
+    last = x.new_empty(8, 2048, 512).transpose(1, 2)
+    w = meta(512, 1, 4)
+    image = meta(8, 3, 100, 240)
+
+    def names(op: str, *arguments: object, **options: object) -> tuple[str, str]:
+        plan = sluice.plan(op, *arguments, device=H200, **options)
+        return plan.method, plan.kernel
+
+    assert names("transform", x) == ("transform", "flat")
+    assert names("transform", x, schedule="sync") == ("transform", "staged_strided")
+    assert names("conv1d", x, w, groups=512) == ("depthwise", "few_taps_rows")
+    assert names("conv1d", last, w, groups=512) == ("depthwise", "few_taps_channels")
+    assert names("conv1d", x, w, groups=512, schedule="bulk") == ("depthwise", "staged_rows")
+    assert names("conv1d", x, meta(512, 1, 8), groups=512) == ("depthwise", "plain_rows")
+    assert names("conv1d", x, meta(64, 512, 4)) == ("aten", "convolution")
+    assert names("conv1d", meta(1, 1, 400), meta(80, 1, 10)) == ("aten", "convolution")
+    assert names("causal_conv1d", x, w[:, 0]) == ("depthwise", "few_taps_rows")
+    assert names("filter2d", image, meta(3, 3)) == ("stencil", "aligned3")
+    assert names("filter2d", image, (meta(3), meta(3)), schedule="direct") == ("stencil", "separable")
+
+
+def test_a_plan_says_what_it_copies_and_how_many_blocks_there_are() -> None:
+    x = meta(8, 512, 2048)
+    last = x.new_empty(8, 2048, 512).transpose(1, 2)
+    w = meta(512, 1, 4)
+
+    def numbers(*arguments: object, **options: object) -> tuple[int, int, int]:
+        plan = sluice.plan("conv1d", *arguments, groups=512, device=H200, **options)
+        return plan.alignment, plan.copy_width, plan.resident_blocks
+
+    assert numbers(x, w) == (16, 16, 8)
+    assert numbers(last, w) == (8, 8, 11)
+    assert numbers(x, w, schedule="multi_stage") == (16, 16, 4)
+    assert numbers(last, w, schedule="bulk") == (16, 128, 4)
+    assert numbers(x, w, stride=2) == (2, 2, 4)
+    pixels = meta(8, 100, 240, 3).movedim(-1, -3)
+    assert sluice.plan("filter2d", pixels, meta(7, 7), schedule="sync", device=H200).copy_width == 2
 
 
 def test_filter2d_plans_for_aligned_rows() -> None:

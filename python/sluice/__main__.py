@@ -65,7 +65,7 @@ def _plan(arguments: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     for field, value in vars(made).items():
-        print(f"{field:14} {value}")
+        print(f"{field:16} {value}")
     return 0
 
 

@@ -34,6 +34,14 @@ class Plan:
         form: "linked" where the chain is compiled into the kernel, "interpreted" where the kernel runs it step by
             step, "" where there is no chain.
         form_reason: why, in a sentence.
+        method: how the result is computed: "transform", "depthwise", "stencil", or "aten" for torch's own kernels.
+        kernel: the kernel that runs, by its name in the library.
+        workspace_bytes: device memory that the kernel needs beside inputs and result.
+        alignment: bytes at whose multiples the kernel's vectors lie in device memory; what lies otherwise is shifted or
+            goes element by element.
+        copy_width: bytes of one load or copy out of device memory, where the input's elements are side by side.
+        resident_blocks: blocks that a multiprocessor holds at once: those of a ring's grid; elsewhere at least so many,
+            or 0 where the linker decides.
     """
 
     schedule: str
@@ -45,6 +53,12 @@ class Plan:
     reason: str
     form: str = ""
     form_reason: str = "there is no chain"
+    method: str = ""
+    kernel: str = ""
+    workspace_bytes: int = 0
+    alignment: int = 0
+    copy_width: int = 0
+    resident_blocks: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
