@@ -18,8 +18,6 @@ namespace {
 
 constexpr const char* kOp = "conv1d";
 
-std::vector<int64_t> sizes_of(const TensorView& view) { return {view.sizes, view.sizes + view.rank}; }
-
 Sizes span_of(const TensorView& view) { return {view.sizes, static_cast<std::size_t>(view.rank)}; }
 
 // (C, L) as (1, C, L).

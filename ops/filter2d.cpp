@@ -19,8 +19,6 @@ constexpr const char* kOp = "filter2d";
 constexpr int64_t kLimit = int64_t{1} << 31;        // of padding
 constexpr int64_t kKernelLimit = int64_t{1} << 24;  // of a kernel's sides
 
-std::vector<int64_t> sizes_of(const TensorView& view) { return {view.sizes, view.sizes + view.rank}; }
-
 int64_t count_planes(const TensorView& image) {
   return std::accumulate(image.sizes, image.sizes + image.rank - 2, int64_t{1}, std::multiplies<>());
 }

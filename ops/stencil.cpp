@@ -14,12 +14,6 @@
 #endif
 
 namespace sluice {
-namespace {
-
-std::vector<int64_t> sizes_of(const TensorView& view) { return {view.sizes, view.sizes + view.rank}; }
-
-}  // namespace
-
 #ifdef SLUICE_CUDA_LIBRARY
 namespace {
 

@@ -115,7 +115,7 @@ ChunkCopy take_copy(Words& words) {
   const int64_t* const sizes = words.take(2 * rank);
   return {make_copy(reinterpret_cast<char*>(head[0]), reinterpret_cast<char*>(head[1]), head[4], static_cast<int>(rank), sizes,
                     sizes + rank),
-          static_cast<Route>(head[2]), static_cast<Mapping>(head[3])};
+          static_cast<transfer::Route>(head[2]), static_cast<Mapping>(head[3])};
 }
 
 enum Kind : int64_t { kFetch, kStore, kCommit };

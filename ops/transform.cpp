@@ -20,8 +20,6 @@ constexpr const char* kOp = "transform";
 constexpr const char* kEmpty = "the tensor is empty";
 [[maybe_unused]] constexpr const char* kOnCpu = "the CPU needs no linking";
 
-std::vector<int64_t> sizes_of(const TensorView& view) { return {view.sizes, view.sizes + view.rank}; }
-
 // Every tensor walks memory as the output does, or is one number: one flat dimension, found without sorting.
 bool is_flat(const TensorView& input, const TensorView& output, const Chain& chain) {
   const auto walks_alike = [&](const TensorView& tensor) {

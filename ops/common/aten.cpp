@@ -35,13 +35,14 @@ using Ints = std::vector<int64_t>;
 
 }  // namespace
 
-Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride, int64_t padding,
-                   int64_t dilation, int64_t groups) {
-  return call("aten::convolution", "", input, weight, bias, Ints{stride}, Ints{padding}, Ints{dilation}, false, Ints{0}, groups);
+Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride,
+                   int64_t padding, int64_t dilation, int64_t groups) {
+  return call("aten::convolution", "", input, weight, bias, Ints{stride}, Ints{padding}, Ints{dilation}, false, Ints{0},
+              groups);
 }
 
-Tensor convolution_2d(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t vertical_padding,
-                      int64_t horizontal_padding, int64_t groups) {
+Tensor convolution_2d(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                      int64_t vertical_padding, int64_t horizontal_padding, int64_t groups) {
   const Ints padding{vertical_padding, horizontal_padding};
   return call("aten::convolution", "", input, weight, bias, Ints{1, 1}, padding, Ints{1, 1}, false, Ints{0, 0}, groups);
 }
@@ -61,15 +62,23 @@ Tensor concatenate_last(const Tensor& first, const Tensor& second) {
 }
 
 Tensor to_dtype(const Tensor& input, DType dtype) {
+  if (input.scalar_type() == scalar_type_of(dtype)) return input;
   const WithoutGraph without_graph;
   return torch::stable::to(input, scalar_type_of(dtype));
+}
+
+std::optional<Tensor> to_dtype(const std::optional<Tensor>& input, DType dtype) {
+  if (!input.has_value()) return std::nullopt;
+  return to_dtype(*input, dtype);
 }
 
 Tensor unsqueeze(const Tensor& input, int64_t dimension) { return call("aten::unsqueeze", "", input, dimension); }
 
 Tensor squeeze(const Tensor& input, int64_t dimension) { return call("aten::squeeze", "dim", input, dimension); }
 
-Tensor reshape(const Tensor& input, const std::vector<int64_t>& sizes) { return call("aten::reshape", "", input, sizes); }
+Tensor reshape(const Tensor& input, const std::vector<int64_t>& sizes) {
+  return call("aten::reshape", "", input, sizes);
+}
 
 // A copy onto itself moves nothing: torch returns from it at once, 0.3 us later.
 void raise_version(const char* op, const Tensor& out) {

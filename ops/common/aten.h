@@ -8,17 +8,19 @@
 namespace sluice::aten {
 
 // aten::convolution, one-dimensional and not transposed.
-Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride, int64_t padding,
-                   int64_t dilation, int64_t groups);
+Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride,
+                   int64_t padding, int64_t dilation, int64_t groups);
 // aten::convolution of (N, C, H, W), with stride 1.
-Tensor convolution_2d(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t vertical_padding,
-                      int64_t horizontal_padding, int64_t groups);
+Tensor convolution_2d(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                      int64_t vertical_padding, int64_t horizontal_padding, int64_t groups);
 // Zeros on the four sides of the last two dimensions.
 Tensor pad_2d(const Tensor& input, int64_t left, int64_t right, int64_t top, int64_t bottom);
 // Zeros before and after the last dimension; negative counts are not used.
 Tensor pad_last(const Tensor& input, int64_t before, int64_t after);
 Tensor concatenate_last(const Tensor& first, const Tensor& second);
+// The tensor itself where it has that dtype.
 Tensor to_dtype(const Tensor& input, DType dtype);
+std::optional<Tensor> to_dtype(const std::optional<Tensor>& input, DType dtype);
 
 // Views.
 Tensor unsqueeze(const Tensor& input, int64_t dimension);

@@ -14,7 +14,8 @@ namespace {
 
 // The one way from a chain's text to its program.
 Program checked_program(const char* op, const char* argument, const std::string& text, int64_t operands) {
-  check(operands <= kMaxOperands, op, ": ", argument, " must have at most ", kMaxOperands, " tensor operands, got ", operands);
+  check(operands <= kMaxOperands, op, ": ", argument, " must have at most ", kMaxOperands, " tensor operands, got ",
+        operands);
   Program program;
   const std::string broken = parse_chain(text, static_cast<int>(operands), program);
   check(broken.empty(), op, ": ", argument, " must be a chain of stages: ", broken);
@@ -43,13 +44,19 @@ Chain::Chain(const char* op, const char* argument, const std::string& text, cons
       const int64_t size = sizes[sizes.size() - operand.rank + d];
       broadcasts = operand.sizes[d] == size || operand.sizes[d] == 1;
     }
-    check(broadcasts, op, ": ", name, " must broadcast to the result's shape ", shape_text(sizes), ", got ", operand.shape());
+    check(broadcasts, op, ": ", name, " must broadcast to the result's shape ", shape_text(sizes), ", got ",
+          operand.shape());
   }
 }
 
 void Chain::check_interpreted(const char* op) const {
-  check(!program.has_cpp(), op, ": a cpp stage must run on a CUDA device, or be given a reference= for the CPU, which the ",
+  check(!program.has_cpp(), op,
+        ": a cpp stage must run on a CUDA device, or be given a reference= for the CPU, which the ",
         "public functions use and the raw ops do not");
+}
+
+void Chain::check_no_overlap(const char* op, const TensorView& out, const char* operand, bool may_be_same) const {
+  for (const TensorView& one : operands) sluice::check_no_overlap(op, out, operand, one, may_be_same);
 }
 
 std::optional<DType> Chain::result_dtype() const { return last_cast(program); }

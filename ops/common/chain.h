@@ -18,16 +18,26 @@ struct Chain {
 
   // Parses `text`; operands must be floating, on the input's device and broadcast to `sizes`. `argument`
   // names the chain in errors ("chain", "pre", "post").
-  Chain(const char* op, const char* argument, const std::string& text, const OptionalTensors& tensors, const TensorView& input,
-        const std::vector<int64_t>& sizes);
+  Chain(const char* op, const char* argument, const std::string& text, const OptionalTensors& tensors,
+        const TensorView& input, const std::vector<int64_t>& sizes);
 
   bool empty() const { return program.empty(); }
   // Raises where a stage has a linked form only.
   void check_interpreted(const char* op) const;
+  // Raises where `out` shares memory with an operand, unless `may_be_same` and it is that tensor. `operand` is what the
+  // error calls one.
+  void check_no_overlap(const char* op, const TensorView& out, const char* operand, bool may_be_same) const;
   // The dtype of a last `cast`, which sets the result's.
   std::optional<DType> result_dtype() const;
   // Operand k's strides over dimensions of extents `sizes`: 0 where it is broadcast.
   std::vector<int64_t> strides(std::size_t k, const std::vector<int64_t>& sizes) const;
+
+  // Writes the chain into a kernel's params. `strides_of(k)` gives operand k's strides over the kernel's dimensions.
+  template <int Rank, class StridesOf>
+  void fill(Program& to, Operand<Rank>* to_operands, const StridesOf& strides_of) const {
+    to = program;
+    for (std::size_t k = 0; k < operands.size(); ++k) to_operands[k] = operand_of<Rank>(operands[k], strides_of(k));
+  }
 };
 
 }  // namespace sluice

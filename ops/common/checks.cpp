@@ -27,8 +27,10 @@ std::optional<DType> check_result_dtype(const char* op, const std::optional<Scal
   return known;
 }
 
-void check_out(const char* op, const TensorView& out, const std::vector<int64_t>& sizes, DType dtype, const TensorView& input) {
-  check(out.is_floating && out.dtype == dtype, op, ": out must have dtype ", name_of(dtype), ", got ", name_of(out.scalar_type));
+void check_out(const char* op, const TensorView& out, const std::vector<int64_t>& sizes, DType dtype,
+               const TensorView& input) {
+  check(out.is_floating && out.dtype == dtype, op, ": out must have dtype ", name_of(dtype), ", got ",
+        name_of(out.scalar_type));
   check_device(op, "out", out, input);
   check(out.has_sizes(sizes), op, ": out must have shape ", shape_text(sizes), ", got ", out.shape());
   check_written_once(op, "out", out);
@@ -40,15 +42,16 @@ void check_written_once(const char* op, const char* written, const TensorView& o
         " for shape ", out.shape());
 }
 
-void check_no_overlap(const char* op, const TensorView& out, const char* argument, const TensorView& input, bool may_be_same,
-                      const char* written) {
+void check_no_overlap(const char* op, const TensorView& out, const char* argument, const TensorView& input,
+                      bool may_be_same, const char* written) {
   if (!overlap(out, input)) return;
-  bool same = may_be_same && out.data == input.data && out.dtype == input.dtype && out.rank == input.rank;
-  for (int64_t d = 0; same && d < out.rank; ++d) {
-    same = out.sizes[d] == input.sizes[d] && (out.sizes[d] == 1 || out.strides[d] == input.strides[d]);
-  }
+  const bool same = may_be_same && out.data == input.data && out.dtype == input.dtype && out.walks_like(input);
   check(same, op, ": ", written, " must not overlap ", argument, may_be_same ? " unless it is that tensor" : "",
         ", got memory in common");
+}
+
+void check_no_overlap(const char* op, const TensorView& out, const char* argument, const std::optional<Tensor>& input) {
+  if (input.has_value()) check_no_overlap(op, out, argument, TensorView(*input), /*may_be_same=*/false);
 }
 
 ScheduleRequest check_schedule(const char* op, const std::string& schedule, const std::optional<int64_t>& depth) {
@@ -62,8 +65,8 @@ ScheduleRequest check_schedule(const char* op, const std::string& schedule, cons
         depth.value_or(0));
   request.depth = static_cast<int>(depth.value_or(0));
   const int fixed = request.automatic ? 0 : fixed_depth(request.schedule);
-  check(fixed == 0 || request.depth == 0 || request.depth == fixed, op, ": depth must be ", fixed, " with schedule ", schedule,
-        ", got ", request.depth);
+  check(fixed == 0 || request.depth == 0 || request.depth == fixed, op, ": depth must be ", fixed, " with schedule ",
+        schedule, ", got ", request.depth);
   return request;
 }
 

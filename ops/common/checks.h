@@ -31,10 +31,13 @@ std::optional<DType> check_result_dtype(const char* op, const std::optional<Scal
 
 // `out`: shape, dtype and device of the result, no element twice in memory, and no memory in common with
 // `input` unless `may_be_same` and it is exactly that tensor. `written` is its name.
-void check_out(const char* op, const TensorView& out, const std::vector<int64_t>& sizes, DType dtype, const TensorView& input);
+void check_out(const char* op, const TensorView& out, const std::vector<int64_t>& sizes, DType dtype,
+               const TensorView& input);
 void check_written_once(const char* op, const char* written, const TensorView& out);
-void check_no_overlap(const char* op, const TensorView& out, const char* argument, const TensorView& input, bool may_be_same,
-                      const char* written = "out");
+void check_no_overlap(const char* op, const TensorView& out, const char* argument, const TensorView& input,
+                      bool may_be_same, const char* written = "out");
+// For a tensor that may be left out, and that the result may never be.
+void check_no_overlap(const char* op, const TensorView& out, const char* argument, const std::optional<Tensor>& input);
 
 // schedule: "auto" or a name; depth: 1..8 or none.
 ScheduleRequest check_schedule(const char* op, const std::string& schedule, const std::optional<int64_t>& depth);

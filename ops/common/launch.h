@@ -7,6 +7,7 @@
 #include <torch/csrc/stable/accelerator.h>
 
 #include "kernels/common/device.h"
+#include "kernels/pipeline/plan.h"
 #include "ops/common/checks.h"
 
 // Defined by torch builds that have CUDA only; weak, so that this library loads under any of them.
@@ -25,13 +26,20 @@ inline const DeviceProperties& properties_of(const char* op, int device) {
   return *properties;
 }
 
+// Refuses a schedule that was asked for and cannot run.
+inline void check_plan(const char* op, const Plan& plan, const ScheduleRequest& request) {
+  check(plan.threads > 0, op, ": schedule must be able to run here: ", plan.reason, ", got ", name_of(plan.schedule),
+        " at depth ", request.depth);
+}
+
 // Makes `device` current for its lifetime and holds torch's current stream of it.
 class DeviceScope {
  public:
   DeviceScope(const char* op, int device) : op_(op), device_(device), guard_(device) {
     check(aoti_torch_get_current_cuda_stream != nullptr, op, ": this build of torch has no CUDA");
     void* stream = nullptr;
-    check(aoti_torch_get_current_cuda_stream(device, &stream) == 0, op, ": torch has no current stream on cuda:", device);
+    check(aoti_torch_get_current_cuda_stream(device, &stream) == 0, op,
+          ": torch has no current stream on cuda:", device);
     stream_ = static_cast<cudaStream_t>(stream);
   }
   int index() const { return device_; }

@@ -24,7 +24,9 @@ std::string quoted(const std::string& text) {
   std::string result = "\"";
   for (char c : text) {
     if (c == '"' || c == '\\') result += '\\';
-    result += c == '\n' ? std::string("\\n") : static_cast<unsigned char>(c) < 32 ? std::string(" ") : std::string(1, c);
+    result += c == '\n'                            ? std::string("\\n")
+              : static_cast<unsigned char>(c) < 32 ? std::string(" ")
+                                                   : std::string(1, c);
   }
   return result + "\"";
 }
@@ -35,7 +37,9 @@ constexpr const char* kModes[] = {"never", "auto", "always"};
 std::string link_info() {
   const LinkStatistics s = link_statistics();
   const LinkLibraries& libraries = link_libraries();
-  const auto number = [](const char* name, auto value) { return std::string(", \"") + name + "\": " + std::to_string(value); };
+  const auto number = [](const char* name, auto value) {
+    return std::string(", \"") + name + "\": " + std::to_string(value);
+  };
   return std::string("{\"mode\": \"") + kModes[static_cast<int>(link_mode())] +
          "\", \"libraries\": " + quoted(libraries.versions) + ", \"library_builds\": " + quoted(libraries.identity) +
          ", \"unavailable\": " + quoted(libraries.unavailable) + ", \"cache_directory\": " + quoted(s.cache_directory) +
@@ -65,9 +69,13 @@ int64_t set_limit(int64_t kernels) {
 
 Form choose_form(const char* op, const LinkRequest& request, const DeviceScope& device, long long elements, Run run) {
   const auto stages = [](const LinkedSlot& slot) { return slot.program == nullptr ? 0 : slot.program->count; };
-  if (stages(request.pre) + stages(request.post) == 0) return {nullptr, "there is no chain"};
-  LinkOutcome outcome = find_linked(request, {device.index(), properties_of(op, device.index()).compute_capability,
-                                              device.stream(), elements, run == Run::prepare});
+  if (stages(request.pre) + stages(request.post) == 0) return {nullptr, kNoChain};
+  const LinkContext context{.device = device.index(),
+                            .compute_capability = properties_of(op, device.index()).compute_capability,
+                            .stream = device.stream(),
+                            .elements = elements,
+                            .ahead = run == Run::prepare};
+  const LinkOutcome outcome = find_linked(request, context);
   if (outcome.kernel != nullptr) return {outcome.kernel, {}};
   if (request.has_cpp()) {
     check(outcome.fault != LinkFault::rejected, op, ": a cpp stage must compile. ", outcome.error);

@@ -8,8 +8,9 @@
 namespace sluice {
 
 std::string name_of(ScalarType dtype) {
-  static const char* const names[] = {"uint8",     "int8",      "int16",      "int32", "int64", "float16", "float32", "float64",
-                                      "complex32", "complex64", "complex128", "bool",  "qint8", "quint8",  "qint32",  "bfloat16"};
+  static const char* const names[] = {"uint8",   "int8",    "int16",     "int32",     "int64",      "float16",
+                                      "float32", "float64", "complex32", "complex64", "complex128", "bool",
+                                      "qint8",   "quint8",  "qint32",    "bfloat16"};
   const int index = static_cast<int>(dtype);
   return index >= 0 && index < 16 ? names[index] : "dtype #" + std::to_string(index);
 }
@@ -83,6 +84,17 @@ bool TensorView::has_sizes(const std::vector<int64_t>& expected) const {
   return static_cast<int64_t>(expected.size()) == rank && std::equal(sizes, sizes + rank, expected.begin());
 }
 
+bool TensorView::has_strides(const int64_t* expected) const {
+  for (int64_t d = 0; d < rank; ++d) {
+    if (sizes[d] != 1 && strides[d] != expected[d]) return false;
+  }
+  return true;
+}
+
+bool TensorView::walks_like(const TensorView& other) const {
+  return rank == other.rank && std::equal(sizes, sizes + rank, other.sizes) && has_strides(other.strides);
+}
+
 std::pair<const char*, const char*> TensorView::extent() const {
   const char* const begin = static_cast<const char*>(data);
   if (elements() == 0) return {begin, begin};
@@ -99,12 +111,16 @@ std::string TensorView::device() const {
 
 std::string TensorView::shape() const { return shape_text(sizes, rank); }
 
+std::vector<int64_t> sizes_of(const TensorView& tensor) { return {tensor.sizes, tensor.sizes + tensor.rank}; }
+
 std::string shape_text(const int64_t* sizes, int64_t rank) {
   std::string text = "(";
   for (int64_t d = 0; d < rank; ++d) text += (d ? ", " : "") + std::to_string(sizes[d]);
   return text + (rank == 1 ? ",)" : ")");
 }
 
-std::string shape_text(const std::vector<int64_t>& sizes) { return shape_text(sizes.data(), static_cast<int64_t>(sizes.size())); }
+std::string shape_text(const std::vector<int64_t>& sizes) {
+  return shape_text(sizes.data(), static_cast<int64_t>(sizes.size()));
+}
 
 }  // namespace sluice

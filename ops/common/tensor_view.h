@@ -1,14 +1,19 @@
-// A tensor's metadata, read once through the stable ABI.
+// A tensor's metadata, read once through the stable ABI, and what of it a kernel takes.
 #pragma once
 
 #include <torch/csrc/stable/tensor.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/common/dtype.h"
+#include "kernels/stages/program.h"
 
 namespace sluice {
 
@@ -40,11 +45,36 @@ struct TensorView {
   bool is_dense() const;
   bool is_contiguous() const;
   bool has_sizes(const std::vector<int64_t>& expected) const;
+  // Whether these strides lead to the same places: those of a dimension of one element lead nowhere.
+  bool has_strides(const int64_t* expected) const;
+  bool walks_like(const TensorView& other) const;  // the same sizes and, so meant, the same strides
   // Bytes from the first to one past the last that the tensor's elements reach.
   std::pair<const char*, const char*> extent() const;
   std::string device() const;
   std::string shape() const;
 };
+
+std::vector<int64_t> sizes_of(const TensorView& tensor);
+
+// A tensor as one argument of a kernel of Rank dimensions: `strides` are over the first of them, those behind are 0.
+template <int Rank, class Strides>
+Operand<Rank> operand_of(const TensorView& tensor, const Strides& strides) {
+  Operand<Rank> operand{.data = tensor.data, .dtype = tensor.dtype, .strides = {}};
+  std::copy(std::begin(strides), std::end(strides), operand.strides);
+  return operand;
+}
+
+// The tensor has Rank dimensions.
+template <int Rank>
+Operand<Rank> operand_of(const TensorView& tensor) {
+  return operand_of<Rank>(tensor, std::span<const int64_t, Rank>(tensor.strides, Rank));
+}
+
+// A tensor that may be left out: its data is null.
+template <int Rank>
+Operand<Rank> operand_of(const std::optional<Tensor>& tensor) {
+  return tensor.has_value() ? operand_of<Rank>(TensorView(*tensor)) : Operand<Rank>{};
+}
 
 std::string shape_text(const int64_t* sizes, int64_t rank);
 std::string shape_text(const std::vector<int64_t>& sizes);
