@@ -1,10 +1,12 @@
+// causal_conv1d: arguments to a Convolution with a history; and the states that it leaves behind.
 #include "kernels/causal_conv1d/causal_conv1d.h"
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
 #include "ops/common/checks.h"
-#include "ops/convolution.h"
 #include "ops/common/dispatch.h"
 #include "ops/common/launch.h"
+#include "ops/common/raw_op.h"
+#include "ops/convolution.h"
 #ifdef SLUICE_CUDA_LIBRARY
 #include "kernels/causal_conv1d/launch.h"
 #endif
@@ -18,15 +20,15 @@ void check_states(const TensorView& states, const char* argument, const TensorVi
   check_floating(kOp, argument, states);
   check_device(kOp, argument, states, x);
   const std::vector<int64_t> sizes = {x.sizes[0], x.sizes[1], width};
-  check(states.has_sizes(sizes), kOp, ": ", argument, " must have shape (batch, channels, width - 1) = ", shape_text(sizes),
-        ", got ", states.shape());
+  check(states.has_sizes(sizes), kOp, ": ", argument,
+        " must have shape (batch, channels, width - 1) = ", shape_text(sizes), ", got ", states.shape());
 }
 
 // "silu", "swish", "identity" or none, as the head of the chain.
 std::string activation_chain(const std::optional<std::string>& activation) {
   if (!activation.has_value() || *activation == "identity") return "";
-  check(*activation == "silu" || *activation == "swish", kOp, ": activation must be None, identity, silu or swish, got '",
-        *activation, "'");
+  check(*activation == "silu" || *activation == "swish", kOp,
+        ": activation must be None, identity, silu or swish, got '", *activation, "'");
   return "silu";
 }
 
@@ -47,77 +49,65 @@ Convolution check_arguments(const Tensor& x, const Tensor& weight, const std::op
     const TensorView offset(*bias);
     check_floating(kOp, "bias", offset);
     check_device(kOp, "bias", offset, view);
-    check(offset.has_sizes({channels}), kOp, ": bias must have shape (C,) with C = ", channels, ", got ", offset.shape());
+    check(offset.has_sizes({channels}), kOp, ": bias must have shape (C,) with C = ", channels, ", got ",
+          offset.shape());
   }
   if (initial_states.has_value()) check_states(TensorView(*initial_states), "initial_states", view, width - 1);
   const ScheduleRequest request = check_schedule(kOp, schedule, depth);
   std::string chain = activation_chain(activation);
   if (!chain.empty() && !post.empty()) chain += "|";
   chain += post;
-  const std::vector<int64_t> sizes(view.sizes, view.sizes + 3);
+  const std::vector<int64_t> sizes = sizes_of(view);
   Chain none(kOp, "pre", "", std::nullopt, view, sizes);
   Chain after(kOp, "post", chain, post_operands, view, sizes);
-  // A width of 1 has no states; an empty tensor of them is not a history.
-  const std::optional<Tensor> history = width > 1 ? initial_states : std::nullopt;
-  return {kOp,        x,        weight,    bias,
-          history,    1,        width - 1, 0,
-          1,          channels, none,      std::move(after),
-          view.dtype, request,  sizes,     layout_strides(view, sizes, /*spatial=*/1)};
+  return {.op = kOp,
+          .input = x,
+          .weight = weight,
+          .bias = bias,
+          // A width of 1 has no states; an empty tensor of them is not a history.
+          .history = width > 1 ? initial_states : std::nullopt,
+          .padding = width - 1,
+          .groups = channels,
+          .pre = std::move(none),
+          .post = std::move(after),
+          .dtype = view.dtype,
+          .schedule = request,
+          .sizes = sizes,
+          .strides = layout_strides(view, sizes, /*spatial=*/1)};
 }
 
-Tensor causal_conv1d(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
-                     const std::optional<std::string>& activation, const std::optional<Tensor>& initial_states,
-                     const std::string& post, const OptionalTensors& post_operands, const std::string& schedule,
-                     const std::optional<int64_t>& depth) {
-  return convolve(check_arguments(x, weight, bias, activation, initial_states, post, post_operands, schedule, depth));
-}
-
-std::string prepare_causal_conv1d(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
-                                  const std::optional<std::string>& activation, const std::optional<Tensor>& initial_states,
-                                  const std::string& post, const OptionalTensors& post_operands, const std::string& schedule,
-                                  const std::optional<int64_t>& depth) {
-  return prepare_convolution(check_arguments(x, weight, bias, activation, initial_states, post, post_operands, schedule, depth));
-}
-
-void causal_conv1d_out(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
-                       const std::optional<std::string>& activation, const std::optional<Tensor>& initial_states,
-                       const std::string& post, const OptionalTensors& post_operands, const std::string& schedule,
-                       const std::optional<int64_t>& depth, const Tensor& out) {
-  const Convolution c = check_arguments(x, weight, bias, activation, initial_states, post, post_operands, schedule, depth);
+void causal_conv1d_out(const Convolution& c, const Tensor& out) {
   const TensorView view(out);
-  check_out(kOp, view, c.sizes, c.dtype, TensorView(x));
-  check_no_overlap(kOp, view, "x", TensorView(x), /*may_be_same=*/false);
-  check_no_overlap(kOp, view, "weight", TensorView(weight), /*may_be_same=*/false);
-  if (bias.has_value()) check_no_overlap(kOp, view, "bias", TensorView(*bias), /*may_be_same=*/false);
-  if (initial_states.has_value())
-    check_no_overlap(kOp, view, "initial_states", TensorView(*initial_states), /*may_be_same=*/false);
-  for (const TensorView& operand : c.post.operands)
-    check_no_overlap(kOp, view, "an operand of post", operand, /*may_be_same=*/true);
+  check_out(kOp, view, c.sizes, c.dtype, TensorView(c.input));
+  check_out_overlap(c, "x", view);
   aten::raise_version(kOp, out);
   run_convolution(c, out);
 }
 
-void run_final_states(const TensorView& x, int64_t width, const std::optional<Tensor>& initial_states, const TensorView& states) {
+FinalStatesParams make_params(const TensorView& x, int64_t width, const std::optional<Tensor>& initial_states,
+                              const TensorView& result) {
+  const Operand<3> input = operand_of<3>(x), history = operand_of<3>(initial_states), states = operand_of<3>(result);
+  return {
+      .input = input.data,
+      .history = history.data,
+      .states = result.data,
+      .input_dtype = input.dtype,
+      .history_dtype = history.dtype,
+      .states_dtype = states.dtype,
+      .batch = x.sizes[0],
+      .channels = x.sizes[1],
+      .length = x.sizes[2],
+      .width = width,
+      .input_strides = {input.strides[0], input.strides[1], input.strides[2]},
+      .history_strides = {history.strides[0], history.strides[1], history.strides[2]},
+      .states_strides = {states.strides[0], states.strides[1], states.strides[2]},
+  };
+}
+
+void run_final_states(const TensorView& x, int64_t width, const std::optional<Tensor>& initial_states,
+                      const TensorView& states) {
   if (states.elements() == 0) return;
-  FinalStatesParams params{};
-  params.input = x.data;
-  params.states = states.data;
-  params.input_dtype = x.dtype;
-  params.states_dtype = states.dtype;
-  params.batch = x.sizes[0];
-  params.channels = x.sizes[1];
-  params.length = x.sizes[2];
-  params.width = width;
-  for (int d = 0; d < 3; ++d) {
-    params.input_strides[d] = x.strides[d];
-    params.states_strides[d] = states.strides[d];
-  }
-  if (initial_states.has_value()) {
-    const TensorView history(*initial_states);
-    params.history = history.data;
-    params.history_dtype = history.dtype;
-    for (int d = 0; d < 3; ++d) params.history_strides[d] = history.strides[d];
-  }
+  const FinalStatesParams params = make_params(x, width, initial_states, states);
 #ifdef SLUICE_CUDA_LIBRARY
   const DeviceScope device(kOp, x.device_index);
   device.check_launch(launch_final_states(params, device.stream()));
@@ -144,8 +134,8 @@ Tensor final_states(const Tensor& x, int64_t width, const std::optional<Tensor>&
 }
 
 // `result`: that of the convolution, where the caller gave the memory of both.
-void check_final_states_out(const Tensor& x, int64_t width, const std::optional<Tensor>& initial_states, const Tensor& out,
-                            const std::optional<Tensor>& result) {
+void check_final_states_out(const Tensor& x, int64_t width, const std::optional<Tensor>& initial_states,
+                            const Tensor& out, const std::optional<Tensor>& result) {
   constexpr const char* kWritten = "final_states_out";
   const TensorView view(x), states(out);
   check_final_states(view, width, initial_states);
@@ -169,9 +159,9 @@ void final_states_out(const Tensor& x, int64_t width, const std::optional<Tensor
 }  // namespace
 
 SLUICE_DEVICE_KERNELS(m) {
-  m.impl("causal_conv1d", TORCH_BOX(&causal_conv1d));
-  m.impl("causal_conv1d_out", TORCH_BOX(&causal_conv1d_out));
-  m.impl("_prepare_causal_conv1d", TORCH_BOX(&prepare_causal_conv1d));
+  m.impl("causal_conv1d", TORCH_BOX((raw_op<check_arguments, convolve>)));
+  m.impl("causal_conv1d_out", TORCH_BOX((raw_op<check_arguments, causal_conv1d_out>)));
+  m.impl("_prepare_causal_conv1d", TORCH_BOX((raw_op<check_arguments, prepare_convolution>)));
   m.impl("causal_conv1d_final_states", TORCH_BOX(&final_states));
   m.impl("causal_conv1d_final_states_out", TORCH_BOX(&final_states_out));
 }
@@ -188,7 +178,9 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("causal_conv1d_final_states(Tensor x, int width, Tensor? initial_states=None) -> Tensor");
   m.def("causal_conv1d_final_states_out(Tensor x, int width, Tensor? initial_states=None, *, Tensor(a!) out) -> ()");
   // Before anything is written: the op above is called behind the convolution.
-  m.def("_check_causal_conv1d_final_states_out(Tensor x, int width, Tensor? initial_states, Tensor out, Tensor? result) -> ()");
+  m.def(
+      "_check_causal_conv1d_final_states_out(Tensor x, int width, Tensor? initial_states, Tensor out, Tensor? result) "
+      "-> ()");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {

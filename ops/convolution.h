@@ -1,4 +1,5 @@
-// What causal_conv1d uses of conv1d: the checked arguments and the run.
+// A convolution with its chains, as conv1d and causal_conv1d make one of their arguments, and its run: by sluice's own
+// kernels or by aten's with a pass of each chain around them.
 #pragma once
 
 #include "kernels/pipeline/schedule.h"
@@ -10,13 +11,17 @@ namespace sluice {
 struct Convolution {
   const char* op;
   Tensor input, weight;
-  std::optional<Tensor> bias, history;
-  int64_t stride, padding, padding_right, dilation, groups;
+  std::optional<Tensor> bias;
+  std::optional<Tensor> history = std::nullopt;  // (batch, channel, padding): what stands before the first position
+  int64_t stride = 1, padding = 0, padding_right = 0, dilation = 1, groups = 1;
   Chain pre, post;
   DType dtype;  // of the result
   ScheduleRequest schedule;
   std::vector<int64_t> sizes, strides;  // of the result
 };
+
+// Refuses an `out` that shares memory with what is read while it is written. `input` is what the op calls its input.
+void check_out_overlap(const Convolution& convolution, const char* input, const TensorView& out);
 
 // The result, newly allocated with `strides`; where aten made it in that layout, aten's own tensor.
 Tensor convolve(const Convolution& convolution);
