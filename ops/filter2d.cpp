@@ -1,8 +1,8 @@
-#include "ops/stencil.h"
-
+// filter2d: arguments to a Stencil, checked; the plan of one that is not there.
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 #include "kernels/filter2d/filter2d.h"
 #include "ops/common/allocate.h"
@@ -10,6 +10,8 @@
 #include "ops/common/checks.h"
 #include "ops/common/dispatch.h"
 #include "ops/common/plan_text.h"
+#include "ops/common/raw_op.h"
+#include "ops/stencil.h"
 
 namespace sluice {
 namespace {
@@ -30,29 +32,65 @@ void check_kernel(const TensorView& image, const TensorView& kernel, const std::
     return part.rank == taps || (part.rank == taps + 1 && image.rank > 2 && part.sizes[0] == channels);
   };
   if (!row_kernel.has_value()) {
-    check(fits(kernel), kOp, ": kernel must have shape (kh, kw) or (C, kh, kw) with C = ", channels, ", got ", kernel.shape());
+    check(fits(kernel), kOp, ": kernel must have shape (kh, kw) or (C, kh, kw) with C = ", channels, ", got ",
+          kernel.shape());
   } else {
     check(fits(kernel) && fits(*row_kernel) && kernel.rank == row_kernel->rank, kOp,
-          ": kernel must have two vectors of shapes (kh,) and (kw,), or (C, kh) and (C, kw) with C = ", channels, ", got ",
-          kernel.shape(), " and ", row_kernel->shape());
+          ": kernel must have two vectors of shapes (kh,) and (kw,), or (C, kh) and (C, kw) with C = ", channels,
+          ", got ", kernel.shape(), " and ", row_kernel->shape());
   }
   const auto has_taps = [&](const TensorView& part) {
-    return std::all_of(part.sizes + part.rank - taps, part.sizes + part.rank, [](int64_t extent) { return extent > 0; });
+    return std::all_of(part.sizes + part.rank - taps, part.sizes + part.rank,
+                       [](int64_t extent) { return extent > 0; });
   };
-  check(has_taps(kernel) && (!row_kernel.has_value() || has_taps(*row_kernel)), kOp, ": kernel must have at least one tap, got ",
-        kernel.shape(), row_kernel.has_value() ? " and " + row_kernel->shape() : "");
+  check(has_taps(kernel) && (!row_kernel.has_value() || has_taps(*row_kernel)), kOp,
+        ": kernel must have at least one tap, got ", kernel.shape(),
+        row_kernel.has_value() ? " and " + row_kernel->shape() : "");
   const int64_t height = kernel.sizes[kernel.rank - taps],
                 width = (row_kernel.has_value() ? *row_kernel : kernel).sizes[kernel.rank - 1];
-  check(height < kKernelLimit && width < kKernelLimit, kOp, ": kernel must be smaller than 2^24 each way, got ", kernel.shape());
+  check(height < kKernelLimit && width < kKernelLimit, kOp, ": kernel must be smaller than 2^24 each way, got ",
+        kernel.shape());
+}
+
+// The zeros that keep the image's size; a kernel of even sides has the one more below and on the right.
+Border check_padding(const std::optional<std::vector<int64_t>>& padding, int64_t height, int64_t width) {
+  if (!padding.has_value()) {
+    const int64_t top = (height - 1) / 2, left = (width - 1) / 2;
+    return {.top = top, .bottom = height - 1 - top, .left = left, .right = width - 1 - left};
+  }
+  check(padding->size() == 2, kOp, ": padding must be two numbers, got ", padding->size());
+  for (int64_t zeros : *padding) {
+    check(zeros >= 0 && zeros < kLimit, kOp, ": padding must be at least 0 and less than 2^31, got ", zeros);
+  }
+  const int64_t vertical = (*padding)[0], horizontal = (*padding)[1];
+  return {.top = vertical, .bottom = vertical, .left = horizontal, .right = horizontal};
+}
+
+// The sizes of the result.
+std::vector<int64_t> check_extent(const TensorView& image, int64_t height, int64_t width, const Border& border) {
+  std::vector<int64_t> sizes = sizes_of(image);
+  int64_t& rows = sizes[image.rank - 2];
+  int64_t& columns = sizes[image.rank - 1];
+  rows += border.top + border.bottom;
+  columns += border.left + border.right;
+  check(rows >= height && columns >= width, kOp, ": image must be at least as large as the kernel, ", height, " x ",
+        width, ", with its padding, got ", rows, " x ", columns);
+  // As torch has it: planes of zeros alone are a result only where there are none.
+  check(image.elements() > 0 || count_planes(image) == 0, kOp, ": image must have at least one pixel, got ",
+        image.shape());
+  rows -= height - 1;
+  columns -= width - 1;
+  return sizes;
 }
 
 Stencil check_arguments(const Tensor& given, const Tensor& kernel, const std::optional<Tensor>& bias,
                         const std::optional<std::vector<int64_t>>& padding, const std::optional<Tensor>& row_kernel,
                         const std::string& pre, const OptionalTensors& pre_operands, const std::string& post,
-                        const OptionalTensors& post_operands, const std::optional<ScalarType>& dtype, const std::string& schedule,
-                        const std::optional<int64_t>& depth) {
+                        const OptionalTensors& post_operands, const std::optional<ScalarType>& dtype,
+                        const std::string& schedule, const std::optional<int64_t>& depth) {
   const bool bytes = TensorView(given).scalar_type == ScalarType::Byte;
-  check(bytes || TensorView(given).is_floating, kOp, ": image must have dtype float32, float16, bfloat16, float64 or uint8, got ",
+  check(bytes || TensorView(given).is_floating, kOp,
+        ": image must have dtype float32, float16, bfloat16, float64 or uint8, got ",
         name_of(TensorView(given).scalar_type));
   const TensorView image(given), taps(kernel);
   check_memory(kOp, "image", image);
@@ -77,124 +115,86 @@ Stencil check_arguments(const Tensor& given, const Tensor& kernel, const std::op
   }
   const int64_t height = across.has_value() ? taps.sizes[taps.rank - 1] : taps.sizes[taps.rank - 2];
   const int64_t width = across.has_value() ? across->sizes[across->rank - 1] : taps.sizes[taps.rank - 1];
-  int64_t top = (height - 1) / 2, bottom = height - 1 - top, left = (width - 1) / 2, right = width - 1 - left;
-  if (padding.has_value()) {
-    check(padding->size() == 2, kOp, ": padding must be two numbers, got ", padding->size());
-    for (int64_t zeros : *padding) {
-      check(zeros >= 0 && zeros < kLimit, kOp, ": padding must be at least 0 and less than 2^31, got ", zeros);
-    }
-    top = bottom = (*padding)[0];
-    left = right = (*padding)[1];
-  }
+  const Border border = check_padding(padding, height, width);
   const ScheduleRequest request = check_schedule(kOp, schedule, depth);
-  std::vector<int64_t> sizes = sizes_of(image);
-  int64_t& rows = sizes[image.rank - 2];
-  int64_t& columns = sizes[image.rank - 1];
-  rows += top + bottom;
-  columns += left + right;
-  check(rows >= height && columns >= width, kOp, ": image must be at least as large as the kernel, ", height, " x ", width,
-        ", with its padding, got ", rows, " x ", columns);
-  // As torch has it: planes of zeros alone are a result only where there are none.
-  check(image.elements() > 0 || count_planes(image) == 0, kOp, ": image must have at least one pixel, got ", image.shape());
-  rows -= height - 1;
-  columns -= width - 1;
+  const std::vector<int64_t> sizes = check_extent(image, height, width, border);
   Chain before(kOp, "pre", pre, pre_operands, image, sizes_of(image));
   Chain after(kOp, "post", post, post_operands, image, sizes);
   const DType result = check_result_dtype(kOp, dtype).value_or(after.result_dtype().value_or(computed));
-  const std::vector<int64_t> strides = layout_strides(image, sizes, /*spatial=*/2);
-  return {kOp,
-          bytes ? aten::to_dtype(given, computed) : given,
-          kernel,
-          row_kernel,
-          bias,
-          height,
-          width,
-          top,
-          bottom,
-          left,
-          right,
-          std::move(before),
-          std::move(after),
-          result,
-          request,
-          sizes,
-          strides};
+  return {.op = kOp,
+          .image = bytes ? aten::to_dtype(given, computed) : given,
+          .kernel = kernel,
+          .row_kernel = row_kernel,
+          .bias = bias,
+          .height = height,
+          .width = width,
+          .border = border,
+          .pre = std::move(before),
+          .post = std::move(after),
+          .dtype = result,
+          .schedule = request,
+          .sizes = sizes,
+          .strides = layout_strides(image, sizes, /*spatial=*/2)};
 }
 
-Tensor filter2d(const Tensor& image, const Tensor& kernel, const std::optional<Tensor>& bias,
-                const std::optional<std::vector<int64_t>>& padding, const std::optional<Tensor>& row_kernel,
-                const std::string& pre, const OptionalTensors& pre_operands, const std::string& post,
-                const OptionalTensors& post_operands, const std::optional<ScalarType>& dtype, const std::string& schedule,
-                const std::optional<int64_t>& depth) {
-  const Stencil s =
-      check_arguments(image, kernel, bias, padding, row_kernel, pre, pre_operands, post, post_operands, dtype, schedule, depth);
-  Tensor output = allocate(kOp, s.sizes, s.strides, s.dtype, TensorView(s.image));
+Tensor allocate_result(const Stencil& s) { return allocate(kOp, s.sizes, s.strides, s.dtype, TensorView(s.image)); }
+
+Tensor filter2d(const Stencil& s) {
+  Tensor output = allocate_result(s);
   if (TensorView(output).elements() > 0) run_stencil(s, TensorView(output), Run::now);
   return output;
 }
 
-void filter2d_out(const Tensor& image, const Tensor& kernel, const std::optional<Tensor>& bias,
-                  const std::optional<std::vector<int64_t>>& padding, const std::optional<Tensor>& row_kernel,
-                  const std::string& pre, const OptionalTensors& pre_operands, const std::string& post,
-                  const OptionalTensors& post_operands, const std::optional<ScalarType>& dtype, const std::string& schedule,
-                  const std::optional<int64_t>& depth, const Tensor& out) {
-  const Stencil s =
-      check_arguments(image, kernel, bias, padding, row_kernel, pre, pre_operands, post, post_operands, dtype, schedule, depth);
+void filter2d_out(const Stencil& s, const Tensor& out) {
   const TensorView view(out);
   check_out(kOp, view, s.sizes, s.dtype, TensorView(s.image));
   // A uint8 image was converted: it is read before anything is written.
-  check_no_overlap(kOp, view, "image", TensorView(s.image), /*may_be_same=*/false);
-  check_no_overlap(kOp, view, "kernel", TensorView(kernel), /*may_be_same=*/false);
-  if (row_kernel.has_value()) check_no_overlap(kOp, view, "kernel", TensorView(*row_kernel), /*may_be_same=*/false);
-  if (bias.has_value()) check_no_overlap(kOp, view, "bias", TensorView(*bias), /*may_be_same=*/false);
-  for (const TensorView& operand : s.pre.operands)
-    check_no_overlap(kOp, view, "an operand of pre", operand, /*may_be_same=*/false);
-  for (const TensorView& operand : s.post.operands)
-    check_no_overlap(kOp, view, "an operand of post", operand, /*may_be_same=*/true);
+  check_no_overlap(kOp, view, "image", s.image);
+  check_no_overlap(kOp, view, "kernel", s.kernel);
+  check_no_overlap(kOp, view, "kernel", s.row_kernel);
+  check_no_overlap(kOp, view, "bias", s.bias);
+  s.pre.check_no_overlap(kOp, view, "an operand of pre", /*may_be_same=*/false);
+  s.post.check_no_overlap(kOp, view, "an operand of post", /*may_be_same=*/true);
   aten::raise_version(kOp, out);
   if (view.elements() > 0) run_stencil(s, view, Run::now);
 }
 
-std::string prepare_filter2d(const Tensor& image, const Tensor& kernel, const std::optional<Tensor>& bias,
-                             const std::optional<std::vector<int64_t>>& padding, const std::optional<Tensor>& row_kernel,
-                             const std::string& pre, const OptionalTensors& pre_operands, const std::string& post,
-                             const OptionalTensors& post_operands, const std::optional<ScalarType>& dtype,
-                             const std::string& schedule, const std::optional<int64_t>& depth) {
-  const Stencil s =
-      check_arguments(image, kernel, bias, padding, row_kernel, pre, pre_operands, post, post_operands, dtype, schedule, depth);
-  const Tensor output = allocate(kOp, s.sizes, s.strides, s.dtype, TensorView(s.image));
-  if (TensorView(output).elements() == 0) return "the result is empty";
+std::string prepare_filter2d(const Stencil& s) {
+  const Tensor output = allocate_result(s);
+  if (TensorView(output).elements() == 0) return kEmptyResult;
   return run_stencil(s, TensorView(output), Run::prepare);
 }
 
 }  // namespace
 
 SLUICE_DEVICE_KERNELS(m) {
-  m.impl("filter2d", TORCH_BOX(&filter2d));
-  m.impl("filter2d_out", TORCH_BOX(&filter2d_out));
-  m.impl("_prepare_filter2d", TORCH_BOX(&prepare_filter2d));
+  m.impl("filter2d", TORCH_BOX((raw_op<check_arguments, filter2d>)));
+  m.impl("filter2d_out", TORCH_BOX((raw_op<check_arguments, filter2d_out>)));
+  m.impl("_prepare_filter2d", TORCH_BOX((raw_op<check_arguments, prepare_filter2d>)));
 }
 
 #ifndef SLUICE_CUDA_LIBRARY
 namespace {
 
-// `image` and `result` are a tensor's (batch, channels, H, W) and then its strides, `kernel` is (kh, kw), `zeros` are those
-// above and on the left. `pre`, `post` and `tensors`: there is a chain before, one behind, and there are tensors in that. All
-// tensors of the call start at words.
-std::string plan(const std::vector<int64_t>& image, ScalarType dtype, const std::vector<int64_t>& result, ScalarType result_dtype,
-                 const std::vector<int64_t>& kernel, bool separable, const std::vector<int64_t>& zeros, bool pre, bool post,
-                 bool tensors, const std::string& schedule, const std::optional<int64_t>& depth, bool linked,
-                 const std::vector<int64_t>& device) {
+// `image` and `result` are a tensor's (batch, channels, H, W) and then its strides, `kernel` is (kh, kw), `zeros` are
+// those above and on the left. `pre`, `post` and `tensors`: there is a chain before, one behind, and there are tensors
+// in that. All tensors of the call start at words.
+std::string plan(const std::vector<int64_t>& image, ScalarType dtype, const std::vector<int64_t>& result,
+                 ScalarType result_dtype, const std::vector<int64_t>& kernel, bool separable,
+                 const std::vector<int64_t>& zeros, bool pre, bool post, bool tensors, const std::string& schedule,
+                 const std::optional<int64_t>& depth, bool linked, const std::vector<int64_t>& device) {
   const ScheduleRequest request = check_schedule("plan", schedule, depth);
   const auto in_range = [](const std::vector<int64_t>& numbers, int64_t least) {
-    return std::all_of(numbers.begin(), numbers.end(), [&](int64_t number) { return number >= least && number < kLimit; });
+    return std::all_of(numbers.begin(), numbers.end(),
+                       [&](int64_t number) { return number >= least && number < kLimit; });
   };
   check(image.size() == 8, "plan: image must be four sizes and their strides, got ", shape_text(image));
   check(result.size() == 8, "plan: result must be four sizes and their strides, got ", shape_text(result));
   check(kernel.size() == 2, "plan: kernel must be (kh, kw), got ", shape_text(kernel));
   check(in_range(kernel, 1) && kernel[0] < kKernelLimit && kernel[1] < kKernelLimit,
         "plan: kernel must be 1 to 2^24 - 1 each way, got ", shape_text(kernel));
-  check(zeros.size() == 2 && in_range(zeros, 0), "plan: zeros must be two numbers from 0 to 2^31 - 1, got ", shape_text(zeros));
+  check(zeros.size() == 2 && in_range(zeros, 0), "plan: zeros must be two numbers from 0 to 2^31 - 1, got ",
+        shape_text(zeros));
   check_result("plan", {result.begin(), result.begin() + 4});
   Filter2dParams params{};
   params.dtype = check_result_dtype("plan", dtype).value();
@@ -221,9 +221,10 @@ std::string plan(const std::vector<int64_t>& image, ScalarType dtype, const std:
 
 }  // namespace
 
-#define SLUICE_FILTER2D_ARGUMENTS                                                                                             \
-  "Tensor image, Tensor kernel, Tensor? bias=None, int[]? padding=None, *, Tensor? row_kernel=None, str pre=\"\", "           \
-  "Tensor[]? pre_operands=None, str post=\"\", Tensor[]? post_operands=None, ScalarType? dtype=None, str schedule=\"auto\", " \
+#define SLUICE_FILTER2D_ARGUMENTS                                                                                   \
+  "Tensor image, Tensor kernel, Tensor? bias=None, int[]? padding=None, *, Tensor? row_kernel=None, str pre=\"\", " \
+  "Tensor[]? pre_operands=None, str post=\"\", Tensor[]? post_operands=None, ScalarType? dtype=None, str "          \
+  "schedule=\"auto\", "                                                                                             \
   "int? depth=None"
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
@@ -231,7 +232,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("_prepare_filter2d(" SLUICE_FILTER2D_ARGUMENTS ") -> str");
   m.def("filter2d_out(" SLUICE_FILTER2D_ARGUMENTS ", Tensor(a!) out) -> ()");
   m.def(
-      "_plan_filter2d(int[] image, ScalarType dtype, int[] result, ScalarType result_dtype, int[] kernel, bool separable, "
+      "_plan_filter2d(int[] image, ScalarType dtype, int[] result, ScalarType result_dtype, int[] kernel, bool "
+      "separable, "
       "int[] zeros, bool pre, bool post, bool tensors, str schedule, int? depth, bool linked, int[] device) -> str");
 }
 

@@ -1,12 +1,15 @@
 // On CUDA filter2d's own kernels; on the CPU aten's convolution between the passes of the chains.
+#include "ops/stencil.h"
+
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "kernels/common/geometry.h"
 #include "kernels/filter2d/filter2d.h"
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
 #include "ops/common/checks.h"
-#include "ops/stencil.h"
 #include "ops/common/launch.h"
 #include "ops/elementwise.h"
 #ifdef SLUICE_CUDA_LIBRARY
@@ -14,11 +17,12 @@
 #endif
 
 namespace sluice {
+
 #ifdef SLUICE_CUDA_LIBRARY
 namespace {
 
-// The stencil as launches of one batch dimension each: as a rule one, and more where the batch dimensions of image, result
-// and operands do not merge into one.
+// The stencil as launches of one batch dimension each: as a rule one, and more where the batch dimensions of image,
+// result and operands do not merge into one.
 struct Launches {
   Filter2dParams params;
   Geometry batches;  // strides: of the result, the image, then the operands of pre and of post
@@ -47,7 +51,8 @@ struct Launches {
       return elements;
     };
     std::size_t tensor = 0;
-    moved.output = static_cast<char*>(moved.output) + offset(tensor++) * static_cast<long long>(size_of(moved.output_dtype));
+    moved.output =
+        static_cast<char*>(moved.output) + offset(tensor++) * static_cast<long long>(size_of(moved.output_dtype));
     const auto move = [&](const void*& data, DType dtype) {
       data = static_cast<const char*>(data) + offset(tensor++) * static_cast<long long>(size_of(dtype));
     };
@@ -58,73 +63,92 @@ struct Launches {
   }
 };
 
-Launches launches_of(const Stencil& s, const TensorView& output) {
-  const TensorView image(s.image), kernel(s.kernel);
-  const int64_t rank = image.rank, batch_rank = std::max<int64_t>(rank - 3, 0);
-  Launches launches{};
-  Filter2dParams& params = launches.params;
-  params.image = image.data;
-  params.kernel = kernel.data;
-  params.output = output.data;
-  params.dtype = image.dtype;
-  params.output_dtype = output.dtype;
-  params.channels = channels_of(image);
-  params.height = image.sizes[rank - 2];
-  params.width = image.sizes[rank - 1];
-  params.output_height = output.sizes[rank - 2];
-  params.output_width = output.sizes[rank - 1];
-  params.kernel_height = static_cast<int>(s.height);
-  params.kernel_width = static_cast<int>(s.width);
-  params.top = s.top;
-  params.left = s.left;
-  const int64_t* const strides = kernel.strides + (s.is_shared() ? 0 : 1);
-  params.kernel_strides[0] = s.is_shared() ? 0 : kernel.strides[0];
-  params.kernel_strides[1] = strides[0];
-  params.kernel_strides[2] = s.row_kernel.has_value() ? 0 : strides[1];
-  if (s.row_kernel.has_value()) {
-    const TensorView row(*s.row_kernel);
-    params.row_taps = row.data;
-    params.row_taps_strides[0] = s.is_shared() ? 0 : row.strides[0];
-    params.row_taps_strides[1] = row.strides[row.rank - 1];
-  }
-  if (s.bias.has_value()) {
-    const TensorView bias(*s.bias);
-    params.bias = bias.data;
-    params.bias_stride = s.is_shared() ? 0 : bias.strides[0];
-  }
-  params.pre = s.pre.program;
-  params.post = s.post.program;
+// (channel, row, column), where one kernel for all channels has no channel and a column of taps no columns.
+Operand<3> kernel_of(const Stencil& s) {
+  const TensorView kernel(s.kernel);
+  const int64_t* const taps = kernel.strides + (s.is_shared() ? 0 : 1);
+  const int64_t channel = s.is_shared() ? 0 : kernel.strides[0], column = s.row_kernel.has_value() ? 0 : taps[1];
+  return operand_of<3>(kernel, std::array{channel, taps[0], column});
+}
 
-  // All tensors' strides: over the batch dimensions for merging, and over channel, row and column.
-  std::vector<std::vector<long long>> batch_strides;
-  const auto place = [&](const int64_t* from, long long* to) {
-    batch_strides.emplace_back(from, from + batch_rank);
-    for (int64_t d = 1; d < 4; ++d) to[d] = rank - 4 + d < 0 ? 0 : from[rank - 4 + d];
-  };
-  place(output.strides, params.output_strides);
-  place(image.strides, params.image_strides);
-  const auto place_operands = [&](const Chain& chain, const std::vector<int64_t>& sizes, Operand<4>* operands) {
-    for (std::size_t k = 0; k < chain.operands.size(); ++k) {
-      operands[k] = {chain.operands[k].data, chain.operands[k].dtype, {}};
-      place(chain.strides(k, sizes).data(), operands[k].strides);
-    }
-  };
-  place_operands(s.pre, sizes_of(image), params.pre_operands);
-  place_operands(s.post, s.sizes, params.post_operands);
+// (channel, column)
+Operand<2> row_taps_of(const Stencil& s) {
+  if (!s.row_kernel.has_value()) return {};
+  const TensorView row(*s.row_kernel);
+  return operand_of<2>(row, std::array{s.is_shared() ? 0 : row.strides[0], row.strides[row.rank - 1]});
+}
 
-  launches.batches = merge_dimensions({image.sizes, image.sizes + batch_rank}, batch_strides);
-  const Geometry& batches = launches.batches;
+// (channel)
+Operand<1> bias_of(const Stencil& s) {
+  if (!s.bias.has_value()) return {};
+  const TensorView bias(*s.bias);
+  return operand_of<1>(bias, std::array{s.is_shared() ? 0 : bias.strides[0]});
+}
+
+// The batch dimensions of all tensors, merged; `strides` are each tensor's over all its dimensions.
+Geometry merge_batches(const Stencil& s, const std::vector<std::vector<int64_t>>& strides) {
+  const TensorView image(s.image);
+  const int64_t batch_rank = std::max<int64_t>(image.rank - 3, 0);
+  std::vector<std::vector<long long>> of_batches;
+  for (const std::vector<int64_t>& all : strides) of_batches.emplace_back(all.begin(), all.begin() + batch_rank);
+  Geometry batches = merge_dimensions({image.sizes, image.sizes + batch_rank}, of_batches);
   check(batches.rank > 0, s.op, ": image must have at most ", kMaxDims, " batch dimensions that do not merge, got ",
         image.shape());
-  launches.inner = static_cast<int>(std::max_element(batches.sizes, batches.sizes + batches.rank) - batches.sizes);
-  params.batch = batches.sizes[launches.inner];
-  std::size_t tensor = 0;
-  const auto take = [&](long long* to) { to[0] = batches.strides[tensor++][launches.inner]; };
-  take(params.output_strides);
-  take(params.image_strides);
-  for (std::size_t k = 0; k < s.pre.operands.size(); ++k) take(params.pre_operands[k].strides);
-  for (std::size_t k = 0; k < s.post.operands.size(); ++k) take(params.post_operands[k].strides);
-  return launches;
+  return batches;
+}
+
+Launches launches_of(const Stencil& s, const TensorView& result) {
+  const TensorView source(s.image);
+  const int64_t rank = source.rank;
+  // In the order of `Launches::batches`.
+  std::vector<std::vector<int64_t>> strides = {{result.strides, result.strides + rank},
+                                               {source.strides, source.strides + rank}};
+  const std::size_t first_of_pre = strides.size(), first_of_post = first_of_pre + s.pre.operands.size();
+  for (std::size_t k = 0; k < s.pre.operands.size(); ++k) strides.push_back(s.pre.strides(k, sizes_of(source)));
+  for (std::size_t k = 0; k < s.post.operands.size(); ++k) strides.push_back(s.post.strides(k, s.sizes));
+  Geometry batches = merge_batches(s, strides);
+  const int inner = static_cast<int>(std::max_element(batches.sizes, batches.sizes + batches.rank) - batches.sizes);
+  // (batch, channel, row, column)
+  const auto strides_of = [&](std::size_t tensor) {
+    const auto at = [&](int64_t d) { return d < 0 ? 0 : strides[tensor][d]; };
+    return std::array<long long, 4>{batches.strides[tensor][inner], at(rank - 3), at(rank - 2), at(rank - 1)};
+  };
+
+  const Operand<4> output = operand_of<4>(result, strides_of(0)), image = operand_of<4>(source, strides_of(1));
+  const Operand<3> kernel = kernel_of(s);
+  const Operand<2> row_taps = row_taps_of(s);
+  const Operand<1> bias = bias_of(s);
+  Filter2dParams params{
+      .image = image.data,
+      .kernel = kernel.data,
+      .row_taps = row_taps.data,
+      .bias = bias.data,
+      .output = result.data,
+      .dtype = image.dtype,
+      .output_dtype = output.dtype,
+      .batch = batches.sizes[inner],
+      .channels = channels_of(source),
+      .height = source.sizes[rank - 2],
+      .width = source.sizes[rank - 1],
+      .output_height = result.sizes[rank - 2],
+      .output_width = result.sizes[rank - 1],
+      .kernel_height = static_cast<int>(s.height),
+      .kernel_width = static_cast<int>(s.width),
+      .top = s.border.top,
+      .left = s.border.left,
+      .image_strides = {image.strides[0], image.strides[1], image.strides[2], image.strides[3]},
+      .output_strides = {output.strides[0], output.strides[1], output.strides[2], output.strides[3]},
+      .kernel_strides = {kernel.strides[0], kernel.strides[1], kernel.strides[2]},
+      .row_taps_strides = {row_taps.strides[0], row_taps.strides[1]},
+      .bias_stride = bias.strides[0],
+      .pre = {},
+      .post = {},
+      .pre_operands = {},
+      .post_operands = {},
+  };
+  s.pre.fill(params.pre, params.pre_operands, [&](std::size_t k) { return strides_of(first_of_pre + k); });
+  s.post.fill(params.post, params.post_operands, [&](std::size_t k) { return strides_of(first_of_post + k); });
+  return {.params = params, .batches = std::move(batches), .inner = inner};
 }
 
 }  // namespace
@@ -139,8 +163,7 @@ std::string run_stencil(const Stencil& s, const TensorView& output, Run run) {
     return plan_filter2d(problem, s.schedule, properties_of(s.op, output.device_index), linked);
   };
   const Filter2dPlan plan = plan_of(launches.params, true);
-  check(plan.threads > 0, s.op, ": schedule must be able to run here: ", plan.reason, ", got ", name_of(plan.schedule),
-        " at depth ", s.schedule.depth);
+  check_plan(s.op, plan, s.schedule);
   Form form = choose_form(s.op, link_request(launches.params, plan), device, output.elements(), run);
   if (run == Run::prepare) return std::move(form.reason);
   for (long long i = 0; i < launches.count(); ++i) {
@@ -156,9 +179,6 @@ namespace {
 Tensor convolve(const Stencil& s) {
   const TensorView source(s.image);
   const DType dtype = source.dtype == DType::float64 ? DType::float64 : DType::float32;
-  const auto cast = [&](const Tensor& tensor) {
-    return TensorView(tensor).dtype == dtype ? tensor : aten::to_dtype(tensor, dtype);
-  };
   Tensor image = s.image;
   if (!s.pre.empty()) {
     image = allocate(s.op, sizes_of(source), contiguous_strides(sizes_of(source)), source.dtype, source);
@@ -166,14 +186,17 @@ Tensor convolve(const Stencil& s) {
   }
   const int64_t rank = source.rank, groups = s.is_shared() ? 1 : channels_of(source);
   const int64_t planes = source.elements() / (source.sizes[rank - 2] * source.sizes[rank - 1]);
-  image = aten::reshape(cast(image), {planes / groups, groups, source.sizes[rank - 2], source.sizes[rank - 1]});
-  if (s.top != s.bottom || s.left != s.right) image = aten::pad_2d(image, s.left, s.right, s.top, s.bottom);
-  const bool padded = s.top != s.bottom || s.left != s.right;
-  const int64_t vertical = padded ? 0 : s.top, horizontal = padded ? 0 : s.left;
-  std::optional<Tensor> bias;
-  if (s.bias.has_value()) bias = cast(*s.bias);
+  image = aten::reshape(aten::to_dtype(image, dtype),
+                        {planes / groups, groups, source.sizes[rank - 2], source.sizes[rank - 1]});
+  const auto& [top, bottom, left, right] = s.border;
+  int64_t vertical = top, horizontal = left;
+  if (top != bottom || left != right) {
+    image = aten::pad_2d(image, left, right, top, bottom);
+    vertical = horizontal = 0;
+  }
+  const std::optional<Tensor> bias = aten::to_dtype(s.bias, dtype);
   const auto kernel = [&](const Tensor& taps, int64_t height, int64_t width) {
-    return aten::reshape(cast(taps), {groups, 1, height, width});
+    return aten::reshape(aten::to_dtype(taps, dtype), {groups, 1, height, width});
   };
   if (s.row_kernel.has_value()) {
     image = aten::convolution_2d(image, kernel(*s.row_kernel, 1, s.width), std::nullopt, 0, horizontal, groups);
@@ -189,7 +212,7 @@ Tensor convolve(const Stencil& s) {
 std::string run_stencil(const Stencil& s, const TensorView& output, Run run) {
   s.pre.check_interpreted(s.op);
   s.post.check_interpreted(s.op);
-  if (run == Run::prepare) return s.pre.empty() && s.post.empty() ? "there is no chain" : "the CPU needs no linking";
+  if (run == Run::prepare) return s.pre.empty() && s.post.empty() ? kNoChain : kOnCpu;
   run_transform(s.op, TensorView(convolve(s)), output, s.post, ScheduleRequest{});
   return {};
 }

@@ -1,4 +1,4 @@
-// A checked call of filter2d, and its run.
+// A stencil with its chains, as filter2d makes one of its arguments, and its run.
 #pragma once
 
 #include "kernels/pipeline/schedule.h"
@@ -7,13 +7,18 @@
 
 namespace sluice {
 
-// A call, every argument checked. The image is as it was given, or where that is uint8 converted to float32.
+// Rows and columns of zeros around an image.
+struct Border {
+  int64_t top, bottom, left, right;
+};
+
+// A stencil, every argument checked. The image is as it was given, or where that is uint8 converted to float32.
 struct Stencil {
   const char* op;
   Tensor image, kernel;  // kernel: separable: its column of taps
   std::optional<Tensor> row_kernel, bias;
   int64_t height, width;  // of the kernel
-  int64_t top, bottom, left, right;
+  Border border;
   Chain pre, post;
   DType dtype;  // of the result
   ScheduleRequest schedule;
@@ -26,8 +31,8 @@ struct Stencil {
 // The extent of dimension -3; 1 where there is none.
 inline int64_t channels_of(const TensorView& image) { return image.rank > 2 ? image.sizes[image.rank - 3] : 1; }
 
-// Writes the result into `output`, which has any strides and at least one element, or only links what would. Returns why
-// the chains were not linked, empty where they were.
+// Writes the result into `output`, which has any strides and at least one element, or only links what would. Returns
+// why the chains were not linked, empty where they were.
 std::string run_stencil(const Stencil& stencil, const TensorView& output, Run run);
 
 }  // namespace sluice
