@@ -1,14 +1,15 @@
 // transform with several chains: every result from one pass over the input, where their stages fit into one kernel.
-#include "ops/common/allocate.h"
 #include "ops/common/aten.h"
 #include "ops/common/checks.h"
 #include "ops/common/dispatch.h"
+#include "ops/common/raw_op.h"
 #include "ops/elementwise.h"
+#include "ops/transform_call.h"
 
 namespace sluice {
 namespace {
 
-constexpr const char* kOp = "transform";
+constexpr const char* kOp = TransformCall::kOp;
 
 struct Request {
   TransformCall call;
@@ -53,7 +54,8 @@ std::string run(const Request& request, const std::vector<TensorView>& outputs, 
   const TransformCall& call = request.call;
   if (outputs.size() > 1) {
     const std::optional<Chain> all = combined(request, outputs);
-    if (all.has_value() && run_linked_transform(kOp, call.input, outputs.back(), *all, call.schedule, run).empty()) return {};
+    if (all.has_value() && run_linked_transform(kOp, call.input, outputs.back(), *all, call.schedule, run).empty())
+      return {};
   }
   std::string reason;
   for (std::size_t c = 0; c < outputs.size(); ++c) {
@@ -65,25 +67,19 @@ std::string run(const Request& request, const std::vector<TensorView>& outputs, 
 
 std::vector<Tensor> allocate(const Request& request) {
   std::vector<Tensor> results;
-  for (const TransformChain& one : request.chains) results.push_back(allocate_like(kOp, request.call.input, one.dtype));
+  for (const TransformChain& one : request.chains) results.push_back(one.allocate_result(request.call));
   return results;
 }
 
-std::vector<Tensor> transform_many(const Tensor& input, const std::vector<std::string>& chains, const OptionalTensors& operands,
-                                   const std::optional<ScalarType>& dtype, const std::string& schedule,
-                                   const std::optional<int64_t>& depth) {
-  const Request request = check_arguments(input, chains, operands, dtype, schedule, depth);
+std::vector<Tensor> transform_many(const Request& request) {
   std::vector<Tensor> results = allocate(request);
   run(request, {results.begin(), results.end()});
   return results;
 }
 
-void transform_many_out(const Tensor& input, const std::vector<std::string>& chains, const OptionalTensors& operands,
-                        const std::optional<ScalarType>& dtype, const std::string& schedule, const std::optional<int64_t>& depth,
-                        const std::vector<Tensor>& out) {
-  const Request request = check_arguments(input, chains, operands, dtype, schedule, depth);
-  check(out.size() == chains.size(), kOp, ": out must have one tensor for each of the ", chains.size(), " chains, got ",
-        out.size());
+void transform_many_out(const Request& request, const std::vector<Tensor>& out) {
+  const std::size_t chains = request.chains.size();
+  check(out.size() == chains, kOp, ": out must have one tensor for each of the ", chains, " chains, got ", out.size());
   const std::vector<TensorView> outputs(out.begin(), out.end());
   for (std::size_t c = 0; c < out.size(); ++c) {
     request.chains[c].check_result(request.call, outputs[c], /*may_be_same=*/c + 1 == out.size());
@@ -95,10 +91,7 @@ void transform_many_out(const Tensor& input, const std::vector<std::string>& cha
 }
 
 // Links what the call would run, without running it.
-std::string prepare_transform_many(const Tensor& input, const std::vector<std::string>& chains, const OptionalTensors& operands,
-                                   const std::optional<ScalarType>& dtype, const std::string& schedule,
-                                   const std::optional<int64_t>& depth) {
-  const Request request = check_arguments(input, chains, operands, dtype, schedule, depth);
+std::string prepare_transform_many(const Request& request) {
   const std::vector<Tensor> results = allocate(request);
   return run(request, {results.begin(), results.end()}, Run::prepare);
 }
@@ -106,9 +99,9 @@ std::string prepare_transform_many(const Tensor& input, const std::vector<std::s
 }  // namespace
 
 SLUICE_DEVICE_KERNELS(m) {
-  m.impl("transform_many", TORCH_BOX(&transform_many));
-  m.impl("transform_many_out", TORCH_BOX(&transform_many_out));
-  m.impl("_prepare_transform_many", TORCH_BOX(&prepare_transform_many));
+  m.impl("transform_many", TORCH_BOX((raw_op<check_arguments, transform_many>)));
+  m.impl("transform_many_out", TORCH_BOX((raw_op<check_arguments, transform_many_out>)));
+  m.impl("_prepare_transform_many", TORCH_BOX((raw_op<check_arguments, prepare_transform_many>)));
 }
 
 #ifndef SLUICE_CUDA_LIBRARY

@@ -1,0 +1,114 @@
+#include "ops/elementwise.h"
+
+#include <torch/csrc/stable/ops.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "kernels/transform/transform.h"
+#include "ops/common/checks.h"
+#include "ops/common/launch.h"
+#ifdef SLUICE_CUDA_LIBRARY
+#include "kernels/transform/launch.h"
+#endif
+
+namespace sluice {
+namespace {
+
+constexpr const char* kEmpty = "the tensor is empty";
+
+// Every tensor walks memory as the output does, or is one number: one flat dimension, found without sorting.
+bool is_flat(const TensorView& input, const TensorView& output, const Chain& chain) {
+  if (!output.walks_like(input) || !output.is_dense()) return false;
+  for (const TensorView& operand : chain.operands) {
+    if (operand.elements() != 1 && !output.walks_like(operand)) return false;
+  }
+  return true;
+}
+
+// All tensors' strides, merged: those of the output and of the input, then the operands'.
+Geometry merge(const char* op, const TensorView& input, const TensorView& output, const Chain& chain) {
+  const std::vector<int64_t> sizes = sizes_of(output);
+  const auto widen = [](const auto& from) { return std::vector<long long>(from.begin(), from.end()); };
+  std::vector<std::vector<long long>> strides = {{output.strides, output.strides + output.rank},
+                                                 {input.strides, input.strides + input.rank}};
+  for (std::size_t k = 0; k < chain.operands.size(); ++k) strides.push_back(widen(chain.strides(k, sizes)));
+  Geometry geometry = merge_dimensions(widen(sizes), strides);
+  check(geometry.rank > 0, op, ": input must have at most ", kMaxDims, " dimensions that do not merge, got ",
+        input.shape());
+  return geometry;
+}
+
+TransformParams make_params(const char* op, const TensorView& input, const TensorView& output, const Chain& chain) {
+  TransformParams params;  // 3 KiB, of which a call uses a little: not cleared
+  params.input = input.data;
+  params.output = output.data;
+  params.input_dtype = input.dtype;
+  params.output_dtype = output.dtype;
+  if (is_flat(input, output, chain)) {
+    params.rank = 1;
+    params.sizes[0] = output.elements();
+    params.input_strides[0] = params.output_strides[0] = 1;
+    chain.fill(params.program, params.operands,
+               [&](std::size_t k) { return std::array{chain.operands[k].elements() == 1 ? 0 : 1}; });
+    return params;
+  }
+  const Geometry geometry = merge(op, input, output, chain);
+  params.rank = geometry.rank;
+  std::copy_n(geometry.sizes, geometry.rank, params.sizes);
+  std::copy_n(geometry.strides[0].begin(), geometry.rank, params.output_strides);
+  std::copy_n(geometry.strides[1].begin(), geometry.rank, params.input_strides);
+  chain.fill(params.program, params.operands, [&](std::size_t k) { return std::span(geometry.strides[2 + k]); });
+  return params;
+}
+
+#ifdef SLUICE_CUDA_LIBRARY
+// Runs the form that `choose_form` picks; where only the linked one will do and it is not there, nothing.
+Form launch(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
+            const ScheduleRequest& request, Run run, bool only_linked) {
+  const TransformParams params = make_params(op, input, output, chain);
+  const DeviceScope device(op, input.device_index);
+  const auto planned = [&](bool linked) {
+    return plan_transform(problem_of(params), request, properties_of(op, input.device_index), linked);
+  };
+  Plan plan = planned(true);
+  check_plan(op, plan, request);
+  Form form = choose_form(op, link_request(params, plan), device, output.elements(), run);
+  if (form.kernel == nullptr) plan = planned(false);
+  if (run == Run::now && (form.kernel != nullptr || !only_linked)) {
+    device.check_launch(launch_transform(params, plan, form.kernel, device.stream()));
+  }
+  return form;
+}
+#endif
+
+}  // namespace
+
+std::string run_transform(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
+                          [[maybe_unused]] const ScheduleRequest& request, [[maybe_unused]] Run run) {
+  if (output.elements() == 0) return kEmpty;
+#ifdef SLUICE_CUDA_LIBRARY
+  return launch(op, input, output, chain, request, run, /*only_linked=*/false).reason;
+#else
+  chain.check_interpreted(op);
+  const TransformParams params = make_params(op, input, output, chain);
+  constexpr int64_t kGrain = 32 * 1024;  // elements that are worth a thread
+  torch::stable::parallel_for(0, output.elements(), kGrain,
+                              [&](int64_t first, int64_t last) { transform_cpu(params, first, last); });
+  return kOnCpu;
+#endif
+}
+
+std::string run_linked_transform([[maybe_unused]] const char* op, [[maybe_unused]] const TensorView& input,
+                                 const TensorView& output, [[maybe_unused]] const Chain& chain,
+                                 [[maybe_unused]] const ScheduleRequest& request, [[maybe_unused]] Run run) {
+  if (output.elements() == 0) return kEmpty;
+#ifdef SLUICE_CUDA_LIBRARY
+  return launch(op, input, output, chain, request, run, /*only_linked=*/true).reason;
+#else
+  return kOnCpu;
+#endif
+}
+
+}  // namespace sluice
