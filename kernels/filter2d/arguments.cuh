@@ -1,6 +1,7 @@
 // What all of filter2d's kernels share: their arguments, taps, words at the edges of the image, `pre`.
 #pragma once
 
+#include "kernels/common/element.cuh"
 #include "kernels/common/fast_divide.h"
 #include "kernels/common/int_math.h"
 #include "kernels/filter2d/filter2d.h"
@@ -48,13 +49,13 @@ struct Filter2dArguments {
 };
 
 template <class Element>
-inline constexpr int kPatchWords = sizeof(Element) == 2 ? 1 : 2;  // filter2d_patch_words
+inline constexpr int kPatchWords = filter2d_patch_words(kDType<Element>);
 template <class Element>
-inline constexpr int kPatchColumns = kPatchWords<Element> * kWordElements<Element>;
+inline constexpr int kPatchColumns = filter2d_columns(kDType<Element>);
 template <class Element>
-inline constexpr int kStripRows = aligned_rows(sizeof(Element));  // 3 x 3
+inline constexpr int kStripRows = aligned_rows(kDType<Element>);  // 3 x 3
 template <class Element>
-inline constexpr int kRowsAhead = aligned_rows_ahead(sizeof(Element));
+inline constexpr int kRowsAhead = aligned_rows_ahead(kDType<Element>);
 
 // The taps of a channel in shared memory, by `threads` threads. Dense: [row of the kernel][chunks of a word's elements];
 // separable: its row of taps like that, then its column. What pads the last chunk is never used.

@@ -110,7 +110,7 @@ void set_strips(Filter2dPlan& plan, const Filter2dProblem& problem, const Device
   const bool is_3 = plan.which == Filter2dKernel::aligned3;
   plan.strips_across = problem.output_width / word_elements(problem.dtype);
   plan.strip_rows =
-      is_3 ? aligned_rows(size_of(problem.dtype)) : rows_of_strip(policy, problem, plan.strips_across, device);
+      is_3 ? aligned_rows(problem.dtype) : rows_of_strip(policy, problem, plan.strips_across, device);
   plan.bands = ceil_div<long long>(problem.output_height, plan.strip_rows);
   plan.blocks_per_plane = blocks_of_plane(plan.strips_across, plan.bands);
   // As few whole warps as that many blocks need: a small plane leaves most of a whole block idle.

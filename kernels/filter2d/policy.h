@@ -39,10 +39,10 @@ constexpr bool is_small_square(int height, int width) { return height == width &
 //          registers that let enough blocks be resident.
 //   5 x 5  282 and 156 us one row after another. The floor on resident blocks is what makes the compiler keep the
 //          taps in uniform registers, which a product reads beside the two banks of the others.
-constexpr int aligned_rows(unsigned long element_size) { return element_size == 2 ? 8 : 4; }  // 3 x 3
+constexpr int aligned_rows(DType dtype) { return size_of(dtype) == 2 ? 8 : 4; }  // 3 x 3
 // Rows of a 5 x 5 strip that are loaded ahead of their use. Two of a half type spill at seven resident blocks, and not
 // at six.
-constexpr int aligned_rows_ahead(unsigned long element_size) { return element_size == 2 ? 1 : 2; }
+constexpr int aligned_rows_ahead(DType dtype) { return size_of(dtype) == 2 ? 1 : 2; }
 // Blocks of a multiprocessor. A type of the output that is known late takes registers too.
 constexpr int aligned_blocks(int side, unsigned long element_size, bool casts) {
   const int blocks = side == 5 ? 7 : element_size == 2 ? 5 : 8;

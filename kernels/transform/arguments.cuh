@@ -9,6 +9,7 @@
 // The input of a vector may start anywhere: it is shifted out of the two aligned words that hold it.
 #pragma once
 
+#include "kernels/common/element.cuh"
 #include "kernels/common/fast_divide.h"
 #include "kernels/common/int_math.h"
 #include "kernels/common/store.cuh"
@@ -18,6 +19,9 @@
 #include "kernels/transform/transform.h"
 
 namespace sluice {
+
+template <class Element>
+inline constexpr int kTransformGroups = transform_vectors(kDType<Element>);
 
 // Offset of a row, which numbers all dimensions but the innermost. A row in 32 bits is less than 2^31.
 template <class Row>

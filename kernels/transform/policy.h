@@ -21,8 +21,6 @@ constexpr int linked_vectors(Walk walk) { return walk == Walk::rows ? 2 : 1; }
 // time kept the interpreter's switch cheapest: at bf16 2^28 a four-stage chain took 285 us with 8, 275 with 16, 294
 // with 32 elements a thread (H200, copy 257).
 constexpr int transform_vectors(DType dtype) { return dtype == DType::float32 || dtype == DType::float64 ? 4 : 2; }
-template <class Element>
-inline constexpr int kTransformGroups = sizeof(Element) == 2 ? 2 : 4;
 
 // Small blocks: at 56 registers a thread, nine of 128 fill a multiprocessor better than four of 256.
 inline constexpr int kTransformThreads = 128;

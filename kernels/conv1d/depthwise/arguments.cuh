@@ -1,6 +1,7 @@
 // What both layouts' kernels share: their arguments, the words at the edges of the input, `pre`.
 #pragma once
 
+#include "kernels/common/element.cuh"
 #include "kernels/common/fast_divide.h"
 #include "kernels/common/int_math.h"
 #include "kernels/conv1d/conv1d.h"

@@ -8,14 +8,14 @@
 namespace sluice {
 
 template <class Element>
-inline constexpr int kFewTapsWords = sizeof(Element) == 2 ? 4 : 8;  // few_taps_words
+inline constexpr int kFewTapsWords = few_taps_words(kDType<Element>);
 template <class Element>
-inline constexpr int kFewTapsPositions = sizeof(Element) == 2 ? 16 : 8;  // few_taps_positions
+inline constexpr int kFewTapsPositions = few_taps_positions(kDType<Element>);
 
 template <class Element>
-inline constexpr int kFewTapsRowBlocks = few_taps_row_blocks(sizeof(Element));
+inline constexpr int kFewTapsRowBlocks = few_taps_row_blocks(kDType<Element>);
 template <class Element>
-inline constexpr int kFewTapsChannelBlocks = few_taps_channel_blocks(std::is_same_v<Element, __nv_bfloat16>);
+inline constexpr int kFewTapsChannelBlocks = few_taps_channel_blocks(kDType<Element>);
 
 // Four elements side by side, as they are in memory: half a word of a half type, a word of float.
 template <class Element>

@@ -57,8 +57,8 @@ const char* auto_ring_reason(Schedule schedule, DepthwiseKernel kernel) {
 // taps' kernels have any.
 int register_blocks(DepthwiseKernel kernel, DType dtype, bool linked) {
   switch (kernel) {
-    case DepthwiseKernel::few_taps_rows: return few_taps_row_blocks(size_of(dtype));
-    case DepthwiseKernel::few_taps_channels: return few_taps_channel_blocks(dtype == DType::bfloat16);
+    case DepthwiseKernel::few_taps_rows: return few_taps_row_blocks(dtype);
+    case DepthwiseKernel::few_taps_channels: return few_taps_channel_blocks(dtype);
     case DepthwiseKernel::plain_rows: return linked ? 0 : kPlainRowBlocks;
     default: return linked ? 0 : kConv1dResidentBlocks;
   }

@@ -44,8 +44,8 @@ inline constexpr int kFewTapsChannels = 4;
 constexpr int few_taps_positions(DType dtype) { return size_of(dtype) == 2 ? 16 : 8; }
 // Blocks that a multiprocessor should hold: the most for which the registers do, without a spill. A float16 takes more
 // of them on its way to float32 than a bfloat16.
-constexpr int few_taps_row_blocks(unsigned long element_size) { return element_size == 2 ? 8 : 5; }
-constexpr int few_taps_channel_blocks(bool bfloat16) { return bfloat16 ? 11 : 10; }
+constexpr int few_taps_row_blocks(DType dtype) { return size_of(dtype) == 2 ? 8 : 5; }
+constexpr int few_taps_channel_blocks(DType dtype) { return dtype == DType::bfloat16 ? 11 : 10; }
 
 constexpr int compute_bytes(DType dtype) { return dtype == DType::float64 ? 8 : 4; }
 

@@ -215,7 +215,7 @@ __device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, 
 }
 
 template <class Element>
-inline constexpr int kRowOutputs = kRowWords * kWordElements<Element>;
+inline constexpr int kRowOutputs = conv1d_row_outputs(kDType<Element>);
 
 // The rows of a block's threads share its taps, which lie in shared memory.
 template <class Chains, class Element>

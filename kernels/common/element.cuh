@@ -1,0 +1,32 @@
+// An element's type and its DType, each found from the other.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "kernels/common/dtype.h"
+
+namespace sluice {
+
+template <class Element>
+inline constexpr DType kDType = DType::float32;
+template <>
+inline constexpr DType kDType<__half> = DType::float16;
+template <>
+inline constexpr DType kDType<__nv_bfloat16> = DType::bfloat16;
+template <>
+inline constexpr DType kDType<double> = DType::float64;
+
+// Calls `body` for the element type that `dtype` names, as with_element(dtype, [&]<class Element>() { ... }).
+template <class Body>
+auto with_element(DType dtype, Body&& body) {
+  switch (dtype) {
+    case DType::float16: return body.template operator()<__half>();
+    case DType::bfloat16: return body.template operator()<__nv_bfloat16>();
+    case DType::float64: return body.template operator()<double>();
+    case DType::float32: break;
+  }
+  return body.template operator()<float>();
+}
+
+}  // namespace sluice
