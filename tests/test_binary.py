@@ -14,7 +14,7 @@ import torch
 
 import sluice
 from common import DTYPES, ROOT, SCHEDULES
-from offline_linker import OBJECTS, cuobjdump, functions
+from offline_linker import OfflineLinker, cuobjdump, entries, functions, modules, objects
 
 PACKAGE = pathlib.Path(sluice.__file__).parent
 CUDA_LIBRARY = PACKAGE / "_C_cuda.so"
@@ -103,11 +103,11 @@ def test_command_line() -> None:
 def sass() -> dict[str, str]:
     """Kernel name -> SASS for sm_90a, of the bfloat16 kernels: the whole library takes a minute to read."""
     tool = cuobjdump()
-    objects = sorted(OBJECTS.glob("*/*_bfloat16.cu.o"))
-    if tool is None or not objects:
+    built = [path for name, path in objects().items() if name.endswith("_bfloat16.cu")]
+    if tool is None or not built:
         pytest.skip("cuobjdump is not installed, or the library was not built here")
     found: dict[str, str] = {}
-    for path in objects:
+    for path in built:
         command = [tool, "--dump-sass", "--gpu-architecture", "sm_90a", str(path)]
         found |= dict(functions(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
     return found
@@ -153,6 +153,25 @@ def test_direct_kernels_move_words_through_registers(sass: dict[str, str]) -> No
         assert re.search(r"ST(G\.E|\.E)[.\w]*\.128", body), name
 
 
+@needs_cuda_library
+def test_every_module_is_of_use() -> None:
+    linker = OfflineLinker()
+    if linker.missing:
+        pytest.skip(linker.missing)
+    assert {entry.module for entry in entries().values()} == set(modules())
+
+
+@needs_cuda_library
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_every_entry_is_in_its_module(module: str) -> None:
+    linker = OfflineLinker()
+    if linker.missing:
+        pytest.skip(linker.missing)
+    # Those that plans can name, and no others.
+    named = [kernel for kernel, entry in entries().items() if entry.module == module]
+    assert sorted(linker.kernels(modules()[module].read_bytes())) == sorted(named)
+
+
 RESERVED = (
     1024  # bytes of a block's shared memory that are the driver's, from compute capability 9.0 on part of a kernel's
 )
@@ -161,17 +180,18 @@ RESERVED = (
 @needs_cuda_library
 def test_plans_leave_room_for_the_static_shared_memory_of_kernels() -> None:
     tool = cuobjdump()
-    objects = sorted(path for path in OBJECTS.glob("*/*.cu.o") if path.name != "launch.cu.o")
-    if tool is None or not objects:
+    built = [path for name, path in objects().items() if not name.endswith("/launch.cu")]
+    if tool is None or not built:
         pytest.skip("cuobjdump is not installed, or the library was not built here")
     header = (ROOT / "kernels" / "common" / "device_properties.h").read_text()
     most = int(re.findall(r"kStaticSharedMemory = (\d+);", header)[0])
-    plans = (ROOT / "kernels" / "pipeline" / "plan.cpp").read_text()
-    [table] = re.findall(r"kPipeBytes\[kSchedules\] = \{(.*)\};", plans)
-    planned = dict(zip(PIPES, [int(size) for size in table.split(", ")][1:], strict=True))
+    rings = (ROOT / "kernels" / "pipeline" / "rings.def").read_text()
+    table = re.findall(r"^SLUICE_RING\(\w+, (\w+), .*, (\d+)\)", rings, re.MULTILINE)
+    planned = {pipe: int(size) for pipe, size in table}
+    assert list(planned) == PIPES
     assert max(planned.values()) == most
     static: dict[str, int] = {}
-    for path in objects:
+    for path in built:
         command = [tool, "--dump-resource-usage", "--gpu-architecture", "sm_90a", str(path)]
         text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         for name, size in re.findall(r"Function (\S+):\s*\n.*SHARED:(\d+)", text):

@@ -59,21 +59,3 @@ def test_a_spill_that_was_not_there_is_beyond_any_percentage() -> None:
     old, new = {"a sm_80": kernel("1")}, {"a sm_80": kernel("2") | {"spills": 1}}
     assert golden.compare(old, new, 2)
     assert not golden.compare(new, new, 2)
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype", "shape"),
-    [
-        ("sluice_transform_bfloat16_rows_direct", "bfloat16", (8, 2)),
-        ("sluice_transform_float32_flat_bulk", "float32", (4, 4)),
-        ("sluice_conv1d_rows_float32_few_taps", "float32", (4, 2)),
-        ("sluice_conv1d_channels_float16_multi_stage", "float16", (8, 4)),
-        ("sluice_filter2d_float64_dense", "float64", (4, 4)),
-        # Of a module, what most of its kernels have.
-        ("transform_bfloat16_ring", "bfloat16", (8, 2)),
-        ("conv1d_rows_float16_direct", "float16", (16, 1)),
-        ("filter2d_float32_ring", "float32", (8, 4)),
-    ],
-)
-def test_chains_have_the_shapes_that_kernels_ask_for(name: str, dtype: str, shape: tuple[int, int]) -> None:
-    assert golden.shape_of(name, dtype) == shape

@@ -12,7 +12,7 @@ import pytest
 from common import ROOT
 
 OPS = {"transform": "transform", "conv1d": "conv1d", "causal_conv1d": "causal_conv1d", "filter2d": "filter2d"}
-SOURCES = (".py", ".cpp", ".cu", ".cuh", ".h")
+SOURCES = (".py", ".cpp", ".cu", ".cuh", ".h", ".in", ".def")
 BENCHMARKS = {
     "transform": "bench_transform.py",
     "conv1d": "bench_conv1d_depthwise.py",
@@ -93,7 +93,7 @@ def test_every_op_has_all_its_places(op: str) -> None:
 
 def test_every_kernel_source_is_listed_and_exists() -> None:
     cmake = (ROOT / "CMakeLists.txt").read_text()
-    listed = set(re.findall(r"(?:kernels|ops|tests/cpp)/[\w/]+\.(?:cpp|cu)\b", cmake))
+    listed = set(re.findall(r"(?:kernels|ops|tests/cpp)/[\w/]+\.(?:cpp|cu)\b(?!\.in)", cmake))
     present = {
         str(p.relative_to(ROOT))
         for folder in ("kernels", "ops")
@@ -101,6 +101,18 @@ def test_every_kernel_source_is_listed_and_exists() -> None:
         if p.suffix in (".cpp", ".cu")
     } | {str(p.relative_to(ROOT)) for p in sources("tests") if p.suffix == ".cpp"}
     assert listed == present
+
+
+def test_every_launcher_and_module_is_made() -> None:
+    cmake = (ROOT / "CMakeLists.txt").read_text()
+    launchers = re.findall(r"^  sluice_launcher\(([\w/]+) (\w+) ", cmake, re.MULTILINE)
+    groups = re.findall(r"^  sluice_module\(([\w/]+) (\w+) ", cmake, re.MULTILINE)
+    made = {f"{room}/{launcher}.cuh" for room, launcher in launchers}
+    made |= {f"{room}/linked_{group}.cu.in" for room, group in groups}
+    found = {path.relative_to(ROOT / "kernels").as_posix() for path in tracked() if (ROOT / "kernels") in path.parents}
+    kinds = (r".+/launch_\w+\.cuh", r".+/linked_\w+\.cu\.in")
+    shared = {"pipeline/launch_ring.cuh"}
+    assert made == {name for name in found - shared if any(re.fullmatch(kind, name) for kind in kinds)}
 
 
 def test_no_file_is_over_400_lines() -> None:
@@ -115,9 +127,8 @@ def test_no_file_is_over_400_lines() -> None:
 def test_schedules_are_named_alike_everywhere() -> None:
     from common import SCHEDULES
 
-    names = re.search(r"kScheduleNames\[\] = \{([^}]*)\}", (ROOT / "kernels/pipeline/schedule.h").read_text())
-    assert names is not None
-    assert re.findall(r'"(\w+)"', names[1]) == SCHEDULES
+    rings = re.findall(r"^SLUICE_RING\((\w+),", (ROOT / "kernels/pipeline/rings.def").read_text(), re.MULTILINE)
+    assert ["direct", *rings] == SCHEDULES
 
 
 def test_every_test_file_has_its_part_of_the_gpu_check(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from common import SCHEDULES
-from offline_linker import MODULES, OfflineLinker, cuobjdump, source_of
+from offline_linker import OfflineLinker, cuobjdump, entries, modules, source_of
 
 SIZES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 
@@ -24,27 +24,20 @@ def tools() -> tuple[OfflineLinker, str]:
 
 def linked(tools, tmp_path: pathlib.Path, chain: str, dtype: str, walk: str, schedule: str) -> tuple[str, str]:
     """SASS and resource usage of transform's kernel with the chain."""
-    size = SIZES[dtype]
-    groups = (2 if walk == "rows" else 1) if schedule == "direct" else (2 if size == 2 else 4)
-    kernel, width = f"sluice_transform_{dtype}_{walk}_{schedule}", 16 // size
-    return linked_kernel(tools, tmp_path, chain, dtype, "transform", kernel, (width, groups), schedule == "direct")
+    return linked_kernel(tools, tmp_path, chain, f"sluice_transform_{dtype}_{walk}_{schedule}")
 
 
 def linked_stencil(tools, tmp_path: pathlib.Path, chain: str, dtype: str, entry: str) -> tuple[str, str]:
-    """The same of a kernel of filter2d: patches of eight columns (float64: four) by four rows, strips of a word."""
-    shape = (4 if dtype == "float64" else 8, 4)
-    if entry in ALIGNED:
-        shape = (16 // SIZES[dtype], ALIGNED[entry])
-    direct = entry in ("square3", "square5", "dense", "separable", *ALIGNED)
-    return linked_kernel(tools, tmp_path, chain, dtype, "filter2d", f"sluice_filter2d_{dtype}_{entry}", shape, direct)
+    """The same of a kernel of filter2d."""
+    return linked_kernel(tools, tmp_path, chain, f"sluice_filter2d_{dtype}_{entry}")
 
 
-def linked_kernel(tools, tmp_path, chain, dtype, family, kernel, shape, direct) -> tuple[str, str]:
+def linked_kernel(tools, tmp_path: pathlib.Path, chain: str, kernel: str) -> tuple[str, str]:
     linker, dump = tools
-    module = MODULES / f"{family}_{dtype}_{'direct' if direct else 'ring'}.fatbin"
+    entry = entries()[kernel]
     cubin = tmp_path / "kernel.cubin"
-    chain_code = linker.compile(source_of(chain, dtype, *shape))
-    cubin.write_bytes(linker.link(kernel, module.read_bytes(), chain_code))
+    chain_code = linker.compile(source_of(chain, entry.dtype, entry.width, entry.groups))
+    cubin.write_bytes(linker.link(kernel, modules()[entry.module].read_bytes(), chain_code))
     run = [
         subprocess.run([dump, option, str(cubin)], capture_output=True, text=True, check=True).stdout
         for option in ("--dump-sass", "--dump-resource-usage")
@@ -53,7 +46,6 @@ def linked_kernel(tools, tmp_path, chain, dtype, family, kernel, shape, direct) 
     return run[0], run[1]
 
 
-ALIGNED = {"aligned3": 4, "aligned5": 1}  # rows that their chains take at a time
 TURN = {"float32": 3, "float16": 2, "bfloat16": 2}  # rows of a turn of aligned5's loop, by aligned_rows_ahead
 CHAIN = "scale(1.5)|add($0)|silu|clamp($1,2)|gelu"
 
@@ -152,6 +144,4 @@ def test_stencils_with_a_ring_copy_as_they_promise(tools, tmp_path: pathlib.Path
 def test_convolutions_with_a_ring_copy_as_they_promise(
     tools, tmp_path: pathlib.Path, schedule: str, layout: str
 ) -> None:
-    shape = (16, 1) if layout == "rows" else (8, 4)
-    kernel = f"sluice_conv1d_{layout}_bfloat16_{schedule}"
-    check_copies(*linked_kernel(tools, tmp_path, CHAIN, "bfloat16", f"conv1d_{layout}", kernel, shape, False), schedule)
+    check_copies(*linked_kernel(tools, tmp_path, CHAIN, f"sluice_conv1d_{layout}_bfloat16_{schedule}"), schedule)

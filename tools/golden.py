@@ -26,29 +26,11 @@ import subprocess
 import sys
 import tempfile
 
-from offline_linker import MODULES, OBJECTS, OfflineLinker, cuobjdump, functions, source_of
+from offline_linker import OfflineLinker, cuobjdump, entries, functions, modules, objects, source_of
 
 ARCHS = ("80", "90a")
 # Operands, constants, a stage with a branch and one with a polynomial.
 CHAIN = "scale(1.5)|add($0)|silu|clamp($1,2)|gelu"
-WORD = {"float32": 4, "float16": 8, "bfloat16": 8, "float64": 2}  # elements of 16 bytes
-# The slots of linked kernels as (vectors' width, vectors), as each op's link.cpp asks for them; the first match counts.
-SHAPES = [
-    (r"transform_\w+_rows_direct", lambda word: (word, 2)),
-    (r"transform_\w+_direct", lambda word: (word, 1)),
-    (r"transform_", lambda word: (word, 2 if word == 8 else 4)),
-    (r"conv1d_rows_\w+_few_taps", lambda word: (word, 8 // word)),
-    (r"conv1d_rows_", lambda word: (2 * word, 1)),
-    (r"conv1d_channels_\w+_few_taps", lambda word: (4, 2)),
-    (r"conv1d_channels_", lambda word: (word, 4)),
-    (r"filter2d_\w+_aligned3", lambda word: (word, 4)),
-    (r"filter2d_\w+_aligned5", lambda word: (word, 1)),
-    (r"filter2d_", lambda word: (8 if word > 2 else 4, 4)),
-]
-
-
-def shape_of(kernel: str, dtype: str) -> tuple[int, int]:
-    return next(shape for pattern, shape in SHAPES if re.search(pattern, kernel))(WORD[dtype])
 
 
 def instructions(body: str) -> list[str]:
@@ -89,21 +71,16 @@ def kernels_of(path: pathlib.Path, dump: str, arch: str) -> dict[str, dict[str, 
 
 
 def linked_kernels(module: pathlib.Path, dump: str, linker: OfflineLinker) -> dict[str, dict[str, object]]:
-    dtype = next(name for name in ("bfloat16", "float16", "float32", "float64") if f"_{name}_" in module.name)
     found: dict[str, dict[str, object]] = {}
-    # Most modules have kernels of one shape, which the module's own name has; the others say so by their names.
-    shapes = [shape_of(module.stem, dtype)]
+    kernels = {name: entry for name, entry in entries().items() if entry.module == module.stem}
     with tempfile.TemporaryDirectory() as folder:
         cubin = pathlib.Path(folder) / "kernels.cubin"
-        for shape in shapes:  # which grows meanwhile
-            chain = linker.compile(source_of(CHAIN, dtype, *shape))
+        # Kernels of one shape are linked together; most modules have one.
+        for entry in set(kernels.values()):
+            chain = linker.compile(source_of(CHAIN, entry.dtype, entry.width, entry.groups))
             cubin.write_bytes(linker.link(None, module.read_bytes(), chain))
-            for name, figures in kernels_of(cubin, dump, linker.arch).items():
-                wanted = shape_of(name, dtype)
-                if wanted == shape:
-                    found[name] = figures
-                elif wanted not in shapes:
-                    shapes.append(wanted)
+            linked = kernels_of(cubin, dump, linker.arch)
+            found |= {name: figures for name, figures in linked.items() if kernels.get(name) == entry}
     return found
 
 
@@ -122,8 +99,9 @@ def read_tree(only: str) -> dict[str, dict[str, object]]:
     if missing:
         sys.exit(f"golden: {missing}")
     # The modules of rings take longest: they come first.
-    files = sorted(MODULES.glob("*.fatbin"), key=lambda path: "ring" not in path.name) + sorted(OBJECTS.rglob("*.cu.o"))
-    jobs = [(arch, path) for path in files for arch in ARCHS if re.search(only, path.name)]
+    linked = sorted(modules().items(), key=lambda module: "staged" not in module[0])
+    files = [path for name, path in (*linked, *objects().items()) if re.search(only, name)]
+    jobs = [(arch, path) for path in files for arch in ARCHS]
     if not jobs:
         sys.exit(f"golden: --only must match the name of an object or a module, got {only}")
     found: dict[str, dict[str, object]] = {}

@@ -4,6 +4,8 @@ nvJitLink, to a cubin. Needs a built tree with tests/cpp in it (SLUICE_TESTS=ON)
 from __future__ import annotations
 
 import ctypes
+import dataclasses
+import functools
 import pathlib
 import re
 import shutil
@@ -15,14 +17,32 @@ from source_tree import ROOT
 
 BUILD = ROOT / "build" / "cmake"
 BINARY = BUILD / "sluice_test_kernels"
-MODULES = BUILD / "modules"
-OBJECTS = BUILD / "CMakeFiles" / "sluice_kernels_cuda.dir" / "kernels"
+EMBEDDED = BUILD / "embedded.inc"  # the list of what the library has inside
 FATBIN, LTOIR = 4, 3  # of nvJitLinkInputType
 
 
 def headers() -> list[str]:
     """Those that the library has for NVRTC, and no others."""
-    return re.findall(r'\{"(kernels/[^"]+)", between', (ROOT / "kernels" / "linking" / "embedded.cpp").read_text())
+    return re.findall(r'SLUICE_HEADER\(\w+, "(.*)"\)', EMBEDDED.read_text())
+
+
+def modules() -> dict[str, pathlib.Path]:
+    """The built modules of linked kernels, by their names: those that the library has, not what an older build left."""
+    if not EMBEDDED.exists():
+        return {}
+    names = re.findall(r"SLUICE_MODULE\((\w+),", EMBEDDED.read_text())
+    files = {name: BUILD / "modules" / f"{name}.fatbin" for name in names}
+    return {name: path for name, path in files.items() if path.exists()}
+
+
+def objects() -> dict[str, pathlib.Path]:
+    """The built objects of CUDA sources, by their sources' names (transform/launch_direct_float16.cu); likewise."""
+    commands = BUILD / "compile_commands.json"
+    if not commands.exists():
+        return {}
+    outputs = re.findall(r" -o (\S+[.]cu[.]o)\b", commands.read_text())
+    files = {re.sub(r"^.*?[.]dir/\w+/|[.]o$", "", output): BUILD / output for output in outputs}
+    return {name: path for name, path in files.items() if path.exists()}
 
 
 def cuobjdump() -> str | None:
@@ -70,7 +90,7 @@ class OfflineLinker:
     @property
     def missing(self) -> str:
         """What is not there; empty where linking can work."""
-        if not (BINARY.exists() and MODULES.exists()):
+        if not (BINARY.exists() and modules()):
             return "not built here"
         return "" if self.nvrtc and self.nvjitlink else "NVRTC or nvJitLink is not installed"
 
@@ -99,6 +119,38 @@ class OfflineLinker:
             assert self.nvjitlink.nvJitLinkAddData(handle, kind, data, size, b"input") == 0
         assert self.nvjitlink.nvJitLinkComplete(handle) == 0
         return _read(self.nvjitlink.nvJitLinkGetLinkedCubinSize, self.nvjitlink.nvJitLinkGetLinkedCubin, handle)
+
+    def kernels(self, module: bytes) -> list[str]:
+        """The names of the module's kernels."""
+        handle = ctypes.c_void_p()
+        options = _strings([f"-arch=sm_{self.arch}", "-lto", "-ptx", "-O0"])
+        size = ctypes.c_size_t(len(module))
+        assert self.nvjitlink.nvJitLinkCreate(ctypes.byref(handle), len(options), options) == 0
+        assert self.nvjitlink.nvJitLinkAddData(handle, FATBIN, module, size, b"input") == 0
+        assert self.nvjitlink.nvJitLinkComplete(handle) == 0
+        ptx = _read(self.nvjitlink.nvJitLinkGetLinkedPtxSize, self.nvjitlink.nvJitLinkGetLinkedPtx, handle)
+        return re.findall(r"\.entry (\w+)", ptx.decode())
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A linked kernel: its module, and the vectors that its last chain is called on."""
+
+    module: str
+    dtype: str
+    width: int
+    groups: int
+
+
+@functools.cache
+def entries() -> dict[str, Entry]:
+    """Every linked kernel that a plan can name, as link_request does (tests/cpp/linked_entries.cpp)."""
+    listed = subprocess.run([str(BINARY), "entries"], capture_output=True, text=True, check=True).stdout
+    found = {}
+    for line in listed.splitlines():
+        kernel, module, dtype, width, groups = line.split()
+        found[kernel] = Entry(module, dtype, int(width), int(groups))
+    return found
 
 
 def source_of(chain: str, dtype: str, width: int, groups: int) -> str:

@@ -4,6 +4,7 @@
 namespace sluice {
 
 enum class DType : int { float32 = 0, float16 = 1, bfloat16 = 2, float64 = 3 };
+inline constexpr DType kDTypes[] = {DType::float32, DType::float16, DType::bfloat16, DType::float64};
 
 constexpr unsigned long size_of(DType dtype) {
   switch (dtype) {

@@ -13,8 +13,8 @@ cudaError_t launch_kernel(const void* kernel, long long grid, int threads, int s
 }
 
 template <class Arguments>
-cudaError_t launch_kernel(void (*kernel)(Arguments), long long grid, int threads, int shared_memory, cudaStream_t stream,
-                          const Arguments& arguments) {
+cudaError_t launch_kernel(void (*kernel)(Arguments), long long grid, int threads, int shared_memory,
+                          cudaStream_t stream, const Arguments& arguments) {
   return launch_kernel(reinterpret_cast<const void*>(kernel), grid, threads, shared_memory, stream, arguments);
 }
 

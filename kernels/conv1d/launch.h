@@ -2,13 +2,9 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/conv1d/conv1d.h"
-#include "kernels/linking/request.h"
+#include "kernels/conv1d/link.h"
 
 namespace sluice {
-
-// The kernel that launch_conv1d would run, for the linker.
-LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan);
 
 // Enqueues one kernel: `linked`, which is the linker's answer to link_request, or where that is null the interpreted
 // form. `plan` is plan_conv1d's for these params; the result has at least one element.

@@ -346,7 +346,7 @@ __device__ __forceinline__ void aligned_filter2d(const Filter2dArguments<Element
 
 // Without a chain: one that is not linked runs in the patches' kernels.
 template <class Element, int Side, class Out>
-__global__ void __launch_bounds__(kFilter2dThreads, aligned_blocks(Side, sizeof(Element), std::is_void_v<Out>))
+__global__ void __launch_bounds__(kFilter2dThreads, aligned_blocks(Side, kDType<Element>, std::is_void_v<Out>))
     aligned_square_kernel(const __grid_constant__ Filter2dArguments<Element> a) {
   aligned_filter2d<NoChains, Side, Out>(a);
 }

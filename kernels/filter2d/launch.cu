@@ -1,5 +1,3 @@
-#include <type_traits>
-
 #include "kernels/filter2d/launch.cuh"
 
 namespace sluice {
@@ -8,7 +6,7 @@ namespace {
 template <class Element>
 cudaError_t launch_as(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked, cudaStream_t stream) {
   if (plan.which == Filter2dKernel::staged) return launch_staged<Element>(params, plan, linked, stream);
-  if constexpr (!std::is_same_v<Element, double>) {
+  if constexpr (kDType<Element> != DType::float64) {
     if (takes_strips(plan.which)) return launch_aligned<Element>(params, plan, linked, stream);
   }
   return launch_direct<Element>(params, plan, linked, stream);
@@ -16,14 +14,9 @@ cudaError_t launch_as(const Filter2dParams& params, const Filter2dPlan& plan, co
 
 }  // namespace
 
-cudaError_t launch_filter2d(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked, cudaStream_t stream) {
-  switch (params.dtype) {
-    case DType::float32: return launch_as<float>(params, plan, linked, stream);
-    case DType::float16: return launch_as<__half>(params, plan, linked, stream);
-    case DType::bfloat16: return launch_as<__nv_bfloat16>(params, plan, linked, stream);
-    case DType::float64: return launch_as<double>(params, plan, linked, stream);
-  }
-  return cudaErrorInvalidValue;
+cudaError_t launch_filter2d(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked,
+                            cudaStream_t stream) {
+  return with_element(params.dtype, [&]<class Element>() { return launch_as<Element>(params, plan, linked, stream); });
 }
 
 }  // namespace sluice

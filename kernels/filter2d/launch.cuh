@@ -1,9 +1,9 @@
-// Fills in a kernel's arguments. Each dtype and kind of kernel is a file of its own (<kind>_<dtype>.cu).
+// Fills in a kernel's arguments. The launchers are in launch_<kind>.cuh, of which CMakeLists.txt makes instances.
 #pragma once
 
-#include "kernels/common/launch.cuh"
 #include "kernels/filter2d/arguments.cuh"
 #include "kernels/filter2d/launch.h"
+#include "kernels/pipeline/launch.cuh"
 
 namespace sluice {
 
@@ -54,12 +54,15 @@ Filter2dArguments<Element> make_arguments(const Filter2dParams& params, const Fi
 }
 
 template <class Element>
-cudaError_t launch_direct(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked, cudaStream_t stream);
+cudaError_t launch_direct(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked,
+                          cudaStream_t stream);
 
 template <class Element>
-cudaError_t launch_aligned(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked, cudaStream_t stream);
+cudaError_t launch_aligned(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked,
+                           cudaStream_t stream);
 
 template <class Element>
-cudaError_t launch_staged(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked, cudaStream_t stream);
+cudaError_t launch_staged(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked,
+                          cudaStream_t stream);
 
 }  // namespace sluice

@@ -6,15 +6,16 @@
 namespace sluice {
 
 template <class Element>
-cudaError_t launch_aligned(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked, cudaStream_t stream) {
+cudaError_t launch_aligned(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked,
+                           cudaStream_t stream) {
   const Filter2dArguments<Element> a = make_arguments<Element>(params, plan);
-  const auto launch = [&](auto kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
-  if (linked != nullptr) return launch(linked);
-  const bool is_3 = plan.which == Filter2dKernel::aligned3;
-  if (params.dtype == params.output_dtype) {
-    return is_3 ? launch(aligned_square_kernel<Element, 3, Element>) : launch(aligned_square_kernel<Element, 5, Element>);
-  }
-  return is_3 ? launch(aligned_square_kernel<Element, 3, void>) : launch(aligned_square_kernel<Element, 5, void>);
+  return launch_planned(plan, linked, stream, a, [&]() -> Kernel<Filter2dArguments<Element>> {
+    const bool is_3 = plan.which == Filter2dKernel::aligned3;
+    if (params.dtype == params.output_dtype) {
+      return is_3 ? aligned_square_kernel<Element, 3, Element> : aligned_square_kernel<Element, 5, Element>;
+    }
+    return is_3 ? aligned_square_kernel<Element, 3, void> : aligned_square_kernel<Element, 5, void>;
+  });
 }
 
 }  // namespace sluice

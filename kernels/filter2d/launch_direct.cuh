@@ -6,16 +6,17 @@
 namespace sluice {
 
 template <class Element>
-cudaError_t launch_direct(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked, cudaStream_t stream) {
+cudaError_t launch_direct(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked,
+                          cudaStream_t stream) {
   const Filter2dArguments<Element> a = make_arguments<Element>(params, plan);
-  const auto launch = [&](auto kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
-  if (linked != nullptr) return launch(linked);
-  switch (plan.which) {
-    case Filter2dKernel::square3: return launch(direct_square_kernel<Element, 3>);
-    case Filter2dKernel::square5: return launch(direct_square_kernel<Element, 5>);
-    case Filter2dKernel::separable: return launch(direct_filter2d_kernel<Element, true>);
-    default: return launch(direct_filter2d_kernel<Element, false>);
-  }
+  return launch_planned(plan, linked, stream, a, [&]() -> Kernel<Filter2dArguments<Element>> {
+    switch (plan.which) {
+      case Filter2dKernel::square3: return direct_square_kernel<Element, 3>;
+      case Filter2dKernel::square5: return direct_square_kernel<Element, 5>;
+      case Filter2dKernel::separable: return direct_filter2d_kernel<Element, true>;
+      default: return direct_filter2d_kernel<Element, false>;
+    }
+  });
 }
 
 }  // namespace sluice

@@ -73,7 +73,7 @@ const char* direct_reason(const ScheduleRequest& request, Filter2dKernel kernel)
 // none.
 int register_blocks(Filter2dKernel kernel, const Filter2dProblem& problem, bool linked) {
   if (linked) return 0;
-  if (takes_strips(kernel)) return aligned_blocks(problem.kernel_height, size_of(problem.dtype), problem.casts);
+  if (takes_strips(kernel)) return aligned_blocks(problem.kernel_height, problem.dtype, problem.casts);
   return kernel == Filter2dKernel::separable ? kSeparableBlocks : kFilter2dResidentBlocks;
 }
 

@@ -44,8 +44,8 @@ constexpr int aligned_rows(DType dtype) { return size_of(dtype) == 2 ? 8 : 4; } 
 // at six.
 constexpr int aligned_rows_ahead(DType dtype) { return size_of(dtype) == 2 ? 1 : 2; }
 // Blocks of a multiprocessor. A type of the output that is known late takes registers too.
-constexpr int aligned_blocks(int side, unsigned long element_size, bool casts) {
-  const int blocks = side == 5 ? 7 : element_size == 2 ? 5 : 8;
+constexpr int aligned_blocks(int side, DType dtype, bool casts) {
+  const int blocks = side == 5 ? 7 : size_of(dtype) == 2 ? 5 : 8;
   return casts ? blocks - side / 2 : blocks;
 }
 

@@ -2,7 +2,6 @@
 
 #include <vector>
 
-#include "kernels/common/architectures.h"
 #include "kernels/linking/digest.h"
 #include "kernels/linking/embedded.h"
 #include "kernels/linking/libraries.h"
@@ -25,22 +24,24 @@ LinkFault fault_of_linker(int status) {
   return status == 7 ? LinkFault::postponed : LinkFault::failed;  // NVJITLINK_ERROR_THREADPOOL: no thread to be had
 }
 
-// The embedded modules hold LTO-IR for each architecture that the library has code for, which the linker makes the
-// device's own of.
-std::string source_arch(int compute_capability) { return std::string(code_architecture(compute_capability)); }
-std::string target_arch(int compute_capability) {
-  const std::string source = source_arch(compute_capability);
+// A module holds LTO-IR for each of its architectures, of which the linker makes the device's own code.
+std::string source_arch(const LinkRequest& request, int compute_capability) {
+  return std::string(module_architecture(request.module, compute_capability));
+}
+std::string target_arch(const LinkRequest& request, int compute_capability) {
+  const std::string source = source_arch(request, compute_capability);
   return std::to_string(compute_capability) + (source.ends_with('a') ? "a" : "");
 }
 
-std::vector<std::string> compile_options(int compute_capability) {
-  return {"--gpu-architecture=compute_" + source_arch(compute_capability), "-std=c++17", "-dlto", "--fmad=false",
-          "-default-device"};
+std::vector<std::string> compile_options(const LinkRequest& request, int compute_capability) {
+  return {"--gpu-architecture=compute_" + source_arch(request, compute_capability), "-std=c++17", "-dlto",
+          "--fmad=false", "-default-device"};
 }
 
 // Products and sums are not contracted here either, or the linked form's bits would differ from the interpreter's.
 std::vector<std::string> link_options(const LinkRequest& request, int compute_capability) {
-  return {"-arch=sm_" + target_arch(compute_capability), "-lto", "-O3", "-fma=0", "-kernels-used=" + std::string(request.kernel)};
+  return {"-arch=sm_" + target_arch(request, compute_capability), "-lto", "-O3", "-fma=0",
+          "-kernels-used=" + std::string(request.kernel)};
 }
 
 std::vector<const char*> pointers(const std::vector<std::string>& texts) {
@@ -62,20 +63,21 @@ std::string read_log(Handle handle, int (*size_of_log)(Handle, std::size_t*), in
 // LTO-IR of the chain, or an error.
 Compilation compile_source(const LinkRequest& request, const std::string& source, int compute_capability) {
   const LinkLibraries& libraries = link_libraries();
-  const char *texts[kEmbeddedHeaders], *names[kEmbeddedHeaders];
-  for (int h = 0; h < kEmbeddedHeaders; ++h) {
-    texts[h] = embedded_headers()[h].data.data();
-    names[h] = embedded_headers()[h].name;
+  std::vector<const char*> texts, names;
+  for (const EmbeddedFile& header : embedded_headers()) {
+    texts.push_back(header.data.data());
+    names.push_back(header.name);
   }
   Compilation result;
   LinkLibraries::Program program = nullptr;
-  int status = libraries.create_program(&program, source.c_str(), "chain", kEmbeddedHeaders, texts, names);
+  int status = libraries.create_program(&program, source.c_str(), "chain", static_cast<int>(names.size()), texts.data(),
+                                        names.data());
   if (status != 0) {
     result.fault = fault_of_compiler(status);
     result.error = "NVRTC could not start, with status " + std::to_string(status);
     return result;
   }
-  const std::vector<std::string> options = compile_options(compute_capability);
+  const std::vector<std::string> options = compile_options(request, compute_capability);
   status = libraries.compile_program(program, static_cast<int>(options.size()), pointers(options).data());
   std::size_t size = 0;
   if (status == 0 && libraries.lto_size(program, &size) == 0 && size > 0) {
@@ -130,11 +132,11 @@ Compilation compile_chain(const LinkRequest& request, const std::string& source,
 std::string compile_fingerprint(const LinkRequest& request, int compute_capability) {
   const LinkLibraries& libraries = link_libraries();
   std::string text = libraries.versions + " " + libraries.identity;
-  for (const std::string& option : compile_options(compute_capability)) text += " " + option;
+  for (const std::string& option : compile_options(request, compute_capability)) text += " " + option;
   for (const std::string& option : link_options(request, compute_capability)) text += " " + option;
   const EmbeddedFile module = embedded_module(request.module);
   text += "\n" + std::string(module.name) + " " + digest_text(module.data);
-  for (int h = 0; h < kEmbeddedHeaders; ++h) text += " " + digest_text(embedded_headers()[h].data);
+  for (const EmbeddedFile& header : embedded_headers()) text += " " + digest_text(header.data);
   return text + "\n";
 }
 

@@ -1,9 +1,8 @@
 // Files that the build puts into the library: kernels as LTO-IR, and the headers that a chain's source includes.
 #pragma once
 
+#include <span>
 #include <string_view>
-
-#include "kernels/linking/request.h"
 
 namespace sluice {
 
@@ -12,8 +11,15 @@ struct EmbeddedFile {
   std::string_view data;  // a header's is followed by a zero
 };
 
-inline constexpr int kEmbeddedHeaders = 7;
-const EmbeddedFile* embedded_headers();
-EmbeddedFile embedded_module(const LinkModule& module);
+std::span<const EmbeddedFile> embedded_headers();
+
+// By the name that a LinkRequest has for it.
+EmbeddedFile embedded_module(std::string_view name);
+
+// The architecture, as nvcc names it, of the module's code for a device; empty where none of it runs there.
+std::string_view module_architecture(std::string_view name, int compute_capability);
+inline bool has_code(std::string_view module, int compute_capability) {
+  return !module_architecture(module, compute_capability).empty();
+}
 
 }  // namespace sluice

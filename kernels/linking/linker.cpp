@@ -9,10 +9,10 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/common/architectures.h"
 #include "kernels/common/device.h"
 #include "kernels/linking/compile.h"
 #include "kernels/linking/disk_cache.h"
+#include "kernels/linking/embedded.h"
 #include "kernels/linking/libraries.h"
 #include "kernels/linking/source.h"
 
@@ -248,7 +248,7 @@ LinkOutcome find_linked(const LinkRequest& request, const LinkContext& context) 
     return interpreted("the problem is small and was seen no more than twice");
   }
   if (!link_libraries().unavailable.empty()) return interpreted(link_libraries().unavailable.c_str());
-  if (code_architecture(context.compute_capability).empty()) return interpreted("the library has no code for the device");
+  if (!has_code(request.module, context.compute_capability)) return interpreted("the library has no code for the device");
   if (can_wait && entry->rests(LinkEntry::Clock::now())) {
     return interpreted("linking failed less than a second ago, for a reason that may pass");
   }

@@ -9,15 +9,6 @@
 
 namespace sluice {
 
-// The kernels of one compilation, embedded as LTO-IR (embedded.h): few each, because the linker reads all of them.
-enum class LinkFamily : int { transform, conv1d_rows, conv1d_channels, filter2d };
-inline constexpr int kLinkFamilies = 4;
-struct LinkModule {
-  LinkFamily family;
-  DType dtype;
-  bool ring;  // the schedules that have one, or `direct`
-};
-
 // A chain as its kernel calls it: on `groups` vectors of `width` values.
 struct LinkedSlot {
   const Program* program = nullptr;  // null: the kernel has no such chain
@@ -27,10 +18,10 @@ struct LinkedSlot {
 };
 
 struct LinkRequest {
-  LinkModule module;
-  std::string_view kernel;  // an extern "C" name of the module; static storage
-  bool wide;                // values are double, not float
-  LinkedSlot pre, post;
+  std::string_view module;  // the name of one that is embedded (embedded.h); static storage, as the next
+  std::string_view kernel;  // an extern "C" name in it
+  bool wide = false;        // values are double, not float
+  LinkedSlot pre = {}, post = {};
   DType dtypes[kLinkedTensors] = {};  // of those that the kernel has
 
   bool has_cpp() const;

@@ -1,7 +1,10 @@
 // All pipes, and the type of each schedule's.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/common/device_properties.h"
+#include "kernels/common/int_math.h"
 #include "kernels/pipeline/barrier_pipe.cuh"
 #include "kernels/pipeline/bulk_pipe.cuh"
 #include "kernels/pipeline/cooperative_pipe.cuh"
@@ -13,37 +16,30 @@
 #include "kernels/pipeline/thread_scope_pipe.cuh"
 #include "kernels/pipeline/two_stage_pipe.cuh"
 
-// Every schedule with a ring and its pipe: X(name, Pipe).
-#define SLUICE_RINGS(X)                      \
-  X(sync, SyncPipe)                          \
-  X(cooperative, CooperativePipe)            \
-  X(barrier, BarrierPipe)                    \
-  X(single_stage, SingleStagePipe)           \
-  X(two_stage, TwoStagePipe)                 \
-  X(multi_stage, MultiStagePipe)             \
-  X(producer_consumer, ProducerConsumerPipe) \
-  X(thread_scope, ThreadScopePipe)           \
-  X(primitives, PrimitivesPipe)              \
-  X(bulk, BulkPipe)
-
 namespace sluice {
 
-#define SLUICE_STORAGE_FITS(name, Pipe) \
-  static_assert((sizeof(Pipe::Storage) + 15) / 16 * 16 <= kStaticSharedMemory, "plans leave kStaticSharedMemory for it");
-SLUICE_RINGS(SLUICE_STORAGE_FITS)
-#undef SLUICE_STORAGE_FITS
+// In whole words, because the ring lies behind it.
+template <class Pipe>
+inline constexpr int kStorageBytes =
+    std::is_empty_v<typename Pipe::Storage> ? 0
+                                            : round_up(static_cast<int>(sizeof(typename Pipe::Storage)), kWordBytes);
 
-// Calls `body` with a null pointer of the schedule's pipe; not for `direct`.
+#define SLUICE_RING(name, Pipe, fixed_depth, producer_threads, least_capability, storage_bytes)                 \
+  static_assert(Pipe::kProducers == producer_threads, "rings.def has another number of threads for this pipe"); \
+  static_assert(kStorageBytes<Pipe> == storage_bytes, "rings.def has another size for this pipe's storage");    \
+  static_assert(storage_bytes <= kStaticSharedMemory, "plans leave kStaticSharedMemory for it");
+#include "kernels/pipeline/rings.def"
+
+// Calls `body` for the schedule's pipe, as with_pipe(schedule, [&]<class Pipe>() { ... }); not for `direct`.
 template <class Body>
 auto with_pipe(Schedule schedule, Body&& body) {
   switch (schedule) {
-#define SLUICE_CASE(name, Pipe) \
-  case Schedule::name: return body(static_cast<Pipe*>(nullptr));
-    SLUICE_RINGS(SLUICE_CASE)
-#undef SLUICE_CASE
+#define SLUICE_RING(name, Pipe, ...) \
+  case Schedule::name: return body.template operator()<Pipe>();
+#include "kernels/pipeline/rings.def"
     case Schedule::direct: break;
   }
-  return body(static_cast<SyncPipe*>(nullptr));
+  return body.template operator()<SyncPipe>();
 }
 
 }  // namespace sluice

@@ -10,8 +10,6 @@ namespace {
 constexpr int kReservedPerBlock = 1024;
 constexpr int kWordBytes = 16;
 constexpr int kBulkCopyCapability = least_capability(Schedule::bulk);
-// What each schedule's pipe keeps in static shared memory, in the order of the schedules.
-constexpr int kPipeBytes[kSchedules] = {0, 0, 0, 64, 32, 48, 144, 144, 0, 64, 128};
 }  // namespace
 
 RingShape shape_ring(int stage_bytes, int resident_blocks, const ScheduleRequest& request,
@@ -25,7 +23,7 @@ RingShape shape_ring(int stage_bytes, int resident_blocks, const ScheduleRequest
     depth = min_of(max_of(2, depth), fits);
   }
   // One resident wave: the blocks share the tiles out among them, so one that has to wait for another to end is late.
-  const int block_bytes = depth * stage_bytes + kPipeBytes[static_cast<int>(request.schedule)] + kReservedPerBlock;
+  const int block_bytes = depth * stage_bytes + traits_of(request.schedule).storage_bytes + kReservedPerBlock;
   const int by_memory = device.shared_memory_per_multiprocessor / block_bytes;
   return {depth, max_of(1, min_of(resident_blocks, by_memory))};
 }

@@ -8,7 +8,7 @@ namespace sluice {
 
 class ProducerConsumerPipe : public BlockPipeline {
  public:
-  static constexpr int kProducers = kProducerThreads;
+  static constexpr int kProducers = producer_threads(Schedule::producer_consumer);
   static constexpr RingForm kForm = RingForm::roles;
   using Storage = StorageOf<kMaxDepth>;
 

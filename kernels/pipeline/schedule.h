@@ -1,4 +1,4 @@
-// The schedules: who copies, who waits, what overlaps. docs/pipeline.md draws them.
+// The schedules: who copies, who waits, what overlaps. docs/pipeline.md draws them, rings.def lists those with a ring.
 #pragma once
 
 #include <cstring>
@@ -7,38 +7,31 @@ namespace sluice {
 
 enum class Schedule : int {
   direct,
-  sync,
-  cooperative,
-  barrier,
-  single_stage,
-  two_stage,
-  multi_stage,
-  producer_consumer,
-  thread_scope,
-  primitives,
-  bulk,
+#define SLUICE_RING(name, ...) name,
+#include "kernels/pipeline/rings.def"
 };
 
-inline constexpr const char* kScheduleNames[] = {"direct",       "sync",       "cooperative", "barrier",
-                                                 "single_stage", "two_stage",  "multi_stage", "producer_consumer",
-                                                 "thread_scope", "primitives", "bulk"};
-inline constexpr int kSchedules = 11;
+// What plans need to know of a schedule: a row of rings.def.
+struct ScheduleTraits {
+  const char* name;
+  int fixed_depth, producer_threads, least_capability, storage_bytes;
+};
+
+inline constexpr ScheduleTraits kScheduleTraits[] = {
+    {.name = "direct", .fixed_depth = 0, .producer_threads = 0, .least_capability = 0, .storage_bytes = 0},
+#define SLUICE_RING(name, Pipe, fixed_depth, producer_threads, least_capability, storage_bytes) \
+  {#name, fixed_depth, producer_threads, least_capability, storage_bytes},
+#include "kernels/pipeline/rings.def"
+};
+inline constexpr int kSchedules = static_cast<int>(sizeof(kScheduleTraits) / sizeof(ScheduleTraits));
 
 inline constexpr int kMaxDepth = 8;  // stages that a ring has room for
 
-constexpr const char* name_of(Schedule schedule) { return kScheduleNames[static_cast<int>(schedule)]; }
-
-// The depth that a schedule is made for; 0 where any will do.
-constexpr int fixed_depth(Schedule schedule) {
-  return schedule == Schedule::single_stage ? 1 : schedule == Schedule::two_stage ? 2 : 0;
-}
-
-// Threads of a block that only copy, beside those that compute: one warp, because a copy of 16 bytes needs a lane.
-inline constexpr int kProducerThreads = 32;
-constexpr int producer_threads(Schedule schedule) { return schedule == Schedule::producer_consumer ? kProducerThreads : 0; }
-
-// The least compute capability, times ten, that a schedule can run on; 0 where any will do.
-constexpr int least_capability(Schedule schedule) { return schedule == Schedule::bulk ? 90 : 0; }
+constexpr const ScheduleTraits& traits_of(Schedule schedule) { return kScheduleTraits[static_cast<int>(schedule)]; }
+constexpr const char* name_of(Schedule schedule) { return traits_of(schedule).name; }
+constexpr int fixed_depth(Schedule schedule) { return traits_of(schedule).fixed_depth; }
+constexpr int producer_threads(Schedule schedule) { return traits_of(schedule).producer_threads; }
+constexpr int least_capability(Schedule schedule) { return traits_of(schedule).least_capability; }
 
 // What the caller asked for: a schedule and a depth, or the plan's own choice of either.
 struct ScheduleRequest {
@@ -52,7 +45,7 @@ inline bool parse_schedule(const char* name, ScheduleRequest& request) {
   request.automatic = std::strcmp(name, "auto") == 0;
   if (request.automatic) return true;
   for (int s = 0; s < kSchedules; ++s) {
-    if (std::strcmp(name, kScheduleNames[s]) == 0) {
+    if (std::strcmp(name, kScheduleTraits[s].name) == 0) {
       request.schedule = static_cast<Schedule>(s);
       return true;
     }

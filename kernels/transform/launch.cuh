@@ -1,8 +1,7 @@
-// Fills in a kernel's arguments and launches it, for one element type. Each dtype's instances are a
-// file of their own (<kind>_<dtype>.cu), so that no single compilation is long.
+// Fills in a kernel's arguments. The launchers are in launch_<kind>.cuh, of which CMakeLists.txt makes instances.
 #pragma once
 
-#include "kernels/common/launch.cuh"
+#include "kernels/pipeline/launch.cuh"
 #include "kernels/transform/arguments.cuh"
 #include "kernels/transform/launch.h"
 
@@ -18,8 +17,8 @@ TransformArguments<Element, walk> make_arguments(const TransformParams& params, 
   a.rank = params.rank;
   a.depth = plan.depth;
   const TransformProblem problem = problem_of(params);
-  a.shift =
-      static_cast<int>((reinterpret_cast<std::uintptr_t>(params.input) - problem.misalignment * sizeof(Element)) % kWordBytes);
+  a.shift = static_cast<int>((reinterpret_cast<std::uintptr_t>(params.input) - problem.misalignment * sizeof(Element)) %
+                             kWordBytes);
   a.rows_alike = true;
   a.input_extent = 1;
   for (int d = 0; d < params.rank; ++d) {
@@ -28,7 +27,8 @@ TransformArguments<Element, walk> make_arguments(const TransformParams& params, 
     a.output_strides[d] = params.output_strides[d];
     a.input_extent += (params.sizes[d] - 1) * params.input_strides[d];
     if (!a.kFlat) a.divisors[d] = FastDivisor(params.sizes[d]);
-    a.rows_alike = a.rows_alike && (d == 0 || (params.input_strides[d] % kWidth == 0 && params.output_strides[d] % kWidth == 0));
+    a.rows_alike =
+        a.rows_alike && (d == 0 || (params.input_strides[d] % kWidth == 0 && params.output_strides[d] % kWidth == 0));
   }
   a.shares = a.shift != 0 || !a.rows_alike;
   a.rows = problem.rows();
@@ -39,8 +39,8 @@ TransformArguments<Element, walk> make_arguments(const TransformParams& params, 
   a.last_whole = (problem.inner + problem.misalignment) / kWidth - (a.shift != 0);
   a.vectors_divisor = FastDivisor(a.vectors_per_row);
   a.tiles_divisor = FastDivisor(a.tiles_per_row);
-  a.chain = make_chain_arguments<Compute<Element>, TransformArguments<Element, walk>::kRank>(params.program, params.operands,
-                                                                                             params.rank, params.sizes);
+  a.chain = make_chain_arguments<Compute<Element>, TransformArguments<Element, walk>::kRank>(
+      params.program, params.operands, params.rank, params.sizes);
   return a;
 }
 

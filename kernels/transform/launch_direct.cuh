@@ -6,14 +6,15 @@
 namespace sluice {
 
 template <class Element, Walk walk>
-cudaError_t launch_direct_walk(const TransformParams& params, const Plan& plan, const void* linked, cudaStream_t stream) {
+cudaError_t launch_direct_walk(const TransformParams& params, const Plan& plan, const void* linked,
+                               cudaStream_t stream) {
   const TransformArguments<Element, walk> a = make_arguments<Element, walk>(params, plan);
-  const auto launch = [&](auto kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
-  if (linked != nullptr) return launch(linked);
-  if constexpr (walk == Walk::flat) {
-    if (params.program.operands == 0) return launch(direct_transform_kernel<Element, walk, false>);
-  }
-  return launch(direct_transform_kernel<Element, walk, true>);
+  return launch_planned(plan, linked, stream, a, [&]() -> Kernel<TransformArguments<Element, walk>> {
+    if constexpr (walk == Walk::flat) {
+      if (params.program.operands == 0) return direct_transform_kernel<Element, walk, false>;
+    }
+    return direct_transform_kernel<Element, walk, true>;
+  });
 }
 
 template <class Element>

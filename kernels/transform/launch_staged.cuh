@@ -1,8 +1,6 @@
 #pragma once
 
-#include <type_traits>
-
-#include "kernels/pipeline/pipes.cuh"
+#include "kernels/pipeline/launch_ring.cuh"
 #include "kernels/transform/launch.cuh"
 #include "kernels/transform/staged_kernel.cuh"
 
@@ -11,17 +9,13 @@ namespace sluice {
 // Interpreted, everything is walked as strided, where a flat tensor is one row: that halves the kernels.
 template <class Element>
 cudaError_t launch_staged(const TransformParams& params, const Plan& plan, const void* linked, cudaStream_t stream) {
-  const auto launch = [&](auto kernel, const auto& a) {
-    return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a);
-  };
+  using Arguments = TransformArguments<Element, Walk::strided>;
   if (linked != nullptr && problem_of(params).walk == Walk::flat) {
-    return launch(linked, make_arguments<Element, Walk::flat>(params, plan));
+    const TransformArguments<Element, Walk::flat> a = make_arguments<Element, Walk::flat>(params, plan);
+    return launch_kernel(linked, plan.grid, plan.threads, plan.shared_memory, stream, a);
   }
-  const TransformArguments<Element, Walk::strided> a = make_arguments<Element, Walk::strided>(params, plan);
-  if (linked != nullptr) return launch(linked, a);
-  return with_pipe(plan.schedule, [&](auto* pipe) {
-    return launch(staged_transform_kernel<Element, std::remove_pointer_t<decltype(pipe)>>, a);
-  });
+  return launch_ring(plan, linked, stream, make_arguments<Element, Walk::strided>(params, plan),
+                     [&]<class Pipe>() -> Kernel<Arguments> { return staged_transform_kernel<Element, Pipe>; });
 }
 
 }  // namespace sluice

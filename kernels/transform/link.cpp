@@ -1,29 +1,20 @@
-#include <array>
-#include <string>
+#include "kernels/transform/link.h"
 
-#include "kernels/linking/request.h"
-#include "kernels/transform/launch.h"
+#include "kernels/linking/entry_names.h"
 #include "kernels/transform/policy.h"
 
 namespace sluice {
-
 namespace {
 
-constexpr const char* kWalkNames[] = {"flat", "rows", "strided"};  // of Walk
+// The entries of linked_*.cu.in: sluice_transform_<dtype>_<walk>_<schedule>.
+std::string_view entry_name(const Plan& plan, DType dtype, Walk walk) {
+  static const NameTable entries("sluice_transform", {dtype_names(), {"flat", "rows", "strided"}, schedule_names()});
+  return entries(dtype, walk, plan.schedule);
+}
 
-// The entries of linked.cu: sluice_transform_<dtype>_<walk>_<schedule>.
-std::string_view entry_name(DType dtype, Walk walk, Schedule schedule) {
-  static const auto names = [] {
-    std::array<std::array<std::array<std::string, kSchedules>, 3>, 4> made;
-    for (int d = 0; d < 4; ++d) {
-      for (int w = 0; w < 3; ++w) {
-        const std::string prefix = std::string("sluice_transform_") + name_of(static_cast<DType>(d)) + "_" + kWalkNames[w] + "_";
-        for (int s = 0; s < kSchedules; ++s) made[d][w][s] = prefix + name_of(static_cast<Schedule>(s));
-      }
-    }
-    return made;
-  }();
-  return names[static_cast<int>(dtype)][static_cast<int>(walk)][static_cast<int>(schedule)];
+std::string_view module_name(const Plan& plan, DType dtype) {
+  static const NameTable modules("transform", {{"direct", "staged"}, dtype_names()});
+  return modules(plan.schedule != Schedule::direct, dtype);
 }
 
 }  // namespace
@@ -35,7 +26,7 @@ LinkRequest link_request(const TransformParams& params, const Plan& plan) {
   const Walk walk = problem_of(params).walk;
   const Walk entry = walk == Walk::rows && !direct ? Walk::strided : walk;
   LinkRequest request{
-      {LinkFamily::transform, dtype, !direct}, entry_name(dtype, entry, plan.schedule), dtype == DType::float64, {}, {}};
+      .module = module_name(plan, dtype), .kernel = entry_name(plan, dtype, entry), .wide = dtype == DType::float64};
   request.post = linked_slot(params.program, params.operands, word_elements(dtype),
                              direct ? linked_vectors(walk) : transform_vectors(dtype));
   request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output_dtype;

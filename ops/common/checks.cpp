@@ -58,7 +58,7 @@ ScheduleRequest check_schedule(const char* op, const std::string& schedule, cons
   ScheduleRequest request;
   if (!parse_schedule(schedule.c_str(), request)) {
     std::string names = "auto";
-    for (const char* name : kScheduleNames) names += std::string(", ") + name;
+    for (const ScheduleTraits& traits : kScheduleTraits) names += std::string(", ") + traits.name;
     check(false, op, ": schedule must be one of ", names, ", got '", schedule, "'");
   }
   check(!depth.has_value() || (*depth >= 1 && *depth <= kMaxDepth), op, ": depth must be 1 to ", kMaxDepth, ", got ",

@@ -5,6 +5,9 @@
 // What the linker would compile, for tests/test_linked_code.py: <chain> <dtype> <width> <groups>.
 int print_source(char** arguments);
 
+// The linked kernels that plans can name (linked_entries.cpp).
+int print_entries();
+
 namespace sluice::test {
 
 std::vector<Case>& cases() {
@@ -22,6 +25,7 @@ int& failures() {
 int main(int count, char** arguments) {
   using namespace sluice::test;
   if (count == 6 && std::strcmp(arguments[1], "source") == 0) return print_source(arguments + 2);
+  if (count == 2 && std::strcmp(arguments[1], "entries") == 0) return print_entries();
   // Those whose names contain one of the arguments, and none of the arguments behind a minus; without any, all.
   int chosen = 0;
   for (const Case& test : cases()) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "kernels/linking/entry_names.h"
 #include "kernels/linking/link_table.h"
 #include "kernels/linking/shared_object.h"
 #include "kernels/linking/source.h"
@@ -15,7 +16,7 @@ using namespace sluice;
 namespace {
 
 LinkRequest request_for(const Program& program, DType operand = DType::float32) {
-  LinkRequest request{{LinkFamily::transform, DType::bfloat16, false}, "kernel", false, {}, {}};
+  LinkRequest request{.module = "module", .kernel = "kernel"};
   request.post = LinkedSlot{&program, {}, 8, 1};
   for (DType& dtype : request.post.operand_dtypes) dtype = operand;
   return request;
@@ -33,7 +34,7 @@ bool contains(const std::string& text, const char* part) { return text.find(part
 
 int print_source(char** arguments) {
   DType dtype = DType::float32;
-  for (DType known : {DType::float16, DType::bfloat16, DType::float64}) {
+  for (DType known : kDTypes) {
     if (std::string_view(arguments[1]) == name_of(known)) dtype = known;
   }
   Program program;
@@ -63,6 +64,13 @@ TEST(a_key_tells_outputs_and_casts_apart) {
   wide.dtypes[0] = DType::float64;
   CHECK(wide.key() != request_for(a).key());
   CHECK(chain_source(wide) != chain_source(request_for(a)));
+}
+
+TEST(names_are_made_of_parts) {
+  const NameTable names("sluice", {{"rows", "channels"}, dtype_names(), schedule_names()});
+  CHECK(names(0, DType::float32, Schedule::direct) == "sluice_rows_float32_direct");
+  CHECK(names(1, DType::bfloat16, Schedule::producer_consumer) == "sluice_channels_bfloat16_producer_consumer");
+  CHECK(names(1, DType::float64, Schedule::bulk).data() == names(1, DType::float64, Schedule::bulk).data());
 }
 
 TEST(a_cpp_stage_is_a_function_whose_lines_are_the_users) {

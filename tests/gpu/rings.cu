@@ -3,7 +3,6 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
-#include <type_traits>
 #include <vector>
 
 #include "kernels/pipeline/pipes.cuh"
@@ -77,8 +76,7 @@ int main(int count, char** arguments) {
   const std::size_t bytes = values.size() * sizeof(std::uint32_t);
   if (cudaMalloc(&from, bytes) != cudaSuccess || cudaMalloc(&to, bytes) != cudaSuccess) return 2;
   if (cudaMemcpy(from, values.data(), bytes, cudaMemcpyHostToDevice) != cudaSuccess) return 2;
-  const bool right = with_pipe(request.schedule, [&](auto* pipe) {
-    using Pipe = std::remove_pointer_t<decltype(pipe)>;
+  const bool right = with_pipe(request.schedule, [&]<class Pipe>() {
     return count > 2 ? is_right<Unwaited<Pipe>>(request.schedule, values, from, to)
                      : is_right<Pipe>(request.schedule, values, from, to);
   });

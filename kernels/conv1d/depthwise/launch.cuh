@@ -1,9 +1,9 @@
-// Fills in a kernel's arguments. Each dtype and layout is a file of its own (<layout>_<dtype>.cu).
+// Fills in a kernel's arguments. The launchers are in launch_<kind>.cuh, of which CMakeLists.txt makes instances.
 #pragma once
 
-#include "kernels/common/launch.cuh"
 #include "kernels/conv1d/depthwise/arguments.cuh"
 #include "kernels/conv1d/launch.h"
+#include "kernels/pipeline/launch.cuh"
 
 namespace sluice {
 
@@ -65,12 +65,15 @@ template <class Element>
 cudaError_t launch_rows(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
 
 template <class Element>
-cudaError_t launch_channels(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
+cudaError_t launch_channels(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked,
+                            cudaStream_t stream);
 
 template <class Element>
-cudaError_t launch_staged_rows(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
+cudaError_t launch_staged_rows(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked,
+                               cudaStream_t stream);
 
 template <class Element>
-cudaError_t launch_staged_channels(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
+cudaError_t launch_staged_channels(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked,
+                                   cudaStream_t stream);
 
 }  // namespace sluice

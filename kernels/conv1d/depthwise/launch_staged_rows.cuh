@@ -1,20 +1,17 @@
 #pragma once
 
-#include <type_traits>
-
 #include "kernels/conv1d/depthwise/launch.cuh"
 #include "kernels/conv1d/depthwise/staged_rows.cuh"
-#include "kernels/pipeline/pipes.cuh"
+#include "kernels/pipeline/launch_ring.cuh"
 
 namespace sluice {
 
 template <class Element>
-cudaError_t launch_staged_rows(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
-  const Conv1dArguments<Element> a = make_arguments<Element>(params, plan);
-  const auto launch = [&](auto kernel) { return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a); };
-  if (linked != nullptr) return launch(linked);
-  return with_pipe(plan.schedule,
-                   [&](auto* pipe) { return launch(staged_rows_kernel<Element, std::remove_pointer_t<decltype(pipe)>>); });
+cudaError_t launch_staged_rows(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked,
+                               cudaStream_t stream) {
+  return launch_ring(
+      plan, linked, stream, make_arguments<Element>(params, plan),
+      [&]<class Pipe>() -> Kernel<Conv1dArguments<Element>> { return staged_rows_kernel<Element, Pipe>; });
 }
 
 }  // namespace sluice

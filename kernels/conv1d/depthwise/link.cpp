@@ -1,58 +1,50 @@
-#include <array>
-#include <string>
+#include "kernels/conv1d/link.h"
 
-#include "kernels/conv1d/launch.h"
 #include "kernels/conv1d/depthwise/policy.h"
-#include "kernels/linking/request.h"
+#include "kernels/linking/entry_names.h"
 
 namespace sluice {
-
 namespace {
 
-constexpr const char* kLayoutNames[] = {"rows", "channels"};
-
-constexpr int kEntries = kSchedules + 2;
-
-// The entries of linked.cu: sluice_conv1d_<layout>_<dtype>_<schedule>, and behind the schedules the other kernels of
-// `direct`.
-std::string_view entry_name(bool channels_last, DType dtype, int entry) {
-  static const auto names = [] {
-    std::array<std::array<std::array<std::string, kEntries>, 4>, 2> made;
-    for (int l = 0; l < 2; ++l) {
-      for (int d = 0; d < 4; ++d) {
-        const std::string prefix = std::string("sluice_conv1d_") + kLayoutNames[l] + "_" + name_of(static_cast<DType>(d)) + "_";
-        for (int s = 0; s < kSchedules; ++s) made[l][d][s] = prefix + name_of(static_cast<Schedule>(s));
-        made[l][d][kSchedules] = prefix + "plain";
-        made[l][d][kSchedules + 1] = prefix + "few_taps";
-      }
-    }
-    return made;
+// The entries of linked_*.cu.in: sluice_conv1d_<rows or channels>_<dtype>_<schedule>, or another kernel of `direct` in its
+// place.
+std::string_view entry_name(const Conv1dPlan& plan, DType dtype) {
+  static const NameTable entries = [] {
+    NameParts kernels = schedule_names();
+    kernels.insert(kernels.end(), {"plain", "few_taps"});
+    return NameTable("sluice_conv1d", {{"rows", "channels"}, dtype_names(), kernels});
   }();
-  return names[channels_last][static_cast<int>(dtype)][entry];
+  const DepthwiseKernel which = plan.depthwise.which;
+  const bool channels = takes_channels(which);
+  if (which == DepthwiseKernel::plain_rows) return entries(channels, dtype, kSchedules);
+  if (takes_few_taps(which)) return entries(channels, dtype, kSchedules + 1);
+  return entries(channels, dtype, plan.schedule);
+}
+
+std::string_view module_name(const Conv1dPlan& plan, DType dtype) {
+  static const NameTable direct("conv1d", {{"rows", "channels"}, dtype_names()});
+  static const NameTable staged("conv1d_staged", {{"rows", "channels"}, dtype_names()});
+  static const NameTable few_taps("conv1d_few_taps", {dtype_names()});
+  const DepthwiseKernel which = plan.depthwise.which;
+  if (takes_few_taps(which)) return few_taps(dtype);
+  return (plan.schedule == Schedule::direct ? direct : staged)(takes_channels(which), dtype);
 }
 
 }  // namespace
 
 LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan) {
   const DType dtype = params.input_dtype;
-  const DepthwiseKernel kernel = plan.depthwise.which;
-  const bool channels_last = takes_channels(kernel), few_taps = takes_few_taps(kernel);
-  const bool own_entry = few_taps || kernel == DepthwiseKernel::plain_rows;
-  const int entry = own_entry ? kSchedules + few_taps : static_cast<int>(plan.schedule);
+  const bool channels = takes_channels(plan.depthwise.which);
   LinkRequest request{
-      {channels_last ? LinkFamily::conv1d_channels : LinkFamily::conv1d_rows, dtype, plan.schedule != Schedule::direct},
-      entry_name(channels_last, dtype, entry),
-      dtype == DType::float64,
-      {},
-      {}};
+      .module = module_name(plan, dtype), .kernel = entry_name(plan, dtype), .wide = dtype == DType::float64};
   const int width = word_elements(dtype);
   request.pre = linked_slot(params.pre, params.pre_operands, width, 1);
-  if (few_taps) {
-    const int vector = channels_last ? kFewTapsChannels : width;
+  if (takes_few_taps(plan.depthwise.which)) {
+    const int vector = channels ? kFewTapsChannels : width;
     request.post = linked_slot(params.post, params.post_operands, vector, kFewTapsChained / vector);
   } else {
-    request.post = channels_last ? linked_slot(params.post, params.post_operands, width, kPositions)
-                                 : linked_slot(params.post, params.post_operands, conv1d_row_outputs(dtype), 1);
+    request.post = channels ? linked_slot(params.post, params.post_operands, width, kPositions)
+                            : linked_slot(params.post, params.post_operands, conv1d_row_outputs(dtype), 1);
   }
   request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output_dtype;
   request.dtypes[static_cast<int>(LinkedTensor::weight)] = params.weight_dtype;

@@ -1,0 +1,12 @@
+// What the linker is asked for. No CUDA header, so that which kernel a plan names is tested without a GPU.
+#pragma once
+
+#include "kernels/conv1d/conv1d.h"
+#include "kernels/linking/request.h"
+
+namespace sluice {
+
+// The kernel that launch_conv1d would run.
+LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan);
+
+}  // namespace sluice

@@ -1,0 +1,12 @@
+// What the linker is asked for. No CUDA header, so that which kernel a plan names is tested without a GPU.
+#pragma once
+
+#include "kernels/filter2d/filter2d.h"
+#include "kernels/linking/request.h"
+
+namespace sluice {
+
+// The kernel that launch_filter2d would run.
+LinkRequest link_request(const Filter2dParams& params, const Filter2dPlan& plan);
+
+}  // namespace sluice

@@ -1,7 +1,0 @@
-#include "kernels/transform/launch_direct.cuh"
-
-namespace sluice {
-
-template cudaError_t launch_direct<__half>(const TransformParams&, const Plan&, const void*, cudaStream_t);
-
-}  // namespace sluice

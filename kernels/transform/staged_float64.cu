@@ -1,7 +1,0 @@
-#include "kernels/transform/launch_staged.cuh"
-
-namespace sluice {
-
-template cudaError_t launch_staged<double>(const TransformParams&, const Plan&, const void*, cudaStream_t);
-
-}  // namespace sluice

@@ -1,0 +1,108 @@
+// Every linked kernel that a plan can name, for the tests and tools that hold them against the built modules: what
+// link_request says of problems that between them reach every kernel, under every schedule and of every dtype.
+#include <iostream>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "kernels/conv1d/link.h"
+#include "kernels/filter2d/link.h"
+#include "kernels/transform/link.h"
+
+using namespace sluice;
+
+namespace {
+
+constexpr long long kRow = 4096;  // neighbours, and whole words of every dtype
+
+alignas(16) char memory[32];
+const void* address(bool aligned, DType dtype) { return memory + (aligned ? 0 : size_of(dtype)); }
+
+class Entries {
+ public:
+  // Those of a problem under every schedule that takes it.
+  template <class Params, class PlanOf>
+  void add(const Params& params, DType dtype, PlanOf&& plan_of) {
+    for (int s = 0; s < kSchedules; ++s) {
+      const ScheduleRequest request{.automatic = false, .schedule = static_cast<Schedule>(s)};
+      const auto plan = plan_of(problem_of(params), request, kH200, /*linked=*/true);
+      if (plan.threads > 0) add(link_request(params, plan), dtype);
+    }
+  }
+
+  void print() const {
+    for (const std::string& line : lines_) std::cout << line << "\n";
+  }
+
+ private:
+  void add(const LinkRequest& request, DType dtype) {
+    std::ostringstream line;
+    line << request.kernel << " " << request.module << " " << name_of(dtype) << " " << request.post.width << " "
+         << request.post.groups;
+    lines_.insert(line.str());
+  }
+
+  std::set<std::string> lines_;
+};
+
+// Rows of `inner` elements, `apart` from one to the next.
+void add_transform(Entries& entries, DType dtype, long long rows, long long inner, long long apart) {
+  TransformParams params{};
+  params.input = params.output = memory;
+  params.input_dtype = params.output_dtype = dtype;
+  params.rank = rows == 1 ? 1 : 2;
+  params.sizes[0] = inner, params.sizes[1] = rows;
+  params.input_strides[0] = params.output_strides[0] = 1;
+  params.input_strides[1] = params.output_strides[1] = apart;
+  entries.add(params, dtype, plan_transform);
+}
+
+void add_conv1d(Entries& entries, DType dtype, bool channels_last, int taps, bool aligned) {
+  constexpr long long kChannels = 64;
+  Conv1dParams params{};
+  params.input = address(aligned, dtype);
+  params.output = memory;
+  params.input_dtype = params.weight_dtype = params.bias_dtype = params.history_dtype = params.output_dtype = dtype;
+  params.batch = 2, params.channels = kChannels, params.length = params.output_length = kRow;
+  params.multiplier = 1, params.taps = taps, params.stride = params.dilation = 1, params.padding = taps / 2;
+  const long long strides[3] = {kChannels * kRow, channels_last ? 1 : kRow, channels_last ? kChannels : 1};
+  for (int d = 0; d < 3; ++d) params.input_strides[d] = params.output_strides[d] = strides[d];
+  entries.add(params, dtype, plan_conv1d);
+}
+
+void add_filter2d(Entries& entries, DType dtype, int side, bool separable, bool aligned) {
+  Filter2dParams params{};
+  params.image = address(aligned, dtype);
+  params.row_taps = separable ? memory : nullptr;
+  params.output = memory;
+  params.dtype = params.output_dtype = dtype;
+  params.batch = params.channels = 2;
+  params.height = params.output_height = 64, params.width = params.output_width = kRow;
+  params.kernel_height = params.kernel_width = side, params.top = params.left = side / 2;
+  const long long strides[4] = {2 * 64 * kRow, 64 * kRow, kRow, 1};
+  for (int d = 0; d < 4; ++d) params.image_strides[d] = params.output_strides[d] = strides[d];
+  entries.add(params, dtype, plan_filter2d);
+}
+
+}  // namespace
+
+// A line each: kernel, module, dtype, and the vectors that `post` is called on, as their width and number.
+int print_entries() {
+  Entries entries;
+  for (DType dtype : kDTypes) {
+    add_transform(entries, dtype, 1, kRow, 0);
+    add_transform(entries, dtype, 8, kRow, 2 * kRow);
+    add_transform(entries, dtype, kRow, 8, 16);
+    for (bool channels_last : {false, true}) {
+      for (int taps : {2, 64}) {
+        for (bool aligned : {false, true}) add_conv1d(entries, dtype, channels_last, taps, aligned);
+      }
+    }
+    for (int side : {3, 5, 7}) {
+      for (bool aligned : {false, true}) add_filter2d(entries, dtype, side, false, aligned);
+    }
+    add_filter2d(entries, dtype, 7, true, true);
+  }
+  entries.print();
+  return 0;
+}
