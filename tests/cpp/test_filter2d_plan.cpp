@@ -72,7 +72,7 @@ TEST(filter2d_strips_cover_aligned_planes) {
             const long long rows = plan.strip_rows;
             CHECK(plan.which == (side == 3 ? Filter2dKernel::aligned3 : Filter2dKernel::aligned5));
             CHECK(plan.strips_across == words && (plan.bands - 1) * rows < height && height <= plan.bands * rows);
-            CHECK(rows >= 1 && (side == 5 || rows == aligned_rows(size_of(dtype))));
+            CHECK(rows >= 1 && (side == 5 || rows == aligned_rows(dtype)));
             CHECK(plan.threads % 32 == 0 && plan.threads <= kFilter2dThreads && plan.shared_memory == 0);
             const long long strips = plan.strips_across * plan.bands, blocks = plan.blocks_per_plane;
             CHECK((blocks - 1) * plan.threads < strips && strips <= blocks * plan.threads);
