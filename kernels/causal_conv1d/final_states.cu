@@ -17,15 +17,15 @@ __global__ void __launch_bounds__(kThreads) final_states_kernel(const __grid_con
   double value = 0;
   if (position >= 0) {
     value =
-        load_as<double>(p.input, p.input_dtype, b * p.input_strides[0] + c * p.input_strides[1] + position * p.input_strides[2]);
-  } else if (p.history != nullptr) {
-    value = load_as<double>(p.history, p.history_dtype,
-                            b * p.history_strides[0] + c * p.history_strides[1] + (position + p.width) * p.history_strides[2]);
+        load_as<double>(p.input.data, p.input.dtype, b * p.input.strides[0] + c * p.input.strides[1] + position * p.input.strides[2]);
+  } else if (p.history.exists()) {
+    value = load_as<double>(p.history.data, p.history.dtype,
+                            b * p.history.strides[0] + c * p.history.strides[1] + (position + p.width) * p.history.strides[2]);
   }
-  const long long to = b * p.states_strides[0] + c * p.states_strides[1] + j * p.states_strides[2];
-  with_element_type(p.states_dtype, [&](auto* tag) {
+  const long long to = b * p.states.strides[0] + c * p.states.strides[1] + j * p.states.strides[2];
+  with_element_type(p.states.dtype, [&](auto* tag) {
     using Element = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
-    static_cast<Element*>(p.states)[to] = convert<Element>(value);
+    p.states.as<Element>()[to] = convert<Element>(value);
   });
 }
 

@@ -13,12 +13,12 @@ void final_states_cpu(const FinalStatesParams& params) {
         const long long position = params.length - params.width + j;
         double value = 0;
         if (position >= 0) {
-          load_block(params.input, params.input_dtype, offset(params.input_strides, b, c, position), 0, 1, &value);
-        } else if (params.history != nullptr) {
-          load_block(params.history, params.history_dtype, offset(params.history_strides, b, c, position + params.width), 0, 1,
+          load_block(params.input.data, params.input.dtype, offset(params.input.strides, b, c, position), 0, 1, &value);
+        } else if (params.history.exists()) {
+          load_block(params.history.data, params.history.dtype, offset(params.history.strides, b, c, position + params.width), 0, 1,
                      &value);
         }
-        store_block(params.states, params.states_dtype, offset(params.states_strides, b, c, j), 0, 1, &value);
+        store_block(params.states.data, params.states.dtype, offset(params.states.strides, b, c, j), 0, 1, &value);
       }
     }
   }

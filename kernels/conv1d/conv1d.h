@@ -11,20 +11,18 @@
 
 namespace sluice {
 
-// Strides in elements. Three-dimensional ones are (batch, channel, position).
-struct Conv1dParams {
-  const void* input;
-  const void* weight;
-  const void* bias;     // may be null
-  const void* history;  // (batch, channel, padding): the values before the first position; null means zeros
-  void* output;
-  DType input_dtype, weight_dtype, bias_dtype, history_dtype, output_dtype;
+// What a kernel is given, beside its chains. Operands of three dimensions are (batch, channel, position).
+struct Conv1dTensors {
+  Operand<3> input, output;
+  Operand<2> weight;   // (channel, tap)
+  Operand<1> bias;     // may be absent
+  Operand<3> history;  // (batch, channel, padding): the values before the first position; absent, they are zeros
   long long batch, channels, length, output_length;  // channels of the output
   int multiplier, taps;
   long long stride, padding, dilation;  // padding: on the left; what lies beyond either end counts as zero
-  long long input_strides[3], output_strides[3], history_strides[3];
-  long long weight_strides[2];  // (channel, tap)
-  long long bias_stride;
+};
+
+struct Conv1dParams : Conv1dTensors {
   Program pre, post;
   Operand<3> pre_operands[kMaxOperands], post_operands[kMaxOperands];
 };

@@ -31,22 +31,22 @@ bool has_quads(const Conv1dParams& params) {
     return reinterpret_cast<std::uintptr_t>(data) % (kFewTapsChannels * size_of(dtype)) == 0 &&
            strides[0] % kFewTapsChannels == 0 && strides[1] == 1 && strides[2] % kFewTapsChannels == 0;
   };
-  return params.channels % kFewTapsChannels == 0 && of(params.input, params.input_dtype, params.input_strides) &&
-         of(params.output, params.output_dtype, params.output_strides);
+  return params.channels % kFewTapsChannels == 0 && of(params.input.data, params.input.dtype, params.input.strides) &&
+         of(params.output.data, params.output.dtype, params.output.strides);
 }
 
 // Whether each row of the output lies against 16-byte words of the input's dtype as its row of the input does.
 bool lies_alike(const Conv1dParams& params) {
-  const long long width = word_elements(params.input_dtype);
+  const long long width = word_elements(params.input.dtype);
   const auto place = [](const void* data, DType dtype) {
     return static_cast<long long>(reinterpret_cast<std::uintptr_t>(data) / size_of(dtype));
   };
-  const long long apart = place(params.input, params.input_dtype) - place(params.output, params.output_dtype);
+  const long long apart = place(params.input.data, params.input.dtype) - place(params.output.data, params.output.dtype);
   const bool rows = params.multiplier == 1
-                        ? (params.input_strides[1] - params.output_strides[1]) % width == 0
-                        : params.input_strides[1] % width == 0 && params.output_strides[1] % width == 0;
-  return rows && apart % width == 0 && (params.input_strides[0] - params.output_strides[0]) % width == 0 &&
-         params.input_strides[2] == 1 && params.output_strides[2] == 1;
+                        ? (params.input.strides[1] - params.output.strides[1]) % width == 0
+                        : params.input.strides[1] % width == 0 && params.output.strides[1] % width == 0;
+  return rows && apart % width == 0 && (params.input.strides[0] - params.output.strides[0]) % width == 0 &&
+         params.input.strides[2] == 1 && params.output.strides[2] == 1;
 }
 
 }  // namespace
@@ -54,12 +54,12 @@ bool lies_alike(const Conv1dParams& params) {
 Conv1dProblem problem_of(const Conv1dParams& params) {
   // The channels-last kernel writes vectors of channels and gives every output channel an input channel of
   // its own; anything else goes by rows, whatever its strides.
-  const bool channels_last = params.output_strides[1] == 1 && params.channels > 1 && params.multiplier == 1;
-  const int width = word_elements(params.input_dtype);
-  const bool aligned = reinterpret_cast<std::uintptr_t>(params.output) % (width * size_of(params.output_dtype)) == 0 &&
-                       params.output_strides[0] % width == 0 && params.output_strides[1] % width == 0;
-  const bool whole_words = params.input_strides[1] == 1 && is_word_aligned(params.input, params.input_dtype) &&
-                           params.input_strides[0] % width == 0 && params.input_strides[2] % width == 0;
+  const bool channels_last = params.output.strides[1] == 1 && params.channels > 1 && params.multiplier == 1;
+  const int width = word_elements(params.input.dtype);
+  const bool aligned = reinterpret_cast<std::uintptr_t>(params.output.data) % (width * size_of(params.output.dtype)) == 0 &&
+                       params.output.strides[0] % width == 0 && params.output.strides[1] % width == 0;
+  const bool whole_words = params.input.strides[1] == 1 && is_word_aligned(params.input.data, params.input.dtype) &&
+                           params.input.strides[0] % width == 0 && params.input.strides[2] % width == 0;
   const bool short_enough = max_of(params.length, params.output_length) < kLongestAdjacent &&
                             params.padding < kFewTaps && params.batch * params.channels < kLongestAdjacent;
   return {.batch = params.batch,
@@ -70,7 +70,7 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
           .taps = params.taps,
           .stride = params.stride,
           .dilation = params.dilation,
-          .dtype = params.input_dtype,
+          .dtype = params.input.dtype,
           .channels_last = channels_last,
           .aligned = aligned,
           .adjacent = short_enough && (channels_last ? has_quads(params) : lies_alike(params)),

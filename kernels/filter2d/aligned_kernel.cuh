@@ -134,15 +134,15 @@ struct StripRows {
   int first, height;                    // that row's number, and how many rows the image has
 
   __device__ StripRows(const Filter2dArguments<Element>& a, const Strip& strip)
-      : image_pitch(a.image_strides[2] * static_cast<long long>(sizeof(Element))),
-        output_pitch(a.output_strides[2] * static_cast<long long>(size_of(a.output_type()))),
+      : image_pitch(a.image.strides[2] * static_cast<long long>(sizeof(Element))),
+        output_pitch(a.output.strides[2] * static_cast<long long>(size_of(a.output_type()))),
         first(strip.row - static_cast<int>(a.top)),
         height(static_cast<int>(a.height)) {
     const auto plane = [&](const long long* strides) { return strip.batch * strides[0] + strip.channel * strides[1]; };
     const long long output_size = size_of(a.output_type());
-    image = reinterpret_cast<const char*>(a.image) + plane(a.image_strides) * static_cast<long long>(sizeof(Element)) +
+    image = a.image.template as<const char>() + plane(a.image.strides) * static_cast<long long>(sizeof(Element)) +
             first * image_pitch + strip.word * kWordBytes;
-    output = static_cast<char*>(a.output) + plane(a.output_strides) * output_size + strip.row * output_pitch +
+    output = a.output.template as<char>() + plane(a.output.strides) * output_size + strip.row * output_pitch +
              strip.word * (kWordElements<Element> * output_size);
   }
   __device__ bool has(int i) const { return static_cast<unsigned>(first + i) < static_cast<unsigned>(height); }

@@ -12,39 +12,32 @@
 namespace sluice {
 
 template <class Element>
-struct Filter2dArguments {
+struct Filter2dArguments : Filter2dTensors, Filter2dTiles {
   using T = Compute<Element>;
-  const Element* image;
-  const Element* kernel;
-  const Element* row_taps;
-  const Element* bias;
-  void* output;
-  DType output_dtype;
-  long long batch, channels, height, width, output_height, output_width;
-  int kernel_height, kernel_width, chunks;  // chunks: of a row of the kernel
-  long long top, left;
-  long long image_strides[4], output_strides[4], kernel_strides[3], row_taps_strides[2], bias_stride;
-  int depth, lanes, pitch_words, stage_words, tap_bytes;
+  int chunks;  // of a row of the kernel
+  int depth;
   bool shifted;
   long long tiles;
   FastDivisor by_channels, by_across, by_down, by_blocks;  // aligned: across are strips; else tiles
-  int strip_rows;  // aligned_kernel.cuh
   ChainArguments<T, 4> pre, post;
 
   __device__ T tap(long long channel, int i, int j) const {
-    return convert<T>(kernel[channel * kernel_strides[0] + i * kernel_strides[1] + j * kernel_strides[2]]);
+    const long long* const strides = kernel.strides;
+    return convert<T>(kernel.as<const Element>()[channel * strides[0] + i * strides[1] + j * strides[2]]);
   }
   __device__ T row_tap(long long channel, int j) const {
-    return convert<T>(row_taps[channel * row_taps_strides[0] + j * row_taps_strides[1]]);
+    return convert<T>(row_taps.as<const Element>()[channel * row_taps.strides[0] + j * row_taps.strides[1]]);
   }
-  __device__ T bias_of(long long channel) const { return bias == nullptr ? T(0) : convert<T>(bias[channel * bias_stride]); }
-  __device__ DType output_type() const { return known_dtype(LinkedTensor::output, output_dtype); }
+  __device__ T bias_of(long long channel) const {
+    return bias.exists() ? convert<T>(bias.as<const Element>()[channel * bias.strides[0]]) : T(0);
+  }
+  __device__ DType output_type() const { return known_dtype(LinkedTensor::output, output.dtype); }
   // Elements by which the rows of a plane of the output lie behind a word, where they all do alike.
   template <int Width>
   __device__ int misalignment(long long batch_index, long long channel) const {
     if (!shifted) return 0;
-    const long long element = batch_index * output_strides[0] + channel * output_strides[1];
-    return static_cast<int>((reinterpret_cast<std::uintptr_t>(output) / size_of(output_type()) + element) % Width);
+    const long long element = batch_index * output.strides[0] + channel * output.strides[1];
+    return static_cast<int>((reinterpret_cast<std::uintptr_t>(output.data) / size_of(output_type()) + element) % Width);
   }
 };
 
@@ -63,7 +56,7 @@ template <class Element, class T>
 __device__ __forceinline__ void load_taps(const Filter2dArguments<Element>& a, long long channel, T* taps, int thread,
                                           int threads) {
   const int pitch = a.chunks * kWordElements<Element>;
-  if (a.row_taps != nullptr) {
+  if (a.row_taps.exists()) {
     for (int j = thread; j < a.kernel_width; j += threads) taps[j] = a.row_tap(channel, j);
     for (int i = thread; i < a.kernel_height; i += threads) taps[pitch + i] = a.tap(channel, i, 0);
     return;
@@ -86,8 +79,8 @@ __device__ __noinline__ Word gather_word(const Filter2dArguments<Element>& a, lo
   for (int i = 0; i < kWidth; ++i) {
     const long long x = column + i;
     const bool exists = row_exists && x >= 0 && x < a.width;
-    elements[i] = exists ? a.image[batch * a.image_strides[0] + channel * a.image_strides[1] + row * a.image_strides[2] +
-                                   x * a.image_strides[3]]
+    elements[i] = exists ? a.image.template as<const Element>()[batch * a.image.strides[0] + channel * a.image.strides[1] + row * a.image.strides[2] +
+                                   x * a.image.strides[3]]
                          : convert<Element>(typename Filter2dArguments<Element>::T(0));
   }
   Word word;

@@ -24,11 +24,11 @@ struct ImageWindow {
   __device__ ImageWindow(const Filter2dArguments<Element>& arguments, const Patch& patch, int rows)
       : a(arguments), batch(patch.batch), channel(patch.channel), top_row(patch.row - a.top), column(patch.column - a.left) {
     constexpr int kWidth = kWordElements<Element>;
-    corner = reinterpret_cast<const char*>(a.image) + (batch * a.image_strides[0] + channel * a.image_strides[1] +
-                                                       top_row * a.image_strides[2] + column * a.image_strides[3]) *
+    corner = a.image.template as<const char>() + (batch * a.image.strides[0] + channel * a.image.strides[1] +
+                                                       top_row * a.image.strides[2] + column * a.image.strides[3]) *
                                                           static_cast<long long>(sizeof(Element));
     // Words reach up to one less than their width before the window, wherever it lies against them.
-    const bool inside = a.image_strides[3] == 1 && top_row >= 0 && top_row + rows + a.kernel_height - 1 <= a.height &&
+    const bool inside = a.image.strides[3] == 1 && top_row >= 0 && top_row + rows + a.kernel_height - 1 <= a.height &&
                         column >= kWidth - 1 && column + (kPatchWords<Element> + a.chunks + 1) * kWidth <= a.width;
     // By warps: a warp that takes both ways takes the time of both.
     interior = __all_sync(0xffffffffu, inside || patch.empty());
@@ -51,7 +51,7 @@ struct ImageWindow {
     __device__ Word checked(int index, long long at) const {
       const auto& a = window.a;
       if (row < 0 || row >= a.height || at >= a.width || at + kWordElements<Element> <= 0) return Word{};
-      const bool whole = a.image_strides[3] == 1 && at >= 0 && at + kWordElements<Element> <= a.width;
+      const bool whole = a.image.strides[3] == 1 && at >= 0 && at + kWordElements<Element> <= a.width;
       return prepared(whole ? load_word(first + index * kWordBytes) : gather_word(a, window.batch, window.channel, row, at), at);
     }
     __device__ Word word(int index) const {
@@ -63,8 +63,8 @@ struct ImageWindow {
   };
 
   __device__ Row row(int i) const {
-    const char* const at = corner + i * a.image_strides[2] * static_cast<long long>(sizeof(Element));
-    const int shift = a.image_strides[3] == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(at) & (kWordBytes - 1)) : 0;
+    const char* const at = corner + i * a.image.strides[2] * static_cast<long long>(sizeof(Element));
+    const int shift = a.image.strides[3] == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(at) & (kWordBytes - 1)) : 0;
     return {*this, at - shift, shift, top_row + i, column - shift / static_cast<int>(sizeof(Element))};
   }
 };

@@ -11,22 +11,20 @@
 
 namespace sluice {
 
-// Strides in elements. Four-dimensional ones are (batch, channel, row, column).
-struct Filter2dParams {
-  const void* image;
-  const void* kernel;    // of the image's dtype, as are the others; separable: its column of taps
-  const void* row_taps;  // of a separable kernel; else null
-  const void* bias;      // may be null
-  void* output;
-  DType dtype, output_dtype;
+// What a kernel is given, beside its chains. Operands of four dimensions are (batch, channel, row, column); kernel, row_taps
+// and bias have the image's dtype.
+struct Filter2dTensors {
+  Operand<4> image, output;
+  Operand<3> kernel;    // (channel, row, column); separable: its column of taps
+  Operand<2> row_taps;  // (channel, column) of a separable kernel; else absent
+  Operand<1> bias;      // may be absent
   long long batch, channels, height, width;  // of the image
   long long output_height, output_width;
   int kernel_height, kernel_width;
   long long top, left;  // zeros above the image and on its left; what lies beyond any edge counts as zero
-  long long image_strides[4], output_strides[4];
-  long long kernel_strides[3];    // (channel, row, column)
-  long long row_taps_strides[2];  // (channel, column)
-  long long bias_stride;
+};
+
+struct Filter2dParams : Filter2dTensors {
   Program pre, post;
   Operand<4> pre_operands[kMaxOperands], post_operands[kMaxOperands];
 };
@@ -58,18 +56,22 @@ constexpr bool takes_strips(Filter2dKernel kernel) {
   return kernel == Filter2dKernel::aligned3 || kernel == Filter2dKernel::aligned5;
 }
 
-struct Filter2dPlan : Plan {
-  Filter2dKernel which = Filter2dKernel::dense;
+// What planes are cut into.
+struct Filter2dTiles {
   // Patches.
   int lanes = 0;                               // threads of a block side by side; the others are below
   long long tiles_across = 1, tiles_down = 1;  // of one plane
   int tap_bytes = 0;                           // of shared memory for taps: a block's (direct) or a stage's
   int pitch_words = 0;                         // of a stage: 16-byte words from one row of the image to the next
   int stage_words = 0;                         // of all its rows
-  // Strips; those side by side are a band.
-  long long strips_across = 1, bands = 1;  // of one plane
+  // Strips.
+  long long strips_across = 1, strips_down = 1;  // of one plane
   int strip_rows = 0;
   long long blocks_per_plane = 1;
+};
+
+struct Filter2dPlan : Plan, Filter2dTiles {
+  Filter2dKernel which = Filter2dKernel::dense;
 };
 
 Filter2dProblem problem_of(const Filter2dParams& params);

@@ -11,7 +11,7 @@ cudaError_t launch_aligned(const Filter2dParams& params, const Filter2dPlan& pla
   const Filter2dArguments<Element> a = make_arguments<Element>(params, plan);
   return launch_planned(plan, linked, stream, a, [&]() -> Kernel<Filter2dArguments<Element>> {
     const bool is_3 = plan.which == Filter2dKernel::aligned3;
-    if (params.dtype == params.output_dtype) {
+    if (params.image.dtype == params.output.dtype) {
       return is_3 ? aligned_square_kernel<Element, 3, Element> : aligned_square_kernel<Element, 5, Element>;
     }
     return is_3 ? aligned_square_kernel<Element, 3, void> : aligned_square_kernel<Element, 5, void>;

@@ -22,14 +22,14 @@ std::string_view module_name(const Filter2dPlan& plan, DType dtype) {
 }  // namespace
 
 LinkRequest link_request(const Filter2dParams& params, const Filter2dPlan& plan) {
-  const DType dtype = params.dtype;
+  const DType dtype = params.image.dtype;
   LinkRequest request{
       .module = module_name(plan, dtype), .kernel = entry_name(plan, dtype), .wide = dtype == DType::float64};
   request.pre = linked_slot(params.pre, params.pre_operands, word_elements(dtype), 1);
   const int columns = takes_strips(plan.which) ? word_elements(dtype) : filter2d_columns(dtype);
   const int rows = plan.which == Filter2dKernel::aligned5 ? 1 : kChainRows;
   request.post = linked_slot(params.post, params.post_operands, columns, rows);
-  request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output_dtype;
+  request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output.dtype;
   return request;
 }
 

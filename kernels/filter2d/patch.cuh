@@ -261,11 +261,11 @@ __device__ __forceinline__ void finish_patch(const Filter2dArguments<Element>& a
     chain.template apply<kColumns, kChainRows>(values, loads);
     with_element_type(a.output_type(), [&](auto* tag) {
       using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
-      Out* const to = static_cast<Out*>(a.output) + patch.batch * a.output_strides[0] + patch.channel * a.output_strides[1] +
-                      (patch.row + g) * a.output_strides[2] + patch.column * a.output_strides[3];
+      Out* const to = a.output.template as<Out>() + patch.batch * a.output.strides[0] + patch.channel * a.output.strides[1] +
+                      (patch.row + g) * a.output.strides[2] + patch.column * a.output.strides[3];
 #pragma unroll
       for (int r = 0; r < kChainRows; ++r) {
-        store_elements<Out, kColumns>(to + r * a.output_strides[2], a.output_strides[3], patch.first, last_of(r),
+        store_elements<Out, kColumns>(to + r * a.output.strides[2], a.output.strides[3], patch.first, last_of(r),
                                       values + r * kColumns);
       }
     });

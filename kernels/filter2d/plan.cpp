@@ -78,8 +78,8 @@ int register_blocks(Filter2dKernel kernel, const Filter2dProblem& problem, bool 
 }
 
 // Blocks that the strips of a plane take.
-long long blocks_of_plane(long long across, long long bands) {
-  return ceil_div<long long>(across * bands, kFilter2dThreads);
+long long blocks_of_plane(long long across, long long strips_down) {
+  return ceil_div<long long>(across * strips_down, kFilter2dThreads);
 }
 
 // Rows of a strip of aligned5: those that were measured to be the fastest, or others where the multiprocessor with the
@@ -89,9 +89,9 @@ int rows_of_strip(const Filter2dPolicy& policy, const Filter2dProblem& problem, 
   int best = 0;
   long long least = 0;
   const auto consider = [&](int most) {
-    const long long bands = ceil_div<long long>(problem.output_height, most);
-    const long long rows = ceil_div<long long>(problem.output_height, bands);  // all bands are alike
-    const long long blocks = problem.batch * problem.channels * blocks_of_plane(across, bands);
+    const long long strips_down = ceil_div<long long>(problem.output_height, most);
+    const long long rows = ceil_div<long long>(problem.output_height, strips_down);  // all strips are alike
+    const long long blocks = problem.batch * problem.channels * blocks_of_plane(across, strips_down);
     const long long cost =
         max_of<long long>(policy.strip_few_blocks, ceil_div<long long>(blocks, device.multiprocessors)) *
         (rows + policy.strip_start_rows);
@@ -111,10 +111,10 @@ void set_strips(Filter2dPlan& plan, const Filter2dProblem& problem, const Device
   plan.strips_across = problem.output_width / word_elements(problem.dtype);
   plan.strip_rows =
       is_3 ? aligned_rows(problem.dtype) : rows_of_strip(policy, problem, plan.strips_across, device);
-  plan.bands = ceil_div<long long>(problem.output_height, plan.strip_rows);
-  plan.blocks_per_plane = blocks_of_plane(plan.strips_across, plan.bands);
+  plan.strips_down = ceil_div<long long>(problem.output_height, plan.strip_rows);
+  plan.blocks_per_plane = blocks_of_plane(plan.strips_across, plan.strips_down);
   // As few whole warps as that many blocks need: a small plane leaves most of a whole block idle.
-  const long long strips = ceil_div<long long>(plan.strips_across * plan.bands, plan.blocks_per_plane);
+  const long long strips = ceil_div<long long>(plan.strips_across * plan.strips_down, plan.blocks_per_plane);
   plan.threads = static_cast<int>(round_up<long long>(strips, 32));
   plan.tile = plan.threads * plan.strip_rows * word_elements(problem.dtype);
   plan.grid = problem.batch * problem.channels * plan.blocks_per_plane;
@@ -162,31 +162,31 @@ void set_ring(Filter2dPlan& plan, const Filter2dProblem& problem, const Schedule
 }  // namespace
 
 Filter2dProblem problem_of(const Filter2dParams& params) {
-  const int width = word_elements(params.dtype);
-  const bool alike = params.output_strides[3] == 1 && params.output_strides[2] % width == 0;
-  const bool aligned = reinterpret_cast<std::uintptr_t>(params.output) % (width * size_of(params.output_dtype)) == 0 &&
-                       params.output_strides[0] % width == 0 && params.output_strides[1] % width == 0;
-  const bool adjacent = params.image_strides[3] == 1;
+  const int width = word_elements(params.image.dtype);
+  const bool alike = params.output.strides[3] == 1 && params.output.strides[2] % width == 0;
+  const bool aligned = reinterpret_cast<std::uintptr_t>(params.output.data) % (width * size_of(params.output.dtype)) == 0 &&
+                       params.output.strides[0] % width == 0 && params.output.strides[1] % width == 0;
+  const bool adjacent = params.image.strides[3] == 1;
   return {.batch = params.batch,
           .channels = params.channels,
           .output_height = params.output_height,
           .output_width = params.output_width,
           .kernel_height = params.kernel_height,
           .kernel_width = params.kernel_width,
-          .separable = params.row_taps != nullptr,
-          .dtype = params.dtype,
-          .casts = params.output_dtype != params.dtype,
+          .separable = params.row_taps.exists(),
+          .dtype = params.image.dtype,
+          .casts = params.output.dtype != params.image.dtype,
           .shifted = alike && !aligned,
           .aligned = is_aligned(params),
           .has_pre = !params.pre.empty(),
           .has_post = !params.post.empty(),
           .has_tensors = params.post.operands > 0,
           .adjacent = adjacent,
-          .rows_alike = adjacent && params.image_strides[2] % width == 0};
+          .rows_alike = adjacent && params.image.strides[2] % width == 0};
 }
 
 bool is_aligned(const Filter2dParams& params) {
-  const long long vector = word_elements(params.dtype);
+  const long long vector = word_elements(params.image.dtype);
   const auto starts_words = [&](const void* data, DType dtype, const long long* strides, long long height) {
     const long long alignment = min_of<long long>(16, vector * static_cast<long long>(size_of(dtype)));
     const long long step = alignment / static_cast<long long>(size_of(dtype));
@@ -194,10 +194,10 @@ bool is_aligned(const Filter2dParams& params) {
     return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(alignment) == 0 && strides[3] == 1 &&
            fits(0, params.batch) && fits(1, params.channels) && fits(2, height);
   };
-  return params.row_taps == nullptr && params.kernel_width % 2 == 1 && params.left == params.kernel_width / 2 &&
+  return !params.row_taps.exists() && params.kernel_width % 2 == 1 && params.left == params.kernel_width / 2 &&
          params.top >= 0 && params.top < params.kernel_height && params.output_width == params.width &&
-         params.width % vector == 0 && starts_words(params.image, params.dtype, params.image_strides, params.height) &&
-         starts_words(params.output, params.output_dtype, params.output_strides, params.output_height);
+         params.width % vector == 0 && starts_words(params.image.data, params.image.dtype, params.image.strides, params.height) &&
+         starts_words(params.output.data, params.output.dtype, params.output.strides, params.output_height);
 }
 
 namespace {

@@ -30,19 +30,19 @@ struct StageGrid {
 
   // The element under the tile's first tap in row i; outside of the image it is not read.
   __device__ const char* start(int i) const {
-    return reinterpret_cast<const char*>(a.image) + (tile.batch * a.image_strides[0] + tile.channel * a.image_strides[1] +
-                                                     (top_row + i) * a.image_strides[2] + column * a.image_strides[3]) *
+    return a.image.template as<const char>() + (tile.batch * a.image.strides[0] + tile.channel * a.image.strides[1] +
+                                                     (top_row + i) * a.image.strides[2] + column * a.image.strides[3]) *
                                                         static_cast<long long>(sizeof(Element));
   }
   // Bytes of row i's first word that stand before that element.
   __device__ int shift(int i) const {
-    return a.image_strides[3] == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(start(i)) & (kWordBytes - 1)) : 0;
+    return a.image.strides[3] == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(start(i)) & (kWordBytes - 1)) : 0;
   }
   // The column of a word of row i.
   __device__ long long column_of(int i, int word) const {
     return column - shift(i) / static_cast<int>(sizeof(Element)) + static_cast<long long>(word) * kWordElements<Element>;
   }
-  __device__ bool rows_alike() const { return a.image_strides[2] * static_cast<long long>(sizeof(Element)) % kWordBytes == 0; }
+  __device__ bool rows_alike() const { return a.image.strides[2] * static_cast<long long>(sizeof(Element)) % kWordBytes == 0; }
 
   struct Range {
     int first, last;
@@ -56,7 +56,7 @@ struct StageGrid {
   // The words of row i that are whole inside of it.
   __device__ Range words_inside(int i) const {
     constexpr int kWidth = kWordElements<Element>;
-    if (a.image_strides[3] != 1) return {0, 0};
+    if (a.image.strides[3] != 1) return {0, 0};
     const long long begin = column_of(i, 0), left = a.width - begin;
     const long long skipped = begin < 0 ? ceil_div<long long>(-begin, kWidth) : 0;
     const int first = static_cast<int>(min_of<long long>(a.pitch_words, skipped));
@@ -75,7 +75,7 @@ __device__ __forceinline__ void fetch_stage(const StageGrid<Element>& grid, Pipe
     if (count <= 0 || inside.first >= inside.last) return;
     pipe.copy(WordTile{words + first * a.pitch_words + inside.first,
                        grid.start(first) - grid.shift(first) + inside.first * kWordBytes, inside.last - inside.first, count,
-                       a.pitch_words, a.image_strides[2] * static_cast<long long>(sizeof(Element))});
+                       a.pitch_words, a.image.strides[2] * static_cast<long long>(sizeof(Element))});
   };
   if (alike) {
     copy_rows(rows.first, rows.last - rows.first);
@@ -90,7 +90,7 @@ __device__ __forceinline__ void fetch_stage(const StageGrid<Element>& grid, Pipe
     const long long column = grid.column_of(i, word);
     const bool outside = !rows.has(i) || column >= a.width || column + kWordElements<Element> <= 0;
     if (outside) {
-      copy_zeros(pipe, words + w, a.image);
+      copy_zeros(pipe, words + w, a.image.data);
     } else {
       words[w] = gather_word(a, grid.tile.batch, grid.tile.channel, grid.top_row + i, column);
     }
@@ -148,7 +148,7 @@ __device__ __forceinline__ void staged_filter2d(const Filter2dArguments<Element>
     const T* const taps = reinterpret_cast<const T*>(words + a.stage_words);
     T sums[kDenseRows * kPatchColumns<Element>];
     start_sums(a, patch.channel, sums);
-    if (a.row_taps != nullptr) {
+    if (a.row_taps.exists()) {
       add_separable<kDenseRows>(a, window, taps, sums);
     } else {
       add_dense<kDenseRows>(a, window, SharedTaps<Element, T>{taps, a.chunks * kWordElements<Element>}, sums);

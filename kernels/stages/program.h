@@ -4,7 +4,7 @@
 // by the interpreter (stages/interpreter.cuh), or on the CPU by stages/evaluate_cpu.h.
 #pragma once
 
-#include "kernels/common/dtype.h"
+#include "kernels/common/operand.h"
 #include "kernels/common/qualifiers.h"
 #include "kernels/stages/stage_list.h"
 
@@ -35,14 +35,6 @@ struct Program {
     }
     return false;
   }
-};
-
-// A tensor operand, broadcast to `Rank` dimensions: a stride of 0 repeats it. Strides in elements.
-template <int Rank>
-struct Operand {
-  const void* data;
-  DType dtype;
-  long long strides[Rank];
 };
 
 // How a stage runs: cast rounds; numbers has none but numbers; arithmetic is add, sub, mul or div with one

@@ -12,7 +12,7 @@ cudaError_t launch_as(const TransformParams& params, const Plan& plan, const voi
 }  // namespace
 
 cudaError_t launch_transform(const TransformParams& params, const Plan& plan, const void* linked, cudaStream_t stream) {
-  return with_element(params.input_dtype,
+  return with_element(params.input.dtype,
                       [&]<class Element>() { return launch_as<Element>(params, plan, linked, stream); });
 }
 

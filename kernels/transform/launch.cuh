@@ -11,24 +11,24 @@ template <class Element, Walk walk>
 TransformArguments<Element, walk> make_arguments(const TransformParams& params, const Plan& plan) {
   constexpr int kWidth = kWordElements<Element>;
   TransformArguments<Element, walk> a;
-  a.input = static_cast<const Element*>(params.input);
-  a.output = params.output;
-  a.output_dtype = params.output_dtype;
+  a.input = params.input.template as<const Element>();
+  a.output = params.output.data;
+  a.output_dtype = params.output.dtype;
   a.rank = params.rank;
   a.depth = plan.depth;
   const TransformProblem problem = problem_of(params);
-  a.shift = static_cast<int>((reinterpret_cast<std::uintptr_t>(params.input) - problem.misalignment * sizeof(Element)) %
+  a.shift = static_cast<int>((reinterpret_cast<std::uintptr_t>(params.input.data) - problem.misalignment * sizeof(Element)) %
                              kWordBytes);
   a.rows_alike = true;
   a.input_extent = 1;
   for (int d = 0; d < params.rank; ++d) {
     a.sizes[d] = params.sizes[d];
-    a.input_strides[d] = params.input_strides[d];
-    a.output_strides[d] = params.output_strides[d];
-    a.input_extent += (params.sizes[d] - 1) * params.input_strides[d];
+    a.input_strides[d] = params.input.strides[d];
+    a.output_strides[d] = params.output.strides[d];
+    a.input_extent += (params.sizes[d] - 1) * params.input.strides[d];
     if (!a.kFlat) a.divisors[d] = FastDivisor(params.sizes[d]);
     a.rows_alike =
-        a.rows_alike && (d == 0 || (params.input_strides[d] % kWidth == 0 && params.output_strides[d] % kWidth == 0));
+        a.rows_alike && (d == 0 || (params.input.strides[d] % kWidth == 0 && params.output.strides[d] % kWidth == 0));
   }
   a.shares = a.shift != 0 || !a.rows_alike;
   a.rows = problem.rows();

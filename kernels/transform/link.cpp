@@ -21,7 +21,7 @@ std::string_view module_name(const Plan& plan, DType dtype) {
 
 // Rings take rows as strided ones.
 LinkRequest link_request(const TransformParams& params, const Plan& plan) {
-  const DType dtype = params.input_dtype;
+  const DType dtype = params.input.dtype;
   const bool direct = plan.schedule == Schedule::direct;
   const Walk walk = problem_of(params).walk;
   const Walk entry = walk == Walk::rows && !direct ? Walk::strided : walk;
@@ -29,7 +29,7 @@ LinkRequest link_request(const TransformParams& params, const Plan& plan) {
       .module = module_name(plan, dtype), .kernel = entry_name(plan, dtype, entry), .wide = dtype == DType::float64};
   request.post = linked_slot(params.program, params.operands, word_elements(dtype),
                              direct ? linked_vectors(walk) : transform_vectors(dtype));
-  request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output_dtype;
+  request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output.dtype;
   return request;
 }
 

@@ -46,18 +46,18 @@ long long TransformProblem::vectors_per_row() const {
 TransformProblem problem_of(const TransformParams& params) {
   long long elements = 1;
   for (int d = 0; d < params.rank; ++d) elements *= params.sizes[d];
-  const auto address = reinterpret_cast<std::uintptr_t>(params.output);
-  const long long width = word_elements(params.input_dtype);
+  const auto address = reinterpret_cast<std::uintptr_t>(params.output.data);
+  const long long width = word_elements(params.input.dtype);
   // Rows start at multiples of `step` behind the first.
   long long step = width;
-  for (int d = 1; d < params.rank; ++d) step = std::gcd(step, params.output_strides[d]);
-  const long long first = static_cast<long long>(address / size_of(params.output_dtype) % width);
+  for (int d = 1; d < params.rank; ++d) step = std::gcd(step, params.output.strides[d]);
+  const long long first = static_cast<long long>(address / size_of(params.output.dtype) % width);
   const int misalignment = static_cast<int>(first % step + width - step);
-  const bool neighbours = params.input_strides[0] == 1 && params.output_strides[0] == 1;
-  const Walk walk = neighbours ? walk_of(elements, params.sizes[0], params.input_dtype) : Walk::strided;
+  const bool neighbours = params.input.strides[0] == 1 && params.output.strides[0] == 1;
+  const Walk walk = neighbours ? walk_of(elements, params.sizes[0], params.input.dtype) : Walk::strided;
   return {.elements = elements,
           .inner = params.sizes[0],
-          .dtype = params.input_dtype,
+          .dtype = params.input.dtype,
           .misalignment = misalignment,
           .walk = walk};
 }

@@ -9,14 +9,9 @@
 namespace sluice {
 
 struct TransformParams {
-  const void* input;
-  void* output;
-  DType input_dtype;
-  DType output_dtype;
+  Operand<kMaxDims> input, output;
   int rank;  // dimension 0 is the innermost
   long long sizes[kMaxDims];
-  long long input_strides[kMaxDims];  // elements
-  long long output_strides[kMaxDims];
   Program program;
   Operand<kMaxDims> operands[kMaxOperands];
 };

@@ -22,9 +22,9 @@ void transform_as(const TransformParams& params, long long first, long long last
     const long long row = first / params.sizes[0], begin = first % params.sizes[0];
     const int count = static_cast<int>(min_of<long long>(kCpuBlock, min_of(last - first, params.sizes[0] - begin)));
     const auto place = [&](const long long* strides) { return offset_of(params, row, strides) + begin * strides[0]; };
-    load_block(params.input, params.input_dtype, place(params.input_strides), params.input_strides[0], count, values);
+    load_block(params.input.data, params.input.dtype, place(params.input.strides), params.input.strides[0], count, values);
     evaluate_block(chain, values, count, [&](int k) { return place(chain.operands[k].strides); });
-    store_block(params.output, params.output_dtype, place(params.output_strides), params.output_strides[0], count, values);
+    store_block(params.output.data, params.output.dtype, place(params.output.strides), params.output.strides[0], count, values);
     first += count;
   }
 }
@@ -32,7 +32,7 @@ void transform_as(const TransformParams& params, long long first, long long last
 }  // namespace
 
 void transform_cpu(const TransformParams& params, long long first, long long last) {
-  if (params.input_dtype == DType::float64) {
+  if (params.input.dtype == DType::float64) {
     transform_as<double>(params, first, last);
   } else {
     transform_as<float>(params, first, last);

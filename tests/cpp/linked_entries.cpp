@@ -16,7 +16,7 @@ namespace {
 constexpr long long kRow = 4096;  // neighbours, and whole words of every dtype
 
 alignas(16) char memory[32];
-const void* address(bool aligned, DType dtype) { return memory + (aligned ? 0 : size_of(dtype)); }
+void* address(bool aligned, DType dtype) { return memory + (aligned ? 0 : size_of(dtype)); }
 
 class Entries {
  public:
@@ -48,39 +48,39 @@ class Entries {
 // Rows of `inner` elements, `apart` from one to the next.
 void add_transform(Entries& entries, DType dtype, long long rows, long long inner, long long apart) {
   TransformParams params{};
-  params.input = params.output = memory;
-  params.input_dtype = params.output_dtype = dtype;
+  params.input.data = params.output.data = memory;
+  params.input.dtype = params.output.dtype = dtype;
   params.rank = rows == 1 ? 1 : 2;
   params.sizes[0] = inner, params.sizes[1] = rows;
-  params.input_strides[0] = params.output_strides[0] = 1;
-  params.input_strides[1] = params.output_strides[1] = apart;
+  params.input.strides[0] = params.output.strides[0] = 1;
+  params.input.strides[1] = params.output.strides[1] = apart;
   entries.add(params, dtype, plan_transform);
 }
 
 void add_conv1d(Entries& entries, DType dtype, bool channels_last, int taps, bool aligned) {
   constexpr long long kChannels = 64;
   Conv1dParams params{};
-  params.input = address(aligned, dtype);
-  params.output = memory;
-  params.input_dtype = params.weight_dtype = params.bias_dtype = params.history_dtype = params.output_dtype = dtype;
+  params.input.data = address(aligned, dtype);
+  params.output.data = memory;
+  params.input.dtype = params.weight.dtype = params.bias.dtype = params.history.dtype = params.output.dtype = dtype;
   params.batch = 2, params.channels = kChannels, params.length = params.output_length = kRow;
   params.multiplier = 1, params.taps = taps, params.stride = params.dilation = 1, params.padding = taps / 2;
   const long long strides[3] = {kChannels * kRow, channels_last ? 1 : kRow, channels_last ? kChannels : 1};
-  for (int d = 0; d < 3; ++d) params.input_strides[d] = params.output_strides[d] = strides[d];
+  for (int d = 0; d < 3; ++d) params.input.strides[d] = params.output.strides[d] = strides[d];
   entries.add(params, dtype, plan_conv1d);
 }
 
 void add_filter2d(Entries& entries, DType dtype, int side, bool separable, bool aligned) {
   Filter2dParams params{};
-  params.image = address(aligned, dtype);
-  params.row_taps = separable ? memory : nullptr;
-  params.output = memory;
-  params.dtype = params.output_dtype = dtype;
+  params.image.data = address(aligned, dtype);
+  params.row_taps.data = separable ? memory : nullptr;
+  params.output.data = memory;
+  params.image.dtype = params.output.dtype = dtype;
   params.batch = params.channels = 2;
   params.height = params.output_height = 64, params.width = params.output_width = kRow;
   params.kernel_height = params.kernel_width = side, params.top = params.left = side / 2;
   const long long strides[4] = {2 * 64 * kRow, 64 * kRow, kRow, 1};
-  for (int d = 0; d < 4; ++d) params.image_strides[d] = params.output_strides[d] = strides[d];
+  for (int d = 0; d < 4; ++d) params.image.strides[d] = params.output.strides[d] = strides[d];
   entries.add(params, dtype, plan_filter2d);
 }
 

@@ -71,10 +71,10 @@ TEST(filter2d_strips_cover_aligned_planes) {
             const Filter2dPlan plan = plan_filter2d(problem, ScheduleRequest{}, kH200, false);
             const long long rows = plan.strip_rows;
             CHECK(plan.which == (side == 3 ? Filter2dKernel::aligned3 : Filter2dKernel::aligned5));
-            CHECK(plan.strips_across == words && (plan.bands - 1) * rows < height && height <= plan.bands * rows);
+            CHECK(plan.strips_across == words && (plan.strips_down - 1) * rows < height && height <= plan.strips_down * rows);
             CHECK(rows >= 1 && (side == 5 || rows == aligned_rows(dtype)));
             CHECK(plan.threads % 32 == 0 && plan.threads <= kFilter2dThreads && plan.shared_memory == 0);
-            const long long strips = plan.strips_across * plan.bands, blocks = plan.blocks_per_plane;
+            const long long strips = plan.strips_across * plan.strips_down, blocks = plan.blocks_per_plane;
             CHECK((blocks - 1) * plan.threads < strips && strips <= blocks * plan.threads);
             CHECK(plan.grid == batch * 3 * blocks && plan.tile == plan.threads * rows * width);
           }
@@ -89,7 +89,7 @@ TEST(filter2d_strips_cover_aligned_planes) {
   };
   CHECK(rows(64, 1080, DType::float32) == 72 && rows(64, 1080, DType::float16) == 36);  // as measured
   CHECK(rows(1, 1080, DType::float16) <= 16);  // one image feeds all multiprocessors
-  CHECK(rows(64, 100, DType::float16) == 34);  // bands are alike
+  CHECK(rows(64, 100, DType::float16) == 34);  // all strips are alike
 }
 
 TEST(filter2d_picks_the_kernel_that_can) {
@@ -134,14 +134,14 @@ TEST(filter2d_picks_the_kernel_that_can) {
 TEST(filter2d_is_aligned_where_rows_are_whole_words) {
   alignas(16) char image[64], output[64];
   Filter2dParams whole{};
-  whole.image = image;
-  whole.output = output;
-  whole.dtype = whole.output_dtype = DType::float16;
+  whole.image.data = image;
+  whole.output.data = output;
+  whole.image.dtype = whole.output.dtype = DType::float16;
   whole.batch = 2, whole.channels = 3, whole.height = 50, whole.width = 240;
   whole.output_height = 50, whole.output_width = 240, whole.kernel_height = whole.kernel_width = 5,
   whole.top = whole.left = 2;
   const long long strides[4] = {3 * 50 * 240, 50 * 240, 240, 1};
-  for (int d = 0; d < 4; ++d) whole.image_strides[d] = whole.output_strides[d] = strides[d];
+  for (int d = 0; d < 4; ++d) whole.image.strides[d] = whole.output.strides[d] = strides[d];
   const auto changed = [&](auto change) {
     Filter2dParams params = whole;
     change(params);
@@ -154,17 +154,17 @@ TEST(filter2d_is_aligned_where_rows_are_whole_words) {
   CHECK(!changed([](auto& p) { p.left = 1; }));
   CHECK(!changed([](auto& p) { p.left = 0, p.output_width = 236; }));
   CHECK(!changed([](auto& p) { p.width = p.output_width = 236; }));
-  CHECK(!changed([&](auto& p) { p.image = image + 8; }));
-  CHECK(!changed([&](auto& p) { p.output = output + 8; }));
+  CHECK(!changed([&](auto& p) { p.image.data = image + 8; }));
+  CHECK(!changed([&](auto& p) { p.output.data = output + 8; }));
   for (int d = 0; d < 4; ++d) {
-    CHECK(!changed([d](auto& p) { p.image_strides[d] += 4; }));
-    CHECK(!changed([d](auto& p) { p.output_strides[d] += 4; }));
-    CHECK(changed([d](auto& p) { p.output_strides[d] += d == 3 ? 0 : 8; }));
+    CHECK(!changed([d](auto& p) { p.image.strides[d] += 4; }));
+    CHECK(!changed([d](auto& p) { p.output.strides[d] += 4; }));
+    CHECK(changed([d](auto& p) { p.output.strides[d] += d == 3 ? 0 : 8; }));
   }
-  CHECK(changed([](auto& p) { p.batch = 1, p.image_strides[0] = p.output_strides[0] = 1; }));
-  CHECK(changed([](auto& p) { p.channels = 1, p.image_strides[1] = p.output_strides[1] = 7; }));
-  CHECK(changed([](auto& p) { p.output_dtype = DType::float32; }));
+  CHECK(changed([](auto& p) { p.batch = 1, p.image.strides[0] = p.output.strides[0] = 1; }));
+  CHECK(changed([](auto& p) { p.channels = 1, p.image.strides[1] = p.output.strides[1] = 7; }));
+  CHECK(changed([](auto& p) { p.output.dtype = DType::float32; }));
   // Four elements of an output of halves are eight bytes.
-  CHECK(changed([&](auto& p) { p.dtype = DType::float32, p.output = output + 8, p.output_strides[2] = 244; }));
-  CHECK(!changed([&](auto& p) { p.dtype = DType::float32, p.output = output + 4; }));
+  CHECK(changed([&](auto& p) { p.image.dtype = DType::float32, p.output.data = output + 8, p.output.strides[2] = 244; }));
+  CHECK(!changed([&](auto& p) { p.image.dtype = DType::float32, p.output.data = output + 4; }));
 }

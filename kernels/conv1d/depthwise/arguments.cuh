@@ -12,39 +12,29 @@
 namespace sluice {
 
 template <class Element>
-struct Conv1dArguments {
+struct Conv1dArguments : Conv1dTensors, DepthwisePlan {
   using T = Compute<Element>;
-  const Element* input;
-  const void* weight;
-  const void* bias;
-  const void* history;
-  void* output;
-  DType weight_dtype, bias_dtype, history_dtype, output_dtype;
-  long long batch, channels, length, output_length;
-  int multiplier, taps;
-  long long stride, padding, dilation;
-  long long input_strides[3], output_strides[3], history_strides[3], weight_strides[2], bias_stride;
-  int depth, stage_words, tap_bytes;
-  long long tiles, vectors_per_row;
-  int lanes, rows_per_block, vectors_per_thread;  // few taps; channels: positions in the place of rows
+  int depth;
+  int rows_per_block;  // few taps; channels: positions in the place of rows
   bool dense_weight;  // of the input's dtype, its rows one run of memory from a multiple of four elements on
   FastDivisor by_channels, by_vectors, by_multiplier, by_lanes;
   FastDivisor by_across, by_along;  // tiles of a row; channels: tiles of a position's channels, and of the positions
   ChainArguments<T, 3> pre, post;
 
   __device__ T tap(long long channel, int k) const {
-    return load_as<T>(weight, known_dtype(LinkedTensor::weight, weight_dtype),
-                      channel * weight_strides[0] + k * weight_strides[1]);
+    return load_as<T>(weight.data, known_dtype(LinkedTensor::weight, weight.dtype),
+                      channel * weight.strides[0] + k * weight.strides[1]);
   }
   __device__ T bias_of(long long channel) const {
-    return bias == nullptr ? T(0) : load_as<T>(bias, known_dtype(LinkedTensor::bias, bias_dtype), channel * bias_stride);
+    if (!bias.exists()) return T(0);
+    return load_as<T>(bias.data, known_dtype(LinkedTensor::bias, bias.dtype), channel * bias.strides[0]);
   }
-  __device__ DType output_type() const { return known_dtype(LinkedTensor::output, output_dtype); }
+  __device__ DType output_type() const { return known_dtype(LinkedTensor::output, output.dtype); }
   // Elements by which the row's output lies behind a boundary of `Width` elements.
   template <int Width>
   __device__ int misalignment(long long batch_index, long long channel) const {
-    const long long element = batch_index * output_strides[0] + channel * output_strides[1];
-    return static_cast<int>((reinterpret_cast<std::uintptr_t>(output) / size_of(output_type()) + element) % Width);
+    const long long element = batch_index * output.strides[0] + channel * output.strides[1];
+    return static_cast<int>((reinterpret_cast<std::uintptr_t>(output.data) / size_of(output_type()) + element) % Width);
   }
 };
 
@@ -53,14 +43,14 @@ template <class Element>
 __device__ __forceinline__ Element element_at(const Conv1dArguments<Element>& a, long long batch, long long channel,
                                               long long position) {
   if (position >= 0 && position < a.length) {
-    return a.input[batch * a.input_strides[0] + channel * a.input_strides[1] + position * a.input_strides[2]];
+    return a.input.template as<const Element>()[batch * a.input.strides[0] + channel * a.input.strides[1] + position * a.input.strides[2]];
   }
   // A word may begin before the history does.
-  if (position < 0 && position >= -a.padding && a.history != nullptr) {
+  if (position < 0 && position >= -a.padding && a.history.exists()) {
     const long long index =
-        batch * a.history_strides[0] + channel * a.history_strides[1] + (position + a.padding) * a.history_strides[2];
+        batch * a.history.strides[0] + channel * a.history.strides[1] + (position + a.padding) * a.history.strides[2];
     return convert<Element>(
-        load_as<typename Conv1dArguments<Element>::T>(a.history, known_dtype(LinkedTensor::history, a.history_dtype), index));
+        load_as<typename Conv1dArguments<Element>::T>(a.history.data, known_dtype(LinkedTensor::history, a.history.dtype), index));
   }
   return convert<Element>(typename Conv1dArguments<Element>::T(0));
 }

@@ -30,7 +30,7 @@ __device__ __forceinline__ ChannelTile channel_tile(const Conv1dArguments<Elemen
 template <class Element>
 __device__ __forceinline__ bool is_whole_vector(const Conv1dArguments<Element>& a, const Element* address, long long channel,
                                                 long long position) {
-  return a.input_strides[1] == 1 && position >= 0 && position < a.length && channel + kWordElements<Element> <= a.channels &&
+  return a.input.strides[1] == 1 && position >= 0 && position < a.length && channel + kWordElements<Element> <= a.channels &&
          is_word_aligned(address);
 }
 
@@ -40,9 +40,9 @@ __device__ __forceinline__ bool is_interior(const Conv1dArguments<Element>& a, c
   constexpr int kChannels = kChannelVectors * kWordElements<Element>;
   const long long first = tile.position * a.stride - a.padding;
   const long long last = first + (kTilePositions - 1) * a.stride + (a.taps - 1) * a.dilation;
-  const Element* const corner = a.input + tile.batch * a.input_strides[0] + tile.channel + first * a.input_strides[2];
-  return a.input_strides[1] == 1 && first >= 0 && last < a.length && tile.channel + kChannels <= a.channels &&
-         a.input_strides[2] % kWordElements<Element> == 0 && is_word_aligned(corner);
+  const Element* const corner = a.input.template as<const Element>() + tile.batch * a.input.strides[0] + tile.channel + first * a.input.strides[2];
+  return a.input.strides[1] == 1 && first >= 0 && last < a.length && tile.channel + kChannels <= a.channels &&
+         a.input.strides[2] % kWordElements<Element> == 0 && is_word_aligned(corner);
 }
 
 // The taps of a block's channels, transposed: taps[k][channel]. By `threads` threads.
@@ -130,10 +130,10 @@ __device__ __forceinline__ void finish_sums(const Conv1dArguments<Element>& a, c
   chain.template apply<kWidth, kPositions>(sums, loads);
   with_element_type(a.output_type(), [&](auto* tag) {
     using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
-    Out* const to = static_cast<Out*>(a.output) + v.batch * a.output_strides[0] + v.channel * a.output_strides[1];
+    Out* const to = a.output.template as<Out>() + v.batch * a.output.strides[0] + v.channel * a.output.strides[1];
 #pragma unroll
     for (int j = 0; j < kPositions; ++j) {
-      store_elements<Out, kWidth>(to + (v.position + j) * a.output_strides[2], a.output_strides[1], 0,
+      store_elements<Out, kWidth>(to + (v.position + j) * a.output.strides[2], a.output.strides[1], 0,
                                   v.position + j < a.output_length ? v.last : 0, sums + j * kWidth);
     }
   });
@@ -149,8 +149,8 @@ __device__ __forceinline__ void direct_channels(const Conv1dArguments<Element>& 
   const ChannelTile tile = channel_tile<kWidth>(a, blockIdx.x);
   const ChannelVector<Element> v(a, tile);
   const bool interior = is_interior(a, tile);
-  const Element* const origin = a.input + v.batch * a.input_strides[0] + v.channel * a.input_strides[1] +
-                                (v.position * a.stride - a.padding) * a.input_strides[2];
+  const Element* const origin = a.input.template as<const Element>() + v.batch * a.input.strides[0] + v.channel * a.input.strides[1] +
+                                (v.position * a.stride - a.padding) * a.input.strides[2];
   load_taps(a, tile.channel, taps, threadIdx.x, kConv1dThreads);
   __syncthreads();
   if (!v.exists(a)) return;
@@ -160,7 +160,7 @@ __device__ __forceinline__ void direct_channels(const Conv1dArguments<Element>& 
       a, taps, v.lane,
       [&](int j, int k) {
         const long long step = j * a.stride + k * a.dilation, from = v.position * a.stride - a.padding + step;
-        const Element* const address = origin + step * a.input_strides[2];
+        const Element* const address = origin + step * a.input.strides[2];
         const Word word = interior || is_whole_vector(a, address, v.channel, from)
                               ? load_word(address)
                               : gather_word(a, v.batch, v.channel, from, 1, 0);

@@ -53,13 +53,13 @@ struct Quad {
 template <int Channels, class Element>
 __device__ __forceinline__ void load_few_taps(const Conv1dArguments<Element>& a, long long channel,
                                               float (&taps)[Channels][kFewTaps]) {
-  with_element_type(known_dtype(LinkedTensor::weight, a.weight_dtype), [&](auto* tag) {
-    const auto* const from = static_cast<decltype(tag)>(a.weight) + channel * a.weight_strides[0];
+  with_element_type(known_dtype(LinkedTensor::weight, a.weight.dtype), [&](auto* tag) {
+    const auto* const from = static_cast<decltype(tag)>(a.weight.data) + channel * a.weight.strides[0];
 #pragma unroll
     for (int c = 0; c < Channels; ++c) {
 #pragma unroll
       for (int k = 0; k < kFewTaps; ++k) {
-        taps[c][k] = k < a.taps ? convert<float>(from[c * a.weight_strides[0] + k * a.weight_strides[1]]) : 0.0f;
+        taps[c][k] = k < a.taps ? convert<float>(from[c * a.weight.strides[0] + k * a.weight.strides[1]]) : 0.0f;
       }
     }
   });

@@ -19,7 +19,7 @@ template <class Element>
 __device__ __forceinline__ void load_channel_taps(const Conv1dArguments<Element>& a, long long channel,
                                                   float (&taps)[kFewTapsChannels][kFewTaps]) {
   if (!a.dense_weight) return load_few_taps(a, channel, taps);
-  const Element* const from = static_cast<const Element*>(a.weight) + channel * a.taps;
+  const Element* const from = a.weight.template as<const Element>() + channel * a.taps;
   switch (a.taps) {
     case 1: load_quads_of_taps<1>(from, taps); break;
     case 2: load_quads_of_taps<2>(from, taps); break;
@@ -43,16 +43,16 @@ __device__ __forceinline__ void few_taps_channels(const Conv1dArguments<Element>
   if (channel >= a.channels || position >= a.output_length) return;
 
   const int length = static_cast<int>(a.length), padding = static_cast<int>(a.padding), start = position - padding;
-  const Element* const from = a.input + batch * a.input_strides[0] + channel + start * a.input_strides[2];
+  const Element* const from = a.input.template as<const Element>() + batch * a.input.strides[0] + channel + start * a.input.strides[2];
   Quad<Element> window[kWindow];
   const int end = min_of(static_cast<int>(a.output_length), position + a.vectors_per_thread);
   const int last = min_of(length, start + a.vectors_per_thread + a.taps - 1);
 #pragma unroll
   for (int r = 0; r < kWindow; ++r) {
     window[r] = Quad<Element>{};
-    if (start + r >= 0 && start + r < last) window[r] = Quad<Element>::load(from + r * a.input_strides[2]);
+    if (start + r >= 0 && start + r < last) window[r] = Quad<Element>::load(from + r * a.input.strides[2]);
   }
-  if (a.history != nullptr && start < 0) {
+  if (a.history.exists() && start < 0) {
 #pragma unroll
     for (int r = 0; r < kFewTaps - 1; ++r) {
       if (start + r < 0) window[r] = Quad<Element>::first_of(gather_word(a, batch, channel, start + r, 1, 0));
@@ -103,10 +103,10 @@ __device__ __forceinline__ void few_taps_channels(const Conv1dArguments<Element>
     chain.template apply<kChannels, kChained>(sums, loads);
     with_element_type(a.output_type(), [&](auto* tag) {
       using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
-      Out* const to = static_cast<Out*>(a.output) + batch * a.output_strides[0] + channel + position * a.output_strides[2];
+      Out* const to = a.output.template as<Out>() + batch * a.output.strides[0] + channel + position * a.output.strides[2];
 #pragma unroll
       for (int j = 0; j < kChained; ++j) {
-        if (exists(j)) store_vector<Out, kChannels>(to + (c + j) * a.output_strides[2], sums + j * kChannels);
+        if (exists(j)) store_vector<Out, kChannels>(to + (c + j) * a.output.strides[2], sums + j * kChannels);
       }
     });
   }

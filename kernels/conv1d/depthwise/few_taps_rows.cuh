@@ -85,7 +85,7 @@ struct WordsOfRow {
     last = min_of(min_of(static_cast<int>(a.length), static_cast<int>(a.output_length)) - kWidth, stop - 1);
   }
   __device__ __forceinline__ const Element* input_of(const Conv1dArguments<Element>& a) const {
-    return settled(a.input + batch * a.input_strides[0] + a.by_multiplier.quotient_of_31_bits(channel) * a.input_strides[1]);
+    return settled(a.input.template as<const Element>() + batch * a.input.strides[0] + a.by_multiplier.quotient_of_31_bits(channel) * a.input.strides[1]);
   }
   // Where operand k of the chain is beside the outputs at, at + 1, ...
   __device__ __forceinline__ Place place_of(const Conv1dArguments<Element>& a, int operand, int at, int first, int last) const {
@@ -96,7 +96,7 @@ struct WordsOfRow {
   // Whether all that the outputs of the word need is in the tensor, and whole quads of it.
   __device__ __forceinline__ bool whole(const Conv1dArguments<Element>& a, int at) const {
     const int behind = static_cast<int>(a.length) - at - kWordElements<Element>, left = static_cast<int>(a.padding);
-    const bool known_before = ((left == 0) & (at >= 0)) | (at >= 4) | ((at == 0) & (a.history == nullptr));
+    const bool known_before = ((left == 0) & (at >= 0)) | (at >= 4) | ((at == 0) & (!a.history.exists()));
     const bool known_after = (a.taps - 1 <= left) | (behind >= 4) | (behind == 0);
     return (at <= last) & known_before & known_after;
   }
@@ -124,15 +124,15 @@ __device__ __noinline__ void convolve_cut_words(const Conv1dArguments<Element>& 
       if (from + i >= 0 && from + i < length) element = input[from + i];
       values[i] = convert<float>(element);
     }
-    if (at < left && a.history != nullptr) {
+    if (at < left && a.history.exists()) {
       const unsigned input_channel = a.by_multiplier.quotient_of_31_bits(channel);
-      const long long offset = batch * a.history_strides[0] + input_channel * a.history_strides[1];
+      const long long offset = batch * a.history.strides[0] + input_channel * a.history.strides[1];
 #pragma unroll
       for (int i = 0; i < kWindow; ++i) {
         // A word may begin before the history does.
         if (from + i < 0 && at + i >= 0) {
           values[i] = convert<float>(convert<Element>(load_as<float>(
-              a.history, known_dtype(LinkedTensor::history, a.history_dtype), offset + (at + i) * a.history_strides[2])));
+              a.history.data, known_dtype(LinkedTensor::history, a.history.dtype), offset + (at + i) * a.history.strides[2])));
         }
       }
     }
@@ -154,7 +154,7 @@ __device__ __noinline__ void convolve_cut_words(const Conv1dArguments<Element>& 
     chain.template apply<kWidth, kGroups>(sums, loads);
     with_element_type(a.output_type(), [&](auto* tag) {
       using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
-      Out* const to = static_cast<Out*>(a.output) + batch * a.output_strides[0] + channel * a.output_strides[1] + at;
+      Out* const to = a.output.template as<Out>() + batch * a.output.strides[0] + channel * a.output.strides[1] + at;
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
         if (first <= j && j < last) to[j] = convert<Out>(sums[j]);
@@ -169,7 +169,7 @@ struct RowOfResult {
   char* row;
 
   __device__ __forceinline__ RowOfResult(const Conv1dArguments<Element>& a, const WordsOfRow<Element>& words)
-      : row(settled(static_cast<char*>(a.output) + (words.batch * a.output_strides[0] + words.channel * a.output_strides[1]) *
+      : row(settled(a.output.template as<char>() + (words.batch * a.output.strides[0] + words.channel * a.output.strides[1]) *
                                                        static_cast<long long>(size_of(a.output_type())))) {}
 
   // The chain, and the stores, of words c, c + 1, ... that are whole.
@@ -201,7 +201,7 @@ __device__ __forceinline__ void four_taps_rows(const Conv1dArguments<Element>& a
   const WordsOfRow<Element> words(a, row, first_word);
   const int step = words.step, begin = words.begin, last = words.last;
   // Only the first word may lie before the row or at its start.
-  const bool first = (begin <= last) & ((begin >= 4) | ((begin == 0) & (a.history == nullptr)));
+  const bool first = (begin <= last) & ((begin >= 4) | ((begin == 0) & (!a.history.exists())));
   const Element* const input = words.input_of(a);
 
   Word main[kWords];
@@ -223,9 +223,9 @@ __device__ __forceinline__ void four_taps_rows(const Conv1dArguments<Element>& a
   }
   const float bias = a.bias_of(words.channel);
   float taps[kFewTaps];
-  with_element_type(known_dtype(LinkedTensor::weight, a.weight_dtype), [&](auto* tag) {
+  with_element_type(known_dtype(LinkedTensor::weight, a.weight.dtype), [&](auto* tag) {
     using Weight = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
-    const Weight* const from = static_cast<const Weight*>(a.weight) + words.channel * a.weight_strides[0];
+    const Weight* const from = a.weight.template as<const Weight>() + words.channel * a.weight.strides[0];
     if constexpr (std::is_same_v<Weight, Element>) {
       if (a.dense_weight) {
         Quad<Element>::load(from).unpack_to(taps);
@@ -233,7 +233,7 @@ __device__ __forceinline__ void four_taps_rows(const Conv1dArguments<Element>& a
       }
     }
 #pragma unroll
-    for (int k = 0; k < kFewTaps; ++k) taps[k] = convert<float>(from[k * a.weight_strides[1]]);
+    for (int k = 0; k < kFewTaps; ++k) taps[k] = convert<float>(from[k * a.weight.strides[1]]);
   });
   const RowOfResult<Chains, Element> result(a, words);
 

@@ -33,7 +33,7 @@ std::string_view module_name(const Conv1dPlan& plan, DType dtype) {
 }  // namespace
 
 LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan) {
-  const DType dtype = params.input_dtype;
+  const DType dtype = params.input.dtype;
   const bool channels = takes_channels(plan.depthwise.which);
   LinkRequest request{
       .module = module_name(plan, dtype), .kernel = entry_name(plan, dtype), .wide = dtype == DType::float64};
@@ -46,10 +46,10 @@ LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan) {
     request.post = channels ? linked_slot(params.post, params.post_operands, width, kPositions)
                             : linked_slot(params.post, params.post_operands, conv1d_row_outputs(dtype), 1);
   }
-  request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output_dtype;
-  request.dtypes[static_cast<int>(LinkedTensor::weight)] = params.weight_dtype;
-  request.dtypes[static_cast<int>(LinkedTensor::bias)] = params.bias_dtype;
-  request.dtypes[static_cast<int>(LinkedTensor::history)] = params.history_dtype;
+  request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output.dtype;
+  request.dtypes[static_cast<int>(LinkedTensor::weight)] = params.weight.dtype;
+  request.dtypes[static_cast<int>(LinkedTensor::bias)] = params.bias.dtype;
+  request.dtypes[static_cast<int>(LinkedTensor::history)] = params.history.dtype;
   return request;
 }
 

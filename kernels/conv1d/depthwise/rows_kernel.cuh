@@ -56,13 +56,13 @@ struct GlobalRow {
   }
   __device__ GlobalRow(const Conv1dArguments<Element>& arguments, const RowSpan& span) : a(arguments), batch(span.batch) {
     channel = a.by_multiplier.quotient(span.channel);
-    row = a.input + batch * a.input_strides[0] + channel * a.input_strides[1];
-    lead = a.input_strides[2] == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(row) % kWordBytes / sizeof(Element)) : 0;
+    row = a.input.template as<const Element>() + batch * a.input.strides[0] + channel * a.input.strides[1];
+    lead = a.input.strides[2] == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(row) % kWordBytes / sizeof(Element)) : 0;
   }
   __device__ Word word(long long index) const {
     constexpr int kWidth = kWordElements<Element>;
     const long long position = index * kWidth - lead;
-    const bool whole = a.input_strides[2] == 1 && position >= 0 && position + kWidth <= a.length;
+    const bool whole = a.input.strides[2] == 1 && position >= 0 && position + kWidth <= a.length;
     return prepared(whole ? load_word(row + position) : gather_word(a, batch, channel, position, 0, 1), position, 1);
   }
   // `Count` consecutive words, all in flight together where none is an edge.
@@ -70,7 +70,7 @@ struct GlobalRow {
   __device__ void load(long long index, Word (&words)[Count]) const {
     constexpr int kWidth = kWordElements<Element>;
     const long long position = index * kWidth - lead;
-    if (!has_pre() && a.input_strides[2] == 1 && position >= 0 && position + Count * kWidth <= a.length) {
+    if (!has_pre() && a.input.strides[2] == 1 && position >= 0 && position + Count * kWidth <= a.length) {
 #pragma unroll
       for (int w = 0; w < Count; ++w) words[w] = load_word(row + position + w * kWidth);
     } else {
@@ -208,9 +208,9 @@ __device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, 
   chain.template apply<Outputs, 1>(sums, loads);
   with_element_type(a.output_type(), [&](auto* tag) {
     using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
-    Out* const to = static_cast<Out*>(a.output) + span.batch * a.output_strides[0] + span.channel * a.output_strides[1] +
-                    span.begin * a.output_strides[2];
-    store_elements<Out, Outputs>(to, a.output_strides[2], span.first, span.last, sums);
+    Out* const to = a.output.template as<Out>() + span.batch * a.output.strides[0] + span.channel * a.output.strides[1] +
+                    span.begin * a.output.strides[2];
+    store_elements<Out, Outputs>(to, a.output.strides[2], span.first, span.last, sums);
   });
 }
 

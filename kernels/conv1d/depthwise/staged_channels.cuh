@@ -25,19 +25,19 @@ __device__ __forceinline__ void staged_channels(const Conv1dArguments<Element>& 
     // The vectors that exist and are aligned are one rectangle; the others are gathered.
     const int positions = a.stage_words / kChannelVectors;
     int begin = 0, end = 0, vectors = 0;
-    const Element* const corner = a.input + tile.batch * a.input_strides[0] + tile.channel + first * a.input_strides[2];
-    if (a.input_strides[1] == 1 && a.input_strides[2] % kWidth == 0 && is_word_aligned(corner)) {
+    const Element* const corner = a.input.template as<const Element>() + tile.batch * a.input.strides[0] + tile.channel + first * a.input.strides[2];
+    if (a.input.strides[1] == 1 && a.input.strides[2] % kWidth == 0 && is_word_aligned(corner)) {
       begin = first < 0 ? static_cast<int>(min_of<long long>(positions, -first)) : 0;
       end = static_cast<int>(max_of<long long>(begin, min_of<long long>(positions, a.length - first)));
       vectors = static_cast<int>(min_of<long long>(kChannelVectors, (a.channels - tile.channel) / kWidth));
     }
     if (begin < end && vectors > 0) {
       pipe.copy(WordTile{.to = words + begin * kChannelVectors,
-                         .from = reinterpret_cast<const char*>(corner + begin * a.input_strides[2]),
+                         .from = reinterpret_cast<const char*>(corner + begin * a.input.strides[2]),
                          .words = vectors,
                          .rows = end - begin,
                          .to_pitch = kChannelVectors,
-                         .from_pitch = a.input_strides[2] * static_cast<long long>(sizeof(Element))});
+                         .from_pitch = a.input.strides[2] * static_cast<long long>(sizeof(Element))});
     }
     if (begin > 0 || end < positions || vectors < kChannelVectors) {
       for (int w = pipe.thread(); w < a.stage_words; w += pipe.threads()) {

@@ -66,7 +66,7 @@ __device__ __forceinline__ void staged_rows(const Conv1dArguments<Element>& a) {
     // Words that the row has whole are one copy; those at its edges, and all of a row that is not dense, are gathered.
     const long long begin = first_word * kWidth - row.lead;
     int first = 0, last = 0;
-    if (a.input_strides[2] == 1) {
+    if (a.input.strides[2] == 1) {
       first = begin < 0 ? static_cast<int>(min_of<long long>(count, ceil_div<long long>(-begin, kWidth))) : 0;
       last = static_cast<int>(max_of<long long>(first, min_of<long long>(count, floor_div(a.length - begin, kWidth))));
     }
@@ -77,8 +77,8 @@ __device__ __forceinline__ void staged_rows(const Conv1dArguments<Element>& a) {
     for (int i = pipe.thread(); i < count - (last - first); i += pipe.threads()) {
       const int w = i < first ? i : i + (last - first);
       const long long position = begin + w * kWidth;
-      if (position >= a.length || (position + kWidth <= 0 && a.history == nullptr)) {
-        copy_zeros(pipe, words + w, a.input);
+      if (position >= a.length || (position + kWidth <= 0 && !a.history.exists())) {
+        copy_zeros(pipe, words + w, a.input.data);
       } else {
         words[w] = gather_word(a, row.batch, row.channel, position, 0, 1);
       }
