@@ -13,8 +13,8 @@
 // Sums are in the order of the other kernels (patch.cuh), and so are the bits.
 #pragma once
 
-#include "kernels/common/store.cuh"
 #include "kernels/filter2d/arguments.cuh"
+#include "kernels/stages/epilogue.cuh"
 #include "kernels/stages/no_chain.cuh"
 
 namespace sluice {
@@ -42,28 +42,6 @@ __device__ __forceinline__ Strip strip_at(const Filter2dArguments<Element>& a, i
   strip.has_left = strip.word > 0;
   strip.has_right = strip.word + 1 < static_cast<int>(words);
   return strip;
-}
-
-// Lanes of global memory; they stay as they are where `exists` is false. One predicated instruction, where the compiler makes
-// branches or waits for the lanes to clear them. And not ld.global.nc: that may be put off behind the stores that follow it.
-template <int Lanes>
-__device__ __forceinline__ void load_lanes_if(bool exists, const char* at, std::uint32_t (&lanes)[Lanes]) {
-  static_assert(Lanes == 1 || Lanes == 2 || Lanes == 4);
-  const std::size_t address = __cvta_generic_to_global(at);
-  const int is_read = exists;
-  if constexpr (Lanes == 4) {
-    asm volatile("{ .reg .pred p; setp.ne.s32 p, %5, 0; @p ld.global.v4.b32 {%0, %1, %2, %3}, [%4]; }"
-                 : "+r"(lanes[0]), "+r"(lanes[1]), "+r"(lanes[2]), "+r"(lanes[3])
-                 : "l"(address), "r"(is_read));
-  } else if constexpr (Lanes == 2) {
-    asm volatile("{ .reg .pred p; setp.ne.s32 p, %3, 0; @p ld.global.v2.b32 {%0, %1}, [%2]; }"
-                 : "+r"(lanes[0]), "+r"(lanes[1])
-                 : "l"(address), "r"(is_read));
-  } else {
-    asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p ld.global.b32 %0, [%1]; }"
-                 : "+r"(lanes[0])
-                 : "l"(address), "r"(is_read));
-  }
 }
 
 // A word of the image and, of those beside it, the 32-bit lanes that a kernel of `Side` columns reaches into.
@@ -164,15 +142,13 @@ __device__ __forceinline__ void add_tap_row(const T* taps, const T (&values)[Col
   }
 }
 
-// The operands of `post` for a word of each of the rows from `row` on, of which `rows` are the strip's.
+// Where a word of each of the rows from `row` on, of which `rows` are the strip's, lies in a tensor of the result's shape.
 template <class Element>
-__device__ __forceinline__ auto places_of(const Filter2dArguments<Element>& a, const Strip& strip, int row, int rows) {
-  return [&a, &strip, row, rows](int operand, int r) {
-    const auto& tensor = a.post.operands[operand];
-    const long long* const strides = tensor.strides;
+__device__ __forceinline__ auto places_of(const Strip& strip, int row, int rows) {
+  return [&strip, row, rows](const long long* strides, int r) {
     const long long offset = strip.batch * strides[0] + strip.channel * strides[1] + (strip.row + row + r) * strides[2] +
                              strip.word * kWordElements<Element> * strides[3];
-    return Place{offset, strides[3], 0, r < rows ? kWordElements<Element> : 0, tensor.extent};
+    return Place{.offset = offset, .stride = strides[3], .first = 0, .last = r < rows ? kWordElements<Element> : 0};
   };
 }
 
@@ -221,12 +197,10 @@ __device__ __forceinline__ void filter_strip(const Filter2dArguments<Element>& a
     }
     const int group = i - (Side - 1) - (kChainRows - 1);  // the first of the rows that are whole now
     if (group < 0 || group % kChainRows != 0) continue;
-    const typename Chains::Post chain{a.post};
-    const auto loads = chain.template load<kWidth, kChainRows>(places_of(a, strip, group, strip.rows - group));
     T results[kChainRows * kWidth];
 #pragma unroll
     for (int j = 0; j < kChainRows * kWidth; ++j) results[j] = sums[group + j / kWidth][j % kWidth];
-    chain.template apply<kWidth, kChainRows>(results, loads);
+    run_chain<typename Chains::Post, kWidth, kChainRows>(a.post, places_of<Element>(strip, group, strip.rows - group), results);
 #pragma unroll
     for (int r = 0; r < kChainRows; ++r) {
       if (group + r < strip.rows) store_columns<Out>(a, rows.output + (group + r) * rows.output_pitch, results + r * kWidth);
@@ -292,7 +266,7 @@ __device__ __forceinline__ void march_down_strip(const Filter2dArguments<Element
   const typename Chains::Post chain{a.post};
   const auto add = [&](int k, T* out) { add_tap_row<Side, kWidth>(taps + k * Side, values, sums[k], out); };
   const auto finish_row = [&](int row, bool exists) {
-    const auto loads = chain.template load<kWidth, 1>(places_of(a, strip, row, exists));
+    const auto loads = load_operands<kWidth, 1>(chain, a.post, places_of<Element>(strip, row, exists));
     T results[kWidth];
     add(kLast, results);
     chain.template apply<kWidth, 1>(results, loads);

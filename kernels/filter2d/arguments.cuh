@@ -1,11 +1,13 @@
 // What all of filter2d's kernels share: their arguments, taps, words at the edges of the image, `pre`.
 #pragma once
 
+#include "kernels/common/edges.cuh"
 #include "kernels/common/element.cuh"
 #include "kernels/common/fast_divide.h"
 #include "kernels/common/int_math.h"
 #include "kernels/filter2d/filter2d.h"
 #include "kernels/filter2d/policy.h"
+#include "kernels/stages/epilogue.cuh"
 #include "kernels/stages/interpreter.cuh"
 #include "kernels/stages/linked_chain.cuh"
 
@@ -72,20 +74,13 @@ __device__ __forceinline__ void load_taps(const Filter2dArguments<Element>& a, l
 template <class Element>
 __device__ __noinline__ Word gather_word(const Filter2dArguments<Element>& a, long long batch, long long channel, long long row,
                                          long long column) {
-  constexpr int kWidth = kWordElements<Element>;
-  Element elements[kWidth];
   const bool row_exists = row >= 0 && row < a.height;
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
+  return gather_elements<Element>([&](int i) {
     const long long x = column + i;
-    const bool exists = row_exists && x >= 0 && x < a.width;
-    elements[i] = exists ? a.image.template as<const Element>()[batch * a.image.strides[0] + channel * a.image.strides[1] + row * a.image.strides[2] +
-                                   x * a.image.strides[3]]
-                         : convert<Element>(typename Filter2dArguments<Element>::T(0));
-  }
-  Word word;
-  __builtin_memcpy(&word, elements, sizeof(Word));
-  return word;
+    if (!row_exists || x < 0 || x >= a.width) return convert<Element>(typename Filter2dArguments<Element>::T(0));
+    const long long* const strides = a.image.strides;
+    return a.image.template as<const Element>()[batch * strides[0] + channel * strides[1] + row * strides[2] + x * strides[3]];
+  });
 }
 
 // The two chains of a kernel and who runs each. The squares' own kernels have no `pre`, and numbers only in `post`; the others
@@ -117,22 +112,12 @@ __device__ __noinline__ Word apply_pre(const Filter2dArguments<Element>& a, Word
   const int last = a.width - column < kWidth ? static_cast<int>(a.width - column) : kWidth;
   T values[kWidth];
   unpack<Element>(word, values);
-  const Pre chain{a.pre};
-  const auto loads = chain.template load<kWidth, 1>([&](int operand, int) {
-    const auto& tensor = a.pre.operands[operand];
-    const long long* const strides = tensor.strides;
+  const auto place_of = [&](const long long* strides, int) {
     const long long offset = batch * strides[0] + channel * strides[1] + row * strides[2] + column * strides[3];
-    return Place{offset, strides[3], first, last, tensor.extent};
-  });
-  chain.template apply<kWidth, 1>(values, loads);
-  const Word changed = pack<Element>(values);
-  Element before[kWidth], after[kWidth];
-  __builtin_memcpy(before, &word, sizeof(Word));
-  __builtin_memcpy(after, &changed, sizeof(Word));
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) before[i] = first <= i && i < last ? after[i] : before[i];
-  __builtin_memcpy(&word, before, sizeof(Word));
-  return word;
+    return Place{.offset = offset, .stride = strides[3], .first = first, .last = last};
+  };
+  run_chain<Pre, kWidth, 1>(a.pre, place_of, values);
+  return replace_elements<Element>(word, pack<Element>(values), [&](int i) { return first <= i && i < last; });
 }
 
 }  // namespace sluice

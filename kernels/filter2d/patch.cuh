@@ -16,8 +16,8 @@
 // The order of the sums, rows of the kernel and in them taps, ascending, is the same for all kernels: so are the bits.
 #pragma once
 
-#include "kernels/common/store.cuh"
 #include "kernels/filter2d/arguments.cuh"
+#include "kernels/stages/epilogue.cuh"
 
 namespace sluice {
 
@@ -250,25 +250,12 @@ __device__ __forceinline__ void finish_patch(const Filter2dArguments<Element>& a
       for (int j = 0; j < kValues; ++j) values[j] = sums[h * kColumns + j];
     }
     const auto last_of = [&](int r) { return g + r < patch.rows ? patch.last : 0; };
-    const Post chain{a.post};
-    const auto loads = chain.template load<kColumns, kChainRows>([&](int operand, int r) {
-      const auto& tensor = a.post.operands[operand];
-      const long long* const strides = tensor.strides;
+    const auto place_of = [&](const long long* strides, int r) {
       const long long offset =
           patch.batch * strides[0] + patch.channel * strides[1] + (patch.row + g + r) * strides[2] + patch.column * strides[3];
-      return Place{offset, strides[3], patch.first, last_of(r), tensor.extent};
-    });
-    chain.template apply<kColumns, kChainRows>(values, loads);
-    with_element_type(a.output_type(), [&](auto* tag) {
-      using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
-      Out* const to = a.output.template as<Out>() + patch.batch * a.output.strides[0] + patch.channel * a.output.strides[1] +
-                      (patch.row + g) * a.output.strides[2] + patch.column * a.output.strides[3];
-#pragma unroll
-      for (int r = 0; r < kChainRows; ++r) {
-        store_elements<Out, kColumns>(to + r * a.output.strides[2], a.output.strides[3], patch.first, last_of(r),
-                                      values + r * kColumns);
-      }
-    });
+      return Place{.offset = offset, .stride = strides[3], .first = patch.first, .last = last_of(r)};
+    };
+    finish_slices<Post, kColumns, kChainRows>(a.post, a.output, a.output_type(), place_of, values);
   }
 }
 

@@ -12,7 +12,7 @@
 #include "kernels/common/element.cuh"
 #include "kernels/common/fast_divide.h"
 #include "kernels/common/int_math.h"
-#include "kernels/common/store.cuh"
+#include "kernels/stages/epilogue.cuh"
 #include "kernels/stages/interpreter.cuh"
 #include "kernels/stages/linked_chain.cuh"
 #include "kernels/transform/policy.h"
@@ -124,20 +124,17 @@ template <int Width, class Element, int Groups, Walk walk, class Chain, class Lo
 __device__ __forceinline__ void finish_vectors(const TransformArguments<Element, walk>& a, const Chain& chain, const Loads& loads,
                                                const VectorSpan (&spans)[Groups], RowOf&& row_of, T (&values)[Groups * Width]) {
   chain.template apply<Width, Groups>(values, loads);
-  with_element_type(a.output_type(), [&](auto* tag) {
-    using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
-#pragma unroll
-    for (int g = 0; g < Groups; ++g) {
-      const VectorSpan& span = spans[g];
-      const long long stride = a.output_stride();
-      Out* const to = static_cast<Out*>(a.output) + a.row_offset(row_of(g), a.output_strides) + span.begin * stride;
-      if (walk == Walk::strided) {
-        store_elements<Out, Width>(to, stride, span.first, span.last, values + g * Width);
-      } else if (span.first == 0 && span.last == Width) {
-        store_vector<Out, Width>(to, values + g * Width);
-      } else {
-        store_partial<Out, Width>(to, span, values + g * Width);
-      }
+  store_slices<Width, Groups>(a.output_type(), values, [&](auto* tag, int g, const T* own) {
+    using Out = std::remove_pointer_t<decltype(tag)>;
+    const VectorSpan& span = spans[g];
+    const long long stride = a.output_stride();
+    Out* const to = static_cast<Out*>(a.output) + a.row_offset(row_of(g), a.output_strides) + span.begin * stride;
+    if (walk == Walk::strided) {
+      store_elements<Out, Width>(to, stride, span.first, span.last, own);
+    } else if (span.first == 0 && span.last == Width) {
+      store_vector<Out, Width>(to, own);
+    } else {
+      store_partial<Out, Width>(to, span, own);
     }
   });
 }
@@ -146,10 +143,9 @@ __device__ __forceinline__ void finish_vectors(const TransformArguments<Element,
 template <class Element, Walk walk, int Groups, class RowOf>
 __device__ __forceinline__ auto places_of(const TransformArguments<Element, walk>& a, const VectorSpan (&spans)[Groups],
                                           RowOf&& row_of) {
-  return [&a, &spans, row_of](int operand, int g) {
-    const auto& tensor = a.chain.operands[operand];
-    const long long offset = a.row_offset(row_of(g), tensor.strides) + spans[g].begin * tensor.strides[0];
-    return Place{offset, tensor.strides[0], spans[g].first, spans[g].last, tensor.extent};
+  return [&a, &spans, row_of](const long long* strides, int g) {
+    const long long offset = a.row_offset(row_of(g), strides) + spans[g].begin * strides[0];
+    return Place{.offset = offset, .stride = strides[0], .first = spans[g].first, .last = spans[g].last};
   };
 }
 

@@ -1,6 +1,7 @@
 // transform's `direct` kernel: vectors through registers.
 #pragma once
 
+#include "kernels/common/edges.cuh"
 #include "kernels/pipeline/copy.cuh"
 #include "kernels/transform/arguments.cuh"
 
@@ -56,14 +57,9 @@ __device__ __forceinline__ void load_whole(const RowView<Element>& view, long lo
 // A vector at the edge of a row or of the tensor: its elements one by one.
 template <class Element>
 __device__ __forceinline__ Word load_partial(const RowView<Element>& view, const VectorSpan& span) {
-  constexpr int kWidth = kWordElements<Element>;
-  Element elements[kWidth];
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i)
-    elements[i] = span.first <= i && i < span.last ? view.row[span.begin + i] : convert<Element>(Compute<Element>(0));
-  Word word;
-  __builtin_memcpy(&word, elements, sizeof(Word));
-  return word;
+  return gather_elements<Element>([&](int i) {
+    return span.first <= i && i < span.last ? view.row[span.begin + i] : convert<Element>(Compute<Element>(0));
+  });
 }
 
 // The vector's input where neither rows nor neighbours are long: one word where it is aligned, two where it straddles
@@ -118,7 +114,7 @@ __device__ __forceinline__ void transform_tile(const TransformArguments<Element,
   }
   const auto row_of = [row](int) { return row; };
   const Chain chain{a.chain};
-  const auto loads = chain.template load<kWidth, Groups>(places_of(a, spans, row_of));
+  const auto loads = load_operands<kWidth, Groups>(chain, a.chain, places_of(a, spans, row_of));
   T values[Groups * kWidth];
 #pragma unroll
   for (int g = 0; g < Groups; ++g) unpack<Element>(words[g], values + g * kWidth);
@@ -157,7 +153,8 @@ __device__ __forceinline__ void transform_strided(const TransformArguments<Eleme
   }
   const auto row_of = [&rows](int g) { return rows[g]; };
   const Chain chain{a.chain};
-  finish_vectors<kWidth>(a, chain, chain.template load<kWidth, Groups>(places_of(a, spans, row_of)), spans, row_of, values);
+  const auto loads = load_operands<kWidth, Groups>(chain, a.chain, places_of(a, spans, row_of));
+  finish_vectors<kWidth>(a, chain, loads, spans, row_of, values);
 }
 
 template <class Chain, int Groups, class Element, Walk walk>

@@ -53,7 +53,7 @@ __device__ __forceinline__ void staged_transform(const TransformArguments<Elemen
     const int shift = a.input_stride() == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(begin) & (kWordBytes - 1)) : 0;
     const auto row_of = [row](int) { return row; };
     const Chain chain{a.chain};
-    const auto loads = chain.template load<kWidth, kGroups>(places_of(a, spans, row_of));
+    const auto loads = load_operands<kWidth, kGroups>(chain, a.chain, places_of(a, spans, row_of));
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       const int v = g * kTransformThreads + threadIdx.x;

@@ -1,11 +1,13 @@
 // What both layouts' kernels share: their arguments, the words at the edges of the input, `pre`.
 #pragma once
 
+#include "kernels/common/edges.cuh"
 #include "kernels/common/element.cuh"
 #include "kernels/common/fast_divide.h"
 #include "kernels/common/int_math.h"
 #include "kernels/conv1d/conv1d.h"
 #include "kernels/conv1d/depthwise/policy.h"
+#include "kernels/stages/epilogue.cuh"
 #include "kernels/stages/interpreter.cuh"
 #include "kernels/stages/linked_chain.cuh"
 
@@ -60,17 +62,12 @@ __device__ __forceinline__ Element element_at(const Conv1dArguments<Element>& a,
 template <class Element>
 __device__ __noinline__ Word gather_word(const Conv1dArguments<Element>& a, long long batch, long long channel,
                                          long long position, int channel_step, long long position_step) {
-  Word word{};
-  Element elements[kWordElements<Element>];
-#pragma unroll
-  for (int i = 0; i < kWordElements<Element>; ++i) {
+  return gather_elements<Element>([&](int i) {
     const long long c = channel + i * channel_step;
     const bool exists = c * a.multiplier < a.channels;
-    elements[i] = exists ? element_at(a, batch, c, position + i * position_step)
-                         : convert<Element>(typename Conv1dArguments<Element>::T(0));
-  }
-  __builtin_memcpy(&word, elements, sizeof(Word));
-  return word;
+    return exists ? element_at(a, batch, c, position + i * position_step)
+                  : convert<Element>(typename Conv1dArguments<Element>::T(0));
+  });
 }
 
 // The two chains of a kernel: whether `pre` may be there, and who runs each.
@@ -107,22 +104,13 @@ __device__ __noinline__ Word apply_pre(const Conv1dArguments<Element>& a, Word w
     first = inside[i] && i < first ? i : first;
     last = inside[i] ? i + 1 : last;
   }
-  const Pre chain{a.pre};
-  const auto loads = chain.template load<kWidth, 1>([&](int operand, int) {
-    const long long* const strides = a.pre.operands[operand].strides;
+  const auto place_of = [&](const long long* strides, int) {
     const long long offset = batch * strides[0] + channel * strides[1] + position * strides[2];
     const long long step = channel_step * strides[1] + position_step * strides[2];
-    return Place{offset, step, first, last, a.pre.operands[operand].extent};
-  });
-  chain.template apply<kWidth, 1>(values, loads);
-  const Word changed = pack<Element>(values);
-  Element before[kWidth], after[kWidth];
-  __builtin_memcpy(before, &word, sizeof(Word));
-  __builtin_memcpy(after, &changed, sizeof(Word));
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) before[i] = inside[i] ? after[i] : before[i];
-  __builtin_memcpy(&word, before, sizeof(Word));
-  return word;
+    return Place{.offset = offset, .stride = step, .first = first, .last = last};
+  };
+  run_chain<Pre, kWidth, 1>(a.pre, place_of, values);
+  return replace_elements<Element>(word, pack<Element>(values), [&](int i) { return inside[i]; });
 }
 
 }  // namespace sluice

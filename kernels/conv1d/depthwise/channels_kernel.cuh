@@ -8,8 +8,8 @@
 //   position t+4   | v0 v1 v2 .. v7 |   threads 8..15
 #pragma once
 
-#include "kernels/common/store.cuh"
 #include "kernels/conv1d/depthwise/arguments.cuh"
+#include "kernels/stages/epilogue.cuh"
 
 namespace sluice {
 
@@ -121,22 +121,11 @@ template <class Post, class Element, class T>
 __device__ __forceinline__ void finish_sums(const Conv1dArguments<Element>& a, const ChannelVector<Element>& v,
                                             T (&sums)[kPositions * kWordElements<Element>]) {
   constexpr int kWidth = kWordElements<Element>;
-  const Post chain{a.post};
-  const auto loads = chain.template load<kWidth, kPositions>([&](int operand, int j) {
-    const long long* const strides = a.post.operands[operand].strides;
+  const auto place_of = [&](const long long* strides, int j) {
     const long long offset = v.batch * strides[0] + v.channel * strides[1] + (v.position + j) * strides[2];
-    return Place{offset, strides[1], 0, v.position + j < a.output_length ? v.last : 0, a.post.operands[operand].extent};
-  });
-  chain.template apply<kWidth, kPositions>(sums, loads);
-  with_element_type(a.output_type(), [&](auto* tag) {
-    using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
-    Out* const to = a.output.template as<Out>() + v.batch * a.output.strides[0] + v.channel * a.output.strides[1];
-#pragma unroll
-    for (int j = 0; j < kPositions; ++j) {
-      store_elements<Out, kWidth>(to + (v.position + j) * a.output.strides[2], a.output.strides[1], 0,
-                                  v.position + j < a.output_length ? v.last : 0, sums + j * kWidth);
-    }
-  });
+    return Place{.offset = offset, .stride = strides[1], .first = 0, .last = v.position + j < a.output_length ? v.last : 0};
+  };
+  finish_slices<Post, kWidth, kPositions>(a.post, a.output, a.output_type(), place_of, sums);
 }
 
 template <class Chains, class Element>

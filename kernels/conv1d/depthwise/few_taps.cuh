@@ -1,8 +1,8 @@
 // What the kernels for up to four taps share.
 #pragma once
 
-#include "kernels/common/store.cuh"
 #include "kernels/conv1d/depthwise/arguments.cuh"
+#include "kernels/stages/epilogue.cuh"
 #include "kernels/stages/no_chain.cuh"
 
 namespace sluice {

@@ -94,20 +94,15 @@ __device__ __forceinline__ void few_taps_channels(const Conv1dArguments<Element>
       add_taps(c + j, sums + j * kChannels);
     }
     const auto exists = [&](int j) { return position + c + j < end; };
-    const typename Chains::Post chain{a.post};
-    const auto loads = chain.template load<kChannels, kChained>([&](int operand, int j) {
-      const long long* const strides = a.post.operands[operand].strides;
+    const auto place_of = [&](const long long* strides, int j) {
       const long long offset = batch * strides[0] + channel * strides[1] + (position + c + j) * strides[2];
-      return Place{offset, strides[1], 0, exists(j) ? kChannels : 0, a.post.operands[operand].extent};
-    });
-    chain.template apply<kChannels, kChained>(sums, loads);
-    with_element_type(a.output_type(), [&](auto* tag) {
-      using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
+      return Place{.offset = offset, .stride = strides[1], .first = 0, .last = exists(j) ? kChannels : 0};
+    };
+    run_chain<typename Chains::Post, kChannels, kChained>(a.post, place_of, sums);
+    store_slices<kChannels, kChained>(a.output_type(), sums, [&](auto* tag, int j, const float* own) {
+      using Out = std::remove_pointer_t<decltype(tag)>;
       Out* const to = a.output.template as<Out>() + batch * a.output.strides[0] + channel + position * a.output.strides[2];
-#pragma unroll
-      for (int j = 0; j < kChained; ++j) {
-        if (exists(j)) store_vector<Out, kChannels>(to + (c + j) * a.output.strides[2], sums + j * kChannels);
-      }
+      if (exists(j)) store_vector<Out, kChannels>(to + (c + j) * a.output.strides[2], own);
     });
   }
 }

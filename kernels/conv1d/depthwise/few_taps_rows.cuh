@@ -33,24 +33,6 @@ __device__ __forceinline__ void add_window(const float (&taps)[kFewTaps], int co
   }
 }
 
-// Loads that stand where they are written, and leave what was in the registers where `there` is false.
-__device__ __forceinline__ void load_word_if(bool there, const void* from, Word& word) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
-               : "+r"(word.lanes[0]), "+r"(word.lanes[1]), "+r"(word.lanes[2]), "+r"(word.lanes[3])
-               : "l"(__cvta_generic_to_global(from)), "r"(static_cast<int>(there)));
-}
-template <class Element>
-__device__ __forceinline__ void load_quad_if(bool there, const Element* from, Quad<Element>& quad) {
-  if constexpr (Quad<Element>::kLanes == 4) {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
-                 : "+r"(quad.lanes[0]), "+r"(quad.lanes[1]), "+r"(quad.lanes[2]), "+r"(quad.lanes[3])
-                 : "l"(__cvta_generic_to_global(from)), "r"(static_cast<int>(there)));
-  } else {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %3, 0;\n@p ld.global.v2.b32 {%0, %1}, [%2];\n}"
-                 : "+r"(quad.lanes[0]), "+r"(quad.lanes[1])
-                 : "l"(__cvta_generic_to_global(from)), "r"(static_cast<int>(there)));
-  }
-}
 // A value of which nothing is known: no instruction, where a zero would be one.
 __device__ __forceinline__ std::uint32_t anything() {
   std::uint32_t bits;
@@ -87,11 +69,10 @@ struct WordsOfRow {
   __device__ __forceinline__ const Element* input_of(const Conv1dArguments<Element>& a) const {
     return settled(a.input.template as<const Element>() + batch * a.input.strides[0] + a.by_multiplier.quotient_of_31_bits(channel) * a.input.strides[1]);
   }
-  // Where operand k of the chain is beside the outputs at, at + 1, ...
-  __device__ __forceinline__ Place place_of(const Conv1dArguments<Element>& a, int operand, int at, int first, int last) const {
-    const long long* const strides = a.post.operands[operand].strides;
+  // Where the outputs at, at + 1, ... are in a tensor of the result's shape.
+  __device__ __forceinline__ Place place_of(const long long* strides, int at, int first, int last) const {
     const long long offset = batch * strides[0] + channel * strides[1] + at * strides[2];
-    return {offset, strides[2], first, last, a.post.operands[operand].extent};
+    return {.offset = offset, .stride = strides[2], .first = first, .last = last};
   }
   // Whether all that the outputs of the word need is in the tensor, and whole quads of it.
   __device__ __forceinline__ bool whole(const Conv1dArguments<Element>& a, int at) const {
@@ -107,7 +88,7 @@ struct WordsOfRow {
 template <class Post, class Element>
 __device__ __noinline__ void convolve_cut_words(const Conv1dArguments<Element>& a, unsigned row, int first_word) {
   constexpr int kWidth = kWordElements<Element>, kWindow = kFewTaps - 1 + kWidth;
-  constexpr int kGroups = kFewTapsChained / kWidth;  // what a linked chain takes: the second vector of a float is nobody's
+  constexpr int kSlices = kFewTapsChained / kWidth;  // what a linked chain takes: the second one of a float is nobody's
   const WordsOfRow<Element> words(a, row, first_word);
   const unsigned batch = words.batch, channel = words.channel;
   const int length = static_cast<int>(a.length), output_length = static_cast<int>(a.output_length);
@@ -136,10 +117,10 @@ __device__ __noinline__ void convolve_cut_words(const Conv1dArguments<Element>& 
         }
       }
     }
-    float sums[kGroups * kWidth];
+    float sums[kSlices * kWidth];
     const float bias = a.bias_of(channel);
 #pragma unroll
-    for (int j = 0; j < kGroups * kWidth; ++j) sums[j] = bias;
+    for (int j = 0; j < kSlices * kWidth; ++j) sums[j] = bias;
 #pragma unroll
     for (int k = 0; k < kFewTaps; ++k) {
       if (k >= a.taps) break;  // not a product with zero: the window may hold infinities
@@ -148,16 +129,16 @@ __device__ __noinline__ void convolve_cut_words(const Conv1dArguments<Element>& 
       for (int j = 0; j < kWidth; ++j) sums[j] = multiply_add(tap, values[k + j], sums[j]);
     }
     const int first = max_of(0, -at), last = min_of(kWidth, output_length - at);
-    const Post chain{a.post};
-    const auto loads = chain.template load<kWidth, kGroups>(
-        [&](int operand, int g) { return words.place_of(a, operand, at, g == 0 ? first : 0, g == 0 ? last : 0); });
-    chain.template apply<kWidth, kGroups>(sums, loads);
-    with_element_type(a.output_type(), [&](auto* tag) {
-      using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
+    const auto place_of = [&](const long long* strides, int slice) {
+      return words.place_of(strides, at, slice == 0 ? first : 0, slice == 0 ? last : 0);
+    };
+    run_chain<Post, kWidth, kSlices>(a.post, place_of, sums);
+    store_slices<kWidth, 1>(a.output_type(), sums, [&](auto* tag, int, const float* own) {
+      using Out = std::remove_pointer_t<decltype(tag)>;
       Out* const to = a.output.template as<Out>() + batch * a.output.strides[0] + channel * a.output.strides[1] + at;
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
-        if (first <= j && j < last) to[j] = convert<Out>(sums[j]);
+        if (first <= j && j < last) to[j] = convert<Out>(own[j]);
       }
     });
   }
@@ -177,18 +158,14 @@ struct RowOfResult {
   __device__ __forceinline__ void store(const Conv1dArguments<Element>& a, const WordsOfRow<Element>& words, int c,
                                         const bool (&whole)[kChained], float (&sums)[kChained * kWordElements<Element>]) const {
     constexpr int kWidth = kWordElements<Element>;
-    const typename Chains::Post chain{a.post};
     const auto at = [&](int g) { return words.begin + (c + g) * words.step; };
-    const auto loads = chain.template load<kWidth, kChained>(
-        [&](int operand, int g) { return words.place_of(a, operand, at(g), 0, whole[g] ? kWidth : 0); });
-    chain.template apply<kWidth, kChained>(sums, loads);
-    with_element_type(a.output_type(), [&](auto* tag) {
-      using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
-      Out* const to = reinterpret_cast<Out*>(row);
-#pragma unroll
-      for (int g = 0; g < kChained; ++g) {
-        if (kChained == 1 || whole[g]) store_vector<Out, kWidth>(to + at(g), sums + g * kWidth);
-      }
+    const auto place_of = [&](const long long* strides, int g) {
+      return words.place_of(strides, at(g), 0, whole[g] ? kWidth : 0);
+    };
+    run_chain<typename Chains::Post, kWidth, kChained>(a.post, place_of, sums);
+    store_slices<kWidth, kChained>(a.output_type(), sums, [&](auto* tag, int g, const float* own) {
+      using Out = std::remove_pointer_t<decltype(tag)>;
+      if (kChained == 1 || whole[g]) store_vector<Out, kWidth>(reinterpret_cast<Out*>(row) + at(g), own);
     });
   }
 };
@@ -212,14 +189,14 @@ __device__ __forceinline__ void four_taps_rows(const Conv1dArguments<Element>& a
     const bool there = g == 0 ? first : at <= last;
 #pragma unroll
     for (int i = 0; i < 4; ++i) main[g].lanes[i] = anything();
-    load_word_if(there, input + at, main[g]);
+    load_lanes_if(there, input + at, main[g].lanes);
   }
 #pragma unroll
   for (int g = 0; g < kWords; ++g) {
     const int at = begin + g * step;
 #pragma unroll
     for (int i = 0; i < Quad<Element>::kLanes; ++i) before[g].lanes[i] = g == 0 ? 0 : anything();
-    load_quad_if(g == 0 ? first & (begin > 0) : at <= last, input + at - 4, before[g]);
+    load_lanes_if(g == 0 ? first & (begin > 0) : at <= last, input + at - 4, before[g].lanes);
   }
   const float bias = a.bias_of(words.channel);
   float taps[kFewTaps];
@@ -284,7 +261,7 @@ __device__ __forceinline__ void any_few_taps_rows(const Conv1dArguments<Element>
     const bool all_there = words.whole(a, at);
 #pragma unroll
     for (int i = 0; i < 4; ++i) main[g].lanes[i] = anything();
-    load_word_if(all_there, input + at, main[g]);
+    load_lanes_if(all_there, input + at, main[g].lanes);
     all_whole |= static_cast<unsigned>(all_there) << g;
   }
   float taps[1][kFewTaps];
@@ -309,8 +286,8 @@ __device__ __forceinline__ void any_few_taps_rows(const Conv1dArguments<Element>
       const int at = begin + (c + g) * step;
 #pragma unroll
       for (int i = 0; i < Quad<Element>::kLanes; ++i) before[g].lanes[i] = after[g].lanes[i] = 0;
-      load_quad_if(whole[g] & (left > 0) & (at > 0), input + at - 4, before[g]);
-      load_quad_if(whole[g] & has_after & (at + kWidth < length), input + at + kWidth, after[g]);
+      load_lanes_if(whole[g] & (left > 0) & (at > 0), input + at - 4, before[g].lanes);
+      load_lanes_if(whole[g] & has_after & (at + kWidth < length), input + at + kWidth, after[g].lanes);
     }
     const auto add = [&](auto known_left) {
 #pragma unroll

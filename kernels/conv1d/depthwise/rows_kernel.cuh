@@ -10,8 +10,8 @@
 // Other strides and dilations gather a vector of positions a tap.
 #pragma once
 
-#include "kernels/common/store.cuh"
 #include "kernels/conv1d/depthwise/arguments.cuh"
+#include "kernels/stages/epilogue.cuh"
 
 namespace sluice {
 
@@ -199,19 +199,11 @@ __device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, 
       step(a, row, span.begin, tap, sums);
     }
   }
-  const Post chain{a.post};
-  const auto loads = chain.template load<Outputs, 1>([&](int operand, int) {
-    const long long* const strides = a.post.operands[operand].strides;
+  const auto place_of = [&](const long long* strides, int) {
     const long long offset = span.batch * strides[0] + span.channel * strides[1] + span.begin * strides[2];
-    return Place{offset, strides[2], span.first, span.last, a.post.operands[operand].extent};
-  });
-  chain.template apply<Outputs, 1>(sums, loads);
-  with_element_type(a.output_type(), [&](auto* tag) {
-    using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
-    Out* const to = a.output.template as<Out>() + span.batch * a.output.strides[0] + span.channel * a.output.strides[1] +
-                    span.begin * a.output.strides[2];
-    store_elements<Out, Outputs>(to, a.output.strides[2], span.first, span.last, sums);
-  });
+    return Place{.offset = offset, .stride = strides[2], .first = span.first, .last = span.last};
+  };
+  finish_slices<Post, Outputs, 1>(a.post, a.output, a.output_type(), place_of, sums);
 }
 
 template <class Element>

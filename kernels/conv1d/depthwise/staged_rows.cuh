@@ -27,12 +27,7 @@ struct SharedRow {
   __device__ Word gather(long long position) const {
     constexpr int kWidth = kWordElements<Element>;
     const Element* const elements = reinterpret_cast<const Element*>(words) + (position + lead - first_word * kWidth);
-    Element gathered[kWidth];
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) gathered[i] = elements[i * stride];
-    Word word;
-    __builtin_memcpy(&word, gathered, sizeof(Word));
-    return word;
+    return gather_elements<Element>([&](int i) { return elements[i * stride]; });
   }
 };
 

@@ -1,0 +1,65 @@
+// What a kernel does with its accumulators: runs the chain behind it on them, rounds them and stores them.
+//
+//   accumulators   [ slice 0 | slice 1 | ... ]      `Width` values each, neighbours in the result
+//
+// The kernel says where a slice lies in a tensor of the result's shape, once, for the chain's operands and for the output:
+//
+//   place_of(strides, slice) -> Place      offset and stride by these strides; first <= i < last: which of its values exist
+//
+// A kernel's count of slices is a matter of its registers: one that has more accumulators calls this for some after others.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/common/operand.h"
+#include "kernels/common/store.cuh"
+#include "kernels/stages/place.h"
+#include "kernels/stages/program.h"
+
+namespace sluice {
+
+// Puts the loads of the chain's operands in flight; what comes back is `apply`'s.
+template <int Width, int Slices, class Chain, class T, int Rank, class PlaceOf>
+__device__ __forceinline__ auto load_operands(const Chain& chain, const ChainArguments<T, Rank>& arguments, const PlaceOf& place_of) {
+  return chain.template load<Width, Slices>([&arguments, place_of](int operand, int slice) {
+    const auto& tensor = arguments.operands[operand];
+    Place place = place_of(tensor.strides, slice);
+    place.extent = tensor.extent;
+    return place;
+  });
+}
+
+// `store(to, slice, values)` for each slice, where `to` is a null pointer of the output's element type.
+template <int Width, int Slices, class T, class Store>
+__device__ __forceinline__ void store_slices(DType dtype, const T* values, const Store& store) {
+  with_element_type(dtype, [&](auto* tag) {
+    using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
+#pragma unroll
+    for (int s = 0; s < Slices; ++s) store(static_cast<Out*>(nullptr), s, values + s * Width);
+  });
+}
+
+// The chain on the values. Their operands are loaded here, behind the sums, whose registers they take the place of.
+template <class Chain, int Width, int Slices, class T, int Rank, class PlaceOf>
+__device__ __forceinline__ void run_chain(const ChainArguments<T, Rank>& arguments, const PlaceOf& place_of,
+                                          T (&values)[Width * Slices]) {
+  const Chain chain{arguments};
+  chain.template apply<Width, Slices>(values, load_operands<Width, Slices>(chain, arguments, place_of));
+}
+
+// The chain on the values, and their store to any place. `dtype`: the output's, which a linked kernel knows.
+template <class Chain, int Width, int Slices, class T, int Rank, class PlaceOf>
+__device__ __forceinline__ void finish_slices(const ChainArguments<T, Rank>& arguments, const Operand<Rank>& output, DType dtype,
+                                              const PlaceOf& place_of, T (&values)[Width * Slices]) {
+  run_chain<Chain, Width, Slices>(arguments, place_of, values);
+  Place places[Slices];  // once, and not once a dtype
+#pragma unroll
+  for (int s = 0; s < Slices; ++s) places[s] = place_of(output.strides, s);
+  store_slices<Width, Slices>(dtype, values, [&](auto* tag, int slice, const T* own) {
+    using Out = std::remove_pointer_t<decltype(tag)>;
+    const Place& place = places[slice];
+    store_elements<Out, Width>(output.template as<Out>() + place.offset, place.stride, place.first, place.last, own);
+  });
+}
+
+}  // namespace sluice
