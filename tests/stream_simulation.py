@@ -170,7 +170,7 @@ class SimulatedWork:
         self._pipe.commit(flight)
 
     def store(self, flight: Flight[int]) -> None:
-        self._pipe.store(flight, [flight.chunk, flight.slot])
+        self._pipe.store(flight, [flight.item, flight.slot])
 
     def settle(self) -> None:
         self._pipe.settle()

@@ -1,14 +1,14 @@
 // filter2d's `direct` kernels for 3 x 3 and 5 x 5 taps where the rows of the image are whole words, the result's words stand
-// under them, and nothing is shifted. A thread has a strip: one word of columns by the rows of a band. What it needs beside
-// its word are a lane or two of the words there, which the L1 cache has.
+// under them, and nothing is shifted. A thread has a strip: one word of columns by some rows. What it needs beside its
+// word are a lane or two of the words there, which the L1 cache has.
 //
 //    image row     ...xx|vvvvvvvv|xx...      v: the strip's word; x: Side / 2 columns of the next ones
 //
-// Threads run on from band to band of a plane, so that few idle whatever its width. Blocks stay within a plane: its taps are
-// the same for all their threads.
+// Threads run on from one line of strips to the next, so that few idle whatever the plane's width. Blocks stay within a plane:
+// its taps are the same for all their threads.
 //
-//    band 0    |  0 |  1 |  2 |  3 |  4 |      blocks of 4 threads on a plane of 5 words and 2 bands:
-//    band 1    |  5 |  6 |  7 |  8 |  9 |      0 1 2 3, 4 5 6 7, 8 9
+//    rows 0 .. 7    |  0 |  1 |  2 |  3 |  4 |      blocks of 4 threads on a plane of 5 words by 2 strips:
+//    rows 8 .. 15   |  5 |  6 |  7 |  8 |  9 |      0 1 2 3, 4 5 6 7, 8 9
 //
 // Sums are in the order of the other kernels (patch.cuh), and so are the bits.
 #pragma once
@@ -34,10 +34,10 @@ __device__ __forceinline__ Strip strip_at(const Filter2dArguments<Element>& a, i
   };
   const std::uint32_t plane = a.by_blocks.quotient_of_31_bits(blockIdx.x);
   const std::uint32_t index = remainder(blockIdx.x, a.by_blocks, plane) * blockDim.x + threadIdx.x;
-  const std::uint32_t band = a.by_across.quotient_of_31_bits(index), words = static_cast<std::uint32_t>(a.by_across.divisor);
+  const std::uint32_t down = a.by_across.quotient_of_31_bits(index), words = static_cast<std::uint32_t>(a.by_across.divisor);
   const std::uint32_t batch = a.by_channels.quotient_of_31_bits(plane);
-  Strip strip{batch, remainder(plane, a.by_channels, batch), static_cast<int>(remainder(index, a.by_across, band)), 0, 0, 0, 0};
-  strip.row = static_cast<int>(band) * rows;
+  Strip strip{batch, remainder(plane, a.by_channels, batch), static_cast<int>(remainder(index, a.by_across, down)), 0, 0, 0, 0};
+  strip.row = static_cast<int>(down) * rows;
   strip.rows = min_of(rows, static_cast<int>(a.output_height) - strip.row);
   strip.has_left = strip.word > 0;
   strip.has_right = strip.word + 1 < static_cast<int>(words);
@@ -228,7 +228,7 @@ __device__ __forceinline__ void march_down_strip(const Filter2dArguments<Element
   static_assert(kUnrolled % kSlots == 0);  // a row's slot is known when the loop is compiled
   const Strip strip = strip_at(a, a.strip_rows);
   StripRows<Element> rows(a, strip);
-  // A warp may lie in two bands, and runs through the rows of the longer one. Rows before `limit` are not a strip's last, and
+  // A warp may have strips of two lines, and runs through the rows of the longer one. Rows before `limit` are not a strip's last, and
   // those loaded meanwhile the image's, for all lanes.
   constexpr unsigned kWarp = 0xffffffffu;
   const int most_rows = __reduce_max_sync(kWarp, strip.rows);

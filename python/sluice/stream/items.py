@@ -129,12 +129,12 @@ class ItemWork:
         if not self._in_flight:
             return
         flight = self._in_flight[-1]
-        sources = flight.chunk.sources
-        if flight.chunk.is_resident:
+        sources = flight.item.sources
+        if flight.item.is_resident:
             self.pipe.wait_landed(flight.sequence + 1)
         elif sources:
             self.pipe.wait_read(flight, any(source.route == DIRECT for source in sources))
-        flight.chunk.watch.check()
+        flight.item.watch.check()
 
     @staticmethod
     def _offsets(sources: list[HostTensor]) -> tuple[list[int], int]:
@@ -154,7 +154,7 @@ class ItemWork:
     def _check_budget(self, flight: Flight[Item], output: int) -> None:
         budget = self.limits.memory_budget
         if budget is not None and (needed := self.slots.nbytes + output) > budget:
-            raise ValueError(f"{self.op}: memory_budget must be at least {needed} for item {flight.chunk.index}, "
+            raise ValueError(f"{self.op}: memory_budget must be at least {needed} for item {flight.item.index}, "
                              f"got {budget}")  # fmt: skip
 
     def compute(self, flight: Flight[Item]) -> None:
@@ -165,7 +165,7 @@ class ItemWork:
             offsets, nbytes = self._output_offsets(tensors)
             if self.slots.grow_output(flight.slot, nbytes):
                 self._check_budget(flight, sum(charged(t.numel() * t.element_size()) for t in tensors))
-            targets = self._targets(flight.chunk, tensors)
+            targets = self._targets(flight.item, tensors)
             for i, (tensor, target) in enumerate(zip(tensors, targets, strict=True)):
                 leaf = Leaf(tensor.dtype, tuple(tensor.shape), 0)
                 order = memory_order(target.tensor)
@@ -178,7 +178,7 @@ class ItemWork:
             if target.tensor.numel():
                 pointer = self.slots.output_pointer(flight.slot) + offset
                 copies.append(target.copy(0, target.tensor.shape[0], pointer))
-        self.order_of_items.append(flight.chunk.index)
+        self.order_of_items.append(flight.item.index)
         self.pipe.store(flight, copies)
         self.engine.flush()
 
@@ -188,7 +188,7 @@ class ItemWork:
         return output_offsets(leaves, [tensor.shape[0] for tensor in tensors])
 
     def _call(self, flight: Flight[Item]) -> list[torch.Tensor]:
-        item = flight.chunk
+        item = flight.item
         leaves, where = list(item.leaves), self._offsets(item.sources)[0]
         for number, (i, source) in enumerate(zip(item.given, item.sources, strict=True)):
             tensor = self.slots.input(flight.slot, source, source.tensor.shape[0], where[number])

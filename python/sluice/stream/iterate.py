@@ -171,7 +171,7 @@ def _on_one(run: IterRun, work: ItemWork) -> Iterator[Any]:
 
     def pull() -> tuple[int, Any] | None:
         if source.may_refill and not source.has_ended:
-            while fetched and fetched[-1].chunk.is_resident:
+            while fetched and fetched[-1].item.is_resident:
                 compute_oldest()
             work.wait_read()
         return source.pull()
@@ -196,8 +196,8 @@ def _on_one(run: IterRun, work: ItemWork) -> Iterator[Any]:
         flight = stored.popleft()
         work.pipe.wait_landed(flight.sequence + 1)
         if not source.may_refill:
-            flight.chunk.watch.check()
-        value = flight.chunk.value()
+            flight.item.watch.check()
+        value = flight.item.value()
         del flight
         given += 1
         yield value
@@ -225,8 +225,8 @@ def _work_on(run: IterRun, work: ItemWork, modes: Modes, done: Channel[None]) ->
         try:
             work.pipe.wait_landed(flight.sequence + 1)
             if not may_refill:
-                flight.chunk.watch.check()
-            task.value = flight.chunk.value()
+                flight.item.watch.check()
+            task.value = flight.item.value()
         except BaseException as error:
             task.error = error
         task.is_done = True
@@ -239,7 +239,7 @@ def _work_on(run: IterRun, work: ItemWork, modes: Modes, done: Channel[None]) ->
 
     def start(task: _Task) -> None:
         flight = work.fetch(task.index, task.item, task.ready)
-        if flight.chunk.is_resident:
+        if flight.item.is_resident:
             work.compute(flight)
             read(task)
         else:  # not after fn, which may take long: other devices wait for the source meanwhile

@@ -36,9 +36,9 @@ class TransferError(RuntimeError):
 
 @dataclasses.dataclass(slots=True)
 class Flight(Generic[Item]):
-    """A chunk on its way: its number on this device, its slot and its set of events."""
+    """A chunk or an iterable's item on its way: its number on this device, its slot and its set of events."""
 
-    chunk: Item
+    item: Item
     sequence: int
     slot: int
     event_set: int
@@ -70,12 +70,12 @@ class Pipeline(Generic[Item]):
         """What there is to wait for of a chunk that came before, if there was one."""
         return [self._event(sequence, mark)] if sequence >= self.device.known_landed() else []
 
-    def enter(self, chunk: Item) -> Flight[Item]:
-        """Gives a chunk its slot and its events."""
+    def enter(self, item: Item) -> Flight[Item]:
+        """Gives an item its slot and its events."""
         sequence = self._entered
         self.wait_landed(sequence - self.limit + 1)
         self._entered += 1
-        return Flight(chunk, sequence, sequence % self.depth, sequence % self.window)
+        return Flight(item, sequence, sequence % self.depth, sequence % self.window)
 
     def fetch(self, flight: Flight[Item], copies: Sequence[Sequence[int]]) -> None:
         """Issues the copies to the device."""

@@ -242,7 +242,7 @@ class DeviceWork:
         return flight
 
     def _source_copies(self, flight: Flight[Job]) -> list[list[int]]:
-        chunk, sources = flight.chunk.chunk, self.sources
+        chunk, sources = flight.item.chunk, self.sources
         if not any(source.tensor.numel() for source in sources):
             return []
         extent = chunk.high - chunk.low
@@ -252,8 +252,8 @@ class DeviceWork:
     def compute(self, flight: Flight[Job]) -> None:
         """Calls `fn` on the compute stream and puts what it returns into the slot."""
         self.pipe.acquire(flight)
-        self.run.current = flight.chunk.chunk
-        self._place(flight, self.run.outputs.take(self._call(flight), flight.chunk.chunk, self.place))
+        self.run.current = flight.item.chunk
+        self._place(flight, self.run.outputs.take(self._call(flight), flight.item.chunk, self.place))
         self.pipe.commit(flight)
 
     def _call(self, flight: Flight[Job]) -> Any:
@@ -265,14 +265,14 @@ class DeviceWork:
         try:
             return self.fn(*arguments)
         except BaseException as error:
-            faults.add_note(error, f"{self.run.op}: raised by fn for {self.run.name(flight.chunk.chunk)}")
+            faults.add_note(error, f"{self.run.op}: raised by fn for {self.run.name(flight.item.chunk)}")
             raise
         finally:
             arguments.clear()  # a traceback that is kept must not keep them
 
     def _inputs(self, flight: Flight[Job]) -> list[torch.Tensor]:
         # New ones each time: fn may change their shape in place.
-        return [t.detach() for t in self._places.inputs(flight.slot, flight.chunk.chunk.extent).tensors]
+        return [t.detach() for t in self._places.inputs(flight.slot, flight.item.chunk.extent).tensors]
 
     def _place(self, flight: Flight[Job], tensors: list[torch.Tensor]) -> None:
         leaves, slot = self.run.outputs.leaves, flight.slot
@@ -283,7 +283,7 @@ class DeviceWork:
                 self._orders = [memory_order(assembly.capacity()) for assembly in self.run.assemblies]
             self._make_room(flight, output_offsets(leaves, extents)[1], tensors)
             result = self._places.outputs(slot, leaves, extents, self._orders)
-        flight.chunk.result = result
+        flight.item.result = result
         for place, tensor in zip(result.tensors, tensors, strict=True):
             place.copy_(tensor)
 
@@ -293,11 +293,11 @@ class DeviceWork:
             output = sum(charged(t.numel() * t.element_size()) for t in tensors)
             if (needed := self.slots.nbytes + output) > budget:
                 raise ValueError(f"{run.op}: memory_budget must be at least {needed} for the result of "
-                                 f"{run.name(flight.chunk.chunk)}, got {budget}")  # fmt: skip
+                                 f"{run.name(flight.item.chunk)}, got {budget}")  # fmt: skip
 
     def store(self, flight: Flight[Job]) -> None:
         """Issues the copies of a chunk's result to where it belongs."""
-        run, job = self.run, flight.chunk
+        run, job = self.run, flight.item
         assert job.result is not None
         run.is_touched = True
         copies = self._result_copies(flight, job.result)
@@ -310,7 +310,7 @@ class DeviceWork:
         self.pipe.store(flight, copies)
 
     def _result_copies(self, flight: Flight[Job], result: Place) -> list[list[int]]:
-        leaves, index = self.run.outputs.leaves, flight.chunk.chunk.index
+        leaves, index = self.run.outputs.leaves, flight.item.chunk.index
         copies: list[list[int]] = []
         for i, (leaf, extent, pointer) in enumerate(zip(leaves, result.extents, result.pointers, strict=True)):
             tensor, row = self.run.assemblies[i].target(index, extent)
@@ -363,7 +363,7 @@ class ResidentWork(DeviceWork):
         return []
 
     def _inputs(self, flight: Flight[Job]) -> list[torch.Tensor]:
-        chunk, tensors = flight.chunk.chunk, super()._inputs(flight)
+        chunk, tensors = flight.item.chunk, super()._inputs(flight)
         with torch.no_grad():
             for tensor, source in zip(tensors, self.sources, strict=True):
                 tensor.copy_(source.tensor.narrow(source.dim, chunk.low, chunk.extent))
@@ -373,14 +373,14 @@ class ResidentWork(DeviceWork):
         pass
 
     def _place(self, flight: Flight[Job], tensors: list[torch.Tensor]) -> None:
-        run, index, leaves = self.run, flight.chunk.chunk.index, self.run.outputs.leaves
+        run, index, leaves = self.run, flight.item.chunk.index, self.run.outputs.leaves
         run.is_touched = True
         extents = [tensor.shape[leaf.dim] for leaf, tensor in zip(leaves, tensors, strict=True)]
         for assembly, leaf, tensor, extent in zip(run.assemblies, leaves, tensors, extents, strict=True):
             target, row = assembly.target(index, extent)
             with torch.no_grad():
                 target.narrow(leaf.dim, row, extent).copy_(tensor)
-        flight.chunk.result = Place([], extents, [], output_offsets(leaves, extents)[1])
+        flight.item.result = Place([], extents, [], output_offsets(leaves, extents)[1])
 
     def _result_copies(self, flight: Flight[Job], result: Place) -> list[list[int]]:
         return []
