@@ -86,21 +86,14 @@ void causal_conv1d_out(const Convolution& c, const Tensor& out) {
 
 FinalStatesParams make_params(const TensorView& x, int64_t width, const std::optional<Tensor>& initial_states,
                               const TensorView& result) {
-  const Operand<3> input = operand_of<3>(x), history = operand_of<3>(initial_states), states = operand_of<3>(result);
   return {
-      .input = input.data,
-      .history = history.data,
-      .states = result.data,
-      .input_dtype = input.dtype,
-      .history_dtype = history.dtype,
-      .states_dtype = states.dtype,
+      .input = operand_of<3>(x),
+      .history = operand_of<3>(initial_states),
+      .states = operand_of<3>(result),
       .batch = x.sizes[0],
       .channels = x.sizes[1],
       .length = x.sizes[2],
       .width = width,
-      .input_strides = {input.strides[0], input.strides[1], input.strides[2]},
-      .history_strides = {history.strides[0], history.strides[1], history.strides[2]},
-      .states_strides = {states.strides[0], states.strides[1], states.strides[2]},
   };
 }
 

@@ -34,41 +34,24 @@ bool goes_through_aten([[maybe_unused]] const Convolution& c) {
 
 #ifdef SLUICE_CUDA_LIBRARY
 Conv1dParams make_params(const Convolution& c, const TensorView& result) {
-  const TensorView source(c.input), taps(c.weight);
-  const Operand<3> input = operand_of<3>(source), history = operand_of<3>(c.history), output = operand_of<3>(result);
-  const Operand<2> weight = operand_of<2>(taps, std::array{taps.strides[0], taps.strides[taps.rank - 1]});
-  const Operand<1> bias = operand_of<1>(c.bias);
-  const std::vector<int64_t> sizes = sizes_of(source);
-  Conv1dParams params{
-      .input = input.data,
-      .weight = weight.data,
-      .bias = bias.data,
-      .history = history.data,
-      .output = result.data,
-      .input_dtype = input.dtype,
-      .weight_dtype = weight.dtype,
-      .bias_dtype = bias.dtype,
-      .history_dtype = history.dtype,
-      .output_dtype = output.dtype,
+  const TensorView input(c.input), weight(c.weight);
+  const std::vector<int64_t> sizes = sizes_of(input);
+  Conv1dParams params{{
+      .input = operand_of<3>(input),
+      .output = operand_of<3>(result),
+      .weight = operand_of<2>(weight, std::array{weight.strides[0], weight.strides[weight.rank - 1]}),
+      .bias = operand_of<1>(c.bias),
+      .history = operand_of<3>(c.history),
       .batch = c.sizes[0],
       .channels = c.sizes[1],
       .length = sizes[2],
       .output_length = c.sizes[2],
       .multiplier = static_cast<int>(c.sizes[1] / sizes[1]),
-      .taps = static_cast<int>(taps.sizes[taps.rank - 1]),
+      .taps = static_cast<int>(weight.sizes[weight.rank - 1]),
       .stride = c.stride,
       .padding = c.padding,
       .dilation = c.dilation,
-      .input_strides = {input.strides[0], input.strides[1], input.strides[2]},
-      .output_strides = {output.strides[0], output.strides[1], output.strides[2]},
-      .history_strides = {history.strides[0], history.strides[1], history.strides[2]},
-      .weight_strides = {weight.strides[0], weight.strides[1]},
-      .bias_stride = bias.strides[0],
-      .pre = {},
-      .post = {},
-      .pre_operands = {},
-      .post_operands = {},
-  };
+  }};
   c.pre.fill(params.pre, params.pre_operands, [&](std::size_t k) { return c.pre.strides(k, sizes); });
   c.post.fill(params.post, params.post_operands, [&](std::size_t k) { return c.post.strides(k, c.sizes); });
   return params;

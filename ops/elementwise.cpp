@@ -42,14 +42,14 @@ Geometry merge(const char* op, const TensorView& input, const TensorView& output
 
 TransformParams make_params(const char* op, const TensorView& input, const TensorView& output, const Chain& chain) {
   TransformParams params;  // 3 KiB, of which a call uses a little: not cleared
-  params.input = input.data;
-  params.output = output.data;
-  params.input_dtype = input.dtype;
-  params.output_dtype = output.dtype;
+  params.input.data = input.data;
+  params.input.dtype = input.dtype;
+  params.output.data = output.data;
+  params.output.dtype = output.dtype;
   if (is_flat(input, output, chain)) {
     params.rank = 1;
     params.sizes[0] = output.elements();
-    params.input_strides[0] = params.output_strides[0] = 1;
+    params.input.strides[0] = params.output.strides[0] = 1;
     chain.fill(params.program, params.operands,
                [&](std::size_t k) { return std::array{chain.operands[k].elements() == 1 ? 0 : 1}; });
     return params;
@@ -57,8 +57,8 @@ TransformParams make_params(const char* op, const TensorView& input, const Tenso
   const Geometry geometry = merge(op, input, output, chain);
   params.rank = geometry.rank;
   std::copy_n(geometry.sizes, geometry.rank, params.sizes);
-  std::copy_n(geometry.strides[0].begin(), geometry.rank, params.output_strides);
-  std::copy_n(geometry.strides[1].begin(), geometry.rank, params.input_strides);
+  std::copy_n(geometry.strides[0].begin(), geometry.rank, params.output.strides);
+  std::copy_n(geometry.strides[1].begin(), geometry.rank, params.input.strides);
   chain.fill(params.program, params.operands, [&](std::size_t k) { return std::span(geometry.strides[2 + k]); });
   return params;
 }

@@ -197,8 +197,8 @@ std::string plan(const std::vector<int64_t>& image, ScalarType dtype, const std:
         shape_text(zeros));
   check_result("plan", {result.begin(), result.begin() + 4});
   Filter2dParams params{};
-  params.dtype = check_result_dtype("plan", dtype).value();
-  params.output_dtype = check_result_dtype("plan", result_dtype).value();
+  params.image.dtype = check_result_dtype("plan", dtype).value();
+  params.output.dtype = check_result_dtype("plan", result_dtype).value();
   params.batch = result[0];
   params.channels = result[1];
   params.height = image[2];
@@ -209,8 +209,8 @@ std::string plan(const std::vector<int64_t>& image, ScalarType dtype, const std:
   params.kernel_width = static_cast<int>(kernel[1]);
   params.top = zeros[0];
   params.left = zeros[1];
-  std::copy(image.begin() + 4, image.end(), params.image_strides);
-  std::copy(result.begin() + 4, result.end(), params.output_strides);
+  std::copy(image.begin() + 4, image.end(), params.image.strides);
+  std::copy(result.begin() + 4, result.end(), params.output.strides);
   Filter2dProblem problem = problem_of(params);
   problem.separable = separable;
   problem.has_pre = pre;

@@ -51,14 +51,13 @@ struct Launches {
       return elements;
     };
     std::size_t tensor = 0;
-    moved.output =
-        static_cast<char*>(moved.output) + offset(tensor++) * static_cast<long long>(size_of(moved.output_dtype));
-    const auto move = [&](const void*& data, DType dtype) {
-      data = static_cast<const char*>(data) + offset(tensor++) * static_cast<long long>(size_of(dtype));
+    const auto move = [&](Operand<4>& operand) {
+      operand.data = operand.as<char>() + offset(tensor++) * static_cast<long long>(size_of(operand.dtype));
     };
-    move(moved.image, moved.dtype);
-    for (int k = 0; k < moved.pre.operands; ++k) move(moved.pre_operands[k].data, moved.pre_operands[k].dtype);
-    for (int k = 0; k < moved.post.operands; ++k) move(moved.post_operands[k].data, moved.post_operands[k].dtype);
+    move(moved.output);
+    move(moved.image);
+    for (int k = 0; k < moved.pre.operands; ++k) move(moved.pre_operands[k]);
+    for (int k = 0; k < moved.post.operands; ++k) move(moved.post_operands[k]);
     return moved;
   }
 };
@@ -114,18 +113,12 @@ Launches launches_of(const Stencil& s, const TensorView& result) {
     return std::array<long long, 4>{batches.strides[tensor][inner], at(rank - 3), at(rank - 2), at(rank - 1)};
   };
 
-  const Operand<4> output = operand_of<4>(result, strides_of(0)), image = operand_of<4>(source, strides_of(1));
-  const Operand<3> kernel = kernel_of(s);
-  const Operand<2> row_taps = row_taps_of(s);
-  const Operand<1> bias = bias_of(s);
-  Filter2dParams params{
-      .image = image.data,
-      .kernel = kernel.data,
-      .row_taps = row_taps.data,
-      .bias = bias.data,
-      .output = result.data,
-      .dtype = image.dtype,
-      .output_dtype = output.dtype,
+  Filter2dParams params{{
+      .image = operand_of<4>(source, strides_of(1)),
+      .output = operand_of<4>(result, strides_of(0)),
+      .kernel = kernel_of(s),
+      .row_taps = row_taps_of(s),
+      .bias = bias_of(s),
       .batch = batches.sizes[inner],
       .channels = channels_of(source),
       .height = source.sizes[rank - 2],
@@ -136,16 +129,7 @@ Launches launches_of(const Stencil& s, const TensorView& result) {
       .kernel_width = static_cast<int>(s.width),
       .top = s.border.top,
       .left = s.border.left,
-      .image_strides = {image.strides[0], image.strides[1], image.strides[2], image.strides[3]},
-      .output_strides = {output.strides[0], output.strides[1], output.strides[2], output.strides[3]},
-      .kernel_strides = {kernel.strides[0], kernel.strides[1], kernel.strides[2]},
-      .row_taps_strides = {row_taps.strides[0], row_taps.strides[1]},
-      .bias_stride = bias.strides[0],
-      .pre = {},
-      .post = {},
-      .pre_operands = {},
-      .post_operands = {},
-  };
+  }};
   s.pre.fill(params.pre, params.pre_operands, [&](std::size_t k) { return strides_of(first_of_pre + k); });
   s.post.fill(params.post, params.post_operands, [&](std::size_t k) { return strides_of(first_of_post + k); });
   return {.params = params, .batches = std::move(batches), .inner = inner};

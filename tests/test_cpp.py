@@ -23,6 +23,7 @@ def test_host_side_of_the_kernels() -> None:
 NEEDS_CUDA = ("cuda_driver.cpp", "host_register.cpp")
 ENGINE = ["tests/cpp/test_transfer.cpp", "tests/cpp/main.cpp"]
 ENGINE += [str(path) for path in sorted((ROOT / "kernels" / "transfer").glob("*.cpp")) if path.name not in NEEDS_CUDA]
+MODES = "int print_source(char**) { return 1; } int print_entries() { return 1; }"  # other files' functions
 ORDERED = ["-missing_edge"]  # the cases of the engine but for the one that leaves an edge out
 
 
@@ -39,7 +40,7 @@ def test_the_engine_has_no_data_races_and_no_stray_access(sanitizer: str, tmp_pa
     program = tmp_path / "engine"
     if compiled(sanitizer, [], "int main() {}", program).returncode != 0:
         pytest.skip(f"this g++ has no -fsanitize={sanitizer}")
-    built = compiled(sanitizer, ENGINE, "int print_source(char**) { return 1; }", program)  # test_linking.cpp's
+    built = compiled(sanitizer, ENGINE, MODES, program)
     assert built.returncode == 0, built.stderr
     result = subprocess.run([str(program), *ORDERED], capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr[:4000]

@@ -36,7 +36,7 @@ def linked_kernel(tools, tmp_path: pathlib.Path, chain: str, kernel: str) -> tup
     linker, dump = tools
     entry = entries()[kernel]
     cubin = tmp_path / "kernel.cubin"
-    chain_code = linker.compile(source_of(chain, entry.dtype, entry.width, entry.groups))
+    chain_code = linker.compile(source_of(chain, entry.dtype, entry.width, entry.slices))
     cubin.write_bytes(linker.link(kernel, modules()[entry.module].read_bytes(), chain_code))
     run = [
         subprocess.run([dump, option, str(cubin)], capture_output=True, text=True, check=True).stdout

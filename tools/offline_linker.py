@@ -139,7 +139,7 @@ class Entry:
     module: str
     dtype: str
     width: int
-    groups: int
+    slices: int
 
 
 @functools.cache
@@ -148,12 +148,12 @@ def entries() -> dict[str, Entry]:
     listed = subprocess.run([str(BINARY), "entries"], capture_output=True, text=True, check=True).stdout
     found = {}
     for line in listed.splitlines():
-        kernel, module, dtype, width, groups = line.split()
-        found[kernel] = Entry(module, dtype, int(width), int(groups))
+        kernel, module, dtype, width, slices = line.split()
+        found[kernel] = Entry(module, dtype, int(width), int(slices))
     return found
 
 
-def source_of(chain: str, dtype: str, width: int, groups: int) -> str:
-    """What the library would give NVRTC for the chain on `groups` vectors of `width` values."""
-    arguments = [str(BINARY), "source", chain, dtype, str(width), str(groups)]
+def source_of(chain: str, dtype: str, width: int, slices: int) -> str:
+    """What the library would give NVRTC for the chain on `slices` of `width` values each."""
+    arguments = [str(BINARY), "source", chain, dtype, str(width), str(slices)]
     return subprocess.run(arguments, capture_output=True, text=True, check=True).stdout

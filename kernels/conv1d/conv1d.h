@@ -23,8 +23,8 @@ struct Conv1dTensors {
 };
 
 struct Conv1dParams : Conv1dTensors {
-  Program pre, post;
-  Operand<3> pre_operands[kMaxOperands], post_operands[kMaxOperands];
+  Program pre = {}, post = {};
+  Operand<3> pre_operands[kMaxOperands] = {}, post_operands[kMaxOperands] = {};
 };
 
 struct Conv1dProblem {

@@ -15,14 +15,13 @@ constexpr long long kFilterBank = 8;
 
 constexpr const char* kAtenReason =
     "convolutions over groups of channels and dense ones go through aten's convolution, followed by one pass of the "
-    "chain, "
-    "until sluice has tensor-core kernels of its own";
+    "chain, until sluice has tensor-core kernels of its own";
 constexpr const char* kFilterBankReason =
     "auto: one channel into many is a matrix product, which aten's kernels do on tensor cores";
 
 bool is_word_aligned(const void* data, DType dtype) {
-  return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(word_elements(dtype) * size_of(dtype)) ==
-         0;
+  const auto word = static_cast<std::uintptr_t>(word_elements(dtype) * size_of(dtype));
+  return reinterpret_cast<std::uintptr_t>(data) % word == 0;
 }
 
 // Whether four channels of a position are a vector, of the input and of the output.

@@ -25,8 +25,8 @@ struct Filter2dTensors {
 };
 
 struct Filter2dParams : Filter2dTensors {
-  Program pre, post;
-  Operand<4> pre_operands[kMaxOperands], post_operands[kMaxOperands];
+  Program pre = {}, post = {};
+  Operand<4> pre_operands[kMaxOperands] = {}, post_operands[kMaxOperands] = {};
 };
 
 struct Filter2dProblem {

@@ -57,9 +57,9 @@ __device__ __forceinline__ T rounded(T value) {
 }
 
 // --- operands ----------------------------------------------------------------------------------------------------
-// A tensor operand's elements for Groups vectors of Width, kept as they are in memory until they are used: operand
+// A tensor operand's elements for Slices vectors of Width, kept as they are in memory until they are used: operand
 // `Index` has its share of the kernel's lanes (LinkedChain::Loads).
-template <DType dtype, class T, int Width, int Groups, int Index>
+template <DType dtype, class T, int Width, int Slices, int Index>
 struct ChainOperand {
   static constexpr int kSize = static_cast<int>(size_of(dtype));
   static constexpr int kBytes = Width * kSize;  // of a vector: 4 to 64
@@ -68,13 +68,13 @@ struct ChainOperand {
 
   __device__ __forceinline__ static void load(unsigned* lanes, const void* data, const Place* places) {
 #pragma unroll
-    for (int g = 0; g < Groups; ++g) {
-      load_group(static_cast<const char*>(data), places[Index * Groups + g], lanes + (Index * Groups + g) * Width * 2);
+    for (int g = 0; g < Slices; ++g) {
+      load_slice(static_cast<const char*>(data), places[Index * Slices + g], lanes + (Index * Slices + g) * Width * 2);
     }
   }
 
   __device__ __forceinline__ static T get(const unsigned* lanes, int i) {
-    const unsigned* const own = lanes + (Index * Groups + i / Width) * Width * 2;
+    const unsigned* const own = lanes + (Index * Slices + i / Width) * Width * 2;
     const int e = i % Width;
     if constexpr (kSize == 2) {
       return static_cast<T>(decode16<dtype>(e % 2 == 0 ? own[e / 2] & 0xffffu : own[e / 2] >> 16));
@@ -85,11 +85,11 @@ struct ChainOperand {
     }
   }
 
-  // The values of all groups, rounded, to where the operand lies.
+  // The values of all slices, rounded, to where the operand lies.
   __device__ __forceinline__ static void store(const void* data, const Place* places, const T* values) {
 #pragma unroll
-    for (int g = 0; g < Groups; ++g) {
-      const Place& place = places[Index * Groups + g];
+    for (int g = 0; g < Slices; ++g) {
+      const Place& place = places[Index * Slices + g];
       char* const to = const_cast<char*>(static_cast<const char*>(data)) + place.offset * kSize;
       unsigned lanes[kLanes];
 #pragma unroll
@@ -143,7 +143,7 @@ struct ChainOperand {
     }
   }
 
-  __device__ __forceinline__ static void load_group(const char* data, const Place& place, unsigned* to) {
+  __device__ __forceinline__ static void load_slice(const char* data, const Place& place, unsigned* to) {
     const char* const from = data + place.offset * kSize;
     const bool whole = place.first == 0 && place.last == Width;
     if (place.stride == 1 && (whole || (place.first < place.last && place.offset >= 0 && place.offset + Width <= place.extent))) {

@@ -9,12 +9,12 @@
 
 namespace sluice {
 
-// A chain as its kernel calls it: on `groups` vectors of `width` values.
+// A chain as its kernel calls it: on `slices` of `width` values each.
 struct LinkedSlot {
   const Program* program = nullptr;  // null: the kernel has no such chain
   DType operand_dtypes[kMaxOperands] = {};
   int width = 0;
-  int groups = 0;
+  int slices = 0;
 };
 
 struct LinkRequest {
@@ -30,8 +30,8 @@ struct LinkRequest {
 };
 
 template <int Rank>
-LinkedSlot linked_slot(const Program& program, const Operand<Rank>* operands, int width, int groups) {
-  LinkedSlot slot{&program, {}, width, groups};
+LinkedSlot linked_slot(const Program& program, const Operand<Rank>* operands, int width, int slices) {
+  LinkedSlot slot{&program, {}, width, slices};
   for (int k = 0; k < program.operands; ++k) slot.operand_dtypes[k] = operands[k].dtype;
   return slot;
 }

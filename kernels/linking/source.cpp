@@ -82,7 +82,7 @@ std::string slot_source(const char* name, const LinkedSlot& slot, bool wide, con
   std::string text;
   for (int k = 0; k < operands; ++k) {
     text += "using " + prefix + "_t" + std::to_string(k) + " = sluice::ChainOperand<" + dtype_name(slot.operand_dtypes[k]) +
-            ", " + type + ", " + std::to_string(slot.width) + ", " + std::to_string(slot.groups) + ", " + std::to_string(k) +
+            ", " + type + ", " + std::to_string(slot.width) + ", " + std::to_string(slot.slices) + ", " + std::to_string(k) +
             ">;\n";
   }
   text += "extern \"C\" __device__ int " + prefix + "_stages() { return " + std::to_string(count) + "; }\n";
@@ -101,9 +101,9 @@ std::string slot_source(const char* name, const LinkedSlot& slot, bool wide, con
     text += "  const auto* const s = static_cast<const sluice::LinkedHeader<" + type + ">*>(headers);\n";
   }
   for (int k = 0; k < operands; ++k) text += "  using t" + std::to_string(k) + " = " + prefix + "_t" + std::to_string(k) + ";\n";
-  const std::string each = "  SLUICE_EACH(" + std::to_string(slot.width * slot.groups) + ") ";
+  const std::string each = "  SLUICE_EACH(" + std::to_string(slot.width * slot.slices) + ") ";
   const bool emits = count > 0 && slot.program->emits();
-  if (emits) text += "  " + type + " kept[" + std::to_string(slot.width * slot.groups) + "];\n" + each + "kept[i] = v[i];\n";
+  if (emits) text += "  " + type + " kept[" + std::to_string(slot.width * slot.slices) + "];\n" + each + "kept[i] = v[i];\n";
   for (int s = 0; s < count; ++s) {
     if (slot.program->stages[s].op == Op::emit) {
       const std::string k = std::to_string(slot.program->stages[s].operand[0]);

@@ -1,10 +1,10 @@
 // Runs a chain on values in registers, one stage after another.
 //
-//   values   [ v0 v1 .. v7 | v8 .. v15 ]      `Groups` vectors of `Width` consecutive elements
+//   values   [ v0 v1 .. v7 | v8 .. v15 ]      `Slices` vectors of `Width` consecutive elements
 //                 |  stage 0: a switch that is uniform over the grid, all values at once
 //                 |  stage 1: ...
 //
-// Kernels call `chain.apply(values, chain.load(place))`. `place(operand, group)` says where a group's elements
+// Kernels call `chain.apply(values, chain.load(place))`. `place(operand, slice)` says where a slice's elements
 // lie in an operand, so the interpreter knows nothing of the kernel's geometry. A chain that is linked at run time
 // (linked_chain.cuh) takes the interpreter's place.
 #pragma once
@@ -51,13 +51,13 @@ struct InterpretedChain {
   __device__ __forceinline__ bool empty() const { return arguments.count == 0; }
 
   // What the linked form loads ahead; the interpreter loads a stage's operands when it comes to it.
-  template <int Width, int Groups, class PlaceOf>
+  template <int Width, int Slices, class PlaceOf>
   __device__ __forceinline__ PlaceOf load(PlaceOf place_of) const {
     return place_of;
   }
 
-  template <int Width, int Groups, class PlaceOf>
-  __device__ __forceinline__ void apply(T (&values)[Width * Groups], const PlaceOf& place_of) const {
+  template <int Width, int Slices, class PlaceOf>
+  __device__ __forceinline__ void apply(T (&values)[Width * Slices], const PlaceOf& place_of) const {
     for (int s = 0; s < arguments.count; ++s) {
       const Header& header = arguments.headers[s];
       const unsigned control = header.control;
@@ -67,15 +67,15 @@ struct InterpretedChain {
         const Parameters<T> numbers = {{header.number[0], header.number[1], header.number[2]}};
         with_stage(op, [&](auto evaluate) {
 #pragma unroll
-          for (int i = 0; i < Width * Groups; ++i) values[i] = evaluate(values[i], numbers);
+          for (int i = 0; i < Width * Slices; ++i) values[i] = evaluate(values[i], numbers);
         });
       } else if (kind == StageKind::cast) {
-        round_through<Width * Groups>(Header::dtype(control), values);
+        round_through<Width * Slices>(Header::dtype(control), values);
       } else if constexpr (Operands) {
         if (kind == StageKind::arithmetic) {
-          apply_arithmetic<Width, Groups>(s, values, place_of);
+          apply_arithmetic<Width, Slices>(s, values, place_of);
         } else {
-          apply_elementwise<Width, Groups>(s, values, place_of);
+          apply_elementwise<Width, Slices>(s, values, place_of);
         }
       }
     }
@@ -93,45 +93,45 @@ struct InterpretedChain {
     });
   }
 
-  // add, sub, mul or div with one tensor: every group's elements in flight before the first is used.
-  template <int Width, int Groups, class PlaceOf>
+  // add, sub, mul or div with one tensor: every slice's elements in flight before the first is used.
+  template <int Width, int Slices, class PlaceOf>
   __device__ __forceinline__ void apply_arithmetic(int s, T* values, const PlaceOf& place_of) const {
     const Header& header = arguments.headers[s];
     const int k = arguments.operand[s][0];
-    T other[Width * Groups];
+    T other[Width * Slices];
     with_element_type(arguments.operands[k].dtype, [&](auto* tag) {
       const auto* data = static_cast<decltype(tag)>(arguments.operands[k].data);
 #pragma unroll
-      for (int g = 0; g < Groups; ++g) {
+      for (int g = 0; g < Slices; ++g) {
         load_elements<std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>, Width>(data, place_of(k, g), other + g * Width);
       }
     });
     with_arithmetic(Header::op(header.control), [&](auto evaluate) {
 #pragma unroll
-      for (int i = 0; i < Width * Groups; ++i) values[i] = evaluate(values[i], Parameters<T>{{other[i], header.number[1], T(0)}});
+      for (int i = 0; i < Width * Slices; ++i) values[i] = evaluate(values[i], Parameters<T>{{other[i], header.number[1], T(0)}});
     });
   }
 
   // Any stage with any mix of numbers and tensors, one element at a time. The values take a detour
   // through local memory so that this long list of stages is compiled once, not once an element.
-  template <int Width, int Groups, class PlaceOf>
+  template <int Width, int Slices, class PlaceOf>
   __device__ __forceinline__ void apply_elementwise(int s, T* values, const PlaceOf& place_of) const {
     // Read where it lies, in constant memory: a copy would live on the stack, because it is indexed below.
     const Header& header = arguments.headers[s];
     const signed char* const operand = arguments.operand[s];
-    T staged[Width * Groups];
-    Place places[kMaxParameters][Groups];
+    T staged[Width * Slices];
+    Place places[kMaxParameters][Slices];
 #pragma unroll
-    for (int i = 0; i < Width * Groups; ++i) staged[i] = values[i];
+    for (int i = 0; i < Width * Slices; ++i) staged[i] = values[i];
 #pragma unroll
     for (int p = 0; p < kMaxParameters; ++p) {
 #pragma unroll
-      for (int g = 0; g < Groups; ++g) {
+      for (int g = 0; g < Slices; ++g) {
         places[p][g] = operand[p] >= 0 ? place_of(operand[p], g) : Place{0, 0, 0, Width, 0};
       }
     }
 #pragma unroll 1
-    for (int i = 0; i < Width * Groups; ++i) {
+    for (int i = 0; i < Width * Slices; ++i) {
       Parameters<T> parameters;
 #pragma unroll 1
       for (int p = 0; p < kMaxParameters; ++p) {
@@ -148,7 +148,7 @@ struct InterpretedChain {
       with_parametric(Header::op(header.control), [&](auto evaluate) { staged[i] = evaluate(staged[i], parameters); });
     }
 #pragma unroll
-    for (int i = 0; i < Width * Groups; ++i) values[i] = staged[i];
+    for (int i = 0; i < Width * Slices; ++i) values[i] = staged[i];
   }
 };
 
@@ -168,33 +168,33 @@ struct ElementwiseChain {
 
   __device__ __forceinline__ bool empty() const { return arguments.count == 0; }
 
-  template <int Width, int Groups, class PlaceOf>
+  template <int Width, int Slices, class PlaceOf>
   __device__ __forceinline__ PlaceOf load(PlaceOf place_of) const {
     return place_of;
   }
 
-  template <int Width, int Groups, class PlaceOf>
-  __device__ __forceinline__ void apply(T (&values)[Width * Groups], const PlaceOf& place_of) const {
+  template <int Width, int Slices, class PlaceOf>
+  __device__ __forceinline__ void apply(T (&values)[Width * Slices], const PlaceOf& place_of) const {
     if (arguments.count == 0) return;
-    T staged[Width * Groups];
+    T staged[Width * Slices];
 #pragma unroll
-    for (int i = 0; i < Width * Groups; ++i) staged[i] = values[i];
+    for (int i = 0; i < Width * Slices; ++i) staged[i] = values[i];
 #pragma unroll 1
-    for (int i = 0; i < Width * Groups; ++i) {
+    for (int i = 0; i < Width * Slices; ++i) {
       T value = staged[i];
 #pragma unroll 1
       for (int s = 0; s < arguments.count; ++s) value = apply_stage(s, value, place_of, i / Width, i % Width);
       staged[i] = value;
     }
 #pragma unroll
-    for (int i = 0; i < Width * Groups; ++i) values[i] = staged[i];
+    for (int i = 0; i < Width * Slices; ++i) values[i] = staged[i];
   }
 
  private:
   using Header = typename ChainArguments<T, Rank>::Header;
 
   template <class PlaceOf>
-  __device__ __forceinline__ T apply_stage(int s, T value, const PlaceOf& place_of, int group, int lane) const {
+  __device__ __forceinline__ T apply_stage(int s, T value, const PlaceOf& place_of, int slice, int lane) const {
     const Header& header = arguments.headers[s];
     if (Header::kind(header.control) == StageKind::cast) {
       with_element_type(Header::dtype(header.control), [&](auto* tag) {
@@ -210,7 +210,7 @@ struct ElementwiseChain {
       const int k = arguments.operand[s][p];
       if (k < 0) continue;
       const auto& tensor = arguments.operands[k];
-      const Place place = place_of(k, group);
+      const Place place = place_of(k, slice);
       const bool present = place.first <= lane && lane < place.last;
       parameters[p] = present ? load_as<T>(tensor.data, tensor.dtype, place.offset + lane * place.stride) : T(1);
     }

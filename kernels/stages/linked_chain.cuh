@@ -41,33 +41,33 @@ __device__ __forceinline__ DType known_dtype([[maybe_unused]] LinkedTensor which
 #endif
 }
 
-// Takes the place of InterpretedChain. Width and Groups have to be those that the linker is told (LinkedSlot).
+// Takes the place of InterpretedChain. Width and Slices have to be those that the linker is told (LinkedSlot).
 template <class T, int Rank, Slot slot>
 struct LinkedChain {
   const ChainArguments<T, Rank>& arguments;
 
   __device__ __forceinline__ bool empty() const { return (slot == Slot::pre ? sluice_pre_stages() : sluice_post_stages()) == 0; }
 
-  // The operands' elements for Groups vectors, as they are in memory: 32-bit lanes, room for 8 bytes an element. And
+  // The operands' elements for Slices vectors, as they are in memory: 32-bit lanes, room for 8 bytes an element. And
   // where they lie, for those that the chain writes.
-  template <int Width, int Groups>
+  template <int Width, int Slices>
   struct Loads {
-    unsigned lanes[kMaxOperands * Groups * Width * 2];
+    unsigned lanes[kMaxOperands * Slices * Width * 2];
     const void* data[kMaxOperands];
-    Place places[kMaxOperands * Groups];
+    Place places[kMaxOperands * Slices];
   };
 
   // Puts the operands' loads in flight; called before the values are there.
-  template <int Width, int Groups, class PlaceOf>
-  __device__ __forceinline__ Loads<Width, Groups> load(PlaceOf&& place_of) const {
-    Loads<Width, Groups> loads;
+  template <int Width, int Slices, class PlaceOf>
+  __device__ __forceinline__ Loads<Width, Slices> load(PlaceOf&& place_of) const {
+    Loads<Width, Slices> loads;
     const int operands = slot == Slot::pre ? sluice_pre_operands() : sluice_post_operands();
 #pragma unroll
     for (int k = 0; k < kMaxOperands; ++k) {
       if (k >= operands) continue;
       loads.data[k] = arguments.operands[k].data;
 #pragma unroll
-      for (int g = 0; g < Groups; ++g) loads.places[k * Groups + g] = place_of(k, g);
+      for (int g = 0; g < Slices; ++g) loads.places[k * Slices + g] = place_of(k, g);
     }
     if constexpr (slot == Slot::pre) {
       sluice_pre_load(loads.lanes, loads.data, loads.places);
@@ -77,8 +77,8 @@ struct LinkedChain {
     return loads;
   }
 
-  template <int Width, int Groups>
-  __device__ __forceinline__ void apply(T (&values)[Width * Groups], const Loads<Width, Groups>& loads) const {
+  template <int Width, int Slices>
+  __device__ __forceinline__ void apply(T (&values)[Width * Slices], const Loads<Width, Slices>& loads) const {
     if constexpr (slot == Slot::pre) {
       sluice_pre_apply(values, arguments.headers, loads.lanes, loads.data, loads.places);
     } else {

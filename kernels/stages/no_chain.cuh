@@ -8,12 +8,12 @@ struct NoChain {
   template <class Arguments>
   __device__ explicit NoChain(const Arguments&) {}
 
-  template <int Width, int Groups, class PlaceOf>
+  template <int Width, int Slices, class PlaceOf>
   __device__ int load(const PlaceOf&) const {
     return 0;
   }
-  template <int Width, int Groups, class T>
-  __device__ void apply(T (&)[Width * Groups], int) const {}
+  template <int Width, int Slices, class T>
+  __device__ void apply(T (&)[Width * Slices], int) const {}
 };
 
 struct NoChains {

@@ -21,7 +21,7 @@
 namespace sluice {
 
 template <class Element>
-inline constexpr int kTransformGroups = transform_vectors(kDType<Element>);
+inline constexpr int kTransformVectors = transform_vectors(kDType<Element>);
 
 // Offset of a row, which numbers all dimensions but the innermost. A row in 32 bits is less than 2^31.
 template <class Row>
@@ -119,12 +119,12 @@ __device__ __forceinline__ void store_partial(Out* to, const VectorSpan& span, c
   for (int i = span.first; i < span.last; ++i) to[i] = convert<Out>(staged[i]);
 }
 
-// Runs the chain on Groups vectors and stores them. `row_of(g)` is the row of a group's vector.
-template <int Width, class Element, int Groups, Walk walk, class Chain, class Loads, class RowOf, class T>
+// Runs the chain on the thread's vectors and stores them. `row_of(g)` is the row of vector g.
+template <int Width, class Element, int Vectors, Walk walk, class Chain, class Loads, class RowOf, class T>
 __device__ __forceinline__ void finish_vectors(const TransformArguments<Element, walk>& a, const Chain& chain, const Loads& loads,
-                                               const VectorSpan (&spans)[Groups], RowOf&& row_of, T (&values)[Groups * Width]) {
-  chain.template apply<Width, Groups>(values, loads);
-  store_slices<Width, Groups>(a.output_type(), values, [&](auto* tag, int g, const T* own) {
+                                               const VectorSpan (&spans)[Vectors], RowOf&& row_of, T (&values)[Vectors * Width]) {
+  chain.template apply<Width, Vectors>(values, loads);
+  store_slices<Width, Vectors>(a.output_type(), values, [&](auto* tag, int g, const T* own) {
     using Out = std::remove_pointer_t<decltype(tag)>;
     const VectorSpan& span = spans[g];
     const long long stride = a.output_stride();
@@ -139,9 +139,9 @@ __device__ __forceinline__ void finish_vectors(const TransformArguments<Element,
   });
 }
 
-// Where a group's elements lie in an operand.
-template <class Element, Walk walk, int Groups, class RowOf>
-__device__ __forceinline__ auto places_of(const TransformArguments<Element, walk>& a, const VectorSpan (&spans)[Groups],
+// Where a vector's elements lie in an operand.
+template <class Element, Walk walk, int Vectors, class RowOf>
+__device__ __forceinline__ auto places_of(const TransformArguments<Element, walk>& a, const VectorSpan (&spans)[Vectors],
                                           RowOf&& row_of) {
   return [&a, &spans, row_of](const long long* strides, int g) {
     const long long offset = a.row_offset(row_of(g), strides) + spans[g].begin * strides[0];

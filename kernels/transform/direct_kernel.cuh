@@ -44,14 +44,14 @@ struct RowView {
 
 // Whole vectors. Where the input straddles words both are loaded: the second one comes from the L1 cache, which is
 // cheaper than four shuffles.
-template <class Element, int Groups>
-__device__ __forceinline__ void load_whole(const RowView<Element>& view, long long first, int threads, Word (&words)[Groups]) {
+template <class Element, int Vectors>
+__device__ __forceinline__ void load_whole(const RowView<Element>& view, long long first, int threads, Word (&words)[Vectors]) {
   const char* const from = view.base + first * kWordBytes;
 #pragma unroll
-  for (int g = 0; g < Groups; ++g) words[g] = load_word(from + g * (threads * kWordBytes));
+  for (int g = 0; g < Vectors; ++g) words[g] = load_word(from + g * (threads * kWordBytes));
   if (view.shift == 0) return;
 #pragma unroll
-  for (int g = 0; g < Groups; ++g) words[g] = shift_words(words[g], load_word(from + (g * threads + 1) * kWordBytes), view.shift);
+  for (int g = 0; g < Vectors; ++g) words[g] = shift_words(words[g], load_word(from + (g * threads + 1) * kWordBytes), view.shift);
 }
 
 // A vector at the edge of a row or of the tensor: its elements one by one.
@@ -88,25 +88,25 @@ __device__ __forceinline__ void load_vector(const TransformArguments<Element, Wa
 }
 
 // A tile of a row: vectors `block` + thread, then again, `threads` vectors on.
-template <class Chain, int Groups, class Element, Walk walk>
+template <class Chain, int Vectors, class Element, Walk walk>
 __device__ __forceinline__ void transform_tile(const TransformArguments<Element, walk>& a, const RowView<Element>& view,
                                                long long row, long long block) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>;
   const int threads = a.kFlat ? kTransformThreads : blockDim.x;
   const long long first = block + threadIdx.x;
-  VectorSpan spans[Groups];
-  Word words[Groups];
-  if (first >= view.first_whole && first + (Groups - 1) * threads < view.last_whole) {
+  VectorSpan spans[Vectors];
+  Word words[Vectors];
+  if (first >= view.first_whole && first + (Vectors - 1) * threads < view.last_whole) {
 #pragma unroll
-    for (int g = 0; g < Groups; ++g) {
+    for (int g = 0; g < Vectors; ++g) {
       spans[g] = {(first + g * threads) * kWidth - view.misalignment, 0, kWidth};
     }
     load_whole(view, first, threads, words);
   } else {
     if (first * kWidth >= view.size + view.misalignment) return;  // beyond the row's end
 #pragma unroll
-    for (int g = 0; g < Groups; ++g) {
+    for (int g = 0; g < Vectors; ++g) {
       const long long vector = first + g * threads;
       spans[g] = span_of<kWidth>(vector, view.misalignment, view.size);
       words[g] = load_partial(view, spans[g]);
@@ -114,34 +114,34 @@ __device__ __forceinline__ void transform_tile(const TransformArguments<Element,
   }
   const auto row_of = [row](int) { return row; };
   const Chain chain{a.chain};
-  const auto loads = load_operands<kWidth, Groups>(chain, a.chain, places_of(a, spans, row_of));
-  T values[Groups * kWidth];
+  const auto loads = load_operands<kWidth, Vectors>(chain, a.chain, places_of(a, spans, row_of));
+  T values[Vectors * kWidth];
 #pragma unroll
-  for (int g = 0; g < Groups; ++g) unpack<Element>(words[g], values + g * kWidth);
+  for (int g = 0; g < Vectors; ++g) unpack<Element>(words[g], values + g * kWidth);
   finish_vectors<kWidth>(a, chain, loads, spans, row_of, values);
 }
 
 // Flat and rows: a block is a tile of one row.
-template <class Chain, int Groups, class Element, Walk walk>
+template <class Chain, int Vectors, class Element, Walk walk>
 __device__ __forceinline__ void transform_rows(const TransformArguments<Element, walk>& a) {
   const std::uint32_t row = a.kFlat ? 0 : a.tiles_divisor.quotient_of_31_bits(blockIdx.x);
   const std::uint32_t tile = a.kFlat ? blockIdx.x : blockIdx.x - row * static_cast<std::uint32_t>(a.tiles_divisor.divisor);
   const RowView<Element> view(a, row);
   const int threads = a.kFlat ? kTransformThreads : blockDim.x;
-  transform_tile<Chain, Groups>(a, view, row, static_cast<long long>(tile) * (Groups * threads));
+  transform_tile<Chain, Vectors>(a, view, row, static_cast<long long>(tile) * (Vectors * threads));
 }
 
 // Strided: each vector finds its own row.
-template <class Chain, int Groups, class Element>
+template <class Chain, int Vectors, class Element>
 __device__ __forceinline__ void transform_strided(const TransformArguments<Element, Walk::strided>& a) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>;
-  const long long first = static_cast<long long>(blockIdx.x) * (Groups * kTransformThreads) + threadIdx.x;
-  long long rows[Groups];
-  VectorSpan spans[Groups];
-  T values[Groups * kWidth];
+  const long long first = static_cast<long long>(blockIdx.x) * (Vectors * kTransformThreads) + threadIdx.x;
+  long long rows[Vectors];
+  VectorSpan spans[Vectors];
+  T values[Vectors * kWidth];
 #pragma unroll
-  for (int g = 0; g < Groups; ++g) {
+  for (int g = 0; g < Vectors; ++g) {
     const long long vector = first + g * kTransformThreads;
     rows[g] = a.vectors_divisor.quotient(vector);
     spans[g] = {0, 0, 0};
@@ -153,16 +153,16 @@ __device__ __forceinline__ void transform_strided(const TransformArguments<Eleme
   }
   const auto row_of = [&rows](int g) { return rows[g]; };
   const Chain chain{a.chain};
-  const auto loads = load_operands<kWidth, Groups>(chain, a.chain, places_of(a, spans, row_of));
+  const auto loads = load_operands<kWidth, Vectors>(chain, a.chain, places_of(a, spans, row_of));
   finish_vectors<kWidth>(a, chain, loads, spans, row_of, values);
 }
 
-template <class Chain, int Groups, class Element, Walk walk>
+template <class Chain, int Vectors, class Element, Walk walk>
 __device__ __forceinline__ void direct_transform(const TransformArguments<Element, walk>& a) {
   if constexpr (walk == Walk::strided) {
-    transform_strided<Chain, Groups>(a);
+    transform_strided<Chain, Vectors>(a);
   } else {
-    transform_rows<Chain, Groups>(a);
+    transform_rows<Chain, Vectors>(a);
   }
 }
 
@@ -170,7 +170,7 @@ template <class Element, Walk walk, bool Operands>
 __global__ void __launch_bounds__(kTransformThreads, transform_direct_blocks(sizeof(Element), Operands))
     direct_transform_kernel(const __grid_constant__ TransformArguments<Element, walk> a) {
   direct_transform<InterpretedChain<Compute<Element>, TransformArguments<Element, walk>::kRank, Operands>,
-                   kTransformGroups<Element>>(a);
+                   kTransformVectors<Element>>(a);
 }
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// transform's kernel for every schedule with a ring. A tile is Groups vectors a thread, all of one row.
+// transform's kernel for every schedule with a ring. A tile is Vectors vectors a thread, all of one row.
 //
 //   shared memory   [ stage 0: words of a tile, and one more ] [ stage 1 ] ... [ stage depth - 1 ]
 #pragma once
@@ -12,8 +12,8 @@ namespace sluice {
 template <class Chain, class Pipe, class Element, Walk walk>
 __device__ __forceinline__ void staged_transform(const TransformArguments<Element, walk>& a) {
   using T = Compute<Element>;
-  constexpr int kWidth = kWordElements<Element>, kGroups = kTransformGroups<Element>;
-  constexpr int kTileVectors = kGroups * kTransformThreads, kStageWords = kTileVectors + 1;
+  constexpr int kWidth = kWordElements<Element>, kVectors = kTransformVectors<Element>;
+  constexpr int kTileVectors = kVectors * kTransformThreads, kStageWords = kTileVectors + 1;
   extern __shared__ Word ring[];
   __shared__ typename Pipe::Storage storage;
   Pipe pipe(storage, a.depth, a.shares);
@@ -44,18 +44,18 @@ __device__ __forceinline__ void staged_transform(const TransformArguments<Elemen
     const long long row = a.kFlat ? 0 : a.tiles_divisor.quotient(tile);
     const long long vector = (tile - row * a.tiles_per_row) * kTileVectors;
     const int misalignment = a.template misalignment<kWidth>(a.row_offset(row, a.output_strides));
-    VectorSpan spans[kGroups];
-    T values[kGroups * kWidth];
+    VectorSpan spans[kVectors];
+    T values[kVectors * kWidth];
 #pragma unroll
-    for (int g = 0; g < kGroups; ++g)
+    for (int g = 0; g < kVectors; ++g)
       spans[g] = span_of<kWidth>(vector + g * kTransformThreads + threadIdx.x, misalignment, a.sizes[0]);
     const Element* const begin = a.input + a.row_offset(row, a.input_strides) + vector * kWidth - misalignment;
     const int shift = a.input_stride() == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(begin) & (kWordBytes - 1)) : 0;
     const auto row_of = [row](int) { return row; };
     const Chain chain{a.chain};
-    const auto loads = load_operands<kWidth, kGroups>(chain, a.chain, places_of(a, spans, row_of));
+    const auto loads = load_operands<kWidth, kVectors>(chain, a.chain, places_of(a, spans, row_of));
 #pragma unroll
-    for (int g = 0; g < kGroups; ++g) {
+    for (int g = 0; g < kVectors; ++g) {
       const int v = g * kTransformThreads + threadIdx.x;
       const Word low = words[v];
       unpack<Element>(shift == 0 ? low : shift_words(low, words[v + 1], shift), values + g * kWidth);

@@ -38,7 +38,7 @@ class Entries {
   void add(const LinkRequest& request, DType dtype) {
     std::ostringstream line;
     line << request.kernel << " " << request.module << " " << name_of(dtype) << " " << request.post.width << " "
-         << request.post.groups;
+         << request.post.slices;
     lines_.insert(line.str());
   }
 

@@ -2,7 +2,7 @@
 
 #include "tests/cpp/check.h"
 
-// What the linker would compile, for tests/test_linked_code.py: <chain> <dtype> <width> <groups>.
+// What the linker would compile, for tests/test_linked_code.py: <chain> <dtype> <width> <slices>.
 int print_source(char** arguments);
 
 // The linked kernels that plans can name (linked_entries.cpp).

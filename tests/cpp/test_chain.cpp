@@ -72,7 +72,7 @@ TEST(what_is_no_chain_is_refused) {
 TEST(a_chain_runs_on_a_block) {
   Program program;
   CHECK(parse_chain("scale(2)|add($0)|relu", 1, program).empty());
-  const float other[3] = {-10.0f, 1.0f, 2.0f};
+  float other[3] = {-10.0f, 1.0f, 2.0f};
   const Operand<1> operands[1] = {{other, DType::float32, {1}}};
   const auto chain = make_chain_arguments<float, 1>(program, operands, 1, std::array{3LL}.data());
   float values[3] = {1.0f, 2.0f, -3.0f};

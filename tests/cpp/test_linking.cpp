@@ -42,7 +42,7 @@ int print_source(char** arguments) {
   LinkRequest request = request_for(program, dtype);
   request.wide = dtype == DType::float64;
   request.post.width = std::stoi(arguments[2]);
-  request.post.groups = std::stoi(arguments[3]);
+  request.post.slices = std::stoi(arguments[3]);
   for (DType& tensor : request.dtypes) tensor = dtype;
   std::cout << (error.empty() ? chain_source(request) : error);
   return error.empty() ? 0 : 1;

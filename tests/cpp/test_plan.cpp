@@ -144,6 +144,13 @@ TEST(conv1d_picks_its_kernel_and_refuses_what_does_not_fit) {
   CHECK(plan_conv1d(problem, forced(Schedule::sync), kH200, false).threads == 0);
 }
 
+TEST(short_rows_with_many_taps_get_fewer_threads) {
+  const Conv1dProblem problem = depthwise(8, 512, 1, 1000, DType::float32);
+  const Conv1dPlan plan = plan_conv1d(problem, forced(Schedule::direct), kH200, false);
+  CHECK(plan.threads == 32 && plan.tile == 32 * conv1d_row_outputs(DType::float32));
+  CHECK(std::string_view(plan.reason).starts_with("forced: "));
+}
+
 TEST(few_taps_have_a_kernel_where_vectors_are_side_by_side) {
   Conv1dProblem problem = depthwise(8, 512, 2048, 4, DType::bfloat16);
   problem.has_post = problem.has_tensors = true;

@@ -15,7 +15,7 @@ long long reach(const Conv1dProblem& problem, long long outputs) {
   return min_of(span, kLargest);
 }
 
-bool is_adjacent_step(const Conv1dProblem& problem) { return problem.stride == 1 && problem.dilation == 1; }
+bool steps_by_one(const Conv1dProblem& problem) { return problem.stride == 1 && problem.dilation == 1; }
 
 // Whether the kernel would go through a chain stage by stage, which the few taps' do not, and rings do slowly.
 bool interprets(const Conv1dProblem& problem, bool linked) { return (problem.has_pre || problem.has_post) && !linked; }
@@ -24,7 +24,7 @@ DepthwiseKernel kernel_of(const Conv1dProblem& problem, Schedule schedule, bool 
   if (schedule != Schedule::direct) {
     return problem.channels_last ? DepthwiseKernel::staged_channels : DepthwiseKernel::staged_rows;
   }
-  const bool plain = is_adjacent_step(problem) && !problem.has_pre && (linked || !problem.has_tensors);
+  const bool plain = steps_by_one(problem) && !problem.has_pre && (linked || !problem.has_tensors);
   const bool few_taps = plain && problem.taps <= kFewTaps && problem.adjacent && problem.dtype != DType::float64 &&
                         !interprets(problem, linked);
   if (problem.channels_last) return few_taps ? DepthwiseKernel::few_taps_channels : DepthwiseKernel::channels;
@@ -69,7 +69,7 @@ int register_blocks(DepthwiseKernel kernel, DType dtype, bool linked) {
 int load_width(DepthwiseKernel kernel, const Conv1dProblem& problem) {
   const int element = static_cast<int>(size_of(problem.dtype));
   if (kernel == DepthwiseKernel::few_taps_channels) return kFewTapsChannels * element;
-  const bool whole = takes_channels(kernel) ? problem.whole_words : is_adjacent_step(problem);
+  const bool whole = takes_channels(kernel) ? problem.whole_words : steps_by_one(problem);
   return whole ? kWordBytes : element;
 }
 
@@ -188,9 +188,11 @@ void set_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequ
     return set_ring(plan, problem, request, device, rows * own.tiles_per_row, 1, words, 1);
   }
   // Short rows with many taps: fewer threads, so that a block's rows are few enough for their taps to fit.
+  const char* const reason = plan.reason;
   for (int threads = kConv1dThreads; threads >= 32; threads /= 2) {
     plan.threads = threads;
     plan.tile = threads * outputs;
+    plan.reason = reason;
     const long long rows_per_block = min_of<long long>(rows, (threads - 2) / own.vectors_per_row + 2);
     set_direct(plan, problem, device, ceil_div<long long>(rows * own.vectors_per_row, threads), rows_per_block);
     if (plan.threads > 0) return;
@@ -232,7 +234,7 @@ Conv1dPlan plan_as(const Conv1dProblem& problem, const ScheduleRequest& request,
 
 // The ring that is faster than `direct`, or `direct`; what was not measured runs `direct`.
 Schedule fastest(const Conv1dProblem& problem, const DeviceProperties& device, bool linked) {
-  if (!is_adjacent_step(problem) || interprets(problem, linked)) return Schedule::direct;
+  if (!steps_by_one(problem) || interprets(problem, linked)) return Schedule::direct;
   const DepthwiseKernel direct = kernel_of(problem, Schedule::direct, linked);
   if (takes_few_taps(direct)) return Schedule::direct;
 
