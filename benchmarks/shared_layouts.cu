@@ -1,5 +1,5 @@
-// How the stages of a ring lie in shared memory: one behind another, or interleaved, all stages of a word side by side. A ring of
-// cp.async in both layouts, for copies of 4, 8 and 16 bytes; each thread sums a word and its two neighbours.
+// How the stages of a ring lie in shared memory: one behind another, or interleaved, all stages of a word side by side.
+// A ring of cp.async in both layouts, for copies of 4, 8 and 16 bytes; each thread sums a word and its two neighbours.
 //
 //   stage_major   | stage 0: w0 w1 w2 ... | stage 1: w0 w1 w2 ... |
 //   interleaved   | w0: s0 s1 .. | w1: s0 s1 .. | ...
@@ -42,7 +42,8 @@ __global__ void __launch_bounds__(kThreads) ring(const Cell<Bytes>* from, Cell<B
   const int thread = threadIdx.x;
   const auto fetch = [&](int tile, int stage) {
     for (int w = thread; w < kThreads + 2; w += kThreads) {
-      __pipeline_memcpy_async(cells + Layout::place(stage, w, Stages), from + static_cast<long long>(tile) * kThreads + w, Bytes);
+      __pipeline_memcpy_async(cells + Layout::place(stage, w, Stages),
+                              from + static_cast<long long>(tile) * kThreads + w, Bytes);
     }
   };
   int ahead = blockIdx.x;
@@ -110,8 +111,8 @@ template <int Bytes, int Stages = 1>
 bool compare(const unsigned* from, unsigned* to, long long bytes, int launches) {
   const float major = run<StageMajor, Bytes, Stages>(from, to, bytes, launches);
   const float interleaved = run<Interleaved, Bytes, Stages>(from, to, bytes, launches);
-  std::printf("%2d bytes, %d stages: %s %8.1f us, %s %8.1f us\n", Bytes, Stages, StageMajor::kName, major, Interleaved::kName,
-              interleaved);
+  std::printf("%2d bytes, %d stages: %s %8.1f us, %s %8.1f us\n", Bytes, Stages, StageMajor::kName, major,
+              Interleaved::kName, interleaved);
   if (major < 0 || interleaved < 0) return false;
   if constexpr (Stages < kMostStages) return compare<Bytes, Stages + 1>(from, to, bytes, launches);
   return true;
@@ -128,7 +129,7 @@ int main(int count, char**) {
   std::vector<unsigned> values((kBytes + 64) / 4);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<unsigned>(i * 2654435761u + 1);
   if (failed(cudaMemcpy(from, values.data(), kBytes + 64, cudaMemcpyHostToDevice))) return 2;
-  const bool right =
-      compare<4>(from, to, kBytes, launches) && compare<8>(from, to, kBytes, launches) && compare<16>(from, to, kBytes, launches);
+  const bool right = compare<4>(from, to, kBytes, launches) && compare<8>(from, to, kBytes, launches) &&
+                     compare<16>(from, to, kBytes, launches);
   return right ? 0 : 1;
 }

@@ -1,10 +1,12 @@
-// The engine of kernels/transfer in a loop of C++, without Python: what a chunk costs at least. Beside it the two classic loops
-// over streams, and the rates of the link, each copy begun by a kernel that holds all streams until everything is queued.
+// The engine of kernels/transfer in a loop of C++, without Python: what a chunk costs at least. Beside it the two
+// classic loops over streams, and the rates of the link, each copy begun by a kernel that holds all streams until
+// everything is queued.
 //
 //   depth_first      for each chunk: copy in, copy out, on stream i mod 2
 //   breadth_first    in waves of 8 chunks on as many streams: all copies in, then all copies out
 //
-//   nvcc -std=c++20 -O3 -arch=native -I. benchmarks/stream_loop.cu kernels/transfer/*.cpp -o stream_loop && ./stream_loop [MiB]
+//   nvcc -std=c++20 -O3 -arch=native -I. benchmarks/stream_loop.cu kernels/transfer/*.cpp -o stream_loop
+//   ./stream_loop [MiB]
 //
 // The results are in docs/measurements/streams.md.
 #include <cuda_runtime.h>
@@ -70,7 +72,8 @@ struct Job {
   std::size_t size(std::int64_t i) const { return static_cast<std::size_t>(std::min(chunk, bytes - i * chunk)); }
 };
 
-// --- the engine ------------------------------------------------------------------------------------------------------------
+// --- the engine
+// ------------------------------------------------------------------------------------------------------------
 class Loop {
  public:
   explicit Loop(const Job& job) : job_(job), slots_(on_device(2 * kDepth * job.chunk)) {
@@ -138,7 +141,8 @@ class Loop {
   std::unique_ptr<Engine> engine_;
 };
 
-// --- the classic loops -----------------------------------------------------------------------------------------------------
+// --- the classic loops
+// -----------------------------------------------------------------------------------------------------
 class Streams {
  public:
   explicit Streams(int count) : all_(static_cast<std::size_t>(count)) {
@@ -178,7 +182,8 @@ void breadth_first(const Job& job, const Streams& streams, char* slots) {
   check(cudaDeviceSynchronize());
 }
 
-// --- the link --------------------------------------------------------------------------------------------------------------
+// --- the link
+// --------------------------------------------------------------------------------------------------------------
 __global__ void hold(const volatile int* released) {
   while (*released == 0) {
   }
@@ -213,8 +218,10 @@ double link_rate(bool in, bool out, int devices = 1) {
     on_all([&](Place& link) {
       for (int d = 0; d < 2; ++d) hold<<<1, 1, 0, link->streams[d]>>>(released);
       for (int i = 0; i < kCopies; ++i) {
-        if (in) check(cudaMemcpyAsync(link->device[0], link->host[0], kBytes, cudaMemcpyHostToDevice, link->streams[0]));
-        if (out) check(cudaMemcpyAsync(link->host[1], link->device[1], kBytes, cudaMemcpyDeviceToHost, link->streams[1]));
+        if (in)
+          check(cudaMemcpyAsync(link->device[0], link->host[0], kBytes, cudaMemcpyHostToDevice, link->streams[0]));
+        if (out)
+          check(cudaMemcpyAsync(link->host[1], link->device[1], kBytes, cudaMemcpyDeviceToHost, link->streams[1]));
       }
     });
     const auto start = std::chrono::steady_clock::now();
@@ -242,8 +249,8 @@ int main(int argc, char** argv) {
   int devices = 0;
   check(cudaGetDeviceCount(&devices));
   if (devices > 1) {
-    std::printf("all %d devices at once: h2d %.2f, d2h %.2f, both %.2f GB/s\n", devices, link_rate(true, false, devices),
-                link_rate(false, true, devices), link_rate(true, true, devices));
+    std::printf("all %d devices at once: h2d %.2f, d2h %.2f, both %.2f GB/s\n", devices,
+                link_rate(true, false, devices), link_rate(false, true, devices), link_rate(true, true, devices));
   }
   Job job{pinned(bytes), pinned(bytes), bytes, 0};
   for (std::int64_t i = 0; i < bytes; ++i) job.source[i] = static_cast<char>(i * 31 >> 7);
@@ -265,9 +272,10 @@ int main(int argc, char** argv) {
     const double depth = seconds([&] { depth_first(job, streams, slots); });
     const double breadth = seconds([&] { breadth_first(job, streams, slots); });
     cudaFree(slots);
-    std::printf("%8lld KiB %9.2f | %8.2f %6.3f %7.1f | %8.2f %6.3f | %8.2f %6.3f%s\n", static_cast<long long>(job.chunk >> 10),
-                1e3 * floor, 1e3 * engine, floor / engine, 1e6 * engine / static_cast<double>(job.chunks()), 1e3 * depth,
-                floor / depth, 1e3 * breadth, floor / breadth, right ? "" : "   WRONG");
+    std::printf("%8lld KiB %9.2f | %8.2f %6.3f %7.1f | %8.2f %6.3f | %8.2f %6.3f%s\n",
+                static_cast<long long>(job.chunk >> 10), 1e3 * floor, 1e3 * engine, floor / engine,
+                1e6 * engine / static_cast<double>(job.chunks()), 1e3 * depth, floor / depth, 1e3 * breadth,
+                floor / breadth, right ? "" : "   WRONG");
     if (!right) return 1;
   }
   return 0;

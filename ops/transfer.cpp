@@ -1,6 +1,6 @@
-// torch.ops.sluice._transfer_*: the engine that moves chunks (kernels/transfer), as numbers and texts. In _C it drives the
-// host, in _C_cuda, as _transfer_cuda_*, a GPU. No argument is a tensor: python/sluice/stream keeps the memory alive.
-// A call from Python releases the GIL, so one that waits holds nobody up.
+// torch.ops.sluice._transfer_*: the engine that moves chunks (kernels/transfer), as numbers and texts. In _C it drives
+// the host, in _C_cuda, as _transfer_cuda_*, a GPU. No argument is a tensor: python/sluice/stream keeps the memory
+// alive. A call from Python releases the GIL, so one that waits holds nobody up.
 #include <torch/csrc/stable/library.h>
 
 #include <algorithm>
@@ -52,7 +52,8 @@ std::shared_ptr<Engine> engine_of(int64_t handle) {
 std::unique_ptr<Driver> make_driver([[maybe_unused]] int64_t device, const EngineOptions& options) {
 #ifdef SLUICE_CUDA_LIBRARY
   std::string error;
-  std::unique_ptr<Driver> driver = make_cuda_driver(static_cast<int>(device), options.events(), options.timed_events(), error);
+  std::unique_ptr<Driver> driver =
+      make_cuda_driver(static_cast<int>(device), options.events(), options.timed_events(), error);
   check(driver != nullptr, "stream_map: CUDA device ", device, " failed with ", error);
   return driver;
 #else
@@ -95,8 +96,8 @@ class Words {
 
   bool empty() const { return at_ == numbers_.size(); }
   const int64_t* take(int64_t count) {
-    check(count >= 0 && static_cast<std::size_t>(count) <= numbers_.size() - at_, "_transfer: commands must be whole, got ",
-          numbers_.size(), " numbers");
+    check(count >= 0 && static_cast<std::size_t>(count) <= numbers_.size() - at_,
+          "_transfer: commands must be whole, got ", numbers_.size(), " numbers");
     at_ += static_cast<std::size_t>(count);
     return numbers_.data() + at_ - count;
   }
@@ -113,8 +114,8 @@ ChunkCopy take_copy(Words& words) {
   check(rank >= 0 && rank <= StridedCopy::kMaxRank, "_transfer: a copy must have at most ", StridedCopy::kMaxRank,
         " dimensions, got ", rank);
   const int64_t* const sizes = words.take(2 * rank);
-  return {make_copy(reinterpret_cast<char*>(head[0]), reinterpret_cast<char*>(head[1]), head[4], static_cast<int>(rank), sizes,
-                    sizes + rank),
+  return {make_copy(reinterpret_cast<char*>(head[0]), reinterpret_cast<char*>(head[1]), head[4], static_cast<int>(rank),
+                    sizes, sizes + rank),
           static_cast<transfer::Route>(head[2]), static_cast<Mapping>(head[3])};
 }
 
@@ -123,7 +124,8 @@ enum Kind : int64_t { kFetch, kStore, kCommit };
 // kind, set, number of waits, number of copies, waits, copies.
 std::pair<Kind, std::shared_ptr<Command>> take_command(Words& words) {
   const int64_t* const head = words.take(4);
-  check(head[0] >= kFetch && head[0] <= kCommit, "_transfer: a command must be a fetch, a store or a commit, got ", head[0]);
+  check(head[0] >= kFetch && head[0] <= kCommit, "_transfer: a command must be a fetch, a store or a commit, got ",
+        head[0]);
   auto command = std::make_shared<Command>();
   command->set = static_cast<int>(head[1]);
   const int64_t* const waits = words.take(head[2]);
@@ -132,8 +134,8 @@ std::pair<Kind, std::shared_ptr<Command>> take_command(Words& words) {
   return {static_cast<Kind>(head[0]), std::move(command)};
 }
 
-// One call takes what has come together since the last: a call from Python costs more than a command. All are read before
-// the first is issued, so that what is refused leaves nothing on its way.
+// One call takes what has come together since the last: a call from Python costs more than a command. All are read
+// before the first is issued, so that what is refused leaves nothing on its way.
 void submit(Engine& engine, const Ints& numbers) {
   std::vector<std::pair<Kind, std::shared_ptr<Command>>> commands;
   for (Words words(numbers); !words.empty();) commands.push_back(take_command(words));
@@ -162,7 +164,9 @@ bool wait_landed(int64_t engine, int64_t count, int64_t milliseconds) {
 bool wait_read(int64_t engine, int64_t set, bool directly, int64_t milliseconds) {
   return engine_of(engine)->wait_read(static_cast<int>(set), directly, static_cast<int>(milliseconds));
 }
-bool drain_engine(int64_t engine, int64_t milliseconds) { return engine_of(engine)->drain(static_cast<int>(milliseconds)); }
+bool drain_engine(int64_t engine, int64_t milliseconds) {
+  return engine_of(engine)->drain(static_cast<int>(milliseconds));
+}
 void join_stream(int64_t engine, int64_t stream) { engine_of(engine)->join(reinterpret_cast<void*>(stream)); }
 std::string error_of(int64_t engine) { return engine_of(engine)->error(); }
 Ints counters_of(int64_t engine) { return engine_of(engine)->counters(); }
@@ -183,7 +187,8 @@ Ints take_times(int64_t engine) {
 int64_t time_memcpy(int64_t engine, int64_t target, int64_t source, int64_t bytes) {
   const std::shared_ptr<Engine> owner = engine_of(engine);
   const int64_t sizes[] = {bytes}, strides[] = {1};
-  const StridedCopy copy = make_copy(reinterpret_cast<char*>(source), reinterpret_cast<char*>(target), 1, 1, sizes, strides);
+  const StridedCopy copy =
+      make_copy(reinterpret_cast<char*>(source), reinterpret_cast<char*>(target), 1, 1, sizes, strides);
   Batch batch;
   const auto start = std::chrono::steady_clock::now();
   owner->pool().submit(Direction::in, copy, 0, bytes, reinterpret_cast<char*>(target), Mapping::anonymous, batch);
@@ -195,14 +200,18 @@ int64_t time_memcpy(int64_t engine, int64_t target, int64_t source, int64_t byte
 std::string register_range(int64_t address, int64_t bytes, bool read_only) {
   return register_host(reinterpret_cast<void*>(address), bytes, read_only);
 }
-std::string unregister_range(int64_t address, int64_t bytes) { return unregister_host(reinterpret_cast<void*>(address), bytes); }
+std::string unregister_range(int64_t address, int64_t bytes) {
+  return unregister_host(reinterpret_cast<void*>(address), bytes);
+}
 int64_t take_new_stream(int64_t device) {
   std::string error;
   void* const stream = take_stream(static_cast<int>(device), error);
   check(stream != nullptr, "thread_stream: CUDA device ", device, " failed with ", error);
   return reinterpret_cast<int64_t>(stream);
 }
-void give_back(int64_t device, int64_t stream) { give_stream_back(static_cast<int>(device), reinterpret_cast<void*>(stream)); }
+void give_back(int64_t device, int64_t stream) {
+  give_stream_back(static_cast<int>(device), reinterpret_cast<void*>(stream));
+}
 std::string abilities_of(int64_t device) { return device_abilities(static_cast<int>(device)); }
 #else
 // The kind of mapping, and whether it may be written.
@@ -216,7 +225,8 @@ void advise_huge_pages(int64_t address, int64_t bytes) { advise_huge(reinterpret
 }  // namespace
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
-  m.def(SLUICE_TRANSFER "open(int engine, int device, int window, int threads, int ring_buffers, int ring_buffer_bytes) -> ()");
+  m.def(SLUICE_TRANSFER
+        "open(int engine, int device, int window, int threads, int ring_buffers, int ring_buffer_bytes) -> ()");
   m.def(SLUICE_TRANSFER "close(int engine) -> ()");
   m.def(SLUICE_TRANSFER "begin(int engine, int stream) -> ()");
   m.def(SLUICE_TRANSFER "submit(int engine, int[] commands) -> ()");

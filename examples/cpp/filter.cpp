@@ -12,8 +12,8 @@
 namespace {
 
 using Operands = std::optional<std::vector<at::Tensor>>;
-using Transform = at::Tensor(const at::Tensor&, c10::string_view, Operands, std::optional<at::ScalarType>, c10::string_view,
-                             std::optional<int64_t>);
+using Transform = at::Tensor(const at::Tensor&, c10::string_view, Operands, std::optional<at::ScalarType>,
+                             c10::string_view, std::optional<int64_t>);
 
 at::Tensor transform(const at::Tensor& input, c10::string_view chain, std::vector<at::Tensor> operands) {
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("sluice::transform", "").typed<Transform>();

@@ -5,8 +5,8 @@
 
 namespace sluice {
 
-// states[b, c, j], j < width: the last `width` columns of (history, input). Operands are (batch, channel, position); history
-// may be absent, which means zeros.
+// states[b, c, j], j < width: the last `width` columns of (history, input). Operands are (batch, channel, position);
+// history may be absent, which means zeros.
 struct FinalStatesParams {
   Operand<3> input, history, states;
   long long batch, channels, length, width;

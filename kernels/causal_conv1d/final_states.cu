@@ -16,11 +16,12 @@ __global__ void __launch_bounds__(kThreads) final_states_kernel(const __grid_con
   const long long position = p.length - p.width + j;
   double value = 0;
   if (position >= 0) {
-    value =
-        load_as<double>(p.input.data, p.input.dtype, b * p.input.strides[0] + c * p.input.strides[1] + position * p.input.strides[2]);
+    value = load_as<double>(p.input.data, p.input.dtype,
+                            b * p.input.strides[0] + c * p.input.strides[1] + position * p.input.strides[2]);
   } else if (p.history.exists()) {
-    value = load_as<double>(p.history.data, p.history.dtype,
-                            b * p.history.strides[0] + c * p.history.strides[1] + (position + p.width) * p.history.strides[2]);
+    value = load_as<double>(
+        p.history.data, p.history.dtype,
+        b * p.history.strides[0] + c * p.history.strides[1] + (position + p.width) * p.history.strides[2]);
   }
   const long long to = b * p.states.strides[0] + c * p.states.strides[1] + j * p.states.strides[2];
   with_element_type(p.states.dtype, [&](auto* tag) {

@@ -15,8 +15,8 @@ void final_states_cpu(const FinalStatesParams& params) {
         if (position >= 0) {
           load_block(params.input.data, params.input.dtype, offset(params.input.strides, b, c, position), 0, 1, &value);
         } else if (params.history.exists()) {
-          load_block(params.history.data, params.history.dtype, offset(params.history.strides, b, c, position + params.width), 0, 1,
-                     &value);
+          load_block(params.history.data, params.history.dtype,
+                     offset(params.history.strides, b, c, position + params.width), 0, 1, &value);
         }
         store_block(params.states.data, params.states.dtype, offset(params.states.strides, b, c, j), 0, 1, &value);
       }

@@ -7,7 +7,9 @@ namespace {
 
 constexpr int kMaxDevices = 64;
 
-std::string version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
 
 cudaError_t read_properties(int device, DeviceProperties& properties) {
   int major = 0, minor = 0;
@@ -48,7 +50,8 @@ std::string describe(cudaError_t status, int device) {
   cleared(cudaDriverGetVersion(&driver));
   cleared(cudaRuntimeGetVersion(&runtime));
   if (status == cudaErrorInsufficientDriver) {
-    text += "; sluice is built with CUDA " + version_text(runtime) + ", the driver supports up to CUDA " + version_text(driver);
+    text += "; sluice is built with CUDA " + version_text(runtime) + ", the driver supports up to CUDA " +
+            version_text(driver);
   }
   if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorUnsupportedPtxVersion) {
     DeviceProperties properties;

@@ -25,9 +25,9 @@ __device__ __forceinline__ Word replace_elements(const Word& word, const Word& c
   return gather_elements<Element>([&](int i) { return inside(i) ? after[i] : before[i]; });
 }
 
-// 32-bit lanes of global memory; they stay as they are where `exists` is false. One predicated instruction that stands where it
-// is written, where the compiler would make branches or wait for the lanes to be cleared. And not ld.global.nc: that may be put
-// off behind the stores that follow it.
+// 32-bit lanes of global memory; they stay as they are where `exists` is false. One predicated instruction that stands
+// where it is written, where the compiler would make branches or wait for the lanes to be cleared. And not
+// ld.global.nc: that may be put off behind the stores that follow it.
 template <int Lanes>
 __device__ __forceinline__ void load_lanes_if(bool exists, const void* at, std::uint32_t (&lanes)[Lanes]) {
   static_assert(Lanes == 1 || Lanes == 2 || Lanes == 4);

@@ -14,19 +14,21 @@ cudaError_t raise_limit(const void* kernel) {
   if (const cudaError_t status = cudaGetDevice(&device); status != cudaSuccess) return status;
   const DeviceProperties* properties = nullptr;
   if (const cudaError_t status = device_properties(device, &properties); status != cudaSuccess) return status;
-  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_dynamic_shared_memory(*properties));
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              most_dynamic_shared_memory(*properties));
 }
 
 }  // namespace
 
-cudaError_t launch(const void* kernel, long long grid, int threads, int shared_memory, cudaStream_t stream, void* arguments) {
+cudaError_t launch(const void* kernel, long long grid, int threads, int shared_memory, cudaStream_t stream,
+                   void* arguments) {
   if (grid < 1 || grid > kMaxGrid) return cudaErrorInvalidConfiguration;
   if (shared_memory > kDefaultLimit) {
     if (const cudaError_t status = raise_limit(kernel); status != cudaSuccess) return cleared(status);
   }
   void* pointers[] = {arguments};
-  return cleared(cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(grid)), dim3(static_cast<unsigned>(threads)), pointers,
-                                  static_cast<std::size_t>(shared_memory), stream));
+  return cleared(cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(grid)), dim3(static_cast<unsigned>(threads)),
+                                  pointers, static_cast<std::size_t>(shared_memory), stream));
 }
 
 }  // namespace sluice

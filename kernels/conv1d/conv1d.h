@@ -2,7 +2,8 @@
 //
 //   output[b, c, t] = bias[c] + sum_k weight[c, k] input[b, c / multiplier, t stride - padding + k dilation]
 //
-// with a chain on the input before it is padded (pre) and one on the result (post). Each method has a folder of its own.
+// with a chain on the input before it is padded (pre) and one on the result (post). Each method has a folder of its
+// own.
 #pragma once
 
 #include "kernels/conv1d/depthwise/depthwise.h"

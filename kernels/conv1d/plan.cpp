@@ -55,8 +55,9 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
   // its own; anything else goes by rows, whatever its strides.
   const bool channels_last = params.output.strides[1] == 1 && params.channels > 1 && params.multiplier == 1;
   const int width = word_elements(params.input.dtype);
-  const bool aligned = reinterpret_cast<std::uintptr_t>(params.output.data) % (width * size_of(params.output.dtype)) == 0 &&
-                       params.output.strides[0] % width == 0 && params.output.strides[1] % width == 0;
+  const bool aligned =
+      reinterpret_cast<std::uintptr_t>(params.output.data) % (width * size_of(params.output.dtype)) == 0 &&
+      params.output.strides[0] % width == 0 && params.output.strides[1] % width == 0;
   const bool whole_words = params.input.strides[1] == 1 && is_word_aligned(params.input.data, params.input.dtype) &&
                            params.input.strides[0] % width == 0 && params.input.strides[2] % width == 0;
   const bool short_enough = max_of(params.length, params.output_length) < kLongestAdjacent &&

@@ -1,11 +1,11 @@
-// filter2d's `direct` kernels for 3 x 3 and 5 x 5 taps where the rows of the image are whole words, the result's words stand
-// under them, and nothing is shifted. A thread has a strip: one word of columns by some rows. What it needs beside its
-// word are a lane or two of the words there, which the L1 cache has.
+// filter2d's `direct` kernels for 3 x 3 and 5 x 5 taps where the rows of the image are whole words, the result's words
+// stand under them, and nothing is shifted. A thread has a strip: one word of columns by some rows. What it needs
+// beside its word are a lane or two of the words there, which the L1 cache has.
 //
 //    image row     ...xx|vvvvvvvv|xx...      v: the strip's word; x: Side / 2 columns of the next ones
 //
-// Threads run on from one line of strips to the next, so that few idle whatever the plane's width. Blocks stay within a plane:
-// its taps are the same for all their threads.
+// Threads run on from one line of strips to the next, so that few idle whatever the plane's width. Blocks stay within a
+// plane: its taps are the same for all their threads.
 //
 //    rows 0 .. 7    |  0 |  1 |  2 |  3 |  4 |      blocks of 4 threads on a plane of 5 words by 2 strips:
 //    rows 8 .. 15   |  5 |  6 |  7 |  8 |  9 |      0 1 2 3, 4 5 6 7, 8 9
@@ -34,9 +34,11 @@ __device__ __forceinline__ Strip strip_at(const Filter2dArguments<Element>& a, i
   };
   const std::uint32_t plane = a.by_blocks.quotient_of_31_bits(blockIdx.x);
   const std::uint32_t index = remainder(blockIdx.x, a.by_blocks, plane) * blockDim.x + threadIdx.x;
-  const std::uint32_t down = a.by_across.quotient_of_31_bits(index), words = static_cast<std::uint32_t>(a.by_across.divisor);
+  const std::uint32_t down = a.by_across.quotient_of_31_bits(index),
+                      words = static_cast<std::uint32_t>(a.by_across.divisor);
   const std::uint32_t batch = a.by_channels.quotient_of_31_bits(plane);
-  Strip strip{batch, remainder(plane, a.by_channels, batch), static_cast<int>(remainder(index, a.by_across, down)), 0, 0, 0, 0};
+  Strip strip{
+      batch, remainder(plane, a.by_channels, batch), static_cast<int>(remainder(index, a.by_across, down)), 0, 0, 0, 0};
   strip.row = static_cast<int>(down) * rows;
   strip.rows = min_of(rows, static_cast<int>(a.output_height) - strip.row);
   strip.has_left = strip.word > 0;
@@ -57,8 +59,8 @@ struct WordWithHalo {
 #pragma unroll
     for (int i = 0; i < kLanes; ++i) left[i] = right[i] = 0;
   }
-  // For rows that are all loaded before the first store, so that the compiler may order the loads. Lanes beyond the image's
-  // edges stay the zeros that clear() has made them.
+  // For rows that are all loaded before the first store, so that the compiler may order the loads. Lanes beyond the
+  // image's edges stay the zeros that clear() has made them.
   __device__ __forceinline__ void load(const char* at, const Strip& strip) {
     const uint4 bits = __ldg(reinterpret_cast<const uint4*>(at));
     word = Word{{bits.x, bits.y, bits.z, bits.w}};
@@ -127,7 +129,8 @@ struct StripRows {
 };
 
 template <int Side, class Element, class T>
-__device__ __forceinline__ void load_square(const Filter2dArguments<Element>& a, long long channel, T (&taps)[Side * Side]) {
+__device__ __forceinline__ void load_square(const Filter2dArguments<Element>& a, long long channel,
+                                            T (&taps)[Side * Side]) {
 #pragma unroll
   for (int t = 0; t < Side * Side; ++t) taps[t] = a.tap(channel, t / Side, t % Side);
 }
@@ -142,12 +145,13 @@ __device__ __forceinline__ void add_tap_row(const T* taps, const T (&values)[Col
   }
 }
 
-// Where a word of each of the rows from `row` on, of which `rows` are the strip's, lies in a tensor of the result's shape.
+// Where a word of each of the rows from `row` on, of which `rows` are the strip's, lies in a tensor of the result's
+// shape.
 template <class Element>
 __device__ __forceinline__ auto places_of(const Strip& strip, int row, int rows) {
   return [&strip, row, rows](const long long* strides, int r) {
-    const long long offset = strip.batch * strides[0] + strip.channel * strides[1] + (strip.row + row + r) * strides[2] +
-                             strip.word * kWordElements<Element> * strides[3];
+    const long long offset = strip.batch * strides[0] + strip.channel * strides[1] +
+                             (strip.row + row + r) * strides[2] + strip.word * kWordElements<Element> * strides[3];
     return Place{.offset = offset, .stride = strides[3], .first = 0, .last = r < rows ? kWordElements<Element> : 0};
   };
 }
@@ -156,8 +160,9 @@ __device__ __forceinline__ auto places_of(const Strip& strip, int row, int rows)
 template <class Out, class Element, class T>
 __device__ __forceinline__ void store_columns(const Filter2dArguments<Element>& a, char* to, const T* values) {
   if constexpr (std::is_void_v<Out>) {
-    with_element_type(a.output_type(),
-                      [&](auto* tag) { store_columns<std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>>(a, to, values); });
+    with_element_type(a.output_type(), [&](auto* tag) {
+      store_columns<std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>>(a, to, values);
+    });
   } else {
     store_vector<Out, kWordElements<Element>>(reinterpret_cast<Out*>(to), values);
   }
@@ -200,10 +205,12 @@ __device__ __forceinline__ void filter_strip(const Filter2dArguments<Element>& a
     T results[kChainRows * kWidth];
 #pragma unroll
     for (int j = 0; j < kChainRows * kWidth; ++j) results[j] = sums[group + j / kWidth][j % kWidth];
-    run_chain<typename Chains::Post, kWidth, kChainRows>(a.post, places_of<Element>(strip, group, strip.rows - group), results);
+    run_chain<typename Chains::Post, kWidth, kChainRows>(a.post, places_of<Element>(strip, group, strip.rows - group),
+                                                         results);
 #pragma unroll
     for (int r = 0; r < kChainRows; ++r) {
-      if (group + r < strip.rows) store_columns<Out>(a, rows.output + (group + r) * rows.output_pitch, results + r * kWidth);
+      if (group + r < strip.rows)
+        store_columns<Out>(a, rows.output + (group + r) * rows.output_pitch, results + r * kWidth);
     }
   }
 }
@@ -216,8 +223,8 @@ __device__ __forceinline__ void filter_strip(const Filter2dArguments<Element>& a
 //                           ...
 //                           sums[1]          = sums[0] + taps of row 0, where sums[0] is the bias
 //
-// Three parts: the rows before the first output, all in flight at once with those ahead and the taps, so that a start costs
-// one latency; rows of which nothing is checked; and the last ones, where each row of taps and each load is.
+// Three parts: the rows before the first output, all in flight at once with those ahead and the taps, so that a start
+// costs one latency; rows of which nothing is checked; and the last ones, where each row of taps and each load is.
 template <class Chains, int Side, class Out, class Element>
 __device__ __forceinline__ void march_down_strip(const Filter2dArguments<Element>& a) {
   using T = Compute<Element>;
@@ -228,13 +235,13 @@ __device__ __forceinline__ void march_down_strip(const Filter2dArguments<Element
   static_assert(kUnrolled % kSlots == 0);  // a row's slot is known when the loop is compiled
   const Strip strip = strip_at(a, a.strip_rows);
   StripRows<Element> rows(a, strip);
-  // A warp may have strips of two lines, and runs through the rows of the longer one. Rows before `limit` are not a strip's last, and
-  // those loaded meanwhile the image's, for all lanes.
+  // A warp may have strips of two lines, and runs through the rows of the longer one. Rows before `limit` are not a
+  // strip's last, and those loaded meanwhile the image's, for all lanes.
   constexpr unsigned kWarp = 0xffffffffu;
   const int most_rows = __reduce_max_sync(kWarp, strip.rows);
   const int end = min_of(rows.height - rows.first, most_rows + kLast);  // of the image's rows that are there and used
-  const int limit =
-      __reduce_min_sync(kWarp, strip.empty() ? most_rows : min_of(strip.rows - kLast, rows.height - rows.first - kLast - kAhead));
+  const int limit = __reduce_min_sync(
+      kWarp, strip.empty() ? most_rows : min_of(strip.rows - kLast, rows.height - rows.first - kLast - kAhead));
 
   // Taps go through shared memory: 25 loads a thread would take the registers of the rows in flight beside them.
   __shared__ alignas(16) T shared_taps[kTaps];

@@ -52,8 +52,8 @@ inline constexpr int kStripRows = aligned_rows(kDType<Element>);  // 3 x 3
 template <class Element>
 inline constexpr int kRowsAhead = aligned_rows_ahead(kDType<Element>);
 
-// The taps of a channel in shared memory, by `threads` threads. Dense: [row of the kernel][chunks of a word's elements];
-// separable: its row of taps like that, then its column. What pads the last chunk is never used.
+// The taps of a channel in shared memory, by `threads` threads. Dense: [row of the kernel][chunks of a word's
+// elements]; separable: its row of taps like that, then its column. What pads the last chunk is never used.
 template <class Element, class T>
 __device__ __forceinline__ void load_taps(const Filter2dArguments<Element>& a, long long channel, T* taps, int thread,
                                           int threads) {
@@ -72,19 +72,20 @@ __device__ __forceinline__ void load_taps(const Filter2dArguments<Element>& a, l
 // The word of elements (row, column + i), zero outside of the image, one by one. For edges and for images whose columns
 // are not side by side; kept out of line because the fast path never comes here.
 template <class Element>
-__device__ __noinline__ Word gather_word(const Filter2dArguments<Element>& a, long long batch, long long channel, long long row,
-                                         long long column) {
+__device__ __noinline__ Word gather_word(const Filter2dArguments<Element>& a, long long batch, long long channel,
+                                         long long row, long long column) {
   const bool row_exists = row >= 0 && row < a.height;
   return gather_elements<Element>([&](int i) {
     const long long x = column + i;
     if (!row_exists || x < 0 || x >= a.width) return convert<Element>(typename Filter2dArguments<Element>::T(0));
     const long long* const strides = a.image.strides;
-    return a.image.template as<const Element>()[batch * strides[0] + channel * strides[1] + row * strides[2] + x * strides[3]];
+    return a.image
+        .template as<const Element>()[batch * strides[0] + channel * strides[1] + row * strides[2] + x * strides[3]];
   });
 }
 
-// The two chains of a kernel and who runs each. The squares' own kernels have no `pre`, and numbers only in `post`; the others
-// are bound by their products, and interpret chains a value at a time.
+// The two chains of a kernel and who runs each. The squares' own kernels have no `pre`, and numbers only in `post`; the
+// others are bound by their products, and interpret chains a value at a time.
 template <class Element>
 struct InterpretedFilter2dChains {
   using Pre = InterpretedChain<Compute<Element>, 4>;
@@ -103,8 +104,8 @@ struct LinkedFilter2dChains {
 
 // `pre` on such a word, rounded to the image's type as transform would. The zeros of the padding stay as they are.
 template <class Pre, class Element>
-__device__ __noinline__ Word apply_pre(const Filter2dArguments<Element>& a, Word word, long long batch, long long channel,
-                                       long long row, long long column) {
+__device__ __noinline__ Word apply_pre(const Filter2dArguments<Element>& a, Word word, long long batch,
+                                       long long channel, long long row, long long column) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>;
   if (row < 0 || row >= a.height || column >= a.width || column + kWidth <= 0) return word;

@@ -1,5 +1,6 @@
-// filter2d without a ring. A block takes one tile of one plane: `lanes` threads side by side, the others below them, each
-// with a patch of some words by some rows. Threads read their windows from memory, where neighbours meet in the L1 cache.
+// filter2d without a ring. A block takes one tile of one plane: `lanes` threads side by side, the others below them,
+// each with a patch of some words by some rows. Threads read their windows from memory, where neighbours meet in the L1
+// cache.
 //
 //                <-- 16 lanes -->
 //              | p0 p1 p2 ... p15 |   each p: 8 outputs by 4 rows (separable: 8 rows)
@@ -22,11 +23,15 @@ struct ImageWindow {
   bool interior;       // for the whole warp: every word of the window is inside of the image
 
   __device__ ImageWindow(const Filter2dArguments<Element>& arguments, const Patch& patch, int rows)
-      : a(arguments), batch(patch.batch), channel(patch.channel), top_row(patch.row - a.top), column(patch.column - a.left) {
+      : a(arguments),
+        batch(patch.batch),
+        channel(patch.channel),
+        top_row(patch.row - a.top),
+        column(patch.column - a.left) {
     constexpr int kWidth = kWordElements<Element>;
     corner = a.image.template as<const char>() + (batch * a.image.strides[0] + channel * a.image.strides[1] +
-                                                       top_row * a.image.strides[2] + column * a.image.strides[3]) *
-                                                          static_cast<long long>(sizeof(Element));
+                                                  top_row * a.image.strides[2] + column * a.image.strides[3]) *
+                                                     static_cast<long long>(sizeof(Element));
     // Words reach up to one less than their width before the window, wherever it lies against them.
     const bool inside = a.image.strides[3] == 1 && top_row >= 0 && top_row + rows + a.kernel_height - 1 <= a.height &&
                         column >= kWidth - 1 && column + (kPatchWords<Element> + a.chunks + 1) * kWidth <= a.width;
@@ -52,7 +57,8 @@ struct ImageWindow {
       const auto& a = window.a;
       if (row < 0 || row >= a.height || at >= a.width || at + kWordElements<Element> <= 0) return Word{};
       const bool whole = a.image.strides[3] == 1 && at >= 0 && at + kWordElements<Element> <= a.width;
-      return prepared(whole ? load_word(first + index * kWordBytes) : gather_word(a, window.batch, window.channel, row, at), at);
+      return prepared(
+          whole ? load_word(first + index * kWordBytes) : gather_word(a, window.batch, window.channel, row, at), at);
     }
     __device__ Word word(int index) const {
       const long long at = column + index * kWordElements<Element>;
@@ -64,7 +70,8 @@ struct ImageWindow {
 
   __device__ Row row(int i) const {
     const char* const at = corner + i * a.image.strides[2] * static_cast<long long>(sizeof(Element));
-    const int shift = a.image.strides[3] == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(at) & (kWordBytes - 1)) : 0;
+    const int shift =
+        a.image.strides[3] == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(at) & (kWordBytes - 1)) : 0;
     return {*this, at - shift, shift, top_row + i, column - shift / static_cast<int>(sizeof(Element))};
   }
 };

@@ -2,8 +2,8 @@
 //
 //   output[b, c, y, x] = bias[c] + sum_{i, j} kernel[c, i, j] image[b, c, y - top + i, x - left + j]
 //
-// with a chain on the image before it is padded with zeros (pre) and one on the result (post). A separable kernel is the
-// product of a column of taps and a row of taps.
+// with a chain on the image before it is padded with zeros (pre) and one on the result (post). A separable kernel is
+// the product of a column of taps and a row of taps.
 #pragma once
 
 #include "kernels/pipeline/plan.h"
@@ -11,13 +11,13 @@
 
 namespace sluice {
 
-// What a kernel is given, beside its chains. Operands of four dimensions are (batch, channel, row, column); kernel, row_taps
-// and bias have the image's dtype.
+// What a kernel is given, beside its chains. Operands of four dimensions are (batch, channel, row, column); kernel,
+// row_taps and bias have the image's dtype.
 struct Filter2dTensors {
   Operand<4> image, output;
-  Operand<3> kernel;    // (channel, row, column); separable: its column of taps
-  Operand<2> row_taps;  // (channel, column) of a separable kernel; else absent
-  Operand<1> bias;      // may be absent
+  Operand<3> kernel;                         // (channel, row, column); separable: its column of taps
+  Operand<2> row_taps;                       // (channel, column) of a separable kernel; else absent
+  Operand<1> bias;                           // may be absent
   long long batch, channels, height, width;  // of the image
   long long output_height, output_width;
   int kernel_height, kernel_width;

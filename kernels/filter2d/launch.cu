@@ -16,7 +16,8 @@ cudaError_t launch_as(const Filter2dParams& params, const Filter2dPlan& plan, co
 
 cudaError_t launch_filter2d(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked,
                             cudaStream_t stream) {
-  return with_element(params.image.dtype, [&]<class Element>() { return launch_as<Element>(params, plan, linked, stream); });
+  return with_element(params.image.dtype,
+                      [&]<class Element>() { return launch_as<Element>(params, plan, linked, stream); });
 }
 
 }  // namespace sluice

@@ -9,8 +9,8 @@ namespace {
 // The entries of linked_*.cu.in: sluice_filter2d_<dtype>_<kernel>, or with a ring the schedule.
 std::string_view entry_name(const Filter2dPlan& plan, DType dtype) {
   static const NameTable staged("sluice_filter2d", {dtype_names(), schedule_names()});
-  static const NameTable direct(
-      "sluice_filter2d", {dtype_names(), {std::begin(kFilter2dKernelNames), std::end(kFilter2dKernelNames)}});
+  static const NameTable direct("sluice_filter2d",
+                                {dtype_names(), {std::begin(kFilter2dKernelNames), std::end(kFilter2dKernelNames)}});
   return plan.which == Filter2dKernel::staged ? staged(dtype, plan.schedule) : direct(dtype, plan.which);
 }
 

@@ -1,5 +1,6 @@
 // The sums of one thread's patch. A window hands out the rows of the image under it as 16-byte words, from memory
-// (direct_kernel.cuh) or from a stage (staged_kernel.cuh), and each row is used for every row of the patch that it meets:
+// (direct_kernel.cuh) or from a stage (staged_kernel.cuh), and each row is used for every row of the patch that it
+// meets:
 //
 //   image row 0    wwww  ->  output row 0, row 0 of the kernel
 //             1    wwww  ->  output row 1, row 0;  output row 0, row 1
@@ -33,8 +34,9 @@ __device__ __forceinline__ Filter2dTile tile_at(const Filter2dArguments<Element>
   tile.batch = a.by_channels.quotient(plane);
   tile.channel = plane - tile.batch * a.channels;
   tile.row = (upper - plane * a.by_down.divisor) * (kFilter2dThreads / a.lanes * Rows);
-  tile.column = (index - upper * a.by_across.divisor) *
-                (a.lanes * kPatchColumns<Element>)-a.template misalignment<kWordElements<Element>>(tile.batch, tile.channel);
+  tile.column =
+      (index - upper * a.by_across.divisor) *
+      (a.lanes * kPatchColumns<Element>)-a.template misalignment<kWordElements<Element>>(tile.batch, tile.channel);
   return tile;
 }
 
@@ -138,7 +140,8 @@ __device__ __forceinline__ void add_products(T tap, const T* values, T* sums) {
 
 // A dense kernel of any size.
 template <int Rows, class Element, class Window, class Taps, class T>
-__device__ __forceinline__ void add_dense(const Filter2dArguments<Element>& a, const Window& window, const Taps& taps, T* sums) {
+__device__ __forceinline__ void add_dense(const Filter2dArguments<Element>& a, const Window& window, const Taps& taps,
+                                          T* sums) {
   constexpr int kWidth = kWordElements<Element>, kColumns = kPatchColumns<Element>;
 #pragma unroll 1
   for (int i = 0; i < Rows + a.kernel_height - 1; ++i) {
@@ -172,7 +175,8 @@ __device__ __forceinline__ void add_dense(const Filter2dArguments<Element>& a, c
 // A column of taps times a row of taps: each row of the window is filtered across once, then added to all rows of the
 // patch that it meets.
 template <int Rows, class Element, class Window, class T>
-__device__ __forceinline__ void add_separable(const Filter2dArguments<Element>& a, const Window& window, const T* taps, T* sums) {
+__device__ __forceinline__ void add_separable(const Filter2dArguments<Element>& a, const Window& window, const T* taps,
+                                              T* sums) {
   constexpr int kWidth = kWordElements<Element>, kColumns = kPatchColumns<Element>;
   const T* const column = taps + a.chunks * kWidth;
 #pragma unroll 1
@@ -203,8 +207,8 @@ __device__ __forceinline__ void add_separable(const Filter2dArguments<Element>& 
   }
 }
 
-// A kernel of Side x Side taps in registers, on a window that is whole inside of the image. Rows are loaded two ahead of
-// their use.
+// A kernel of Side x Side taps in registers, on a window that is whole inside of the image. Rows are loaded two ahead
+// of their use.
 template <int Side, int Rows, class Element, class Window, class T>
 __device__ __forceinline__ void add_square(const Window& window, const T (&taps)[Side * Side], T* sums) {
   constexpr int kWidth = kWordElements<Element>, kColumns = kPatchColumns<Element>;
@@ -251,8 +255,8 @@ __device__ __forceinline__ void finish_patch(const Filter2dArguments<Element>& a
     }
     const auto last_of = [&](int r) { return g + r < patch.rows ? patch.last : 0; };
     const auto place_of = [&](const long long* strides, int r) {
-      const long long offset =
-          patch.batch * strides[0] + patch.channel * strides[1] + (patch.row + g + r) * strides[2] + patch.column * strides[3];
+      const long long offset = patch.batch * strides[0] + patch.channel * strides[1] +
+                               (patch.row + g + r) * strides[2] + patch.column * strides[3];
       return Place{.offset = offset, .stride = strides[3], .first = patch.first, .last = last_of(r)};
     };
     finish_slices<Post, kColumns, kChainRows>(a.post, a.output, a.output_type(), place_of, values);

@@ -109,8 +109,7 @@ void set_strips(Filter2dPlan& plan, const Filter2dProblem& problem, const Device
   const Filter2dPolicy& policy = policy_of(device, kFilter2dPolicies);
   const bool is_3 = plan.which == Filter2dKernel::aligned3;
   plan.strips_across = problem.output_width / word_elements(problem.dtype);
-  plan.strip_rows =
-      is_3 ? aligned_rows(problem.dtype) : rows_of_strip(policy, problem, plan.strips_across, device);
+  plan.strip_rows = is_3 ? aligned_rows(problem.dtype) : rows_of_strip(policy, problem, plan.strips_across, device);
   plan.strips_down = ceil_div<long long>(problem.output_height, plan.strip_rows);
   plan.blocks_per_plane = blocks_of_plane(plan.strips_across, plan.strips_down);
   // As few whole warps as that many blocks need: a small plane leaves most of a whole block idle.
@@ -164,8 +163,9 @@ void set_ring(Filter2dPlan& plan, const Filter2dProblem& problem, const Schedule
 Filter2dProblem problem_of(const Filter2dParams& params) {
   const int width = word_elements(params.image.dtype);
   const bool alike = params.output.strides[3] == 1 && params.output.strides[2] % width == 0;
-  const bool aligned = reinterpret_cast<std::uintptr_t>(params.output.data) % (width * size_of(params.output.dtype)) == 0 &&
-                       params.output.strides[0] % width == 0 && params.output.strides[1] % width == 0;
+  const bool aligned =
+      reinterpret_cast<std::uintptr_t>(params.output.data) % (width * size_of(params.output.dtype)) == 0 &&
+      params.output.strides[0] % width == 0 && params.output.strides[1] % width == 0;
   const bool adjacent = params.image.strides[3] == 1;
   return {.batch = params.batch,
           .channels = params.channels,
@@ -196,7 +196,8 @@ bool is_aligned(const Filter2dParams& params) {
   };
   return !params.row_taps.exists() && params.kernel_width % 2 == 1 && params.left == params.kernel_width / 2 &&
          params.top >= 0 && params.top < params.kernel_height && params.output_width == params.width &&
-         params.width % vector == 0 && starts_words(params.image.data, params.image.dtype, params.image.strides, params.height) &&
+         params.width % vector == 0 &&
+         starts_words(params.image.data, params.image.dtype, params.image.strides, params.height) &&
          starts_words(params.output.data, params.output.dtype, params.output.strides, params.output_height);
 }
 

@@ -1,5 +1,5 @@
-// filter2d for every schedule with a ring. A stage holds what a tile needs: the image under the tile and its halo, a row
-// after another, as the aligned words that hold it in memory, and then the taps of the tile's channel.
+// filter2d for every schedule with a ring. A stage holds what a tile needs: the image under the tile and its halo, a
+// row after another, as the aligned words that hold it in memory, and then the taps of the tile's channel.
 //
 //   stage    row 0           |..xxxxxx|xxxxxxxx| ... |xxxxxx..|   pitch_words
 //            row 1           |..xxxxxx|xxxxxxxx| ... |xxxxxx..|
@@ -26,23 +26,31 @@ struct StageGrid {
   int rows;                   // of a stage
 
   __device__ StageGrid(const Filter2dArguments<Element>& arguments, const Filter2dTile& at, int tile_rows)
-      : a(arguments), tile(at), top_row(at.row - a.top), column(at.column - a.left), rows(tile_rows + a.kernel_height - 1) {}
+      : a(arguments),
+        tile(at),
+        top_row(at.row - a.top),
+        column(at.column - a.left),
+        rows(tile_rows + a.kernel_height - 1) {}
 
   // The element under the tile's first tap in row i; outside of the image it is not read.
   __device__ const char* start(int i) const {
     return a.image.template as<const char>() + (tile.batch * a.image.strides[0] + tile.channel * a.image.strides[1] +
-                                                     (top_row + i) * a.image.strides[2] + column * a.image.strides[3]) *
-                                                        static_cast<long long>(sizeof(Element));
+                                                (top_row + i) * a.image.strides[2] + column * a.image.strides[3]) *
+                                                   static_cast<long long>(sizeof(Element));
   }
   // Bytes of row i's first word that stand before that element.
   __device__ int shift(int i) const {
-    return a.image.strides[3] == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(start(i)) & (kWordBytes - 1)) : 0;
+    return a.image.strides[3] == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(start(i)) & (kWordBytes - 1))
+                                   : 0;
   }
   // The column of a word of row i.
   __device__ long long column_of(int i, int word) const {
-    return column - shift(i) / static_cast<int>(sizeof(Element)) + static_cast<long long>(word) * kWordElements<Element>;
+    return column - shift(i) / static_cast<int>(sizeof(Element)) +
+           static_cast<long long>(word) * kWordElements<Element>;
   }
-  __device__ bool rows_alike() const { return a.image.strides[2] * static_cast<long long>(sizeof(Element)) % kWordBytes == 0; }
+  __device__ bool rows_alike() const {
+    return a.image.strides[2] * static_cast<long long>(sizeof(Element)) % kWordBytes == 0;
+  }
 
   struct Range {
     int first, last;
@@ -74,8 +82,8 @@ __device__ __forceinline__ void fetch_stage(const StageGrid<Element>& grid, Pipe
     const auto inside = grid.words_inside(first);
     if (count <= 0 || inside.first >= inside.last) return;
     pipe.copy(WordTile{words + first * a.pitch_words + inside.first,
-                       grid.start(first) - grid.shift(first) + inside.first * kWordBytes, inside.last - inside.first, count,
-                       a.pitch_words, a.image.strides[2] * static_cast<long long>(sizeof(Element))});
+                       grid.start(first) - grid.shift(first) + inside.first * kWordBytes, inside.last - inside.first,
+                       count, a.pitch_words, a.image.strides[2] * static_cast<long long>(sizeof(Element))});
   };
   if (alike) {
     copy_rows(rows.first, rows.last - rows.first);
@@ -160,7 +168,8 @@ __device__ __forceinline__ void staged_filter2d(const Filter2dArguments<Element>
 }
 
 template <class Element, class Pipe>
-__global__ void __launch_bounds__(kFilter2dThreads + Pipe::kProducers, Pipe::kProducers == 0 ? kFilter2dResidentBlocks : 1)
+__global__ void __launch_bounds__(kFilter2dThreads + Pipe::kProducers,
+                                  Pipe::kProducers == 0 ? kFilter2dResidentBlocks : 1)
     staged_filter2d_kernel(const __grid_constant__ Filter2dArguments<Element> a) {
   staged_filter2d<ElementwiseFilter2dChains<Element>, Pipe>(a);
 }

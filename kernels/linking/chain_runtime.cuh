@@ -121,7 +121,8 @@ struct ChainOperand {
   }
   __device__ __forceinline__ static void store_element(char* to, const unsigned* lanes, int i) {
     if constexpr (kSize == 2) {
-      *reinterpret_cast<unsigned short*>(to) = static_cast<unsigned short>(i % 2 == 0 ? lanes[i / 2] : lanes[i / 2] >> 16);
+      *reinterpret_cast<unsigned short*>(to) =
+          static_cast<unsigned short>(i % 2 == 0 ? lanes[i / 2] : lanes[i / 2] >> 16);
     } else if constexpr (kSize == 4) {
       *reinterpret_cast<unsigned*>(to) = lanes[i];
     } else {
@@ -146,7 +147,8 @@ struct ChainOperand {
   __device__ __forceinline__ static void load_slice(const char* data, const Place& place, unsigned* to) {
     const char* const from = data + place.offset * kSize;
     const bool whole = place.first == 0 && place.last == Width;
-    if (place.stride == 1 && (whole || (place.first < place.last && place.offset >= 0 && place.offset + Width <= place.extent))) {
+    if (place.stride == 1 &&
+        (whole || (place.first < place.last && place.offset >= 0 && place.offset + Width <= place.extent))) {
       if (address(from) % kAlignment == 0) return load_vector(from, to);
       const char* const start = from - address(from) % kAlignment;
       if (start >= data && start + kBytes + kAlignment <= data + place.extent * kSize) {

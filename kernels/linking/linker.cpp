@@ -248,7 +248,8 @@ LinkOutcome find_linked(const LinkRequest& request, const LinkContext& context) 
     return interpreted("the problem is small and was seen no more than twice");
   }
   if (!link_libraries().unavailable.empty()) return interpreted(link_libraries().unavailable.c_str());
-  if (!has_code(request.module, context.compute_capability)) return interpreted("the library has no code for the device");
+  if (!has_code(request.module, context.compute_capability))
+    return interpreted("the library has no code for the device");
   if (can_wait && entry->rests(LinkEntry::Clock::now())) {
     return interpreted("linking failed less than a second ago, for a reason that may pass");
   }

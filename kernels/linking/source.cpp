@@ -81,9 +81,9 @@ std::string slot_source(const char* name, const LinkedSlot& slot, bool wide, con
   const int operands = count == 0 ? 0 : slot.program->operands;
   std::string text;
   for (int k = 0; k < operands; ++k) {
-    text += "using " + prefix + "_t" + std::to_string(k) + " = sluice::ChainOperand<" + dtype_name(slot.operand_dtypes[k]) +
-            ", " + type + ", " + std::to_string(slot.width) + ", " + std::to_string(slot.slices) + ", " + std::to_string(k) +
-            ">;\n";
+    text += "using " + prefix + "_t" + std::to_string(k) + " = sluice::ChainOperand<" +
+            dtype_name(slot.operand_dtypes[k]) + ", " + type + ", " + std::to_string(slot.width) + ", " +
+            std::to_string(slot.slices) + ", " + std::to_string(k) + ">;\n";
   }
   text += "extern \"C\" __device__ int " + prefix + "_stages() { return " + std::to_string(count) + "; }\n";
   text += "extern \"C\" __device__ int " + prefix + "_operands() { return " + std::to_string(operands) + "; }\n";
@@ -94,16 +94,19 @@ std::string slot_source(const char* name, const LinkedSlot& slot, bool wide, con
     text += "  " + prefix + "_t" + std::to_string(k) + "::load(lanes, data[" + std::to_string(k) + "], places);\n";
   }
   text += "}\nextern \"C\" __device__ void " + prefix +
-          "_apply(void* values, const void* headers, const unsigned* lanes,\n    const void* const* data, const sluice::Place* "
+          "_apply(void* values, const void* headers, const unsigned* lanes,\n    const void* const* data, const "
+          "sluice::Place* "
           "places) {\n";
   if (count > 0) {
     text += "  " + type + "* const v = static_cast<" + type + "*>(values);\n";
     text += "  const auto* const s = static_cast<const sluice::LinkedHeader<" + type + ">*>(headers);\n";
   }
-  for (int k = 0; k < operands; ++k) text += "  using t" + std::to_string(k) + " = " + prefix + "_t" + std::to_string(k) + ";\n";
+  for (int k = 0; k < operands; ++k)
+    text += "  using t" + std::to_string(k) + " = " + prefix + "_t" + std::to_string(k) + ";\n";
   const std::string each = "  SLUICE_EACH(" + std::to_string(slot.width * slot.slices) + ") ";
   const bool emits = count > 0 && slot.program->emits();
-  if (emits) text += "  " + type + " kept[" + std::to_string(slot.width * slot.slices) + "];\n" + each + "kept[i] = v[i];\n";
+  if (emits)
+    text += "  " + type + " kept[" + std::to_string(slot.width * slot.slices) + "];\n" + each + "kept[i] = v[i];\n";
   for (int s = 0; s < count; ++s) {
     if (slot.program->stages[s].op == Op::emit) {
       const std::string k = std::to_string(slot.program->stages[s].operand[0]);
@@ -127,7 +130,8 @@ std::string chain_source(const LinkRequest& request) {
   text += "extern \"C\" __device__ int sluice_dtype(int which) {\n  constexpr int dtypes[] = {";
   for (DType dtype : request.dtypes) text += std::to_string(static_cast<int>(dtype)) + ", ";
   text += "};\n  return dtypes[which];\n}\n";
-  return text + slot_source("pre", request.pre, request.wide, sources) + slot_source("post", request.post, request.wide, sources);
+  return text + slot_source("pre", request.pre, request.wide, sources) +
+         slot_source("post", request.post, request.wide, sources);
 }
 
 std::string explain_log(const LinkRequest& request, const std::string& log) {

@@ -14,7 +14,8 @@ class BarrierPipe : public WholeBlock {
  public:
   using Barrier = cuda::barrier<cuda::thread_scope_block>;
   struct Storage {
-    alignas(Barrier) unsigned char bytes[kMaxDepth * sizeof(Barrier)];  // a __shared__ object may not have a constructor
+    // Raw bytes: a __shared__ object may not have a constructor.
+    alignas(Barrier) unsigned char bytes[kMaxDepth * sizeof(Barrier)];
   };
 
   __device__ BarrierPipe(Storage& storage, int depth, bool /*shares*/)
@@ -29,8 +30,9 @@ class BarrierPipe : public WholeBlock {
   __device__ void copy(const WordTile& tile) {
     const auto block = cooperative_groups::this_thread_block();
     for (int r = 0; r < tile.rows; ++r) {
-      cuda::memcpy_async(block, tile.to + r * tile.to_pitch, reinterpret_cast<const Word*>(tile.from + r * tile.from_pitch),
-                         cuda::aligned_size_t<kWordBytes>(static_cast<std::size_t>(tile.words) * kWordBytes), barriers_[fetch_]);
+      cuda::memcpy_async(
+          block, tile.to + r * tile.to_pitch, reinterpret_cast<const Word*>(tile.from + r * tile.from_pitch),
+          cuda::aligned_size_t<kWordBytes>(static_cast<std::size_t>(tile.words) * kWordBytes), barriers_[fetch_]);
     }
   }
   __device__ void producer_commit() {

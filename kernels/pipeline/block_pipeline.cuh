@@ -1,7 +1,7 @@
 // What the schedules with a block-scope cuda::pipeline share: its verbs, and a copy of 16 bytes a thread.
 //
-// The number of stages is part of the shared state's type but not of the pipeline's, so one kernel serves every depth: only
-// the set-up is compiled once a depth.
+// The number of stages is part of the shared state's type but not of the pipeline's, so one kernel serves every depth:
+// only the set-up is compiled once a depth.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -34,7 +34,8 @@ class BlockPipeline {
 
   __device__ void copy_share(const WordTile& tile, int thread, int threads) {
     share_words(tile, thread, threads, [this](Word* to, const char* from) {
-      cuda::memcpy_async(to, reinterpret_cast<const Word*>(from), cuda::aligned_size_t<kWordBytes>(kWordBytes), pipeline_);
+      cuda::memcpy_async(to, reinterpret_cast<const Word*>(from), cuda::aligned_size_t<kWordBytes>(kWordBytes),
+                         pipeline_);
     });
   }
 

@@ -1,8 +1,8 @@
-// Schedule `bulk`: cp.async.bulk, a row of words an instruction, by the copy engine of the multiprocessor. Compute capability
-// 9.0 and on; 16-byte alignment is a word's own.
+// Schedule `bulk`: cp.async.bulk, a row of words an instruction, by the copy engine of the multiprocessor. Compute
+// capability 9.0 and on; 16-byte alignment is a word's own.
 //
-//   warp 0      acquire: wait until `empty` has all warps      copy: a lane a row      commit: expect the bytes on `full`
-//   all warps   wait on `full`                                 compute                 release: one lane arrives on `empty`
+//   warp 0      acquire: wait until `empty` has all warps    copy: a lane a row    commit: expect the bytes on `full`
+//   all warps   wait on `full`                               compute               release: one lane arrives on `empty`
 //
 // Warp 0 also stores what is no whole word; its lanes' stores come before lane 0's arrival, and so are seen with it.
 #pragma once
@@ -71,7 +71,8 @@ class BulkPipe : public WholeBlock {
   }
 
  private:
-  __device__ void copy_row([[maybe_unused]] Word* to, [[maybe_unused]] const char* from, [[maybe_unused]] std::uint32_t bytes) {
+  __device__ void copy_row([[maybe_unused]] Word* to, [[maybe_unused]] const char* from,
+                           [[maybe_unused]] std::uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  :

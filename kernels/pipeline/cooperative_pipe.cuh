@@ -23,9 +23,9 @@ class CooperativePipe : public WholeBlock {
   __device__ void copy(const WordTile& tile) {
     const auto block = cooperative_groups::this_thread_block();
     for (int r = 0; r < tile.rows; ++r) {
-      cooperative_groups::memcpy_async(block, tile.to + r * tile.to_pitch,
-                                       reinterpret_cast<const Word*>(tile.from + r * tile.from_pitch),
-                                       cuda::aligned_size_t<kWordBytes>(static_cast<std::size_t>(tile.words) * kWordBytes));
+      cooperative_groups::memcpy_async(
+          block, tile.to + r * tile.to_pitch, reinterpret_cast<const Word*>(tile.from + r * tile.from_pitch),
+          cuda::aligned_size_t<kWordBytes>(static_cast<std::size_t>(tile.words) * kWordBytes));
     }
     calls_ += tile.rows;
   }

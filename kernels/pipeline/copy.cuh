@@ -33,7 +33,9 @@ struct WordRun {
   }
 
   __device__ const char* word(int index) const { return base + static_cast<long long>(index) * kWordBytes; }
-  __device__ bool is_whole(int index) const { return word(index) >= valid_first && word(index) + kWordBytes <= valid_last; }
+  __device__ bool is_whole(int index) const {
+    return word(index) >= valid_first && word(index) + kWordBytes <= valid_last;
+  }
 };
 
 // Copies the elements of an edge word that may be read; the rest of the word is left as it is.
@@ -50,21 +52,22 @@ __device__ __noinline__ void copy_edge(Element* to, const Element* from, const c
 template <class Pipe>
 __device__ __forceinline__ void copy_zeros(Pipe& pipe, Word* to, const void* tensor) {
   if constexpr (requires { pipe.copy_zeros(to, nullptr); }) {
-    pipe.copy_zeros(to,
-                    reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(tensor) & ~std::uintptr_t{kWordBytes - 1}));
+    pipe.copy_zeros(
+        to, reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(tensor) & ~std::uintptr_t{kWordBytes - 1}));
   } else {
     *to = Word{};
   }
 }
 
-// Words 0 .. count - 1 of `run` into `stage`, by the pipe's producing threads together: word w is for thread w, modulo their
-// number.
+// Words 0 .. count - 1 of `run` into `stage`, by the pipe's producing threads together: word w is for thread w, modulo
+// their number.
 template <class Element, class Pipe>
 __device__ __forceinline__ void copy_run(Pipe& pipe, Word* stage, const WordRun<Element>& run, int count) {
   const int first = run.is_whole(0) ? 0 : 1;
   int last = count;
   while (last > first && !run.is_whole(last - 1)) --last;
-  if (first < last) pipe.copy(WordTile{.to = stage + first, .from = run.word(first), .words = last - first, .skew = first});
+  if (first < last)
+    pipe.copy(WordTile{.to = stage + first, .from = run.word(first), .words = last - first, .skew = first});
   const auto edge = [&](int w) {
     if (w % pipe.threads() != pipe.thread()) return;
     copy_edge(reinterpret_cast<Element*>(stage + w), reinterpret_cast<const Element*>(run.word(w)), run.valid_first,

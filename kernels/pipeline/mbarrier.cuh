@@ -34,7 +34,10 @@ __device__ __forceinline__ void initialise(std::uint64_t* barrier, int arrivals)
 }
 
 __device__ __forceinline__ void arrive(std::uint64_t* barrier) {
-  asm volatile("{.reg .b64 state; mbarrier.arrive.shared.b64 state, [%0];}" : : "r"(shared_address(barrier)) : "memory");
+  asm volatile("{.reg .b64 state; mbarrier.arrive.shared.b64 state, [%0];}"
+               :
+               : "r"(shared_address(barrier))
+               : "memory");
 }
 
 // Orders this thread's loads and stores of shared memory before bulk copies into it, which another unit does.

@@ -13,9 +13,9 @@
 //   Pipe::kProducers                        threads of a block beside those that compute
 //   Pipe::kForm                             the loop that drives it, below
 //
-// `Pipe::Storage` lives in shared memory. `shares` says whether threads read what others have copied; where they do not,
-// a pipe of one thread's own copies needs no barrier. Between acquire and commit a producing thread may also store to the
-// stage directly (edges, strided elements): such stores are seen after consumer_wait.
+// `Pipe::Storage` lives in shared memory. `shares` says whether threads read what others have copied; where they do
+// not, a pipe of one thread's own copies needs no barrier. Between acquire and commit a producing thread may also store
+// to the stage directly (edges, strided elements): such stores are seen after consumer_wait.
 //
 // run_ring is the loop around them, and the only owner of stage numbers:
 //
@@ -50,8 +50,8 @@ __device__ __forceinline__ int next_stage(int stage, int depth) { return stage +
 
 // All threads fetch until the ring is full, then compute the oldest stage.
 template <class Pipe, class Fetch, class Compute>
-__device__ __forceinline__ void run_unified(Pipe& pipe, int depth, long long first, long long end, long long step, Fetch&& fetch,
-                                            Compute&& compute) {
+__device__ __forceinline__ void run_unified(Pipe& pipe, int depth, long long first, long long end, long long step,
+                                            Fetch&& fetch, Compute&& compute) {
   long long ahead = first;
   int in_flight = 0, fetch_stage = 0, compute_stage = 0;
   for (long long tile = first; tile < end; tile += step) {
@@ -97,8 +97,8 @@ __device__ __forceinline__ void run_two_stage(Pipe& pipe, long long first, long 
 
 // Some threads only fetch, the others only compute.
 template <class Pipe, class Fetch, class Compute>
-__device__ __forceinline__ void run_roles(Pipe& pipe, int depth, long long first, long long end, long long step, Fetch&& fetch,
-                                          Compute&& compute) {
+__device__ __forceinline__ void run_roles(Pipe& pipe, int depth, long long first, long long end, long long step,
+                                          Fetch&& fetch, Compute&& compute) {
   int stage = 0;
   if (pipe.produces()) {
     for (long long tile = first; tile < end; tile += step, stage = next_stage(stage, depth)) {
@@ -118,8 +118,8 @@ __device__ __forceinline__ void run_roles(Pipe& pipe, int depth, long long first
 // Tiles first, first + step, ... < end. `fetch(tile, stage)` fills a stage of the ring through the pipe,
 // `compute(tile, stage)` reads it. Every thread of the block calls this with the same arguments.
 template <class Pipe, class Fetch, class Compute>
-__device__ __forceinline__ void run_ring(Pipe& pipe, int depth, long long first, long long end, long long step, Fetch&& fetch,
-                                         Compute&& compute) {
+__device__ __forceinline__ void run_ring(Pipe& pipe, int depth, long long first, long long end, long long step,
+                                         Fetch&& fetch, Compute&& compute) {
   if constexpr (Pipe::kForm == RingForm::roles) {
     run_roles(pipe, depth, first, end, step, fetch, compute);
   } else if constexpr (Pipe::kForm == RingForm::two_stage) {

@@ -1,7 +1,7 @@
-// Schedule `primitives`: the C-like interface under cuda::pipeline. __pipeline_memcpy_async of 16 bytes, with zero-fill for
-// the words of a padding. A thread that reads only what it copied waits for its own groups of copies
-// (__pipeline_commit, __pipeline_wait_prior); where threads share a stage its copies arrive on a barrier in shared memory
-// (__pipeline_arrive_on).
+// Schedule `primitives`: the C-like interface under cuda::pipeline. __pipeline_memcpy_async of 16 bytes, with zero-fill
+// for the words of a padding. A thread that reads only what it copied waits for its own groups of copies
+// (__pipeline_commit, __pipeline_wait_prior); where threads share a stage its copies arrive on a barrier in shared
+// memory (__pipeline_arrive_on).
 #pragma once
 
 #include <cuda_awbarrier_primitives.h>
@@ -18,7 +18,8 @@ class PrimitivesPipe : public WholeBlock {
     __mbarrier_t landed[kMaxDepth];
   };
 
-  __device__ PrimitivesPipe(Storage& storage, int depth, bool shares) : landed_(storage.landed), depth_(depth), shares_(shares) {
+  __device__ PrimitivesPipe(Storage& storage, int depth, bool shares)
+      : landed_(storage.landed), depth_(depth), shares_(shares) {
     if (!shares) return;
     if (threadIdx.x == 0) {
       for (int s = 0; s < depth; ++s) __mbarrier_init(landed_ + s, blockDim.x);
@@ -28,7 +29,8 @@ class PrimitivesPipe : public WholeBlock {
 
   __device__ void producer_acquire() {}
   __device__ void copy(const WordTile& tile) {
-    share_words(tile, thread(), threads(), [](Word* to, const char* from) { __pipeline_memcpy_async(to, from, kWordBytes); });
+    share_words(tile, thread(), threads(),
+                [](Word* to, const char* from) { __pipeline_memcpy_async(to, from, kWordBytes); });
   }
   // A word of zeros, which is no load: nothing is read at `from`, though it has to be an aligned address.
   __device__ void copy_zeros(Word* to, const char* from) { __pipeline_memcpy_async(to, from, kWordBytes, kWordBytes); }

@@ -1,5 +1,5 @@
-// Schedule `producer_consumer`: a block-scope cuda::pipeline with roles. The last warp of the block only copies, the others
-// only compute; a producer that runs ahead waits for nobody until the ring is full.
+// Schedule `producer_consumer`: a block-scope cuda::pipeline with roles. The last warp of the block only copies, the
+// others only compute; a producer that runs ahead waits for nobody until the ring is full.
 #pragma once
 
 #include "kernels/pipeline/block_pipeline.cuh"
@@ -13,8 +13,8 @@ class ProducerConsumerPipe : public BlockPipeline {
   using Storage = StorageOf<kMaxDepth>;
 
   __device__ ProducerConsumerPipe(Storage& storage, int depth, bool /*shares*/)
-      : BlockPipeline(
-            make_any(storage.bytes, depth, produces() ? cuda::pipeline_role::producer : cuda::pipeline_role::consumer)) {}
+      : BlockPipeline(make_any(storage.bytes, depth,
+                               produces() ? cuda::pipeline_role::producer : cuda::pipeline_role::consumer)) {}
 
   __device__ static int consumers() { return static_cast<int>(blockDim.x) - kProducers; }
   __device__ static bool produces() { return static_cast<int>(threadIdx.x) >= consumers(); }

@@ -1,4 +1,5 @@
-// Schedule `single_stage`: a block-scope cuda::pipeline of one stage. Copy, wait, compute: nothing overlaps within a block.
+// Schedule `single_stage`: a block-scope cuda::pipeline of one stage. Copy, wait, compute: nothing overlaps within a
+// block.
 #pragma once
 
 #include "kernels/pipeline/block_pipeline.cuh"
@@ -8,7 +9,8 @@ namespace sluice {
 class SingleStagePipe : public BlockPipeline, public WholeBlock {
  public:
   using Storage = StorageOf<1>;
-  __device__ SingleStagePipe(Storage& storage, int /*depth*/, bool /*shares*/) : BlockPipeline(make<1>(storage.bytes)) {}
+  __device__ SingleStagePipe(Storage& storage, int /*depth*/, bool /*shares*/)
+      : BlockPipeline(make<1>(storage.bytes)) {}
   __device__ void copy(const WordTile& tile) { copy_share(tile, thread(), threads()); }
 };
 

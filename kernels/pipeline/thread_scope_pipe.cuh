@@ -18,7 +18,8 @@ class ThreadScopePipe : public WholeBlock {
   __device__ void producer_acquire() { pipeline_.producer_acquire(); }
   __device__ void copy(const WordTile& tile) {
     share_words(tile, thread(), threads(), [this](Word* to, const char* from) {
-      cuda::memcpy_async(to, reinterpret_cast<const Word*>(from), cuda::aligned_size_t<kWordBytes>(kWordBytes), pipeline_);
+      cuda::memcpy_async(to, reinterpret_cast<const Word*>(from), cuda::aligned_size_t<kWordBytes>(kWordBytes),
+                         pipeline_);
     });
   }
   __device__ void producer_commit() {

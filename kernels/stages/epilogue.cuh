@@ -2,11 +2,13 @@
 //
 //   accumulators   [ slice 0 | slice 1 | ... ]      `Width` values each, neighbours in the result
 //
-// The kernel says where a slice lies in a tensor of the result's shape, once, for the chain's operands and for the output:
+// The kernel says where a slice lies in a tensor of the result's shape, once, for the chain's operands and for the
+// output:
 //
-//   place_of(strides, slice) -> Place      offset and stride by these strides; first <= i < last: which of its values exist
+//   place_of(strides, slice) -> Place    offset and stride by these strides; first <= i < last: the values that exist
 //
-// A kernel's count of slices is a matter of its registers: one that has more accumulators calls this for some after others.
+// A kernel's count of slices is a matter of its registers: one that has more accumulators calls this for some after
+// others.
 #pragma once
 
 #include <type_traits>
@@ -20,7 +22,8 @@ namespace sluice {
 
 // Puts the loads of the chain's operands in flight; what comes back is `apply`'s.
 template <int Width, int Slices, class Chain, class T, int Rank, class PlaceOf>
-__device__ __forceinline__ auto load_operands(const Chain& chain, const ChainArguments<T, Rank>& arguments, const PlaceOf& place_of) {
+__device__ __forceinline__ auto load_operands(const Chain& chain, const ChainArguments<T, Rank>& arguments,
+                                              const PlaceOf& place_of) {
   return chain.template load<Width, Slices>([&arguments, place_of](int operand, int slice) {
     const auto& tensor = arguments.operands[operand];
     Place place = place_of(tensor.strides, slice);
@@ -49,8 +52,8 @@ __device__ __forceinline__ void run_chain(const ChainArguments<T, Rank>& argumen
 
 // The chain on the values, and their store to any place. `dtype`: the output's, which a linked kernel knows.
 template <class Chain, int Width, int Slices, class T, int Rank, class PlaceOf>
-__device__ __forceinline__ void finish_slices(const ChainArguments<T, Rank>& arguments, const Operand<Rank>& output, DType dtype,
-                                              const PlaceOf& place_of, T (&values)[Width * Slices]) {
+__device__ __forceinline__ void finish_slices(const ChainArguments<T, Rank>& arguments, const Operand<Rank>& output,
+                                              DType dtype, const PlaceOf& place_of, T (&values)[Width * Slices]) {
   run_chain<Chain, Width, Slices>(arguments, place_of, values);
   Place places[Slices];  // once, and not once a dtype
 #pragma unroll

@@ -27,7 +27,8 @@ __device__ __forceinline__ void load_elements(const Element* data, const Place& 
     return;
   }
   constexpr int kBytes = Width * static_cast<int>(sizeof(Element));
-  if (kBytes % kWordBytes == 0 && place.stride == 1 && place.first == 0 && place.last == Width && is_word_aligned(base)) {
+  if (kBytes % kWordBytes == 0 && place.stride == 1 && place.first == 0 && place.last == Width &&
+      is_word_aligned(base)) {
     constexpr int kElements = kBytes % kWordBytes == 0 ? kWordElements<Element> : 1;
     Word words[kBytes >= kWordBytes ? kBytes / kWordBytes : 1];
 #pragma unroll
@@ -103,12 +104,14 @@ struct InterpretedChain {
       const auto* data = static_cast<decltype(tag)>(arguments.operands[k].data);
 #pragma unroll
       for (int g = 0; g < Slices; ++g) {
-        load_elements<std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>, Width>(data, place_of(k, g), other + g * Width);
+        load_elements<std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>, Width>(data, place_of(k, g),
+                                                                                     other + g * Width);
       }
     });
     with_arithmetic(Header::op(header.control), [&](auto evaluate) {
 #pragma unroll
-      for (int i = 0; i < Width * Slices; ++i) values[i] = evaluate(values[i], Parameters<T>{{other[i], header.number[1], T(0)}});
+      for (int i = 0; i < Width * Slices; ++i)
+        values[i] = evaluate(values[i], Parameters<T>{{other[i], header.number[1], T(0)}});
     });
   }
 
@@ -159,9 +162,9 @@ static __device__ __noinline__ T evaluate_one(Op op, T value, T a, T b, T c) {
   return value;
 }
 
-// The interpreter in little code, for kernels of which there are many: a value at a time, through local memory. Several times
-// slower than InterpretedChain, whose code would take each of them half a minute to compile; where there is something to win
-// these kernels run linked.
+// The interpreter in little code, for kernels of which there are many: a value at a time, through local memory. Several
+// times slower than InterpretedChain, whose code would take each of them half a minute to compile; where there is
+// something to win these kernels run linked.
 template <class T, int Rank>
 struct ElementwiseChain {
   const ChainArguments<T, Rank>& arguments;

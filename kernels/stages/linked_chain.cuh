@@ -32,7 +32,8 @@ namespace sluice {
 
 enum class Slot { pre, post };
 
-// A tensor's dtype: in a linked module one that the linker has made a constant, so that the code for the others goes away.
+// A tensor's dtype: in a linked module one that the linker has made a constant, so that the code for the others goes
+// away.
 __device__ __forceinline__ DType known_dtype([[maybe_unused]] LinkedTensor which, [[maybe_unused]] DType dtype) {
 #ifdef SLUICE_LINKED_MODULE
   return static_cast<DType>(sluice_dtype(static_cast<int>(which)));
@@ -46,7 +47,9 @@ template <class T, int Rank, Slot slot>
 struct LinkedChain {
   const ChainArguments<T, Rank>& arguments;
 
-  __device__ __forceinline__ bool empty() const { return (slot == Slot::pre ? sluice_pre_stages() : sluice_post_stages()) == 0; }
+  __device__ __forceinline__ bool empty() const {
+    return (slot == Slot::pre ? sluice_pre_stages() : sluice_post_stages()) == 0;
+  }
 
   // The operands' elements for Slices vectors, as they are in memory: 32-bit lanes, room for 8 bytes an element. And
   // where they lie, for those that the chain writes.

@@ -44,7 +44,8 @@ std::string parse_parameter(std::string_view text, int operands, Program& progra
     const auto parsed = std::from_chars(text.data() + 1, end, operand);
     if (parsed.ec != std::errc{} || parsed.ptr != end || operand < 0)
       return "an operand must be written $0, $1, ..., got " + quoted(text);
-    if (operand >= operands) return "operand " + std::string(text) + " must be one of the " + std::to_string(operands) + " given";
+    if (operand >= operands)
+      return "operand " + std::string(text) + " must be one of the " + std::to_string(operands) + " given";
     stage.operand[index] = static_cast<signed char>(operand);
     if (operand >= program.operands) program.operands = operand + 1;
     return {};
@@ -55,7 +56,8 @@ std::string parse_parameter(std::string_view text, int operands, Program& progra
     stage.number[index] = std::strtod(std::string(text).c_str(), nullptr);
     return {};
   }
-  if (parsed.ec != std::errc{} || parsed.ptr != end) return "a parameter must be a number or an operand, got " + quoted(text);
+  if (parsed.ec != std::errc{} || parsed.ptr != end)
+    return "a parameter must be a number or an operand, got " + quoted(text);
   return {};
 }
 

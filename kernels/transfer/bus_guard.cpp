@@ -9,8 +9,8 @@
 namespace sluice::transfer {
 namespace {
 
-// SA_NODEFER: the signal is not blocked, so there is no mask to restore. But the thread sanitizer's own handler, which calls
-// ours, blocks all of them.
+// SA_NODEFER: the signal is not blocked, so there is no mask to restore. But the thread sanitizer's own handler, which
+// calls ours, blocks all of them.
 #ifdef __SANITIZE_THREAD__
 constexpr int kRestoreMask = 1;
 #else

@@ -9,8 +9,8 @@
 
 namespace sluice::transfer {
 
-// Times of one chunk in flight; its three steps end with events. A chunk has a set of six numbers of events, of which three
-// are used; sets are used again after `window` chunks.
+// Times of one chunk in flight; its three steps end with events. A chunk has a set of six numbers of events, of which
+// three are used; sets are used again after `window` chunks.
 enum class Mark : int { fetch_begin, fetched, compute_begin, computed, store_begin, stored };
 inline constexpr int kMarks = 6;
 

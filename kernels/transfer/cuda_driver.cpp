@@ -36,8 +36,9 @@ class CurrentDevice {
   bool changed_ = false;
 };
 
-// Made eight at a time, because making one waits for kernels that run, so that threads that start together would run theirs
-// one after another; and handed out in turns, because as many hardware queues serve them in the order of their making.
+// Made eight at a time, because making one waits for kernels that run, so that threads that start together would run
+// theirs one after another; and handed out in turns, because as many hardware queues serve them in the order of their
+// making.
 constexpr int kStreamsAtOnce = 8;
 struct Spare {  // never destroyed: CUDA may be gone when static objects are
   std::mutex mutex;
@@ -60,14 +61,16 @@ class CudaDriver final : public Driver {
         return;
       }
     }
-    // The chunks' events order the copies and date them. A thread that waits for one spins: an event to be slept on raises an
-    // interrupt, which takes longer than a small copy. While it waits for the ring, other threads need its core.
+    // The chunks' events order the copies and date them. A thread that waits for one spins: an event to be slept on
+    // raises an interrupt, which takes longer than a small copy. While it waits for the ring, other threads need its
+    // core.
     for (int i = 0; i < events; ++i) {
       const unsigned flags = i < timed ? cudaEventDefault : cudaEventBlockingSync | cudaEventDisableTiming;
       if (!check(cudaEventCreateWithFlags(&events_[static_cast<std::size_t>(i)], flags))) return;
     }
     char bus_id[32] = {};
-    if (cleared(cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), device_)) == cudaSuccess) node_ = node_of_pci_device(bus_id);
+    if (cleared(cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), device_)) == cudaSuccess)
+      node_ = node_of_pci_device(bus_id);
   }
 
   ~CudaDriver() override {
@@ -117,8 +120,8 @@ class CudaDriver final : public Driver {
     const auto run = static_cast<std::size_t>(copy.run);
     if (copy.rows == 1) return check(cudaMemcpyAsync(copy.target, copy.source, run, cudaMemcpyDefault, on));
     return check(cudaMemcpy2DAsync(copy.target, static_cast<std::size_t>(copy.target_pitch), copy.source,
-                                   static_cast<std::size_t>(copy.source_pitch), run, static_cast<std::size_t>(copy.rows),
-                                   cudaMemcpyDefault, on));
+                                   static_cast<std::size_t>(copy.source_pitch), run,
+                                   static_cast<std::size_t>(copy.rows), cudaMemcpyDefault, on));
   }
 
   bool delay(Stream stream, int microseconds) override {
@@ -127,7 +130,8 @@ class CudaDriver final : public Driver {
                                     reinterpret_cast<void*>(static_cast<std::intptr_t>(microseconds))));
   }
 
-  // Not cudaHostAlloc: pages are put near the device before they are locked, and there are exactly as many as asked for.
+  // Not cudaHostAlloc: pages are put near the device before they are locked, and there are exactly as many as asked
+  // for.
   char* allocate_pinned(std::int64_t bytes) override {
     const CurrentDevice current(device_);
     const auto size = static_cast<std::size_t>(bytes);

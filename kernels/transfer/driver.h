@@ -1,5 +1,6 @@
-// What the engine asks of a device: three streams, events, copies of dense bytes, page-locked memory. Two implementations:
-// cuda_driver.cpp, and host_driver.cpp, whose streams are threads, for machines without a GPU and for tests.
+// What the engine asks of a device: three streams, events, copies of dense bytes, page-locked memory. Two
+// implementations: cuda_driver.cpp, and host_driver.cpp, whose streams are threads, for machines without a GPU and for
+// tests.
 //
 // Calls return false when they fail; error() then says why. None throws. Events are numbers below events().
 #pragma once
@@ -31,7 +32,7 @@ class Driver {
   virtual void* native_stream(Stream stream) const = 0;
 
   virtual bool record(Stream stream, int event) = 0;
-  virtual bool wait(Stream stream, int event) = 0;           // the stream waits; a host's compute stream is the caller itself
+  virtual bool wait(Stream stream, int event) = 0;           // the stream waits; a host's compute stream is its caller
   virtual bool record_foreign(void* stream, int event) = 0;  // on a stream of the caller's
   virtual bool make_wait(void* stream, int event) = 0;       // a stream of the caller's waits
   virtual bool complete(int event) = 0;                      // true for one that was never recorded

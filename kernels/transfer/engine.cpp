@@ -26,8 +26,9 @@ Engine::Engine(std::unique_ptr<Driver> driver, const EngineOptions& options)
   const auto begun = [this](Stream stream) {
     return [this, stream](const Command& command) { timeline_.issued(stream, command.set, command.waits); };
   };
-  in_ = make_in_lane(*driver_, pool_, in_ring_,
-                     {begun(Stream::h2d), [this](int set) { on_issued(set, Mark::fetched); }, [](int) {}, fail_with, failed});
+  in_ = make_in_lane(
+      *driver_, pool_, in_ring_,
+      {begun(Stream::h2d), [this](int set) { on_issued(set, Mark::fetched); }, [](int) {}, fail_with, failed});
   out_ = make_out_lane(*driver_, pool_, out_ring_,
                        {begun(Stream::d2h), [this](int set) { on_issued(set, Mark::stored); },
                         [this](int set) { on_landed(set); }, fail_with, failed});

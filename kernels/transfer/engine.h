@@ -5,8 +5,8 @@
 //   compute              [fn 0    ][fn 1    ][fn 2    ][fn 3 ]    fn k waits for fetched[k], and for stored[k - depth]
 //   d2h                             [copy 0 ][copy 1  ][copy 2 ]  copy k waits for computed[k]
 //
-// Every edge is an event on a stream; no stream waits for the host, and the host waits only for memory of its own: for a
-// ring buffer to be free, and for results to land. Which events a command waits for is the scheduler's to say
+// Every edge is an event on a stream; no stream waits for the host, and the host waits only for memory of its own: for
+// a ring buffer to be free, and for results to land. Which events a command waits for is the scheduler's to say
 // (python/sluice/stream/pipeline.py); the engine issues them in the order in which they come.
 //
 // All functions may be called from any thread and none holds a lock while it waits for the device.
@@ -35,8 +35,8 @@ struct EngineOptions {
   int ring_buffers = 8;  // a direction
   std::int64_t ring_buffer_bytes = 8 << 20;
 
-  // Events that a driver must have: those with times, which are the sets and the start of the run, and then the ring's, the
-  // caller's stream and the drain's.
+  // Events that a driver must have: those with times, which are the sets and the start of the run, and then the ring's,
+  // the caller's stream and the drain's.
   int timed_events() const { return window * kMarks + 1; }
   int events() const { return timed_events() + 2 * ring_buffers + 1 + kStreams; }
 };

@@ -124,7 +124,9 @@ class HostDriver final : public Driver {
     }
   }
 
-  Queue* queue_of(Stream stream) { return stream == Stream::compute ? nullptr : &queues_[stream == Stream::h2d ? 0 : 1]; }
+  Queue* queue_of(Stream stream) {
+    return stream == Stream::compute ? nullptr : &queues_[stream == Stream::h2d ? 0 : 1];
+  }
 
   void finish(int event, std::uint64_t number) {  // the mutex is held
     Event& state = events_[static_cast<std::size_t>(event)];

@@ -17,7 +17,8 @@ struct Range {
 };
 
 std::mutex mutex;
-std::map<std::uintptr_t, Range>& ranges() {  // by their ends; never destroyed, as CUDA may be gone before static objects
+// By their ends; never destroyed, as CUDA may be gone before static objects.
+std::map<std::uintptr_t, Range>& ranges() {
   static auto* const all = new std::map<std::uintptr_t, Range>;
   return *all;
 }

@@ -2,14 +2,14 @@
 //
 //   queue ->  [piece|piece|piece|end]    cut to the size of a ring buffer
 //                   |
-//             staging pool               copies into free buffers, several pieces at a time      Batch: copied
+//             staging pool               copies into free buffers, several pieces at once    Batch: copied
 //                   |  oldest first
-//             h2d stream                 one dense copy a piece                                  ring event: buffer is free
+//             h2d stream                 one dense copy a piece                          ring event: buffer is free
 //                   |
 //             fetched[set]               after the last piece: the compute stream may wait for it
 //
-// A slot's memory is the device's concern: the stream waits for the command's events before the first copy. Only where the
-// device shares the host's memory does this thread wait for them itself, because the pool writes into the slot.
+// A slot's memory is the device's concern: the stream waits for the command's events before the first copy. Only where
+// the device shares the host's memory does this thread wait for them itself, because the pool writes into the slot.
 #include "kernels/transfer/lane.h"
 
 namespace sluice::transfer {
@@ -93,8 +93,8 @@ class InLane final : public Lane {
     }
     if (piece->buffer == nullptr) return;
     const std::int64_t bytes = piece->end - piece->begin;
-    if (!events_.failed() &&
-        !driver_.copy(stream(), {piece->copy->bytes.dense + piece->begin, piece->buffer->memory, bytes, 1, bytes, bytes})) {
+    if (!events_.failed() && !driver_.copy(stream(), {piece->copy->bytes.dense + piece->begin, piece->buffer->memory,
+                                                      bytes, 1, bytes, bytes})) {
       fail(driver_.error());
     }
     driver_.record(stream(), piece->buffer->event);

@@ -79,7 +79,9 @@ bool Lane::has_piece() {
   return true;
 }
 
-bool Lane::next_needs_buffer() { return copy_ < command_->copies.size() && command_->copies[copy_].route == Route::ring; }
+bool Lane::next_needs_buffer() {
+  return copy_ < command_->copies.size() && command_->copies[copy_].route == Route::ring;
+}
 
 std::int64_t Lane::piece_bytes(const ChunkCopy& copy) const {
   return copy.route == Route::ring ? ring_.buffer_bytes() : copy.bytes.bytes();
@@ -157,7 +159,8 @@ void Lane::copy_direct(const ChunkCopy& copy) {
       rest /= bytes.extent[d];
     }
     char* const dense = bytes.dense + plane * rows * bytes.run;
-    // CUDA's copy of rows takes pitches from the row's length up to kMaxPitch; expanded and very wide rows go one by one.
+    // CUDA's copy of rows takes pitches from the row's length up to kMaxPitch; expanded and very wide rows go one by
+    // one.
     const bool as_rows = rows == 1 || (pitch >= bytes.run && pitch <= kMaxPitch);
     const std::int64_t step = as_rows ? rows : 1;
     for (std::int64_t row = 0; row < rows; row += step) {

@@ -2,14 +2,14 @@
 //
 //   queue ->  [piece|piece|end]
 //                   |  while a buffer is free
-//             d2h stream                 one dense copy a piece into a ring buffer               ring event: arrived
+//             d2h stream                 one dense copy a piece into a ring buffer       ring event: arrived
 //                   |  stored[set] after the last one: the slot on the device is free
-//             staging pool               from the buffer into the result                         Batch: copied, buffer is free
+//             staging pool               from the buffer into the result                 Batch: copied, buffer is free
 //                   |  oldest first
 //             landed                     the chunk is complete in the host's memory
 //
-// Chunks that went directly come here for their end only. Of a device that shares the host's memory the pool reads the slot
-// itself, so the slot is free when the chunk has landed and not before.
+// Chunks that went directly come here for their end only. Of a device that shares the host's memory the pool reads the
+// slot itself, so the slot is free when the chunk has landed and not before.
 #include "kernels/transfer/lane.h"
 
 namespace sluice::transfer {
@@ -67,8 +67,8 @@ class OutLane final : public Lane {
     piece.buffer = &ring_.take();
     piece.buffer->staged = true;
     const std::int64_t bytes = piece.end - piece.begin;
-    if (!events_.failed() &&
-        !driver_.copy(stream(), {piece.buffer->memory, piece.copy->bytes.dense + piece.begin, bytes, 1, bytes, bytes})) {
+    if (!events_.failed() && !driver_.copy(stream(), {piece.buffer->memory, piece.copy->bytes.dense + piece.begin,
+                                                      bytes, 1, bytes, bytes})) {
       fail(driver_.error());
     }
     driver_.record(stream(), piece.buffer->event);
@@ -94,11 +94,12 @@ class OutLane final : public Lane {
       const ChunkCopy& copy = *piece->copy;
       if (copy.route == Route::shared) {
         for (int event : piece->command->waits) driver_.synchronize(event);
-        pool_.submit(Direction::out, copy.bytes, piece->begin, piece->end, copy.bytes.dense + piece->begin, copy.mapping,
-                     piece->batch);
+        pool_.submit(Direction::out, copy.bytes, piece->begin, piece->end, copy.bytes.dense + piece->begin,
+                     copy.mapping, piece->batch);
       } else if (piece->buffer != nullptr) {
         if (!driver_.synchronize(piece->buffer->event)) fail(driver_.error());
-        pool_.submit(Direction::out, copy.bytes, piece->begin, piece->end, piece->buffer->memory, copy.mapping, piece->batch);
+        pool_.submit(Direction::out, copy.bytes, piece->begin, piece->end, piece->buffer->memory, copy.mapping,
+                     piece->batch);
       }
     }
     landing_.push_back(std::move(piece));

@@ -1,4 +1,5 @@
-// A bounded ring of page-locked buffers, used in order. Made at its first use, so that runs that need none lock nothing.
+// A bounded ring of page-locked buffers, used in order. Made at its first use, so that runs that need none lock
+// nothing.
 #pragma once
 
 #include <atomic>

@@ -59,8 +59,8 @@ StagingPool::~StagingPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void StagingPool::submit(Direction direction, const StridedCopy& copy, std::int64_t begin, std::int64_t end, char* dense,
-                         Mapping mapping, Batch& batch) {
+void StagingPool::submit(Direction direction, const StridedCopy& copy, std::int64_t begin, std::int64_t end,
+                         char* dense, Mapping mapping, Batch& batch) {
   if (begin >= end) return;
   const std::int64_t bytes = end - begin;
   const std::int64_t even = (bytes + threads() - 1) / threads();
@@ -96,7 +96,8 @@ void StagingPool::run(int node) {
       slice.batch->lost_.store(true, std::memory_order_relaxed);
     }
     if (slice.copy->rank == 0) drop_behind(slice.copy->host + slice.begin, slice.end - slice.begin, slice.mapping);
-    const bool last = slice.batch->left_.fetch_sub(1, std::memory_order_acq_rel) == 1;  // who waits may free it from here on
+    // Who waits may free it from here on.
+    const bool last = slice.batch->left_.fetch_sub(1, std::memory_order_acq_rel) == 1;
     lock.lock();
     if (last) batch_done_.notify_all();
   }

@@ -15,8 +15,9 @@
 
 namespace sluice::transfer {
 
-// What a piece waits for: the slices of it that are not copied yet. It must live until it is done, and not a moment longer: no
-// thread touches it after the one that counts its last slice. So who waits does it on the pool, which wakes it.
+// What a piece waits for: the slices of it that are not copied yet. It must live until it is done, and not a moment
+// longer: no thread touches it after the one that counts its last slice. So who waits does it on the pool, which wakes
+// it.
 class Batch {
  public:
   bool done() const { return left_.load(std::memory_order_acquire) == 0; }
@@ -46,8 +47,8 @@ class StagingPool {
   void start(int threads, int node);
   int threads() const { return static_cast<int>(threads_.size()); }
   // Copies dense bytes [begin, end) of `copy` to or from `dense`; `copy` and `batch` must live until the batch is done.
-  void submit(Direction direction, const StridedCopy& copy, std::int64_t begin, std::int64_t end, char* dense, Mapping mapping,
-              Batch& batch);
+  void submit(Direction direction, const StridedCopy& copy, std::int64_t begin, std::int64_t end, char* dense,
+              Mapping mapping, Batch& batch);
   void wait(const Batch& batch);
 
  private:

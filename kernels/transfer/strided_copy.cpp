@@ -116,7 +116,9 @@ StridedCopy make_copy(char* host, char* dense, std::int64_t itemsize, int rank, 
   return copy;
 }
 
-void gather(const StridedCopy& copy, std::int64_t begin, std::int64_t end, char* dense) { move<true>(copy, begin, end, dense); }
+void gather(const StridedCopy& copy, std::int64_t begin, std::int64_t end, char* dense) {
+  move<true>(copy, begin, end, dense);
+}
 
 void scatter(const StridedCopy& copy, std::int64_t begin, std::int64_t end, const char* dense) {
   move<false>(copy, begin, end, const_cast<char*>(dense));

@@ -1,8 +1,8 @@
 // A chunk of a host tensor, of any strides, and its dense copy on a device, as bytes.
 //
-//   host     |--run--|......|--run--|......|--run--|        rows of `run` bytes, `stride` apart in each outer dimension
-//   dense    |--run--|--run--|--run--|                      the same rows side by side: what a slot or a ring buffer holds
-//                ^begin          ^end                       a piece: any range of the dense bytes, rows cut where it ends
+//   host     |--run--|......|--run--|......|--run--|    rows of `run` bytes, `stride` apart in each outer dimension
+//   dense    |--run--|--run--|--run--|                  the same rows side by side: what a slot or a ring buffer holds
+//                ^begin          ^end                   a piece: any range of the dense bytes, rows cut where it ends
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct StridedCopy {
   std::int64_t bytes() const { return run * rows(); }
 };
 
-// `sizes` and the host's `strides` (bytes) in the order in which the dense side is C-contiguous. Dimensions that one step
-// walks are merged, so that a dense tensor is one run. `rank` may be up to kMaxRank.
+// `sizes` and the host's `strides` (bytes) in the order in which the dense side is C-contiguous. Dimensions that one
+// step walks are merged, so that a dense tensor is one run. `rank` may be up to kMaxRank.
 StridedCopy make_copy(char* host, char* dense, std::int64_t itemsize, int rank, const std::int64_t* sizes,
                       const std::int64_t* strides);
 

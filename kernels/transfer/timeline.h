@@ -1,6 +1,6 @@
-// When chunks were where. A step ends with an event that is there anyway. It began with the latest of: its issue by the host,
-// the events that it waited for, the end of the step before it on its stream. So nothing is recorded for the beginnings: an
-// event more between two copies costs the host and the link more than a small chunk has time for.
+// When chunks were where. A step ends with an event that is there anyway. It began with the latest of: its issue by the
+// host, the events that it waited for, the end of the step before it on its stream. So nothing is recorded for the
+// beginnings: an event more between two copies costs the host and the link more than a small chunk has time for.
 #pragma once
 
 #include <array>
@@ -33,7 +33,9 @@ class Timeline {
     std::vector<int> waits;
   };
 
-  Step& step(Stream stream, int set) { return steps_[static_cast<std::size_t>(set * kStreams + static_cast<int>(stream))]; }
+  Step& step(Stream stream, int set) {
+    return steps_[static_cast<std::size_t>(set * kStreams + static_cast<int>(stream))];
+  }
   std::int64_t host_time() const;
 
   Driver& driver_;

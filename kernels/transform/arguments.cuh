@@ -25,7 +25,8 @@ inline constexpr int kTransformVectors = transform_vectors(kDType<Element>);
 
 // Offset of a row, which numbers all dimensions but the innermost. A row in 32 bits is less than 2^31.
 template <class Row>
-__device__ __forceinline__ long long walk_dimensions(Row row, int rank, const FastDivisor* sizes, const long long* strides) {
+__device__ __forceinline__ long long walk_dimensions(Row row, int rank, const FastDivisor* sizes,
+                                                     const long long* strides) {
   long long offset = 0;
 #pragma unroll 1
   for (int d = 1; d < rank - 1; ++d) {
@@ -51,8 +52,8 @@ template <class Element, Walk walk>
 struct TransformArguments {
   static constexpr bool kFlat = walk == Walk::flat;
   static constexpr int kRank = kFlat ? 1 : kMaxDims;
-  // What a flat tensor's vector needs comes first: every further line of constant memory that a launch has to fetch before it
-  // can ask for its input is latency that a small tensor feels.
+  // What a flat tensor's vector needs comes first: every further line of constant memory that a launch has to fetch
+  // before it can ask for its input is latency that a small tensor feels.
   const Element* input;
   void* output;
   // What RowView says of a flat tensor's one row. Rows: the first two of each, where they lie alike against words.
@@ -121,8 +122,9 @@ __device__ __forceinline__ void store_partial(Out* to, const VectorSpan& span, c
 
 // Runs the chain on the thread's vectors and stores them. `row_of(g)` is the row of vector g.
 template <int Width, class Element, int Vectors, Walk walk, class Chain, class Loads, class RowOf, class T>
-__device__ __forceinline__ void finish_vectors(const TransformArguments<Element, walk>& a, const Chain& chain, const Loads& loads,
-                                               const VectorSpan (&spans)[Vectors], RowOf&& row_of, T (&values)[Vectors * Width]) {
+__device__ __forceinline__ void finish_vectors(const TransformArguments<Element, walk>& a, const Chain& chain,
+                                               const Loads& loads, const VectorSpan (&spans)[Vectors], RowOf&& row_of,
+                                               T (&values)[Vectors * Width]) {
   chain.template apply<Width, Vectors>(values, loads);
   store_slices<Width, Vectors>(a.output_type(), values, [&](auto* tag, int g, const T* own) {
     using Out = std::remove_pointer_t<decltype(tag)>;
@@ -141,8 +143,8 @@ __device__ __forceinline__ void finish_vectors(const TransformArguments<Element,
 
 // Where a vector's elements lie in an operand.
 template <class Element, Walk walk, int Vectors, class RowOf>
-__device__ __forceinline__ auto places_of(const TransformArguments<Element, walk>& a, const VectorSpan (&spans)[Vectors],
-                                          RowOf&& row_of) {
+__device__ __forceinline__ auto places_of(const TransformArguments<Element, walk>& a,
+                                          const VectorSpan (&spans)[Vectors], RowOf&& row_of) {
   return [&a, &spans, row_of](const long long* strides, int g) {
     const long long offset = a.row_offset(row_of(g), strides) + spans[g].begin * strides[0];
     return Place{.offset = offset, .stride = strides[0], .first = spans[g].first, .last = spans[g].last};

@@ -45,13 +45,15 @@ struct RowView {
 // Whole vectors. Where the input straddles words both are loaded: the second one comes from the L1 cache, which is
 // cheaper than four shuffles.
 template <class Element, int Vectors>
-__device__ __forceinline__ void load_whole(const RowView<Element>& view, long long first, int threads, Word (&words)[Vectors]) {
+__device__ __forceinline__ void load_whole(const RowView<Element>& view, long long first, int threads,
+                                           Word (&words)[Vectors]) {
   const char* const from = view.base + first * kWordBytes;
 #pragma unroll
   for (int g = 0; g < Vectors; ++g) words[g] = load_word(from + g * (threads * kWordBytes));
   if (view.shift == 0) return;
 #pragma unroll
-  for (int g = 0; g < Vectors; ++g) words[g] = shift_words(words[g], load_word(from + (g * threads + 1) * kWordBytes), view.shift);
+  for (int g = 0; g < Vectors; ++g)
+    words[g] = shift_words(words[g], load_word(from + (g * threads + 1) * kWordBytes), view.shift);
 }
 
 // A vector at the edge of a row or of the tensor: its elements one by one.
@@ -125,7 +127,8 @@ __device__ __forceinline__ void transform_tile(const TransformArguments<Element,
 template <class Chain, int Vectors, class Element, Walk walk>
 __device__ __forceinline__ void transform_rows(const TransformArguments<Element, walk>& a) {
   const std::uint32_t row = a.kFlat ? 0 : a.tiles_divisor.quotient_of_31_bits(blockIdx.x);
-  const std::uint32_t tile = a.kFlat ? blockIdx.x : blockIdx.x - row * static_cast<std::uint32_t>(a.tiles_divisor.divisor);
+  const std::uint32_t tile =
+      a.kFlat ? blockIdx.x : blockIdx.x - row * static_cast<std::uint32_t>(a.tiles_divisor.divisor);
   const RowView<Element> view(a, row);
   const int threads = a.kFlat ? kTransformThreads : blockDim.x;
   transform_tile<Chain, Vectors>(a, view, row, static_cast<long long>(tile) * (Vectors * threads));

@@ -17,8 +17,8 @@ TransformArguments<Element, walk> make_arguments(const TransformParams& params, 
   a.rank = params.rank;
   a.depth = plan.depth;
   const TransformProblem problem = problem_of(params);
-  a.shift = static_cast<int>((reinterpret_cast<std::uintptr_t>(params.input.data) - problem.misalignment * sizeof(Element)) %
-                             kWordBytes);
+  a.shift = static_cast<int>(
+      (reinterpret_cast<std::uintptr_t>(params.input.data) - problem.misalignment * sizeof(Element)) % kWordBytes);
   a.rows_alike = true;
   a.input_extent = 1;
   for (int d = 0; d < params.rank; ++d) {

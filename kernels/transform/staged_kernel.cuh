@@ -28,7 +28,8 @@ __device__ __forceinline__ void staged_transform(const TransformArguments<Elemen
     if (a.input_stride() == 1) {
       const WordRun<Element> run(from + begin, from, from + a.sizes[0]);
       const long long left = a.sizes[0] - begin + run.shift / static_cast<int>(sizeof(Element));
-      const int count = static_cast<int>(min_of<long long>(kTileVectors + (run.shift != 0), ceil_div<long long>(left, kWidth)));
+      const int count =
+          static_cast<int>(min_of<long long>(kTileVectors + (run.shift != 0), ceil_div<long long>(left, kWidth)));
       copy_run(pipe, words, run, count);
       return;
     }
@@ -50,7 +51,8 @@ __device__ __forceinline__ void staged_transform(const TransformArguments<Elemen
     for (int g = 0; g < kVectors; ++g)
       spans[g] = span_of<kWidth>(vector + g * kTransformThreads + threadIdx.x, misalignment, a.sizes[0]);
     const Element* const begin = a.input + a.row_offset(row, a.input_strides) + vector * kWidth - misalignment;
-    const int shift = a.input_stride() == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(begin) & (kWordBytes - 1)) : 0;
+    const int shift =
+        a.input_stride() == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(begin) & (kWordBytes - 1)) : 0;
     const auto row_of = [row](int) { return row; };
     const Chain chain{a.chain};
     const auto loads = load_operands<kWidth, kVectors>(chain, a.chain, places_of(a, spans, row_of));

@@ -22,9 +22,11 @@ void transform_as(const TransformParams& params, long long first, long long last
     const long long row = first / params.sizes[0], begin = first % params.sizes[0];
     const int count = static_cast<int>(min_of<long long>(kCpuBlock, min_of(last - first, params.sizes[0] - begin)));
     const auto place = [&](const long long* strides) { return offset_of(params, row, strides) + begin * strides[0]; };
-    load_block(params.input.data, params.input.dtype, place(params.input.strides), params.input.strides[0], count, values);
+    load_block(params.input.data, params.input.dtype, place(params.input.strides), params.input.strides[0], count,
+               values);
     evaluate_block(chain, values, count, [&](int k) { return place(chain.operands[k].strides); });
-    store_block(params.output.data, params.output.dtype, place(params.output.strides), params.output.strides[0], count, values);
+    store_block(params.output.data, params.output.dtype, place(params.output.strides), params.output.strides[0], count,
+                values);
     first += count;
   }
 }

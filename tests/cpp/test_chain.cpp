@@ -59,8 +59,8 @@ TEST(numbers_survive_at_the_ends_of_doubles_range) {
 
 TEST(what_is_no_chain_is_refused) {
   Program program;
-  for (const char* text : {"frob", "scale", "scale(", "scale(1", "scale 1)", "scale(1,2)", "silu|", "add($0)", "add($x)", "cast",
-                           "cast(int8)", "|silu"}) {
+  for (const char* text : {"frob", "scale", "scale(", "scale(1", "scale 1)", "scale(1,2)", "silu|", "add($0)",
+                           "add($x)", "cast", "cast(int8)", "|silu"}) {
     CHECK(!parse_chain(text, 0, program).empty());
   }
   std::string longest = "relu";

@@ -71,7 +71,8 @@ TEST(filter2d_strips_cover_aligned_planes) {
             const Filter2dPlan plan = plan_filter2d(problem, ScheduleRequest{}, kH200, false);
             const long long rows = plan.strip_rows;
             CHECK(plan.which == (side == 3 ? Filter2dKernel::aligned3 : Filter2dKernel::aligned5));
-            CHECK(plan.strips_across == words && (plan.strips_down - 1) * rows < height && height <= plan.strips_down * rows);
+            CHECK(plan.strips_across == words && (plan.strips_down - 1) * rows < height &&
+                  height <= plan.strips_down * rows);
             CHECK(rows >= 1 && (side == 5 || rows == aligned_rows(dtype)));
             CHECK(plan.threads % 32 == 0 && plan.threads <= kFilter2dThreads && plan.shared_memory == 0);
             const long long strips = plan.strips_across * plan.strips_down, blocks = plan.blocks_per_plane;
@@ -165,6 +166,7 @@ TEST(filter2d_is_aligned_where_rows_are_whole_words) {
   CHECK(changed([](auto& p) { p.channels = 1, p.image.strides[1] = p.output.strides[1] = 7; }));
   CHECK(changed([](auto& p) { p.output.dtype = DType::float32; }));
   // Four elements of an output of halves are eight bytes.
-  CHECK(changed([&](auto& p) { p.image.dtype = DType::float32, p.output.data = output + 8, p.output.strides[2] = 244; }));
+  CHECK(
+      changed([&](auto& p) { p.image.dtype = DType::float32, p.output.data = output + 8, p.output.strides[2] = 244; }));
   CHECK(!changed([&](auto& p) { p.image.dtype = DType::float32, p.output.data = output + 4; }));
 }

@@ -44,8 +44,8 @@ TEST(too_many_dimensions_are_reported) {
 
 TEST(fast_division_is_exact) {
   const long long limit = (1LL << 31) - 1;
-  for (long long divisor :
-       {1LL, 2LL, 3LL, 5LL, 7LL, 127LL, 128LL, 129LL, 1000003LL, 1LL << 30, (1LL << 30) + 1, limit, limit + 1, limit * 9}) {
+  for (long long divisor : {1LL, 2LL, 3LL, 5LL, 7LL, 127LL, 128LL, 129LL, 1000003LL, 1LL << 30, (1LL << 30) + 1, limit,
+                            limit + 1, limit * 9}) {
     const FastDivisor fast(divisor);
     for (long long near :
          {0LL, 1LL, divisor, 2 * divisor, limit / divisor * divisor, limit, limit + 1, limit * 5, divisor * 1001}) {

@@ -49,7 +49,8 @@ int print_source(char** arguments) {
 }
 
 TEST(numbers_leave_no_trace_in_the_source) {
-  const Program a = parsed("scale(1.5)|add($0,2)"), b = parsed("scale(-7)|add($0,0.25)"), c = parsed("scale($0)|add($0,2)");
+  const Program a = parsed("scale(1.5)|add($0,2)"), b = parsed("scale(-7)|add($0,0.25)"),
+                c = parsed("scale($0)|add($0,2)");
   CHECK(chain_source(request_for(a)) == chain_source(request_for(b)));
   CHECK(request_for(a).key() == request_for(b).key());
   CHECK(request_for(a).key() != request_for(c).key());
@@ -94,8 +95,8 @@ TEST(a_cpp_stages_fourth_parameter_is_in_the_next_slot) {
 
 TEST(bad_cpp_stages_are_refused) {
   Program program;
-  for (const char* text : {"cpp(x,f)", "cpp(\"\",f)", "cpp(\"x\")", "cpp(\"x\",1f)", "cpp(\"x\",f,x=1)", "cpp(\"x\",f,a)",
-                           "cpp(\"x\",f,a=b)", "cpp(\"x\",f,1)"}) {
+  for (const char* text : {"cpp(x,f)", "cpp(\"\",f)", "cpp(\"x\")", "cpp(\"x\",1f)", "cpp(\"x\",f,x=1)",
+                           "cpp(\"x\",f,a)", "cpp(\"x\",f,a=b)", "cpp(\"x\",f,1)"}) {
     CHECK(!parse_chain(text, 1, program).empty());
   }
 }

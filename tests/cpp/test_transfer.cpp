@@ -1,4 +1,5 @@
-// The engine that moves chunks, on a host device: strided copies, pieces through the ring, order by events, files cut short.
+// The engine that moves chunks, on a host device: strided copies, pieces through the ring, order by events, files cut
+// short.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -65,8 +66,9 @@ TEST(strided_copies_gather_any_piece) {
   const Bytes host = numbered(4096);
   for (const Layout& layout : kLayouts) {
     const Bytes wanted = gathered(host, layout.item, layout.sizes, layout.strides);
-    const StridedCopy copy = make_copy(const_cast<char*>(host.data()), nullptr, layout.item,
-                                       static_cast<int>(layout.sizes.size()), layout.sizes.data(), layout.strides.data());
+    const StridedCopy copy =
+        make_copy(const_cast<char*>(host.data()), nullptr, layout.item, static_cast<int>(layout.sizes.size()),
+                  layout.sizes.data(), layout.strides.data());
     CHECK(copy.rank == layout.rank);
     CHECK(copy.bytes() == static_cast<std::int64_t>(wanted.size()));
     for (std::int64_t begin = 0; begin <= copy.bytes(); begin += 7) {
@@ -84,8 +86,8 @@ TEST(strided_copies_scatter_what_they_gathered) {
   const Bytes host = numbered(4096);
   for (const Layout& layout : kLayouts) {
     Bytes target(host.size(), 'x');
-    StridedCopy copy = make_copy(target.data(), nullptr, layout.item, static_cast<int>(layout.sizes.size()), layout.sizes.data(),
-                                 layout.strides.data());
+    StridedCopy copy = make_copy(target.data(), nullptr, layout.item, static_cast<int>(layout.sizes.size()),
+                                 layout.sizes.data(), layout.strides.data());
     const Bytes dense = gathered(host, layout.item, layout.sizes, layout.strides);
     const std::int64_t middle = copy.bytes() / 3;
     scatter(copy, 0, middle, dense.data());
@@ -125,8 +127,8 @@ TEST(cpu_lists_are_read) {
 // An edge that the harness leaves out, to show that it sees what it is there for.
 enum class Missing { none, fetched, stored };
 
-// Runs `chunks` of `bytes` through an engine with slots of its own, by the routes in turns; each chunk's compute adds one to
-// each byte.
+// Runs `chunks` of `bytes` through an engine with slots of its own, by the routes in turns; each chunk's compute adds
+// one to each byte.
 Bytes streamed(const std::vector<Route>& routes, std::int64_t bytes, int chunks, int depth, unsigned seed,
                Missing missing = Missing::none) {
   EngineOptions options;
@@ -147,14 +149,17 @@ Bytes streamed(const std::vector<Route>& routes, std::int64_t bytes, int chunks,
   const auto command = [&](int chunk, const char* host, char* dense, std::vector<int> waits) {
     auto made = std::make_shared<Command>();
     // On the host columns lie behind one another, which takes a copy each: issuing a chunk takes as long as on a GPU.
-    const std::int64_t columns = bytes % 1000 == 0 ? 1000 : 1, sizes[] = {columns, bytes / columns}, strides[] = {1, columns};
+    const std::int64_t columns = bytes % 1000 == 0 ? 1000 : 1, sizes[] = {columns, bytes / columns},
+                       strides[] = {1, columns};
     made->set = chunk % options.window;
     made->waits = std::move(waits);
     made->copies.push_back({make_copy(const_cast<char*>(host), dense, 1, 2, sizes, strides), route_of(chunk)});
     return made;
   };
   const auto mark = [&](int chunk, Mark which) { return event_of(chunk % options.window, which); };
-  const auto slot = [&](std::vector<Bytes>& slots, int chunk) { return slots[static_cast<std::size_t>(chunk % depth)].data(); };
+  const auto slot = [&](std::vector<Bytes>& slots, int chunk) {
+    return slots[static_cast<std::size_t>(chunk % depth)].data();
+  };
   const auto fetch = [&](int chunk) {
     if (chunk >= chunks) return;
     while (!engine.wait_landed(chunk - options.window + 1, 100)) {
@@ -229,9 +234,10 @@ TEST(expanded_and_strided_rows_go_directly) {
   for (const Layout& layout : kLayouts) {
     Bytes slot(1024, 'x');
     auto command = std::make_shared<Command>();
-    command->copies.push_back({make_copy(const_cast<char*>(host.data()), slot.data(), layout.item,
-                                         static_cast<int>(layout.sizes.size()), layout.sizes.data(), layout.strides.data()),
-                               Route::direct});
+    command->copies.push_back(
+        {make_copy(const_cast<char*>(host.data()), slot.data(), layout.item, static_cast<int>(layout.sizes.size()),
+                   layout.sizes.data(), layout.strides.data()),
+         Route::direct});
     const auto bytes = static_cast<std::size_t>(command->copies[0].bytes.bytes());
     engine.begin(nullptr);
     engine.fetch(command);
@@ -258,7 +264,8 @@ TEST(chunks_that_change_their_route_land_in_order) {
 TEST(a_missing_edge_is_seen) {
   for (Missing missing : {Missing::fetched, Missing::stored}) {
     bool seen = false;
-    for (unsigned seed = 1; seed <= 50 && !seen; ++seed) seen = !right(streamed({Route::direct}, 9000, 12, 2, seed, missing));
+    for (unsigned seed = 1; seed <= 50 && !seen; ++seed)
+      seen = !right(streamed({Route::direct}, 9000, 12, 2, seed, missing));
     CHECK(seen);
   }
 }
@@ -269,12 +276,14 @@ TEST(a_file_that_is_cut_short_is_an_error) {
   unlink(path);
   const std::int64_t bytes = 64 << 10;
   CHECK(ftruncate(file, bytes) == 0);
-  char* const mapped = static_cast<char*>(mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ, MAP_SHARED, file, 0));
+  char* const mapped =
+      static_cast<char*>(mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ, MAP_SHARED, file, 0));
   const MappingInfo info = mapping_of(mapped + 5000, 1);
   CHECK(info.kind == Mapping::shared_file);
   CHECK(!info.writable);
   const int protection = PROT_READ | PROT_WRITE;
-  char* const written = static_cast<char*>(mmap(nullptr, static_cast<std::size_t>(bytes), protection, MAP_SHARED, file, 0));
+  char* const written =
+      static_cast<char*>(mmap(nullptr, static_cast<std::size_t>(bytes), protection, MAP_SHARED, file, 0));
   CHECK(ftruncate(file, 8192) == 0);
   EngineOptions options;
   Engine engine(make_host_driver(options.events()), options);

@@ -31,7 +31,9 @@ __global__ void touch(const __grid_constant__ Arguments a) {
 
 using Launch = std::function<cudaError_t(int bytes, int* sum)>;
 
-cudaError_t launch(int bytes, int* sum) { return sluice::launch_kernel(touch, 1, 32, bytes, nullptr, Arguments{bytes / 4, sum}); }
+cudaError_t launch(int bytes, int* sum) {
+  return sluice::launch_kernel(touch, 1, 32, bytes, nullptr, Arguments{bytes / 4, sum});
+}
 
 cudaError_t launch_with_own_limit(int bytes, int* sum) {
   cudaFuncSetAttribute(touch, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
@@ -77,7 +79,7 @@ int main(int, char** arguments) {
   const cudaError_t left = cudaGetLastError();
   const cudaError_t unknown = sluice::device_properties(63, &properties);
   const cudaError_t left_again = cudaGetLastError();
-  std::printf("%s, then %s; %s, then %s\n", cudaGetErrorName(refused), cudaGetErrorName(left), cudaGetErrorName(unknown),
-              cudaGetErrorName(left_again));
+  std::printf("%s, then %s; %s, then %s\n", cudaGetErrorName(refused), cudaGetErrorName(left),
+              cudaGetErrorName(unknown), cudaGetErrorName(left_again));
   return refused == cudaSuccess || unknown == cudaSuccess || left != cudaSuccess || left_again != cudaSuccess;
 }

@@ -1,5 +1,5 @@
-// Every pipe around the smallest kernel that shares words between threads, and the same with its wait taken out: the second
-// has to be wrong, or the tests would not see a wait that is missing. Built and run by tests/gpu/test_rings.py.
+// Every pipe around the smallest kernel that shares words between threads, and the same with its wait taken out: the
+// second has to be wrong, or the tests would not see a wait that is missing. Built and run by tests/gpu/test_rings.py.
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -26,8 +26,8 @@ __global__ void __launch_bounds__(kThreads + Pipe::kProducers) mirror(const Word
   __shared__ typename Pipe::Storage storage;
   Pipe pipe(storage, depth, /*shares=*/true);
   const auto fetch = [&](long long tile, int stage) {
-    pipe.copy(
-        WordTile{.to = ring + stage * kWords, .from = reinterpret_cast<const char*>(from + tile * kWords), .words = kWords});
+    pipe.copy(WordTile{
+        .to = ring + stage * kWords, .from = reinterpret_cast<const char*>(from + tile * kWords), .words = kWords});
   };
   const auto compute = [&](long long tile, int stage) {
     for (int w = threadIdx.x; w < kWords; w += kThreads) to[tile * kWords + w] = ring[stage * kWords + kWords - 1 - w];
@@ -64,8 +64,8 @@ bool is_right(Schedule schedule, const std::vector<std::uint32_t>& values, const
 }  // namespace
 }  // namespace sluice
 
-// rings <schedule> [unwaited]: exits with 0 where the result is right. A process for each, because a kernel whose copies
-// land after it has ended takes the context with it.
+// rings <schedule> [unwaited]: exits with 0 where the result is right. A process for each, because a kernel whose
+// copies land after it has ended takes the context with it.
 int main(int count, char** arguments) {
   using namespace sluice;
   ScheduleRequest request;

@@ -18,7 +18,7 @@ struct Conv1dArguments : Conv1dTensors, DepthwisePlan {
   using T = Compute<Element>;
   int depth;
   int rows_per_block;  // few taps; channels: positions in the place of rows
-  bool dense_weight;  // of the input's dtype, its rows one run of memory from a multiple of four elements on
+  bool dense_weight;   // of the input's dtype, its rows one run of memory from a multiple of four elements on
   FastDivisor by_channels, by_vectors, by_multiplier, by_lanes;
   FastDivisor by_across, by_along;  // tiles of a row; channels: tiles of a position's channels, and of the positions
   ChainArguments<T, 3> pre, post;
@@ -45,14 +45,15 @@ template <class Element>
 __device__ __forceinline__ Element element_at(const Conv1dArguments<Element>& a, long long batch, long long channel,
                                               long long position) {
   if (position >= 0 && position < a.length) {
-    return a.input.template as<const Element>()[batch * a.input.strides[0] + channel * a.input.strides[1] + position * a.input.strides[2]];
+    return a.input.template as<const Element>()[batch * a.input.strides[0] + channel * a.input.strides[1] +
+                                                position * a.input.strides[2]];
   }
   // A word may begin before the history does.
   if (position < 0 && position >= -a.padding && a.history.exists()) {
     const long long index =
         batch * a.history.strides[0] + channel * a.history.strides[1] + (position + a.padding) * a.history.strides[2];
-    return convert<Element>(
-        load_as<typename Conv1dArguments<Element>::T>(a.history.data, known_dtype(LinkedTensor::history, a.history.dtype), index));
+    return convert<Element>(load_as<typename Conv1dArguments<Element>::T>(
+        a.history.data, known_dtype(LinkedTensor::history, a.history.dtype), index));
   }
   return convert<Element>(typename Conv1dArguments<Element>::T(0));
 }

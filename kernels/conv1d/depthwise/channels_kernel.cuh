@@ -28,10 +28,10 @@ __device__ __forceinline__ ChannelTile channel_tile(const Conv1dArguments<Elemen
 }
 
 template <class Element>
-__device__ __forceinline__ bool is_whole_vector(const Conv1dArguments<Element>& a, const Element* address, long long channel,
-                                                long long position) {
-  return a.input.strides[1] == 1 && position >= 0 && position < a.length && channel + kWordElements<Element> <= a.channels &&
-         is_word_aligned(address);
+__device__ __forceinline__ bool is_whole_vector(const Conv1dArguments<Element>& a, const Element* address,
+                                                long long channel, long long position) {
+  return a.input.strides[1] == 1 && position >= 0 && position < a.length &&
+         channel + kWordElements<Element> <= a.channels && is_word_aligned(address);
 }
 
 // Every input of the tile is there and every vector of it is whole: no load needs a check.
@@ -40,7 +40,8 @@ __device__ __forceinline__ bool is_interior(const Conv1dArguments<Element>& a, c
   constexpr int kChannels = kChannelVectors * kWordElements<Element>;
   const long long first = tile.position * a.stride - a.padding;
   const long long last = first + (kTilePositions - 1) * a.stride + (a.taps - 1) * a.dilation;
-  const Element* const corner = a.input.template as<const Element>() + tile.batch * a.input.strides[0] + tile.channel + first * a.input.strides[2];
+  const Element* const corner = a.input.template as<const Element>() + tile.batch * a.input.strides[0] + tile.channel +
+                                first * a.input.strides[2];
   return a.input.strides[1] == 1 && first >= 0 && last < a.length && tile.channel + kChannels <= a.channels &&
          a.input.strides[2] % kWordElements<Element> == 0 && is_word_aligned(corner);
 }
@@ -76,7 +77,8 @@ struct ChannelVector {
 
 // Biases, in the place of the sums to be.
 template <class Element, class T>
-__device__ __forceinline__ void start_sums(const Conv1dArguments<Element>& a, const ChannelVector<Element>& v, T* sums) {
+__device__ __forceinline__ void start_sums(const Conv1dArguments<Element>& a, const ChannelVector<Element>& v,
+                                           T* sums) {
   constexpr int kWidth = kWordElements<Element>;
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
@@ -96,8 +98,8 @@ __device__ __forceinline__ void read_taps(const T* taps, int k, int lane, T* wei
 
 // sums += taps on inputs, for any stride and dilation. `word_at(j, k)` is the input of output j under tap k.
 template <class Element, class T, class WordAt>
-__device__ __forceinline__ void add_products(const Conv1dArguments<Element>& a, const T* taps, int lane, WordAt&& word_at,
-                                             T* sums) {
+__device__ __forceinline__ void add_products(const Conv1dArguments<Element>& a, const T* taps, int lane,
+                                             WordAt&& word_at, T* sums) {
   constexpr int kWidth = kWordElements<Element>;
 #pragma unroll 1
   for (int k = 0; k < a.taps; ++k) {
@@ -123,7 +125,8 @@ __device__ __forceinline__ void finish_sums(const Conv1dArguments<Element>& a, c
   constexpr int kWidth = kWordElements<Element>;
   const auto place_of = [&](const long long* strides, int j) {
     const long long offset = v.batch * strides[0] + v.channel * strides[1] + (v.position + j) * strides[2];
-    return Place{.offset = offset, .stride = strides[1], .first = 0, .last = v.position + j < a.output_length ? v.last : 0};
+    return Place{
+        .offset = offset, .stride = strides[1], .first = 0, .last = v.position + j < a.output_length ? v.last : 0};
   };
   finish_slices<Post, kWidth, kPositions>(a.post, a.output, a.output_type(), place_of, sums);
 }
@@ -138,7 +141,8 @@ __device__ __forceinline__ void direct_channels(const Conv1dArguments<Element>& 
   const ChannelTile tile = channel_tile<kWidth>(a, blockIdx.x);
   const ChannelVector<Element> v(a, tile);
   const bool interior = is_interior(a, tile);
-  const Element* const origin = a.input.template as<const Element>() + v.batch * a.input.strides[0] + v.channel * a.input.strides[1] +
+  const Element* const origin = a.input.template as<const Element>() + v.batch * a.input.strides[0] +
+                                v.channel * a.input.strides[1] +
                                 (v.position * a.stride - a.padding) * a.input.strides[2];
   load_taps(a, tile.channel, taps, threadIdx.x, kConv1dThreads);
   __syncthreads();

@@ -1,7 +1,7 @@
 // Depthwise conv1d with up to four taps, channels last: what a device copy does, and four products an output.
 //
-// A block is `lanes` threads along the channels by as many below them as fill it. A thread has four channels, whose taps and
-// whose window of positions are in its registers, at up to kPositions consecutive positions:
+// A block is `lanes` threads along the channels by as many below them as fill it. A thread has four channels, whose
+// taps and whose window of positions are in its registers, at up to kPositions consecutive positions:
 //
 //                     channels ->
 //   position t - 3   | vvvv |                before the first output
@@ -14,7 +14,8 @@
 
 namespace sluice {
 
-// The taps of a thread's channels. A dense weight of the input's dtype is read as it lies, in as many quads as there are taps.
+// The taps of a thread's channels. A dense weight of the input's dtype is read as it lies, in as many quads as there
+// are taps.
 template <class Element>
 __device__ __forceinline__ void load_channel_taps(const Conv1dArguments<Element>& a, long long channel,
                                                   float (&taps)[kFewTapsChannels][kFewTaps]) {
@@ -43,7 +44,8 @@ __device__ __forceinline__ void few_taps_channels(const Conv1dArguments<Element>
   if (channel >= a.channels || position >= a.output_length) return;
 
   const int length = static_cast<int>(a.length), padding = static_cast<int>(a.padding), start = position - padding;
-  const Element* const from = a.input.template as<const Element>() + batch * a.input.strides[0] + channel + start * a.input.strides[2];
+  const Element* const from =
+      a.input.template as<const Element>() + batch * a.input.strides[0] + channel + start * a.input.strides[2];
   Quad<Element> window[kWindow];
   const int end = min_of(static_cast<int>(a.output_length), position + a.vectors_per_thread);
   const int last = min_of(length, start + a.vectors_per_thread + a.taps - 1);
@@ -101,7 +103,8 @@ __device__ __forceinline__ void few_taps_channels(const Conv1dArguments<Element>
     run_chain<typename Chains::Post, kChannels, kChained>(a.post, place_of, sums);
     store_slices<kChannels, kChained>(a.output_type(), sums, [&](auto* tag, int j, const float* own) {
       using Out = std::remove_pointer_t<decltype(tag)>;
-      Out* const to = a.output.template as<Out>() + batch * a.output.strides[0] + channel + position * a.output.strides[2];
+      Out* const to =
+          a.output.template as<Out>() + batch * a.output.strides[0] + channel + position * a.output.strides[2];
       if (exists(j)) store_vector<Out, kChannels>(to + (c + j) * a.output.strides[2], own);
     });
   }

@@ -1,9 +1,9 @@
 // Depthwise conv1d with up to four taps, channels first: what a device copy does, and four products an output.
 //
-// A block is `lanes` threads along a row by as many rows as fill it. A thread has up to kWords words of outputs, a block's
-// width of them apart, so that a warp's loads and stores are side by side; all loads are in flight before the first sum.
-// Input and output lie alike against 16-byte words, so a word's window is the word of input at its place and what is beside
-// it, `padding` elements before it and the other taps' behind:
+// A block is `lanes` threads along a row by as many rows as fill it. A thread has up to kWords words of outputs, a
+// block's width of them apart, so that a warp's loads and stores are side by side; all loads are in flight before the
+// first sum. Input and output lie alike against 16-byte words, so a word's window is the word of input at its place and
+// what is beside it, `padding` elements before it and the other taps' behind:
 //
 //   input     ....|......bb|mmmmmmmm|a.......|....
 //   outputs                 oooooooo                    |: 16-byte boundaries
@@ -40,8 +40,8 @@ __device__ __forceinline__ std::uint32_t anything() {
   return bits;
 }
 
-// The same value, of which the compiler does not know where it comes from: a sum with it stays one addition, where sums of
-// sums of 64 bits would be taken apart and put together anew for every word.
+// The same value, of which the compiler does not know where it comes from: a sum with it stays one addition, where sums
+// of sums of 64 bits would be taken apart and put together anew for every word.
 template <class T>
 __device__ __forceinline__ T* settled(T* pointer) {
   asm volatile("" : "+l"(pointer));
@@ -67,7 +67,8 @@ struct WordsOfRow {
     last = min_of(min_of(static_cast<int>(a.length), static_cast<int>(a.output_length)) - kWidth, stop - 1);
   }
   __device__ __forceinline__ const Element* input_of(const Conv1dArguments<Element>& a) const {
-    return settled(a.input.template as<const Element>() + batch * a.input.strides[0] + a.by_multiplier.quotient_of_31_bits(channel) * a.input.strides[1]);
+    return settled(a.input.template as<const Element>() + batch * a.input.strides[0] +
+                   a.by_multiplier.quotient_of_31_bits(channel) * a.input.strides[1]);
   }
   // Where the outputs at, at + 1, ... are in a tensor of the result's shape.
   __device__ __forceinline__ Place place_of(const long long* strides, int at, int first, int last) const {
@@ -83,8 +84,8 @@ struct WordsOfRow {
   }
 };
 
-// The words that a row's end cuts through, element by element. A function of its own and the last that a thread does, so that
-// the registers of neither count for the other.
+// The words that a row's end cuts through, element by element. A function of its own and the last that a thread does,
+// so that the registers of neither count for the other.
 template <class Post, class Element>
 __device__ __noinline__ void convolve_cut_words(const Conv1dArguments<Element>& a, unsigned row, int first_word) {
   constexpr int kWidth = kWordElements<Element>, kWindow = kFewTaps - 1 + kWidth;
@@ -112,8 +113,9 @@ __device__ __noinline__ void convolve_cut_words(const Conv1dArguments<Element>& 
       for (int i = 0; i < kWindow; ++i) {
         // A word may begin before the history does.
         if (from + i < 0 && at + i >= 0) {
-          values[i] = convert<float>(convert<Element>(load_as<float>(
-              a.history.data, known_dtype(LinkedTensor::history, a.history.dtype), offset + (at + i) * a.history.strides[2])));
+          values[i] = convert<float>(
+              convert<Element>(load_as<float>(a.history.data, known_dtype(LinkedTensor::history, a.history.dtype),
+                                              offset + (at + i) * a.history.strides[2])));
         }
       }
     }
@@ -150,13 +152,15 @@ struct RowOfResult {
   char* row;
 
   __device__ __forceinline__ RowOfResult(const Conv1dArguments<Element>& a, const WordsOfRow<Element>& words)
-      : row(settled(a.output.template as<char>() + (words.batch * a.output.strides[0] + words.channel * a.output.strides[1]) *
-                                                       static_cast<long long>(size_of(a.output_type())))) {}
+      : row(settled(a.output.template as<char>() +
+                    (words.batch * a.output.strides[0] + words.channel * a.output.strides[1]) *
+                        static_cast<long long>(size_of(a.output_type())))) {}
 
   // The chain, and the stores, of words c, c + 1, ... that are whole.
   template <int kChained>
   __device__ __forceinline__ void store(const Conv1dArguments<Element>& a, const WordsOfRow<Element>& words, int c,
-                                        const bool (&whole)[kChained], float (&sums)[kChained * kWordElements<Element>]) const {
+                                        const bool (&whole)[kChained],
+                                        float (&sums)[kChained * kWordElements<Element>]) const {
     constexpr int kWidth = kWordElements<Element>;
     const auto at = [&](int g) { return words.begin + (c + g) * words.step; };
     const auto place_of = [&](const long long* strides, int g) {
@@ -309,7 +313,8 @@ __device__ __forceinline__ void any_few_taps_rows(const Conv1dArguments<Element>
 
 template <class Chains, class Element>
 __device__ __forceinline__ void few_taps_rows(const Conv1dArguments<Element>& a) {
-  const unsigned below = a.by_lanes.quotient_of_31_bits(threadIdx.x), upper = a.by_across.quotient_of_31_bits(blockIdx.x);
+  const unsigned below = a.by_lanes.quotient_of_31_bits(threadIdx.x),
+                 upper = a.by_across.quotient_of_31_bits(blockIdx.x);
   const int lane = static_cast<int>(threadIdx.x - below * a.lanes);
   const unsigned row = upper * a.rows_per_block + below;
   if (row >= static_cast<unsigned>(a.batch) * static_cast<unsigned>(a.channels)) return;

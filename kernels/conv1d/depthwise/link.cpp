@@ -6,8 +6,8 @@
 namespace sluice {
 namespace {
 
-// The entries of linked_*.cu.in: sluice_conv1d_<rows or channels>_<dtype>_<schedule>, or another kernel of `direct` in its
-// place.
+// The entries of linked_*.cu.in: sluice_conv1d_<rows or channels>_<dtype>_<schedule>, or another kernel of `direct` in
+// its place.
 std::string_view entry_name(const Conv1dPlan& plan, DType dtype) {
   static const NameTable entries = [] {
     NameParts kernels = schedule_names();

@@ -54,10 +54,13 @@ struct GlobalRow {
       return Pre{a.pre}.empty() ? word : apply_pre<Pre>(a, word, batch, channel, position, 0, step);
     }
   }
-  __device__ GlobalRow(const Conv1dArguments<Element>& arguments, const RowSpan& span) : a(arguments), batch(span.batch) {
+  __device__ GlobalRow(const Conv1dArguments<Element>& arguments, const RowSpan& span)
+      : a(arguments), batch(span.batch) {
     channel = a.by_multiplier.quotient(span.channel);
     row = a.input.template as<const Element>() + batch * a.input.strides[0] + channel * a.input.strides[1];
-    lead = a.input.strides[2] == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(row) % kWordBytes / sizeof(Element)) : 0;
+    lead = a.input.strides[2] == 1
+               ? static_cast<int>(reinterpret_cast<std::uintptr_t>(row) % kWordBytes / sizeof(Element))
+               : 0;
   }
   __device__ Word word(long long index) const {
     constexpr int kWidth = kWordElements<Element>;
@@ -182,7 +185,8 @@ __device__ __forceinline__ void step(const Conv1dArguments<Element>& a, const Ro
 }
 
 template <class Element, int Outputs, bool Plain, class Post, class Row, class Tap>
-__device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, const RowSpan& span, const Row& row, Tap&& tap) {
+__device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, const RowSpan& span, const Row& row,
+                                             Tap&& tap) {
   using T = Compute<Element>;
   T sums[Outputs];
   const T bias = a.bias_of(span.channel);
@@ -236,18 +240,20 @@ __device__ __forceinline__ void direct_rows(const Conv1dArguments<Element>& a) {
   convolve_row<Element, kOutputs, false, typename Chains::Post>(a, span, input, [&](int k) { return own[k]; });
 }
 
-// Plain: taps that fit into registers, stride and dilation 1, no `pre`. Threads share nothing, and their registers are few
-// enough to keep the memory busy; interpreted, there are no tensors in `post` either.
+// Plain: taps that fit into registers, stride and dilation 1, no `pre`. Threads share nothing, and their registers are
+// few enough to keep the memory busy; interpreted, there are no tensors in `post` either.
 template <class Chains, class Element>
 __device__ __forceinline__ void plain_rows(const Conv1dArguments<Element>& a) {
   constexpr int kWidth = kWordElements<Element>, kOutputs = kRowOutputs<Element>;
-  const long long vector = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x, row = a.by_vectors.quotient(vector);
+  const long long vector = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x,
+                  row = a.by_vectors.quotient(vector);
   if (row >= a.batch * a.channels) return;
   const RowSpan span = row_span<kOutputs, kWidth>(a, row, vector - row * a.vectors_per_row);
   if (span.last <= span.first) return;
   const GlobalRow<Element, void> input(a, span);
   // Taps straight from memory, beside the inputs: a barrier would make one wait for the other.
-  convolve_row<Element, kOutputs, true, typename Chains::Post>(a, span, input, [&](int k) { return a.tap(span.channel, k); });
+  convolve_row<Element, kOutputs, true, typename Chains::Post>(a, span, input,
+                                                               [&](int k) { return a.tap(span.channel, k); });
 }
 
 template <class Element>

@@ -25,7 +25,8 @@ __device__ __forceinline__ void staged_channels(const Conv1dArguments<Element>& 
     // The vectors that exist and are aligned are one rectangle; the others are gathered.
     const int positions = a.stage_words / kChannelVectors;
     int begin = 0, end = 0, vectors = 0;
-    const Element* const corner = a.input.template as<const Element>() + tile.batch * a.input.strides[0] + tile.channel + first * a.input.strides[2];
+    const Element* const corner = a.input.template as<const Element>() + tile.batch * a.input.strides[0] +
+                                  tile.channel + first * a.input.strides[2];
     if (a.input.strides[1] == 1 && a.input.strides[2] % kWidth == 0 && is_word_aligned(corner)) {
       begin = first < 0 ? static_cast<int>(min_of<long long>(positions, -first)) : 0;
       end = static_cast<int>(max_of<long long>(begin, min_of<long long>(positions, a.length - first)));
@@ -63,10 +64,12 @@ __device__ __forceinline__ void staged_channels(const Conv1dArguments<Element>& 
     const ChannelVector<Element> v(a, tile);
     if (!v.exists(a)) return;
     const T* const taps = reinterpret_cast<const T*>(words + a.stage_words);
-    const Word* const own = words + (v.position - tile.position) * a.stride * kChannelVectors + threadIdx.x % kChannelVectors;
+    const Word* const own =
+        words + (v.position - tile.position) * a.stride * kChannelVectors + threadIdx.x % kChannelVectors;
     T sums[kPositions * kWidth];
     start_sums(a, v, sums);
-    add_products(a, taps, v.lane, [&](int j, int k) { return own[(j * a.stride + k * a.dilation) * kChannelVectors]; }, sums);
+    add_products(
+        a, taps, v.lane, [&](int j, int k) { return own[(j * a.stride + k * a.dilation) * kChannelVectors]; }, sums);
     finish_sums<typename Chains::Post>(a, v, sums);
   };
 

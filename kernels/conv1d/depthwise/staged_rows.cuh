@@ -92,8 +92,8 @@ __device__ __forceinline__ void staged_rows(const Conv1dArguments<Element>& a) {
     locate(span, row, first_word, count);
     if (!typename Chains::Pre{a.pre}.empty()) {
       for (int w = threadIdx.x; w < count; w += kConv1dThreads) {
-        words[w] =
-            apply_pre<typename Chains::Pre>(a, words[w], row.batch, row.channel, (first_word + w) * kWidth - row.lead, 0, 1);
+        words[w] = apply_pre<typename Chains::Pre>(a, words[w], row.batch, row.channel,
+                                                   (first_word + w) * kWidth - row.lead, 0, 1);
       }
       pipe.consumer_sync();
     }
