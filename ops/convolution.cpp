@@ -58,7 +58,7 @@ Conv1dParams make_params(const Convolution& c, const TensorView& result) {
 }
 
 // Nothing where no kernel has room for so many taps and none was asked for; else why the chains were not linked.
-std::optional<std::string> run_depthwise(const Convolution& c, const TensorView& output, Run run) {
+std::optional<std::string> run_kernels(const Convolution& c, const TensorView& output, Run run) {
   const int index = output.device_index;
   const Conv1dParams params = make_params(c, output);
   const DeviceScope device(c.op, index);
@@ -71,7 +71,10 @@ std::optional<std::string> run_depthwise(const Convolution& c, const TensorView&
   check_plan(c.op, plan, c.schedule);
   Form form = choose_form(c.op, link_request(params, plan), device, output.elements(), run);
   if (form.kernel == nullptr) plan = planned(false);
-  if (run == Run::now) device.check_launch(launch_conv1d(params, plan, form.kernel, device.stream()));
+  if (run == Run::prepare) return std::move(form.reason);
+  const std::optional<Tensor> workspace = allocate_workspace(c.op, plan, output);
+  void* const memory = workspace.has_value() ? TensorView(*workspace).data : nullptr;
+  device.check_launch(launch_conv1d(params, plan, form.kernel, memory, device.stream()));
   return std::move(form.reason);
 }
 #endif
@@ -129,7 +132,7 @@ void run_convolution(const Convolution& c, const Tensor& output) {
   [[maybe_unused]] const bool through_aten = goes_through_aten(c);
   if (target.elements() == 0) return;
 #ifdef SLUICE_CUDA_LIBRARY
-  if (!through_aten && run_depthwise(c, target, Run::now).has_value()) return;
+  if (!through_aten && run_kernels(c, target, Run::now).has_value()) return;
 #endif
   run_transform(c.op, TensorView(convolve_with_aten(c)), target, c.post, ScheduleRequest{});
 }
@@ -159,7 +162,7 @@ std::string prepare_convolution(const Convolution& c) {
   const TensorView target(output);
 #ifdef SLUICE_CUDA_LIBRARY
   if (!through_aten) {
-    if (const auto reason = run_depthwise(c, target, Run::prepare)) return *reason;
+    if (const auto reason = run_kernels(c, target, Run::prepare)) return *reason;
   }
 #endif
   // Passes of their own in front of aten's convolution and behind it.

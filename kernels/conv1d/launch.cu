@@ -16,7 +16,8 @@ cudaError_t launch_as(const Conv1dParams& params, const Conv1dPlan& plan, const 
 
 }  // namespace
 
-cudaError_t launch_conv1d(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
+cudaError_t launch_conv1d(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, void* /*workspace*/,
+                          cudaStream_t stream) {
   return with_element(params.input.dtype,
                       [&]<class Element>() { return launch_as<Element>(params, plan, linked, stream); });
 }

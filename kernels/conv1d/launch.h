@@ -6,8 +6,11 @@
 
 namespace sluice {
 
-// Enqueues one kernel: `linked`, which is the linker's answer to link_request, or where that is null the interpreted
-// form. `plan` is plan_conv1d's for these params; the result has at least one element.
-cudaError_t launch_conv1d(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
+// Enqueues the kernels of `plan`, which is plan_conv1d's for these params. That with the chains is `linked`, the linker's
+// answer to link_request, or where that is null the interpreted form. `workspace`: the plan's `workspace_bytes` of the
+// device's memory, which nothing else uses until the kernels have run; null where the plan asks for none. The result has
+// at least one element.
+cudaError_t launch_conv1d(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, void* workspace,
+                          cudaStream_t stream);
 
 }  // namespace sluice

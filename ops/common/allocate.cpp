@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 namespace sluice {
 
@@ -17,6 +18,12 @@ Tensor allocate(const char* op, const std::vector<int64_t>& sizes, const std::ve
   check(status == 0, op, ": out of memory: torch could not allocate ", shape_text(sizes), " of ", name_of(dtype),
         " on ", like.device());
   return Tensor(handle);
+}
+
+std::optional<Tensor> allocate_workspace(const char* op, const Plan& plan, const TensorView& like) {
+  if (plan.workspace_bytes == 0) return std::nullopt;
+  constexpr long long kFloat = sizeof(float);
+  return allocate(op, {(plan.workspace_bytes + kFloat - 1) / kFloat}, {1}, DType::float32, like);
 }
 
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes) {

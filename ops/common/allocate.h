@@ -1,6 +1,7 @@
 // Results: allocated through torch, with the strides that the op promises.
 #pragma once
 
+#include "kernels/pipeline/plan.h"
 #include "ops/common/checks.h"
 
 namespace sluice {
@@ -8,6 +9,9 @@ namespace sluice {
 // A tensor on `like`'s device. `op` names who asked where memory runs out.
 Tensor allocate(const char* op, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, DType dtype,
                 const TensorView& like);
+
+// The memory that a plan's kernels need beside inputs and output, for the current stream alone; nothing where that is none.
+std::optional<Tensor> allocate_workspace(const char* op, const Plan& plan, const TensorView& like);
 
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes);
 
