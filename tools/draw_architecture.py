@@ -22,18 +22,18 @@ COPY, WAIT, COMPUTE = "#8fb8de", "#ffffff", "#e0a458"
 RIGHT = 98.0
 
 PARTS = {
-    "<op>/": """plan.cpp: schedule,
-tile, depth, and why
-*_kernel.cuh: work
-linked.cu: LTO-IR""",
-    "pipeline/": """copy: moves bytes
+    "<op>/": """plan.cpp: method,
+kernel, and why
+policy.h: numbers
+a folder a method""",
+    "pipeline/": """rings.def: schedules
 pipe: who waits
-plan: a ring's shape
-schedule: names""",
-    "stages/": """functors.h: each
-program.h: as data
-interpreter.cuh: GPU
-evaluate_cpu.h: CPU""",
+copy: moves bytes
+plan: a ring's shape""",
+    "stages/": """stages.def: the list
+functors.h: each
+interpreter.cuh: run
+epilogue.cuh: store""",
     "linking/": """linker: which form
 source: as C++
 compile: a kernel
@@ -91,14 +91,14 @@ def draw_layers(ax: Axes) -> None:
 
     layer(ax, 75.2, 12, PYTHON, "python/sluice/<op>.py", "knows torch from Python")
     write(ax, 4, 80.0, "docstring, autocast, forward-only check, fake kernels, errors as Python types")
-    rooms = "stages.py: Chain -> text", "reference.py: what each op means", "stream/: chunks, slots, who waits"
+    rooms = "chain.py: Chain -> text", "reference.py: what each op means", "stream/: chunks, slots, who waits"
     write(ax, 4, 77.2, "    ".join(rooms))
     crossing(ax, 75.2, 'torch.ops.sluice.conv1d(..., post="silu()")')
 
     layer(ax, 58.9, 12, OPS, "ops/<op>.cpp", "knows torch through its stable C ABI")
     write(ax, 4, 63.7, "schema, checks, allocation, current stream; compiled twice, for CPU and for CUDA")
-    write(ax, 4, 60.9, "chain.cpp: text -> Program        aten.cpp: convolutions that torch still runs")
-    crossing(ax, 58.9, "launch_conv1d(params, plan, linked, stream) -> cudaError_t")
+    write(ax, 4, 60.9, "convolution, stencil, elementwise: what ops share        common/: chain, checks, aten, launch")
+    crossing(ax, 58.9, "launch_conv1d(params, plan, linked, workspace, stream) -> cudaError_t")
 
     layer(ax, 33.4, 21.2, KERNELS, "kernels/", "knows CUDA, never torch")
     for index, (title, text) in enumerate(PARTS.items()):
