@@ -14,7 +14,7 @@ import torch
 
 import sluice
 from common import DTYPES, ROOT, SCHEDULES
-from offline_linker import OfflineLinker, cuobjdump, entries, functions, modules, objects
+from offline_linker import OfflineLinker, cuobjdump, entries, functions, kernels_in, modules, objects
 
 PACKAGE = pathlib.Path(sluice.__file__).parent
 CUDA_LIBRARY = PACKAGE / "_C_cuda.so"
@@ -155,21 +155,19 @@ def test_direct_kernels_move_words_through_registers(sass: dict[str, str]) -> No
 
 @needs_cuda_library
 def test_every_module_is_of_use() -> None:
-    linker = OfflineLinker()
-    if linker.missing:
-        pytest.skip(linker.missing)
+    if missing := OfflineLinker().missing:
+        pytest.skip(missing)
     assert {entry.module for entry in entries().values()} == set(modules())
 
 
 @needs_cuda_library
 @pytest.mark.parametrize("module", sorted(modules()))
 def test_every_entry_is_in_its_module(module: str) -> None:
-    linker = OfflineLinker()
-    if linker.missing:
-        pytest.skip(linker.missing)
+    if missing := OfflineLinker().missing:
+        pytest.skip(missing)
     # Those that plans can name, and no others.
     named = [kernel for kernel, entry in entries().items() if entry.module == module]
-    assert sorted(linker.kernels(modules()[module].read_bytes())) == sorted(named)
+    assert sorted(kernels_in(modules()[module])) == sorted(named)
 
 
 RESERVED = (

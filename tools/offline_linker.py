@@ -120,8 +120,7 @@ class OfflineLinker:
         assert self.nvjitlink.nvJitLinkComplete(handle) == 0
         return _read(self.nvjitlink.nvJitLinkGetLinkedCubinSize, self.nvjitlink.nvJitLinkGetLinkedCubin, handle)
 
-    def kernels(self, module: bytes) -> list[str]:
-        """The names of the module's kernels."""
+    def _kernels(self, module: bytes) -> list[str]:
         handle = ctypes.c_void_p()
         options = _strings([f"-arch=sm_{self.arch}", "-lto", "-ptx", "-O0"])
         size = ctypes.c_size_t(len(module))
@@ -157,3 +156,14 @@ def source_of(chain: str, dtype: str, width: int, slices: int) -> str:
     """What the library would give NVRTC for the chain on `slices` of `width` values each."""
     arguments = [str(BINARY), "source", chain, dtype, str(width), str(slices)]
     return subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+
+
+def kernels_in(module: pathlib.Path) -> list[str]:
+    """The names of a module's kernels. Found by a process of its own: a link with -O0, which is quick, changes the code
+    that nvJitLink makes in every later link of its process, whose options say -O3."""
+    listed = subprocess.run([sys.executable, __file__, str(module)], capture_output=True, text=True, check=True).stdout
+    return listed.split()
+
+
+if __name__ == "__main__":
+    print("\n".join(OfflineLinker()._kernels(pathlib.Path(sys.argv[1]).read_bytes())))
