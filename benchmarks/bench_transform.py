@@ -167,7 +167,6 @@ def _make(op: str, n: int, offset: int, dtype: str, schedule: str, depth: int | 
         peers["torch_compile"] = compiled(eager, *problem.tensors)
         code = problem.jiterator
         peers["jiterator"] = None if code is None else lambda: _jiterator(code, *problem.tensors)
-        peers["cub"] = None  # cub::DeviceTransform has no Python binding, so it cannot run here
     if len(problem.tensors) == 1 and x.is_contiguous():
         copied = torch.empty_like(x)
         peers["copy"] = lambda: copied.copy_(x)  # of x as it lies; the floor copies aligned bytes

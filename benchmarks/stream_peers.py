@@ -35,6 +35,10 @@ def _naive(loop: Loop) -> object:
     return loop.fn(loop.x.to(loop.device)).cpu()
 
 
+def _naive_into(loop: Loop) -> object:
+    return loop.out.copy_(loop.fn(loop.x.to(loop.device)))
+
+
 def _sequential(loop: Loop) -> None:
     """One stream. From and to pageable memory each `copy_` is a plain one."""
     for source, target in loop.chunks():
@@ -71,15 +75,17 @@ def _prefetch(loop: Loop) -> None:
 
 
 _PEERS: dict[str, Callable[[Loop], object]] = {
-    "copy_": _naive,
+    "copy_": _naive,  # allocates its result, whose pages are new each time
+    "copy_out": _naive_into,  # as sluice's own call here, into a result that is there
     "sequential": _sequential,
     "hand_written": _by_hand,
     "prefetch": _prefetch,
 }
+NAIVE = ("copy_", "copy_out")
 LOOPS = ("sequential", "hand_written", "prefetch")
 
 
 def peers(names: Sequence[str], loop: Loop) -> dict[str, Call | None]:
-    """The named peers on these tensors; on the CPU, which has no streams, there is only the naive call."""
-    usable = {name for name in names if loop.device.type == "cuda" or name == "copy_"}
+    """The named peers on these tensors; on the CPU, which has no streams, there are only the naive calls."""
+    usable = {name for name in names if loop.device.type == "cuda" or name in NAIVE}
     return {name: functools.partial(_PEERS[name], loop) if name in usable else None for name in names}

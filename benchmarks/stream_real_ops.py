@@ -11,7 +11,7 @@ import torch
 import sluice
 from sluice.bench import DTYPES, Case, Workload
 from stream_data import random_source, result_like
-from stream_peers import Loop, peers
+from stream_peers import NAIVE, Loop, peers
 from stream_work import DEPTH, compute_seconds, floor_seconds, streamed
 
 
@@ -39,7 +39,7 @@ def _make_conv(channels: int, length: int, taps: int, device: torch.device) -> W
         out,
         reference,
         floor=floor_seconds(x.nbytes, out.nbytes, device, pinned=True),
-        peers=peers(["copy_"], Loop(fn, x, out, channels, device)),
+        peers=peers(NAIVE, Loop(fn, x, out, channels, device)),
         dim=-1,
         halo=taps // 2,
     )

@@ -249,7 +249,7 @@ class TestRunning:
         assert rows[0]["params"]["n"] == 1003
         assert rows[0]["time_us"] == 3.0
         assert rows[0]["efficiency"] == 1.0
-        assert rows[0]["peers"] == {"torch": 3.0, "torch_compile": None, "jiterator": None, "cub": None, "copy": 3.0}
+        assert rows[0]["peers"] == {"torch": 3.0, "torch_compile": None, "jiterator": None, "copy": 3.0}
         assert set(rows[0]["peers"]) <= PEERS
         forced = [(row["auto"], row["schedule"]) for row in rows[-len(SCHEDULES) :]]
         assert forced == [(False, name) for name in SCHEDULES]

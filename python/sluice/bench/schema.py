@@ -73,6 +73,7 @@ PEERS = frozenset(
         "torchvision",
         "copy",
         "copy_",
+        "copy_out",
         "sequential",
         "hand_written",
         "prefetch",
