@@ -62,7 +62,8 @@ def causal_conv1d(
         has_initial_state: not supported yet.
         pad_slot_id: has a meaning only with `state_cache`.
         post: a chain on the result, before it is rounded to x's dtype.
-        schedule: "auto", "direct", "sync", "multi_stage" or "thread_scope".
+        schedule: "auto", or one of "direct", "sync", "cooperative", "barrier", "single_stage", "two_stage",
+            "multi_stage", "producer_consumer", "thread_scope", "primitives" or "bulk" (docs/pipeline.md).
         depth: stages in flight of a schedule with a ring, 1 to 8; None picks one.
         out: written and returned as that object: x's shape and dtype, any strides, apart from the inputs.
 

@@ -43,7 +43,8 @@ def filter2d(
         post: a chain on the biased result, before it is rounded. Its operands broadcast to the result's shape.
         dtype: the result's dtype; by default that of a last `cast` of `post`, else the image's, float32 for uint8.
         out: written and returned as that object: the result's shape and dtype, any strides, apart from the inputs.
-        schedule: "auto", or one of "direct", "sync", "multi_stage", "thread_scope".
+        schedule: "auto", or one of "direct", "sync", "cooperative", "barrier", "single_stage", "two_stage",
+            "multi_stage", "producer_consumer", "thread_scope", "primitives" or "bulk" (docs/pipeline.md).
         depth: stages in flight of a schedule with a ring, 1 to 8; None picks one.
 
     Returns:

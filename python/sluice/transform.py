@@ -62,7 +62,8 @@ def transform(
             or an operand itself, but must not overlap them otherwise. For a list of chains, a list, of which the last
             alone may be x or an operand.
         dtype: the result's dtype; by default that of a last `cast`, else x's.
-        schedule: "auto", or one of "direct", "sync", "multi_stage", "thread_scope" (docs/architecture.md).
+        schedule: "auto", or one of "direct", "sync", "cooperative", "barrier", "single_stage", "two_stage",
+            "multi_stage", "producer_consumer", "thread_scope", "primitives" or "bulk" (docs/pipeline.md).
         depth: stages in flight of a schedule with a ring, 1 to 8; None picks one.
 
     Returns:
