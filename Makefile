@@ -51,10 +51,11 @@ wheel: $(VENV)/ready  ## build dist/*.whl and audit it
 
 bench: build  ## measure on a GPU: SUITES="transform conv1d_depthwise ..."
 	$(RUN) -m sluice bench $(SUITES)
-	$(RUN) tools/write_results.py
+	$(MAKE) results
 
-results:  ## write the README's tables from benchmarks/results
-	$(ANY_PYTHON) tools/write_results.py
+results:  ## write the tables in docs/ and the README's picture from benchmarks/results
+	@$(ANY_PYTHON) tools/write_results.py
+	@$(ANY_PYTHON) tools/draw_results.py
 
 lint: build  ## check formats, types and style
 	$(RUN) -m ruff check .
@@ -67,7 +68,7 @@ format: $(VENV)/ready  ## format all sources
 	$(RUN) -m ruff format .
 	$(RUN) tools/clang_format.py
 
-gpu-check: build  ## on a GPU: all tests, compute-sanitizer, and the receipt (PARTS="tests large memcheck ...")
+gpu-check: build  ## on a GPU: all tests, compute-sanitizer, and the receipt (PARTS="pointwise memcheck ..." picks parts)
 	$(RUN) tools/gpu_check.py $(PARTS)
 
 receipt:  ## does tests/gpu/receipt.json match the tree?

@@ -12,13 +12,14 @@ import pytest
 import torch
 
 import sluice
-from common import ROOT
+from common import ROOT, SCHEDULES
 
 SNIPPETS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 DOCUMENTS = [*SNIPPETS, ROOT / "CHANGELOG.md", *sorted((ROOT / "examples").rglob("*.md"))]
 
 # A fenced block: its indentation, language and text. What stands in one is no link and no table.
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+CELL_END = re.compile(r"(?<!\\)\|")
 NOT_RUN = re.compile(r"<!-- not run: \S[^>]* -->\s*$")
 
 
@@ -140,8 +141,21 @@ def public_ops() -> set[str]:
 def tables(text: str) -> list[list[list[str]]]:
     """The tables of a document: rows of cells, the header first, without the rule below it."""
     blocks = re.findall(r"(?:^\|.*\|$\n?)+", FENCE.sub("", text), re.MULTILINE)
-    rows = [[[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines()] for block in blocks]
+    rows = [[[cell.strip() for cell in CELL_END.split(line)[1:-1]] for line in block.splitlines()] for block in blocks]
     return [[table[0], *table[2:]] for table in rows]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=relative)
+def test_no_row_breaks_its_table(document: pathlib.Path) -> None:
+    for table in tables(document.read_text()):
+        assert {len(row) for row in table} == {len(table[0])}, table[0]
+
+
+def test_a_bar_in_a_cell_is_caught() -> None:
+    (whole,) = tables("| a | b |\n|---|---|\n| \\|x\\| | 1 |\n")
+    assert [len(row) for row in whole] == [2, 2]
+    (broken,) = tables("| a | b |\n|---|---|\n| |x| | 1 |\n")
+    assert [len(row) for row in broken] == [2, 4]
 
 
 def test_the_readmes_op_table_names_every_public_op() -> None:
@@ -164,11 +178,37 @@ def test_the_readme_opens_with_the_two_commands() -> None:
     assert first.line <= 5
 
 
-def test_the_readme_names_every_make_target_there_is() -> None:
-    text, makefile = (ROOT / "README.md").read_text(), (ROOT / "Makefile").read_text()
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_the_make_targets_are_named(name: str) -> None:
+    text, makefile = (ROOT / name).read_text(), (ROOT / "Makefile").read_text()
     named = set(re.findall(r"`make ([a-z-]+)`", text))
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
-    assert {"help", "demo", "test", "wheel", "bench", "lint", "format", "gpu-check", "receipt"} <= named <= targets
+    wanted = {"help", "demo", "test", "wheel", "bench", "results", "lint", "format", "sanitize", "gpu-check", "receipt"}
+    assert wanted <= named <= targets
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "Makefile"])
+def test_parts_of_the_gpu_check_are_called_what_they_are(name: str) -> None:
+    gpu_check = importlib.import_module("gpu_check")
+    for parts in re.findall(r'PARTS="([^"]*)"', (ROOT / name).read_text()):
+        assert set(parts.split()) - {"..."} <= set(gpu_check.PARTS), parts
+
+
+@pytest.mark.parametrize("op", sorted(public_ops()))
+def test_docstrings_list_every_schedule(op: str) -> None:
+    listed = re.search(r"^ +schedule: (.*?)^ +depth: ", getattr(sluice, op).__doc__, re.MULTILINE | re.DOTALL)
+    assert listed
+    assert re.findall(r'"(\w+)"', listed[1]) == ["auto", *SCHEDULES]
+
+
+def test_the_table_of_what_is_supported_lists_every_schedule() -> None:
+    found = [row for table in tables((ROOT / "docs/usage.md").read_text()) for row in table if row[0] == "schedules"]
+    (row,) = found
+    assert re.findall(r"`(\w+)`", row[1]) == ["auto", *SCHEDULES]
 
 
 def test_the_readme_has_one_place_for_results() -> None:

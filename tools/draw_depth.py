@@ -2,7 +2,7 @@
 
 import matplotlib.pyplot as plt
 
-from write_results import ROOT, documents
+from result_files import ROOT, documents
 
 OUTPUT = ROOT / "docs" / "images" / "depth.png"
 

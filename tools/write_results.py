@@ -1,69 +1,152 @@
-"""Writes the tables of benchmarks/results into the README and docs/measurements, nothing by hand.
+"""Writes the tables of benchmarks/results into docs/, and the caption of the README's picture; nothing by hand.
 
-Each goes between the two `results` markers of its file.
+Each goes between the two `results` markers of its file. Files that were measured on other sources than this tree's are
+named on the way, and in their captions.
 """
 
 import json
 import pathlib
 import re
 import sys
+from collections.abc import Callable, Iterable, Sequence
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from result_files import PICTURE, ROOT, documents, is_older, measured
+
 MARKERS = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.DOTALL)
-# Columns of peers that the tables show; the files hold all of them.
-PEERS = ["torch", "torch_compile", "torchvision", "copy", "copy_", "sequential", "prefetch", "hand_written"]
+# Columns of peers, in their order, and what each is.
+PEERS = {
+    "torch": "the same in eager PyTorch: `F.conv1d`, `F.conv2d(groups=C)`, pointwise ops one after another",
+    "torch_compile": "the same under `torch.compile`",
+    "jiterator": "the chain as one kernel of `torch.cuda.jiterator`",
+    "causal_conv1d": "the package causal-conv1d",
+    "torchvision": "`gaussian_blur` of that size, torchvision's only stencil",
+    "cub": "`cub::DeviceTransform`",
+    "copy": "`Tensor.copy_` on the device, of the input as it lies",
+    "copy_": "`fn(x.to(device)).cpu()`: plain copies of the whole tensor, which allocate the result anew",
+    "copy_out": "`out.copy_(fn(x.to(device)))`: the same into a result that is there already",
+    "sequential": "chunk after chunk on one stream",
+    "prefetch": "the next chunk copied in on a side stream",
+    "hand_written": "chunks in turns on two streams",
+}
+NOT_MEASURED = {
+    "causal_conv1d": "was not installed on that machine",
+    "cub": "has no Python binding",
+    "flash_fft_conv": "was not installed on that machine",
+}
+TITLES = {
+    "conv1d_depthwise": "Depthwise convolution and SiLU",
+    "filter2d": "Stencils over images",
+    "overhead": "What a call costs on the host",
+    "transform": "Chains over a tensor",
+}
 CUDA_PIPELINE = ("single_stage", "two_stage", "multi_stage", "producer_consumer", "thread_scope")
 
 
-def cell(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
+MICROSECONDS, MILLISECONDS = ("microseconds", 1.0), ("milliseconds", 1e-3)
 
 
-def heading(document: dict) -> str:
-    return f"**{document['suite']}** in microseconds, {document['gpu']}, torch {document['torch']}, {document['date']}"
+def cell(us: float | None, scale: float = 1.0) -> str:
+    if us is None:
+        return "–"
+    digits = 2 if scale < 1 else 1 if us < 10000 else 0
+    return f"{us * scale:.{digits}f}"
 
 
-def table(document: dict) -> str:
-    peers = [peer for peer in PEERS if any(case["peers"].get(peer) is not None for case in document["cases"])]
-    lines = [
-        heading(document),
-        "",
-        f"| case | schedule | sluice | floor | efficiency | {' | '.join(peers)} |",
-        f"|---|---|---|---|---|{'---|' * len(peers)}",
+def lines_of(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A table; a `|` within a cell does not end it."""
+    escaped = [[text.replace("|", r"\|") for text in row] for row in (header, *rows)]
+    written = [f"| {' | '.join(row)} |" for row in escaped]
+    return [written[0], "|---" * len(header) + "|", *written[1:]]
+
+
+def heading(document: dict, rest: str = "", unit: str = MICROSECONDS[0]) -> str:
+    return f"**{document['suite']}**, {unit}, {measured([document])}{rest}"
+
+
+def peers_of(cases: list[dict]) -> tuple[list[str], str]:
+    """The peers with a time, and a sentence about those that have none at all."""
+    named = {peer for case in cases for peer in case["peers"]}
+    timed = {peer for case in cases for peer, us in case["peers"].items() if us is not None}
+    absent = [f"`{peer}`, which {NOT_MEASURED.get(peer, 'could not run there')}" for peer in sorted(named - timed)]
+    note = f"No column for {', '.join(absent)}." if absent else ""
+    return [peer for peer in PEERS if peer in timed], note
+
+
+def table(document: dict, cases: list[dict] | None = None) -> str:
+    """A line a case: sluice, the floor, what users have."""
+    return "\n\n".join([heading(document), *bodies(cases or document["cases"])])
+
+
+def bodies(cases: list[dict], how: str = "schedule", scale: float = 1.0) -> list[str]:
+    """The table of these cases, and what to say about columns that it has not."""
+    peers, note = peers_of(cases)
+
+    def row(case: dict) -> list[str]:
+        ours, times = case["time_us"], case["peers"]
+        return [
+            *(case["name"], case["schedule"], cell(ours, scale), cell(case["floor_us"], scale)),
+            f"{case['efficiency']:.2f}",
+            *(cell(times.get(peer), scale) for peer in peers),
+            *(f"{times[peer] / ours:.2f}" for peer in peers if peer == "torch"),
+        ]
+
+    header = ["case", how, "sluice", "floor", "efficiency", *peers, *(["torch / sluice"] if "torch" in peers else [])]
+    return ["\n".join(lines_of(header, map(row, cases))), *([note] if note else [])]
+
+
+def streams(document: dict) -> str:
+    """The cases with peers, then those without."""
+    unit, scale = MILLISECONDS
+    beside = [case for case in document["cases"] if case["peers"]]
+    alone = [case for case in document["cases"] if not case["peers"]]
+    parts = [*bodies(beside, "order", scale), "Without peers:", *bodies(alone, "order", scale)]
+    return "\n\n".join([heading(document, unit=unit), *parts])
+
+
+def stencils(document: dict) -> str:
+    """The cases beside their peers, then those that were measured under several schedules."""
+    cases = document["cases"]
+    forced = {problem(case) for case in cases if not case["auto"]}
+    beside = by_schedule(document, [case for case in cases if problem(case) in forced])
+    return table(document, [case for case in cases if case["auto"]]) + "\n\n" + beside
+
+
+def overhead(document: dict) -> str:
+    rows = [
+        [c["name"], cell(c["time_us"]), cell(c["peers"]["torch"]), f"{c['time_us'] / c['peers']['torch']:.2f}"]
+        for c in document["cases"]
     ]
-    for case in document["cases"]:
-        chosen = f"{case['schedule']}{' (auto)' if case['auto'] else ''}"
-        row = [case["name"], chosen, cell(case["time_us"]), cell(case["floor_us"]), f"{case['efficiency']:.2f}"]
-        lines.append(f"| {' | '.join(row + [cell(case['peers'].get(peer)) for peer in peers])} |")
-    return "\n".join(lines)
+    note = (
+        "`torch` is one call each: `F.silu`, for the chain of four stages too, and `F.conv1d` without a SiLU behind it."
+    )
+    return "\n".join([heading(document), "", note, "", *lines_of(["call", "sluice", "torch", "sluice / torch"], rows)])
 
 
-def by_schedule(document: dict) -> str:
+def problem(case: dict) -> str:
+    return json.dumps(case["params"], sort_keys=True)
+
+
+def by_schedule(document: dict, cases: list[dict] | None = None) -> str:
     """A line a problem and a column a schedule; what `auto` picks is bold, and compared with the others."""
     problems: dict[str, dict[str, float]] = {}
     picked: dict[str, dict] = {}
-    for case in document["cases"]:
-        key = json.dumps(case["params"], sort_keys=True)
+    for case in cases or document["cases"]:
         if case["auto"]:
-            picked[key] = case
+            picked[problem(case)] = case
         else:
-            problems.setdefault(key, {})[case["schedule"]] = case["time_us"]
+            problems.setdefault(problem(case), {})[case["schedule"]] = case["time_us"]
     names = list(next(iter(problems.values())))
-    lines = [
-        heading(document) + "; bold: `auto`'s choice",
-        "",
-        "| case | auto | auto / best | best with `cuda::pipeline` / auto | "
-        + " | ".join(f"`{name}`" for name in names)
-        + " |",
-        f"|---|---|---|---|{'---|' * len(names)}",
-    ]
-    for key, times in problems.items():
-        auto = picked[key]
+
+    def row(key: str) -> list[str]:
+        auto, times = picked[key], problems[key]
         pipeline = min(time for name, time in times.items() if name in CUDA_PIPELINE)
         ratios = [f"{auto['time_us'] / min(times.values()):.2f}", f"{pipeline / auto['time_us']:.2f}"]
         cells = [f"**{cell(us)}**" if name == auto["schedule"] else cell(us) for name, us in times.items()]
-        lines.append(f"| {' | '.join([auto['name'], cell(auto['time_us']), *ratios, *cells])} |")
-    return "\n".join(lines)
+        chosen = "" if auto["schedule"] in times else f" (`{auto['schedule']}`)"
+        return [auto["name"], cell(auto["time_us"]) + chosen, *ratios, *cells]
+
+    header = ["case", "auto", "auto / best forced", "best with `cuda::pipeline` / auto", *(f"`{n}`" for n in names)]
+    return "\n".join([heading(document, "; bold: `auto`'s choice"), "", *lines_of(header, map(row, problems))])
 
 
 def by_depth(document: dict) -> str:
@@ -72,42 +155,62 @@ def by_depth(document: dict) -> str:
     for case in document["cases"]:
         kernels.setdefault(case["name"].rsplit(" ", 1)[0], {})[case["depth"]] = case["time_us"]
     depths = sorted({depth for times in kernels.values() for depth in times})
-    lines = [
-        heading(document),
-        "",
-        f"| case and schedule | {' | '.join(map(str, depths))} |",
-        f"|---|{'---|' * len(depths)}",
-    ]
-    for name, times in kernels.items():
-        lines.append(f"| {name} | {' | '.join(cell(times.get(depth)) for depth in depths)} |")
-    return "\n".join(lines)
+    rows = [[name, *(cell(times.get(depth)) for depth in depths)] for name, times in kernels.items()]
+    header = ["case and schedule", *(f"{d} stage{'s' * (d > 1)}" for d in depths)]
+    return "\n".join([heading(document), "", *lines_of(header, rows)])
+
+
+def glossary(found: list[dict]) -> str:
+    """What the columns of these tables are."""
+    used = [peer for peer in PEERS if any(c["peers"].get(peer) is not None for d in found for c in d["cases"])]
+    return "The peers, what users have today, in the same run:\n\n" + "\n".join(f"- `{p}`: {PEERS[p]}" for p in used)
+
+
+def picture() -> str:
+    """The README's picture with its caption."""
+    used = [document for document in documents() if any(bar.suite == document["suite"] for bar in PICTURE)]
+    least, most = (choose(PICTURE, key=lambda bar: bar.ratio) for choose in (min, max))
+    span = " to ".join(f"{bar.ratio:.2f} ({bar.group}: {bar.label})" for bar in (least, most))
+    return (
+        f"![Bars: the time of sluice's calls where PyTorch takes 1, from {span}](docs/images/results.png)\n\n"
+        f"Wins and losses against PyTorch ([all results](docs/results.md)): {measured(used)}."
+    )
 
 
 MEASUREMENTS = ROOT / "docs" / "measurements"
-# Where a suite's table stands, and its form; all others stand in the README.
-ELSEWHERE = {
+RESULTS = ROOT / "docs" / "results.md"
+# Where a suite's table stands, and its form; all others are plain tables in docs/results.md.
+FORMS: dict[str, tuple[pathlib.Path, Callable[[dict], str]]] = {
+    "filter2d": (RESULTS, stencils),
+    "overhead": (RESULTS, overhead),
     "schedules": (MEASUREMENTS / "schedules.md", by_schedule),
     "depth": (MEASUREMENTS / "schedules.md", by_depth),
-    "stream": (MEASUREMENTS / "streams.md", table),
+    "stream": (MEASUREMENTS / "streams.md", streams),
 }
-
-
-def documents() -> list[dict]:
-    return [json.loads(path.read_text()) for path in sorted(ROOT.glob("benchmarks/results/*/*.json"))]
 
 
 def render() -> dict[pathlib.Path, str]:
     """What belongs between the markers of each file."""
     found = documents()
-    tables = {ROOT / "README.md": [table(document) for document in found if document["suite"] not in ELSEWHERE]}
-    for suite, (path, form) in ELSEWHERE.items():
-        tables.setdefault(path, []).extend(form(document) for document in found if document["suite"] == suite)
-    empty = "No measurements yet: `make bench` on a machine with a GPU writes them."
-    return {path: "\n\n".join(written) or empty for path, written in tables.items()}
+    if not found:
+        none = "No measurements yet: `make bench` on a machine with a GPU writes them."
+        return dict.fromkeys([ROOT / "README.md", RESULTS, *(path for path, _ in FORMS.values())], none)
+    parts: dict[pathlib.Path, list[str]] = {RESULTS: [glossary(found)]}
+    for suite, form in FORMS.items():  # in this order on a page
+        parts.setdefault(form[0], [])
+        if form[0] != RESULTS:
+            parts[form[0]] += [form[1](document) for document in found if document["suite"] == suite]
+    for document in found:
+        path, form = FORMS.get(document["suite"], (RESULTS, table))
+        if path == RESULTS:
+            parts[RESULTS] += [f"## {TITLES.get(document['suite'], document['suite'])}", form(document)]
+    return {ROOT / "README.md": picture(), **{path: "\n\n".join(texts) for path, texts in parts.items()}}
 
 
 def main() -> int:
     stale = 0
+    for document in filter(is_older, documents()):
+        print(f"{document['path']}: measured on older sources than this tree's ({document['date']})")
     for path, tables in render().items():
         text = path.read_text()
         written = MARKERS.sub(lambda match, tables=tables: match[1] + tables + "\n" + match[2], text)

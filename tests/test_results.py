@@ -1,0 +1,64 @@
+"""What is made of benchmarks/results: tables and captions are today's, and say when sources have changed since."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import draw_results
+import result_files
+import write_results
+from common import ROOT
+
+
+def document(**changes: object) -> dict:
+    case = {"name": "x / (1 + |x|)", "params": {"n": 1}, "time_us": 10.0, "floor_us": 9.0, "efficiency": 0.9}
+    case |= {"peers": {"torch": 30.0, "cub": None}, "schedule": "direct", "depth": 1, "auto": True}
+    head = {"suite": "transform", "gpu": "A GPU", "torch": "2.11", "cuda": "13.0", "date": "2026-11-22"}
+    return head | {"source_hash": result_files.tree_hash(), "cases": [case | changes]}
+
+
+def test_what_stands_in_the_documents_is_todays() -> None:
+    for path, text in write_results.render().items():
+        between = write_results.MARKERS.search(path.read_text())
+        assert between, path
+        begin, end = "<!-- results:begin -->\n", "<!-- results:end -->"
+        assert between[0] == f"{begin}{text}\n{end}", f"{path.relative_to(ROOT)} is stale: run `make results`"
+
+
+def test_a_file_of_other_sources_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["write_results.py", "--check"])
+    (found,) = [document for document in result_files.documents() if document["suite"] == "overhead"]
+    said = f"measured on older sources than this tree's ({found['date']})"
+    for tree, older in (("0" * 64, True), (found["source_hash"], False)):
+        monkeypatch.setattr(result_files, "tree_hash", lambda tree=tree: tree)
+        write_results.main()
+        assert (f"{found['path']}: {said}" in capsys.readouterr().out) == older
+        assert ("on older sources" in write_results.overhead(found).splitlines()[0]) == older
+
+
+def test_a_column_without_a_time_is_left_out_and_named() -> None:
+    text = write_results.table(document())
+    assert "| case | schedule | sluice | floor | efficiency | torch | torch / sluice |" in text
+    assert text.endswith("No column for `cub`, which has no Python binding.")
+    assert "No column" not in write_results.table(document(peers={"torch": 30.0}))
+
+
+def test_a_bar_in_a_name_does_not_end_its_cell() -> None:
+    row = write_results.table(document()).splitlines()[4]
+    assert row == r"| x / (1 + \|x\|) | direct | 10.0 | 9.0 | 0.90 | 30.0 | 3.00 |"
+
+
+def test_every_peer_is_explained() -> None:
+    timed = {name for d in result_files.documents() for c in d["cases"] for name, us in c["peers"].items() if us}
+    assert timed <= set(write_results.PEERS)
+    text = write_results.render()[write_results.RESULTS]
+    assert set(re.findall(r"^- `(\w+)`: ", text, re.MULTILINE)) == timed
+
+
+def test_the_picture_shows_losses_too() -> None:
+    verdicts = [draw_results.verdict(bar) for bar in result_files.PICTURE]
+    assert any("slower" in verdict for verdict in verdicts)
+    assert "as fast" in verdicts
+    assert draw_results.OUTPUT.is_file()

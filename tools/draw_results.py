@@ -1,0 +1,100 @@
+"""Draws docs/images/results.png from benchmarks/results: the time of sluice's calls where torch takes 1."""
+
+import sys
+
+from result_files import PICTURE, ROOT, Bar
+
+OUTPUT = ROOT / "docs" / "images" / "results.png"
+FASTER, SLOWER, COMPILED, QUIET = "#2f6fab", "#c0572b", "#1b1b1b", "#666666"
+EVEN = 0.03  # within this of torch's time a bar says neither
+LONG = 0.45  # a bar with room for words
+RIGHT = 2.3
+
+
+def times(bar: Bar) -> str:
+    unit, scale = ("ms", 1000) if bar.torch >= 10000 else ("us", 1)
+    ours, torch = (f"{us / scale:.1f}" if us / scale < 100 else f"{us / scale:.0f}" for us in (bar.ours, bar.torch))
+    return f"{ours}, torch {torch} {unit}"
+
+
+def verdict(bar: Bar) -> str:
+    if abs(bar.ratio - 1) <= EVEN:
+        return "as fast"
+    return f"{1 / bar.ratio:.1f} x faster" if bar.ratio < 1 else f"{bar.ratio:.1f} x slower"
+
+
+def color(bar: Bar) -> str:
+    return QUIET if abs(bar.ratio - 1) <= EVEN else FASTER if bar.ratio < 1 else SLOWER
+
+
+def places() -> tuple[list[float], dict[str, float]]:
+    """Where each bar and each group's name stands, downwards: a name takes a line."""
+    bars: list[float] = []
+    names: dict[str, float] = {}
+    y = 0.0
+    for bar in PICTURE:
+        if bar.group not in names:
+            names[bar.group] = y = y + 0.35
+            y += 1.0
+        bars.append(y)
+        y += 1.0
+    return bars, names
+
+
+def draw() -> None:
+    import matplotlib.pyplot as plt
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    lines, names = places()
+    figure, axes = plt.subplots(figsize=(10, 7.2), layout="constrained", facecolor="white")
+    axes.axvline(1, color="#222222", linewidth=1.2, zorder=1)
+    for y, bar in zip(lines, PICTURE, strict=True):
+        axes.barh(y, bar.ratio, height=0.76, color=color(bar), zorder=2)
+        compiled = bar.compiled / bar.torch if bar.compiled is not None else 0.0
+        if compiled:
+            axes.plot(compiled, y, "D", color=COMPILED, markersize=7, markeredgecolor="white", zorder=3)
+        within = bar.ratio > LONG
+        after = max(bar.ratio, compiled if abs(compiled - bar.ratio) < 0.15 else 0.0)
+        axes.text(
+            bar.ratio - 0.02 if within else after + 0.025,
+            y,
+            verdict(bar),
+            va="center",
+            ha="right" if within else "left",
+            fontsize=10,
+            fontweight="bold",
+            color="white" if within else color(bar),
+        )
+        axes.text(RIGHT, y, times(bar), va="center", ha="right", fontsize=9.5, color="#333333")
+    for name, y in names.items():
+        axes.text(0, y + 0.1, name, va="center", ha="left", fontsize=10.5, fontweight="bold", color="#111111")
+    axes.set_yticks(lines, [bar.label for bar in PICTURE], fontsize=10)
+    axes.set_ylim(max(lines) + 0.7, min(names.values()) - 0.6)
+    axes.set_xlim(0, RIGHT)
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75])
+    axes.set_xlabel("time, where PyTorch takes 1 (shorter is faster)", fontsize=10, loc="left")
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color="#dddddd", zorder=0)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    handles = [
+        Patch(color=FASTER, label="sluice, faster than PyTorch"),
+        Patch(color=QUIET, label="as fast"),
+        Patch(color=SLOWER, label="slower"),
+        Line2D([], [], marker="D", color="none", markerfacecolor=COMPILED, markersize=6, label="torch.compile"),
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=4, fontsize=10, frameon=False)
+    figure.savefig(OUTPUT, dpi=110, facecolor="white")
+
+
+def main() -> int:
+    try:
+        draw()
+    except ModuleNotFoundError as error:
+        print(f"{OUTPUT.relative_to(ROOT)} is not drawn anew: {error}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

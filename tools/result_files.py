@@ -1,0 +1,87 @@
+"""What tools read of benchmarks/results: the documents, whether they speak of this tree, and the picture's cases."""
+
+import dataclasses
+import functools
+import json
+
+from source_tree import ROOT, source_hash
+
+
+@functools.cache
+def documents() -> list[dict]:
+    """All of them, each with the `path` that it has in the tree."""
+    paths = sorted(ROOT.glob("benchmarks/results/*/*.json"))
+    return [json.loads(path.read_text()) | {"path": path.relative_to(ROOT).as_posix()} for path in paths]
+
+
+def is_older(document: dict) -> bool:
+    """Whether it was measured on other sources than those of this tree."""
+    return bool(document["source_hash"] != tree_hash())
+
+
+@functools.cache
+def tree_hash() -> str:
+    return source_hash()
+
+
+def measured(found: list[dict]) -> str:
+    """Where and when these documents were measured, for a caption."""
+    machines = sorted({f"{d['gpu']}, torch {d['torch']}, CUDA {d['cuda']}" for d in found})
+    days = sorted({d["date"] + " on older sources than this tree's" * is_older(d) for d in found})
+    return f"{' and '.join(machines)}, measured {' and '.join(days)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Bar:
+    """A case in the README's picture, and the peer that stands for torch there."""
+
+    group: str
+    label: str
+    suite: str
+    case: str
+    peer: str = "torch"
+
+    def document(self) -> dict:
+        (found,) = [d for d in documents() if d["suite"] == self.suite]
+        return found
+
+    def row(self) -> dict:
+        (found,) = [case for case in self.document()["cases"] if case["name"] == self.case]
+        return found
+
+    @property
+    def ours(self) -> float:
+        return float(self.row()["time_us"])
+
+    @property
+    def torch(self) -> float:
+        return float(self.row()["peers"][self.peer])
+
+    @property
+    def compiled(self) -> float | None:
+        return self.row()["peers"].get("torch_compile")
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.torch
+
+
+_CHAINS, _CONV = "chain of stages, 2^26 bf16 values", "depthwise conv1d and SiLU"
+_STENCIL, _STREAM = "filter2d, 64 frames 1080 x 1920", "1 GiB fp32 from host to GPU and back"
+_CALL = "cost of a call, tiny tensors"
+# Good and bad: each op at its usual and at a hard size, then what gains nothing, then what loses.
+PICTURE = [
+    Bar(_CHAINS, "4 stages", "transform", "bf16 2^26 silu(1.5*x + 0.25) * 0.7"),
+    Bar(_CHAINS, "10 stages", "transform", "bf16 2^26 ten ops"),
+    Bar(_CHAINS, "GELU alone", "transform", "bf16 2^26 gelu(x)"),
+    Bar(_CONV, "4 taps, (8, 5120, 2048) bf16", "conv1d_depthwise", "8x5120x2048 K=4 bf16 cf"),
+    Bar(_CONV, "31 taps, (16, 512, 1000) fp16", "conv1d_depthwise", "16x512x1000 K=31 fp16 cf"),
+    Bar(_CONV, "511 taps, (16, 2, 480000) fp32", "conv1d_depthwise", "16x2x480000 K=511 fp32 cf"),
+    Bar(_STENCIL, "5 x 5, fp16", "filter2d", "64x1x1080x1920 5x5 fp16"),
+    Bar(_STENCIL, "11 x 11, fp32", "filter2d", "64x1x1080x1920 11x11 fp32"),
+    Bar(_STENCIL, "3 x 3, fp32, odd sides", "filter2d", "64x1x1079x1919 3x3 fp32"),
+    Bar(_STREAM, "pageable; torch: one stream", "stream", "identity, 1 GiB fp32 pageable", "sequential"),
+    Bar(_STREAM, "pinned; torch: two streams", "stream", "identity, 1 GiB fp32 pinned", "hand_written"),
+    Bar(_CALL, "conv1d, 4 taps", "overhead", "sluice.conv1d depthwise K=4"),
+    Bar(_CALL, "transform, SiLU", "overhead", "sluice.transform silu(x)"),
+]
