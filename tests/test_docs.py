@@ -158,6 +158,46 @@ def test_a_bar_in_a_cell_is_caught() -> None:
     assert [len(row) for row in broken] == [2, 4]
 
 
+PAGE = (ROOT / "docs" / "adding_an_op.md").read_text().replace("&lt;", "<").replace("&gt;", ">").replace("\\_", "_")
+
+
+def pattern(path: str) -> str:
+    """A glob for a path with placeholders, of which the op is the page's example."""
+    return re.sub(r"<\w+>", "*", path.replace("<op>", "transform"))
+
+
+def missing_paths(text: str) -> list[str]:
+    """The paths from the checkout's root that a text names and that are not there."""
+    named = re.findall(r"(?<![\w/.])(?:kernels|ops|python|tests|benchmarks|docs|tools)/[\w<>./-]*", text)
+    # A method that the page makes up.
+    real = {path.rstrip(".") for path in named if "/dense" not in path}
+    return sorted(path for path in real if not any(ROOT.glob(pattern(path).rstrip("/"))))
+
+
+def test_the_page_on_ops_names_paths_that_exist() -> None:
+    assert missing_paths(PAGE) == []
+    wrong = "`tests/test_<op>.py`, ops/missing.cpp and kernels/<op>/gone.h, but ../tests/nothing.py"
+    assert missing_paths(wrong) == ["kernels/<op>/gone.h", "ops/missing.cpp"]
+
+
+def test_the_page_on_ops_lists_the_files_of_its_example() -> None:
+    (table,) = [table for table in tables(PAGE) if table[0] == ["file", "what it must contain"]]
+    listed = {path for row in table[1:] for path in re.findall(r"`(\S+)`", row[0])}
+    folder = ROOT / "kernels" / "transform"
+    found = {name: {path.name for path in folder.glob(pattern(name))} for name in listed}
+    assert not [name for name, files in found.items() if not files]
+    assert set().union(*found.values()) == {path.name for path in folder.iterdir()}
+
+
+def test_the_page_on_ops_lists_files_that_name_every_op() -> None:
+    (table,) = [table for table in tables(PAGE) if table[0] == ["file", "what it gets", "missed by"]]
+    listed = [(ROOT / "docs" / link).resolve() for row in table[1:] for link in re.findall(r"\]\((\S+)\)", row[0])]
+    assert len(listed) > 20
+    for path in listed:
+        text = path.read_text()
+        assert not [op for op in ("transform", "filter2d") if op not in text], path
+
+
 def test_the_readmes_op_table_names_every_public_op() -> None:
     (table,) = [table for table in tables((ROOT / "README.md").read_text()) if table[0][0] == "op"]
     assert all(len(row) == len(table[0]) for row in table)
