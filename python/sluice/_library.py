@@ -10,13 +10,10 @@ import pathlib
 import re
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import torch
 from torch.autograd import forward_ad
-
-if TYPE_CHECKING:
-    from .chain import Chain
 
 _DIRECTORY = pathlib.Path(__file__).parent
 _MINIMUM_TORCH = (2, 11)
@@ -36,7 +33,7 @@ class _Preparation(threading.local):
 preparation = _Preparation()
 
 # The innermost of torch.func's transforms that runs, or None.
-_innermost_transform = torch._C._functorch.peek_interpreter_stack
+innermost_transform = torch._C._functorch.peek_interpreter_stack
 
 
 def _torch_version() -> tuple[int, int]:
@@ -188,58 +185,10 @@ def _prepare(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     return args[0]
 
 
-def operand_list(op: str, input: torch.Tensor, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors of a chain as a raw op takes them, in an optional list.
-
-    torch does not look into such a list when it dispatches: it neither resolves lazy negation there nor asks a subclass
-    or a transform of torch.func what it makes of the call. The first is done here; the others are refused where the
-    input does not bring them.
-    """
-    if torch.compiler.is_dynamo_compiling():
-        return [operand.resolve_neg() for operand in operands]
-    if _innermost_transform() is not None and any(map(torch._C._functorch.is_functorch_wrapped_tensor, operands)):
-        raise ValueError(f"{op}: an operand of a chain must not be batched by torch.vmap, got one that is")
-    plain = list(operands)
-    for i, operand in enumerate(operands):
-        if type(operand) is not torch.Tensor and _has_own_dispatch(operand) and not _has_own_dispatch(input):
-            raise TypeError(f"{op}: an operand of a chain must be a plain tensor where the input is one, "
-                            f"got {type(operand).__name__}")  # fmt: skip
-        if operand.is_neg():
-            plain[i] = operand.resolve_neg()
-    return plain
-
-
-def _has_own_dispatch(tensor: torch.Tensor) -> bool:
+def has_own_dispatch(tensor: torch.Tensor) -> bool:
     """Whether a subclass or a mode decides what the ops do with a tensor."""
     is_plain = type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
     return not is_plain or torch._C._len_torch_dispatch_stack() > 0
-
-
-def given_options(
-    op: str,
-    input: torch.Tensor,
-    schedule: str,
-    depth: int | None,
-    dtype: torch.dtype | None = None,
-    **chains: Chain | None,
-) -> dict[str, Any]:
-    """The keyword arguments of a raw op that differ from its schema's defaults; each that is named costs a call 0.3 us.
-
-    `chains` are the op's chain arguments by name; the tensors of `post` go to `post_operands`.
-    """
-    options: dict[str, Any] = {}
-    for name, chain in chains.items():
-        if chain:
-            options[name] = chain.text
-            if chain.operands:
-                options[name + "_operands"] = operand_list(op, input, chain.operands)
-    if dtype is not None:
-        options["dtype"] = dtype
-    if schedule != "auto":
-        options["schedule"] = schedule
-    if depth is not None:
-        options["depth"] = depth
-    return options
 
 
 def check_tensor(op: str, argument: str, value: object) -> None:

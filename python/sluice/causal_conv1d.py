@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import torch
 
-from . import cpp_reference
+from ._apply import check_forward_only, given_options, needs_references, run, with_references
 from ._fake import chain_dtype, check_floating, empty_like_layout, fake_out
-from ._library import call, check_out, check_tensor, given_options, out_result, out_target, require_forward_only
-from .chain import Chain, compute_dtype
+from ._library import call, check_out, check_tensor
+from .chain import Chain
 from .conv1d import autocast
 from .stages import add
 
@@ -102,43 +105,36 @@ def causal_conv1d(
     if residual is not None:
         check_tensor("causal_conv1d", "residual", residual)
         chain = add(residual) if post is None else add(residual) | post
-    require_forward_only("causal_conv1d", (x, weight, bias, initial_states, *(chain.operands if chain else ())))
+    check_forward_only("causal_conv1d", (x, weight, bias, initial_states), chain)
     x, weight, bias = autocast(x, weight, bias)
     if final_states_out is not None:
         _check_final_states_out(x, weight.shape[-1] - 1, initial_states, final_states_out, out)
-    if chain is not None and cpp_reference.needs_reference(x, chain):
-        result = _with_references(x, weight, bias, activation, initial_states, chain, out, schedule, depth)
+    others = (weight, bias, ACTIVATIONS[activation], initial_states)
+    if needs_references(x, chain):
+        compute = functools.partial(_compute, others=others, schedule=schedule, depth=depth)
+        result = with_references("causal_conv1d", compute, x, post=chain, out=out, dtype=x.dtype)
     else:
-        arguments = (x, weight, bias, ACTIVATIONS[activation], initial_states)
         options = given_options("causal_conv1d", x, schedule, depth, post=chain)
-        if out is None:
-            result = call("causal_conv1d", x, torch.ops.sluice.causal_conv1d, *arguments, **options)
-        else:
-            target = out_target("causal_conv1d", out)
-            call("causal_conv1d", x, torch.ops.sluice.causal_conv1d_out, *arguments, **options, out=target)
-            result = out_result(out, target)
+        result = run("causal_conv1d", (x, *others), options, out)
     if not return_final_states and final_states_out is None:
         return result
     return result, _final_states(x, weight.shape[-1] - 1, initial_states, final_states_out)
 
 
-def _with_references(
+def _compute(
     x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | bool | None,
-    initial_states: torch.Tensor | None,
-    chain: Chain,
-    out: torch.Tensor | None,
+    *,
+    others: tuple[Any, ...],
     schedule: str,
     depth: int | None,
+    pre: None,
+    post: Chain,
+    out: None,
+    dtype: torch.dtype,
 ) -> torch.Tensor:
-    first, rest = cpp_reference.split(chain)
-    wide = x.to(compute_dtype(x.dtype))
-    arguments = (wide, weight, bias, ACTIVATIONS[activation], initial_states)
-    options = given_options("causal_conv1d", x, schedule, depth, post=first)
-    values = call("causal_conv1d", x, torch.ops.sluice.causal_conv1d, *arguments, **options)
-    return cpp_reference.finish("causal_conv1d", cpp_reference.evaluate("causal_conv1d", values, rest), out, x.dtype)
+    """The op for `with_references`: its result has the dtype of its input."""
+    options = given_options("causal_conv1d", x, schedule, depth, post=post)
+    return run("causal_conv1d", (x.to(dtype), *others), options)
 
 
 def _refuse_what_comes_later(**arguments: torch.Tensor | None) -> None:
@@ -162,14 +158,10 @@ def _check_final_states_out(
 def _final_states(
     x: torch.Tensor, width: int, initial_states: torch.Tensor | None, out: torch.Tensor | None
 ) -> torch.Tensor:
-    if out is None:
-        states: torch.Tensor = call(
-            "causal_conv1d", x, torch.ops.sluice.causal_conv1d_final_states, x, width, initial_states
-        )
-        return states
-    target = out_target("causal_conv1d", out, "final_states_out")
-    call("causal_conv1d", x, torch.ops.sluice.causal_conv1d_final_states_out, x, width, initial_states, out=target)
-    return out_result(out, target)
+    return run(
+        "causal_conv1d", (x, width, initial_states), {}, out,
+        raw="causal_conv1d_final_states", argument="final_states_out",
+    )  # fmt: skip
 
 
 @torch.library.register_fake("sluice::causal_conv1d")

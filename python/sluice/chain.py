@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Union
 
 import torch
 
+from . import _apply
+
 Parameter = Union[float, int, torch.Tensor]
 
 
@@ -64,6 +66,13 @@ class Chain:
         name, values = self._parts[-1] if self._parts else ("", ())
         return getattr(torch, str(values[0])) if name == "cast" else dtype  # type: ignore[no-any-return]
 
+    def partition(self) -> tuple[Chain, tuple[Any, ...] | None, Chain]:
+        """The stages ahead of the first `cpp` stage, its values, the stages behind it; (self, None, empty) if none."""
+        at = next((i for i, (name, _) in enumerate(self._parts) if name == "cpp"), None)
+        if at is None:
+            return self, None, Chain()
+        return Chain(self._parts[:at]), self._parts[at][1], Chain(self._parts[at + 1 :])
+
     def __or__(self, other: object) -> Chain:
         if not isinstance(other, Chain):
             return NotImplemented
@@ -71,9 +80,7 @@ class Chain:
 
     def __call__(self, x: torch.Tensor, **options: Any) -> torch.Tensor:
         """`sluice.transform(x, self, **options)`."""
-        from .transform import transform
-
-        return transform(x, self, **options)
+        return _apply.transform(x, self, **options)
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -149,8 +156,3 @@ def _encode(parts: tuple[Part, ...], operands: list[torch.Tensor]) -> str:
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
-
-
-def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What a chain is evaluated in for tensors of `dtype`."""
-    return torch.float64 if dtype == torch.float64 else torch.float32

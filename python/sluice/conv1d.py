@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
-from . import cpp_reference
+from ._apply import check_forward_only, given_options, needs_references, run, with_references
 from ._fake import chain_dtype, check_floating, check_same_dtype, empty_like_layout, fake_out, holds
-from ._library import call, check_tensor, given_options, out_result, out_target, require_forward_only
-from .chain import Chain, compute_dtype
+from ._library import check_tensor
+from .chain import Chain
 
 
 def conv1d(
@@ -71,31 +73,20 @@ def conv1d(
     """
     check_tensor("conv1d", "input", input)
     check_tensor("conv1d", "weight", weight)
-    operands = (*(pre.operands if pre else ()), *(post.operands if post else ()))
-    require_forward_only("conv1d", (input, weight, bias, *operands))
+    check_forward_only("conv1d", (input, weight, bias), pre, post)
     input, weight, bias = autocast(input, weight, bias)
     step, spread = single("stride", stride), single("dilation", dilation)
     left, right = sides(padding, weight, step, spread)
-    if pre is not None and cpp_reference.needs_reference(input, pre):
-        input, pre = cpp_reference.transform(input, pre, None, input.dtype), None
-    if post is not None and cpp_reference.needs_reference(input, post):
-        first, rest = cpp_reference.split(post)
-        values = conv1d(
-            input, weight, bias, step, padding, spread, groups, pre=pre, post=first,
-            dtype=compute_dtype(input.dtype), schedule=schedule, depth=depth,
+    if needs_references(input, pre, post):
+        compute = functools.partial(
+            conv1d, weight=weight, bias=bias, stride=step, padding=padding, dilation=spread, groups=groups,
+            schedule=schedule, depth=depth,
         )  # fmt: skip
-        wanted = dtype or post.result_dtype(input.dtype)
-        return cpp_reference.finish("conv1d", cpp_reference.evaluate("conv1d", values, rest), out, wanted)
-    arguments = (input, weight, bias, step, left, spread, groups)
+        return with_references("conv1d", compute, input, pre=pre, post=post, out=out, dtype=dtype)
     options = given_options("conv1d", input, schedule, depth, dtype, pre=pre, post=post)
     if right is not None:
         options["padding_right"] = right
-    if out is None:
-        result: torch.Tensor = call("conv1d", input, torch.ops.sluice.conv1d, *arguments, **options)
-        return result
-    target = out_target("conv1d", out)
-    call("conv1d", input, torch.ops.sluice.conv1d_out, *arguments, **options, out=target)
-    return out_result(out, target)
+    return run("conv1d", (input, weight, bias, step, left, spread, groups), options, out)
 
 
 def autocast(

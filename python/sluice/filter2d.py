@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
-from . import cpp_reference
+from ._apply import check_forward_only, given_options, needs_references, run, with_references
 from ._fake import FLOATING, chain_dtype, check_floating, check_same_dtype, dtype_name, empty_like_layout, fake_out
-from ._library import call, check_tensor, given_options, out_result, out_target, require_forward_only
-from .chain import Chain, compute_dtype
+from ._library import check_tensor
+from .chain import Chain
 
 Kernel = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
@@ -69,29 +71,16 @@ def filter2d(
     """
     check_tensor("filter2d", "image", image)
     column, row, zeros = raw_arguments(kernel, padding)
-    operands = (*(pre.operands if pre else ()), *(post.operands if post else ()))
-    require_forward_only("filter2d", (image, column, row, bias, *operands))
-    if pre is not None and cpp_reference.needs_reference(image, pre):
-        floating = image.float() if image.dtype == torch.uint8 else image
-        image, pre = cpp_reference.transform(floating, pre, None, floating.dtype), None
-    if post is not None and cpp_reference.needs_reference(image, post):
-        first, rest = cpp_reference.split(post)
-        values = filter2d(
-            image, kernel, bias, padding, pre=pre, post=first, dtype=compute_dtype(image.dtype), schedule=schedule,
-            depth=depth,
-        )  # fmt: skip
-        wanted = dtype or post.result_dtype(_floating(image.dtype))
-        return cpp_reference.finish("filter2d", cpp_reference.evaluate("filter2d", values, rest), out, wanted)
+    check_forward_only("filter2d", (image, column, row, bias), pre, post)
+    if needs_references(image, pre, post):
+        compute = functools.partial(filter2d, kernel=kernel, bias=bias, padding=padding, schedule=schedule, depth=depth)
+        floating = image.to(_floating(image.dtype))
+        return with_references("filter2d", compute, floating, pre=pre, post=post, out=out, dtype=dtype)
     options = given_options("filter2d", image, schedule, depth, dtype, pre=pre, post=post)
     if row is not None:
         options["row_kernel"] = row
     arguments = (image, column, bias) if zeros is None else (image, column, bias, zeros)
-    if out is None:
-        result: torch.Tensor = call("filter2d", image, torch.ops.sluice.filter2d, *arguments, **options)
-        return result
-    target = out_target("filter2d", out)
-    call("filter2d", image, torch.ops.sluice.filter2d_out, *arguments, **options, out=target)
-    return out_result(out, target)
+    return run("filter2d", arguments, options, out)
 
 
 def raw_arguments(

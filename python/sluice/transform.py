@@ -7,17 +7,10 @@ from typing import Any, overload
 
 import torch
 
-from . import cpp_reference
+from . import _apply
+from ._apply import given_options, needs_references, operand_list
 from ._fake import chain_dtype, check_floating, empty_like_dense, fake_out
-from ._library import (
-    call,
-    check_tensor,
-    given_options,
-    operand_list,
-    out_result,
-    out_target,
-    require_forward_only,
-)
+from ._library import call, check_tensor, out_result, out_target, require_forward_only
 from .chain import Chain, encode_together
 
 
@@ -82,22 +75,10 @@ def transform(
         >>> sluice.transform(x, stages.scale(2.0) | stages.relu())
         tensor([0., 0., 4.])
     """
+    if isinstance(chain, Chain):
+        return _apply.transform(x, chain, out=out, dtype=dtype, schedule=schedule, depth=depth)
     check_tensor("transform", "x", x)
-    if not isinstance(chain, Chain):
-        return _transform_list(x, chain, out, dtype, schedule, depth)
-    operands = chain.operands
-    require_forward_only("transform", (x, *operands))
-    if cpp_reference.needs_reference(x, chain):
-        return cpp_reference.transform(x, chain, out, dtype, schedule=schedule, depth=depth)
-    options = given_options("transform", x, schedule, depth, dtype)
-    if operands:
-        options["operands"] = operand_list("transform", x, operands)
-    if out is None:
-        result: torch.Tensor = call("transform", x, torch.ops.sluice.transform, x, chain.text, **options)
-        return result
-    target = out_target("transform", out)
-    call("transform", x, torch.ops.sluice.transform_out, x, chain.text, **options, out=target)
-    return out_result(out, target)
+    return _transform_list(x, chain, out, dtype, schedule, depth)
 
 
 def _transform_list(
@@ -112,9 +93,11 @@ def _transform_list(
         raise TypeError(f"transform: chain must be a chain or a list of chains, got {type(chains).__name__}")
     if outs is not None and len(outs) != len(chains):
         raise ValueError(f"transform: out must have one tensor for each of the {len(chains)} chains, got {len(outs)}")
-    if len(chains) == 0 or any(cpp_reference.needs_reference(x, chain) for chain in chains):
+    if len(chains) == 0 or needs_references(x, *chains):
         return [
-            transform(x, chain, out=None if outs is None else outs[i], dtype=dtype, schedule=schedule, depth=depth)
+            _apply.transform(
+                x, chain, out=None if outs is None else outs[i], dtype=dtype, schedule=schedule, depth=depth
+            )
             for i, chain in enumerate(chains)
         ]
     # Operands are numbered through all chains.
