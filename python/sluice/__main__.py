@@ -33,9 +33,10 @@ def _bench(arguments: list[str]) -> int:
 def _plan(arguments: list[str]) -> int:
     """Prints the plan for a shape, for the GPU that is there or for an H200."""
     from . import plan
+    from ._registry import OPS
 
     parser = argparse.ArgumentParser(prog="python -m sluice plan", description=_plan.__doc__)
-    parser.add_argument("op", choices=["transform", "conv1d", "causal_conv1d", "filter2d"])
+    parser.add_argument("op", choices=OPS)
     parser.add_argument("--shape", required=True, help="the input's shape, as 8,5120,2048")
     parser.add_argument("--dtype", choices=_DTYPES, default="bf16")
     parser.add_argument("--layout", choices=["cf", "cl"], default="cf", help="channels-first or channels-last")

@@ -12,6 +12,7 @@ import torch
 
 from ._fake import is_channels_last, is_dense
 from ._library import check_tensor, raise_as_python
+from ._registry import find
 from .causal_conv1d import ACTIVATIONS
 from .chain import Chain
 from .conv1d import sides, single
@@ -120,8 +121,7 @@ def plan(op: str, *args: Any, device: Device | None = None, **kwargs: Any) -> Pl
         "causal_conv1d": _plan_causal_conv1d,
         "filter2d": _plan_filter2d,
     }
-    if op not in planners:
-        raise ValueError(f"plan: op must be one of {', '.join(planners)}, got {op!r}")
+    find("plan", op)
     if device is not None and not isinstance(device, Device):
         raise TypeError(f"plan: device must be a sluice.plan.Device, got {type(device).__name__}")
     numbers = list(dataclasses.astuple(device or current_device()))

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from ._library import preparation
-from .causal_conv1d import causal_conv1d
+from ._registry import find
 from .chain import Chain
-from .conv1d import conv1d
-from .filter2d import filter2d
-from .transform import transform
-
-_OPS: dict[str, Callable[..., Any]] = {
-    "transform": transform,
-    "conv1d": conv1d,
-    "causal_conv1d": causal_conv1d,
-    "filter2d": filter2d,
-}
 
 
 def prepare(chain: Chain | Sequence[Chain], x: torch.Tensor, *args: Any, op: str = "transform", **kwargs: Any) -> str:
@@ -49,17 +39,13 @@ def prepare(chain: Chain | Sequence[Chain], x: torch.Tensor, *args: Any, op: str
         >>> sluice.prepare(stages.silu(), torch.zeros(4))
         'the CPU needs no linking'
     """
-    if op not in _OPS:
-        raise ValueError(f"prepare: op must be one of {', '.join(_OPS)}, got {op!r}")
-    if op != "transform" and not isinstance(chain, Chain):
+    called = find("prepare", op)
+    if not called.takes_list and not isinstance(chain, Chain):
         raise TypeError(f"prepare: chain must be a chain, got {type(chain).__name__}")
     reasons: list[str] = []
     preparation.reasons = reasons
     try:
-        if op == "transform":
-            transform(x, chain, *args, **kwargs)
-        else:
-            _OPS[op](x, *args, post=chain, **kwargs)
+        called.function(x, *args, **{called.chain: chain}, **kwargs)
     finally:
         preparation.reasons = None
     return "; ".join(dict.fromkeys(reason for reason in reasons if reason))
