@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import sluice
-from sluice.stream.engine import COMPUTE, D2H, H2D, EngineDevice
+from sluice.stream.device.engine import COMPUTE, D2H, H2D, EngineDevice
 
 
 class DelayedEngine(EngineDevice):

@@ -12,7 +12,7 @@ import torch
 
 import sluice
 from sluice.stream import process
-from sluice.stream.engine import D2H
+from sluice.stream.device.engine import D2H
 from stream_life_common import CHUNK, HELD, ROWS, case, half_read, items, source, two
 
 

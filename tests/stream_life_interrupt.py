@@ -18,7 +18,7 @@ import torch
 
 import sluice
 from sluice.stream import process
-from sluice.stream.engine import D2H
+from sluice.stream.device.engine import D2H
 from stream_life_common import CHUNK, ROWS, assert_works, case, items, mapped, source, two
 
 Run = Callable[[sluice.Streamer], None]

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import sluice
-from sluice.stream.chunks import automatic_size
-from sluice.stream.engine import D2H, EngineDevice
-from sluice.stream.layout import charged
+from sluice.stream.device.engine import D2H, EngineDevice
+from sluice.stream.device.layout import charged
+from sluice.stream.map.chunks import automatic_size
 from stream_fuzz import DelayedEngine
 
 SIZE = 1000
@@ -302,14 +302,14 @@ def test_fn_that_raises_comes_out_of_the_call_itself(device: str) -> None:
 def test_slots_and_rings_are_made_once(device: str) -> None:
     x, out = torch.randn(SIZE, 9), torch.empty(SIZE, 9)
     made = []
-    original = sluice.stream.slots.buffer_on  # type: ignore[attr-defined]
+    original = sluice.stream.device.slots.buffer_on  # type: ignore[attr-defined]
 
     def counting(*arguments: Any) -> torch.Tensor:
         made.append(arguments)
         return original(*arguments)
 
     with sluice.Streamer(device) as streamer, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sluice.stream.slots.buffer_on", counting)
+        patch.setattr("sluice.stream.device.slots.buffer_on", counting)
         for _ in range(2):
             streamer.map(torch.neg, x, out=out, chunk_size=100, staging="ring")
         count, pinned = len(made), streamer.stats().pinned_bytes

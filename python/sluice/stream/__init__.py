@@ -11,11 +11,11 @@ concurrent.py  a stream a host thread, n functions on n streams
 
 from .api import stream_iter, stream_map
 from .concurrent import run_concurrent, thread_stream
-from .future import StreamFuture
-from .limits import LinkLimits, link_limits
-from .memory import host_registered
-from .report import OverlapReport, overlap_report
-from .stats import StreamStats
+from .device.limits import LinkLimits, link_limits
+from .device.memory import host_registered
+from .map.future import StreamFuture
+from .report.overlap import OverlapReport, overlap_report
+from .report.stats import StreamStats
 from .streamer import Streamer
 
 __all__ = [

@@ -10,8 +10,8 @@ from typing import Any, cast
 import torch
 
 from .. import _library
-from .layout import overlap, same_elements
-from .pipeline import ORDERS
+from .device.layout import overlap, same_elements
+from .device.pipeline import ORDERS
 from .structure import describe, flatten
 
 STAGINGS = ("auto", "register", "ring", "pageable")

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from .ending import Hold
-from .future import StreamFuture
-from .iterate import IterRun
-from .run import MapRun
-from .stats import StreamStats
+from .iter.iterate import IterRun
+from .map.future import StreamFuture
+from .map.run import MapRun
+from .report.stats import StreamStats
 
 if TYPE_CHECKING:
     from .streamer import Streamer

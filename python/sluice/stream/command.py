@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 import torch
 
 from .concurrent import run_concurrent
-from .memory import has_cuda
-from .pipeline import ORDERS
-from .stats import StreamStats
+from .device.memory import has_cuda
+from .device.pipeline import ORDERS
+from .report.stats import StreamStats
+from .report.timeline import chrome_trace, describe, draw
 from .streamer import Streamer
-from .timeline import chrome_trace, describe, draw
 
 _CHUNKS = 16
 _KERNELS = 8

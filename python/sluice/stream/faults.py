@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
-from .pipeline import TransferError
+from .device.pipeline import TransferError
 
 CancelledError = concurrent.futures.CancelledError
 

@@ -10,20 +10,21 @@ from typing import Any
 
 import torch
 
-from . import memory, process
+from . import process
 from .arguments import MapArguments, check_budget, check_depth, integer, parse_devices, parse_functions, parse_map
 from .call import ONE_AT_A_TIME, Call
+from .device import memory
+from .device.engine import EngineDevice
+from .device.limits import default_threads
+from .device.registered import Registered
+from .device.slots import Slots
 from .ending import Ending, Hold, Turn
-from .engine import EngineDevice
-from .future import StreamFuture
-from .iterate import IterRun
-from .limits import default_threads
+from .iter.iterate import IterRun
+from .map.future import StreamFuture
+from .map.run import Lent, Limits, MapRun
 from .modes import untraced
-from .registered import Registered
-from .run import Lent, Limits, MapRun
-from .slots import Slots
-from .stats import StreamStats
-from .timeline import write_trace
+from .report.stats import StreamStats
+from .report.timeline import write_trace
 
 _all: weakref.WeakSet[Streamer] = weakref.WeakSet()
 

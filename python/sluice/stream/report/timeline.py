@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from .report import ROWS, overlap_report
+from .overlap import ROWS, overlap_report
 from .stats import StreamStats
 
 _COLORS = {"h2d": "#4c78a8", "compute": "#f58518", "d2h": "#54a24b"}

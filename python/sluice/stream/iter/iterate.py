@@ -26,18 +26,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import faults
-from .ending import Channel, Latch, Workers
-from .faults import CancelledError
+from .. import faults
+from ..device.pipeline import Flight
+from ..ending import Channel, Latch, Workers
+from ..faults import CancelledError
+from ..modes import Modes
+from ..process import Owner
+from ..report.stats import StreamStats, record_of, stats_of
 from .items import ItemWork, tensors_on_gpus
-from .modes import Modes
-from .pipeline import Flight
-from .process import Owner
-from .stats import StreamStats, record_of, stats_of
 
 if TYPE_CHECKING:
+    from ..map.run import Lent, Limits
     from .items import Item
-    from .run import Lent, Limits
 
 
 # Between two elements of these no code runs that could write to one.

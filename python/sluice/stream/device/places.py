@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
+from ..map.outputs import Leaf
 from .layout import HostTensor, keep
-from .outputs import Leaf
 from .slots import Slots, input_offsets, output_offsets
 
 

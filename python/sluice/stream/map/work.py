@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import faults
+from .. import faults
+from ..device.layout import HostTensor, charged, memory_order
+from ..device.limits import one_way_rate
+from ..device.pipeline import Flight, Pipeline
+from ..device.places import Place, Places
+from ..device.slots import input_offsets, output_offsets
+from ..modes import mark_step
+from ..structure import flatten
 from .chunks import Chunk, Chunks, automatic_size
-from .layout import HostTensor, charged, memory_order
-from .limits import one_way_rate
-from .modes import mark_step
-from .pipeline import Flight, Pipeline
-from .places import Place, Places
-from .slots import input_offsets, output_offsets
-from .structure import flatten
 
 if TYPE_CHECKING:
     from .run import Lent, MapRun

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree as pytree
 
-from . import faults
-from .arguments import as_tensor, check_memory, check_modes
-from .layout import DIRECT, HostTensor, charged, memory_order
-from .modes import mark_step
-from .outputs import Leaf
-from .pipeline import Flight, Pipeline
-from .registered import Registered
-from .routes import Allocator, Routes
-from .slots import input_offsets, output_offsets
-from .structure import Structure, describe, flatten
-from .work import as_given, plain
+from .. import faults
+from ..arguments import as_tensor, check_memory, check_modes
+from ..device.layout import DIRECT, HostTensor, charged, memory_order
+from ..device.pipeline import Flight, Pipeline
+from ..device.registered import Registered
+from ..device.routes import Allocator, Routes
+from ..device.slots import input_offsets, output_offsets
+from ..map.outputs import Leaf
+from ..map.work import as_given, plain
+from ..modes import mark_step
+from ..structure import Structure, describe, flatten
 
 if TYPE_CHECKING:
-    from .run import Lent, Limits
+    from ..map.run import Lent, Limits
 
 
 @dataclasses.dataclass

@@ -12,21 +12,21 @@ from typing import Any
 
 import torch
 
-from . import faults
-from .arguments import MapArguments
+from .. import faults
+from ..arguments import MapArguments
+from ..device.engine import EngineDevice
+from ..device.layout import DIRECT, HostTensor
+from ..device.pipeline import ORDERS
+from ..device.registered import Registered
+from ..device.routes import Routes
+from ..device.slots import Slots
+from ..ending import Workers
+from ..faults import CancelledError
+from ..modes import Modes
+from ..report.stats import StreamStats, record_of, stats_of
 from .chunks import Chunk, Chunks
-from .ending import Workers
-from .engine import EngineDevice
-from .faults import CancelledError
-from .layout import DIRECT, HostTensor
-from .modes import Modes
 from .outputs import Allocate, Assembly, Outputs, chunk_name
-from .pipeline import ORDERS
 from .progress import Reporter
-from .registered import Registered
-from .routes import Routes
-from .slots import Slots
-from .stats import StreamStats, record_of, stats_of
 from .work import DeviceWork, ResidentWork, plain
 
 

@@ -21,7 +21,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from . import process
+from .. import process
 from .engine import COMPUTED, FETCHED, MARKS, STORED, Device
 
 # The host looks up this often while it waits: for Ctrl-C, cancel() and progress.

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
+from ..map.outputs import Leaf
 from .layout import HostTensor, aligned, charged, dense_strides, keep, view_of
-from .outputs import Leaf
 
 
 def buffer_on(place: torch.device, nbytes: int) -> torch.Tensor:

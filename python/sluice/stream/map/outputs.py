@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from .arguments import MapArguments, check_memory
+from ..arguments import MapArguments, check_memory
+from ..structure import Structure, describe, flatten
 from .chunks import Chunk, Chunks
-from .structure import Structure, describe, flatten
 
 # Makes memory for a result: sizes, dtype.
 Allocate = Callable[[Sequence[int], torch.dtype], torch.Tensor]
