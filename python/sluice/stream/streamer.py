@@ -11,17 +11,19 @@ from typing import Any
 import torch
 
 from . import process
-from .arguments import MapArguments, check_budget, check_depth, integer, parse_devices, parse_functions, parse_map
+from .arguments import check_budget, check_depth, integer, parse_devices, parse_functions
 from .call import ONE_AT_A_TIME, Call
 from .device import memory
 from .device.engine import EngineDevice
+from .device.lent import Lent, Limits
 from .device.limits import default_threads
 from .device.registered import Registered
 from .device.slots import Slots
 from .ending import Ending, Hold, Turn
 from .iter.iterate import IterRun
+from .map.arguments import MapArguments, parse_map
 from .map.future import StreamFuture
-from .map.run import Lent, Limits, MapRun
+from .map.run import MapRun
 from .modes import untraced
 from .report.stats import StreamStats
 from .report.timeline import write_trace

@@ -164,3 +164,18 @@ def view_of(
             return view_of(memory, offset, dtype, sizes, strides)
     made = torch.empty(0, dtype=dtype, device=memory.device)
     return made.set_(memory.untyped_storage(), offset // dtype.itemsize, tuple(sizes), tuple(strides))  # type: ignore[call-overload,no-any-return]
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor whose bytes lie in memory: without the lazy conjugation and negation of torch."""
+    tensor = tensor.detach()
+    if tensor.is_conj():
+        tensor = tensor.conj()
+    return torch._neg_view(tensor) if tensor.is_neg() else tensor
+
+
+def as_given(chunk: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A chunk of `plain(like)` as a chunk of `like`."""
+    if like.is_neg():
+        chunk = torch._neg_view(chunk)
+    return chunk.conj() if like.is_conj() else chunk

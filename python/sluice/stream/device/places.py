@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..map.outputs import Leaf
+from ..structure import Leaf
 from .layout import HostTensor, keep
 from .slots import Slots, input_offsets, output_offsets
 

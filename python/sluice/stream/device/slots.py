@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..map.outputs import Leaf
+from ..structure import Leaf
 from .layout import HostTensor, aligned, charged, dense_strides, keep, view_of
 
 

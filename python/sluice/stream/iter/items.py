@@ -5,25 +5,21 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from .. import faults
 from ..arguments import as_tensor, check_memory, check_modes
-from ..device.layout import DIRECT, HostTensor, charged, memory_order
+from ..device.layout import DIRECT, HostTensor, as_given, charged, memory_order, plain
+from ..device.lent import Lent, Limits
 from ..device.pipeline import Flight, Pipeline
 from ..device.registered import Registered
 from ..device.routes import Allocator, Routes
 from ..device.slots import input_offsets, output_offsets
-from ..map.outputs import Leaf
-from ..map.work import as_given, plain
 from ..modes import mark_step
-from ..structure import Structure, describe, flatten
-
-if TYPE_CHECKING:
-    from ..map.run import Lent, Limits
+from ..structure import Leaf, Structure, describe, flatten
 
 
 @dataclasses.dataclass

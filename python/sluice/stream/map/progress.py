@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..arguments import Progress
+from .arguments import Progress
 
 
 class Reporter:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import threading
@@ -13,40 +12,20 @@ from typing import Any
 import torch
 
 from .. import faults
-from ..arguments import MapArguments
-from ..device.engine import EngineDevice
-from ..device.layout import DIRECT, HostTensor
+from ..device.layout import DIRECT, HostTensor, plain
+from ..device.lent import Lent, Limits
 from ..device.pipeline import ORDERS
 from ..device.registered import Registered
 from ..device.routes import Routes
-from ..device.slots import Slots
 from ..ending import Workers
 from ..faults import CancelledError
 from ..modes import Modes
 from ..report.stats import StreamStats, record_of, stats_of
+from .arguments import MapArguments
 from .chunks import Chunk, Chunks
 from .outputs import Allocate, Assembly, Outputs, chunk_name
 from .progress import Reporter
-from .work import DeviceWork, ResidentWork, plain
-
-
-@dataclasses.dataclass
-class Lent:
-    """What a Streamer lends a run for one device."""
-
-    engine: EngineDevice
-    slots: Slots
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """What a Streamer allows its runs."""
-
-    depth: int
-    window: int
-    memory_budget: int | None
-    pinned_budget: int
-    ring_bytes: int
+from .work import DeviceWork, ResidentWork
 
 
 class MapRun:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import faults
-from ..device.layout import HostTensor, charged, memory_order
+from ..device.layout import HostTensor, as_given, charged, memory_order
+from ..device.lent import Lent
 from ..device.limits import one_way_rate
 from ..device.pipeline import Flight, Pipeline
 from ..device.places import Place, Places
@@ -21,25 +22,10 @@ from ..structure import flatten
 from .chunks import Chunk, Chunks, automatic_size
 
 if TYPE_CHECKING:
-    from .run import Lent, MapRun
+    from .run import MapRun
 
 # With a memory_budget, fn first shows on this part of a chunk how large its results are.
 _PROBED_PART = 32
-
-
-def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor whose bytes lie in memory: without the lazy conjugation and negation of torch."""
-    tensor = tensor.detach()
-    if tensor.is_conj():
-        tensor = tensor.conj()
-    return torch._neg_view(tensor) if tensor.is_neg() else tensor
-
-
-def as_given(chunk: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """A chunk of `plain(like)` as a chunk of `like`."""
-    if like.is_neg():
-        chunk = torch._neg_view(chunk)
-    return chunk.conj() if like.is_conj() else chunk
 
 
 @dataclasses.dataclass(slots=True)
