@@ -321,40 +321,6 @@ def test_slots_and_rings_are_made_once(device: str) -> None:
         assert streamer.stats().pinned_bytes == pinned
 
 
-def test_an_identical_call_copies_ahead_of_the_first_result(device: str) -> None:
-    x, seen, room = torch.randn(100, 4), [], [True]
-
-    def fn(x: torch.Tensor) -> torch.Tensor:
-        seen.append(("compute", len(x)))
-        if not room[0] and len(x) > 13:
-            raise torch.OutOfMemoryError("no room")
-        return x + 1
-
-    class Seen(EngineDevice):
-        def fetch(self, *arguments: Any) -> None:
-            seen.append(("fetch", 0))
-            super().fetch(*arguments)
-
-    def before_first_call() -> int:
-        count = [kind for kind, _ in seen].index("compute")
-        seen.clear()
-        return count
-
-    with sluice.Streamer(device, depth=3) as streamer, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sluice.stream.streamer.EngineDevice", Seen)
-        counts = []
-        for order in ("depth_first", "depth_first", "sequential", "breadth_first"):
-            assert torch.equal(streamer.map(fn, x, chunk_size=25, order=order), x + 1)
-            counts.append(before_first_call())
-        assert counts == [1, 2, 1, 1]
-        room[0] = False  # what is in flight is given up, and its chunks are cut anew
-        assert torch.equal(streamer.map(fn, x, chunk_size=25), x + 1)
-        assert [rows for kind, rows in seen if kind == "compute"] == [25, *[13] * 7, 9]
-        assert before_first_call() == 2
-        assert torch.equal(streamer.map(fn, x, chunk_size=25), x + 1)  # as the one before: 13 rows from the start
-        assert before_first_call() == 2
-
-
 def test_stats_say_what_moved_and_how(device: str) -> None:
     x = torch.randn(SIZE, 4)
     with sluice.Streamer(device, depth=2) as streamer:

@@ -61,7 +61,14 @@ TESTS: dict[str, tuple[str, ...]] = {
     "stencils": ("test_filter2d",),
     "streams": (
         *("test_stream_faults", "test_stream_iter", "test_stream_map", "test_stream_out", "test_stream_report"),
-        *("test_stream_memory", "test_stream_schedule", "test_streamer", "gpu/test_stream", "gpu/test_stream_buffers"),
+        *(
+            "test_stream_memory",
+            "test_stream_schedule",
+            "test_stream_settled",
+            "test_streamer",
+            "gpu/test_stream",
+            "gpu/test_stream_buffers",
+        ),
     ),
     "life": ("test_stream_life",),
     "others": (

@@ -260,6 +260,7 @@ class Streamer:
         """Gives back what is large: slots, and memory that was page-locked in place."""
         for lent in self._lent.values():
             lent.slots.release()
+            lent.settled.let_go()
         self._registered.release()
 
     def _complete_outstanding(self) -> None:

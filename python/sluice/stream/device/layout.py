@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -88,6 +88,19 @@ def same_elements(a: torch.Tensor, b: torch.Tensor) -> bool:
     )
 
 
+class Room(NamedTuple):
+    """What a dense tensor on a device is like: its dimensions lie in memory in that order."""
+
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes."""
+        return math.prod(self.sizes) * self.dtype.itemsize
+
+
 @dataclasses.dataclass(frozen=True)
 class HostTensor:
     """One side of a copy: a host tensor, how its bytes travel, and what memory it is.
@@ -120,6 +133,10 @@ class HostTensor:
         sizes = list(self.tensor.shape)
         sizes[self.dim] = extent
         return sizes
+
+    def room(self, extent: int) -> Room:
+        """What a chunk with that many rows takes on a device."""
+        return Room(self.tensor.dtype, tuple(self.sizes(extent)), self.order)
 
     def nbytes(self, extent: int) -> int:
         """The bytes of a chunk with that many rows."""

@@ -1,14 +1,26 @@
-"""Slots: the memory of a device that chunks and results stay in while they are on their way."""
+"""Slots: the memory of a device that chunks and results stay in while they are on their way, and all views of it."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import dataclasses
+import itertools
+from collections.abc import Iterable, Sequence
 
 import torch
 
 from ..structure import Leaf
-from .layout import HostTensor, aligned, charged, dense_strides, keep, view_of
+from .layout import Room, aligned, charged, dense_strides, keep, view_of
+
+_INPUT, _OUTPUT = range(2)
+
+
+@dataclasses.dataclass(slots=True)
+class Place:
+    """Tensors in a slot, one behind the other, their addresses, and the bytes of all."""
+
+    tensors: list[torch.Tensor]
+    pointers: list[int]
+    nbytes: int
 
 
 def buffer_on(place: torch.device, nbytes: int) -> torch.Tensor:
@@ -29,9 +41,8 @@ class Slots:
         self._place, self._depth = place, depth
         self._inputs: list[torch.Tensor | None] = [None] * depth
         self._outputs: list[torch.Tensor | None] = [None] * depth
-        self.generation = 0  # changes when a buffer does
-        self._views: dict[object, torch.Tensor] = {}  # of the buffers: calls are often alike
-        self.settled: tuple[object, int] | None = None  # the last problem, and the chunk size that fitted it
+        # Found once, as chunks and calls are often alike; they hold the buffers, and go with them.
+        self._places: dict[tuple[int, int, tuple[Room, ...]], Place] = {}
 
     @property
     def nbytes(self) -> int:
@@ -40,13 +51,9 @@ class Slots:
 
     def release(self) -> None:
         """Gives all buffers back; nothing may be in flight."""
-        self._forget_views()
+        self._places.clear()
         self._inputs = [None] * self._depth
         self._outputs = [None] * self._depth
-
-    def _forget_views(self) -> None:
-        self.generation += 1
-        self._views.clear()
 
     def reserve_inputs(self, nbytes: int, count: int) -> None:
         """Makes the first `count` slots' inputs large enough; nothing may be in flight."""
@@ -69,62 +76,51 @@ class Slots:
     def release_other_outputs(self, nbytes: int) -> None:
         """Gives back outputs of another size; nothing may be in flight in them."""
         if any(buffer is not None and buffer.nbytes != nbytes for buffer in self._outputs):
-            self._forget_views()
+            self._places.clear()
             self._outputs = [None] * self._depth
-
-    def input_pointer(self, slot: int) -> int:
-        """Where a slot's input begins."""
-        buffer = self._inputs[slot]
-        assert buffer is not None
-        return buffer.data_ptr()
-
-    def output_pointer(self, slot: int) -> int:
-        """Where a slot's output begins."""
-        buffer = self._outputs[slot]
-        assert buffer is not None
-        return buffer.data_ptr()
 
     def _grow(self, buffers: list[torch.Tensor | None], slot: int, nbytes: int) -> bool:
         buffer = buffers[slot]
         if buffer is not None and buffer.nbytes >= nbytes:
             return False
-        self._forget_views()
+        self._places.clear()
         buffers[slot] = buffer = None  # the old one first: both need not exist at once
         buffers[slot] = buffer_on(self._place, nbytes)
         return True
 
-    def input(self, slot: int, source: HostTensor, extent: int, offset: int) -> torch.Tensor:
-        """A tensor for `fn`: rows of a source in its slot, dense in the source's order of dimensions."""
-        return self._view(self._inputs[slot], offset, source.tensor.dtype, source.sizes(extent), source.order)
+    def input(self, slot: int, rooms: tuple[Room, ...]) -> Place:
+        """Where a chunk of sources lies in a slot, dense in their orders of dimensions."""
+        return self._find(self._inputs[slot], (_INPUT, slot, rooms))
 
-    def output(self, slot: int, leaf: Leaf, extent: int, order: Sequence[int], offset: int) -> torch.Tensor:
-        """The place of a result in its slot, dense in the order of dimensions of where it is going."""
-        return self._view(self._outputs[slot], offset, leaf.dtype, leaf.with_extent(extent), tuple(order))
+    def output(self, slot: int, rooms: tuple[Room, ...]) -> Place:
+        """Where a chunk's results lie in a slot, dense in the orders of dimensions of where they are going."""
+        return self._find(self._outputs[slot], (_OUTPUT, slot, rooms))
 
-    def _view(
-        self, buffer: torch.Tensor | None, offset: int, dtype: torch.dtype, sizes: list[int], order: tuple[int, ...]
-    ) -> torch.Tensor:
-        assert buffer is not None
-        key = (id(buffer), offset, dtype, *sizes, order)
-        found = self._views.get(key)
+    def _find(self, buffer: torch.Tensor | None, key: tuple[int, int, tuple[Room, ...]]) -> Place:
+        found = self._places.get(key)
         if found is None:
-            found = keep(self._views, key, view_of(buffer, offset, dtype, sizes, dense_strides(sizes, order)))
-        return found.detach()  # whose shape the caller may change
+            assert buffer is not None
+            found, begin = Place([], [], 0), buffer.data_ptr()
+            for room in key[2]:
+                strides = dense_strides(room.sizes, room.order)
+                found.tensors.append(view_of(buffer, found.nbytes, room.dtype, room.sizes, strides))
+                found.pointers.append(begin + found.nbytes)
+                found.nbytes += aligned(room.nbytes)
+            keep(self._places, key, found)
+        return found
 
 
-def input_offsets(sources: Sequence[HostTensor], extent: int) -> tuple[list[int], int]:
-    """Where each source's rows begin in a slot, and how large it is."""
-    offsets, at = [], 0
-    for source in sources:
-        offsets.append(at)
-        at += aligned(source.nbytes(extent))
-    return offsets, at
+def bytes_of(rooms: Iterable[Room]) -> int:
+    """What they take in a slot, one behind the other."""
+    return sum(aligned(room.nbytes) for room in rooms)
 
 
-def output_offsets(leaves: Sequence[Leaf], extents: Sequence[int]) -> tuple[list[int], int]:
-    """Where each result begins in a slot, and how large it is."""
-    offsets, at = [], 0
-    for leaf, extent in zip(leaves, extents, strict=True):
-        offsets.append(at)
-        at += aligned(math.prod(leaf.with_extent(extent)) * leaf.dtype.itemsize)
-    return offsets, at
+def result_rooms(
+    leaves: Sequence[Leaf], extents: Sequence[int], orders: Iterable[tuple[int, ...]] | None = None
+) -> tuple[Room, ...]:
+    """The rooms of results with these extents; the orders of their dimensions decide nothing about bytes."""
+    given = itertools.repeat(()) if orders is None else orders
+    return tuple(
+        Room(leaf.dtype, tuple(leaf.with_extent(extent)), order)
+        for leaf, extent, order in zip(leaves, extents, given, strict=False)
+    )
