@@ -144,7 +144,7 @@ def exit_while_copies_do_not_end(device: str) -> None:
     streamer = sluice.Streamer(device)
     x = source()
     assert torch.equal(streamer.map(torch.neg, x), -x)
-    ((_, lent),) = streamer._lent.items()
+    ((_, lent),) = streamer._lender.lent.items()
 
     def fn(x: torch.Tensor) -> torch.Tensor:
         lent.engine.delay(D2H, 1_000_000)  # a GPU is waited for by its own driver, when the process ends

@@ -38,7 +38,7 @@ def test_an_identical_call_copies_ahead_of_the_first_result(device: str) -> None
         return count
 
     with sluice.Streamer(device, depth=3) as streamer, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sluice.stream.streamer.EngineDevice", Seen)
+        patch.setattr("sluice.stream.device.lender.EngineDevice", Seen)
         counts = []
         for order in ("depth_first", "depth_first", "sequential", "breadth_first"):
             assert torch.equal(streamer.map(fn, x, chunk_size=25, order=order), x + 1)

@@ -245,11 +245,9 @@ def slow_store(device: str) -> sluice.Streamer:
             self.delay(D2H, 400_000)
             super().store(*arguments)
 
-    class SlowStreamer(sluice.Streamer):
-        def _make_engine(self, place: torch.device) -> EngineDevice:
-            return Slow(place, 2 * self._depth, 1, (3, 1 << 20))
-
-    return SlowStreamer(device)
+    streamer = sluice.Streamer(device, depth=3)
+    streamer._lender.make_engine = lambda place: Slow(place, 2 * 3, 1, (3, 1 << 20))  # type: ignore[method-assign]
+    return streamer
 
 
 def test_done_never_blocks_and_result_may_time_out(device: str) -> None:
