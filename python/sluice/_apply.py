@@ -44,11 +44,10 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def check_forward_only(op: str, tensors: Sequence[torch.Tensor | None], *chains: Stages | None) -> None:
     """Raises where a gradient, or a tangent of forward mode, of a tensor or of a chain's would silently be lost."""
-    every = [*tensors]
     for chain in chains:
-        if chain is not None:
-            every += chain.operands
-    require_forward_only(op, every)
+        if chain is not None and chain.operands:
+            tensors = (*tensors, *chain.operands)
+    require_forward_only(op, tensors)
 
 
 def operand_list(op: str, input: torch.Tensor, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -138,13 +137,14 @@ def transform(
 ) -> torch.Tensor:
     """`sluice.transform` of one chain."""
     check_tensor("transform", "x", x)
-    check_forward_only("transform", (x,), chain)
+    operands = chain.operands
+    require_forward_only("transform", (x, *operands))
     options = given_options("transform", x, schedule, depth, dtype)
-    if needs_references(x, chain):
+    if chain.has_cpp and needs_references(x, chain):
         wide = run("transform", (x, ""), {**options, "dtype": compute_dtype(x.dtype)})
         return _round("transform", _evaluate("transform", wide, chain), out, dtype or chain.result_dtype(x.dtype))
-    if chain.operands:
-        options["operands"] = operand_list("transform", x, chain.operands)
+    if operands:
+        options["operands"] = operand_list("transform", x, operands)
     return run("transform", (x, chain.text), options, out)
 
 
