@@ -5,7 +5,8 @@
 namespace sluice {
 
 void check_memory(const char* op, const char* argument, const TensorView& tensor) {
-  check(tensor.has_memory, op, ": ", argument, " must have memory of its own, got a tensor that stands for others");
+  check(tensor.has_memory || tensor.is_meta(), op, ": ", argument,
+        " must have memory of its own, got a tensor that stands for others");
 }
 
 void check_floating(const char* op, const char* argument, const TensorView& tensor) {

@@ -23,7 +23,8 @@ void check(bool holds, const Parts&... parts) {
 }
 
 // Memory, dtypes and devices: `check_floating` is for an op's input, `check_device` for what comes beside it.
-// Both refuse a tensor that has no memory, which a kernel would follow to nowhere.
+// Both refuse a tensor that has no memory, which a kernel would follow to nowhere, but for one on the meta device: that
+// comes to plans alone, all of whose tensors are there.
 void check_memory(const char* op, const char* argument, const TensorView& tensor);
 void check_floating(const char* op, const char* argument, const TensorView& tensor);
 void check_device(const char* op, const char* argument, const TensorView& tensor, const TensorView& input);

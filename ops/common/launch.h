@@ -7,7 +7,6 @@
 #include <torch/csrc/stable/accelerator.h>
 
 #include "kernels/common/device.h"
-#include "kernels/pipeline/plan.h"
 #include "ops/common/checks.h"
 
 // Defined by torch builds that have CUDA only; weak, so that this library loads under any of them.
@@ -24,12 +23,6 @@ inline const DeviceProperties& properties_of(const char* op, int device) {
   const DeviceProperties* properties = nullptr;
   check_cuda(op, device_properties(device, &properties), device);
   return *properties;
-}
-
-// Refuses a schedule that was asked for and cannot run.
-inline void check_plan(const char* op, const Plan& plan, const ScheduleRequest& request) {
-  check(plan.threads > 0, op, ": schedule must be able to run here: ", plan.reason, ", got ", name_of(plan.schedule),
-        " at depth ", request.depth);
 }
 
 // Makes `device` current for its lifetime and holds torch's current stream of it.

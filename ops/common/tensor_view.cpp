@@ -34,6 +34,13 @@ ScalarType scalar_type_of(DType dtype) {
   }
 }
 
+namespace {
+
+// Where memory of torch's could begin, on any device.
+char* const kFreshMemory = reinterpret_cast<char*>(std::uintptr_t{1} << 20);
+
+}  // namespace
+
 TensorView::TensorView(const Tensor& tensor)
     : data(nullptr),
       scalar_type(tensor.scalar_type()),
@@ -51,7 +58,24 @@ TensorView::TensorView(const Tensor& tensor)
   has_memory = elements() == 0 || (data != nullptr && reinterpret_cast<std::intptr_t>(data) != offset * element_size);
   aoti_torch_get_device_type(tensor.get(), &device_type);
   aoti_torch_get_device_index(tensor.get(), &device_index);
+  if (is_meta()) data = kFreshMemory + offset * element_size;
 }
+
+TensorView::TensorView(const TensorView& like, const std::vector<int64_t>& of_sizes,
+                       const std::vector<int64_t>& of_strides, DType of_dtype)
+    : data(kFreshMemory),
+      scalar_type(scalar_type_of(of_dtype)),
+      dtype(of_dtype),
+      is_floating(true),
+      element_size(static_cast<int64_t>(size_of(of_dtype))),
+      has_memory(false),
+      device_type(like.device_type),
+      device_index(like.device_index),
+      rank(static_cast<int64_t>(of_sizes.size())),
+      sizes(of_sizes.data()),
+      strides(of_strides.data()) {}
+
+bool TensorView::is_meta() const { return device_type == aoti_torch_device_type_meta(); }
 
 int64_t TensorView::elements() const { return std::accumulate(sizes, sizes + rank, int64_t{1}, std::multiplies<>()); }
 
@@ -106,6 +130,7 @@ std::pair<const char*, const char*> TensorView::extent() const {
 std::string TensorView::device() const {
   if (device_type == aoti_torch_device_type_cpu()) return "cpu";
   if (device_type == aoti_torch_device_type_cuda()) return "cuda:" + std::to_string(device_index);
+  if (is_meta()) return "meta";
   return "device type " + std::to_string(device_type);
 }
 

@@ -25,6 +25,7 @@ std::optional<DType> dtype_of(ScalarType dtype);
 ScalarType scalar_type_of(DType dtype);
 
 struct TensorView {
+  // A tensor on the meta device, of which only a plan is made, lies as it would in fresh memory: here, somewhere.
   void* data;
   ScalarType scalar_type;
   DType dtype;  // meaningful where is_floating
@@ -39,7 +40,11 @@ struct TensorView {
   const int64_t* strides;
 
   explicit TensorView(const Tensor& tensor);
+  // A tensor in fresh memory of `like`'s device that nobody has allocated. `sizes` and `strides` have to outlive it.
+  TensorView(const TensorView& like, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
+             DType dtype);
 
+  bool is_meta() const;
   int64_t elements() const;
   // No two elements share memory and there are no gaps: some order of the dimensions is contiguous.
   bool is_dense() const;

@@ -5,11 +5,12 @@ This is the only module that knows how `torch.ops.sluice` comes to be and how it
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar, cast
 
 import torch
@@ -23,14 +24,34 @@ cuda_unavailable_reason: str | None = None
 
 Result = TypeVar("Result")
 
+# What torch says of an argument that is not what a raw op's schema says.
+_WRONG_TYPE = re.compile(
+    r"sluice::\w+\(\) Expected a value of type '(?P<wanted>.+)' for argument '(?P<argument>\w+)' .*\n"
+    r"Position: .*\nValue: (?P<value>.*)"
+)
 
-class _Preparation(threading.local):
-    """Where a thread is inside `prepare`: why each op that it calls is not linked, empty for those that are."""
 
-    reasons: list[str] | None = None
+class _Inquiry(threading.local):
+    """What a thread asks the ops for, in place of their results."""
+
+    def __init__(self) -> None:
+        self.kind = ""  # "prepare" or "plan": the raw op `_<kind>_<op>` is called, with `options` behind its arguments
+        self.options: dict[str, Any] = {}
+        self.answers: list[str] = []
 
 
-preparation = _Preparation()
+inquiry = _Inquiry()
+
+
+@contextlib.contextmanager
+def inquire(kind: str, **options: Any) -> Iterator[list[str]]:
+    """While it lasts, the thread's calls compute nothing: they are answered, each in a text of the list."""
+    inquiry.kind, inquiry.options, inquiry.answers = kind, options, []
+    try:
+        yield inquiry.answers
+    finally:
+        inquiry.kind = ""
+
 
 # The innermost of torch.func's transforms that runs, or None.
 innermost_transform = torch._C._functorch.peek_interpreter_stack
@@ -134,7 +155,7 @@ def out_target(op: str, out: torch.Tensor, argument: str = "out") -> torch.Tenso
 
 def out_result(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """`out`, when its target has been written."""
-    if target is not out and preparation.reasons is None:
+    if target is not out and not inquiry.kind:
         out.copy_(target)
     return out
 
@@ -146,6 +167,8 @@ def raise_as_python(op: str, error: RuntimeError, device: torch.device) -> NoRet
     checks comes out as it is.
     """
     text = str(error).split("\nException raised from", 1)[0].strip()
+    if given := _WRONG_TYPE.match(text):
+        raise TypeError(f"{op}: {given['argument']} must be of type {given['wanted']}, got {given['value']}") from None
     if not text.startswith(f"{op}: "):
         raise error
     if device.type == "cuda" and cuda_unavailable_reason is not None:
@@ -165,8 +188,8 @@ def call(op: str, input: torch.Tensor, function: Callable[..., Result], *args: A
     if torch.compiler.is_compiling():
         return function(*args, **kwargs)
     try:
-        if preparation.reasons is not None:
-            return cast("Result", _prepare(function, args, kwargs))
+        if inquiry.kind:
+            return cast("Result", _inquire(function, args, kwargs))
         return function(*args, **kwargs)
     except NotImplementedError as error:
         if input.device.type == "cuda" and cuda_unavailable_reason is not None:
@@ -176,12 +199,13 @@ def call(op: str, input: torch.Tensor, function: Callable[..., Result], *args: A
         raise_as_python(op, error, input.device)
 
 
-def _prepare(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    kwargs.pop("out", None)
+def _inquire(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     name = function.__name__.removesuffix("_out")
-    if name != "causal_conv1d_final_states":  # which has no chain
-        assert preparation.reasons is not None
-        preparation.reasons.append(getattr(torch.ops.sluice, f"_prepare_{name}")(*args, **kwargs))
+    if name.startswith("_check_"):
+        return function(*args, **kwargs)
+    question = getattr(torch.ops.sluice, f"_{inquiry.kind}_{name}", None)
+    if question is not None:  # the states of a causal convolution have no kernel to choose
+        inquiry.answers.append(str(question(*args, **kwargs, **inquiry.options)))
     return args[0]
 
 

@@ -8,7 +8,7 @@ import torch
 
 from ._apply import check_forward_only, given_options, needs_references, run, with_references
 from ._fake import chain_dtype, check_floating, check_same_dtype, empty_like_layout, fake_out, holds
-from ._library import check_tensor
+from ._library import check_tensor, inquiry
 from .chain import Chain
 
 
@@ -73,7 +73,7 @@ def conv1d(
     """
     check_tensor("conv1d", "input", input)
     check_tensor("conv1d", "weight", weight)
-    check_forward_only("conv1d", (input, weight, bias), pre, post)
+    check_forward_only("conv1d", (input, weight, bias), pre=pre, post=post)
     input, weight, bias = autocast(input, weight, bias)
     step, spread = single("stride", stride), single("dilation", dilation)
     left, right = sides(padding, weight, step, spread)
@@ -93,13 +93,14 @@ def autocast(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Input, weight and bias as torch's autocast would hand them to a convolution."""
-    device = input.device.type
-    if not torch.is_autocast_enabled(device):
+    place = input.device.type
+    device = place if place != "meta" else "cuda" if inquiry.kind else ""  # which a plan is for
+    if not device or not torch.is_autocast_enabled(device):
         return input, weight, bias
     dtype = torch.get_autocast_dtype(device)
 
     def cast(tensor: torch.Tensor) -> torch.Tensor:
-        eligible = tensor.is_floating_point() and tensor.dtype != torch.float64 and tensor.device.type == device
+        eligible = tensor.is_floating_point() and tensor.dtype != torch.float64 and tensor.device.type == place
         return tensor.to(dtype) if eligible else tensor
 
     return cast(input), cast(weight), None if bias is None else cast(bias)

@@ -71,7 +71,7 @@ def filter2d(
     """
     check_tensor("filter2d", "image", image)
     column, row, zeros = raw_arguments(kernel, padding)
-    check_forward_only("filter2d", (image, column, row, bias), pre, post)
+    check_forward_only("filter2d", (image, column, row, bias), pre=pre, post=post)
     if needs_references(image, pre, post):
         compute = functools.partial(filter2d, kernel=kernel, bias=bias, padding=padding, schedule=schedule, depth=depth)
         floating = image.to(_floating(image.dtype))

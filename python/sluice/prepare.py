@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ._library import preparation
+from ._library import inquire
 from ._registry import find
 from .chain import Chain
 
@@ -42,10 +42,6 @@ def prepare(chain: Chain | Sequence[Chain], x: torch.Tensor, *args: Any, op: str
     called = find("prepare", op)
     if not called.takes_list and not isinstance(chain, Chain):
         raise TypeError(f"prepare: chain must be a chain, got {type(chain).__name__}")
-    reasons: list[str] = []
-    preparation.reasons = reasons
-    try:
+    with inquire("prepare") as reasons:
         called.function(x, *args, **{called.chain: chain}, **kwargs)
-    finally:
-        preparation.reasons = None
     return "; ".join(dict.fromkeys(reason for reason in reasons if reason))
