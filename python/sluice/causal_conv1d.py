@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ._apply import check_forward_only, given_options, needs_references, run, with_references
-from ._fake import chain_dtype, check_floating, empty_like_layout, fake_out
+from ._fake import chain_dtype, check_device, check_floating, check_schedule, empty_like_layout, fake_out, require
 from ._library import call, check_out, check_tensor
 from .chain import Chain
 from .conv1d import autocast
@@ -178,17 +178,40 @@ def _(
     schedule: str = "auto",
     depth: int | None = None,
 ) -> torch.Tensor:
-    torch._check(
-        x.dim() == 3, lambda: f"causal_conv1d: x must have shape (batch, channels, length), got {tuple(x.shape)}"
-    )
+    check = functools.partial(require, "causal_conv1d")
     check_floating("causal_conv1d", "x", x.dtype)
     check_floating("causal_conv1d", "weight", weight.dtype)
-    torch._check(
-        weight.dim() == 2 and weight.shape[0] == x.shape[1],
-        lambda: (f"causal_conv1d: weight must have shape (C, K) with C = {x.shape[1]}, got {tuple(weight.shape)}"),
+    check(x.dim() == 3, lambda: f"x must have shape (batch, channels, length), got {tuple(x.shape)}")
+    channels = x.shape[1]
+    for fits in (weight.dim() == 2, weight.shape[0] == channels, weight.shape[-1] > 0):
+        check(fits, lambda: f"weight must have shape (C, K) with C = {channels}, got {tuple(weight.shape)}")
+    check_device("causal_conv1d", "weight", weight, x)
+    if bias is not None:
+        found = tuple(bias.shape)
+        check_floating("causal_conv1d", "bias", bias.dtype)
+        check_device("causal_conv1d", "bias", bias, x)
+        for fits in (bias.dim() == 1, bias.numel() == channels):
+            check(fits, lambda: f"bias must have shape (C,) with C = {channels}, got {found}")
+    _check_states(initial_states, x, weight.shape[1] - 1)
+    check_schedule("causal_conv1d", schedule, depth)
+    check(
+        activation in ACTIVATIONS,
+        lambda: f"activation must be None, identity, silu or swish, got '{activation}'",
     )
-    chain_dtype("causal_conv1d", "post", post, post_operands, x.dtype)
+    chain_dtype("causal_conv1d", "post", post, post_operands, x, x.shape, x.dtype)
     return empty_like_layout(x, x.shape, x.dtype)
+
+
+def _check_states(states: torch.Tensor | None, x: torch.Tensor, width: int) -> None:
+    if states is None:
+        return
+    check_floating("causal_conv1d", "initial_states", states.dtype)
+    check_device("causal_conv1d", "initial_states", states, x)
+    shape, found = (x.shape[0], x.shape[1], width), tuple(states.shape)
+    words = f"initial_states must have shape (batch, channels, width - 1) = {shape}, got {found}"
+    require("causal_conv1d", len(found) == 3, lambda: words)
+    for extent, size in zip(found, shape, strict=True):
+        require("causal_conv1d", extent == size, lambda: words)
 
 
 torch.library.register_fake("sluice::causal_conv1d_out")(fake_out)
@@ -196,10 +219,11 @@ torch.library.register_fake("sluice::causal_conv1d_out")(fake_out)
 
 @torch.library.register_fake("sluice::causal_conv1d_final_states")
 def _(x: torch.Tensor, width: int, initial_states: torch.Tensor | None = None) -> torch.Tensor:
+    check = functools.partial(require, "causal_conv1d")
     check_floating("causal_conv1d", "x", x.dtype)
-    torch._check(
-        x.dim() == 3, lambda: f"causal_conv1d: x must have shape (batch, channels, length), got {tuple(x.shape)}"
-    )
+    check(x.dim() == 3, lambda: f"x must have shape (batch, channels, length), got {tuple(x.shape)}")
+    check(width >= 0, lambda: f"width must not be negative, got {width}")
+    _check_states(initial_states, x, width)
     return x.new_empty((x.shape[0], x.shape[1], width))
 
 

@@ -7,7 +7,16 @@ import functools
 import torch
 
 from ._apply import check_forward_only, given_options, needs_references, run, with_references
-from ._fake import chain_dtype, check_floating, check_same_dtype, empty_like_layout, fake_out, holds
+from ._fake import (
+    chain_dtype,
+    check_floating,
+    check_like,
+    check_schedule,
+    empty_like_layout,
+    fake_out,
+    holds,
+    require,
+)
 from ._library import check_tensor, inquiry
 from .chain import Chain
 
@@ -152,56 +161,76 @@ def _(
     depth: int | None = None,
     padding_right: int | None = None,
 ) -> torch.Tensor:
-    torch._check(
-        input.dim() in (2, 3),
-        lambda: (
-            f"conv1d: input must have shape (batch, channels, length) or (channels, length), got {tuple(input.shape)}"
-        ),
-    )
-    torch._check(
-        weight.dim() == 3,
-        lambda: f"conv1d: weight must have shape (out_channels, in_channels / groups, taps), got {tuple(weight.shape)}",
-    )
     check_floating("conv1d", "input", input.dtype)
+    x = input.unsqueeze(0) if input.dim() == 2 else input
+    shape = _result_shape(x, weight, bias, stride, (padding, padding_right), dilation, groups)
+    check_like("conv1d", "weight", weight, input, input.dtype, "like the input")
+    check_like("conv1d", "bias", bias, input, input.dtype, "like the input")
+    check_schedule("conv1d", schedule, depth)
+    chain_dtype("conv1d", "pre", pre, pre_operands, x, x.shape, input.dtype)
+    last = chain_dtype("conv1d", "post", post, post_operands, x, shape, input.dtype)
     check_floating("conv1d", "dtype", dtype or input.dtype)
-    for argument, tensor in (("weight", weight), ("bias", bias)):
-        check_same_dtype("conv1d", argument, tensor, input.dtype, "like the input")
-    torch._check(stride > 0, lambda: f"conv1d: stride must be at least 1, got {stride}")
-    torch._check(dilation > 0, lambda: f"conv1d: dilation must be at least 1, got {dilation}")
-    torch._check(groups > 0, lambda: f"conv1d: groups must be at least 1, got {groups}")
-    x = input if input.dim() == 3 else input.unsqueeze(0)
-    channels, out_channels = x.shape[1], weight.shape[0]
-    torch._check(
-        channels % groups == 0, lambda: f"conv1d: groups must divide the input's {channels} channels, got {groups}"
+    result = empty_like_layout(x, shape, dtype or last)
+    return result.squeeze(0) if input.dim() == 2 else result
+
+
+def _result_shape(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: int,
+    paddings: tuple[int, int | None],
+    dilation: int,
+    groups: int,
+) -> tuple[int, int, int]:
+    """The rules of ops/convolution_shapes.cpp, on sizes that may be symbolic."""
+    check = functools.partial(require, "conv1d")
+    left, right = paddings[0], paddings[0] if paddings[1] is None else paddings[1]
+    check(
+        x.dim() == 3,
+        lambda: f"input must have shape (batch, channels, length) or (channels, length), got {tuple(x.shape)}",
     )
-    torch._check(
-        out_channels % groups == 0,
-        lambda: f"conv1d: groups must divide the weight's {out_channels} output channels, got {groups}",
+    check(
+        weight.dim() == 3,
+        lambda: f"weight must have shape (out_channels, in_channels / groups, taps), got {tuple(weight.shape)}",
     )
-    torch._check(
-        weight.shape[1] == channels // groups,
+    check(stride > 0, lambda: f"stride must be at least 1, got {stride}")
+    check(left >= 0, lambda: f"padding must not be negative, got {left}")
+    check(right >= 0, lambda: f"padding_right must not be negative, got {right}")
+    check(dilation > 0, lambda: f"dilation must be at least 1, got {dilation}")
+    check(groups > 0, lambda: f"groups must be at least 1, got {groups}")
+    (batch, channels, length), (outputs, inputs, taps) = x.shape, weight.shape
+    check(channels % groups == 0, lambda: f"groups must divide the input's {channels} channels, got {groups}")
+    check(outputs > 0, lambda: f"weight must have at least one output channel, got {tuple(weight.shape)}")
+    check(outputs % groups == 0, lambda: f"groups must divide the weight's {outputs} output channels, got {groups}")
+    check(
+        inputs == channels // groups,
         lambda: (
-            f"conv1d: weight must have shape (out_channels, {channels // groups}, taps) for {channels} channels in "
+            f"weight must have shape (out_channels, {channels // groups}, taps) for {channels} channels in "
             f"{groups} groups, got {tuple(weight.shape)}"
         ),
     )
-    torch._check(weight.shape[2] > 0, lambda: f"conv1d: weight must have at least one tap, got {tuple(weight.shape)}")
-    right = padding if padding_right is None else padding_right
-    reach, padded = dilation * (weight.shape[2] - 1) + 1, x.shape[2] + padding + right
-    torch._check(
+    check(taps > 0, lambda: f"weight must have at least one tap, got {tuple(weight.shape)}")
+    if bias is not None:
+        found = tuple(bias.shape)
+        check(bias.dim() == 1, lambda: f"bias must have shape ({outputs},), got {found}")
+        check(bias.shape[0] == outputs, lambda: f"bias must have shape ({outputs},), got {found}")
+    for number in (stride, left, right, dilation, taps):
+        check(
+            number < 2**31,
+            lambda: (
+                f"stride, padding, dilation and taps must be less than 2^31, got {stride}, {left}, {dilation}, {taps}"
+            ),
+        )
+    reach, padded = dilation * (taps - 1) + 1, length + left + right
+    check(
         padded >= reach,
-        lambda: (
-            f"conv1d: input must be at least as long as the kernel's reach of {reach} with its padding, got {padded}"
-        ),
+        lambda: f"input must be at least as long as the kernel's reach of {reach} with its padding, got {padded}",
     )
-    nothing = holds(x.shape[2] == 0) and not holds(x.shape[0] * channels == 0)
-    torch._check(not nothing, lambda: f"conv1d: input must have at least one position, got {tuple(x.shape)}")
-    length = (padded - reach) // stride + 1
-    chain_dtype("conv1d", "pre", pre, pre_operands, input.dtype)
-    last = chain_dtype("conv1d", "post", post, post_operands, input.dtype)
-    results = 0 if holds(channels == 0) else out_channels  # as torch has it
-    result = empty_like_layout(x, (x.shape[0], results, length), dtype or last)
-    return result if input.dim() == 3 else result.squeeze(0)
+    nothing = holds(length == 0) and not holds(batch * channels == 0)
+    check(not nothing, lambda: f"input must have at least one position, got {tuple(x.shape)}")
+    # As torch has it: without channels there are no results.
+    return batch, 0 if holds(channels == 0) else outputs, (padded - reach) // stride + 1
 
 
 torch.library.register_fake("sluice::conv1d_out")(fake_out)

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import torch
 
 from ._apply import check_forward_only, given_options, needs_references, run, with_references
-from ._fake import FLOATING, chain_dtype, check_floating, check_same_dtype, dtype_name, empty_like_layout, fake_out
+from ._fake import (
+    FLOATING,
+    chain_dtype,
+    check_floating,
+    check_like,
+    check_schedule,
+    dtype_name,
+    empty_like_layout,
+    fake_out,
+    holds,
+    require,
+)
 from ._library import check_tensor
 from .chain import Chain
 
@@ -121,42 +133,45 @@ def _floating(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype == torch.uint8 else dtype
 
 
-def result_size(image: torch.Tensor, height: int, width: int, padding: list[int] | None) -> tuple[int, int]:
-    """The result's last two dimensions, under the raw op's padding."""
-    if padding is None:
-        return image.shape[-2], image.shape[-1]
-    return image.shape[-2] + 2 * padding[0] - height + 1, image.shape[-1] + 2 * padding[1] - width + 1
-
-
-def empty_result(
-    image: torch.Tensor, taps: tuple[int, int], padding: list[int] | None, dtype: torch.dtype
-) -> torch.Tensor:
-    """What a kernel of `taps` (kh, kw) makes of the image under the raw op's padding, without its values."""
-    return empty_like_layout(image, (*image.shape[:-2], *result_size(image, *taps, padding)), dtype, spatial=2)
-
-
-def _check_kernel(image: torch.Tensor, kernel: torch.Tensor, row_kernel: torch.Tensor | None) -> None:
+def _check_kernel(image: torch.Tensor, kernel: torch.Tensor, row: torch.Tensor | None) -> tuple[int, int]:
+    """The kernel's height and width."""
     channels = image.shape[-3] if image.dim() > 2 else 1
+    found = str(tuple(kernel.shape)) if row is None else f"{tuple(kernel.shape)} and {tuple(row.shape)}"
+    taps = 2 if row is None else 1
+    shapes = (
+        f"shape (kh, kw) or (C, kh, kw) with C = {channels}"
+        if row is None
+        else f"two vectors of shapes (kh,) and (kw,), or (C, kh) and (C, kw) with C = {channels}"
+    )
 
-    def fits(part: torch.Tensor, taps: int) -> bool:
-        return part.dim() == taps or (part.dim() == taps + 1 and image.dim() > 2 and part.shape[0] == channels)
+    def check(condition: bool | torch.SymBool, rule: str) -> None:
+        require("filter2d", condition, lambda: f"kernel must {rule}, got {found}")
 
-    if row_kernel is None:
-        torch._check(
-            fits(kernel, 2),
-            lambda: (
-                f"filter2d: kernel must have shape (kh, kw) or (C, kh, kw) with C = {channels}, "
-                f"got {tuple(kernel.shape)}"
-            ),
-        )
-    else:
-        torch._check(
-            fits(kernel, 1) and fits(row_kernel, 1) and kernel.dim() == row_kernel.dim(),
-            lambda: (
-                f"filter2d: kernel must have two vectors of shapes (kh,) and (kw,), or (C, kh) and (C, kw) with C = "
-                f"{channels}, got {tuple(kernel.shape)} and {tuple(row_kernel.shape)}"
-            ),
-        )
+    parts = [kernel] if row is None else [kernel, row]
+    for part in parts:
+        check(part.dim() == taps or (part.dim() == taps + 1 and image.dim() > 2), f"have {shapes}")
+        if part.dim() > taps:
+            check(part.shape[0] == channels, f"have {shapes}")
+        check(part.dim() == kernel.dim(), f"have {shapes}")
+    height, width = kernel.shape[-taps], parts[-1].shape[-1]
+    for extent in (height, width):
+        check(extent > 0, "have at least one tap")
+    found = str(tuple(kernel.shape))
+    for extent in (height, width):
+        check(extent < 2**24, "be smaller than 2^24 each way")
+    return height, width
+
+
+def _zeros(padding: list[int] | None, height: int, width: int) -> tuple[int, int]:
+    """Rows and columns of zeros that the image is given in all."""
+    if padding is None:
+        return height - 1, width - 1
+    require("filter2d", len(padding) == 2, lambda: f"padding must be two numbers, got {len(padding)}")
+    for number in padding:
+        for fits in (number >= 0, number < 2**31):
+            words = functools.partial("padding must be at least 0 and less than 2^31, got {}".format, number)
+            require("filter2d", fits, words)
+    return 2 * padding[0], 2 * padding[1]
 
 
 @torch.library.register_fake("sluice::filter2d")
@@ -175,28 +190,39 @@ def _(
     schedule: str = "auto",
     depth: int | None = None,
 ) -> torch.Tensor:
-    torch._check(image.dim() >= 2, lambda: f"filter2d: image must have shape (..., H, W), got {tuple(image.shape)}")
+    check = functools.partial(require, "filter2d")
     computed = _floating(image.dtype)
-    if computed not in FLOATING:
-        known = "float32, float16, bfloat16, float64 or uint8"
-        raise RuntimeError(f"filter2d: image must have dtype {known}, got {dtype_name(image.dtype)}")
-    check_floating("filter2d", "dtype", dtype or computed)
+    known = "float32, float16, bfloat16, float64 or uint8"
+    check(computed in FLOATING, lambda: f"image must have dtype {known}, got {dtype_name(image.dtype)}")
+    check(image.dim() >= 2, lambda: f"image must have shape (..., H, W), got {tuple(image.shape)}")
+    height, width = _check_kernel(image, kernel, row_kernel)
     reason = "for a uint8 image" if image.dtype == torch.uint8 else "like the image"
     for argument, tensor in (("kernel", kernel), ("kernel", row_kernel), ("bias", bias)):
-        check_same_dtype("filter2d", argument, tensor, computed, reason)
-    _check_kernel(image, kernel, row_kernel)
-    taps = (kernel.shape[-2], kernel.shape[-1]) if row_kernel is None else (kernel.shape[-1], row_kernel.shape[-1])
-    rows, columns = result_size(image, *taps, padding)
-    torch._check(
-        rows > 0 and columns > 0,
-        lambda: (
-            f"filter2d: image must be at least as large as the kernel, {taps[0]} x {taps[1]}, with its padding, "
-            f"got {rows + taps[0] - 1} x {columns + taps[1] - 1}"
-        ),
-    )
-    chain_dtype("filter2d", "pre", pre, pre_operands, computed)
-    last = chain_dtype("filter2d", "post", post, post_operands, computed)
-    return empty_result(image, taps, padding, dtype or last)
+        check_like("filter2d", argument, tensor, image, computed, reason)
+    if bias is not None:
+        found, shared = tuple(bias.shape), kernel.dim() == (2 if row_kernel is None else 1)
+        offsets = 1 if shared or image.dim() < 3 else image.shape[-3]
+        for fits in (bias.dim() == 1, bias.numel() == offsets):
+            check(fits, lambda: f"bias must have shape ({offsets},), got {found}")
+    zeros = _zeros(padding, height, width)
+    check_schedule("filter2d", schedule, depth)
+    rows, columns = image.shape[-2] + zeros[0], image.shape[-1] + zeros[1]
+    for fits in (rows >= height, columns >= width):
+        check(
+            fits,
+            lambda: (
+                f"image must be at least as large as the kernel, {height} x {width}, with its padding, "
+                f"got {rows} x {columns}"
+            ),
+        )
+    planes = math.prod(image.shape[:-2])
+    nothing = holds(image.numel() == 0) and not holds(planes == 0)
+    check(not nothing, lambda: f"image must have at least one pixel, got {tuple(image.shape)}")
+    shape = (*image.shape[:-2], rows - height + 1, columns - width + 1)
+    chain_dtype("filter2d", "pre", pre, pre_operands, image, image.shape, computed)
+    last = chain_dtype("filter2d", "post", post, post_operands, image, shape, computed)
+    check_floating("filter2d", "dtype", dtype or computed)
+    return empty_like_layout(image, shape, dtype or last, spatial=2)
 
 
 torch.library.register_fake("sluice::filter2d_out")(fake_out)

@@ -9,7 +9,7 @@ import torch
 
 from . import _apply
 from ._apply import given_options, needs_references, operand_list
-from ._fake import chain_dtype, check_floating, empty_like_dense, fake_out
+from ._fake import chain_dtype, check_floating, check_schedule, empty_like_dense, fake_out
 from ._library import call, check_tensor, out_result, out_target, require_forward_only
 from .chain import Chain, encode_together
 
@@ -114,12 +114,16 @@ def _transform_list(
     return [out_result(out, target) for out, target in zip(outs, targets, strict=True)]
 
 
+def _check_call(input: torch.Tensor, dtype: torch.dtype | None, schedule: str, depth: int | None) -> None:
+    check_floating("transform", "input", input.dtype)
+    check_schedule("transform", schedule, depth)
+    check_floating("transform", "dtype", dtype or input.dtype)
+
+
 def _empty_result(
     input: torch.Tensor, chain: str, operands: list[torch.Tensor] | None, dtype: torch.dtype | None
 ) -> torch.Tensor:
-    check_floating("transform", "input", input.dtype)
-    check_floating("transform", "dtype", dtype or input.dtype)
-    last = chain_dtype("transform", "chain", chain, operands, input.dtype)
+    last = chain_dtype("transform", "chain", chain, operands, input, input.shape, input.dtype)
     return empty_like_dense(input, dtype or last)
 
 
@@ -133,6 +137,7 @@ def _(
     schedule: str = "auto",
     depth: int | None = None,
 ) -> torch.Tensor:
+    _check_call(input, dtype, schedule, depth)
     return _empty_result(input, chain, operands, dtype)
 
 
@@ -146,6 +151,7 @@ def _(
     schedule: str = "auto",
     depth: int | None = None,
 ) -> list[torch.Tensor]:
+    _check_call(input, dtype, schedule, depth)
     return [_empty_result(input, chain, operands, dtype) for chain in chains]
 
 
