@@ -101,12 +101,11 @@ def causal_conv1d(
     )
     if activation not in ACTIVATIONS:
         raise ValueError(f"causal_conv1d: activation must be None, identity, silu or swish, got {activation!r}")
-    operands = operands_of("causal_conv1d", post=post)
+    check_forward_only("causal_conv1d", (x, weight, bias, initial_states, residual), post=post)
     chain = post
     if residual is not None:
         check_tensor("causal_conv1d", "residual", residual)
         chain = add(residual) if post is None else add(residual) | post
-    check_forward_only("causal_conv1d", (x, weight, bias, initial_states), post=chain)
     x, weight, bias = autocast(x, weight, bias)
     if final_states_out is not None:
         _check_final_states_out(x, weight.shape[-1] - 1, initial_states, final_states_out, out)
