@@ -24,11 +24,11 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_the_same_seed_gives_the_same_calls(tool: ModuleType, tmp_path: pathlib.Path) -> None:
     for name in ("old", "new"):
-        tool.write(tmp_path / name, 10, 0)
+        tool.write(tmp_path / name, 10, 0, 0)
     old, new = (json.loads((tmp_path / name).read_text()) for name in ("old", "new"))
     assert tool.compare(old, new) == 0
     assert {name.split()[0] for name in old} == set(tool.OPS)
-    tool.write(tmp_path / "other", 10, 1)
+    tool.write(tmp_path / "other", 10, 0, 1)
     assert tool.compare(old, json.loads((tmp_path / "other").read_text())) == 1
 
 

@@ -1,12 +1,14 @@
 """What random calls give, to the bit, to hold a refactoring of the kernels against.
 
-    result_bits.py write FILE [--calls N] [--seed S]    digests of N calls an op, on the GPU if there is one
+    result_bits.py write FILE [--calls N] [--linked M] [--seed S]
+                                                        digests of N calls an op, on the GPU if there is one, and of
+                                                        the first M again with their chains linked
     result_bits.py compare OLD NEW                      prints what differs; exit status 1 where anything does
 
 Calls are drawn from a seed and their inputs made on the CPU, so that both sides run the same ones: dtypes, layouts,
 alignments, sizes at the edges of vectors and tiles, chains with and without tensors, every schedule, linked and
-interpreted. A call that is refused counts by its error's text. Takes about a millisecond a call and a tenth of a second
-for each chain that is linked.
+interpreted. A call that is refused counts by its error's text. Takes a few milliseconds a call, and up to a second for
+each chain that is linked.
 """
 
 from __future__ import annotations
@@ -149,12 +151,13 @@ def digest(call: Callable[[], torch.Tensor]) -> str:
     return f"{tuple(result.shape)} {result.stride()} {hashlib.sha256(data).hexdigest()[:16]}"
 
 
-def write(path: pathlib.Path, count: int, seed: int) -> None:
+def write(path: pathlib.Path, count: int, linked: int, seed: int) -> None:
     found = {}
-    for mode in ("always", "never") if DEVICE == "cuda" else ("never",):
+    counts = {"never": count, "always": min(count, linked) if DEVICE == "cuda" else 0}
+    for mode, calls_of_mode in counts.items():
         torch.ops.sluice._set_link_mode(mode)
         for op, function in OPS.items():
-            for i in range(count):
+            for i in range(calls_of_mode):
                 calls = Calls(f"{seed} {op} {i}")
                 dtype = calls.random.choice(DTYPES)
                 found[f"{op} {i} {mode}"] = digest(lambda f=function, c=calls, d=dtype: f(c, d))
@@ -177,13 +180,14 @@ def main() -> int:
     writing = commands.add_parser("write")
     writing.add_argument("file", type=pathlib.Path)
     writing.add_argument("--calls", type=int, default=300)
+    writing.add_argument("--linked", type=int, default=40)
     writing.add_argument("--seed", type=int, default=0)
     comparison = commands.add_parser("compare")
     comparison.add_argument("old", type=pathlib.Path)
     comparison.add_argument("new", type=pathlib.Path)
     arguments = parser.parse_args()
     if arguments.command == "write":
-        write(arguments.file, arguments.calls, arguments.seed)
+        write(arguments.file, arguments.calls, arguments.linked, arguments.seed)
         return 0
     return compare(json.loads(arguments.old.read_text()), json.loads(arguments.new.read_text()))
 
