@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from ._apply import check_forward_only, given_options, needs_references, run, with_references
+from ._autocast import cast_arguments, device_of
+from ._autocast import register as register_autocast
 from ._fake import chain_dtype, check_device, check_floating, check_schedule, empty_like_layout, fake_out, require
 from ._library import call, check_out, check_tensor
 from .chain import Chain
-from .conv1d import autocast
 from .stages import add
 
 ACTIVATIONS: dict[object, str | None] = {
@@ -106,7 +107,7 @@ def causal_conv1d(
     if residual is not None:
         check_tensor("causal_conv1d", "residual", residual)
         chain = add(residual) if post is None else add(residual) | post
-    x, weight, bias = autocast(x, weight, bias)
+    x, weight, bias = cast_arguments(device_of(x), x, weight, bias)
     if final_states_out is not None:
         _check_final_states_out(x, weight.shape[-1] - 1, initial_states, final_states_out, out)
     others = (weight, bias, ACTIVATIONS[activation], initial_states)
@@ -134,7 +135,8 @@ def _compute(
 ) -> torch.Tensor:
     """The op for `with_references`: its result has the dtype of its input."""
     options = given_options("causal_conv1d", x, schedule, depth, post=post)
-    return run("causal_conv1d", (x.to(dtype), *others), options)
+    with torch.autocast(x.device.type, enabled=False):  # which has cast x already, and would round it again
+        return run("causal_conv1d", (x.to(dtype), *others), options)
 
 
 def _refuse_what_comes_later(**arguments: torch.Tensor | None) -> None:
@@ -230,3 +232,6 @@ torch.library.register_fake("sluice::causal_conv1d_final_states_out")(fake_out)
 
 
 torch.library.register_fake("sluice::_check_causal_conv1d_final_states_out")(fake_out)
+
+
+register_autocast("causal_conv1d")

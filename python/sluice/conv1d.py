@@ -7,6 +7,8 @@ import functools
 import torch
 
 from ._apply import check_forward_only, given_options, needs_references, run, with_references
+from ._autocast import cast_arguments, device_of
+from ._autocast import register as register_autocast
 from ._fake import (
     chain_dtype,
     check_floating,
@@ -17,7 +19,7 @@ from ._fake import (
     holds,
     require,
 )
-from ._library import check_tensor, inquiry
+from ._library import check_tensor
 from .chain import Chain
 
 
@@ -83,7 +85,7 @@ def conv1d(
     check_tensor("conv1d", "input", input)
     check_tensor("conv1d", "weight", weight)
     check_forward_only("conv1d", (input, weight, bias), pre=pre, post=post)
-    input, weight, bias = autocast(input, weight, bias)
+    input, weight, bias = cast_arguments(device_of(input), input, weight, bias)
     step, spread = single("stride", stride), single("dilation", dilation)
     left, right = sides(padding, weight, step, spread)
     if needs_references(input, pre, post):
@@ -96,23 +98,6 @@ def conv1d(
     if right is not None:
         options["padding_right"] = right
     return run("conv1d", (input, weight, bias, step, left, spread, groups), options, out)
-
-
-def autocast(
-    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Input, weight and bias as torch's autocast would hand them to a convolution."""
-    place = input.device.type
-    device = place if place != "meta" else "cuda" if inquiry.kind else ""  # which a plan is for
-    if not device or not torch.is_autocast_enabled(device):
-        return input, weight, bias
-    dtype = torch.get_autocast_dtype(device)
-
-    def cast(tensor: torch.Tensor) -> torch.Tensor:
-        eligible = tensor.is_floating_point() and tensor.dtype != torch.float64 and tensor.device.type == place
-        return tensor.to(dtype) if eligible else tensor
-
-    return cast(input), cast(weight), None if bias is None else cast(bias)
 
 
 def single(argument: str, value: int | tuple[int]) -> int:
@@ -234,3 +219,6 @@ def _result_shape(
 
 
 torch.library.register_fake("sluice::conv1d_out")(fake_out)
+
+
+register_autocast("conv1d")
