@@ -95,7 +95,8 @@ class Chain:
         return self._text == other._text and same and all(map(_is, self._operands, other._operands))
 
     def __hash__(self) -> int:
-        return hash((self._text, tuple(map(id, self._operands))))
+        # dynamo asks for it before __init__ has run, where it compiles that by itself.
+        return hash((getattr(self, "_text", ""), tuple(map(id, getattr(self, "_operands", ())))))
 
     def __reduce__(self) -> tuple[type[Chain], tuple[Any, ...]]:
         return Chain, (self._parts,)
