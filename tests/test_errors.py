@@ -212,7 +212,7 @@ def bad_calls(device: str) -> dict[str, tuple]:
         ),
         "padding's type": (
             TypeError,
-            "filter2d: padding must be a string or two ints, got float in it",
+            "filter2d: padding must be a string or two ints, got float",
             lambda: stencil(image, three, padding=(1, 0.5)),
         ),
         "padding's length": (

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ._arguments import check_dtype, check_string, integer
 from ._library import (
     call,
     check_tensor,
@@ -97,11 +98,13 @@ def given_options(
             if chain.operands:
                 options[name + "_operands"] = operand_list(op, input, chain.operands)
     if dtype is not None:
+        check_dtype(op, dtype)
         options["dtype"] = dtype
     if schedule != "auto":
+        check_string(op, "schedule", schedule)
         options["schedule"] = schedule
     if depth is not None:
-        options["depth"] = depth
+        options["depth"] = integer(op, "depth", depth)
     return options
 
 

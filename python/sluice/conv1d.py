@@ -7,6 +7,7 @@ import functools
 import torch
 
 from ._apply import check_forward_only, given_options, needs_references, run, with_references
+from ._arguments import integer
 from ._autocast import cast_arguments, device_of
 from ._autocast import register as register_autocast
 from ._fake import (
@@ -88,6 +89,7 @@ def conv1d(
     input, weight, bias = cast_arguments(device_of(input), input, weight, bias)
     step, spread = single("stride", stride), single("dilation", dilation)
     left, right = sides(padding, weight, step, spread)
+    groups = integer("conv1d", "groups", groups)
     if needs_references(input, pre, post):
         compute = functools.partial(
             conv1d, weight=weight, bias=bias, stride=step, padding=padding, dilation=spread, groups=groups,
@@ -102,15 +104,11 @@ def conv1d(
 
 def single(argument: str, value: int | tuple[int]) -> int:
     """The number in `value`, which torch lets be a tuple of one."""
-    if type(value) is int:
-        return value
     if isinstance(value, (tuple, list)):
         if len(value) != 1:
             raise ValueError(f"conv1d: {argument} must be one number, got {tuple(value)}")
         value = value[0]
-    if not isinstance(value, (int, torch.SymInt)) or isinstance(value, bool):
-        raise TypeError(f"conv1d: {argument} must be an int, got {type(value).__name__}")
-    return value
+    return integer("conv1d", argument, value)
 
 
 def sides(padding: int | tuple[int] | str, weight: torch.Tensor, stride: int, dilation: int) -> tuple[int, int | None]:

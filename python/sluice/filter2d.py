@@ -8,6 +8,7 @@ import math
 import torch
 
 from ._apply import check_forward_only, given_options, needs_references, run, with_references
+from ._arguments import integer
 from ._fake import (
     FLOATING,
     chain_dtype,
@@ -122,10 +123,7 @@ def _padding(padding: str | tuple[int, int]) -> list[int] | None:
         return None if padding == "same" else [0, 0]
     if not isinstance(padding, (tuple, list)):
         raise TypeError(f"filter2d: padding must be a string or two ints, got {type(padding).__name__}")
-    for zeros in padding:
-        if not isinstance(zeros, (int, torch.SymInt)) or isinstance(zeros, bool):
-            raise TypeError(f"filter2d: padding must be a string or two ints, got {type(zeros).__name__} in it")
-    return list(padding)
+    return [integer("filter2d", "padding", zeros, rule="be a string or two ints") for zeros in padding]
 
 
 def _floating(dtype: torch.dtype) -> torch.dtype:

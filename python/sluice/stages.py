@@ -16,6 +16,7 @@ chain's input by torch's rules. A number is a constant of a compiled graph; a 0-
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 
 import torch
@@ -62,15 +63,22 @@ _DTYPE_NAMES = {
 
 
 def _stage(name: str, *values: Parameter | str | CppSource) -> Chain:
-    for value in values:
-        if isinstance(value, CppSource):
-            continue
-        if isinstance(value, torch.Tensor):
-            if value.is_complex() or not value.is_floating_point():
-                raise TypeError(f"{name}: a tensor parameter must have a floating dtype, got {value.dtype}")
-        elif not isinstance(value, (float, int, str, torch.SymFloat, torch.SymInt)):
-            raise TypeError(f"{name}: a parameter must be a number or a tensor, got {type(value).__name__}")
-    return Chain(((name, values),))
+    return Chain(((name, tuple([_checked(name, value) for value in values])),))
+
+
+def _checked(name: str, value: Parameter | str | CppSource) -> Parameter | str | CppSource:
+    """The value of a stage, NumPy's numbers as Python's."""
+    if isinstance(value, torch.Tensor):
+        if value.is_complex() or not value.is_floating_point():
+            raise TypeError(f"{name}: a tensor parameter must have a floating dtype, got {value.dtype}")
+        return value
+    if isinstance(value, (float, int, str, CppSource, torch.SymFloat, torch.SymInt)):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    raise TypeError(f"{name}: a parameter must be a number or a tensor, got {type(value).__name__}")
 
 
 def _or_default(value: Parameter | None, stage: str, parameter: str) -> Parameter:
@@ -216,7 +224,7 @@ def cast(dtype: torch.dtype) -> Chain:
     Raises:
         TypeError: `dtype` is not float32, float16, bfloat16 or float64.
     """
-    if dtype not in _DTYPE_NAMES:
+    if not isinstance(dtype, torch.dtype) or dtype not in _DTYPE_NAMES:
         raise TypeError(f"cast: dtype must be float32, float16, bfloat16 or float64, got {dtype}")
     return _stage("cast", _DTYPE_NAMES[dtype])
 

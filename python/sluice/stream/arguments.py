@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -16,7 +17,7 @@ MAX_RANK = 16  # StridedCopy::kMaxRank
 
 def integer(op: str, name: str, value: Any, least: int, most: int | None = None) -> int:
     """`value`, an int of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{op}: {name} must be an int, got {type(value).__name__}")
     if value < least or (most is not None and value > most):
         rule = f"be at least {least}" if most is None else f"be {least} to {most}"
@@ -44,7 +45,7 @@ def one_of(op: str, name: str, value: Any, choices: Sequence[str]) -> str:
 def parse_device(op: str, value: Any) -> torch.device:
     """A device that chunks can be computed on: a GPU with its index, or the CPU."""
     try:
-        device = torch.device("cuda", value) if isinstance(value, int) else torch.device(value)
+        device = torch.device("cuda", int(value)) if isinstance(value, numbers.Integral) else torch.device(value)
     except (RuntimeError, TypeError):
         raise ValueError(f"{op}: devices must be CUDA devices or the CPU, got {value!r}") from None
     if device.type == "cpu":
@@ -66,7 +67,7 @@ def parse_devices(op: str, devices: Any) -> list[torch.device]:
     if devices is None:
         usable = torch.cuda.is_available() and _library.cuda_unavailable_reason is None
         return [parse_device(op, "cuda" if usable else "cpu")]
-    if isinstance(devices, (str, int, torch.device)):
+    if isinstance(devices, (str, numbers.Integral, torch.device)):
         devices = [devices]
     if not isinstance(devices, (list, tuple)):
         raise TypeError(f"{op}: devices must be a device or a list of devices, got {type(devices).__name__}")

@@ -101,7 +101,7 @@ def parse_map(
         places = ", ".join(str(tensor.device) for tensor in tensors)
         raise ValueError(f"{op}: inputs must be all on the host or all on one GPU, got {places}")
     if chunk_size is not None:
-        integer(op, "chunk_size", chunk_size, 1)
+        chunk_size = integer(op, "chunk_size", chunk_size, 1)
         if chunk_size > max(extents[0], 1) and extents[0] > 0:
             raise ValueError(f"{op}: chunk_size must be at most the extent {extents[0]}, got {chunk_size}")
     outs = None if out is None else _parse_out(op, out, tensors)
