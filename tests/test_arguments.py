@@ -78,6 +78,46 @@ def wrong_types() -> dict[str, tuple[str, Callable[[], object]]]:
         "depth": ("conv1d: depth must be an int, got str", lambda: conv(x, w, groups=6, depth="2")),
         "schedule": ("conv1d: schedule must be a string, got NoneType", lambda: conv(x, w, groups=6, schedule=None)),
         "dtype": ("transform: dtype must be a torch.dtype, got str", lambda: silu(x, dtype="float32")),
+        "post": (
+            "conv1d: post must be a chain or the text of one, got .*",
+            lambda: conv(x, w, groups=6, post=torch.relu),
+        ),
+        "pre": (
+            "filter2d: pre must be a chain or the text of one, got list",
+            lambda: sluice.filter2d(x, w[:, 0], pre=[silu]),
+        ),
+        "causal post": (
+            "causal_conv1d: post must be a chain or the text of one, got int",
+            lambda: causal(x, w[:, 0], post=3),
+        ),
+        "chain": (
+            "transform: chain must be a chain or a list of chains, got NoneType",
+            lambda: sluice.transform(x, None),
+        ),
+        "list": (
+            "transform: a chain of a list must be a chain or the text of one, got int",
+            lambda: sluice.transform(x, [silu, 3]),
+        ),
+        "outs": (
+            "transform: out must be a list of tensors for a list of chains, got int",
+            lambda: sluice.transform(x, [silu], out=3),
+        ),
+        "bias": ("conv1d: bias must be a torch.Tensor, got list", lambda: conv(x, w, [1.0], groups=6)),
+        "causal bias": ("causal_conv1d: bias must be a torch.Tensor, got list", lambda: causal(x, w[:, 0], [1.0])),
+        "an image's bias": (
+            "filter2d: bias must be a torch.Tensor, got ndarray",
+            lambda: sluice.filter2d(x, w[:, 0], np.ones(6)),
+        ),
+        "states": (
+            "causal_conv1d: initial_states must be a torch.Tensor, got ndarray",
+            lambda: causal(x, w[:, 0], initial_states=np.ones((2, 6, 2))),
+        ),
+        "activation": (
+            "causal_conv1d: activation must be None, a bool or a string, got list",
+            lambda: causal(x, w[:, 0], activation=["silu"]),
+        ),
+        "name of a stage": ("cpp: name must be a string, got int", lambda: stages.cpp("x", name=3)),
+        "reference": ("cpp: reference must be a function, got int", lambda: stages.cpp("x", reference=3)),
         "cast": ("cast: dtype must be .*, got \\[\\]", lambda: stages.cast([])),
     }
     return calls
@@ -94,3 +134,40 @@ def test_a_number_that_torch_cannot_hold() -> None:
     x, w = torch.randn(2, 6, 20), torch.randn(6, 1, 3)
     with pytest.raises(ValueError, match=r"conv1d: padding must be less than 2\^63, got 9223372036854775808"):
         sluice.conv1d(x, w, groups=6, padding=1 << 63)
+
+
+def test_chains_as_text(device: str) -> None:
+    x, w, y = torch.randn(2, 6, 20), torch.randn(6, 1, 3), torch.randn(6, 1)
+    x, w, y = x.to(device), w.to(device), y.to(device)
+    chain = stages.scale(2.0) | stages.gelu() | stages.cast(torch.float16)
+    for text in ("scale(2)|gelu|cast(float16)", chain.text):
+        assert torch.equal(sluice.transform(x, text), chain(x))
+        for one in sluice.transform(x, [text, chain]):
+            assert torch.equal(one, chain(x))
+        assert torch.equal(sluice.conv1d(x, w, groups=6, pre="relu", post=text),
+                           sluice.conv1d(x, w, groups=6, pre=stages.relu(), post=chain))  # fmt: skip
+        assert torch.equal(sluice.filter2d(x, w[0], pre="relu", post=text),
+                           sluice.filter2d(x, w[0], pre=stages.relu(), post=chain))  # fmt: skip
+        with_residual = {"residual": y, "activation": "silu"}
+        assert torch.equal(sluice.causal_conv1d(x, w[:, 0], post="scale(2)|gelu", **with_residual),
+                           sluice.causal_conv1d(x, w[:, 0], post=stages.scale(2) | stages.gelu(), **with_residual))  # fmt: skip
+    assert torch.equal(sluice.transform(x, ""), x)
+    assert torch.equal(sluice.conv1d(x, w, groups=6, post=""), sluice.conv1d(x, w, groups=6))
+    compiled = torch.compile(lambda x: sluice.conv1d(x, w, groups=6, post="gelu"), fullgraph=True)
+    assert torch.equal(compiled(x), sluice.conv1d(x, w, groups=6, post="gelu"))
+
+
+def test_a_text_beside_a_chain_that_only_a_reference_computes() -> None:
+    soft = stages.cpp("x * a", a=2.0, reference=lambda x, a: x * a)
+    x, w = torch.randn(2, 6, 20).bfloat16(), torch.randn(6, 1, 3).bfloat16()
+    result = sluice.conv1d(x, w, groups=6, pre=soft, post="scale(2)|cast(float16)")
+    wanted = sluice.conv1d(x, w, groups=6, pre=soft, post=stages.scale(2) | stages.cast(torch.float16))
+    assert torch.equal(result, wanted)
+
+
+def test_a_text_that_is_no_chain(device: str) -> None:
+    x, w = torch.randn(2, 6, 20, device=device), torch.randn(6, 1, 3, device=device)
+    with pytest.raises(ValueError, match="conv1d: post must be a chain of stages: unknown stage 'frobnicate'"):
+        sluice.conv1d(x, w, groups=6, post="frobnicate")
+    with pytest.raises(ValueError, match=r"causal_conv1d: post must be composed .*, got 'mul\(\$0\)'"):
+        sluice.causal_conv1d(x, w[:, 0], residual=x, post="mul($0)")

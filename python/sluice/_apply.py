@@ -43,17 +43,10 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def check_forward_only(op: str, tensors: Sequence[torch.Tensor | None], **chains: Stages | None) -> None:
-    """Raises where a gradient, or a tangent of forward mode, of a tensor or of a chain's would silently be lost.
-
-    `chains` are the op's by the names of their arguments; what is none is refused as well.
-    """
-    for argument, chain in chains.items():
-        if chain is None:
-            continue
-        if not hasattr(chain, "operands"):
-            raise TypeError(f"{op}: {argument} must be a sluice.Chain, got {type(chain).__name__}")
-        if chain.operands:
+def check_forward_only(op: str, tensors: Sequence[torch.Tensor | None], *chains: Stages | None) -> None:
+    """Raises where a gradient, or a tangent of forward mode, of a tensor or of a chain's would silently be lost."""
+    for chain in chains:
+        if chain is not None and chain.operands:
             tensors = (*tensors, *chain.operands)
     require_forward_only(op, tensors)
 

@@ -12,7 +12,7 @@ from ._autocast import cast_arguments, device_of
 from ._autocast import register as register_autocast
 from ._fake import chain_dtype, check_device, check_floating, check_schedule, empty_like_layout, fake_out, require
 from ._library import call, check_out, check_tensor
-from .chain import Chain
+from .chain import Chain, given_chain
 from .stages import add
 
 ACTIVATIONS: dict[object, str | None] = {
@@ -41,7 +41,7 @@ def causal_conv1d(
     cache_indices: torch.Tensor | None = None,
     has_initial_state: torch.Tensor | None = None,
     pad_slot_id: int = -1,
-    post: Chain | None = None,
+    post: Chain | str | None = None,
     schedule: str = "auto",
     depth: int | None = None,
     out: torch.Tensor | None = None,
@@ -65,7 +65,7 @@ def causal_conv1d(
         cache_indices: not supported yet.
         has_initial_state: not supported yet.
         pad_slot_id: has a meaning only with `state_cache`.
-        post: a chain on the result, before it is rounded to x's dtype.
+        post: a chain on the result, before it is rounded to x's dtype; its text, if it has no tensors.
         schedule: "auto", or one of "direct", "sync", "cooperative", "barrier", "single_stage", "two_stage",
             "multi_stage", "producer_consumer", "thread_scope", "primitives" or "bulk" (docs/pipeline.md).
         depth: stages in flight of a schedule with a ring, 1 to 8; None picks one.
@@ -100,13 +100,18 @@ def causal_conv1d(
         cache_indices=cache_indices,
         has_initial_state=has_initial_state,
     )
+    if not isinstance(activation, (str, bool, type(None))):
+        rule = "must be None, a bool or a string"
+        raise TypeError(f"causal_conv1d: activation {rule}, got {type(activation).__name__}")
     if activation not in ACTIVATIONS:
         raise ValueError(f"causal_conv1d: activation must be None, identity, silu or swish, got {activation!r}")
-    check_forward_only("causal_conv1d", (x, weight, bias, initial_states, residual), post=post)
-    chain = post
+    for name, tensor in (("bias", bias), ("residual", residual), ("initial_states", initial_states)):
+        if tensor is not None:
+            check_tensor("causal_conv1d", name, tensor)
+    chain = None if post is None else given_chain("causal_conv1d", "post", post)
     if residual is not None:
-        check_tensor("causal_conv1d", "residual", residual)
-        chain = add(residual) if post is None else add(residual) | post
+        chain = add(residual) if chain is None else add(residual) | chain
+    check_forward_only("causal_conv1d", (x, weight, bias, initial_states), chain)
     x, weight, bias = cast_arguments(device_of(x), x, weight, bias)
     if final_states_out is not None:
         _check_final_states_out(x, weight.shape[-1] - 1, initial_states, final_states_out, out)

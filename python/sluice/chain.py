@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Union
 import torch
 
 from . import _apply
+from ._fake import chain_dtype
 
 Parameter = Union[float, int, torch.Tensor]
 
@@ -21,7 +22,8 @@ class CppSource(NamedTuple):
     reference: Callable[..., torch.Tensor] | None
 
 
-# A stage's name and its values, in the order of its text. A cpp stage's first value is its source.
+# A stage's name and its values, in the order of its text. A cpp stage's first value is its source. Stages that came as
+# text, which the ops' parser alone reads, are one part without a name.
 Part = tuple[str, tuple[Union[Parameter, str, CppSource], ...]]
 
 
@@ -63,7 +65,9 @@ class Chain:
 
     def result_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """The dtype of the chain's result for an input of `dtype`: a last `cast` decides it."""
-        name, values = self._parts[-1] if self._parts else ("", ())
+        name, values = self._parts[-1] if self._parts else (None, ())
+        if name == "":
+            return chain_dtype("transform", "chain", str(values[0]), None, dtype)
         return getattr(torch, str(values[0])) if name == "cast" else dtype  # type: ignore[no-any-return]
 
     def partition(self) -> tuple[Chain, tuple[Any, ...] | None, Chain]:
@@ -114,8 +118,24 @@ class Chain:
             named = (f"{name}={show(value)}" for name, value in zip(source.parameters, values[1:], strict=True))
             return iter([repr(source.text), *named])
 
-        parts = (f"{name}({', '.join(arguments(values))})" for name, values in self._parts)
+        parts = (f"{name}({', '.join(arguments(values))})" if name else str(values[0]) for name, values in self._parts)
         return " | ".join(parts) if self._parts else "Chain()"
+
+
+def given_chain(op: str, argument: str, value: Chain | str) -> Chain:
+    """A chain that an op was given, as one or as the text that its raw op takes.
+
+    Raises:
+        TypeError: it is neither.
+        ValueError: the text names tensors, which a chain alone brings along.
+    """
+    if isinstance(value, Chain):
+        return value
+    if not isinstance(value, str):
+        raise TypeError(f"{op}: {argument} must be a chain or the text of one, got {type(value).__name__}")
+    if "$" in value:
+        raise ValueError(f"{op}: {argument} must be composed of sluice.stages where it has tensors, got {value!r}")
+    return Chain((("", (value,)),)) if value else Chain()
 
 
 def _is(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -150,7 +170,7 @@ def _encode(parts: tuple[Part, ...], operands: list[torch.Tensor]) -> str:
                 arguments.append(f"{label}${index}")
             else:
                 arguments.append(label + (value if isinstance(value, str) else _number_text(value)))
-        texts.append(f"{name}({','.join(arguments)})")
+        texts.append(f"{name}({','.join(arguments)})" if name else arguments[0])
     return "|".join(texts)
 
 

@@ -21,7 +21,7 @@ from ._fake import (
     require,
 )
 from ._library import check_tensor
-from .chain import Chain
+from .chain import Chain, given_chain
 
 
 def conv1d(
@@ -33,8 +33,8 @@ def conv1d(
     dilation: int | tuple[int] = 1,
     groups: int = 1,
     *,
-    pre: Chain | None = None,
-    post: Chain | None = None,
+    pre: Chain | str | None = None,
+    post: Chain | str | None = None,
     dtype: torch.dtype | None = None,
     out: torch.Tensor | None = None,
     schedule: str = "auto",
@@ -53,7 +53,8 @@ def conv1d(
         padding: zeros on both sides of each row, or "valid" (none), or "same" (stride 1 only).
         dilation: positions from one tap to the next, at least 1.
         groups: divides C and C_out.
-        pre: a chain on the input, before zeros are added; rounded to the input's dtype.
+        pre: a chain on the input, before zeros are added; rounded to the input's dtype. A chain without tensors may be
+            its text, as "scale(2)|gelu".
         post: a chain on the biased result, before it is rounded. Its operands broadcast to the result's shape.
         dtype: the result's dtype; by default that of a last `cast` of `post`, else the input's.
         out: written and returned as that object: the result's shape and dtype, any strides, apart from the inputs.
@@ -85,18 +86,22 @@ def conv1d(
     """
     check_tensor("conv1d", "input", input)
     check_tensor("conv1d", "weight", weight)
-    check_forward_only("conv1d", (input, weight, bias), pre=pre, post=post)
+    if bias is not None:
+        check_tensor("conv1d", "bias", bias)
+    before = None if pre is None else given_chain("conv1d", "pre", pre)
+    after = None if post is None else given_chain("conv1d", "post", post)
+    check_forward_only("conv1d", (input, weight, bias), before, after)
     input, weight, bias = cast_arguments(device_of(input), input, weight, bias)
     step, spread = single("stride", stride), single("dilation", dilation)
     left, right = sides(padding, weight, step, spread)
     groups = integer("conv1d", "groups", groups)
-    if needs_references(input, pre, post):
+    if needs_references(input, before, after):
         compute = functools.partial(
             conv1d, weight=weight, bias=bias, stride=step, padding=padding, dilation=spread, groups=groups,
             schedule=schedule, depth=depth,
         )  # fmt: skip
-        return with_references("conv1d", compute, input, pre=pre, post=post, out=out, dtype=dtype)
-    options = given_options("conv1d", input, schedule, depth, dtype, pre=pre, post=post)
+        return with_references("conv1d", compute, input, pre=before, post=after, out=out, dtype=dtype)
+    options = given_options("conv1d", input, schedule, depth, dtype, pre=before, post=after)
     if right is not None:
         options["padding_right"] = right
     return run("conv1d", (input, weight, bias, step, left, spread, groups), options, out)

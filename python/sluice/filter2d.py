@@ -22,7 +22,7 @@ from ._fake import (
     require,
 )
 from ._library import check_tensor
-from .chain import Chain
+from .chain import Chain, given_chain
 
 Kernel = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
@@ -33,8 +33,8 @@ def filter2d(
     bias: torch.Tensor | None = None,
     padding: str | tuple[int, int] = "same",
     *,
-    pre: Chain | None = None,
-    post: Chain | None = None,
+    pre: Chain | str | None = None,
+    post: Chain | str | None = None,
     dtype: torch.dtype | None = None,
     out: torch.Tensor | None = None,
     schedule: str = "auto",
@@ -54,7 +54,8 @@ def filter2d(
         bias: (C,), or (1,) where there is one kernel for all channels; of the kernel's dtype.
         padding: "same" (the result has the image's size; for an even kernel the extra zeros are at the bottom and on
             the right, as in torch), "valid" (none), or two numbers: zeros above and below, zeros on the left and right.
-        pre: a chain on the image, before zeros are added; rounded to the image's dtype (float32 for uint8).
+        pre: a chain on the image, before zeros are added; rounded to the image's dtype (float32 for uint8). A chain
+            without tensors may be its text, as "scale(2)|gelu".
         post: a chain on the biased result, before it is rounded. Its operands broadcast to the result's shape.
         dtype: the result's dtype; by default that of a last `cast` of `post`, else the image's, float32 for uint8.
         out: written and returned as that object: the result's shape and dtype, any strides, apart from the inputs.
@@ -84,12 +85,16 @@ def filter2d(
     """
     check_tensor("filter2d", "image", image)
     column, row, zeros = raw_arguments(kernel, padding)
-    check_forward_only("filter2d", (image, column, row, bias), pre=pre, post=post)
-    if needs_references(image, pre, post):
+    if bias is not None:
+        check_tensor("filter2d", "bias", bias)
+    before = None if pre is None else given_chain("filter2d", "pre", pre)
+    after = None if post is None else given_chain("filter2d", "post", post)
+    check_forward_only("filter2d", (image, column, row, bias), before, after)
+    if needs_references(image, before, after):
         compute = functools.partial(filter2d, kernel=kernel, bias=bias, padding=padding, schedule=schedule, depth=depth)
         floating = image.to(_floating(image.dtype))
-        return with_references("filter2d", compute, floating, pre=pre, post=post, out=out, dtype=dtype)
-    options = given_options("filter2d", image, schedule, depth, dtype, pre=pre, post=post)
+        return with_references("filter2d", compute, floating, pre=before, post=after, out=out, dtype=dtype)
+    options = given_options("filter2d", image, schedule, depth, dtype, pre=before, post=after)
     if row is not None:
         options["row_kernel"] = row
     arguments = (image, column, bias) if zeros is None else (image, column, bias, zeros)

@@ -9,10 +9,12 @@ import torch
 
 from ._library import inquire
 from ._registry import find
-from .chain import Chain
+from .chain import Chain, given_chain
 
 
-def prepare(chain: Chain | Sequence[Chain], x: torch.Tensor, *args: Any, op: str = "transform", **kwargs: Any) -> str:
+def prepare(
+    chain: Chain | str | Sequence[Chain | str], x: torch.Tensor, *args: Any, op: str = "transform", **kwargs: Any
+) -> str:
     """Links the chain into the kernel that a call would run, without running it.
 
     For servers that may not stall at a first call, and ahead of a CUDA graph's capture, in which nothing can be linked.
@@ -40,8 +42,8 @@ def prepare(chain: Chain | Sequence[Chain], x: torch.Tensor, *args: Any, op: str
         'the CPU needs no linking'
     """
     called = find("prepare", op)
-    if not called.takes_list and not isinstance(chain, Chain):
-        raise TypeError(f"prepare: chain must be a chain, got {type(chain).__name__}")
+    if not called.takes_list:
+        chain = given_chain("prepare", "chain", chain)  # type: ignore[arg-type]
     with inquire("prepare") as reasons:
         called.function(x, *args, **{called.chain: chain}, **kwargs)
     return "; ".join(dict.fromkeys(reason for reason in reasons if reason))

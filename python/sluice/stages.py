@@ -21,6 +21,7 @@ from collections.abc import Callable
 
 import torch
 
+from ._arguments import check_string
 from ._library import stage_signatures
 from .chain import Chain, CppSource, Parameter
 
@@ -263,6 +264,9 @@ def cpp(
     """
     if not isinstance(expression, str) or not expression.strip():
         raise ValueError(f"cpp: expression must be a non-empty string, got {expression!r}")
+    check_string("cpp", "name", name)
+    if reference is not None and not callable(reference):
+        raise TypeError(f"cpp: reference must be a function, got {type(reference).__name__}")
     for identifier in (name, *parameters):
         if not (identifier.isidentifier() and identifier.isascii()) or identifier == "x":
             raise ValueError(f"cpp: a name must be an identifier other than x, got {identifier!r}")

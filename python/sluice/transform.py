@@ -11,13 +11,13 @@ from . import _apply
 from ._apply import given_options, needs_references, operand_list
 from ._fake import chain_dtype, check_floating, check_schedule, empty_like_dense, fake_out
 from ._library import call, check_tensor, out_result, out_target, require_forward_only
-from .chain import Chain, encode_together
+from .chain import Chain, encode_together, given_chain
 
 
 @overload
 def transform(
     x: torch.Tensor,
-    chain: Chain,
+    chain: Chain | str,
     *,
     out: torch.Tensor | None = None,
     dtype: torch.dtype | None = None,
@@ -27,7 +27,7 @@ def transform(
 @overload
 def transform(
     x: torch.Tensor,
-    chain: Sequence[Chain],
+    chain: Sequence[Chain | str],
     *,
     out: Sequence[torch.Tensor] | None = None,
     dtype: torch.dtype | None = None,
@@ -36,7 +36,7 @@ def transform(
 ) -> list[torch.Tensor]: ...
 def transform(
     x: torch.Tensor,
-    chain: Chain | Sequence[Chain],
+    chain: Chain | str | Sequence[Chain | str],
     *,
     out: Any = None,
     dtype: torch.dtype | None = None,
@@ -49,8 +49,9 @@ def transform(
 
     Args:
         x: any shape, any strides; float32, float16, bfloat16 or float64.
-        chain: the stages; tensor operands broadcast to x's shape. A list of chains gives a list of results; linked, all
-            come from one pass over x, as long as they have no more than 24 stages and 12 tensors together.
+        chain: the stages; tensor operands broadcast to x's shape. A chain without tensors may be its text, as
+            "scale(2)|gelu". A list of chains gives a list of results; linked, all come from one pass over x, as long as
+            they have no more than 24 stages and 12 tensors together, results but one included.
         out: written and returned as that object: x's shape, the result's dtype, any strides. It may be x itself
             or an operand itself, but must not overlap them otherwise. For a list of chains, a list, of which the last
             alone may be x or an operand.
@@ -75,10 +76,14 @@ def transform(
         >>> sluice.transform(x, stages.scale(2.0) | stages.relu())
         tensor([0., 0., 4.])
     """
-    if isinstance(chain, Chain):
-        return _apply.transform(x, chain, out=out, dtype=dtype, schedule=schedule, depth=depth)
+    if isinstance(chain, (Chain, str)):
+        one = given_chain("transform", "chain", chain)
+        return _apply.transform(x, one, out=out, dtype=dtype, schedule=schedule, depth=depth)
     check_tensor("transform", "x", x)
-    return _transform_list(x, chain, out, dtype, schedule, depth)
+    if not isinstance(chain, (list, tuple)):
+        raise TypeError(f"transform: chain must be a chain or a list of chains, got {type(chain).__name__}")
+    chains = [given_chain("transform", "a chain of a list", one) for one in chain]
+    return _transform_list(x, chains, out, dtype, schedule, depth)
 
 
 def _transform_list(
@@ -89,8 +94,8 @@ def _transform_list(
     schedule: str,
     depth: int | None,
 ) -> list[torch.Tensor]:
-    if not isinstance(chains, (list, tuple)) or not all(isinstance(chain, Chain) for chain in chains):
-        raise TypeError(f"transform: chain must be a chain or a list of chains, got {type(chains).__name__}")
+    if outs is not None and not isinstance(outs, (list, tuple)):
+        raise TypeError(f"transform: out must be a list of tensors for a list of chains, got {type(outs).__name__}")
     if outs is not None and len(outs) != len(chains):
         raise ValueError(f"transform: out must have one tensor for each of the {len(chains)} chains, got {len(outs)}")
     if len(chains) == 0 or needs_references(x, *chains):
