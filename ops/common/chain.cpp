@@ -80,6 +80,8 @@ std::string chain_cast(const std::string& op, const std::string& argument, const
   return dtype.has_value() ? name_of(*dtype) : "";
 }
 
+int64_t most_operands() { return kMaxOperands; }
+
 std::string shortest_text(double number) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof(text), number).ptr};
@@ -104,11 +106,13 @@ std::string stage_signatures() {
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("_chain_cast(str op, str argument, str chain, int operands) -> str");
+  m.def("_most_operands() -> int");
   m.def("_stage_signatures() -> str");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
   m.impl("_chain_cast", TORCH_BOX(&chain_cast));
+  m.impl("_most_operands", TORCH_BOX(&most_operands));
   m.impl("_stage_signatures", TORCH_BOX(&stage_signatures));
 }
 #endif

@@ -107,6 +107,11 @@ def build_info() -> str:
     return str(torch.ops.sluice._build_info())
 
 
+def most_operands() -> int:
+    """Tensors that a chain may have."""
+    return int(torch.ops.sluice._most_operands())
+
+
 def stage_signatures() -> dict[str, dict[str, float | None]]:
     """Each stage's parameters and their defaults, None where one has to be given, from the table of the ops' parser."""
     signatures: dict[str, dict[str, float | None]] = {}

@@ -147,6 +147,11 @@ def _number_text(value: float) -> str:
     return repr(float.fromhex(float(value).hex()))
 
 
+def count_operands(chains: list[Chain]) -> int:
+    """Tensors that the chains have together, as `encode_together` numbers them."""
+    return len(encode_together([chain.parts for chain in chains])[1])
+
+
 def encode_together(chains: list[tuple[Part, ...]]) -> tuple[list[str], list[torch.Tensor]]:
     """The texts of several chains, and the one list of tensors that they number."""
     operands: list[torch.Tensor] = []

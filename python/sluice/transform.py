@@ -10,8 +10,19 @@ import torch
 from . import _apply
 from ._apply import given_options, needs_references, operand_list
 from ._fake import chain_dtype, check_floating, check_schedule, empty_like_dense, fake_out
-from ._library import call, check_tensor, out_result, out_target, require_forward_only
-from .chain import Chain, encode_together, given_chain
+from ._library import (
+    call,
+    check_out,
+    check_tensor,
+    inquiry,
+    most_operands,
+    out_result,
+    out_target,
+    require_forward_only,
+)
+from .chain import Chain, count_operands, encode_together, given_chain
+
+_MOST_OPERANDS = most_operands()
 
 
 @overload
@@ -105,6 +116,31 @@ def _transform_list(
             )
             for i, chain in enumerate(chains)
         ]
+    return _transform_together(x, chains, outs, dtype, schedule, depth)
+
+
+def _transform_together(
+    x: torch.Tensor,
+    chains: Sequence[Chain],
+    outs: Sequence[torch.Tensor] | None,
+    dtype: torch.dtype | None,
+    schedule: str,
+    depth: int | None,
+) -> list[torch.Tensor]:
+    """One call of the op, or as many as the chains' tensors need."""
+    first = _fitting(chains)
+    if first < len(chains):
+        if outs is not None:
+            for out in outs:
+                check_out("transform", "out", out)
+        # Before anything is written: an out may be what a later call reads.
+        results = [
+            *_transform_together(x, chains[:first], None, dtype, schedule, depth),
+            *_transform_together(x, chains[first:], None, dtype, schedule, depth),
+        ]
+        if outs is None or inquiry.kind:
+            return results
+        return [_apply.transform(one, Chain(), out=out) for one, out in zip(results, outs, strict=True)]
     # Operands are numbered through all chains.
     texts, operands = encode_together([chain.parts for chain in chains])
     require_forward_only("transform", (x, *operands))
@@ -112,11 +148,19 @@ def _transform_list(
     if operands:
         options["operands"] = operand_list("transform", x, operands)
     if outs is None:
-        results: list[torch.Tensor] = call("transform", x, torch.ops.sluice.transform_many, x, texts, **options)
-        return results
+        made: Any = call("transform", x, torch.ops.sluice.transform_many, x, texts, **options)
+        return [x] * len(chains) if inquiry.kind else list(made)
     targets = [out_target("transform", out) for out in outs]
     call("transform", x, torch.ops.sluice.transform_many_out, x, texts, **options, out=targets)
     return [out_result(out, target) for out, target in zip(outs, targets, strict=True)]
+
+
+def _fitting(chains: Sequence[Chain]) -> int:
+    """How many of the chains one call takes: at least one, which the op refuses where it has too many tensors."""
+    fitting = len(chains)
+    while fitting > 1 and count_operands(list(chains[:fitting])) > _MOST_OPERANDS:
+        fitting -= 1
+    return fitting
 
 
 def _check_call(input: torch.Tensor, dtype: torch.dtype | None, schedule: str, depth: int | None) -> None:
