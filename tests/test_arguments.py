@@ -3,6 +3,7 @@ what they do not."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -148,9 +149,8 @@ def test_chains_as_text(device: str) -> None:
                            sluice.conv1d(x, w, groups=6, pre=stages.relu(), post=chain))  # fmt: skip
         assert torch.equal(sluice.filter2d(x, w[0], pre="relu", post=text),
                            sluice.filter2d(x, w[0], pre=stages.relu(), post=chain))  # fmt: skip
-        with_residual = {"residual": y, "activation": "silu"}
-        assert torch.equal(sluice.causal_conv1d(x, w[:, 0], post="scale(2)|gelu", **with_residual),
-                           sluice.causal_conv1d(x, w[:, 0], post=stages.scale(2) | stages.gelu(), **with_residual))  # fmt: skip
+    causal = functools.partial(sluice.causal_conv1d, x, w[:, 0], residual=y, activation="silu")
+    assert torch.equal(causal(post="scale(2)|gelu"), causal(post=stages.scale(2) | stages.gelu()))
     assert torch.equal(sluice.transform(x, ""), x)
     assert torch.equal(sluice.conv1d(x, w, groups=6, post=""), sluice.conv1d(x, w, groups=6))
     compiled = torch.compile(lambda x: sluice.conv1d(x, w, groups=6, post="gelu"), fullgraph=True)

@@ -100,11 +100,7 @@ def causal_conv1d(
         cache_indices=cache_indices,
         has_initial_state=has_initial_state,
     )
-    if not isinstance(activation, (str, bool, type(None))):
-        rule = "must be None, a bool or a string"
-        raise TypeError(f"causal_conv1d: activation {rule}, got {type(activation).__name__}")
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"causal_conv1d: activation must be None, identity, silu or swish, got {activation!r}")
+    raw_activation = _raw_activation(activation)
     for name, tensor in (("bias", bias), ("residual", residual), ("initial_states", initial_states)):
         if tensor is not None:
             check_tensor("causal_conv1d", name, tensor)
@@ -115,7 +111,7 @@ def causal_conv1d(
     x, weight, bias = cast_arguments(device_of(x), x, weight, bias)
     if final_states_out is not None:
         _check_final_states_out(x, weight.shape[-1] - 1, initial_states, final_states_out, out)
-    others = (weight, bias, ACTIVATIONS[activation], initial_states)
+    others = (weight, bias, raw_activation, initial_states)
     if needs_references(x, chain):
         compute = functools.partial(_compute, others=others, schedule=schedule, depth=depth)
         result = with_references("causal_conv1d", compute, x, post=chain, out=out, dtype=x.dtype)
@@ -142,6 +138,15 @@ def _compute(
     options = given_options("causal_conv1d", x, schedule, depth, post=post)
     with torch.autocast(x.device.type, enabled=False):  # which has cast x already, and would round it again
         return run("causal_conv1d", (x.to(dtype), *others), options)
+
+
+def _raw_activation(activation: Any) -> str | None:
+    if not isinstance(activation, (str, bool, type(None))):
+        rule = "must be None, a bool or a string"
+        raise TypeError(f"causal_conv1d: activation {rule}, got {type(activation).__name__}")
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"causal_conv1d: activation must be None, identity, silu or swish, got {activation!r}")
+    return ACTIVATIONS[activation]
 
 
 def _refuse_what_comes_later(**arguments: torch.Tensor | None) -> None:

@@ -8,9 +8,13 @@ from typing import Any, NamedTuple, Union
 import torch
 
 from . import _apply
-from ._fake import chain_dtype
+from ._fake import FLOATING, chain_dtype, dtype_name
+from ._library import stage_signatures
 
 Parameter = Union[float, int, torch.Tensor]
+
+_STAGES = frozenset(stage_signatures())
+_CASTS = frozenset(map(dtype_name, FLOATING))
 
 
 class CppSource(NamedTuple):
@@ -28,7 +32,12 @@ Part = tuple[str, tuple[Union[Parameter, str, CppSource], ...]]
 
 
 class Chain:
-    """An immutable sequence of stages. `a | b` is a, then b; `chain(x)` is `sluice.transform(x, chain)`."""
+    """An immutable sequence of stages. `a | b` is a, then b; `chain(x)` is `sluice.transform(x, chain)`.
+
+    Chains are equal where they have the same text and their tensors the same bits, as those of a copy or of a pickle
+    have. A chain holds the tensors that it was given and follows no module: where they are a module's parameters or
+    buffers, compose it in `forward`, as `sluice.stages` shows.
+    """
 
     __slots__ = ("_has_cpp", "_operands", "_parts", "_text")
 
@@ -95,15 +104,16 @@ class Chain:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Chain):
             return NotImplemented
-        same = len(self._operands) == len(other._operands)
-        return self._text == other._text and same and all(map(_is, self._operands, other._operands))
+        if self._text != other._text or len(self._operands) != len(other._operands):
+            return False
+        return all(map(_has_same_bits, self._operands, other._operands))
 
     def __hash__(self) -> int:
         # dynamo asks for it before __init__ has run, where it compiles that by itself.
-        return hash((getattr(self, "_text", ""), tuple(map(id, getattr(self, "_operands", ())))))
+        return hash(getattr(self, "_text", ""))
 
-    def __reduce__(self) -> tuple[type[Chain], tuple[Any, ...]]:
-        return Chain, (self._parts,)
+    def __reduce__(self) -> tuple[Callable[..., Chain], tuple[Any, ...]]:
+        return restored, (self._parts,)
 
     def __repr__(self) -> str:
         def show(value: Parameter | str) -> str:
@@ -138,8 +148,33 @@ def given_chain(op: str, argument: str, value: Chain | str) -> Chain:
     return Chain((("", (value,)),)) if value else Chain()
 
 
-def _is(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a is b
+def restored(parts: tuple[Part, ...]) -> Chain:
+    """The chain of a pickle. torch.load trusts this function, so it lets no text in that is code.
+
+    Raises:
+        ValueError: the parts are none that a stage of sluice.stages has.
+    """
+    for name, values in parts:
+        is_cpp = name == "cpp" and isinstance(values[0], CppSource)
+        known = is_cpp or name in _STAGES or (name == "cast" and values[0] in _CASTS)
+        if not known or any(isinstance(value, str) for value in values if name != "cast"):
+            raise ValueError(f"Chain: a pickle must hold stages of sluice.stages, got {name!r}")
+    return Chain(parts)
+
+
+torch.serialization.add_safe_globals([restored])
+
+
+def _has_same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a is b:
+        return True
+    if (a.shape, a.dtype, a.device) != (b.shape, b.dtype, b.device) or a.device.type == "meta":
+        return False
+    return torch.equal(_bits(a), _bits(b))  # which NaNs differ from themselves
+
+
+def _bits(x: torch.Tensor) -> torch.Tensor:
+    return x.detach().resolve_neg().reshape(-1).contiguous().view(torch.uint8)
 
 
 def _number_text(value: float) -> str:

@@ -22,6 +22,9 @@ from ._library import (
 )
 from .chain import Chain, count_operands, encode_together, given_chain
 
+# Not any sequence of texts, which a text would be.
+Chains = Sequence[Chain] | list[str] | list[Chain | str] | tuple[Chain | str, ...]
+
 _MOST_OPERANDS = most_operands()
 
 
@@ -38,7 +41,7 @@ def transform(
 @overload
 def transform(
     x: torch.Tensor,
-    chain: Sequence[Chain | str],
+    chain: Chains,
     *,
     out: Sequence[torch.Tensor] | None = None,
     dtype: torch.dtype | None = None,
@@ -47,7 +50,7 @@ def transform(
 ) -> list[torch.Tensor]: ...
 def transform(
     x: torch.Tensor,
-    chain: Chain | str | Sequence[Chain | str],
+    chain: Chain | str | Chains,
     *,
     out: Any = None,
     dtype: torch.dtype | None = None,
