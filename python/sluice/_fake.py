@@ -20,7 +20,8 @@ def fake_out(*_: Any, **__: Any) -> None:
 
 
 @functools.lru_cache(maxsize=1024)
-def _chain_cast(op: str, argument: str, text: str, operands: int) -> str:
+def chain_cast(op: str, argument: str, text: str, operands: int) -> str:
+    """The dtype that a chain's text casts its result to, by name; empty where it does not."""
     return str(torch.ops.sluice._chain_cast(op, argument, text, operands))
 
 
@@ -38,7 +39,7 @@ def chain_dtype(
     Raises:
         RuntimeError: the text is no chain, or an operand does not fit the input or a result of `shape`.
     """
-    name = _chain_cast(op, argument, text, len(operands or ()))
+    name = chain_cast(op, argument, text, len(operands or ()))
     for k, operand in enumerate(operands or ()):
         check_floating(op, f"{argument} operand {k}", operand.dtype)
         check_device(op, f"{argument} operand {k}", operand, input)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Union
 import torch
 
 from . import _apply
-from ._fake import FLOATING, chain_dtype, dtype_name
+from ._fake import FLOATING, chain_cast, dtype_name
 from ._library import stage_signatures
 
 Parameter = Union[float, int, torch.Tensor]
@@ -76,7 +76,7 @@ class Chain:
         """The dtype of the chain's result for an input of `dtype`: a last `cast` decides it."""
         name, values = self._parts[-1] if self._parts else (None, ())
         if name == "":
-            return chain_dtype("transform", "chain", str(values[0]), None, dtype)
+            name, values = "cast", (chain_cast("transform", "chain", str(values[0]), 0) or dtype_name(dtype),)
         return getattr(torch, str(values[0])) if name == "cast" else dtype  # type: ignore[no-any-return]
 
     def partition(self) -> tuple[Chain, tuple[Any, ...] | None, Chain]:
