@@ -6,6 +6,8 @@
 #include <cuda_runtime_api.h>
 #include <torch/csrc/stable/accelerator.h>
 
+#include <optional>
+
 #include "kernels/common/device.h"
 #include "ops/common/checks.h"
 
@@ -28,7 +30,8 @@ inline const DeviceProperties& properties_of(const char* op, int device) {
 // Makes `device` current for its lifetime and holds torch's current stream of it.
 class DeviceScope {
  public:
-  DeviceScope(const char* op, int device) : op_(op), device_(device), guard_(device) {
+  DeviceScope(const char* op, int device) : op_(op), device_(device) {
+    if (torch::stable::accelerator::getCurrentDeviceIndex() != device) guard_.emplace(device);
     check(aoti_torch_get_current_cuda_stream != nullptr, op, ": this build of torch has no CUDA");
     void* stream = nullptr;
     check(aoti_torch_get_current_cuda_stream(device, &stream) == 0, op,
@@ -42,7 +45,7 @@ class DeviceScope {
  private:
   const char* op_;
   int device_;
-  torch::stable::accelerator::DeviceGuard guard_;
+  std::optional<torch::stable::accelerator::DeviceGuard> guard_;  // none where the device is current already
   cudaStream_t stream_ = nullptr;
 };
 
