@@ -22,7 +22,7 @@ void check_states(const TensorView& states, const char* argument, const TensorVi
   check_device(kOp, argument, states, x);
   const std::vector<int64_t> sizes = {x.sizes[0], x.sizes[1], width};
   check(states.has_sizes(sizes), kOp, ": ", argument,
-        " must have shape (batch, channels, width - 1) = ", shape_text(sizes), ", got ", states.shape());
+        " must have shape (batch, channels, width - 1) = ", ShapeText{sizes}, ", got ", states.shape());
 }
 
 // "silu", "swish", "identity" or none, as the head of the chain.

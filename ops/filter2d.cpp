@@ -42,9 +42,12 @@ void check_kernel(const TensorView& image, const TensorView& kernel, const std::
     return std::all_of(part.sizes + part.rank - taps, part.sizes + part.rank,
                        [](int64_t extent) { return extent > 0; });
   };
-  check(has_taps(kernel) && (!row_kernel.has_value() || has_taps(*row_kernel)), kOp,
-        ": kernel must have at least one tap, got ", kernel.shape(),
-        row_kernel.has_value() ? " and " + row_kernel->shape() : "");
+  constexpr const char* kNoTaps = ": kernel must have at least one tap, got ";
+  if (row_kernel.has_value()) {
+    check(has_taps(kernel) && has_taps(*row_kernel), kOp, kNoTaps, kernel.shape(), " and ", row_kernel->shape());
+  } else {
+    check(has_taps(kernel), kOp, kNoTaps, kernel.shape());
+  }
   const int64_t height = kernel.sizes[kernel.rank - taps],
                 width = (row_kernel.has_value() ? *row_kernel : kernel).sizes[kernel.rank - 1];
   check(height < kKernelLimit && width < kKernelLimit, kOp, ": kernel must be smaller than 2^24 each way, got ",

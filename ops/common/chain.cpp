@@ -12,6 +12,16 @@
 namespace sluice {
 namespace {
 
+// Names a tensor of a chain in a message.
+struct OperandText {
+  const char* argument;
+  int index;
+};
+
+std::ostream& operator<<(std::ostream& text, const OperandText& operand) {
+  return text << operand.argument << " operand " << operand.index;
+}
+
 // The one way from a chain's text to its program.
 Program checked_program(const char* op, const char* argument, const std::string& text, int64_t operands) {
   check(operands <= kMaxOperands, op, ": ", argument, " must have at most ", kMaxOperands, " tensor operands, got ",
@@ -36,15 +46,15 @@ Chain::Chain(const char* op, const char* argument, const std::string& text, cons
   operands.reserve(count);
   for (int k = 0; k < count; ++k) {
     const TensorView& operand = operands.emplace_back((*tensors)[k]);
-    const std::string name = std::string(argument) + " operand " + std::to_string(k);
-    check_floating(op, name.c_str(), operand);
-    check_device(op, name.c_str(), operand, input);
+    const OperandText name{argument, k};
+    check_floating(op, name, operand);
+    check_device(op, name, operand, input);
     bool broadcasts = operand.rank <= static_cast<int64_t>(sizes.size());
     for (int64_t d = 0; broadcasts && d < operand.rank; ++d) {
       const int64_t size = sizes[sizes.size() - operand.rank + d];
       broadcasts = operand.sizes[d] == size || operand.sizes[d] == 1;
     }
-    check(broadcasts, op, ": ", name, " must broadcast to the result's shape ", shape_text(sizes), ", got ",
+    check(broadcasts, op, ": ", name, " must broadcast to the result's shape ", ShapeText{sizes}, ", got ",
           operand.shape());
   }
 }

@@ -29,7 +29,7 @@ void check_result(const char* op, const std::vector<int64_t>& sizes) {
   for (int64_t size : sizes) {
     fits = fits && size < kLimit && !__builtin_mul_overflow(elements, size, &elements) && elements < kLimit;
   }
-  check(fits && elements > 0, op, ": the result must have 1 to 2^48 - 1 elements, got ", shape_text(sizes));
+  check(fits && elements > 0, op, ": the result must have 1 to 2^48 - 1 elements, got ", ShapeText{sizes});
 }
 
 }  // namespace

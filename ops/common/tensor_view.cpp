@@ -7,12 +7,25 @@
 
 namespace sluice {
 
-std::string name_of(ScalarType dtype) {
+std::ostream& operator<<(std::ostream& text, DtypeText dtype) {
   static const char* const names[] = {"uint8",   "int8",    "int16",     "int32",     "int64",      "float16",
                                       "float32", "float64", "complex32", "complex64", "complex128", "bool",
                                       "qint8",   "quint8",  "qint32",    "bfloat16"};
-  const int index = static_cast<int>(dtype);
-  return index >= 0 && index < 16 ? names[index] : "dtype #" + std::to_string(index);
+  const int index = static_cast<int>(dtype.dtype);
+  return index >= 0 && index < 16 ? text << names[index] : text << "dtype #" << index;
+}
+
+std::ostream& operator<<(std::ostream& text, ShapeText shape) {
+  text << '(';
+  for (std::size_t d = 0; d < shape.sizes.size(); ++d) text << (d > 0 ? ", " : "") << shape.sizes[d];
+  return text << (shape.sizes.size() == 1 ? ",)" : ")");
+}
+
+std::ostream& operator<<(std::ostream& text, DeviceText device) {
+  if (device.type == aoti_torch_device_type_cpu()) return text << "cpu";
+  if (device.type == aoti_torch_device_type_cuda()) return text << "cuda:" << device.index;
+  if (device.type == aoti_torch_device_type_meta()) return text << "meta";
+  return text << "device type " << device.type;
 }
 
 std::optional<DType> dtype_of(ScalarType dtype) {
@@ -127,25 +140,6 @@ std::pair<const char*, const char*> TensorView::extent() const {
   return {begin, begin + (last + 1) * element_size};
 }
 
-std::string TensorView::device() const {
-  if (device_type == aoti_torch_device_type_cpu()) return "cpu";
-  if (device_type == aoti_torch_device_type_cuda()) return "cuda:" + std::to_string(device_index);
-  if (is_meta()) return "meta";
-  return "device type " + std::to_string(device_type);
-}
-
-std::string TensorView::shape() const { return shape_text(sizes, rank); }
-
 std::vector<int64_t> sizes_of(const TensorView& tensor) { return {tensor.sizes, tensor.sizes + tensor.rank}; }
-
-std::string shape_text(const int64_t* sizes, int64_t rank) {
-  std::string text = "(";
-  for (int64_t d = 0; d < rank; ++d) text += (d ? ", " : "") + std::to_string(sizes[d]);
-  return text + (rank == 1 ? ",)" : ")");
-}
-
-std::string shape_text(const std::vector<int64_t>& sizes) {
-  return shape_text(sizes.data(), static_cast<int64_t>(sizes.size()));
-}
 
 }  // namespace sluice
