@@ -23,6 +23,8 @@ def cast_arguments(
     device: str, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Input, weight and bias as autocast on `device` hands them to a convolution; themselves where it is off."""
+    if not torch.compiler.is_compiling() and not torch._C._is_any_autocast_enabled():
+        return input, weight, bias
     if device not in _KEYS or not torch.is_autocast_enabled(device):
         return input, weight, bias
     dtype, place = torch.get_autocast_dtype(device), input.device.type

@@ -205,7 +205,7 @@ def call(op: str, input: torch.Tensor, function: Callable[..., Result], *args: A
 
 
 def _inquire(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    name = function.__name__.removesuffix("_out")
+    name = function.__name__.partition(".")[0].removesuffix("_out")  # of an op, or of its overload
     if name.startswith("_check_"):
         return function(*args, **kwargs)
     question = getattr(torch.ops.sluice, f"_{inquiry.kind}_{name}", None)
