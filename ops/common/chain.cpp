@@ -4,6 +4,8 @@
 
 #include <charconv>
 #include <cmath>
+#include <functional>
+#include <memory>
 
 #include "kernels/stages/parse.h"
 #include "kernels/stages/signatures.h"
@@ -22,14 +24,33 @@ std::ostream& operator<<(std::ostream& text, const OperandText& operand) {
   return text << operand.argument << " operand " << operand.index;
 }
 
+// A text and what it means; a model calls with few texts over and over.
+struct Parsed {
+  std::string text;
+  int64_t operands = -1;  // that were given with it; -1: there is no text
+  Program program;
+};
+
+// Where this thread keeps what it has parsed, by the text: another one may be in its place.
+Parsed& lately_parsed(const std::string& text) {
+  constexpr std::size_t kTexts = 32;
+  thread_local const std::unique_ptr<Parsed[]> slots(new Parsed[kTexts]);
+  return slots[std::hash<std::string>()(text) % kTexts];
+}
+
 // The one way from a chain's text to its program.
-Program checked_program(const char* op, const char* argument, const std::string& text, int64_t operands) {
+const Program& checked_program(const char* op, const char* argument, const std::string& text, int64_t operands) {
   check(operands <= kMaxOperands, op, ": ", argument, " must have at most ", kMaxOperands, " tensor operands, got ",
         operands);
-  Program program;
-  const std::string broken = parse_chain(text, static_cast<int>(operands), program);
-  check(broken.empty(), op, ": ", argument, " must be a chain of stages: ", broken);
-  return program;
+  Parsed& slot = lately_parsed(text);
+  if (slot.operands != operands || slot.text != text) {
+    slot.operands = -1;
+    const std::string broken = parse_chain(text, static_cast<int>(operands), slot.program);
+    check(broken.empty(), op, ": ", argument, " must be a chain of stages: ", broken);
+    slot.text = text;
+    slot.operands = operands;
+  }
+  return slot.program;
 }
 
 std::optional<DType> last_cast(const Program& program) {
