@@ -4,6 +4,7 @@ from . import _library
 
 _library.load()
 
+from . import _flops as _flops  # noqa: E402
 from . import reference, stages  # noqa: E402
 from .causal_conv1d import causal_conv1d  # noqa: E402
 from .chain import Chain  # noqa: E402
