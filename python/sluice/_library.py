@@ -84,6 +84,9 @@ def load() -> None:
     global cuda_unavailable_reason
     if _torch_version() < _MINIMUM_TORCH:
         raise ImportError(f"sluice needs torch >= {'.'.join(map(str, _MINIMUM_TORCH))}, got {_versions()}")
+    # Read by the kernels at their first chain, where an unknown one would count as the default.
+    if (link := os.environ.get("SLUICE_LINK", "1")) not in ("", "0", "1", "always"):
+        raise ValueError(f"sluice: SLUICE_LINK must be 0, 1 or always, got {link!r}")
     if hasattr(torch.ops.sluice, "_build_info"):
         raise ImportError("sluice: another copy of the library is loaded in this process already")
     _load("_C")
