@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
 
 
-def _info(_: list[str]) -> int:
+def _info(arguments: list[str]) -> int:
     from . import info
 
+    argparse.ArgumentParser(prog="python -m sluice info", description=_COMMANDS["info"][1]).parse_args(arguments)
     print(json.dumps(info(), indent=2))
     return 0
 
@@ -138,16 +140,27 @@ def _trace(arguments: list[str]) -> int:
     return main(arguments)
 
 
-_COMMANDS = {"info": _info, "demo": _demo, "bench": _bench, "plan": _plan, "trace": _trace}
+# name -> (what runs it, what it is for)
+_COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
+    "info": (_info, "print versions, devices and whether the CUDA kernels are loaded, as JSON"),
+    "demo": (_demo, "run the main job on a recording, check it against torch and time both"),
+    "bench": (_bench, "time the ops beside their peers and their floor, on a GPU and in a checkout"),
+    "plan": (_plan, "print how a call would run on a GPU and why, without one"),
+    "trace": (_trace, "stream a standard job through a device, and draw what overlapped"),
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs a command and returns its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m sluice", add_help=True)
-    parser.add_argument("command", choices=_COMMANDS)
+    parser = argparse.ArgumentParser(
+        prog="python -m sluice", epilog="python -m sluice COMMAND --help lists the arguments of one."
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (_, purpose) in _COMMANDS.items():
+        commands.add_parser(name, help=purpose, add_help=False)
     words = sys.argv[1:] if arguments is None else arguments
     given = parser.parse_args(words[:1] or ["--help"])
-    return _COMMANDS[given.command](words[1:])
+    return _COMMANDS[given.command][0](words[1:])
 
 
 if __name__ == "__main__":

@@ -42,23 +42,23 @@ def one_of(op: str, name: str, value: Any, choices: Sequence[str]) -> str:
     return str(value)
 
 
-def parse_device(op: str, value: Any) -> torch.device:
+def parse_device(op: str, value: Any, name: str = "devices") -> torch.device:
     """A device that chunks can be computed on: a GPU with its index, or the CPU."""
     try:
         device = torch.device("cuda", int(value)) if isinstance(value, numbers.Integral) else torch.device(value)
     except (RuntimeError, TypeError):
-        raise ValueError(f"{op}: devices must be CUDA devices or the CPU, got {value!r}") from None
+        raise ValueError(f"{op}: {name} must be CUDA devices or the CPU, got {value!r}") from None
     if device.type == "cpu":
         return device
     if device.type != "cuda":
-        raise ValueError(f"{op}: devices must be CUDA devices or the CPU, got {device}")
+        raise ValueError(f"{op}: {name} must be CUDA devices or the CPU, got {device}")
     if not torch.cuda.is_available():
-        raise ValueError(f"{op}: devices must be there, got {device} on a machine without CUDA devices")
+        raise ValueError(f"{op}: {name} must be there, got {device} on a machine without CUDA devices")
     if _library.cuda_unavailable_reason is not None:
         raise RuntimeError(f"{op}: no CUDA kernels, because {_library.cuda_unavailable_reason}")
     index = torch.cuda.current_device() if device.index is None else device.index
     if index >= torch.cuda.device_count():
-        raise ValueError(f"{op}: devices must be there, got {device} of {torch.cuda.device_count()}")
+        raise ValueError(f"{op}: {name} must be there, got {device} of {torch.cuda.device_count()}")
     return torch.device("cuda", index)
 
 
