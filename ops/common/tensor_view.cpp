@@ -11,8 +11,12 @@ std::ostream& operator<<(std::ostream& text, DtypeText dtype) {
   static const char* const names[] = {"uint8",   "int8",    "int16",     "int32",     "int64",      "float16",
                                       "float32", "float64", "complex32", "complex64", "complex128", "bool",
                                       "qint8",   "quint8",  "qint32",    "bfloat16"};
-  const int index = static_cast<int>(dtype.dtype);
-  return index >= 0 && index < 16 ? text << names[index] : text << "dtype #" << index;
+  static const char* const newer[] = {"float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz",
+                                      "uint16",      "uint32",        "uint64"};
+  const auto index = static_cast<std::size_t>(dtype.dtype);
+  constexpr auto kNewer = static_cast<std::size_t>(ScalarType::Float8_e5m2);  // those between are bits without numbers
+  if (index < std::size(names)) return text << names[index];
+  return text << (index >= kNewer && index - kNewer < std::size(newer) ? newer[index - kNewer] : "another one");
 }
 
 std::ostream& operator<<(std::ostream& text, ShapeText shape) {
@@ -52,14 +56,24 @@ namespace {
 // Where memory of torch's could begin, on any device.
 char* const kFreshMemory = reinterpret_cast<char*>(std::uintptr_t{1} << 20);
 
+// Of any tensor: torch::stable's own throws for dtypes that it has no name for.
+ScalarType scalar_type_of(const Tensor& tensor) {
+  int32_t index = 0;
+  aoti_torch_get_dtype(tensor.get(), &index);
+  return static_cast<ScalarType>(index);
+}
+
 }  // namespace
 
 TensorView::TensorView(const Tensor& tensor)
-    : data(nullptr),
-      scalar_type(tensor.scalar_type()),
-      rank(tensor.dim()),
-      sizes(tensor.sizes().data()),
-      strides(tensor.strides().data()) {
+    : data(nullptr), scalar_type(scalar_type_of(tensor)), rank(tensor.dim()), sizes(nullptr), strides(nullptr) {
+  // Nothing may read what has no strides, or, as a nested tensor, no sizes.
+  int32_t layout = 0;
+  aoti_torch_get_layout(tensor.get(), &layout);
+  const bool is_strided = layout == aoti_torch_layout_strided() &&
+                          aoti_torch_get_sizes(tensor.get(), const_cast<int64_t**>(&sizes)) == 0 &&
+                          aoti_torch_get_strides(tensor.get(), const_cast<int64_t**>(&strides)) == 0;
+  if (!is_strided) rank = 0;
   const std::optional<DType> known = dtype_of(scalar_type);
   is_floating = known.has_value();
   dtype = known.value_or(DType::float32);
@@ -68,7 +82,8 @@ TensorView::TensorView(const Tensor& tensor)
   int64_t offset = 0;
   aoti_torch_get_storage_offset(tensor.get(), &offset);
   if (aoti_torch_get_data_ptr(tensor.get(), &data) != 0) data = nullptr;
-  has_memory = elements() == 0 || (data != nullptr && reinterpret_cast<std::intptr_t>(data) != offset * element_size);
+  has_memory = is_strided &&
+               (elements() == 0 || (data != nullptr && reinterpret_cast<std::intptr_t>(data) != offset * element_size));
   aoti_torch_get_device_type(tensor.get(), &device_type);
   aoti_torch_get_device_index(tensor.get(), &device_index);
   if (is_meta()) data = kFreshMemory + offset * element_size;

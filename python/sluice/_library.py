@@ -19,6 +19,9 @@ from torch.autograd import forward_ad
 _DIRECTORY = pathlib.Path(__file__).parent
 _MINIMUM_TORCH = (2, 11)
 
+# What torch's dispatcher says of a tensor that no kernel of ours is for.
+_BACKEND = re.compile(r"^Could not run 'sluice::\w+' with arguments from the '(\w+)' backend")
+
 # Why the CUDA kernels are not there, or None where they are.
 cuda_unavailable_reason: str | None = None
 
@@ -177,6 +180,8 @@ def raise_as_python(op: str, error: RuntimeError, device: torch.device) -> NoRet
     text = str(error).split("\nException raised from", 1)[0].strip()
     if given := _WRONG_TYPE.match(text):
         raise TypeError(f"{op}: {given['argument']} must be of type {given['wanted']}, got {given['value']}") from None
+    if text.startswith("torch's own part of it failed"):  # which does not know for whom it runs
+        raise RuntimeError(f"{op}: {text}") from None
     if not text.startswith(f"{op}: "):
         raise error
     if device.type == "cuda" and cuda_unavailable_reason is not None:
@@ -202,6 +207,9 @@ def call(op: str, input: torch.Tensor, function: Callable[..., Result], *args: A
     except NotImplementedError as error:
         if input.device.type == "cuda" and cuda_unavailable_reason is not None:
             raise RuntimeError(f"{op}: no CUDA kernels, because {cuda_unavailable_reason}") from None
+        if backend := _BACKEND.search(str(error)):
+            rule = "tensors must be strided ones on the CPU or a CUDA device"
+            raise TypeError(f"{op}: {rule}, got one of torch's backend {backend[1]}") from None
         raise error
     except RuntimeError as error:
         raise_as_python(op, error, input.device)

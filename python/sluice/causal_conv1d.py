@@ -109,7 +109,7 @@ def causal_conv1d(
         chain = add(residual) if chain is None else add(residual) | chain
     check_forward_only("causal_conv1d", (x, weight, bias, initial_states), chain)
     x, weight, bias = cast_arguments(device_of(x), x, weight, bias)
-    if final_states_out is not None:
+    if final_states_out is not None and weight.dim() == 2 and not weight.is_nested:  # else the op refuses the weight
         _check_final_states_out(x, weight.shape[-1] - 1, initial_states, final_states_out, out)
     others = (weight, bias, raw_activation, initial_states)
     if needs_references(x, chain):

@@ -102,8 +102,8 @@ def as_tensor(op: str, name: str, value: Any) -> torch.Tensor:
                 value = torch.from_numpy(value)
             except ValueError as error:
                 raise ValueError(f"{op}: {name} must be an array that torch can share, got {error}") from None
-    if value.layout != torch.strided or value.device.type not in ("cpu", "cuda"):
-        got = f"layout {value.layout} on {value.device}"
+    if value.layout != torch.strided or value.is_nested or value.device.type not in ("cpu", "cuda"):
+        got = "a nested one" if value.is_nested else f"layout {value.layout} on {value.device}"
         raise ValueError(f"{op}: {name} must be a strided tensor on the host or a GPU, got {got}")
     if value.dim() > MAX_RANK:
         raise ValueError(f"{op}: {name} must have at most {MAX_RANK} dimensions, got {value.dim()}")
