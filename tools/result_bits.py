@@ -25,12 +25,10 @@ from typing import Any
 import torch
 
 import sluice
-from sluice import stages
+from sluice import bench, stages
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
-SCHEDULES = ["direct", "sync", "cooperative", "barrier", "single_stage", "two_stage", "multi_stage"]
-SCHEDULES += ["producer_consumer", "thread_scope", "primitives", "bulk"]
 CHAINS = 4  # of each op and place: a link takes a tenth of a second
 
 
@@ -73,7 +71,7 @@ class Calls:
         return None
 
     def schedule(self) -> dict[str, Any]:
-        return {"schedule": self.random.choice(["auto", "auto", "direct", "direct", *SCHEDULES])}
+        return {"schedule": self.random.choice(["auto", "auto", "direct", "direct", *bench.SCHEDULES])}
 
 
 def transform(calls: Calls, dtype: torch.dtype) -> torch.Tensor:
