@@ -19,7 +19,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 SLOW_PEERS = frozenset({"torch_compile", "jiterator"})
 
 
-# Every schedule, as kernels/pipeline/schedule.h lists them (a test compares the two).
+# Every schedule: `direct`, and those of kernels/pipeline/rings.def (a test compares the two).
 SCHEDULES = (
     "direct",
     "sync",
