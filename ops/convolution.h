@@ -4,6 +4,7 @@
 
 #include "kernels/pipeline/schedule.h"
 #include "ops/common/chain.h"
+#include "ops/common/question.h"
 
 namespace sluice {
 
@@ -26,10 +27,11 @@ void check_out_overlap(const Convolution& convolution, const char* input, const 
 // The result, newly allocated with `strides`; where aten made it in that layout, aten's own tensor.
 Tensor convolve(const Convolution& convolution);
 
-// Links what the convolution would run; returns why its chains are not linked, empty where they are.
-std::string prepare_convolution(const Convolution& convolution);
-
 // Writes the result into `output`, which is (batch, channel, position) with any strides.
 void run_convolution(const Convolution& convolution, const Tensor& output);
+
+// Links what the convolution would run, into `out` where that is not null, and returns why its chains are not linked,
+// empty where they are; or returns its plan as text.
+std::string ask_convolution(const Convolution& convolution, const TensorView* out, const Question& question);
 
 }  // namespace sluice

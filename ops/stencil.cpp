@@ -10,7 +10,8 @@
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
 #include "ops/common/checks.h"
-#include "ops/common/launch.h"
+#include "ops/common/link.h"
+#include "ops/common/plan_text.h"
 #include "ops/elementwise.h"
 #ifdef SLUICE_CUDA_LIBRARY
 #include "kernels/filter2d/launch.h"
@@ -18,7 +19,6 @@
 
 namespace sluice {
 
-#ifdef SLUICE_CUDA_LIBRARY
 namespace {
 
 // The stencil as launches of one batch dimension each: as a rule one, and more where the batch dimensions of image,
@@ -110,7 +110,9 @@ Launches launches_of(const Stencil& s, const TensorView& result) {
   // (batch, channel, row, column)
   const auto strides_of = [&](std::size_t tensor) {
     const auto at = [&](int64_t d) { return d < 0 ? 0 : strides[tensor][d]; };
-    return std::array<long long, 4>{batches.strides[tensor][inner], at(rank - 3), at(rank - 2), at(rank - 1)};
+    // A stride that leads nowhere may be any number, of which words would not be multiples.
+    const long long batch = batches.sizes[inner] == 1 ? 0 : batches.strides[tensor][inner];
+    return std::array<long long, 4>{batch, at(rank - 3), at(rank - 2), at(rank - 1)};
   };
 
   Filter2dParams params{{
@@ -135,30 +137,7 @@ Launches launches_of(const Stencil& s, const TensorView& result) {
   return {.params = params, .batches = std::move(batches), .inner = inner};
 }
 
-}  // namespace
-
-std::string run_stencil(const Stencil& s, const TensorView& output, Run run) {
-  const Launches launches = launches_of(s, output);
-  const DeviceScope device(s.op, output.device_index);
-  const bool aligned = launches.aligned();  // all of them, because they run one kernel
-  const auto plan_of = [&](const Filter2dParams& params, bool linked) {
-    Filter2dProblem problem = problem_of(params);
-    problem.aligned = aligned;
-    return plan_filter2d(problem, s.schedule, properties_of(s.op, output.device_index), linked);
-  };
-  const Filter2dPlan plan = plan_of(launches.params, true);
-  check_plan(s.op, plan, s.schedule);
-  Form form = choose_form(s.op, link_request(launches.params, plan), device, output.elements(), run);
-  if (run == Run::prepare) return std::move(form.reason);
-  for (long long i = 0; i < launches.count(); ++i) {
-    const Filter2dParams params = launches.at(i);
-    device.check_launch(launch_filter2d(params, plan_of(params, form.kernel != nullptr), form.kernel, device.stream()));
-  }
-  return std::move(form.reason);
-}
-#else
-namespace {
-
+#ifndef SLUICE_CUDA_LIBRARY
 // The sums, by aten's convolution, unrounded: half types as float32, which aten does not promise to sum them in.
 Tensor convolve(const Stencil& s) {
   const TensorView source(s.image);
@@ -191,15 +170,50 @@ Tensor convolve(const Stencil& s) {
   return aten::reshape(image, s.sizes);
 }
 
+#endif
+
 }  // namespace
 
-std::string run_stencil(const Stencil& s, const TensorView& output, Run run) {
-  s.pre.check_interpreted(s.op);
-  s.post.check_interpreted(s.op);
-  if (run == Run::prepare) return s.pre.empty() && s.post.empty() ? kNoChain : kOnCpu;
-  run_transform(s.op, TensorView(convolve(s)), output, s.post, ScheduleRequest{});
+std::string run_stencil(const Stencil& s, const TensorView& output, const Question& question) {
+  const bool chained = !s.pre.empty() || !s.post.empty();
+#ifndef SLUICE_CUDA_LIBRARY
+  if (!question.explains()) {
+    s.pre.check_interpreted(s.op);
+    s.post.check_interpreted(s.op);
+    if (!question.computes()) return chained ? kOnCpu : kNoChain;
+    return run_transform(s.op, TensorView(convolve(s)), output, s.post, ScheduleRequest{});
+  }
+#endif
+  const Launches launches = launches_of(s, output);
+  const bool aligned = launches.aligned();  // all of them, because they run one kernel
+  const auto planned = [&](const Filter2dParams& params, const DeviceProperties& device, bool linked) {
+    Filter2dProblem problem = problem_of(params);
+    problem.aligned = aligned;
+    const Filter2dPlan plan = plan_filter2d(problem, s.schedule, device, linked);
+    check_plan(s.op, plan, s.schedule);
+    return plan;
+  };
+  if (question.explains()) {
+    const Filter2dPlan plan = planned(launches.params, question.device, chained && question.linked);
+    return plan_text(plan, question, chained, output.elements());
+  }
+#ifdef SLUICE_CUDA_LIBRARY
+  const DeviceScope device(s.op, output.device_index);
+  const DeviceProperties& properties = properties_of(s.op, output.device_index);
+  Form form{.reason = kNoChain};
+  Filter2dPlan plan = planned(launches.params, properties, chained);
+  if (chained) {
+    form = choose_form(s.op, link_request(launches.params, plan), device, output.elements(), question.run);
+    if (form.kernel == nullptr) plan = planned(launches.params, properties, false);
+  }
+  if (!question.computes()) return form.why();
+  for (long long i = 0; i < launches.count(); ++i) {
+    const Filter2dParams params = launches.at(i);
+    if (i > 0) plan = planned(params, properties, form.kernel != nullptr);
+    device.check_launch(launch_filter2d(params, plan, form.kernel, device.stream()));
+  }
+#endif
   return {};
 }
-#endif
 
 }  // namespace sluice

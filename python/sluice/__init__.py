@@ -4,11 +4,13 @@ from . import _library
 
 _library.load()
 
+from . import _flops as _flops  # noqa: E402
 from . import reference, stages  # noqa: E402
 from .causal_conv1d import causal_conv1d  # noqa: E402
 from .chain import Chain  # noqa: E402
 from .conv1d import conv1d  # noqa: E402
 from .filter2d import filter2d  # noqa: E402
+from .info import __version__ as __version__  # noqa: E402
 from .info import info  # noqa: E402
 from .plan import Plan, plan  # noqa: E402
 from .prepare import prepare  # noqa: E402
@@ -27,8 +29,6 @@ from .stream import (  # noqa: E402
     thread_stream,
 )
 from .transform import transform  # noqa: E402
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Chain",

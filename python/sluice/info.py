@@ -10,6 +10,8 @@ import torch
 
 from . import _library
 
+__version__ = "0.1.0"
+
 
 def info() -> dict[str, Any]:
     """What a bug report needs: versions, how sluice was built, whether its CUDA kernels are there, the devices.
@@ -19,8 +21,6 @@ def info() -> dict[str, Any]:
         >>> sorted(sluice.info())
         ['build', 'cuda_kernels', 'devices', 'linking', 'python', 'torch', 'torch_cuda', 'version']
     """
-    from . import __version__
-
     devices: list[dict[str, Any]] = []
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):

@@ -48,6 +48,22 @@ int print_source(char** arguments) {
   return error.empty() ? 0 : 1;
 }
 
+TEST(a_key_has_room_for_any_request) {
+  Program program;
+  program.count = kMaxStages;
+  for (Stage& stage : program.stages) {
+    stage.op = Op::cpp;
+    stage.source = kMaxCppStages - 1;
+    for (signed char& operand : stage.operand) operand = kMaxOperands - 1;
+  }
+  const std::string name(120, 'k');  // the longest of today has 43
+  LinkRequest request = request_for(program);
+  request.kernel = name;
+  request.pre = request.post;
+  const std::size_t stages = 2 * (1 + kMaxStages * (1 + sizeof(int) + 2 * kMaxParameters));
+  CHECK(request.key().view().size() == name.size() + kLinkedTensors + stages);
+}
+
 TEST(numbers_leave_no_trace_in_the_source) {
   const Program a = parsed("scale(1.5)|add($0,2)"), b = parsed("scale(-7)|add($0,0.25)"),
                 c = parsed("scale($0)|add($0,2)");

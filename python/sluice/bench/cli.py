@@ -69,7 +69,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("suites", nargs="*", metavar="suite", help="names of benchmarks/bench_<suite>.py; all if none")
     parser.add_argument("--quick", action="store_true", help="few samples, no compiled peers; writes nothing")
     parser.add_argument("--only", metavar="TEXT", help="only cases whose name contains TEXT; writes nothing")
-    parser.add_argument("--list", action="store_true", help="print the cases and stop; needs no GPU")
+    parser.add_argument(
+        "--list", action="store_true", help="print the suites, or the cases of those named, and stop; needs no GPU"
+    )
     parser.add_argument("--output", type=Path, metavar="DIR", help="instead of benchmarks/results of the checkout")
     return parser
 
@@ -78,6 +80,15 @@ def _selected(suite: Suite, only: str | None) -> Suite:
     if only is None:
         return suite
     return dataclasses.replace(suite, cases=[case for case in suite.cases if only in case.name])
+
+
+def _listed(suites: Sequence[Suite], by_case: bool) -> list[str]:
+    """The cases where some were asked for; of everything, which is pages, a line a suite."""
+    if by_case:
+        return [f"{suite.name}: {case.name}" for suite in suites for case in suite.cases]
+    widest = max(len(suite.name) for suite in suites)
+    lines = [f"{suite.name:{widest}}  {len(suite.cases):4} cases" for suite in suites]
+    return [*lines, "Name a suite, or a part of a case's name by --only, to see the cases."]
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -89,7 +100,7 @@ def _run(options: argparse.Namespace) -> int:
     if not any(suite.cases for suite in suites):
         raise BenchError(f"no case's name contains {options.only!r}")
     if options.list:
-        print("\n".join(f"{suite.name}: {case.name}" for suite in suites for case in suite.cases))
+        print("\n".join(_listed(suites, by_case=bool(options.suites) or options.only is not None)))
         return 0
     device = _device()
     effort = QUICK if options.quick else FULL

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from .engine import MARKS, EngineDevice
-from .layout import ROUTES
+from ..device.engine import MARKS, EngineDevice
+from ..device.layout import ROUTES
 
 
 @dataclasses.dataclass(frozen=True)

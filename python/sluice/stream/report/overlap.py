@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .limits import link_limits
+from ..device.limits import link_limits
 from .stats import ChunkTimes, StreamStats
 
 Interval = tuple[float, float]

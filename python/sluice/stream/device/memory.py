@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from .. import _library
-from .arguments import check_memory
+from ... import _library
+from ..arguments import check_memory
+from ..process import Owner
 from .layout import span_bytes
-from .process import Owner
 
 _MIB = 1 << 20
 _DROP_FROM = 64 * _MIB  # mapped files from this size on are taken out of memory behind the reader

@@ -22,23 +22,19 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from . import faults
-from .ending import Channel, Latch, Workers
-from .faults import CancelledError
-from .items import ItemWork, tensors_on_gpus
-from .modes import Modes
-from .pipeline import Flight
-from .process import Owner
-from .stats import StreamStats, record_of, stats_of
-
-if TYPE_CHECKING:
-    from .items import Item
-    from .run import Lent, Limits
-
+from .. import faults
+from ..device.lent import Lent, Limits
+from ..device.pipeline import Flight
+from ..ending import Channel, Latch, Workers
+from ..faults import CancelledError
+from ..modes import Modes
+from ..process import Owner
+from ..report.stats import StreamStats, record_of, stats_of
+from .items import Item, ItemWork, tensors_on_gpus
 
 # Between two elements of these no code runs that could write to one.
 _OF_WHAT_EXISTS: tuple[type, ...] = (type(iter([])), type(iter(())))

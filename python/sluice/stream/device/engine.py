@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import torch
 
-from .ending import Ending
-from .process import Owner
+from ..ending import Ending
+from ..process import Owner
 
 # The order of Stream and of Mark in kernels/transfer.
 H2D, COMPUTE, D2H = range(3)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,41 +10,21 @@ from typing import Any
 
 import torch
 
-from . import faults
+from .. import faults
+from ..device.layout import DIRECT
+from ..device.lent import Lent, Limits
+from ..device.pipeline import ORDERS
+from ..device.registered import Registered
+from ..device.routes import Routes
+from ..ending import Workers
+from ..modes import Modes
+from ..report.stats import StreamStats, record_of, stats_of
 from .arguments import MapArguments
-from .chunks import Chunk, Chunks
-from .ending import Workers
-from .engine import EngineDevice
-from .faults import CancelledError
-from .layout import DIRECT, HostTensor
-from .modes import Modes
-from .outputs import Allocate, Assembly, Outputs, chunk_name
-from .pipeline import ORDERS
+from .learner import Learner
+from .ledger import Ledger, StoppedError
+from .outputs import Allocate
 from .progress import Reporter
-from .registered import Registered
-from .routes import Routes
-from .slots import Slots
-from .stats import StreamStats, record_of, stats_of
-from .work import DeviceWork, ResidentWork, plain
-
-
-@dataclasses.dataclass
-class Lent:
-    """What a Streamer lends a run for one device."""
-
-    engine: EngineDevice
-    slots: Slots
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """What a Streamer allows its runs."""
-
-    depth: int
-    window: int
-    memory_budget: int | None
-    pinned_budget: int
-    ring_bytes: int
+from .work import DeviceWork, ResidentWork
 
 
 class MapRun:
@@ -68,29 +46,21 @@ class MapRun:
         limits: Limits,
         registered: Registered,
     ) -> None:
-        self.arguments, self.limits = arguments, limits
-        self.op = arguments.op
-        self.outputs = Outputs(arguments)
-        self.assemblies: list[Assembly] = []
-        self.tries: list[str] = []
-        self.chunks = Chunks(arguments.extent, max(arguments.extent, 1), arguments.halo)
-        self.routes = Routes(self.op, arguments.staging, limits.pinned_budget, limits.ring_bytes, registered)
+        self.arguments, self.op, self.limits = arguments, arguments.op, limits
+        routes = Routes(self.op, arguments.staging, limits.pinned_budget, limits.ring_bytes, registered)
+        self.ledger = Ledger(arguments, limits, routes)
         limit = limits.window if len(lent) == 1 else limits.depth + 1
+        kind = ResidentWork if arguments.on_device else DeviceWork
+        self.works = [kind(self.ledger, functions[place], lent[place], limit) for place in lent]
         if arguments.on_device:
-            (place,) = lent
-            self.allocate: Allocate = _allocator_on(place)
-            self.works: list[DeviceWork] = [ResidentWork(self, functions[place], lent[place], limit)]
-        else:
-            self.works = [DeviceWork(self, functions[place], lent[place], limit) for place in lent]
-            self.allocate = self.routes.allocator(any(place.type == "cuda" for place in lent))
+            allocate = _allocator_on(self.works[0].place)
+        else:  # of what page-locking the inputs has left of the budget
+            allocate = routes.allocator(any(place.type == "cuda" for place in lent))
+        self._learners = [Learner(work, lent[work.place].settled, allocate) for work in self.works]
         self.reporter = Reporter(self.op, arguments.progress, self.landed_bytes)
-        self.current: Chunk | None = None  # the one that was computed last
-        self.is_touched = False  # whether a byte of the result may be written
-        self.start_over()
+        if len(self.works) == 1:
+            self.ledger.poll = self.reporter.poll
         self._began = time.perf_counter()
-        self._stop: BaseException | None = None
-        self._cancelled = False
-        self._is_quiet = False
         self._workers: Workers | None = None
         self._record: Callable[[], StreamStats] | None = None
         names = [f"inputs[{i}]" for i in range(len(arguments.inputs))]
@@ -101,49 +71,9 @@ class MapRun:
         self._early = faults.Watch(self.op, {name: tensor for name, tensor, is_late in named if not is_late})
         self._late = faults.Watch(self.op, {name: tensor for name, tensor, is_late in named if is_late})
 
-    # --- the first chunk ------------------------------------------------------------------------------------------
-    def learned(self, chunks: Chunks) -> None:
-        """The first chunk has run: sizes are settled, and results can be allocated."""
-        self.chunks = chunks
-        structure = self.outputs.structure
-        assert structure is not None
-        outs: list[torch.Tensor | None] = [None] * len(self.outputs.leaves)
-        if self.arguments.outs is not None:
-            outs = list(self.arguments.outs)
-        if len(outs) != len(self.outputs.leaves):
-            raise ValueError(f"{self.op}: out must have {len(self.outputs.leaves)} tensors, got {len(outs)}")
-        named = [(leaf, structure.name(i)) for i, leaf in enumerate(self.outputs.leaves)]
-        self.assemblies = [
-            Assembly(self.arguments, leaf, name, chunks, out, self.allocate)
-            for (leaf, name), out in zip(named, outs, strict=True)
-        ]
-
-    # --- chunks ---------------------------------------------------------------------------------------------------
-    def take(self) -> Chunk | None:
-        """The next chunk for whoever asks."""
-        self.checkpoint()
-        index = next(self._next)
-        return self.chunks[index] if index < self.chunks.count else None
-
-    def start_over(self) -> None:
-        """Counts chunks anew, but for the first one, which is learned from."""
-        self._next = itertools.count(1)
-
-    def checkpoint(self) -> None:
-        """Called while the host waits: shows progress, and raises where the run must stop."""
-        if self._cancelled:
-            if self._is_quiet:
-                raise SystemExit
-            raise CancelledError(f"{self.op}: the run must not be cancelled to have a result, got cancel()")
-        if self._stop is not None:
-            raise _StoppedError
-        if len(self.works) == 1:
-            self.reporter.poll()
-
     def cancel(self, is_quiet: bool = False) -> None:
         """Stops the run at its next chunk; quietly, by `SystemExit`, where the interpreter exits."""
-        self._is_quiet = is_quiet
-        self._cancelled = True
+        self.ledger.cancel(is_quiet)
 
     # --- the whole ------------------------------------------------------------------------------------------------
     def issue(self) -> None:
@@ -151,7 +81,7 @@ class MapRun:
         for work in self.works:
             work.begin()
         if len(self.works) == 1:
-            self._issue_on(self.works[0], self.works[0].learn)
+            self._issue_on(self.works[0], self._learners[0].learn)
         else:
             self._issue_on_workers()
         self._early.check()
@@ -163,44 +93,45 @@ class MapRun:
         work.engine.flush()
 
     def _issue_on_workers(self) -> None:
-        modes, first_is_done = Modes(), threading.Event()
+        modes, first_is_done, ledger = Modes(), threading.Event(), self.ledger
 
         def learn() -> None:
-            self.works[0].learn()
+            self._learners[0].learn()
             first_is_done.set()
 
-        def work_on(work: DeviceWork) -> None:
+        def work_on(work: DeviceWork, learner: Learner) -> None:
             def prepare() -> None:
                 while not first_is_done.wait(0.02):
-                    self.checkpoint()
-                work.prepare()
+                    ledger.checkpoint()
+                learner.prepare()
 
             try:
                 with modes.entered():
                     self._issue_on(work, learn if work is self.works[0] else prepare)
-            except _StoppedError:
+            except StoppedError:
                 pass
             except BaseException as error:  # told by the thread that waits for all of them
-                self._stop = self._stop or error
+                ledger.stop(error)
 
-        self._workers = Workers([functools.partial(work_on, work) for work in self.works])
+        pairs = zip(self.works, self._learners, strict=True)
+        self._workers = Workers([functools.partial(work_on, work, learner) for work, learner in pairs])
         self._workers.start()
         while not self._workers.wait(0.01):
             self.reporter.poll()
-        if self._stop is not None:
-            raise self._stop
+        if ledger.stopped_by is not None:
+            raise ledger.stopped_by
 
     def settle(self) -> Any:
         """Waits until everything has landed and returns the result. May be called again where it was interrupted."""
         for work in self.works:
             work.settle()
         self._late.check()
-        tensors = [assembly.finish() for assembly in self.assemblies]
+        tensors = [assembly.finish() for assembly in self.ledger.assemblies]
         self.reporter.finish()
         self._raise_versions()
         if self.arguments.out is not None:
             return self.arguments.out
-        structure = self.outputs.structure
+        structure = self.ledger.outputs.structure
         assert structure is not None
         return structure.rebuild(tensors)
 
@@ -222,7 +153,7 @@ class MapRun:
             NotInTime: at the interpreter's exit, where that takes too long.
         """
         if has_failed:
-            self._stop = self._stop or _StoppedError()
+            self.ledger.stop(StoppedError())
             if self._workers is not None:
                 self._workers.join()
             for work in self.works:
@@ -234,9 +165,10 @@ class MapRun:
     def told(self, error: BaseException) -> BaseException:
         """What a caller is to see of something that went wrong: the right type, with notes."""
         told = faults.translated(self.op, error)
-        if isinstance(told, KeyboardInterrupt) and self.current is not None:
-            faults.add_note(told, f"{self.op}: interrupted at {self.name(self.current)}")
-        if self.arguments.out is not None and self.is_touched:
+        ledger = self.ledger
+        if isinstance(told, KeyboardInterrupt) and ledger.current is not None:
+            faults.add_note(told, f"{self.op}: interrupted at {ledger.name(ledger.current)}")
+        if self.arguments.out is not None and ledger.is_touched:
             self._raise_versions()
             faults.add_note(told, f"{self.op}: out may be partly written")
         return told
@@ -252,19 +184,8 @@ class MapRun:
         """Bytes moved in both directions, and all there will be."""
         done = sum(work.landed_bytes() for work in self.works)
         inside = sum(tensor.nbytes for tensor in self.arguments.inputs)
-        outside = sum(assembly.capacity().nbytes for assembly in self.assemblies)
+        outside = sum(assembly.capacity().nbytes for assembly in self.ledger.assemblies)
         return done, inside + outside
-
-    def name(self, chunk: Chunk) -> str:
-        """How a message calls a chunk."""
-        return f"{chunk_name(chunk, self.arguments.dim)} ({len(self.chunks)} chunks)"
-
-    def sources(self, place: torch.device, rows: int) -> list[HostTensor]:
-        """The inputs as the engine of a device takes them."""
-        pairs = zip(self.arguments.inputs, self.arguments.dims, strict=True)
-        return [
-            self.routes.of(plain(tensor), dim, rows, place, f"inputs[{i}]") for i, (tensor, dim) in enumerate(pairs)
-        ]
 
     def record(self) -> Callable[[], StreamStats]:
         """Takes the numbers of this run, which is over, for a call to make sense of: most runs are never asked.
@@ -275,24 +196,22 @@ class MapRun:
         if self._record is None:
             self._record = self._take_record()
         self.works.clear()
+        self._learners.clear()
+        self.ledger.poll = lambda: None
         self.reporter = Reporter(self.op, None, lambda: (0, 0))
         return self._record
 
     def _take_record(self) -> Callable[[], StreamStats]:
         records = [record_of(work.engine, work.order_of_chunks, work.slots.nbytes) for work in self.works]
         known = {
-            "chunk_size": self.chunks.size,
+            "chunk_size": self.ledger.chunks.size,
             "depth": self.limits.depth,
             "order": self.arguments.order,
             "seconds": time.perf_counter() - self._began,
-            "tries": tuple(self.tries),
-            "fallbacks": tuple(self.routes.fallbacks),
+            "tries": tuple(self.ledger.tries),
+            "fallbacks": tuple(self.ledger.routes.fallbacks),
         }
         return functools.cache(functools.partial(stats_of, records, **known))
-
-
-class _StoppedError(Exception):
-    """Another device's worker has failed; its error is the one that counts."""
 
 
 def _allocator_on(place: torch.device) -> Allocate:

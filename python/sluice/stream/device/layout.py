@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -88,6 +88,19 @@ def same_elements(a: torch.Tensor, b: torch.Tensor) -> bool:
     )
 
 
+class Room(NamedTuple):
+    """What a dense tensor on a device is like: its dimensions lie in memory in that order."""
+
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes."""
+        return math.prod(self.sizes) * self.dtype.itemsize
+
+
 @dataclasses.dataclass(frozen=True)
 class HostTensor:
     """One side of a copy: a host tensor, how its bytes travel, and what memory it is.
@@ -120,6 +133,10 @@ class HostTensor:
         sizes = list(self.tensor.shape)
         sizes[self.dim] = extent
         return sizes
+
+    def room(self, extent: int) -> Room:
+        """What a chunk with that many rows takes on a device."""
+        return Room(self.tensor.dtype, tuple(self.sizes(extent)), self.order)
 
     def nbytes(self, extent: int) -> int:
         """The bytes of a chunk with that many rows."""
@@ -164,3 +181,18 @@ def view_of(
             return view_of(memory, offset, dtype, sizes, strides)
     made = torch.empty(0, dtype=dtype, device=memory.device)
     return made.set_(memory.untyped_storage(), offset // dtype.itemsize, tuple(sizes), tuple(strides))  # type: ignore[call-overload,no-any-return]
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor whose bytes lie in memory: without the lazy conjugation and negation of torch."""
+    tensor = tensor.detach()
+    if tensor.is_conj():
+        tensor = tensor.conj()
+    return torch._neg_view(tensor) if tensor.is_neg() else tensor
+
+
+def as_given(chunk: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A chunk of `plain(like)` as a chunk of `like`."""
+    if like.is_neg():
+        chunk = torch._neg_view(chunk)
+    return chunk.conj() if like.is_conj() else chunk

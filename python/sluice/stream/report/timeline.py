@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from .report import ROWS, overlap_report
+from .overlap import ROWS, overlap_report
 from .stats import StreamStats
 
 _COLORS = {"h2d": "#4c78a8", "compute": "#f58518", "d2h": "#54a24b"}
@@ -43,13 +43,14 @@ def chrome_trace(stats: StreamStats) -> dict[str, Any]:
 
 
 def describe(stats: StreamStats) -> str:
-    """One line: order, chunks, time, overlap, use of the link."""
+    """One line: order, chunks, time, overlap, and the use of the link where there is one."""
     report = overlap_report(stats)
     moved = (sum(stats.bytes_in.values()) + sum(stats.bytes_out.values())) / 1e9
+    has_link = report.link_utilisation is not None and all(device != "cpu" for device in stats.devices)
     return (
         f"{stats.order}, {stats.chunks} chunks, depth {stats.depth}: {1e3 * report.seconds:.2f} ms, "
-        f"{moved / report.seconds:.1f} GB/s, overlap {100 * report.overlap:.0f} %, "
-        f"link {100 * (report.link_utilisation or 0):.0f} %"
+        f"{moved / report.seconds:.1f} GB/s, overlap {100 * report.overlap:.0f} %"
+        + (f", link {100 * (report.link_utilisation or 0):.0f} %" if has_link else "")
     )
 
 

@@ -21,17 +21,14 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from . import process
+from .. import process
+from ..faults import TransferError
 from .engine import COMPUTED, FETCHED, MARKS, STORED, Device
 
 # The host looks up this often while it waits: for Ctrl-C, cancel() and progress.
 _POLL_MILLISECONDS = 20
 
 Item = TypeVar("Item")
-
-
-class TransferError(RuntimeError):
-    """A copy failed; the text is the engine's."""
 
 
 @dataclasses.dataclass(slots=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from .arguments import MapArguments, check_memory
+from ..arguments import check_memory
+from ..structure import Leaf, Structure, describe, flatten
+from .arguments import MapArguments
 from .chunks import Chunk, Chunks
-from .structure import Structure, describe, flatten
 
 # Makes memory for a result: sizes, dtype.
 Allocate = Callable[[Sequence[int], torch.dtype], torch.Tensor]
@@ -20,21 +20,6 @@ Allocate = Callable[[Sequence[int], torch.dtype], torch.Tensor]
 def chunk_name(chunk: Chunk, dim: int) -> str:
     """How messages call a chunk."""
     return f"chunk {chunk.index}, rows {chunk.begin} to {chunk.end} of dimension {dim}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Leaf:
-    """One tensor of the result, as the first chunk showed it."""
-
-    dtype: torch.dtype
-    sizes: tuple[int, ...]  # of the first chunk, without its halo
-    dim: int
-
-    def with_extent(self, extent: int) -> list[int]:
-        """The shape with another extent along `dim`."""
-        sizes = list(self.sizes)
-        sizes[self.dim] = extent
-        return sizes
 
 
 class Outputs:

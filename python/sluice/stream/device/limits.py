@@ -8,9 +8,9 @@ import statistics
 
 import torch
 
-from . import process
-from .arguments import parse_devices
-from .ending import Ending, Hold, Turn
+from .. import process
+from ..arguments import parse_devices
+from ..ending import Ending, Hold, Turn
 from .engine import D2H, H2D, EngineDevice
 
 _BYTES = 64 << 20

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .ending import Ending, Hold, Turn
-from .faults import CancelledError
-from .process import Owner, seconds_left
+from ..ending import Ending, Hold, Turn
+from ..faults import CancelledError
+from ..process import Owner, seconds_left
+from ..report.stats import StreamStats
 from .run import MapRun
-from .stats import StreamStats
 
 _POLL_MILLISECONDS = 20
 _NOT_WITHIN = "a StreamFuture must be waited for outside of what finishes it, got a wait from its own progress"

@@ -5,25 +5,21 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from . import faults
-from .arguments import as_tensor, check_memory, check_modes
-from .layout import DIRECT, HostTensor, charged, memory_order
-from .modes import mark_step
-from .outputs import Leaf
-from .pipeline import Flight, Pipeline
-from .registered import Registered
-from .routes import Allocator, Routes
-from .slots import input_offsets, output_offsets
-from .structure import Structure, describe, flatten
-from .work import as_given, plain
-
-if TYPE_CHECKING:
-    from .run import Lent, Limits
+from .. import faults
+from ..arguments import as_tensor, check_memory, check_modes
+from ..device.layout import DIRECT, HostTensor, Room, as_given, charged, memory_order, plain
+from ..device.lent import Lent, Limits
+from ..device.pipeline import Flight, Pipeline
+from ..device.registered import Registered
+from ..device.routes import Allocator, Routes
+from ..device.slots import Place, bytes_of
+from ..modes import mark_step
+from ..structure import Structure, describe, flatten
 
 
 @dataclasses.dataclass
@@ -35,6 +31,7 @@ class Item:
     spec: Any
     given: dict[int, torch.Tensor]  # the host tensors, by their place in `leaves`
     sources: list[HostTensor]
+    rooms: tuple[Room, ...]  # of the sources, in a slot
     watch: faults.Watch
     is_resident: bool  # whether tensors that are on a GPU already are among its arguments
     results: list[torch.Tensor] = dataclasses.field(default_factory=list)
@@ -54,6 +51,12 @@ def tensors_on_gpus(item: Any) -> list[torch.Tensor]:
 def _rows(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor that has a first dimension."""
     return tensor.unsqueeze(0) if tensor.dim() == 0 else tensor
+
+
+def _copies(ends: Sequence[HostTensor], place: Place) -> list[list[int]]:
+    """The engine's words for whole tensors, to or from their place in a slot."""
+    pairs = zip(ends, place.pointers, strict=True)
+    return [end.copy(0, end.tensor.shape[0], pointer) for end, pointer in pairs if end.tensor.numel()]
 
 
 class ItemWork:
@@ -102,19 +105,15 @@ class ItemWork:
             tensor = _rows(plain(given[i]))
             sources.append(self.routes.of(tensor, 0, tensor.shape[0], self.place, name))
         watch = faults.Watch(self.op, {f"tensor {i} of item {index}": tensor for i, tensor in given.items()})
-        flight = self.pipe.enter(Item(index, leaves, spec, given, sources, watch, bool(tensors_on_gpus(leaves))))
+        rooms = tuple(source.room(source.tensor.shape[0]) for source in sources)
+        is_resident = bool(tensors_on_gpus(leaves))
+        flight = self.pipe.enter(Item(index, leaves, spec, given, sources, rooms, watch, is_resident))
         landed = self.engine.landed()
         while self._in_flight and self._in_flight[0].sequence < landed:
             self._in_flight.popleft()
         self._in_flight.append(flight)
-        offsets, nbytes = self._offsets(sources)
-        self._grow_input(flight, nbytes)
-        copies: list[list[int]] = []
-        for source, offset in zip(sources, offsets, strict=True):
-            if source.tensor.numel():
-                pointer = self.slots.input_pointer(flight.slot) + offset
-                copies.append(source.copy(0, source.tensor.shape[0], pointer))
-        self.pipe.fetch(flight, copies)
+        self._grow_input(flight, bytes_of(rooms))
+        self.pipe.fetch(flight, _copies(sources, self.slots.input(flight.slot, rooms)))
         self.engine.flush()  # the next item may be long in coming
         return flight
 
@@ -136,14 +135,6 @@ class ItemWork:
             self.pipe.wait_read(flight, any(source.route == DIRECT for source in sources))
         flight.item.watch.check()
 
-    @staticmethod
-    def _offsets(sources: list[HostTensor]) -> tuple[list[int], int]:
-        offsets, at = [], 0
-        for source in sources:
-            offsets.append(at)
-            at += input_offsets([source], source.tensor.shape[0])[1]
-        return offsets, at
-
     def _grow_input(self, flight: Flight[Item], nbytes: int) -> None:
         with self.engine.compute():
             grown = self.slots.grow_input(flight.slot, nbytes)
@@ -162,39 +153,30 @@ class ItemWork:
         self.pipe.acquire(flight)
         with self.engine.compute():
             tensors = self._call(flight)
-            offsets, nbytes = self._output_offsets(tensors)
-            if self.slots.grow_output(flight.slot, nbytes):
-                self._check_budget(flight, sum(charged(t.numel() * t.element_size()) for t in tensors))
             targets = self._targets(flight.item, tensors)
-            for i, (tensor, target) in enumerate(zip(tensors, targets, strict=True)):
-                leaf = Leaf(tensor.dtype, tuple(tensor.shape), 0)
-                order = memory_order(target.tensor)
-                with torch.no_grad():
-                    self.slots.output(flight.slot, leaf, tensor.shape[0], order, offsets[i]).copy_(tensor)
+            rooms = tuple(
+                Room(tensor.dtype, tuple(tensor.shape), memory_order(target.tensor))
+                for tensor, target in zip(tensors, targets, strict=True)
+            )
+            if self.slots.grow_output(flight.slot, bytes_of(rooms)):
+                self._check_budget(flight, sum(charged(t.numel() * t.element_size()) for t in tensors))
+            result = self.slots.output(flight.slot, rooms)
+            with torch.no_grad():
+                for place, tensor in zip(result.tensors, tensors, strict=True):
+                    place.copy_(tensor)
         del tensors
         self.pipe.commit(flight)
-        copies: list[list[int]] = []
-        for target, offset in zip(targets, offsets, strict=True):
-            if target.tensor.numel():
-                pointer = self.slots.output_pointer(flight.slot) + offset
-                copies.append(target.copy(0, target.tensor.shape[0], pointer))
         self.order_of_items.append(flight.item.index)
-        self.pipe.store(flight, copies)
+        self.pipe.store(flight, _copies(targets, result))
         self.engine.flush()
-
-    @staticmethod
-    def _output_offsets(tensors: list[torch.Tensor]) -> tuple[list[int], int]:
-        leaves = [Leaf(tensor.dtype, tuple(tensor.shape), 0) for tensor in tensors]
-        return output_offsets(leaves, [tensor.shape[0] for tensor in tensors])
 
     def _call(self, flight: Flight[Item]) -> list[torch.Tensor]:
         item = flight.item
-        leaves, where = list(item.leaves), self._offsets(item.sources)[0]
-        for number, (i, source) in enumerate(zip(item.given, item.sources, strict=True)):
-            tensor = self.slots.input(flight.slot, source, source.tensor.shape[0], where[number])
-            leaves[i] = as_given(
-                tensor.view(item.given[i].shape) if item.given[i].dim() == 0 else tensor, item.given[i]
-            )
+        leaves = list(item.leaves)
+        chunks = self.slots.input(flight.slot, item.rooms).tensors
+        for (i, given), chunk in zip(item.given.items(), chunks, strict=True):
+            tensor = chunk.detach()  # whose shape fn may change
+            leaves[i] = as_given(tensor.view(()) if given.dim() == 0 else tensor, given)
         mark_step()
         try:
             value = self.fn(*pytree.tree_unflatten(leaves, item.spec))
