@@ -96,7 +96,8 @@ class Chain:
         return _apply.transform(x, self, **options)
 
     def __len__(self) -> int:
-        return len(self._parts)
+        # As for __hash__: dynamo of torch 2.11 asks an object whose __init__ has not run whether it is true.
+        return len(getattr(self, "_parts", ()))
 
     def __iter__(self) -> Iterator[Chain]:
         return (Chain((part,)) for part in self._parts)
