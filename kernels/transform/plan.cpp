@@ -9,8 +9,6 @@ namespace sluice {
 
 namespace {
 
-constexpr int kWordBytes = 16;
-
 Walk walk_of(long long elements, long long inner, DType dtype) {
   if (inner == elements) return Walk::flat;
   return inner >= kLongRow * word_elements(dtype) ? Walk::rows : Walk::strided;
