@@ -4,6 +4,8 @@
 // by the interpreter (stages/interpreter.cuh), or on the CPU by stages/evaluate_cpu.h.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/common/operand.h"
 #include "kernels/common/qualifiers.h"
 #include "kernels/stages/stage_list.h"
@@ -25,6 +27,16 @@ struct Program {
   int count = 0;
   int operands = 0;  // how many operands the stages name: 1 + the highest index
   Stage stages[kMaxStages];
+
+  // A kilobyte, of which a chain uses a little, and a call makes several: what lies behind `count` is never touched.
+  Program() {}
+  Program(const Program& other) { *this = other; }
+  Program& operator=(const Program& other) {
+    count = other.count;
+    operands = other.operands;
+    std::copy_n(other.stages, other.count, stages);
+    return *this;
+  }
 
   bool empty() const { return count == 0; }
   bool has_cpp() const { return has(Op::cpp); }
