@@ -72,7 +72,7 @@ std::optional<std::string> run(const char* op, const TensorView& input, const Te
   const TransformParams params = make_params(op, input, output, chain);
   const TransformProblem problem = problem_of(params);
   const auto planned = [&](const DeviceProperties& device, bool linked) {
-    const Plan plan = plan_transform(problem, request, device, linked);
+    const TransformPlan plan = plan_transform(problem, request, device, linked);
     check_plan(op, plan, request);
     return plan;
   };
@@ -84,7 +84,7 @@ std::optional<std::string> run(const char* op, const TensorView& input, const Te
 #ifdef SLUICE_CUDA_LIBRARY
   const DeviceScope device(op, input.device_index);
   const DeviceProperties& properties = properties_of(op, input.device_index);
-  Plan plan = planned(properties, chained);
+  TransformPlan plan = planned(properties, chained);
   Form form{.reason = kNoChain};
   if (chained) form = choose_form(op, link_request(params, plan), device, output.elements(), question.run);
   if (form.kernel == nullptr) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "kernels/common/geometry.h"
 #include "kernels/filter2d/filter2d.h"
@@ -33,8 +32,9 @@ struct Launches {
     for (int d = 0; d < batches.rank; ++d) total *= d == inner ? 1 : batches.sizes[d];
     return total;
   }
-  bool aligned() const {
-    for (long long i = 0; i < count(); ++i) {
+  // Whether those behind the first are.
+  bool others_are_aligned() const {
+    for (long long i = 1; i < count(); ++i) {
       if (!is_aligned(at(i))) return false;
     }
     return true;
@@ -105,8 +105,10 @@ Launches launches_of(const Stencil& s, const TensorView& result) {
   const std::size_t first_of_pre = strides.size(), first_of_post = first_of_pre + s.pre.operands.size();
   for (std::size_t k = 0; k < s.pre.operands.size(); ++k) strides.push_back(s.pre.strides(k, sizes_of(source)));
   for (std::size_t k = 0; k < s.post.operands.size(); ++k) strides.push_back(s.post.strides(k, s.sizes));
-  Geometry batches = merge_batches(s, strides);
+  Launches launches{.params = {}, .batches = merge_batches(s, strides), .inner = 0};
+  const Geometry& batches = launches.batches;
   const int inner = static_cast<int>(std::max_element(batches.sizes, batches.sizes + batches.rank) - batches.sizes);
+  launches.inner = inner;
   // (batch, channel, row, column)
   const auto strides_of = [&](std::size_t tensor) {
     const auto at = [&](int64_t d) { return d < 0 ? 0 : strides[tensor][d]; };
@@ -115,7 +117,8 @@ Launches launches_of(const Stencil& s, const TensorView& result) {
     return std::array<long long, 4>{batch, at(rank - 3), at(rank - 2), at(rank - 1)};
   };
 
-  Filter2dParams params{{
+  Filter2dParams& params = launches.params;
+  static_cast<Filter2dTensors&>(params) = {
       .image = operand_of<4>(source, strides_of(1)),
       .output = operand_of<4>(result, strides_of(0)),
       .kernel = kernel_of(s),
@@ -131,10 +134,10 @@ Launches launches_of(const Stencil& s, const TensorView& result) {
       .kernel_width = static_cast<int>(s.width),
       .top = s.border.top,
       .left = s.border.left,
-  }};
+  };
   s.pre.fill(params.pre, params.pre_operands, [&](std::size_t k) { return strides_of(first_of_pre + k); });
   s.post.fill(params.post, params.post_operands, [&](std::size_t k) { return strides_of(first_of_post + k); });
-  return {.params = params, .batches = std::move(batches), .inner = inner};
+  return launches;
 }
 
 #ifndef SLUICE_CUDA_LIBRARY
@@ -185,31 +188,33 @@ std::string run_stencil(const Stencil& s, const TensorView& output, const Questi
   }
 #endif
   const Launches launches = launches_of(s, output);
-  const bool aligned = launches.aligned();  // all of them, because they run one kernel
-  const auto planned = [&](const Filter2dParams& params, const DeviceProperties& device, bool linked) {
-    Filter2dProblem problem = problem_of(params);
-    problem.aligned = aligned;
-    const Filter2dPlan plan = plan_filter2d(problem, s.schedule, device, linked);
+  Filter2dProblem problem = problem_of(launches.params);
+  problem.aligned = problem.aligned && launches.others_are_aligned();  // because they all run one kernel
+  const auto planned = [&](const Filter2dProblem& one, const DeviceProperties& device, bool linked) {
+    const Filter2dPlan plan = plan_filter2d(one, s.schedule, device, linked);
     check_plan(s.op, plan, s.schedule);
     return plan;
   };
   if (question.explains()) {
-    const Filter2dPlan plan = planned(launches.params, question.device, chained && question.linked);
+    const Filter2dPlan plan = planned(problem, question.device, chained && question.linked);
     return plan_text(plan, question, chained, output.elements());
   }
 #ifdef SLUICE_CUDA_LIBRARY
   const DeviceScope device(s.op, output.device_index);
   const DeviceProperties& properties = properties_of(s.op, output.device_index);
   Form form{.reason = kNoChain};
-  Filter2dPlan plan = planned(launches.params, properties, chained);
+  Filter2dPlan plan = planned(problem, properties, chained);
   if (chained) {
     form = choose_form(s.op, link_request(launches.params, plan), device, output.elements(), question.run);
-    if (form.kernel == nullptr) plan = planned(launches.params, properties, false);
+    if (form.kernel == nullptr) plan = planned(problem, properties, false);
   }
   if (!question.computes()) return form.why();
-  for (long long i = 0; i < launches.count(); ++i) {
+  device.check_launch(launch_filter2d(launches.params, plan, form.kernel, device.stream()));
+  for (long long i = 1; i < launches.count(); ++i) {
     const Filter2dParams params = launches.at(i);
-    if (i > 0) plan = planned(params, properties, form.kernel != nullptr);
+    Filter2dProblem moved = problem_of(params);
+    moved.aligned = problem.aligned;
+    plan = planned(moved, properties, form.kernel != nullptr);
     device.check_launch(launch_filter2d(params, plan, form.kernel, device.stream()));
   }
 #endif

@@ -226,6 +226,7 @@ Filter2dPlan plan_as(const Filter2dProblem& problem, const ScheduleRequest& requ
                      bool linked) {
   Filter2dPlan plan;
   plan.which = kernel_of(problem, request.schedule, linked);
+  plan.shifted = problem.shifted;
   plan.method = "stencil";
   plan.kernel = name_of(plan.which);
   plan.schedule = request.schedule;

@@ -30,10 +30,14 @@ struct TransformProblem {
 
 TransformProblem problem_of(const TransformParams& params);
 
+struct TransformPlan : Plan {
+  TransformProblem problem;  // that it was made for
+};
+
 // `linked`: for the form with its chain linked in. `plan.threads` is 0 and `plan.reason` names the rule where the
 // request cannot be met on `device`.
-Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
-                    bool linked);
+TransformPlan plan_transform(const TransformProblem& problem, const ScheduleRequest& request,
+                             const DeviceProperties& device, bool linked);
 
 // For problems without tensors: a contiguous result, `inner` neighbours are one row of the input.
 TransformProblem contiguous_problem(long long elements, long long inner, DType dtype);

@@ -83,10 +83,11 @@ TEST(a_plan_of_nothing_or_of_too_many_blocks_is_refused) {
 
 TEST(transform_tiles_cover_rows_that_start_anywhere) {
   TransformProblem problem = flat(8192, DType::bfloat16);
-  const Plan aligned = plan_transform(problem, ScheduleRequest{}, kH200, false);
+  const TransformPlan aligned = plan_transform(problem, ScheduleRequest{}, kH200, false);
   CHECK(aligned.schedule == Schedule::direct && aligned.grid == 4);
   problem.misalignment = 3;
-  CHECK(plan_transform(problem, ScheduleRequest{}, kH200, false).grid == 5);
+  const TransformPlan shifted = plan_transform(problem, ScheduleRequest{}, kH200, false);
+  CHECK(shifted.grid == 5 && shifted.problem.misalignment == 3 && aligned.problem.misalignment == 0);
   const Plan rows =
       plan_transform(contiguous_problem(100 * 7, 7, DType::float32), forced(Schedule::sync), kH200, false);
   CHECK(rows.grid == 100 && rows.shared_memory > 0);
