@@ -63,7 +63,7 @@ std::string stage_statement(const LinkedSlot& slot, int s, bool wide, const std:
     }
     default:
       return std::string("v[i] = sluice::evaluate<sluice::Op::") + signature_of(stage.op).name +
-             ">(v[i], sluice::Parameters<" + (wide ? "double" : "float") + ">{{" + parameter(slot, s, 0) + ", " +
+             (code_of(stage) != stage.op ? ", sluice::Precision::half" : "") + ">(v[i], sluice::Parameters<" + (wide ? "double" : "float") + ">{{" + parameter(slot, s, 0) + ", " +
              parameter(slot, s, 1) + ", " + parameter(slot, s, 2) + "}});";
   }
 }
