@@ -57,7 +57,7 @@ def fits() -> list[Fit]:
     one, two = mp.mpf(1), mp.mpf(2)
     turn = mp.log(2) / 2 + two**-12  # of a reduced exponent, and what its rounding adds
     mantissa = (mp.sqrt(0.5) - 1 - two**-10, mp.sqrt(2) - 1 + two**-10)
-    eighth, edge = mp.pi / 4 + two**-10, mp.mpf("0.55")
+    quarter, eighth, edge = mp.pi / 2 + two**-10, mp.pi / 4 + two**-10, mp.mpf("0.55")
     slope, pole = mp.mpf("0.31"), mp.mpf(3)
 
     def exp_tail(x: mp.mpf) -> mp.mpf:
@@ -93,7 +93,7 @@ def fits() -> list[Fit]:
         Fit("tanh_tail", "(tanh(x) / x - 1) / x^2 by x^2, |x| <= 0.55", odd_tail(mp.tanh), lambda v: 1 / half_tanh(v), mp.mpf(0), edge**2, 4),
         Fit("tanh_tail_short", "the same, |x| <= 1/4", odd_tail(mp.tanh), lambda v: 1 / half_tanh(v), mp.mpf(0), one / 16, 1),
         Fit("sine_squared_tail", "(sin^2(x) / x^2 - 1) / x^2 by x^2, |x| <= pi / 4", lambda v: (half_sine(v) - 1) / v, lambda v: v / half_sine(v), mp.mpf(0), eighth**2, 3),
-        Fit("sine_squared_factor", "sin^2(x) / x^2 by x^2, |x| <= pi / 4", half_sine, lambda v: 1 / half_sine(v), mp.mpf(0), eighth**2, 3),
+        Fit("sine_squared_factor", "sin^2(x) / x^2 by x^2, |x| <= pi / 2", half_sine, lambda v: 1 / half_sine(v), mp.mpf(0), quarter**2, 5),
         Fit("gelu_tail_slope", "erfc(y / sqrt 2) e^(y^2 / 2) / 2 by (y - 1) / (y + 3), 0 <= y <= 14.5, its constant and the rest over the argument", tail_of_single, lambda u: 1 / tail_of_single(u), -1 / pole, mp.mpf("13.5") / mp.mpf("17.5"), 9, "kGeluTail"),
         Fit("gelu_tail_short", "the same over t by t = 1 / (1 + 0.31 y), 0 <= y <= 13.4", tail_of_half, lambda t: 1 / tail_of_half(t), 1 / (1 + slope * mp.mpf("13.4")), one, 5),
     ]  # fmt: skip

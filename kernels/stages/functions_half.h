@@ -48,10 +48,10 @@ struct HalfFunctions {
 
   // x erfc(|x| / sqrt 2) / 2 left of 0, where 1 + erf(x) would cancel, and x less that right of it.
   SLUICE_HOST_DEVICE static float gelu(float x) {
-    const float y = bounded(magnitude(x), 0.0f, 1e15f);
+    const float y = at_most(magnitude(x), 1e15f);
     const float t = reciprocal_approximately(fused(y, 0.31f, 1.0f));
     const float tail = t * gelu_tail_short(t) * exp2_approximately(y * y * (-0.5f * kLog2E));
-    return fused(-y, tail, x < 0.0f ? x * 0.0f : x);
+    return fused(-y, tail, x * (x < 0.0f ? 0.0f : 1.0f));
   }
 
   // x / (1 + e^-2u), which is x (1 + tanh u) / 2, for u = sqrt(2 / pi) (x + 0.044715 x^3).
@@ -83,10 +83,9 @@ struct HalfFunctions {
 
   // x + sin(alpha x)^2 / beta
   SLUICE_HOST_DEVICE static float snake(float x, float alpha, float beta) {
-    const Angle angle = angle_of(alpha, x);
-    const float v = angle.rest * angle.rest;
-    const float square = v * sine_squared_factor(v);
-    return fused(angle.odd ? 1.0f - square : square, reciprocal_approximately(beta), x);
+    const float r = angle_of(alpha, x);
+    const float v = r * r;
+    return fused(v * sine_squared_factor(v), reciprocal_approximately(beta), x);
   }
 };
 

@@ -1,7 +1,8 @@
 // The stage functions in float32: at most 2 units in the last place where the function does not magnify its argument's
-// own rounding more than fourfold.
+// own rounding more than fourfold (docs/measurements/functions.md).
 //
 // Where a sum or a product that is rounded would be magnified, its rounding error goes along as a second, low number.
+// An alternative is computed before it is selected: written into the condition, it would become a branch on a GPU.
 #pragma once
 
 #include "kernels/stages/polynomials.h"
@@ -9,49 +10,52 @@
 
 namespace sluice {
 
-// e^(x + low) = (1 + tail) 2^exponent, |tail| < 0.42. Bounded where e^x is 0 or infinity in float32, with 2^24 to
-// spare.
+// e^(x + low) = (1 + tail) 2^n, |tail| < 0.42, for -120 < x < 120.
 struct Exponential {
   float tail;
-  int exponent;
+  int bits;  // of n, as Nearest has it
 
   SLUICE_HOST_DEVICE explicit Exponential(float x, float low = 0.0f) {
-    const float inside = bounded(x, -122.0f, 90.0f);
-    const Nearest n = nearest_to_product(inside, 1.44269504f);
-    // ln 2 in two parts, of which the first has few bits: its product with the integer is exact without an FMA too.
-    const float r = fused(n.number, 2.12194440e-4f, fused(n.number, -0.693359375f, inside)) + low;
+    const Nearest n = nearest_to_product(x, 1.44269504f);
+    const float r = less_log2(x, n.number) + low;
     tail = fused(r * r, exp_tail(r), r);
-    exponent = n.bits - kNearestZero;
+    bits = n.bits;
   }
 
-  // (a + a_low) e^x 2^more. In two steps, because the power may have no float of its own; the first is exact.
+  // (a + a_low) e^x 2^more, where e^x 2^more has a normal float.
   SLUICE_HOST_DEVICE float times(float a, int more = 0, float a_low = 0.0f) const {
-    const int half = exponent >> 1;
-    return (a + fused(a, tail, a_low)) * power_of_two(half) * power_of_two(exponent - half + more);
+    return (a + fused(a, tail, a_low)) * power_of_two(bits, more);
   }
 };
 
-// 1 + e^-|x + low| as a sum of two. What is divided by it may be subnormal, and is 2^24 times as large meanwhile.
+// 1 + e^-|x + low| as a sum of two. The power may be subnormal, and is 2^32 times as large meanwhile: `scaled`.
 struct Denominator {
-  static constexpr float kScale = 1.0f / (1 << 24);
+  static constexpr float kScale = 0x1p-32f, kLowest = -109.5f;  // x e^x is 0 there, and e^x 2^32 is normal
+  static constexpr int kMore = 32;
   Exponential power;
-  float sum, sum_low;
+  float scaled, sum, sum_low;
 
-  SLUICE_HOST_DEVICE explicit Denominator(float x, float low = 0.0f) : power(-magnitude(x), x < 0.0f ? low : -low) {
-    const float scaled = power.times(1.0f, 24);
+  SLUICE_HOST_DEVICE explicit Denominator(float x, float low = 0.0f)
+      : power(at_least(-magnitude(x), kLowest), x < 0.0f ? low : -low) {
+    scaled = power.times(1.0f, kMore);
     sum = fused(scaled, kScale, 1.0f);
     sum_low = fused(scaled, kScale, 1.0f - sum);
   }
 };
 
 struct SingleFunctions {
-  SLUICE_HOST_DEVICE static float exp(float x) { return Exponential(x).times(1.0f); }
+  SLUICE_HOST_DEVICE static float exp(float x) {
+    const Exponential power(at_most(at_least(x, -105.0f), 90.0f));
+    // In two steps, because e^x may be subnormal, and 2^n too large where e^x is not.
+    const int half = (power.bits - kNearestZero) >> 1;
+    return fused(1.0f, power.tail, 1.0f) * power_of_two(half) * power_of_two(power.bits - half);
+  }
 
   SLUICE_HOST_DEVICE static float log(float x) {
     const Mantissa m = mantissa_of(x);
     const float f = m.value - 1.0f;
-    const float low = fused(m.exponent, -2.12194440e-4f, f * f * log_tail(f));
-    return log_of_special(x, fused(m.exponent, 0.693359375f, f + low));
+    const float low = fused(m.exponent, kLog2Low, f * f * log_tail(f));
+    return log_of_special(x, fused(m.exponent, kLog2, f + low));
   }
 
   SLUICE_HOST_DEVICE static float sqrt(float x) {
@@ -65,32 +69,32 @@ struct SingleFunctions {
   SLUICE_HOST_DEVICE static float sigmoid(float x) {
     const Denominator below(x);
     const bool left = x < 0.0f;
-    const float value = quotient(left ? below.power.times(1.0f, 24) : 1.0f, 0.0f, below.sum, below.sum_low);
-    return left ? value * Denominator::kScale : value;
+    const float value = quotient(left ? below.scaled : 1.0f, below.sum, below.sum_low);
+    return value * (left ? Denominator::kScale : 1.0f);
   }
 
   // x / (1 + e^-(t + low)), where t has the sign of x.
   SLUICE_HOST_DEVICE static float gated(float x, float t, float low = 0.0f) {
     const Denominator below(t, low);
     const bool left = x < 0.0f;
-    const float above = left ? below.power.times(bounded(x, -122.0f, 0.0f), 24) : 1.0f;
-    const float value = quotient(above, 0.0f, below.sum, below.sum_low);
-    return left ? fused(value, Denominator::kScale, x * 0.0f)
-                : x * value;  // minus infinity times 0 is NaN, as in torch
+    const float above = below.power.times(at_least(x, Denominator::kLowest), Denominator::kMore);
+    const float value = quotient(left ? above : 1.0f, below.sum, below.sum_low);
+    // What is added is nothing, but for the NaN of minus infinity, as in torch.
+    return fused(left ? Denominator::kScale : x, value, left ? x * 0.0f : -0.0f);
   }
 
   SLUICE_HOST_DEVICE static float silu(float x) { return gated(x, x); }
 
   // x erfc(|x| / sqrt 2) / 2 left of 0, where 1 + erf(x) would cancel, and x less that right of it.
   SLUICE_HOST_DEVICE static float gelu(float x) {
-    const float y = bounded(magnitude(x), 0.0f, 15.0f);
+    const float y = at_most(magnitude(x), 14.7f);
     const float square = y * y, square_low = fused(y, y, -square);
     const Exponential power(-0.5f * square, -0.5f * square_low);
-    const float sum = y + 3.0f, sum_low = y < 3.0f ? y - (sum - 3.0f) : 3.0f - (sum - y);
-    const float u = quotient(y - 1.0f, 0.0f, sum, sum_low), slope = gelu_tail_slope(u);
+    const float sum = y + 3.0f, sum_low = y - (sum - 3.0f);
+    const float u = quotient(y - 1.0f, sum, sum_low), slope = gelu_tail_slope(u);
     const float factor = fused(slope, u, kGeluTail), factor_low = fused(slope, u, kGeluTail - factor);
     const float tail = y * factor, tail_low = fused(y, factor_low, fused(y, factor, -tail));
-    return (x < 0.0f ? x * 0.0f : x) - power.times(tail, 0, tail_low);
+    return fused(power.times(tail, Denominator::kMore, tail_low), -Denominator::kScale, x * (x < 0.0f ? 0.0f : 1.0f));
   }
 
   // x / (1 + e^-t), which is x (1 + tanh(t / 2)) / 2, for t = 2 sqrt(2 / pi) (x + 0.044715 x^3).
@@ -98,7 +102,7 @@ struct SingleFunctions {
     constexpr double kSlope = 1.5957691216057307117597842397375, kCubic = kSlope * 0.044715;
     constexpr float a = static_cast<float>(kSlope), b = static_cast<float>(kCubic);
     constexpr float a_low = static_cast<float>(kSlope - a), b_low = static_cast<float>(kCubic - b);
-    const float y = bounded(x, -12.0f, 12.0f);
+    const float y = at_most(at_least(x, -12.0f), 12.0f);
     const float square = y * y, square_low = fused(y, y, -square);
     const float slope = fused(b, square, a);
     const float slope_low = fused(b, square, a - slope) + fused(b, square_low, fused(b_low, square, a_low));
@@ -107,41 +111,41 @@ struct SingleFunctions {
   }
 
   SLUICE_HOST_DEVICE static float tanh(float x) {
-    const float y = bounded(magnitude(x), 0.0f, 10.0f), v = x * x;
+    const float y = at_most(magnitude(x), 10.0f), v = x * x;
     const float power = Exponential(-2.0f * y).times(1.0f);
-    const float difference = 1.0f - power, sum = 1.0f + power;
-    const float far = quotient(difference, 1.0f - difference - power, sum, power - (sum - 1.0f));
+    const float sum = 1.0f + power;
+    const float far = quotient(1.0f - power, sum, power - (sum - 1.0f));
     const float near = fused(v * tanh_tail(v), x, x);
     return y < 0.55f ? near : with_sign_of(far, x);
   }
 
   // e^x - 1 for x <= 0.
   SLUICE_HOST_DEVICE static float expm1_of_negative(float x) {
-    const float inside = bounded(x, -20.0f, 0.0f);
+    const float inside = at_least(x, -20.0f);
     const Nearest n = nearest_to_product(inside, 1.44269504f);
-    const float r = fused(n.number, 2.12194440e-4f, fused(n.number, -0.693359375f, inside));
-    const float power = power_of_two(n.bits - kNearestZero);
+    const float r = less_log2(inside, n.number);
+    const float power = power_of_two(n.bits);
     return -magnitude(fused(power, fused(r * r, expm1_tail(r), r), power - 1.0f));
   }
 
   // ln(1 + e^x) / beta
   SLUICE_HOST_DEVICE static float softplus(float x, float beta) {
-    const float power = Exponential(-magnitude(x)).times(1.0f);
-    return ((x > 0.0f ? x : 0.0f) + fused(power * log1p_tail(power), power, power)) / beta;
+    const float power =
+        Exponential(at_least(-magnitude(x), -105.0f)).times(1.0f, Denominator::kMore) * Denominator::kScale;
+    const float value = (x > 0.0f ? x : 0.0f) + fused(power * log1p_tail(power), power, power);
+    const Quotient result(value, 0.0f, beta);
+    return result.value + result.low;
   }
 
   // x + sin(alpha x)^2 / beta
   SLUICE_HOST_DEVICE static float snake(float x, float alpha, float beta) {
-    const Angle angle = angle_of(alpha, x);
+    const Angle angle = quarter_angle_of(alpha, x);
     const float v = angle.rest * angle.rest, v_low = fused(angle.rest, angle.rest, -v);
     const float rest = fused(v * sine_squared_tail(v), v, v_low);
     // sin^2 as a sum of two, because x may cancel it.
-    const float complement = 1.0f - v;
-    const float square = angle.odd ? complement : v;
-    const float square_low = angle.odd ? 1.0f - complement - v - rest : rest;
-    const float term = square / beta;
-    const float left = (fused(-term, beta, square) + square_low) * reciprocal_approximately(beta);
-    return x + term + (magnitude(left) < magnitude(term) ? left : 0.0f);  // which is not so for a beta of 0 or infinity
+    const float complement = 1.0f - v, complement_low = 1.0f - complement - v - rest;
+    const Quotient term(angle.odd ? complement : v, angle.odd ? complement_low : rest, beta);
+    return x + term.value + term.low;
   }
 };
 

@@ -53,7 +53,8 @@ SLUICE_HOST_DEVICE T evaluate(T x, const Parameters<T>& p) {
   } else if constexpr (op == Op::leaky_relu) {
     return x > T(0) ? x : x * p.value[0];
   } else if constexpr (op == Op::elu) {
-    return x > T(0) ? x : p.value[0] * Function::expm1_of_negative(x);
+    const T below = p.value[0] * Function::expm1_of_negative(x);
+    return x > T(0) ? x : below;
   } else if constexpr (op == Op::silu) {
     return Function::silu(x);
   } else if constexpr (op == Op::gelu) {
@@ -65,8 +66,8 @@ SLUICE_HOST_DEVICE T evaluate(T x, const Parameters<T>& p) {
   } else if constexpr (op == Op::tanh) {
     return Function::tanh(x);
   } else if constexpr (op == Op::softplus) {
-    const T beta = p.value[0], scaled = x * beta;
-    return scaled > p.value[1] ? x : Function::softplus(scaled, beta);
+    const T beta = p.value[0], scaled = x * beta, bent = Function::softplus(scaled, beta);
+    return scaled > p.value[1] ? x : bent;
   } else if constexpr (op == Op::snake) {
     return Function::snake(x, p.value[0], p.value[1] + p.value[2]);
   } else {

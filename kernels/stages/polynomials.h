@@ -62,9 +62,9 @@ SLUICE_HOST_DEVICE float sine_squared_tail(float x) {
   return polynomial(x, -3.3333328e-01f, 4.44437e-02f, -3.1711087e-03f, 1.3456964e-04f);
 }
 
-// sin^2(x) / x^2 by x^2, |x| <= pi / 4: 22.4 bits
+// sin^2(x) / x^2 by x^2, |x| <= pi / 2: 25.9 bits
 SLUICE_HOST_DEVICE float sine_squared_factor(float x) {
-  return polynomial(x, 9.999998e-01f, -3.3332458e-01f, 4.437611e-02f, -3.0011302e-03f);
+  return polynomial(x, 1e+00f, -3.3333308e-01f, 4.4443093e-02f, -3.1722486e-03f, 1.3926595e-04f, -3.61607e-06f);
 }
 
 // erfc(y / sqrt 2) e^(y^2 / 2) / 2 by (y - 1) / (y + 3), 0 <= y <= 14.5, its constant and the rest over the

@@ -45,21 +45,38 @@ SLUICE_HOST_DEVICE float float_of(int bits) {
   return std::bit_cast<float>(bits);
 #endif
 }
-SLUICE_HOST_DEVICE float magnitude(float x) { return float_of(bits_of(x) & 0x7fffffff); }
-SLUICE_HOST_DEVICE float with_sign_of(float magnitude, float sign) {
-  return float_of((bits_of(magnitude) & 0x7fffffff) | (bits_of(sign) & static_cast<int>(0x80000000u)));
+SLUICE_HOST_DEVICE float magnitude(float x) {
+#if defined(__CUDA_ARCH__) || defined(__CUDACC_RTC__)
+  return fabsf(x);  // a modifier of the instruction that takes it
+#else
+  return __builtin_fabsf(x);
+#endif
+}
+SLUICE_HOST_DEVICE float with_sign_of(float x, float sign) {
+#if defined(__CUDA_ARCH__) || defined(__CUDACC_RTC__)
+  return copysignf(x, sign);
+#else
+  return __builtin_copysignf(x, sign);
+#endif
 }
 
-// x between the bounds; a NaN stays one.
-SLUICE_HOST_DEVICE float bounded(float x, float low, float high) {
-#if defined(__CUDA_ARCH__)
-  float raised, result;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(raised) : "f"(x), "f"(low));
-  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(raised), "f"(high));
+// x, or the bound where x is beyond it; a NaN stays one.
+SLUICE_HOST_DEVICE float at_least(float x, float low) {
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(low));
   return result;
 #else
-  const float raised = x < low ? low : x;
-  return raised > high ? high : raised;
+  return x < low ? low : x;
+#endif
+}
+SLUICE_HOST_DEVICE float at_most(float x, float high) {
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(high));
+  return result;
+#else
+  return x > high ? high : x;
 #endif
 }
 
@@ -76,7 +93,14 @@ SLUICE_HOST_DEVICE Nearest nearest_to_product(float a, float b) {
   return {sum - kNearest, bits_of(sum)};
 }
 
-SLUICE_HOST_DEVICE float power_of_two(int exponent) { return float_of((exponent + 127) << 23); }
+// 2^(n + more) where it is normal, of n's bits as Nearest has them, or of n itself: the shift drops kNearestZero.
+SLUICE_HOST_DEVICE float power_of_two(int bits, int more = 0) {
+  return float_of(static_cast<int>((static_cast<unsigned>(bits) << 23) + (static_cast<unsigned>(127 + more) << 23)));
+}
+
+// x - n ln 2. ln 2 in two parts, of which the first has few bits: its product with n is exact without an FMA too.
+inline constexpr float kLog2 = 0.693359375f, kLog2Low = -2.12194440e-4f;
+SLUICE_HOST_DEVICE float less_log2(float x, float n) { return fused(n, -kLog2Low, fused(n, -kLog2, x)); }
 
 // 2^x, good to 22 bits; what would be subnormal may be 0.
 SLUICE_HOST_DEVICE float exp2_approximately(float x);
@@ -91,12 +115,23 @@ SLUICE_HOST_DEVICE float reciprocal_approximately(float x) {
 #endif
 }
 
-// (a + a_low) / (b + b_low) for 1 <= b < 2^125 and lows of less than a last bit, next to correctly rounded.
-SLUICE_HOST_DEVICE float quotient(float a, float a_low, float b, float b_low) {
+// a / (b + b_low) for 1 <= b < 2^125 and a low of less than a last bit, next to correctly rounded.
+SLUICE_HOST_DEVICE float quotient(float a, float b, float b_low) {
   const float inverse = reciprocal_approximately(b);
   const float first = a * inverse;
-  const float left = fused(-b_low, first, fused(-b, first, a) + a_low);
-  return fused(left, inverse, first);
+  return fused(fused(-b_low, first, fused(-b, first, a)), inverse, first);
 }
+
+// (a + a_low) / b as a sum of two, for a b of any size that is not subnormal.
+struct Quotient {
+  float value, low;
+
+  SLUICE_HOST_DEVICE Quotient(float a, float a_low, float b) {
+    const float inverse = reciprocal_approximately(b);
+    value = a * inverse;
+    const float left = (fused(-value, b, a) + a_low) * inverse;
+    low = magnitude(left) < magnitude(value) ? left : 0.0f;  // it is not where b is 0 or infinite
+  }
+};
 
 }  // namespace sluice
