@@ -82,21 +82,80 @@ def fits() -> list[Fit]:
         return mp.log1p(x) / x
 
     return [
-        Fit("exp2_fraction", "(2^x - 1) / x, |x| <= 1/2", lambda x: (2**x - 1) / x, lambda x: x / 2**x, -one / 2, one / 2, 4),
+        Fit(
+            "exp2_fraction",
+            "(2^x - 1) / x, |x| <= 1/2",
+            lambda x: (2**x - 1) / x,
+            lambda x: x / 2**x,
+            -one / 2,
+            one / 2,
+            4,
+        ),
         Fit("exp_tail", "(e^x - 1 - x) / x^2, |x| <= ln 2 / 2, for e^x", exp_tail, over(mp.exp, 2), -turn, turn, 4),
         Fit("expm1_tail", "the same for e^x - 1", exp_tail, over(mp.expm1, 2), -turn, turn, 5),
         Fit("expm1_tail_near", "the same, -1/4 <= x <= 0", exp_tail, over(mp.expm1, 2), -one / 4, mp.mpf(0), 2),
-        Fit("log_tail", "(ln(1 + x) - x) / x^2, sqrt 1/2 <= 1 + x <= sqrt 2", log_tail, over(mp.log1p, 2), *mantissa, 8),
+        Fit(
+            "log_tail", "(ln(1 + x) - x) / x^2, sqrt 1/2 <= 1 + x <= sqrt 2", log_tail, over(mp.log1p, 2), *mantissa, 8
+        ),
         Fit("log_tail_short", "the same", log_tail, over(mp.log1p, 2), *mantissa, 5),
         Fit("log1p_tail", "(ln(1 + x) - x) / x^2, 0 <= x <= 1", log_tail, over(mp.log1p, 2), mp.mpf(0), one, 9),
         Fit("log1p_factor", "ln(1 + x) / x, 0 <= x <= 1", half_log, lambda x: 1 / half_log(x), mp.mpf(0), one, 6),
-        Fit("tanh_tail", "(tanh(x) / x - 1) / x^2 by x^2, |x| <= 0.55", odd_tail(mp.tanh), lambda v: 1 / half_tanh(v), mp.mpf(0), edge**2, 4),
-        Fit("tanh_tail_short", "the same, |x| <= 1/4", odd_tail(mp.tanh), lambda v: 1 / half_tanh(v), mp.mpf(0), one / 16, 1),
-        Fit("sine_squared_tail", "(sin^2(x) / x^2 - 1) / x^2 by x^2, |x| <= pi / 4", lambda v: (half_sine(v) - 1) / v, lambda v: v / half_sine(v), mp.mpf(0), eighth**2, 3),
-        Fit("sine_squared_factor", "sin^2(x) / x^2 by x^2, |x| <= pi / 2", half_sine, lambda v: 1 / half_sine(v), mp.mpf(0), quarter**2, 5),
-        Fit("gelu_tail_slope", "erfc(y / sqrt 2) e^(y^2 / 2) / 2 by (y - 1) / (y + 3), 0 <= y <= 14.5, its constant and the rest over the argument", tail_of_single, lambda u: 1 / tail_of_single(u), -1 / pole, mp.mpf("13.5") / mp.mpf("17.5"), 9, "kGeluTail"),
-        Fit("gelu_tail_short", "the same over t by t = 1 / (1 + 0.31 y), 0 <= y <= 13.4", tail_of_half, lambda t: 1 / tail_of_half(t), 1 / (1 + slope * mp.mpf("13.4")), one, 5),
-    ]  # fmt: skip
+        Fit(
+            "tanh_tail",
+            "(tanh(x) / x - 1) / x^2 by x^2, |x| <= 0.55",
+            odd_tail(mp.tanh),
+            lambda v: 1 / half_tanh(v),
+            mp.mpf(0),
+            edge**2,
+            4,
+        ),
+        Fit(
+            "tanh_tail_short",
+            "the same, |x| <= 1/4",
+            odd_tail(mp.tanh),
+            lambda v: 1 / half_tanh(v),
+            mp.mpf(0),
+            one / 16,
+            1,
+        ),
+        Fit(
+            "sine_squared_tail",
+            "(sin^2(x) / x^2 - 1) / x^2 by x^2, |x| <= pi / 4",
+            lambda v: (half_sine(v) - 1) / v,
+            lambda v: v / half_sine(v),
+            mp.mpf(0),
+            eighth**2,
+            3,
+        ),
+        Fit(
+            "sine_squared_factor",
+            "sin^2(x) / x^2 by x^2, |x| <= pi / 2",
+            half_sine,
+            lambda v: 1 / half_sine(v),
+            mp.mpf(0),
+            quarter**2,
+            5,
+        ),
+        Fit(
+            "gelu_tail_slope",
+            "erfc(y / sqrt 2) e^(y^2 / 2) / 2 by (y - 1) / (y + 3), 0 <= y <= 14.5, in two",
+            tail_of_single,
+            lambda u: 1 / tail_of_single(u),
+            -1 / pole,
+            mp.mpf("13.5") / mp.mpf("17.5"),
+            9,
+            "kGeluTail",
+        ),
+        Fit(
+            "gelu_tail_short",
+            "the same over t by t = 1 / (1 + 0.31 y), 0 <= y <= 13.4",
+            tail_of_half,
+            lambda t: 1 / tail_of_half(t),
+            1 / (1 + slope * mp.mpf("13.4")),
+            one,
+            5,
+        ),
+    ]
 
 
 def lawson(x: Array, values: Array, weights: Array, powers: Array) -> Array:

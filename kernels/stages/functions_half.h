@@ -64,15 +64,15 @@ struct HalfFunctions {
     const float power = exp2_approximately(x * (2.0f * kLog2E));
     const float far = fused(reciprocal_approximately(1.0f + power), -2.0f, 1.0f);
     const float v = x * x;
-    const float near = fused(v * tanh_tail_short(v), x, x);
+    const float near = x * fused(v, tanh_tail_short(v), 1.0f);
     return magnitude(x) < 0.25f ? near : far;
   }
 
-  // e^x - 1 for x <= 0.
+  // e^x - 1 for x < 0.
   SLUICE_HOST_DEVICE static float expm1_of_negative(float x) {
     const float far = exp2_approximately(x * kLog2E) - 1.0f;
     const float near = fused(x * x, expm1_tail_near(x), x);
-    return -magnitude(x > -0.25f ? near : far);
+    return x > -0.25f ? near : far;
   }
 
   // ln(1 + e^x) / beta

@@ -111,21 +111,21 @@ struct SingleFunctions {
   }
 
   SLUICE_HOST_DEVICE static float tanh(float x) {
-    const float y = at_most(magnitude(x), 10.0f), v = x * x;
+    const float y = at_most(magnitude(x), 10.0f), v = y * y;
     const float power = Exponential(-2.0f * y).times(1.0f);
     const float sum = 1.0f + power;
     const float far = quotient(1.0f - power, sum, power - (sum - 1.0f));
-    const float near = fused(v * tanh_tail(v), x, x);
-    return y < 0.55f ? near : with_sign_of(far, x);
+    const float near = fused(v * tanh_tail(v), y, y);
+    return with_sign_of(y < 0.55f ? near : far, x);
   }
 
-  // e^x - 1 for x <= 0.
+  // e^x - 1 for x < 0.
   SLUICE_HOST_DEVICE static float expm1_of_negative(float x) {
     const float inside = at_least(x, -20.0f);
     const Nearest n = nearest_to_product(inside, 1.44269504f);
     const float r = less_log2(inside, n.number);
     const float power = power_of_two(n.bits);
-    return -magnitude(fused(power, fused(r * r, expm1_tail(r), r), power - 1.0f));
+    return fused(power, fused(r * r, expm1_tail(r), r), power - 1.0f);
   }
 
   // ln(1 + e^x) / beta

@@ -54,7 +54,7 @@ SLUICE_HOST_DEVICE T evaluate(T x, const Parameters<T>& p) {
     return x > T(0) ? x : x * p.value[0];
   } else if constexpr (op == Op::elu) {
     const T below = p.value[0] * Function::expm1_of_negative(x);
-    return x > T(0) ? x : below;
+    return x < T(0) ? below : x;
   } else if constexpr (op == Op::silu) {
     return Function::silu(x);
   } else if constexpr (op == Op::gelu) {

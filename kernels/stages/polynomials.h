@@ -67,8 +67,7 @@ SLUICE_HOST_DEVICE float sine_squared_factor(float x) {
   return polynomial(x, 1e+00f, -3.3333308e-01f, 4.4443093e-02f, -3.1722486e-03f, 1.3926595e-04f, -3.61607e-06f);
 }
 
-// erfc(y / sqrt 2) e^(y^2 / 2) / 2 by (y - 1) / (y + 3), 0 <= y <= 14.5, its constant and the rest over the
-// argument: 26.4 bits
+// erfc(y / sqrt 2) e^(y^2 / 2) / 2 by (y - 1) / (y + 3), 0 <= y <= 14.5, in two: 26.4 bits
 inline constexpr float kGeluTail = 2.615783e-01f;
 SLUICE_HOST_DEVICE float gelu_tail_slope(float x) {
   return polynomial(x, -5.49456e-01f, 4.442587e-01f, -1.6750419e-01f, -1.5384201e-02f, 2.799579e-02f, 5.125483e-03f,
