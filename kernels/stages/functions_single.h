@@ -15,28 +15,38 @@ struct Exponential {
   float tail;
   int bits;  // of n, as Nearest has it
 
-  SLUICE_HOST_DEVICE explicit Exponential(float x, float low = 0.0f) {
+  SLUICE_HOST_DEVICE explicit Exponential(float x) {
     const Nearest n = nearest_to_product(x, 1.44269504f);
-    const float r = less_log2(x, n.number) + low;
-    tail = fused(r * r, exp_tail(r), r);
-    bits = n.bits;
+    set(less_log2(x, n.number), n.bits);
+  }
+  SLUICE_HOST_DEVICE Exponential(float x, float low) {
+    const Nearest n = nearest_to_product(x, 1.44269504f);
+    set(fused(n.number, -kLog2, x) + fused(n.number, -kLog2Low, low), n.bits);  // rounded once
   }
 
-  // (a + a_low) e^x 2^more, where e^x 2^more has a normal float.
-  SLUICE_HOST_DEVICE float times(float a, int more = 0, float a_low = 0.0f) const {
+  // a e^x 2^more, where e^x 2^more has a normal float.
+  SLUICE_HOST_DEVICE float times(float a, int more = 0) const { return fused(a, tail, a) * power_of_two(bits, more); }
+  // Of a + a_low.
+  SLUICE_HOST_DEVICE float times_sum(float a, float a_low, int more) const {
     return (a + fused(a, tail, a_low)) * power_of_two(bits, more);
+  }
+
+ private:
+  SLUICE_HOST_DEVICE void set(float r, int exponent) {
+    tail = fused(r * r, exp_tail(r), r);
+    bits = exponent;
   }
 };
 
-// 1 + e^-|x + low| as a sum of two. The power may be subnormal, and is 2^32 times as large meanwhile: `scaled`.
+// 1 + e^x for a negative x of at least kLowest, as a sum of two. The power may be subnormal, and is 2^32 times as large
+// meanwhile: `scaled`.
 struct Denominator {
   static constexpr float kScale = 0x1p-32f, kLowest = -109.5f;  // x e^x is 0 there, and e^x 2^32 is normal
   static constexpr int kMore = 32;
   Exponential power;
   float scaled, sum, sum_low;
 
-  SLUICE_HOST_DEVICE explicit Denominator(float x, float low = 0.0f)
-      : power(at_least(-magnitude(x), kLowest), x < 0.0f ? low : -low) {
+  SLUICE_HOST_DEVICE explicit Denominator(Exponential of) : power(of) {
     scaled = power.times(1.0f, kMore);
     sum = fused(scaled, kScale, 1.0f);
     sum_low = fused(scaled, kScale, 1.0f - sum);
@@ -67,15 +77,15 @@ struct SingleFunctions {
   }
 
   SLUICE_HOST_DEVICE static float sigmoid(float x) {
-    const Denominator below(x);
+    const Denominator below{Exponential(at_least(-magnitude(x), Denominator::kLowest))};
     const bool left = x < 0.0f;
     const float value = quotient(left ? below.scaled : 1.0f, below.sum, below.sum_low);
     return value * (left ? Denominator::kScale : 1.0f);
   }
 
-  // x / (1 + e^-(t + low)), where t has the sign of x.
-  SLUICE_HOST_DEVICE static float gated(float x, float t, float low = 0.0f) {
-    const Denominator below(t, low);
+  // x / (1 + e^-|t|) right of 0 and x / (1 + e^|t|) left of it, by the power of -|t|.
+  SLUICE_HOST_DEVICE static float gated(float x, Exponential power) {
+    const Denominator below(power);
     const bool left = x < 0.0f;
     const float above = below.power.times(at_least(x, Denominator::kLowest), Denominator::kMore);
     const float value = quotient(left ? above : 1.0f, below.sum, below.sum_low);
@@ -83,7 +93,9 @@ struct SingleFunctions {
     return fused(left ? Denominator::kScale : x, value, left ? x * 0.0f : -0.0f);
   }
 
-  SLUICE_HOST_DEVICE static float silu(float x) { return gated(x, x); }
+  SLUICE_HOST_DEVICE static float silu(float x) {
+    return gated(x, Exponential(at_least(-magnitude(x), Denominator::kLowest)));
+  }
 
   // x erfc(|x| / sqrt 2) / 2 left of 0, where 1 + erf(x) would cancel, and x less that right of it.
   SLUICE_HOST_DEVICE static float gelu(float x) {
@@ -91,10 +103,14 @@ struct SingleFunctions {
     const float square = y * y, square_low = fused(y, y, -square);
     const Exponential power(-0.5f * square, -0.5f * square_low);
     const float sum = y + 3.0f, sum_low = y - (sum - 3.0f);
-    const float u = quotient(y - 1.0f, sum, sum_low), slope = gelu_tail_slope(u);
-    const float factor = fused(slope, u, kGeluTail), factor_low = fused(slope, u, kGeluTail - factor);
+    const float inverse = reciprocal_approximately(sum), first = (y - 1.0f) * inverse;
+    const float left = fused(-sum_low, first, fused(-sum, first, y - 1.0f));
+    const float u = fused(left, inverse, first), u_low = fused(left, inverse, first - u);
+    const float slope = gelu_tail_slope(u), factor = fused(slope, u, kGeluTail);
+    const float factor_low = fused(slope, u_low, fused(slope, u, kGeluTail - factor));
     const float tail = y * factor, tail_low = fused(y, factor_low, fused(y, factor, -tail));
-    return fused(power.times(tail, Denominator::kMore, tail_low), -Denominator::kScale, x * (x < 0.0f ? 0.0f : 1.0f));
+    return fused(power.times_sum(tail, tail_low, Denominator::kMore), -Denominator::kScale,
+                 x * (x < 0.0f ? 0.0f : 1.0f));
   }
 
   // x / (1 + e^-t), which is x (1 + tanh(t / 2)) / 2, for t = 2 sqrt(2 / pi) (x + 0.044715 x^3).
@@ -107,7 +123,8 @@ struct SingleFunctions {
     const float slope = fused(b, square, a);
     const float slope_low = fused(b, square, a - slope) + fused(b, square_low, fused(b_low, square, a_low));
     const float t = y * slope, t_low = fused(y, slope_low, fused(y, slope, -t));
-    return gated(x, t, t_low);
+    const float inside = at_least(-magnitude(t), Denominator::kLowest);
+    return gated(x, Exponential(inside, x < 0.0f ? t_low : -t_low));
   }
 
   SLUICE_HOST_DEVICE static float tanh(float x) {
