@@ -8,6 +8,8 @@ struct NoChain {
   template <class Arguments>
   __device__ explicit NoChain(const Arguments&) {}
 
+  __device__ bool empty() const { return true; }
+
   template <int Width, int Slices, class PlaceOf>
   __device__ int load(const PlaceOf&) const {
     return 0;

@@ -1,0 +1,92 @@
+// Fills in the dense kernel's arguments and launches it for one tile. CMakeLists.txt makes instances.
+#pragma once
+
+#include "kernels/conv1d/dense/dense_kernel.cuh"
+#include "kernels/pipeline/launch.cuh"
+#include "kernels/stages/no_chain.cuh"
+
+namespace sluice {
+
+static_assert(sizeof(DenseShared) <= kDenseSharedBytes);
+
+// Interpreted in little code: what is not linked yet runs so, a few calls long.
+struct DenseInterpretedChains {
+  using Pre = ElementwiseChain<float, 3>;
+  using Post = ElementwiseChain<float, 3>;
+};
+struct DenseNoChains {
+  using Pre = NoChain;
+  using Post = NoChain;
+};
+
+template <class Chains, class Element, int Blocks, int Channels>
+Kernel<DenseArguments> dense_kernel_for(bool by_positions) {
+  return by_positions ? dense_kernel<Chains, Element, Blocks, Channels, true>
+                      : dense_kernel<Chains, Element, Blocks, Channels, false>;
+}
+
+// Whether the operand's vectors along `along` are words of memory, its other strides being multiples of them.
+inline bool has_words(const Operand<3>& operand, int along) {
+  constexpr int kWidth = 8;
+  if (operand.strides[along] != 1 || reinterpret_cast<std::uintptr_t>(operand.data) % kWordBytes != 0) return false;
+  for (int d = 0; d < 3; ++d) {
+    if (d != along && operand.strides[d] % kWidth != 0) return false;
+  }
+  return true;
+}
+
+inline constexpr int kChannel = 1, kPosition = 2;  // dimensions of input and output
+
+inline DenseFetch fetch_of(const Conv1dParams& params) {
+  if (params.dense.input_channels % 8 == 0 && has_words(params.input, kChannel)) return DenseFetch::channels;
+  return has_words(params.input, kPosition) ? DenseFetch::positions : DenseFetch::elements;
+}
+
+inline DenseArguments make_dense_arguments(const Conv1dParams& params, const Conv1dPlan& plan) {
+  const DensePlan& own = plan.dense;
+  const long long inputs[3] = {params.batch, params.dense.input_channels, params.length};
+  const long long outputs[3] = {params.batch, params.channels, params.output_length};
+  return {
+      .input = params.input,
+      .output = params.output,
+      .bias = params.bias,
+      .packed = static_cast<const char*>(params.dense.packed),
+      .input_channels = static_cast<int>(params.dense.input_channels),
+      .channels = static_cast<int>(params.channels),
+      .length = static_cast<int>(params.length),
+      .output_length = static_cast<int>(params.output_length),
+      .taps = params.taps,
+      .dilation = static_cast<int>(params.dilation),
+      .padding = static_cast<int>(params.padding),
+      .shift = own.shift,
+      .fetch = fetch_of(params),
+      .whole_vectors = params.output.dtype == params.input.dtype &&
+                       has_words(params.output, own.by_positions ? kPosition : kChannel),
+      .chunks = own.order.chunks,
+      .row_bytes = own.order.row_bytes(),
+      .stage_rows = own.stage_rows,
+      .input_stages = own.input_stages,
+      .stage_taps = own.stage_taps,
+      .weight_stages = own.weight_stages,
+      .resident = own.resident,
+      .packed_rows = static_cast<int>(own.order.rows),
+      .head_start = own.head_start,
+      .tiles = static_cast<int>(own.tiles),
+      .by_channel_tiles = FastDivisor(own.channel_tiles),
+      .by_position_tiles = FastDivisor(own.position_tiles),
+      .pre = make_chain_arguments<float, 3>(params.pre, params.pre_operands, 3, inputs),
+      .post = make_chain_arguments<float, 3>(params.post, params.post_operands, 3, outputs),
+  };
+}
+
+template <class Element, int Blocks, int Channels>
+cudaError_t launch_tile(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
+  const DenseArguments a = make_dense_arguments(params, plan);
+  return launch_planned(plan, linked, stream, a, [&]() -> Kernel<DenseArguments> {
+    const bool by_positions = plan.dense.by_positions, chained = !params.pre.empty() || !params.post.empty();
+    return chained ? dense_kernel_for<DenseInterpretedChains, Element, Blocks, Channels>(by_positions)
+                   : dense_kernel_for<DenseNoChains, Element, Blocks, Channels>(by_positions);
+  });
+}
+
+}  // namespace sluice
