@@ -51,7 +51,7 @@ def conv1d(
 
     Args:
         input: (B, C, L) or (C, L), any strides; float32, float16, bfloat16 or float64.
-        weight: (C_out, C / groups, K), of the input's dtype; for a dense convolution also what `sluice.pack` made of it.
+        weight: (C_out, C / groups, K), of the input's dtype; where groups is 1, also what `sluice.pack` made of it.
         bias: (C_out,), of the input's dtype.
         stride: positions from one output to the next, at least 1.
         padding: zeros on both sides of each row, or "valid" (none), or "same" (stride 1 only).

@@ -21,6 +21,11 @@ class PackedWeight:
     Attributes:
         weight: (C_out, C_in, K), as it was given.
         packed: its values in the kernels' order, copied when it was packed; None where no kernel would read them.
+
+    Example:
+        >>> import torch, sluice
+        >>> sluice.pack(torch.ones(8, 4, 3)).packed is None  # on the CPU
+        True
     """
 
     weight: torch.Tensor
@@ -28,7 +33,7 @@ class PackedWeight:
 
 
 def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight:
-    """The weight of dense convolutions, packed once: `conv1d(x, pack(weight))` is `conv1d(x, weight)`, bit for bit.
+    """A weight that is packed once: `conv1d(x, pack(weight))` is `conv1d(x, weight)`, bit for bit, and sooner.
 
     The tensor-core kernels (float16 and bfloat16, compute capability 9.0) read weights in an order of their own. Left
     alone, every call puts its weight into that order first: a small kernel, and memory as large as the weight for as

@@ -23,6 +23,8 @@ struct DenseShape {
   int channels;  // output channels
 
   constexpr int positions() const { return 2 * 64 * blocks; }
+  // Vectors that `post` takes at a time: two of each of the one or two blocks whose sums are stored together.
+  constexpr int post_vectors() const { return blocks == 1 ? 2 : 4; }
 };
 
 inline constexpr DenseShape kDenseShapes[] = {
@@ -31,11 +33,12 @@ inline constexpr DenseShape kDenseShapes[] = {
 #undef SLUICE_DENSE_TILE
 };
 
-// Values that a chain takes at a time: of `post` two vectors.
-inline constexpr int kDenseVector = 8, kDenseVectors = 2;
+inline constexpr int kDenseVector = 8;  // values of a vector that a chain takes
 
-// The most that the kernel keeps in shared memory beside its stages (arguments.cuh).
-inline constexpr int kDenseSharedBytes = 22 * 1024;
+// The most that the kernel keeps in shared memory beside its stages (arguments.cuh): pieces of results, biases,
+// barriers.
+inline constexpr int kDenseSharedBytes =
+    kDenseConsumerWarps * 2 * kDenseStagedFloats * 4 + 2 * kMostDenseChannels * 4 + 1024;
 
 struct DensePlan {
   int shape = 0;      // index of the tile in kDenseShapes

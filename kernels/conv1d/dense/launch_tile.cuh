@@ -14,10 +14,6 @@ struct DenseInterpretedChains {
   using Pre = ElementwiseChain<float, 3>;
   using Post = ElementwiseChain<float, 3>;
 };
-struct DenseNoChains {
-  using Pre = NoChain;
-  using Post = NoChain;
-};
 
 template <class Chains, class Element, int Blocks, int Channels>
 Kernel<DenseArguments> dense_kernel_for(bool by_positions) {
@@ -85,7 +81,7 @@ cudaError_t launch_tile(const Conv1dParams& params, const Conv1dPlan& plan, cons
   return launch_planned(plan, linked, stream, a, [&]() -> Kernel<DenseArguments> {
     const bool by_positions = plan.dense.by_positions, chained = !params.pre.empty() || !params.post.empty();
     return chained ? dense_kernel_for<DenseInterpretedChains, Element, Blocks, Channels>(by_positions)
-                   : dense_kernel_for<DenseNoChains, Element, Blocks, Channels>(by_positions);
+                   : dense_kernel_for<NoChains, Element, Blocks, Channels>(by_positions);
   });
 }
 

@@ -20,7 +20,7 @@ LinkRequest dense_link_request(const Conv1dParams& params, const Conv1dPlan& pla
   LinkRequest request{.module = modules(params.input.dtype, plan.dense.shape),
                       .kernel = entries(params.input.dtype, plan.dense.shape, plan.dense.by_positions)};
   request.pre = linked_slot(params.pre, params.pre_operands, kDenseVector, 1);
-  request.post = linked_slot(params.post, params.post_operands, kDenseVector, kDenseVectors);
+  request.post = linked_slot(params.post, params.post_operands, kDenseVector, plan.dense.tile().post_vectors());
   request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output.dtype;
   request.dtypes[static_cast<int>(LinkedTensor::bias)] = params.bias.dtype;
   return request;
