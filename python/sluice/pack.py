@@ -33,14 +33,16 @@ class PackedWeight:
 
 
 def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight:
-    """A weight that is packed once: `conv1d(x, pack(weight))` is `conv1d(x, weight)`, bit for bit, and sooner.
+    """The weight, to be packed once: what `conv1d` computes with it is `conv1d` of the weight, bit for bit, and sooner.
 
     The tensor-core kernels (float16 and bfloat16, compute capability 9.0) read weights in an order of their own. Left
     alone, every call puts its weight into that order first: a small kernel, and memory as large as the weight for as
     long as the call runs. A packed weight saves both, and is twice in memory instead.
 
     The values are copied. After a change of `weight` the caller packs again; until then results are those of the old
-    values where a tensor-core kernel runs, and of the new ones elsewhere.
+    values where a tensor-core kernel runs, and of the new ones elsewhere. In a compiled model the call may stand in the
+    model's own code: where torch freezes weights (`torch._inductor.config.freezing`), or AOTInductor folds constants
+    (`aot_inductor.use_runtime_constant_folding`), it runs once, and else at every call.
 
     Args:
         weight: (C_out, C_in, K), any strides.
@@ -82,11 +84,18 @@ def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight
     return PackedWeight(weight, packed)
 
 
+# So that one may be an argument of a function that is exported.
+torch.utils._pytree.register_dataclass(PackedWeight, serialized_type_name="sluice.PackedWeight")
+
+
 def _has_kernels(device: torch.device) -> bool:
     """Whether a tensor-core kernel may run there; for what a plan is made of, one may."""
     if inquiry.kind and device.type == "meta":
         return True
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
+    if device.type != "cuda":
+        return False
+    properties = torch.cuda.get_device_properties(device)  # which torch.compile takes for a constant
+    return (properties.major, properties.minor) == (9, 0)
 
 
 def packed_for(weight: PackedWeight, dtype: torch.dtype, groups: int) -> torch.Tensor | None:
