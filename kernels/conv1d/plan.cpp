@@ -91,6 +91,7 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
           .aligned = aligned,
           .adjacent = short_enough && (channels_last ? has_quads(params) : lies_alike(params)),
           .whole_words = whole_words,
+          .fetches_positions = fetches_positions(params),
           .by_positions = params.output.strides[1] != 1 || params.channels == 1,
           .is_packed = params.dense.packed != nullptr,
           .has_pre = !params.pre.empty(),

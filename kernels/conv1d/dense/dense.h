@@ -23,8 +23,6 @@ struct DenseShape {
   int channels;  // output channels
 
   constexpr int positions() const { return 2 * 64 * blocks; }
-  // Vectors that `post` takes at a time: two of each of the one or two blocks whose sums are stored together.
-  constexpr int post_vectors() const { return blocks == 1 ? 2 : 4; }
 };
 
 inline constexpr DenseShape kDenseShapes[] = {
@@ -33,18 +31,21 @@ inline constexpr DenseShape kDenseShapes[] = {
 #undef SLUICE_DENSE_TILE
 };
 
-inline constexpr int kDenseVector = 8;  // values of a vector that a chain takes
+// What a chain takes at a time, as vectors of so many values: `pre` pairs of channels, `post` what a thread stores.
+inline constexpr int kDensePreWidth = 2, kDensePreSlices = 4;
+inline constexpr int kDensePostWidth = 8, kDensePostSlices = 2;
 
 // The most that the kernel keeps in shared memory beside its stages (arguments.cuh): pieces of results, biases,
 // barriers.
 inline constexpr int kDenseSharedBytes =
-    kDenseConsumerWarps * 2 * kDenseStagedFloats * 4 + 2 * kMostDenseChannels * 4 + 1024;
+    kDenseConsumerWarps * kDenseStagedFloats * 4 + 2 * kMostDenseChannels * 4 + 1024;
 
 struct DensePlan {
   int shape = 0;      // index of the tile in kDenseShapes
   PackedOrder order;  // of the weight; a stage is as wide as its chunk
   int shift = 0;      // rows of a stage ahead of the first output's first tap
   int stage_rows = 0;
+  bool transposes = false;  // the input's rows of positions pass through raw tiles on their way to a stage
   int input_stages = 0;
   int stage_taps = 0, weight_stages = 0;  // a stage of the weights has so many taps
   bool resident = false;                  // all weights have a stage of their own and stay there
@@ -57,7 +58,15 @@ struct DensePlan {
 };
 
 struct Conv1dProblem;
+struct Conv1dParams;
 struct Conv1dPlan;
+
+// Whether vectors along a dimension of input or output, 1 for channels and 2 for positions, are words of memory.
+bool has_words(const Operand<3>& operand, int dimension);
+
+// Whether the input can be fetched as vectors of channels, or of positions.
+bool fetches_channels(const Conv1dParams& params);
+bool fetches_positions(const Conv1dParams& params);
 
 // `threads` is 0 and `reason` says why where torch's convolution is to be taken.
 Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& device);

@@ -21,23 +21,6 @@ Kernel<DenseArguments> dense_kernel_for(bool by_positions) {
                       : dense_kernel<Chains, Element, Blocks, Channels, false>;
 }
 
-// Whether the operand's vectors along `along` are words of memory, its other strides being multiples of them.
-inline bool has_words(const Operand<3>& operand, int along) {
-  constexpr int kWidth = 8;
-  if (operand.strides[along] != 1 || reinterpret_cast<std::uintptr_t>(operand.data) % kWordBytes != 0) return false;
-  for (int d = 0; d < 3; ++d) {
-    if (d != along && operand.strides[d] % kWidth != 0) return false;
-  }
-  return true;
-}
-
-inline constexpr int kChannel = 1, kPosition = 2;  // dimensions of input and output
-
-inline DenseFetch fetch_of(const Conv1dParams& params) {
-  if (params.dense.input_channels % 8 == 0 && has_words(params.input, kChannel)) return DenseFetch::channels;
-  return has_words(params.input, kPosition) ? DenseFetch::positions : DenseFetch::elements;
-}
-
 inline DenseArguments make_dense_arguments(const Conv1dParams& params, const Conv1dPlan& plan) {
   const DensePlan& own = plan.dense;
   const long long inputs[3] = {params.batch, params.dense.input_channels, params.length};
@@ -55,9 +38,10 @@ inline DenseArguments make_dense_arguments(const Conv1dParams& params, const Con
       .dilation = static_cast<int>(params.dilation),
       .padding = static_cast<int>(params.padding),
       .shift = own.shift,
-      .fetch = fetch_of(params),
-      .whole_vectors = params.output.dtype == params.input.dtype &&
-                       has_words(params.output, own.by_positions ? kPosition : kChannel),
+      .fetch = own.transposes             ? DenseFetch::positions
+               : fetches_channels(params) ? DenseFetch::channels
+                                          : DenseFetch::elements,
+      .whole_vectors = params.output.dtype == params.input.dtype && has_words(params.output, own.by_positions ? 2 : 1),
       .chunks = own.order.chunks,
       .row_bytes = own.order.row_bytes(),
       .stage_rows = own.stage_rows,
@@ -70,6 +54,7 @@ inline DenseArguments make_dense_arguments(const Conv1dParams& params, const Con
       .tiles = static_cast<int>(own.tiles),
       .by_channel_tiles = FastDivisor(own.channel_tiles),
       .by_position_tiles = FastDivisor(own.position_tiles),
+      .by_vectors = FastDivisor(own.stage_rows / 8),
       .pre = make_chain_arguments<float, 3>(params.pre, params.pre_operands, 3, inputs),
       .post = make_chain_arguments<float, 3>(params.post, params.post_operands, 3, outputs),
   };

@@ -19,8 +19,8 @@ LinkRequest dense_link_request(const Conv1dParams& params, const Conv1dPlan& pla
   static const NameTable modules("conv1d_dense", {dtype_names(), shape_names()});
   LinkRequest request{.module = modules(params.input.dtype, plan.dense.shape),
                       .kernel = entries(params.input.dtype, plan.dense.shape, plan.dense.by_positions)};
-  request.pre = linked_slot(params.pre, params.pre_operands, kDenseVector, 1);
-  request.post = linked_slot(params.post, params.post_operands, kDenseVector, plan.dense.tile().post_vectors());
+  request.pre = linked_slot(params.pre, params.pre_operands, kDensePreWidth, kDensePreSlices);
+  request.post = linked_slot(params.post, params.post_operands, kDensePostWidth, kDensePostSlices);
   request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output.dtype;
   request.dtypes[static_cast<int>(LinkedTensor::bias)] = params.bias.dtype;
   return request;

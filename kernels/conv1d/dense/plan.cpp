@@ -1,4 +1,6 @@
 // Which tile a dense convolution is cut into: the one whose blocks are done first, by what a tile is reckoned to take.
+#include <cstdint>
+
 #include "kernels/common/int_math.h"
 #include "kernels/conv1d/conv1d.h"
 
@@ -40,6 +42,10 @@ long long input_stage_bytes(const DensePlan& plan) {
 long long weight_stage_bytes(const DensePlan& plan) {
   return 1LL * plan.stage_taps * plan.tile().channels * plan.order.row_bytes();
 }
+// Of the ring of raw tiles; an odd count of words a row, so that those of eight rows lie in different banks.
+long long raw_bytes(const DensePlan& plan) {
+  return plan.transposes ? 1LL * kRawUnits * kRawChannels * (plan.stage_rows / 8 | 1) * kWordBytes : 0;
+}
 int weight_stages_of_tile(const DensePlan& plan) {
   return plan.order.chunks * ceil_div(plan.order.taps, plan.stage_taps);
 }
@@ -55,14 +61,15 @@ void set_stage_taps(DensePlan& plan) {
 void set_stages(Conv1dPlan& plan, const DeviceProperties& device) {
   DensePlan& own = plan.dense;
   set_stage_taps(own);
-  const long long room = most_dynamic_shared_memory(device) - kDenseSharedBytes;
+  const long long beside = kDenseSharedBytes + raw_bytes(own);
+  const long long room = most_dynamic_shared_memory(device) - beside;
   const long long input = input_stage_bytes(own), weight = weight_stage_bytes(own);
   const auto set = [&](long long input_stages, long long weight_stages) {
     own.input_stages = static_cast<int>(input_stages);
     own.weight_stages = static_cast<int>(weight_stages);
     plan.threads = kDenseThreads;
     plan.depth = own.input_stages;
-    plan.shared_memory = static_cast<int>(kDenseSharedBytes + input_stages * input + weight_stages * weight);
+    plan.shared_memory = static_cast<int>(beside + input_stages * input + weight_stages * weight);
   };
   // A block that goes on to other output channels would have to fetch all weights anew.
   const long long all = weight_stages_of_tile(own);
@@ -116,6 +123,7 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, const DeviceProper
   own.position_tiles = ceil_div<long long>(problem.output_length, own.tile().positions());
   own.tiles = problem.batch * own.channel_tiles * own.position_tiles;
   own.by_positions = problem.by_positions;
+  own.transposes = problem.fetches_positions;
   set_stages(plan, device);
   if (plan.threads > 0) set_head_start(own);
   plan.tile = own.tile().positions() * own.tile().channels;
@@ -138,6 +146,23 @@ Conv1dPlan fastest_tile(const Conv1dProblem& problem, const DeviceProperties& de
 }
 
 }  // namespace
+
+bool has_words(const Operand<3>& operand, int dimension) {
+  constexpr int kWidth = kWordBytes / kHalfBytes;
+  if (operand.strides[dimension] != 1 || reinterpret_cast<std::uintptr_t>(operand.data) % kWordBytes != 0) return false;
+  for (int d = 0; d < 3; ++d) {
+    if (d != dimension && operand.strides[d] % kWidth != 0) return false;
+  }
+  return true;
+}
+
+bool fetches_channels(const Conv1dParams& params) {
+  return params.dense.input_channels % 8 == 0 && has_words(params.input, 1);
+}
+
+bool fetches_positions(const Conv1dParams& params) {
+  return !fetches_channels(params) && params.length % 8 == 0 && has_words(params.input, 2);
+}
 
 std::string describe(const DensePlan& plan) {
   const auto number = [](long long value) { return std::to_string(value); };
