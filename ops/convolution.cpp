@@ -79,6 +79,45 @@ void check_empty([[maybe_unused]] const Convolution& c) {
 #endif
 }
 
+// Of what the pass of `pre` leaves.
+std::vector<int64_t> strides_like_input(const Convolution& c) {
+  const TensorView input(c.input);
+  return layout_strides(input, sizes_of(input), /*spatial=*/1);
+}
+
+// The input behind a pass of `pre`, rounded to the input's dtype as it would be inside of a kernel.
+Tensor input_behind_pre(const Convolution& c) {
+  const TensorView source(c.input);
+  if (c.pre.empty() || source.elements() == 0) return c.input;
+  const Tensor input = allocate(c.op, sizes_of(source), strides_like_input(c), source.dtype, source);
+  run_transform(c.op, source, TensorView(input), c.pre, ScheduleRequest{});
+  return input;
+}
+
+template <class Output>
+std::optional<std::string> run_kernels(const Convolution& c, const TensorView& result, const Question& question,
+                                       const Output& output);
+
+#ifdef SLUICE_CUDA_LIBRARY
+// What a dense kernel without its chains computes, between passes of them: the bits of the linked one, because the sums
+// between are not rounded.
+void run_in_passes(const Convolution& c, const TensorView& target) {
+  Convolution plain = c;
+  plain.input = input_behind_pre(c);
+  plain.pre.clear();
+  plain.post.clear();
+  const auto run = [&](const TensorView& output) {
+    const bool done = run_kernels(plain, output, kCompute, [&] { return output; }).has_value();
+    check(done, c.op, ": the kernel that has room with its chains has none without them");
+  };
+  if (c.post.empty()) return run(target);
+  plain.dtype = DType::float32;
+  const Tensor sums = allocate(c.op, c.sizes, c.strides, plain.dtype, target);
+  run(TensorView(sums));
+  run_transform(c.op, TensorView(sums), target, c.post, ScheduleRequest{});
+}
+#endif
+
 // The one road to a kernel of sluice's own, whatever is asked: the problem, its plan, and then the launch into what
 // `output` gives, the link, or the text. Nothing where aten makes the sums; else why the chains were not linked, or the
 // text, which says so too. `result` is the output, or stands for it.
@@ -102,7 +141,9 @@ std::optional<std::string> run_kernels(const Convolution& c, const TensorView& r
   };
   if (question.explains()) {
     const Conv1dPlan plan = planned(question.device, chained && question.linked);
-    return plan_text(plan, question, chained, result.elements(), describe(plan));
+    std::string detail = describe(plan);
+    if (plan.which == Conv1dMethod::dense && chained && !question.linked) detail += "; chains in passes of their own";
+    return plan_text(plan, question, chained, result.elements(), detail);
   }
 #ifdef SLUICE_CUDA_LIBRARY
   const DeviceScope device(c.op, result.device_index);
@@ -117,6 +158,10 @@ std::optional<std::string> run_kernels(const Convolution& c, const TensorView& r
   }
   if (!question.computes()) return form.why();
   const TensorView target = output();
+  if (plan.which == Conv1dMethod::dense && chained && form.kernel == nullptr) {
+    run_in_passes(c, target);
+    return std::string();
+  }
   params.output.data = target.data;
   const std::optional<Tensor> workspace = allocate_workspace(c.op, plan, target);
   void* const memory = workspace.has_value() ? TensorView(*workspace).data : nullptr;
@@ -125,12 +170,6 @@ std::optional<std::string> run_kernels(const Convolution& c, const TensorView& r
 #else
   return std::nullopt;
 #endif
-}
-
-// Of what the pass of `pre` leaves.
-std::vector<int64_t> strides_like_input(const Convolution& c) {
-  const TensorView input(c.input);
-  return layout_strides(input, sizes_of(input), /*spatial=*/1);
 }
 
 // aten's convolution after the pass of `pre`; `post` is still to come. Half types come back as float32 on the CPU,
@@ -142,12 +181,7 @@ Tensor convolve_with_aten(const Convolution& c) {
   // A depthwise sum is always full float32: on the GPU aten might take TF32 for it.
   if (!on_cpu && is_depthwise(c)) dtype = DType::float64;
 
-  Tensor input = c.input;
-  if (!c.pre.empty() && source.elements() > 0) {
-    input = allocate(c.op, sizes_of(source), strides_like_input(c), source.dtype, source);
-    run_transform(c.op, source, TensorView(input), c.pre, ScheduleRequest{});
-  }
-  input = aten::to_dtype(input, dtype);
+  Tensor input = aten::to_dtype(input_behind_pre(c), dtype);
   int64_t padding = c.padding;
   if (c.history.has_value()) {
     input = aten::concatenate_last(aten::to_dtype(*c.history, dtype), input);

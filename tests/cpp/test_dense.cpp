@@ -119,6 +119,22 @@ TEST(a_packed_weight_takes_no_workspace_and_changes_nothing_else) {
   CHECK(ahead.dense.shape == at_call.dense.shape && ahead.shared_memory == at_call.shared_memory);
 }
 
+TEST(rows_of_positions_need_raw_tiles_or_go_element_by_element) {
+  Conv1dProblem problem = dense(2, 64, 64, 20000, 9, 8);
+  problem.fetches_positions = true;
+  CHECK(planned(problem).dense.transposes);
+  int narrow = 0;
+  for (long long dilation = 64; dilation < 512; dilation += 8) {
+    problem = dense(2, 64, 64, 20000, 9, dilation);
+    const bool fits = planned(problem).threads > 0;
+    problem.fetches_positions = true;
+    const Conv1dPlan plan = planned(problem);
+    CHECK((plan.threads > 0) == fits);
+    narrow += fits && !plan.dense.transposes;
+  }
+  CHECK(narrow > 0);
+}
+
 TEST(few_weights_stay_in_shared_memory) {
   CHECK(planned(dense(4, 32, 32, 220672, 11, 5)).dense.resident);
   CHECK(planned(dense(4, 64, 64, 110336, 3)).dense.resident);

@@ -9,18 +9,6 @@ namespace sluice {
 
 static_assert(sizeof(DenseShared) <= kDenseSharedBytes);
 
-// Interpreted in little code: what is not linked yet runs so, a few calls long.
-struct DenseInterpretedChains {
-  using Pre = ElementwiseChain<float, 3>;
-  using Post = ElementwiseChain<float, 3>;
-};
-
-template <class Chains, class Element, int Blocks, int Channels>
-Kernel<DenseArguments> dense_kernel_for(bool by_positions) {
-  return by_positions ? dense_kernel<Chains, Element, Blocks, Channels, true>
-                      : dense_kernel<Chains, Element, Blocks, Channels, false>;
-}
-
 inline DenseArguments make_dense_arguments(const Conv1dParams& params, const Conv1dPlan& plan) {
   const DensePlan& own = plan.dense;
   const long long inputs[3] = {params.batch, params.dense.input_channels, params.length};
@@ -60,13 +48,14 @@ inline DenseArguments make_dense_arguments(const Conv1dParams& params, const Con
   };
 }
 
+// Without `linked` the params have no chains: interpreting them would take the registers that hold the sums.
 template <class Element, int Blocks, int Channels>
 cudaError_t launch_tile(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
+  if (linked == nullptr && !(params.pre.empty() && params.post.empty())) return cudaErrorNotSupported;
   const DenseArguments a = make_dense_arguments(params, plan);
   return launch_planned(plan, linked, stream, a, [&]() -> Kernel<DenseArguments> {
-    const bool by_positions = plan.dense.by_positions, chained = !params.pre.empty() || !params.post.empty();
-    return chained ? dense_kernel_for<DenseInterpretedChains, Element, Blocks, Channels>(by_positions)
-                   : dense_kernel_for<NoChains, Element, Blocks, Channels>(by_positions);
+    return plan.dense.by_positions ? dense_kernel<NoChains, Element, Blocks, Channels, true>
+                                   : dense_kernel<NoChains, Element, Blocks, Channels, false>;
   });
 }
 

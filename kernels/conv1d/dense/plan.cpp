@@ -186,6 +186,11 @@ Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& devi
     return plan;
   }
   plan = fastest_tile(problem, device);
+  if (plan.threads == 0 && problem.fetches_positions) {  // what is fetched element by element needs no raw tiles
+    Conv1dProblem narrow = problem;
+    narrow.fetches_positions = false;
+    plan = fastest_tile(narrow, device);
+  }
   if (plan.threads == 0) refuse(plan, kNoRoom);
   if (plan.dense.tiles >= kMostPositions) refuse(plan, kLong);
   if (!problem.is_packed) plan.workspace_bytes = plan.dense.order.bytes();
