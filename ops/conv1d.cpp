@@ -9,6 +9,7 @@
 #include "ops/common/raw_op.h"
 #include "ops/convolution.h"
 #include "ops/convolution_shapes.h"
+#include "ops/pack.h"
 
 namespace sluice {
 namespace {
@@ -29,7 +30,8 @@ Call check_arguments(const Tensor& given, const Tensor& weight, const std::optio
                      int64_t padding, int64_t dilation, int64_t groups, const std::string& pre,
                      const OptionalTensors& pre_operands, const std::string& post, const OptionalTensors& post_operands,
                      const std::optional<ScalarType>& dtype, const std::string& schedule,
-                     const std::optional<int64_t>& depth, const std::optional<int64_t>& padding_right) {
+                     const std::optional<int64_t>& depth, const std::optional<int64_t>& padding_right,
+                     const std::optional<Tensor>& packed) {
   const Tensor input = batched(given);
   const TensorView view(input), kernel(weight);
   std::optional<TensorView> offset;
@@ -51,6 +53,10 @@ Call check_arguments(const Tensor& given, const Tensor& weight, const std::optio
   };
   check_like_input("weight", kernel);
   if (offset.has_value()) check_like_input("bias", *offset);
+  if (packed.has_value()) {
+    check(groups == 1, kOp, ": groups must be 1 with a packed weight, got ", groups);
+    check_packed(kOp, TensorView(*packed), kernel, view);
+  }
   const ScheduleRequest request = check_schedule(kOp, schedule, depth);
   Chain before(kOp, "pre", pre, pre_operands, view, sizes_of(view));
   Chain after(kOp, "post", post, post_operands, view, sizes);
@@ -59,6 +65,7 @@ Call check_arguments(const Tensor& given, const Tensor& weight, const std::optio
   return {.convolution = {.op = kOp,
                           .input = input,
                           .weight = weight,
+                          .packed = packed,
                           .bias = bias,
                           .stride = stride,
                           .padding = padding,
@@ -126,7 +133,7 @@ SLUICE_DEVICE_KERNELS(m) {
 #define SLUICE_CONV1D_ARGUMENTS                                                                                      \
   "Tensor input, Tensor weight, Tensor? bias=None, int stride=1, int padding=0, int dilation=1, int groups=1, *, "   \
   "str pre=\"\", Tensor[]? pre_operands=None, str post=\"\", Tensor[]? post_operands=None, ScalarType? dtype=None, " \
-  "str schedule=\"auto\", int? depth=None, int? padding_right=None"
+  "str schedule=\"auto\", int? depth=None, int? padding_right=None, Tensor? packed=None"
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("conv1d(" SLUICE_CONV1D_ARGUMENTS ") -> Tensor");

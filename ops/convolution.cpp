@@ -19,6 +19,15 @@ namespace {
 
 constexpr Question kCompute{};
 
+// A weight of all input channels, and packed where it comes so.
+DenseTensors dense_tensors(const Convolution& c) {
+  const TensorView weight(c.weight);
+  if (c.groups != 1 || weight.rank != 3) return {};
+  return {.weight = operand_of<3>(weight),
+          .input_channels = weight.sizes[1],
+          .packed = c.packed.has_value() ? TensorView(*c.packed).data : nullptr};
+}
+
 // The convolution as a kernel takes it; only depthwise ones have a `multiplier`.
 Conv1dParams make_params(const Convolution& c, const TensorView& result) {
   const TensorView input(c.input), weight(c.weight);
@@ -39,6 +48,7 @@ Conv1dParams make_params(const Convolution& c, const TensorView& result) {
       .padding = c.padding,
       .dilation = c.dilation,
   }};
+  params.dense = dense_tensors(c);
   c.pre.fill(params.pre, params.pre_operands, [&](std::size_t k) { return c.pre.strides(k, sizes); });
   c.post.fill(params.post, params.post_operands, [&](std::size_t k) { return c.post.strides(k, c.sizes); });
   return params;
@@ -53,9 +63,8 @@ Conv1dProblem make_problem(const Convolution& c, const Conv1dParams& params) {
 
 bool is_empty(const Convolution& c) { return c.sizes[0] * c.sizes[1] * c.sizes[2] == 0; }
 
-// Whether the convolution is depthwise, or is left to aten's kernels by its numbers alone.
-MethodChoice method_of(const Convolution& c) {
-  return choose_method({.input_channels = c.input.size(1), .channels = c.sizes[1], .groups = c.groups}, c.schedule);
+bool is_depthwise(const Convolution& c) {
+  return is_depthwise({.input_channels = c.input.size(1), .channels = c.sizes[1], .groups = c.groups}, c.schedule);
 }
 
 void check_forced(const Convolution& c, const char* reason_for_aten) {
@@ -66,10 +75,48 @@ void check_forced(const Convolution& c, const char* reason_for_aten) {
 // A result without elements takes no kernel, but a schedule that does not suit the convolution is refused all the same.
 void check_empty([[maybe_unused]] const Convolution& c) {
 #ifdef SLUICE_CUDA_LIBRARY
-  const MethodChoice choice = method_of(c);
-  if (choice.method == Conv1dMethod::aten) check_forced(c, choice.reason);
+  if (!is_depthwise(c)) check_forced(c, kForcedReason);
 #endif
 }
+
+// Of what the pass of `pre` leaves.
+std::vector<int64_t> strides_like_input(const Convolution& c) {
+  const TensorView input(c.input);
+  return layout_strides(input, sizes_of(input), /*spatial=*/1);
+}
+
+// The input behind a pass of `pre`, rounded to the input's dtype as it would be inside of a kernel.
+Tensor input_behind_pre(const Convolution& c) {
+  const TensorView source(c.input);
+  if (c.pre.empty() || source.elements() == 0) return c.input;
+  const Tensor input = allocate(c.op, sizes_of(source), strides_like_input(c), source.dtype, source);
+  run_transform(c.op, source, TensorView(input), c.pre, ScheduleRequest{});
+  return input;
+}
+
+template <class Output>
+std::optional<std::string> run_kernels(const Convolution& c, const TensorView& result, const Question& question,
+                                       const Output& output);
+
+#ifdef SLUICE_CUDA_LIBRARY
+// What a dense kernel without its chains computes, between passes of them: the bits of the linked one, because the sums
+// between are not rounded.
+void run_in_passes(const Convolution& c, const TensorView& target) {
+  Convolution plain = c;
+  plain.input = input_behind_pre(c);
+  plain.pre.clear();
+  plain.post.clear();
+  const auto run = [&](const TensorView& output) {
+    const bool done = run_kernels(plain, output, kCompute, [&] { return output; }).has_value();
+    check(done, c.op, ": the kernel that has room with its chains has none without them");
+  };
+  if (c.post.empty()) return run(target);
+  plain.dtype = DType::float32;
+  const Tensor sums = allocate(c.op, c.sizes, c.strides, plain.dtype, target);
+  run(TensorView(sums));
+  run_transform(c.op, TensorView(sums), target, c.post, ScheduleRequest{});
+}
+#endif
 
 // The one road to a kernel of sluice's own, whatever is asked: the problem, its plan, and then the launch into what
 // `output` gives, the link, or the text. Nothing where aten makes the sums; else why the chains were not linked, or the
@@ -93,7 +140,10 @@ std::optional<std::string> run_kernels(const Convolution& c, const TensorView& r
     return plan;
   };
   if (question.explains()) {
-    return plan_text(planned(question.device, chained && question.linked), question, chained, result.elements());
+    const Conv1dPlan plan = planned(question.device, chained && question.linked);
+    std::string detail = describe(plan);
+    if (plan.which == Conv1dMethod::dense && chained && !question.linked) detail += "; chains in passes of their own";
+    return plan_text(plan, question, chained, result.elements(), detail);
   }
 #ifdef SLUICE_CUDA_LIBRARY
   const DeviceScope device(c.op, result.device_index);
@@ -108,6 +158,10 @@ std::optional<std::string> run_kernels(const Convolution& c, const TensorView& r
   }
   if (!question.computes()) return form.why();
   const TensorView target = output();
+  if (plan.which == Conv1dMethod::dense && chained && form.kernel == nullptr) {
+    run_in_passes(c, target);
+    return std::string();
+  }
   params.output.data = target.data;
   const std::optional<Tensor> workspace = allocate_workspace(c.op, plan, target);
   void* const memory = workspace.has_value() ? TensorView(*workspace).data : nullptr;
@@ -118,12 +172,6 @@ std::optional<std::string> run_kernels(const Convolution& c, const TensorView& r
 #endif
 }
 
-// Of what the pass of `pre` leaves.
-std::vector<int64_t> strides_like_input(const Convolution& c) {
-  const TensorView input(c.input);
-  return layout_strides(input, sizes_of(input), /*spatial=*/1);
-}
-
 // aten's convolution after the pass of `pre`; `post` is still to come. Half types come back as float32 on the CPU,
 // where aten does not promise to sum them in it.
 Tensor convolve_with_aten(const Convolution& c) {
@@ -131,14 +179,9 @@ Tensor convolve_with_aten(const Convolution& c) {
   const bool on_cpu = source.device_type == aoti_torch_device_type_cpu();
   DType dtype = on_cpu && source.dtype != DType::float64 ? DType::float32 : source.dtype;
   // A depthwise sum is always full float32: on the GPU aten might take TF32 for it.
-  if (!on_cpu && method_of(c).method == Conv1dMethod::depthwise) dtype = DType::float64;
+  if (!on_cpu && is_depthwise(c)) dtype = DType::float64;
 
-  Tensor input = c.input;
-  if (!c.pre.empty() && source.elements() > 0) {
-    input = allocate(c.op, sizes_of(source), strides_like_input(c), source.dtype, source);
-    run_transform(c.op, source, TensorView(input), c.pre, ScheduleRequest{});
-  }
-  input = aten::to_dtype(input, dtype);
+  Tensor input = aten::to_dtype(input_behind_pre(c), dtype);
   int64_t padding = c.padding;
   if (c.history.has_value()) {
     input = aten::concatenate_last(aten::to_dtype(*c.history, dtype), input);
@@ -171,6 +214,7 @@ std::string prepare_passes(const Convolution& c, const TensorView& result, const
 void check_out_overlap(const Convolution& c, const char* input, const TensorView& out) {
   check_no_overlap(c.op, out, input, c.input);
   check_no_overlap(c.op, out, "weight", c.weight);
+  check_no_overlap(c.op, out, "packed", c.packed);
   check_no_overlap(c.op, out, "bias", c.bias);
   check_no_overlap(c.op, out, "initial_states", c.history);
   c.pre.check_no_overlap(c.op, out, "an operand of pre", /*may_be_same=*/false);

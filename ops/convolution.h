@@ -12,6 +12,7 @@ namespace sluice {
 struct Convolution {
   const char* op;
   Tensor input, weight;
+  std::optional<Tensor> packed = std::nullopt;  // the weight, in an order of kernels/conv1d/dense/pack.h
   std::optional<Tensor> bias;
   std::optional<Tensor> history = std::nullopt;  // (batch, channel, padding): what stands before the first position
   int64_t stride = 1, padding = 0, padding_right = 0, dilation = 1, groups = 1;

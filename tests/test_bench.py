@@ -279,6 +279,21 @@ class TestRunning:
         assert [row["schedule"] for row in rows[-len(SCHEDULES) :]] == SCHEDULES
         assert all(row["floor_kind"] == "bytes" for row in rows)  # by the script a copy takes as long as we do
 
+    def test_dense(self):
+        module = module_of("conv1d_dense")
+        cases = [module.dense_case((2, 6, 6, 40, 3, 1, 1), dtype, layout, fn)
+                 for dtype in ("bf16", "fp16") for layout in ("cf", "cl")
+                 for fn in (*module.BEHIND, *module.RESIDUAL)]  # fmt: skip
+        rows = self.rows("conv1d_dense", [*cases, module.dense_case((1, 3, 5, 30, 4, 2, 2), "bf16", "cl", "snake")])
+        assert set(rows[0]["peers"]) == {"torch", "conv2d_channels_last"}
+        assert sum("torch_compile" in row["peers"] for row in rows) == 2
+
+    def test_a_floor_by_tensor_cores(self):
+        case = module_of("conv1d_dense").dense_case((1, 4, 4, 4096, 3, 1, 1), "bf16", "cf", "gelu")
+        row, _ = run_case(case, CPU, ScriptedClock(0.0001), FEW, lambda line: None, matmul_tflops=0.001)
+        assert row["floor_kind"] == "flops"
+        assert row["floor_us"] == pytest.approx(2 * 4 * 4 * 4096 * 3 / 1e9 * 1e6, abs=1e-3)
+
     def test_a_floor_by_flops(self):
         case = module_of("conv1d_depthwise").depthwise_case((1, 4, 4096), 128, "fp32", "cf")
         row, _ = run_case(case, CPU, ScriptedClock(0.01), FEW, lambda line: None)

@@ -17,7 +17,7 @@ OPS = {"transform": "transform", "conv1d": "conv1d", "causal_conv1d": "causal_co
 SOURCES = (".py", ".cpp", ".cu", ".cuh", ".h", ".in", ".def")
 BENCHMARKS = {
     "transform": "bench_transform.py",
-    "conv1d": "bench_conv1d_depthwise.py",
+    "conv1d": "bench_conv1d_dense.py",
     "causal_conv1d": "bench_conv1d_depthwise.py",
     "filter2d": "bench_filter2d.py",
 }

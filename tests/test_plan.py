@@ -164,15 +164,16 @@ def test_auto_says_why() -> None:
     assert depthwise.reason.startswith("auto: ")
     image = meta(3, 1080, 1920)
     assert sluice.plan("filter2d", image, meta(3, 3), device=H200).reason.startswith("auto: ")
-    dense = sluice.plan("conv1d", x, meta(64, 512, 4), device=H200)
-    assert dense.schedule == "aten"
-    assert "tensor-core kernels of its own" in dense.reason
+    assert sluice.plan("conv1d", x, meta(64, 512, 4), device=H200).reason.startswith("auto: ")
+    grouped = sluice.plan("conv1d", x, meta(512, 256, 4), groups=2, device=H200)
+    assert grouped.schedule == "aten"
+    assert "have no groups" in grouped.reason
 
 
 def test_a_plan_has_all_fields_of_the_text() -> None:
     asked = {"linked": False, "device": list(dataclasses.astuple(H200))}
     made = json.loads(torch.ops.sluice._plan_transform(meta(64), "", **asked))
-    aten = json.loads(torch.ops.sluice._plan_conv1d(meta(1, 4, 64), meta(8, 4, 3), **asked))
+    aten = json.loads(torch.ops.sluice._plan_conv1d(meta(1, 4, 64), meta(8, 4, 3), stride=2, **asked))
     fields = {field.name for field in dataclasses.fields(Plan)} - {"form_reason"} | {"elements"}
     assert set(made) == set(aten) == fields
     assert aten["schedule"] == "aten"
@@ -195,8 +196,13 @@ def test_a_plan_names_its_method_and_its_kernel() -> None:
     assert names("conv1d", last, w, groups=512) == ("depthwise", "few_taps_channels")
     assert names("conv1d", x, w, groups=512, schedule="bulk") == ("depthwise", "staged_rows")
     assert names("conv1d", x, meta(512, 1, 8), groups=512) == ("depthwise", "plain_rows")
-    assert names("conv1d", x, meta(64, 512, 4)) == ("aten", "convolution")
-    assert names("conv1d", meta(1, 1, 400), meta(80, 1, 10)) == ("aten", "convolution")
+    assert names("conv1d", x, meta(64, 512, 4), stride=2) == ("aten", "convolution")
+    assert names("conv1d", meta(1, 1, 400, dtype=torch.float32), meta(80, 1, 10, dtype=torch.float32)) == (
+        "aten",
+        "convolution",
+    )
+    if CODE_FOR_90A_AND_PTX_FOR_80:
+        assert names("conv1d", x, meta(64, 512, 4)) == ("dense", "dense")
     assert names("causal_conv1d", x, w[:, 0]) == ("depthwise", "few_taps_rows")
     assert names("filter2d", image, meta(3, 3)) == ("stencil", "aligned3")
     assert names("filter2d", image, (meta(3), meta(3)), schedule="direct") == ("stencil", "separable")

@@ -47,6 +47,7 @@ __device__ __forceinline__ void load_elements(const Element* data, const Place& 
 // loads operands, never run, still costs the registers that hide the latency of memory.
 template <class T, int Rank, bool Operands = true>
 struct InterpretedChain {
+  static constexpr bool kIsInline = false;
   const ChainArguments<T, Rank>& arguments;
 
   __device__ __forceinline__ bool empty() const { return arguments.count == 0; }
@@ -168,6 +169,7 @@ static __device__ __noinline__ T evaluate_one(Op op, T value, T a, T b, T c) {
 // something to win these kernels run linked.
 template <class T, int Rank>
 struct ElementwiseChain {
+  static constexpr bool kIsInline = false;
   const ChainArguments<T, Rank>& arguments;
 
   __device__ __forceinline__ bool empty() const { return arguments.count == 0; }

@@ -45,6 +45,7 @@ __device__ __forceinline__ DType known_dtype([[maybe_unused]] LinkedTensor which
 // Takes the place of InterpretedChain. Width and Slices have to be those that the linker is told (LinkedSlot).
 template <class T, int Rank, Slot slot>
 struct LinkedChain {
+  static constexpr bool kIsInline = true;  // little code: a kernel may repeat it
   const ChainArguments<T, Rank>& arguments;
 
   __device__ __forceinline__ bool empty() const {

@@ -46,7 +46,8 @@ void check_plan(const char* op, const Plan& plan, const ScheduleRequest& request
 }
 
 // One object; but for `elements` its keys are the fields of Python's Plan.
-std::string plan_text(const Plan& plan, const Question& question, bool chained, int64_t elements) {
+std::string plan_text(const Plan& plan, const Question& question, bool chained, int64_t elements,
+                      const std::string& detail) {
   std::ostringstream text;
   const auto word = [&](const char* key, const char* value) { text << '"' << key << "\": \"" << value << "\", "; };
   const auto number = [&](const char* key, long long value) { text << '"' << key << "\": " << value << ", "; };
@@ -65,6 +66,7 @@ std::string plan_text(const Plan& plan, const Question& question, bool chained, 
   number("resident_blocks", plan.resident_blocks);
   number("grid", plan.grid);
   number("elements", elements);
+  word("detail", detail.c_str());
   text << "\"reason\": \"" << plan.reason << "\"}";
   return text.str();
 }

@@ -19,7 +19,8 @@ Question plan_question(const char* op, bool linked, const std::vector<int64_t>& 
 void check_plan(const char* op, const Plan& plan, const ScheduleRequest& request);
 
 // Of a kernel that writes `elements`, with chains (`chained`) or without. Of torch's own kernels nothing is known but
-// the reason.
-std::string plan_text(const Plan& plan, const Question& question, bool chained, int64_t elements);
+// the reason. `detail`: what the method has to say of its plan.
+std::string plan_text(const Plan& plan, const Question& question, bool chained, int64_t elements,
+                      const std::string& detail = {});
 
 }  // namespace sluice

@@ -12,6 +12,7 @@ from .conv1d import conv1d  # noqa: E402
 from .filter2d import filter2d  # noqa: E402
 from .info import __version__ as __version__  # noqa: E402
 from .info import info  # noqa: E402
+from .pack import PackedWeight, pack  # noqa: E402
 from .plan import Plan, plan  # noqa: E402
 from .prepare import prepare  # noqa: E402
 from .stream import (  # noqa: E402
@@ -34,6 +35,7 @@ __all__ = [
     "Chain",
     "LinkLimits",
     "OverlapReport",
+    "PackedWeight",
     "Plan",
     "StreamFuture",
     "StreamStats",
@@ -45,6 +47,7 @@ __all__ = [
     "info",
     "link_limits",
     "overlap_report",
+    "pack",
     "plan",
     "prepare",
     "reference",

@@ -12,9 +12,11 @@ from ._autocast import cast_arguments, device_of
 from ._autocast import register as register_autocast
 from ._fake import (
     chain_dtype,
+    check_device,
     check_floating,
     check_like,
     check_schedule,
+    dtype_name,
     empty_like_layout,
     fake_out,
     holds,
@@ -22,11 +24,12 @@ from ._fake import (
 )
 from ._library import check_tensor
 from .chain import Chain, given_chain
+from .pack import PackedWeight, packed_for, packed_shape
 
 
 def conv1d(
     input: torch.Tensor,
-    weight: torch.Tensor,
+    weight: torch.Tensor | PackedWeight,
     bias: torch.Tensor | None = None,
     stride: int | tuple[int] = 1,
     padding: int | tuple[int] | str = 0,
@@ -42,12 +45,13 @@ def conv1d(
 ) -> torch.Tensor:
     """`post(F.conv1d(pre(input), weight, bias, stride, padding, dilation, groups))` in one op.
 
-    Depthwise convolutions (groups equal to the channels) run sluice's own kernels; others run torch's
-    convolution and then one in-place pass of the chain. Sums of half types are kept in float32.
+    Depthwise convolutions (groups equal to the channels) run sluice's own kernels, and so do dense ones (one group) of
+    half types with stride 1 on a GPU of compute capability 9.0, on its tensor cores; others run torch's convolution and
+    then one in-place pass of the chain. Sums of half types are kept in float32.
 
     Args:
         input: (B, C, L) or (C, L), any strides; float32, float16, bfloat16 or float64.
-        weight: (C_out, C / groups, K), of the input's dtype.
+        weight: (C_out, C / groups, K), of the input's dtype; where groups is 1, also what `sluice.pack` made of it.
         bias: (C_out,), of the input's dtype.
         stride: positions from one output to the next, at least 1.
         padding: zeros on both sides of each row, or "valid" (none), or "same" (stride 1 only).
@@ -85,6 +89,9 @@ def conv1d(
     Source: `torch.nn.functional.conv1d`, whose arguments and results these are.
     """
     check_tensor("conv1d", "input", input)
+    handle = weight if isinstance(weight, PackedWeight) else None
+    if isinstance(weight, PackedWeight):
+        weight = weight.weight
     check_tensor("conv1d", "weight", weight)
     if bias is not None:
         check_tensor("conv1d", "bias", bias)
@@ -97,13 +104,15 @@ def conv1d(
     groups = integer("conv1d", "groups", groups)
     if needs_references(input, before, after):
         compute = functools.partial(
-            conv1d, weight=weight, bias=bias, stride=step, padding=padding, dilation=spread, groups=groups,
+            conv1d, weight=handle or weight, bias=bias, stride=step, padding=padding, dilation=spread, groups=groups,
             schedule=schedule, depth=depth,
         )  # fmt: skip
         return with_references("conv1d", compute, input, pre=before, post=after, out=out, dtype=dtype)
     options = given_options("conv1d", input, schedule, depth, dtype, pre=before, post=after)
     if right is not None:
         options["padding_right"] = right
+    if handle is not None and (packed := packed_for(handle, weight.dtype, groups)) is not None:
+        options["packed"] = packed
     return run("conv1d", (input, weight, bias, step, left, spread, groups), options, out)
 
 
@@ -148,18 +157,42 @@ def _(
     schedule: str = "auto",
     depth: int | None = None,
     padding_right: int | None = None,
+    packed: torch.Tensor | None = None,
 ) -> torch.Tensor:
     check_floating("conv1d", "input", input.dtype)
     x = input.unsqueeze(0) if input.dim() == 2 else input
     shape = _result_shape(x, weight, bias, stride, (padding, padding_right), dilation, groups)
     check_like("conv1d", "weight", weight, input, input.dtype, "like the input")
     check_like("conv1d", "bias", bias, input, input.dtype, "like the input")
+    _check_packed(packed, weight, input, groups)
     check_schedule("conv1d", schedule, depth)
     chain_dtype("conv1d", "pre", pre, pre_operands, x, x.shape, input.dtype)
     last = chain_dtype("conv1d", "post", post, post_operands, x, shape, input.dtype)
     check_floating("conv1d", "dtype", dtype or input.dtype)
     result = empty_like_layout(x, shape, dtype or last)
     return result.squeeze(0) if input.dim() == 2 else result
+
+
+def _check_packed(packed: torch.Tensor | None, weight: torch.Tensor, input: torch.Tensor, groups: int) -> None:
+    """The rules of ops/pack.cpp."""
+    if packed is None:
+        return
+    check, half = functools.partial(require, "conv1d"), (torch.float16, torch.bfloat16)
+    check(groups == 1, lambda: f"groups must be 1 with a packed weight, got {groups}")
+    found, wanted = packed.dtype, input.dtype
+    words = "packed must have dtype float16 or bfloat16 like the input, got"
+    check(found == wanted and wanted in half, lambda: f"{words} {dtype_name(found)} for {dtype_name(wanted)}")
+    check_device("conv1d", "packed", packed, input)
+    sizes, shape = tuple(weight.shape), tuple(packed_shape(weight))
+    check(
+        tuple(packed.shape) == shape,
+        lambda: (
+            f"packed must have shape {shape} for a weight of {sizes}, as sluice.pack makes it, "
+            f"got {tuple(packed.shape)}"
+        ),
+    )
+    strides = tuple(packed.stride())
+    check(packed.is_contiguous(), lambda: f"packed must be contiguous, as sluice.pack makes it, got strides {strides}")
 
 
 def _result_shape(

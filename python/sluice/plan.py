@@ -13,6 +13,7 @@ from ._library import inquire
 from ._registry import find
 from .chain import Chain
 from .info import linking
+from .pack import PackedWeight
 
 # Elements behind which tensors lie alike again in fresh memory, whatever is asked of their alignment.
 _ALIGNED = 1024
@@ -33,7 +34,8 @@ class Plan:
         form: "linked" where the chain is compiled into the kernel, "interpreted" where the kernel runs it step by
             step, "" where there is no chain.
         form_reason: why, in a sentence.
-        method: how the result is computed: "transform", "depthwise", "stencil", or "aten" for torch's own kernels.
+        method: how the result is computed: "transform", "depthwise", "dense", "stencil", or "aten" for torch's own
+            kernels.
         kernel: the kernel that runs, by its name in the library.
         workspace_bytes: device memory that the kernel needs beside inputs and result.
         alignment: bytes at whose multiples the kernel's vectors lie in device memory; what lies otherwise is shifted or
@@ -41,6 +43,7 @@ class Plan:
         copy_width: bytes of one load or copy out of device memory, where the input's elements are side by side.
         resident_blocks: blocks that a multiprocessor holds at once: those of a ring's grid; elsewhere at least so many,
             or 0 where the linker decides.
+        detail: what else the method decided, in words.
     """
 
     schedule: str
@@ -58,6 +61,7 @@ class Plan:
     alignment: int = 0
     copy_width: int = 0
     resident_blocks: int = 0
+    detail: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,6 +142,8 @@ def _imagined(value: Any, known: dict[int, torch.Tensor]) -> Any:
         if id(value) not in known:
             known[id(value)] = _without_memory(value)
         return known[id(value)]
+    if isinstance(value, PackedWeight):
+        return PackedWeight(_imagined(value.weight, known), _imagined(value.packed, known))
     if isinstance(value, Chain):
         return Chain(tuple((name, _imagined(values, known)) for name, values in value.parts))
     if isinstance(value, dict):

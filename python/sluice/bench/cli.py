@@ -112,7 +112,7 @@ def _run(options: argparse.Namespace) -> int:
     print(f"copy {ceilings.copy_tbps:.2f} TB/s, bf16 matmul {ceilings.matmul_tflops:.0f} TFLOP/s")
     failures: list[str] = []
     for suite in suites:
-        outcome = run_suite(suite, device, suite.clock(device), effort)
+        outcome = run_suite(suite, device, suite.clock(device), effort, matmul_tflops=ceilings.matmul_tflops)
         failures += outcome.failures
         if options.quick or options.only is not None:
             continue

@@ -47,6 +47,7 @@ class Workload:
         plan: how `ours` runs.
         traffic: bytes: each input read once, each output written once.
         flops: floating-point operations where only FMA applies; 0 where they cannot be the limit.
+        matmul_flops: those that tensor cores can do on half types; the same.
         peers: what is timed beside `ours`, by its name in the results; None where it cannot be measured. One that
             raises when it is called is published as null as well.
         linked: whether `ours` runs its chains linked; None: seen by calling it once.
@@ -60,6 +61,7 @@ class Workload:
     plan: Plan
     traffic: int
     flops: int = 0
+    matmul_flops: int = 0
     peers: Mapping[str, Call | None] = dataclasses.field(default_factory=dict)
     linked: bool | None = None
     floor_peer: str | None = None
@@ -116,13 +118,13 @@ def fresh(*shape: int, dtype: str, device: torch.device) -> torch.Tensor:
     return torch.randn(shape, dtype=DTYPES[dtype], device=device)
 
 
-def compiled(function: Callable[..., object], *args: Any) -> Call:
-    """`torch.compile(function)` on `args`, for these shapes only; compiled when it is first called."""
+def compiled(function: Callable[..., object], *args: Any, mode: str | None = None) -> Call:
+    """`torch.compile(function, mode=mode)` on `args`, for these shapes only; compiled when it is first called."""
     programs: list[Callable[..., object]] = []
 
     def call() -> object:
         if not programs:
-            programs.append(torch.compile(function, dynamic=False, fullgraph=True))
+            programs.append(torch.compile(function, dynamic=False, fullgraph=True, mode=mode))
         return programs[0](*args)
 
     return call
