@@ -17,7 +17,6 @@ namespace {
 constexpr const char* kOp = "pack";
 constexpr int64_t kMost = int64_t{1} << 31;
 
-bool is_half(DType dtype) { return size_of(dtype) == 2; }
 
 std::vector<int64_t> shape_of(const PackedOrder& order) { return {order.chunks, order.taps, order.rows, order.chunk}; }
 

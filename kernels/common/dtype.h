@@ -14,6 +14,8 @@ constexpr unsigned long size_of(DType dtype) {
   }
 }
 
+constexpr bool is_half(DType dtype) { return dtype == DType::float16 || dtype == DType::bfloat16; }
+
 inline constexpr int kWordBytes = 16;  // the widest access to global or shared memory; tiles move in these
 constexpr int word_elements(DType dtype) { return kWordBytes / static_cast<int>(size_of(dtype)); }
 

@@ -27,8 +27,6 @@ struct Stage {
 // What kernels are told of a stage's op: with its precision, where there are two.
 constexpr Op code_of(const Stage& stage) { return stage.precision == Precision::half ? in_half(stage.op) : stage.op; }
 
-constexpr bool is_half(DType dtype) { return dtype == DType::float16 || dtype == DType::bfloat16; }
-
 struct Program {
   int count = 0;
   int operands = 0;  // how many operands the stages name: 1 + the highest index

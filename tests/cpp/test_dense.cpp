@@ -40,14 +40,13 @@ void check_plan(const Conv1dProblem& problem, const Conv1dPlan& plan) {
   CHECK(plan.shared_memory + 2048 >= own.input_stages * input + own.weight_stages * weight + kDenseSharedBytes + raw);
   CHECK(own.input_stages >= 2 && own.input_stages <= kMostInputStages);
   CHECK(own.weight_stages >= 1 && own.weight_stages <= kMostWeightStages);
-  CHECK(own.stage_rows % 8 == 0);
+  CHECK(own.stage_rows % 16 == 0);
   CHECK(own.stage_rows >= tile.positions() + (problem.taps - 1) * problem.dilation + own.shift);
-  CHECK((problem.padding + own.shift) % 8 == 0 && own.shift >= 0 && own.shift < 8);
+  CHECK(own.shift >= 0 && own.shift < 8 && (!own.transposes || (problem.padding + own.shift) % 8 == 0));
   CHECK(own.position_tiles * tile.positions() >= problem.output_length);
   CHECK(own.channel_tiles * tile.channels >= problem.channels);
   CHECK(own.tiles == problem.batch * own.position_tiles * own.channel_tiles);
   CHECK(plan.grid == min_of<long long>(own.tiles, kH200.multiprocessors));
-  // One warpgroup is ahead by stages that both still hold.
   const int groups = ceil_div(own.order.taps, own.stage_taps);
   if (own.resident) CHECK(own.channel_tiles == 1 && own.weight_stages == groups * own.order.chunks);
 }

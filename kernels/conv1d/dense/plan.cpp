@@ -7,7 +7,7 @@
 namespace sluice {
 namespace {
 
-constexpr int kHalfBytes = 2, kWordBytes = 16;
+constexpr int kHalfBytes = 2;
 constexpr int kBlock = 64;          // positions of a wgmma
 constexpr int kStep = 16;           // input channels of one
 constexpr int kStageRowGroup = 16;  // positions that are transposed at once
