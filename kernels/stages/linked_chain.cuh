@@ -51,6 +51,9 @@ struct LinkedChain {
   __device__ __forceinline__ bool empty() const {
     return (slot == Slot::pre ? sluice_pre_stages() : sluice_post_stages()) == 0;
   }
+  __device__ __forceinline__ bool has_operands() const {
+    return (slot == Slot::pre ? sluice_pre_operands() : sluice_post_operands()) > 0;
+  }
 
   // The operands' elements for Slices vectors, as they are in memory: 32-bit lanes, room for 8 bytes an element. And
   // where they lie, for those that the chain writes.

@@ -10,6 +10,7 @@ struct NoChain {
   __device__ explicit NoChain(const Arguments&) {}
 
   __device__ __forceinline__ static constexpr bool empty() { return true; }
+  __device__ __forceinline__ static constexpr bool has_operands() { return false; }
 
   template <int Width, int Slices, class PlaceOf>
   __device__ int load(const PlaceOf&) const {

@@ -36,21 +36,18 @@ void check_plan(const Conv1dProblem& problem, const Conv1dPlan& plan) {
   const long long input = round_up(own.stage_rows * own.order.row_bytes(), kTileAlignment);
   const long long weight = 1LL * own.stage_taps * tile.channels * own.order.row_bytes();
   CHECK(weight % kTileAlignment == 0);  // so that every stage begins where a swizzle does
-  const int raw = own.transposes ? kRawUnits * kRawChannels * (own.stage_rows / 8 + 1) * 16 : 0;
-  CHECK(plan.shared_memory + 2048 >= own.input_stages * input + own.weight_stages * weight + kDenseSharedBytes + raw);
+  const int raw = own.transposes ? kDenseFetchThreads / 32 * kRawUnits * kRawBytes : 0;
+  CHECK(plan.shared_memory >= own.input_stages * input + own.weight_stages * weight + kDenseSharedBytes + raw);
   CHECK(own.input_stages >= 2 && own.input_stages <= kMostInputStages);
   CHECK(own.weight_stages >= 1 && own.weight_stages <= kMostWeightStages);
-  CHECK(own.stage_rows % 8 == 0);
+  CHECK(own.stage_rows % 16 == 0);
   CHECK(own.stage_rows >= tile.positions() + (problem.taps - 1) * problem.dilation + own.shift);
   CHECK((problem.padding + own.shift) % 8 == 0 && own.shift >= 0 && own.shift < 8);
   CHECK(own.position_tiles * tile.positions() >= problem.output_length);
   CHECK(own.channel_tiles * tile.channels >= problem.channels);
   CHECK(own.tiles == problem.batch * own.position_tiles * own.channel_tiles);
   CHECK(plan.grid == min_of<long long>(own.tiles, kH200.multiprocessors));
-  // One warpgroup is ahead by stages that both still hold.
   const int groups = ceil_div(own.order.taps, own.stage_taps);
-  CHECK(own.head_start >= 0 && own.head_start < groups * own.order.chunks);
-  CHECK(own.head_start < own.weight_stages && own.head_start / groups < own.input_stages);
   if (own.resident) CHECK(own.channel_tiles == 1 && own.weight_stages == groups * own.order.chunks);
 }
 

@@ -49,7 +49,6 @@ struct DensePlan {
   int input_stages = 0;
   int stage_taps = 0, weight_stages = 0;  // a stage of the weights has so many taps
   bool resident = false;                  // all weights have a stage of their own and stay there
-  int head_start = 0;                     // groups of taps by which one warpgroup is ahead of the other
   bool by_positions = false;              // neighbours in the result's memory are positions, not channels
   long long position_tiles = 0, channel_tiles = 0;
   long long tiles = 0;  // that the blocks share out among them

@@ -38,11 +38,9 @@ inline DenseArguments make_dense_arguments(const Conv1dParams& params, const Con
       .weight_stages = own.weight_stages,
       .resident = own.resident,
       .packed_rows = static_cast<int>(own.order.rows),
-      .head_start = own.head_start,
       .tiles = static_cast<int>(own.tiles),
       .by_channel_tiles = FastDivisor(own.channel_tiles),
       .by_position_tiles = FastDivisor(own.position_tiles),
-      .by_vectors = FastDivisor(own.stage_rows / 8),
       .pre = make_chain_arguments<float, 3>(params.pre, params.pre_operands, 3, inputs),
       .post = make_chain_arguments<float, 3>(params.post, params.post_operands, 3, outputs),
   };

@@ -8,8 +8,9 @@ namespace sluice {
 namespace {
 
 constexpr int kHalfBytes = 2, kWordBytes = 16;
-constexpr int kBlock = 64;  // positions of a wgmma
-constexpr int kStep = 16;   // input channels of one
+constexpr int kFetchedRows = 16;  // positions of a raw tile, of which a stage has whole ones
+constexpr int kBlock = 64;        // positions of a wgmma
+constexpr int kStep = 16;         // input channels of one
 constexpr int kLeastStages = 2, kEnoughWeightStages = 4;
 constexpr int kWeightStageBytes = 16 * 1024;   // about, so that a stage is worth its barriers
 constexpr long long kMostPositions = 1 << 30;  // and tiles, which the kernel counts in 32 bits
@@ -42,10 +43,8 @@ long long input_stage_bytes(const DensePlan& plan) {
 long long weight_stage_bytes(const DensePlan& plan) {
   return 1LL * plan.stage_taps * plan.tile().channels * plan.order.row_bytes();
 }
-// Of the ring of raw tiles; an odd count of words a row, so that those of eight rows lie in different banks.
-long long raw_bytes(const DensePlan& plan) {
-  return plan.transposes ? 1LL * kRawUnits * kRawChannels * (plan.stage_rows / 8 | 1) * kWordBytes : 0;
-}
+// Of the rings of raw tiles.
+int raw_bytes(const DensePlan& plan) { return plan.transposes ? kDenseFetchThreads / 32 * kRawUnits * kRawBytes : 0; }
 int weight_stages_of_tile(const DensePlan& plan) {
   return plan.order.chunks * ceil_div(plan.order.taps, plan.stage_taps);
 }
@@ -82,14 +81,6 @@ void set_stages(Conv1dPlan& plan, const DeviceProperties& device) {
   }
 }
 
-// Half a tile, so that one warpgroup stores while the other multiplies; and no further than the rings reach, whose
-// stages are both warpgroups' to give back.
-void set_head_start(DensePlan& plan) {
-  const int groups = ceil_div(plan.order.taps, plan.stage_taps);  // of a chunk
-  const int reach = min_of(plan.weight_stages, plan.input_stages * groups) - 1;
-  plan.head_start = min_of(groups * plan.order.chunks / 2, reach);
-}
-
 // What the slowest block takes.
 long long cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
   const DensePlan& own = plan.dense;
@@ -118,14 +109,13 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, const DeviceProper
   own.shift = static_cast<int>((kVector - problem.padding % kVector) % kVector);
   const long long rows = own.tile().positions() + (problem.taps - 1LL) * problem.dilation + own.shift;
   if (rows * own.order.row_bytes() > device.shared_memory_per_block) return plan;
-  own.stage_rows = static_cast<int>(round_up<long long>(rows, kRowGroup));
+  own.stage_rows = static_cast<int>(round_up<long long>(rows, kFetchedRows));
   own.channel_tiles = ceil_div<long long>(problem.channels, own.tile().channels);
   own.position_tiles = ceil_div<long long>(problem.output_length, own.tile().positions());
   own.tiles = problem.batch * own.channel_tiles * own.position_tiles;
   own.by_positions = problem.by_positions;
   own.transposes = problem.fetches_positions;
   set_stages(plan, device);
-  if (plan.threads > 0) set_head_start(own);
   plan.tile = own.tile().positions() * own.tile().channels;
   plan.grid = min_of<long long>(own.tiles, device.multiprocessors);
   plan.resident_blocks = 1;
