@@ -8,9 +8,9 @@ namespace sluice {
 namespace {
 
 constexpr int kHalfBytes = 2;
-constexpr int kBlock = 64;          // positions of a wgmma
-constexpr int kStep = 16;           // input channels of one
-constexpr int kStageRowGroup = 16;  // positions that are transposed at once
+constexpr int kFetchedRows = 16;  // positions of a raw tile, of which a stage has whole ones
+constexpr int kBlock = 64;        // positions of a wgmma
+constexpr int kStep = 16;         // input channels of one
 constexpr int kLeastStages = 2, kEnoughWeightStages = 4;
 constexpr int kWeightStageBytes = 16 * 1024;   // about, so that a stage is worth its barriers
 constexpr long long kMostPositions = 1 << 30;  // and tiles, which the kernel counts in 32 bits
@@ -43,10 +43,8 @@ long long input_stage_bytes(const DensePlan& plan) {
 long long weight_stage_bytes(const DensePlan& plan) {
   return 1LL * plan.stage_taps * plan.tile().channels * plan.order.row_bytes();
 }
-// Of the fetching warps' rings of raw tiles.
-long long raw_bytes(const DensePlan& plan) {
-  return plan.transposes ? 1LL * kDenseFetchThreads / 32 * kRawUnits * kRawBytes : 0;
-}
+// Of the rings of raw tiles.
+int raw_bytes(const DensePlan& plan) { return plan.transposes ? kDenseFetchThreads / 32 * kRawUnits * kRawBytes : 0; }
 int weight_stages_of_tile(const DensePlan& plan) {
   return plan.order.chunks * ceil_div(plan.order.taps, plan.stage_taps);
 }
@@ -112,7 +110,7 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, const DeviceProper
   own.shift = own.transposes ? static_cast<int>((kVector - problem.padding % kVector) % kVector) : 0;
   const long long rows = own.tile().positions() + (problem.taps - 1LL) * problem.dilation + own.shift;
   if (rows * own.order.row_bytes() > device.shared_memory_per_block) return plan;
-  own.stage_rows = static_cast<int>(round_up<long long>(rows, kStageRowGroup));
+  own.stage_rows = static_cast<int>(round_up<long long>(rows, kFetchedRows));
   own.channel_tiles = ceil_div<long long>(problem.channels, own.tile().channels);
   own.position_tiles = ceil_div<long long>(problem.output_length, own.tile().positions());
   own.tiles = problem.batch * own.channel_tiles * own.position_tiles;
