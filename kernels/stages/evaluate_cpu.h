@@ -50,7 +50,7 @@ void evaluate_block(const ChainArguments<T, Rank>& chain, T* values, int count, 
     }
     if (kind == StageKind::numbers) {
       const Parameters<T> numbers = {{stage.number[0], stage.number[1], stage.number[2]}};
-      with_stage<T>(op, [&](auto evaluate) {
+      with_stage(op, [&](auto evaluate) {
         for (int i = 0; i < count; ++i) values[i] = evaluate(values[i], numbers);
       });
       continue;
@@ -64,7 +64,7 @@ void evaluate_block(const ChainArguments<T, Rank>& chain, T* values, int count, 
                    parameters[p]);
       }
     }
-    with_parametric<T>(op, [&](auto evaluate) {
+    with_parametric(op, [&](auto evaluate) {
       for (int i = 0; i < count; ++i) {
         values[i] = evaluate(values[i], Parameters<T>{{parameters[0][i], parameters[1][i], parameters[2][i]}});
       }
