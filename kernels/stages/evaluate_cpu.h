@@ -9,6 +9,7 @@
 #include "kernels/stages/program.h"
 
 namespace sluice {
+namespace {  // a copy for each instruction set (kernels/common/instruction_set.h)
 
 // A block of values and up to three blocks of tensor parameters: 512 doubles each are 16 KiB together.
 inline constexpr int kCpuBlock = 512;
@@ -72,4 +73,5 @@ void evaluate_block(const ChainArguments<T, Rank>& chain, T* values, int count, 
   }
 }
 
+}  // namespace
 }  // namespace sluice

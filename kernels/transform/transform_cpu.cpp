@@ -33,7 +33,8 @@ void transform_as(const TransformParams& params, long long first, long long last
 
 }  // namespace
 
-void transform_cpu(const TransformParams& params, long long first, long long last) {
+template <>
+void transform_cpu<kInstructionSet>(const TransformParams& params, long long first, long long last) {
   if (params.input.dtype == DType::float64) {
     transform_as<double>(params, first, last);
   } else {
