@@ -49,6 +49,9 @@ SLUICE_HOST_DEVICE Half to_half(float value) {
   return {static_cast<std::uint16_t>(sign | (magnitude >= 0x477ff000u ? special : finite))};
 }
 
+template <class T>
+inline constexpr DType kDTypeOf = sizeof(T) == sizeof(double) ? DType::float64 : DType::float32;  // of a compute type
+
 // Element <-> compute type. A double reaches a half type through float, as it does in torch.
 template <class T>
 SLUICE_HOST_DEVICE T load_host(float value) {
