@@ -5,7 +5,7 @@
 #include <cstring>
 #include <type_traits>
 #include <utility>
-#if defined(__F16C__)
+#if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
@@ -73,7 +73,7 @@ SLUICE_HOST_DEVICE Vector<float> to_float(HalfWords bits, BFloat16*) {
 SLUICE_HOST_DEVICE HalfWords from_float(Vector<float> values, BFloat16*) {  // to_bfloat16 of each
   const Words bits = (Words)values, high = bits >> 16;
   const Words rounded = (bits + 0x7fff + (high & 1)) >> 16;
-  return __builtin_convertvector((bits & 0x7fffffff) > 0x7f800000 ? high | 0x40 : rounded, HalfWords);
+  return __builtin_convertvector(values == values ? rounded : high | 0x40, HalfWords);
 }
 
 SLUICE_HOST_DEVICE Vector<float> to_float(HalfWords bits, Half*) {
@@ -148,6 +148,44 @@ SLUICE_HOST_DEVICE void store_panel(void* to, DType dtype, const Panel<T>& panel
   with_host_element(dtype, [&](auto* tag) SLUICE_IN_PLACE {
     auto* const elements = static_cast<std::remove_reference_t<decltype(tag)>>(to);
     for_each_vector([&](int j) SLUICE_IN_PLACE { store_vector<T>(elements + j * kLanes<T>, panel.vectors[j]); });
+  });
+}
+
+// Past the caches, of which no line is read first. `to` is aligned to a vector; until `finish_streaming` other threads
+// may not see it.
+SLUICE_HOST_DEVICE void stream_bytes(char* to, const char* from, int bytes) {
+#if defined(__AVX512F__)
+  for (; bytes >= 64; bytes -= 64, to += 64, from += 64) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(from));
+  }
+#endif
+#if defined(__AVX2__)
+  for (; bytes >= 32; bytes -= 32, to += 32, from += 32) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+  }
+#elif defined(__x86_64__)
+  for (; bytes >= 16; bytes -= 16, to += 16, from += 16) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  }
+#endif
+  std::memcpy(to, from, bytes);
+}
+
+SLUICE_HOST_DEVICE void finish_streaming() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
+template <class T>
+SLUICE_HOST_DEVICE void stream_panel(char* to, DType dtype, const Panel<T>& panel) {
+  with_host_element(dtype, [&](auto* tag) SLUICE_IN_PLACE {
+    using Element = std::remove_reference_t<decltype(*tag)>;
+    for_each_vector([&](int j) SLUICE_IN_PLACE {
+      Element elements[kLanes<T>];
+      store_vector<T>(elements, panel.vectors[j]);
+      stream_bytes(to + j * sizeof(elements), reinterpret_cast<const char*>(elements), sizeof(elements));
+    });
   });
 }
 

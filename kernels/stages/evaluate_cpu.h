@@ -118,7 +118,9 @@ SLUICE_HOST_DEVICE void evaluate_elementwise(Op op, Panel<T>& values,
 // One stage, of which a parameter at least is a tensor.
 template <class T, class OperandAt>
 SLUICE_HOST_DEVICE void evaluate_with_tensors(Op op, StageKind kind, const signed char (&operands)[kMaxParameters],
-                                              Parameters<T> numbers, Panel<T>& values, const OperandAt& operand_at) {
+                                              const T (&given)[kMaxParameters], Panel<T>& values,
+                                              const OperandAt& operand_at) {
+  Parameters<T> numbers = {{given[0], given[1], given[2]}};
   PanelOperand tensors[kMaxParameters];
   int wide = 0;  // whose elements differ
   for (int p = 0; p < kMaxParameters; ++p) {
@@ -150,14 +152,14 @@ SLUICE_HOST_DEVICE void evaluate_panel(const ChainArguments<T, Rank>& chain, Pan
   using Header = typename ChainArguments<T, Rank>::Header;
   for (int s = 0; s < chain.count; ++s) {
     const Header& stage = chain.headers[s];
-    const Parameters<T> numbers = {{stage.number[0], stage.number[1], stage.number[2]}};
     const StageKind kind = Header::kind(stage.control);
     if (kind == StageKind::numbers) {
+      const Parameters<T> numbers = {{stage.number[0], stage.number[1], stage.number[2]}};
       evaluate_numbers(Header::op(stage.control), values, numbers);
     } else if (kind == StageKind::cast) {
       round_panel(values, Header::dtype(stage.control));
     } else {
-      evaluate_with_tensors(Header::op(stage.control), kind, chain.operand[s], numbers, values, operand_at);
+      evaluate_with_tensors(Header::op(stage.control), kind, chain.operand[s], stage.number, values, operand_at);
     }
   }
 }
