@@ -61,6 +61,7 @@ Convolution check_arguments(const Tensor& x, const Tensor& weight, const std::op
   const std::vector<int64_t> sizes = sizes_of(view);
   Chain none(kOp, "pre", "", std::nullopt, view, sizes);
   Chain after(kOp, "post", chain, post_operands, view, sizes);
+  after.program.set_precision(view.dtype, view.dtype);
   return {.op = kOp,
           .input = x,
           .weight = weight,

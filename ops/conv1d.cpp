@@ -55,6 +55,7 @@ Call check_arguments(const Tensor& given, const Tensor& weight, const std::optio
   Chain before(kOp, "pre", pre, pre_operands, view, sizes_of(view));
   Chain after(kOp, "post", post, post_operands, view, sizes);
   const DType result = check_result_dtype(kOp, dtype).value_or(after.result_dtype().value_or(view.dtype));
+  for (Chain* chain : {&before, &after}) chain->program.set_precision(view.dtype, result);
   return {.convolution = {.op = kOp,
                           .input = input,
                           .weight = weight,

@@ -123,6 +123,7 @@ Stencil check_arguments(const Tensor& given, const Tensor& kernel, const std::op
   Chain before(kOp, "pre", pre, pre_operands, image, sizes_of(image));
   Chain after(kOp, "post", post, post_operands, image, sizes);
   const DType result = check_result_dtype(kOp, dtype).value_or(after.result_dtype().value_or(computed));
+  for (Chain* chain : {&before, &after}) chain->program.set_precision(computed, result);
   return {.op = kOp,
           .image = bytes ? aten::to_dtype(given, computed) : given,
           .kernel = kernel,

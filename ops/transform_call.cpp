@@ -17,7 +17,9 @@ TransformCall::TransformCall(const Tensor& tensor, const std::optional<ScalarTyp
 
 TransformChain::TransformChain(const TransformCall& call, const std::string& text, const OptionalTensors& operands)
     : chain(call.kOp, "chain", text, operands, call.input, call.sizes),
-      dtype(call.dtype.value_or(chain.result_dtype().value_or(call.input.dtype))) {}
+      dtype(call.dtype.value_or(chain.result_dtype().value_or(call.input.dtype))) {
+  chain.program.set_precision(call.input.dtype, dtype);
+}
 
 Tensor TransformChain::allocate_result(const TransformCall& call) const {
   return allocate(call.kOp, call.sizes, call.strides, dtype, call.input);

@@ -56,7 +56,7 @@ def sanitizer(tool: str, *options: str) -> list[str]:
 
 # The files of each part that runs tests. What needs no GPU at all, CI runs.
 TESTS: dict[str, tuple[str, ...]] = {
-    "pointwise": ("test_stages", "test_own_stages", "test_transform", "test_transform_many"),
+    "pointwise": ("test_functions", "test_stages", "test_own_stages", "test_transform", "test_transform_many"),
     "convolutions": ("test_conv1d", "test_causal_conv1d"),
     "stencils": ("test_filter2d",),
     "streams": (
@@ -76,7 +76,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         *("test_overlap", "test_views"),
         *("test_compile", "test_demo", "test_docs", "test_errors", "test_examples"),
         *("gpu/test_cpp_stage", "gpu/test_device", "gpu/test_launch", "gpu/test_link_cache", "gpu/test_link_faults"),
-        *("gpu/test_linking", "gpu/test_rings"),
+        *("gpu/test_functions", "gpu/test_linking", "gpu/test_rings"),
     ),
 }
 WITHOUT_GPU = (

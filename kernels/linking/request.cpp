@@ -8,7 +8,7 @@ void append_key(LinkKey& key, const LinkedSlot& slot) {
   key.append(static_cast<char>(count));
   for (int s = 0; s < count; ++s) {
     const Stage& stage = slot.program->stages[s];
-    key.append(static_cast<char>(stage.op));
+    key.append(static_cast<char>(code_of(stage)));
     if (stage.op == Op::cast) key.append(static_cast<char>(stage.dtype));
     if (stage.op == Op::cpp) key.append({reinterpret_cast<const char*>(&stage.source), sizeof(stage.source)});
     for (signed char operand : stage.operand) {

@@ -46,23 +46,24 @@ constexpr bool is_light(Op op) {
 }
 
 // The others run on a panel in memory: an array that is indexed in a loop is never in registers.
-template <Op op, class T>
+template <Op op, Precision precision, class T>
 __attribute__((noinline)) void evaluate_in_memory(T* values, const Parameters<T>& numbers) {
 #pragma GCC unroll 1
   for (int i = 0; i < kPanel<T>; i += kLanes<T>) {
-    store_vector<T>(values + i, each_lane<T>(load_vector<T>(values + i),
-                                             [&](T x, int) SLUICE_IN_PLACE { return evaluate<op>(x, numbers); }));
+    store_vector<T>(values + i, each_lane<T>(load_vector<T>(values + i), [&](T x, int) SLUICE_IN_PLACE {
+                      return evaluate<op, precision>(x, numbers);
+                    }));
   }
 }
 
 // The same where a parameter is a tensor.
-template <Op op, class T>
+template <Op op, Precision precision, class T>
 __attribute__((noinline)) void evaluate_in_memory(T* values, const T (&parameters)[kMaxParameters][kPanel<T>]) {
 #pragma GCC unroll 1
   for (int i = 0; i < kPanel<T>; i += kLanes<T>) {
     store_vector<T>(values + i, each_lane<T>(load_vector<T>(values + i), [&](T x, int lane) SLUICE_IN_PLACE {
-                      return evaluate<op>(x, Parameters<T>{{parameters[0][i + lane], parameters[1][i + lane],
-                                                            parameters[2][i + lane]}});
+                      return evaluate<op, precision>(x, Parameters<T>{{parameters[0][i + lane], parameters[1][i + lane],
+                                                                       parameters[2][i + lane]}});
                     }));
   }
 }
@@ -77,14 +78,15 @@ SLUICE_HOST_DEVICE void through_memory(Panel<T>& values, const Body& body) {
 
 template <class T>
 SLUICE_HOST_DEVICE void evaluate_numbers(Op op, Panel<T>& values, const Parameters<T>& numbers) {
-  with_stage(op, [&]<Op kOp>(Evaluate<kOp> evaluate) SLUICE_IN_PLACE {
+  with_stage<T>(op, [&]<Op kOp, Precision precision>(Evaluate<kOp, precision> evaluate) SLUICE_IN_PLACE {
     if constexpr (is_light(kOp)) {
       for_each_vector([&](int j) SLUICE_IN_PLACE {
         values.vectors[j] =
             each_lane<T>(values.vectors[j], [&](T x, int) SLUICE_IN_PLACE { return evaluate(x, numbers); });
       });
     } else {
-      through_memory(values, [&](T* elements) SLUICE_IN_PLACE { evaluate_in_memory<kOp>(elements, numbers); });
+      through_memory(values,
+                     [&](T* elements) SLUICE_IN_PLACE { evaluate_in_memory<kOp, precision>(elements, numbers); });
     }
   });
 }
@@ -110,8 +112,9 @@ SLUICE_HOST_DEVICE void evaluate_arithmetic(Op op, Panel<T>& values, const Panel
 template <class T>
 SLUICE_HOST_DEVICE void evaluate_elementwise(Op op, Panel<T>& values,
                                              const T (&parameters)[kMaxParameters][kPanel<T>]) {
-  with_parametric(op, [&]<Op kOp>(Evaluate<kOp>) SLUICE_IN_PLACE {
-    through_memory(values, [&](T* elements) SLUICE_IN_PLACE { evaluate_in_memory<kOp>(elements, parameters); });
+  with_parametric<T>(op, [&]<Op kOp, Precision precision>(Evaluate<kOp, precision>) SLUICE_IN_PLACE {
+    through_memory(values,
+                   [&](T* elements) SLUICE_IN_PLACE { evaluate_in_memory<kOp, precision>(elements, parameters); });
   });
 }
 

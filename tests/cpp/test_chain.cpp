@@ -38,15 +38,15 @@ TEST(each_row_of_the_table_is_a_stage_that_runs) {
   for (const StageSignature& signature : kSignatures) {
     const StageSignature& own = signature_of(signature.op);
     CHECK(own.op == signature.op && own.parameters() >= signature.parameters());
-    CHECK(with_stage(signature.op, [](auto) {}));
-    CHECK(with_parametric(signature.op, [](auto) {}) == (own.parameters() > 0));
+    CHECK(with_stage<float>(signature.op, [](auto) {}));
+    CHECK(with_parametric<float>(signature.op, [](auto) {}) == (own.parameters() > 0));
     CHECK(with_arithmetic(signature.op, [](auto) {}) == is_arithmetic(signature.op));
     std::string text = std::string(signature.name) + "(";
     for (int p = 0; p < signature.parameters(); ++p) text += p > 0 ? ",$0" : "$0";
     CHECK(parse_chain(text + ")", 1, program).empty());
     CHECK(program.stages[0].op == signature.op);
   }
-  CHECK(!with_stage(Op::cast, [](auto) {}) && !with_stage(Op::emit, [](auto) {}));
+  CHECK(!with_stage<float>(Op::cast, [](auto) {}) && !with_stage<float>(Op::emit, [](auto) {}));
 }
 
 TEST(numbers_survive_at_the_ends_of_doubles_range) {

@@ -39,6 +39,7 @@ int print_source(char** arguments) {
   }
   Program program;
   const std::string error = parse_chain(arguments[0], kMaxOperands, program);
+  program.set_precision(dtype, dtype);
   LinkRequest request = request_for(program, dtype);
   request.wide = dtype == DType::float64;
   request.post.width = std::stoi(arguments[2]);
