@@ -12,6 +12,10 @@
 #ifdef SLUICE_CUDA_LIBRARY
 #include "kernels/conv1d/launch.h"
 #include "kernels/conv1d/link.h"
+#else
+#include <torch/csrc/stable/ops.h>
+
+#include "kernels/conv1d/depthwise/depthwise_cpu.h"
 #endif
 
 namespace sluice {
@@ -77,9 +81,6 @@ void check_empty([[maybe_unused]] const Convolution& c) {
 template <class Output>
 std::optional<std::string> run_kernels(const Convolution& c, const TensorView& result, const Question& question,
                                        [[maybe_unused]] const Output& output) {
-#ifndef SLUICE_CUDA_LIBRARY
-  if (!question.explains()) return std::nullopt;  // on the CPU it always does
-#endif
   Conv1dParams params = make_params(c, result);
   const Conv1dProblem problem = make_problem(c, params);
   const bool chained = !c.pre.empty() || !c.post.empty();
@@ -114,7 +115,18 @@ std::optional<std::string> run_kernels(const Convolution& c, const TensorView& r
   device.check_launch(launch_conv1d(params, plan, form.kernel, memory, device.stream()));
   return std::string();
 #else
-  return std::nullopt;
+  c.pre.check_interpreted(c.op);
+  c.post.check_interpreted(c.op);
+  if (method_of(c).method == Conv1dMethod::aten) return std::nullopt;
+  if (!question.computes()) return chained ? kOnCpu : kNoChain;
+  params.output.data = output().data;
+  const DepthwiseTiles tiles = tiles_on_cpu(params);
+  with_instruction_set([&]<InstructionSet set>() {
+    torch::stable::parallel_for(0, tiles.count, tiles.grain, [&](int64_t first, int64_t last) {
+      depthwise_cpu<set>(params, tiles, first, last);
+    });
+  });
+  return std::string();
 #endif
 }
 
