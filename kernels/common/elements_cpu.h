@@ -39,37 +39,50 @@ SLUICE_INLINE void with_steps(long long count, long long step, const Body& body)
   }
 }
 
+template <class T, class Element>
+SLUICE_INLINE void load_elements(const Element* from, long long step, long long count, T* to) {
+  if (step != 1) {
+    with_steps(count, step, [&](long long n, long long place) { to[n] = load_host<T>(from[place]); });
+  } else if constexpr (kHasVectors<T, Element>) {
+    long long i = 0;
+    for (; i + kLanes<T> <= count; i += kLanes<T>) store_vector(to + i, load_vector(from + i));
+    const int rest = static_cast<int>(count - i);
+    if (rest > 0) store_part<T>(to + i, load_part<T>(from + i, rest), rest);
+  } else {
+    for (long long i = 0; i < count; ++i) to[i] = load_host<T>(from[i]);
+  }
+}
+
+template <class T, class Element>
+SLUICE_INLINE void store_elements(Element* to, long long step, long long count, const T* from) {
+  if (step != 1) {
+    with_steps(count, step, [&](long long n, long long place) { store_host(to[place], from[n]); });
+  } else if constexpr (kHasVectors<T, Element>) {
+    long long i = 0;
+    for (; i + kLanes<T> <= count; i += kLanes<T>) store_vector(to + i, load_vector(from + i));
+    const int rest = static_cast<int>(count - i);
+    if (rest > 0) store_part<T>(to + i, load_part<T>(from + i, rest), rest);
+  } else {
+    for (long long i = 0; i < count; ++i) store_host(to[i], from[i]);
+  }
+}
+
 template <int Rank, class T>
 void load_elements(const Operand<Rank>& from, long long offset, long long step, long long count, T* to) {
   with_host_element(from.dtype, [&](auto* tag) {
     using Element = std::remove_pointer_t<decltype(tag)>;
-    const Element* const elements = from.template as<Element>() + offset;
-    long long i = 0;
-    if (step == 1) {
-      if constexpr (kHasVectors<T, Element>) {
-        for (; i + kLanes<T> <= count; i += kLanes<T>) store_vector(to + i, load_vector(elements + i));
-      }
-      for (; i < count; ++i) to[i] = load_host<T>(elements[i]);
-    } else {
-      with_steps(count, step, [&](long long n, long long place) { to[n] = load_host<T>(elements[place]); });
-    }
+    load_elements<T, Element>(from.template as<Element>() + offset, step, count, to);
   });
 }
 
-template <int Rank, class T>
-void store_elements(const Operand<Rank>& to, long long offset, long long step, long long count, const T* from) {
+// `Likely`: a dtype that is tried first.
+template <class Likely, int Rank, class T>
+SLUICE_INLINE void store_elements(const Operand<Rank>& to, bool likely, long long offset, long long step,
+                                  long long count, const T* from) {
+  if (likely) return store_elements<T, Likely>(to.template as<Likely>() + offset, step, count, from);
   with_host_element(to.dtype, [&](auto* tag) {
     using Element = std::remove_pointer_t<decltype(tag)>;
-    Element* const elements = to.template as<Element>() + offset;
-    long long i = 0;
-    if (step == 1) {
-      if constexpr (kHasVectors<T, Element>) {
-        for (; i + kLanes<T> <= count; i += kLanes<T>) store_vector(elements + i, load_vector(from + i));
-      }
-      for (; i < count; ++i) store_host(elements[i], from[i]);
-    } else {
-      with_steps(count, step, [&](long long n, long long place) { store_host(elements[place], from[n]); });
-    }
+    store_elements<T, Element>(to.template as<Element>() + offset, step, count, from);
   });
 }
 

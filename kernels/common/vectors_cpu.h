@@ -136,6 +136,45 @@ SLUICE_INLINE void store_vector(Half* to, Vector<float> value) {
 #endif
 }
 
+// The first `count` elements, fewer than a vector; zeros behind them.
+template <class T, class Element>
+SLUICE_INLINE Vector<T> load_part(const Element* from, int count) {
+#if defined(__AVX512F__)
+  if constexpr (std::is_same_v<Element, double>) {
+    return _mm512_maskz_loadu_pd((1u << count) - 1, from);
+  } else if constexpr (std::is_same_v<Element, float>) {
+    return _mm512_maskz_loadu_ps((1u << count) - 1, from);
+  } else {
+    Element elements[kLanes<T>];
+    _mm256_storeu_epi16(elements, _mm256_maskz_loadu_epi16((1u << count) - 1, from));
+    return load_vector(elements);
+  }
+#else
+  Element elements[kLanes<T>] = {};
+  for (int i = 0; i < count; ++i) elements[i] = from[i];
+  return load_vector(elements);
+#endif
+}
+
+template <class T, class Element>
+SLUICE_INLINE void store_part(Element* to, Vector<T> value, int count) {
+#if defined(__AVX512F__)
+  if constexpr (std::is_same_v<Element, double>) {
+    return _mm512_mask_storeu_pd(to, (1u << count) - 1, value);
+  } else if constexpr (std::is_same_v<Element, float>) {
+    return _mm512_mask_storeu_ps(to, (1u << count) - 1, value);
+  } else {
+    Element elements[kLanes<T>];
+    store_vector(elements, value);
+    return _mm256_mask_storeu_epi16(to, (1u << count) - 1, _mm256_loadu_epi16(elements));
+  }
+#else
+  Element elements[kLanes<T>];
+  store_vector(elements, value);
+  for (int i = 0; i < count; ++i) to[i] = elements[i];
+#endif
+}
+
 // Two vectors of neighbours. Those of a bfloat16 tensor come as its even and its odd elements: a shift and a mask make
 // them out of words, in half the instructions that vectors in order take. What meets them is put in that order too.
 template <class T>

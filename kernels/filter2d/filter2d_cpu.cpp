@@ -12,7 +12,7 @@
 #include "kernels/common/elements_cpu.h"
 #include "kernels/common/int_math.h"
 #include "kernels/common/scratch_cpu.h"
-#include "kernels/common/square_sums_cpu.h"
+#include "kernels/common/window_sums_cpu.h"
 #include "kernels/common/tap_sums_cpu.h"
 #include "kernels/stages/chain_cpu.h"
 
@@ -40,8 +40,9 @@ class Filter2d {
         separable_(params.row_taps.exists()),
         taps_(separable_ ? params.kernel_height : params.kernel_height * params.kernel_width),
         row_taps_(separable_ ? params.kernel_width : 0),
-        straight_(params.post.empty() && params.output.dtype == params.image.dtype &&
-                  params.output.strides[walked_] == 1),
+        image_(params.image.template as<Element>()),
+        same_dtype_(params.output.dtype == params.image.dtype),
+        straight_(params.post.empty() && same_dtype_ && params.output.strides[walked_] == 1),
         offsets_(offset_memory_.room_for(taps_ + row_taps_)) {}
 
   void run(long long index) {
@@ -107,7 +108,7 @@ class Filter2d {
     walk_copy(
         tile, pitch,
         [&](long long y, long long x, long long count, long long slot) {
-          load_elements(p_.image, place(p_.image.strides, tile, y, x), p_.image.strides[3], count, copy + slot);
+          load_elements(image_ + place(p_.image.strides, tile, y, x), p_.image.strides[3], count, copy + slot);
           pre_.run(copy + slot, count, [&](int k) { return place(p_.pre_operands[k].strides, tile, y, x); });
         },
         [&](long long slot, long long count) { fill_zeros(copy + slot, count); });
@@ -161,8 +162,8 @@ class Filter2d {
       return place(p_.post_operands[k].strides, tile, tile.row + r, tile.column);
     });
     for (long long r = 0; r < tile.rows; ++r) {
-      store_elements(p_.output, place(p_.output.strides, tile, tile.row + r, tile.column), p_.output.strides[3],
-                     tile.columns, sums + r * to_pitch);
+      store_elements<Element>(p_.output, same_dtype_, place(p_.output.strides, tile, tile.row + r, tile.column),
+                              p_.output.strides[3], tile.columns, sums + r * to_pitch);
     }
   }
 
@@ -170,9 +171,11 @@ class Filter2d {
   void sum_rectangle(const T* copy, long long pitch, const Taps<T>& taps, To* to, long long to_pitch,
                      long long columns, long long rows) const {
     long long r = 0;
-    if (!separable_ && p_.kernel_height == p_.kernel_width) {
-      if (p_.kernel_width == 3) r = sum_squares<3>(copy, pitch, taps.weights, bias_, to, to_pitch, columns, rows);
-      if (p_.kernel_width == 5) r = sum_squares<5>(copy, pitch, taps.weights, bias_, to, to_pitch, columns, rows);
+    const int height = p_.kernel_height, width = separable_ ? 1 : p_.kernel_width;
+    if (height == 3 && width == 3) {
+      r = sum_squares<3>(copy, pitch, taps.weights, bias_, to, to_pitch, columns, rows);
+    } else if (height > 1 && taps.count <= kTapsInASum) {
+      r = sum_windows(copy, pitch, taps.weights, height, width, bias_, to, to_pitch, columns, rows);
     }
     for (; r < rows; ++r) sum_row(copy + r * pitch, taps, bias_, to + r * to_pitch, columns);
   }
@@ -188,7 +191,7 @@ class Filter2d {
         [&](long long y, long long x, long long count, long long first) {
           for (long long i = 0; i < count; ++i) {
             T* const to = copy + (first + i) * slot;
-            load_elements(p_.image, place(p_.image.strides, tile, y, x + i), p_.image.strides[1], tile.channels, to);
+            load_elements(image_ + place(p_.image.strides, tile, y, x + i), p_.image.strides[1], tile.channels, to);
             pre_.run(to, tile.channels, [&](int k) { return place(p_.pre_operands[k].strides, tile, y, x + i); });
             for (long long c = tile.channels; c < slot; ++c) to[c] = 0;
           }
@@ -251,8 +254,8 @@ class Filter2d {
         return place(p_.post_operands[k].strides, tile, y, tile.column + x);
       });
       for (long long x = 0; x < tile.columns; ++x) {
-        store_elements(p_.output, target + x * p_.output.strides[3], p_.output.strides[1], tile.channels,
-                       sums + x * slot);
+        store_elements<Element>(p_.output, same_dtype_, target + x * p_.output.strides[3], p_.output.strides[1],
+                                tile.channels, sums + x * slot);
       }
     }
   }
@@ -263,7 +266,9 @@ class Filter2d {
   const CpuChain<T> pre_, post_;
   const bool separable_;
   const int taps_, row_taps_;  // separable: of the column, of the row
-  const bool straight_;        // sums go into the result without a chain or another dtype between
+  const Element* const image_;
+  const bool same_dtype_;  // of the output
+  const bool straight_;    // sums go into the result without a chain or another dtype between
   Scratch<long long> offset_memory_;
   long long* const offsets_;
   long long weights_of_ = -1;  // the channel that weights_ begin with

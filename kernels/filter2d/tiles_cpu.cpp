@@ -5,7 +5,7 @@ namespace sluice {
 namespace {
 
 // Fewer channels, or columns, leave most of a vector empty.
-constexpr long long kFewest = 8;
+constexpr long long kFewest = 16;
 constexpr long long kThreadWork = 64 * 1024;  // products and elements that are worth a thread
 
 }  // namespace
@@ -14,7 +14,7 @@ Filter2dCpuTiles tiles_on_cpu(const Filter2dParams& params) {
   Filter2dCpuTiles tiles{};
   const bool side_by_side = params.output.strides[1] == 1 && params.channels > 1;
   tiles.across_channels =
-      params.channels >= kFewest && (side_by_side || params.output_width < min_of(kFewest, params.channels));
+      params.channels >= kFewest && (side_by_side || params.output_width < kFewest / 4);
   // The rows of a tile and of its border stay in the L1 cache for few taps, in the L2 cache for many; a tile is as large
   // as its border at least, or that would be most of what is loaded.
   tiles.channels = tiles.across_channels ? min_of<long long>(params.channels, 64) : 1;

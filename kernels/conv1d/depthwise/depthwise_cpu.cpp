@@ -69,8 +69,9 @@ class Depthwise {
         post_(params.post, params.post_operands, walked_),
         offsets_(offset_memory_.room_for(2 * params.taps)),
         direct_offsets_(offsets_ + params.taps),
-        straight_(params.post.empty() && params.output.dtype == params.input.dtype &&
-                  params.output.strides[walked_] == 1),
+        input_(params.input.template as<Element>()),
+        same_dtype_(params.output.dtype == params.input.dtype),
+        straight_(params.post.empty() && same_dtype_ && params.output.strides[walked_] == 1),
         direct_(kReadsDirectly<Element> && params.pre.empty() && params.input.strides[walked_] == 1 &&
                 (tiles.across_channels ? params.multiplier == 1 && params.taps <= kDirectChannelTaps
                                        : params.stride == 1)) {
@@ -146,8 +147,7 @@ class Depthwise {
   void sum_directly(long long b, long long c, long long input_channel, const Piece& whole, const Piece& inner) {
     const Taps<T> taps{p_.taps, direct_offsets_, weights_of(c), 0};
     const T bias = bias_of(c);
-    const Element* const input =
-        p_.input.template as<Element>() + place(p_.input.strides, b, input_channel, inner.begin - p_.padding);
+    const Element* const input = input_ + place(p_.input.strides, b, input_channel, inner.begin - p_.padding);
     in_blocks(b, c, whole, [&](auto* to, long long) {
       sum_edge(b, c, input_channel, {whole.begin, inner.begin}, to);
       sum_row(input, taps, bias, to + (inner.begin - whole.begin), inner.count());
@@ -169,7 +169,7 @@ class Depthwise {
     T* const sums = sums_.room_for(padded);
     sum(sums, padded);
     post_.run(sums, whole.count(), [&](int k) { return place(p_.post_operands[k].strides, b, c, whole.begin); });
-    store_elements(p_.output, target, p_.output.strides[2], whole.count(), sums);
+    store_elements<Element>(p_.output, same_dtype_, target, p_.output.strides[2], whole.count(), sums);
   }
 
   // Outputs whose windows leave the input.
@@ -199,7 +199,7 @@ class Depthwise {
     if (position < 0 && p_.history.exists()) {
       load_elements(p_.history, place(p_.history.strides, b, input_channel, position + p_.padding), 0, 1, &value);
     } else if (position >= 0 && position < p_.length) {
-      value = load_host<T>(p_.input.template as<Element>()[place(p_.input.strides, b, input_channel, position)]);
+      value = load_host<T>(input_[place(p_.input.strides, b, input_channel, position)]);
     }
     return value;
   }
@@ -235,7 +235,7 @@ class Depthwise {
     walk_segments(
         begin, outputs,
         [&](long long position, long long elements, long long slot) {
-          load_elements(p_.input, row + position * p_.input.strides[2], p_.stride * p_.input.strides[2], elements,
+          load_elements(input_ + row + position * p_.input.strides[2], p_.stride * p_.input.strides[2], elements,
                         copy + slot);
           pre_.run(copy + slot, elements, [&](int k) { return place(p_.pre_operands[k].strides, b, c, position); });
         },
@@ -281,8 +281,7 @@ class Depthwise {
 
   void sum_channels_directly(long long b, long long c, int channels, const Piece& piece) {
     const T* const weights = weights_.data() + (p_.taps + 1LL) * channels;
-    const Element* const input =
-        p_.input.template as<Element>() + place(p_.input.strides, b, c, piece.begin * p_.stride - p_.padding);
+    const Element* const input = input_ + place(p_.input.strides, b, c, piece.begin * p_.stride - p_.padding);
     sum_and_store(b, c, channels, channels, piece, Taps<T>{p_.taps, direct_offsets_, weights, channels}, input,
                   p_.stride * p_.input.strides[2]);
   }
@@ -310,8 +309,8 @@ class Depthwise {
         return place(p_.post_operands[k].strides, b, c, t + r);
       });
       for (long long r = 0; r < count; ++r) {
-        store_elements(p_.output, place(p_.output.strides, b, c, t + r), p_.output.strides[1], channels,
-                       sums + r * pitch);
+        store_elements<Element>(p_.output, same_dtype_, place(p_.output.strides, b, c, t + r), p_.output.strides[1],
+                                channels, sums + r * pitch);
       }
     }
   }
@@ -323,8 +322,11 @@ class Depthwise {
     T* const row = p_.multiplier == 1 ? nullptr : expanded_.room_for(sources);
     const auto load = [&](const Operand<3>& from, long long position, long long slot, bool is_input) {
       T* const to = row == nullptr ? copy + slot * pitch : row;
-      load_elements(from, place(from.strides, b, first, position), from.strides[1], sources, to);
-      if (is_input) {
+      const long long at = place(from.strides, b, first, position);
+      if (!is_input) {
+        load_elements(from, at, from.strides[1], sources, to);
+      } else {
+        load_elements(input_ + at, from.strides[1], sources, to);
         pre_.run(to, sources, [&](int k) { return place(p_.pre_operands[k].strides, b, first, position); });
       }
       if (row != nullptr) {
@@ -351,6 +353,8 @@ class Depthwise {
   Scratch<long long> offset_memory_;
   long long* const offsets_;         // of the taps in the copy,
   long long* const direct_offsets_;  // and in the input
+  const Element* const input_;
+  const bool same_dtype_;       // of the output
   const bool straight_;         // sums go into the result without a chain or another dtype between
   const bool direct_;           // the input is read as it lies where a window does not leave it
   bool keeps_weights_ = false;  // those of all channels

@@ -7,7 +7,7 @@ namespace {
 // Sums of a tile, with the input behind them, stay in the L1 cache.
 constexpr long long kRowPositions = 2048;
 // Fewer channels, or outputs of a row, leave most of a vector empty.
-constexpr long long kFewest = 8;
+constexpr long long kFewest = 16;
 constexpr long long kThreadWork = 64 * 1024;  // products and elements that are worth a thread
 
 }  // namespace
@@ -17,10 +17,10 @@ DepthwiseTiles tiles_on_cpu(const Conv1dParams& params) {
   DepthwiseTiles tiles{};
   const bool side_by_side = params.output.strides[1] == 1 && params.channels > 1;
   tiles.across_channels =
-      params.channels >= kFewest && (side_by_side || params.output_length < min_of(kFewest, params.channels));
+      params.channels >= kFewest && (side_by_side || params.output_length < kFewest / 4);
   if (tiles.across_channels) {
     // Few taps read the input as it lies, and want long runs of it; many read a copy with the tile's channels alone.
-    tiles.channels = min_of<long long>(params.channels, params.taps <= kFewest ? 512 : 64);
+    tiles.channels = min_of<long long>(params.channels, params.taps <= 8 ? 512 : 64);
     tiles.positions = min_of(params.output_length, max_of<long long>(64, halo / params.stride));
   } else {
     tiles.channels = params.multiplier;
