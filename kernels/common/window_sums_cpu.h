@@ -9,6 +9,15 @@ namespace {
 
 inline constexpr int kWindowRows = 4;
 
+// Or the compiler makes the load part of each product that the value is in, and loads it again for every row.
+template <class V>
+SLUICE_INLINE V in_register(V value) {
+#if defined(__x86_64__)
+  asm("" : "+v"(value));
+#endif
+  return value;
+}
+
 // A square of taps. N vectors of each of kWindowRows rows, in the order of taps that sum_row has.
 template <int Side, int N, class T, class To>
 SLUICE_INLINE void sum_square_vectors(const T* from, long long pitch, const T* weights, T bias, To* to,
@@ -25,7 +34,7 @@ SLUICE_INLINE void sum_square_vectors(const T* from, long long pitch, const T* w
     for (int j = 0; j < Side; ++j) {
       Vector<T> values[N];
 #pragma GCC unroll 2
-      for (int n = 0; n < N; ++n) values[n] = load_vector(from + r * pitch + j + n * kLanes<T>);
+      for (int n = 0; n < N; ++n) values[n] = in_register(load_vector(from + r * pitch + j + n * kLanes<T>));
 #pragma GCC unroll 16
       for (int y = 0; y < kWindowRows; ++y) {
         if (r < y || r - y >= Side) continue;
@@ -71,7 +80,7 @@ SLUICE_INLINE void add_window_row(const T* from, const T* weights, int tap_row, 
   for (int j = 0; j < width; ++j, ++row) {
     Vector<T> values[N];
 #pragma GCC unroll 2
-    for (int n = 0; n < N; ++n) values[n] = load_vector(from + j + n * kLanes<T>);
+    for (int n = 0; n < N; ++n) values[n] = in_register(load_vector(from + j + n * kLanes<T>));
 #pragma GCC unroll 4
     for (int y = First; y < Last; ++y) {
       const Vector<T> weight = broadcast(row[(First - y) * width]);

@@ -21,6 +21,8 @@ namespace {
 
 // Narrower tiles are summed as one row, with the pixels between their rows.
 constexpr long long kNarrow = 64;
+// Narrower ones are copied whole: their borders would cost more than the copy.
+constexpr long long kFewestDirect = 256;
 
 struct Tile {
   long long batch, channel, row, column;  // of its first output
@@ -43,6 +45,7 @@ class Filter2d {
         image_(params.image.template as<Element>()),
         same_dtype_(params.output.dtype == params.image.dtype),
         straight_(params.post.empty() && same_dtype_ && params.output.strides[walked_] == 1),
+        direct_(std::is_same_v<T, Element> && params.pre.empty() && !separable_ && params.image.strides[3] == 1),
         offsets_(offset_memory_.room_for(taps_ + row_taps_)) {}
 
   void run(long long index) {
@@ -99,6 +102,37 @@ class Filter2d {
   // --- along rows ---
 
   void run_rows(const Tile& tile) {
+    if (tile.channel != weights_of_) load_weights(tile.channel);
+    if (!direct_) return sum_copy(tile);
+    // The outputs whose windows lie in the image are summed from there, those around them from copies.
+    const long long top = max_of(tile.row, p_.top), left = max_of(tile.column, p_.left);
+    const long long bottom = min_of(tile.row + tile.rows, p_.height - border_rows() + p_.top);
+    const long long right = min_of(tile.column + tile.columns, p_.width - border_columns() + p_.left);
+    if (bottom <= top || right - left < kFewestDirect) return sum_copy(tile);
+    const auto part = [&](long long row, long long end_row, long long column, long long end_column) {
+      Tile part = tile;
+      part.row = row;
+      part.rows = end_row - row;
+      part.column = column;
+      part.columns = end_column - column;
+      return part;
+    };
+    const auto copied = [&](const Tile& border) {
+      if (border.rows > 0 && border.columns > 0) sum_copy(border);
+    };
+    const long long end_row = tile.row + tile.rows, end_column = tile.column + tile.columns;
+    copied(part(tile.row, top, tile.column, end_column));
+    copied(part(top, bottom, tile.column, left));
+    copied(part(top, bottom, right, end_column));
+    copied(part(bottom, end_row, tile.column, end_column));
+    if constexpr (std::is_same_v<T, Element>) {
+      const T* const from = image_ + place(p_.image.strides, tile, top - p_.top, left - p_.left);
+      place_taps(p_.image.strides[2], 1);
+      sum_rows(part(top, bottom, left, right), from, p_.image.strides[2], /*narrow=*/false, /*is_copy=*/false);
+    }
+  }
+
+  void sum_copy(const Tile& tile) {
     const bool narrow = tile.columns < kNarrow;
     // Sums may take a vector more than there are columns.
     const long long room = narrow ? tile.columns : round_up<long long>(tile.columns, kLanes<T>);
@@ -113,7 +147,6 @@ class Filter2d {
         },
         [&](long long slot, long long count) { fill_zeros(copy + slot, count); });
     place_taps(separable_ ? room : pitch, 1);
-    if (tile.channel != weights_of_) load_weights(tile.channel);
     if (separable_) copy = sum_row_taps(copy, pitch, room, rows);
     sum_rows(tile, copy, separable_ ? room : pitch, narrow);
   }
@@ -144,7 +177,8 @@ class Filter2d {
     return narrowed;
   }
 
-  void sum_rows(const Tile& tile, const T* copy, long long pitch, bool narrow) {
+  // `narrow` copies of a tile; others have room for whole vectors, which the image (not a copy) has not.
+  void sum_rows(const Tile& tile, const T* copy, long long pitch, bool narrow, bool is_copy = true) {
     const Taps<T> taps{taps_, offsets_, weights_.data(), 0};
     if (straight_ && tile.columns >= kLanes<T> && !narrow) {
       Element* const to = p_.output.template as<Element>() + place(p_.output.strides, tile, tile.row, tile.column);
@@ -156,7 +190,7 @@ class Filter2d {
       const long long count = (tile.rows - 1) * pitch + tile.columns;
       sum_row(copy, taps, bias_, sums, round_up<long long>(count, kLanes<T>));
     } else {
-      sum_rectangle(copy, pitch, taps, sums, to_pitch, to_pitch, tile.rows);
+      sum_rectangle(copy, pitch, taps, sums, to_pitch, is_copy ? to_pitch : tile.columns, tile.rows);
     }
     post_.run_rows(sums, to_pitch, tile.columns, tile.rows, [&](int k, long long r) {
       return place(p_.post_operands[k].strides, tile, tile.row + r, tile.column);
@@ -269,6 +303,7 @@ class Filter2d {
   const Element* const image_;
   const bool same_dtype_;  // of the output
   const bool straight_;    // sums go into the result without a chain or another dtype between
+  const bool direct_;      // the image is read as it lies where a window does not leave it
   Scratch<long long> offset_memory_;
   long long* const offsets_;
   long long weights_of_ = -1;  // the channel that weights_ begin with

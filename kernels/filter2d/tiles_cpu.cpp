@@ -19,7 +19,7 @@ Filter2dCpuTiles tiles_on_cpu(const Filter2dParams& params) {
   // as its border at least, or that would be most of what is loaded.
   tiles.channels = tiles.across_channels ? min_of<long long>(params.channels, 64) : 1;
   tiles.columns = min_of(params.output_width,
-                         max_of<long long>(tiles.across_channels ? 32 : 512, params.kernel_width - 1));
+                         max_of<long long>(tiles.across_channels ? 32 : 2048, params.kernel_width - 1));
   tiles.rows = min_of(params.output_height, max_of<long long>(tiles.across_channels ? 8 : 16, params.kernel_height - 1));
   tiles.tiles_across = ceil_div(params.output_width, tiles.columns);
   tiles.tiles_down = ceil_div(params.output_height, tiles.rows);
