@@ -122,9 +122,8 @@ std::optional<std::string> run_kernels(const Convolution& c, const TensorView& r
   params.output.data = output().data;
   const DepthwiseTiles tiles = tiles_on_cpu(params);
   with_instruction_set([&]<InstructionSet set>() {
-    torch::stable::parallel_for(0, tiles.count, tiles.grain, [&](int64_t first, int64_t last) {
-      depthwise_cpu<set>(params, tiles, first, last);
-    });
+    torch::stable::parallel_for(0, tiles.count, tiles.grain,
+                                [&](int64_t first, int64_t last) { depthwise_cpu<set>(params, tiles, first, last); });
   });
   return std::string();
 #endif

@@ -181,9 +181,8 @@ std::string run_stencil(const Stencil& s, const TensorView& output, const Questi
     const Filter2dParams params = launches.at(i);
     const Filter2dCpuTiles tiles = tiles_on_cpu(params);
     with_instruction_set([&]<InstructionSet set>() {
-      torch::stable::parallel_for(0, tiles.count, tiles.grain, [&](int64_t first, int64_t last) {
-        filter2d_cpu<set>(params, tiles, first, last);
-      });
+      torch::stable::parallel_for(0, tiles.count, tiles.grain,
+                                  [&](int64_t first, int64_t last) { filter2d_cpu<set>(params, tiles, first, last); });
     });
   }
 #endif

@@ -82,9 +82,7 @@ SLUICE_INLINE void add_taps(const Element* from, const Taps<T>& taps, int first,
 }
 
 // Taps first .. last - 1 of the `part`-th sum.
-SLUICE_INLINE int end_of_sum(int first, int count) {
-  return count - first < kTapsInASum ? count : first + kTapsInASum;
-}
+SLUICE_INLINE int end_of_sum(int first, int count) { return count - first < kTapsInASum ? count : first + kTapsInASum; }
 
 template <int N, class T, class Element, class To>
 SLUICE_INLINE void sum_vectors(const Element* from, const Taps<T>& taps, T bias, To* to) {

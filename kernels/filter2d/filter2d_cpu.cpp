@@ -12,8 +12,8 @@
 #include "kernels/common/elements_cpu.h"
 #include "kernels/common/int_math.h"
 #include "kernels/common/scratch_cpu.h"
-#include "kernels/common/window_sums_cpu.h"
 #include "kernels/common/tap_sums_cpu.h"
+#include "kernels/common/window_sums_cpu.h"
 #include "kernels/stages/chain_cpu.h"
 
 namespace sluice {
@@ -202,8 +202,8 @@ class Filter2d {
   }
 
   template <class To>
-  void sum_rectangle(const T* copy, long long pitch, const Taps<T>& taps, To* to, long long to_pitch,
-                     long long columns, long long rows) const {
+  void sum_rectangle(const T* copy, long long pitch, const Taps<T>& taps, To* to, long long to_pitch, long long columns,
+                     long long rows) const {
     long long r = 0;
     const int height = p_.kernel_height, width = separable_ ? 1 : p_.kernel_width;
     if (height == 3 && width == 3) {
@@ -223,6 +223,11 @@ class Filter2d {
     walk_copy(
         tile, width,
         [&](long long y, long long x, long long count, long long first) {
+          if (p_.image.strides[1] == 1 && p_.image.strides[3] == slot && tile.channels == slot &&
+              p_.pre.operands == 0) {
+            load_elements(image_ + place(p_.image.strides, tile, y, x), 1, count * slot, copy + first * slot);
+            return pre_.run(copy + first * slot, count * slot, [](int) { return 0LL; });
+          }
           for (long long i = 0; i < count; ++i) {
             T* const to = copy + (first + i) * slot;
             load_elements(image_ + place(p_.image.strides, tile, y, x + i), p_.image.strides[1], tile.channels, to);
@@ -244,10 +249,10 @@ class Filter2d {
     fill_zeros(weights, all * slot);
     const long long columns = separable_ ? 1 : p_.kernel_width;
     for (int k = 0; k < taps_; ++k) {
-      load_elements(p_.kernel,
-                    tile.channel * p_.kernel.strides[0] + k / columns * p_.kernel.strides[1] +
-                        k % columns * p_.kernel.strides[2],
-                    p_.kernel.strides[0], tile.channels, weights + k * slot);
+      load_elements(
+          p_.kernel,
+          tile.channel * p_.kernel.strides[0] + k / columns * p_.kernel.strides[1] + k % columns * p_.kernel.strides[2],
+          p_.kernel.strides[0], tile.channels, weights + k * slot);
     }
     for (int k = 0; k < row_taps_; ++k) {
       load_elements(p_.row_taps, tile.channel * p_.row_taps.strides[0] + k * p_.row_taps.strides[1],
@@ -284,9 +289,8 @@ class Filter2d {
         continue;
       }
       sum_positions(copy + r * pitch, slot, taps, bias, sums, slot, slot, tile.columns);
-      post_.run_rows(sums, slot, tile.channels, tile.columns, [&](int k, long long x) {
-        return place(p_.post_operands[k].strides, tile, y, tile.column + x);
-      });
+      post_.run_rows(sums, slot, tile.channels, tile.columns,
+                     [&](int k, long long x) { return place(p_.post_operands[k].strides, tile, y, tile.column + x); });
       for (long long x = 0; x < tile.columns; ++x) {
         store_elements<Element>(p_.output, same_dtype_, target + x * p_.output.strides[3], p_.output.strides[1],
                                 tile.channels, sums + x * slot);

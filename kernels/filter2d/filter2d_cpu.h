@@ -6,8 +6,8 @@
 
 namespace sluice {
 
-// A tile is a rectangle of one plane, or of the planes of some channels that lie side by side in memory: its vectors run
-// along the rows, or across the channels. Tiles do not depend on the number of threads.
+// A tile is a rectangle of one plane, or of the planes of some channels that lie side by side in memory: its vectors
+// run along the rows, or across the channels. Tiles do not depend on the number of threads.
 struct Filter2dCpuTiles {
   bool across_channels;
   long long columns, rows, channels;  // of a tile at most

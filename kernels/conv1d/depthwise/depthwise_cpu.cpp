@@ -305,9 +305,8 @@ class Depthwise {
     for (long long t = piece.begin; t < piece.end; t += rows) {
       const long long count = min_of(rows, piece.end - t);
       sum_positions(from + (t - piece.begin) * step, step, taps, bias, sums, pitch, pitch, count);
-      post_.run_rows(sums, pitch, channels, count, [&](int k, long long r) {
-        return place(p_.post_operands[k].strides, b, c, t + r);
-      });
+      post_.run_rows(sums, pitch, channels, count,
+                     [&](int k, long long r) { return place(p_.post_operands[k].strides, b, c, t + r); });
       for (long long r = 0; r < count; ++r) {
         store_elements<Element>(p_.output, same_dtype_, place(p_.output.strides, b, c, t + r), p_.output.strides[1],
                                 channels, sums + r * pitch);

@@ -10,10 +10,10 @@ namespace sluice {
 // row, or across the channels. Tiles do not depend on the number of threads.
 struct DepthwiseTiles {
   bool across_channels;
-  long long positions, channels;           // of a tile at most; along a row: the outputs of one input channel
+  long long positions, channels;  // of a tile at most; along a row: the outputs of one input channel
   long long position_tiles, channel_tiles;
-  long long count;                         // of tiles
-  long long grain;                         // tiles that are worth a thread
+  long long count;  // of tiles
+  long long grain;  // tiles that are worth a thread
 };
 
 DepthwiseTiles tiles_on_cpu(const Conv1dParams& params);

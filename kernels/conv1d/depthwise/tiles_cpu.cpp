@@ -16,8 +16,7 @@ DepthwiseTiles tiles_on_cpu(const Conv1dParams& params) {
   const long long halo = (params.taps - 1) * params.dilation;
   DepthwiseTiles tiles{};
   const bool side_by_side = params.output.strides[1] == 1 && params.channels > 1;
-  tiles.across_channels =
-      params.channels >= kFewest && (side_by_side || params.output_length < kFewest / 4);
+  tiles.across_channels = params.channels >= kFewest && (side_by_side || params.output_length < kFewest / 4);
   if (tiles.across_channels) {
     // Few taps read the input as it lies, and want long runs of it; many read a copy with the tile's channels alone.
     tiles.channels = min_of<long long>(params.channels, params.taps <= 8 ? 512 : 64);
