@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "kernels/common/operand.h"
-#include "kernels/common/vectors_cpu.h"
+#include "kernels/common/sum_vectors_cpu.h"
 
 namespace sluice {
 namespace {
@@ -29,7 +29,7 @@ void fill_zeros(T* to, long long count) {
 
 // Calls `body(i, step)` for 0 <= i < count with the step as a constant, where it is a common one.
 template <class Body>
-SLUICE_INLINE void with_steps(long long count, long long step, const Body& body) {
+SLUICE_HOST_DEVICE void with_steps(long long count, long long step, const Body& body) {
   if (step == 2) {
     for (long long i = 0; i < count; ++i) body(i, 2 * i);
   } else if (step == 3) {
@@ -40,12 +40,12 @@ SLUICE_INLINE void with_steps(long long count, long long step, const Body& body)
 }
 
 template <class T, class Element>
-SLUICE_INLINE void load_elements(const Element* from, long long step, long long count, T* to) {
+SLUICE_HOST_DEVICE void load_elements(const Element* from, long long step, long long count, T* to) {
   if (step != 1) {
     with_steps(count, step, [&](long long n, long long place) { to[n] = load_host<T>(from[place]); });
   } else if constexpr (kHasVectors<T, Element>) {
     long long i = 0;
-    for (; i + kLanes<T> <= count; i += kLanes<T>) store_vector(to + i, load_vector(from + i));
+    for (; i + kLanes<T> <= count; i += kLanes<T>) store_vector<T>(to + i, load_vector<T>(from + i));
     const int rest = static_cast<int>(count - i);
     if (rest > 0) store_part<T>(to + i, load_part<T>(from + i, rest), rest);
   } else {
@@ -54,12 +54,12 @@ SLUICE_INLINE void load_elements(const Element* from, long long step, long long 
 }
 
 template <class T, class Element>
-SLUICE_INLINE void store_elements(Element* to, long long step, long long count, const T* from) {
+SLUICE_HOST_DEVICE void store_elements(Element* to, long long step, long long count, const T* from) {
   if (step != 1) {
     with_steps(count, step, [&](long long n, long long place) { store_host(to[place], from[n]); });
   } else if constexpr (kHasVectors<T, Element>) {
     long long i = 0;
-    for (; i + kLanes<T> <= count; i += kLanes<T>) store_vector(to + i, load_vector(from + i));
+    for (; i + kLanes<T> <= count; i += kLanes<T>) store_vector<T>(to + i, load_vector<T>(from + i));
     const int rest = static_cast<int>(count - i);
     if (rest > 0) store_part<T>(to + i, load_part<T>(from + i, rest), rest);
   } else {
@@ -77,8 +77,8 @@ void load_elements(const Operand<Rank>& from, long long offset, long long step, 
 
 // `Likely`: a dtype that is tried first.
 template <class Likely, int Rank, class T>
-SLUICE_INLINE void store_elements(const Operand<Rank>& to, bool likely, long long offset, long long step,
-                                  long long count, const T* from) {
+SLUICE_HOST_DEVICE void store_elements(const Operand<Rank>& to, bool likely, long long offset, long long step,
+                                       long long count, const T* from) {
   if (likely) return store_elements<T, Likely>(to.template as<Likely>() + offset, step, count, from);
   with_host_element(to.dtype, [&](auto* tag) {
     using Element = std::remove_pointer_t<decltype(tag)>;

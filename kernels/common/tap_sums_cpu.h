@@ -7,7 +7,7 @@
 // share it never shows in a result.
 #pragma once
 
-#include "kernels/common/vectors_cpu.h"
+#include "kernels/common/sum_vectors_cpu.h"
 
 namespace sluice {
 namespace {
@@ -29,7 +29,7 @@ struct Sums {
   static constexpr int kPairs = N / 2;
   Pair<T> pair[kPairs > 0 ? kPairs : 1];
 
-  SLUICE_INLINE void operator+=(const Sums& other) {
+  SLUICE_HOST_DEVICE void operator+=(const Sums& other) {
 #pragma GCC unroll 8
     for (int n = 0; n < N; n += 2) {
       pair[n / 2].first += other.pair[n / 2].first;
@@ -37,9 +37,9 @@ struct Sums {
     }
   }
   template <class Element>
-  SLUICE_INLINE void add(const Element* from, const Sums& weight) {
+  SLUICE_HOST_DEVICE void add(const Element* from, const Sums& weight) {
     if constexpr (N == 1) {
-      pair[0].first = multiply_add(load_vector(from), weight.pair[0].first, pair[0].first);
+      pair[0].first = multiply_add(load_vector<T>(from), weight.pair[0].first, pair[0].first);
     } else {
 #pragma GCC unroll 8
       for (int n = 0; n < kPairs; ++n) {
@@ -49,26 +49,26 @@ struct Sums {
       }
     }
   }
-  SLUICE_INLINE static Sums load(const T* from) {
+  SLUICE_HOST_DEVICE static Sums load(const T* from) {
     Sums sums;
     if constexpr (N == 1) {
-      sums.pair[0].first = load_vector(from);
+      sums.pair[0].first = load_vector<T>(from);
     } else {
 #pragma GCC unroll 8
       for (int n = 0; n < kPairs; ++n) sums.pair[n] = load_pair<T>(from + 2 * n * kLanes<T>);
     }
     return sums;
   }
-  SLUICE_INLINE static Sums all(T value) {
+  SLUICE_HOST_DEVICE static Sums all(T value) {
     Sums sums;
 #pragma GCC unroll 8
     for (int n = 0; n < N; n += 2) sums.pair[n / 2] = {broadcast(value), broadcast(value)};
     return sums;
   }
   template <class Element, class To>
-  SLUICE_INLINE void store(To* to) const {
+  SLUICE_HOST_DEVICE void store(To* to) const {
     if constexpr (N == 1) {
-      store_vector(to, pair[0].first);
+      store_vector<T>(to, pair[0].first);
     } else {
 #pragma GCC unroll 8
       for (int n = 0; n < kPairs; ++n) store_pair_like<Element>(to + 2 * n * kLanes<T>, pair[n]);
@@ -77,15 +77,17 @@ struct Sums {
 };
 
 template <int N, class T, class Element>
-SLUICE_INLINE void add_taps(const Element* from, const Taps<T>& taps, int first, int last, Sums<T, N>& sums) {
+SLUICE_HOST_DEVICE void add_taps(const Element* from, const Taps<T>& taps, int first, int last, Sums<T, N>& sums) {
   for (int k = first; k < last; ++k) sums.add(from + taps.offsets[k], Sums<T, N>::all(taps.weights[k]));
 }
 
 // Taps first .. last - 1 of the `part`-th sum.
-SLUICE_INLINE int end_of_sum(int first, int count) { return count - first < kTapsInASum ? count : first + kTapsInASum; }
+SLUICE_HOST_DEVICE int end_of_sum(int first, int count) {
+  return count - first < kTapsInASum ? count : first + kTapsInASum;
+}
 
 template <int N, class T, class Element, class To>
-SLUICE_INLINE void sum_vectors(const Element* from, const Taps<T>& taps, T bias, To* to) {
+SLUICE_HOST_DEVICE void sum_vectors(const Element* from, const Taps<T>& taps, T bias, To* to) {
   Sums<T, N> sums = Sums<T, N>::all(bias);
   add_taps(from, taps, 0, end_of_sum(0, taps.count), sums);
   for (int first = kTapsInASum; first < taps.count; first += kTapsInASum) {
@@ -114,8 +116,8 @@ void sum_row(const Element* from, const Taps<T>& taps, T bias, To* to, long long
 }
 
 template <int R, int N, class T, class Element>
-SLUICE_INLINE void add_channel_taps(const Element* from, long long step, const Taps<T>& taps, const T* weights,
-                                    int first, int last, Sums<T, N> (&sums)[R]) {
+SLUICE_HOST_DEVICE void add_channel_taps(const Element* from, long long step, const Taps<T>& taps, const T* weights,
+                                         int first, int last, Sums<T, N> (&sums)[R]) {
   for (int k = first; k < last; ++k) {
     const Sums<T, N> weight = Sums<T, N>::load(weights + k * taps.pitch);
 #pragma GCC unroll 8
@@ -125,8 +127,8 @@ SLUICE_INLINE void add_channel_taps(const Element* from, long long step, const T
 
 // N vectors of channels at R positions.
 template <int R, int N, class T, class Element, class To>
-SLUICE_INLINE void sum_channel_vectors(const Element* from, long long step, const Taps<T>& taps, const T* weights,
-                                       const T* bias, To* to, long long to_step) {
+SLUICE_HOST_DEVICE void sum_channel_vectors(const Element* from, long long step, const Taps<T>& taps, const T* weights,
+                                            const T* bias, To* to, long long to_step) {
   Sums<T, N> sums[R];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) sums[r] = Sums<T, N>::load(bias);
@@ -152,8 +154,8 @@ void order_channels(T* values, long long channels) {
   if constexpr (kEvenAndOdd<Element>) {
     for (long long c = 0; c + 2 * kLanes<T> <= channels; c += 2 * kLanes<T>) {
       const Pair<T> split = split_pair(load_pair<T>(values + c));
-      store_vector(values + c, split.first);
-      store_vector(values + c + kLanes<T>, split.second);
+      store_vector<T>(values + c, split.first);
+      store_vector<T>(values + c + kLanes<T>, split.second);
     }
   }
 }

@@ -67,13 +67,26 @@ using Words [[gnu::vector_size(kVectorBytes)]] = std::uint32_t;
 using HalfWords [[gnu::vector_size(kVectorBytes / 2)]] = std::uint16_t;
 
 SLUICE_HOST_DEVICE Vector<float> to_float(HalfWords bits, BFloat16*) {
+#if defined(__AVX512F__)
+  return (Vector<float>)((Words)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)bits) << 16);
+#elif defined(__AVX2__)
+  return (Vector<float>)((Words)_mm256_cvtepu16_epi32((__m128i)bits) << 16);
+#else
   return (Vector<float>)(__builtin_convertvector(bits, Words) << 16);
+#endif
 }
 
 SLUICE_HOST_DEVICE HalfWords from_float(Vector<float> values, BFloat16*) {  // to_bfloat16 of each
   const Words bits = (Words)values, high = bits >> 16;
-  const Words rounded = (bits + 0x7fff + (high & 1)) >> 16;
-  return __builtin_convertvector(values == values ? rounded : high | 0x40, HalfWords);
+  const Words rounded = (bits + 0x7fff + (high & 1)) >> 16, words = values == values ? rounded : high | 0x40;
+#if defined(__AVX512F__)
+  return (HalfWords)_mm512_maskz_cvtepi32_epi16(0xffff, (__m512i)words);
+#elif defined(__AVX2__)
+  return (HalfWords)_mm_packus_epi32(_mm256_castsi256_si128((__m256i)words),
+                                     _mm256_extracti128_si256((__m256i)words, 1));
+#else
+  return __builtin_convertvector(words, HalfWords);
+#endif
 }
 
 SLUICE_HOST_DEVICE Vector<float> to_float(HalfWords bits, Half*) {

@@ -11,7 +11,7 @@ inline constexpr int kWindowRows = 4;
 
 // Or the compiler makes the load part of each product that the value is in, and loads it again for every row.
 template <class V>
-SLUICE_INLINE V in_register(V value) {
+SLUICE_HOST_DEVICE V in_register(V value) {
 #if defined(__x86_64__)
   asm("" : "+v"(value));
 #endif
@@ -20,8 +20,8 @@ SLUICE_INLINE V in_register(V value) {
 
 // A square of taps. N vectors of each of kWindowRows rows, in the order of taps that sum_row has.
 template <int Side, int N, class T, class To>
-SLUICE_INLINE void sum_square_vectors(const T* from, long long pitch, const T* weights, T bias, To* to,
-                                      long long to_pitch) {
+SLUICE_HOST_DEVICE void sum_square_vectors(const T* from, long long pitch, const T* weights, T bias, To* to,
+                                           long long to_pitch) {
   Vector<T> sums[kWindowRows][N];
 #pragma GCC unroll 16
   for (int y = 0; y < kWindowRows; ++y) {
@@ -34,7 +34,7 @@ SLUICE_INLINE void sum_square_vectors(const T* from, long long pitch, const T* w
     for (int j = 0; j < Side; ++j) {
       Vector<T> values[N];
 #pragma GCC unroll 2
-      for (int n = 0; n < N; ++n) values[n] = in_register(load_vector(from + r * pitch + j + n * kLanes<T>));
+      for (int n = 0; n < N; ++n) values[n] = in_register(load_vector<T>(from + r * pitch + j + n * kLanes<T>));
 #pragma GCC unroll 16
       for (int y = 0; y < kWindowRows; ++y) {
         if (r < y || r - y >= Side) continue;
@@ -47,7 +47,7 @@ SLUICE_INLINE void sum_square_vectors(const T* from, long long pitch, const T* w
 #pragma GCC unroll 16
   for (int y = 0; y < kWindowRows; ++y) {
 #pragma GCC unroll 2
-    for (int n = 0; n < N; ++n) store_vector(to + y * to_pitch + n * kLanes<T>, sums[y][n]);
+    for (int n = 0; n < N; ++n) store_vector<T>(to + y * to_pitch + n * kLanes<T>, sums[y][n]);
   }
 }
 
@@ -74,13 +74,13 @@ long long sum_squares(const T* from, long long pitch, const T* weights, T bias, 
 
 // A row of the copy for outputs of rows First .. Last - 1, of which the first meets row `tap_row` of the taps.
 template <int First, int Last, int N, class T>
-SLUICE_INLINE void add_window_row(const T* from, const T* weights, int tap_row, int width,
-                                  Vector<T> (&sums)[kWindowRows][N]) {
+SLUICE_HOST_DEVICE void add_window_row(const T* from, const T* weights, int tap_row, int width,
+                                       Vector<T> (&sums)[kWindowRows][N]) {
   const T* row = weights + tap_row * width;
   for (int j = 0; j < width; ++j, ++row) {
     Vector<T> values[N];
 #pragma GCC unroll 2
-    for (int n = 0; n < N; ++n) values[n] = in_register(load_vector(from + j + n * kLanes<T>));
+    for (int n = 0; n < N; ++n) values[n] = in_register(load_vector<T>(from + j + n * kLanes<T>));
 #pragma GCC unroll 4
     for (int y = First; y < Last; ++y) {
       const Vector<T> weight = broadcast(row[(First - y) * width]);
@@ -91,8 +91,8 @@ SLUICE_INLINE void add_window_row(const T* from, const T* weights, int tap_row, 
 }
 
 template <int N, class T, class To>
-SLUICE_INLINE void sum_window_vectors(const T* from, long long pitch, const T* weights, int height, int width, T bias,
-                                      To* to, long long to_pitch) {
+SLUICE_HOST_DEVICE void sum_window_vectors(const T* from, long long pitch, const T* weights, int height, int width,
+                                           T bias, To* to, long long to_pitch) {
   static_assert(kWindowRows == 4);
   Vector<T> sums[kWindowRows][N];
 #pragma GCC unroll 4
@@ -123,7 +123,7 @@ SLUICE_INLINE void sum_window_vectors(const T* from, long long pitch, const T* w
 #pragma GCC unroll 4
   for (int y = 0; y < kWindowRows; ++y) {
 #pragma GCC unroll 2
-    for (int n = 0; n < N; ++n) store_vector(to + y * to_pitch + n * kLanes<T>, sums[y][n]);
+    for (int n = 0; n < N; ++n) store_vector<T>(to + y * to_pitch + n * kLanes<T>, sums[y][n]);
   }
 }
 
