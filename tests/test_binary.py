@@ -100,6 +100,8 @@ def test_instruction_sets_share_no_function() -> None:
             assert symbols, path
             for symbol in symbols:
                 _, kind, function = symbol.split(" ", 2)
+                if function == "DW.ref.__gxx_personality_v0":  # a pointer that all sources with destructors have
+                    continue
                 assert kind == "T", f"{path}: {function}"
                 assert f"<(sluice::InstructionSet){number[name]}" in function, f"{path}: {function}"
 
