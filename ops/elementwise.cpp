@@ -98,8 +98,10 @@ std::optional<std::string> run(const char* op, const TensorView& input, const Te
   chain.check_interpreted(op);
   if (!question.computes()) return kOnCpu;
   constexpr int64_t kGrain = 32 * 1024;  // elements that are worth a thread
-  torch::stable::parallel_for(0, output.elements(), kGrain,
-                              [&](int64_t first, int64_t last) { transform_cpu(params, first, last); });
+  with_instruction_set([&]<InstructionSet set>() {
+    torch::stable::parallel_for(0, output.elements(), kGrain,
+                                [&](int64_t first, int64_t last) { transform_cpu<set>(params, first, last); });
+  });
   return std::string();
 #endif
 }

@@ -1,4 +1,3 @@
-// On CUDA filter2d's own kernels; on the CPU aten's convolution between the passes of the chains.
 #include "ops/stencil.h"
 
 #include <algorithm>
@@ -6,14 +5,15 @@
 
 #include "kernels/common/geometry.h"
 #include "kernels/filter2d/filter2d.h"
-#include "ops/common/allocate.h"
-#include "ops/common/aten.h"
 #include "ops/common/checks.h"
 #include "ops/common/link.h"
 #include "ops/common/plan_text.h"
-#include "ops/elementwise.h"
 #ifdef SLUICE_CUDA_LIBRARY
 #include "kernels/filter2d/launch.h"
+#else
+#include <torch/csrc/stable/ops.h>
+
+#include "kernels/filter2d/filter2d_cpu.h"
 #endif
 
 namespace sluice {
@@ -140,41 +140,6 @@ Launches launches_of(const Stencil& s, const TensorView& result) {
   return launches;
 }
 
-#ifndef SLUICE_CUDA_LIBRARY
-// The sums, by aten's convolution, unrounded: half types as float32, which aten does not promise to sum them in.
-Tensor convolve(const Stencil& s) {
-  const TensorView source(s.image);
-  const DType dtype = source.dtype == DType::float64 ? DType::float64 : DType::float32;
-  Tensor image = s.image;
-  if (!s.pre.empty()) {
-    image = allocate(s.op, sizes_of(source), contiguous_strides(sizes_of(source)), source.dtype, source);
-    run_transform(s.op, source, TensorView(image), s.pre, ScheduleRequest{});
-  }
-  const int64_t rank = source.rank, groups = s.is_shared() ? 1 : channels_of(source);
-  const int64_t planes = source.elements() / (source.sizes[rank - 2] * source.sizes[rank - 1]);
-  image = aten::reshape(aten::to_dtype(image, dtype),
-                        {planes / groups, groups, source.sizes[rank - 2], source.sizes[rank - 1]});
-  const auto& [top, bottom, left, right] = s.border;
-  int64_t vertical = top, horizontal = left;
-  if (top != bottom || left != right) {
-    image = aten::pad_2d(image, left, right, top, bottom);
-    vertical = horizontal = 0;
-  }
-  const std::optional<Tensor> bias = aten::to_dtype(s.bias, dtype);
-  const auto kernel = [&](const Tensor& taps, int64_t height, int64_t width) {
-    return aten::reshape(aten::to_dtype(taps, dtype), {groups, 1, height, width});
-  };
-  if (s.row_kernel.has_value()) {
-    image = aten::convolution_2d(image, kernel(*s.row_kernel, 1, s.width), std::nullopt, 0, horizontal, groups);
-    image = aten::convolution_2d(image, kernel(s.kernel, s.height, 1), bias, vertical, 0, groups);
-  } else {
-    image = aten::convolution_2d(image, kernel(s.kernel, s.height, s.width), bias, vertical, horizontal, groups);
-  }
-  return aten::reshape(image, s.sizes);
-}
-
-#endif
-
 }  // namespace
 
 std::string run_stencil(const Stencil& s, const TensorView& output, const Question& question) {
@@ -184,7 +149,6 @@ std::string run_stencil(const Stencil& s, const TensorView& output, const Questi
     s.pre.check_interpreted(s.op);
     s.post.check_interpreted(s.op);
     if (!question.computes()) return chained ? kOnCpu : kNoChain;
-    return run_transform(s.op, TensorView(convolve(s)), output, s.post, ScheduleRequest{});
   }
 #endif
   const Launches launches = launches_of(s, output);
@@ -216,6 +180,15 @@ std::string run_stencil(const Stencil& s, const TensorView& output, const Questi
     moved.aligned = problem.aligned;
     plan = planned(moved, properties, form.kernel != nullptr);
     device.check_launch(launch_filter2d(params, plan, form.kernel, device.stream()));
+  }
+#else
+  for (long long i = 0; i < launches.count(); ++i) {
+    const Filter2dParams params = launches.at(i);
+    const Filter2dCpuTiles tiles = tiles_on_cpu(params);
+    with_instruction_set([&]<InstructionSet set>() {
+      torch::stable::parallel_for(0, tiles.count, tiles.grain,
+                                  [&](int64_t first, int64_t last) { filter2d_cpu<set>(params, tiles, first, last); });
+    });
   }
 #endif
   return {};

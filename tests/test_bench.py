@@ -373,12 +373,24 @@ class TestCommandLine:
             bench.main(["--fast"])
         assert stop.value.code == 2
 
+    def test_a_run_on_the_cpu_needs_no_gpu(self, monkeypatch, tmp_path):
+        cases = [module_of("cpu").chain_case("fp32", 64, "1.5 * x", torch.get_num_threads())]
+        suite = dataclasses.replace(module_of("cpu").SUITE, cases=cases)
+        monkeypatch.setattr(cli, "load_suite", lambda root, name: suite)
+        monkeypatch.setattr(cli, "FULL", FEW)
+        assert bench.main(["cpu", "--output", str(tmp_path)]) == 0
+        document = json.loads((tmp_path / "cpu" / "cpu.json").read_text(encoding="utf-8"))
+        validate(document)
+        assert document["gpu"] == "cpu"
+        assert document["cuda"] == "none"
+        assert document["cases"][0]["peers"].keys() == {"torch", "torch_compile", "clone"}
+
     def test_a_run_writes_its_results(self, monkeypatch, tmp_path, capsys):
         suite = bench.Suite(
             "transform", [module_of("transform").chain_case("fp32", 64)], lambda device: ScriptedClock(5.0)
         )
         monkeypatch.setattr(cli, "load_suite", lambda root, name: suite)
-        monkeypatch.setattr(cli, "_device", lambda: CPU)
+        monkeypatch.setattr(cli, "_device", lambda kind: CPU)
         monkeypatch.setattr(cli, "ColdClock", lambda device: ScriptedClock(5.0))
         monkeypatch.setattr(cli, "measure_ceilings", lambda clock, device: Ceilings(4.22, 780.0))
         monkeypatch.setattr(cli, "FULL", FEW)

@@ -84,3 +84,20 @@ def test_an_unknown_mode_of_linking_is_an_error() -> None:
         assert (done.returncode == 0) == works
         if not works:
             assert f"ValueError: sluice: SLUICE_LINK must be 0, 1 or always, got {mode!r}" in done.stderr
+
+
+def test_an_instruction_set_that_the_machine_does_not_have_is_an_error() -> None:
+    usable = str(torch.ops.sluice._instruction_sets()).split()
+    assert usable[-1] == "baseline"
+    for name in ("", *usable, "sse9", "AVX2"):
+        done = subprocess.run(
+            [sys.executable, "-c", "import sluice; print(sluice.info()['cpu']['instruction_set'])"],
+            env={**os.environ, "SLUICE_CPU": name},
+            capture_output=True,
+            text=True,
+        )
+        if name in ("", *usable):
+            assert done.stdout.strip() == (name or usable[0]), done.stderr
+        else:
+            rule = f"SLUICE_CPU must be {' or '.join(usable)} on this machine, got {name!r}"
+            assert f"ValueError: sluice: {rule}" in done.stderr

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/common/geometry.h"
+#include "kernels/common/instruction_set.h"
 #include "kernels/pipeline/plan.h"
 #include "kernels/stages/program.h"
 #include "kernels/transform/policy.h"
@@ -44,6 +45,7 @@ TransformProblem contiguous_problem(long long elements, long long inner, DType d
 
 // Elements first .. last - 1 in the order of the merged dimensions. Safe to call from several threads
 // on ranges that do not overlap.
+template <InstructionSet set>
 void transform_cpu(const TransformParams& params, long long first, long long last);
 
 }  // namespace sluice

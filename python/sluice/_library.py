@@ -93,6 +93,9 @@ def load() -> None:
     if hasattr(torch.ops.sluice, "_build_info"):
         raise ImportError("sluice: another copy of the library is loaded in this process already")
     _load("_C")
+    names = instruction_sets()
+    if (wanted := os.environ.get("SLUICE_CPU", "")) not in ("", *names):
+        raise ValueError(f"sluice: SLUICE_CPU must be {' or '.join(names)} on this machine, got {wanted!r}")
     if not (_DIRECTORY / "_C_cuda.so").exists():
         cuda_unavailable_reason = "sluice was built without CUDA (SLUICE_WITH_CUDA=0, or no nvcc was found)"
         return
@@ -111,6 +114,16 @@ def load() -> None:
 def build_info() -> str:
     """What the loaded library was built as: version, compiler, CUDA and GPU targets."""
     return str(torch.ops.sluice._build_info())
+
+
+def instruction_sets() -> list[str]:
+    """Those of the CPU that kernels are compiled for, best first."""
+    return str(torch.ops.sluice._instruction_sets()).split()
+
+
+def instruction_set() -> str:
+    """The one that the kernels of this process run with."""
+    return str(torch.ops.sluice._instruction_set())
 
 
 def most_operands() -> int:

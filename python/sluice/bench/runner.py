@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from .ceilings import FMA_TFLOPS, MATMUL_TFLOPS, Ceilings, copy_of
+from .ceilings import MATMUL_TFLOPS, Ceilings, copy_of
 from .check import WrongResultError, check
 from .schema import Document, Row
 from .suite import SLOW_PEERS, Case, Suite, Workload, runs_linked
@@ -108,7 +108,7 @@ def _floor(workload: Workload, timings: Mapping[str, Timing], matmul_tflops: flo
     if workload.floor_peer is not None:
         return timings[workload.floor_peer].median_us, "bytes"
     copy_us = timings[_FLOOR].median_us
-    flops_us = max(workload.flops / (FMA_TFLOPS * 1e6), workload.matmul_flops / (matmul_tflops * 1e6))
+    flops_us = max(workload.flops / (workload.fma_tflops * 1e6), workload.matmul_flops / (matmul_tflops * 1e6))
     return (copy_us, "bytes") if copy_us >= flops_us else (flops_us, "flops")
 
 
@@ -159,24 +159,24 @@ def run_suite(
     return Outcome(rows, failures)
 
 
-def document(suite: str, rows: list[Row], ceilings: Ceilings, device: torch.device, sources: str) -> Document:
+def document(suite: str, rows: list[Row], ceilings: Ceilings, gpu: str, sources: str) -> Document:
     """What is written to the suite's file.
 
     Args:
         suite: its name.
         rows: its cases.
         ceilings: measured in the same run.
-        device: a CUDA device.
+        gpu: its name, or "cpu".
         sources: the `source_hash` of the tree that ran.
     """
     return {
         "suite": suite,
-        "gpu": torch.cuda.get_device_name(device),
+        "gpu": gpu,
         "torch": torch.__version__,
-        "cuda": torch.version.cuda or "none",
+        "cuda": (None if gpu == "cpu" else torch.version.cuda) or "none",
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "source_hash": sources,
-        "copy_tbps": round(ceilings.copy_tbps, 3),
-        "matmul_tflops": round(ceilings.matmul_tflops, 1),
+        "copy_tbps": float(f"{ceilings.copy_tbps:.4g}"),
+        "matmul_tflops": float(f"{ceilings.matmul_tflops:.4g}"),
         "cases": rows,
     }

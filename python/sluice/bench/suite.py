@@ -10,6 +10,7 @@ import torch
 
 from ..info import linking
 from ..plan import Plan
+from .ceilings import FMA_TFLOPS
 from .schema import Parameters
 from .timing import Call, Clock, ColdClock
 
@@ -52,6 +53,7 @@ class Workload:
             raises when it is called is published as null as well.
         linked: whether `ours` runs its chains linked; None: seen by calling it once.
         floor_peer: the peer whose time is the floor, in a suite whose floor is neither bytes nor flops.
+        fma_tflops: the rate that `flops` are possible at.
         link_seconds: the least time that the link and the compute allow, where the link is the floor.
     """
 
@@ -65,6 +67,7 @@ class Workload:
     peers: Mapping[str, Call | None] = dataclasses.field(default_factory=dict)
     linked: bool | None = None
     floor_peer: str | None = None
+    fma_tflops: float = FMA_TFLOPS
     link_seconds: float | None = None
 
 
@@ -95,11 +98,13 @@ class Suite:
         name: as in the file's name.
         cases: in the order of the results.
         clock: makes what times them: cold on the GPU, or warm on the host.
+        device: the type of the one that it runs on, "cuda" or "cpu".
     """
 
     name: str
     cases: Sequence[Case]
     clock: Callable[[torch.device], Clock] = ColdClock
+    device: str = "cuda"
 
 
 def runs_linked(call: Call) -> bool:
