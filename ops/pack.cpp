@@ -17,7 +17,6 @@ namespace {
 constexpr const char* kOp = "pack";
 constexpr int64_t kMost = int64_t{1} << 31;
 
-
 std::vector<int64_t> shape_of(const PackedOrder& order) { return {order.chunks, order.taps, order.rows, order.chunk}; }
 
 // Of a weight of these sizes.

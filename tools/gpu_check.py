@@ -76,7 +76,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         *("test_overlap", "test_views"),
         *("test_compile", "test_demo", "test_docs", "test_errors", "test_examples"),
         *("gpu/test_cpp_stage", "gpu/test_device", "gpu/test_launch", "gpu/test_link_cache", "gpu/test_link_faults"),
-        *("gpu/test_functions", "gpu/test_linking", "gpu/test_rings"),
+        *("gpu/test_every_float", "gpu/test_linking", "gpu/test_rings"),
     ),
 }
 WITHOUT_GPU = (

@@ -76,6 +76,7 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
                            params.input.strides[0] % width == 0 && params.input.strides[2] % width == 0;
   const bool short_enough = max_of(params.length, params.output_length) < kLongestAdjacent &&
                             params.padding < kFewTaps && params.batch * params.channels < kLongestAdjacent;
+  const bool by_positions = params.output.strides[1] != 1 || params.channels == 1;
   return {.batch = params.batch,
           .input_channels = params.channels / params.multiplier,
           .channels = params.channels,
@@ -92,7 +93,9 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
           .adjacent = short_enough && (channels_last ? has_quads(params) : lies_alike(params)),
           .whole_words = whole_words,
           .fetches_positions = fetches_positions(params),
-          .by_positions = params.output.strides[1] != 1 || params.channels == 1,
+          .by_positions = by_positions,
+          .fetches_words = fetches_channels(params) || fetches_positions(params),
+          .stores_words = has_words(params.output, by_positions ? 2 : 1),
           .is_packed = params.dense.packed != nullptr,
           .has_pre = !params.pre.empty(),
           .has_post = !params.post.empty(),

@@ -56,7 +56,7 @@ def error_of(result, x, w, b, padding: int = 0, dilation: int = 1) -> float:
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 @pytest.mark.parametrize(
     ("inputs", "outputs", "taps", "length"),
-    [(2048, 64, 16, 700), (1024, 200, 32, 300), (512, 128, 64, 500), (1, 512, 10, 5000), (1536, 1536, 7, 512)],
+    [(2048, 64, 16, 9024), (1024, 200, 32, 6144), (512, 128, 64, 9024), (1, 512, 9, 5000), (1536, 1536, 7, 1024)],
 )
 def test_accuracy_of_long_sums(inputs: int, outputs: int, taps: int, length: int, dtype: torch.dtype) -> None:
     x, w, b = make((2, inputs, length), outputs, taps, dtype)

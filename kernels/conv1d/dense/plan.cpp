@@ -32,6 +32,16 @@ constexpr const char* kShort =
 constexpr const char* kLong =
     "auto: aten's convolution and a pass of the chain, because the tensor-core kernels count positions and tiles up to "
     "2^30";
+constexpr const char* kGathered =
+    "auto: aten's convolution and a pass of the chain, because the input's rows begin in the middle of 16 bytes, and "
+    "for "
+    "such long sums of them it is faster";
+constexpr const char* kFewTiles =
+    "auto: aten's convolution and a pass of the chain, because there are few tiles of long sums, which it splits";
+constexpr const char* kScattered =
+    "auto: aten's convolution and a pass of the chain, because the result's rows begin in the middle of 16 bytes, and "
+    "its "
+    "sums are short";
 constexpr const char* kResident =
     "auto: tensor cores, one tile of the input in shared memory for all taps, and all weights beside it";
 constexpr const char* kStreamed =
@@ -124,6 +134,16 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, const DeviceProper
   return plan;
 }
 
+// Why aten's convolution is the faster one (policy.h), or null.
+const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
+  const DensePlan& own = plan.dense;
+  const long long sum = problem.input_channels * problem.taps, steps = 1LL * own.order.chunks * own.order.taps;
+  if (!problem.fetches_words && sum >= kMostGatheredSum) return kGathered;
+  if (2 * own.tiles < device.multiprocessors && steps > kMostStepsOfFewTiles) return kFewTiles;
+  if (!problem.stores_words && sum < kLeastScatteredSum && own.tiles > device.multiprocessors) return kScattered;
+  return nullptr;
+}
+
 // 0 threads where no tile fits. Of tiles that are done at the same time the last, which is the largest.
 Conv1dPlan fastest_tile(const Conv1dProblem& problem, const DeviceProperties& device) {
   Conv1dPlan best;
@@ -183,6 +203,8 @@ Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& devi
   }
   if (plan.threads == 0) refuse(plan, kNoRoom);
   if (plan.dense.tiles >= kMostPositions) refuse(plan, kLong);
+  if (plan.threads == 0) return plan;
+  if (const char* reason = slower_because(plan, problem, device)) refuse(plan, reason);
   if (!problem.is_packed) plan.workspace_bytes = plan.dense.order.bytes();
   return plan;
 }
