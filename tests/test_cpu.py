@@ -1,4 +1,4 @@
-"""transform on the CPU under each instruction set that the machine has: walks, panels, conversions, specials, threads."""
+"""transform on the CPU under each instruction set that there is: walks, panels, conversions, specials, threads."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_a_float32_result_of_halves_has_float32s_functions(device: str, dtype: t
 def test_snake_knows_the_phase_of_large_angles(device: str, angle: float) -> None:
     x = torch.rand(4096, device=device)
     exact = x.double() + torch.sin(torch.tensor(angle, device=device) * x).double().square() / 2
-    by_product = torch.sin((torch.tensor(angle, device=device) * x).double()).square() / 2 + x.double()
+    by_product = torch.sin(torch.tensor(angle, device=device).double() * x.double()).square() / 2 + x.double()
     result = stages.snake(angle, beta=2.0, eps=0.0)(x).double()
     assert torch.minimum((result - exact).abs(), (result - by_product).abs()).max() < 1e-6 + 3e-8 * min(angle, 1e7)
 
