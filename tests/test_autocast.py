@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch.testing._internal.optests import opcheck
 
 import sluice
+from common import relative_error
 from sluice import stages
 
 HALVES = [torch.bfloat16, torch.float16]
@@ -46,7 +47,8 @@ def test_readmes_block_behind_a_module_of_torch(device: str, dtype: torch.dtype,
         result = model(x)
         wanted = block_in_torch(block, first(x))
     assert result.dtype == dtype
-    torch.testing.assert_close(result.float(), wanted, atol=2e-2, rtol=2e-2)
+    # Inductor keeps more digits between the first module and the block: single elements are a few roundings apart.
+    assert relative_error(result, wanted) < 4 * torch.finfo(dtype).eps
 
 
 def test_autocast_inside_of_a_compiled_function(device: str) -> None:

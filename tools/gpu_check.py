@@ -129,7 +129,8 @@ def run_part(name: str) -> dict[str, object] | None:
     seconds = round(time.monotonic() - start, 1)
     clean = not is_sanitized(name) or "ERROR SUMMARY: 0 errors" in text or "RACECHECK SUMMARY: 0 hazards" in text
     if status != 0 or counts.get("passed", 0) == 0 or not clean:
-        print("\n".join(text.splitlines()[-40:]))
+        lines = text.splitlines()
+        print("\n".join([*[line for line in lines if line.startswith("E   ")][:20], *lines[-40:]]))
         print(f"gpu-check: {name} FAILED (exit status {status}, {log})")
         return None
     print(
