@@ -171,7 +171,7 @@ std::optional<std::string> run_kernels(const Convolution& c, const TensorView& r
 #else
   c.pre.check_interpreted(c.op);
   c.post.check_interpreted(c.op);
-  if (method_of(c).method == Conv1dMethod::aten) return std::nullopt;
+  if (!is_depthwise(c)) return std::nullopt;
   if (!question.computes()) return chained ? kOnCpu : kNoChain;
   params.output.data = output().data;
   const DepthwiseTiles tiles = tiles_on_cpu(params);
