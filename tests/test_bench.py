@@ -15,7 +15,7 @@ from common import ROOT, SCHEDULES
 from sluice import bench
 from sluice.bench import cli
 from sluice.bench.ceilings import Ceilings, measure_ceilings
-from sluice.bench.check import WrongResultError, relative_error
+from sluice.bench.check import WrongResultError
 from sluice.bench.results import gpu_slug, write
 from sluice.bench.runner import run_case, run_suite
 from sluice.bench.schema import PARAMETERS, PEERS, SUITES, validate
@@ -168,24 +168,6 @@ def test_ceilings():
     ceilings = measure_ceilings(ScriptedClock(2.0), CPU, traffic=4000, side=8)
     assert ceilings == Ceilings(pytest.approx(4000 / 2e6), pytest.approx(2 * 8**3 / 2e6))
     assert ceilings.copy_tbps == pytest.approx(4000 / 2e-6 / 1e12)
-
-
-def test_relative_error():
-    reference = torch.tensor([3.0, 4.0], dtype=torch.float64)
-    assert relative_error(reference.float(), reference) == 0
-    assert relative_error(torch.tensor([3.0, 4.5]), reference) == pytest.approx(0.1)
-    assert math.isnan(relative_error(torch.tensor([3.0, math.nan]), reference))
-
-
-def test_relative_error_of_pieces():
-    result = torch.randn(10, 3)
-    expected = result.double() + 0.25
-    pieces = list(expected.split(4))
-    assert relative_error(result, iter(pieces)) == pytest.approx(relative_error(result, expected), rel=1e-12)
-    result[9, 2] = math.nan
-    assert math.isnan(relative_error(result, iter(pieces)))
-    with pytest.raises(ValueError, match="the result's 10 rows, got 8"):
-        relative_error(result, iter(pieces[:2]))
 
 
 def suite_names():

@@ -91,11 +91,7 @@ def test_raw_ops_refuse_such_operands_in_our_words(name: str) -> None:
 
 
 def test_a_failure_of_torchs_own_convolution_names_the_op() -> None:
-    huge, w = torch.zeros(1).expand(1, 6, 1 << 45), torch.randn(6, 1, 3)
-    for op, call in (
-        ("conv1d", lambda: sluice.conv1d(huge, w, groups=6)),
-        ("causal_conv1d", lambda: sluice.causal_conv1d(huge, w[:, 0])),
-    ):
-        with pytest.raises(RuntimeError, match=f"^{op}: torch's own part of it failed") as raised:
-            call()
-        assert not any(word in str(raised.value) for word in FOREIGN)
+    huge, w = torch.zeros(1).expand(1, 6, 1 << 45), torch.randn(6, 6, 3)
+    with pytest.raises(RuntimeError, match="^conv1d: torch's own part of it failed") as raised:
+        sluice.conv1d(huge, w)
+    assert not any(word in str(raised.value) for word in FOREIGN)
