@@ -17,6 +17,7 @@ MARKERS = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.
 PEERS = {
     "torch": "the same in eager PyTorch: `F.conv1d`, `F.conv2d(groups=C)`, pointwise ops one after another",
     "torch_compile": "the same under `torch.compile`",
+    "conv2d_channels_last": "the same by `F.conv2d`, of tensors that lie channels-last already",
     "jiterator": "the chain as one kernel of `torch.cuda.jiterator`",
     "causal_conv1d": "the package causal-conv1d",
     "torchvision": "`gaussian_blur` of that size, torchvision's only stencil",
@@ -34,6 +35,7 @@ NOT_MEASURED = {
     "flash_fft_conv": "was not installed on that machine",
 }
 TITLES = {
+    "conv1d_dense": "Dense convolution in half types",
     "conv1d_depthwise": "Depthwise convolution and SiLU",
     "filter2d": "Stencils over images",
     "overhead": "What a call costs on the host",

@@ -11,8 +11,6 @@
 
 namespace sluice {
 
-inline constexpr int kWordBytes = 16;  // widest global or shared access; tiles move in these
-
 struct alignas(16) Word {
   std::uint32_t lanes[4];
 };

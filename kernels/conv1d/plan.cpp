@@ -1,6 +1,8 @@
 // Which method a convolution goes by, and what its tensors are to the methods' plans.
 #include <cstdint>
+#include <string_view>
 
+#include "kernels/common/architectures.h"
 #include "kernels/common/int_math.h"
 #include "kernels/conv1d/conv1d.h"
 #include "kernels/conv1d/depthwise/policy.h"
@@ -13,11 +15,23 @@ constexpr long long kLongestAdjacent = 1LL << 30;  // positions and rows that th
 // From this many channels out of one on, tensor cores are several times faster.
 constexpr long long kFilterBank = 8;
 
-constexpr const char* kAtenReason =
-    "convolutions over groups of channels and dense ones go through aten's convolution, followed by one pass of the "
-    "chain, until sluice has tensor-core kernels of its own";
-constexpr const char* kFilterBankReason =
-    "auto: one channel into many is a matrix product, which aten's kernels do on tensor cores";
+// Why a convolution goes through aten's, followed by one pass of the chain.
+constexpr const char* kGroupsReason =
+    "auto: aten's convolution and a pass of the chain, because sluice's tensor-core kernels have no groups";
+constexpr const char* kStrideReason =
+    "auto: aten's convolution and a pass of the chain, because sluice's tensor-core kernels have stride 1";
+constexpr const char* kDtypeReason =
+    "auto: aten's convolution and a pass of the chain, because sluice's tensor-core kernels are for float16 "
+    "and bfloat16";
+constexpr const char* kDeviceReason =
+    "auto: aten's convolution and a pass of the chain, because sluice's tensor-core kernels need compute "
+    "capability 9.0";
+constexpr const char* kCodeReason =
+    "auto: aten's convolution and a pass of the chain, because the library was built without code for "
+    "architecture 90a, whose tensor cores sluice's kernels are for";
+// The only architecture with wgmma.
+constexpr int kDenseCapability = 90;
+constexpr std::string_view kDenseArchitecture = "90a";
 
 bool is_word_aligned(const void* data, DType dtype) {
   const auto word = static_cast<std::uintptr_t>(word_elements(dtype) * size_of(dtype));
@@ -62,6 +76,7 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
                            params.input.strides[0] % width == 0 && params.input.strides[2] % width == 0;
   const bool short_enough = max_of(params.length, params.output_length) < kLongestAdjacent &&
                             params.padding < kFewTaps && params.batch * params.channels < kLongestAdjacent;
+  const bool by_positions = params.output.strides[1] != 1 || params.channels == 1;
   return {.batch = params.batch,
           .input_channels = params.channels / params.multiplier,
           .channels = params.channels,
@@ -70,28 +85,49 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
           .taps = params.taps,
           .stride = params.stride,
           .dilation = params.dilation,
+          .length = params.length,
+          .padding = params.padding,
           .dtype = params.input.dtype,
           .channels_last = channels_last,
           .aligned = aligned,
           .adjacent = short_enough && (channels_last ? has_quads(params) : lies_alike(params)),
           .whole_words = whole_words,
+          .fetches_positions = fetches_positions(params),
+          .by_positions = by_positions,
+          .fetches_words = fetches_channels(params) || fetches_positions(params),
+          .stores_words = has_words(params.output, by_positions ? 2 : 1),
+          .is_packed = params.dense.packed != nullptr,
           .has_pre = !params.pre.empty(),
           .has_post = !params.post.empty(),
           .has_tensors = params.post.operands > 0};
 }
 
-MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& request) {
-  if (problem.groups != problem.input_channels) return {Conv1dMethod::aten, kAtenReason};
+std::string describe(const Conv1dPlan& plan) { return plan.which == Conv1dMethod::dense ? describe(plan.dense) : ""; }
+
+bool is_depthwise(const Conv1dProblem& problem, const ScheduleRequest& request) {
+  if (problem.groups != problem.input_channels) return false;
   // One channel into many is depthwise by its numbers and a matrix product by its work: a filter bank, the first layer
   // of a speech model.
   const bool filter_bank = problem.input_channels == 1 && problem.channels >= kFilterBank;
-  if (filter_bank && request.automatic) return {Conv1dMethod::aten, kFilterBankReason};
-  return {Conv1dMethod::depthwise, ""};
+  return !filter_bank || !request.automatic;
+}
+
+MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& request,
+                           const DeviceProperties& device) {
+  if (is_depthwise(problem, request)) return {Conv1dMethod::depthwise, ""};
+  const auto aten = [](const char* reason) { return MethodChoice{Conv1dMethod::aten, reason}; };
+  if (!request.automatic) return aten(kForcedReason);
+  if (problem.groups != 1) return aten(kGroupsReason);
+  if (problem.stride != 1) return aten(kStrideReason);
+  if (size_of(problem.dtype) != 2) return aten(kDtypeReason);
+  if (device.compute_capability != kDenseCapability) return aten(kDeviceReason);
+  if (code_architecture(device.compute_capability) != kDenseArchitecture) return aten(kCodeReason);
+  return {Conv1dMethod::dense, ""};
 }
 
 Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
                        bool linked) {
-  const MethodChoice choice = choose_method(problem, request);
+  const MethodChoice choice = choose_method(problem, request, device);
   Conv1dPlan aten;
   aten.method = "aten";
   aten.kernel = "convolution";
@@ -101,7 +137,8 @@ Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& requ
     return aten;
   }
   if (choice.method == Conv1dMethod::aten) return aten;
-  Conv1dPlan plan = plan_depthwise(problem, request, device, linked);
+  Conv1dPlan plan = choice.method == Conv1dMethod::dense ? plan_dense(problem, device)
+                                                         : plan_depthwise(problem, request, device, linked);
   if (plan.threads > 0 || !request.automatic) return plan;
   aten.reason = plan.reason;  // no kernel has room, and none was asked for
   return aten;

@@ -236,9 +236,9 @@ LinkOutcome find_linked(const LinkRequest& request, const LinkContext& context) 
   State& all = state();
   const LinkMode mode = all.mode;
   if (mode == LinkMode::never) return interpreted("SLUICE_LINK=0 is set");
-  std::string key = request.key();
-  key += static_cast<char>(context.compute_capability);
-  const std::shared_ptr<LinkEntry> entry = all.table.entry(key);
+  LinkKey key = request.key();
+  key.append(static_cast<char>(context.compute_capability));
+  const std::shared_ptr<LinkEntry> entry = all.table.entry(key.view());
   if ((entry->loaded & bit_of(context.device)) != 0) return linked(*entry);
   if (is_lasting(entry->fault)) return not_linked(*entry);
   if (is_capturing(context.stream)) return interpreted("a CUDA graph is being captured");

@@ -63,8 +63,9 @@ std::string stage_statement(const LinkedSlot& slot, int s, bool wide, const std:
     }
     default:
       return std::string("v[i] = sluice::evaluate<sluice::Op::") + signature_of(stage.op).name +
-             ">(v[i], sluice::Parameters<" + (wide ? "double" : "float") + ">{{" + parameter(slot, s, 0) + ", " +
-             parameter(slot, s, 1) + ", " + parameter(slot, s, 2) + "}});";
+             (code_of(stage) != stage.op ? ", sluice::Precision::half" : "") + ">(v[i], sluice::Parameters<" +
+             (wide ? "double" : "float") + ">{{" + parameter(slot, s, 0) + ", " + parameter(slot, s, 1) + ", " +
+             parameter(slot, s, 2) + "}});";
   }
 }
 

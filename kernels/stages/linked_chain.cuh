@@ -45,10 +45,14 @@ __device__ __forceinline__ DType known_dtype([[maybe_unused]] LinkedTensor which
 // Takes the place of InterpretedChain. Width and Slices have to be those that the linker is told (LinkedSlot).
 template <class T, int Rank, Slot slot>
 struct LinkedChain {
+  static constexpr bool kIsInline = true;  // little code: a kernel may repeat it
   const ChainArguments<T, Rank>& arguments;
 
   __device__ __forceinline__ bool empty() const {
     return (slot == Slot::pre ? sluice_pre_stages() : sluice_post_stages()) == 0;
+  }
+  __device__ __forceinline__ bool has_operands() const {
+    return (slot == Slot::pre ? sluice_pre_operands() : sluice_post_operands()) > 0;
   }
 
   // The operands' elements for Slices vectors, as they are in memory: 32-bit lanes, room for 8 bytes an element. And

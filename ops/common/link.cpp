@@ -69,14 +69,14 @@ int64_t set_limit(int64_t kernels) {
 
 Form choose_form(const char* op, const LinkRequest& request, const DeviceScope& device, long long elements, Run run) {
   const auto stages = [](const LinkedSlot& slot) { return slot.program == nullptr ? 0 : slot.program->count; };
-  if (stages(request.pre) + stages(request.post) == 0) return {nullptr, kNoChain};
+  if (stages(request.pre) + stages(request.post) == 0) return {.reason = kNoChain};
   const LinkContext context{.device = device.index(),
                             .compute_capability = properties_of(op, device.index()).compute_capability,
                             .stream = device.stream(),
                             .elements = elements,
                             .ahead = run == Run::prepare};
   const LinkOutcome outcome = find_linked(request, context);
-  if (outcome.kernel != nullptr) return {outcome.kernel, {}};
+  if (outcome.kernel != nullptr) return {.kernel = outcome.kernel};
   if (request.has_cpp()) {
     check(outcome.fault != LinkFault::rejected, op, ": a cpp stage must compile. ", outcome.error);
     const bool short_of_memory = outcome.fault == LinkFault::out_of_memory;
@@ -85,7 +85,7 @@ Form choose_form(const char* op, const LinkRequest& request, const DeviceScope& 
           outcome.error.empty() ? "" : ": ", outcome.error, "; sluice.prepare(chain, x) links ahead of a capture");
   }
   if (outcome.fault == LinkFault::failed) warn_once(op, outcome.error);
-  return {nullptr, outcome.error.empty() ? outcome.reason : outcome.error};
+  return {.reason = outcome.reason, .error = outcome.error};
 }
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {

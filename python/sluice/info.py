@@ -10,17 +10,17 @@ import torch
 
 from . import _library
 
+__version__ = "0.1.0"
+
 
 def info() -> dict[str, Any]:
-    """What a bug report needs: versions, how sluice was built, whether its CUDA kernels are there, the devices.
+    """What a bug report needs: versions, the build, what runs on the CPU, whether CUDA kernels are there, the devices.
 
     Example:
         >>> import sluice
         >>> sorted(sluice.info())
-        ['build', 'cuda_kernels', 'devices', 'linking', 'python', 'torch', 'torch_cuda', 'version']
+        ['build', 'cpu', 'cuda_kernels', 'devices', 'linking', 'python', 'torch', 'torch_cuda', 'version']
     """
-    from . import __version__
-
     devices: list[dict[str, Any]] = []
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
@@ -40,6 +40,7 @@ def info() -> dict[str, Any]:
         "torch": torch.__version__,
         "torch_cuda": torch.version.cuda,
         "python": platform.python_version(),
+        "cpu": {"instruction_set": _library.instruction_set(), "threads": torch.get_num_threads()},
         "cuda_kernels": _library.cuda_unavailable_reason or "loaded",
         "devices": devices,
         "linking": linking(),

@@ -30,6 +30,14 @@ class Entries {
     }
   }
 
+  void add_automatic(const Conv1dParams& params, DType dtype) {
+    Conv1dProblem problem = problem_of(params);
+    problem.input_channels = params.dense.input_channels;
+    problem.groups = 1;
+    const Conv1dPlan plan = plan_conv1d(problem, ScheduleRequest{}, kH200, /*linked=*/true);
+    if (plan.which == Conv1dMethod::dense) add(link_request(params, plan), dtype);
+  }
+
   void print() const {
     for (const std::string& line : lines_) std::cout << line << "\n";
   }
@@ -70,6 +78,23 @@ void add_conv1d(Entries& entries, DType dtype, bool channels_last, int taps, boo
   entries.add(params, dtype, plan_conv1d);
 }
 
+// Convolutions among which every tile is some plan's.
+void add_dense(Entries& entries, DType dtype, bool channels_last, int input_channels, int taps) {
+  for (int channels = 16; channels <= 256; channels += 16) {
+    for (long long length : {100LL, kRow, 64 * kRow}) {
+      Conv1dParams params{};
+      params.input.data = params.output.data = params.weight.data = memory;
+      params.input.dtype = params.weight.dtype = params.bias.dtype = params.output.dtype = dtype;
+      params.dense = {.weight = {.data = memory, .dtype = dtype, .strides = {}}, .input_channels = input_channels};
+      params.batch = 4, params.channels = channels, params.length = params.output_length = length;
+      params.multiplier = 1, params.taps = taps, params.stride = params.dilation = 1;
+      const long long strides[3] = {channels * length, channels_last ? 1 : length, channels_last ? channels : 1};
+      for (int d = 0; d < 3; ++d) params.input.strides[d] = params.output.strides[d] = strides[d];
+      entries.add_automatic(params, dtype);
+    }
+  }
+}
+
 void add_filter2d(Entries& entries, DType dtype, int side, bool separable, bool aligned) {
   Filter2dParams params{};
   params.image.data = address(aligned, dtype);
@@ -94,6 +119,9 @@ int print_entries() {
     add_transform(entries, dtype, 8, kRow, 2 * kRow);
     add_transform(entries, dtype, kRow, 8, 16);
     for (bool channels_last : {false, true}) {
+      for (int taps : {1, 7}) {
+        for (int input_channels : {16, 64, 256}) add_dense(entries, dtype, channels_last, input_channels, taps);
+      }
       for (int taps : {2, 64}) {
         for (bool aligned : {false, true}) add_conv1d(entries, dtype, channels_last, taps, aligned);
       }
