@@ -46,11 +46,10 @@ struct Conv1dProblem {
   bool adjacent = false;       // a thread's vectors are side by side in memory, and channels-last ones aligned
   bool whole_words = false;    // channels_last: a position's channels begin at a word of the input
   // As dense kernels ask for it.
-  bool fetches_positions = false;  // the input comes as words of positions
-  bool by_positions = true;        // the output's positions lie side by side, or neither they nor its channels do
-  bool fetches_words = true;       // of positions or of channels; else element by element
-  bool stores_words = true;        // the output, likewise
-  bool is_packed = false;          // a dense weight comes in the kernel's order
+  DenseFetch fetch = DenseFetch::channels;
+  bool by_positions = true;  // the output's positions lie side by side, or neither they nor its channels do
+  bool stores_words = true;  // of positions or of channels; else the output goes element by element
+  bool is_packed = false;    // a dense weight comes in the kernel's order
   bool has_pre = false, has_post = false;  // chains, before the convolution and behind it
   bool has_tensors = false;                // in the latter
 };

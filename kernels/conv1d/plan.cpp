@@ -4,6 +4,7 @@
 
 #include "kernels/common/architectures.h"
 #include "kernels/common/int_math.h"
+#include "kernels/conv1d/aten_reason.h"
 #include "kernels/conv1d/conv1d.h"
 #include "kernels/conv1d/depthwise/policy.h"
 
@@ -15,20 +16,12 @@ constexpr long long kLongestAdjacent = 1LL << 30;  // positions and rows that th
 // From this many channels out of one on, tensor cores are several times faster.
 constexpr long long kFilterBank = 8;
 
-// Why a convolution goes through aten's, followed by one pass of the chain.
-constexpr const char* kGroupsReason =
-    "auto: aten's convolution and a pass of the chain, because sluice's tensor-core kernels have no groups";
-constexpr const char* kStrideReason =
-    "auto: aten's convolution and a pass of the chain, because sluice's tensor-core kernels have stride 1";
-constexpr const char* kDtypeReason =
-    "auto: aten's convolution and a pass of the chain, because sluice's tensor-core kernels are for float16 "
-    "and bfloat16";
-constexpr const char* kDeviceReason =
-    "auto: aten's convolution and a pass of the chain, because sluice's tensor-core kernels need compute "
-    "capability 9.0";
-constexpr const char* kCodeReason =
-    "auto: aten's convolution and a pass of the chain, because the library was built without code for "
-    "architecture 90a, whose tensor cores sluice's kernels are for";
+constexpr AtenReason kGroupsReason("sluice's tensor-core kernels have no groups");
+constexpr AtenReason kStrideReason("sluice's tensor-core kernels have stride 1");
+constexpr AtenReason kDtypeReason("sluice's tensor-core kernels are for float16 and bfloat16");
+constexpr AtenReason kDeviceReason("sluice's tensor-core kernels need compute capability 9.0");
+constexpr AtenReason kCodeReason(
+    "the library was built without code for architecture 90a, whose tensor cores sluice's kernels are for");
 // The only architecture with wgmma.
 constexpr int kDenseCapability = 90;
 constexpr std::string_view kDenseArchitecture = "90a";
@@ -76,6 +69,7 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
                            params.input.strides[0] % width == 0 && params.input.strides[2] % width == 0;
   const bool short_enough = max_of(params.length, params.output_length) < kLongestAdjacent &&
                             params.padding < kFewTaps && params.batch * params.channels < kLongestAdjacent;
+  const bool is_dense = params.dense.input_channels > 0;
   const bool by_positions = params.output.strides[1] != 1 || params.channels == 1;
   return {.batch = params.batch,
           .input_channels = params.channels / params.multiplier,
@@ -92,10 +86,9 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
           .aligned = aligned,
           .adjacent = short_enough && (channels_last ? has_quads(params) : lies_alike(params)),
           .whole_words = whole_words,
-          .fetches_positions = fetches_positions(params),
+          .fetch = is_dense ? dense_fetch(params) : DenseFetch::elements,
           .by_positions = by_positions,
-          .fetches_words = fetches_channels(params) || fetches_positions(params),
-          .stores_words = has_words(params.output, by_positions ? 2 : 1),
+          .stores_words = is_dense && has_words(params.output, by_positions ? 2 : 1),
           .is_packed = params.dense.packed != nullptr,
           .has_pre = !params.pre.empty(),
           .has_post = !params.post.empty(),

@@ -36,13 +36,14 @@ void check_plan(const Conv1dProblem& problem, const Conv1dPlan& plan) {
   const long long input = round_up(own.stage_rows * own.order.row_bytes(), kTileAlignment);
   const long long weight = 1LL * own.stage_taps * tile.channels * own.order.row_bytes();
   CHECK(weight % kTileAlignment == 0);  // so that every stage begins where a swizzle does
-  const int raw = own.transposes ? kDenseFetchThreads / 32 * kRawUnits * kRawBytes : 0;
+  const bool transposes = own.fetch == DenseFetch::positions;
+  const int raw = transposes ? kDenseFetchThreads / 32 * kRawUnits * kRawBytes : 0;
   CHECK(plan.shared_memory >= own.input_stages * input + own.weight_stages * weight + kDenseSharedBytes + raw);
   CHECK(own.input_stages >= 2 && own.input_stages <= kMostInputStages);
   CHECK(own.weight_stages >= 1 && own.weight_stages <= kMostWeightStages);
   CHECK(own.stage_rows % 16 == 0);
   CHECK(own.stage_rows >= tile.positions() + (problem.taps - 1) * problem.dilation + own.shift);
-  CHECK(own.shift >= 0 && own.shift < 8 && (!own.transposes || (problem.padding + own.shift) % 8 == 0));
+  CHECK(own.shift >= 0 && own.shift < 8 && (!transposes || (problem.padding + own.shift) % 8 == 0));
   CHECK(own.position_tiles * tile.positions() >= problem.output_length);
   CHECK(own.channel_tiles * tile.channels >= problem.channels);
   CHECK(own.tiles == problem.batch * own.position_tiles * own.channel_tiles);
@@ -63,7 +64,8 @@ TEST(dense_plans_keep_what_the_kernel_relies_on) {
           for (long long dilation : {1, 5, 27}) {
             for (bool by_positions : {false, true}) {
               Conv1dProblem problem = dense(3, input_channels, channels, length, taps, dilation);
-              problem.fetches_positions = problem.by_positions = by_positions;
+              problem.by_positions = by_positions;
+              if (by_positions) problem.fetch = DenseFetch::positions;
               const Conv1dPlan plan = planned(problem);
               if (plan.threads == 0) continue;
               ++planned_ones;
@@ -118,16 +120,16 @@ TEST(a_packed_weight_takes_no_workspace_and_changes_nothing_else) {
 
 TEST(rows_of_positions_need_raw_tiles_or_go_element_by_element) {
   Conv1dProblem problem = dense(2, 64, 64, 20000, 9, 8);
-  problem.fetches_positions = true;
-  CHECK(planned(problem).dense.transposes);
+  problem.fetch = DenseFetch::positions;
+  CHECK(planned(problem).dense.fetch == DenseFetch::positions);
   int narrow = 0;
   for (long long dilation = 64; dilation < 512; dilation += 8) {
     problem = dense(2, 64, 64, 20000, 9, dilation);
     const bool fits = planned(problem).threads > 0;
-    problem.fetches_positions = true;
+    problem.fetch = DenseFetch::positions;
     const Conv1dPlan plan = planned(problem);
     CHECK((plan.threads > 0) == fits);
-    narrow += fits && !plan.dense.transposes;
+    narrow += fits && plan.dense.fetch == DenseFetch::elements;
   }
   CHECK(narrow > 0);
 }

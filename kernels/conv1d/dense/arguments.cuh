@@ -13,10 +13,6 @@
 
 namespace sluice {
 
-// How a stage of the input is fetched: 16 bytes of a position's channels at a time, 16 bytes of a channel's positions,
-// of which there is a multiple of eight, or element by element.
-enum class DenseFetch : int { channels, positions, elements };
-
 struct DenseArguments {
   Operand<3> input, output;
   Operand<1> bias;

@@ -14,7 +14,7 @@ namespace sluice {
 // What the kernel is given beside Conv1dTensors, whose `weight` it leaves alone.
 struct DenseTensors {
   Operand<3> weight = {};        // (output channel, input channel, tap)
-  long long input_channels = 0;  // a row of the weight
+  long long input_channels = 0;  // a row of the weight; 0 where the convolution cannot be dense
   const void* packed = nullptr;  // the weight in the order of pack.h; null: it is packed into the workspace first
 };
 
@@ -31,6 +31,10 @@ inline constexpr DenseShape kDenseShapes[] = {
 #undef SLUICE_DENSE_TILE
 };
 
+// How a stage of the input is fetched: 16 bytes of a position's channels at a time, 16 bytes of a channel's positions,
+// of which there is a multiple of eight, or element by element.
+enum class DenseFetch : int { channels, positions, elements };
+
 // What a chain takes at a time, as vectors of so many values: `pre` pairs of channels, `post` what a thread stores.
 inline constexpr int kDensePreWidth = 2, kDensePreSlices = 4;
 inline constexpr int kDensePostWidth = 8, kDensePostSlices = 2;
@@ -45,7 +49,7 @@ struct DensePlan {
   PackedOrder order;  // of the weight; a stage is as wide as its chunk
   int shift = 0;      // rows of a stage ahead of the first output's first tap
   int stage_rows = 0;
-  bool transposes = false;  // the input's rows of positions pass through raw tiles on their way to a stage
+  DenseFetch fetch = DenseFetch::channels;
   int input_stages = 0;
   int stage_taps = 0, weight_stages = 0;  // a stage of the weights has so many taps
   bool resident = false;                  // all weights have a stage of their own and stay there
@@ -63,9 +67,8 @@ struct Conv1dPlan;
 // Whether vectors along a dimension of input or output, 1 for channels and 2 for positions, are words of memory.
 bool has_words(const Operand<3>& operand, int dimension);
 
-// Whether the input can be fetched as vectors of channels, or of positions.
-bool fetches_channels(const Conv1dParams& params);
-bool fetches_positions(const Conv1dParams& params);
+// By how the input lies.
+DenseFetch dense_fetch(const Conv1dParams& params);
 
 // `threads` is 0 and `reason` says why where torch's convolution is to be taken.
 Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& device);

@@ -43,29 +43,11 @@ __device__ __forceinline__ void apply_pre(const DenseArguments& a, int batch, co
   }
 }
 
-__device__ __forceinline__ bool is_over(std::uint64_t* barrier, int parity) {
-  std::uint32_t done = 0;
-#if __CUDA_ARCH__ >= 900
-  asm volatile("{.reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
-               : "=r"(done)
-               : "r"(shared_address(barrier)), "r"(parity)
-               : "memory");
-#endif
-  return done != 0;
-}
-
 // A stage's words are all in shared memory, and the tensor cores may read them: they do so through the unit that bulk
 // copies write through.
 __device__ __forceinline__ void hand_over(DenseShared& shared, int stage) {
   fence_before_bulk_copy();
   arrive(shared.input_full + stage);
-}
-
-__device__ __forceinline__ void store_shared_word(std::uint32_t to, const Word& word) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
-               :
-               : "r"(to), "r"(word.lanes[0]), "r"(word.lanes[1]), "r"(word.lanes[2]), "r"(word.lanes[3])
-               : "memory");
 }
 
 // The first `bytes` of 16 from global to shared memory, and zeros, asynchronously.
@@ -92,7 +74,7 @@ __device__ __forceinline__ void copy_input(const DenseArguments& a, std::uint32_
   for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
     const DenseTile tile = dense_tile<Positions, Channels>(a, t);
     for (int c = 0; c < a.chunks; ++c) {
-      if (used && !is_over(shared.input_empty + place.stage, place.parity ^ 1)) {
+      if (used && !has_ended(shared.input_empty + place.stage, place.parity ^ 1)) {
         asm volatile("cp.async.wait_all;" : : : "memory");
         hand_over_pending();
         wait_for_phase(shared.input_empty + place.stage, place.parity ^ 1);
@@ -285,7 +267,6 @@ __device__ __forceinline__ void fetch_input(const DenseArguments& a, std::uint32
 // The weights of all the block's tiles, by one thread.
 template <int Positions, int Channels>
 __device__ __forceinline__ void fetch_weights(const DenseArguments& a, std::uint32_t stages, DenseShared& shared) {
-#if __CUDA_ARCH__ >= 900
   RingPlace place;
   bool used = false;
   const std::size_t tap_bytes = static_cast<std::size_t>(a.packed_rows) * a.row_bytes;
@@ -296,19 +277,13 @@ __device__ __forceinline__ void fetch_weights(const DenseArguments& a, std::uint
       for (int k = 0; k < a.taps; k += a.stage_taps) {
         if (used) wait_for_phase(shared.weight_empty + place.stage, place.parity ^ 1);
         const int taps = min_of(a.stage_taps, a.taps - k);
-        const std::uint32_t full = shared_address(shared.weight_full + place.stage);
-        asm volatile("{.reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;}"
-                     :
-                     : "r"(full), "r"(bytes * taps)
-                     : "memory");
+        std::uint64_t* const full = shared.weight_full + place.stage;
+        arrive_expecting(full, bytes * taps);
         for (int i = 0; i < taps; ++i) {
           const char* const from =
               a.packed + (static_cast<std::size_t>(c) * a.taps + k + i) * tap_bytes + channel * a.row_bytes;
-          asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                       :
-                       : "r"(stages + place.stage * a.weight_stage_bytes(Channels) + i * Channels * a.row_bytes),
-                         "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(full)
-                       : "memory");
+          copy_bulk(stages + place.stage * a.weight_stage_bytes(Channels) + i * Channels * a.row_bytes, from, bytes,
+                    full);
         }
         place.advance(a.weight_stages);
         used = used || place.stage == 0;
@@ -316,7 +291,6 @@ __device__ __forceinline__ void fetch_weights(const DenseArguments& a, std::uint
     }
     if (a.resident) return;
   }
-#endif
 }
 
 }  // namespace sluice

@@ -26,9 +26,7 @@ inline DenseArguments make_dense_arguments(const Conv1dParams& params, const Con
       .dilation = static_cast<int>(params.dilation),
       .padding = static_cast<int>(params.padding),
       .shift = own.shift,
-      .fetch = own.transposes             ? DenseFetch::positions
-               : fetches_channels(params) ? DenseFetch::channels
-                                          : DenseFetch::elements,
+      .fetch = own.fetch,
       .whole_vectors = params.output.dtype == params.input.dtype && has_words(params.output, own.by_positions ? 2 : 1),
       .chunks = own.order.chunks,
       .row_bytes = own.order.row_bytes(),

@@ -1,7 +1,7 @@
 // The multiplying warpgroups of the dense kernel: sums of a tile in registers, and their way to the result.
 //
-//   warpgroup 0   positions 0 .. 64 Blocks - 1 of the tile     Blocks products of 64 positions by all channels of the
-//   tile warpgroup 1   the other half                               for each 16 input channels of each tap
+//   warpgroup 0   positions 0 .. 64 Blocks - 1 of the tile     for each 16 input channels of each tap, Blocks products
+//   warpgroup 1   the other half                               of 64 positions by all channels of the tile
 #pragma once
 
 #include "kernels/conv1d/dense/arguments.cuh"
@@ -68,9 +68,9 @@ __device__ __forceinline__ void multiply_tile(const DenseArguments& a, std::uint
 // A warp's results pass through shared memory, pieces of 16 positions by 32 channels, and come back as two vectors of
 // eight neighbours in the result's memory for each thread:
 //
-//   neighbours are channels     a row of 32 channels a position     lane: vector lane % 4 of positions lane / 4 and 8
-//   on neighbours are positions    a row of 16 positions a channel     lane: vector lane % 2 of channels lane / 2 and
-//   16 on
+//   neighbours    a row                        a lane
+//   channels      32 channels of a position    vector lane % 4 of positions lane / 4 and 8 on
+//   positions     16 positions of a channel    vector lane % 2 of channels lane / 2 and 16 on
 template <bool ByPositions>
 struct DensePiece {
   static constexpr int kPitch = ByPositions ? kDensePositionPitch : kDenseChannelPitch;

@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "kernels/common/int_math.h"
+#include "kernels/conv1d/aten_reason.h"
 #include "kernels/conv1d/conv1d.h"
 
 namespace sluice {
@@ -23,25 +24,14 @@ constexpr long long kFetchBytesPerCycle = 28, kStoreBytesPerCycle = 32, kTileCyc
 // Results so short leave a tile nearly empty, and packing the weights takes longer than aten's convolution: reckoned.
 constexpr long long kLeastLength = 16;
 
-constexpr const char* kNoRoom =
-    "auto: aten's convolution and a pass of the chain, because the kernel reaches over more positions than two stages "
-    "of "
-    "the input have room for in shared memory";
-constexpr const char* kShort =
-    "auto: aten's convolution and a pass of the chain, because so few positions leave the tensor cores' tiles empty";
-constexpr const char* kLong =
-    "auto: aten's convolution and a pass of the chain, because the tensor-core kernels count positions and tiles up to "
-    "2^30";
-constexpr const char* kGathered =
-    "auto: aten's convolution and a pass of the chain, because the input's rows begin in the middle of 16 bytes, and "
-    "for "
-    "such long sums of them it is faster";
-constexpr const char* kFewTiles =
-    "auto: aten's convolution and a pass of the chain, because there are few tiles of long sums, which it splits";
-constexpr const char* kScattered =
-    "auto: aten's convolution and a pass of the chain, because the result's rows begin in the middle of 16 bytes, and "
-    "its "
-    "sums are short";
+constexpr AtenReason kNoRoom(
+    "the kernel reaches over more positions than two stages of the input have room for in shared memory");
+constexpr AtenReason kShort("so few positions leave the tensor cores' tiles empty");
+constexpr AtenReason kLong("the tensor-core kernels count positions and tiles up to 2^30");
+constexpr AtenReason kGathered(
+    "the input's rows begin in the middle of 16 bytes, and for such long sums of them it is faster");
+constexpr AtenReason kFewTiles("there are few tiles of long sums, which it splits");
+constexpr AtenReason kScattered("the result's rows begin in the middle of 16 bytes, and its sums are short");
 constexpr const char* kResident =
     "auto: tensor cores, one tile of the input in shared memory for all taps, and all weights beside it";
 constexpr const char* kStreamed =
@@ -54,7 +44,9 @@ long long weight_stage_bytes(const DensePlan& plan) {
   return 1LL * plan.stage_taps * plan.tile().channels * plan.order.row_bytes();
 }
 // Of the rings of raw tiles.
-int raw_bytes(const DensePlan& plan) { return plan.transposes ? kDenseFetchThreads / 32 * kRawUnits * kRawBytes : 0; }
+int raw_bytes(const DensePlan& plan) {
+  return plan.fetch == DenseFetch::positions ? kDenseFetchThreads / 32 * kRawUnits * kRawBytes : 0;
+}
 int weight_stages_of_tile(const DensePlan& plan) {
   return plan.order.chunks * ceil_div(plan.order.taps, plan.stage_taps);
 }
@@ -116,8 +108,10 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, const DeviceProper
   own.order = packed_order(problem.channels, problem.input_channels, problem.taps);
   // Vectors of positions begin at multiples of their length, whatever the padding.
   constexpr int kVector = kWordBytes / kHalfBytes;
-  own.transposes = problem.fetches_positions;
-  own.shift = own.transposes ? static_cast<int>((kVector - problem.padding % kVector) % kVector) : 0;
+  own.fetch = problem.fetch;
+  if (own.fetch == DenseFetch::positions) {
+    own.shift = static_cast<int>((kVector - problem.padding % kVector) % kVector);
+  }
   const long long rows = own.tile().positions() + (problem.taps - 1LL) * problem.dilation + own.shift;
   if (rows * own.order.row_bytes() > device.shared_memory_per_block) return plan;
   own.stage_rows = static_cast<int>(round_up<long long>(rows, kFetchedRows));
@@ -138,7 +132,7 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, const DeviceProper
 const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
   const DensePlan& own = plan.dense;
   const long long sum = problem.input_channels * problem.taps, steps = 1LL * own.order.chunks * own.order.taps;
-  if (!problem.fetches_words && sum >= kMostGatheredSum) return kGathered;
+  if (problem.fetch == DenseFetch::elements && sum >= kMostGatheredSum) return kGathered;
   if (2 * own.tiles < device.multiprocessors && steps > kMostStepsOfFewTiles) return kFewTiles;
   if (!problem.stores_words && sum < kLeastScatteredSum && own.tiles > device.multiprocessors) return kScattered;
   return nullptr;
@@ -166,12 +160,10 @@ bool has_words(const Operand<3>& operand, int dimension) {
   return true;
 }
 
-bool fetches_channels(const Conv1dParams& params) {
-  return params.dense.input_channels % 8 == 0 && has_words(params.input, 1);
-}
-
-bool fetches_positions(const Conv1dParams& params) {
-  return !fetches_channels(params) && params.length % 8 == 0 && has_words(params.input, 2);
+DenseFetch dense_fetch(const Conv1dParams& params) {
+  if (params.dense.input_channels % 8 == 0 && has_words(params.input, 1)) return DenseFetch::channels;
+  if (params.length % 8 == 0 && has_words(params.input, 2)) return DenseFetch::positions;
+  return DenseFetch::elements;
 }
 
 std::string describe(const DensePlan& plan) {
@@ -196,9 +188,10 @@ Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& devi
     return plan;
   }
   plan = fastest_tile(problem, device);
-  if (plan.threads == 0 && problem.fetches_positions) {  // what is fetched element by element needs no raw tiles
+  if (plan.threads == 0 && problem.fetch == DenseFetch::positions) {
+    // What is fetched element by element needs no raw tiles.
     Conv1dProblem narrow = problem;
-    narrow.fetches_positions = false;
+    narrow.fetch = DenseFetch::elements;
     plan = fastest_tile(narrow, device);
   }
   if (plan.threads == 0) refuse(plan, kNoRoom);

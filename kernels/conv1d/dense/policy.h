@@ -29,10 +29,12 @@ inline constexpr int kDenseStagedFloats = 768;  // 16 rows of 40, or 32 of 24
 
 // What aten's convolution takes, as measured: 436 random shapes with GELU behind them (H200, float16, (B, C, L), 1 to
 // 2048 channels, 1 to 65 taps, torch 2.11), torch's time over the kernel's, geometric means.
-//   input element by element    Cin K < 1024: 1.36;  from there on 1.04, 27 of 48 slower than torch
-//   less than a tile for two multiprocessors    up to 64 steps of a tap and 64 channels: 1.5;  beyond 1.03, 15 of 32
-//   slower result element by element, Cin K < 64       1.05, 11 of 28 slower, those with more tiles than
-//   multiprocessors
+//
+//                                             the kernel's                        aten's
+//   input element by element                  Cin K < 1024: 1.36                  1.04, 27 of 48 slower than torch
+//   less than a tile for two multiprocessors  up to 64 steps of a tap and         1.03, 15 of 32 slower
+//                                             64 channels: 1.5
+//   result element by element, Cin K < 64     up to a tile for a multiprocessor   1.05, 11 of 28 slower
 inline constexpr long long kMostGatheredSum = 1024, kMostStepsOfFewTiles = 64, kLeastScatteredSum = 64;
 
 }  // namespace sluice

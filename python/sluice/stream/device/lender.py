@@ -50,6 +50,7 @@ class Lender:
         for place in places:
             if place not in self.lent:
                 self.lent[place] = Lent(self.make_engine(place), Slots(place, self._depth))
+            self.lent[place].nbytes = self.lent[place].slots.nbytes
         return {place: self.lent[place] for place in places}
 
     def let_go(self) -> None:

@@ -55,6 +55,12 @@ class Lent:
     engine: EngineDevice
     slots: Slots
     settled: Settled = dataclasses.field(default_factory=Settled)
+    nbytes: int = 0  # of the slots, when they were lent last
+
+    def take_back(self) -> None:
+        """Gives back what the run has allocated that borrowed the slots; nothing may be in flight."""
+        if self.slots.nbytes != self.nbytes:
+            self.slots.release()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -114,7 +114,7 @@ class Pipeline(Generic[Item]):
         self._raise_error()
 
     def drain(self) -> None:
-        """Waits for everything that is in flight, whatever became of it.
+        """Waits for everything that is in flight, whatever became of it, and begins to count anew.
 
         Raises:
             NotInTime: at the interpreter's exit, where that takes too long.
@@ -122,9 +122,6 @@ class Pipeline(Generic[Item]):
         while not self.device.drain(100):
             if process.seconds_left() == 0:
                 raise process.NotInTime
-
-    def reset(self) -> None:
-        """Begins to count anew; nothing may be in flight."""
         self._entered = self.stored = 0
 
     def _raise_error(self) -> None:

@@ -73,12 +73,11 @@ class ItemWork:
     def __init__(
         self, op: str, fn: Callable[..., Any], lent: Lent, limits: Limits, checkpoint: Callable[[], None]
     ) -> None:
-        self.op, self.fn, self.limits = op, fn, limits
+        self.op, self.fn, self.lent, self.limits = op, fn, lent, limits
         self.engine, self.slots, self.place = lent.engine, lent.slots, lent.engine.place
         self.pipe: Pipeline[Item] = Pipeline(lent.engine, limits.depth, limits.window, limits.window, checkpoint)
         self.routes = Routes(op, "auto", limits.pinned_budget, limits.ring_bytes, Registered(0, shared=True))
         self.order_of_items: list[int] = []
-        self._slot_bytes = self.slots.nbytes
         # What copies read and write must outlive them, whoever lets go of an item first.
         self._in_flight: collections.deque[Flight[Item]] = collections.deque()
         self._pinned_each = (limits.pinned_budget - limits.ring_bytes) // (limits.depth + 2)
@@ -208,7 +207,5 @@ class ItemWork:
     def abandon(self) -> None:
         """Waits for what is in flight, and gives back what this iterator allocated."""
         self.pipe.drain()
-        self.pipe.reset()
         self._in_flight.clear()
-        if self.slots.nbytes != self._slot_bytes:
-            self.slots.release()
+        self.lent.take_back()

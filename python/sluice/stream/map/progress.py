@@ -35,7 +35,19 @@ class Reporter:
         if self._call is None and self._bar is None:
             return
         done, total = self._count()
-        if done == self._told or done > total:
+        if done <= total:
+            self._tell(done, total)
+
+    def finish(self) -> None:
+        """Tells that everything is done."""
+        if self._call is None and self._bar is None:
+            return
+        _, total = self._count()
+        self._tell(total, total)
+        self.close()
+
+    def _tell(self, done: int, total: int) -> None:
+        if done == self._told:
             return
         self._told = done
         if self._call is not None:
@@ -43,20 +55,6 @@ class Reporter:
         if self._bar is not None:
             self._bar.total = total
             self._bar.update(done - self._bar.n)
-
-    def finish(self) -> None:
-        """Tells that everything is done."""
-        if self._call is None and self._bar is None:
-            return
-        _, total = self._count()
-        if self._told != total:
-            self._told = total
-            if self._call is not None:
-                self._call(total, total)
-            if self._bar is not None:
-                self._bar.total = total
-                self._bar.update(total - self._bar.n)
-        self.close()
 
     def close(self) -> None:
         """Takes the bar away."""

@@ -32,7 +32,7 @@ class DeviceWork:
     """What an order arranges on one device (`pipeline.Work`), whose compute stream is the current one."""
 
     def __init__(self, ledger: Ledger, fn: Callable[..., Any], lent: Lent, limit: int) -> None:
-        self.ledger, self.fn = ledger, fn
+        self.ledger, self.fn, self.lent = ledger, fn, lent
         self.engine, self.slots = lent.engine, lent.slots
         self.place = lent.engine.place
         self.pipe: Pipeline[Job] = Pipeline(
@@ -40,7 +40,6 @@ class DeviceWork:
         )
         self.order_of_chunks: list[int] = []  # as they were stored
         self._bytes_after: list[int] = []  # moved when so many chunks have landed
-        self._slot_bytes = self.slots.nbytes
         self.first_rows = self._wanted_rows()
         self.sources = ledger.sources(self.place, min(self.first_rows, ledger.arguments.extent))
         self._targets: list[HostTensor] = []
@@ -70,7 +69,6 @@ class DeviceWork:
     def start_over(self) -> None:
         """The first chunk did not fit: gives back what it has taken."""
         self.pipe.drain()
-        self.pipe.reset()
         self.fetched_ahead = []
         self.ledger.start_over()
         self.slots.release()
@@ -216,9 +214,7 @@ class DeviceWork:
         """Waits for what is in flight, after a fault, and gives back what this run allocated."""
         self.order_of_chunks.clear()
         self.pipe.drain()
-        self.pipe.reset()
-        if self.slots.nbytes != self._slot_bytes:
-            self.slots.release()
+        self.lent.take_back()
 
 
 class ResidentWork(DeviceWork):
