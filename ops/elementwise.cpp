@@ -17,8 +17,6 @@
 namespace sluice {
 namespace {
 
-constexpr const char* kEmpty = "the tensor is empty";
-
 // Every tensor walks memory as the output does, or is one number: one flat dimension, found without sorting.
 bool is_flat(const TensorView& input, const TensorView& output, const Chain& chain) {
   if (!output.walks_like(input) || !output.is_dense()) return false;
@@ -110,7 +108,7 @@ std::optional<std::string> run(const char* op, const TensorView& input, const Te
 
 std::string run_transform(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
                           const ScheduleRequest& request, const Question& question) {
-  if (output.elements() == 0) return question.computes() ? "" : kEmpty;
+  if (output.elements() == 0) return question.computes() ? "" : kEmptyResult;
   return *run(op, input, output, chain, request, question, /*only_linked=*/false);
 }
 

@@ -12,6 +12,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace sluice {
 
@@ -76,7 +77,7 @@ __device__ __forceinline__ void multiply_tiles(float (&sums)[N / 2], std::uint64
   } else {                                                                                    \
     SLUICE_PRODUCT(128, type, SLUICE_R64, 64, 65, 66, SLUICE_SUMS_32(0), SLUICE_SUMS_32(32)); \
   }
-  if constexpr (sizeof(Element) == 2 && __is_same(Element, __half)) {
+  if constexpr (std::is_same_v<Element, __half>) {
     SLUICE_PRODUCTS("f16")
   } else {
     SLUICE_PRODUCTS("bf16")

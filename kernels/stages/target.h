@@ -1,5 +1,5 @@
 // The arithmetic that the stage functions are made of, as the target has it: fused products, bits of floats, and the
-// three approximations that a GPU has an instruction for (2^x, 1 / x; rsqrt stands in functions.h).
+// approximation of 1 / x that a GPU has an instruction for (2^x stands in reductions.h, rsqrt in functions.h).
 //
 // On the CPU nothing here branches or calls libm, so that loops over stage functions become vector code, and a fused
 // product is one instruction or, on a target without it, a product and a sum.
@@ -102,8 +102,6 @@ SLUICE_HOST_DEVICE float power_of_two(int bits, int more = 0) {
 inline constexpr float kLog2 = 0.693359375f, kLog2Low = -2.12194440e-4f;
 SLUICE_HOST_DEVICE float less_log2(float x, float n) { return fused(n, -kLog2Low, fused(n, -kLog2, x)); }
 
-// 2^x, good to 22 bits; what would be subnormal may be 0.
-SLUICE_HOST_DEVICE float exp2_approximately(float x);
 // 1 / x, good to 22 bits on a GPU, and there 0 where |x| >= 2^126.
 SLUICE_HOST_DEVICE float reciprocal_approximately(float x) {
 #ifdef __CUDA_ARCH__

@@ -34,7 +34,6 @@ struct DenseArguments {
   ChainArguments<float, 3> pre, post;
 
   SLUICE_HOST_DEVICE int chunk() const { return row_bytes / 2; }
-  SLUICE_HOST_DEVICE int weight_groups() const { return ceil_div(taps, stage_taps); }  // of a chunk
   SLUICE_HOST_DEVICE int input_stage_bytes() const { return round_up(stage_rows * row_bytes, kTileAlignment); }
   SLUICE_HOST_DEVICE int raw_bytes() const {
     return fetch == DenseFetch::positions ? kDenseFetchThreads / 32 * kRawUnits * kRawBytes : 0;

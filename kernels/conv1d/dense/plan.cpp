@@ -9,9 +9,8 @@ namespace sluice {
 namespace {
 
 constexpr int kHalfBytes = 2;
-constexpr int kFetchedRows = 16;  // positions of a raw tile, of which a stage has whole ones
-constexpr int kBlock = 64;        // positions of a wgmma
-constexpr int kStep = 16;         // input channels of one
+constexpr int kBlock = 64;  // positions of a wgmma
+constexpr int kStep = 16;   // input channels of one
 constexpr int kLeastStages = 2, kEnoughWeightStages = 4;
 constexpr int kWeightStageBytes = 16 * 1024;   // about, so that a stage is worth its barriers
 constexpr long long kMostPositions = 1 << 30;  // and tiles, which the kernel counts in 32 bits
@@ -106,15 +105,13 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, const DeviceProper
   DensePlan& own = plan.dense;
   own.shape = shape;
   own.order = packed_order(problem.channels, problem.input_channels, problem.taps);
-  // Vectors of positions begin at multiples of their length, whatever the padding.
-  constexpr int kVector = kWordBytes / kHalfBytes;
   own.fetch = problem.fetch;
-  if (own.fetch == DenseFetch::positions) {
-    own.shift = static_cast<int>((kVector - problem.padding % kVector) % kVector);
+  if (own.fetch == DenseFetch::positions) {  // whose vectors begin at multiples of their length, whatever the padding
+    own.shift = static_cast<int>((kPieceElements - problem.padding % kPieceElements) % kPieceElements);
   }
   const long long rows = own.tile().positions() + (problem.taps - 1LL) * problem.dilation + own.shift;
   if (rows * own.order.row_bytes() > device.shared_memory_per_block) return plan;
-  own.stage_rows = static_cast<int>(round_up<long long>(rows, kFetchedRows));
+  own.stage_rows = static_cast<int>(round_up<long long>(rows, kRawPositions));
   own.channel_tiles = ceil_div<long long>(problem.channels, own.tile().channels);
   own.position_tiles = ceil_div<long long>(problem.output_length, own.tile().positions());
   own.tiles = problem.batch * own.channel_tiles * own.position_tiles;
@@ -152,17 +149,16 @@ Conv1dPlan fastest_tile(const Conv1dProblem& problem, const DeviceProperties& de
 }  // namespace
 
 bool has_words(const Operand<3>& operand, int dimension) {
-  constexpr int kWidth = kWordBytes / kHalfBytes;
   if (operand.strides[dimension] != 1 || reinterpret_cast<std::uintptr_t>(operand.data) % kWordBytes != 0) return false;
   for (int d = 0; d < 3; ++d) {
-    if (d != dimension && operand.strides[d] % kWidth != 0) return false;
+    if (d != dimension && operand.strides[d] % kPieceElements != 0) return false;
   }
   return true;
 }
 
 DenseFetch dense_fetch(const Conv1dParams& params) {
-  if (params.dense.input_channels % 8 == 0 && has_words(params.input, 1)) return DenseFetch::channels;
-  if (params.length % 8 == 0 && has_words(params.input, 2)) return DenseFetch::positions;
+  if (params.dense.input_channels % kPieceElements == 0 && has_words(params.input, 1)) return DenseFetch::channels;
+  if (params.length % kPieceElements == 0 && has_words(params.input, 2)) return DenseFetch::positions;
   return DenseFetch::elements;
 }
 

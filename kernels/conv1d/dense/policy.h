@@ -12,9 +12,9 @@ inline constexpr int kDenseFetchThreads = 224;  // the input; the eighth warp fe
 // Of the registers that 512 threads have (128 each), for a thread that fetches and for one that multiplies.
 inline constexpr int kDenseFetchRegisters = 56, kDenseConsumerRegisters = 200;
 
-// A fetching warp's ring of raw tiles, which are transposed on their way to rows of channels: 16 channels of 16
-// positions.
-inline constexpr int kRawChannels = 16, kRawUnits = 8, kRawBytes = kRawChannels * 16 * 2;
+// A fetching warp's ring of raw tiles, which are transposed on their way to rows of channels.
+inline constexpr int kRawChannels = 16, kRawPositions = 16, kRawUnits = 8;
+inline constexpr int kRawBytes = kRawChannels * kRawPositions * 2;
 
 inline constexpr int kTileAlignment = 1024;  // of a swizzled tile
 inline constexpr int kMostInputStages = 4, kMostWeightStages = 32;
