@@ -191,6 +191,15 @@ __device__ __forceinline__ void store_shared_word(std::uint32_t to, const Word& 
                : "memory");
 }
 
+__device__ __forceinline__ Word load_shared_word(std::uint32_t from) {
+  Word word;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(word.lanes[0]), "=r"(word.lanes[1]), "=r"(word.lanes[2]), "=r"(word.lanes[3])
+               : "r"(from)
+               : "memory");
+  return word;
+}
+
 // The 16 bytes that start `shift` bytes into the 32 bytes (low, high). 0 <= shift < 16.
 __device__ __forceinline__ Word shift_words(const Word& low, const Word& high, int shift) {
   std::uint32_t lanes[8] = {low.lanes[0],  low.lanes[1],  low.lanes[2],  low.lanes[3],

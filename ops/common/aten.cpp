@@ -56,6 +56,12 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const std::optiona
               groups);
 }
 
+Tensor convolution_of_row(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride,
+                          int64_t padding, int64_t dilation, int64_t groups) {
+  return call("aten::convolution", "", input, weight, bias, Ints{1, stride}, Ints{0, padding}, Ints{1, dilation}, false,
+              Ints{0, 0}, groups);
+}
+
 Tensor convolution_2d(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                       int64_t vertical_padding, int64_t horizontal_padding, int64_t groups) {
   const Ints padding{vertical_padding, horizontal_padding};

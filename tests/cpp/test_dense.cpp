@@ -37,14 +37,14 @@ void check_plan(const Conv1dProblem& problem, const Conv1dPlan& plan) {
   const long long weight = 1LL * own.stage_taps * tile.channels * own.order.row_bytes();
   CHECK(weight % kTileAlignment == 0);  // so that every stage begins where a swizzle does
   const bool transposes = own.fetch == DenseFetch::positions;
-  const int raw = transposes ? kDenseFetchThreads / 32 * kRawUnits * kRawBytes : 0;
+  const int raw = dense_raw_bytes(own.fetch);
   CHECK(plan.shared_memory >= own.input_stages * input + own.weight_stages * weight + kDenseSharedBytes + raw);
   CHECK(own.input_stages >= 2 && own.input_stages <= kMostInputStages);
   CHECK(own.weight_stages >= 1 && own.weight_stages <= kMostWeightStages);
   CHECK(own.stage_rows % 16 == 0);
-  CHECK(own.stage_rows >= tile.positions() + (problem.taps - 1) * problem.dilation + own.shift);
+  CHECK(own.stage_rows >= own.positions() + (problem.taps - 1) * problem.dilation + own.shift);
   CHECK(own.shift >= 0 && own.shift < 8 && (!transposes || (problem.padding + own.shift) % 8 == 0));
-  CHECK(own.position_tiles * tile.positions() >= problem.output_length);
+  CHECK(own.position_tiles * own.positions() >= problem.output_length);
   CHECK(own.channel_tiles * tile.channels >= problem.channels);
   CHECK(own.tiles == problem.batch * own.position_tiles * own.channel_tiles);
   CHECK(plan.grid == min_of<long long>(own.tiles, kH200.multiprocessors));

@@ -22,22 +22,24 @@ struct DenseArguments {
   int padding;  // on the left
   int shift;    // rows of a stage ahead of the first output's first tap: where vectors of positions begin
   DenseFetch fetch;
-  bool whole_vectors;  // of the result: each has the input's type, lies in one run of memory and begins at 16 bytes
+  bool whole_vectors;    // of the result: each has the input's type and lies in one run of memory
+  bool aligned_vectors;  // and begins at 16 bytes
 
   int chunks, row_bytes;          // a row of shared memory is a position's, or an output channel's, chunk of channels
   int stage_rows, input_stages;   // of the ring of input tiles
   int stage_taps, weight_stages;  // of the ring of weights
   bool resident;                  // all weights have a stage of their own and stay there
   int packed_rows;                // output channels of the packed weight, a multiple of 8
+  bool alternates;                // the warpgroups take tiles in turn, instead of half of each
+  int tile_positions;
   int tiles;
   FastDivisor by_channel_tiles, by_position_tiles;
   ChainArguments<float, 3> pre, post;
 
   SLUICE_HOST_DEVICE int chunk() const { return row_bytes / 2; }
+  SLUICE_HOST_DEVICE int weight_groups() const { return chunks * ceil_div(taps, stage_taps); }  // of a tile
   SLUICE_HOST_DEVICE int input_stage_bytes() const { return round_up(stage_rows * row_bytes, kTileAlignment); }
-  SLUICE_HOST_DEVICE int raw_bytes() const {
-    return fetch == DenseFetch::positions ? kDenseFetchThreads / 32 * kRawUnits * kRawBytes : 0;
-  }
+  SLUICE_HOST_DEVICE int raw_bytes() const { return dense_raw_bytes(fetch); }
   SLUICE_HOST_DEVICE int weight_stage_bytes(int tile_channels) const { return stage_taps * tile_channels * row_bytes; }
 };
 
@@ -54,11 +56,11 @@ struct DenseTile {
   int batch, position, channel;  // its first
 };
 
-template <int Positions, int Channels>
+template <int Channels>
 __device__ __forceinline__ DenseTile dense_tile(const DenseArguments& a, int tile) {
   const int upper = static_cast<int>(a.by_channel_tiles.quotient_of_31_bits(tile));
   const int batch = static_cast<int>(a.by_position_tiles.quotient_of_31_bits(upper));
-  return {batch, (upper - batch * static_cast<int>(a.by_position_tiles.divisor)) * Positions,
+  return {batch, (upper - batch * static_cast<int>(a.by_position_tiles.divisor)) * a.tile_positions,
           (tile - upper * static_cast<int>(a.by_channel_tiles.divisor)) * Channels};
 }
 
@@ -68,6 +70,9 @@ struct RingPlace {
 
   __device__ __forceinline__ void advance(int stages) {
     if (++stage == stages) stage = 0, parity ^= 1;
+  }
+  __device__ __forceinline__ void advance(int stages, int steps) {
+    for (stage += steps; stage >= stages; stage -= stages) parity ^= 1;
   }
 };
 

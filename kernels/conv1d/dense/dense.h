@@ -32,8 +32,14 @@ inline constexpr DenseShape kDenseShapes[] = {
 };
 
 // How a stage of the input is fetched: 16 bytes of a position's channels at a time, 16 bytes of a channel's positions,
-// of which there is a multiple of eight, or element by element.
-enum class DenseFetch : int { channels, positions, elements };
+// of which there is a multiple of eight, the same of rows that begin anywhere, or element by element.
+enum class DenseFetch : int { channels, positions, shifted, elements };
+
+// The fetching warps' rings of raw tiles.
+SLUICE_HOST_DEVICE int dense_raw_bytes(DenseFetch fetch) {
+  const bool transposes = fetch == DenseFetch::positions || fetch == DenseFetch::shifted;
+  return transposes ? kDenseFetchThreads / 32 * kRawRingBytes : 0;
+}
 
 // What a chain takes at a time, as vectors of so many values: `pre` pairs of channels, `post` what a thread stores.
 inline constexpr int kDensePreWidth = 2, kDensePreSlices = 4;
@@ -53,11 +59,13 @@ struct DensePlan {
   int input_stages = 0;
   int stage_taps = 0, weight_stages = 0;  // a stage of the weights has so many taps
   bool resident = false;                  // all weights have a stage of their own and stay there
+  bool alternates = false;                // the warpgroups take tiles in turn, instead of half of each
   bool by_positions = false;              // neighbours in the result's memory are positions, not channels
   long long position_tiles = 0, channel_tiles = 0;
   long long tiles = 0;  // that the blocks share out among them
 
   const DenseShape& tile() const { return kDenseShapes[shape]; }
+  int positions() const { return tile().positions() / (alternates ? 2 : 1); }  // of a tile
 };
 
 struct Conv1dProblem;

@@ -9,32 +9,33 @@
 //
 //   warpgroups 0, 1   warps 0 .. 6: input [ stage | stage | .. ]    warp 7: weights [ stage | stage | .. ]
 //                                   full |  ^ empty                             full |  ^ empty
-//   warpgroups 2, 3                products of half the tile's positions each, the chain, the store
+//   warpgroups 2, 3                products, the chain, the store: of half the tile's positions each, or of whole tiles
+//                                  in turn
 //
 // Blocks stay and take tile after tile, so that the next tile's stages are fetched under the last one's store.
 #pragma once
 
 #include "kernels/conv1d/dense/fetch.cuh"
-#include "kernels/conv1d/dense/multiply.cuh"
+#include "kernels/conv1d/dense/finish.cuh"
 
 namespace sluice {
 
 template <class Chains, class Element, int Blocks, int Channels, bool ByPositions>
 __device__ __forceinline__ void dense_conv1d(const DenseArguments& a) {
-  constexpr int kPositions = 2 * 64 * Blocks;
   extern __shared__ __align__(kTileAlignment) char memory[];
   const std::uint32_t inputs = shared_address(memory);
   const std::uint32_t weights = inputs + a.input_stages * a.input_stage_bytes();
   const std::uint32_t raw = weights + a.weight_stages * a.weight_stage_bytes(Channels);
   DenseShared& shared = *reinterpret_cast<DenseShared*>(memory + (raw - inputs) + a.raw_bytes());
   if (threadIdx.x == 0) {
+    const int readers = a.alternates ? 1 : 2;
     for (int s = 0; s < a.input_stages; ++s) {
       initialise(shared.input_full + s, kDenseFetchThreads);
-      initialise(shared.input_empty + s, 2);
+      initialise(shared.input_empty + s, readers);
     }
     for (int s = 0; s < a.weight_stages; ++s) {
       initialise(shared.weight_full + s, 1);
-      initialise(shared.weight_empty + s, 2);
+      initialise(shared.weight_empty + s, readers);
     }
   }
   fence_before_bulk_copy();
@@ -45,9 +46,9 @@ __device__ __forceinline__ void dense_conv1d(const DenseArguments& a) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(kDenseFetchRegisters));
 #endif
     if (threadIdx.x < kDenseFetchThreads) {
-      fetch_input<typename Chains::Pre, Element, kPositions, Channels>(a, inputs, raw, shared, threadIdx.x);
+      fetch_input<typename Chains::Pre, Element, Channels>(a, inputs, raw, shared, threadIdx.x);
     } else if (threadIdx.x == kDenseFetchThreads) {
-      fetch_weights<kPositions, Channels>(a, weights, shared);
+      fetch_weights<Channels>(a, weights, shared);
     }
     return;
   }
@@ -57,12 +58,25 @@ __device__ __forceinline__ void dense_conv1d(const DenseArguments& a) {
   // Out of a shuffle, so that the compiler knows it for the same in all of a warp.
   const int warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128 - (kDenseThreads / 128 - 2), 0);
   RingPlace input, weight;
+  const auto skip_tile = [&] {
+    input.advance(a.input_stages, a.chunks);
+    if (!a.resident) weight.advance(a.weight_stages, a.weight_groups());
+  };
   DenseSums<Blocks, Channels> sums;
-  for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
-    const DenseTile tile = dense_tile<kPositions, Channels>(a, t);
+  const int step = static_cast<int>(gridDim.x);
+  int t = static_cast<int>(blockIdx.x);
+  if (a.alternates && warpgroup == 1) {
+    skip_tile();
+    t += step;
+  }
+  for (; t < a.tiles; t += a.alternates ? 2 * step : step) {
+    const DenseTile tile = dense_tile<Channels>(a, t);
     load_bias<Channels>(a, tile, shared, warpgroup);
-    multiply_tile<Element, Blocks, Channels>(a, inputs, weights, shared, warpgroup, input, weight, sums);
-    store_tile<typename Chains::Post, Element, Blocks, Channels, ByPositions>(a, tile, shared, warpgroup, sums);
+    if (a.alternates && t >= step) await_turn(warpgroup);
+    multiply_tile<Element, Blocks, Channels>(a, inputs, weights, shared, warpgroup, t + step >= a.tiles, input, weight,
+                                             sums);
+    if (a.alternates) skip_tile();
+    finish_tile<typename Chains::Post, Element, Blocks, Channels, ByPositions>(a, tile, shared, warpgroup, sums);
   }
 }
 

@@ -18,7 +18,7 @@ constexpr long long kMostPositions = 1 << 30;  // and tiles, which the kernel co
 // Reckoned, not measured: cycles of a wgmma of 64 positions and 16 input channels are those of its products, or of its
 // operands out of shared memory where it has few channels; bytes a cycle are a multiprocessor's share of the L2 cache.
 constexpr long long wgmma_cycles(int channels) { return max_of(channels / 2, 20 + channels / 4); }
-constexpr long long kFetchBytesPerCycle = 28, kStoreBytesPerCycle = 32, kTileCycles = 500;
+constexpr long long kFetchBytesPerCycle = 28, kStoreBytesPerCycle = 16, kTileCycles = 500;
 
 // Results so short leave a tile nearly empty, and packing the weights takes longer than aten's convolution: reckoned.
 constexpr long long kLeastLength = 16;
@@ -42,10 +42,6 @@ long long input_stage_bytes(const DensePlan& plan) {
 long long weight_stage_bytes(const DensePlan& plan) {
   return 1LL * plan.stage_taps * plan.tile().channels * plan.order.row_bytes();
 }
-// Of the rings of raw tiles.
-int raw_bytes(const DensePlan& plan) {
-  return plan.fetch == DenseFetch::positions ? kDenseFetchThreads / 32 * kRawUnits * kRawBytes : 0;
-}
 int weight_stages_of_tile(const DensePlan& plan) {
   return plan.order.chunks * ceil_div(plan.order.taps, plan.stage_taps);
 }
@@ -61,7 +57,7 @@ void set_stage_taps(DensePlan& plan) {
 void set_stages(Conv1dPlan& plan, const DeviceProperties& device) {
   DensePlan& own = plan.dense;
   set_stage_taps(own);
-  const long long beside = kDenseSharedBytes + raw_bytes(own);
+  const long long beside = kDenseSharedBytes + dense_raw_bytes(own.fetch);
   const long long room = most_dynamic_shared_memory(device) - beside;
   const long long input = input_stage_bytes(own), weight = weight_stage_bytes(own);
   const auto set = [&](long long input_stages, long long weight_stages) {
@@ -82,21 +78,24 @@ void set_stages(Conv1dPlan& plan, const DeviceProperties& device) {
   }
 }
 
-// What the slowest block takes.
+// What the slowest block takes. A warpgroup's store takes twice as long as that of both; in turn, they store while the
+// other multiplies.
 long long cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
   const DensePlan& own = plan.dense;
   const DenseShape& tile = own.tile();
   const long long steps = 1LL * own.order.chunks * own.order.taps * (own.order.chunk / kStep);
-  const long long products = steps * (tile.positions() / kBlock) * wgmma_cycles(tile.channels);
+  const long long products = steps * (own.positions() / kBlock) * wgmma_cycles(tile.channels);
   const long long weights = own.resident ? 0 : 1LL * own.order.taps * tile.channels * own.order.row_bytes();
   const long long fetches = own.order.chunks * (input_stage_bytes(own) + weights) / kFetchBytesPerCycle;
   const long long channels = min_of<long long>(tile.channels, problem.channels);
-  const long long positions = min_of<long long>(tile.positions(), problem.output_length);
+  const long long positions = min_of<long long>(own.positions(), problem.output_length);
   const long long stores = positions * channels * kHalfBytes / kStoreBytesPerCycle;
-  return ceil_div(own.tiles, plan.grid) * (max_of(products, fetches) + stores + kTileCycles);
+  const long long tiles = ceil_div(own.tiles, plan.grid), busy = max_of(products, fetches);
+  if (!own.alternates) return tiles * (busy + stores / 2 + kTileCycles);
+  return tiles * max_of(busy, (products + stores + kTileCycles) / 2) + stores + kTileCycles;
 }
 
-Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, const DeviceProperties& device) {
+Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, bool alternates, const DeviceProperties& device) {
   Conv1dPlan plan;
   plan.method = "dense";
   plan.kernel = "dense";
@@ -104,20 +103,21 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, const DeviceProper
   plan.schedule = Schedule::bulk;
   DensePlan& own = plan.dense;
   own.shape = shape;
+  own.alternates = alternates;
   own.order = packed_order(problem.channels, problem.input_channels, problem.taps);
   own.fetch = problem.fetch;
   if (own.fetch == DenseFetch::positions) {  // whose vectors begin at multiples of their length, whatever the padding
     own.shift = static_cast<int>((kPieceElements - problem.padding % kPieceElements) % kPieceElements);
   }
-  const long long rows = own.tile().positions() + (problem.taps - 1LL) * problem.dilation + own.shift;
+  const long long rows = own.positions() + (problem.taps - 1LL) * problem.dilation + own.shift;
   if (rows * own.order.row_bytes() > device.shared_memory_per_block) return plan;
   own.stage_rows = static_cast<int>(round_up<long long>(rows, kRawPositions));
   own.channel_tiles = ceil_div<long long>(problem.channels, own.tile().channels);
-  own.position_tiles = ceil_div<long long>(problem.output_length, own.tile().positions());
+  own.position_tiles = ceil_div<long long>(problem.output_length, own.positions());
   own.tiles = problem.batch * own.channel_tiles * own.position_tiles;
   own.by_positions = problem.by_positions;
   set_stages(plan, device);
-  plan.tile = own.tile().positions() * own.tile().channels;
+  plan.tile = own.positions() * own.tile().channels;
   plan.grid = min_of<long long>(own.tiles, device.multiprocessors);
   plan.resident_blocks = 1;
   plan.alignment = plan.copy_width = kWordBytes;
@@ -138,10 +138,12 @@ const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem,
 // 0 threads where no tile fits. Of tiles that are done at the same time the last, which is the largest.
 Conv1dPlan fastest_tile(const Conv1dProblem& problem, const DeviceProperties& device) {
   Conv1dPlan best;
-  for (int shape = 0; shape < static_cast<int>(std::size(kDenseShapes)); ++shape) {
-    const Conv1dPlan plan = plan_tile(problem, shape, device);
-    if (plan.threads == 0) continue;
-    if (best.threads == 0 || cycles(plan, problem) <= cycles(best, problem)) best = plan;
+  for (bool alternates : {false, true}) {
+    for (int shape = 0; shape < static_cast<int>(std::size(kDenseShapes)); ++shape) {
+      const Conv1dPlan plan = plan_tile(problem, shape, alternates, device);
+      if (plan.threads == 0) continue;
+      if (best.threads == 0 || cycles(plan, problem) <= cycles(best, problem)) best = plan;
+    }
   }
   return best;
 }
@@ -158,8 +160,9 @@ bool has_words(const Operand<3>& operand, int dimension) {
 
 DenseFetch dense_fetch(const Conv1dParams& params) {
   if (params.dense.input_channels % kPieceElements == 0 && has_words(params.input, 1)) return DenseFetch::channels;
-  if (params.length % kPieceElements == 0 && has_words(params.input, 2)) return DenseFetch::positions;
-  return DenseFetch::elements;
+  if (params.input.strides[2] != 1) return DenseFetch::elements;
+  return params.length % kPieceElements == 0 && has_words(params.input, 2) ? DenseFetch::positions
+                                                                           : DenseFetch::shifted;
 }
 
 std::string describe(const DensePlan& plan) {
@@ -167,9 +170,10 @@ std::string describe(const DensePlan& plan) {
   const std::string weights = plan.resident ? "all weights"
                                             : number(plan.weight_stages) + " stages of " + number(plan.stage_taps) +
                                                   (plan.stage_taps == 1 ? " tap's weights" : " taps' weights");
-  return "tiles of " + number(plan.tile().positions()) + " positions x " + number(plan.tile().channels) +
-         " channels; " + number(plan.input_stages) + " stages of " + number(plan.order.chunk) + " input channels x " +
-         number(plan.stage_rows) + " positions and " + weights + " in shared memory";
+  return "tiles of " + number(plan.positions()) + " positions x " + number(plan.tile().channels) + " channels" +
+         (plan.alternates ? ", two in turn; " : "; ") + number(plan.input_stages) + " stages of " +
+         number(plan.order.chunk) + " input channels x " + number(plan.stage_rows) + " positions and " + weights +
+         " in shared memory";
 }
 
 Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& device) {
@@ -184,7 +188,7 @@ Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& devi
     return plan;
   }
   plan = fastest_tile(problem, device);
-  if (plan.threads == 0 && problem.fetch == DenseFetch::positions) {
+  if (plan.threads == 0 && dense_raw_bytes(problem.fetch) > 0) {
     // What is fetched element by element needs no raw tiles.
     Conv1dProblem narrow = problem;
     narrow.fetch = DenseFetch::elements;
