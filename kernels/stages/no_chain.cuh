@@ -11,6 +11,7 @@ struct NoChain {
 
   __device__ __forceinline__ static constexpr bool empty() { return true; }
   __device__ __forceinline__ static constexpr bool has_operands() { return false; }
+  __device__ __forceinline__ static constexpr bool is_long() { return false; }
 
   template <int Width, int Slices, class PlaceOf>
   __device__ int load(const PlaceOf&) const {

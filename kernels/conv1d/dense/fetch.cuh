@@ -9,8 +9,7 @@
 #pragma once
 
 #include "kernels/common/edges.cuh"
-#include "kernels/conv1d/dense/arguments.cuh"
-#include "kernels/mma/matrices.cuh"
+#include "kernels/conv1d/dense/transpose.cuh"
 
 namespace sluice {
 
@@ -18,46 +17,6 @@ namespace sluice {
 struct DenseSource {
   int batch, channel, position;
 };
-
-// `pre` on pairs of channels; padding stays zero. Pair s is `channels[s]` and the next at `positions[s]`.
-template <class Pre, class Element>
-__device__ __forceinline__ void apply_pre(const DenseArguments& a, int batch, const int (&channels)[4],
-                                          const int (&positions)[4], std::uint32_t (&pairs)[4]) {
-  float values[8];
-#pragma unroll
-  for (int s = 0; s < 4; ++s) {
-    const float2 pair = Pair<Element>::load(pairs[s]);
-    values[2 * s] = pair.x, values[2 * s + 1] = pair.y;
-  }
-  const auto existing = [&](int s) {
-    return positions[s] >= 0 && positions[s] < a.length ? a.input_channels - channels[s] : 0;
-  };
-  const auto place_of = [&](const long long* strides, int s) {
-    const long long offset = batch * strides[0] + channels[s] * strides[1] + positions[s] * strides[2];
-    return Place{.offset = offset, .stride = strides[1], .first = 0, .last = min_of(2, existing(s))};
-  };
-  run_chain<Pre, 2, 4>(a.pre, place_of, values);
-#pragma unroll
-  for (int s = 0; s < 4; ++s) {
-    const std::uint32_t changed = Pair<Element>::store(values[2 * s], values[2 * s + 1]);
-    pairs[s] = existing(s) >= 2 ? changed : existing(s) == 1 ? (changed & 0xffff) : pairs[s];
-  }
-}
-
-// A stage's words are all in shared memory, and the tensor cores may read them: they do so through the unit that bulk
-// copies write through.
-__device__ __forceinline__ void hand_over(DenseShared& shared, int stage) {
-  fence_before_bulk_copy();
-  arrive(shared.input_full + stage);
-}
-
-// The first `bytes` of 16 from global to shared memory, and zeros, asynchronously.
-__device__ __forceinline__ void copy_piece(std::uint32_t to, const void* from, int bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-               :
-               : "r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes)
-               : "memory");
-}
 
 // A stage that is on its way: where its rows come from.
 struct PendingStage {
@@ -165,155 +124,6 @@ __device__ __forceinline__ void gather_input(const DenseArguments& a, std::uint3
           store_shared_word(to + swizzled(offset, a.row_bytes), words[p]);
         }
       }
-      hand_over(shared, place.stage);
-      place.advance(a.input_stages);
-      used = used || place.stage == 0;
-    }
-  }
-}
-
-// What a fetching warp takes at a time: kRawChannels channels of 16 positions, of those 16s of a stage that are its
-// own.
-template <int Channels>
-struct RawWalk {
-  int tile = blockIdx.x, chunk = 0, row, channel = 0;  // the last two: of the stage's first ones
-  DenseTile at;
-
-  __device__ __forceinline__ RawWalk(const DenseArguments& a, int warp)
-      : row(warp * 16), at(dense_tile<Channels>(a, tile)) {}
-  __device__ __forceinline__ bool exists(const DenseArguments& a) const { return tile < a.tiles; }
-  __device__ __forceinline__ bool begins_stage(int warp) const { return row == warp * 16 && channel == 0; }
-  // To the next; whether a stage ends.
-  __device__ __forceinline__ bool advance(const DenseArguments& a, int warp) {
-    channel += kRawChannels;
-    if (channel < a.chunk()) return false;
-    channel = 0, row += kDenseFetchThreads / 32 * 16;
-    if (row < a.stage_rows) return false;
-    row = warp * 16;
-    if (++chunk < a.chunks) return true;
-    chunk = 0, tile += gridDim.x;
-    if (exists(a)) at = dense_tile<Channels>(a, tile);
-    return true;
-  }
-};
-
-// A fetching warp's ring of raw tiles. `Shifted`: rows begin anywhere, so that 16 positions lie in up to three words;
-// the ring is followed by a tile as it would be otherwise.
-template <bool Shifted>
-struct RawRing {
-  static constexpr int kWords = Shifted ? 3 : 2;
-  static constexpr int kTileBytes = kRawChannels * kWords * kWordBytes;
-  static constexpr int kTiles = Shifted ? 4 : 8;
-  static constexpr int kMovedBytes = Shifted ? kRawChannels * 2 * kWordBytes : 0;
-  static_assert(kTiles * kTileBytes + kMovedBytes <= kRawRingBytes);
-};
-
-// Where the words of a channel's 16 positions begin that lie `Shifted`: elements ahead of its first position.
-template <class Element>
-__device__ __forceinline__ int elements_ahead(const DenseArguments& a, int batch, int channel, int position) {
-  const auto first = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(a.input.data) / sizeof(Element));
-  const auto stride = [&](int d) { return static_cast<unsigned>(a.input.strides[d]); };
-  return static_cast<int>((first + batch * stride(0) + channel * stride(1) + position) % kWordElements<Element>);
-}
-
-// Eight positions out of the words that they lie in; zeros for those ahead of the input.
-template <class Element>
-__device__ __forceinline__ Word realigned(std::uint32_t words, int ahead, int position) {
-  Word word = shift_words(load_shared_word(words), load_shared_word(words + kWordBytes),
-                          ahead * static_cast<int>(sizeof(Element)));
-  if (position < 0) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      word.lanes[i] &= (position + 2 * i < 0 ? 0u : 0xffffu) | (position + 2 * i + 1 < 0 ? 0u : 0xffff0000u);
-    }
-  }
-  return word;
-}
-
-// All stages by way of raw tiles: each warp has a ring of its own.
-//
-//   raw ring   [ 16 channels x 16 positions | .. ]   16-byte words, asynchronously, all but one tile ahead
-//                    |  `Shifted`: moved to where words begin
-//                    |  four matrices of 8 channels x 8 positions, transposed; `pre`
-//   stage      rows of channels, one a position
-template <bool Shifted, class Pre, class Element, int Channels>
-__device__ __forceinline__ void transpose_input(const DenseArguments& a, std::uint32_t stages, std::uint32_t raw,
-                                                DenseShared& shared, int thread) {
-  using Ring = RawRing<Shifted>;
-  const int warp = thread / 32, lane = thread % 32;
-  raw += warp * kRawRingBytes;
-  // Lane l copies vector l / 16 of channel l % 16. Where channels' bit 2 is set, vectors change places: so eight
-  // channels' rows lie in different banks. As rows of matrices: channels l % 8 and 8 on, both vectors.
-  const auto place_of = [](int channel, int vector) { return channel * 32 + (vector ^ (channel >> 2 & 1)) * 16; };
-  const int own_channel = lane % 16, vector = lane / 16;
-  const std::uint32_t own = place_of(own_channel, vector);
-  const int matrix_channels = lane / 8 % 2 * 8, matrix_positions = lane / 16 * 8;
-  const std::uint32_t read = place_of(matrix_channels + lane % 8, lane / 16);
-  RawWalk<Channels> ahead(a, warp), walk(a, warp);
-  int ahead_tile = 0, tile = 0;  // of the ring
-  const auto first_position = [&](const RawWalk<Channels>& at) {
-    return at.at.position - a.padding - a.shift + at.row;
-  };
-  const auto copy_tile = [&] {
-    if (ahead.exists(a)) {
-      const int channel = ahead.chunk * a.chunk() + ahead.channel + own_channel, position = first_position(ahead);
-      const auto* const row =
-          a.input.as<const Element>() + ahead.at.batch * a.input.strides[0] + channel * a.input.strides[1];
-      const int length = channel < a.input_channels ? a.length : 0;
-      const std::uint32_t to = raw + ahead_tile * Ring::kTileBytes;
-      if constexpr (Shifted) {
-        const int first = position - elements_ahead<Element>(a, ahead.at.batch, channel, position);
-        for (int w = vector; w < Ring::kWords; w += 2) {
-          const int at = first + w * 8, left = at + 8 > 0 ? min_of(8, length - at) : 0;
-          copy_piece(to + (own_channel * Ring::kWords + w) * kWordBytes, left > 0 ? row + at : a.input.data,
-                     left > 0 ? left * static_cast<int>(sizeof(Element)) : 0);
-        }
-      } else {
-        // Vectors begin at multiples of eight positions, and the last one ends with the input.
-        const int at = position + vector * 8;
-        const bool exists = at >= 0 && at < length;
-        copy_piece(to + own, exists ? row + at : a.input.data, exists ? 16 : 0);
-      }
-      ahead.advance(a, warp);
-      if (++ahead_tile == Ring::kTiles) ahead_tile = 0;
-    }
-    asm volatile("cp.async.commit_group;" : : : "memory");
-  };
-  for (int i = 0; i < Ring::kTiles - 1; ++i) copy_tile();
-
-  RingPlace place;
-  bool used = false;
-  while (walk.exists(a)) {
-    if (walk.begins_stage(warp) && used) wait_for_phase(shared.input_empty + place.stage, place.parity ^ 1);
-    asm volatile("cp.async.wait_group %0;" : : "n"(Ring::kTiles - 2) : "memory");
-    __syncwarp();  // all lanes' copies are there, and all have read the tile before, whose place the next one takes
-    copy_tile();
-    std::uint32_t from = raw + tile * Ring::kTileBytes;
-    if constexpr (Shifted) {
-      const int channel = walk.chunk * a.chunk() + walk.channel + own_channel, position = first_position(walk);
-      const Word word =
-          realigned<Element>(from + (own_channel * Ring::kWords + vector) * kWordBytes,
-                             elements_ahead<Element>(a, walk.at.batch, channel, position), position + vector * 8);
-      from = raw + Ring::kTiles * Ring::kTileBytes;
-      store_shared_word(from + own, word);
-      __syncwarp();
-    }
-    std::uint32_t matrices[4];
-    load_transposed(from + read, matrices);
-    if (!Pre{a.pre}.empty()) {
-      const int channel = walk.chunk * a.chunk() + walk.channel + lane % 4 * 2;
-      const int position = first_position(walk) + lane / 4;
-      apply_pre<Pre, Element>(a, walk.at.batch, {channel, channel + 8, channel, channel + 8},
-                              {position, position, position + 8, position + 8}, matrices);
-    }
-    const int row = walk.row + matrix_positions + lane % 8;
-    if (walk.row < a.stage_rows) {  // else a warp without rows of its own in so short a stage
-      const int column = walk.channel + matrix_channels;
-      const std::uint32_t offset = static_cast<std::uint32_t>(row * a.row_bytes + column * 2);
-      store_matrices(stages + place.stage * a.input_stage_bytes() + swizzled(offset, a.row_bytes), matrices);
-    }
-    if (++tile == Ring::kTiles) tile = 0;
-    if (walk.advance(a, warp)) {
       hand_over(shared, place.stage);
       place.advance(a.input_stages);
       used = used || place.stage == 0;

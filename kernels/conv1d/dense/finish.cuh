@@ -199,7 +199,7 @@ struct WarpPieces {
   }
   // What is done in more than a few instructions stands once, or it would not fit into the instruction cache.
   __device__ __forceinline__ void finish_without_tensors() const {
-    if (Post{a.post}.empty()) {
+    if (!Post{a.post}.is_long()) {
 #pragma unroll
       for (int p = 0; p < kCount; ++p) finish_own(p, sums[p / kColumns] + p % kColumns * (kDensePiece / 2));
       return;
