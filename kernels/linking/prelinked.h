@@ -1,5 +1,5 @@
-// Kernels whose chains were linked when the library was built, which it carries (prelink.cpp makes them): the first call
-// of one waits for no compiler.
+// Kernels whose chains were linked when the library was built, which it carries (prelink.cpp makes them): the first
+// call of one waits for no compiler.
 //
 // A list of them is entry after entry: a name in 32 characters, the size of the code in 8 bytes, the code.
 #pragma once

@@ -23,8 +23,7 @@ LinkRequest dense_link_request(const Conv1dParams& params, const Conv1dPlan& pla
   request.post = linked_slot(params.post, params.post_operands, kDensePostWidth, kDensePostSlices);
   request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output.dtype;
   // An absent bias is no other code.
-  request.dtypes[static_cast<int>(LinkedTensor::bias)] =
-      params.bias.exists() ? params.bias.dtype : params.input.dtype;
+  request.dtypes[static_cast<int>(LinkedTensor::bias)] = params.bias.exists() ? params.bias.dtype : params.input.dtype;
   return request;
 }
 
