@@ -77,7 +77,7 @@ def test_no_promised_chain_is_compiled(tmp_path: pathlib.Path) -> None:
     assert result["linked"] == result["calls"]  # small problems at once too
     assert result["read_from_library"] == result["linked_kernels"] == result["kernels"]
     assert not any(tmp_path.iterdir())
-    assert result["slowest"] < 0.1  # a link takes 0.5 s
+    assert result["slowest"] < 0.25  # a link takes 0.5 s
 
 
 def test_prepare_finds_them() -> None:
