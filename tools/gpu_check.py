@@ -76,14 +76,14 @@ TESTS: dict[str, tuple[str, ...]] = {
         *("test_overlap", "test_views"),
         *("test_compile", "test_demo", "test_docs", "test_errors", "test_examples"),
         *("gpu/test_cpp_stage", "gpu/test_device", "gpu/test_launch", "gpu/test_link_cache", "gpu/test_link_faults"),
-        *("gpu/test_every_float", "gpu/test_linking", "gpu/test_rings"),
+        *("gpu/test_every_float", "gpu/test_linking", "gpu/test_prelinked_calls", "gpu/test_rings"),
     ),
 }
 WITHOUT_GPU = (
     *("test_bench", "test_bench_filter2d", "test_bench_stream", "test_bench_timing", "test_binary", "test_cpp"),
     *("test_command_line", "test_cpu", "test_cpu_convolutions", "test_error_words", "test_golden", "test_layout"),
     *("test_link_libraries", "test_linked_code", "test_plan", "test_plan_calls", "test_fake_refusals"),
-    *("test_result_bits", "test_results"),
+    *("test_prelinked", "test_result_bits", "test_results"),
 )
 
 

@@ -28,6 +28,8 @@ enum class LinkFault : int {
 
 constexpr bool is_lasting(LinkFault fault) { return fault == LinkFault::rejected || fault == LinkFault::failed; }
 
+enum class Prelinked : int { unknown, no, yes };  // whether it comes linked with the library
+
 // One chain in one kernel for one architecture. What is not atomic belongs to the holder of `mutex`, but for `error`
 // once `fault` is a lasting one.
 struct LinkEntry {
@@ -37,6 +39,7 @@ struct LinkEntry {
   std::atomic<std::uint64_t> loaded = 0;  // a bit a device
   std::atomic<LinkFault> fault = LinkFault::none;
   std::atomic<int> calls = 0;
+  std::atomic<Prelinked> prelinked = Prelinked::unknown;
   std::atomic<Clock::rep> not_before = 0;  // when to try again after a fault that is not lasting
   std::atomic<const void*> kernel = nullptr;
   void* library = nullptr;  // that the kernel is of

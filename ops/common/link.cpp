@@ -45,7 +45,8 @@ std::string link_info() {
          ", \"unavailable\": " + quoted(libraries.unavailable) + ", \"cache_directory\": " + quoted(s.cache_directory) +
          ", \"cache_problem\": " + quoted(s.cache_problem) + number("linked_launches", s.linked_launches) +
          number("interpreted_launches", s.interpreted_launches) + number("compiled", s.compiled) +
-         number("read_from_disk", s.read_from_disk) + number("failed", s.failed) + number("postponed", s.postponed) +
+         number("read_from_disk", s.read_from_disk) + number("read_from_library", s.read_from_library) +
+         number("prelinked", s.prelinked) + number("failed", s.failed) + number("postponed", s.postponed) +
          number("linked_kernels", s.linked_kernels) + number("linked_bytes", s.linked_bytes) +
          number("linked_limit", s.linked_limit) + number("compile_seconds", s.compile_seconds) +
          number("small_below", LinkPolicy::kSmall) + number("calls_of_small", LinkPolicy::kCallsOfSmall) +

@@ -133,7 +133,7 @@ def plan(op: str, *args: Any, device: Device | None = None, **kwargs: Any) -> Pl
         raise ValueError(f"plan: the call must have a result, got {op} of no chains")
     found = json.loads(texts[0])
     elements = found.pop("elements")
-    return Plan(**found, form_reason=_form_reason(found["form"], elements, state))
+    return Plan(**found, form_reason=_form_reason(found["form"], found["method"], elements, state))
 
 
 def _imagined(value: Any, known: dict[int, torch.Tensor]) -> Any:
@@ -161,12 +161,13 @@ def _without_memory(x: torch.Tensor) -> torch.Tensor:
     return torch.empty(extent, dtype=x.dtype, device="meta").as_strided(x.shape, x.stride(), offset)
 
 
-def _form_reason(form: str, elements: int, state: dict[str, Any]) -> str:
+def _form_reason(form: str, method: str, elements: int, state: dict[str, Any]) -> str:
     if not form:
         return "there is no chain"
     if form == "interpreted":
         return str(state["unavailable"] or "SLUICE_LINK=0 is set")
     small, calls = state["small_below"], state["calls_of_small"]
     if elements < small and state["mode"] == "auto":
-        return f"linked after {calls} calls, because a problem under {small} elements may be rare"
+        ahead = ", or at the first where it comes linked" if method == "dense" and state["prelinked"] else ""
+        return f"linked after {calls} calls{ahead}, because a problem under {small} elements may be rare"
     return "linked at the first call"

@@ -22,7 +22,8 @@ LinkRequest dense_link_request(const Conv1dParams& params, const Conv1dPlan& pla
   request.pre = linked_slot(params.pre, params.pre_operands, kDensePreWidth, kDensePreSlices);
   request.post = linked_slot(params.post, params.post_operands, kDensePostWidth, kDensePostSlices);
   request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output.dtype;
-  request.dtypes[static_cast<int>(LinkedTensor::bias)] = params.bias.dtype;
+  // An absent bias is no other code.
+  request.dtypes[static_cast<int>(LinkedTensor::bias)] = params.bias.exists() ? params.bias.dtype : params.input.dtype;
   return request;
 }
 
