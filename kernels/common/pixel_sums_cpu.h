@@ -93,15 +93,24 @@ SLUICE_HOST_DEVICE void sum_part_of_pixels(const PixelWindow<T, Element>& window
   for (int r = 0; r < R; ++r) store_part<T>(to + r * to_step, sums[r], lanes);
 }
 
-// Calls `take.operator()<R>(r)` for groups of positions 0 .. count - 1.
+// Calls `take.operator()<R>(r)` for groups of positions 0 .. count - 1. The last one may overlap the one before it:
+// with fewer sums products would wait for each other.
 template <int Most, class Take>
 SLUICE_HOST_DEVICE void in_groups(long long count, const Take& take) {
   long long r = 0;
   for (; r + Most <= count; r += Most) take.template operator()<Most>(r);
   if constexpr (Most > 4) {
-    if (r + 4 <= count) take.template operator()<4>(r), r += 4;
+    if (count - r > 4) {
+      if (count >= Most) return take.template operator()<Most>(count - Most);
+      take.template operator()<4>(r);
+      r += 4;
+    }
   }
-  if (r + 2 <= count) take.template operator()<2>(r), r += 2;
+  if (count - r > 2 && count >= 4) return take.template operator()<4>(count - 4);
+  if (count - r >= 2) {
+    take.template operator()<2>(r);
+    r += 2;
+  }
   if (r < count) take.template operator()<1>(r);
 }
 

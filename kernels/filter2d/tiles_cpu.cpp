@@ -73,7 +73,8 @@ Filter2dCpuTiles tiles_on_cpu(const Filter2dParams& params) {
     case Filter2dCpuWay::pixels:
       tiles.channels = channels_of_pixels(params.channels);
       columns = max_of<long long>(32, 4096 / tiles.channels);
-      rows = max_of<long long>(rows, 2048 / tiles.channels / min_of(params.output_width, columns));
+      // Narrow ones are the taller for it: columns beside the others are summed down the tile.
+      rows = max_of<long long>(rows, 8192 / tiles.channels / min_of(params.output_width, columns));
       break;
     case Filter2dCpuWay::planes:
       tiles.channels = kPlaneChannels;
