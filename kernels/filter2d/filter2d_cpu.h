@@ -16,6 +16,8 @@ enum class Filter2dCpuWay { rows, channels, pixels, planes };
 
 // Channels of a tile of planes.
 inline constexpr int kPlaneChannels = 16;
+// Planes that are less wide are turned: beyond, vectors along their rows are as fast.
+inline constexpr long long kNarrowPlane = 64;
 
 // Tiles do not depend on the number of threads.
 struct Filter2dCpuTiles {

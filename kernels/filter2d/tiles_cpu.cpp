@@ -6,8 +6,6 @@ namespace {
 
 // Fewer channels, or columns, leave most of a vector empty.
 constexpr long long kFewest = 16;
-// Planes that are less wide are turned: beyond, vectors along their rows are as fast.
-constexpr long long kNarrowPlane = 64;
 // Taps of a window that the image is read for directly: more than that are summed in parts.
 constexpr long long kMostTaps = 256;
 constexpr long long kThreadWork = 64 * 1024;  // products and elements that are worth a thread
