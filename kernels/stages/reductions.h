@@ -96,21 +96,19 @@ SLUICE_HOST_DEVICE Angle near_quarter_angle_of(float a, float x) {
   const float angle = a * x, low = fused(a, x, -angle);
   const Nearest n = nearest_to_product(angle, 0.636619772f);
   const float first = fused(n.number, 4.371139e-08f, fused(n.number, -1.57079637f, angle));
-#ifdef __CUDA_ARCH__
-  const bool odd = (n.bits & 1) != 0;
-#else
-  const bool odd =
-      static_cast<int>(static_cast<unsigned>(n.bits) << 31) < 0;  // a comparison, which becomes vector code
-#endif
-  return {fused(n.number, 1.7151245e-15f, first) + low, odd};
+  // Whether n is odd, as a comparison, which becomes vector code.
+  return {fused(n.number, 1.7151245e-15f, first) + low, static_cast<int>(static_cast<unsigned>(n.bits) << 31) < 0};
 }
 SLUICE_HOST_DEVICE Angle quarter_angle_of(float a, float x) {
-  const float angle = a * x;
 #ifdef __CUDA_ARCH__
-  Angle result = near_quarter_angle_of(a, x);
+  const float angle = a * x, low = fused(a, x, -angle);
+  const Nearest n = nearest_to_product(angle, 0.636619772f);
+  const float first = fused(n.number, 4.371139e-08f, fused(n.number, -1.57079637f, angle));
+  Angle result{fused(n.number, 1.7151245e-15f, first) + low, (n.bits & 1) != 0};
   if (magnitude(angle) > kMostNear) result = far_quarter_angle(angle);
   return result;
 #else
+  const float angle = a * x;
   Angle result = far_quarter_angle(angle);
   result.rest += magnitude(angle) > kMostNear ? 0.0f : fused(a, x, -angle);
   if constexpr (kReducesNear) {
