@@ -90,6 +90,57 @@ def test_what_is_not_finite_stays_in_its_window(instruction_set: str, layout: st
         assert (~result.isfinite()).nonzero().tolist() == [[0, 7, 10 + i, 150 + j] for i in around for j in around]
 
 
+def between_walls(shape: torch.Size, dtype: torch.dtype, layout: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """An empty tensor with 64 NaNs before and behind it, and all of its memory."""
+    count = shape.numel()
+    memory = torch.full((count + 128,), torch.nan, dtype=dtype)
+    strides = laid(torch.empty(shape), layout).stride()
+    return memory[64 : 64 + count].as_strided(shape, strides, 64), memory
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("channels", [2, 3, 5, 8, 13, 16, 17, 24, 31, 45, 65, 200])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_filter2d_of_few_columns_or_channels(
+    instruction_set: str, channels: int, dtype: torch.dtype, layout: str
+) -> None:
+    """Vectors run across channels, from the image or from planes that are turned; the last ones are parts."""
+    tolerance = {torch.float32: 1e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float64: 1e-13}[dtype]
+    for height, width, rows, columns, padding in (
+        (9, 7, 3, 3, (1, 1)),
+        (20, 33, 5, 5, (2, 0)),
+        (5, 4, 7, 7, (3, 5)),
+        (12, 40, 1, 3, (0, 1)),
+        (30, 8, 11, 11, (5, 5)),
+        (6, 19, 2, 4, (0, 3)),
+    ):
+        x = laid(torch.randn(2, channels, height, width).to(dtype), layout)
+        kernel, bias = torch.randn(channels, rows, columns).to(dtype), torch.randn(channels).to(dtype)
+        wanted = torch.nn.functional.conv2d(
+            x.double(), kernel[:, None].double(), bias.double(), padding=padding, groups=channels
+        )
+        for chain in (None, stages.scale(2.0)):
+            out, memory = between_walls(wanted.shape, dtype, layout)
+            sluice.filter2d(x, kernel, bias, padding, post=chain, out=out)
+            exact = wanted if chain is None else 2 * wanted
+            assert (out.double() - exact).norm() <= tolerance * exact.norm()
+            assert memory[:64].isnan().all()
+            assert memory[-64:].isnan().all()
+
+
+@pytest.mark.parametrize("taps", [2, 4, 31])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_conv1d_of_short_rows(instruction_set: str, taps: int, dtype: torch.dtype) -> None:
+    for channels, length in ((16, 8), (40, 63), (77, 15), (100, 31)):
+        x, w = torch.randn(3, channels, length).to(dtype), torch.randn(channels, 1, taps).to(dtype)
+        wanted = torch.nn.functional.conv1d(x.double(), w.double(), padding=taps // 2, groups=channels)
+        result = sluice.conv1d(x, w, padding=taps // 2, groups=channels)
+        assert (result.double() - wanted).norm() <= (1e-6 if dtype == torch.float32 else 1e-2) * wanted.norm()
+        causal = sluice.causal_conv1d(x, w[:, 0], activation="silu")
+        exact = sluice.reference.causal_conv1d(x.double(), w[:, 0].double(), activation="silu")[0]
+        assert (causal.double() - exact).norm() <= (1e-6 if dtype == torch.float32 else 1e-2) * exact.norm()
+
+
 def test_random_cases_are_drawn_from_their_seeds() -> None:
     sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "benchmarks"))
     import random_cpu

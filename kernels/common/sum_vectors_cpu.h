@@ -46,6 +46,15 @@ SLUICE_HOST_DEVICE Vector<double> multiply_add(Vector<double> a, Vector<double> 
 #endif
 }
 
+// Or the compiler makes the load part of each product that the value is in, and loads it again for every row.
+template <class V>
+SLUICE_HOST_DEVICE V in_register(V value) {
+#if defined(__x86_64__)
+  asm("" : "+v"(value));
+#endif
+  return value;
+}
+
 // The upper half of each word is the bfloat16.
 SLUICE_HOST_DEVICE Words round_to_bfloat16(Vector<float> value) {
   const auto bits = reinterpret_cast<Words>(value);
@@ -62,9 +71,7 @@ SLUICE_HOST_DEVICE Vector<T> load_part(const Element* from, int count) {
   } else if constexpr (std::is_same_v<Element, float>) {
     return _mm512_maskz_loadu_ps((1u << count) - 1, from);
   } else {
-    Element elements[kLanes<T>];
-    _mm256_storeu_epi16(elements, _mm256_maskz_loadu_epi16((1u << count) - 1, from));
-    return load_vector<T>(elements);
+    return to_float((HalfWords)_mm256_maskz_loadu_epi16((1u << count) - 1, from), static_cast<Element*>(nullptr));
   }
 #else
   Element elements[kLanes<T>] = {};
@@ -81,9 +88,7 @@ SLUICE_HOST_DEVICE void store_part(Element* to, Vector<T> value, int count) {
   } else if constexpr (std::is_same_v<Element, float>) {
     return _mm512_mask_storeu_ps(to, (1u << count) - 1, value);
   } else {
-    Element elements[kLanes<T>];
-    store_vector<T>(elements, value);
-    return _mm256_mask_storeu_epi16(to, (1u << count) - 1, _mm256_loadu_epi16(elements));
+    return _mm256_mask_storeu_epi16(to, (1u << count) - 1, (__m256i)from_float(value, to));
   }
 #else
   Element elements[kLanes<T>];

@@ -49,7 +49,25 @@ struct Sums {
       }
     }
   }
-  SLUICE_HOST_DEVICE static Sums load(const T* from) {
+  SLUICE_HOST_DEVICE void add(const Sums& values, const Sums& weight) {
+#pragma GCC unroll 8
+    for (int n = 0; n < N; n += 2) {
+      pair[n / 2].first = multiply_add(values.pair[n / 2].first, weight.pair[n / 2].first, pair[n / 2].first);
+      if constexpr (N > 1) {
+        pair[n / 2].second = multiply_add(values.pair[n / 2].second, weight.pair[n / 2].second, pair[n / 2].second);
+      }
+    }
+  }
+  // Or the compiler makes the load part of each product that the values are in.
+  SLUICE_HOST_DEVICE void keep() {
+#pragma GCC unroll 8
+    for (int n = 0; n < N; n += 2) {
+      pair[n / 2].first = in_register(pair[n / 2].first);
+      if constexpr (N > 1) pair[n / 2].second = in_register(pair[n / 2].second);
+    }
+  }
+  template <class Element>
+  SLUICE_HOST_DEVICE static Sums load(const Element* from) {
     Sums sums;
     if constexpr (N == 1) {
       sums.pair[0].first = load_vector<T>(from);

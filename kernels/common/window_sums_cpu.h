@@ -9,15 +9,6 @@ namespace {
 
 inline constexpr int kWindowRows = 4;
 
-// Or the compiler makes the load part of each product that the value is in, and loads it again for every row.
-template <class V>
-SLUICE_HOST_DEVICE V in_register(V value) {
-#if defined(__x86_64__)
-  asm("" : "+v"(value));
-#endif
-  return value;
-}
-
 // A square of taps. N vectors of each of kWindowRows rows, in the order of taps that sum_row has.
 template <int Side, int N, class T, class To>
 SLUICE_HOST_DEVICE void sum_square_vectors(const T* from, long long pitch, const T* weights, T bias, To* to,

@@ -6,10 +6,22 @@
 
 namespace sluice {
 
-// A tile is a rectangle of one plane, or of the planes of some channels that lie side by side in memory: its vectors
-// run along the rows, or across the channels. Tiles do not depend on the number of threads.
+// How vectors run over a tile, which is a rectangle of one plane, or of the planes of some channels:
+//
+//   rows       along the rows of a plane                                       rows_cpu.h
+//   channels   across channels, in a copy of the tile                          channels_cpu.h
+//   pixels     across channels that lie side by side, in the image itself      pixels_cpu.h
+//   planes     across channels, in a copy of narrow planes, turned             planes_cpu.h
+enum class Filter2dCpuWay { rows, channels, pixels, planes };
+
+// Channels of a tile of planes.
+inline constexpr int kPlaneChannels = 16;
+// Planes that are less wide are turned: beyond, vectors along their rows are as fast.
+inline constexpr long long kNarrowPlane = 64;
+
+// Tiles do not depend on the number of threads.
 struct Filter2dCpuTiles {
-  bool across_channels;
+  Filter2dCpuWay way;
   long long columns, rows, channels;  // of a tile at most
   long long tiles_across, tiles_down, channel_tiles;
   long long count;  // of tiles

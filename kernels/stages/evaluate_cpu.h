@@ -45,27 +45,50 @@ constexpr bool is_light(Op op) {
          op == Op::clamp || op == Op::relu || op == Op::leaky_relu;
 }
 
+// Snake without the general reduction of its angle (reductions.h): the same bits where every angle is near.
+template <Precision precision, class T>
+SLUICE_HOST_DEVICE T snake_of_near(T x, const Parameters<T>& p) {
+  return Functions<T, precision>::snake_of_near(x, p.value[0], p.value[1] + p.value[2]);
+}
+template <Op op, class T>
+inline constexpr bool kMayBeNear = op == Op::snake && sizeof(T) == sizeof(float) && kReducesNear;
+
 // The others run on a panel in memory: an array that is indexed in a loop is never in registers.
-template <Op op, Precision precision, class T>
-__attribute__((noinline)) void evaluate_in_memory(T* values, const Parameters<T>& numbers) {
+template <class T, class Body>
+SLUICE_HOST_DEVICE void each_in_memory(T* values, const Body& body) {
 #pragma GCC unroll 1
   for (int i = 0; i < kPanel<T>; i += kLanes<T>) {
-    store_vector<T>(values + i, each_lane<T>(load_vector<T>(values + i), [&](T x, int) SLUICE_IN_PLACE {
-                      return evaluate<op, precision>(x, numbers);
-                    }));
+    store_vector<T>(values + i, each_lane<T>(load_vector<T>(values + i),
+                                             [&](T x, int lane) SLUICE_IN_PLACE { return body(x, i + lane); }));
   }
+}
+
+// `parameters_of(i)`: those of the panel's i-th element.
+template <Op op, Precision precision, class T, class ParametersOf>
+SLUICE_HOST_DEVICE void evaluate_each(T* values, const ParametersOf& parameters_of) {
+  if constexpr (kMayBeNear<op, T>) {
+    int far = 0;
+    for (int i = 0; i < kPanel<T>; ++i) far |= is_near(parameters_of(i).value[0] * values[i]) ? 0 : 1;
+    if (far == 0) {
+      return each_in_memory(values,
+                            [&](T x, int i) SLUICE_IN_PLACE { return snake_of_near<precision>(x, parameters_of(i)); });
+    }
+  }
+  each_in_memory(values, [&](T x, int i) SLUICE_IN_PLACE { return evaluate<op, precision>(x, parameters_of(i)); });
+}
+
+template <Op op, Precision precision, class T>
+__attribute__((noinline)) void evaluate_in_memory(T* values, const Parameters<T>& numbers) {
+  const Parameters<T> kept = numbers;  // which no store into the values changes
+  evaluate_each<op, precision>(values, [&](int) SLUICE_IN_PLACE { return kept; });
 }
 
 // The same where a parameter is a tensor.
 template <Op op, Precision precision, class T>
 __attribute__((noinline)) void evaluate_in_memory(T* values, const T (&parameters)[kMaxParameters][kPanel<T>]) {
-#pragma GCC unroll 1
-  for (int i = 0; i < kPanel<T>; i += kLanes<T>) {
-    store_vector<T>(values + i, each_lane<T>(load_vector<T>(values + i), [&](T x, int lane) SLUICE_IN_PLACE {
-                      return evaluate<op, precision>(x, Parameters<T>{{parameters[0][i + lane], parameters[1][i + lane],
-                                                                       parameters[2][i + lane]}});
-                    }));
-  }
+  evaluate_each<op, precision>(values, [&](int i) SLUICE_IN_PLACE {
+    return Parameters<T>{{parameters[0][i], parameters[1][i], parameters[2][i]}};
+  });
 }
 
 template <class T, class Body>

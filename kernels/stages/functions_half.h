@@ -83,8 +83,16 @@ struct HalfFunctions {
 
   // x + sin(alpha x)^2 / beta
   SLUICE_HOST_DEVICE static float snake(float x, float alpha, float beta) {
-    const float r = angle_of(alpha, x);
-    const float v = r * r;
+    return snake_at(angle_of(alpha, x), x, beta);
+  }
+  // Where is_near(alpha x).
+  SLUICE_HOST_DEVICE static float snake_of_near(float x, float alpha, float beta) {
+    return snake_at(near_angle(alpha * x), x, beta);
+  }
+
+ private:
+  SLUICE_HOST_DEVICE static float snake_at(float angle, float x, float beta) {
+    const float v = angle * angle;
     return fused(v * sine_squared_factor(v), reciprocal_approximately(beta), x);
   }
 };

@@ -94,7 +94,16 @@ struct SingleFunctions {
   }
 
   SLUICE_HOST_DEVICE static float silu(float x) {
+#ifdef __CUDA_ARCH__
     return gated(x, Exponential(at_least(-magnitude(x), Denominator::kLowest)));
+#else
+    // x / (1 + e^-x) in halves, because e^-x may be 2^128: the CPU's quotient is exact, and the sum rounds but once.
+    constexpr float kLeft = -88.7228394f;  // e^-x is infinite beyond, as in torch
+    const Exponential power(-at_most(at_least(x, kLeft), 86.0f));
+    const float half = power_of_two(power.bits, -1);
+    const float value = 0.5f * x / fused(half, power.tail, 0.5f + half);
+    return x < kLeft ? x * 0.0f : value;
+#endif
   }
 
   // x erfc(|x| / sqrt 2) / 2 left of 0, where 1 + erf(x) would cancel, and x less that right of it.
@@ -156,7 +165,15 @@ struct SingleFunctions {
 
   // x + sin(alpha x)^2 / beta
   SLUICE_HOST_DEVICE static float snake(float x, float alpha, float beta) {
-    const Angle angle = quarter_angle_of(alpha, x);
+    return snake_at(quarter_angle_of(alpha, x), x, beta);
+  }
+  // Where is_near(alpha x).
+  SLUICE_HOST_DEVICE static float snake_of_near(float x, float alpha, float beta) {
+    return snake_at(near_quarter_angle_of(alpha, x), x, beta);
+  }
+
+ private:
+  SLUICE_HOST_DEVICE static float snake_at(Angle angle, float x, float beta) {
     const float v = angle.rest * angle.rest, v_low = fused(angle.rest, angle.rest, -v);
     const float rest = fused(v * sine_squared_tail(v), v, v_low);
     // sin^2 as a sum of two, because x may cancel it.

@@ -80,34 +80,66 @@ SLUICE_HOST_DEVICE Angle far_quarter_angle(float angle) {
 
 // Up to kMostNear an angle is reduced with pi in parts, whose products with whole numbers are exact in an FMA until
 // they cancel. Beyond, where a float hardly knows its phase, it is that of the rounded product, as in torch: there a
-// GPU branches. On the CPU the general reduction serves all, because a loop with a branch would not become vector code.
+// GPU branches. On the CPU a loop with a branch would not become vector code: it computes both, and leaves the general
+// one out of blocks that have no such angle (evaluate_cpu.h). Without an FMA the general one serves all.
 inline constexpr float kMostNear = 6.5e6f;
+// On the CPU, where the general one serves more.
+inline constexpr float kMostNearOnCpu = 1e6f;
+SLUICE_HOST_DEVICE bool is_near(float angle) { return !(magnitude(angle) > kMostNearOnCpu); }
+#if defined(__CUDA_ARCH__) || defined(__FMA__)
+inline constexpr bool kReducesNear = true;
+#else
+inline constexpr bool kReducesNear = false;
+#endif
 
 // Of a x, with the rounding error of that product.
-SLUICE_HOST_DEVICE Angle quarter_angle_of(float a, float x) {
+SLUICE_HOST_DEVICE Angle near_quarter_angle_of(float a, float x) {
   const float angle = a * x, low = fused(a, x, -angle);
+  const Nearest n = nearest_to_product(angle, 0.636619772f);
+  const float first = fused(n.number, 4.371139e-08f, fused(n.number, -1.57079637f, angle));
+  // Whether n is odd, as a comparison, which becomes vector code.
+  return {fused(n.number, 1.7151245e-15f, first) + low, static_cast<int>(static_cast<unsigned>(n.bits) << 31) < 0};
+}
+SLUICE_HOST_DEVICE Angle quarter_angle_of(float a, float x) {
 #ifdef __CUDA_ARCH__
+  const float angle = a * x, low = fused(a, x, -angle);
   const Nearest n = nearest_to_product(angle, 0.636619772f);
   const float first = fused(n.number, 4.371139e-08f, fused(n.number, -1.57079637f, angle));
   Angle result{fused(n.number, 1.7151245e-15f, first) + low, (n.bits & 1) != 0};
   if (magnitude(angle) > kMostNear) result = far_quarter_angle(angle);
   return result;
 #else
-  const Angle result = far_quarter_angle(angle);
-  return {result.rest + (magnitude(angle) > kMostNear ? 0.0f : low), result.odd};
+  const float angle = a * x;
+  Angle result = far_quarter_angle(angle);
+  result.rest += magnitude(angle) > kMostNear ? 0.0f : fused(a, x, -angle);
+  if constexpr (kReducesNear) {
+    const Angle near = near_quarter_angle_of(a, x);
+    const bool takes_near = is_near(angle);
+    result = {takes_near ? near.rest : result.rest, takes_near ? near.odd : result.odd};
+  }
+  return result;
 #endif
 }
 
-// a x less the nearest multiple of pi, for half types: good to 2^-20 where x does not outweigh it.
+// An angle less the nearest multiple of pi, for half types: good to 2^-20 where x does not outweigh it.
+SLUICE_HOST_DEVICE float near_angle(float angle) {
+  const float n = nearest_to_product(angle, 0.318309886f).number;
+  return fused(n, 8.742278e-08f, fused(n, -3.14159274f, angle));
+}
 SLUICE_HOST_DEVICE float angle_of(float a, float x) {
   const float angle = a * x;
 #ifdef __CUDA_ARCH__
-  const float n = nearest_to_product(angle, 0.318309886f).number;
-  float result = fused(n, 8.742278e-08f, fused(n, -3.14159274f, angle));
+  float result = near_angle(angle);
   if (magnitude(angle) > kMostNear) result = static_cast<float>(half_turns(angle) * 3.14159265358979323846);
   return result;
 #else
-  return static_cast<float>(half_turns(angle) * 3.14159265358979323846);
+  const float far = static_cast<float>(half_turns(angle) * 3.14159265358979323846);
+  if constexpr (kReducesNear) {
+    const float near = near_angle(angle);
+    return is_near(angle) ? near : far;
+  } else {
+    return far;
+  }
 #endif
 }
 
