@@ -79,10 +79,11 @@ class _Inputs:
         return y + self.x if self.is_residual else self.activation(y, self.alpha.double())
 
 
-def _make(shape: Shape, dtype: str, layout: str, fn: str, device: torch.device) -> Workload:
+def _make(shape: Shape, dtype: str, layout: str, fn: str, packed: bool, device: torch.device) -> Workload:
     batch, inputs, outputs, length, taps, padding, dilation = shape
     own = _Inputs(shape, dtype, layout, fn, device)
-    arguments = (own.x, own.weight, own.bias, 1, padding, dilation)
+    weight = sluice.pack(own.weight) if packed else own.weight
+    arguments = (own.x, weight, own.bias, 1, padding, dilation)
 
     def ours(out: torch.Tensor | None = None) -> torch.Tensor:
         return sluice.conv1d(*arguments, **own.chains(), out=out)
@@ -91,7 +92,7 @@ def _make(shape: Shape, dtype: str, layout: str, fn: str, device: torch.device) 
         "torch": lambda: own.torch(own.x, own.weight, own.bias, own.alpha),
         "conv2d_channels_last": own.conv2d_channels_last(),
     }
-    if fn == "gelu" and layout == "cf":  # a search of many seconds each
+    if fn == "gelu" and layout == "cf" and not packed:  # a search of many seconds each
         mode = "max-autotune-no-cudagraphs"
         peers["torch_compile"] = compiled(own.torch, own.x, own.weight, own.bias, own.alpha, mode=mode)
     output_length = length + 2 * padding - (taps - 1) * dilation
@@ -108,11 +109,12 @@ def _make(shape: Shape, dtype: str, layout: str, fn: str, device: torch.device) 
     )
 
 
-def dense_case(shape: Shape, dtype: str, layout: str, fn: str) -> Case:
-    """`shape` is (B, Cin, Cout, L, K, padding, dilation)."""
+def dense_case(shape: Shape, dtype: str, layout: str, fn: str, packed: bool = False) -> Case:
+    """`shape` is (B, Cin, Cout, L, K, padding, dilation); `packed`: the weight is, ahead of the calls."""
     batch, inputs, outputs, length, taps, padding, dilation = shape
     return Case(
-        name=f"{batch}x{inputs}x{length} to {outputs} K={taps} d={dilation} {dtype} {layout} {fn}",
+        name=f"{batch}x{inputs}x{length} to {outputs} K={taps} d={dilation} {dtype} {layout} {fn}"
+        + (", packed" if packed else ""),
         params={
             "B": batch,
             "Cin": inputs,
@@ -128,7 +130,7 @@ def dense_case(shape: Shape, dtype: str, layout: str, fn: str) -> Case:
             "op": "conv1d",
             "fn": fn,
         },
-        make=functools.partial(_make, shape, dtype, layout, fn),
+        make=functools.partial(_make, shape, dtype, layout, fn, packed),
     )
 
 
@@ -161,5 +163,7 @@ SUITE = Suite(
         dense_case(shape, dtype, layout, list(RESIDUAL)[which])
         for shape, dtype, which in RESIDUAL_ROWS
         for layout in ("cf", "cl")
-    ],
+    ]
+    # The peer's weight lies channels-last ahead of its calls too.
+    + [dense_case(DAC, "fp16", layout, fn, packed=True) for layout in ("cf", "cl") for fn in ("identity", "gelu")],
 )

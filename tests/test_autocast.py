@@ -42,7 +42,8 @@ def test_readmes_block_behind_a_module_of_torch(device: str, dtype: torch.dtype,
     model = torch.nn.Sequential(first, block)
     if backend is not None:
         model = torch.compile(model, backend=backend, fullgraph=True)
-    x = torch.randn(2, 8, 50, device=device)
+    # A length for each dtype: the cache of compiled graphs of torch 2.11 does not tell what autocast casts to.
+    x = torch.randn(2, 8, 50 if dtype == torch.bfloat16 else 52, device=device)
     with torch.inference_mode(), torch.autocast(device, dtype=dtype):
         result = model(x)
         wanted = block_in_torch(block, first(x))

@@ -48,7 +48,6 @@ struct Conv1dProblem {
   // As dense kernels ask for it.
   DenseFetch fetch = DenseFetch::channels;
   bool by_positions = true;  // the output's positions lie side by side, or neither they nor its channels do
-  bool stores_words = true;  // of positions or of channels; else the output goes element by element
   bool is_packed = false;    // a dense weight comes in the kernel's order
   bool has_pre = false, has_post = false;  // chains, before the convolution and behind it
   bool has_tensors = false;                // in the latter

@@ -88,7 +88,6 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
           .whole_words = whole_words,
           .fetch = is_dense ? dense_fetch(params) : DenseFetch::elements,
           .by_positions = by_positions,
-          .stores_words = is_dense && has_words(params.output, by_positions ? 2 : 1),
           .is_packed = params.dense.packed != nullptr,
           .has_pre = !params.pre.empty(),
           .has_post = !params.post.empty(),

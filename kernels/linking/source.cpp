@@ -69,8 +69,8 @@ std::string stage_statement(const LinkedSlot& slot, int s, bool wide, const std:
   }
 }
 
-// A stage function in float32 (docs/measurements/functions.md counts its instructions), snake, whose large angles take a
-// branch, and what users write.
+// A stage function in float32 (docs/measurements/functions.md counts its instructions), snake, whose large angles take
+// a branch, and what users write.
 bool is_long(const Stage& stage) {
   const bool single = stage.precision == Precision::single && in_half(stage.op) != stage.op;
   return stage.op == Op::snake || stage.op == Op::cpp || single;

@@ -37,8 +37,8 @@ enum class DenseFetch : int { channels, positions, shifted, elements };
 
 // The fetching warps' rings of raw tiles.
 SLUICE_HOST_DEVICE int dense_raw_bytes(DenseFetch fetch) {
-  const bool transposes = fetch == DenseFetch::positions || fetch == DenseFetch::shifted;
-  return transposes ? kDenseFetchThreads / 32 * kRawRingBytes : 0;
+  const bool shifted = fetch == DenseFetch::shifted;
+  return shifted || fetch == DenseFetch::positions ? kDenseFetchThreads / 32 * raw_ring_bytes(shifted) : 0;
 }
 
 // What a chain takes at a time, as vectors of so many values: `pre` pairs of channels, `post` what a thread stores.
