@@ -106,20 +106,19 @@ struct SingleFunctions {
 #endif
   }
 
-  // x erfc(|x| / sqrt 2) / 2 left of 0, where 1 + erf(x) would cancel, and x less that right of it.
+  // x erfc(|x| / sqrt 2) / 2 left of 0, where 1 + erf(x) would cancel, and x less that right of it. The logarithm of
+  // erfc is a polynomial, y (line + y bend): neither a power of y^2 nor a quotient comes in. It grows too fast
+  // beyond 6.5, where torch has 0 already.
   SLUICE_HOST_DEVICE static float gelu(float x) {
-    const float y = at_most(magnitude(x), 14.7f);
-    const float square = y * y, square_low = fused(y, y, -square);
-    const Exponential power(-0.5f * square, -0.5f * square_low);
-    const float sum = y + 3.0f, sum_low = y - (sum - 3.0f);
-    const float inverse = reciprocal_approximately(sum), first = (y - 1.0f) * inverse;
-    const float left = fused(-sum_low, first, fused(-sum, first, y - 1.0f));
-    const float u = fused(left, inverse, first), u_low = fused(left, inverse, first - u);
-    const float slope = gelu_tail_slope(u), factor = fused(slope, u, kGeluTail);
-    const float factor_low = fused(slope, u_low, fused(slope, u, kGeluTail - factor));
-    const float tail = y * factor, tail_low = fused(y, factor_low, fused(y, factor, -tail));
-    return fused(power.times_sum(tail, tail_low, Denominator::kMore), -Denominator::kScale,
-                 x * (x < 0.0f ? 0.0f : 1.0f));
+    constexpr float kLast = 10.3876f;  // has 2^-127, which becomes 0
+    const float y = at_most(magnitude(x), kLast);
+    const float bend = y * gelu_exponent_tail(y);
+    const float line = fused(y, kGeluExponentSlope, kGeluExponent);
+    const float line_low = fused_exactly(y, kGeluExponentSlope, kGeluExponent - line);
+    const Nearest n = nearest_to_product(-y, fused(y, bend, line));
+    const float r = fused(-y, fused(y, bend, line_low), fused_exactly(-y, line, -n.number));
+    const float tail = r * exp2_fraction_long(r);
+    return fused(fused(y, tail, y), -power_of_two(n.bits, -1), x * (x < 0.0f ? 0.0f : 1.0f));
   }
 
   // x / (1 + e^-t), which is x (1 + tanh(t / 2)) / 2, for t = 2 sqrt(2 / pi) (x + 0.044715 x^3).

@@ -24,6 +24,15 @@ SLUICE_HOST_DEVICE float fused(float a, float b, float c) {
 #endif
 }
 
+// The same rounded once on every target: for sums that cancel.
+SLUICE_HOST_DEVICE float fused_exactly(float a, float b, float c) {
+#if defined(__CUDA_ARCH__) || defined(__CUDACC_RTC__) || defined(__FMA__)
+  return fused(a, b, c);
+#else
+  return static_cast<float>(static_cast<double>(a) * b + c);  // the product of floats is exact
+#endif
+}
+
 // c0 + c1 x + c2 x^2 + ... by Horner's rule.
 SLUICE_HOST_DEVICE float polynomial(float, float last) { return last; }
 template <class... Floats>
