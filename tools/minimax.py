@@ -57,7 +57,7 @@ def fits() -> list[Fit]:
     one, two = mp.mpf(1), mp.mpf(2)
     turn = mp.log(2) / 2 + two**-12  # of a reduced exponent, and what its rounding adds
     mantissa = (mp.sqrt(0.5) - 1 - two**-10, mp.sqrt(2) - 1 + two**-10)
-    quarter, eighth, edge = mp.pi / 2 + two**-10, mp.pi / 4 + two**-10, mp.mpf("0.55")
+    quarter, eighth, edge = mp.pi / 2 + two**-10, mp.pi / 4 + two**-10, mp.mpf("0.7")
     slope = mp.mpf("0.31")
 
     def exp_tail(x: mp.mpf) -> mp.mpf:
@@ -111,7 +111,7 @@ def fits() -> list[Fit]:
         Fit("log1p_factor", "ln(1 + x) / x, 0 <= x <= 1", half_log, lambda x: 1 / half_log(x), mp.mpf(0), one, 6),
         Fit(
             "tanh_tail",
-            "(tanh(x) / x - 1) / x^2 by x^2, |x| <= 0.55",
+            "(tanh(x) / x - 1) / x^2 by x^2, |x| <= 0.7",
             odd_tail(mp.tanh),
             lambda v: 1 / half_tanh(v),
             mp.mpf(0),

@@ -122,11 +122,16 @@ SLUICE_HOST_DEVICE float reciprocal_approximately(float x) {
 #endif
 }
 
-// a / (b + b_low) for 1 <= b < 2^125 and a low of less than a last bit, next to correctly rounded.
-SLUICE_HOST_DEVICE float quotient(float a, float b, float b_low) {
-  const float inverse = reciprocal_approximately(b);
+// -a / b, next to correctly rounded, for 1/4 <= b < 2^128; b > 2^126 counts as infinite.
+SLUICE_HOST_DEVICE float minus_quotient(float a, float b) {
+#ifdef __CUDA_ARCH__
+  const float inverse = reciprocal_approximately(-b);
   const float first = a * inverse;
-  return fused(fused(-b_low, first, fused(-b, first, a)), inverse, first);
+  // In this order a zero keeps its sign. Of an infinity NaN is over, which the maximum leaves out.
+  return fused(fmaxf(fused(b, first, a), -3e38f), inverse, first);
+#else
+  return b > 0x1p126f ? a * -0.0f : -a / b;
+#endif
 }
 
 // (a + a_low) / b as a sum of two, for a b of any size that is not subnormal.
