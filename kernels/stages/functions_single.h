@@ -112,9 +112,9 @@ struct SingleFunctions {
   // ln(1 + e^x) / beta
   SLUICE_HOST_DEVICE static float softplus(float x, float beta) {
     const float power = Power(at_least(-magnitude(x), -105.0f)).times(1.0f, 32) * 0x1p-32f;
-    const float value = (x > 0.0f ? x : 0.0f) + fused(power * log1p_tail(power), power, power);
-    const Quotient result(value, 0.0f, beta);
-    return result.value + result.low;
+    const float value = at_least(x, 0.0f) + fused(power * log1p_tail(power), power, power);
+    const Reciprocal inverse(beta);
+    return fused(value, inverse.value, value * inverse.low);
   }
 
   // x + sin(alpha x)^2 / beta
@@ -132,8 +132,9 @@ struct SingleFunctions {
     const float rest = fused(v * sine_squared_tail(v), v, v_low);
     // sin^2 as a sum of two, because x may cancel it.
     const float complement = 1.0f - v, complement_low = 1.0f - complement - v - rest;
-    const Quotient term(angle.odd ? complement : v, angle.odd ? complement_low : rest, beta);
-    return x + term.value + term.low;
+    const float square = angle.odd ? complement : v, square_low = angle.odd ? complement_low : rest;
+    const Reciprocal inverse(beta);
+    return fused(square, inverse.value, x) + fused(square, inverse.low, square_low * inverse.finite);
   }
 };
 

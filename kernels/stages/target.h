@@ -134,15 +134,17 @@ SLUICE_HOST_DEVICE float minus_quotient(float a, float b) {
 #endif
 }
 
-// (a + a_low) / b as a sum of two, for a b of any size that is not subnormal.
-struct Quotient {
+// 1 / b as a sum of two, of which a kernel keeps those of numbers for all elements; of a subnormal b it may be
+// infinite.
+struct Reciprocal {
   float value, low;
+  float finite;  // the value, or 0 where b is 0
 
-  SLUICE_HOST_DEVICE Quotient(float a, float a_low, float b) {
-    const float inverse = reciprocal_approximately(b);
-    value = a * inverse;
-    const float left = (fused(-value, b, a) + a_low) * inverse;
+  SLUICE_HOST_DEVICE explicit Reciprocal(float b) {
+    value = reciprocal_approximately(b);
+    const float left = fused_exactly(-value, b, 1.0f) * value;
     low = magnitude(left) < magnitude(value) ? left : 0.0f;  // it is not where b is 0 or infinite
+    finite = magnitude(value) < float_of(0x7f800000) ? value : 0.0f;
   }
 };
 
