@@ -97,13 +97,13 @@ def test_a_float32_result_of_halves_has_float32s_functions(device: str, dtype: t
         assert torch.equal(several[1], cast(x))
 
 
-@pytest.mark.parametrize("angle", [1e4, 6.4e6, 6.6e6, 1e9, 1e15, 1e25, 3e38])
+@pytest.mark.parametrize("angle", [1e4, 0.9e6, 1.1e6, 1.4e6, 1.6e6, 6.4e6, 1e9, 1e15, 1e25, 3e38])
 def test_snake_knows_the_phase_of_large_angles(device: str, angle: float) -> None:
     x = torch.rand(4096, device=device)
     exact = x.double() + torch.sin(torch.tensor(angle, device=device) * x).double().square() / 2
     by_product = torch.sin(torch.tensor(angle, device=device).double() * x.double()).square() / 2 + x.double()
     result = stages.snake(angle, beta=2.0, eps=0.0)(x).double()
-    assert torch.minimum((result - exact).abs(), (result - by_product).abs()).max() < 1e-6 + 3e-8 * min(angle, 1e7)
+    assert torch.minimum((result - exact).abs(), (result - by_product).abs()).max() < 4e-7
 
 
 @pytest.mark.parametrize("name", ["softplus", "snake"])

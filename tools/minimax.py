@@ -35,7 +35,7 @@ class Fit:
     low: mp.mpf
     high: mp.mpf
     degree: int
-    constant: str = ""  # the name of the constant coefficient, where the rest is a polynomial of its own
+    constants: tuple[str, ...] = ()  # the names of the lowest coefficients, where the rest is a polynomial of its own
 
 
 def over(whole: Function, power: int) -> Function:
@@ -57,8 +57,8 @@ def fits() -> list[Fit]:
     one, two = mp.mpf(1), mp.mpf(2)
     turn = mp.log(2) / 2 + two**-12  # of a reduced exponent, and what its rounding adds
     mantissa = (mp.sqrt(0.5) - 1 - two**-10, mp.sqrt(2) - 1 + two**-10)
-    quarter, eighth, edge = mp.pi / 2 + two**-10, mp.pi / 4 + two**-10, mp.mpf("0.55")
-    slope, pole = mp.mpf("0.31"), mp.mpf(3)
+    quarter, eighth, edge = mp.pi / 2 + two**-10, mp.pi / 4 + two**-10, mp.mpf("0.7")
+    slope = mp.mpf("0.31")
 
     def exp_tail(x: mp.mpf) -> mp.mpf:
         return (mp.expm1(x) - x) / x**2
@@ -69,8 +69,8 @@ def fits() -> list[Fit]:
     def tail_of_half(t: mp.mpf) -> mp.mpf:
         return scaled_tail((1 / t - 1) / slope) / t
 
-    def tail_of_single(u: mp.mpf) -> mp.mpf:
-        return scaled_tail((1 + pole * u) / (1 - u))
+    def exponent_of_tail(y: mp.mpf) -> mp.mpf:
+        return -mp.log(mp.erfc(y / mp.sqrt(2)), 2) / y
 
     def half_tanh(v: mp.mpf) -> mp.mpf:
         return mp.tanh(mp.sqrt(v)) / v**1.5
@@ -91,6 +91,15 @@ def fits() -> list[Fit]:
             one / 2,
             4,
         ),
+        Fit(
+            "exp2_fraction_long",
+            "the same",
+            lambda x: (2**x - 1) / x,
+            lambda x: x / 2**x,
+            -one / 2 - two**-12,
+            one / 2 + two**-12,
+            5,
+        ),
         Fit("exp_tail", "(e^x - 1 - x) / x^2, |x| <= ln 2 / 2, for e^x", exp_tail, over(mp.exp, 2), -turn, turn, 4),
         Fit("expm1_tail", "the same for e^x - 1", exp_tail, over(mp.expm1, 2), -turn, turn, 5),
         Fit("expm1_tail_near", "the same, -1/4 <= x <= 0", exp_tail, over(mp.expm1, 2), -one / 4, mp.mpf(0), 2),
@@ -102,7 +111,7 @@ def fits() -> list[Fit]:
         Fit("log1p_factor", "ln(1 + x) / x, 0 <= x <= 1", half_log, lambda x: 1 / half_log(x), mp.mpf(0), one, 6),
         Fit(
             "tanh_tail",
-            "(tanh(x) / x - 1) / x^2 by x^2, |x| <= 0.55",
+            "(tanh(x) / x - 1) / x^2 by x^2, |x| <= 0.7",
             odd_tail(mp.tanh),
             lambda v: 1 / half_tanh(v),
             mp.mpf(0),
@@ -137,14 +146,14 @@ def fits() -> list[Fit]:
             5,
         ),
         Fit(
-            "gelu_tail_slope",
-            "erfc(y / sqrt 2) e^(y^2 / 2) / 2 by (y - 1) / (y + 3), 0 <= y <= 14.5, in two",
-            tail_of_single,
-            lambda u: 1 / tail_of_single(u),
-            -1 / pole,
-            mp.mpf("13.5") / mp.mpf("17.5"),
+            "gelu_exponent_tail",
+            "-log2(erfc(y / sqrt 2)) / y, 0 <= y <= 6.5, as gelu(-y) / y up to 2 and x - gelu(x) show it",
+            exponent_of_tail,
+            lambda y: y * mp.log(2) * min(one, 20 * mp.erfc(y / mp.sqrt(2))),
+            mp.mpf(0),
+            mp.mpf("6.5"),
             9,
-            "kGeluTail",
+            ("kGeluExponent", "kGeluExponentSlope"),
         ),
         Fit(
             "gelu_tail_short",
@@ -204,8 +213,8 @@ namespace sluice {
         coefficients, error = coefficients_of(fit)
         numbers = [f"{np.format_float_scientific(c, unique=True, trim='-')}f" for c in coefficients]
         text += f"// {fit.what}: {-np.log2(error):.1f} bits\n"
-        if fit.constant:
-            text += f"inline constexpr float {fit.constant} = {numbers.pop(0)};\n"
+        for constant in fit.constants:
+            text += f"inline constexpr float {constant} = {numbers.pop(0)};\n"
         text += f"SLUICE_HOST_DEVICE float {fit.name}(float x) {{\n"
         text += textwrap.fill(
             f"return polynomial(x, {', '.join(numbers)});", 118, initial_indent="  ", subsequent_indent=" " * 20

@@ -10,52 +10,34 @@
 
 namespace sluice {
 
-// e^(x + low) = (1 + tail) 2^n, |tail| < 0.42, for -120 < x < 120.
-struct Exponential {
+// 2^(a (b + b_low)) = (1 + tail) 2^n, |tail| < 0.42. `about` is next to b + b_low, where b alone is not.
+struct Power {
+  static constexpr float kLog2E = 1.44269502f, kLog2ELow = 1.92596299e-8f;
   float tail;
   int bits;  // of n, as Nearest has it
 
-  SLUICE_HOST_DEVICE explicit Exponential(float x) {
-    const Nearest n = nearest_to_product(x, 1.44269504f);
-    set(less_log2(x, n.number), n.bits);
+  SLUICE_HOST_DEVICE Power(float a, float b, float b_low, float about) {
+    const Nearest n = nearest_to_product(a, about);
+    const float r = fused(a, b_low, fused_exactly(a, b, -n.number));
+    tail = r * exp2_fraction_long(r);
+    bits = n.bits;
   }
-  SLUICE_HOST_DEVICE Exponential(float x, float low) {
-    const Nearest n = nearest_to_product(x, 1.44269504f);
-    set(fused(n.number, -kLog2, x) + fused(n.number, -kLog2Low, low), n.bits);  // rounded once
-  }
+  SLUICE_HOST_DEVICE Power(float a, float b, float b_low) : Power(a, b, b_low, b) {}
+  // e^x
+  SLUICE_HOST_DEVICE explicit Power(float x) : Power(x, kLog2E, kLog2ELow) {}
 
-  // a e^x 2^more, where e^x 2^more has a normal float.
+  // The power 2^more times, where 2^(n + more) is normal.
   SLUICE_HOST_DEVICE float times(float a, int more = 0) const { return fused(a, tail, a) * power_of_two(bits, more); }
-  // Of a + a_low.
-  SLUICE_HOST_DEVICE float times_sum(float a, float a_low, int more) const {
-    return (a + fused(a, tail, a_low)) * power_of_two(bits, more);
-  }
-
- private:
-  SLUICE_HOST_DEVICE void set(float r, int exponent) {
-    tail = fused(r * r, exp_tail(r), r);
-    bits = exponent;
-  }
-};
-
-// 1 + e^x for a negative x of at least kLowest, as a sum of two. The power may be subnormal, and is 2^32 times as large
-// meanwhile: `scaled`.
-struct Denominator {
-  static constexpr float kScale = 0x1p-32f, kLowest = -109.5f;  // x e^x is 0 there, and e^x 2^32 is normal
-  static constexpr int kMore = 32;
-  Exponential power;
-  float scaled, sum, sum_low;
-
-  SLUICE_HOST_DEVICE explicit Denominator(Exponential of) : power(of) {
-    scaled = power.times(1.0f, kMore);
-    sum = fused(scaled, kScale, 1.0f);
-    sum_low = fused(scaled, kScale, 1.0f - sum);
+  // 2^more and the same.
+  SLUICE_HOST_DEVICE float plus_one(int more = 0) const {
+    const float unit = power_of_two(bits, more);
+    return fused(unit, tail, power_of_two(kNearestZero, more) + unit);
   }
 };
 
 struct SingleFunctions {
   SLUICE_HOST_DEVICE static float exp(float x) {
-    const Exponential power(at_most(at_least(x, -105.0f), 90.0f));
+    const Power power(at_most(at_least(x, -105.0f), 90.0f));
     // In two steps, because e^x may be subnormal, and 2^n too large where e^x is not.
     const int half = (power.bits - kNearestZero) >> 1;
     return fused(1.0f, power.tail, 1.0f) * power_of_two(half) * power_of_two(power.bits - half);
@@ -76,73 +58,46 @@ struct SingleFunctions {
 #endif
   }
 
-  SLUICE_HOST_DEVICE static float sigmoid(float x) {
-    const Denominator below{Exponential(at_least(-magnitude(x), Denominator::kLowest))};
-    const bool left = x < 0.0f;
-    const float value = quotient(left ? below.scaled : 1.0f, below.sum, below.sum_low);
-    return value * (left ? Denominator::kScale : 1.0f);
+  SLUICE_HOST_DEVICE static float sigmoid(float x) { return over_one_and_exp(1.0f, x); }
+
+  SLUICE_HOST_DEVICE static float silu(float x) { return over_one_and_exp(x, x); }
+
+  // a / (1 + 2^-p) in quarters, because a power next to 2^128 has results too. What is larger makes 0, as infinity does
+  // in torch; p <= 124 and -p <= 129.4.
+  SLUICE_HOST_DEVICE static float over_one_and(float a, const Power& power) {
+    return minus_quotient(-0.25f * a, power.plus_one(-2));
+  }
+  SLUICE_HOST_DEVICE static float over_one_and_exp(float a, float x) {
+    return over_one_and(a, Power(-at_most(at_least(x, -89.5f), 86.0f)));
   }
 
-  // x / (1 + e^-|t|) right of 0 and x / (1 + e^|t|) left of it, by the power of -|t|.
-  SLUICE_HOST_DEVICE static float gated(float x, Exponential power) {
-    const Denominator below(power);
-    const bool left = x < 0.0f;
-    const float above = below.power.times(at_least(x, Denominator::kLowest), Denominator::kMore);
-    const float value = quotient(left ? above : 1.0f, below.sum, below.sum_low);
-    // What is added is nothing, but for the NaN of minus infinity, as in torch.
-    return fused(left ? Denominator::kScale : x, value, left ? x * 0.0f : -0.0f);
-  }
-
-  SLUICE_HOST_DEVICE static float silu(float x) {
-#ifdef __CUDA_ARCH__
-    return gated(x, Exponential(at_least(-magnitude(x), Denominator::kLowest)));
-#else
-    // x / (1 + e^-x) in halves, because e^-x may be 2^128: the CPU's quotient is exact, and the sum rounds but once.
-    constexpr float kLeft = -88.7228394f;  // e^-x is infinite beyond, as in torch
-    const Exponential power(-at_most(at_least(x, kLeft), 86.0f));
-    const float half = power_of_two(power.bits, -1);
-    const float value = 0.5f * x / fused(half, power.tail, 0.5f + half);
-    return x < kLeft ? x * 0.0f : value;
-#endif
-  }
-
-  // x erfc(|x| / sqrt 2) / 2 left of 0, where 1 + erf(x) would cancel, and x less that right of it.
+  // x erfc(|x| / sqrt 2) / 2 left of 0, where 1 + erf(x) would cancel, and x less that right of it. The logarithm of
+  // erfc is a polynomial, y (line + y bend): neither a power of y^2 nor a quotient comes in. It grows too fast
+  // beyond 6.5, where torch has 0 already.
   SLUICE_HOST_DEVICE static float gelu(float x) {
-    const float y = at_most(magnitude(x), 14.7f);
-    const float square = y * y, square_low = fused(y, y, -square);
-    const Exponential power(-0.5f * square, -0.5f * square_low);
-    const float sum = y + 3.0f, sum_low = y - (sum - 3.0f);
-    const float inverse = reciprocal_approximately(sum), first = (y - 1.0f) * inverse;
-    const float left = fused(-sum_low, first, fused(-sum, first, y - 1.0f));
-    const float u = fused(left, inverse, first), u_low = fused(left, inverse, first - u);
-    const float slope = gelu_tail_slope(u), factor = fused(slope, u, kGeluTail);
-    const float factor_low = fused(slope, u_low, fused(slope, u, kGeluTail - factor));
-    const float tail = y * factor, tail_low = fused(y, factor_low, fused(y, factor, -tail));
-    return fused(power.times_sum(tail, tail_low, Denominator::kMore), -Denominator::kScale,
-                 x * (x < 0.0f ? 0.0f : 1.0f));
+    constexpr float kLast = 10.3876f;  // has 2^-127, which becomes 0
+    const float y = at_most(magnitude(x), kLast);
+    const float bend = y * gelu_exponent_tail(y);
+    const float line = fused(y, kGeluExponentSlope, kGeluExponent);
+    const float line_low = fused_exactly(y, kGeluExponentSlope, kGeluExponent - line);
+    const Power power(-y, line, fused(y, bend, line_low), fused(y, bend, line));
+    return fused(fused(y, power.tail, y), -power_of_two(power.bits, -1), x * (x < 0.0f ? 0.0f : 1.0f));
   }
 
   // x / (1 + e^-t), which is x (1 + tanh(t / 2)) / 2, for t = 2 sqrt(2 / pi) (x + 0.044715 x^3).
   SLUICE_HOST_DEVICE static float gelu_tanh(float x) {
-    constexpr double kSlope = 1.5957691216057307117597842397375, kCubic = kSlope * 0.044715;
-    constexpr float a = static_cast<float>(kSlope), b = static_cast<float>(kCubic);
-    constexpr float a_low = static_cast<float>(kSlope - a), b_low = static_cast<float>(kCubic - b);
-    const float y = at_most(at_least(x, -12.0f), 12.0f);
-    const float square = y * y, square_low = fused(y, y, -square);
-    const float slope = fused(b, square, a);
-    const float slope_low = fused(b, square, a - slope) + fused(b, square_low, fused(b_low, square, a_low));
-    const float t = y * slope, t_low = fused(y, slope_low, fused(y, slope, -t));
-    const float inside = at_least(-magnitude(t), Denominator::kLowest);
-    return gated(x, Exponential(inside, x < 0.0f ? t_low : -t_low));
+    // 2 sqrt(2 / pi) log2 e, whose low part is 2^-27 of it, and 0.044715 times that.
+    constexpr float kSlope = 2.30220820f, kCubic = 0.102943240f;
+    const float y = at_most(at_least(x, -10.09f), 6.0f), square = y * y;
+    const float slope = fused(square, kCubic, kSlope), slope_low = fused_exactly(square, kCubic, kSlope - slope);
+    return over_one_and(x, Power(-y, slope, slope_low));
   }
 
   SLUICE_HOST_DEVICE static float tanh(float x) {
     const float y = at_most(magnitude(x), 10.0f), v = y * y;
-    const float power = Exponential(-2.0f * y).times(1.0f);
-    const float sum = 1.0f + power;
-    const float far = quotient(1.0f - power, sum, power - (sum - 1.0f));
+    const float far = fused(reciprocal_approximately(Power(2.0f * y).plus_one()), -2.0f, 1.0f);
     const float near = fused(v * tanh_tail(v), y, y);
-    return with_sign_of(y < 0.55f ? near : far, x);
+    return with_sign_of(y < 0.7f ? near : far, x);
   }
 
   // e^x - 1 for x < 0.
@@ -156,11 +111,10 @@ struct SingleFunctions {
 
   // ln(1 + e^x) / beta
   SLUICE_HOST_DEVICE static float softplus(float x, float beta) {
-    const float power =
-        Exponential(at_least(-magnitude(x), -105.0f)).times(1.0f, Denominator::kMore) * Denominator::kScale;
-    const float value = (x > 0.0f ? x : 0.0f) + fused(power * log1p_tail(power), power, power);
-    const Quotient result(value, 0.0f, beta);
-    return result.value + result.low;
+    const float power = Power(at_least(-magnitude(x), -105.0f)).times(1.0f, 32) * 0x1p-32f;
+    const float value = at_least(x, 0.0f) + fused(power * log1p_tail(power), power, power);
+    const Reciprocal inverse(beta);
+    return fused(value, inverse.value, value * inverse.low);
   }
 
   // x + sin(alpha x)^2 / beta
@@ -178,8 +132,9 @@ struct SingleFunctions {
     const float rest = fused(v * sine_squared_tail(v), v, v_low);
     // sin^2 as a sum of two, because x may cancel it.
     const float complement = 1.0f - v, complement_low = 1.0f - complement - v - rest;
-    const Quotient term(angle.odd ? complement : v, angle.odd ? complement_low : rest, beta);
-    return x + term.value + term.low;
+    const float square = angle.odd ? complement : v, square_low = angle.odd ? complement_low : rest;
+    const Reciprocal inverse(beta);
+    return fused(square, inverse.value, x) + fused(square, inverse.low, square_low * inverse.finite);
   }
 };
 

@@ -82,7 +82,8 @@ SLUICE_HOST_DEVICE Angle far_quarter_angle(float angle) {
 // they cancel. Beyond, where a float hardly knows its phase, it is that of the rounded product, as in torch: there a
 // GPU branches. On the CPU a loop with a branch would not become vector code: it computes both, and leaves the general
 // one out of blocks that have no such angle (evaluate_cpu.h). Without an FMA the general one serves all.
-inline constexpr float kMostNear = 6.5e6f;
+// What the product's rounding adds may leave pi / 4 by 1/16: that far sine_squared_tail is as good.
+inline constexpr float kMostNear = 1.5e6f;
 // On the CPU, where the general one serves more.
 inline constexpr float kMostNearOnCpu = 1e6f;
 SLUICE_HOST_DEVICE bool is_near(float angle) { return !(magnitude(angle) > kMostNearOnCpu); }

@@ -24,6 +24,15 @@ SLUICE_HOST_DEVICE float fused(float a, float b, float c) {
 #endif
 }
 
+// The same rounded once on every target: for sums that cancel.
+SLUICE_HOST_DEVICE float fused_exactly(float a, float b, float c) {
+#if defined(__CUDA_ARCH__) || defined(__CUDACC_RTC__) || defined(__FMA__)
+  return fused(a, b, c);
+#else
+  return static_cast<float>(static_cast<double>(a) * b + c);  // the product of floats is exact
+#endif
+}
+
 // c0 + c1 x + c2 x^2 + ... by Horner's rule.
 SLUICE_HOST_DEVICE float polynomial(float, float last) { return last; }
 template <class... Floats>
@@ -113,22 +122,29 @@ SLUICE_HOST_DEVICE float reciprocal_approximately(float x) {
 #endif
 }
 
-// a / (b + b_low) for 1 <= b < 2^125 and a low of less than a last bit, next to correctly rounded.
-SLUICE_HOST_DEVICE float quotient(float a, float b, float b_low) {
-  const float inverse = reciprocal_approximately(b);
+// -a / b, next to correctly rounded, for 1/4 <= b < 2^128; b > 2^126 counts as infinite.
+SLUICE_HOST_DEVICE float minus_quotient(float a, float b) {
+#ifdef __CUDA_ARCH__
+  const float inverse = reciprocal_approximately(-b);
   const float first = a * inverse;
-  return fused(fused(-b_low, first, fused(-b, first, a)), inverse, first);
+  // In this order a zero keeps its sign. Of an infinity NaN is over, which the maximum leaves out.
+  return fused(fmaxf(fused(b, first, a), -3e38f), inverse, first);
+#else
+  return b > 0x1p126f ? a * -0.0f : -a / b;
+#endif
 }
 
-// (a + a_low) / b as a sum of two, for a b of any size that is not subnormal.
-struct Quotient {
+// 1 / b as a sum of two, of which a kernel keeps those of numbers for all elements; of a subnormal b it may be
+// infinite.
+struct Reciprocal {
   float value, low;
+  float finite;  // the value, or 0 where b is 0
 
-  SLUICE_HOST_DEVICE Quotient(float a, float a_low, float b) {
-    const float inverse = reciprocal_approximately(b);
-    value = a * inverse;
-    const float left = (fused(-value, b, a) + a_low) * inverse;
+  SLUICE_HOST_DEVICE explicit Reciprocal(float b) {
+    value = reciprocal_approximately(b);
+    const float left = fused_exactly(-value, b, 1.0f) * value;
     low = magnitude(left) < magnitude(value) ? left : 0.0f;  // it is not where b is 0 or infinite
+    finite = magnitude(value) < float_of(0x7f800000) ? value : 0.0f;
   }
 };
 
