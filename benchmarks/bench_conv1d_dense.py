@@ -92,7 +92,7 @@ def _make(shape: Shape, dtype: str, layout: str, fn: str, packed: bool, device: 
         "torch": lambda: own.torch(own.x, own.weight, own.bias, own.alpha),
         "conv2d_channels_last": own.conv2d_channels_last(),
     }
-    if fn == "gelu" and layout == "cf" and not packed:  # a search of many seconds each
+    if fn == "gelu" and layout == "cf" and shape in SEARCHED and not packed:
         mode = "max-autotune-no-cudagraphs"
         peers["torch_compile"] = compiled(own.torch, own.x, own.weight, own.bias, own.alpha, mode=mode)
     output_length = length + 2 * padding - (taps - 1) * dilation
@@ -147,6 +147,9 @@ CODEC_OUTPUT: Shape = (4, 32, 1, 220672, 7, 3, 1)
 DAC: Shape = (4, 1536, 1536, 512, 7, 3, 1)
 DAC_LAST: Shape = (1, 96, 96, 441344, 7, 27, 9)
 SHORT_ROWS: Shape = (3072, 128, 384, 202, 3, 0, 1)
+
+# Those that torch.compile searches a kernel for, many seconds each.
+SEARCHED = (WHISPER, HIFI_GAN[1], HIFI_GAN[4], DAC)
 
 ROWS: list[tuple[Shape, str]] = [
     *((shape, "fp16") for shape in (WHISPER, *HIFI_GAN, CODEC_OUTPUT, DAC)),
