@@ -12,7 +12,6 @@ namespace sluice {
 
 // 2^(a (b + b_low)) = (1 + tail) 2^n, |tail| < 0.42. `about` is next to b + b_low, where b alone is not.
 struct Power {
-  static constexpr float kLog2E = 1.44269502f, kLog2ELow = 1.92596299e-8f;
   float tail;
   int bits;  // of n, as Nearest has it
 
@@ -23,8 +22,13 @@ struct Power {
     bits = n.bits;
   }
   SLUICE_HOST_DEVICE Power(float a, float b, float b_low) : Power(a, b, b_low, b) {}
-  // e^x
-  SLUICE_HOST_DEVICE explicit Power(float x) : Power(x, kLog2E, kLog2ELow) {}
+  // e^x, by ln 2, whose parts need no exact product.
+  SLUICE_HOST_DEVICE explicit Power(float x) {
+    const Nearest n = nearest_to_product(x, 1.44269504f);
+    const float r = less_log2(x, n.number);
+    tail = fused(r * r, exp_tail(r), r);
+    bits = n.bits;
+  }
 
   // The power 2^more times, where 2^(n + more) is normal.
   SLUICE_HOST_DEVICE float times(float a, int more = 0) const { return fused(a, tail, a) * power_of_two(bits, more); }

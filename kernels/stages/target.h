@@ -130,7 +130,7 @@ SLUICE_HOST_DEVICE float minus_quotient(float a, float b) {
   // In this order a zero keeps its sign. Of an infinity NaN is over, which the maximum leaves out.
   return fused(fmaxf(fused(b, first, a), -3e38f), inverse, first);
 #else
-  return b > 0x1p126f ? a * -0.0f : -a / b;
+  return -a / (b > 0x1p126f ? float_of(0x7f800000) : b);
 #endif
 }
 
