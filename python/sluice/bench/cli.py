@@ -162,8 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Example:
         >>> from sluice import bench
-        >>> bench.main(["transform", "--list", "--only", "ten ops"])
-        transform: bf16 2^26 ten ops
+        >>> bench.main(["transform", "--list", "--only", "+3 ten ops"])
         transform: bf16 2^26+3 ten ops
         0
     """
