@@ -90,7 +90,7 @@ void add_conv1d(Entries& entries, DType dtype, bool channels_last, int taps, boo
 void add_dense(Entries& entries, DType dtype, bool channels_last, int input_channels, int taps,
                const char* post = nullptr) {
   for (int channels = 16; channels <= 256; channels += 16) {
-    for (long long length : {100LL, kRow, 64 * kRow}) {
+    for (long long length : {100LL, 2208LL, kRow, 64 * kRow}) {
       Conv1dParams params{};
       params.input.data = params.output.data = params.weight.data = memory;
       params.input.dtype = params.weight.dtype = params.bias.dtype = params.output.dtype = dtype;

@@ -8,6 +8,7 @@
 // Channels lie far apart in memory, so what is asked of the L2 cache at once is 128 bytes of each.
 #pragma once
 
+#include "kernels/common/edges.cuh"
 #include "kernels/conv1d/dense/input.cuh"
 #include "kernels/mma/matrices.cuh"
 
@@ -59,18 +60,11 @@ __device__ __forceinline__ int elements_ahead(const Element* channel, int positi
                           kWordElements<Element>);
 }
 
-// Eight positions out of the words that they lie in; zeros for those ahead of the input.
+// Eight positions out of the words that they lie in.
 template <class Element>
-__device__ __forceinline__ Word realigned(std::uint32_t words, int ahead, int position) {
-  Word word = shift_words(load_shared_word(words), load_shared_word(words + kWordBytes),
-                          ahead * static_cast<int>(sizeof(Element)));
-  if (position < 0) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      word.lanes[i] &= (position + 2 * i < 0 ? 0u : 0xffffu) | (position + 2 * i + 1 < 0 ? 0u : 0xffff0000u);
-    }
-  }
-  return word;
+__device__ __forceinline__ Word realigned(std::uint32_t words, int ahead) {
+  return shift_words(load_shared_word(words), load_shared_word(words + kWordBytes),
+                     ahead * static_cast<int>(sizeof(Element)));
 }
 
 template <bool Shifted, class Pre, class Element, int Channels>
@@ -94,14 +88,24 @@ __device__ __forceinline__ void transpose_input(const DenseArguments& a, std::ui
 
   Walk ahead(a, warp), walk(a, warp);
   int ahead_tile = 0, tile = 0;  // of the ring
+  // Whole words end with the input, where rows begin with words. Else the first and the last of a row are gathered: not
+  // even a byte of what lies around it is read.
   const auto copy_word = [&](std::uint32_t to, const Element* channel, int channels_left, int word) {
     int first = ahead.position + word * kElements;
     if (Shifted) first -= elements_ahead(channel, ahead.position);
     const int length = channels_left > 0 ? a.length : 0;
-    // Whole words end with the input, where rows begin with words.
-    const int left = first > -kElements ? min_of(kElements, length - first) : 0;
-    const bool exists = Shifted ? left > 0 : first >= 0 && first < length;
-    copy_piece(to, exists ? channel + first : a.input.data, exists ? (Shifted ? left : kElements) * 2 : 0);
+    const bool is_whole = first >= 0 && first + (Shifted ? kElements : 1) <= length;
+    if (!Shifted || is_whole) {
+      copy_piece(to, is_whole ? channel + first : a.input.data, is_whole ? kWordBytes : 0);
+    } else {
+      // One after another, for there are few registers and few such words.
+      auto* const elements = static_cast<Element*>(__cvta_shared_to_generic(to));
+#pragma unroll 1
+      for (int i = 0; i < kElements; ++i) {
+        const int at = first + i;
+        elements[i] = at >= 0 && at < length ? channel[at] : Element(0.0f);
+      }
+    }
   };
   // Lane l copies word l % 8 of channels l / 8, 4 + l / 8 ..; the ninth words are those of 16 lanes.
   const auto copy_tile = [&] {
@@ -111,7 +115,7 @@ __device__ __forceinline__ void transpose_input(const DenseArguments& a, std::ui
       const std::uint32_t to = raw + ahead_tile * kTileBytes;
       const int word = lane % 8;
       if (Shifted || ahead.row + word * kElements < a.stage_rows) {
-#pragma unroll
+#pragma unroll(Shifted ? 1 : 4)
         for (int c = 0; c < kRawChannels; c += 4) {
           copy_word(to + place_of(c + lane / 8, word), ahead.from + c * a.input.strides[1], ahead.channels_left - c,
                     word);
@@ -153,8 +157,7 @@ __device__ __forceinline__ void transpose_input(const DenseArguments& a, std::ui
       std::uint32_t matrices[4];
       const int word = p / kElements + matrix_word;
       if constexpr (Shifted) {
-        const Word aligned =
-            realigned<Element>(from + place_of(matrix_channel, word), words_ahead, walk.position + word * kElements);
+        const Word aligned = realigned<Element>(from + place_of(matrix_channel, word), words_ahead);
         __syncwarp();  // the 16 before are read
         store_shared_word(moved + moved_place(matrix_channel, matrix_word), aligned);
         __syncwarp();
