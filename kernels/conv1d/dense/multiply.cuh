@@ -1,7 +1,10 @@
-// The multiplying warpgroups of the dense kernel: sums of a tile in registers, and their way to the result.
+// The multiplying warpgroups of the dense kernel: sums of a tile in registers. For each 16 input channels of each tap,
+// Blocks products of 64 positions by all channels of the tile.
 //
-//   warpgroup 0   positions 0 .. 64 Blocks - 1 of the tile     for each 16 input channels of each tap, Blocks products
-//   warpgroup 1   the other half                               of 64 positions by all channels of the tile
+//   together      warpgroup 0    positions 0 .. 64 Blocks - 1 of every tile
+//                 warpgroup 1    the other half
+//   alternating   warpgroup 0    tiles 0, 2, ..     one multiplies while the other finishes its tile, and begins when
+//                 warpgroup 1    tiles 1, 3, ..     the other's products are all under way
 #pragma once
 
 #include "kernels/conv1d/dense/arguments.cuh"
