@@ -23,7 +23,9 @@ PEERS = {
     "torchvision": "`gaussian_blur` of that size, torchvision's only stencil",
     "cub": "`cub::DeviceTransform`",
     "copy": "`Tensor.copy_` on the device, of the input as it lies",
-    "copy_": "`fn(x.to(device)).cpu()`: plain copies of the whole tensor, which allocate the result anew",
+    "copy_": "`fn(x.to(device)).cpu()`: plain copies of the whole tensor, which allocate the result anew; "
+    "on the CPU `out.copy_(x)`",
+    "clone": "`Tensor.clone` on the CPU, which allocates its result",
     "copy_out": "`out.copy_(fn(x.to(device)))`: the same into a result that is there already",
     "sequential": "chunk after chunk on one stream",
     "prefetch": "the next chunk copied in on a side stream",
@@ -35,6 +37,7 @@ NOT_MEASURED = {
     "flash_fft_conv": "was not installed on that machine",
 }
 TITLES = {
+    "cpu": "The CPU: chains, depthwise convolutions, stencils",
     "conv1d_dense": "Dense convolution in half types",
     "conv1d_depthwise": "Depthwise convolution and SiLU",
     "filter2d": "Stencils over images",
