@@ -23,13 +23,14 @@ STATE = ROOT / "build" / "gpu_check.json"
 LOGS = pathlib.Path(os.environ.get("OUT") or ROOT / "build" / "gpu_check")
 # A test that hangs says where.
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=150"]
-# Several workers where pytest-xdist is there; each with few threads, or the CPU tests fight for the cores.
+# Several workers where pytest-xdist is there; each with few threads, or the CPU tests fight for the cores, and each
+# compiles in its own process: inductor would start one more a core, for every worker.
 WORKERS = (
     ["-n", str(max(2, (os.cpu_count() or 2) * 3 // 4)), "--dist", "worksteal"]
     if importlib.util.find_spec("xdist")
     else []
 )
-THREADS = {"OMP_NUM_THREADS": "2"}
+THREADS = {"OMP_NUM_THREADS": "2", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 PART_SECONDS = 570
 SANITIZED = [*PYTEST, "-m", "sanitize", "tests/gpu"]
 
@@ -121,7 +122,9 @@ def run_part(name: str) -> dict[str, object] | None:
     clean = not is_sanitized(name) or "ERROR SUMMARY: 0 errors" in text or "RACECHECK SUMMARY: 0 hazards" in text
     if status != 0 or counts.get("passed", 0) == 0 or not clean:
         lines = text.splitlines()
-        print("\n".join([*[line for line in lines if line.startswith("E   ")][:20], *lines[-40:]]))
+        hung = [i for i, line in enumerate(lines) if line.startswith("Timeout (")][:2]
+        stacks = [line for i in hung for line in lines[i : i + 12]]
+        print("\n".join([*[line for line in lines if line.startswith("E   ")][:20], *stacks, *lines[-40:]]))
         print(f"gpu-check: {name} FAILED (exit status {status}, {log})")
         return None
     print(
