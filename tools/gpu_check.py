@@ -109,6 +109,12 @@ def is_sanitized(name: str) -> bool:
     return "compute-sanitizer" in PARTS[name]
 
 
+def hung_frames(lines: list[str]) -> list[str]:
+    """Where tests were that hung: the frames that faulthandler wrote, but for those of pytest and its workers."""
+    frames = [line for line in lines if re.match(r'  File "/.*", line \d+ in ', line)]
+    return [frame for frame in frames if not re.search(r"/(_pytest|pluggy|execnet|xdist)/", frame)]
+
+
 def run_part(name: str) -> dict[str, object] | None:
     """The part's counts, or None where it failed."""
     print(f"gpu-check: {name} ...", flush=True)
@@ -131,9 +137,8 @@ def run_part(name: str) -> dict[str, object] | None:
     clean = not is_sanitized(name) or "ERROR SUMMARY: 0 errors" in text or "RACECHECK SUMMARY: 0 hazards" in text
     if status != 0 or counts.get("passed", 0) == 0 or not clean:
         lines = text.splitlines()
-        hung = [i for i, line in enumerate(lines) if line.startswith("Timeout (")][:2]
-        stacks = [line for i in hung for line in lines[i : i + 12]]
-        print("\n".join([*[line for line in lines if line.startswith("E   ")][:20], *stacks, *lines[-40:]]))
+        asserted = [line for line in lines if line.startswith("E   ")]
+        print("\n".join([*asserted[:20], *hung_frames(lines)[:20], *lines[-40:]]))
         print(f"gpu-check: {name} FAILED (exit status {status}, {log})")
         return None
     print(
