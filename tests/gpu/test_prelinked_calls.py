@@ -25,13 +25,14 @@ pytestmark = [
 
 # Every promised chain behind convolutions of both dtypes and layouts, among which every tile is some plan's.
 PROGRAM = """
-import itertools, json, time, torch, sluice
+import itertools, json, re, time, torch, sluice
 from linked_forms import interpreted, linking
 from sluice import stages
 
 # The first is so small that other chains are interpreted twice before they are linked.
 cases = [(32, 100), (64, 9000), (32, 20_000), (64, 20_000), (96, 9000), (128, 9000), (128, 60_000)]
 calls, kernels, slowest = [], set(), 0.0
+TILES = r"tiles of (\\d+) positions x (\\d+) channels(, two in turn)?;"
 for dtype, (channels, length) in itertools.product((torch.float16, torch.bfloat16), cases[:CASES]):
     x = torch.randn(3, channels, length, device="cuda", dtype=dtype)
     w = torch.randn(channels, channels, 3, device="cuda", dtype=dtype) / (3 * channels) ** 0.5
@@ -41,7 +42,9 @@ for dtype, (channels, length) in itertools.product((torch.float16, torch.bfloat1
         for post in (stages.relu(), stages.leaky_relu(0.1), stages.gelu(), stages.silu(), stages.snake(alpha)):
             plan = sluice.plan("conv1d", source, w, bias, padding=1, post=post)
             assert plan.method == "dense"
-            kernels.add((str(dtype), by_channels, post.text, plan.detail.split(";")[0]))
+            positions, width, in_turn = re.match(TILES, plan.detail).groups()
+            kernel = int(positions) * (2 if in_turn else 1), width  # tiles in turn are halves of a kernel's
+            kernels.add((dtype, by_channels, post.text, kernel))
             calls.append(lambda s=source, w=w, b=bias, p=post: sluice.conv1d(s, w, b, padding=1, post=p))
 wanted = [interpreted(call) for call in calls]
 torch.cuda.synchronize()
