@@ -81,9 +81,23 @@ def ten_ops(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
     return Problem((x,), chain, eager, 2 * _bytes(x))
 
 
-def gelu(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
+Function = Callable[[torch.Tensor], torch.Tensor]
+
+# The stage functions, alone and behind a bias: as a chain, and as torch's.
+FUNCTIONS: dict[str, tuple[Chain, Function]] = {
+    "gelu": (stages.gelu(), F.gelu),
+    "gelu_tanh": (stages.gelu("tanh"), functools.partial(F.gelu, approximate="tanh")),
+    "silu": (stages.silu(), F.silu),
+    "snake": (stages.snake(1.3), lambda x: x + torch.sin(1.3 * x).square() / (1.3 + 1e-9)),
+    "softplus": (stages.softplus(), F.softplus),
+    "tanh": (stages.tanh(), torch.tanh),
+    "elu": (stages.elu(), F.elu),
+}
+
+
+def function(chain: Chain, eager: Function, n: int, offset: int, dtype: str, device: torch.device) -> Problem:
     (x,) = _flat(n, offset, dtype, device)
-    return Problem((x,), stages.gelu(), F.gelu, 2 * _bytes(x))
+    return Problem((x,), chain, eager, 2 * _bytes(x))
 
 
 def cpp_stage(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
@@ -122,29 +136,36 @@ def swiglu(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
     return Problem((gate, value), stages.silu() | stages.mul(value), lambda g, v: F.silu(g) * v, 3 * _bytes(gate))
 
 
-def bias_gelu(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
+def biased(chain: Chain, eager: Function, n: int, offset: int, dtype: str, device: torch.device) -> Problem:
     x = fresh(_ROWS, n // _ROWS, dtype=dtype, device=device)
     bias = fresh(n // _ROWS, dtype=dtype, device=device)
-    return Problem(
-        (x, bias), stages.add(bias) | stages.gelu(), lambda x, b: F.gelu(x + b), 2 * _bytes(x) + _bytes(bias)
-    )
+    return Problem((x, bias), stages.add(bias) | chain, lambda x, b: eager(x + b), 2 * _bytes(x) + _bytes(bias))
 
 
-_ONE, _TWO, _TEN, _GELU = "silu(1.5*x + 0.25) * 0.7", "silu(1.5*x + y)", "ten ops", "gelu(x)"
+_ONE, _TWO, _TEN = "silu(1.5*x + 0.25) * 0.7", "silu(1.5*x + y)", "ten ops"
 _CPP, _MIXED, _IN_PLACE = "x / (1 + 0.5 |x|) in C++", "silu(x * y), y fp32", "clamp(x, a, b) + 0 c, in place"
-_SLICE, _SWIGLU, _BIAS = f"{_ONE} on a row slice", "silu(g) * v on row halves", "gelu(x + b), b a row"
+_SLICE, _SWIGLU = f"{_ONE} on a row slice", "silu(g) * v on row halves"
+
+
+def _alone(name: str) -> str:
+    return f"{name}(x)"
+
+
+def _biased(name: str) -> str:
+    return f"{name}(x + b), b a row"
+
 
 OPS = {
     _ONE: one_input,
     _TWO: two_inputs,
     _TEN: ten_ops,
-    _GELU: gelu,
     _CPP: cpp_stage,
     _MIXED: mixed,
     _IN_PLACE: four_in_place,
     _SLICE: row_slice,
     _SWIGLU: swiglu,
-    _BIAS: bias_gelu,
+    **{_alone(name): functools.partial(function, *row) for name, row in FUNCTIONS.items()},
+    **{_biased(name): functools.partial(biased, *row) for name, row in FUNCTIONS.items()},
 }
 
 
@@ -286,7 +307,11 @@ SUITE = Suite(
         chain_case("fp32", 2**26, _TWO, offset=1),
         chain_case("bf16", 2**26, _TEN),
         chain_case("bf16", 2**26 + 3, _TEN),
-        chain_case("bf16", 2**26, _GELU),
+        chain_case("bf16", 2**24, _TEN),
+        chain_case("fp16", 2**26, _TEN),
+        *(chain_case("bf16", 2**24, _alone(name)) for name in FUNCTIONS),
+        *(chain_case(dtype, 2**26, _alone(name)) for dtype in ("bf16", "fp16", "fp32") for name in FUNCTIONS),
+        *(chain_case(dtype, _ROWS * 8192, _biased(name)) for dtype in ("bf16", "fp16") for name in FUNCTIONS),
         chain_case("bf16", 2**26, _CPP),
         chain_case("bf16", 2**26, _MIXED),
         chain_case("bf16", 2**26, _IN_PLACE),
@@ -295,7 +320,6 @@ SUITE = Suite(
         chain_case("fp32", _ROWS * 8192, _SLICE),
         chain_case("bf16", _ROWS * 4100, _SWIGLU),
         chain_case("fp32", _ROWS * 4100, _SWIGLU),
-        chain_case("bf16", _ROWS * 8192, _BIAS),
         *(graph_case("bf16", 2**power) for power in (10, 14, 17, 20)),
     ],
 )

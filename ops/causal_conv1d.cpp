@@ -5,6 +5,7 @@
 #include "ops/common/checks.h"
 #include "ops/common/dispatch.h"
 #include "ops/common/launch.h"
+#include "ops/common/plan_text.h"
 #include "ops/common/raw_op.h"
 #include "ops/convolution.h"
 #ifdef SLUICE_CUDA_LIBRARY
@@ -21,7 +22,7 @@ void check_states(const TensorView& states, const char* argument, const TensorVi
   check_device(kOp, argument, states, x);
   const std::vector<int64_t> sizes = {x.sizes[0], x.sizes[1], width};
   check(states.has_sizes(sizes), kOp, ": ", argument,
-        " must have shape (batch, channels, width - 1) = ", shape_text(sizes), ", got ", states.shape());
+        " must have shape (batch, channels, width - 1) = ", ShapeText{sizes}, ", got ", states.shape());
 }
 
 // "silu", "swish", "identity" or none, as the head of the chain.
@@ -60,6 +61,7 @@ Convolution check_arguments(const Tensor& x, const Tensor& weight, const std::op
   const std::vector<int64_t> sizes = sizes_of(view);
   Chain none(kOp, "pre", "", std::nullopt, view, sizes);
   Chain after(kOp, "post", chain, post_operands, view, sizes);
+  after.program.set_precision(view.dtype, view.dtype);
   return {.op = kOp,
           .input = x,
           .weight = weight,
@@ -76,13 +78,34 @@ Convolution check_arguments(const Tensor& x, const Tensor& weight, const std::op
           .strides = layout_strides(view, sizes, /*spatial=*/1)};
 }
 
+void check_result(const Convolution& c, const TensorView& out) {
+  check_out(kOp, out, c.sizes, c.dtype, TensorView(c.input));
+  check_out_overlap(c, "x", out);
+}
+
 void causal_conv1d_out(const Convolution& c, const Tensor& out) {
-  const TensorView view(out);
-  check_out(kOp, view, c.sizes, c.dtype, TensorView(c.input));
-  check_out_overlap(c, "x", view);
+  check_result(c, TensorView(out));
   aten::raise_version(kOp, out);
   run_convolution(c, out);
 }
+
+std::string ask(const Convolution& c, const std::optional<Tensor>& out, const Question& question) {
+  if (!out.has_value()) return ask_convolution(c, nullptr, question);
+  const TensorView view(*out);
+  check_result(c, view);
+  return ask_convolution(c, &view, question);
+}
+
+std::string prepare_causal_conv1d(const Convolution& c, const std::optional<Tensor>& out) {
+  return ask(c, out, {.run = Run::prepare});
+}
+
+#ifndef SLUICE_CUDA_LIBRARY
+std::string plan_causal_conv1d(const Convolution& c, const std::optional<Tensor>& out, bool linked,
+                               const std::vector<int64_t>& device) {
+  return ask(c, out, plan_question(kOp, linked, device, c.sizes));
+}
+#endif
 
 FinalStatesParams make_params(const TensorView& x, int64_t width, const std::optional<Tensor>& initial_states,
                               const TensorView& result) {
@@ -154,7 +177,7 @@ void final_states_out(const Tensor& x, int64_t width, const std::optional<Tensor
 SLUICE_DEVICE_KERNELS(m) {
   m.impl("causal_conv1d", TORCH_BOX((raw_op<check_arguments, convolve>)));
   m.impl("causal_conv1d_out", TORCH_BOX((raw_op<check_arguments, causal_conv1d_out>)));
-  m.impl("_prepare_causal_conv1d", TORCH_BOX((raw_op<check_arguments, prepare_convolution>)));
+  m.impl("_prepare_causal_conv1d", TORCH_BOX((raw_op<check_arguments, prepare_causal_conv1d>)));
   m.impl("causal_conv1d_final_states", TORCH_BOX(&final_states));
   m.impl("causal_conv1d_final_states_out", TORCH_BOX(&final_states_out));
 }
@@ -166,7 +189,8 @@ SLUICE_DEVICE_KERNELS(m) {
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("causal_conv1d(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ") -> Tensor");
-  m.def("_prepare_causal_conv1d(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ") -> str");
+  m.def("_prepare_causal_conv1d(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ", Tensor? out=None) -> str");
+  m.def("_plan_causal_conv1d(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ", Tensor? out=None, bool linked, int[] device) -> str");
   m.def("causal_conv1d_out(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ", Tensor(a!) out) -> ()");
   m.def("causal_conv1d_final_states(Tensor x, int width, Tensor? initial_states=None) -> Tensor");
   m.def("causal_conv1d_final_states_out(Tensor x, int width, Tensor? initial_states=None, *, Tensor(a!) out) -> ()");
@@ -177,6 +201,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
+  m.impl("_plan_causal_conv1d", TORCH_BOX((raw_op<check_arguments, plan_causal_conv1d>)));
   m.impl("_check_causal_conv1d_final_states_out", TORCH_BOX(&check_final_states_out));
 }
 #endif

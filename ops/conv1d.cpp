@@ -1,7 +1,6 @@
-// conv1d: arguments to a Convolution, its shapes and dtypes checked; the plan of one that is not there.
+// conv1d: arguments to a Convolution, its shapes and dtypes checked.
 #include <utility>
 
-#include "kernels/conv1d/conv1d.h"
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
 #include "ops/common/checks.h"
@@ -10,6 +9,7 @@
 #include "ops/common/raw_op.h"
 #include "ops/convolution.h"
 #include "ops/convolution_shapes.h"
+#include "ops/pack.h"
 
 namespace sluice {
 namespace {
@@ -30,7 +30,8 @@ Call check_arguments(const Tensor& given, const Tensor& weight, const std::optio
                      int64_t padding, int64_t dilation, int64_t groups, const std::string& pre,
                      const OptionalTensors& pre_operands, const std::string& post, const OptionalTensors& post_operands,
                      const std::optional<ScalarType>& dtype, const std::string& schedule,
-                     const std::optional<int64_t>& depth, const std::optional<int64_t>& padding_right) {
+                     const std::optional<int64_t>& depth, const std::optional<int64_t>& padding_right,
+                     const std::optional<Tensor>& packed) {
   const Tensor input = batched(given);
   const TensorView view(input), kernel(weight);
   std::optional<TensorView> offset;
@@ -52,13 +53,19 @@ Call check_arguments(const Tensor& given, const Tensor& weight, const std::optio
   };
   check_like_input("weight", kernel);
   if (offset.has_value()) check_like_input("bias", *offset);
+  if (packed.has_value()) {
+    check(groups == 1, kOp, ": groups must be 1 with a packed weight, got ", groups);
+    check_packed(kOp, TensorView(*packed), kernel, view);
+  }
   const ScheduleRequest request = check_schedule(kOp, schedule, depth);
   Chain before(kOp, "pre", pre, pre_operands, view, sizes_of(view));
   Chain after(kOp, "post", post, post_operands, view, sizes);
   const DType result = check_result_dtype(kOp, dtype).value_or(after.result_dtype().value_or(view.dtype));
+  for (Chain* chain : {&before, &after}) chain->program.set_precision(view.dtype, result);
   return {.convolution = {.op = kOp,
                           .input = input,
                           .weight = weight,
+                          .packed = packed,
                           .bias = bias,
                           .stride = stride,
                           .padding = padding,
@@ -79,18 +86,40 @@ Tensor conv1d(const Call& call) {
   return call.is_batched ? output : aten::squeeze(output, 0);
 }
 
-void conv1d_out(const Call& call, const Tensor& out) {
+// As the convolution writes it.
+Tensor checked_out(const Call& call, const Tensor& out) {
   const Convolution& c = call.convolution;
   std::vector<int64_t> sizes = c.sizes;
   if (!call.is_batched) sizes.erase(sizes.begin());
   const TensorView view(out);
   check_out(kOp, view, sizes, c.dtype, TensorView(c.input));
   check_out_overlap(c, "input", view);
-  aten::raise_version(kOp, out);
-  run_convolution(c, batched(out));
+  return batched(out);
 }
 
-std::string prepare_conv1d(const Call& call) { return prepare_convolution(call.convolution); }
+void conv1d_out(const Call& call, const Tensor& out) {
+  const Tensor output = checked_out(call, out);
+  aten::raise_version(kOp, out);
+  run_convolution(call.convolution, output);
+}
+
+std::string ask(const Call& call, const std::optional<Tensor>& out, const Question& question) {
+  if (!out.has_value()) return ask_convolution(call.convolution, nullptr, question);
+  const Tensor output = checked_out(call, *out);
+  const TensorView view(output);
+  return ask_convolution(call.convolution, &view, question);
+}
+
+std::string prepare_conv1d(const Call& call, const std::optional<Tensor>& out) {
+  return ask(call, out, {.run = Run::prepare});
+}
+
+#ifndef SLUICE_CUDA_LIBRARY
+std::string plan_conv1d(const Call& call, const std::optional<Tensor>& out, bool linked,
+                        const std::vector<int64_t>& device) {
+  return ask(call, out, plan_question(kOp, linked, device, call.convolution.sizes));
+}
+#endif
 
 }  // namespace
 
@@ -101,67 +130,21 @@ SLUICE_DEVICE_KERNELS(m) {
 }
 
 #ifndef SLUICE_CUDA_LIBRARY
-namespace {
-
-// `input` and `weight` are (batch, channels, length) and (out_channels, channels / groups, taps).
-std::string plan(const std::vector<int64_t>& input, const std::vector<int64_t>& weight, int64_t stride, int64_t padding,
-                 int64_t padding_right, int64_t dilation, int64_t groups, bool channels_last, bool pre, bool post,
-                 bool post_operands, ScalarType dtype, const std::string& schedule, const std::optional<int64_t>& depth,
-                 bool linked, const std::vector<int64_t>& device) {
-  const ConvolutionShapes shapes{.input = input,
-                                 .weight = weight,
-                                 .stride = stride,
-                                 .padding = padding,
-                                 .padding_right = padding_right,
-                                 .dilation = dilation,
-                                 .groups = groups};
-  const std::vector<int64_t> sizes = check_shapes("plan", shapes, std::nullopt);
-  const ScheduleRequest request = check_schedule("plan", schedule, depth);
-  const DType known = check_result_dtype("plan", dtype).value();
-  const DeviceProperties gpu = device_from("plan", device);
-  check_result("plan", sizes);
-  const bool last = channels_last && sizes[1] == input[1];
-  const Conv1dProblem problem{.batch = sizes[0],
-                              .input_channels = input[1],
-                              .channels = sizes[1],
-                              .groups = groups,
-                              .output_length = sizes[2],
-                              .taps = static_cast<int>(weight[2]),
-                              .stride = stride,
-                              .dilation = dilation,
-                              .dtype = known,
-                              .channels_last = last,
-                              .aligned = sizes[2] % 8 == 0,
-                              .adjacent = !last || sizes[1] % 4 == 0,
-                              .whole_words = sizes[1] % 8 == 0,
-                              .has_pre = pre,
-                              .has_post = post,
-                              .has_tensors = post_operands};
-  const Conv1dPlan made = plan_conv1d(problem, request, gpu, linked);
-  if (made.which != Conv1dMethod::aten) return plan_text(made);
-  check(request.automatic, "plan: schedule must be auto here, because ", made.reason, "; got ", schedule);
-  return aten_plan_text(made);
-}
-
-}  // namespace
-
 #define SLUICE_CONV1D_ARGUMENTS                                                                                      \
   "Tensor input, Tensor weight, Tensor? bias=None, int stride=1, int padding=0, int dilation=1, int groups=1, *, "   \
   "str pre=\"\", Tensor[]? pre_operands=None, str post=\"\", Tensor[]? post_operands=None, ScalarType? dtype=None, " \
-  "str schedule=\"auto\", int? depth=None, int? padding_right=None"
+  "str schedule=\"auto\", int? depth=None, int? padding_right=None, Tensor? packed=None"
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("conv1d(" SLUICE_CONV1D_ARGUMENTS ") -> Tensor");
-  m.def("_prepare_conv1d(" SLUICE_CONV1D_ARGUMENTS ") -> str");
   m.def("conv1d_out(" SLUICE_CONV1D_ARGUMENTS ", Tensor(a!) out) -> ()");
-  m.def(
-      "_plan_conv1d(int[] input, int[] weight, int stride, int padding, int padding_right, int dilation, int groups, "
-      "bool channels_last, bool pre, bool post, bool post_operands, ScalarType dtype, str schedule, int? depth, bool "
-      "linked, "
-      "int[] device) -> str");
+  m.def("_prepare_conv1d(" SLUICE_CONV1D_ARGUMENTS ", Tensor? out=None) -> str");
+  m.def("_plan_conv1d(" SLUICE_CONV1D_ARGUMENTS ", Tensor? out=None, bool linked, int[] device) -> str");
 }
 
-STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) { m.impl("_plan_conv1d", TORCH_BOX(&plan)); }
+STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
+  m.impl("_plan_conv1d", TORCH_BOX((raw_op<check_arguments, plan_conv1d>)));
+}
 #endif
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 
 #include "kernels/pipeline/schedule.h"
 #include "ops/common/chain.h"
+#include "ops/common/question.h"
 
 namespace sluice {
 
@@ -11,6 +12,7 @@ namespace sluice {
 struct Convolution {
   const char* op;
   Tensor input, weight;
+  std::optional<Tensor> packed = std::nullopt;  // the weight, in an order of kernels/conv1d/dense/pack.h
   std::optional<Tensor> bias;
   std::optional<Tensor> history = std::nullopt;  // (batch, channel, padding): what stands before the first position
   int64_t stride = 1, padding = 0, padding_right = 0, dilation = 1, groups = 1;
@@ -26,10 +28,11 @@ void check_out_overlap(const Convolution& convolution, const char* input, const 
 // The result, newly allocated with `strides`; where aten made it in that layout, aten's own tensor.
 Tensor convolve(const Convolution& convolution);
 
-// Links what the convolution would run; returns why its chains are not linked, empty where they are.
-std::string prepare_convolution(const Convolution& convolution);
-
 // Writes the result into `output`, which is (batch, channel, position) with any strides.
 void run_convolution(const Convolution& convolution, const Tensor& output);
+
+// Links what the convolution would run, into `out` where that is not null, and returns why its chains are not linked,
+// empty where they are; or returns its plan as text.
+std::string ask_convolution(const Convolution& convolution, const TensorView* out, const Question& question);
 
 }  // namespace sluice

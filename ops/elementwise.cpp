@@ -8,15 +8,14 @@
 
 #include "kernels/transform/transform.h"
 #include "ops/common/checks.h"
-#include "ops/common/launch.h"
+#include "ops/common/link.h"
+#include "ops/common/plan_text.h"
 #ifdef SLUICE_CUDA_LIBRARY
 #include "kernels/transform/launch.h"
 #endif
 
 namespace sluice {
 namespace {
-
-constexpr const char* kEmpty = "the tensor is empty";
 
 // Every tensor walks memory as the output does, or is one number: one flat dimension, found without sorting.
 bool is_flat(const TensorView& input, const TensorView& output, const Chain& chain) {
@@ -63,52 +62,64 @@ TransformParams make_params(const char* op, const TensorView& input, const Tenso
   return params;
 }
 
-#ifdef SLUICE_CUDA_LIBRARY
-// Runs the form that `choose_form` picks; where only the linked one will do and it is not there, nothing.
-Form launch(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
-            const ScheduleRequest& request, Run run, bool only_linked) {
+// The one road to a kernel, whatever is asked. `only_linked`: where that form is not there, nothing is done or
+// returned.
+std::optional<std::string> run(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
+                               const ScheduleRequest& request, const Question& question,
+                               [[maybe_unused]] bool only_linked) {
   const TransformParams params = make_params(op, input, output, chain);
-  const DeviceScope device(op, input.device_index);
-  const auto planned = [&](bool linked) {
-    return plan_transform(problem_of(params), request, properties_of(op, input.device_index), linked);
+  const TransformProblem problem = problem_of(params);
+  const auto planned = [&](const DeviceProperties& device, bool linked) {
+    const TransformPlan plan = plan_transform(problem, request, device, linked);
+    check_plan(op, plan, request);
+    return plan;
   };
-  Plan plan = planned(true);
-  check_plan(op, plan, request);
-  Form form = choose_form(op, link_request(params, plan), device, output.elements(), run);
-  if (form.kernel == nullptr) plan = planned(false);
-  if (run == Run::now && (form.kernel != nullptr || !only_linked)) {
-    device.check_launch(launch_transform(params, plan, form.kernel, device.stream()));
+  const bool chained = !chain.empty();
+  if (question.explains()) {
+    if (only_linked && !question.linked) return std::nullopt;
+    return plan_text(planned(question.device, chained && question.linked), question, chained, output.elements());
   }
-  return form;
-}
+#ifdef SLUICE_CUDA_LIBRARY
+  const DeviceScope device(op, input.device_index);
+  const DeviceProperties& properties = properties_of(op, input.device_index);
+  TransformPlan plan = planned(properties, chained);
+  Form form{.reason = kNoChain};
+  if (chained) form = choose_form(op, link_request(params, plan), device, output.elements(), question.run);
+  if (form.kernel == nullptr) {
+    if (only_linked) return std::nullopt;
+    if (chained) plan = planned(properties, false);
+  }
+  if (!question.computes()) return form.why();
+  device.check_launch(launch_transform(params, plan, form.kernel, device.stream()));
+  return std::string();
+#else
+  chain.check_interpreted(op);
+  if (!question.computes()) return kOnCpu;
+  constexpr int64_t kGrain = 32 * 1024;  // elements that are worth a thread
+  with_instruction_set([&]<InstructionSet set>() {
+    torch::stable::parallel_for(0, output.elements(), kGrain,
+                                [&](int64_t first, int64_t last) { transform_cpu<set>(params, first, last); });
+  });
+  return std::string();
 #endif
+}
 
 }  // namespace
 
 std::string run_transform(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
-                          [[maybe_unused]] const ScheduleRequest& request, [[maybe_unused]] Run run) {
-  if (output.elements() == 0) return kEmpty;
-#ifdef SLUICE_CUDA_LIBRARY
-  return launch(op, input, output, chain, request, run, /*only_linked=*/false).reason;
-#else
-  chain.check_interpreted(op);
-  const TransformParams params = make_params(op, input, output, chain);
-  constexpr int64_t kGrain = 32 * 1024;  // elements that are worth a thread
-  torch::stable::parallel_for(0, output.elements(), kGrain,
-                              [&](int64_t first, int64_t last) { transform_cpu(params, first, last); });
-  return kOnCpu;
-#endif
+                          const ScheduleRequest& request, const Question& question) {
+  if (output.elements() == 0) return question.computes() ? "" : kEmptyResult;
+  return *run(op, input, output, chain, request, question, /*only_linked=*/false);
 }
 
-std::string run_linked_transform([[maybe_unused]] const char* op, [[maybe_unused]] const TensorView& input,
-                                 const TensorView& output, [[maybe_unused]] const Chain& chain,
-                                 [[maybe_unused]] const ScheduleRequest& request, [[maybe_unused]] Run run) {
-  if (output.elements() == 0) return kEmpty;
-#ifdef SLUICE_CUDA_LIBRARY
-  return launch(op, input, output, chain, request, run, /*only_linked=*/true).reason;
-#else
-  return kOnCpu;
+std::optional<std::string> run_linked_transform(const char* op, const TensorView& input, const TensorView& output,
+                                                const Chain& chain, const ScheduleRequest& request,
+                                                const Question& question) {
+  if (output.elements() == 0) return std::nullopt;
+#ifndef SLUICE_CUDA_LIBRARY
+  if (!question.explains()) return std::nullopt;
 #endif
+  return run(op, input, output, chain, request, question, /*only_linked=*/true);
 }
 
 }  // namespace sluice

@@ -1,10 +1,9 @@
-// filter2d: arguments to a Stencil, checked; the plan of one that is not there.
+// filter2d: arguments to a Stencil, checked.
 #include <algorithm>
 #include <functional>
 #include <numeric>
 #include <utility>
 
-#include "kernels/filter2d/filter2d.h"
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
 #include "ops/common/checks.h"
@@ -43,9 +42,12 @@ void check_kernel(const TensorView& image, const TensorView& kernel, const std::
     return std::all_of(part.sizes + part.rank - taps, part.sizes + part.rank,
                        [](int64_t extent) { return extent > 0; });
   };
-  check(has_taps(kernel) && (!row_kernel.has_value() || has_taps(*row_kernel)), kOp,
-        ": kernel must have at least one tap, got ", kernel.shape(),
-        row_kernel.has_value() ? " and " + row_kernel->shape() : "");
+  constexpr const char* kNoTaps = ": kernel must have at least one tap, got ";
+  if (row_kernel.has_value()) {
+    check(has_taps(kernel) && has_taps(*row_kernel), kOp, kNoTaps, kernel.shape(), " and ", row_kernel->shape());
+  } else {
+    check(has_taps(kernel), kOp, kNoTaps, kernel.shape());
+  }
   const int64_t height = kernel.sizes[kernel.rank - taps],
                 width = (row_kernel.has_value() ? *row_kernel : kernel).sizes[kernel.rank - 1];
   check(height < kKernelLimit && width < kKernelLimit, kOp, ": kernel must be smaller than 2^24 each way, got ",
@@ -121,6 +123,7 @@ Stencil check_arguments(const Tensor& given, const Tensor& kernel, const std::op
   Chain before(kOp, "pre", pre, pre_operands, image, sizes_of(image));
   Chain after(kOp, "post", post, post_operands, image, sizes);
   const DType result = check_result_dtype(kOp, dtype).value_or(after.result_dtype().value_or(computed));
+  for (Chain* chain : {&before, &after}) chain->program.set_precision(computed, result);
   return {.op = kOp,
           .image = bytes ? aten::to_dtype(given, computed) : given,
           .kernel = kernel,
@@ -137,33 +140,48 @@ Stencil check_arguments(const Tensor& given, const Tensor& kernel, const std::op
           .strides = layout_strides(image, sizes, /*spatial=*/2)};
 }
 
-Tensor allocate_result(const Stencil& s) { return allocate(kOp, s.sizes, s.strides, s.dtype, TensorView(s.image)); }
-
 Tensor filter2d(const Stencil& s) {
-  Tensor output = allocate_result(s);
-  if (TensorView(output).elements() > 0) run_stencil(s, TensorView(output), Run::now);
+  Tensor output = allocate(kOp, s.sizes, s.strides, s.dtype, TensorView(s.image));
+  const TensorView view(output);
+  if (view.elements() > 0) run_stencil(s, view);
   return output;
+}
+
+void check_result(const Stencil& s, const TensorView& out) {
+  check_out(kOp, out, s.sizes, s.dtype, TensorView(s.image));
+  // A uint8 image was converted: it is read before anything is written.
+  check_no_overlap(kOp, out, "image", s.image);
+  check_no_overlap(kOp, out, "kernel", s.kernel);
+  check_no_overlap(kOp, out, "kernel", s.row_kernel);
+  check_no_overlap(kOp, out, "bias", s.bias);
+  s.pre.check_no_overlap(kOp, out, "an operand of pre", /*may_be_same=*/false);
+  s.post.check_no_overlap(kOp, out, "an operand of post", /*may_be_same=*/true);
 }
 
 void filter2d_out(const Stencil& s, const Tensor& out) {
   const TensorView view(out);
-  check_out(kOp, view, s.sizes, s.dtype, TensorView(s.image));
-  // A uint8 image was converted: it is read before anything is written.
-  check_no_overlap(kOp, view, "image", s.image);
-  check_no_overlap(kOp, view, "kernel", s.kernel);
-  check_no_overlap(kOp, view, "kernel", s.row_kernel);
-  check_no_overlap(kOp, view, "bias", s.bias);
-  s.pre.check_no_overlap(kOp, view, "an operand of pre", /*may_be_same=*/false);
-  s.post.check_no_overlap(kOp, view, "an operand of post", /*may_be_same=*/true);
+  check_result(s, view);
   aten::raise_version(kOp, out);
-  if (view.elements() > 0) run_stencil(s, view, Run::now);
+  if (view.elements() > 0) run_stencil(s, view);
 }
 
-std::string prepare_filter2d(const Stencil& s) {
-  const Tensor output = allocate_result(s);
-  if (TensorView(output).elements() == 0) return kEmptyResult;
-  return run_stencil(s, TensorView(output), Run::prepare);
+std::string ask(const Stencil& s, const std::optional<Tensor>& out, const Question& question) {
+  if (out.has_value()) check_result(s, TensorView(*out));
+  const TensorView result =
+      out.has_value() ? TensorView(*out) : TensorView(TensorView(s.image), s.sizes, s.strides, s.dtype);
+  return result.elements() == 0 ? kEmptyResult : run_stencil(s, result, question);
 }
+
+std::string prepare_filter2d(const Stencil& s, const std::optional<Tensor>& out) {
+  return ask(s, out, {.run = Run::prepare});
+}
+
+#ifndef SLUICE_CUDA_LIBRARY
+std::string plan_filter2d(const Stencil& s, const std::optional<Tensor>& out, bool linked,
+                          const std::vector<int64_t>& device) {
+  return ask(s, out, plan_question(kOp, linked, device, s.sizes));
+}
+#endif
 
 }  // namespace
 
@@ -174,70 +192,21 @@ SLUICE_DEVICE_KERNELS(m) {
 }
 
 #ifndef SLUICE_CUDA_LIBRARY
-namespace {
-
-// `image` and `result` are a tensor's (batch, channels, H, W) and then its strides, `kernel` is (kh, kw), `zeros` are
-// those above and on the left. `pre`, `post` and `tensors`: there is a chain before, one behind, and there are tensors
-// in that. All tensors of the call start at words.
-std::string plan(const std::vector<int64_t>& image, ScalarType dtype, const std::vector<int64_t>& result,
-                 ScalarType result_dtype, const std::vector<int64_t>& kernel, bool separable,
-                 const std::vector<int64_t>& zeros, bool pre, bool post, bool tensors, const std::string& schedule,
-                 const std::optional<int64_t>& depth, bool linked, const std::vector<int64_t>& device) {
-  const ScheduleRequest request = check_schedule("plan", schedule, depth);
-  const auto in_range = [](const std::vector<int64_t>& numbers, int64_t least) {
-    return std::all_of(numbers.begin(), numbers.end(),
-                       [&](int64_t number) { return number >= least && number < kLimit; });
-  };
-  check(image.size() == 8, "plan: image must be four sizes and their strides, got ", shape_text(image));
-  check(result.size() == 8, "plan: result must be four sizes and their strides, got ", shape_text(result));
-  check(kernel.size() == 2, "plan: kernel must be (kh, kw), got ", shape_text(kernel));
-  check(in_range(kernel, 1) && kernel[0] < kKernelLimit && kernel[1] < kKernelLimit,
-        "plan: kernel must be 1 to 2^24 - 1 each way, got ", shape_text(kernel));
-  check(zeros.size() == 2 && in_range(zeros, 0), "plan: zeros must be two numbers from 0 to 2^31 - 1, got ",
-        shape_text(zeros));
-  check_result("plan", {result.begin(), result.begin() + 4});
-  Filter2dParams params{};
-  params.image.dtype = check_result_dtype("plan", dtype).value();
-  params.output.dtype = check_result_dtype("plan", result_dtype).value();
-  params.batch = result[0];
-  params.channels = result[1];
-  params.height = image[2];
-  params.width = image[3];
-  params.output_height = result[2];
-  params.output_width = result[3];
-  params.kernel_height = static_cast<int>(kernel[0]);
-  params.kernel_width = static_cast<int>(kernel[1]);
-  params.top = zeros[0];
-  params.left = zeros[1];
-  std::copy(image.begin() + 4, image.end(), params.image.strides);
-  std::copy(result.begin() + 4, result.end(), params.output.strides);
-  Filter2dProblem problem = problem_of(params);
-  problem.separable = separable;
-  problem.has_pre = pre;
-  problem.has_post = post;
-  problem.has_tensors = tensors;
-  return plan_text(plan_filter2d(problem, request, device_from("plan", device), linked));
-}
-
-}  // namespace
-
 #define SLUICE_FILTER2D_ARGUMENTS                                                                                   \
   "Tensor image, Tensor kernel, Tensor? bias=None, int[]? padding=None, *, Tensor? row_kernel=None, str pre=\"\", " \
-  "Tensor[]? pre_operands=None, str post=\"\", Tensor[]? post_operands=None, ScalarType? dtype=None, str "          \
-  "schedule=\"auto\", "                                                                                             \
-  "int? depth=None"
+  "Tensor[]? pre_operands=None, str post=\"\", Tensor[]? post_operands=None, ScalarType? dtype=None, "              \
+  "str schedule=\"auto\", int? depth=None"
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("filter2d(" SLUICE_FILTER2D_ARGUMENTS ") -> Tensor");
-  m.def("_prepare_filter2d(" SLUICE_FILTER2D_ARGUMENTS ") -> str");
   m.def("filter2d_out(" SLUICE_FILTER2D_ARGUMENTS ", Tensor(a!) out) -> ()");
-  m.def(
-      "_plan_filter2d(int[] image, ScalarType dtype, int[] result, ScalarType result_dtype, int[] kernel, bool "
-      "separable, "
-      "int[] zeros, bool pre, bool post, bool tensors, str schedule, int? depth, bool linked, int[] device) -> str");
+  m.def("_prepare_filter2d(" SLUICE_FILTER2D_ARGUMENTS ", Tensor? out=None) -> str");
+  m.def("_plan_filter2d(" SLUICE_FILTER2D_ARGUMENTS ", Tensor? out=None, bool linked, int[] device) -> str");
 }
 
-STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) { m.impl("_plan_filter2d", TORCH_BOX(&plan)); }
+STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
+  m.impl("_plan_filter2d", TORCH_BOX((raw_op<check_arguments, plan_filter2d>)));
+}
 #endif
 
 }  // namespace sluice

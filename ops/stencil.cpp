@@ -1,24 +1,23 @@
-// On CUDA filter2d's own kernels; on the CPU aten's convolution between the passes of the chains.
 #include "ops/stencil.h"
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "kernels/common/geometry.h"
 #include "kernels/filter2d/filter2d.h"
-#include "ops/common/allocate.h"
-#include "ops/common/aten.h"
 #include "ops/common/checks.h"
-#include "ops/common/launch.h"
-#include "ops/elementwise.h"
+#include "ops/common/link.h"
+#include "ops/common/plan_text.h"
 #ifdef SLUICE_CUDA_LIBRARY
 #include "kernels/filter2d/launch.h"
+#else
+#include <torch/csrc/stable/ops.h>
+
+#include "kernels/filter2d/filter2d_cpu.h"
 #endif
 
 namespace sluice {
 
-#ifdef SLUICE_CUDA_LIBRARY
 namespace {
 
 // The stencil as launches of one batch dimension each: as a rule one, and more where the batch dimensions of image,
@@ -33,8 +32,9 @@ struct Launches {
     for (int d = 0; d < batches.rank; ++d) total *= d == inner ? 1 : batches.sizes[d];
     return total;
   }
-  bool aligned() const {
-    for (long long i = 0; i < count(); ++i) {
+  // Whether those behind the first are.
+  bool others_are_aligned() const {
+    for (long long i = 1; i < count(); ++i) {
       if (!is_aligned(at(i))) return false;
     }
     return true;
@@ -105,15 +105,20 @@ Launches launches_of(const Stencil& s, const TensorView& result) {
   const std::size_t first_of_pre = strides.size(), first_of_post = first_of_pre + s.pre.operands.size();
   for (std::size_t k = 0; k < s.pre.operands.size(); ++k) strides.push_back(s.pre.strides(k, sizes_of(source)));
   for (std::size_t k = 0; k < s.post.operands.size(); ++k) strides.push_back(s.post.strides(k, s.sizes));
-  Geometry batches = merge_batches(s, strides);
+  Launches launches{.params = {}, .batches = merge_batches(s, strides), .inner = 0};
+  const Geometry& batches = launches.batches;
   const int inner = static_cast<int>(std::max_element(batches.sizes, batches.sizes + batches.rank) - batches.sizes);
+  launches.inner = inner;
   // (batch, channel, row, column)
   const auto strides_of = [&](std::size_t tensor) {
     const auto at = [&](int64_t d) { return d < 0 ? 0 : strides[tensor][d]; };
-    return std::array<long long, 4>{batches.strides[tensor][inner], at(rank - 3), at(rank - 2), at(rank - 1)};
+    // A stride that leads nowhere may be any number, of which words would not be multiples.
+    const long long batch = batches.sizes[inner] == 1 ? 0 : batches.strides[tensor][inner];
+    return std::array<long long, 4>{batch, at(rank - 3), at(rank - 2), at(rank - 1)};
   };
 
-  Filter2dParams params{{
+  Filter2dParams& params = launches.params;
+  static_cast<Filter2dTensors&>(params) = {
       .image = operand_of<4>(source, strides_of(1)),
       .output = operand_of<4>(result, strides_of(0)),
       .kernel = kernel_of(s),
@@ -129,77 +134,64 @@ Launches launches_of(const Stencil& s, const TensorView& result) {
       .kernel_width = static_cast<int>(s.width),
       .top = s.border.top,
       .left = s.border.left,
-  }};
+  };
   s.pre.fill(params.pre, params.pre_operands, [&](std::size_t k) { return strides_of(first_of_pre + k); });
   s.post.fill(params.post, params.post_operands, [&](std::size_t k) { return strides_of(first_of_post + k); });
-  return {.params = params, .batches = std::move(batches), .inner = inner};
+  return launches;
 }
 
 }  // namespace
 
-std::string run_stencil(const Stencil& s, const TensorView& output, Run run) {
+std::string run_stencil(const Stencil& s, const TensorView& output, const Question& question) {
+  const bool chained = !s.pre.empty() || !s.post.empty();
+#ifndef SLUICE_CUDA_LIBRARY
+  if (!question.explains()) {
+    s.pre.check_interpreted(s.op);
+    s.post.check_interpreted(s.op);
+    if (!question.computes()) return chained ? kOnCpu : kNoChain;
+  }
+#endif
   const Launches launches = launches_of(s, output);
-  const DeviceScope device(s.op, output.device_index);
-  const bool aligned = launches.aligned();  // all of them, because they run one kernel
-  const auto plan_of = [&](const Filter2dParams& params, bool linked) {
-    Filter2dProblem problem = problem_of(params);
-    problem.aligned = aligned;
-    return plan_filter2d(problem, s.schedule, properties_of(s.op, output.device_index), linked);
+  Filter2dProblem problem = problem_of(launches.params);
+  problem.aligned = problem.aligned && launches.others_are_aligned();  // because they all run one kernel
+  const auto planned = [&](const Filter2dProblem& one, const DeviceProperties& device, bool linked) {
+    const Filter2dPlan plan = plan_filter2d(one, s.schedule, device, linked);
+    check_plan(s.op, plan, s.schedule);
+    return plan;
   };
-  const Filter2dPlan plan = plan_of(launches.params, true);
-  check_plan(s.op, plan, s.schedule);
-  Form form = choose_form(s.op, link_request(launches.params, plan), device, output.elements(), run);
-  if (run == Run::prepare) return std::move(form.reason);
+  if (question.explains()) {
+    const Filter2dPlan plan = planned(problem, question.device, chained && question.linked);
+    return plan_text(plan, question, chained, output.elements());
+  }
+#ifdef SLUICE_CUDA_LIBRARY
+  const DeviceScope device(s.op, output.device_index);
+  const DeviceProperties& properties = properties_of(s.op, output.device_index);
+  Form form{.reason = kNoChain};
+  Filter2dPlan plan = planned(problem, properties, chained);
+  if (chained) {
+    form = choose_form(s.op, link_request(launches.params, plan), device, output.elements(), question.run);
+    if (form.kernel == nullptr) plan = planned(problem, properties, false);
+  }
+  if (!question.computes()) return form.why();
+  device.check_launch(launch_filter2d(launches.params, plan, form.kernel, device.stream()));
+  for (long long i = 1; i < launches.count(); ++i) {
+    const Filter2dParams params = launches.at(i);
+    Filter2dProblem moved = problem_of(params);
+    moved.aligned = problem.aligned;
+    plan = planned(moved, properties, form.kernel != nullptr);
+    device.check_launch(launch_filter2d(params, plan, form.kernel, device.stream()));
+  }
+#else
   for (long long i = 0; i < launches.count(); ++i) {
     const Filter2dParams params = launches.at(i);
-    device.check_launch(launch_filter2d(params, plan_of(params, form.kernel != nullptr), form.kernel, device.stream()));
+    const Filter2dCpuTiles tiles = tiles_on_cpu(params);
+    with_instruction_set([&]<InstructionSet set>() {
+      torch::stable::parallel_for(0, tiles.count, tiles.grain,
+                                  [&](int64_t first, int64_t last) { filter2d_cpu<set>(params, tiles, first, last); });
+    });
   }
-  return std::move(form.reason);
-}
-#else
-namespace {
-
-// The sums, by aten's convolution, unrounded: half types as float32, which aten does not promise to sum them in.
-Tensor convolve(const Stencil& s) {
-  const TensorView source(s.image);
-  const DType dtype = source.dtype == DType::float64 ? DType::float64 : DType::float32;
-  Tensor image = s.image;
-  if (!s.pre.empty()) {
-    image = allocate(s.op, sizes_of(source), contiguous_strides(sizes_of(source)), source.dtype, source);
-    run_transform(s.op, source, TensorView(image), s.pre, ScheduleRequest{});
-  }
-  const int64_t rank = source.rank, groups = s.is_shared() ? 1 : channels_of(source);
-  const int64_t planes = source.elements() / (source.sizes[rank - 2] * source.sizes[rank - 1]);
-  image = aten::reshape(aten::to_dtype(image, dtype),
-                        {planes / groups, groups, source.sizes[rank - 2], source.sizes[rank - 1]});
-  const auto& [top, bottom, left, right] = s.border;
-  int64_t vertical = top, horizontal = left;
-  if (top != bottom || left != right) {
-    image = aten::pad_2d(image, left, right, top, bottom);
-    vertical = horizontal = 0;
-  }
-  const std::optional<Tensor> bias = aten::to_dtype(s.bias, dtype);
-  const auto kernel = [&](const Tensor& taps, int64_t height, int64_t width) {
-    return aten::reshape(aten::to_dtype(taps, dtype), {groups, 1, height, width});
-  };
-  if (s.row_kernel.has_value()) {
-    image = aten::convolution_2d(image, kernel(*s.row_kernel, 1, s.width), std::nullopt, 0, horizontal, groups);
-    image = aten::convolution_2d(image, kernel(s.kernel, s.height, 1), bias, vertical, 0, groups);
-  } else {
-    image = aten::convolution_2d(image, kernel(s.kernel, s.height, s.width), bias, vertical, horizontal, groups);
-  }
-  return aten::reshape(image, s.sizes);
-}
-
-}  // namespace
-
-std::string run_stencil(const Stencil& s, const TensorView& output, Run run) {
-  s.pre.check_interpreted(s.op);
-  s.post.check_interpreted(s.op);
-  if (run == Run::prepare) return s.pre.empty() && s.post.empty() ? kNoChain : kOnCpu;
-  run_transform(s.op, TensorView(convolve(s)), output, s.post, ScheduleRequest{});
+#endif
   return {};
 }
-#endif
 
 }  // namespace sluice

@@ -3,7 +3,7 @@
 
 #include "kernels/pipeline/schedule.h"
 #include "ops/common/chain.h"
-#include "ops/common/link.h"
+#include "ops/common/question.h"
 
 namespace sluice {
 
@@ -31,8 +31,8 @@ struct Stencil {
 // The extent of dimension -3; 1 where there is none.
 inline int64_t channels_of(const TensorView& image) { return image.rank > 2 ? image.sizes[image.rank - 3] : 1; }
 
-// Writes the result into `output`, which has any strides and at least one element, or only links what would. Returns
-// why the chains were not linked, empty where they were.
-std::string run_stencil(const Stencil& stencil, const TensorView& output, Run run);
+// Writes the result into `output`, which has any strides and at least one element; or links what would, and returns why
+// the chains are not linked, empty where they are; or returns the plan as text.
+std::string run_stencil(const Stencil& stencil, const TensorView& output, const Question& question = {});
 
 }  // namespace sluice

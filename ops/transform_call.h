@@ -13,6 +13,8 @@ struct TransformCall {
   TensorView input;
   std::optional<DType> dtype;  // that the caller asked for
   ScheduleRequest schedule;
+  // Of the results: the input's shape, with the input's strides where it is dense, else contiguous.
+  std::vector<int64_t> sizes, strides;
 
   TransformCall(const Tensor& input, const std::optional<ScalarType>& dtype, const std::string& schedule,
                 const std::optional<int64_t>& depth);
@@ -24,8 +26,9 @@ struct TransformChain {
   DType dtype;
 
   TransformChain(const TransformCall& call, const std::string& text, const OptionalTensors& operands);
-  // A tensor of the input's shape: with the input's strides where it is dense, else contiguous.
   Tensor allocate_result(const TransformCall& call) const;
+  // One that nobody has allocated.
+  TensorView result(const TransformCall& call) const { return {call.input, call.sizes, call.strides, dtype}; }
   // `may_be_same`: the result may take the place of the input or of an operand.
   void check_result(const TransformCall& call, const TensorView& out, bool may_be_same) const;
 };

@@ -2,6 +2,7 @@
 #include "ops/common/aten.h"
 #include "ops/common/checks.h"
 #include "ops/common/dispatch.h"
+#include "ops/common/plan_text.h"
 #include "ops/common/raw_op.h"
 #include "ops/elementwise.h"
 #include "ops/transform_call.h"
@@ -49,18 +50,21 @@ std::optional<Chain> combined(const Request& request, const std::vector<TensorVi
   return all;
 }
 
-// Returns why a chain was not linked, or nothing.
-std::string run(const Request& request, const std::vector<TensorView>& outputs, Run run = Run::now) {
+// Returns why a chain was not linked, or nothing; or the plan of the first pass.
+std::string run(const Request& request, const std::vector<TensorView>& outputs, const Question& question = {}) {
   const TransformCall& call = request.call;
   if (outputs.size() > 1) {
     const std::optional<Chain> all = combined(request, outputs);
-    if (all.has_value() && run_linked_transform(kOp, call.input, outputs.back(), *all, call.schedule, run).empty())
-      return {};
+    if (all.has_value()) {
+      const auto answer = run_linked_transform(kOp, call.input, outputs.back(), *all, call.schedule, question);
+      if (answer.has_value()) return *answer;
+    }
   }
   std::string reason;
   for (std::size_t c = 0; c < outputs.size(); ++c) {
-    const std::string one = run_transform(kOp, call.input, outputs[c], request.chains[c].chain, call.schedule, run);
-    if (reason.empty()) reason = one;
+    std::string one = run_transform(kOp, call.input, outputs[c], request.chains[c].chain, call.schedule, question);
+    if (question.explains()) return one;
+    if (reason.empty()) reason = std::move(one);
   }
   return reason;
 }
@@ -77,24 +81,41 @@ std::vector<Tensor> transform_many(const Request& request) {
   return results;
 }
 
-void transform_many_out(const Request& request, const std::vector<Tensor>& out) {
+std::vector<TensorView> checked_out(const Request& request, const std::vector<Tensor>& out) {
   const std::size_t chains = request.chains.size();
   check(out.size() == chains, kOp, ": out must have one tensor for each of the ", chains, " chains, got ", out.size());
-  const std::vector<TensorView> outputs(out.begin(), out.end());
+  std::vector<TensorView> outputs(out.begin(), out.end());
   for (std::size_t c = 0; c < out.size(); ++c) {
     request.chains[c].check_result(request.call, outputs[c], /*may_be_same=*/c + 1 == out.size());
     for (std::size_t other = 0; other < c; ++other)
       check_no_overlap(kOp, outputs[c], "another result", outputs[other], /*may_be_same=*/false);
   }
+  return outputs;
+}
+
+void transform_many_out(const Request& request, const std::vector<Tensor>& out) {
+  const std::vector<TensorView> outputs = checked_out(request, out);
   for (const Tensor& one : out) aten::raise_version(kOp, one);
   run(request, outputs);
 }
 
-// Links what the call would run, without running it.
-std::string prepare_transform_many(const Request& request) {
-  const std::vector<Tensor> results = allocate(request);
-  return run(request, {results.begin(), results.end()}, Run::prepare);
+std::string ask(const Request& request, const OptionalTensors& out, const Question& question) {
+  if (out.has_value()) return run(request, checked_out(request, *out), question);
+  std::vector<TensorView> results;
+  for (const TransformChain& one : request.chains) results.push_back(one.result(request.call));
+  return run(request, results, question);
 }
+
+std::string prepare_transform_many(const Request& request, const OptionalTensors& out) {
+  return ask(request, out, {.run = Run::prepare});
+}
+
+#ifndef SLUICE_CUDA_LIBRARY
+std::string plan_transform_many(const Request& request, const OptionalTensors& out, bool linked,
+                                const std::vector<int64_t>& device) {
+  return ask(request, out, plan_question(kOp, linked, device, request.call.sizes));
+}
+#endif
 
 }  // namespace
 
@@ -111,8 +132,14 @@ SLUICE_DEVICE_KERNELS(m) {
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("transform_many(" SLUICE_TRANSFORM_MANY_ARGUMENTS ") -> Tensor[]");
-  m.def("_prepare_transform_many(" SLUICE_TRANSFORM_MANY_ARGUMENTS ") -> str");
   m.def("transform_many_out(" SLUICE_TRANSFORM_MANY_ARGUMENTS ", Tensor(a!)[] out) -> ()");
+  m.def("_prepare_transform_many(" SLUICE_TRANSFORM_MANY_ARGUMENTS ", Tensor[]? out=None) -> str");
+  m.def("_plan_transform_many(" SLUICE_TRANSFORM_MANY_ARGUMENTS
+        ", Tensor[]? out=None, bool linked, int[] device) -> str");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
+  m.impl("_plan_transform_many", TORCH_BOX((raw_op<check_arguments, plan_transform_many>)));
 }
 #endif
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import sluice
-from sluice.stream.engine import COMPUTE, D2H, H2D, EngineDevice
+from sluice.stream.device.engine import COMPUTE, D2H, H2D, EngineDevice
 
 
 class DelayedEngine(EngineDevice):
@@ -87,12 +87,10 @@ def streamer_on(engine: type[DelayedEngine], seed: int, device: str, depth: int)
 
     Seeded.seed = seed
 
-    class Planted(sluice.Streamer):
-        def _make_engine(self, place: torch.device) -> EngineDevice:
-            return Seeded(place, 2 * self._depth, 2, (3, 8192))
-
-    with Planted(device, depth=depth, staging_threads=2) as streamer:
+    with sluice.Streamer(device, depth=depth, staging_threads=2) as streamer:
+        lender = streamer._lender
+        lender.make_engine = lambda place: Seeded(place, 2 * depth, 2, (3, 8192))  # type: ignore[method-assign]
         yield streamer
-        for lent in streamer._lent.values():  # a missing edge leaves copies behind, and slots are freed before engines
+        for lent in lender.lent.values():  # a missing edge leaves copies behind, and slots are freed before engines
             while not lent.engine.drain(100):
                 pass

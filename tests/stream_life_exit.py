@@ -12,7 +12,7 @@ import torch
 
 import sluice
 from sluice.stream import process
-from sluice.stream.engine import D2H
+from sluice.stream.device.engine import D2H
 from stream_life_common import CHUNK, HELD, ROWS, case, half_read, items, source, two
 
 
@@ -144,7 +144,7 @@ def exit_while_copies_do_not_end(device: str) -> None:
     streamer = sluice.Streamer(device)
     x = source()
     assert torch.equal(streamer.map(torch.neg, x), -x)
-    ((_, lent),) = streamer._lent.items()
+    ((_, lent),) = streamer._lender.lent.items()
 
     def fn(x: torch.Tensor) -> torch.Tensor:
         lent.engine.delay(D2H, 1_000_000)  # a GPU is waited for by its own driver, when the process ends

@@ -18,7 +18,7 @@ import torch
 
 import sluice
 from sluice.stream import process
-from sluice.stream.engine import D2H
+from sluice.stream.device.engine import D2H
 from stream_life_common import CHUNK, ROWS, assert_works, case, items, mapped, source, two
 
 Run = Callable[[sluice.Streamer], None]
@@ -29,9 +29,9 @@ def baseline(streamer: sluice.Streamer) -> list[object]:
     threads, deadline = 0, time.monotonic() + 2  # one that has told that it is over may still be about to end
     while threads != (threads := len(os.listdir("/proc/self/task"))) and time.monotonic() < deadline:
         time.sleep(0.01)
-    slots = sorted((str(place), lent.slots.nbytes) for place, lent in streamer._lent.items())
-    kept = [lent.engine.kept for lent in streamer._lent.values()]
-    return [streamer._running, streamer._turn._holder, slots, kept, threads]
+    slots = sorted((str(place), lent.slots.nbytes) for place, lent in streamer._lender.lent.items())
+    kept = [lent.engine.kept for lent in streamer._lender.lent.values()]
+    return [streamer._tenancy.running, streamer._tenancy.turn._holder, slots, kept, threads]
 
 
 def run_under_signals(run: Run, streamer: sluice.Streamer, seconds: float, most: int) -> None:
@@ -147,11 +147,11 @@ def interrupted_at_lines(devices: Any, step: int, first: int, then: int | None =
                         run(streamer)
                     assert then or not interrupter.has_come, f"{run.__name__} swallowed Ctrl-C at line {line}"
                 except KeyboardInterrupt:
-                    assert all(lent.engine._drain(200) for lent in streamer._lent.values())
+                    assert all(lent.engine._drain(200) for lent in streamer._lender.lent.values())
                 run_map(streamer)
-                assert streamer._running is None, line
-                assert not streamer._turn._holder, line
-                assert all(lent.engine.kept is None for lent in streamer._lent.values()), line
+                assert streamer._tenancy.running is None, line
+                assert not streamer._tenancy.turn._holder, line
+                assert all(lent.engine.kept is None for lent in streamer._lender.lent.values()), line
                 line += step
             assert line > 20 * step or step > 50, line
             for run_again in RUNS:
@@ -209,7 +209,7 @@ def interrupt_while_copies_run(device: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with sluice.Streamer(device) as streamer:
         run_map(streamer)
-        ((_, lent),) = streamer._lent.items()
+        ((_, lent),) = streamer._lender.lent.items()
         for pause in (0.0, 0.02):
 
             def fn(x: torch.Tensor) -> torch.Tensor:
@@ -241,7 +241,7 @@ def interrupt_a_wait_for_a_future(device: str) -> None:
     assert main is not None
     with sluice.Streamer(device) as streamer:
         run_map(streamer)
-        ((_, lent),) = streamer._lent.items()
+        ((_, lent),) = streamer._lender.lent.items()
         for wait in ("result", "stats"):
             x = source()
 

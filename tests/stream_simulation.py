@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from sluice.stream.engine import COMPUTED, FETCHED, MARKS, STORED
-from sluice.stream.pipeline import ORDERS, Flight, Pipeline
+from sluice.stream.device.engine import COMPUTED, FETCHED, MARKS, STORED
+from sluice.stream.device.pipeline import ORDERS, Flight, Pipeline
 
 CELLS = 3
 POISON = -1
 
 
 class SimulatedDevice:
-    """`sluice.stream.engine.Device` in virtual time."""
+    """`sluice.stream.device.engine.Device` in virtual time."""
 
     def __init__(self, seed: int, depth: int, window: int, source: list[list[int]]) -> None:
         self.place = torch.device("cpu")
@@ -148,7 +148,7 @@ class SimulatedDevice:
 
 
 class SimulatedWork:
-    """`sluice.stream.pipeline.Work` over numbers."""
+    """`sluice.stream.device.pipeline.Work` over numbers."""
 
     def __init__(self, device: SimulatedDevice, pipe: Pipeline[int], chunks: int) -> None:
         self._device, self._pipe, self._chunks = device, pipe, iter(range(chunks))

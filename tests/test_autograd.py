@@ -168,6 +168,15 @@ def test_forward_mode_is_refused(device: str, name: str) -> None:
         call(forward_ad.unpack_dual(dual).primal)
 
 
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_a_compiled_call_is_refused_in_our_words(device: str, fullgraph: bool) -> None:
+    torch._dynamo.reset()
+    gain = torch.rand(4, 1, device=device)
+    compiled = torch.compile(lambda x: sluice.transform(x, stages.mul(gain) | stages.silu()), fullgraph=fullgraph)
+    with pytest.raises(RuntimeError, match="transform: sluice is forward-only and an input requires grad"):
+        compiled(torch.randn(2, 4, 10, device=device, requires_grad=True))
+
+
 def test_an_out_is_no_dual(device: str) -> None:
     x = torch.randn(5, device=device)
     with forward_ad.dual_level():

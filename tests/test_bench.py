@@ -15,7 +15,7 @@ from common import ROOT, SCHEDULES
 from sluice import bench
 from sluice.bench import cli
 from sluice.bench.ceilings import Ceilings, measure_ceilings
-from sluice.bench.check import WrongResultError, relative_error
+from sluice.bench.check import WrongResultError
 from sluice.bench.results import gpu_slug, write
 from sluice.bench.runner import run_case, run_suite
 from sluice.bench.schema import PARAMETERS, PEERS, SUITES, validate
@@ -170,24 +170,6 @@ def test_ceilings():
     assert ceilings.copy_tbps == pytest.approx(4000 / 2e-6 / 1e12)
 
 
-def test_relative_error():
-    reference = torch.tensor([3.0, 4.0], dtype=torch.float64)
-    assert relative_error(reference.float(), reference) == 0
-    assert relative_error(torch.tensor([3.0, 4.5]), reference) == pytest.approx(0.1)
-    assert math.isnan(relative_error(torch.tensor([3.0, math.nan]), reference))
-
-
-def test_relative_error_of_pieces():
-    result = torch.randn(10, 3)
-    expected = result.double() + 0.25
-    pieces = list(expected.split(4))
-    assert relative_error(result, iter(pieces)) == pytest.approx(relative_error(result, expected), rel=1e-12)
-    result[9, 2] = math.nan
-    assert math.isnan(relative_error(result, iter(pieces)))
-    with pytest.raises(ValueError, match="the result's 10 rows, got 8"):
-        relative_error(result, iter(pieces[:2]))
-
-
 def suite_names():
     return cli.suite_names(ROOT)
 
@@ -279,6 +261,22 @@ class TestRunning:
         assert [row["schedule"] for row in rows[-len(SCHEDULES) :]] == SCHEDULES
         assert all(row["floor_kind"] == "bytes" for row in rows)  # by the script a copy takes as long as we do
 
+    def test_dense(self, monkeypatch):
+        module = module_of("conv1d_dense")
+        monkeypatch.setattr(module, "SEARCHED", [(2, 6, 6, 40, 3, 1, 1)])
+        cases = [module.dense_case((2, 6, 6, 40, 3, 1, 1), dtype, layout, fn)
+                 for dtype in ("bf16", "fp16") for layout in ("cf", "cl")
+                 for fn in (*module.BEHIND, *module.RESIDUAL)]  # fmt: skip
+        rows = self.rows("conv1d_dense", [*cases, module.dense_case((1, 3, 5, 30, 4, 2, 2), "bf16", "cl", "snake")])
+        assert set(rows[0]["peers"]) == {"torch", "conv2d_channels_last"}
+        assert sum("torch_compile" in row["peers"] for row in rows) == 2
+
+    def test_a_floor_by_tensor_cores(self):
+        case = module_of("conv1d_dense").dense_case((1, 4, 4, 4096, 3, 1, 1), "bf16", "cf", "gelu")
+        row, _ = run_case(case, CPU, ScriptedClock(0.0001), FEW, lambda line: None, matmul_tflops=0.001)
+        assert row["floor_kind"] == "flops"
+        assert row["floor_us"] == pytest.approx(2 * 4 * 4 * 4096 * 3 / 1e9 * 1e6, abs=1e-3)
+
     def test_a_floor_by_flops(self):
         case = module_of("conv1d_depthwise").depthwise_case((1, 4, 4096), 128, "fp32", "cf")
         row, _ = run_case(case, CPU, ScriptedClock(0.01), FEW, lambda line: None)
@@ -327,7 +325,7 @@ class TestCommandLine:
         assert "'int8'" in capsys.readouterr().err
 
     def test_list(self, capsys):
-        assert bench.main(["transform", "--list", "--only", "fp16"]) == 0
+        assert bench.main(["transform", "--list", "--only", "fp16 2^26 silu(1.5"]) == 0
         assert capsys.readouterr().out == "transform: fp16 2^26 silu(1.5*x + 0.25) * 0.7, offset 1\n"
 
     def test_no_gpu(self, capsys, monkeypatch):
@@ -358,12 +356,24 @@ class TestCommandLine:
             bench.main(["--fast"])
         assert stop.value.code == 2
 
+    def test_a_run_on_the_cpu_needs_no_gpu(self, monkeypatch, tmp_path):
+        cases = [module_of("cpu").chain_case("fp32", 64, "1.5 * x", torch.get_num_threads())]
+        suite = dataclasses.replace(module_of("cpu").SUITE, cases=cases)
+        monkeypatch.setattr(cli, "load_suite", lambda root, name: suite)
+        monkeypatch.setattr(cli, "FULL", FEW)
+        assert bench.main(["cpu", "--output", str(tmp_path)]) == 0
+        document = json.loads((tmp_path / "cpu" / "cpu.json").read_text(encoding="utf-8"))
+        validate(document)
+        assert document["gpu"] == "cpu"
+        assert document["cuda"] == "none"
+        assert document["cases"][0]["peers"].keys() == {"torch", "torch_compile", "clone"}
+
     def test_a_run_writes_its_results(self, monkeypatch, tmp_path, capsys):
         suite = bench.Suite(
             "transform", [module_of("transform").chain_case("fp32", 64)], lambda device: ScriptedClock(5.0)
         )
         monkeypatch.setattr(cli, "load_suite", lambda root, name: suite)
-        monkeypatch.setattr(cli, "_device", lambda: CPU)
+        monkeypatch.setattr(cli, "_device", lambda kind: CPU)
         monkeypatch.setattr(cli, "ColdClock", lambda device: ScriptedClock(5.0))
         monkeypatch.setattr(cli, "measure_ceilings", lambda clock, device: Ceilings(4.22, 780.0))
         monkeypatch.setattr(cli, "FULL", FEW)

@@ -1,9 +1,13 @@
-"""The benchmarks' clocks, and how their samples become numbers."""
+"""The benchmarks' clocks, and how their samples and errors become numbers."""
 
 from __future__ import annotations
 
+import math
+
+import pytest
 import torch
 
+from sluice.bench.check import relative_error
 from sluice.bench.timing import FULL, QUICK, Effort, HostClock, interleave
 
 CPU = torch.device("cpu")
@@ -70,3 +74,21 @@ class TestTiming:
         assert len(calls) == 21
         assert len(times) == 3
         assert all(0 < time < 1e4 for time in times)
+
+
+def test_relative_error():
+    reference = torch.tensor([3.0, 4.0], dtype=torch.float64)
+    assert relative_error(reference.float(), reference) == 0
+    assert relative_error(torch.tensor([3.0, 4.5]), reference) == pytest.approx(0.1)
+    assert math.isnan(relative_error(torch.tensor([3.0, math.nan]), reference))
+
+
+def test_relative_error_of_pieces():
+    result = torch.randn(10, 3)
+    expected = result.double() + 0.25
+    pieces = list(expected.split(4))
+    assert relative_error(result, iter(pieces)) == pytest.approx(relative_error(result, expected), rel=1e-12)
+    result[9, 2] = math.nan
+    assert math.isnan(relative_error(result, iter(pieces)))
+    with pytest.raises(ValueError, match="the result's 10 rows, got 8"):
+        relative_error(result, iter(pieces[:2]))

@@ -78,12 +78,40 @@ def test_a_second_copy_is_refused() -> None:
     assert "another copy of the library is loaded" in result.stderr
 
 
+def cpu_objects() -> dict[str, list[pathlib.Path]]:
+    """The built objects of CPU kernels, by their instruction sets."""
+    commands = ROOT / "build" / "cmake" / "compile_commands.json"
+    found: dict[str, list[pathlib.Path]] = {}
+    if commands.exists():
+        for output in re.findall(r" -o (\S*sluice_cpu_\w+[.]dir/\S+[.]o)\b", commands.read_text()):
+            name = output.split("sluice_cpu_")[1].split(".dir")[0]
+            found.setdefault(name, []).append(commands.parent / output)
+    return found
+
+
+@pytest.mark.skipif(shutil.which("nm") is None or not cpu_objects(), reason="no nm, or the library was not built here")
+def test_instruction_sets_share_no_function() -> None:
+    # The linker keeps one copy of an inline function for all: code for AVX-512 would run on machines without it.
+    number = {"baseline": 0, "avx2": 1, "avx512": 2}  # of kernels/common/instruction_set.h
+    for name, paths in cpu_objects().items():
+        for path in paths:
+            command = ["nm", "--defined-only", "--extern-only", "--demangle", str(path)]
+            symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+            assert symbols, path
+            for symbol in symbols:
+                _, kind, function = symbol.split(" ", 2)
+                if function == "DW.ref.__gxx_personality_v0":  # a pointer that all sources with destructors have
+                    continue
+                assert kind == "T", f"{path}: {function}"
+                assert f"<(sluice::InstructionSet){number[name]}" in function, f"{path}: {function}"
+
+
 def test_command_line() -> None:
     for arguments, text in {
         ("info",): '"cuda_kernels"',
         ("plan", "transform", "--shape", "4096"): "auto: ",
         ("plan", "conv1d", "--shape", "8,512,2048", "--layout", "cl"): "direct",
-        ("plan", "conv1d", "--shape", "8,512,2048", "--channels-out", "64"): "aten",
+        ("plan", "conv1d", "--shape", "8,512,2048", "--channels-out", "64"): "auto: ",
         ("plan", "filter2d", "--shape", "64,1080,1920", "--taps", "11", "--schedule", "sync"): "a ring of tiles",
     }.items():
         result = subprocess.run([sys.executable, "-m", "sluice", *arguments], capture_output=True, text=True, cwd=ROOT)

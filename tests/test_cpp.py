@@ -23,7 +23,10 @@ def test_host_side_of_the_kernels() -> None:
 NEEDS_CUDA = ("cuda_driver.cpp", "host_register.cpp")
 ENGINE = ["tests/cpp/test_transfer.cpp", "tests/cpp/main.cpp"]
 ENGINE += [str(path) for path in sorted((ROOT / "kernels" / "transfer").glob("*.cpp")) if path.name not in NEEDS_CUDA]
-MODES = "int print_source(char**) { return 1; } int print_entries() { return 1; }"  # other files' functions
+# Other files' functions.
+MODES = "".join(
+    f"int print_{name} {{ return 1; }}" for name in ("source(char**)", "entries()", "dense_sources(const char*)")
+)
 ORDERED = ["-missing_edge"]  # the cases of the engine but for the one that leaves an edge out
 
 

@@ -53,7 +53,8 @@ def test_demo(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> Non
     picture = tmp_path / "picture.png"
     assert main([*QUICK, "--output", str(picture)]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert "speech.wav: 1.0 s at 16000 Hz" in out[0]
+    threads, vectors = torch.get_num_threads(), sluice.info()["cpu"]["instruction_set"]
+    assert out[0].endswith(f"speech.wav: 1.0 s at 16000 Hz; CPU with {threads} threads, {vectors}")
     assert out[1].split() == list(HEADINGS)
     lines = out[3 : 3 + len(JOBS)]
     for job, line in zip(JOBS, lines, strict=True):

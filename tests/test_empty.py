@@ -184,4 +184,4 @@ def test_nothing_is_prepared_for_an_empty_result(device: str) -> None:
     assert sluice.prepare(silu, x, w, op="conv1d") == "the result is empty"
     assert sluice.prepare(silu, x, w.new_ones(0, 3), op="causal_conv1d") == "the result is empty"
     assert sluice.prepare(silu, x.new_ones(0, 5, 9), w.new_ones(3, 3), op="filter2d") == "the result is empty"
-    assert sluice.prepare(silu, x) == "the tensor is empty"
+    assert sluice.prepare(silu, x) == "the result is empty"

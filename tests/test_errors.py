@@ -133,7 +133,7 @@ def bad_calls(device: str) -> dict[str, tuple]:
             lambda: causal(x, cw, schedule="two_stage", depth=3),
         ),
         "depth 9": (ValueError, "causal_conv1d: depth must be 1 to 8, got 9", lambda: causal(x, cw, depth=9)),
-        "not a chain": (TypeError, "transform: chain must be a chain or a list", lambda: transform(x, "silu")),
+        "not a chain": (TypeError, "transform: chain must be a chain or a list", lambda: transform(x, torch.relu)),
         "x's rank": (ValueError, r"causal_conv1d: x must have shape .*, got \(6, 20\)", lambda: causal(x[0], cw)),
         "causal weight": (
             ValueError,
@@ -212,7 +212,7 @@ def bad_calls(device: str) -> dict[str, tuple]:
         ),
         "padding's type": (
             TypeError,
-            "filter2d: padding must be a string or two ints, got float in it",
+            "filter2d: padding must be a string or two ints, got float",
             lambda: stencil(image, three, padding=(1, 0.5)),
         ),
         "padding's length": (

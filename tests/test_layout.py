@@ -9,13 +9,15 @@ import subprocess
 
 import pytest
 
+import sluice
 from common import ROOT
+from import_graph import between_folders, circle, graph
 
 OPS = {"transform": "transform", "conv1d": "conv1d", "causal_conv1d": "causal_conv1d", "filter2d": "filter2d"}
 SOURCES = (".py", ".cpp", ".cu", ".cuh", ".h", ".in", ".def")
 BENCHMARKS = {
     "transform": "bench_transform.py",
-    "conv1d": "bench_conv1d_depthwise.py",
+    "conv1d": "bench_conv1d_dense.py",
     "causal_conv1d": "bench_conv1d_depthwise.py",
     "filter2d": "bench_filter2d.py",
 }
@@ -69,6 +71,38 @@ def test_python_reaches_cpp_only_through_torch_ops() -> None:
         assert not re.search(r"^\s*(import|from)\s+(ctypes|cffi|pybind11)", text, re.MULTILINE), path
 
 
+def test_no_python_module_imports_one_above_it() -> None:
+    modules = graph(ROOT / "python/sluice")
+    assert modules["sluice.chain"] == {"sluice._apply", "sluice._fake", "sluice._library"}  # and no op
+    assert circle(modules) == []
+    streams = between_folders(modules, "sluice.stream")
+    assert streams.keys() == {"device", "report", "map", "iter"}
+    assert circle(streams) == []
+    assert streams["map"].isdisjoint({"iter"})
+    assert streams["iter"].isdisjoint({"map"})
+
+
+LATE = "def call():\n    from .high import run\n"
+FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .high import Run\n"
+
+
+@pytest.mark.parametrize("source", [LATE, FOR_TYPES, "import house.high\n", "from . import high\n"])
+def test_a_circle_is_seen_however_it_is_hidden(source: str, tmp_path: pathlib.Path) -> None:
+    house = tmp_path / "house"
+    (house / "rooms").mkdir(parents=True)
+    for name, text in {
+        "__init__": "",
+        "low": source,
+        "high": "from .rooms.middle import x\n",
+        "rooms/__init__": "",
+    }.items():
+        (house / f"{name}.py").write_text(text)
+    (house / "rooms/middle.py").write_text("import json\n")
+    assert circle(graph(house)) == []
+    (house / "rooms/middle.py").write_text("from ..low import x\n")
+    assert set(circle(graph(house))) == {"house.low", "house.high", "house.rooms.middle"}
+
+
 @pytest.mark.parametrize("op", OPS)
 def test_every_op_has_all_its_places(op: str) -> None:
     for place in (
@@ -89,6 +123,10 @@ def test_every_op_has_all_its_places(op: str) -> None:
     python = (ROOT / f"python/sluice/{op}.py").read_text()
     assert f'register_fake("sluice::{op}")' in python
     assert f'register_fake("sluice::{op}_out")' in python
+
+
+def test_the_registry_has_every_op() -> None:
+    assert list(sluice._registry.OPS) == list(OPS)
 
 
 def test_every_kernel_source_is_listed_and_exists() -> None:

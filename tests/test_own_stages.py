@@ -117,10 +117,11 @@ def test_prepare_and_plan_say_why_nothing_is_linked() -> None:
     states = {"return_final_states": True, "activation": "silu"}
     assert sluice.prepare(stages.relu(), x, w[:, 0], op="causal_conv1d", **states) == "the CPU needs no linking"
     assert sluice.prepare([stages.relu(), stages.neg()], x) == "the CPU needs no linking"
-    with pytest.raises(TypeError, match="prepare: chain must be a chain, got list"):
+    with pytest.raises(TypeError, match="prepare: chain must be a chain or the text of one, got list"):
         sluice.prepare([stages.relu()], x, w, op="conv1d", groups=4)
-    with pytest.raises(TypeError, match="transform: chain must be a chain or a list of chains, got str"):
-        sluice.prepare("relu", x)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="transform: chain must be a chain or a list of chains, got int"):
+        sluice.prepare(3, x)  # type: ignore[arg-type]
+    assert sluice.prepare("relu", x) == "the CPU needs no linking"
     with pytest.raises(
         ValueError, match="prepare: op must be one of transform, conv1d, causal_conv1d, filter2d, got 'sort'"
     ):

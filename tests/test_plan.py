@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import random
 import re
 from collections.abc import Iterator
 
@@ -14,7 +13,7 @@ import torch
 import sluice
 from common import DTYPES, FIXED_DEPTH, ROOT, SCHEDULES
 from sluice import stages
-from sluice.plan import H200, Device, Plan, current_device
+from sluice.plan import H200, Device, Plan
 
 # Compute capability, multiprocessors, threads and shared memory of one, shared memory of a block.
 DEVICES = {
@@ -100,8 +99,8 @@ def test_every_schedule_fits_the_device_or_is_refused(name: str, schedule: str, 
             check(plan, device, schedule)
         planned[op] = planned.get(op, 0) + 1
     forced = "direct" if schedule == "auto" else schedule
-    rule = f"must be able to run here: .*(bulk copies need|must fit into (its|the) shared memory).*, got {forced}"
-    assert all(re.fullmatch(f"plan: schedule {rule}", text) for text in refusals)
+    rule = f"must be able to run here: .*(bulk copies need|must fit into (its|the) shared memory).*, got {forced} at"
+    assert all(re.match(rf"\w+: schedule {rule}", text) for text in refusals)
     if schedule == "bulk" and CODE_FOR_90A_AND_PTX_FOR_80 and name != "9.0":
         assert not planned
     elif schedule != "bulk":
@@ -116,7 +115,7 @@ def test_bulk_copies_need_code_that_has_them() -> None:
         "10.0": "bulk copies need code for compute capability 9.0 or newer, and the library's for this device is older",
         "12.0": "bulk copies need code for compute capability 9.0 or newer, and the library's for this device is older",
     }.items():
-        with pytest.raises(ValueError, match=f"plan: schedule must be able to run here: {reason}"):
+        with pytest.raises(ValueError, match=f"transform: schedule must be able to run here: {reason}"):
             sluice.plan("transform", x, stages.silu(), schedule="bulk", device=DEVICES[name])
     assert sluice.plan("transform", x, stages.silu(), schedule="bulk", device=DEVICES["9.0"]).schedule == "bulk"
 
@@ -136,98 +135,6 @@ def test_what_a_pipe_keeps_in_shared_memory_counts(schedule: str) -> None:
     with pytest.raises(ValueError, match="must fit into the shared memory of a block"):
         plan(28_540, schedule)
     assert plan(28_540, "auto").schedule == "direct"
-
-
-EXTENTS = [0, 0, 1, 1, 2, 3, 4, 6, 8, 64, 300]
-NUMBERS = [
-    *EXTENTS,
-    -1,
-    2**31,
-    2**40,
-    2**62,
-    2**70,
-    -(2**63),
-    True,
-    1.5,
-    None,
-    "same",
-    "valid",
-    "full",
-    (1,),
-    (2, 0),
-    [],
-    {},
-]
-
-
-def random_tensor(pick: random.Random) -> object:
-    if pick.random() < 0.03:
-        return pick.choice([None, 3, "x", [1.0], torch.zeros(3).to_sparse()])
-    x = meta(*(pick.choice(EXTENTS) for _ in range(pick.randint(0, 5))), dtype=pick.choice([*DTYPES, torch.int32]))
-    return x.transpose(-1, -2) if x.dim() > 1 and pick.random() < 0.3 else x
-
-
-def random_device(pick: random.Random) -> object:
-    if pick.random() < 0.9:
-        return pick.choice([*DEVICES.values(), None])
-    numbers = [pick.choice([0, -1, 1, 90, 1 << 20, 2**40, 1.5, None]) for _ in range(5)]
-    return pick.choice([Device(*numbers), "cuda", 0])
-
-
-def random_call(pick: random.Random) -> Call:
-    op = pick.choice(["transform", "conv1d", "conv1d", "causal_conv1d", "filter2d", "filter2d", "fft"])
-    chains = [None, stages.silu(), stages.add(meta(3)), stages.Chain(), "silu", [stages.relu()], 1]
-    numbers = [n for n in NUMBERS if pick.random() < 0.3] or [1]
-    x = random_tensor(pick)
-    options: dict[str, object] = {}
-    for name, values in {
-        "schedule": ["auto", *SCHEDULES, "fastest", None, 1],
-        "depth": [None, 1, 2, 8, 9, 0, -1, "x", 1.5],
-        "post": chains,
-        "pre": chains,
-        "dtype": [None, torch.float16, torch.int64, "x"],
-    }.items():
-        if pick.random() < 0.2:
-            options[name] = pick.choice(values)
-    if op == "transform":
-        return op, (x, pick.choice(chains)), options
-    if op == "causal_conv1d":
-        options["activation"] = pick.choice([None, "silu", "gelu", True])
-        w = meta(x.shape[1], pick.choice(EXTENTS)) if isinstance(x, torch.Tensor) and x.dim() == 3 else None
-        return op, (x, pick.choice([w, random_tensor(pick)])), options
-    if op == "filter2d":
-        vectors = (meta(pick.choice(EXTENTS)), meta(pick.choice(EXTENTS)))
-        kernel = pick.choice([random_tensor(pick), meta(3, 3), meta(pick.choice(EXTENTS), 5), vectors, vectors[:1]])
-        padding = pick.choice(["same", "valid", "full", None, (pick.choice(numbers), pick.choice(numbers)), [1]])
-        return op, (x, kernel, None, padding), options
-    groups = pick.choice([1, 1, 2, 4, 0, *numbers])
-    if isinstance(x, torch.Tensor) and x.dim() in (2, 3) and pick.random() < 0.7:
-        groups = pick.choice([groups, x.shape[-2]])
-        fit = x.shape[-2] // groups if isinstance(groups, int) and groups > 0 else 1
-        w: object = meta(pick.choice(EXTENTS), fit, pick.choice(EXTENTS))
-    else:
-        w = random_tensor(pick)
-    return op, (x, w, None, *(pick.choice([1, 1, *numbers]) for _ in range(3)), groups), options
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_whatever_it_is_asked_a_plan_is_made_or_refused(seed: int) -> None:
-    pick = random.Random(seed)
-    made = refused = 0
-    for _ in range(1500):
-        op, arguments, options = random_call(pick)
-        device = random_device(pick)
-        try:
-            plan = sluice.plan(op, *arguments, device=device, **options)
-        except (TypeError, ValueError):
-            refused += 1
-            continue
-        made += 1
-        if plan.schedule != "aten":
-            assert isinstance(device, Device | None)
-            check(plan, device or current_device(), str(options.get("schedule", "auto")))
-    assert made > 50
-    assert refused > 50
 
 
 def test_depth_covers_the_bytes_in_flight_and_can_be_forced() -> None:
@@ -257,18 +164,19 @@ def test_auto_says_why() -> None:
     assert depthwise.reason.startswith("auto: ")
     image = meta(3, 1080, 1920)
     assert sluice.plan("filter2d", image, meta(3, 3), device=H200).reason.startswith("auto: ")
-    dense = sluice.plan("conv1d", x, meta(64, 512, 4), device=H200)
-    assert dense.schedule == "aten"
-    assert "tensor-core kernels of its own" in dense.reason
+    assert sluice.plan("conv1d", x, meta(64, 512, 4), device=H200).reason.startswith("auto: ")
+    grouped = sluice.plan("conv1d", x, meta(512, 256, 4), groups=2, device=H200)
+    assert grouped.schedule == "aten"
+    assert "have no groups" in grouped.reason
 
 
 def test_a_plan_has_all_fields_of_the_text() -> None:
-    numbers = list(dataclasses.astuple(H200))
-    made = json.loads(torch.ops.sluice._plan_transform(64, 64, torch.float32, "auto", None, False, numbers))
-    shape = ([1, 4, 64], [8, 4, 3], 1, 0, 0, 1, 1, False, False, False, False)
-    aten = json.loads(torch.ops.sluice._plan_conv1d(*shape, torch.float32, "auto", None, False, numbers))
-    fields = {field.name for field in dataclasses.fields(Plan)} - {"form", "form_reason"}
+    asked = {"linked": False, "device": list(dataclasses.astuple(H200))}
+    made = json.loads(torch.ops.sluice._plan_transform(meta(64), "", **asked))
+    aten = json.loads(torch.ops.sluice._plan_conv1d(meta(1, 4, 64), meta(8, 4, 3), stride=2, **asked))
+    fields = {field.name for field in dataclasses.fields(Plan)} - {"form_reason"} | {"elements"}
     assert set(made) == set(aten) == fields
+    assert aten["schedule"] == "aten"
 
 
 def test_a_plan_names_its_method_and_its_kernel() -> None:
@@ -283,12 +191,18 @@ def test_a_plan_names_its_method_and_its_kernel() -> None:
 
     assert names("transform", x) == ("transform", "flat")
     assert names("transform", x, schedule="sync") == ("transform", "staged_strided")
-    assert names("conv1d", x, w, groups=512) == ("depthwise", "few_taps_rows")
+    assert names("conv1d", x, w, groups=512, padding="same") == ("depthwise", "few_taps_rows")
+    assert names("conv1d", x, w, groups=512) == ("depthwise", "plain_rows")  # input and result do not lie alike
     assert names("conv1d", last, w, groups=512) == ("depthwise", "few_taps_channels")
     assert names("conv1d", x, w, groups=512, schedule="bulk") == ("depthwise", "staged_rows")
     assert names("conv1d", x, meta(512, 1, 8), groups=512) == ("depthwise", "plain_rows")
-    assert names("conv1d", x, meta(64, 512, 4)) == ("aten", "convolution")
-    assert names("conv1d", meta(1, 1, 400), meta(80, 1, 10)) == ("aten", "convolution")
+    assert names("conv1d", x, meta(64, 512, 4), stride=2) == ("aten", "convolution")
+    assert names("conv1d", meta(1, 1, 400, dtype=torch.float32), meta(80, 1, 10, dtype=torch.float32)) == (
+        "aten",
+        "convolution",
+    )
+    if CODE_FOR_90A_AND_PTX_FOR_80:
+        assert names("conv1d", x, meta(64, 512, 4)) == ("dense", "dense")
     assert names("causal_conv1d", x, w[:, 0]) == ("depthwise", "few_taps_rows")
     assert names("filter2d", image, meta(3, 3)) == ("stencil", "aligned3")
     assert names("filter2d", image, (meta(3), meta(3)), schedule="direct") == ("stencil", "separable")
@@ -303,7 +217,7 @@ def test_a_plan_says_what_it_copies_and_how_many_blocks_there_are() -> None:
         plan = sluice.plan("conv1d", *arguments, groups=512, device=H200, **options)
         return plan.alignment, plan.copy_width, plan.resident_blocks
 
-    assert numbers(x, w) == (16, 16, 8)
+    assert numbers(x, w, padding="same") == (16, 16, 8)
     assert numbers(last, w) == (8, 8, 11)
     assert numbers(x, w, schedule="multi_stage") == (16, 16, 4)
     assert numbers(last, w, schedule="bulk") == (16, 128, 4)
@@ -354,11 +268,11 @@ def test_what_cannot_be_planned_is_refused() -> None:
         ValueError, match="plan: op must be one of transform, conv1d, causal_conv1d, filter2d, got 'fft'"
     ):
         sluice.plan("fft", x)
-    with pytest.raises(ValueError, match="plan: schedule must be one of"):
+    with pytest.raises(ValueError, match="transform: schedule must be one of"):
         sluice.plan("transform", x, schedule="fastest")
-    with pytest.raises(ValueError, match="plan: depth must be 1 to 8, got 9"):
+    with pytest.raises(ValueError, match="transform: depth must be 1 to 8, got 9"):
         sluice.plan("transform", x, schedule="sync", depth=9)
-    with pytest.raises(ValueError, match="plan: schedule must be auto here"):
+    with pytest.raises(ValueError, match="conv1d: schedule must be auto here"):
         sluice.plan("conv1d", x, meta(64, 64, 3), schedule="sync", device=H200)
     with pytest.raises(ValueError, match="taps must fit into the shared memory of a block"):
         sluice.plan("filter2d", meta(2000, 2000), meta(1500, 1500), device=H200)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import sluice
-from sluice.stream.engine import EngineDevice
+from sluice.stream.device.engine import EngineDevice
 from stream_fuzz import DelayedEngine, streamer_on
 from test_streamer import two
 

@@ -14,7 +14,7 @@ import torch
 
 import sluice
 from common import ROOT
-from sluice.stream.engine import EngineDevice
+from sluice.stream.device.engine import EngineDevice
 from stream_life import CASES, SECONDS
 
 TIMES = 10

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 import sluice
 from common import DTYPES, load_packaged
 from sluice import stages
-from sluice.stream.layout import DIRECT, HostTensor
+from sluice.stream.device.layout import DIRECT, HostTensor
 
 ORDERS = ["depth_first", "breadth_first", "sequential"]
 STAGINGS = ["auto", "register", "ring", "pageable"]

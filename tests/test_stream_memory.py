@@ -17,8 +17,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import sluice
-from sluice.stream import memory
-from sluice.stream.registered import Registered
+from sluice.stream.device import memory
+from sluice.stream.device.registered import Registered
 from test_streamer import two
 
 
@@ -84,7 +84,7 @@ def test_the_default_device_is_the_callers(device: str) -> None:
         assert torch.equal(streamer.map(lambda x: x * 2, x, chunk_size=7), x * 2)
         assert torch.equal(streamer.map(lambda x: x[:1] if len(x) < 7 else x, x, chunk_size=7), x[:99])
         assert torch.equal(next(streamer.iter(lambda x: (x * 2).sum(), [x.double()])), (x.double() * 2).sum())
-        assert sluice.stream.limits._measure(torch.device(device, 0)).host_memcpy > 0
+        assert sluice.stream.device.limits._measure(torch.device(device, 0)).host_memcpy > 0
 
 
 def test_modes_without_memory_are_refused(device: str) -> None:

@@ -15,8 +15,8 @@ import torch
 
 import sluice
 from common import ROOT
-from sluice.stream.report import covered, merged
-from sluice.stream.stats import ChunkTimes
+from sluice.stream.report.overlap import covered, merged
+from sluice.stream.report.stats import ChunkTimes
 
 
 def stats_of(*rows: tuple[tuple[float, float], ...], device: str = "cpu", **fields: Any) -> sluice.StreamStats:

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import sluice
-from sluice.stream.chunks import automatic_size
-from sluice.stream.engine import D2H, EngineDevice
-from sluice.stream.layout import charged
+from sluice.stream.device.engine import D2H, EngineDevice
+from sluice.stream.device.layout import charged
+from sluice.stream.map.chunks import automatic_size
 from stream_fuzz import DelayedEngine
 
 SIZE = 1000
@@ -245,11 +245,9 @@ def slow_store(device: str) -> sluice.Streamer:
             self.delay(D2H, 400_000)
             super().store(*arguments)
 
-    class SlowStreamer(sluice.Streamer):
-        def _make_engine(self, place: torch.device) -> EngineDevice:
-            return Slow(place, 2 * self._depth, 1, (3, 1 << 20))
-
-    return SlowStreamer(device)
+    streamer = sluice.Streamer(device, depth=3)
+    streamer._lender.make_engine = lambda place: Slow(place, 2 * 3, 1, (3, 1 << 20))  # type: ignore[method-assign]
+    return streamer
 
 
 def test_done_never_blocks_and_result_may_time_out(device: str) -> None:
@@ -302,14 +300,14 @@ def test_fn_that_raises_comes_out_of_the_call_itself(device: str) -> None:
 def test_slots_and_rings_are_made_once(device: str) -> None:
     x, out = torch.randn(SIZE, 9), torch.empty(SIZE, 9)
     made = []
-    original = sluice.stream.slots.buffer_on  # type: ignore[attr-defined]
+    original = sluice.stream.device.slots.buffer_on  # type: ignore[attr-defined]
 
     def counting(*arguments: Any) -> torch.Tensor:
         made.append(arguments)
         return original(*arguments)
 
     with sluice.Streamer(device) as streamer, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sluice.stream.slots.buffer_on", counting)
+        patch.setattr("sluice.stream.device.slots.buffer_on", counting)
         for _ in range(2):
             streamer.map(torch.neg, x, out=out, chunk_size=100, staging="ring")
         count, pinned = len(made), streamer.stats().pinned_bytes
@@ -319,40 +317,6 @@ def test_slots_and_rings_are_made_once(device: str) -> None:
             streamer.map(torch.neg, x, out=out, chunk_size=100, staging="ring")
         assert len(made) == count
         assert streamer.stats().pinned_bytes == pinned
-
-
-def test_an_identical_call_copies_ahead_of_the_first_result(device: str) -> None:
-    x, seen, room = torch.randn(100, 4), [], [True]
-
-    def fn(x: torch.Tensor) -> torch.Tensor:
-        seen.append(("compute", len(x)))
-        if not room[0] and len(x) > 13:
-            raise torch.OutOfMemoryError("no room")
-        return x + 1
-
-    class Seen(EngineDevice):
-        def fetch(self, *arguments: Any) -> None:
-            seen.append(("fetch", 0))
-            super().fetch(*arguments)
-
-    def before_first_call() -> int:
-        count = [kind for kind, _ in seen].index("compute")
-        seen.clear()
-        return count
-
-    with sluice.Streamer(device, depth=3) as streamer, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sluice.stream.streamer.EngineDevice", Seen)
-        counts = []
-        for order in ("depth_first", "depth_first", "sequential", "breadth_first"):
-            assert torch.equal(streamer.map(fn, x, chunk_size=25, order=order), x + 1)
-            counts.append(before_first_call())
-        assert counts == [1, 2, 1, 1]
-        room[0] = False  # what is in flight is given up, and its chunks are cut anew
-        assert torch.equal(streamer.map(fn, x, chunk_size=25), x + 1)
-        assert [rows for kind, rows in seen if kind == "compute"] == [25, *[13] * 7, 9]
-        assert before_first_call() == 2
-        assert torch.equal(streamer.map(fn, x, chunk_size=25), x + 1)  # as the one before: 13 rows from the start
-        assert before_first_call() == 2
 
 
 def test_stats_say_what_moved_and_how(device: str) -> None:

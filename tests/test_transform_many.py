@@ -40,6 +40,30 @@ def test_a_list_of_chains_is_each_chain(device: str, dtype: torch.dtype, layout)
         assert all(a is b and torch.equal(a, one) for a, b, one in zip(got, outs, wanted, strict=True))
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_more_tensors_than_one_kernel_takes(device: str, compiled: bool) -> None:
+    x = torch.randn(3, 50, device=device)
+    ys = [torch.randn(50, device=device) for _ in range(40)]
+    chains = [stages.add(ys[i]) | stages.mul(ys[i + 1]) | stages.add(x) for i in range(0, 40, 2)]
+    wanted = [chain(x) for chain in chains]
+
+    def step(x: torch.Tensor, outs: list[torch.Tensor] | None = None) -> list[torch.Tensor]:
+        return sluice.transform(x, chains, out=outs)
+
+    call = torch.compile(step, fullgraph=True) if compiled else step
+    outs = [torch.empty_like(x) for _ in chains]
+    for results in (call(x), call(x, outs), outs):
+        assert all(map(torch.equal, results, wanted))
+    if not compiled:
+        for options in ({}, {"out": outs}):
+            assert sluice.prepare(chains, x, **options) == ("the CPU needs no linking" if device == "cpu" else "")
+        same = [x.clone(), *outs[1:]]  # even where an out is what the others read
+        assert all(map(torch.equal, sluice.transform(same[0], chains[:-1] + [stages.neg()], out=same),
+                       [*(chain(x) for chain in chains[:-1]), -x]))  # fmt: skip
+        with pytest.raises(ValueError, match="transform: chain must have at most 12 tensor operands, got 13"):
+            sluice.transform(x, [stages.neg(), functools.reduce(lambda a, b: a | b, map(stages.add, ys[:13]))])
+
+
 def test_edges(device: str) -> None:
     x = torch.randn(6, 10, device=device)
     assert sluice.transform(x, []) == []

@@ -1,6 +1,7 @@
 """Draws docs/images/streams.png: two orders as their events allow them, for copies and compute of known lengths.
 
-The times follow from the edges of python/sluice/stream/pipeline.py alone; `python -m sluice trace` draws measured ones.
+The times follow from the edges of python/sluice/stream/device/pipeline.py alone; `python -m sluice trace` draws
+measured ones.
 """
 
 import pathlib

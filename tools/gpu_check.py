@@ -57,25 +57,34 @@ def sanitizer(tool: str, *options: str) -> list[str]:
 
 # The files of each part that runs tests. What needs no GPU at all, CI runs.
 TESTS: dict[str, tuple[str, ...]] = {
-    "pointwise": ("test_stages", "test_own_stages", "test_transform", "test_transform_many"),
-    "convolutions": ("test_conv1d", "test_causal_conv1d"),
+    "pointwise": ("test_functions", "test_stages", "test_own_stages", "test_transform", "test_transform_many"),
+    "convolutions": ("test_conv1d", "test_conv1d_dense", "test_causal_conv1d", "gpu/test_dense"),
     "stencils": ("test_filter2d",),
     "streams": (
         *("test_stream_faults", "test_stream_iter", "test_stream_map", "test_stream_out", "test_stream_report"),
-        *("test_stream_memory", "test_stream_schedule", "test_streamer", "gpu/test_stream", "gpu/test_stream_buffers"),
+        *(
+            "test_stream_memory",
+            "test_stream_schedule",
+            "test_stream_settled",
+            "test_streamer",
+            "gpu/test_stream",
+            "gpu/test_stream_buffers",
+        ),
     ),
     "life": ("test_stream_life",),
     "others": (
-        *("test_autograd", "test_empty", "test_fakes", "test_overlap", "test_views"),
+        *("test_arguments", "test_autocast", "test_autograd", "test_empty", "test_fakes", "test_flops"),
+        *("test_overlap", "test_views"),
         *("test_compile", "test_demo", "test_docs", "test_errors", "test_examples"),
         *("gpu/test_cpp_stage", "gpu/test_device", "gpu/test_launch", "gpu/test_link_cache", "gpu/test_link_faults"),
-        *("gpu/test_linking", "gpu/test_rings"),
+        *("gpu/test_every_float", "gpu/test_linking", "gpu/test_prelinked_calls", "gpu/test_rings"),
     ),
 }
 WITHOUT_GPU = (
     *("test_bench", "test_bench_filter2d", "test_bench_stream", "test_bench_timing", "test_binary", "test_cpp"),
-    *("test_golden", "test_layout", "test_link_libraries", "test_linked_code", "test_plan", "test_result_bits"),
-    "test_results",
+    *("test_command_line", "test_cpu", "test_cpu_convolutions", "test_error_words", "test_golden", "test_layout"),
+    *("test_link_libraries", "test_linked_code", "test_plan", "test_plan_calls", "test_fake_refusals"),
+    *("test_prelinked", "test_result_bits", "test_results"),
 )
 
 

@@ -18,6 +18,7 @@ from source_tree import ROOT
 BUILD = ROOT / "build" / "cmake"
 BINARY = BUILD / "sluice_test_kernels"
 EMBEDDED = BUILD / "embedded.inc"  # the list of what the library has inside
+PRELINKED = BUILD / "prelinked.inc"  # and of what of that comes linked
 FATBIN, LTOIR = 4, 3  # of nvJitLinkInputType
 
 
@@ -94,6 +95,12 @@ class OfflineLinker:
             return "not built here"
         return "" if self.nvrtc and self.nvjitlink else "NVRTC or nvJitLink is not installed"
 
+    def compile_options(self) -> list[str]:
+        return [f"--gpu-architecture=compute_{self.arch}", "-std=c++17", "-dlto", "--fmad=false", "-default-device"]
+
+    def link_options(self, kernel: str | None) -> list[str]:
+        return [f"-arch=sm_{self.arch}", "-lto", "-O3", "-fma=0", *([f"-kernels-used={kernel}"] if kernel else [])]
+
     def compile(self, source: str) -> bytes:
         """LTO-IR of a source that `source_of` gave."""
         program, names = ctypes.c_void_p(), headers()
@@ -101,7 +108,7 @@ class OfflineLinker:
         assert self.nvrtc.nvrtcCreateProgram(
             ctypes.byref(program), source.encode(), b"chain", len(names), _strings(texts), _strings(names)
         ) == 0  # fmt: skip
-        options = [f"--gpu-architecture=compute_{self.arch}", "-std=c++17", "-dlto", "--fmad=false", "-default-device"]
+        options = self.compile_options()
         status = self.nvrtc.nvrtcCompileProgram(program, len(options), _strings(options))
         log = _read(self.nvrtc.nvrtcGetProgramLogSize, self.nvrtc.nvrtcGetProgramLog, program).decode()
         assert status == 0, log
@@ -110,9 +117,7 @@ class OfflineLinker:
     def link(self, kernel: str | None, module: bytes, chain: bytes) -> bytes:
         """The cubin of one kernel of the module, or of all."""
         handle = ctypes.c_void_p()
-        options = [f"-arch=sm_{self.arch}", "-lto", "-O3", "-fma=0"]
-        if kernel is not None:
-            options.append(f"-kernels-used={kernel}")
+        options = self.link_options(kernel)
         assert self.nvjitlink.nvJitLinkCreate(ctypes.byref(handle), len(options), _strings(options)) == 0
         for kind, data in ((FATBIN, module), (LTOIR, chain)):
             size = ctypes.c_size_t(len(data))
@@ -156,6 +161,35 @@ def source_of(chain: str, dtype: str, width: int, slices: int) -> str:
     """What the library would give NVRTC for the chain on `slices` of `width` values each."""
     arguments = [str(BINARY), "source", chain, dtype, str(width), str(slices)]
     return subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+
+
+def dense_sources(post: str) -> dict[str, str]:
+    """The same for every dense kernel of conv1d that a plan names, by the kernel, with `post` behind it."""
+    listed = subprocess.run([str(BINARY), "dense_sources", post], capture_output=True, check=True).stdout.decode()
+    parts = listed.split("\0")
+    return dict(zip(parts[0:-1:2], parts[1::2], strict=True))
+
+
+def prelinked() -> dict[str, bytes]:
+    """The fatbins of kernels that the library has linked, by the names of kernels/linking/prelinked.h."""
+    found = {}
+    for path in re.findall(r'incbin \\"(.*?)\\"', PRELINKED.read_text()):
+        rest = pathlib.Path(path).read_bytes()
+        while rest:
+            name, size = rest[:32].decode(), int.from_bytes(rest[32:40], "little")
+            found[name], rest = rest[40 : 40 + size], rest[40 + size :]
+    return found
+
+
+def digest_text(text: str) -> str:
+    """kernels/linking/digest.h's."""
+
+    def half(state: int) -> str:
+        for byte in text.encode():
+            state = (state ^ byte) * 0x100000001B3 % 2**64
+        return f"{state ^ state >> 32:016x}"
+
+    return half(0xCBF29CE484222325) + half(0x9E3779B97F4A7C15)
 
 
 def kernels_in(module: pathlib.Path) -> list[str]:

@@ -3,7 +3,7 @@
     time_linking.py        on a GPU; prints milliseconds (docs/measurements/linking.md)
 
 Every chain is new: its stage in C++ has a number of its own in the text. The processes share a cache directory that
-begins empty.
+begins empty. Those that come linked with the library are timed beside them, in a dense convolution.
 """
 
 import json
@@ -23,6 +23,8 @@ from sluice import stages
 x = torch.randn(1 << 20, device="cuda", dtype=torch.bfloat16)
 w = torch.randn(1024, 1, 4, device="cuda", dtype=torch.bfloat16)
 rows = x.view(1, 1024, 1024)
+dense = torch.randn(128, 128, 3, device="cuda", dtype=torch.bfloat16) / 20
+signal, alpha = x.view(1, 128, 8192), torch.rand(128, 1, device="cuda", dtype=torch.bfloat16)
 
 def milliseconds(call):
     torch.cuda.synchronize()
@@ -38,9 +40,16 @@ def convolution(i):
     post = stages.cpp(f"x * tanhf(x) + {i}.0f") | stages.silu()
     return lambda: sluice.conv1d(rows, w, padding=3, groups=1024, post=post)
 
+def activated(post):
+    return lambda: sluice.conv1d(signal, dense, padding=1, post=post)
+
 (stages.scale(2.0))(x[:100])  # CUDA's own start, and the library's: interpreted, because it is small
+sluice.conv1d(signal, dense, padding=1)
+activations = [stages.relu(), stages.leaky_relu(0.1), stages.gelu(), stages.silu(), stages.snake(alpha)]
 result = {"transform": [milliseconds(lambda: chain(i)(x)) for i in range(8)],
-          "conv1d": [milliseconds(convolution(i)) for i in range(4)]}
+          "conv1d": [milliseconds(convolution(i)) for i in range(4)],
+          "dense": [milliseconds(activated(stages.cpp(f"x * tanhf(x) + {i}.0f"))) for i in range(4)],
+          "come linked": [milliseconds(activated(post)) for post in activations]}
 if sys.argv[1:] == ["compile"]:
     f = torch.compile(lambda x, y: F.silu((1.5 * x + y) * torch.tanh(1.5 * x + y) + 1.0), dynamic=False)
     result["torch.compile, a process's first"] = [milliseconds(lambda: f(x, x))]
@@ -62,7 +71,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         first, second = run(directory, "compile"), run(directory)
     for label, times in (("compiled", first), ("read from disk", second)):
-        for op in ("transform", "conv1d"):
+        for op in ("transform", "conv1d", "dense", "come linked"):
             print(f"{op}, {label}: first {times[op][0]} ms, then median {statistics.median(times[op][1:])} ms")
     for label in ("torch.compile, a process's first", "torch.compile, the next"):
         print(f"{label}: {first[label][0]} ms")

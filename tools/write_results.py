@@ -17,12 +17,15 @@ MARKERS = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.
 PEERS = {
     "torch": "the same in eager PyTorch: `F.conv1d`, `F.conv2d(groups=C)`, pointwise ops one after another",
     "torch_compile": "the same under `torch.compile`",
+    "conv2d_channels_last": "the same by `F.conv2d`, of tensors that lie channels-last already",
     "jiterator": "the chain as one kernel of `torch.cuda.jiterator`",
     "causal_conv1d": "the package causal-conv1d",
     "torchvision": "`gaussian_blur` of that size, torchvision's only stencil",
     "cub": "`cub::DeviceTransform`",
     "copy": "`Tensor.copy_` on the device, of the input as it lies",
-    "copy_": "`fn(x.to(device)).cpu()`: plain copies of the whole tensor, which allocate the result anew",
+    "copy_": "`fn(x.to(device)).cpu()`: plain copies of the whole tensor, which allocate the result anew; "
+    "on the CPU `out.copy_(x)`",
+    "clone": "`Tensor.clone` on the CPU, which allocates its result",
     "copy_out": "`out.copy_(fn(x.to(device)))`: the same into a result that is there already",
     "sequential": "chunk after chunk on one stream",
     "prefetch": "the next chunk copied in on a side stream",
@@ -34,6 +37,8 @@ NOT_MEASURED = {
     "flash_fft_conv": "was not installed on that machine",
 }
 TITLES = {
+    "cpu": "The CPU: chains, depthwise convolutions, stencils",
+    "conv1d_dense": "Dense convolution in half types",
     "conv1d_depthwise": "Depthwise convolution and SiLU",
     "filter2d": "Stencils over images",
     "overhead": "What a call costs on the host",

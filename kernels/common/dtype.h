@@ -1,4 +1,4 @@
-// The floating-point types that sluice computes on, as run-time values.
+// The floating-point types that sluice computes on, as run-time values; and the words that they lie in.
 #pragma once
 
 namespace sluice {
@@ -14,8 +14,10 @@ constexpr unsigned long size_of(DType dtype) {
   }
 }
 
-// In 16 bytes.
-constexpr int word_elements(DType dtype) { return 16 / static_cast<int>(size_of(dtype)); }
+constexpr bool is_half(DType dtype) { return dtype == DType::float16 || dtype == DType::bfloat16; }
+
+inline constexpr int kWordBytes = 16;  // the widest access to global or shared memory; tiles move in these
+constexpr int word_elements(DType dtype) { return kWordBytes / static_cast<int>(size_of(dtype)); }
 
 constexpr const char* name_of(DType dtype) {
   switch (dtype) {

@@ -9,7 +9,9 @@
 namespace sluice {
 
 template <class Element>
-inline constexpr DType kDType = DType::float32;
+inline constexpr DType kDType = [] { static_assert(sizeof(Element) == 0, "no dtype has this type"); }();
+template <>
+inline constexpr DType kDType<float> = DType::float32;
 template <>
 inline constexpr DType kDType<__half> = DType::float16;
 template <>

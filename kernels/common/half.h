@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/common/dtype.h"
+#include "kernels/common/qualifiers.h"
 
 namespace sluice {
 
@@ -16,16 +17,18 @@ struct BFloat16 {
   std::uint16_t bits;
 };
 
-inline float to_float(BFloat16 value) { return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16); }
+SLUICE_HOST_DEVICE float to_float(BFloat16 value) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
+}
 
-inline BFloat16 to_bfloat16(float value) {
+SLUICE_HOST_DEVICE BFloat16 to_bfloat16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);  // to nearest, ties to even
   const std::uint32_t quiet = (bits >> 16) | 0x40u;
   return {static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded >> 16)};
 }
 
-inline float to_float(Half value) {
+SLUICE_HOST_DEVICE float to_float(Half value) {
   const std::uint32_t sign = (value.bits & 0x8000u) << 16;
   const std::uint32_t magnitude = (value.bits & 0x7fffu) << 13;
   // 2^112 moves half's exponent range onto float's; subnormals come out right as well.
@@ -35,7 +38,7 @@ inline float to_float(Half value) {
   return std::bit_cast<float>(sign | (magnitude >= 0x0f800000u ? special : finite));
 }
 
-inline Half to_half(float value) {
+SLUICE_HOST_DEVICE Half to_half(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
   // Below half's smallest normal number an addition to 0.5 rounds at half's last subnormal bit.
@@ -46,44 +49,47 @@ inline Half to_half(float value) {
   return {static_cast<std::uint16_t>(sign | (magnitude >= 0x477ff000u ? special : finite))};
 }
 
+template <class T>
+inline constexpr DType kDTypeOf = sizeof(T) == sizeof(double) ? DType::float64 : DType::float32;  // of a compute type
+
 // Element <-> compute type. A double reaches a half type through float, as it does in torch.
 template <class T>
-T load_host(float value) {
+SLUICE_HOST_DEVICE T load_host(float value) {
   return static_cast<T>(value);
 }
 template <class T>
-T load_host(double value) {
+SLUICE_HOST_DEVICE T load_host(double value) {
   return static_cast<T>(value);
 }
 template <class T>
-T load_host(Half value) {
+SLUICE_HOST_DEVICE T load_host(Half value) {
   return static_cast<T>(to_float(value));
 }
 template <class T>
-T load_host(BFloat16 value) {
+SLUICE_HOST_DEVICE T load_host(BFloat16 value) {
   return static_cast<T>(to_float(value));
 }
 
 template <class T>
-void store_host(float& to, T value) {
+SLUICE_HOST_DEVICE void store_host(float& to, T value) {
   to = static_cast<float>(value);
 }
 template <class T>
-void store_host(double& to, T value) {
+SLUICE_HOST_DEVICE void store_host(double& to, T value) {
   to = static_cast<double>(value);
 }
 template <class T>
-void store_host(Half& to, T value) {
+SLUICE_HOST_DEVICE void store_host(Half& to, T value) {
   to = to_half(static_cast<float>(value));
 }
 template <class T>
-void store_host(BFloat16& to, T value) {
+SLUICE_HOST_DEVICE void store_host(BFloat16& to, T value) {
   to = to_bfloat16(static_cast<float>(value));
 }
 
 // Calls `body` with a null pointer of the host element type that `dtype` names.
 template <class Body>
-void with_host_element(DType dtype, Body&& body) {
+SLUICE_HOST_DEVICE void with_host_element(DType dtype, Body&& body) {
   switch (dtype) {
     case DType::float32: body(static_cast<float*>(nullptr)); break;
     case DType::float16: body(static_cast<Half*>(nullptr)); break;

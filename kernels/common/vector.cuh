@@ -11,8 +11,6 @@
 
 namespace sluice {
 
-inline constexpr int kWordBytes = 16;  // widest global or shared access; tiles move in these
-
 struct alignas(16) Word {
   std::uint32_t lanes[4];
 };
@@ -176,14 +174,30 @@ __device__ __forceinline__ void store_word(void* address, const Word& word) {
   *static_cast<uint4*>(address) = make_uint4(word.lanes[0], word.lanes[1], word.lanes[2], word.lanes[3]);
 }
 
-// To global memory. Spelled out, because nvJitLink splits a plain store of 16 bytes into four where it has inlined a
-// chain before it.
+// To one state space, spelled out: nvJitLink splits a plain store of 16 bytes into four where it has inlined a chain
+// before it.
 __device__ __forceinline__ void store_global_word(void* address, const Word& word) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                :
                : "l"(__cvta_generic_to_global(address)), "r"(word.lanes[0]), "r"(word.lanes[1]), "r"(word.lanes[2]),
                  "r"(word.lanes[3])
                : "memory");
+}
+
+__device__ __forceinline__ void store_shared_word(std::uint32_t to, const Word& word) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
+               :
+               : "r"(to), "r"(word.lanes[0]), "r"(word.lanes[1]), "r"(word.lanes[2]), "r"(word.lanes[3])
+               : "memory");
+}
+
+__device__ __forceinline__ Word load_shared_word(std::uint32_t from) {
+  Word word;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(word.lanes[0]), "=r"(word.lanes[1]), "=r"(word.lanes[2]), "=r"(word.lanes[3])
+               : "r"(from)
+               : "memory");
+  return word;
 }
 
 // The 16 bytes that start `shift` bytes into the 32 bytes (low, high). 0 <= shift < 16.

@@ -1,11 +1,15 @@
-// conv1d, depthwise:
+// conv1d, depthwise and dense:
 //
-//   output[b, c, t] = bias[c] + sum_k weight[c, k] input[b, c / multiplier, t stride - padding + k dilation]
+//   output[b, c, t] = bias[c] + sum_k   weight[c, k]    input[b, c / multiplier, t stride - padding + k dilation]
+//   output[b, c, t] = bias[c] + sum_i,k weight[c, i, k] input[b, i, t - padding + k dilation]
 //
 // with a chain on the input before it is padded (pre) and one on the result (post). Each method has a folder of its
 // own.
 #pragma once
 
+#include <string>
+
+#include "kernels/conv1d/dense/dense.h"
 #include "kernels/conv1d/depthwise/depthwise.h"
 #include "kernels/pipeline/plan.h"
 #include "kernels/stages/program.h"
@@ -15,7 +19,7 @@ namespace sluice {
 // What a kernel is given, beside its chains. Operands of three dimensions are (batch, channel, position).
 struct Conv1dTensors {
   Operand<3> input, output;
-  Operand<2> weight;   // (channel, tap)
+  Operand<2> weight;   // (channel, tap); of a dense convolution the first input channel's
   Operand<1> bias;     // may be absent
   Operand<3> history;  // (batch, channel, padding): the values before the first position; absent, they are zeros
   long long batch, channels, length, output_length;  // channels of the output
@@ -24,6 +28,7 @@ struct Conv1dTensors {
 };
 
 struct Conv1dParams : Conv1dTensors {
+  DenseTensors dense = {};
   Program pre = {}, post = {};
   Operand<3> pre_operands[kMaxOperands] = {}, post_operands[kMaxOperands] = {};
 };
@@ -33,31 +38,46 @@ struct Conv1dProblem {
   long long output_length = 1;
   int taps = 1;
   long long stride = 1, dilation = 1;
+  long long length = 0, padding = 0;  // of the input; asked for by dense kernels alone
   DType dtype = DType::float32;
   // How the tensors lie, as depthwise kernels ask for it.
   bool channels_last = false;  // the output's channels lie side by side, and each has an input channel of its own
   bool aligned = false;        // every row of a channels-first output starts at a 16-byte word
   bool adjacent = false;       // a thread's vectors are side by side in memory, and channels-last ones aligned
   bool whole_words = false;    // channels_last: a position's channels begin at a word of the input
+  // As dense kernels ask for it.
+  DenseFetch fetch = DenseFetch::channels;
+  bool by_positions = true;  // the output's positions lie side by side, or neither they nor its channels do
+  bool is_packed = false;    // a dense weight comes in the kernel's order
   bool has_pre = false, has_post = false;  // chains, before the convolution and behind it
   bool has_tensors = false;                // in the latter
 };
 
-enum class Conv1dMethod : int { aten, depthwise };
+enum class Conv1dMethod : int { aten, depthwise, dense };
 
 struct MethodChoice {
   Conv1dMethod method;
   const char* reason;  // why torch's own convolution; else empty
 };
 
-// By the counts of channels and groups, and by whether a schedule is asked for, which torch's convolution has none of.
-MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& request);
+// By the counts of channels and groups, by whether a schedule is asked for, which only depthwise convolutions have, and
+// by what the device's tensor cores can do.
+MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& request,
+                           const DeviceProperties& device);
+// Why a convolution that is not depthwise is refused a schedule.
+inline constexpr const char* kForcedReason = "only depthwise convolutions have a schedule to choose";
+// On any device.
+bool is_depthwise(const Conv1dProblem& problem, const ScheduleRequest& request);
 
 // The plan of `which`, in its own part.
 struct Conv1dPlan : Plan {
   Conv1dMethod which = Conv1dMethod::aten;
   DepthwisePlan depthwise;
+  DensePlan dense;
 };
+
+// What a plan has of its own beside the numbers that all plans have, in words; or nothing.
+std::string describe(const Conv1dPlan& plan);
 
 Conv1dProblem problem_of(const Conv1dParams& params);
 

@@ -1,3 +1,4 @@
+#include "kernels/conv1d/dense/launch.h"
 #include "kernels/conv1d/depthwise/launch.cuh"
 
 namespace sluice {
@@ -16,8 +17,9 @@ cudaError_t launch_as(const Conv1dParams& params, const Conv1dPlan& plan, const 
 
 }  // namespace
 
-cudaError_t launch_conv1d(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, void* /*workspace*/,
+cudaError_t launch_conv1d(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, void* workspace,
                           cudaStream_t stream) {
+  if (plan.which == Conv1dMethod::dense) return launch_dense(params, plan, linked, workspace, stream);
   return with_element(params.input.dtype,
                       [&]<class Element>() { return launch_as<Element>(params, plan, linked, stream); });
 }

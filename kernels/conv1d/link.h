@@ -9,4 +9,8 @@ namespace sluice {
 // The kernel that launch_conv1d would run.
 LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan);
 
+// The same for a plan of one method.
+LinkRequest depthwise_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
+LinkRequest dense_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
+
 }  // namespace sluice

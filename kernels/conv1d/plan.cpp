@@ -1,7 +1,10 @@
 // Which method a convolution goes by, and what its tensors are to the methods' plans.
 #include <cstdint>
+#include <string_view>
 
+#include "kernels/common/architectures.h"
 #include "kernels/common/int_math.h"
+#include "kernels/conv1d/aten_reason.h"
 #include "kernels/conv1d/conv1d.h"
 #include "kernels/conv1d/depthwise/policy.h"
 
@@ -13,11 +16,15 @@ constexpr long long kLongestAdjacent = 1LL << 30;  // positions and rows that th
 // From this many channels out of one on, tensor cores are several times faster.
 constexpr long long kFilterBank = 8;
 
-constexpr const char* kAtenReason =
-    "convolutions over groups of channels and dense ones go through aten's convolution, followed by one pass of the "
-    "chain, until sluice has tensor-core kernels of its own";
-constexpr const char* kFilterBankReason =
-    "auto: one channel into many is a matrix product, which aten's kernels do on tensor cores";
+constexpr AtenReason kGroupsReason("sluice's tensor-core kernels have no groups");
+constexpr AtenReason kStrideReason("sluice's tensor-core kernels have stride 1");
+constexpr AtenReason kDtypeReason("sluice's tensor-core kernels are for float16 and bfloat16");
+constexpr AtenReason kDeviceReason("sluice's tensor-core kernels need compute capability 9.0");
+constexpr AtenReason kCodeReason(
+    "the library was built without code for architecture 90a, whose tensor cores sluice's kernels are for");
+// The only architecture with wgmma.
+constexpr int kDenseCapability = 90;
+constexpr std::string_view kDenseArchitecture = "90a";
 
 bool is_word_aligned(const void* data, DType dtype) {
   const auto word = static_cast<std::uintptr_t>(word_elements(dtype) * size_of(dtype));
@@ -62,6 +69,8 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
                            params.input.strides[0] % width == 0 && params.input.strides[2] % width == 0;
   const bool short_enough = max_of(params.length, params.output_length) < kLongestAdjacent &&
                             params.padding < kFewTaps && params.batch * params.channels < kLongestAdjacent;
+  const bool is_dense = params.dense.input_channels > 0;
+  const bool by_positions = params.output.strides[1] != 1 || params.channels == 1;
   return {.batch = params.batch,
           .input_channels = params.channels / params.multiplier,
           .channels = params.channels,
@@ -70,28 +79,47 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
           .taps = params.taps,
           .stride = params.stride,
           .dilation = params.dilation,
+          .length = params.length,
+          .padding = params.padding,
           .dtype = params.input.dtype,
           .channels_last = channels_last,
           .aligned = aligned,
           .adjacent = short_enough && (channels_last ? has_quads(params) : lies_alike(params)),
           .whole_words = whole_words,
+          .fetch = is_dense ? dense_fetch(params) : DenseFetch::elements,
+          .by_positions = by_positions,
+          .is_packed = params.dense.packed != nullptr,
           .has_pre = !params.pre.empty(),
           .has_post = !params.post.empty(),
           .has_tensors = params.post.operands > 0};
 }
 
-MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& request) {
-  if (problem.groups != problem.input_channels) return {Conv1dMethod::aten, kAtenReason};
+std::string describe(const Conv1dPlan& plan) { return plan.which == Conv1dMethod::dense ? describe(plan.dense) : ""; }
+
+bool is_depthwise(const Conv1dProblem& problem, const ScheduleRequest& request) {
+  if (problem.groups != problem.input_channels) return false;
   // One channel into many is depthwise by its numbers and a matrix product by its work: a filter bank, the first layer
   // of a speech model.
   const bool filter_bank = problem.input_channels == 1 && problem.channels >= kFilterBank;
-  if (filter_bank && request.automatic) return {Conv1dMethod::aten, kFilterBankReason};
-  return {Conv1dMethod::depthwise, ""};
+  return !filter_bank || !request.automatic;
+}
+
+MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& request,
+                           const DeviceProperties& device) {
+  if (is_depthwise(problem, request)) return {Conv1dMethod::depthwise, ""};
+  const auto aten = [](const char* reason) { return MethodChoice{Conv1dMethod::aten, reason}; };
+  if (!request.automatic) return aten(kForcedReason);
+  if (problem.groups != 1) return aten(kGroupsReason);
+  if (problem.stride != 1) return aten(kStrideReason);
+  if (size_of(problem.dtype) != 2) return aten(kDtypeReason);
+  if (device.compute_capability != kDenseCapability) return aten(kDeviceReason);
+  if (code_architecture(device.compute_capability) != kDenseArchitecture) return aten(kCodeReason);
+  return {Conv1dMethod::dense, ""};
 }
 
 Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
                        bool linked) {
-  const MethodChoice choice = choose_method(problem, request);
+  const MethodChoice choice = choose_method(problem, request, device);
   Conv1dPlan aten;
   aten.method = "aten";
   aten.kernel = "convolution";
@@ -101,7 +129,8 @@ Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& requ
     return aten;
   }
   if (choice.method == Conv1dMethod::aten) return aten;
-  Conv1dPlan plan = plan_depthwise(problem, request, device, linked);
+  Conv1dPlan plan = choice.method == Conv1dMethod::dense ? plan_dense(problem, device)
+                                                         : plan_depthwise(problem, request, device, linked);
   if (plan.threads > 0 || !request.automatic) return plan;
   aten.reason = plan.reason;  // no kernel has room, and none was asked for
   return aten;

@@ -18,7 +18,6 @@ struct Filter2dArguments : Filter2dTensors, Filter2dTiles {
   using T = Compute<Element>;
   int chunks;  // of a row of the kernel
   int depth;
-  bool shifted;
   long long tiles;
   FastDivisor by_channels, by_across, by_down, by_blocks;  // aligned: across are strips; else tiles
   ChainArguments<T, 4> pre, post;

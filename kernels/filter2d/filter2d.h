@@ -58,6 +58,7 @@ constexpr bool takes_strips(Filter2dKernel kernel) {
 
 // What planes are cut into.
 struct Filter2dTiles {
+  bool shifted = false;  // the problem's
   // Patches.
   int lanes = 0;                               // threads of a block side by side; the others are below
   long long tiles_across = 1, tiles_down = 1;  // of one plane

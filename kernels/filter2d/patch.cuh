@@ -255,9 +255,9 @@ __device__ __forceinline__ void finish_patch(const Filter2dArguments<Element>& a
     }
     const auto last_of = [&](int r) { return g + r < patch.rows ? patch.last : 0; };
     const auto place_of = [&](const long long* strides, int r) {
-      const long long offset = patch.batch * strides[0] + patch.channel * strides[1] +
-                               (patch.row + g + r) * strides[2] + patch.column * strides[3];
-      return Place{.offset = offset, .stride = strides[3], .first = patch.first, .last = last_of(r)};
+      const long long first = patch.batch * strides[0] + patch.channel * strides[1] + (patch.row + g) * strides[2] +
+                              patch.column * strides[3];
+      return Place{.offset = first + r * strides[2], .stride = strides[3], .first = patch.first, .last = last_of(r)};
     };
     finish_slices<Post, kColumns, kChainRows>(a.post, a.output, a.output_type(), place_of, values);
   }

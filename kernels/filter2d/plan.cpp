@@ -9,8 +9,6 @@
 namespace sluice {
 namespace {
 
-constexpr int kWordBytes = 16;
-
 // Threads side by side: the shape that is wanted most, of those with the fewest tiles.
 int choose_lanes(const Filter2dPolicy& policy, long long vectors, long long height, int patch_rows) {
   int best = 0;
@@ -40,7 +38,7 @@ bool fits_strips(const Filter2dProblem& problem) {
   const long long planes = problem.batch * problem.channels,
                   words = problem.output_width / word_elements(problem.dtype);
   if (planes < 1 || words < 1 || problem.output_height < 1) return false;
-  if (planes >= kMost || words >= kMost / 16 || problem.output_height >= kMost) return false;  // a word is 16 bytes
+  if (planes >= kMost || words >= kMost / kWordBytes || problem.output_height >= kMost) return false;
   if (words * problem.output_height >= kMost) return false;
   return planes * ceil_div<long long>(words * problem.output_height, kFilter2dThreads) < kMost;
 }
@@ -188,7 +186,7 @@ Filter2dProblem problem_of(const Filter2dParams& params) {
 bool is_aligned(const Filter2dParams& params) {
   const long long vector = word_elements(params.image.dtype);
   const auto starts_words = [&](const void* data, DType dtype, const long long* strides, long long height) {
-    const long long alignment = min_of<long long>(16, vector * static_cast<long long>(size_of(dtype)));
+    const long long alignment = min_of<long long>(kWordBytes, vector * static_cast<long long>(size_of(dtype)));
     const long long step = alignment / static_cast<long long>(size_of(dtype));
     const auto fits = [&](int d, long long size) { return size == 1 || strides[d] % step == 0; };
     return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(alignment) == 0 && strides[3] == 1 &&
@@ -228,6 +226,7 @@ Filter2dPlan plan_as(const Filter2dProblem& problem, const ScheduleRequest& requ
                      bool linked) {
   Filter2dPlan plan;
   plan.which = kernel_of(problem, request.schedule, linked);
+  plan.shifted = problem.shifted;
   plan.method = "stencil";
   plan.kernel = name_of(plan.which);
   plan.schedule = request.schedule;

@@ -44,6 +44,13 @@ std::vector<std::string> link_options(const LinkRequest& request, int compute_ca
           "-kernels-used=" + std::string(request.kernel)};
 }
 
+std::string options_text(const LinkRequest& request, int compute_capability) {
+  std::string text;
+  for (const std::string& option : compile_options(request, compute_capability)) text += " " + option;
+  for (const std::string& option : link_options(request, compute_capability)) text += " " + option;
+  return text;
+}
+
 std::vector<const char*> pointers(const std::vector<std::string>& texts) {
   std::vector<const char*> result;
   for (const std::string& text : texts) result.push_back(text.c_str());
@@ -131,13 +138,15 @@ Compilation compile_chain(const LinkRequest& request, const std::string& source,
 
 std::string compile_fingerprint(const LinkRequest& request, int compute_capability) {
   const LinkLibraries& libraries = link_libraries();
-  std::string text = libraries.versions + " " + libraries.identity;
-  for (const std::string& option : compile_options(request, compute_capability)) text += " " + option;
-  for (const std::string& option : link_options(request, compute_capability)) text += " " + option;
+  std::string text = libraries.versions + " " + libraries.identity + options_text(request, compute_capability);
   const EmbeddedFile module = embedded_module(request.module);
   text += "\n" + std::string(module.name) + " " + digest_text(module.data);
   for (const EmbeddedFile& header : embedded_headers()) text += " " + digest_text(header.data);
   return text + "\n";
+}
+
+std::string prelinked_name(const LinkRequest& request, const std::string& source, int compute_capability) {
+  return digest_text(options_text(request, compute_capability) + "\n" + source);
 }
 
 }  // namespace sluice

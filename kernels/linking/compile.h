@@ -20,4 +20,9 @@ Compilation compile_chain(const LinkRequest& request, const std::string& source,
 // What the result depends on beside the source: libraries, options, the kernel's LTO-IR.
 std::string compile_fingerprint(const LinkRequest& request, int compute_capability);
 
+// Of what was linked when the library was built (prelinked.h): a digest of the options, which name kernel and device,
+// and the source. Headers and LTO-IR are those that the library carries itself; which NVRTC and nvJitLink it was does
+// not count, because all of them give the interpreter's bits.
+std::string prelinked_name(const LinkRequest& request, const std::string& source, int compute_capability);
+
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// A 128-bit digest for file names and damage checks (FNV-1a, twice). Not for security: a cache entry carries its whole
-// key, which is compared.
+// A 128-bit digest for names and damage checks (FNV-1a, twice). Not for security: a cache entry carries its whole key,
+// which is compared.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ bool LinkEntry::rests(Clock::time_point now) const {
   return fault != LinkFault::none && now.time_since_epoch().count() < not_before;
 }
 
-std::shared_ptr<LinkEntry> LinkTable::entry(const std::string& key) {
+std::shared_ptr<LinkEntry> LinkTable::entry(std::string_view key) {
   {
     const std::shared_lock lock(mutex_);
     const auto found = entries_.find(key);
@@ -23,7 +23,7 @@ std::shared_ptr<LinkEntry> LinkTable::entry(const std::string& key) {
   const std::unique_lock lock(mutex_);
   if (const auto found = entries_.find(key); found != entries_.end()) return found->second;
   if (entries_.size() >= most_unlinked_ + static_cast<std::size_t>(linked_)) forget_unlinked();
-  return entries_.emplace(key, std::make_shared<LinkEntry>()).first->second;
+  return entries_.emplace(std::string(key), std::make_shared<LinkEntry>()).first->second;
 }
 
 // An entry that somebody holds may be linked this moment. Nobody else can take hold of one while the table is locked.

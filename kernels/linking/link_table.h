@@ -8,10 +8,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 namespace sluice {
@@ -26,6 +28,8 @@ enum class LinkFault : int {
 
 constexpr bool is_lasting(LinkFault fault) { return fault == LinkFault::rejected || fault == LinkFault::failed; }
 
+enum class Prelinked : int { unknown, no, yes };  // whether it comes linked with the library
+
 // One chain in one kernel for one architecture. What is not atomic belongs to the holder of `mutex`, but for `error`
 // once `fault` is a lasting one.
 struct LinkEntry {
@@ -35,6 +39,7 @@ struct LinkEntry {
   std::atomic<std::uint64_t> loaded = 0;  // a bit a device
   std::atomic<LinkFault> fault = LinkFault::none;
   std::atomic<int> calls = 0;
+  std::atomic<Prelinked> prelinked = Prelinked::unknown;
   std::atomic<Clock::rep> not_before = 0;  // when to try again after a fault that is not lasting
   std::atomic<const void*> kernel = nullptr;
   void* library = nullptr;  // that the kernel is of
@@ -54,7 +59,7 @@ class LinkTable {
 
   LinkTable(int limit, std::size_t most_unlinked) : limit_(limit), most_unlinked_(most_unlinked) {}
 
-  std::shared_ptr<LinkEntry> entry(const std::string& key);
+  std::shared_ptr<LinkEntry> entry(std::string_view key);
 
   // Counts one more linked kernel, or returns false where that would be one too many.
   bool reserve();
@@ -71,7 +76,11 @@ class LinkTable {
   std::atomic<int> limit_, linked_ = 0;
   std::size_t most_unlinked_;
   mutable std::shared_mutex mutex_;
-  std::unordered_map<std::string, std::shared_ptr<LinkEntry>> entries_;
+  struct Hash {
+    using is_transparent = void;  // to look for a view without making a string of it
+    std::size_t operator()(std::string_view key) const { return std::hash<std::string_view>()(key); }
+  };
+  std::unordered_map<std::string, std::shared_ptr<LinkEntry>, Hash, std::equal_to<>> entries_;
 };
 
 }  // namespace sluice

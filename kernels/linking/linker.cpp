@@ -14,6 +14,7 @@
 #include "kernels/linking/disk_cache.h"
 #include "kernels/linking/embedded.h"
 #include "kernels/linking/libraries.h"
+#include "kernels/linking/prelinked.h"
 #include "kernels/linking/source.h"
 
 namespace sluice {
@@ -27,7 +28,8 @@ struct State {
   LinkTable table{LinkPolicy::kMostLinked, kMostUnlinked};
   DiskCache disk{DiskCache::default_directory(), kCacheLimit};
   std::atomic<LinkMode> mode;
-  std::atomic<long long> linked_launches = 0, interpreted_launches = 0, compiled = 0, read_from_disk = 0;
+  std::atomic<long long> linked_launches = 0, interpreted_launches = 0;
+  std::atomic<long long> compiled = 0, read_from_disk = 0, read_from_library = 0;
   std::atomic<long long> failed = 0, postponed = 0, linked_bytes = 0, compile_microseconds = 0;
   std::mutex error_mutex;
   std::string last_error;
@@ -134,21 +136,48 @@ void compile(LinkEntry& entry, const LinkRequest& request, const std::string& so
   entry.cubin = std::move(compilation.cubin);
 }
 
+// Loads what was linked before. False where CUDA will never take it: then it is as if it were not there.
+bool load_stored(LinkEntry& entry, std::string cubin, std::atomic<long long>& count) {
+  entry.cubin = std::move(cubin);
+  const cudaError_t status = load(entry);
+  if (is_lasting(fault_of(status))) {
+    entry.cubin = std::string();
+    return false;
+  }
+  ++count;
+  if (status != cudaSuccess) fail(entry, status);
+  return true;
+}
+
+std::string_view prelinked_code(const LinkRequest& request, const std::string& source, int compute_capability) {
+  return find_prelinked(prelinked_kernels(), prelinked_name(request, source, compute_capability));
+}
+
+bool is_prelinked(LinkEntry& entry, const LinkRequest& request, int compute_capability) {
+  if (entry.prelinked == Prelinked::unknown) {
+    const bool found = !prelinked_code(request, chain_source(request), compute_capability).empty();
+    entry.prelinked = found ? Prelinked::yes : Prelinked::no;
+  }
+  return entry.prelinked == Prelinked::yes;
+}
+
 // entry.kernel, or a fault. The entry's mutex is held. What CUDA does not take at once is kept for the next time.
 void link(LinkEntry& entry, const LinkRequest& request, int compute_capability) {
   State& all = state();
   const std::string source = chain_source(request);
+  if (entry.cubin.empty() && is_prelinked(entry, request, compute_capability)) {
+    const std::string_view code = prelinked_code(request, source, compute_capability);
+    if (load_stored(entry, std::string(code), all.read_from_library)) return;
+    entry.prelinked = Prelinked::no;
+  }
+  if (entry.cubin.empty() && !link_libraries().unavailable.empty()) {
+    return fail(entry, LinkFault::failed, link_libraries().unavailable);
+  }
   const std::string key = compile_fingerprint(request, compute_capability) + source;
   const bool stores = !link_libraries().identity.empty();  // or an entry could be that of other libraries
   if (entry.cubin.empty() && stores) {
-    if (std::optional<std::string> stored = all.disk.read(key)) {
-      entry.cubin = std::move(*stored);
-      const cudaError_t status = load(entry);
-      if (!is_lasting(fault_of(status))) ++all.read_from_disk;
-      if (status == cudaSuccess) return;
-      if (!is_lasting(fault_of(status))) return fail(entry, status);
-      entry.cubin = std::string();
-    }
+    std::optional<std::string> stored = all.disk.read(key);
+    if (stored.has_value() && load_stored(entry, std::move(*stored), all.read_from_disk)) return;
   }
   if (entry.cubin.empty()) compile(entry, request, source, compute_capability);
   if (entry.cubin.empty()) return;
@@ -236,18 +265,20 @@ LinkOutcome find_linked(const LinkRequest& request, const LinkContext& context) 
   State& all = state();
   const LinkMode mode = all.mode;
   if (mode == LinkMode::never) return interpreted("SLUICE_LINK=0 is set");
-  std::string key = request.key();
-  key += static_cast<char>(context.compute_capability);
-  const std::shared_ptr<LinkEntry> entry = all.table.entry(key);
+  LinkKey key = request.key();
+  key.append(static_cast<char>(context.compute_capability));
+  const std::shared_ptr<LinkEntry> entry = all.table.entry(key.view());
   if ((entry->loaded & bit_of(context.device)) != 0) return linked(*entry);
   if (is_lasting(entry->fault)) return not_linked(*entry);
   if (is_capturing(context.stream)) return interpreted("a CUDA graph is being captured");
+  const bool prelinked = is_prelinked(*entry, request, context.compute_capability);
   const bool can_wait = !context.ahead && !request.has_cpp();
   const bool small = context.elements < LinkPolicy::kSmall;
-  if (mode == LinkMode::automatic && can_wait && small && entry->calls.fetch_add(1) < LinkPolicy::kCallsOfSmall) {
+  const bool postpones = mode == LinkMode::automatic && can_wait && small && !prelinked;
+  if (postpones && entry->calls.fetch_add(1) < LinkPolicy::kCallsOfSmall) {
     return interpreted("the problem is small and was seen no more than twice");
   }
-  if (!link_libraries().unavailable.empty()) return interpreted(link_libraries().unavailable.c_str());
+  if (!prelinked && !link_libraries().unavailable.empty()) return interpreted(link_libraries().unavailable.c_str());
   if (!has_code(request.module, context.compute_capability))
     return interpreted("the library has no code for the device");
   if (can_wait && entry->rests(LinkEntry::Clock::now())) {
@@ -271,11 +302,13 @@ LinkStatistics link_statistics() {
           .interpreted_launches = all.interpreted_launches,
           .compiled = all.compiled,
           .read_from_disk = all.read_from_disk,
+          .read_from_library = all.read_from_library,
           .failed = all.failed,
           .postponed = all.postponed,
           .linked_kernels = all.table.linked(),
           .linked_bytes = all.linked_bytes,
           .linked_limit = all.table.limit(),
+          .prelinked = count_prelinked(prelinked_kernels()),
           .compile_seconds = static_cast<double>(all.compile_microseconds) * 1e-6,
           .last_error = all.last_error,
           .cache_directory = all.disk.directory(),

@@ -3,7 +3,8 @@
 //
 //   find(request)   known and loaded here -> its kernel
 //                   else: not worth it yet, not possible now -> none, and the reason: the interpreter serves
-//                         else disk, else NVRTC + nvJitLink (one thread a chain; others wait for it)
+//                         else the library's own list, else disk, else NVRTC + nvJitLink (one thread a chain; others
+//                         wait for it)
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,7 +23,8 @@ enum class LinkMode : int {
 };
 
 // Problems below kSmall elements are interpreted kCallsOfSmall times before they are linked: a link costs 0.1 s, which
-// a small problem that is rare never earns back.
+// a small problem that is rare never earns back. What comes linked with the library costs a millisecond, and is loaded
+// at once.
 struct LinkPolicy {
   static constexpr long long kSmall = 1 << 14;
   static constexpr int kCallsOfSmall = 2;
@@ -53,8 +55,9 @@ int set_link_limit(int kernels);        // likewise
 
 struct LinkStatistics {
   long long linked_launches, interpreted_launches;
-  long long compiled, read_from_disk, failed, postponed;
+  long long compiled, read_from_disk, read_from_library, failed, postponed;
   long long linked_kernels, linked_bytes, linked_limit;
+  long long prelinked;  // kernels in the library's list
   double compile_seconds;
   std::string last_error;
   std::string cache_directory, cache_problem;

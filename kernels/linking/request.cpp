@@ -3,17 +3,17 @@
 namespace sluice {
 namespace {
 
-void append_key(std::string& key, const LinkedSlot& slot) {
+void append_key(LinkKey& key, const LinkedSlot& slot) {
   const int count = slot.program == nullptr ? 0 : slot.program->count;
-  key += static_cast<char>(count);
+  key.append(static_cast<char>(count));
   for (int s = 0; s < count; ++s) {
     const Stage& stage = slot.program->stages[s];
-    key += static_cast<char>(stage.op);
-    if (stage.op == Op::cast) key += static_cast<char>(stage.dtype);
-    if (stage.op == Op::cpp) key.append(reinterpret_cast<const char*>(&stage.source), sizeof(stage.source));
+    key.append(static_cast<char>(code_of(stage)));
+    if (stage.op == Op::cast) key.append(static_cast<char>(stage.dtype));
+    if (stage.op == Op::cpp) key.append({reinterpret_cast<const char*>(&stage.source), sizeof(stage.source)});
     for (signed char operand : stage.operand) {
-      key += static_cast<char>(operand);
-      if (operand >= 0) key += static_cast<char>(slot.operand_dtypes[operand]);
+      key.append(static_cast<char>(operand));
+      if (operand >= 0) key.append(static_cast<char>(slot.operand_dtypes[operand]));
     }
   }
 }
@@ -24,9 +24,10 @@ bool has_cpp_stage(const LinkedSlot& slot) { return slot.program != nullptr && s
 
 bool LinkRequest::has_cpp() const { return has_cpp_stage(pre) || has_cpp_stage(post); }
 
-std::string LinkRequest::key() const {
-  std::string key(kernel);
-  for (DType dtype : dtypes) key += static_cast<char>(dtype);
+LinkKey LinkRequest::key() const {
+  LinkKey key;
+  key.append(kernel);
+  for (DType dtype : dtypes) key.append(static_cast<char>(dtype));
   append_key(key, pre);
   append_key(key, post);
   return key;

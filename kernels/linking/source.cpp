@@ -63,9 +63,17 @@ std::string stage_statement(const LinkedSlot& slot, int s, bool wide, const std:
     }
     default:
       return std::string("v[i] = sluice::evaluate<sluice::Op::") + signature_of(stage.op).name +
-             ">(v[i], sluice::Parameters<" + (wide ? "double" : "float") + ">{{" + parameter(slot, s, 0) + ", " +
-             parameter(slot, s, 1) + ", " + parameter(slot, s, 2) + "}});";
+             (code_of(stage) != stage.op ? ", sluice::Precision::half" : "") + ">(v[i], sluice::Parameters<" +
+             (wide ? "double" : "float") + ">{{" + parameter(slot, s, 0) + ", " + parameter(slot, s, 1) + ", " +
+             parameter(slot, s, 2) + "}});";
   }
+}
+
+// A stage function in float32 (docs/measurements/functions.md counts its instructions), snake, whose large angles take
+// a branch, and what users write.
+bool is_long(const Stage& stage) {
+  const bool single = stage.precision == Precision::single && in_half(stage.op) != stage.op;
+  return stage.op == Op::snake || stage.op == Op::cpp || single;
 }
 
 bool is_written(const Program& program, int operand) {
@@ -87,6 +95,8 @@ std::string slot_source(const char* name, const LinkedSlot& slot, bool wide, con
   }
   text += "extern \"C\" __device__ int " + prefix + "_stages() { return " + std::to_string(count) + "; }\n";
   text += "extern \"C\" __device__ int " + prefix + "_operands() { return " + std::to_string(operands) + "; }\n";
+  const bool has_long = count > 0 && std::any_of(slot.program->stages, slot.program->stages + count, is_long);
+  text += "extern \"C\" __device__ int " + prefix + "_is_long() { return " + (has_long ? "1" : "0") + "; }\n";
   text += "extern \"C\" __device__ void " + prefix +
           "_load(unsigned* lanes, const void* const* data, const sluice::Place* places) {\n";
   for (int k = 0; k < operands; ++k) {

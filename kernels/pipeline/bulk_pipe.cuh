@@ -42,19 +42,13 @@ class BulkPipe : public WholeBlock {
     const std::uint32_t bytes = static_cast<std::uint32_t>(tile.words) * kWordBytes;
     bytes_ += bytes * static_cast<std::uint32_t>(tile.rows);
     for (int r = thread(); r < tile.rows; r += threads()) {
-      copy_row(tile.to + r * tile.to_pitch, tile.from + r * tile.from_pitch, bytes);
+      copy_bulk(shared_address(tile.to + r * tile.to_pitch), tile.from + r * tile.from_pitch, bytes,
+                storage_.full + fetch_);
     }
   }
   __device__ void producer_commit() {
     __syncwarp();
-    if (thread() == 0) {
-#if __CUDA_ARCH__ >= 900
-      asm volatile("{.reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;}"
-                   :
-                   : "r"(shared_address(storage_.full + fetch_)), "r"(bytes_)
-                   : "memory");
-#endif
-    }
+    if (thread() == 0) arrive_expecting(storage_.full + fetch_, bytes_);
     fetch_ = next_stage(fetch_, depth_);
     if (fetch_ == 0) {
       if (used_) empty_parity_ ^= 1;
@@ -71,17 +65,6 @@ class BulkPipe : public WholeBlock {
   }
 
  private:
-  __device__ void copy_row([[maybe_unused]] Word* to, [[maybe_unused]] const char* from,
-                           [[maybe_unused]] std::uint32_t bytes) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                 :
-                 : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes),
-                   "r"(shared_address(storage_.full + fetch_))
-                 : "memory");
-#endif
-  }
-
   Storage& storage_;
   int depth_;
   int fetch_ = 0, compute_ = 0, full_parity_ = 0, empty_parity_ = 0;

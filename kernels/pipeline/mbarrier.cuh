@@ -1,4 +1,5 @@
-// The barrier in shared memory that copies report to (mbarrier), as `barrier` and `bulk` use it.
+// The barrier in shared memory that copies report to (mbarrier), as `barrier`, `bulk` and the dense kernel use it, and
+// the bulk copy, whose bytes it counts.
 //
 // The waits are our own: CUDA 13.0's sleep between two looks, which costs more than what is waited for.
 #pragma once
@@ -11,22 +12,30 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* address) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(address));
 }
 
-// Until the phase of this parity has ended.
+// Whether the phase of this parity has ended.
+__device__ __forceinline__ bool has_ended(std::uint64_t* barrier, int parity) {
+  std::uint32_t done;
+  asm volatile("{.reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+               : "=r"(done)
+               : "r"(shared_address(barrier)), "r"(parity)
+               : "memory");
+  return done != 0;
+}
+
+// Until it has.
 __device__ __forceinline__ void wait_for_phase(std::uint64_t* barrier, int parity) {
+#if __CUDA_ARCH__ >= 900
   std::uint32_t done = 0;
   while (done == 0) {
-#if __CUDA_ARCH__ >= 900
     asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
                  : "=r"(done)
                  : "r"(shared_address(barrier)), "r"(parity)
                  : "memory");
-#else
-    asm volatile("{.reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
-                 : "=r"(done)
-                 : "r"(shared_address(barrier)), "r"(parity)
-                 : "memory");
-#endif
   }
+#else
+  while (!has_ended(barrier, parity)) {
+  }
+#endif
 }
 
 __device__ __forceinline__ void initialise(std::uint64_t* barrier, int arrivals) {
@@ -44,6 +53,29 @@ __device__ __forceinline__ void arrive(std::uint64_t* barrier) {
 __device__ __forceinline__ void fence_before_bulk_copy() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+#endif
+}
+
+// Arrives, and lets the phase go on until `bytes` of bulk copies have come.
+__device__ __forceinline__ void arrive_expecting([[maybe_unused]] std::uint64_t* barrier,
+                                                 [[maybe_unused]] std::uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{.reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;}"
+               :
+               : "r"(shared_address(barrier)), "r"(bytes)
+               : "memory");
+#endif
+}
+
+// From global to shared memory. `to`, `from` and `bytes` are multiples of 16.
+__device__ __forceinline__ void copy_bulk([[maybe_unused]] std::uint32_t to, [[maybe_unused]] const char* from,
+                                          [[maybe_unused]] std::uint32_t bytes,
+                                          [[maybe_unused]] std::uint64_t* barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               :
+               : "r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(barrier))
+               : "memory");
 #endif
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/pipeline/plan.h"
 
 #include "kernels/common/architectures.h"
+#include "kernels/common/dtype.h"
 #include "kernels/common/int_math.h"
 
 namespace sluice {
@@ -8,7 +9,6 @@ namespace sluice {
 namespace {
 // The driver keeps this much of each block's shared memory for itself (compute capability 8.0 and on).
 constexpr int kReservedPerBlock = 1024;
-constexpr int kWordBytes = 16;
 constexpr int kBulkCopyCapability = least_capability(Schedule::bulk);
 }  // namespace
 

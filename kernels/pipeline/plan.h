@@ -17,7 +17,7 @@ struct Plan {
   int tile = 0;                   // outputs of one tile
   int threads = 0;                // of one block
   int shared_memory = 0;          // bytes of dynamic shared memory a block
-  long long workspace_bytes = 0;  // of device memory that the kernels need beside inputs and output; none does today
+  long long workspace_bytes = 0;  // of device memory that the kernels need beside inputs and output
   // Bytes at whose multiples the kernel's vectors lie in global memory, and bytes of one load or copy from there, where
   // the input's elements are side by side. What lies apart or at an edge goes element by element.
   int alignment = 0, copy_width = 0;

@@ -55,12 +55,9 @@ template <class Chain, int Width, int Slices, class T, int Rank, class PlaceOf>
 __device__ __forceinline__ void finish_slices(const ChainArguments<T, Rank>& arguments, const Operand<Rank>& output,
                                               DType dtype, const PlaceOf& place_of, T (&values)[Width * Slices]) {
   run_chain<Chain, Width, Slices>(arguments, place_of, values);
-  Place places[Slices];  // once, and not once a dtype
-#pragma unroll
-  for (int s = 0; s < Slices; ++s) places[s] = place_of(output.strides, s);
   store_slices<Width, Slices>(dtype, values, [&](auto* tag, int slice, const T* own) {
     using Out = std::remove_pointer_t<decltype(tag)>;
-    const Place& place = places[slice];
+    const Place place = place_of(output.strides, slice);
     store_elements<Out, Width>(output.template as<Out>() + place.offset, place.stride, place.first, place.last, own);
   });
 }

@@ -47,6 +47,7 @@ __device__ __forceinline__ void load_elements(const Element* data, const Place& 
 // loads operands, never run, still costs the registers that hide the latency of memory.
 template <class T, int Rank, bool Operands = true>
 struct InterpretedChain {
+  static constexpr bool kIsInline = false;
   const ChainArguments<T, Rank>& arguments;
 
   __device__ __forceinline__ bool empty() const { return arguments.count == 0; }
@@ -66,7 +67,7 @@ struct InterpretedChain {
       const StageKind kind = Header::kind(control);
       if (kind == StageKind::numbers) {
         const Parameters<T> numbers = {{header.number[0], header.number[1], header.number[2]}};
-        with_stage(op, [&](auto evaluate) {
+        with_stage<T>(op, [&](auto evaluate) {
 #pragma unroll
           for (int i = 0; i < Width * Slices; ++i) values[i] = evaluate(values[i], numbers);
         });
@@ -148,7 +149,8 @@ struct InterpretedChain {
         }
         parameters.value[p] = value;
       }
-      with_parametric(Header::op(header.control), [&](auto evaluate) { staged[i] = evaluate(staged[i], parameters); });
+      with_parametric<T>(Header::op(header.control),
+                         [&](auto evaluate) { staged[i] = evaluate(staged[i], parameters); });
     }
 #pragma unroll
     for (int i = 0; i < Width * Slices; ++i) values[i] = staged[i];
@@ -158,7 +160,7 @@ struct InterpretedChain {
 // One value through one stage that is not `cast`.
 template <class T>
 static __device__ __noinline__ T evaluate_one(Op op, T value, T a, T b, T c) {
-  with_stage(op, [&](auto evaluate) { value = evaluate(value, Parameters<T>{{a, b, c}}); });
+  with_stage<T>(op, [&](auto evaluate) { value = evaluate(value, Parameters<T>{{a, b, c}}); });
   return value;
 }
 
@@ -167,6 +169,7 @@ static __device__ __noinline__ T evaluate_one(Op op, T value, T a, T b, T c) {
 // something to win these kernels run linked.
 template <class T, int Rank>
 struct ElementwiseChain {
+  static constexpr bool kIsInline = false;
   const ChainArguments<T, Rank>& arguments;
 
   __device__ __forceinline__ bool empty() const { return arguments.count == 0; }

@@ -18,11 +18,13 @@ extern "C" {
 __device__ int sluice_dtype(int which);
 __device__ int sluice_pre_stages();
 __device__ int sluice_pre_operands();
+__device__ int sluice_pre_is_long();
 __device__ void sluice_pre_load(unsigned* lanes, const void* const* data, const sluice::Place* places);
 __device__ void sluice_pre_apply(void* values, const void* headers, const unsigned* lanes, const void* const* data,
                                  const sluice::Place* places);
 __device__ int sluice_post_stages();
 __device__ int sluice_post_operands();
+__device__ int sluice_post_is_long();
 __device__ void sluice_post_load(unsigned* lanes, const void* const* data, const sluice::Place* places);
 __device__ void sluice_post_apply(void* values, const void* headers, const unsigned* lanes, const void* const* data,
                                   const sluice::Place* places);
@@ -45,10 +47,19 @@ __device__ __forceinline__ DType known_dtype([[maybe_unused]] LinkedTensor which
 // Takes the place of InterpretedChain. Width and Slices have to be those that the linker is told (LinkedSlot).
 template <class T, int Rank, Slot slot>
 struct LinkedChain {
+  static constexpr bool kIsInline = true;  // little code: a kernel may repeat it
   const ChainArguments<T, Rank>& arguments;
 
   __device__ __forceinline__ bool empty() const {
     return (slot == Slot::pre ? sluice_pre_stages() : sluice_post_stages()) == 0;
+  }
+  __device__ __forceinline__ bool has_operands() const {
+    return (slot == Slot::pre ? sluice_pre_operands() : sluice_post_operands()) > 0;
+  }
+
+  // Whether a copy for each of a hundred values would not fit into the instruction cache.
+  __device__ __forceinline__ bool is_long() const {
+    return (slot == Slot::pre ? sluice_pre_is_long() : sluice_post_is_long()) != 0;
   }
 
   // The operands' elements for Slices vectors, as they are in memory: 32-bit lanes, room for 8 bytes an element. And

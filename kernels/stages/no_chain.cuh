@@ -5,8 +5,13 @@
 namespace sluice {
 
 struct NoChain {
+  static constexpr bool kIsInline = true;  // little code: a kernel may repeat it
   template <class Arguments>
   __device__ explicit NoChain(const Arguments&) {}
+
+  __device__ __forceinline__ static constexpr bool empty() { return true; }
+  __device__ __forceinline__ static constexpr bool has_operands() { return false; }
+  __device__ __forceinline__ static constexpr bool is_long() { return false; }
 
   template <int Width, int Slices, class PlaceOf>
   __device__ int load(const PlaceOf&) const {
@@ -17,6 +22,7 @@ struct NoChain {
 };
 
 struct NoChains {
+  using Pre = NoChain;
   using Post = NoChain;
 };
 

@@ -4,6 +4,8 @@
 // by the interpreter (stages/interpreter.cuh), or on the CPU by stages/evaluate_cpu.h.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/common/operand.h"
 #include "kernels/common/qualifiers.h"
 #include "kernels/stages/stage_list.h"
@@ -15,16 +17,36 @@ inline constexpr int kMaxOperands = 12;
 
 struct Stage {
   Op op;
+  Precision precision;                  // of its functions, which parsing leaves at single
   DType dtype;                          // of `cast`
   int source;                           // of `cpp`: number of a CppStage
   signed char operand[kMaxParameters];  // index of a tensor operand, or -1: the number counts
   double number[kMaxParameters];
 };
 
+// What kernels are told of a stage's op: with its precision, where there are two.
+constexpr Op code_of(const Stage& stage) { return stage.precision == Precision::half ? in_half(stage.op) : stage.op; }
+
 struct Program {
   int count = 0;
   int operands = 0;  // how many operands the stages name: 1 + the highest index
   Stage stages[kMaxStages];
+
+  // A kilobyte, of which a chain uses a little, and a call makes several: what lies behind `count` is never touched.
+  Program() {}
+  Program(const Program& other) { *this = other; }
+  Program& operator=(const Program& other) {
+    count = other.count;
+    operands = other.operands;
+    std::copy_n(other.stages, other.count, stages);
+    return *this;
+  }
+
+  // For a chain from values of one type to values of another.
+  void set_precision(DType from, DType to) {
+    for (int s = 0; s < count; ++s)
+      stages[s].precision = is_half(from) && is_half(to) ? Precision::half : Precision::single;
+  }
 
   bool empty() const { return count == 0; }
   bool has_cpp() const { return has(Op::cpp); }
@@ -46,7 +68,7 @@ enum class StageKind : unsigned char { numbers, arithmetic, elementwise, cast };
 template <class T, int Rank>
 struct ChainArguments {
   struct Header {
-    unsigned control;  // op, kind and the dtype of a cast, a byte each
+    unsigned control;  // code_of the stage, kind and the dtype of a cast, a byte each
     T number[kMaxParameters];
 
     SLUICE_HOST_DEVICE static Op op(unsigned control) { return static_cast<Op>(control & 0xff); }
@@ -80,7 +102,7 @@ ChainArguments<T, Rank> make_chain_arguments(const Program& program, const Opera
   for (int s = 0; s < program.count; ++s) {
     const Stage& stage = program.stages[s];
     auto& header = chain.headers[s];
-    header.control = static_cast<unsigned>(stage.op) | static_cast<unsigned>(kind_of(stage)) << 8 |
+    header.control = static_cast<unsigned>(code_of(stage)) | static_cast<unsigned>(kind_of(stage)) << 8 |
                      static_cast<unsigned>(stage.dtype) << 16;
     for (int p = 0; p < kMaxParameters; ++p) {
       header.number[p] = static_cast<T>(stage.number[p]);

@@ -7,7 +7,7 @@
 //
 // Every edge is an event on a stream; no stream waits for the host, and the host waits only for memory of its own: for
 // a ring buffer to be free, and for results to land. Which events a command waits for is the scheduler's to say
-// (python/sluice/stream/pipeline.py); the engine issues them in the order in which they come.
+// (python/sluice/stream/device/pipeline.py); the engine issues them in the order in which they come.
 //
 // All functions may be called from any thread and none holds a lock while it waits for the device.
 #pragma once

@@ -8,7 +8,7 @@
 namespace sluice {
 
 template <class Element, Walk walk>
-TransformArguments<Element, walk> make_arguments(const TransformParams& params, const Plan& plan) {
+TransformArguments<Element, walk> make_arguments(const TransformParams& params, const TransformPlan& plan) {
   constexpr int kWidth = kWordElements<Element>;
   TransformArguments<Element, walk> a;
   a.input = params.input.template as<const Element>();
@@ -16,7 +16,7 @@ TransformArguments<Element, walk> make_arguments(const TransformParams& params, 
   a.output_dtype = params.output.dtype;
   a.rank = params.rank;
   a.depth = plan.depth;
-  const TransformProblem problem = problem_of(params);
+  const TransformProblem& problem = plan.problem;
   a.shift = static_cast<int>(
       (reinterpret_cast<std::uintptr_t>(params.input.data) - problem.misalignment * sizeof(Element)) % kWordBytes);
   a.rows_alike = true;
@@ -45,9 +45,11 @@ TransformArguments<Element, walk> make_arguments(const TransformParams& params, 
 }
 
 template <class Element>
-cudaError_t launch_direct(const TransformParams& params, const Plan& plan, const void* linked, cudaStream_t stream);
+cudaError_t launch_direct(const TransformParams& params, const TransformPlan& plan, const void* linked,
+                          cudaStream_t stream);
 
 template <class Element>
-cudaError_t launch_staged(const TransformParams& params, const Plan& plan, const void* linked, cudaStream_t stream);
+cudaError_t launch_staged(const TransformParams& params, const TransformPlan& plan, const void* linked,
+                          cudaStream_t stream);
 
 }  // namespace sluice

@@ -6,7 +6,7 @@
 namespace sluice {
 
 template <class Element, Walk walk>
-cudaError_t launch_direct_walk(const TransformParams& params, const Plan& plan, const void* linked,
+cudaError_t launch_direct_walk(const TransformParams& params, const TransformPlan& plan, const void* linked,
                                cudaStream_t stream) {
   const TransformArguments<Element, walk> a = make_arguments<Element, walk>(params, plan);
   return launch_planned(plan, linked, stream, a, [&]() -> Kernel<TransformArguments<Element, walk>> {
@@ -18,8 +18,9 @@ cudaError_t launch_direct_walk(const TransformParams& params, const Plan& plan, 
 }
 
 template <class Element>
-cudaError_t launch_direct(const TransformParams& params, const Plan& plan, const void* linked, cudaStream_t stream) {
-  switch (problem_of(params).walk) {
+cudaError_t launch_direct(const TransformParams& params, const TransformPlan& plan, const void* linked,
+                          cudaStream_t stream) {
+  switch (plan.problem.walk) {
     case Walk::flat: return launch_direct_walk<Element, Walk::flat>(params, plan, linked, stream);
     case Walk::rows: return launch_direct_walk<Element, Walk::rows>(params, plan, linked, stream);
     default: return launch_direct_walk<Element, Walk::strided>(params, plan, linked, stream);

@@ -8,9 +8,10 @@ namespace sluice {
 
 // Interpreted, everything is walked as strided, where a flat tensor is one row: that halves the kernels.
 template <class Element>
-cudaError_t launch_staged(const TransformParams& params, const Plan& plan, const void* linked, cudaStream_t stream) {
+cudaError_t launch_staged(const TransformParams& params, const TransformPlan& plan, const void* linked,
+                          cudaStream_t stream) {
   using Arguments = TransformArguments<Element, Walk::strided>;
-  if (linked != nullptr && problem_of(params).walk == Walk::flat) {
+  if (linked != nullptr && plan.problem.walk == Walk::flat) {
     const TransformArguments<Element, Walk::flat> a = make_arguments<Element, Walk::flat>(params, plan);
     return launch_kernel(linked, plan.grid, plan.threads, plan.shared_memory, stream, a);
   }

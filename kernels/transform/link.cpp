@@ -20,10 +20,10 @@ std::string_view module_name(const Plan& plan, DType dtype) {
 }  // namespace
 
 // Rings take rows as strided ones.
-LinkRequest link_request(const TransformParams& params, const Plan& plan) {
+LinkRequest link_request(const TransformParams& params, const TransformPlan& plan) {
   const DType dtype = params.input.dtype;
   const bool direct = plan.schedule == Schedule::direct;
-  const Walk walk = problem_of(params).walk;
+  const Walk walk = plan.problem.walk;
   const Walk entry = walk == Walk::rows && !direct ? Walk::strided : walk;
   LinkRequest request{
       .module = module_name(plan, dtype), .kernel = entry_name(plan, dtype, entry), .wide = dtype == DType::float64};

@@ -7,6 +7,6 @@
 namespace sluice {
 
 // The kernel that launch_transform would run.
-LinkRequest link_request(const TransformParams& params, const Plan& plan);
+LinkRequest link_request(const TransformParams& params, const TransformPlan& plan);
 
 }  // namespace sluice

@@ -9,8 +9,6 @@ namespace sluice {
 
 namespace {
 
-constexpr int kWordBytes = 16;
-
 Walk walk_of(long long elements, long long inner, DType dtype) {
   if (inner == elements) return Walk::flat;
   return inner >= kLongRow * word_elements(dtype) ? Walk::rows : Walk::strided;
@@ -72,9 +70,9 @@ TransformProblem contiguous_problem(long long elements, long long inner, DType d
           .walk = walk_of(elements, inner, dtype)};
 }
 
-Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
-                    bool linked) {
-  Plan plan;
+TransformPlan plan_transform(const TransformProblem& problem, const ScheduleRequest& request,
+                             const DeviceProperties& device, bool linked) {
+  TransformPlan plan{{}, problem};
   if (problem.elements < 1 || problem.inner < 1) {
     refuse(plan, kNoElements);
     return plan;

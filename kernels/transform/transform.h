@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/common/geometry.h"
+#include "kernels/common/instruction_set.h"
 #include "kernels/pipeline/plan.h"
 #include "kernels/stages/program.h"
 #include "kernels/transform/policy.h"
@@ -30,16 +31,21 @@ struct TransformProblem {
 
 TransformProblem problem_of(const TransformParams& params);
 
+struct TransformPlan : Plan {
+  TransformProblem problem;  // that it was made for
+};
+
 // `linked`: for the form with its chain linked in. `plan.threads` is 0 and `plan.reason` names the rule where the
 // request cannot be met on `device`.
-Plan plan_transform(const TransformProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
-                    bool linked);
+TransformPlan plan_transform(const TransformProblem& problem, const ScheduleRequest& request,
+                             const DeviceProperties& device, bool linked);
 
 // For problems without tensors: a contiguous result, `inner` neighbours are one row of the input.
 TransformProblem contiguous_problem(long long elements, long long inner, DType dtype);
 
 // Elements first .. last - 1 in the order of the merged dimensions. Safe to call from several threads
 // on ranges that do not overlap.
+template <InstructionSet set>
 void transform_cpu(const TransformParams& params, long long first, long long last);
 
 }  // namespace sluice

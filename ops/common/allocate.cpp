@@ -15,8 +15,8 @@ Tensor allocate(const char* op, const std::vector<int64_t>& sizes, const std::ve
                                                          strides.data(), static_cast<int32_t>(scalar_type_of(dtype)),
                                                          like.device_type, like.device_index, &handle);
   // The wrapper makes torch.OutOfMemoryError of this text: torch's own type does not cross the stable ABI.
-  check(status == 0, op, ": out of memory: torch could not allocate ", shape_text(sizes), " of ", name_of(dtype),
-        " on ", like.device());
+  check(status == 0, op, ": out of memory: torch could not allocate ", ShapeText{sizes}, " of ", name_of(dtype), " on ",
+        like.device());
   return Tensor(handle);
 }
 

@@ -10,7 +10,8 @@ namespace sluice {
 Tensor allocate(const char* op, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, DType dtype,
                 const TensorView& like);
 
-// The memory that a plan's kernels need beside inputs and output, for the current stream alone; nothing where that is none.
+// The memory that a plan's kernels need beside inputs and output, for the current stream alone; nothing where that is
+// none.
 std::optional<Tensor> allocate_workspace(const char* op, const Plan& plan, const TensorView& like);
 
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes);

@@ -5,6 +5,7 @@
 #include <torch/csrc/stable/ops.h>
 
 #include <array>
+#include <exception>
 
 #include "ops/common/checks.h"
 
@@ -22,13 +23,27 @@ class WithoutGraph {
   bool was_enabled_;
 };
 
+// What torch itself says of a failure does not cross the stable ABI; the wrapper puts the op in front.
+void check_torch(bool holds) { check(holds, "torch's own part of it failed, for a reason that torch wrote to stderr"); }
+
 template <class... Arguments>
 Tensor call(const char* name, const char* overload, const Arguments&... arguments) {
   const WithoutGraph without_graph;
   std::array<StableIValue, sizeof...(Arguments)> stack{torch::stable::detail::from(arguments)...};
-  check(torch_call_dispatcher(name, overload, stack.data(), TORCH_ABI_VERSION) == 0, name,
-        " failed; torch printed why to stderr");
+  check_torch(torch_call_dispatcher(name, overload, stack.data(), TORCH_ABI_VERSION) == 0);
   return torch::stable::detail::to<Tensor>(stack[0]);
+}
+
+// Of a function of torch::stable's, which names torch's sources in what it throws.
+template <class Function>
+Tensor call(Function function) {
+  const WithoutGraph without_graph;
+  try {
+    return function();
+  } catch (const std::exception&) {
+    check_torch(false);
+    throw;
+  }
 }
 
 using Ints = std::vector<int64_t>;
@@ -41,6 +56,12 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const std::optiona
               groups);
 }
 
+Tensor convolution_of_row(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride,
+                          int64_t padding, int64_t dilation, int64_t groups) {
+  return call("aten::convolution", "", input, weight, bias, Ints{1, stride}, Ints{0, padding}, Ints{1, dilation}, false,
+              Ints{0, 0}, groups);
+}
+
 Tensor convolution_2d(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                       int64_t vertical_padding, int64_t horizontal_padding, int64_t groups) {
   const Ints padding{vertical_padding, horizontal_padding};
@@ -48,13 +69,11 @@ Tensor convolution_2d(const Tensor& input, const Tensor& weight, const std::opti
 }
 
 Tensor pad_2d(const Tensor& input, int64_t left, int64_t right, int64_t top, int64_t bottom) {
-  const WithoutGraph without_graph;
-  return torch::stable::pad(input, Ints{left, right, top, bottom});
+  return call([&] { return torch::stable::pad(input, Ints{left, right, top, bottom}); });
 }
 
 Tensor pad_last(const Tensor& input, int64_t before, int64_t after) {
-  const WithoutGraph without_graph;
-  return torch::stable::pad(input, Ints{before, after});
+  return call([&] { return torch::stable::pad(input, Ints{before, after}); });
 }
 
 Tensor concatenate_last(const Tensor& first, const Tensor& second) {
@@ -63,8 +82,7 @@ Tensor concatenate_last(const Tensor& first, const Tensor& second) {
 
 Tensor to_dtype(const Tensor& input, DType dtype) {
   if (input.scalar_type() == scalar_type_of(dtype)) return input;
-  const WithoutGraph without_graph;
-  return torch::stable::to(input, scalar_type_of(dtype));
+  return call([&] { return torch::stable::to(input, scalar_type_of(dtype)); });
 }
 
 std::optional<Tensor> to_dtype(const std::optional<Tensor>& input, DType dtype) {

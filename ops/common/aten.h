@@ -10,6 +10,9 @@ namespace sluice::aten {
 // aten::convolution, one-dimensional and not transposed.
 Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride,
                    int64_t padding, int64_t dilation, int64_t groups);
+// The same of (B, C, 1, L).
+Tensor convolution_of_row(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride,
+                          int64_t padding, int64_t dilation, int64_t groups);
 // aten::convolution of (N, C, H, W), with stride 1.
 Tensor convolution_2d(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                       int64_t vertical_padding, int64_t horizontal_padding, int64_t groups);

@@ -4,6 +4,8 @@
 
 #include <charconv>
 #include <cmath>
+#include <functional>
+#include <memory>
 
 #include "kernels/stages/parse.h"
 #include "kernels/stages/signatures.h"
@@ -12,14 +14,43 @@
 namespace sluice {
 namespace {
 
+// Names a tensor of a chain in a message.
+struct OperandText {
+  const char* argument;
+  int index;
+};
+
+std::ostream& operator<<(std::ostream& text, const OperandText& operand) {
+  return text << operand.argument << " operand " << operand.index;
+}
+
+// A text and what it means; a model calls with few texts over and over.
+struct Parsed {
+  std::string text;
+  int64_t operands = -1;  // that were given with it; -1: there is no text
+  Program program;
+};
+
+// Where this thread keeps what it has parsed, by the text: another one may be in its place.
+Parsed& lately_parsed(const std::string& text) {
+  constexpr std::size_t kTexts = 32;
+  thread_local const std::unique_ptr<Parsed[]> slots(new Parsed[kTexts]);
+  return slots[std::hash<std::string>()(text) % kTexts];
+}
+
 // The one way from a chain's text to its program.
-Program checked_program(const char* op, const char* argument, const std::string& text, int64_t operands) {
+const Program& checked_program(const char* op, const char* argument, const std::string& text, int64_t operands) {
   check(operands <= kMaxOperands, op, ": ", argument, " must have at most ", kMaxOperands, " tensor operands, got ",
         operands);
-  Program program;
-  const std::string broken = parse_chain(text, static_cast<int>(operands), program);
-  check(broken.empty(), op, ": ", argument, " must be a chain of stages: ", broken);
-  return program;
+  Parsed& slot = lately_parsed(text);
+  if (slot.operands != operands || slot.text != text) {
+    slot.operands = -1;
+    const std::string broken = parse_chain(text, static_cast<int>(operands), slot.program);
+    check(broken.empty(), op, ": ", argument, " must be a chain of stages: ", broken);
+    slot.text = text;
+    slot.operands = operands;
+  }
+  return slot.program;
 }
 
 std::optional<DType> last_cast(const Program& program) {
@@ -36,15 +67,15 @@ Chain::Chain(const char* op, const char* argument, const std::string& text, cons
   operands.reserve(count);
   for (int k = 0; k < count; ++k) {
     const TensorView& operand = operands.emplace_back((*tensors)[k]);
-    const std::string name = std::string(argument) + " operand " + std::to_string(k);
-    check_floating(op, name.c_str(), operand);
-    check_device(op, name.c_str(), operand, input);
+    const OperandText name{argument, k};
+    check_floating(op, name, operand);
+    check_device(op, name, operand, input);
     bool broadcasts = operand.rank <= static_cast<int64_t>(sizes.size());
     for (int64_t d = 0; broadcasts && d < operand.rank; ++d) {
       const int64_t size = sizes[sizes.size() - operand.rank + d];
       broadcasts = operand.sizes[d] == size || operand.sizes[d] == 1;
     }
-    check(broadcasts, op, ": ", name, " must broadcast to the result's shape ", shape_text(sizes), ", got ",
+    check(broadcasts, op, ": ", name, " must broadcast to the result's shape ", ShapeText{sizes}, ", got ",
           operand.shape());
   }
 }
@@ -80,6 +111,8 @@ std::string chain_cast(const std::string& op, const std::string& argument, const
   return dtype.has_value() ? name_of(*dtype) : "";
 }
 
+int64_t most_operands() { return kMaxOperands; }
+
 std::string shortest_text(double number) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof(text), number).ptr};
@@ -104,11 +137,13 @@ std::string stage_signatures() {
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("_chain_cast(str op, str argument, str chain, int operands) -> str");
+  m.def("_most_operands() -> int");
   m.def("_stage_signatures() -> str");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
   m.impl("_chain_cast", TORCH_BOX(&chain_cast));
+  m.impl("_most_operands", TORCH_BOX(&most_operands));
   m.impl("_stage_signatures", TORCH_BOX(&stage_signatures));
 }
 #endif

@@ -22,6 +22,7 @@ struct Chain {
         const TensorView& input, const std::vector<int64_t>& sizes);
 
   bool empty() const { return program.empty(); }
+  void clear() { program = {}, operands.clear(); }
   // Raises where a stage has a linked form only.
   void check_interpreted(const char* op) const;
   // Raises where `out` shares memory with an operand, unless `may_be_same` and it is that tensor. `operand` is what the

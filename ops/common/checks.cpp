@@ -1,24 +1,10 @@
 #include "ops/common/checks.h"
 
+#include <torch/csrc/stable/library.h>
+
 #include "ops/common/overlap.h"
 
 namespace sluice {
-
-void check_memory(const char* op, const char* argument, const TensorView& tensor) {
-  check(tensor.has_memory, op, ": ", argument, " must have memory of its own, got a tensor that stands for others");
-}
-
-void check_floating(const char* op, const char* argument, const TensorView& tensor) {
-  check_memory(op, argument, tensor);
-  check(tensor.is_floating, op, ": ", argument, " must have dtype float32, float16, bfloat16 or float64, got ",
-        name_of(tensor.scalar_type));
-}
-
-void check_device(const char* op, const char* argument, const TensorView& tensor, const TensorView& input) {
-  check_memory(op, argument, tensor);
-  check(tensor.device_type == input.device_type && tensor.device_index == input.device_index, op, ": ", argument,
-        " must be on the input's device ", input.device(), ", got ", tensor.device());
-}
 
 std::optional<DType> check_result_dtype(const char* op, const std::optional<ScalarType>& dtype) {
   if (!dtype.has_value()) return std::nullopt;
@@ -32,14 +18,14 @@ void check_out(const char* op, const TensorView& out, const std::vector<int64_t>
   check(out.is_floating && out.dtype == dtype, op, ": out must have dtype ", name_of(dtype), ", got ",
         name_of(out.scalar_type));
   check_device(op, "out", out, input);
-  check(out.has_sizes(sizes), op, ": out must have shape ", shape_text(sizes), ", got ", out.shape());
+  check(out.has_sizes(sizes), op, ": out must have shape ", ShapeText{sizes}, ", got ", out.shape());
   check_written_once(op, "out", out);
 }
 
 void check_written_once(const char* op, const char* written, const TensorView& out) {
   if (!overlaps_itself(out)) return;
-  check(false, op, ": ", written, " must not hold an element twice, got strides ", shape_text(out.strides, out.rank),
-        " for shape ", out.shape());
+  check(false, op, ": ", written, " must not hold an element twice, got strides ",
+        ShapeText{{out.strides, static_cast<std::size_t>(out.rank)}}, " for shape ", out.shape());
 }
 
 void check_no_overlap(const char* op, const TensorView& out, const char* argument, const TensorView& input,
@@ -69,5 +55,22 @@ ScheduleRequest check_schedule(const char* op, const std::string& schedule, cons
         schedule, ", got ", request.depth);
   return request;
 }
+
+#ifndef SLUICE_CUDA_LIBRARY
+namespace {
+
+// For fake kernels.
+void check_schedule_of(const std::string& op, const std::string& schedule, const std::optional<int64_t>& depth) {
+  check_schedule(op.c_str(), schedule, depth);
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) { m.def("_check_schedule(str op, str schedule, int? depth) -> ()"); }
+
+STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
+  m.impl("_check_schedule", TORCH_BOX(&check_schedule_of));
+}
+#endif
 
 }  // namespace sluice

@@ -17,16 +17,37 @@ template <class... Parts>
 void check(bool holds, const Parts&... parts) {
   if (holds) [[likely]]
     return;
-  std::ostringstream text;
-  (text << ... << parts);
-  throw std::runtime_error(text.str());
+  [&] [[gnu::noinline, gnu::cold]] {
+    std::ostringstream text;
+    (text << ... << parts);
+    throw std::runtime_error(text.str());
+  }();
 }
 
 // Memory, dtypes and devices: `check_floating` is for an op's input, `check_device` for what comes beside it.
-// Both refuse a tensor that has no memory, which a kernel would follow to nowhere.
-void check_memory(const char* op, const char* argument, const TensorView& tensor);
-void check_floating(const char* op, const char* argument, const TensorView& tensor);
-void check_device(const char* op, const char* argument, const TensorView& tensor, const TensorView& input);
+// Both refuse a tensor that has no memory, which a kernel would follow to nowhere, but for one on the meta device: that
+// comes to plans alone, all of whose tensors are there.
+// An argument is named by its text, or by what writes one.
+template <class Argument>
+void check_memory(const char* op, const Argument& argument, const TensorView& tensor) {
+  check(tensor.has_memory || tensor.is_meta(), op, ": ", argument,
+        " must have memory of its own, got a tensor that stands for others");
+}
+
+template <class Argument>
+void check_floating(const char* op, const Argument& argument, const TensorView& tensor) {
+  check_memory(op, argument, tensor);
+  check(tensor.is_floating, op, ": ", argument, " must have dtype float32, float16, bfloat16 or float64, got ",
+        name_of(tensor.scalar_type));
+}
+
+template <class Argument>
+void check_device(const char* op, const Argument& argument, const TensorView& tensor, const TensorView& input) {
+  check_memory(op, argument, tensor);
+  check(tensor.device_type == input.device_type && tensor.device_index == input.device_index, op, ": ", argument,
+        " must be on the input's device ", input.device(), ", got ", tensor.device());
+}
+
 std::optional<DType> check_result_dtype(const char* op, const std::optional<ScalarType>& dtype);
 
 // `out`: shape, dtype and device of the result, no element twice in memory, and no memory in common with

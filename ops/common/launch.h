@@ -6,8 +6,9 @@
 #include <cuda_runtime_api.h>
 #include <torch/csrc/stable/accelerator.h>
 
+#include <optional>
+
 #include "kernels/common/device.h"
-#include "kernels/pipeline/plan.h"
 #include "ops/common/checks.h"
 
 // Defined by torch builds that have CUDA only; weak, so that this library loads under any of them.
@@ -26,16 +27,11 @@ inline const DeviceProperties& properties_of(const char* op, int device) {
   return *properties;
 }
 
-// Refuses a schedule that was asked for and cannot run.
-inline void check_plan(const char* op, const Plan& plan, const ScheduleRequest& request) {
-  check(plan.threads > 0, op, ": schedule must be able to run here: ", plan.reason, ", got ", name_of(plan.schedule),
-        " at depth ", request.depth);
-}
-
 // Makes `device` current for its lifetime and holds torch's current stream of it.
 class DeviceScope {
  public:
-  DeviceScope(const char* op, int device) : op_(op), device_(device), guard_(device) {
+  DeviceScope(const char* op, int device) : op_(op), device_(device) {
+    if (torch::stable::accelerator::getCurrentDeviceIndex() != device) guard_.emplace(device);
     check(aoti_torch_get_current_cuda_stream != nullptr, op, ": this build of torch has no CUDA");
     void* stream = nullptr;
     check(aoti_torch_get_current_cuda_stream(device, &stream) == 0, op,
@@ -49,7 +45,7 @@ class DeviceScope {
  private:
   const char* op_;
   int device_;
-  torch::stable::accelerator::DeviceGuard guard_;
+  std::optional<torch::stable::accelerator::DeviceGuard> guard_;  // none where the device is current already
   cudaStream_t stream_ = nullptr;
 };
 

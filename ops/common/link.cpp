@@ -45,7 +45,8 @@ std::string link_info() {
          ", \"unavailable\": " + quoted(libraries.unavailable) + ", \"cache_directory\": " + quoted(s.cache_directory) +
          ", \"cache_problem\": " + quoted(s.cache_problem) + number("linked_launches", s.linked_launches) +
          number("interpreted_launches", s.interpreted_launches) + number("compiled", s.compiled) +
-         number("read_from_disk", s.read_from_disk) + number("failed", s.failed) + number("postponed", s.postponed) +
+         number("read_from_disk", s.read_from_disk) + number("read_from_library", s.read_from_library) +
+         number("prelinked", s.prelinked) + number("failed", s.failed) + number("postponed", s.postponed) +
          number("linked_kernels", s.linked_kernels) + number("linked_bytes", s.linked_bytes) +
          number("linked_limit", s.linked_limit) + number("compile_seconds", s.compile_seconds) +
          number("small_below", LinkPolicy::kSmall) + number("calls_of_small", LinkPolicy::kCallsOfSmall) +
@@ -69,14 +70,14 @@ int64_t set_limit(int64_t kernels) {
 
 Form choose_form(const char* op, const LinkRequest& request, const DeviceScope& device, long long elements, Run run) {
   const auto stages = [](const LinkedSlot& slot) { return slot.program == nullptr ? 0 : slot.program->count; };
-  if (stages(request.pre) + stages(request.post) == 0) return {nullptr, kNoChain};
+  if (stages(request.pre) + stages(request.post) == 0) return {.reason = kNoChain};
   const LinkContext context{.device = device.index(),
                             .compute_capability = properties_of(op, device.index()).compute_capability,
                             .stream = device.stream(),
                             .elements = elements,
                             .ahead = run == Run::prepare};
   const LinkOutcome outcome = find_linked(request, context);
-  if (outcome.kernel != nullptr) return {outcome.kernel, {}};
+  if (outcome.kernel != nullptr) return {.kernel = outcome.kernel};
   if (request.has_cpp()) {
     check(outcome.fault != LinkFault::rejected, op, ": a cpp stage must compile. ", outcome.error);
     const bool short_of_memory = outcome.fault == LinkFault::out_of_memory;
@@ -85,7 +86,7 @@ Form choose_form(const char* op, const LinkRequest& request, const DeviceScope& 
           outcome.error.empty() ? "" : ": ", outcome.error, "; sluice.prepare(chain, x) links ahead of a capture");
   }
   if (outcome.fault == LinkFault::failed) warn_once(op, outcome.error);
-  return {nullptr, outcome.error.empty() ? outcome.reason : outcome.error};
+  return {.reason = outcome.reason, .error = outcome.error};
 }
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {

@@ -1,31 +1,25 @@
 // Which form of a kernel an op runs: with its chains linked in, or with the interpreter.
 #pragma once
 
+#include "ops/common/question.h"
+
 #ifdef SLUICE_CUDA_LIBRARY
 #include "kernels/linking/linker.h"
 #include "ops/common/launch.h"
-#endif
 
 namespace sluice {
 
-// Whether a call computes, or only links what it would run.
-enum class Run { now, prepare };
-
-// Why nothing was linked, where there was nothing to link.
-inline constexpr const char* kNoChain = "there is no chain";
-inline constexpr const char* kOnCpu = "the CPU needs no linking";
-inline constexpr const char* kEmptyResult = "the result is empty";
-
-#ifdef SLUICE_CUDA_LIBRARY
-
 struct Form {
   const void* kernel = nullptr;  // of the linked form; null: interpreted
-  std::string reason;            // why it is interpreted
+  const char* reason = "";       // why it is interpreted,
+  std::string error = {};        // and what failed, where something did
+
+  std::string why() const { return error.empty() ? reason : error; }
 };
 
 // Raises where a stage in C++ cannot be linked; warns, once a process, where a link failed that should not have.
 Form choose_form(const char* op, const LinkRequest& request, const DeviceScope& device, long long elements, Run run);
 
-#endif  // SLUICE_CUDA_LIBRARY
-
 }  // namespace sluice
+
+#endif  // SLUICE_CUDA_LIBRARY

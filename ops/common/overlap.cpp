@@ -77,6 +77,7 @@ class Sums {
 }  // namespace
 
 bool overlap(const TensorView& a, const TensorView& b) {
+  if (!a.has_memory || !b.has_memory) return false;
   if (a.elements() == 0 || b.elements() == 0) return false;
   const auto [a_begin, a_end] = a.extent();
   const auto [b_begin, b_end] = b.extent();

@@ -2,35 +2,12 @@
 
 #include <cstdint>
 #include <sstream>
+#include <string_view>
 
 #include "ops/common/checks.h"
 
 namespace sluice {
 namespace {
-
-// One object; its keys are the fields of Python's Plan.
-std::string text_of(const Plan& plan, const char* schedule) {
-  std::ostringstream text;
-  const auto word = [&](const char* key, const char* value) { text << '"' << key << "\": \"" << value << "\", "; };
-  const auto number = [&](const char* key, long long value) { text << '"' << key << "\": " << value << ", "; };
-  text << '{';
-  word("method", plan.method);
-  word("kernel", plan.kernel);
-  word("schedule", schedule);
-  number("depth", plan.depth);
-  number("tile", plan.tile);
-  number("threads", plan.threads);
-  number("shared_memory", plan.shared_memory);
-  number("workspace_bytes", plan.workspace_bytes);
-  number("alignment", plan.alignment);
-  number("copy_width", plan.copy_width);
-  number("resident_blocks", plan.resident_blocks);
-  number("grid", plan.grid);
-  text << "\"reason\": \"" << plan.reason << "\"}";
-  return text.str();
-}
-
-}  // namespace
 
 DeviceProperties device_from(const char* op, const std::vector<int64_t>& numbers) {
   check(numbers.size() == 5, op, ": device must be five numbers, got ", numbers.size());
@@ -50,17 +27,48 @@ void check_result(const char* op, const std::vector<int64_t>& sizes) {
   int64_t elements = 1;
   bool fits = true;
   for (int64_t size : sizes) {
-    fits =
-        fits && size >= 0 && size < kLimit && !__builtin_mul_overflow(elements, size, &elements) && elements < kLimit;
+    fits = fits && size < kLimit && !__builtin_mul_overflow(elements, size, &elements) && elements < kLimit;
   }
-  check(fits && elements > 0, op, ": the result must have 1 to 2^48 - 1 elements, got ", shape_text(sizes));
+  check(fits && elements > 0, op, ": the result must have 1 to 2^48 - 1 elements, got ", ShapeText{sizes});
 }
 
-std::string plan_text(const Plan& plan) {
-  check(plan.threads > 0, "plan: schedule must be able to run here: ", plan.reason, ", got ", name_of(plan.schedule));
-  return text_of(plan, name_of(plan.schedule));
+}  // namespace
+
+Question plan_question(const char* op, bool linked, const std::vector<int64_t>& device,
+                       const std::vector<int64_t>& sizes) {
+  check_result(op, sizes);
+  return {.run = Run::explain, .device = device_from(op, device), .linked = linked};
 }
 
-std::string aten_plan_text(const Plan& plan) { return text_of(plan, "aten"); }
+void check_plan(const char* op, const Plan& plan, const ScheduleRequest& request) {
+  check(plan.threads > 0, op, ": schedule must be able to run here: ", plan.reason, ", got ", name_of(plan.schedule),
+        " at depth ", request.depth);
+}
+
+// One object; but for `elements` its keys are the fields of Python's Plan.
+std::string plan_text(const Plan& plan, const Question& question, bool chained, int64_t elements,
+                      const std::string& detail) {
+  std::ostringstream text;
+  const auto word = [&](const char* key, const char* value) { text << '"' << key << "\": \"" << value << "\", "; };
+  const auto number = [&](const char* key, long long value) { text << '"' << key << "\": " << value << ", "; };
+  text << '{';
+  word("method", plan.method);
+  word("kernel", plan.kernel);
+  word("schedule", plan.threads > 0 ? name_of(plan.schedule) : "aten");
+  word("form", !chained ? "" : question.linked ? "linked" : "interpreted");
+  number("depth", plan.depth);
+  number("tile", plan.tile);
+  number("threads", plan.threads);
+  number("shared_memory", plan.shared_memory);
+  number("workspace_bytes", plan.workspace_bytes);
+  number("alignment", plan.alignment);
+  number("copy_width", plan.copy_width);
+  number("resident_blocks", plan.resident_blocks);
+  number("grid", plan.grid);
+  number("elements", elements);
+  word("detail", detail.c_str());
+  text << "\"reason\": \"" << plan.reason << "\"}";
+  return text.str();
+}
 
 }  // namespace sluice

@@ -7,12 +7,29 @@
 
 namespace sluice {
 
-std::string name_of(ScalarType dtype) {
+std::ostream& operator<<(std::ostream& text, DtypeText dtype) {
   static const char* const names[] = {"uint8",   "int8",    "int16",     "int32",     "int64",      "float16",
                                       "float32", "float64", "complex32", "complex64", "complex128", "bool",
                                       "qint8",   "quint8",  "qint32",    "bfloat16"};
-  const int index = static_cast<int>(dtype);
-  return index >= 0 && index < 16 ? names[index] : "dtype #" + std::to_string(index);
+  static const char* const newer[] = {"float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz",
+                                      "uint16",      "uint32",        "uint64"};
+  const auto index = static_cast<std::size_t>(dtype.dtype);
+  constexpr auto kNewer = static_cast<std::size_t>(ScalarType::Float8_e5m2);  // those between are bits without numbers
+  if (index < std::size(names)) return text << names[index];
+  return text << (index >= kNewer && index - kNewer < std::size(newer) ? newer[index - kNewer] : "another one");
+}
+
+std::ostream& operator<<(std::ostream& text, ShapeText shape) {
+  text << '(';
+  for (std::size_t d = 0; d < shape.sizes.size(); ++d) text << (d > 0 ? ", " : "") << shape.sizes[d];
+  return text << (shape.sizes.size() == 1 ? ",)" : ")");
+}
+
+std::ostream& operator<<(std::ostream& text, DeviceText device) {
+  if (device.type == aoti_torch_device_type_cpu()) return text << "cpu";
+  if (device.type == aoti_torch_device_type_cuda()) return text << "cuda:" << device.index;
+  if (device.type == aoti_torch_device_type_meta()) return text << "meta";
+  return text << "device type " << device.type;
 }
 
 std::optional<DType> dtype_of(ScalarType dtype) {
@@ -34,12 +51,29 @@ ScalarType scalar_type_of(DType dtype) {
   }
 }
 
+namespace {
+
+// Where memory of torch's could begin, on any device.
+char* const kFreshMemory = reinterpret_cast<char*>(std::uintptr_t{1} << 20);
+
+// Of any tensor: torch::stable's own throws for dtypes that it has no name for.
+ScalarType scalar_type_of(const Tensor& tensor) {
+  int32_t index = 0;
+  aoti_torch_get_dtype(tensor.get(), &index);
+  return static_cast<ScalarType>(index);
+}
+
+}  // namespace
+
 TensorView::TensorView(const Tensor& tensor)
-    : data(nullptr),
-      scalar_type(tensor.scalar_type()),
-      rank(tensor.dim()),
-      sizes(tensor.sizes().data()),
-      strides(tensor.strides().data()) {
+    : data(nullptr), scalar_type(scalar_type_of(tensor)), rank(tensor.dim()), sizes(nullptr), strides(nullptr) {
+  // Nothing may read what has no strides, or, as a nested tensor, no sizes.
+  int32_t layout = 0;
+  aoti_torch_get_layout(tensor.get(), &layout);
+  const bool is_strided = layout == aoti_torch_layout_strided() &&
+                          aoti_torch_get_sizes(tensor.get(), const_cast<int64_t**>(&sizes)) == 0 &&
+                          aoti_torch_get_strides(tensor.get(), const_cast<int64_t**>(&strides)) == 0;
+  if (!is_strided) rank = 0;
   const std::optional<DType> known = dtype_of(scalar_type);
   is_floating = known.has_value();
   dtype = known.value_or(DType::float32);
@@ -48,10 +82,28 @@ TensorView::TensorView(const Tensor& tensor)
   int64_t offset = 0;
   aoti_torch_get_storage_offset(tensor.get(), &offset);
   if (aoti_torch_get_data_ptr(tensor.get(), &data) != 0) data = nullptr;
-  has_memory = elements() == 0 || (data != nullptr && reinterpret_cast<std::intptr_t>(data) != offset * element_size);
+  has_memory = is_strided &&
+               (elements() == 0 || (data != nullptr && reinterpret_cast<std::intptr_t>(data) != offset * element_size));
   aoti_torch_get_device_type(tensor.get(), &device_type);
   aoti_torch_get_device_index(tensor.get(), &device_index);
+  if (is_meta()) data = kFreshMemory + offset * element_size;
 }
+
+TensorView::TensorView(const TensorView& like, const std::vector<int64_t>& of_sizes,
+                       const std::vector<int64_t>& of_strides, DType of_dtype)
+    : data(kFreshMemory),
+      scalar_type(scalar_type_of(of_dtype)),
+      dtype(of_dtype),
+      is_floating(true),
+      element_size(static_cast<int64_t>(size_of(of_dtype))),
+      has_memory(false),
+      device_type(like.device_type),
+      device_index(like.device_index),
+      rank(static_cast<int64_t>(of_sizes.size())),
+      sizes(of_sizes.data()),
+      strides(of_strides.data()) {}
+
+bool TensorView::is_meta() const { return device_type == aoti_torch_device_type_meta(); }
 
 int64_t TensorView::elements() const { return std::accumulate(sizes, sizes + rank, int64_t{1}, std::multiplies<>()); }
 
@@ -103,24 +155,6 @@ std::pair<const char*, const char*> TensorView::extent() const {
   return {begin, begin + (last + 1) * element_size};
 }
 
-std::string TensorView::device() const {
-  if (device_type == aoti_torch_device_type_cpu()) return "cpu";
-  if (device_type == aoti_torch_device_type_cuda()) return "cuda:" + std::to_string(device_index);
-  return "device type " + std::to_string(device_type);
-}
-
-std::string TensorView::shape() const { return shape_text(sizes, rank); }
-
 std::vector<int64_t> sizes_of(const TensorView& tensor) { return {tensor.sizes, tensor.sizes + tensor.rank}; }
-
-std::string shape_text(const int64_t* sizes, int64_t rank) {
-  std::string text = "(";
-  for (int64_t d = 0; d < rank; ++d) text += (d ? ", " : "") + std::to_string(sizes[d]);
-  return text + (rank == 1 ? ",)" : ")");
-}
-
-std::string shape_text(const std::vector<int64_t>& sizes) {
-  return shape_text(sizes.data(), static_cast<int64_t>(sizes.size()));
-}
 
 }  // namespace sluice

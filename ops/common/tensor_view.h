@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <iterator>
 #include <optional>
+#include <ostream>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,11 +20,26 @@ namespace sluice {
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
-std::string name_of(ScalarType dtype);
+// What a message says of a dtype, a shape or a device: written when a message is, not before.
+struct DtypeText {
+  ScalarType dtype;
+};
+struct ShapeText {
+  std::span<const int64_t> sizes;
+};
+struct DeviceText {
+  int32_t type, index;
+};
+std::ostream& operator<<(std::ostream& text, DtypeText dtype);
+std::ostream& operator<<(std::ostream& text, ShapeText shape);
+std::ostream& operator<<(std::ostream& text, DeviceText device);
+
+inline DtypeText name_of(ScalarType dtype) { return {dtype}; }
 std::optional<DType> dtype_of(ScalarType dtype);
 ScalarType scalar_type_of(DType dtype);
 
 struct TensorView {
+  // A tensor on the meta device, of which only a plan is made, lies as it would in fresh memory: here, somewhere.
   void* data;
   ScalarType scalar_type;
   DType dtype;  // meaningful where is_floating
@@ -39,7 +54,11 @@ struct TensorView {
   const int64_t* strides;
 
   explicit TensorView(const Tensor& tensor);
+  // A tensor in fresh memory of `like`'s device that nobody has allocated. `sizes` and `strides` have to outlive it.
+  TensorView(const TensorView& like, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
+             DType dtype);
 
+  bool is_meta() const;
   int64_t elements() const;
   // No two elements share memory and there are no gaps: some order of the dimensions is contiguous.
   bool is_dense() const;
@@ -50,8 +69,8 @@ struct TensorView {
   bool walks_like(const TensorView& other) const;  // the same sizes and, so meant, the same strides
   // Bytes from the first to one past the last that the tensor's elements reach.
   std::pair<const char*, const char*> extent() const;
-  std::string device() const;
-  std::string shape() const;
+  DeviceText device() const { return {device_type, device_index}; }
+  ShapeText shape() const { return {{sizes, static_cast<std::size_t>(rank)}}; }
 };
 
 std::vector<int64_t> sizes_of(const TensorView& tensor);
@@ -75,8 +94,5 @@ template <int Rank>
 Operand<Rank> operand_of(const std::optional<Tensor>& tensor) {
   return tensor.has_value() ? operand_of<Rank>(TensorView(*tensor)) : Operand<Rank>{};
 }
-
-std::string shape_text(const int64_t* sizes, int64_t rank);
-std::string shape_text(const std::vector<int64_t>& sizes);
 
 }  // namespace sluice

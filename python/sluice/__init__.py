@@ -4,12 +4,15 @@ from . import _library
 
 _library.load()
 
+from . import _flops as _flops  # noqa: E402
 from . import reference, stages  # noqa: E402
 from .causal_conv1d import causal_conv1d  # noqa: E402
 from .chain import Chain  # noqa: E402
 from .conv1d import conv1d  # noqa: E402
 from .filter2d import filter2d  # noqa: E402
+from .info import __version__ as __version__  # noqa: E402
 from .info import info  # noqa: E402
+from .pack import PackedWeight, pack  # noqa: E402
 from .plan import Plan, plan  # noqa: E402
 from .prepare import prepare  # noqa: E402
 from .stream import (  # noqa: E402
@@ -28,12 +31,11 @@ from .stream import (  # noqa: E402
 )
 from .transform import transform  # noqa: E402
 
-__version__ = "0.1.0"
-
 __all__ = [
     "Chain",
     "LinkLimits",
     "OverlapReport",
+    "PackedWeight",
     "Plan",
     "StreamFuture",
     "StreamStats",
@@ -45,6 +47,7 @@ __all__ = [
     "info",
     "link_limits",
     "overlap_report",
+    "pack",
     "plan",
     "prepare",
     "reference",

@@ -5,15 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from .chain import Chain
 
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
 
 
-def _info(_: list[str]) -> int:
+def _info(arguments: list[str]) -> int:
     from . import info
 
+    argparse.ArgumentParser(prog="python -m sluice info", description=_COMMANDS["info"][1]).parse_args(arguments)
     print(json.dumps(info(), indent=2))
     return 0
 
@@ -33,40 +39,99 @@ def _bench(arguments: list[str]) -> int:
 def _plan(arguments: list[str]) -> int:
     """Prints the plan for a shape, for the GPU that is there or for an H200."""
     from . import plan
+    from ._registry import OPS
 
     parser = argparse.ArgumentParser(prog="python -m sluice plan", description=_plan.__doc__)
-    parser.add_argument("op", choices=["transform", "conv1d", "causal_conv1d", "filter2d"])
-    parser.add_argument("--shape", required=True, help="the input's shape, as 8,5120,2048")
+    parser.add_argument("op", choices=OPS)
+    parser.add_argument("--shape", type=_shape, required=True, help="the input's shape, as 8,5120,2048")
     parser.add_argument("--dtype", choices=_DTYPES, default="bf16")
     parser.add_argument("--layout", choices=["cf", "cl"], default="cf", help="channels-first or channels-last")
-    parser.add_argument("--taps", type=int, default=4, help="of filter2d on each side")
-    parser.add_argument("--channels-out", type=int, help="of a dense convolution; depthwise without it")
-    parser.add_argument("--schedule", default="auto")
+    parser.add_argument("--taps", type=_number, default=4, help="of filter2d on each side")
+    parser.add_argument("--channels-out", type=_number, help="of a dense convolution; depthwise without it")
+    parser.add_argument("--stride", type=int)
+    parser.add_argument("--padding", type=_padding, help="same, valid, a number, or for filter2d two: 1,2")
+    parser.add_argument("--dilation", type=int)
+    parser.add_argument("--chain", type=_chain, help='behind the op, as "scale(1.5)|silu"')
+    parser.add_argument("--pre", type=_chain, help="before the op")
+    parser.add_argument("--result-dtype", choices=_DTYPES)
+    parser.add_argument("--schedule")
     parser.add_argument("--depth", type=int)
-    given = parser.parse_args(arguments)
-
-    shape = [int(extent) for extent in given.shape.split(",")]
-    x = torch.empty(shape, dtype=_DTYPES[given.dtype], device="meta")
-    if given.layout == "cl" and len(shape) == 3:
-        x = x.new_empty(shape[0], shape[2], shape[1]).transpose(1, 2)
-    options = {"schedule": given.schedule, "depth": given.depth}
+    given = vars(parser.parse_args(arguments))
+    op, shape, dtype, layout, taps, channels_out, chain, result_dtype = map(
+        given.pop, ("op", "shape", "dtype", "layout", "taps", "channels_out", "chain", "result_dtype")
+    )
+    options = {name: value for name, value in given.items() if value is not None}
+    if result_dtype is not None:
+        options["dtype"] = _DTYPES[result_dtype]
+    if chain is not None:
+        options["chain" if op == "transform" else "post"] = chain
     try:
-        if given.op == "transform":
-            made = plan("transform", x, **options)
-        elif given.op == "causal_conv1d":
-            made = plan("causal_conv1d", x, x.new_empty(shape[1], given.taps), **options)
-        elif given.op == "filter2d":
-            made = plan("filter2d", x, x.new_empty(given.taps, given.taps), **options)
-        elif given.channels_out is None:
-            made = plan("conv1d", x, x.new_empty(shape[1], 1, given.taps), groups=shape[1], **options)
-        else:
-            made = plan("conv1d", x, x.new_empty(given.channels_out, shape[1], given.taps), **options)
-    except (IndexError, ValueError, TypeError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        x = torch.empty(shape, dtype=_DTYPES[dtype], device="meta")
+        if layout == "cl" and len(shape) > 2:
+            channel = 1 if op != "filter2d" else len(shape) - 3
+            x = x.movedim(channel, -1).contiguous().movedim(-1, channel)
+        channels = shape[-2] if len(shape) > 1 else 1
+        weights: dict[str, list[tuple[int, ...]]] = {
+            "transform": [],
+            "causal_conv1d": [(channels, taps)],
+            "filter2d": [(taps, taps)],
+            "conv1d": [(channels, 1, taps) if channels_out is None else (channels_out, channels, taps)],
+        }
+        if op == "conv1d" and channels_out is None:
+            options["groups"] = channels
+        made = plan(op, x, *map(x.new_empty, weights[op]), **options)
+    except (RuntimeError, TypeError, ValueError) as error:
+        print(f"error: {str(error).splitlines()[0]}", file=sys.stderr)
         return 2
     for field, value in vars(made).items():
         print(f"{field:16} {value}")
     return 0
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a number of at least 0, got {text!r}")
+    return int(text)
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(map(_number, text.split(",")))
+
+
+def _padding(text: str) -> object:
+    if text.isalpha():
+        return text
+    numbers = _shape(text)
+    return numbers if len(numbers) > 1 else numbers[0]
+
+
+def _chain(text: str) -> Chain:
+    """A chain of stages without tensors, as the raw ops write it."""
+    from . import stages
+    from .chain import Chain
+
+    if "$" in text:
+        raise argparse.ArgumentTypeError("must be a chain without tensors, got one with $")
+    chain = Chain()
+    for part in text.split("|"):
+        name, _, values = part.strip().removesuffix(")").partition("(")
+        words = [word.strip() for word in values.split(",") if word.strip()]
+        if name not in stages.__all__ or name in ("Chain", "cpp"):
+            raise argparse.ArgumentTypeError(f"must be a chain of stages as scale(1.5)|silu, got {part!r}")
+        try:
+            chain |= getattr(stages, name)(*map(_value, words))
+        except (TypeError, ValueError) as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+    return chain
+
+
+def _value(word: str) -> object:
+    """A stage's argument: a number, a dtype or a word."""
+    try:
+        return float(word)
+    except ValueError:
+        dtype = getattr(torch, word, word)
+        return dtype if isinstance(dtype, torch.dtype) else word
 
 
 def _trace(arguments: list[str]) -> int:
@@ -75,16 +140,27 @@ def _trace(arguments: list[str]) -> int:
     return main(arguments)
 
 
-_COMMANDS = {"info": _info, "demo": _demo, "bench": _bench, "plan": _plan, "trace": _trace}
+# name -> (what runs it, what it is for)
+_COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
+    "info": (_info, "print versions, devices and whether the CUDA kernels are loaded, as JSON"),
+    "demo": (_demo, "run the main job on a recording, check it against torch and time both"),
+    "bench": (_bench, "time the ops beside their peers and their floor, on a GPU and in a checkout"),
+    "plan": (_plan, "print how a call would run on a GPU and why, without one"),
+    "trace": (_trace, "stream a standard job through a device, and draw what overlapped"),
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs a command and returns its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m sluice", add_help=True)
-    parser.add_argument("command", choices=_COMMANDS)
+    parser = argparse.ArgumentParser(
+        prog="python -m sluice", epilog="python -m sluice COMMAND --help lists the arguments of one."
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (_, purpose) in _COMMANDS.items():
+        commands.add_parser(name, help=purpose, add_help=False)
     words = sys.argv[1:] if arguments is None else arguments
     given = parser.parse_args(words[:1] or ["--help"])
-    return _COMMANDS[given.command](words[1:])
+    return _COMMANDS[given.command][0](words[1:])
 
 
 if __name__ == "__main__":

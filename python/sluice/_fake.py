@@ -7,7 +7,7 @@ decides the result; where a size is known at run time alone, it counts as more t
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,36 +20,78 @@ def fake_out(*_: Any, **__: Any) -> None:
 
 
 @functools.lru_cache(maxsize=1024)
-def _chain_cast(op: str, argument: str, text: str, operands: int) -> str:
+def chain_cast(op: str, argument: str, text: str, operands: int) -> str:
+    """The dtype that a chain's text casts its result to, by name; empty where it does not."""
     return str(torch.ops.sluice._chain_cast(op, argument, text, operands))
 
 
 def chain_dtype(
-    op: str, argument: str, text: str, operands: Sequence[torch.Tensor] | None, dtype: torch.dtype
+    op: str,
+    argument: str,
+    text: str,
+    operands: Sequence[torch.Tensor] | None,
+    input: torch.Tensor,
+    shape: Sequence[int],
+    dtype: torch.dtype,
 ) -> torch.dtype:
-    """The dtype of a chain's result for an input of `dtype`, from the parser that the op itself asks.
+    """The dtype of a chain's result for values of `dtype`, from the parser that the op itself asks.
 
     Raises:
-        RuntimeError: the text is no chain, in the words of the op.
+        RuntimeError: the text is no chain, or an operand does not fit the input or a result of `shape`.
     """
-    name = _chain_cast(op, argument, text, len(operands or ()))
+    name = chain_cast(op, argument, text, len(operands or ()))
+    for k, operand in enumerate(operands or ()):
+        check_floating(op, f"{argument} operand {k}", operand.dtype)
+        check_device(op, f"{argument} operand {k}", operand, input)
+        _check_broadcasts(op, f"{argument} operand {k}", operand, shape)
     return getattr(torch, name) if name else dtype  # type: ignore[no-any-return]
+
+
+def _check_broadcasts(op: str, argument: str, operand: torch.Tensor, shape: Sequence[int]) -> None:
+    def words() -> str:
+        return f"{argument} must broadcast to the result's shape {tuple(shape)}, got {tuple(operand.shape)}"
+
+    require(op, operand.dim() <= len(shape), words)
+    for extent, size in zip(reversed(operand.shape), reversed(shape), strict=False):
+        require(op, _either(extent == size, extent == 1), words)
+
+
+def require(op: str, condition: bool | torch.SymBool, words: Callable[[], str]) -> None:
+    """Raises what the op raises, `words` behind its name, where the condition does not hold."""
+    torch._check(condition, lambda: f"{op}: {words()}")  # type: ignore[arg-type]
+
+
+def check_schedule(op: str, schedule: str, depth: int | None) -> None:
+    """Raises what the op raises of a schedule or a depth that there is not."""
+    if schedule != "auto" or depth is not None:
+        torch.ops.sluice._check_schedule(op, schedule, depth)
 
 
 def check_floating(op: str, argument: str, dtype: torch.dtype) -> None:
     """Raises what the op raises where `dtype` is none that it computes with."""
-    if dtype not in FLOATING:
-        raise RuntimeError(
-            f"{op}: {argument} must have dtype float32, float16, bfloat16 or float64, got {dtype_name(dtype)}"
-        )
+    known = "float32, float16, bfloat16 or float64"
+    require(op, dtype in FLOATING, lambda: f"{argument} must have dtype {known}, got {dtype_name(dtype)}")
 
 
-def check_same_dtype(op: str, argument: str, tensor: torch.Tensor | None, dtype: torch.dtype, reason: str) -> None:
-    """Raises what the op raises where a tensor that is given has another dtype than it must."""
-    if tensor is not None and tensor.dtype != dtype:
-        raise RuntimeError(
-            f"{op}: {argument} must have dtype {dtype_name(dtype)} {reason}, got {dtype_name(tensor.dtype)}"
-        )
+def check_like(
+    op: str, argument: str, tensor: torch.Tensor | None, input: torch.Tensor, dtype: torch.dtype, reason: str
+) -> None:
+    """Raises what the op raises where a tensor that is given has another dtype, or device than the input."""
+    if tensor is None:
+        return
+    found = dtype_name(tensor.dtype)
+    words = f"{argument} must have dtype {dtype_name(dtype)} {reason}, got {found}"
+    require(op, tensor.dtype == dtype, lambda: words)
+    check_device(op, argument, tensor, input)
+
+
+def check_device(op: str, argument: str, tensor: torch.Tensor, input: torch.Tensor) -> None:
+    """Raises what the op raises where a tensor is not on the input's device."""
+    require(
+        op,
+        tensor.device == input.device,
+        lambda: f"{argument} must be on the input's device {input.device}, got {tensor.device}",
+    )
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -106,3 +148,11 @@ def holds(condition: bool | torch.SymBool) -> bool:
     from torch.fx.experimental.symbolic_shapes import guard_or_false  # loads sympy, which eager calls do without
 
     return guard_or_false(condition)
+
+
+def _either(a: bool | torch.SymBool, b: bool | torch.SymBool) -> bool | torch.SymBool:
+    if isinstance(a, bool) and isinstance(b, bool):
+        return a or b
+    from torch.fx.experimental.symbolic_shapes import sym_or
+
+    return sym_or(a, b)

@@ -5,38 +5,59 @@ This is the only module that knows how `torch.ops.sluice` comes to be and how it
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import re
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn, TypeVar, cast
 
 import torch
 from torch.autograd import forward_ad
 
-if TYPE_CHECKING:
-    from .chain import Chain
-
 _DIRECTORY = pathlib.Path(__file__).parent
 _MINIMUM_TORCH = (2, 11)
+
+# What torch's dispatcher says of a tensor that no kernel of ours is for.
+_BACKEND = re.compile(r"^Could not run 'sluice::\w+' with arguments from the '(\w+)' backend")
 
 # Why the CUDA kernels are not there, or None where they are.
 cuda_unavailable_reason: str | None = None
 
 Result = TypeVar("Result")
 
+# What torch says of an argument that is not what a raw op's schema says.
+_WRONG_TYPE = re.compile(
+    r"sluice::\w+\(\) Expected a value of type '(?P<wanted>.+)' for argument '(?P<argument>\w+)' .*\n"
+    r"Position: .*\nValue: (?P<value>.*)"
+)
 
-class _Preparation(threading.local):
-    """Where a thread is inside `prepare`: why each op that it calls is not linked, empty for those that are."""
 
-    reasons: list[str] | None = None
+class _Inquiry(threading.local):
+    """What a thread asks the ops for, in place of their results."""
+
+    def __init__(self) -> None:
+        self.kind = ""  # "prepare" or "plan": the raw op `_<kind>_<op>` is called, with `options` behind its arguments
+        self.options: dict[str, Any] = {}
+        self.answers: list[str] = []
 
 
-preparation = _Preparation()
+inquiry = _Inquiry()
+
+
+@contextlib.contextmanager
+def inquire(kind: str, **options: Any) -> Iterator[list[str]]:
+    """While it lasts, the thread's calls compute nothing: they are answered, each in a text of the list."""
+    inquiry.kind, inquiry.options, inquiry.answers = kind, options, []
+    try:
+        yield inquiry.answers
+    finally:
+        inquiry.kind = ""
+
 
 # The innermost of torch.func's transforms that runs, or None.
-_innermost_transform = torch._C._functorch.peek_interpreter_stack
+innermost_transform = torch._C._functorch.peek_interpreter_stack
 
 
 def _torch_version() -> tuple[int, int]:
@@ -66,9 +87,15 @@ def load() -> None:
     global cuda_unavailable_reason
     if _torch_version() < _MINIMUM_TORCH:
         raise ImportError(f"sluice needs torch >= {'.'.join(map(str, _MINIMUM_TORCH))}, got {_versions()}")
+    # Read by the kernels at their first chain, where an unknown one would count as the default.
+    if (link := os.environ.get("SLUICE_LINK", "1")) not in ("", "0", "1", "always"):
+        raise ValueError(f"sluice: SLUICE_LINK must be 0, 1 or always, got {link!r}")
     if hasattr(torch.ops.sluice, "_build_info"):
         raise ImportError("sluice: another copy of the library is loaded in this process already")
     _load("_C")
+    names = instruction_sets()
+    if (wanted := os.environ.get("SLUICE_CPU", "")) not in ("", *names):
+        raise ValueError(f"sluice: SLUICE_CPU must be {' or '.join(names)} on this machine, got {wanted!r}")
     if not (_DIRECTORY / "_C_cuda.so").exists():
         cuda_unavailable_reason = "sluice was built without CUDA (SLUICE_WITH_CUDA=0, or no nvcc was found)"
         return
@@ -87,6 +114,21 @@ def load() -> None:
 def build_info() -> str:
     """What the loaded library was built as: version, compiler, CUDA and GPU targets."""
     return str(torch.ops.sluice._build_info())
+
+
+def instruction_sets() -> list[str]:
+    """Those of the CPU that kernels are compiled for, best first."""
+    return str(torch.ops.sluice._instruction_sets()).split()
+
+
+def instruction_set() -> str:
+    """The one that the kernels of this process run with."""
+    return str(torch.ops.sluice._instruction_set())
+
+
+def most_operands() -> int:
+    """Tensors that a chain may have."""
+    return int(torch.ops.sluice._most_operands())
 
 
 def stage_signatures() -> dict[str, dict[str, float | None]]:
@@ -137,7 +179,7 @@ def out_target(op: str, out: torch.Tensor, argument: str = "out") -> torch.Tenso
 
 def out_result(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """`out`, when its target has been written."""
-    if target is not out and preparation.reasons is None:
+    if target is not out and not inquiry.kind:
         out.copy_(target)
     return out
 
@@ -149,6 +191,10 @@ def raise_as_python(op: str, error: RuntimeError, device: torch.device) -> NoRet
     checks comes out as it is.
     """
     text = str(error).split("\nException raised from", 1)[0].strip()
+    if given := _WRONG_TYPE.match(text):
+        raise TypeError(f"{op}: {given['argument']} must be of type {given['wanted']}, got {given['value']}") from None
+    if text.startswith("torch's own part of it failed"):  # which does not know for whom it runs
+        raise RuntimeError(f"{op}: {text}") from None
     if not text.startswith(f"{op}: "):
         raise error
     if device.type == "cuda" and cuda_unavailable_reason is not None:
@@ -168,78 +214,34 @@ def call(op: str, input: torch.Tensor, function: Callable[..., Result], *args: A
     if torch.compiler.is_compiling():
         return function(*args, **kwargs)
     try:
-        if preparation.reasons is not None:
-            return cast("Result", _prepare(function, args, kwargs))
+        if inquiry.kind:
+            return cast("Result", _inquire(function, args, kwargs))
         return function(*args, **kwargs)
     except NotImplementedError as error:
         if input.device.type == "cuda" and cuda_unavailable_reason is not None:
             raise RuntimeError(f"{op}: no CUDA kernels, because {cuda_unavailable_reason}") from None
+        if backend := _BACKEND.search(str(error)):
+            rule = "tensors must be strided ones on the CPU or a CUDA device"
+            raise TypeError(f"{op}: {rule}, got one of torch's backend {backend[1]}") from None
         raise error
     except RuntimeError as error:
         raise_as_python(op, error, input.device)
 
 
-def _prepare(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    kwargs.pop("out", None)
-    name = function.__name__.removesuffix("_out")
-    if name != "causal_conv1d_final_states":  # which has no chain
-        assert preparation.reasons is not None
-        preparation.reasons.append(getattr(torch.ops.sluice, f"_prepare_{name}")(*args, **kwargs))
+def _inquire(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    name = function.__name__.partition(".")[0].removesuffix("_out")  # of an op, or of its overload
+    if name.startswith("_check_"):
+        return function(*args, **kwargs)
+    question = getattr(torch.ops.sluice, f"_{inquiry.kind}_{name}", None)
+    if question is not None:  # the states of a causal convolution have no kernel to choose
+        inquiry.answers.append(str(question(*args, **kwargs, **inquiry.options)))
     return args[0]
 
 
-def operand_list(op: str, input: torch.Tensor, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors of a chain as a raw op takes them, in an optional list.
-
-    torch does not look into such a list when it dispatches: it neither resolves lazy negation there nor asks a subclass
-    or a transform of torch.func what it makes of the call. The first is done here; the others are refused where the
-    input does not bring them.
-    """
-    if torch.compiler.is_dynamo_compiling():
-        return [operand.resolve_neg() for operand in operands]
-    if _innermost_transform() is not None and any(map(torch._C._functorch.is_functorch_wrapped_tensor, operands)):
-        raise ValueError(f"{op}: an operand of a chain must not be batched by torch.vmap, got one that is")
-    plain = list(operands)
-    for i, operand in enumerate(operands):
-        if type(operand) is not torch.Tensor and _has_own_dispatch(operand) and not _has_own_dispatch(input):
-            raise TypeError(f"{op}: an operand of a chain must be a plain tensor where the input is one, "
-                            f"got {type(operand).__name__}")  # fmt: skip
-        if operand.is_neg():
-            plain[i] = operand.resolve_neg()
-    return plain
-
-
-def _has_own_dispatch(tensor: torch.Tensor) -> bool:
+def has_own_dispatch(tensor: torch.Tensor) -> bool:
     """Whether a subclass or a mode decides what the ops do with a tensor."""
     is_plain = type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
     return not is_plain or torch._C._len_torch_dispatch_stack() > 0
-
-
-def given_options(
-    op: str,
-    input: torch.Tensor,
-    schedule: str,
-    depth: int | None,
-    dtype: torch.dtype | None = None,
-    **chains: Chain | None,
-) -> dict[str, Any]:
-    """The keyword arguments of a raw op that differ from its schema's defaults; each that is named costs a call 0.3 us.
-
-    `chains` are the op's chain arguments by name; the tensors of `post` go to `post_operands`.
-    """
-    options: dict[str, Any] = {}
-    for name, chain in chains.items():
-        if chain:
-            options[name] = chain.text
-            if chain.operands:
-                options[name + "_operands"] = operand_list(op, input, chain.operands)
-    if dtype is not None:
-        options["dtype"] = dtype
-    if schedule != "auto":
-        options["schedule"] = schedule
-    if depth is not None:
-        options["depth"] = depth
-    return options
 
 
 def check_tensor(op: str, argument: str, value: object) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import torch
 
-from . import cpp_reference
-from ._fake import chain_dtype, check_floating, empty_like_layout, fake_out
-from ._library import call, check_out, check_tensor, given_options, out_result, out_target, require_forward_only
-from .chain import Chain, compute_dtype
-from .conv1d import autocast
+from ._apply import check_forward_only, given_options, needs_references, run, with_references
+from ._autocast import cast_arguments, device_of
+from ._autocast import register as register_autocast
+from ._fake import chain_dtype, check_device, check_floating, check_schedule, empty_like_layout, fake_out, require
+from ._library import call, check_out, check_tensor
+from .chain import Chain, given_chain
 from .stages import add
 
 ACTIVATIONS: dict[object, str | None] = {
@@ -37,7 +41,7 @@ def causal_conv1d(
     cache_indices: torch.Tensor | None = None,
     has_initial_state: torch.Tensor | None = None,
     pad_slot_id: int = -1,
-    post: Chain | None = None,
+    post: Chain | str | None = None,
     schedule: str = "auto",
     depth: int | None = None,
     out: torch.Tensor | None = None,
@@ -61,7 +65,7 @@ def causal_conv1d(
         cache_indices: not supported yet.
         has_initial_state: not supported yet.
         pad_slot_id: has a meaning only with `state_cache`.
-        post: a chain on the result, before it is rounded to x's dtype.
+        post: a chain on the result, before it is rounded to x's dtype; its text, if it has no tensors.
         schedule: "auto", or one of "direct", "sync", "cooperative", "barrier", "single_stage", "two_stage",
             "multi_stage", "producer_consumer", "thread_scope", "primitives" or "bulk" (docs/pipeline.md).
         depth: stages in flight of a schedule with a ring, 1 to 8; None picks one.
@@ -96,49 +100,53 @@ def causal_conv1d(
         cache_indices=cache_indices,
         has_initial_state=has_initial_state,
     )
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"causal_conv1d: activation must be None, identity, silu or swish, got {activation!r}")
-    chain = post
+    raw_activation = _raw_activation(activation)
+    for name, tensor in (("bias", bias), ("residual", residual), ("initial_states", initial_states)):
+        if tensor is not None:
+            check_tensor("causal_conv1d", name, tensor)
+    chain = None if post is None else given_chain("causal_conv1d", "post", post)
     if residual is not None:
-        check_tensor("causal_conv1d", "residual", residual)
-        chain = add(residual) if post is None else add(residual) | post
-    require_forward_only("causal_conv1d", (x, weight, bias, initial_states, *(chain.operands if chain else ())))
-    x, weight, bias = autocast(x, weight, bias)
-    if final_states_out is not None:
+        chain = add(residual) if chain is None else add(residual) | chain
+    check_forward_only("causal_conv1d", (x, weight, bias, initial_states), chain)
+    x, weight, bias = cast_arguments(device_of(x), x, weight, bias)
+    if final_states_out is not None and weight.dim() == 2 and not weight.is_nested:  # else the op refuses the weight
         _check_final_states_out(x, weight.shape[-1] - 1, initial_states, final_states_out, out)
-    if chain is not None and cpp_reference.needs_reference(x, chain):
-        result = _with_references(x, weight, bias, activation, initial_states, chain, out, schedule, depth)
+    others = (weight, bias, raw_activation, initial_states)
+    if needs_references(x, chain):
+        compute = functools.partial(_compute, others=others, schedule=schedule, depth=depth)
+        result = with_references("causal_conv1d", compute, x, post=chain, out=out, dtype=x.dtype)
     else:
-        arguments = (x, weight, bias, ACTIVATIONS[activation], initial_states)
         options = given_options("causal_conv1d", x, schedule, depth, post=chain)
-        if out is None:
-            result = call("causal_conv1d", x, torch.ops.sluice.causal_conv1d, *arguments, **options)
-        else:
-            target = out_target("causal_conv1d", out)
-            call("causal_conv1d", x, torch.ops.sluice.causal_conv1d_out, *arguments, **options, out=target)
-            result = out_result(out, target)
+        result = run("causal_conv1d", (x, *others), options, out)
     if not return_final_states and final_states_out is None:
         return result
     return result, _final_states(x, weight.shape[-1] - 1, initial_states, final_states_out)
 
 
-def _with_references(
+def _compute(
     x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | bool | None,
-    initial_states: torch.Tensor | None,
-    chain: Chain,
-    out: torch.Tensor | None,
+    *,
+    others: tuple[Any, ...],
     schedule: str,
     depth: int | None,
+    pre: None,
+    post: Chain,
+    out: None,
+    dtype: torch.dtype,
 ) -> torch.Tensor:
-    first, rest = cpp_reference.split(chain)
-    wide = x.to(compute_dtype(x.dtype))
-    arguments = (wide, weight, bias, ACTIVATIONS[activation], initial_states)
-    options = given_options("causal_conv1d", x, schedule, depth, post=first)
-    values = call("causal_conv1d", x, torch.ops.sluice.causal_conv1d, *arguments, **options)
-    return cpp_reference.finish("causal_conv1d", cpp_reference.evaluate("causal_conv1d", values, rest), out, x.dtype)
+    """The op for `with_references`: its result has the dtype of its input."""
+    options = given_options("causal_conv1d", x, schedule, depth, post=post)
+    with torch.autocast(x.device.type, enabled=False):  # which has cast x already, and would round it again
+        return run("causal_conv1d", (x.to(dtype), *others), options)
+
+
+def _raw_activation(activation: Any) -> str | None:
+    if not isinstance(activation, (str, bool, type(None))):
+        rule = "must be None, a bool or a string"
+        raise TypeError(f"causal_conv1d: activation {rule}, got {type(activation).__name__}")
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"causal_conv1d: activation must be None, identity, silu or swish, got {activation!r}")
+    return ACTIVATIONS[activation]
 
 
 def _refuse_what_comes_later(**arguments: torch.Tensor | None) -> None:
@@ -162,14 +170,10 @@ def _check_final_states_out(
 def _final_states(
     x: torch.Tensor, width: int, initial_states: torch.Tensor | None, out: torch.Tensor | None
 ) -> torch.Tensor:
-    if out is None:
-        states: torch.Tensor = call(
-            "causal_conv1d", x, torch.ops.sluice.causal_conv1d_final_states, x, width, initial_states
-        )
-        return states
-    target = out_target("causal_conv1d", out, "final_states_out")
-    call("causal_conv1d", x, torch.ops.sluice.causal_conv1d_final_states_out, x, width, initial_states, out=target)
-    return out_result(out, target)
+    return run(
+        "causal_conv1d", (x, width, initial_states), {}, out,
+        raw="causal_conv1d_final_states", argument="final_states_out",
+    )  # fmt: skip
 
 
 @torch.library.register_fake("sluice::causal_conv1d")
@@ -185,17 +189,40 @@ def _(
     schedule: str = "auto",
     depth: int | None = None,
 ) -> torch.Tensor:
-    torch._check(
-        x.dim() == 3, lambda: f"causal_conv1d: x must have shape (batch, channels, length), got {tuple(x.shape)}"
-    )
+    check = functools.partial(require, "causal_conv1d")
     check_floating("causal_conv1d", "x", x.dtype)
     check_floating("causal_conv1d", "weight", weight.dtype)
-    torch._check(
-        weight.dim() == 2 and weight.shape[0] == x.shape[1],
-        lambda: (f"causal_conv1d: weight must have shape (C, K) with C = {x.shape[1]}, got {tuple(weight.shape)}"),
+    check(x.dim() == 3, lambda: f"x must have shape (batch, channels, length), got {tuple(x.shape)}")
+    channels = x.shape[1]
+    for fits in (weight.dim() == 2, weight.shape[0] == channels, weight.shape[-1] > 0):
+        check(fits, lambda: f"weight must have shape (C, K) with C = {channels}, got {tuple(weight.shape)}")
+    check_device("causal_conv1d", "weight", weight, x)
+    if bias is not None:
+        found = tuple(bias.shape)
+        check_floating("causal_conv1d", "bias", bias.dtype)
+        check_device("causal_conv1d", "bias", bias, x)
+        for fits in (bias.dim() == 1, bias.numel() == channels):
+            check(fits, lambda: f"bias must have shape (C,) with C = {channels}, got {found}")
+    _check_states(initial_states, x, weight.shape[1] - 1)
+    check_schedule("causal_conv1d", schedule, depth)
+    check(
+        activation in ACTIVATIONS,
+        lambda: f"activation must be None, identity, silu or swish, got '{activation}'",
     )
-    chain_dtype("causal_conv1d", "post", post, post_operands, x.dtype)
+    chain_dtype("causal_conv1d", "post", post, post_operands, x, x.shape, x.dtype)
     return empty_like_layout(x, x.shape, x.dtype)
+
+
+def _check_states(states: torch.Tensor | None, x: torch.Tensor, width: int) -> None:
+    if states is None:
+        return
+    check_floating("causal_conv1d", "initial_states", states.dtype)
+    check_device("causal_conv1d", "initial_states", states, x)
+    shape, found = (x.shape[0], x.shape[1], width), tuple(states.shape)
+    words = f"initial_states must have shape (batch, channels, width - 1) = {shape}, got {found}"
+    require("causal_conv1d", len(found) == 3, lambda: words)
+    for extent, size in zip(found, shape, strict=True):
+        require("causal_conv1d", extent == size, lambda: words)
 
 
 torch.library.register_fake("sluice::causal_conv1d_out")(fake_out)
@@ -203,10 +230,11 @@ torch.library.register_fake("sluice::causal_conv1d_out")(fake_out)
 
 @torch.library.register_fake("sluice::causal_conv1d_final_states")
 def _(x: torch.Tensor, width: int, initial_states: torch.Tensor | None = None) -> torch.Tensor:
+    check = functools.partial(require, "causal_conv1d")
     check_floating("causal_conv1d", "x", x.dtype)
-    torch._check(
-        x.dim() == 3, lambda: f"causal_conv1d: x must have shape (batch, channels, length), got {tuple(x.shape)}"
-    )
+    check(x.dim() == 3, lambda: f"x must have shape (batch, channels, length), got {tuple(x.shape)}")
+    check(width >= 0, lambda: f"width must not be negative, got {width}")
+    _check_states(initial_states, x, width)
     return x.new_empty((x.shape[0], x.shape[1], width))
 
 
@@ -214,3 +242,6 @@ torch.library.register_fake("sluice::causal_conv1d_final_states_out")(fake_out)
 
 
 torch.library.register_fake("sluice::_check_causal_conv1d_final_states_out")(fake_out)
+
+
+register_autocast("causal_conv1d")

@@ -7,7 +7,14 @@ from typing import Any, NamedTuple, Union
 
 import torch
 
+from . import _apply
+from ._fake import FLOATING, chain_cast, dtype_name
+from ._library import stage_signatures
+
 Parameter = Union[float, int, torch.Tensor]
+
+_STAGES = frozenset(stage_signatures())
+_CASTS = frozenset(map(dtype_name, FLOATING))
 
 
 class CppSource(NamedTuple):
@@ -19,12 +26,18 @@ class CppSource(NamedTuple):
     reference: Callable[..., torch.Tensor] | None
 
 
-# A stage's name and its values, in the order of its text. A cpp stage's first value is its source.
+# A stage's name and its values, in the order of its text. A cpp stage's first value is its source. Stages that came as
+# text, which the ops' parser alone reads, are one part without a name.
 Part = tuple[str, tuple[Union[Parameter, str, CppSource], ...]]
 
 
 class Chain:
-    """An immutable sequence of stages. `a | b` is a, then b; `chain(x)` is `sluice.transform(x, chain)`."""
+    """An immutable sequence of stages. `a | b` is a, then b; `chain(x)` is `sluice.transform(x, chain)`.
+
+    Chains are equal where they have the same text and their tensors the same bits, as those of a copy or of a pickle
+    have. A chain holds the tensors that it was given and follows no module: where they are a module's parameters or
+    buffers, compose it in `forward`, as `sluice.stages` shows.
+    """
 
     __slots__ = ("_has_cpp", "_operands", "_parts", "_text")
 
@@ -61,8 +74,17 @@ class Chain:
 
     def result_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """The dtype of the chain's result for an input of `dtype`: a last `cast` decides it."""
-        name, values = self._parts[-1] if self._parts else ("", ())
+        name, values = self._parts[-1] if self._parts else (None, ())
+        if name == "":
+            name, values = "cast", (chain_cast("transform", "chain", str(values[0]), 0) or dtype_name(dtype),)
         return getattr(torch, str(values[0])) if name == "cast" else dtype  # type: ignore[no-any-return]
+
+    def partition(self) -> tuple[Chain, tuple[Any, ...] | None, Chain]:
+        """The stages ahead of the first `cpp` stage, its values, the stages behind it; (self, None, empty) if none."""
+        at = next((i for i, (name, _) in enumerate(self._parts) if name == "cpp"), None)
+        if at is None:
+            return self, None, Chain()
+        return Chain(self._parts[:at]), self._parts[at][1], Chain(self._parts[at + 1 :])
 
     def __or__(self, other: object) -> Chain:
         if not isinstance(other, Chain):
@@ -71,12 +93,11 @@ class Chain:
 
     def __call__(self, x: torch.Tensor, **options: Any) -> torch.Tensor:
         """`sluice.transform(x, self, **options)`."""
-        from .transform import transform
-
-        return transform(x, self, **options)
+        return _apply.transform(x, self, **options)
 
     def __len__(self) -> int:
-        return len(self._parts)
+        # As for __hash__: dynamo of torch 2.11 asks an object whose __init__ has not run whether it is true.
+        return len(getattr(self, "_parts", ()))
 
     def __iter__(self) -> Iterator[Chain]:
         return (Chain((part,)) for part in self._parts)
@@ -84,14 +105,16 @@ class Chain:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Chain):
             return NotImplemented
-        same = len(self._operands) == len(other._operands)
-        return self._text == other._text and same and all(map(_is, self._operands, other._operands))
+        if self._text != other._text or len(self._operands) != len(other._operands):
+            return False
+        return all(map(_has_same_bits, self._operands, other._operands))
 
     def __hash__(self) -> int:
-        return hash((self._text, tuple(map(id, self._operands))))
+        # dynamo asks for it before __init__ has run, where it compiles that by itself.
+        return hash(getattr(self, "_text", ""))
 
-    def __reduce__(self) -> tuple[type[Chain], tuple[Any, ...]]:
-        return Chain, (self._parts,)
+    def __reduce__(self) -> tuple[Callable[..., Chain], tuple[Any, ...]]:
+        return restored, (self._parts,)
 
     def __repr__(self) -> str:
         def show(value: Parameter | str) -> str:
@@ -106,17 +129,63 @@ class Chain:
             named = (f"{name}={show(value)}" for name, value in zip(source.parameters, values[1:], strict=True))
             return iter([repr(source.text), *named])
 
-        parts = (f"{name}({', '.join(arguments(values))})" for name, values in self._parts)
+        parts = (f"{name}({', '.join(arguments(values))})" if name else str(values[0]) for name, values in self._parts)
         return " | ".join(parts) if self._parts else "Chain()"
 
 
-def _is(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a is b
+def given_chain(op: str, argument: str, value: Chain | str) -> Chain:
+    """A chain that an op was given, as one or as the text that its raw op takes.
+
+    Raises:
+        TypeError: it is neither.
+        ValueError: the text names tensors, which a chain alone brings along.
+    """
+    if isinstance(value, Chain):
+        return value
+    if not isinstance(value, str):
+        raise TypeError(f"{op}: {argument} must be a chain or the text of one, got {type(value).__name__}")
+    if "$" in value:
+        raise ValueError(f"{op}: {argument} must be composed of sluice.stages where it has tensors, got {value!r}")
+    return Chain((("", (value,)),)) if value else Chain()
+
+
+def restored(parts: tuple[Part, ...]) -> Chain:
+    """The chain of a pickle. torch.load trusts this function, so it lets no text in that is code.
+
+    Raises:
+        ValueError: the parts are none that a stage of sluice.stages has.
+    """
+    for name, values in parts:
+        is_cpp = name == "cpp" and isinstance(values[0], CppSource)
+        known = is_cpp or name in _STAGES or (name == "cast" and values[0] in _CASTS)
+        if not known or any(isinstance(value, str) for value in values if name != "cast"):
+            raise ValueError(f"Chain: a pickle must hold stages of sluice.stages, got {name!r}")
+    return Chain(parts)
+
+
+torch.serialization.add_safe_globals([restored])
+
+
+def _has_same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a is b:
+        return True
+    if (a.shape, a.dtype, a.device) != (b.shape, b.dtype, b.device) or a.device.type == "meta":
+        return False
+    return torch.equal(_bits(a), _bits(b))  # which NaNs differ from themselves
+
+
+def _bits(x: torch.Tensor) -> torch.Tensor:
+    return x.detach().resolve_neg().reshape(-1).contiguous().view(torch.uint8)
 
 
 def _number_text(value: float) -> str:
     # hex() is what torch.compile turns a symbolic number into a constant at; repr() it does not trace.
     return repr(float.fromhex(float(value).hex()))
+
+
+def count_operands(chains: list[Chain]) -> int:
+    """Tensors that the chains have together, as `encode_together` numbers them."""
+    return len(encode_together([chain.parts for chain in chains])[1])
 
 
 def encode_together(chains: list[tuple[Part, ...]]) -> tuple[list[str], list[torch.Tensor]]:
@@ -142,15 +211,10 @@ def _encode(parts: tuple[Part, ...], operands: list[torch.Tensor]) -> str:
                 arguments.append(f"{label}${index}")
             else:
                 arguments.append(label + (value if isinstance(value, str) else _number_text(value)))
-        texts.append(f"{name}({','.join(arguments)})")
+        texts.append(f"{name}({','.join(arguments)})" if name else arguments[0])
     return "|".join(texts)
 
 
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
-
-
-def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What a chain is evaluated in for tensors of `dtype`."""
-    return torch.float64 if dtype == torch.float64 else torch.float32

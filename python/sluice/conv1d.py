@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
-from . import cpp_reference
-from ._fake import chain_dtype, check_floating, check_same_dtype, empty_like_layout, fake_out, holds
-from ._library import call, check_tensor, given_options, out_result, out_target, require_forward_only
-from .chain import Chain, compute_dtype
+from ._apply import check_forward_only, given_options, needs_references, run, with_references
+from ._arguments import integer
+from ._autocast import cast_arguments, device_of
+from ._autocast import register as register_autocast
+from ._fake import (
+    chain_dtype,
+    check_device,
+    check_floating,
+    check_like,
+    check_schedule,
+    dtype_name,
+    empty_like_layout,
+    fake_out,
+    holds,
+    require,
+)
+from ._library import check_tensor
+from .chain import Chain, given_chain
+from .pack import PackedWeight, packed_for, packed_shape
 
 
 def conv1d(
     input: torch.Tensor,
-    weight: torch.Tensor,
+    weight: torch.Tensor | PackedWeight,
     bias: torch.Tensor | None = None,
     stride: int | tuple[int] = 1,
     padding: int | tuple[int] | str = 0,
     dilation: int | tuple[int] = 1,
     groups: int = 1,
     *,
-    pre: Chain | None = None,
-    post: Chain | None = None,
+    pre: Chain | str | None = None,
+    post: Chain | str | None = None,
     dtype: torch.dtype | None = None,
     out: torch.Tensor | None = None,
     schedule: str = "auto",
@@ -28,18 +45,20 @@ def conv1d(
 ) -> torch.Tensor:
     """`post(F.conv1d(pre(input), weight, bias, stride, padding, dilation, groups))` in one op.
 
-    Depthwise convolutions (groups equal to the channels) run sluice's own kernels; others run torch's
-    convolution and then one in-place pass of the chain. Sums of half types are kept in float32.
+    Depthwise convolutions (groups equal to the channels) run sluice's own kernels, and so do dense ones (one group) of
+    half types with stride 1 on a GPU of compute capability 9.0, on its tensor cores; others run torch's convolution and
+    then one in-place pass of the chain. Sums of half types are kept in float32.
 
     Args:
         input: (B, C, L) or (C, L), any strides; float32, float16, bfloat16 or float64.
-        weight: (C_out, C / groups, K), of the input's dtype.
+        weight: (C_out, C / groups, K), of the input's dtype; where groups is 1, also what `sluice.pack` made of it.
         bias: (C_out,), of the input's dtype.
         stride: positions from one output to the next, at least 1.
         padding: zeros on both sides of each row, or "valid" (none), or "same" (stride 1 only).
         dilation: positions from one tap to the next, at least 1.
         groups: divides C and C_out.
-        pre: a chain on the input, before zeros are added; rounded to the input's dtype.
+        pre: a chain on the input, before zeros are added; rounded to the input's dtype. A chain without tensors may be
+            its text, as "scale(2)|gelu".
         post: a chain on the biased result, before it is rounded. Its operands broadcast to the result's shape.
         dtype: the result's dtype; by default that of a last `cast` of `post`, else the input's.
         out: written and returned as that object: the result's shape and dtype, any strides, apart from the inputs.
@@ -70,61 +89,40 @@ def conv1d(
     Source: `torch.nn.functional.conv1d`, whose arguments and results these are.
     """
     check_tensor("conv1d", "input", input)
+    handle = weight if isinstance(weight, PackedWeight) else None
+    if isinstance(weight, PackedWeight):
+        weight = weight.weight
     check_tensor("conv1d", "weight", weight)
-    operands = (*(pre.operands if pre else ()), *(post.operands if post else ()))
-    require_forward_only("conv1d", (input, weight, bias, *operands))
-    input, weight, bias = autocast(input, weight, bias)
+    if bias is not None:
+        check_tensor("conv1d", "bias", bias)
+    before = None if pre is None else given_chain("conv1d", "pre", pre)
+    after = None if post is None else given_chain("conv1d", "post", post)
+    check_forward_only("conv1d", (input, weight, bias), before, after)
+    input, weight, bias = cast_arguments(device_of(input), input, weight, bias)
     step, spread = single("stride", stride), single("dilation", dilation)
     left, right = sides(padding, weight, step, spread)
-    if pre is not None and cpp_reference.needs_reference(input, pre):
-        input, pre = cpp_reference.transform(input, pre, None, input.dtype), None
-    if post is not None and cpp_reference.needs_reference(input, post):
-        first, rest = cpp_reference.split(post)
-        values = conv1d(
-            input, weight, bias, step, padding, spread, groups, pre=pre, post=first,
-            dtype=compute_dtype(input.dtype), schedule=schedule, depth=depth,
+    groups = integer("conv1d", "groups", groups)
+    if needs_references(input, before, after):
+        compute = functools.partial(
+            conv1d, weight=handle or weight, bias=bias, stride=step, padding=padding, dilation=spread, groups=groups,
+            schedule=schedule, depth=depth,
         )  # fmt: skip
-        wanted = dtype or post.result_dtype(input.dtype)
-        return cpp_reference.finish("conv1d", cpp_reference.evaluate("conv1d", values, rest), out, wanted)
-    arguments = (input, weight, bias, step, left, spread, groups)
-    options = given_options("conv1d", input, schedule, depth, dtype, pre=pre, post=post)
+        return with_references("conv1d", compute, input, pre=before, post=after, out=out, dtype=dtype)
+    options = given_options("conv1d", input, schedule, depth, dtype, pre=before, post=after)
     if right is not None:
         options["padding_right"] = right
-    if out is None:
-        result: torch.Tensor = call("conv1d", input, torch.ops.sluice.conv1d, *arguments, **options)
-        return result
-    target = out_target("conv1d", out)
-    call("conv1d", input, torch.ops.sluice.conv1d_out, *arguments, **options, out=target)
-    return out_result(out, target)
-
-
-def autocast(
-    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Input, weight and bias as torch's autocast would hand them to a convolution."""
-    device = input.device.type
-    if not torch.is_autocast_enabled(device):
-        return input, weight, bias
-    dtype = torch.get_autocast_dtype(device)
-
-    def cast(tensor: torch.Tensor) -> torch.Tensor:
-        eligible = tensor.is_floating_point() and tensor.dtype != torch.float64 and tensor.device.type == device
-        return tensor.to(dtype) if eligible else tensor
-
-    return cast(input), cast(weight), None if bias is None else cast(bias)
+    if handle is not None and (packed := packed_for(handle, weight.dtype, groups)) is not None:
+        options["packed"] = packed
+    return run("conv1d", (input, weight, bias, step, left, spread, groups), options, out)
 
 
 def single(argument: str, value: int | tuple[int]) -> int:
     """The number in `value`, which torch lets be a tuple of one."""
-    if type(value) is int:
-        return value
     if isinstance(value, (tuple, list)):
         if len(value) != 1:
             raise ValueError(f"conv1d: {argument} must be one number, got {tuple(value)}")
         value = value[0]
-    if not isinstance(value, (int, torch.SymInt)) or isinstance(value, bool):
-        raise TypeError(f"conv1d: {argument} must be an int, got {type(value).__name__}")
-    return value
+    return integer("conv1d", argument, value)
 
 
 def sides(padding: int | tuple[int] | str, weight: torch.Tensor, stride: int, dilation: int) -> tuple[int, int | None]:
@@ -159,57 +157,104 @@ def _(
     schedule: str = "auto",
     depth: int | None = None,
     padding_right: int | None = None,
+    packed: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    torch._check(
-        input.dim() in (2, 3),
+    check_floating("conv1d", "input", input.dtype)
+    x = input.unsqueeze(0) if input.dim() == 2 else input
+    shape = _result_shape(x, weight, bias, stride, (padding, padding_right), dilation, groups)
+    check_like("conv1d", "weight", weight, input, input.dtype, "like the input")
+    check_like("conv1d", "bias", bias, input, input.dtype, "like the input")
+    _check_packed(packed, weight, input, groups)
+    check_schedule("conv1d", schedule, depth)
+    chain_dtype("conv1d", "pre", pre, pre_operands, x, x.shape, input.dtype)
+    last = chain_dtype("conv1d", "post", post, post_operands, x, shape, input.dtype)
+    check_floating("conv1d", "dtype", dtype or input.dtype)
+    result = empty_like_layout(x, shape, dtype or last)
+    return result.squeeze(0) if input.dim() == 2 else result
+
+
+def _check_packed(packed: torch.Tensor | None, weight: torch.Tensor, input: torch.Tensor, groups: int) -> None:
+    """The rules of ops/pack.cpp."""
+    if packed is None:
+        return
+    check, half = functools.partial(require, "conv1d"), (torch.float16, torch.bfloat16)
+    check(groups == 1, lambda: f"groups must be 1 with a packed weight, got {groups}")
+    found, wanted = packed.dtype, input.dtype
+    words = "packed must have dtype float16 or bfloat16 like the input, got"
+    check(found == wanted and wanted in half, lambda: f"{words} {dtype_name(found)} for {dtype_name(wanted)}")
+    check_device("conv1d", "packed", packed, input)
+    sizes, shape = tuple(weight.shape), tuple(packed_shape(weight))
+    check(
+        tuple(packed.shape) == shape,
         lambda: (
-            f"conv1d: input must have shape (batch, channels, length) or (channels, length), got {tuple(input.shape)}"
+            f"packed must have shape {shape} for a weight of {sizes}, as sluice.pack makes it, "
+            f"got {tuple(packed.shape)}"
         ),
     )
-    torch._check(
+    strides = tuple(packed.stride())
+    check(packed.is_contiguous(), lambda: f"packed must be contiguous, as sluice.pack makes it, got strides {strides}")
+
+
+def _result_shape(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: int,
+    paddings: tuple[int, int | None],
+    dilation: int,
+    groups: int,
+) -> tuple[int, int, int]:
+    """The rules of ops/convolution_shapes.cpp, on sizes that may be symbolic."""
+    check = functools.partial(require, "conv1d")
+    left, right = paddings[0], paddings[0] if paddings[1] is None else paddings[1]
+    check(
+        x.dim() == 3,
+        lambda: f"input must have shape (batch, channels, length) or (channels, length), got {tuple(x.shape)}",
+    )
+    check(
         weight.dim() == 3,
-        lambda: f"conv1d: weight must have shape (out_channels, in_channels / groups, taps), got {tuple(weight.shape)}",
+        lambda: f"weight must have shape (out_channels, in_channels / groups, taps), got {tuple(weight.shape)}",
     )
-    check_floating("conv1d", "input", input.dtype)
-    check_floating("conv1d", "dtype", dtype or input.dtype)
-    for argument, tensor in (("weight", weight), ("bias", bias)):
-        check_same_dtype("conv1d", argument, tensor, input.dtype, "like the input")
-    torch._check(stride > 0, lambda: f"conv1d: stride must be at least 1, got {stride}")
-    torch._check(dilation > 0, lambda: f"conv1d: dilation must be at least 1, got {dilation}")
-    torch._check(groups > 0, lambda: f"conv1d: groups must be at least 1, got {groups}")
-    x = input if input.dim() == 3 else input.unsqueeze(0)
-    channels, out_channels = x.shape[1], weight.shape[0]
-    torch._check(
-        channels % groups == 0, lambda: f"conv1d: groups must divide the input's {channels} channels, got {groups}"
-    )
-    torch._check(
-        out_channels % groups == 0,
-        lambda: f"conv1d: groups must divide the weight's {out_channels} output channels, got {groups}",
-    )
-    torch._check(
-        weight.shape[1] == channels // groups,
+    check(stride > 0, lambda: f"stride must be at least 1, got {stride}")
+    check(left >= 0, lambda: f"padding must not be negative, got {left}")
+    check(right >= 0, lambda: f"padding_right must not be negative, got {right}")
+    check(dilation > 0, lambda: f"dilation must be at least 1, got {dilation}")
+    check(groups > 0, lambda: f"groups must be at least 1, got {groups}")
+    (batch, channels, length), (outputs, inputs, taps) = x.shape, weight.shape
+    check(channels % groups == 0, lambda: f"groups must divide the input's {channels} channels, got {groups}")
+    check(outputs > 0, lambda: f"weight must have at least one output channel, got {tuple(weight.shape)}")
+    check(outputs % groups == 0, lambda: f"groups must divide the weight's {outputs} output channels, got {groups}")
+    check(
+        inputs == channels // groups,
         lambda: (
-            f"conv1d: weight must have shape (out_channels, {channels // groups}, taps) for {channels} channels in "
+            f"weight must have shape (out_channels, {channels // groups}, taps) for {channels} channels in "
             f"{groups} groups, got {tuple(weight.shape)}"
         ),
     )
-    torch._check(weight.shape[2] > 0, lambda: f"conv1d: weight must have at least one tap, got {tuple(weight.shape)}")
-    right = padding if padding_right is None else padding_right
-    reach, padded = dilation * (weight.shape[2] - 1) + 1, x.shape[2] + padding + right
-    torch._check(
+    check(taps > 0, lambda: f"weight must have at least one tap, got {tuple(weight.shape)}")
+    if bias is not None:
+        found = tuple(bias.shape)
+        check(bias.dim() == 1, lambda: f"bias must have shape ({outputs},), got {found}")
+        check(bias.shape[0] == outputs, lambda: f"bias must have shape ({outputs},), got {found}")
+    for number in (stride, left, right, dilation, taps):
+        check(
+            number < 2**31,
+            lambda: (
+                f"stride, padding, dilation and taps must be less than 2^31, got {stride}, {left}, {dilation}, {taps}"
+            ),
+        )
+    reach, padded = dilation * (taps - 1) + 1, length + left + right
+    check(
         padded >= reach,
-        lambda: (
-            f"conv1d: input must be at least as long as the kernel's reach of {reach} with its padding, got {padded}"
-        ),
+        lambda: f"input must be at least as long as the kernel's reach of {reach} with its padding, got {padded}",
     )
-    nothing = holds(x.shape[2] == 0) and not holds(x.shape[0] * channels == 0)
-    torch._check(not nothing, lambda: f"conv1d: input must have at least one position, got {tuple(x.shape)}")
-    length = (padded - reach) // stride + 1
-    chain_dtype("conv1d", "pre", pre, pre_operands, input.dtype)
-    last = chain_dtype("conv1d", "post", post, post_operands, input.dtype)
-    results = 0 if holds(channels == 0) else out_channels  # as torch has it
-    result = empty_like_layout(x, (x.shape[0], results, length), dtype or last)
-    return result if input.dim() == 3 else result.squeeze(0)
+    nothing = holds(length == 0) and not holds(batch * channels == 0)
+    check(not nothing, lambda: f"input must have at least one position, got {tuple(x.shape)}")
+    # As torch has it: without channels there are no results.
+    return batch, 0 if holds(channels == 0) else outputs, (padded - reach) // stride + 1
 
 
 torch.library.register_fake("sluice::conv1d_out")(fake_out)
+
+
+register_autocast("conv1d")

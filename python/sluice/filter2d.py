@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+import math
+
 import torch
 
-from . import cpp_reference
-from ._fake import FLOATING, chain_dtype, check_floating, check_same_dtype, dtype_name, empty_like_layout, fake_out
-from ._library import call, check_tensor, given_options, out_result, out_target, require_forward_only
-from .chain import Chain, compute_dtype
+from ._apply import check_forward_only, given_options, needs_references, run, with_references
+from ._arguments import integer
+from ._fake import (
+    FLOATING,
+    chain_dtype,
+    check_floating,
+    check_like,
+    check_schedule,
+    dtype_name,
+    empty_like_layout,
+    fake_out,
+    holds,
+    require,
+)
+from ._library import check_tensor
+from .chain import Chain, given_chain
 
 Kernel = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
@@ -18,8 +33,8 @@ def filter2d(
     bias: torch.Tensor | None = None,
     padding: str | tuple[int, int] = "same",
     *,
-    pre: Chain | None = None,
-    post: Chain | None = None,
+    pre: Chain | str | None = None,
+    post: Chain | str | None = None,
     dtype: torch.dtype | None = None,
     out: torch.Tensor | None = None,
     schedule: str = "auto",
@@ -39,7 +54,8 @@ def filter2d(
         bias: (C,), or (1,) where there is one kernel for all channels; of the kernel's dtype.
         padding: "same" (the result has the image's size; for an even kernel the extra zeros are at the bottom and on
             the right, as in torch), "valid" (none), or two numbers: zeros above and below, zeros on the left and right.
-        pre: a chain on the image, before zeros are added; rounded to the image's dtype (float32 for uint8).
+        pre: a chain on the image, before zeros are added; rounded to the image's dtype (float32 for uint8). A chain
+            without tensors may be its text, as "scale(2)|gelu".
         post: a chain on the biased result, before it is rounded. Its operands broadcast to the result's shape.
         dtype: the result's dtype; by default that of a last `cast` of `post`, else the image's, float32 for uint8.
         out: written and returned as that object: the result's shape and dtype, any strides, apart from the inputs.
@@ -69,29 +85,20 @@ def filter2d(
     """
     check_tensor("filter2d", "image", image)
     column, row, zeros = raw_arguments(kernel, padding)
-    operands = (*(pre.operands if pre else ()), *(post.operands if post else ()))
-    require_forward_only("filter2d", (image, column, row, bias, *operands))
-    if pre is not None and cpp_reference.needs_reference(image, pre):
-        floating = image.float() if image.dtype == torch.uint8 else image
-        image, pre = cpp_reference.transform(floating, pre, None, floating.dtype), None
-    if post is not None and cpp_reference.needs_reference(image, post):
-        first, rest = cpp_reference.split(post)
-        values = filter2d(
-            image, kernel, bias, padding, pre=pre, post=first, dtype=compute_dtype(image.dtype), schedule=schedule,
-            depth=depth,
-        )  # fmt: skip
-        wanted = dtype or post.result_dtype(_floating(image.dtype))
-        return cpp_reference.finish("filter2d", cpp_reference.evaluate("filter2d", values, rest), out, wanted)
-    options = given_options("filter2d", image, schedule, depth, dtype, pre=pre, post=post)
+    if bias is not None:
+        check_tensor("filter2d", "bias", bias)
+    before = None if pre is None else given_chain("filter2d", "pre", pre)
+    after = None if post is None else given_chain("filter2d", "post", post)
+    check_forward_only("filter2d", (image, column, row, bias), before, after)
+    if needs_references(image, before, after):
+        compute = functools.partial(filter2d, kernel=kernel, bias=bias, padding=padding, schedule=schedule, depth=depth)
+        floating = image.to(_floating(image.dtype))
+        return with_references("filter2d", compute, floating, pre=before, post=after, out=out, dtype=dtype)
+    options = given_options("filter2d", image, schedule, depth, dtype, pre=before, post=after)
     if row is not None:
         options["row_kernel"] = row
     arguments = (image, column, bias) if zeros is None else (image, column, bias, zeros)
-    if out is None:
-        result: torch.Tensor = call("filter2d", image, torch.ops.sluice.filter2d, *arguments, **options)
-        return result
-    target = out_target("filter2d", out)
-    call("filter2d", image, torch.ops.sluice.filter2d_out, *arguments, **options, out=target)
-    return out_result(out, target)
+    return run("filter2d", arguments, options, out)
 
 
 def raw_arguments(
@@ -121,10 +128,7 @@ def _padding(padding: str | tuple[int, int]) -> list[int] | None:
         return None if padding == "same" else [0, 0]
     if not isinstance(padding, (tuple, list)):
         raise TypeError(f"filter2d: padding must be a string or two ints, got {type(padding).__name__}")
-    for zeros in padding:
-        if not isinstance(zeros, (int, torch.SymInt)) or isinstance(zeros, bool):
-            raise TypeError(f"filter2d: padding must be a string or two ints, got {type(zeros).__name__} in it")
-    return list(padding)
+    return [integer("filter2d", "padding", zeros, rule="be a string or two ints") for zeros in padding]
 
 
 def _floating(dtype: torch.dtype) -> torch.dtype:
@@ -132,42 +136,45 @@ def _floating(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype == torch.uint8 else dtype
 
 
-def result_size(image: torch.Tensor, height: int, width: int, padding: list[int] | None) -> tuple[int, int]:
-    """The result's last two dimensions, under the raw op's padding."""
-    if padding is None:
-        return image.shape[-2], image.shape[-1]
-    return image.shape[-2] + 2 * padding[0] - height + 1, image.shape[-1] + 2 * padding[1] - width + 1
-
-
-def empty_result(
-    image: torch.Tensor, taps: tuple[int, int], padding: list[int] | None, dtype: torch.dtype
-) -> torch.Tensor:
-    """What a kernel of `taps` (kh, kw) makes of the image under the raw op's padding, without its values."""
-    return empty_like_layout(image, (*image.shape[:-2], *result_size(image, *taps, padding)), dtype, spatial=2)
-
-
-def _check_kernel(image: torch.Tensor, kernel: torch.Tensor, row_kernel: torch.Tensor | None) -> None:
+def _check_kernel(image: torch.Tensor, kernel: torch.Tensor, row: torch.Tensor | None) -> tuple[int, int]:
+    """The kernel's height and width."""
     channels = image.shape[-3] if image.dim() > 2 else 1
+    found = str(tuple(kernel.shape)) if row is None else f"{tuple(kernel.shape)} and {tuple(row.shape)}"
+    taps = 2 if row is None else 1
+    shapes = (
+        f"shape (kh, kw) or (C, kh, kw) with C = {channels}"
+        if row is None
+        else f"two vectors of shapes (kh,) and (kw,), or (C, kh) and (C, kw) with C = {channels}"
+    )
 
-    def fits(part: torch.Tensor, taps: int) -> bool:
-        return part.dim() == taps or (part.dim() == taps + 1 and image.dim() > 2 and part.shape[0] == channels)
+    def check(condition: bool | torch.SymBool, rule: str) -> None:
+        require("filter2d", condition, lambda: f"kernel must {rule}, got {found}")
 
-    if row_kernel is None:
-        torch._check(
-            fits(kernel, 2),
-            lambda: (
-                f"filter2d: kernel must have shape (kh, kw) or (C, kh, kw) with C = {channels}, "
-                f"got {tuple(kernel.shape)}"
-            ),
-        )
-    else:
-        torch._check(
-            fits(kernel, 1) and fits(row_kernel, 1) and kernel.dim() == row_kernel.dim(),
-            lambda: (
-                f"filter2d: kernel must have two vectors of shapes (kh,) and (kw,), or (C, kh) and (C, kw) with C = "
-                f"{channels}, got {tuple(kernel.shape)} and {tuple(row_kernel.shape)}"
-            ),
-        )
+    parts = [kernel] if row is None else [kernel, row]
+    for part in parts:
+        check(part.dim() == taps or (part.dim() == taps + 1 and image.dim() > 2), f"have {shapes}")
+        if part.dim() > taps:
+            check(part.shape[0] == channels, f"have {shapes}")
+        check(part.dim() == kernel.dim(), f"have {shapes}")
+    height, width = kernel.shape[-taps], parts[-1].shape[-1]
+    for extent in (height, width):
+        check(extent > 0, "have at least one tap")
+    found = str(tuple(kernel.shape))
+    for extent in (height, width):
+        check(extent < 2**24, "be smaller than 2^24 each way")
+    return height, width
+
+
+def _zeros(padding: list[int] | None, height: int, width: int) -> tuple[int, int]:
+    """Rows and columns of zeros that the image is given in all."""
+    if padding is None:
+        return height - 1, width - 1
+    require("filter2d", len(padding) == 2, lambda: f"padding must be two numbers, got {len(padding)}")
+    for number in padding:
+        for fits in (number >= 0, number < 2**31):
+            words = functools.partial("padding must be at least 0 and less than 2^31, got {}".format, number)
+            require("filter2d", fits, words)
+    return 2 * padding[0], 2 * padding[1]
 
 
 @torch.library.register_fake("sluice::filter2d")
@@ -186,28 +193,39 @@ def _(
     schedule: str = "auto",
     depth: int | None = None,
 ) -> torch.Tensor:
-    torch._check(image.dim() >= 2, lambda: f"filter2d: image must have shape (..., H, W), got {tuple(image.shape)}")
+    check = functools.partial(require, "filter2d")
     computed = _floating(image.dtype)
-    if computed not in FLOATING:
-        known = "float32, float16, bfloat16, float64 or uint8"
-        raise RuntimeError(f"filter2d: image must have dtype {known}, got {dtype_name(image.dtype)}")
-    check_floating("filter2d", "dtype", dtype or computed)
+    known = "float32, float16, bfloat16, float64 or uint8"
+    check(computed in FLOATING, lambda: f"image must have dtype {known}, got {dtype_name(image.dtype)}")
+    check(image.dim() >= 2, lambda: f"image must have shape (..., H, W), got {tuple(image.shape)}")
+    height, width = _check_kernel(image, kernel, row_kernel)
     reason = "for a uint8 image" if image.dtype == torch.uint8 else "like the image"
     for argument, tensor in (("kernel", kernel), ("kernel", row_kernel), ("bias", bias)):
-        check_same_dtype("filter2d", argument, tensor, computed, reason)
-    _check_kernel(image, kernel, row_kernel)
-    taps = (kernel.shape[-2], kernel.shape[-1]) if row_kernel is None else (kernel.shape[-1], row_kernel.shape[-1])
-    rows, columns = result_size(image, *taps, padding)
-    torch._check(
-        rows > 0 and columns > 0,
-        lambda: (
-            f"filter2d: image must be at least as large as the kernel, {taps[0]} x {taps[1]}, with its padding, "
-            f"got {rows + taps[0] - 1} x {columns + taps[1] - 1}"
-        ),
-    )
-    chain_dtype("filter2d", "pre", pre, pre_operands, computed)
-    last = chain_dtype("filter2d", "post", post, post_operands, computed)
-    return empty_result(image, taps, padding, dtype or last)
+        check_like("filter2d", argument, tensor, image, computed, reason)
+    if bias is not None:
+        found, shared = tuple(bias.shape), kernel.dim() == (2 if row_kernel is None else 1)
+        offsets = 1 if shared or image.dim() < 3 else image.shape[-3]
+        for fits in (bias.dim() == 1, bias.numel() == offsets):
+            check(fits, lambda: f"bias must have shape ({offsets},), got {found}")
+    zeros = _zeros(padding, height, width)
+    check_schedule("filter2d", schedule, depth)
+    rows, columns = image.shape[-2] + zeros[0], image.shape[-1] + zeros[1]
+    for fits in (rows >= height, columns >= width):
+        check(
+            fits,
+            lambda: (
+                f"image must be at least as large as the kernel, {height} x {width}, with its padding, "
+                f"got {rows} x {columns}"
+            ),
+        )
+    planes = math.prod(image.shape[:-2])
+    nothing = holds(image.numel() == 0) and not holds(planes == 0)
+    check(not nothing, lambda: f"image must have at least one pixel, got {tuple(image.shape)}")
+    shape = (*image.shape[:-2], rows - height + 1, columns - width + 1)
+    chain_dtype("filter2d", "pre", pre, pre_operands, image, image.shape, computed)
+    last = chain_dtype("filter2d", "post", post, post_operands, image, shape, computed)
+    check_floating("filter2d", "dtype", dtype or computed)
+    return empty_like_layout(image, shape, dtype or last, spatial=2)
 
 
 torch.library.register_fake("sluice::filter2d_out")(fake_out)

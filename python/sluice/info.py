@@ -10,17 +10,17 @@ import torch
 
 from . import _library
 
+__version__ = "0.1.0"
+
 
 def info() -> dict[str, Any]:
-    """What a bug report needs: versions, how sluice was built, whether its CUDA kernels are there, the devices.
+    """What a bug report needs: versions, the build, what runs on the CPU, whether CUDA kernels are there, the devices.
 
     Example:
         >>> import sluice
         >>> sorted(sluice.info())
-        ['build', 'cuda_kernels', 'devices', 'linking', 'python', 'torch', 'torch_cuda', 'version']
+        ['build', 'cpu', 'cuda_kernels', 'devices', 'linking', 'python', 'torch', 'torch_cuda', 'version']
     """
-    from . import __version__
-
     devices: list[dict[str, Any]] = []
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
@@ -40,6 +40,7 @@ def info() -> dict[str, Any]:
         "torch": torch.__version__,
         "torch_cuda": torch.version.cuda,
         "python": platform.python_version(),
+        "cpu": {"instruction_set": _library.instruction_set(), "threads": torch.get_num_threads()},
         "cuda_kernels": _library.cuda_unavailable_reason or "loaded",
         "devices": devices,
         "linking": linking(),
@@ -65,12 +66,13 @@ def linking() -> dict[str, Any]:
     """How chains are linked into kernels in this process: the libraries found, the mode, and what was done so far.
 
     `unavailable` says why nothing can be linked, and is empty where it can; `library_builds` tells one build of NVRTC
-    and of nvJitLink from another. `linked_launches` and `interpreted_launches` count kernels with chains; `compiled`
-    and `read_from_disk` where linked ones came from. `failed` links are not tried again; `postponed` ones, as where
-    memory is short, are. `linked_kernels` of at most `linked_limit` are loaded, of `linked_bytes` in all, and stay for
-    the life of the process; chains beyond them run interpreted. A problem of fewer than `small_below` elements is
-    interpreted for its first `calls_of_small` calls. `cache_problem` says why linked kernels are not kept in
-    `cache_directory`, and is empty where they are.
+    and of nvJitLink from another. `linked_launches` and `interpreted_launches` count kernels with chains; `compiled`,
+    `read_from_disk` and `read_from_library` where linked ones came from; the last are of the `prelinked` kernels that
+    come linked with the library. `failed` links are not tried again; `postponed` ones, as where memory is short, are.
+    `linked_kernels` of at most `linked_limit` are loaded, of `linked_bytes` in all, and stay for the life of the
+    process; chains beyond them run interpreted. A problem of fewer than `small_below` elements whose kernel does not
+    come linked is interpreted for its first `calls_of_small` calls. `cache_problem` says why linked kernels are not
+    kept in `cache_directory`, and is empty where they are.
     """
     if not hasattr(torch.ops.sluice, "_link_info"):
         return {"unavailable": _library.cuda_unavailable_reason}

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
-from ._fake import is_channels_last, is_dense
-from ._library import check_tensor, raise_as_python
-from .causal_conv1d import ACTIVATIONS
+from ._library import inquire
+from ._registry import find
 from .chain import Chain
-from .conv1d import sides, single
-from .filter2d import Kernel, empty_result, raw_arguments, result_size
 from .info import linking
+from .pack import PackedWeight
+
+# Elements behind which tensors lie alike again in fresh memory, whatever is asked of their alignment.
+_ALIGNED = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,8 @@ class Plan:
         form: "linked" where the chain is compiled into the kernel, "interpreted" where the kernel runs it step by
             step, "" where there is no chain.
         form_reason: why, in a sentence.
-        method: how the result is computed: "transform", "depthwise", "stencil", or "aten" for torch's own kernels.
+        method: how the result is computed: "transform", "depthwise", "dense", "stencil", or "aten" for torch's own
+            kernels.
         kernel: the kernel that runs, by its name in the library.
         workspace_bytes: device memory that the kernel needs beside inputs and result.
         alignment: bytes at whose multiples the kernel's vectors lie in device memory; what lies otherwise is shifted or
@@ -42,6 +43,7 @@ class Plan:
         copy_width: bytes of one load or copy out of device memory, where the input's elements are side by side.
         resident_blocks: blocks that a multiprocessor holds at once: those of a ring's grid; elsewhere at least so many,
             or 0 where the linker decides.
+        detail: what else the method decided, in words.
     """
 
     schedule: str
@@ -59,6 +61,7 @@ class Plan:
     alignment: int = 0
     copy_width: int = 0
     resident_blocks: int = 0
+    detail: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,16 +97,16 @@ def plan(op: str, *args: Any, device: Device | None = None, **kwargs: Any) -> Pl
 
     Args:
         op: "transform", "conv1d", "causal_conv1d" or "filter2d".
-        *args: the op's arguments. Tensors may lie anywhere, on the "meta" device too: only their shapes, strides
-            and dtypes count.
+        *args: the op's arguments. Tensors may lie anywhere, on the "meta" device too: only their shapes, strides,
+            storage offsets and dtypes count. Without a chain `transform` is a copy.
         device: the GPU to plan for; by default the current one, or one H200 where there is none.
         **kwargs: the op's keyword arguments.
 
     Returns:
-        A `Plan`; its `reason` is a sentence.
+        A `Plan`; its `reason` is a sentence. For a list of chains, that of the first pass.
 
     Raises:
-        TypeError: an argument of another type than the op takes.
+        TypeError: an argument of another type than the op takes, or one that it does not have.
         ValueError: an unknown op, arguments that the op refuses, a result without elements, or a request that cannot be
             met on that device.
 
@@ -114,206 +117,57 @@ def plan(op: str, *args: Any, device: Device | None = None, **kwargs: Any) -> Pl
         >>> sluice.plan("causal_conv1d", x, w).schedule
         'direct'
     """
-    planners: dict[str, Callable[..., str]] = {
-        "transform": _plan_transform,
-        "conv1d": _plan_conv1d,
-        "causal_conv1d": _plan_causal_conv1d,
-        "filter2d": _plan_filter2d,
-    }
-    if op not in planners:
-        raise ValueError(f"plan: op must be one of {', '.join(planners)}, got {op!r}")
+    function = find("plan", op).function
     if device is not None and not isinstance(device, Device):
         raise TypeError(f"plan: device must be a sluice.plan.Device, got {type(device).__name__}")
+    if op == "transform" and len(args) == 1:
+        kwargs.setdefault("chain", Chain())
     numbers = list(dataclasses.astuple(device or current_device()))
-    form, form_reason = _form(op, *args, **kwargs)
-    text = planners[op](numbers, *args, linked=form == "linked", **kwargs)
-    return Plan(**json.loads(text), form=form, form_reason=form_reason)
-
-
-def _ask(function: Callable[..., Any], *arguments: Any) -> str:
-    """The plan as JSON, with errors of the types that a Python caller expects."""
-    try:
-        return str(function(*arguments))
-    except RuntimeError as error:
-        # Torch's own, of numbers and strings that are neither.
-        if "Expected a value of type" in str(error) or "Overflow when unpacking long" in str(error):
-            raise TypeError(f"plan: {str(error).splitlines()[0]}") from None
-        raise_as_python("plan", error, torch.device("cpu"))
-
-
-def _form(op: str, x: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[str, str]:
-    """Which form of the kernel would run, and why."""
-    check_tensor("plan", "the op's first argument", x)
-    if x.layout != torch.strided:
-        raise TypeError(f"plan: the op's first argument must be a strided tensor, got {x.layout}")
-    chains = [kwargs.get("pre"), kwargs.get("post"), kwargs.get("chain")]
-    if op == "transform" and args:
-        chains.append(args[0])
-    for chain in chains:
-        for part in chain if op == "transform" and isinstance(chain, (list, tuple)) else [chain]:
-            if part is not None and not isinstance(part, Chain):
-                raise TypeError(f"plan: a chain must be a sluice.Chain, got {type(part).__name__}")
-    if not any(chains) and kwargs.get("activation") is None:
-        return "", "there is no chain"
     state = linking()
-    if state["unavailable"]:
-        return "interpreted", str(state["unavailable"])
-    if state["mode"] == "never":
-        return "interpreted", "SLUICE_LINK=0 is set"
+    links = not state["unavailable"] and state["mode"] != "never"
+    # A plan is a fact about shapes: what autograd or a mode thinks of the tensors changes nothing.
+    with _disable_current_modes(), torch.no_grad(), inquire("plan", linked=links, device=numbers) as texts:
+        known: dict[int, torch.Tensor] = {}
+        function(*_imagined(args, known), **_imagined(kwargs, known))
+    if not texts:
+        raise ValueError(f"plan: the call must have a result, got {op} of no chains")
+    found = json.loads(texts[0])
+    elements = found.pop("elements")
+    return Plan(**found, form_reason=_form_reason(found["form"], found["method"], elements, state))
+
+
+def _imagined(value: Any, known: dict[int, torch.Tensor]) -> Any:
+    """`value` with tensors that have no memory in the places of its tensors: one for each that is not `known` yet."""
+    if isinstance(value, torch.Tensor):
+        if id(value) not in known:
+            known[id(value)] = _without_memory(value)
+        return known[id(value)]
+    if isinstance(value, PackedWeight):
+        return PackedWeight(_imagined(value.weight, known), _imagined(value.packed, known))
+    if isinstance(value, Chain):
+        return Chain(tuple((name, _imagined(values, known)) for name, values in value.parts))
+    if isinstance(value, dict):
+        return {name: _imagined(one, known) for name, one in value.items()}
+    return type(value)(_imagined(one, known) for one in value) if type(value) in (list, tuple) else value
+
+
+def _without_memory(x: torch.Tensor) -> torch.Tensor:
+    if x.layout != torch.strided:
+        raise TypeError(f"plan: a tensor must be a strided tensor, got {x.layout}")
+    if x.numel() == 0:
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+    offset = x.storage_offset() % _ALIGNED
+    extent = offset + 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    return torch.empty(extent, dtype=x.dtype, device="meta").as_strided(x.shape, x.stride(), offset)
+
+
+def _form_reason(form: str, method: str, elements: int, state: dict[str, Any]) -> str:
+    if not form:
+        return "there is no chain"
+    if form == "interpreted":
+        return str(state["unavailable"] or "SLUICE_LINK=0 is set")
     small, calls = state["small_below"], state["calls_of_small"]
-    if x.numel() < small and state["mode"] == "auto":
-        return "linked", f"linked after {calls} calls, because a problem under {small} elements may be rare"
-    return "linked", "linked at the first call"
-
-
-def _plan_transform(
-    device: list[int],
-    x: torch.Tensor,
-    chain: Chain | None = None,
-    *,
-    linked: bool,
-    schedule: str = "auto",
-    depth: int | None = None,
-    **_: Any,
-) -> str:
-    inner = x.numel() if is_dense(x) else x.shape[-1]
-    return _ask(torch.ops.sluice._plan_transform, x.numel(), inner, x.dtype, schedule, depth, linked, device)
-
-
-def _plan_conv1d(
-    device: list[int],
-    input: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    stride: int | tuple[int] = 1,
-    padding: int | tuple[int] | str = 0,
-    dilation: int | tuple[int] = 1,
-    groups: int = 1,
-    *,
-    linked: bool,
-    pre: Chain | None = None,
-    post: Chain | None = None,
-    schedule: str = "auto",
-    depth: int | None = None,
-    **_: Any,
-) -> str:
-    check_tensor("plan", "weight", weight)
-    x = input.unsqueeze(0) if input.dim() == 2 else input
-    step, spread = single("stride", stride), single("dilation", dilation)
-    left, right = sides(padding, weight, step, spread)
-    zeros = (left, left if right is None else right)
-    channels_last = x.dim() == 3 and is_channels_last(x)
-    shape = (list(x.shape), list(weight.shape), step, *zeros, spread, groups, channels_last)
-    chains = (bool(pre), bool(post), bool(post and post.operands))
-    return _ask(torch.ops.sluice._plan_conv1d, *shape, *chains, x.dtype, schedule, depth, linked, device)
-
-
-def _plan_causal_conv1d(
-    device: list[int],
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    *,
-    linked: bool,
-    pre: Chain | None = None,
-    post: Chain | None = None,
-    activation: str | None = None,
-    residual: torch.Tensor | None = None,
-    schedule: str = "auto",
-    depth: int | None = None,
-    **_: Any,
-) -> str:
-    check_tensor("plan", "weight", weight)
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"plan: activation must be None, identity, silu or swish, got {activation!r}")
-    if x.dim() != 3:
-        raise ValueError(f"plan: x must have shape (batch, channels, length), got {tuple(x.shape)}")
-    batch, channels, length = x.shape
-    if weight.dim() != 2 or weight.shape[0] != channels:
-        raise ValueError(f"plan: weight must have shape (C, K) with C = {channels}, got {tuple(weight.shape)}")
-    if x.numel() == 0 or weight.numel() == 0:
-        raise ValueError(f"plan: x and weight must have elements, got {tuple(x.shape)} and {tuple(weight.shape)}")
-    taps = weight.shape[1]
-    shape = ([batch, channels, length], [channels, 1, taps], 1, taps - 1, 0, 1, channels, is_channels_last(x))
-    tensors = residual is not None or bool(post and post.operands)
-    chains = (bool(pre), tensors or bool(post) or ACTIVATIONS[activation] is not None, tensors)
-    return _ask(torch.ops.sluice._plan_conv1d, *shape, *chains, x.dtype, schedule, depth, linked, device)
-
-
-def _plan_filter2d(
-    device: list[int],
-    image: torch.Tensor,
-    kernel: Kernel,
-    bias: torch.Tensor | None = None,
-    padding: str | tuple[int, int] = "same",
-    *,
-    linked: bool,
-    pre: Chain | None = None,
-    post: Chain | None = None,
-    dtype: torch.dtype | None = None,
-    out: torch.Tensor | None = None,
-    schedule: str = "auto",
-    depth: int | None = None,
-) -> str:
-    column, row, zeros = raw_arguments(kernel, padding)
-    taps, size = _stencil(image, column, row, zeros)
-    computed = torch.float32 if image.dtype == torch.uint8 else image.dtype
-    if out is None:
-        like = torch.empty_strided(image.shape, image.stride(), dtype=computed, device="meta")
-        wanted = dtype or (post.result_dtype(computed) if post else computed)
-        out = empty_result(like, (taps[0], taps[1]), zeros, wanted)
-    check_tensor("plan", "out", out)
-    if out.shape != size:
-        raise ValueError(f"plan: out must have shape {tuple(size)}, got {tuple(out.shape)}")
-    return _ask(
-        torch.ops.sluice._plan_filter2d,
-        _sizes_and_strides(image),
-        computed,
-        _sizes_and_strides(out),
-        out.dtype,
-        taps,
-        row is not None,
-        zeros or [(taps[0] - 1) // 2, (taps[1] - 1) // 2],
-        bool(pre),
-        bool(post),
-        post is not None and len(post.operands) > 0,
-        schedule,
-        depth,
-        linked,
-        device,
-    )
-
-
-def _stencil(
-    image: torch.Tensor, column: torch.Tensor, row: torch.Tensor | None, zeros: list[int] | None
-) -> tuple[list[int], torch.Size]:
-    """The kernel's height and width, and the result's shape."""
-    if image.dim() < 2:
-        raise ValueError(f"plan: image must have shape (..., H, W), got {tuple(image.shape)}")
-    parts = [column] if row is None else [column, row]
-    plain = 2 if row is None else 1
-    channels = image.shape[-3] if image.dim() > 2 else None
-    for part in parts:
-        fits = part.dim() == plain or (part.dim() == plain + 1 and part.shape[0] == channels)
-        if not fits or part.dim() != column.dim() or part.numel() == 0:
-            raise ValueError(
-                "plan: kernel must have shape (kh, kw) or (C, kh, kw), or be two vectors (kh,) and (kw,) or "
-                f"(C, kh) and (C, kw), with C = {channels}, got {' and '.join(str(tuple(p.shape)) for p in parts)}"
-            )
-    if zeros is not None and len(zeros) != 2:
-        raise ValueError(f"plan: padding must be two numbers, got {len(zeros)}")
-    height, width = (column.shape[-2] if row is None else column.shape[-1]), parts[-1].shape[-1]
-    size = result_size(image, height, width, zeros)
-    if min(*size, *image.shape) < 1 or image.shape[:-2].numel() * size[0] * size[1] >= 1 << 48:
-        raise ValueError(
-            f"plan: the result must have 1 to 2^48 - 1 elements, got {size[0]} x {size[1]} of {tuple(image.shape)}"
-        )
-    return [height, width], torch.Size((*image.shape[:-2], *size))
-
-
-def _sizes_and_strides(x: torch.Tensor) -> list[int]:
-    """(batch, channels, H, W), then their strides; the batch's is what those of all its dimensions are multiples of."""
-    batch = [stride for size, stride in zip(x.shape[:-3], x.stride(), strict=False) if size > 1]
-    channels = (x.shape[-3], x.stride(-3)) if x.dim() > 2 else (1, 0)
-    sizes = [math.prod(x.shape[:-3]), channels[0], *x.shape[-2:]]
-    return [*sizes, math.gcd(*batch), channels[1], *x.stride()[-2:]]
+    if elements < small and state["mode"] == "auto":
+        ahead = ", or at the first where it comes linked" if method == "dense" and state["prelinked"] else ""
+        return f"linked after {calls} calls{ahead}, because a problem under {small} elements may be rare"
+    return "linked at the first call"

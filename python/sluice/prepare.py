@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from ._library import preparation
-from .causal_conv1d import causal_conv1d
-from .chain import Chain
-from .conv1d import conv1d
-from .filter2d import filter2d
-from .transform import transform
-
-_OPS: dict[str, Callable[..., Any]] = {
-    "transform": transform,
-    "conv1d": conv1d,
-    "causal_conv1d": causal_conv1d,
-    "filter2d": filter2d,
-}
+from ._library import inquire
+from ._registry import find
+from .chain import Chain, given_chain
 
 
-def prepare(chain: Chain | Sequence[Chain], x: torch.Tensor, *args: Any, op: str = "transform", **kwargs: Any) -> str:
+def prepare(
+    chain: Chain | str | Sequence[Chain | str], x: torch.Tensor, *args: Any, op: str = "transform", **kwargs: Any
+) -> str:
     """Links the chain into the kernel that a call would run, without running it.
 
     For servers that may not stall at a first call, and ahead of a CUDA graph's capture, in which nothing can be linked.
@@ -49,17 +41,9 @@ def prepare(chain: Chain | Sequence[Chain], x: torch.Tensor, *args: Any, op: str
         >>> sluice.prepare(stages.silu(), torch.zeros(4))
         'the CPU needs no linking'
     """
-    if op not in _OPS:
-        raise ValueError(f"prepare: op must be one of {', '.join(_OPS)}, got {op!r}")
-    if op != "transform" and not isinstance(chain, Chain):
-        raise TypeError(f"prepare: chain must be a chain, got {type(chain).__name__}")
-    reasons: list[str] = []
-    preparation.reasons = reasons
-    try:
-        if op == "transform":
-            transform(x, chain, *args, **kwargs)
-        else:
-            _OPS[op](x, *args, post=chain, **kwargs)
-    finally:
-        preparation.reasons = None
+    called = find("prepare", op)
+    if not called.takes_list:
+        chain = given_chain("prepare", "chain", chain)  # type: ignore[arg-type]
+    with inquire("prepare") as reasons:
+        called.function(x, *args, **{called.chain: chain}, **kwargs)
     return "; ".join(dict.fromkeys(reason for reason in reasons if reason))

@@ -11,7 +11,8 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from .chain import Chain, CppSource, compute_dtype
+from ._apply import compute_dtype
+from .chain import Chain, CppSource
 
 
 def _snake(x: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor, eps: torch.Tensor) -> torch.Tensor:

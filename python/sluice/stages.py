@@ -12,14 +12,30 @@ A chain is made with these functions and `|`, and is itself a function on tensor
 
 Wherever a stage takes a number it takes a tensor as well: any strides, any floating dtype, broadcast to the
 chain's input by torch's rules. A number is a constant of a compiled graph; a 0-d tensor in its place is not.
+
+A module keeps the tensors of its chains as parameters or buffers and composes the chains in `forward`, which costs
+some microseconds, and nothing in compiled code. So they follow `.to()`, `.double()` and `load_state_dict(assign=True)`,
+which put new tensors in the places of the old ones; a chain composed in `__init__` would keep the old ones:
+
+    >>> class Gain(torch.nn.Module):
+    ...     def __init__(self, channels):
+    ...         super().__init__()
+    ...         self.gain = torch.nn.Parameter(torch.ones(channels, 1), requires_grad=False)
+    ...     def forward(self, x):
+    ...         return (stages.mul(self.gain) | stages.silu())(x)
+    >>> Gain(4).double()(torch.zeros(1, 4, 3, dtype=torch.float64)).dtype
+    torch.float64
 """
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
+from ._arguments import check_string
 from ._library import stage_signatures
 from .chain import Chain, CppSource, Parameter
 
@@ -62,15 +78,22 @@ _DTYPE_NAMES = {
 
 
 def _stage(name: str, *values: Parameter | str | CppSource) -> Chain:
-    for value in values:
-        if isinstance(value, CppSource):
-            continue
-        if isinstance(value, torch.Tensor):
-            if value.is_complex() or not value.is_floating_point():
-                raise TypeError(f"{name}: a tensor parameter must have a floating dtype, got {value.dtype}")
-        elif not isinstance(value, (float, int, str, torch.SymFloat, torch.SymInt)):
-            raise TypeError(f"{name}: a parameter must be a number or a tensor, got {type(value).__name__}")
-    return Chain(((name, values),))
+    return Chain(((name, tuple([_checked(name, value) for value in values])),))
+
+
+def _checked(name: str, value: Any) -> Any:
+    """The value of a stage, NumPy's numbers as Python's."""
+    if isinstance(value, torch.Tensor):
+        if value.is_complex() or not value.is_floating_point():
+            raise TypeError(f"{name}: a tensor parameter must have a floating dtype, got {value.dtype}")
+        return value
+    if isinstance(value, (float, int, str, CppSource, torch.SymFloat, torch.SymInt)):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    raise TypeError(f"{name}: a parameter must be a number or a tensor, got {type(value).__name__}")
 
 
 def _or_default(value: Parameter | None, stage: str, parameter: str) -> Parameter:
@@ -216,7 +239,7 @@ def cast(dtype: torch.dtype) -> Chain:
     Raises:
         TypeError: `dtype` is not float32, float16, bfloat16 or float64.
     """
-    if dtype not in _DTYPE_NAMES:
+    if not isinstance(dtype, torch.dtype) or dtype not in _DTYPE_NAMES:
         raise TypeError(f"cast: dtype must be float32, float16, bfloat16 or float64, got {dtype}")
     return _stage("cast", _DTYPE_NAMES[dtype])
 
@@ -255,6 +278,9 @@ def cpp(
     """
     if not isinstance(expression, str) or not expression.strip():
         raise ValueError(f"cpp: expression must be a non-empty string, got {expression!r}")
+    check_string("cpp", "name", name)
+    if reference is not None and not callable(reference):
+        raise TypeError(f"cpp: reference must be a function, got {type(reference).__name__}")
     for identifier in (name, *parameters):
         if not (identifier.isidentifier() and identifier.isascii()) or identifier == "x":
             raise ValueError(f"cpp: a name must be an identifier other than x, got {identifier!r}")

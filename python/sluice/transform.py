@@ -7,24 +7,31 @@ from typing import Any, overload
 
 import torch
 
-from . import cpp_reference
-from ._fake import chain_dtype, check_floating, empty_like_dense, fake_out
+from . import _apply
+from ._apply import given_options, needs_references, operand_list
+from ._fake import chain_dtype, check_floating, check_schedule, empty_like_dense, fake_out
 from ._library import (
     call,
+    check_out,
     check_tensor,
-    given_options,
-    operand_list,
+    inquiry,
+    most_operands,
     out_result,
     out_target,
     require_forward_only,
 )
-from .chain import Chain, encode_together
+from .chain import Chain, count_operands, encode_together, given_chain
+
+# Not any sequence of texts, which a text would be.
+Chains = Sequence[Chain] | list[str] | list[Chain | str] | tuple[Chain | str, ...]
+
+_MOST_OPERANDS = most_operands()
 
 
 @overload
 def transform(
     x: torch.Tensor,
-    chain: Chain,
+    chain: Chain | str,
     *,
     out: torch.Tensor | None = None,
     dtype: torch.dtype | None = None,
@@ -34,7 +41,7 @@ def transform(
 @overload
 def transform(
     x: torch.Tensor,
-    chain: Sequence[Chain],
+    chain: Chains,
     *,
     out: Sequence[torch.Tensor] | None = None,
     dtype: torch.dtype | None = None,
@@ -43,7 +50,7 @@ def transform(
 ) -> list[torch.Tensor]: ...
 def transform(
     x: torch.Tensor,
-    chain: Chain | Sequence[Chain],
+    chain: Chain | str | Chains,
     *,
     out: Any = None,
     dtype: torch.dtype | None = None,
@@ -56,8 +63,9 @@ def transform(
 
     Args:
         x: any shape, any strides; float32, float16, bfloat16 or float64.
-        chain: the stages; tensor operands broadcast to x's shape. A list of chains gives a list of results; linked, all
-            come from one pass over x, as long as they have no more than 24 stages and 12 tensors together.
+        chain: the stages; tensor operands broadcast to x's shape. A chain without tensors may be its text, as
+            "scale(2)|gelu". A list of chains gives a list of results; linked, all come from one pass over x, as long as
+            they have no more than 24 stages and 12 tensors together, results but one included.
         out: written and returned as that object: x's shape, the result's dtype, any strides. It may be x itself
             or an operand itself, but must not overlap them otherwise. For a list of chains, a list, of which the last
             alone may be x or an operand.
@@ -82,22 +90,14 @@ def transform(
         >>> sluice.transform(x, stages.scale(2.0) | stages.relu())
         tensor([0., 0., 4.])
     """
+    if isinstance(chain, (Chain, str)):
+        one = given_chain("transform", "chain", chain)
+        return _apply.transform(x, one, out=out, dtype=dtype, schedule=schedule, depth=depth)
     check_tensor("transform", "x", x)
-    if not isinstance(chain, Chain):
-        return _transform_list(x, chain, out, dtype, schedule, depth)
-    operands = chain.operands
-    require_forward_only("transform", (x, *operands))
-    if cpp_reference.needs_reference(x, chain):
-        return cpp_reference.transform(x, chain, out, dtype, schedule=schedule, depth=depth)
-    options = given_options("transform", x, schedule, depth, dtype)
-    if operands:
-        options["operands"] = operand_list("transform", x, operands)
-    if out is None:
-        result: torch.Tensor = call("transform", x, torch.ops.sluice.transform, x, chain.text, **options)
-        return result
-    target = out_target("transform", out)
-    call("transform", x, torch.ops.sluice.transform_out, x, chain.text, **options, out=target)
-    return out_result(out, target)
+    if not isinstance(chain, (list, tuple)):
+        raise TypeError(f"transform: chain must be a chain or a list of chains, got {type(chain).__name__}")
+    chains = [given_chain("transform", "a chain of a list", one) for one in chain]
+    return _transform_list(x, chains, out, dtype, schedule, depth)
 
 
 def _transform_list(
@@ -108,15 +108,42 @@ def _transform_list(
     schedule: str,
     depth: int | None,
 ) -> list[torch.Tensor]:
-    if not isinstance(chains, (list, tuple)) or not all(isinstance(chain, Chain) for chain in chains):
-        raise TypeError(f"transform: chain must be a chain or a list of chains, got {type(chains).__name__}")
+    if outs is not None and not isinstance(outs, (list, tuple)):
+        raise TypeError(f"transform: out must be a list of tensors for a list of chains, got {type(outs).__name__}")
     if outs is not None and len(outs) != len(chains):
         raise ValueError(f"transform: out must have one tensor for each of the {len(chains)} chains, got {len(outs)}")
-    if len(chains) == 0 or any(cpp_reference.needs_reference(x, chain) for chain in chains):
+    if len(chains) == 0 or needs_references(x, *chains):
         return [
-            transform(x, chain, out=None if outs is None else outs[i], dtype=dtype, schedule=schedule, depth=depth)
+            _apply.transform(
+                x, chain, out=None if outs is None else outs[i], dtype=dtype, schedule=schedule, depth=depth
+            )
             for i, chain in enumerate(chains)
         ]
+    return _transform_together(x, chains, outs, dtype, schedule, depth)
+
+
+def _transform_together(
+    x: torch.Tensor,
+    chains: Sequence[Chain],
+    outs: Sequence[torch.Tensor] | None,
+    dtype: torch.dtype | None,
+    schedule: str,
+    depth: int | None,
+) -> list[torch.Tensor]:
+    """One call of the op, or as many as the chains' tensors need."""
+    first = _fitting(chains)
+    if first < len(chains):
+        if outs is not None:
+            for out in outs:
+                check_out("transform", "out", out)
+        # Before anything is written: an out may be what a later call reads.
+        results = [
+            *_transform_together(x, chains[:first], None, dtype, schedule, depth),
+            *_transform_together(x, chains[first:], None, dtype, schedule, depth),
+        ]
+        if outs is None or inquiry.kind:
+            return results
+        return [_apply.transform(one, Chain(), out=out) for one, out in zip(results, outs, strict=True)]
     # Operands are numbered through all chains.
     texts, operands = encode_together([chain.parts for chain in chains])
     require_forward_only("transform", (x, *operands))
@@ -124,19 +151,31 @@ def _transform_list(
     if operands:
         options["operands"] = operand_list("transform", x, operands)
     if outs is None:
-        results: list[torch.Tensor] = call("transform", x, torch.ops.sluice.transform_many, x, texts, **options)
-        return results
+        made: Any = call("transform", x, torch.ops.sluice.transform_many, x, texts, **options)
+        return [x] * len(chains) if inquiry.kind else list(made)
     targets = [out_target("transform", out) for out in outs]
     call("transform", x, torch.ops.sluice.transform_many_out, x, texts, **options, out=targets)
     return [out_result(out, target) for out, target in zip(outs, targets, strict=True)]
 
 
+def _fitting(chains: Sequence[Chain]) -> int:
+    """How many of the chains one call takes: at least one, which the op refuses where it has too many tensors."""
+    fitting = len(chains)
+    while fitting > 1 and count_operands(list(chains[:fitting])) > _MOST_OPERANDS:
+        fitting -= 1
+    return fitting
+
+
+def _check_call(input: torch.Tensor, dtype: torch.dtype | None, schedule: str, depth: int | None) -> None:
+    check_floating("transform", "input", input.dtype)
+    check_schedule("transform", schedule, depth)
+    check_floating("transform", "dtype", dtype or input.dtype)
+
+
 def _empty_result(
     input: torch.Tensor, chain: str, operands: list[torch.Tensor] | None, dtype: torch.dtype | None
 ) -> torch.Tensor:
-    check_floating("transform", "input", input.dtype)
-    check_floating("transform", "dtype", dtype or input.dtype)
-    last = chain_dtype("transform", "chain", chain, operands, input.dtype)
+    last = chain_dtype("transform", "chain", chain, operands, input, input.shape, input.dtype)
     return empty_like_dense(input, dtype or last)
 
 
@@ -150,6 +189,7 @@ def _(
     schedule: str = "auto",
     depth: int | None = None,
 ) -> torch.Tensor:
+    _check_call(input, dtype, schedule, depth)
     return _empty_result(input, chain, operands, dtype)
 
 
@@ -163,6 +203,7 @@ def _(
     schedule: str = "auto",
     depth: int | None = None,
 ) -> list[torch.Tensor]:
+    _check_call(input, dtype, schedule, depth)
     return [_empty_result(input, chain, operands, dtype) for chain in chains]
 
 

@@ -1,12 +1,15 @@
 // Every linked kernel that a plan can name, for the tests and tools that hold them against the built modules: what
 // link_request says of problems that between them reach every kernel, under every schedule and of every dtype.
 #include <iostream>
+#include <map>
 #include <set>
 #include <sstream>
 #include <string>
 
 #include "kernels/conv1d/link.h"
 #include "kernels/filter2d/link.h"
+#include "kernels/linking/source.h"
+#include "kernels/stages/parse.h"
 #include "kernels/transform/link.h"
 
 using namespace sluice;
@@ -30,8 +33,19 @@ class Entries {
     }
   }
 
+  void add_automatic(const Conv1dParams& params, DType dtype) {
+    Conv1dProblem problem = problem_of(params);
+    problem.input_channels = params.dense.input_channels;
+    problem.groups = 1;
+    const Conv1dPlan plan = plan_conv1d(problem, ScheduleRequest{}, kH200, /*linked=*/true);
+    if (plan.which == Conv1dMethod::dense) add(link_request(params, plan), dtype);
+  }
+
   void print() const {
     for (const std::string& line : lines_) std::cout << line << "\n";
+  }
+  void print_sources() const {
+    for (const auto& [kernel, source] : sources_) std::cout << kernel << '\0' << source << '\0';
   }
 
  private:
@@ -40,9 +54,11 @@ class Entries {
     line << request.kernel << " " << request.module << " " << name_of(dtype) << " " << request.post.width << " "
          << request.post.slices;
     lines_.insert(line.str());
+    sources_[std::string(request.kernel)] = chain_source(request);
   }
 
   std::set<std::string> lines_;
+  std::map<std::string, std::string> sources_;  // by kernel
 };
 
 // Rows of `inner` elements, `apart` from one to the next.
@@ -70,6 +86,27 @@ void add_conv1d(Entries& entries, DType dtype, bool channels_last, int taps, boo
   entries.add(params, dtype, plan_conv1d);
 }
 
+// Convolutions among which every tile is some plan's, with the chain behind them.
+void add_dense(Entries& entries, DType dtype, bool channels_last, int input_channels, int taps,
+               const char* post = nullptr) {
+  for (int channels = 16; channels <= 256; channels += 16) {
+    for (long long length : {100LL, 2208LL, kRow, 64 * kRow}) {
+      Conv1dParams params{};
+      params.input.data = params.output.data = params.weight.data = memory;
+      params.input.dtype = params.weight.dtype = params.bias.dtype = params.output.dtype = dtype;
+      params.dense = {.weight = {.data = memory, .dtype = dtype, .strides = {}}, .input_channels = input_channels};
+      params.batch = 4, params.channels = channels, params.length = params.output_length = length;
+      params.multiplier = 1, params.taps = taps, params.stride = params.dilation = 1;
+      const long long strides[3] = {channels * length, channels_last ? 1 : length, channels_last ? channels : 1};
+      for (int d = 0; d < 3; ++d) params.input.strides[d] = params.output.strides[d] = strides[d];
+      if (post != nullptr && !parse_chain(post, kMaxOperands, params.post).empty()) std::abort();
+      params.post.set_precision(dtype, dtype);
+      for (Operand<3>& operand : params.post_operands) operand.dtype = dtype;
+      entries.add_automatic(params, dtype);
+    }
+  }
+}
+
 void add_filter2d(Entries& entries, DType dtype, int side, bool separable, bool aligned) {
   Filter2dParams params{};
   params.image.data = address(aligned, dtype);
@@ -86,6 +123,20 @@ void add_filter2d(Entries& entries, DType dtype, int side, bool separable, bool 
 
 }  // namespace
 
+// Dense kernels and the sources of their chains, a zero behind each.
+int print_dense_sources(const char* post) {
+  Entries entries;
+  for (DType dtype : {DType::float16, DType::bfloat16}) {
+    for (bool channels_last : {false, true}) {
+      for (int taps : {1, 7}) {
+        for (int input_channels : {16, 64, 256}) add_dense(entries, dtype, channels_last, input_channels, taps, post);
+      }
+    }
+  }
+  entries.print_sources();
+  return 0;
+}
+
 // A line each: kernel, module, dtype, and the vectors that `post` is called on, as their width and number.
 int print_entries() {
   Entries entries;
@@ -94,6 +145,9 @@ int print_entries() {
     add_transform(entries, dtype, 8, kRow, 2 * kRow);
     add_transform(entries, dtype, kRow, 8, 16);
     for (bool channels_last : {false, true}) {
+      for (int taps : {1, 7}) {
+        for (int input_channels : {16, 64, 256}) add_dense(entries, dtype, channels_last, input_channels, taps);
+      }
       for (int taps : {2, 64}) {
         for (bool aligned : {false, true}) add_conv1d(entries, dtype, channels_last, taps, aligned);
       }

@@ -7,6 +7,7 @@ int print_source(char** arguments);
 
 // The linked kernels that plans can name (linked_entries.cpp).
 int print_entries();
+int print_dense_sources(const char* post);
 
 namespace sluice::test {
 
@@ -26,6 +27,7 @@ int main(int count, char** arguments) {
   using namespace sluice::test;
   if (count == 6 && std::strcmp(arguments[1], "source") == 0) return print_source(arguments + 2);
   if (count == 2 && std::strcmp(arguments[1], "entries") == 0) return print_entries();
+  if (count == 3 && std::strcmp(arguments[1], "dense_sources") == 0) return print_dense_sources(arguments[2]);
   // Those whose names contain one of the arguments, and none of the arguments behind a minus; without any, all.
   int chosen = 0;
   for (const Case& test : cases()) {

@@ -18,6 +18,18 @@ TEST(text_becomes_a_program) {
   CHECK(program.stages[2].op == Op::silu);
 }
 
+TEST(a_copy_of_a_program_has_its_stages_and_no_more) {
+  Program longer, shorter;
+  CHECK(parse_chain("relu|silu|tanh|add($0)", 1, longer).empty() && parse_chain("scale(2)|exp", 0, shorter).empty());
+  Program copy = longer;
+  CHECK(copy.count == 4 && copy.operands == 1 && copy.stages[3].op == Op::add && copy.stages[3].operand[0] == 0);
+  copy = shorter;
+  CHECK(copy.count == 2 && copy.operands == 0 && copy.stages[0].number[0] == 2.0 && copy.stages[1].op == Op::exp);
+  CHECK(copy.stages[2].op == longer.stages[2].op);  // left as it was, and never looked at
+  copy = Program{};
+  CHECK(copy.empty() && copy.operands == 0);
+}
+
 TEST(an_empty_text_is_an_empty_program) {
   Program program;
   CHECK(parse_chain("", 0, program).empty() && program.empty());
@@ -38,15 +50,15 @@ TEST(each_row_of_the_table_is_a_stage_that_runs) {
   for (const StageSignature& signature : kSignatures) {
     const StageSignature& own = signature_of(signature.op);
     CHECK(own.op == signature.op && own.parameters() >= signature.parameters());
-    CHECK(with_stage(signature.op, [](auto) {}));
-    CHECK(with_parametric(signature.op, [](auto) {}) == (own.parameters() > 0));
+    CHECK(with_stage<float>(signature.op, [](auto) {}));
+    CHECK(with_parametric<float>(signature.op, [](auto) {}) == (own.parameters() > 0));
     CHECK(with_arithmetic(signature.op, [](auto) {}) == is_arithmetic(signature.op));
     std::string text = std::string(signature.name) + "(";
     for (int p = 0; p < signature.parameters(); ++p) text += p > 0 ? ",$0" : "$0";
     CHECK(parse_chain(text + ")", 1, program).empty());
     CHECK(program.stages[0].op == signature.op);
   }
-  CHECK(!with_stage(Op::cast, [](auto) {}) && !with_stage(Op::emit, [](auto) {}));
+  CHECK(!with_stage<float>(Op::cast, [](auto) {}) && !with_stage<float>(Op::emit, [](auto) {}));
 }
 
 TEST(numbers_survive_at_the_ends_of_doubles_range) {

@@ -59,6 +59,16 @@ TEST(filter2d_stages_hold_a_tile_with_its_halo_and_refuse_what_does_not_fit) {
   CHECK(plan_filter2d(problem, ScheduleRequest{}, kH200, true).threads == 0);
 }
 
+TEST(filter2d_plans_say_whether_rows_are_shifted) {
+  for (bool shifted : {false, true}) {
+    Filter2dProblem problem = square(2, 3, 64, 64, 7, DType::float16);
+    problem.shifted = shifted;
+    for (Schedule schedule : {Schedule::direct, Schedule::sync}) {
+      CHECK(plan_filter2d(problem, forced(schedule), kH200, true).shifted == shifted);
+    }
+  }
+}
+
 TEST(filter2d_strips_cover_aligned_planes) {
   for (DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {
     for (int side : {3, 5}) {

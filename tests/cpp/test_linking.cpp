@@ -39,6 +39,7 @@ int print_source(char** arguments) {
   }
   Program program;
   const std::string error = parse_chain(arguments[0], kMaxOperands, program);
+  program.set_precision(dtype, dtype);
   LinkRequest request = request_for(program, dtype);
   request.wide = dtype == DType::float64;
   request.post.width = std::stoi(arguments[2]);
@@ -46,6 +47,22 @@ int print_source(char** arguments) {
   for (DType& tensor : request.dtypes) tensor = dtype;
   std::cout << (error.empty() ? chain_source(request) : error);
   return error.empty() ? 0 : 1;
+}
+
+TEST(a_key_has_room_for_any_request) {
+  Program program;
+  program.count = kMaxStages;
+  for (Stage& stage : program.stages) {
+    stage.op = Op::cpp;
+    stage.source = kMaxCppStages - 1;
+    for (signed char& operand : stage.operand) operand = kMaxOperands - 1;
+  }
+  const std::string name(120, 'k');  // the longest of today has 43
+  LinkRequest request = request_for(program);
+  request.kernel = name;
+  request.pre = request.post;
+  const std::size_t stages = 2 * (1 + kMaxStages * (1 + sizeof(int) + 2 * kMaxParameters));
+  CHECK(request.key().view().size() == name.size() + kLinkedTensors + stages);
 }
 
 TEST(numbers_leave_no_trace_in_the_source) {

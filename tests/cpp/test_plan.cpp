@@ -83,10 +83,11 @@ TEST(a_plan_of_nothing_or_of_too_many_blocks_is_refused) {
 
 TEST(transform_tiles_cover_rows_that_start_anywhere) {
   TransformProblem problem = flat(8192, DType::bfloat16);
-  const Plan aligned = plan_transform(problem, ScheduleRequest{}, kH200, false);
+  const TransformPlan aligned = plan_transform(problem, ScheduleRequest{}, kH200, false);
   CHECK(aligned.schedule == Schedule::direct && aligned.grid == 4);
   problem.misalignment = 3;
-  CHECK(plan_transform(problem, ScheduleRequest{}, kH200, false).grid == 5);
+  const TransformPlan shifted = plan_transform(problem, ScheduleRequest{}, kH200, false);
+  CHECK(shifted.grid == 5 && shifted.problem.misalignment == 3 && aligned.problem.misalignment == 0);
   const Plan rows =
       plan_transform(contiguous_problem(100 * 7, 7, DType::float32), forced(Schedule::sync), kH200, false);
   CHECK(rows.grid == 100 && rows.shared_memory > 0);
@@ -109,7 +110,9 @@ TEST(rows_are_cut_evenly) {
 
 TEST(conv1d_goes_by_the_method_that_its_channels_ask_for) {
   Conv1dProblem problem = depthwise(8, 512, 2048, 4, DType::bfloat16);
-  const auto method = [&](const ScheduleRequest& request = {}) { return choose_method(problem, request).method; };
+  const auto method = [&](const ScheduleRequest& request = {}) {
+    return choose_method(problem, request, kH200).method;
+  };
   CHECK(method() == Conv1dMethod::depthwise && method(forced(Schedule::sync)) == Conv1dMethod::depthwise);
   problem.channels = 1024;  // a multiplier of 2
   CHECK(method() == Conv1dMethod::depthwise);
@@ -117,12 +120,12 @@ TEST(conv1d_goes_by_the_method_that_its_channels_ask_for) {
   CHECK(method() == Conv1dMethod::aten && method(forced(Schedule::sync)) == Conv1dMethod::aten);
   const Conv1dPlan plan = plan_conv1d(problem, ScheduleRequest{}, kH200, false);
   CHECK(plan.which == Conv1dMethod::aten && plan.threads == 0 && std::string_view(plan.method) == "aten");
-  CHECK(std::string_view(plan.reason) == choose_method(problem, ScheduleRequest{}).reason);
+  CHECK(std::string_view(plan.reason) == choose_method(problem, ScheduleRequest{}, kH200).reason);
   problem.input_channels = problem.groups = 1;
   problem.channels = 7;
   CHECK(method() == Conv1dMethod::depthwise);
   problem.channels = 8;  // a filter bank, unless its schedule is asked for
-  CHECK(method() == Conv1dMethod::aten && method(forced(Schedule::sync)) == Conv1dMethod::depthwise);
+  CHECK(method() == Conv1dMethod::dense && method(forced(Schedule::sync)) == Conv1dMethod::depthwise);
 }
 
 TEST(conv1d_picks_its_kernel_and_refuses_what_does_not_fit) {

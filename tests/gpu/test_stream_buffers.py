@@ -89,7 +89,7 @@ def test_batches_are_let_go_one_after_the_other() -> None:
             batch = torch.full((1024, 1024), float(i))
             assert torch.equal(streamer.map(torch.neg, batch, staging="register"), -batch)
             assert set(streamer.stats().bytes_in) == {"direct"}
-            assert streamer._registered.nbytes <= 2 * batch.nbytes
+            assert streamer._lender.registered.nbytes <= 2 * batch.nbytes
             kept = [batch]
         assert kept[-1].is_pinned()
     assert not any(batch.is_pinned() for batch in kept)
@@ -102,7 +102,7 @@ def test_locked_memory_is_within_the_budget() -> None:
         for batch in batches:
             assert torch.equal(streamer.map(torch.neg, batch, staging="register"), -batch)
             assert set(streamer.stats().bytes_in) == {"direct"}
-            assert batch.nbytes <= streamer._registered.nbytes <= 40 * MIB
+            assert batch.nbytes <= streamer._lender.registered.nbytes <= 40 * MIB
         assert not batches[0].is_pinned()
         large = torch.randn(4096, 3 * 1024)
         assert torch.equal(streamer.map(torch.neg, large, staging="register"), -large)

@@ -32,7 +32,7 @@ std::string_view module_name(const Conv1dPlan& plan, DType dtype) {
 
 }  // namespace
 
-LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan) {
+LinkRequest depthwise_link_request(const Conv1dParams& params, const Conv1dPlan& plan) {
   const DType dtype = params.input.dtype;
   const bool channels = takes_channels(plan.depthwise.which);
   LinkRequest request{

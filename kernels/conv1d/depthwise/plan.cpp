@@ -7,7 +7,6 @@ namespace sluice {
 namespace {
 
 constexpr long long kLargest = 1LL << 40;  // of any product below, so that none overflows
-constexpr int kWordBytes = 16;
 
 // Inputs that `outputs` consecutive results reach over.
 long long reach(const Conv1dProblem& problem, long long outputs) {

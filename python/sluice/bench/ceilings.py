@@ -13,6 +13,9 @@ from .timing import Call, Clock
 # again in each run: torch has no call that reaches it.
 FMA_TFLOPS = 60.0
 
+# Half types on its tensor cores, where a run does not measure them.
+MATMUL_TFLOPS = 780.0
+
 _SAMPLES = 25
 
 
@@ -22,7 +25,7 @@ class Ceilings:
 
     Attributes:
         copy_tbps: a large copy on the device, read and write together, in TB/s.
-        matmul_tflops: a bfloat16 matmul of square random matrices, in TFLOP/s.
+        matmul_tflops: a matmul of square random matrices, in TFLOP/s: bfloat16 on a GPU, float32 on the CPU.
     """
 
     copy_tbps: float
@@ -37,17 +40,23 @@ def copy_of(traffic: int, device: torch.device) -> Call:
     return lambda: target.copy_(source)
 
 
-def measure_ceilings(clock: Clock, device: torch.device, *, traffic: int = 2**31, side: int = 8192) -> Ceilings:
+def measure_ceilings(
+    clock: Clock, device: torch.device, *, traffic: int | None = None, side: int | None = None
+) -> Ceilings:
     """Measures the rates.
 
     Args:
         clock: what takes a sample.
         device: where.
-        traffic: bytes of the copy, read and write together.
-        side: rows and columns of the matrices.
+        traffic: bytes of the copy, read and write together; by default as many as are large for the device.
+        side: rows and columns of the matrices; likewise.
     """
+    on_gpu = device.type == "cuda"
+    traffic = traffic or (2**31 if on_gpu else 2**28)
+    side = side or (8192 if on_gpu else 1024)
+    dtype = torch.bfloat16 if on_gpu else torch.float32
     # Random data: zeros toggle no wires, draw less power and so run at a higher clock than real work.
-    a, b = (torch.randn(side, side, dtype=torch.bfloat16, device=device) for _ in range(2))
+    a, b = (torch.randn(side, side, dtype=dtype, device=device) for _ in range(2))
     copy_us = _median(clock, copy_of(traffic, device))
     matmul_us = _median(clock, lambda: a @ b)
     return Ceilings(traffic / copy_us / 1e6, 2 * side**3 / matmul_us / 1e6)

@@ -13,12 +13,12 @@ from pathlib import Path
 import torch
 
 from .. import _library
-from .ceilings import measure_ceilings
+from .ceilings import Ceilings, measure_ceilings
 from .results import write
 from .runner import document, run_suite
 from .source_hash import checkout_root, source_hash
 from .suite import Suite
-from .timing import FULL, QUICK, ColdClock
+from .timing import FULL, QUICK, ColdClock, HostClock
 
 
 class BenchError(Exception):
@@ -54,7 +54,9 @@ def load_suite(root: Path, name: str) -> Suite:
     return suite
 
 
-def _device() -> torch.device:
+def _device(kind: str) -> torch.device:
+    if kind == "cpu":
+        return torch.device("cpu")
     if not torch.cuda.is_available():
         raise BenchError(f"needs a CUDA device, and torch {torch.__version__} (CUDA {torch.version.cuda}) sees none")
     if _library.cuda_unavailable_reason is not None:
@@ -64,12 +66,15 @@ def _device() -> torch.device:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m sluice bench", description="Times sluice beside its peers and its floor, on a GPU."
+        prog="python -m sluice bench",
+        description="Times sluice beside its peers and its floor, on a GPU; suite `cpu` on the CPU.",
     )
     parser.add_argument("suites", nargs="*", metavar="suite", help="names of benchmarks/bench_<suite>.py; all if none")
     parser.add_argument("--quick", action="store_true", help="few samples, no compiled peers; writes nothing")
     parser.add_argument("--only", metavar="TEXT", help="only cases whose name contains TEXT; writes nothing")
-    parser.add_argument("--list", action="store_true", help="print the cases and stop; needs no GPU")
+    parser.add_argument(
+        "--list", action="store_true", help="print the suites, or the cases of those named, and stop; needs no GPU"
+    )
     parser.add_argument("--output", type=Path, metavar="DIR", help="instead of benchmarks/results of the checkout")
     return parser
 
@@ -78,6 +83,27 @@ def _selected(suite: Suite, only: str | None) -> Suite:
     if only is None:
         return suite
     return dataclasses.replace(suite, cases=[case for case in suite.cases if only in case.name])
+
+
+def _listed(suites: Sequence[Suite], by_case: bool) -> list[str]:
+    """The cases where some were asked for; of everything, which is pages, a line a suite."""
+    if by_case:
+        return [f"{suite.name}: {case.name}" for suite in suites for case in suite.cases]
+    widest = max(len(suite.name) for suite in suites)
+    lines = [f"{suite.name:{widest}}  {len(suite.cases):4} cases" for suite in suites]
+    return [*lines, "Name a suite, or a part of a case's name by --only, to see the cases."]
+
+
+def _ceilings(kind: str, device: torch.device) -> Ceilings:
+    if kind == "cpu":
+        print(f"CPU, {torch.get_num_threads()} threads, {_library.instruction_set()}")
+        ceilings = measure_ceilings(HostClock(device, calls=None), device)
+        print(f"copy {1000 * ceilings.copy_tbps:.1f} GB/s, fp32 matmul {1000 * ceilings.matmul_tflops:.0f} GFLOP/s")
+        return ceilings
+    print(torch.cuda.get_device_name(device))
+    ceilings = measure_ceilings(ColdClock(device), device)
+    print(f"copy {ceilings.copy_tbps:.2f} TB/s, bf16 matmul {ceilings.matmul_tflops:.0f} TFLOP/s")
+    return ceilings
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -89,28 +115,30 @@ def _run(options: argparse.Namespace) -> int:
     if not any(suite.cases for suite in suites):
         raise BenchError(f"no case's name contains {options.only!r}")
     if options.list:
-        print("\n".join(f"{suite.name}: {case.name}" for suite in suites for case in suite.cases))
+        print("\n".join(_listed(suites, by_case=bool(options.suites) or options.only is not None)))
         return 0
-    device = _device()
+    devices = {kind: _device(kind) for kind in sorted({suite.device for suite in suites})}
     effort = QUICK if options.quick else FULL
     begin = time.monotonic()
     sources = source_hash(root)
     # torch's generators start from the same number in every process; results are checked on inputs nobody has seen.
-    print(f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}, random seed {torch.seed()}")
-    ceilings = measure_ceilings(ColdClock(device), device)
-    print(f"copy {ceilings.copy_tbps:.2f} TB/s, bf16 matmul {ceilings.matmul_tflops:.0f} TFLOP/s")
+    print(f"torch {torch.__version__}, random seed {torch.seed()}")
+    ceilings = {kind: _ceilings(kind, device) for kind, device in devices.items()}
     failures: list[str] = []
     for suite in suites:
-        outcome = run_suite(suite, device, suite.clock(device), effort)
+        device = devices[suite.device]
+        tflops = ceilings[suite.device].matmul_tflops
+        outcome = run_suite(suite, device, suite.clock(device), effort, matmul_tflops=tflops)
         failures += outcome.failures
         if options.quick or options.only is not None:
             continue
         if outcome.failures:
             print(f"{suite.name}: not written, because {len(outcome.failures)} of its cases failed")
             continue
+        gpu = "cpu" if suite.device == "cpu" else torch.cuda.get_device_name(device)
         path = write(
             options.output or root / "benchmarks" / "results",
-            document(suite.name, outcome.rows, ceilings, device, sources),
+            document(suite.name, outcome.rows, ceilings[suite.device], gpu, sources),
         )
         print(f"wrote {path}")
     print(f"{time.monotonic() - begin:.0f} s")
@@ -134,8 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Example:
         >>> from sluice import bench
-        >>> bench.main(["transform", "--list", "--only", "ten ops"])
-        transform: bf16 2^26 ten ops
+        >>> bench.main(["transform", "--list", "--only", "+3 ten ops"])
         transform: bf16 2^26+3 ten ops
         0
     """

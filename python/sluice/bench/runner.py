@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from .ceilings import FMA_TFLOPS, Ceilings, copy_of
+from .ceilings import MATMUL_TFLOPS, Ceilings, copy_of
 from .check import WrongResultError, check
 from .schema import Document, Row
 from .suite import SLOW_PEERS, Case, Suite, Workload, runs_linked
@@ -53,7 +53,12 @@ def _usable(peers: Mapping[str, Call | None], device: torch.device, effort: Effo
 
 
 def run_case(
-    case: Case, device: torch.device, clock: Clock, effort: Effort, report: Report = print
+    case: Case,
+    device: torch.device,
+    clock: Clock,
+    effort: Effort,
+    report: Report = print,
+    matmul_tflops: float = MATMUL_TFLOPS,
 ) -> tuple[Row, dict[str, Timing]]:
     """Checks and times one case.
 
@@ -63,6 +68,7 @@ def run_case(
         clock: what takes a sample.
         effort: rounds and samples.
         report: takes lines for people.
+        matmul_tflops: what tensor cores reach on half types, as measured in the same run.
 
     Returns:
         The row to publish, and every timing by name: `sluice`, `floor` and the peers.
@@ -77,7 +83,7 @@ def run_case(
     if workload.floor_peer is None and workload.link_seconds is None:
         calls[_FLOOR] = copy_of(workload.traffic, device)
     timings = interleave(clock, calls | peers, effort)
-    floor_us, floor_kind = _floor(workload, timings)
+    floor_us, floor_kind = _floor(workload, timings, matmul_tflops)
     time_us = timings[_OURS].median_us
     row: Row = {
         "name": case.name,
@@ -96,13 +102,14 @@ def run_case(
     return row, timings
 
 
-def _floor(workload: Workload, timings: Mapping[str, Timing]) -> tuple[float, str]:
+def _floor(workload: Workload, timings: Mapping[str, Timing], matmul_tflops: float) -> tuple[float, str]:
     if workload.link_seconds is not None:
         return 1e6 * workload.link_seconds, "link"
     if workload.floor_peer is not None:
         return timings[workload.floor_peer].median_us, "bytes"
-    copy_us, fma_us = timings[_FLOOR].median_us, workload.flops / (FMA_TFLOPS * 1e6)
-    return (copy_us, "bytes") if copy_us >= fma_us else (fma_us, "flops")
+    copy_us = timings[_FLOOR].median_us
+    flops_us = max(workload.flops / (workload.fma_tflops * 1e6), workload.matmul_flops / (matmul_tflops * 1e6))
+    return (copy_us, "bytes") if copy_us >= flops_us else (flops_us, "flops")
 
 
 def _line(row: Row, timings: Mapping[str, Timing]) -> str:
@@ -115,7 +122,14 @@ def _line(row: Row, timings: Mapping[str, Timing]) -> str:
     )
 
 
-def run_suite(suite: Suite, device: torch.device, clock: Clock, effort: Effort, report: Report = print) -> Outcome:
+def run_suite(
+    suite: Suite,
+    device: torch.device,
+    clock: Clock,
+    effort: Effort,
+    report: Report = print,
+    matmul_tflops: float = MATMUL_TFLOPS,
+) -> Outcome:
     """Runs every case of the suite and reports a table, a line as soon as its case is done.
 
     A case that raises or whose result is wrong becomes a failure, and the others still run.
@@ -129,7 +143,7 @@ def run_suite(suite: Suite, device: torch.device, clock: Clock, effort: Effort, 
             if effort.slow_peers:
                 torch._dynamo.reset()  # no case inherits the dynamic shapes or the recompile limit of another
             try:
-                row, timings = run_case(case, device, clock, effort, report)
+                row, timings = run_case(case, device, clock, effort, report, matmul_tflops)
             except Exception as error:  # one bad case must not cost the measurement of the others
                 if not isinstance(error, WrongResultError):
                     report(traceback.format_exc(limit=-3))
@@ -145,24 +159,24 @@ def run_suite(suite: Suite, device: torch.device, clock: Clock, effort: Effort, 
     return Outcome(rows, failures)
 
 
-def document(suite: str, rows: list[Row], ceilings: Ceilings, device: torch.device, sources: str) -> Document:
+def document(suite: str, rows: list[Row], ceilings: Ceilings, gpu: str, sources: str) -> Document:
     """What is written to the suite's file.
 
     Args:
         suite: its name.
         rows: its cases.
         ceilings: measured in the same run.
-        device: a CUDA device.
+        gpu: its name, or "cpu".
         sources: the `source_hash` of the tree that ran.
     """
     return {
         "suite": suite,
-        "gpu": torch.cuda.get_device_name(device),
+        "gpu": gpu,
         "torch": torch.__version__,
-        "cuda": torch.version.cuda or "none",
+        "cuda": (None if gpu == "cpu" else torch.version.cuda) or "none",
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "source_hash": sources,
-        "copy_tbps": round(ceilings.copy_tbps, 3),
-        "matmul_tflops": round(ceilings.matmul_tflops, 1),
+        "copy_tbps": float(f"{ceilings.copy_tbps:.4g}"),
+        "matmul_tflops": float(f"{ceilings.matmul_tflops:.4g}"),
         "cases": rows,
     }

@@ -57,9 +57,10 @@ SUITES = frozenset(
         "stream",
         "models",
         "overhead",
+        "cpu",
     }
 )
-_SIZES = frozenset({"B", "C", "Cin", "Cout", "L", "H", "W", "n", "offset", "devices"})
+_SIZES = frozenset({"B", "C", "Cin", "Cout", "L", "H", "W", "n", "offset", "devices", "threads"})
 PARAMETERS = _SIZES | {"K", "stride", "padding", "dilation", "groups", "dtype", "layout", "op", "source", "order", "fn"}
 PEERS = frozenset(
     {
@@ -71,6 +72,7 @@ PEERS = frozenset(
         "jiterator",
         "cub",
         "torchvision",
+        "clone",
         "copy",
         "copy_",
         "copy_out",

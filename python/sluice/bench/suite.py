@@ -10,6 +10,7 @@ import torch
 
 from ..info import linking
 from ..plan import Plan
+from .ceilings import FMA_TFLOPS
 from .schema import Parameters
 from .timing import Call, Clock, ColdClock
 
@@ -47,10 +48,12 @@ class Workload:
         plan: how `ours` runs.
         traffic: bytes: each input read once, each output written once.
         flops: floating-point operations where only FMA applies; 0 where they cannot be the limit.
+        matmul_flops: those that tensor cores can do on half types; the same.
         peers: what is timed beside `ours`, by its name in the results; None where it cannot be measured. One that
             raises when it is called is published as null as well.
         linked: whether `ours` runs its chains linked; None: seen by calling it once.
         floor_peer: the peer whose time is the floor, in a suite whose floor is neither bytes nor flops.
+        fma_tflops: the rate that `flops` are possible at.
         link_seconds: the least time that the link and the compute allow, where the link is the floor.
     """
 
@@ -60,9 +63,11 @@ class Workload:
     plan: Plan
     traffic: int
     flops: int = 0
+    matmul_flops: int = 0
     peers: Mapping[str, Call | None] = dataclasses.field(default_factory=dict)
     linked: bool | None = None
     floor_peer: str | None = None
+    fma_tflops: float = FMA_TFLOPS
     link_seconds: float | None = None
 
 
@@ -93,11 +98,13 @@ class Suite:
         name: as in the file's name.
         cases: in the order of the results.
         clock: makes what times them: cold on the GPU, or warm on the host.
+        device: the type of the one that it runs on, "cuda" or "cpu".
     """
 
     name: str
     cases: Sequence[Case]
     clock: Callable[[torch.device], Clock] = ColdClock
+    device: str = "cuda"
 
 
 def runs_linked(call: Call) -> bool:
@@ -116,13 +123,13 @@ def fresh(*shape: int, dtype: str, device: torch.device) -> torch.Tensor:
     return torch.randn(shape, dtype=DTYPES[dtype], device=device)
 
 
-def compiled(function: Callable[..., object], *args: Any) -> Call:
-    """`torch.compile(function)` on `args`, for these shapes only; compiled when it is first called."""
+def compiled(function: Callable[..., object], *args: Any, mode: str | None = None) -> Call:
+    """`torch.compile(function, mode=mode)` on `args`, for these shapes only; compiled when it is first called."""
     programs: list[Callable[..., object]] = []
 
     def call() -> object:
         if not programs:
-            programs.append(torch.compile(function, dynamic=False, fullgraph=True))
+            programs.append(torch.compile(function, dynamic=False, fullgraph=True, mode=mode))
         return programs[0](*args)
 
     return call

@@ -61,7 +61,10 @@ class HostClock:
     kernels fits, so the time is the host's even where a kernel runs longer than its call.
     """
 
-    def __init__(self, device: torch.device, calls: int = 250) -> None:
+    _BLOCK_US = 200
+
+    def __init__(self, device: torch.device, calls: int | None = 250) -> None:
+        """`calls` a block; None: as many as take a fifth of a millisecond, once at least."""
         self._device = device
         self._calls = calls
 
@@ -75,17 +78,23 @@ class HostClock:
         collecting = gc.isenabled()
         gc.disable()
         try:
+            calls = self._calls or self._block_of(call)
             for _ in range(samples):
                 self._synchronize()
                 begin = time.perf_counter_ns()
-                for _ in itertools.repeat(None, self._calls):
+                for _ in itertools.repeat(None, calls):
                     call()
-                times.append((time.perf_counter_ns() - begin) / 1000 / self._calls)
+                times.append((time.perf_counter_ns() - begin) / 1000 / calls)
             self._synchronize()
         finally:
             if collecting:
                 gc.enable()
         return times
+
+    def _block_of(self, call: Call) -> int:
+        begin = time.perf_counter_ns()
+        call()
+        return max(1, int(1000 * self._BLOCK_US / (time.perf_counter_ns() - begin)))
 
 
 @dataclasses.dataclass(frozen=True)

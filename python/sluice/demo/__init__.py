@@ -9,7 +9,7 @@ import sys
 
 import torch
 
-from .._library import cuda_unavailable_reason
+from .._library import cuda_unavailable_reason, instruction_set
 from .extractor import RECEPTIVE_FIELD
 from .jobs import filtered, load_for, run_jobs
 from .picture import draw
@@ -44,7 +44,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"demo: {error}", file=sys.stderr)
         return 2
 
-    print(f"{path}: {recording.seconds:.1f} s at {recording.rate} Hz", flush=True)
+    where = "" if device.type == "cuda" else f"; CPU with {torch.get_num_threads()} threads, {instruction_set()}"
+    print(f"{path}: {recording.seconds:.1f} s at {recording.rate} Hz{where}", flush=True)
     with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
         rows = run_jobs(recording, load_for(device, quick=arguments.quick))
         after = Recording(filtered(recording, device), recording.rate)

@@ -1,21 +1,25 @@
 """Streaming: host tensors through a GPU in chunks, both copies and the compute overlapped.
 
-api.py         stream_map, stream_iter: a Streamer for one call           streamer.py, future.py
-arguments.py   every check that comes before any work                     chunks.py, layout.py, structure.py
-run.py         one call of map; work.py, one device of it                 iterate.py, items.py for iterators
-pipeline.py    which slot, which event, who waits for whom; the orders
-engine.py      the C++ engine (kernels/transfer) through torch.ops        slots.py, routes.py, memory.py
-stats.py       numbers; report.py and timeline.py, what they say          limits.py, what the link can do
-concurrent.py  a stream a host thread, n functions on n streams
+api.py         stream_map, stream_iter: a Streamer for one call     streamer.py; call.py, who has it and for how long
+map/           run.py, one call; ledger.py, what its devices share; learner.py, the first chunk; work.py, the others
+               arguments.py, chunks.py, outputs.py, progress.py, future.py
+iter/          iterate.py, one iterator; items.py, the items of one device
+report/        stats.py, numbers; overlap.py and timeline.py, what they say
+device/        pipeline.py, which slot, which event, who waits for whom; engine.py, the C++ engine (kernels/transfer)
+               lender.py, lent.py, what runs borrow; slots.py, routes.py, registered.py, memory.py, layout.py, limits.py
+command.py     `python -m sluice trace`     concurrent.py  a stream a host thread, n functions on n streams
+
+Under them all: arguments.py, what is checked before any work; structure.py, what fn returns; ending.py, process.py,
+faults.py and modes.py. A folder imports those named below it; map and iter do not know each other.
 """
 
 from .api import stream_iter, stream_map
 from .concurrent import run_concurrent, thread_stream
-from .future import StreamFuture
-from .limits import LinkLimits, link_limits
-from .memory import host_registered
-from .report import OverlapReport, overlap_report
-from .stats import StreamStats
+from .device.limits import LinkLimits, link_limits
+from .device.memory import host_registered
+from .map.future import StreamFuture
+from .report.overlap import OverlapReport, overlap_report
+from .report.stats import StreamStats
 from .streamer import Streamer
 
 __all__ = [

@@ -20,15 +20,15 @@ process.after_fork(_idle.clear)
 
 def _borrow(key: Hashable, *arguments: Any) -> Streamer:
     for streamer, known in reversed(_idle.copy().items()):
-        if known == key and _idle.pop(streamer, None) is not None and not streamer._closed:
+        if known == key and _idle.pop(streamer, None) is not None and not streamer._tenancy.is_closed:
             return streamer
     return Streamer(*arguments)
 
 
 def _give_back(key: Hashable, streamer: Streamer) -> None:
-    if streamer._closed:
+    if streamer._tenancy.is_closed:
         return
-    streamer._let_go()  # memory of the device is the caller's again; streams and rings stay
+    streamer._lender.let_go()  # memory of the device is the caller's again; streams and rings stay
     _idle[streamer] = key
     for old in list(_idle.copy())[:-_MOST_IDLE]:
         if _idle.pop(old, None) is not None:

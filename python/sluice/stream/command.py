@@ -6,17 +6,19 @@ import argparse
 import dataclasses
 import json
 import pathlib
+import sys
 import time
 from collections.abc import Callable, Sequence
 
 import torch
 
+from .arguments import integer, parse_device
 from .concurrent import run_concurrent
-from .memory import has_cuda
-from .pipeline import ORDERS
-from .stats import StreamStats
+from .device.memory import has_cuda
+from .device.pipeline import ORDERS
+from .report.stats import StreamStats
+from .report.timeline import chrome_trace, describe, draw
 from .streamer import Streamer
-from .timeline import chrome_trace, describe, draw
 
 _CHUNKS = 16
 _KERNELS = 8
@@ -112,15 +114,27 @@ def draw_concurrency(recorded: Sequence[Concurrency], path: str | pathlib.Path) 
     figure.savefig(path, dpi=110)
 
 
+def _mebibytes(text: str) -> int:
+    try:
+        return integer("trace", "--mebibytes", int(text), 1, 1 << 20)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, 1 to {1 << 20}, got {text}") from None
+
+
 def main(arguments: Sequence[str]) -> int:
     """Runs `python -m sluice trace` and returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m sluice trace", description=__doc__)
-    parser.add_argument("--mebibytes", type=int, help="of the input; 512 on a GPU, 64 on the CPU")
+    parser.add_argument("--mebibytes", type=_mebibytes, help="of the input; 512 on a GPU, 64 on the CPU")
     parser.add_argument("--device", help="cuda:0 where there is one, else cpu")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path(), metavar="DIR", help="here by default")
     given = parser.parse_args(arguments)
-    device = given.device or ("cuda:0" if has_cuda() else "cpu")
-    given.output.mkdir(parents=True, exist_ok=True)
+    try:
+        wanted = given.device or ("cuda:0" if has_cuda() else "cpu")
+        device = str(parse_device("trace", wanted, name="--device"))
+        given.output.mkdir(parents=True, exist_ok=True)
+    except (ValueError, RuntimeError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     begin = time.monotonic()
     recorded = record_orders(given.mebibytes or (64 if device == "cpu" else 512), device)
     for stats in recorded:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 
 import torch
 
-from .pipeline import TransferError
-
 CancelledError = concurrent.futures.CancelledError
+
+
+class TransferError(RuntimeError):
+    """A copy failed; the text is the engine's."""
 
 
 def add_note(error: BaseException, note: str) -> None:

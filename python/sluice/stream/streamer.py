@@ -10,20 +10,18 @@ from typing import Any
 
 import torch
 
-from . import memory, process
-from .arguments import MapArguments, check_budget, check_depth, integer, parse_devices, parse_functions, parse_map
-from .call import ONE_AT_A_TIME, Call
-from .ending import Ending, Hold, Turn
-from .engine import EngineDevice
-from .future import StreamFuture
-from .iterate import IterRun
-from .limits import default_threads
+from . import process
+from .arguments import check_budget, check_depth, integer, parse_devices, parse_functions
+from .call import Call, Tenancy
+from .device.lender import Lender
+from .device.limits import default_threads
+from .ending import Ending, Hold
+from .iter.iterate import IterRun
+from .map.arguments import MapArguments, parse_map
+from .map.run import MapRun
 from .modes import untraced
-from .registered import Registered
-from .run import Lent, Limits, MapRun
-from .slots import Slots
-from .stats import StreamStats
-from .timeline import write_trace
+from .report.stats import StreamStats
+from .report.timeline import write_trace
 
 _all: weakref.WeakSet[Streamer] = weakref.WeakSet()
 
@@ -68,24 +66,17 @@ class Streamer:
         op = "Streamer"
         self._devices = parse_devices(op, devices)
         self._given_devices = devices
-        self._depth = check_depth(op, depth)
-        self._memory_budget = check_budget(op, "memory_budget", memory_budget)
-        pinned = check_budget(op, "pinned_budget", pinned_budget)
-        self._pinned_budget = memory.default_pinned_budget() if pinned is None else pinned
-        self._threads = default_threads()
+        check_depth(op, depth)
+        budgets = (
+            check_budget(op, "memory_budget", memory_budget),
+            check_budget(op, "pinned_budget", pinned_budget),
+        )
+        threads = default_threads()
         if staging_threads is not None:
-            self._threads = integer(op, "staging_threads", staging_threads, 1)
-        self._ring = memory.ring_shape(self._pinned_budget, len(self._devices))
-        self._owner, self._turn = process.Owner(), Turn()
-        self._lent: dict[torch.device, Lent] = {}
-        given = pinned is not None
-        room = self._pinned_budget - self._limits(len(self._devices)).ring_bytes
-        self._registered = Registered(room if given else memory.default_registered_budget(), shared=given)
-        self._outstanding: StreamFuture | None = None
-        self._running: MapRun | IterRun | None = None
+            threads = integer(op, "staging_threads", staging_threads, 1)
+        self._lender = Lender(len(self._devices), depth, *budgets, threads)
+        self._tenancy = Tenancy(self._lender)
         self._iterator: Callable[[], Any] = lambda: None  # a weak reference to the one that has begun
-        self._stats: Callable[[], StreamStats] = StreamStats
-        self._closed = self._closed_at_exit = False
         _all.add(self)
 
     # --- what it is for -------------------------------------------------------------------------------------------
@@ -119,8 +110,8 @@ class Streamer:
 
     def stats(self) -> StreamStats:
         """Numbers of the last run that is complete."""
-        self._owner.check("Streamer.stats", "Streamer")
-        return self._stats()
+        self._tenancy.owner.check("Streamer.stats", "Streamer")
+        return self._tenancy.stats()
 
     def trace(self, path: str) -> str:
         """Draws the last run as a timeline: rows per stream, a box for each chunk, overlap and use of the link.
@@ -137,13 +128,13 @@ class Streamer:
             ValueError: another ending.
             ImportError: a picture without matplotlib.
         """
-        self._owner.check("Streamer.trace", "Streamer")
-        return write_trace(self._stats(), path)
+        self._tenancy.owner.check("Streamer.trace", "Streamer")
+        return write_trace(self._tenancy.stats(), path)
 
     def cancel(self) -> None:
         """Stops what runs now, from any thread: its call raises `concurrent.futures.CancelledError`."""
-        self._owner.check("Streamer.cancel", "Streamer")
-        running, outstanding = self._running, self._outstanding
+        self._tenancy.owner.check("Streamer.cancel", "Streamer")
+        running, outstanding = self._tenancy.running, self._tenancy.outstanding
         if running is not None:
             running.cancel()
         elif outstanding is not None:
@@ -151,56 +142,35 @@ class Streamer:
 
     def close(self) -> None:
         """Waits for what is in flight and frees streams, slots and rings. A second call does nothing."""
-        if not self._owner.is_here() or (self._closed and not self._lent):
+        tenancy, hold = self._tenancy, Hold()
+        if not tenancy.owner.is_here() or (tenancy.is_closed and not self._lender.lent):
             return
-        hold = Hold()
 
         def end(_: BaseException | None) -> None:
-            if self._turn.has(hold):
-                self._closed = True
-                self._free()
-            self._turn.give_back(hold)
+            if tenancy.turn.has(hold):
+                tenancy.is_closed = True
+                tenancy.free()
+            tenancy.turn.give_back(hold)
 
         with Ending(end), Ending(end):
-            self._turn.take(hold, f"Streamer.close: {ONE_AT_A_TIME}")
+            tenancy.take("Streamer.close", hold)
 
     def __enter__(self) -> Streamer:
-        self._check_open("Streamer")
+        self._tenancy.check_open("Streamer")
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_closed", True) or not self._owner.is_here():
+        tenancy = getattr(self, "_tenancy", None)
+        if tenancy is None or tenancy.is_closed or not tenancy.owner.is_here():
             return
-        hold = Hold()
-        self._closed = True
-        if self._turn.try_take(hold):  # else an iterator has it that goes with us, and frees all at its end
-            self._free()
+        tenancy.is_closed = True
+        if tenancy.turn.try_take(Hold()):  # else an iterator has it that goes with us, and frees all at its end
+            tenancy.free()
 
     # --- how ------------------------------------------------------------------------------------------------------
-    def _check_open(self, op: str) -> None:
-        self._owner.check(op, "Streamer")
-        if self._closed_at_exit:
-            raise SystemExit  # ends a thread that runs while the interpreter exits, without a word
-        if self._closed:
-            raise RuntimeError(f"{op}: the Streamer must be open, got a closed one")
-
-    def _make_engine(self, place: torch.device) -> EngineDevice:
-        buffers, size = self._ring if all(self._ring) else (1, 4096)  # never used then: Routes refuses
-        return EngineDevice(place, 2 * self._depth, self._threads, (buffers, size))
-
-    def _lend(self, places: list[torch.device]) -> dict[torch.device, Lent]:
-        for place in places:
-            if place not in self._lent:
-                self._lent[place] = Lent(self._make_engine(place), Slots(place, self._depth))
-        return {place: self._lent[place] for place in places}
-
-    def _limits(self, devices: int) -> Limits:
-        ring_bytes = 2 * self._ring[0] * self._ring[1] * devices
-        return Limits(self._depth, 2 * self._depth, self._memory_budget, self._pinned_budget, ring_bytes)
-
     def _map(self, *arguments: Any) -> Any:
         return untraced(self._map_now, *arguments)
 
@@ -219,9 +189,9 @@ class Streamer:
         progress: Any,
         finished: Callable[[], None] = lambda: None,
     ) -> Any:
-        call = Call(op, self, finished)
+        call = Call(op, self._tenancy, self, finished)
         with Ending(call.end), Ending(call.end):
-            self._check_open(op)
+            self._tenancy.check_open(op)
             arguments = parse_map(
                 op,
                 inputs,
@@ -240,9 +210,9 @@ class Streamer:
             return call.perform(non_blocking)
 
     def _make_map_run(self, arguments: MapArguments, functions: dict[torch.device, Callable[..., Any]]) -> MapRun:
-        self._registered.begin((*arguments.inputs, *(arguments.outs or ())))
-        limits = self._limits(len(functions))
-        return MapRun(arguments, functions, self._lend(list(functions)), limits, self._registered)
+        self._lender.registered.begin((*arguments.inputs, *(arguments.outs or ())))
+        limits = self._lender.limits(len(functions))
+        return MapRun(arguments, functions, self._lender.lend(list(functions)), limits, self._lender.registered)
 
     def _places(self, op: str, arguments: MapArguments) -> list[torch.device]:
         if not arguments.on_device:
@@ -253,29 +223,10 @@ class Streamer:
             raise ValueError(f"{op}: devices must be the inputs' device {here}, got {names}")
         return [here]
 
-    def _let_go(self) -> None:
-        """Gives back what is large: slots, and memory that was page-locked in place."""
-        for lent in self._lent.values():
-            lent.slots.release()
-        self._registered.release()
-
-    def _complete_outstanding(self) -> None:
-        if (future := self._outstanding) is not None:
-            future.settle()  # what went wrong is for whoever asks for its result
-            self._outstanding = None
-
-    def _free(self) -> None:
-        """Ends what is in flight and frees everything; the turn is held."""
-        self._complete_outstanding()
-        self._let_go()
-        for lent in self._lent.values():
-            lent.engine.close()
-        self._lent.clear()
-
     def _iter(
         self, op: str, fn: Any, iterable: Iterable[Any], ordered: bool, finished: Callable[[], None] = lambda: None
     ) -> Iterator[Any]:
-        self._check_open(op)
+        self._tenancy.check_open(op)
         functions = parse_functions(op, fn, self._devices)
         if not isinstance(ordered, bool):
             raise TypeError(f"{op}: ordered must be a bool, got {type(ordered).__name__}")
@@ -295,34 +246,34 @@ class Streamer:
         finished: Callable[[], None],
         itself: list[Callable[[], Any]],
     ) -> Iterator[Any]:
-        call, limits = Call(op, self, finished), self._limits(len(functions))
+        call, limits = Call(op, self._tenancy, self, finished), self._lender.limits(len(functions))
         with Ending(call.end), Ending(call.end):
-            call.begin(lambda: IterRun(op, functions, self._lend(list(functions)), limits, iterable, ordered))
+            call.begin(lambda: IterRun(op, functions, self._lender.lend(list(functions)), limits, iterable, ordered))
             self._iterator = itself[0]
             yield from call.results()
 
     def _cancel_at_exit(self) -> None:
-        if (running := self._running) is not None:
+        if (running := self._tenancy.running) is not None:
             running.cancel(is_quiet=True)
 
     def _close_at_exit(self) -> None:
         """Closes it, if what it does ends in time; if not, what it uses is kept for as long as the process is there."""
-        self._closed_at_exit = True
+        tenancy, hold = self._tenancy, Hold()
+        tenancy.is_closed_at_exit = True
         if (iterator := self._iterator()) is not None:
             with contextlib.suppress(BaseException):  # of the source; or it runs in another thread
                 iterator.close()
-        hold = Hold()
         try:
-            if not self._turn.take(hold, "an iterator could not be closed", process.seconds_left()):
+            if not tenancy.turn.take(hold, "an iterator could not be closed", process.seconds_left()):
                 raise process.NotInTime
-            self._closed = True
-            if (future := self._outstanding) is not None:
+            tenancy.is_closed = True
+            if (future := tenancy.outstanding) is not None:
                 future.end_at_exit()
-            self._free()
+            tenancy.free()
         except BaseException:
             process.keep_for_ever(self)
         finally:
-            self._turn.give_back(hold)
+            tenancy.turn.give_back(hold)
 
 
 @atexit.register

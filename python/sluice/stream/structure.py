@@ -54,3 +54,18 @@ def describe(value: Any) -> str:
         kinds = sorted({type(item).__name__ for item in held if not isinstance(item, torch.Tensor)})
         return f"a {type(value).__name__} with {', '.join(kinds)}"
     return type(value).__name__
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """One tensor of what `fn` returns; of a map, as the first chunk showed it."""
+
+    dtype: torch.dtype
+    sizes: tuple[int, ...]  # of the first chunk, without its halo
+    dim: int
+
+    def with_extent(self, extent: int) -> list[int]:
+        """The shape with another extent along `dim`."""
+        sizes = list(self.sizes)
+        sizes[self.dim] = extent
+        return sizes

@@ -1,0 +1,172 @@
+"""Suite `conv1d_dense`: dense convolutions of stride 1 in half types, plain and with what models have behind them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+import sluice
+from sluice import Chain, stages
+from sluice.bench import DTYPES, Case, Suite, Workload, compiled, fresh
+
+Shape = tuple[int, int, int, int, int, int, int]  # B, Cin, Cout, L, K, padding, dilation
+
+SLOPE = 0.1  # of LeakyReLU, as HiFi-GAN has it
+
+
+def _snake(x: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
+    """`alpha`: one a channel."""
+    return x + torch.sin(alpha * x).square() / (alpha + 1e-9)
+
+
+# What follows the convolution: for torch, which gets the parameters by channel, and as a chain.
+BEHIND: dict[str, tuple[Callable[[torch.Tensor, torch.Tensor], torch.Tensor], Callable[[torch.Tensor], Chain]]] = {
+    "identity": (lambda y, alpha: y, lambda alpha: Chain()),
+    "leaky_relu": (lambda y, alpha: F.leaky_relu(y, SLOPE), lambda alpha: stages.leaky_relu(SLOPE)),
+    "gelu": (lambda y, alpha: F.gelu(y), lambda alpha: stages.gelu()),
+    "snake": (_snake, stages.snake),
+}
+# A residual unit: the activation before the convolution, and behind it the sum with the unit's input.
+RESIDUAL = {"leaky_relu, residual": "leaky_relu", "snake, residual": "snake"}
+
+
+class _Inputs:
+    """The tensors of a case, and what torch makes of them."""
+
+    def __init__(self, shape: Shape, dtype: str, layout: str, fn: str, device: torch.device) -> None:
+        batch, inputs, outputs, length, taps, self.padding, self.dilation = shape
+        if layout == "cf":
+            self.x = fresh(batch, inputs, length, dtype=dtype, device=device)
+        else:
+            self.x = fresh(batch, length, inputs, dtype=dtype, device=device).transpose(1, 2)
+        # Scaled so that results have variance 1: then activations bend, and their error shows.
+        self.weight = fresh(outputs, inputs, taps, dtype=dtype, device=device) * (inputs * taps) ** -0.5
+        self.bias = fresh(outputs, dtype=dtype, device=device)
+        self.is_residual = fn in RESIDUAL
+        self.alpha = torch.rand(inputs if self.is_residual else outputs, 1, device=device).add(0.5).to(DTYPES[dtype])
+        self.activation, make_chain = BEHIND[RESIDUAL.get(fn, fn)]
+        self.chain = make_chain(self.alpha)
+
+    def chains(self) -> dict[str, Chain]:
+        return {"pre": self.chain, "post": stages.add(self.x)} if self.is_residual else {"post": self.chain}
+
+    def torch(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
+        """What users write today."""
+        before = self.activation(x, alpha) if self.is_residual else x
+        y = F.conv1d(before, weight, bias, 1, self.padding, self.dilation)
+        return y + x if self.is_residual else self.activation(y, alpha)
+
+    def conv2d_channels_last(self) -> Callable[[], object]:
+        """The same as a two-dimensional convolution, of tensors that lie channels-last already."""
+        x = self.x[:, :, None].contiguous(memory_format=torch.channels_last)
+        weight = self.weight[:, :, None].contiguous(memory_format=torch.channels_last)
+        alpha = self.alpha[:, None]
+
+        def call() -> torch.Tensor:
+            before = self.activation(x, alpha) if self.is_residual else x
+            y = F.conv2d(before, weight, self.bias, 1, (0, self.padding), (1, self.dilation))
+            return y + x if self.is_residual else self.activation(y, alpha)
+
+        return call
+
+    def reference(self) -> torch.Tensor:
+        """In float64, but for what is rounded before the convolution, as every way to compute it does."""
+        before = self.activation(self.x.float(), self.alpha.float()).to(self.x.dtype) if self.is_residual else self.x
+        y = F.conv1d(before.double(), self.weight.double(), self.bias.double(), 1, self.padding, self.dilation)
+        return y + self.x if self.is_residual else self.activation(y, self.alpha.double())
+
+
+def _make(shape: Shape, dtype: str, layout: str, fn: str, packed: bool, device: torch.device) -> Workload:
+    batch, inputs, outputs, length, taps, padding, dilation = shape
+    own = _Inputs(shape, dtype, layout, fn, device)
+    weight = sluice.pack(own.weight) if packed else own.weight
+    arguments = (own.x, weight, own.bias, 1, padding, dilation)
+
+    def ours(out: torch.Tensor | None = None) -> torch.Tensor:
+        return sluice.conv1d(*arguments, **own.chains(), out=out)
+
+    peers = {
+        "torch": lambda: own.torch(own.x, own.weight, own.bias, own.alpha),
+        "conv2d_channels_last": own.conv2d_channels_last(),
+    }
+    if fn == "gelu" and layout == "cf" and shape in SEARCHED and not packed:
+        mode = "max-autotune-no-cudagraphs"
+        peers["torch_compile"] = compiled(own.torch, own.x, own.weight, own.bias, own.alpha, mode=mode)
+    output_length = length + 2 * padding - (taps - 1) * dilation
+    elements = batch * (inputs * length + outputs * output_length) + outputs * inputs * taps
+    return Workload(
+        ours=ours,
+        write=ours,
+        reference=own.reference,
+        plan=sluice.plan("conv1d", *arguments, **own.chains()),
+        traffic=elements * DTYPES[dtype].itemsize,
+        matmul_flops=2 * batch * outputs * output_length * inputs * taps,
+        peers=peers,
+        linked=False if fn == "identity" else None,
+    )
+
+
+def dense_case(shape: Shape, dtype: str, layout: str, fn: str, packed: bool = False) -> Case:
+    """`shape` is (B, Cin, Cout, L, K, padding, dilation); `packed`: the weight is, ahead of the calls."""
+    batch, inputs, outputs, length, taps, padding, dilation = shape
+    return Case(
+        name=f"{batch}x{inputs}x{length} to {outputs} K={taps} d={dilation} {dtype} {layout} {fn}"
+        + (", packed" if packed else ""),
+        params={
+            "B": batch,
+            "Cin": inputs,
+            "Cout": outputs,
+            "L": length,
+            "K": taps,
+            "stride": 1,
+            "padding": padding,
+            "dilation": dilation,
+            "groups": 1,
+            "dtype": dtype,
+            "layout": layout,
+            "op": "conv1d",
+            "fn": fn,
+        },
+        make=functools.partial(_make, shape, dtype, layout, fn, packed),
+    )
+
+
+WHISPER: Shape = (8, 128, 1280, 3000, 3, 1, 1)  # the first layer of its stem
+HIFI_GAN: list[Shape] = [
+    (4, 256, 256, 6896, 3, 1, 1),
+    (4, 128, 128, 55168, 11, 25, 5),
+    (4, 64, 64, 110336, 7, 9, 3),
+    (4, 32, 32, 220672, 3, 1, 1),
+    (4, 32, 32, 220672, 11, 25, 5),
+]
+HIFI_GAN_V1: list[Shape] = [(8, 256, 256, 6888, 11, 25, 5), (8, 32, 32, 220416, 11, 25, 5)]  # ten seconds
+CODEC_OUTPUT: Shape = (4, 32, 1, 220672, 7, 3, 1)
+DAC: Shape = (4, 1536, 1536, 512, 7, 3, 1)
+DAC_LAST: Shape = (1, 96, 96, 441344, 7, 27, 9)
+SHORT_ROWS: Shape = (3072, 128, 384, 202, 3, 0, 1)
+
+# Those that torch.compile searches a kernel for, many seconds each.
+SEARCHED = (WHISPER, HIFI_GAN[1], HIFI_GAN[4], DAC)
+
+ROWS: list[tuple[Shape, str]] = [
+    *((shape, "fp16") for shape in (WHISPER, *HIFI_GAN, CODEC_OUTPUT, DAC)),
+    *((shape, dtype) for shape in HIFI_GAN_V1 for dtype in ("fp16", "bf16")),
+    (DAC_LAST, "bf16"),
+    (SHORT_ROWS, "bf16"),
+]
+RESIDUAL_ROWS = [(HIFI_GAN_V1[0], "fp16", 0), (HIFI_GAN_V1[1], "fp16", 0), (DAC_LAST, "bf16", 1)]
+
+SUITE = Suite(
+    "conv1d_dense",
+    [dense_case(shape, dtype, layout, fn) for shape, dtype in ROWS for layout in ("cf", "cl") for fn in BEHIND]
+    + [
+        dense_case(shape, dtype, layout, list(RESIDUAL)[which])
+        for shape, dtype, which in RESIDUAL_ROWS
+        for layout in ("cf", "cl")
+    ]
+    # The peer's weight lies channels-last ahead of its calls too.
+    + [dense_case(DAC, "fp16", layout, fn, packed=True) for layout in ("cf", "cl") for fn in ("identity", "gelu")],
+)

@@ -1,0 +1,86 @@
+// The dense method: every output channel sums over all input channels, on tensor cores (wgmma, compute capability 9.0).
+// How it does is drawn in dense_kernel.cuh.
+#pragma once
+
+#include <string>
+
+#include "kernels/common/device_properties.h"
+#include "kernels/common/operand.h"
+#include "kernels/conv1d/dense/pack.h"
+#include "kernels/conv1d/dense/policy.h"
+
+namespace sluice {
+
+// What the kernel is given beside Conv1dTensors, whose `weight` it leaves alone.
+struct DenseTensors {
+  Operand<3> weight = {};        // (output channel, input channel, tap)
+  long long input_channels = 0;  // a row of the weight; 0 where the convolution cannot be dense
+  const void* packed = nullptr;  // the weight in the order of pack.h; null: it is packed into the workspace first
+};
+
+struct DenseShape {
+  int blocks;    // of 64 positions, for each of two warpgroups
+  int channels;  // output channels
+
+  constexpr int positions() const { return 2 * 64 * blocks; }
+};
+
+inline constexpr DenseShape kDenseShapes[] = {
+#define SLUICE_DENSE_TILE(blocks, channels) {blocks, channels},
+#include "kernels/conv1d/dense/tiles.def"
+#undef SLUICE_DENSE_TILE
+};
+
+// How a stage of the input is fetched: 16 bytes of a position's channels at a time, 16 bytes of a channel's positions,
+// of which there is a multiple of eight, the same of rows that begin anywhere, or element by element.
+enum class DenseFetch : int { channels, positions, shifted, elements };
+
+// The fetching warps' rings of raw tiles.
+SLUICE_HOST_DEVICE int dense_raw_bytes(DenseFetch fetch) {
+  const bool shifted = fetch == DenseFetch::shifted;
+  return shifted || fetch == DenseFetch::positions ? kDenseFetchThreads / 32 * raw_ring_bytes(shifted) : 0;
+}
+
+// What a chain takes at a time, as vectors of so many values: `pre` pairs of channels, `post` what a thread stores.
+inline constexpr int kDensePreWidth = 2, kDensePreSlices = 4;
+inline constexpr int kDensePostWidth = 8, kDensePostSlices = 2;
+
+// The most that the kernel keeps in shared memory beside its stages (arguments.cuh): pieces of results, biases,
+// barriers.
+inline constexpr int kDenseSharedBytes =
+    kDenseConsumerWarps * kDenseStagedFloats * 4 + 2 * kMostDenseChannels * 4 + 1024;
+
+struct DensePlan {
+  int shape = 0;      // index of the tile in kDenseShapes
+  PackedOrder order;  // of the weight; a stage is as wide as its chunk
+  int shift = 0;      // rows of a stage ahead of the first output's first tap
+  int stage_rows = 0;
+  DenseFetch fetch = DenseFetch::channels;
+  int input_stages = 0;
+  int stage_taps = 0, weight_stages = 0;  // a stage of the weights has so many taps
+  bool resident = false;                  // all weights have a stage of their own and stay there
+  bool alternates = false;                // the warpgroups take tiles in turn, instead of half of each
+  bool by_positions = false;              // neighbours in the result's memory are positions, not channels
+  long long position_tiles = 0, channel_tiles = 0;
+  long long tiles = 0;  // that the blocks share out among them
+
+  const DenseShape& tile() const { return kDenseShapes[shape]; }
+  int positions() const { return tile().positions() / (alternates ? 2 : 1); }  // of a tile
+};
+
+struct Conv1dProblem;
+struct Conv1dParams;
+struct Conv1dPlan;
+
+// Whether vectors along a dimension of input or output, 1 for channels and 2 for positions, are words of memory.
+bool has_words(const Operand<3>& operand, int dimension);
+
+// By how the input lies.
+DenseFetch dense_fetch(const Conv1dParams& params);
+
+// `threads` is 0 and `reason` says why where torch's convolution is to be taken.
+Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& device);
+
+std::string describe(const DensePlan& plan);
+
+}  // namespace sluice

@@ -1,0 +1,88 @@
+// Dense conv1d on tensor cores: one tile of the input in shared memory serves every tap.
+//
+//   y[l, co] = sum over taps k and input channels ci of  x[l - padding + k dilation, ci] w[k][co, ci]
+//
+//   stage of the input: 16, 32 or 64 channels wide        sums: 64 positions x the tile's channels a product
+//   row 0   |ci ..|  l0 - padding                         tap 0: rows 0 ..
+//   row 1   |     |  l0 - padding + 1                     tap 1: rows d ..        the same tile, from another row on
+//    ...                                                   ...
+//
+//   warpgroups 0, 1   warps 0 .. 6: input [ stage | stage | .. ]    warp 7: weights [ stage | stage | .. ]
+//                                   full |  ^ empty                             full |  ^ empty
+//   warpgroups 2, 3                products, the chain, the store: of half the tile's positions each, or of whole tiles
+//                                  in turn
+//
+// Blocks stay and take tile after tile, so that the next tile's stages are fetched under the last one's store.
+#pragma once
+
+#include "kernels/conv1d/dense/fetch.cuh"
+#include "kernels/conv1d/dense/finish.cuh"
+
+namespace sluice {
+
+template <class Chains, class Element, int Blocks, int Channels, bool ByPositions>
+__device__ __forceinline__ void dense_conv1d(const DenseArguments& a) {
+  extern __shared__ __align__(kTileAlignment) char memory[];
+  const std::uint32_t inputs = shared_address(memory);
+  const std::uint32_t weights = inputs + a.input_stages * a.input_stage_bytes();
+  const std::uint32_t raw = weights + a.weight_stages * a.weight_stage_bytes(Channels);
+  DenseShared& shared = *reinterpret_cast<DenseShared*>(memory + (raw - inputs) + a.raw_bytes());
+  if (threadIdx.x == 0) {
+    const int readers = a.alternates ? 1 : 2;
+    for (int s = 0; s < a.input_stages; ++s) {
+      initialise(shared.input_full + s, kDenseFetchThreads);
+      initialise(shared.input_empty + s, readers);
+    }
+    for (int s = 0; s < a.weight_stages; ++s) {
+      initialise(shared.weight_full + s, 1);
+      initialise(shared.weight_empty + s, readers);
+    }
+  }
+  fence_before_bulk_copy();
+  __syncthreads();
+
+  if (threadIdx.x < kDenseThreads - 256) {
+#if __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(kDenseFetchRegisters));
+#endif
+    if (threadIdx.x < kDenseFetchThreads) {
+      fetch_input<typename Chains::Pre, Element, Channels>(a, inputs, raw, shared, threadIdx.x);
+    } else if (threadIdx.x == kDenseFetchThreads) {
+      fetch_weights<Channels>(a, weights, shared);
+    }
+    return;
+  }
+#if __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(kDenseConsumerRegisters));
+#endif
+  // Out of a shuffle, so that the compiler knows it for the same in all of a warp.
+  const int warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128 - (kDenseThreads / 128 - 2), 0);
+  RingPlace input, weight;
+  const auto skip_tile = [&] {
+    input.advance(a.input_stages, a.chunks);
+    if (!a.resident) weight.advance(a.weight_stages, a.weight_groups());
+  };
+  DenseSums<Blocks, Channels> sums;
+  const int step = static_cast<int>(gridDim.x);
+  int t = static_cast<int>(blockIdx.x);
+  if (a.alternates && warpgroup == 1) {
+    skip_tile();
+    t += step;
+  }
+  for (; t < a.tiles; t += a.alternates ? 2 * step : step) {
+    const DenseTile tile = dense_tile<Channels>(a, t);
+    load_bias<Channels>(a, tile, shared, warpgroup);
+    if (a.alternates && t >= step) await_turn(warpgroup);
+    multiply_tile<Element, Blocks, Channels>(a, inputs, weights, shared, warpgroup, t + step >= a.tiles, input, weight,
+                                             sums);
+    if (a.alternates) skip_tile();
+    finish_tile<typename Chains::Post, Element, Blocks, Channels, ByPositions>(a, tile, shared, warpgroup, sums);
+  }
+}
+
+template <class Chains, class Element, int Blocks, int Channels, bool ByPositions>
+__global__ void __launch_bounds__(kDenseThreads, 1) dense_kernel(const __grid_constant__ DenseArguments a) {
+  dense_conv1d<Chains, Element, Blocks, Channels, ByPositions>(a);
+}
+
+}  // namespace sluice

@@ -1,0 +1,175 @@
+// The fetching warps of the dense kernel: stages of the input, and weights.
+//
+//   what lies side by side     how it comes into a stage's rows of channels
+//   channels                   16 bytes by 16 bytes, asynchronously; `pre` on them where they have come to lie
+//   positions                  asynchronously into raw tiles, from there as matrices of 8 x 8, transposed; what does
+//   not
+//                              begin at 16 bytes is moved there in between
+//   neither                    8 positions by 8 channels a thread at a time, through registers
+#pragma once
+
+#include "kernels/common/edges.cuh"
+#include "kernels/conv1d/dense/transpose.cuh"
+
+namespace sluice {
+
+// The first row and channel of what is fetched at once.
+struct DenseSource {
+  int batch, channel, position;
+};
+
+// A stage that is on its way: where its rows come from.
+struct PendingStage {
+  int stage = -1, batch, channel, position;
+};
+
+// All stages by asynchronous copies: channels lie side by side. `pre` changes a thread's own pieces.
+template <class Pre, class Element, int Channels>
+__device__ __forceinline__ void copy_input(const DenseArguments& a, std::uint32_t stages, DenseShared& shared,
+                                           int thread) {
+  const int shift = 31 - __clz(a.row_bytes / 16);  // of a row's pieces
+  const int piece = thread & ((1 << shift) - 1), first_row = thread >> shift, row_step = kDenseFetchThreads >> shift;
+  const auto place_of = [&](int stage, int row) {
+    return stages + stage * a.input_stage_bytes() +
+           swizzled(static_cast<std::uint32_t>(row * a.row_bytes + piece * 16), a.row_bytes);
+  };
+  RingPlace place;
+  bool used = false;
+  PendingStage pending;
+  const auto finish_pending = [&] {
+    if (pending.stage < 0) return;
+    if (!Pre{a.pre}.empty()) {
+#pragma unroll 1
+      for (int row = first_row; row < a.stage_rows; row += row_step) {
+        const int position = pending.position + row, channel = pending.channel;
+        if (position < 0 || position >= a.length) continue;
+        Word word = load_shared_word(place_of(pending.stage, row));
+        apply_pre<Pre, Element>(a, pending.batch, {channel, channel + 2, channel + 4, channel + 6},
+                                {position, position, position, position}, word.lanes);
+        store_shared_word(place_of(pending.stage, row), word);
+      }
+    }
+    hand_over(shared, pending.stage);
+    pending.stage = -1;
+  };
+  for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
+    const DenseTile tile = dense_tile<Channels>(a, t);
+    for (int c = 0; c < a.chunks; ++c) {
+      if (used && !has_ended(shared.input_empty + place.stage, place.parity ^ 1)) {
+        asm volatile("cp.async.wait_all;" : : : "memory");
+        finish_pending();
+        wait_for_phase(shared.input_empty + place.stage, place.parity ^ 1);
+      }
+      const int channel = c * a.chunk() + piece * 8, start = tile.position - a.padding - a.shift;
+      const auto* const from = a.input.as<const Element>() + tile.batch * a.input.strides[0] + channel;
+      const int length = channel < a.input_channels ? a.length : 0;
+      for (int row = first_row; row < a.stage_rows; row += row_step) {
+        const int position = start + row;
+        const bool exists = position >= 0 && position < length;
+        copy_piece(place_of(place.stage, row), exists ? from + position * a.input.strides[2] : a.input.data,
+                   exists ? 16 : 0);
+      }
+      asm volatile("cp.async.commit_group;" : : : "memory");
+      asm volatile("cp.async.wait_group 1;" : : : "memory");
+      finish_pending();
+      pending = {place.stage, tile.batch, channel, start};
+      place.advance(a.input_stages);
+      used = used || place.stage == 0;
+    }
+  }
+  asm volatile("cp.async.wait_all;" : : : "memory");
+  finish_pending();
+}
+
+// Eight positions of eight channels, as words of channels; zeros where the input has none.
+template <class Element>
+__device__ __forceinline__ void load_block(const DenseArguments& a, const DenseSource& at, Word (&words)[8]) {
+  const auto* const from = a.input.as<const Element>() + at.batch * a.input.strides[0] +
+                           at.channel * a.input.strides[1] + at.position * a.input.strides[2];
+  const int positions = a.length - at.position, channels = a.input_channels - at.channel;
+#pragma unroll
+  for (int p = 0; p < 8; ++p) {
+    const bool exists = channels > 0 && p < positions && p + at.position >= 0;
+    words[p] = gather_elements<Element>([&](int c) {
+      return exists && c < channels ? from[c * a.input.strides[1] + p * a.input.strides[2]] : Element(0.0f);
+    });
+  }
+}
+
+// All stages through registers.
+template <class Pre, class Element, int Channels>
+__device__ __forceinline__ void gather_input(const DenseArguments& a, std::uint32_t stages, DenseShared& shared,
+                                             int thread) {
+  const int pieces = a.row_bytes / 16, shift = 31 - __clz(pieces), blocks = a.stage_rows / 8 * pieces;
+  RingPlace place;
+  bool used = false;
+  for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
+    const DenseTile tile = dense_tile<Channels>(a, t);
+    for (int c = 0; c < a.chunks; ++c) {
+      if (used) wait_for_phase(shared.input_empty + place.stage, place.parity ^ 1);
+      const std::uint32_t to = stages + place.stage * a.input_stage_bytes();
+      for (int block = thread; block < blocks; block += kDenseFetchThreads) {
+        const int row = (block >> shift) * 8, piece = block & (pieces - 1);
+        const DenseSource at = {tile.batch, c * a.chunk() + piece * 8, tile.position - a.padding - a.shift + row};
+        Word words[8];
+        load_block<Element>(a, at, words);
+#pragma unroll
+        for (int p = 0; p < 8; ++p) {
+          const int position = at.position + p;
+          if (!Pre{a.pre}.empty()) {
+            apply_pre<Pre, Element>(a, at.batch, {at.channel, at.channel + 2, at.channel + 4, at.channel + 6},
+                                    {position, position, position, position}, words[p].lanes);
+          }
+          const auto offset = static_cast<std::uint32_t>((row + p) * a.row_bytes + piece * 16);
+          store_shared_word(to + swizzled(offset, a.row_bytes), words[p]);
+        }
+      }
+      hand_over(shared, place.stage);
+      place.advance(a.input_stages);
+      used = used || place.stage == 0;
+    }
+  }
+}
+
+// The input of all the block's tiles, by kDenseFetchThreads threads.
+template <class Pre, class Element, int Channels>
+__device__ __forceinline__ void fetch_input(const DenseArguments& a, std::uint32_t stages, std::uint32_t raw,
+                                            DenseShared& shared, int thread) {
+  switch (a.fetch) {
+    case DenseFetch::channels: copy_input<Pre, Element, Channels>(a, stages, shared, thread); break;
+    case DenseFetch::positions: transpose_input<false, Pre, Element, Channels>(a, stages, raw, shared, thread); break;
+    case DenseFetch::shifted: transpose_input<true, Pre, Element, Channels>(a, stages, raw, shared, thread); break;
+    case DenseFetch::elements: gather_input<Pre, Element, Channels>(a, stages, shared, thread); break;
+  }
+}
+
+// The weights of all the block's tiles, by one thread.
+template <int Channels>
+__device__ __forceinline__ void fetch_weights(const DenseArguments& a, std::uint32_t stages, DenseShared& shared) {
+  RingPlace place;
+  bool used = false;
+  const std::size_t tap_bytes = static_cast<std::size_t>(a.packed_rows) * a.row_bytes;
+  for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
+    const int channel = dense_tile<Channels>(a, t).channel;
+    const std::uint32_t bytes = min_of(Channels, a.packed_rows - channel) * a.row_bytes;
+    for (int c = 0; c < a.chunks; ++c) {
+      for (int k = 0; k < a.taps; k += a.stage_taps) {
+        if (used) wait_for_phase(shared.weight_empty + place.stage, place.parity ^ 1);
+        const int taps = min_of(a.stage_taps, a.taps - k);
+        std::uint64_t* const full = shared.weight_full + place.stage;
+        arrive_expecting(full, bytes * taps);
+        for (int i = 0; i < taps; ++i) {
+          const char* const from =
+              a.packed + (static_cast<std::size_t>(c) * a.taps + k + i) * tap_bytes + channel * a.row_bytes;
+          copy_bulk(stages + place.stage * a.weight_stage_bytes(Channels) + i * Channels * a.row_bytes, from, bytes,
+                    full);
+        }
+        place.advance(a.weight_stages);
+        used = used || place.stage == 0;
+      }
+    }
+    if (a.resident) return;
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,62 @@
+// Fills in the dense kernel's arguments and launches it for one tile. CMakeLists.txt makes instances.
+#pragma once
+
+#include "kernels/conv1d/dense/dense_kernel.cuh"
+#include "kernels/pipeline/launch.cuh"
+#include "kernels/stages/no_chain.cuh"
+
+namespace sluice {
+
+static_assert(sizeof(DenseShared) <= kDenseSharedBytes);
+
+inline DenseArguments make_dense_arguments(const Conv1dParams& params, const Conv1dPlan& plan) {
+  const DensePlan& own = plan.dense;
+  const long long inputs[3] = {params.batch, params.dense.input_channels, params.length};
+  const long long outputs[3] = {params.batch, params.channels, params.output_length};
+  return {
+      .input = params.input,
+      .output = params.output,
+      .bias = params.bias,
+      .packed = static_cast<const char*>(params.dense.packed),
+      .input_channels = static_cast<int>(params.dense.input_channels),
+      .channels = static_cast<int>(params.channels),
+      .length = static_cast<int>(params.length),
+      .output_length = static_cast<int>(params.output_length),
+      .taps = params.taps,
+      .dilation = static_cast<int>(params.dilation),
+      .padding = static_cast<int>(params.padding),
+      .shift = own.shift,
+      .fetch = own.fetch,
+      .whole_vectors =
+          params.output.dtype == params.input.dtype && params.output.strides[own.by_positions ? 2 : 1] == 1,
+      .aligned_vectors = has_words(params.output, own.by_positions ? 2 : 1),
+      .chunks = own.order.chunks,
+      .row_bytes = own.order.row_bytes(),
+      .stage_rows = own.stage_rows,
+      .input_stages = own.input_stages,
+      .stage_taps = own.stage_taps,
+      .weight_stages = own.weight_stages,
+      .resident = own.resident,
+      .packed_rows = static_cast<int>(own.order.rows),
+      .alternates = own.alternates,
+      .tile_positions = own.positions(),
+      .tiles = static_cast<int>(own.tiles),
+      .by_channel_tiles = FastDivisor(own.channel_tiles),
+      .by_position_tiles = FastDivisor(own.position_tiles),
+      .pre = make_chain_arguments<float, 3>(params.pre, params.pre_operands, 3, inputs),
+      .post = make_chain_arguments<float, 3>(params.post, params.post_operands, 3, outputs),
+  };
+}
+
+// Without `linked` the params have no chains: interpreting them would take the registers that hold the sums.
+template <class Element, int Blocks, int Channels>
+cudaError_t launch_tile(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
+  if (linked == nullptr && !(params.pre.empty() && params.post.empty())) return cudaErrorNotSupported;
+  const DenseArguments a = make_dense_arguments(params, plan);
+  return launch_planned(plan, linked, stream, a, [&]() -> Kernel<DenseArguments> {
+    return plan.dense.by_positions ? dense_kernel<NoChains, Element, Blocks, Channels, true>
+                                   : dense_kernel<NoChains, Element, Blocks, Channels, false>;
+  });
+}
+
+}  // namespace sluice

@@ -1,0 +1,30 @@
+#include "kernels/conv1d/link.h"
+#include "kernels/linking/entry_names.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::string_view kShapeNames[] = {
+#define SLUICE_DENSE_TILE(blocks, channels) #blocks "x" #channels,
+#include "kernels/conv1d/dense/tiles.def"
+#undef SLUICE_DENSE_TILE
+};
+
+NameParts shape_names() { return {std::begin(kShapeNames), std::end(kShapeNames)}; }
+
+}  // namespace
+
+LinkRequest dense_link_request(const Conv1dParams& params, const Conv1dPlan& plan) {
+  static const NameTable entries("sluice_conv1d_dense", {dtype_names(), shape_names(), {"channels", "positions"}});
+  static const NameTable modules("conv1d_dense", {dtype_names(), shape_names()});
+  LinkRequest request{.module = modules(params.input.dtype, plan.dense.shape),
+                      .kernel = entries(params.input.dtype, plan.dense.shape, plan.dense.by_positions)};
+  request.pre = linked_slot(params.pre, params.pre_operands, kDensePreWidth, kDensePreSlices);
+  request.post = linked_slot(params.post, params.post_operands, kDensePostWidth, kDensePostSlices);
+  request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output.dtype;
+  // An absent bias is no other code.
+  request.dtypes[static_cast<int>(LinkedTensor::bias)] = params.bias.exists() ? params.bias.dtype : params.input.dtype;
+  return request;
+}
+
+}  // namespace sluice

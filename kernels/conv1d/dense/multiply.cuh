@@ -1,0 +1,93 @@
+// The multiplying warpgroups of the dense kernel: sums of a tile in registers. For each 16 input channels of each tap,
+// Blocks products of 64 positions by all channels of the tile.
+//
+//   together      warpgroup 0    positions 0 .. 64 Blocks - 1 of every tile
+//                 warpgroup 1    the other half
+//   alternating   warpgroup 0    tiles 0, 2, ..     one multiplies while the other finishes its tile, and begins when
+//                 warpgroup 1    tiles 1, 3, ..     the other's products are all under way
+#pragma once
+
+#include "kernels/conv1d/dense/arguments.cuh"
+#include "kernels/mma/wgmma.cuh"
+
+namespace sluice {
+
+// Of a warpgroup's part of a tile.
+template <int Blocks>
+__device__ __forceinline__ int first_position(const DenseArguments& a, int warpgroup) {
+  return a.alternates ? 0 : warpgroup * 64 * Blocks;
+}
+
+template <int Blocks, int Channels>
+using DenseSums = float[Blocks][Channels / 2];
+
+// Waits for this warpgroup's turn, or gives it to the other one: barriers in the hardware, of which load_bias has two.
+__device__ __forceinline__ void await_turn(int warpgroup) {
+  asm volatile("bar.sync %0, 256;" : : "r"(3 + warpgroup) : "memory");
+}
+__device__ __forceinline__ void pass_turn(int warpgroup) {
+  asm volatile("bar.arrive %0, 256;" : : "r"(4 - warpgroup) : "memory");
+}
+
+// The sums of one tile, whose rows are `Steps` of 16 input channels wide; `is_last`: of the block's. A tap is a group
+// of products: its fence, products and commit stand in one run of instructions, or ptxas makes groups of its own and
+// waits for all of them. Stages are given back one tap late, when it is known that they are over.
+template <int Steps, class Element, int Blocks, int Channels>
+__device__ __forceinline__ void multiply_rows(const DenseArguments& a, std::uint32_t inputs, std::uint32_t weights,
+                                              DenseShared& shared, int warpgroup, bool is_last, RingPlace& input,
+                                              RingPlace& weight, DenseSums<Blocks, Channels>& sums) {
+  constexpr int kRowBytes = Steps * 32;
+  const bool signals = threadIdx.x % 128 == 0;
+  int keep = 0;
+  int weight_before = -1, input_before = -1;
+  const auto give_back = [&] {
+    if (signals && weight_before >= 0) arrive(shared.weight_empty + weight_before);
+    if (signals && input_before >= 0) arrive(shared.input_empty + input_before);
+    weight_before = input_before = -1;
+  };
+  for (int c = 0; c < a.chunks; ++c) {
+    wait_for_phase(shared.input_full + input.stage, input.parity);
+    std::uint64_t rows = tile_descriptor(inputs + input.stage * a.input_stage_bytes(), kRowBytes) +
+                         descriptor_step((a.shift + first_position<Blocks>(a, warpgroup)) * kRowBytes);
+    for (int k = 0; k < a.taps; k += a.stage_taps) {
+      wait_for_phase(shared.weight_full + weight.stage, weight.parity);
+      std::uint64_t columns = tile_descriptor(weights + weight.stage * a.weight_stage_bytes(Channels), kRowBytes);
+      for (int left = min_of(a.stage_taps, a.taps - k); left > 0; --left) {
+        fence_products();
+#pragma unroll
+        for (int s = 0; s < Steps; ++s) {
+#pragma unroll
+          for (int m = 0; m < Blocks; ++m) {
+            multiply_tiles<Element, Channels>(sums[m], rows + descriptor_step(m * 64 * kRowBytes + s * 32),
+                                              columns + descriptor_step(s * 32), keep);
+          }
+          keep = 1;
+        }
+        commit_products();
+        rows += descriptor_step(a.dilation * kRowBytes);
+        columns += descriptor_step(Channels * kRowBytes);
+        wait_for_products<1>();
+        give_back();
+      }
+      if (!a.resident) weight_before = weight.stage;
+      weight.advance(a.weight_stages);
+      if (a.resident) weight.parity = 0;
+    }
+    input_before = input.stage;
+    input.advance(a.input_stages);
+  }
+  if (a.alternates && !is_last) pass_turn(warpgroup);
+  wait_for_products<0>();
+  give_back();
+}
+
+template <class Element, int Blocks, int Channels, class... Rest>
+__device__ __forceinline__ void multiply_tile(const DenseArguments& a, Rest&&... rest) {
+  switch (a.row_bytes) {
+    case 128: return multiply_rows<4, Element, Blocks, Channels>(a, rest...);
+    case 64: return multiply_rows<2, Element, Blocks, Channels>(a, rest...);
+    default: return multiply_rows<1, Element, Blocks, Channels>(a, rest...);
+  }
+}
+
+}  // namespace sluice

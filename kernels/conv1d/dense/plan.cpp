@@ -1,0 +1,231 @@
+// Which tile a dense convolution is cut into: the one whose blocks are done first, by what a tile is reckoned to take.
+#include <cstdint>
+
+#include "kernels/common/int_math.h"
+#include "kernels/conv1d/aten_reason.h"
+#include "kernels/conv1d/conv1d.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kHalfBytes = 2;
+constexpr int kMatrixPositions = 16;  // of the matrices that are transposed, of which a stage has whole ones
+constexpr int kBlock = 64;            // positions of a wgmma
+constexpr int kStep = 16;             // input channels of one
+constexpr int kLeastStages = 2, kEnoughWeightStages = 4;
+constexpr int kWeightStageBytes = 16 * 1024;   // about, so that a stage is worth its barriers
+constexpr long long kMostPositions = 1 << 30;  // and tiles, which the kernel counts in 32 bits
+
+// What a tile is reckoned to take, in cycles of a multiprocessor. Fitted to all 14 ways to cut 16 convolutions in both
+// layouts (H200, float16, identity): the tile that is reckoned to be the fastest takes 1.007 times what the fastest
+// does, 1.16 times at most.
+constexpr long long wgmma_cycles(int channels) { return max_of(channels / 2, 20 + channels / 4); }
+constexpr int input_bytes_per_cycle(DenseFetch fetch) {
+  switch (fetch) {
+    case DenseFetch::channels: return 14;
+    case DenseFetch::positions: return 12;
+    case DenseFetch::shifted: return 3;
+    default: return 2;
+  }
+}
+constexpr long long kBytesPerCycle = 40;       // of the L2 cache, weights too
+constexpr long long kStoreBytesPerCycle = 12;  // a warpgroup's
+constexpr long long kTileCycles = 1200, kTurnCycles = 200;
+constexpr int kOverlap = 20;  // a twentieth of what is hidden behind something longer is not
+
+// Results so short leave a tile nearly empty, and packing the weights takes longer than aten's convolution: reckoned.
+constexpr long long kLeastLength = 16;
+
+constexpr AtenReason kNoRoom(
+    "the kernel reaches over more positions than two stages of the input have room for in shared memory");
+constexpr AtenReason kShort("so few positions leave the tensor cores' tiles empty");
+constexpr AtenReason kLong("the tensor-core kernels count positions and tiles up to 2^30");
+constexpr AtenReason kGathered(
+    "the input's rows begin in the middle of 16 bytes, and for such long sums of them it is faster");
+constexpr AtenReason kFewTiles("there are few tiles of long sums, which it splits");
+constexpr AtenReason kProduct("one tap makes it a matrix product, whose operands BLAS reads as they lie");
+constexpr AtenReason kFewSums("sums so short, and so few of them, leave the tensor cores' tiles empty");
+constexpr AtenReason kFarTaps(
+    "the input's rows begin in the middle of 16 bytes, and most that a tile reads of them lies beyond its positions");
+constexpr const char* kResident =
+    "auto: tensor cores, one tile of the input in shared memory for all taps, and all weights beside it";
+constexpr const char* kStreamed =
+    "auto: tensor cores, one tile of the input in shared memory for all taps, past which the weights stream";
+
+long long input_stage_bytes(const DensePlan& plan) {
+  return round_up<long long>(1LL * plan.stage_rows * plan.order.row_bytes(), kTileAlignment);
+}
+long long weight_stage_bytes(const DensePlan& plan) {
+  return 1LL * plan.stage_taps * plan.tile().channels * plan.order.row_bytes();
+}
+int weight_stages_of_tile(const DensePlan& plan) {
+  return plan.order.chunks * ceil_div(plan.order.taps, plan.stage_taps);
+}
+
+// Groups of taps, as even as they come.
+void set_stage_taps(DensePlan& plan) {
+  const int taps = plan.order.taps;
+  const int most = max_of(1, kWeightStageBytes / (plan.tile().channels * plan.order.row_bytes()));
+  plan.stage_taps = ceil_div(taps, ceil_div(taps, most));
+}
+
+// Stages and shared memory of a tile; `threads` stays 0 where they do not fit.
+void set_stages(Conv1dPlan& plan, const DeviceProperties& device) {
+  DensePlan& own = plan.dense;
+  set_stage_taps(own);
+  const long long beside = kDenseSharedBytes + dense_raw_bytes(own.fetch);
+  const long long room = most_dynamic_shared_memory(device) - beside;
+  const long long input = input_stage_bytes(own), weight = weight_stage_bytes(own);
+  const auto set = [&](long long input_stages, long long weight_stages) {
+    own.input_stages = static_cast<int>(input_stages);
+    own.weight_stages = static_cast<int>(weight_stages);
+    plan.threads = kDenseThreads;
+    plan.depth = own.input_stages;
+    plan.shared_memory = static_cast<int>(beside + input_stages * input + weight_stages * weight);
+  };
+  // A block that goes on to other output channels would have to fetch all weights anew.
+  const long long all = weight_stages_of_tile(own);
+  own.resident = own.channel_tiles == 1 && all <= kMostWeightStages && all * weight + kLeastStages * input <= room;
+  if (own.resident) return set(min_of<long long>(kMostInputStages, (room - all * weight) / input), all);
+  for (int stages = kMostInputStages; stages >= kLeastStages; --stages) {
+    if (room < stages * input) continue;
+    const long long weights = min_of((room - stages * input) / weight, 1LL * kMostWeightStages);
+    if (weights >= (stages > kLeastStages ? kEnoughWeightStages : kLeastStages)) return set(stages, weights);
+  }
+}
+
+// What the slowest block takes. In turn, a warpgroup stores while the other multiplies.
+long long cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
+  const DensePlan& own = plan.dense;
+  const DenseShape& tile = own.tile();
+  const long long steps = 1LL * own.order.chunks * own.order.taps * (own.order.chunk / kStep);
+  const long long products = steps * (own.positions() / kBlock) * wgmma_cycles(tile.channels);
+  const long long weights = own.resident ? 0 : 1LL * own.order.taps * tile.channels * own.order.row_bytes();
+  const long long input = own.order.chunks * input_stage_bytes(own);
+  const long long fetches =
+      max_of(input / input_bytes_per_cycle(own.fetch), (input + own.order.chunks * weights) / kBytesPerCycle);
+  const long long channels = min_of<long long>(tile.channels, problem.channels);
+  const long long positions = min_of<long long>(own.positions(), problem.output_length);
+  const long long stores = positions * channels * kHalfBytes / kStoreBytesPerCycle;
+  const long long tiles = ceil_div(own.tiles, plan.grid);
+  const long long busy = max_of(products, fetches) + min_of(products, fetches) / kOverlap;
+  if (!own.alternates) return tiles * (busy + stores / 2 + kTileCycles);
+  return tiles * max_of(busy + kTurnCycles, (products + stores + kTileCycles) / 2) + stores + kTileCycles;
+}
+
+Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, bool alternates, const DeviceProperties& device) {
+  Conv1dPlan plan;
+  plan.method = "dense";
+  plan.kernel = "dense";
+  plan.which = Conv1dMethod::dense;
+  plan.schedule = Schedule::bulk;
+  DensePlan& own = plan.dense;
+  own.shape = shape;
+  own.alternates = alternates;
+  own.order = packed_order(problem.channels, problem.input_channels, problem.taps);
+  own.fetch = problem.fetch;
+  if (own.fetch == DenseFetch::positions) {  // whose vectors begin at multiples of their length, whatever the padding
+    own.shift = static_cast<int>((kPieceElements - problem.padding % kPieceElements) % kPieceElements);
+  }
+  const long long rows = own.positions() + (problem.taps - 1LL) * problem.dilation + own.shift;
+  if (rows * own.order.row_bytes() > device.shared_memory_per_block) return plan;
+  own.stage_rows = static_cast<int>(round_up<long long>(rows, kMatrixPositions));
+  own.channel_tiles = ceil_div<long long>(problem.channels, own.tile().channels);
+  own.position_tiles = ceil_div<long long>(problem.output_length, own.positions());
+  own.tiles = problem.batch * own.channel_tiles * own.position_tiles;
+  own.by_positions = problem.by_positions;
+  set_stages(plan, device);
+  plan.tile = own.positions() * own.tile().channels;
+  plan.grid = min_of<long long>(own.tiles, device.multiprocessors);
+  plan.resident_blocks = 1;
+  plan.alignment = plan.copy_width = kWordBytes;
+  plan.reason = own.resident ? kResident : kStreamed;
+  return plan;
+}
+
+// Why aten's convolution is the faster one (policy.h), or null.
+const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
+  const DensePlan& own = plan.dense;
+  const long long sum = problem.input_channels * problem.taps, steps = 1LL * own.order.chunks * own.order.taps;
+  const bool is_product = problem.taps == 1, gathers = problem.fetch == DenseFetch::elements;
+  if (gathers && (is_product || sum >= kMostGatheredSum)) return kGathered;
+  if (is_product && problem.fetch == DenseFetch::positions && problem.input_channels % kPieceElements == 0) {
+    return kProduct;
+  }
+  const long long most_steps = is_product ? kMostStepsOfFewProducts : kMostStepsOfFewTiles;
+  if (2 * own.tiles < device.multiprocessors && steps > most_steps) return kFewTiles;
+  if (max_of<long long>(sum, problem.channels) < kLeastSum && own.tiles > device.multiprocessors) return kFewSums;
+  if (problem.fetch == DenseFetch::shifted && own.stage_rows > 2 * own.positions() && sum >= kMostGatheredSum) {
+    return kFarTaps;
+  }
+  return nullptr;
+}
+
+// 0 threads where no tile fits. Of tiles that are done at the same time the last, which is the largest.
+Conv1dPlan fastest_tile(const Conv1dProblem& problem, const DeviceProperties& device) {
+  Conv1dPlan best;
+  for (bool alternates : {false, true}) {
+    for (int shape = 0; shape < static_cast<int>(std::size(kDenseShapes)); ++shape) {
+      const Conv1dPlan plan = plan_tile(problem, shape, alternates, device);
+      if (plan.threads == 0) continue;
+      if (best.threads == 0 || cycles(plan, problem) <= cycles(best, problem)) best = plan;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+bool has_words(const Operand<3>& operand, int dimension) {
+  if (operand.strides[dimension] != 1 || reinterpret_cast<std::uintptr_t>(operand.data) % kWordBytes != 0) return false;
+  for (int d = 0; d < 3; ++d) {
+    if (d != dimension && operand.strides[d] % kPieceElements != 0) return false;
+  }
+  return true;
+}
+
+DenseFetch dense_fetch(const Conv1dParams& params) {
+  if (params.dense.input_channels % kPieceElements == 0 && has_words(params.input, 1)) return DenseFetch::channels;
+  if (params.input.strides[2] != 1) return DenseFetch::elements;
+  return params.length % kPieceElements == 0 && has_words(params.input, 2) ? DenseFetch::positions
+                                                                           : DenseFetch::shifted;
+}
+
+std::string describe(const DensePlan& plan) {
+  const auto number = [](long long value) { return std::to_string(value); };
+  const std::string weights = plan.resident ? "all weights"
+                                            : number(plan.weight_stages) + " stages of " + number(plan.stage_taps) +
+                                                  (plan.stage_taps == 1 ? " tap's weights" : " taps' weights");
+  return "tiles of " + number(plan.positions()) + " positions x " + number(plan.tile().channels) + " channels" +
+         (plan.alternates ? ", two in turn; " : "; ") + number(plan.input_stages) + " stages of " +
+         number(plan.order.chunk) + " input channels x " + number(plan.stage_rows) + " positions and " + weights +
+         " in shared memory";
+}
+
+Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& device) {
+  Conv1dPlan plan;
+  const long long longest = max_of(problem.output_length + problem.padding, problem.length);
+  if (max_of(max_of(longest, problem.input_channels), problem.channels) >= kMostPositions) {
+    refuse(plan, kLong);
+    return plan;
+  }
+  if (problem.output_length < kLeastLength) {
+    refuse(plan, kShort);
+    return plan;
+  }
+  plan = fastest_tile(problem, device);
+  if (plan.threads == 0 && dense_raw_bytes(problem.fetch) > 0) {
+    // What is fetched element by element needs no raw tiles.
+    Conv1dProblem narrow = problem;
+    narrow.fetch = DenseFetch::elements;
+    plan = fastest_tile(narrow, device);
+  }
+  if (plan.threads == 0) refuse(plan, kNoRoom);
+  if (plan.dense.tiles >= kMostPositions) refuse(plan, kLong);
+  if (plan.threads == 0) return plan;
+  if (const char* reason = slower_because(plan, problem, device)) refuse(plan, reason);
+  if (!problem.is_packed) plan.workspace_bytes = plan.dense.order.bytes();
+  return plan;
+}
+
+}  // namespace sluice

@@ -1,0 +1,49 @@
+// Sizes of the dense kernel.
+#pragma once
+
+#include "kernels/common/dtype.h"
+#include "kernels/common/qualifiers.h"
+
+namespace sluice {
+
+inline constexpr int kDenseConsumerWarps = 8;   // two warpgroups
+inline constexpr int kDenseThreads = 512;       // two warpgroups fetch, two multiply
+inline constexpr int kDenseFetchThreads = 224;  // the input; the eighth warp fetches the weights
+
+// Of the registers that 512 threads have (128 each), for a thread that fetches and for one that multiplies.
+inline constexpr int kDenseFetchRegisters = 56, kDenseConsumerRegisters = 200;
+
+// A fetching warp's ring of raw tiles, which are transposed on their way to rows of channels (transpose.cuh).
+// `shifted`: rows begin anywhere, so that 64 positions lie in up to nine words, and 16 at a time are moved to where
+// words begin.
+inline constexpr int kRawChannels = 16, kRawPositions = 64, kRawTiles = 3, kMovedBytes = kRawChannels * 16 * 2;
+SLUICE_HOST_DEVICE constexpr int raw_words(bool shifted) { return shifted ? 9 : 8; }
+SLUICE_HOST_DEVICE constexpr int raw_ring_bytes(bool shifted) {
+  return kRawTiles * kRawChannels * raw_words(shifted) * kWordBytes + (shifted ? kMovedBytes : 0);
+}
+
+inline constexpr int kTileAlignment = 1024;  // of a swizzled tile
+inline constexpr int kMostInputStages = 4, kMostWeightStages = 32;
+inline constexpr int kMostDenseChannels = 128;
+
+// A warp's results pass through shared memory 16 positions by 32 channels at a time, as rows of channels or of
+// positions. With these pitches, and four or eight floats changing places in some rows (finish.cuh), no store and no
+// load meets another in a bank: found by trying all.
+inline constexpr int kDensePiece = 32;
+inline constexpr int kDenseChannelPitch = 40, kDensePositionPitch = 24;
+inline constexpr int kDenseStagedFloats = 768;  // 16 rows of 40, or 32 of 24
+
+// What aten's convolution takes, as measured: random shapes with GELU behind them (H200, half types, 1 to 2048
+// channels, 1 to 65 taps, torch 2.11; benchmarks/random_dense.py), torch's time over the kernel's.
+//
+//                                               the kernel's                        aten's
+//   input element by element                    Cin K < 1024: 1.36                  1.04, 27 of 48 slower than torch
+//   less than a tile for two multiprocessors    up to 64 steps of a tap and         1.03, 15 of 32 slower; of one tap
+//                                               64 channels: 1.5                    from 5 steps on 0.92
+//   one tap, rows of whole words                Cin or L no multiple of 8: 1.3      0.46 to 0.86 (7 of 7), 2.4 (1)
+//   more tiles, sums and Cout below 8                                               0.57, 1.08
+//   rows that begin anywhere, Cin K >= 1024     up to half a tile beyond it: 2.1    0.63
+inline constexpr long long kMostGatheredSum = 1024, kMostStepsOfFewTiles = 64, kMostStepsOfFewProducts = 4;
+inline constexpr long long kLeastSum = 8;
+
+}  // namespace sluice

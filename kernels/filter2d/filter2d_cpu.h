@@ -1,0 +1,37 @@
+// filter2d on the CPU: what the work is cut into, and the work.
+#pragma once
+
+#include "kernels/common/instruction_set.h"
+#include "kernels/filter2d/filter2d.h"
+
+namespace sluice {
+
+// How vectors run over a tile, which is a rectangle of one plane, or of the planes of some channels:
+//
+//   rows       along the rows of a plane                                       rows_cpu.h
+//   channels   across channels, in a copy of the tile                          channels_cpu.h
+//   pixels     across channels that lie side by side, in the image itself      pixels_cpu.h
+//   planes     across channels, in a copy of narrow planes, turned             planes_cpu.h
+enum class Filter2dCpuWay { rows, channels, pixels, planes };
+
+// Channels of a tile of planes.
+inline constexpr int kPlaneChannels = 16;
+// Planes that are less wide are turned: beyond, vectors along their rows are as fast.
+inline constexpr long long kNarrowPlane = 64;
+
+// Tiles do not depend on the number of threads.
+struct Filter2dCpuTiles {
+  Filter2dCpuWay way;
+  long long columns, rows, channels;  // of a tile at most
+  long long tiles_across, tiles_down, channel_tiles;
+  long long count;  // of tiles
+  long long grain;  // tiles that are worth a thread
+};
+
+Filter2dCpuTiles tiles_on_cpu(const Filter2dParams& params);
+
+// Tiles first .. last - 1. Safe to call from several threads on ranges that do not overlap.
+template <InstructionSet set>
+void filter2d_cpu(const Filter2dParams& params, const Filter2dCpuTiles& tiles, long long first, long long last);
+
+}  // namespace sluice

@@ -1,0 +1,183 @@
+// Across channels that lie side by side, from the image itself: a window that leaves it is cut to what lies inside.
+//
+//   at least a vector of channels    vectors of one pixel's; the last overlaps the one before it
+//   fewer                            a vector of whole pixels, with the weights once for each:  | c0 c1 c2 | c0 c1 c2 |
+#pragma once
+
+#include "kernels/common/pixel_sums_cpu.h"
+#include "kernels/filter2d/tile_cpu.h"
+
+namespace sluice {
+namespace {
+
+template <class T, class Element>
+class OverPixels : TileWork<T, Element> {
+  using Base = TileWork<T, Element>;
+  using Base::p_, Base::post_, Base::taps_, Base::image_, Base::place;
+  using Base::same_dtype_, Base::straight_, Base::weights_of_, Base::sums_, Base::weights_;
+  static constexpr int kWidth = kLanes<T>;
+
+ public:
+  // `channels`: of a tile at most.
+  OverPixels(const Filter2dParams& params, long long channels)
+      : Base(params, 1), groups_(group_memory_.room_for(ceil_div<long long>(channels, kWidth))) {}
+
+  void run(const Tile& tile) {
+    if (tile.channel != weights_of_) load_weights(tile.channel, tile.channels);
+    if (straight_) {
+      Element* const to = p_.output.template as<Element>() + place(p_.output.strides, tile, tile.row, tile.column);
+      return sum_tile(tile, to, p_.output.strides[3], p_.output.strides[2]);
+    }
+    const long long row = tile.columns * tile.channels;
+    T* const sums = sums_.room_for(tile.rows * row + kWidth);
+    sum_tile(tile, sums, tile.channels, row);
+    for (long long r = 0; r < tile.rows; ++r) {
+      const long long y = tile.row + r, target = place(p_.output.strides, tile, y, tile.column);
+      post_.run_rows(sums + r * row, tile.channels, tile.channels, tile.columns,
+                     [&](int k, long long x) { return place(p_.post_operands[k].strides, tile, y, tile.column + x); });
+      if (p_.output.strides[1] == 1 && p_.output.strides[3] == tile.channels) {
+        store_elements<Element>(p_.output, same_dtype_, target, 1, row, sums + r * row);
+        continue;
+      }
+      for (long long x = 0; x < tile.columns; ++x) {
+        store_elements<Element>(p_.output, same_dtype_, target + x * p_.output.strides[3], p_.output.strides[1],
+                                tile.channels, sums + r * row + x * tile.channels);
+      }
+    }
+  }
+
+ private:
+  struct Group {
+    long long channel, slot;  // its first channel in the tile, and its place among the weights
+    int vectors;
+  };
+
+  // (tap, lane): a vector's weights stand together, those of a pair in the order of pairs. Biases behind them.
+  void load_weights(long long first, long long channels) {
+    group_count_ = 0;
+    pitch_ = 0;
+    pixels_ = static_cast<int>(max_of<long long>(1, kWidth / channels));
+    const auto add = [&](long long channel, int vectors) {
+      groups_[group_count_++] = {channel, pitch_, vectors};
+      pitch_ += vectors * kWidth;
+    };
+    long long c = 0;
+    for (; c + 2 * kWidth <= channels; c += 2 * kWidth) add(c, 2);
+    if (c + kWidth <= channels) {
+      add(c, 1);
+      c += kWidth;
+    }
+    if (c < channels) add(max_of<long long>(0, channels - kWidth), 1);
+
+    const long long rows = taps_ + 1LL;
+    T* const given = given_.room_for(rows * channels);
+    fill_zeros(given, rows * channels);
+    this->load_channel_taps(first, channels, given, channels);
+    this->load_biases(first, channels, given + taps_ * channels);
+    T* const weights = weights_.room_for(rows * pitch_);
+    for (long long k = 0; k < rows; ++k) {
+      for (int g = 0; g < group_count_; ++g) {
+        T* const to = weights + k * pitch_ + groups_[g].slot;
+        for (int lane = 0; lane < groups_[g].vectors * kWidth; ++lane) {
+          to[lane] = given[k * channels + (groups_[g].channel + lane) % channels];
+        }
+        order_channels<Element>(to, groups_[g].vectors * kWidth);
+      }
+    }
+    weights_of_ = first;
+  }
+
+  // The taps that meet the image, of the output at (y, x) and those right of it that have the same ones.
+  PixelWindow<T, Element> window_at(const Tile& tile, const Group& group, long long y, long long x) const {
+    const long long first_row = max_of(0LL, p_.top - y), first_column = max_of(0LL, p_.left - x);
+    const long long rows = min_of<long long>(p_.kernel_height, p_.height + p_.top - y) - first_row;
+    const long long columns = min_of<long long>(p_.kernel_width, p_.width + p_.left - x) - first_column;
+    const bool meets = rows > 0 && columns > 0;
+    const long long source = place(p_.image.strides, tile, y - p_.top + first_row, x - p_.left + first_column);
+    return {.from = meets ? image_ + source + group.channel : image_,
+            .row = p_.image.strides[2],
+            .pixel = p_.image.strides[3],
+            .rows = meets ? static_cast<int>(rows) : 0,
+            .columns = meets ? static_cast<int>(columns) : 0,
+            .weights = weights_.data() + (first_row * p_.kernel_width + first_column) * pitch_ + group.slot,
+            .weight_row = p_.kernel_width * pitch_,
+            .weight_pitch = pitch_,
+            .bias = weights_.data() + taps_ * pitch_ + group.slot};
+  }
+
+  // Outputs that meet all taps are summed along their rows, those beside them in columns that have the same ones, and
+  // those above and below them row by row.
+  template <class To>
+  void sum_tile(const Tile& tile, To* to, long long to_pixel, long long to_row) const {
+    const long long end_column = tile.column + tile.columns, end_row = tile.row + tile.rows;
+    const long long left = min_of(end_column, max_of(tile.column, p_.left));
+    const long long right = max_of(left, min_of(end_column, p_.width + p_.left - p_.kernel_width + 1));
+    const long long top = min_of(end_row, max_of(tile.row, p_.top));
+    const long long bottom = max_of(top, min_of(end_row, p_.height + p_.top - p_.kernel_height + 1));
+    for (int g = 0; g < group_count_; ++g) {
+      const Group& group = groups_[g];
+      const auto target = [&](long long y, long long x) {
+        return to + (y - tile.row) * to_row + (x - tile.column) * to_pixel + group.channel;
+      };
+      const auto down = [&](long long y, long long end_y, long long x, long long end_x) {
+        for (; x < end_x; ++x) {
+          const auto window = window_at(tile, group, y, x);
+          sum_group(window, group, tile.channels, p_.image.strides[2], target(y, x), to_row, end_y - y);
+        }
+      };
+      const auto along = [&](long long y, long long end_y) {
+        for (; y < end_y; ++y) {
+          const auto window = window_at(tile, group, y, left);
+          sum_row(window, group, tile.channels, target(y, left), to_pixel, right - left);
+        }
+      };
+      const auto cut = [&](long long y, long long end_y) {
+        for (; y < end_y; ++y) {
+          down(y, y + 1, tile.column, left);
+          if (right > left) along(y, y + 1);
+          down(y, y + 1, right, end_column);
+        }
+      };
+      cut(tile.row, top);
+      if (bottom > top) {
+        down(top, bottom, tile.column, left);
+        if (right > left) along(top, bottom);
+        down(top, bottom, right, end_column);
+      }
+      cut(bottom, end_row);
+    }
+  }
+
+  // `count` outputs of one pixel's channels that have the same taps.
+  template <class To>
+  static void sum_group(const PixelWindow<T, Element>& window, const Group& group, long long channels, long long step,
+                        To* to, long long to_step, long long count) {
+    if (group.vectors == 2) return sum_pixel_row<2>(window, step, to, to_step, count);
+    if (channels >= kWidth) return sum_pixel_row<1>(window, step, to, to_step, count);
+    sum_parts(window, step, to, to_step, count, static_cast<int>(channels));
+  }
+
+  // The same of neighbours, in vectors of whole pixels where one has few channels.
+  template <class To>
+  void sum_row(const PixelWindow<T, Element>& window, const Group& group, long long channels, To* to, long long to_step,
+               long long count) const {
+    const long long step = p_.image.strides[3];
+    if (channels >= kWidth) return sum_group(window, group, channels, step, to, to_step, count);
+    // Whole vectors reach into the next pixel, whose place is written after them.
+    const long long at_once = pixels_ * channels, whole = at_once == kWidth ? count / pixels_ : (count - 1) / pixels_;
+    sum_pixel_row<1>(window, at_once, to, at_once, whole);
+    for (long long x = whole * pixels_; x < count; x += pixels_) {
+      const int lanes = static_cast<int>(min_of<long long>(pixels_, count - x) * channels);
+      sum_part_of_pixels<1>(window, x * channels, 0, to + x * channels, 0, lanes);
+    }
+  }
+
+  Scratch<Group> group_memory_;
+  Group* const groups_;
+  int group_count_ = 0, pixels_ = 1;  // of a vector
+  long long pitch_ = 0;
+  Scratch<T> given_;
+};
+
+}  // namespace
+}  // namespace sluice

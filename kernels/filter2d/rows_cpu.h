@@ -1,0 +1,167 @@
+// Along the rows of a plane. A tile is copied with its border, converted, put through `pre` and padded, and summed from
+// the copy:
+//
+//             kernel_width - 1
+//        +---------------+---+
+//        |    the copy       |      separable: the row of taps goes over every row of the copy, and the column of taps
+//        |               |   |      over the result of that, which is as narrow as the tile
+//        +- - - - - - - -+   |
+//        |                   |  kernel_height - 1
+//        +-------------------+
+#pragma once
+
+#include "kernels/common/window_sums_cpu.h"
+#include "kernels/filter2d/tile_cpu.h"
+
+namespace sluice {
+namespace {
+
+// Narrower tiles are summed as one row, with the pixels between their rows.
+constexpr long long kNarrow = 64;
+// Narrower ones are copied whole: their borders would cost more than the copy.
+constexpr long long kFewestDirect = 256;
+
+template <class T, class Element>
+class AlongRows : TileWork<T, Element> {
+  using Base = TileWork<T, Element>;
+  using Base::border_columns, Base::border_rows, Base::place, Base::walk_copy;
+  using Base::p_, Base::pre_, Base::post_, Base::separable_, Base::taps_, Base::row_taps_, Base::image_;
+  using Base::same_dtype_, Base::straight_, Base::weights_of_, Base::copy_, Base::sums_, Base::weights_;
+
+ public:
+  explicit AlongRows(const Filter2dParams& params)
+      : Base(params, 3),
+        direct_(std::is_same_v<T, Element> && params.pre.empty() && !separable_ && params.image.strides[3] == 1),
+        offsets_(offset_memory_.room_for(taps_ + row_taps_)) {}
+
+  void run(const Tile& tile) {
+    if (tile.channel != weights_of_) load_weights(tile.channel);
+    if (!direct_) return sum_copy(tile);
+    // The outputs whose windows lie in the image are summed from there, those around them from copies.
+    const long long top = max_of(tile.row, p_.top), left = max_of(tile.column, p_.left);
+    const long long bottom = min_of(tile.row + tile.rows, p_.height - border_rows() + p_.top);
+    const long long right = min_of(tile.column + tile.columns, p_.width - border_columns() + p_.left);
+    if (bottom <= top || right - left < kFewestDirect) return sum_copy(tile);
+    const auto part = [&](long long row, long long end_row, long long column, long long end_column) {
+      Tile part = tile;
+      part.row = row;
+      part.rows = end_row - row;
+      part.column = column;
+      part.columns = end_column - column;
+      return part;
+    };
+    const auto copied = [&](const Tile& border) {
+      if (border.rows > 0 && border.columns > 0) sum_copy(border);
+    };
+    const long long end_row = tile.row + tile.rows, end_column = tile.column + tile.columns;
+    copied(part(tile.row, top, tile.column, end_column));
+    copied(part(top, bottom, tile.column, left));
+    copied(part(top, bottom, right, end_column));
+    copied(part(bottom, end_row, tile.column, end_column));
+    if constexpr (std::is_same_v<T, Element>) {
+      const T* const from = image_ + place(p_.image.strides, tile, top - p_.top, left - p_.left);
+      place_taps(p_.image.strides[2]);
+      sum_rows(part(top, bottom, left, right), from, p_.image.strides[2], /*narrow=*/false, /*is_copy=*/false);
+    }
+  }
+
+ private:
+  // Taps of rows of `pitch` slots, of the copy or, separable, of what the row of taps has left.
+  void place_taps(long long pitch) {
+    for (int k = 0; k < taps_; ++k) {
+      offsets_[k] = separable_ ? k * pitch : k / p_.kernel_width * pitch + k % p_.kernel_width;
+    }
+    for (int k = 0; k < row_taps_; ++k) offsets_[taps_ + k] = k;
+  }
+
+  void sum_copy(const Tile& tile) {
+    const bool narrow = tile.columns < kNarrow;
+    // Sums may take a vector more than there are columns.
+    const long long room = narrow ? tile.columns : round_up<long long>(tile.columns, kLanes<T>);
+    const long long pitch = room + border_columns(), rows = tile.rows + border_rows();
+    T* copy = copy_.room_for(rows * pitch + kLanes<T> + border_columns());
+    fill_zeros(copy + rows * pitch, kLanes<T> + border_columns());
+    walk_copy(
+        tile, pitch,
+        [&](long long y, long long x, long long count, long long slot) {
+          load_elements(image_ + place(p_.image.strides, tile, y, x), p_.image.strides[3], count, copy + slot);
+          pre_.run(copy + slot, count, [&](int k) { return place(p_.pre_operands[k].strides, tile, y, x); });
+        },
+        [&](long long slot, long long count) { fill_zeros(copy + slot, count); });
+    place_taps(separable_ ? room : pitch);
+    if (separable_) copy = sum_row_taps(copy, pitch, room, rows);
+    sum_rows(tile, copy, separable_ ? room : pitch, narrow);
+  }
+
+  void load_weights(long long c) {
+    T* const weights = weights_.room_for(taps_ + row_taps_);
+    const long long columns = separable_ ? 1 : p_.kernel_width;
+    for (long long i = 0; i < p_.kernel_height; ++i) {
+      load_elements(p_.kernel, c * p_.kernel.strides[0] + i * p_.kernel.strides[1], p_.kernel.strides[2], columns,
+                    weights + i * columns);
+    }
+    if (separable_) {
+      load_elements(p_.row_taps, c * p_.row_taps.strides[0], p_.row_taps.strides[1], row_taps_, weights + taps_);
+    }
+    bias_ = 0;
+    if (p_.bias.exists()) load_elements(p_.bias, c * p_.bias.strides[0], 0, 1, &bias_);
+    weights_of_ = c;
+  }
+
+  T* sum_row_taps(const T* copy, long long pitch, long long room, long long rows) {
+    T* const narrowed = narrowed_.room_for(rows * room + kLanes<T>);
+    fill_zeros(narrowed + rows * room, kLanes<T>);
+    const Taps<T> taps{row_taps_, offsets_ + taps_, weights_.data() + taps_, 0};
+    for (long long r = 0; r < rows; ++r) {
+      // A narrow row's vectors reach into the next row, which is written after them.
+      sum_row(copy + r * pitch, taps, T(0), narrowed + r * room, round_up<long long>(room, kLanes<T>));
+    }
+    return narrowed;
+  }
+
+  // `narrow` copies of a tile; others have room for whole vectors, which the image (not a copy) has not.
+  void sum_rows(const Tile& tile, const T* copy, long long pitch, bool narrow, bool is_copy = true) {
+    const Taps<T> taps{taps_, offsets_, weights_.data(), 0};
+    if (straight_ && tile.columns >= kLanes<T> && !narrow) {
+      Element* const to = p_.output.template as<Element>() + place(p_.output.strides, tile, tile.row, tile.column);
+      return sum_rectangle(copy, pitch, taps, to, p_.output.strides[2], tile.columns, tile.rows);
+    }
+    const long long to_pitch = narrow ? pitch : round_up<long long>(tile.columns, kLanes<T>);
+    T* const sums = sums_.room_for(tile.rows * to_pitch + kLanes<T>);
+    if (narrow) {
+      const long long count = (tile.rows - 1) * pitch + tile.columns;
+      sum_row(copy, taps, bias_, sums, round_up<long long>(count, kLanes<T>));
+    } else {
+      sum_rectangle(copy, pitch, taps, sums, to_pitch, is_copy ? to_pitch : tile.columns, tile.rows);
+    }
+    post_.run_rows(sums, to_pitch, tile.columns, tile.rows, [&](int k, long long r) {
+      return place(p_.post_operands[k].strides, tile, tile.row + r, tile.column);
+    });
+    for (long long r = 0; r < tile.rows; ++r) {
+      store_elements<Element>(p_.output, same_dtype_, place(p_.output.strides, tile, tile.row + r, tile.column),
+                              p_.output.strides[3], tile.columns, sums + r * to_pitch);
+    }
+  }
+
+  template <class To>
+  void sum_rectangle(const T* copy, long long pitch, const Taps<T>& taps, To* to, long long to_pitch, long long columns,
+                     long long rows) const {
+    long long r = 0;
+    const int height = p_.kernel_height, width = separable_ ? 1 : p_.kernel_width;
+    if (height == 3 && width == 3) {
+      r = sum_squares<3>(copy, pitch, taps.weights, bias_, to, to_pitch, columns, rows);
+    } else if (height > 1 && taps.count <= kTapsInASum) {
+      r = sum_windows(copy, pitch, taps.weights, height, width, bias_, to, to_pitch, columns, rows);
+    }
+    for (; r < rows; ++r) sum_row(copy + r * pitch, taps, bias_, to + r * to_pitch, columns);
+  }
+
+  const bool direct_;  // the image is read as it lies where a window does not leave it
+  Scratch<long long> offset_memory_;
+  long long* const offsets_;
+  T bias_ = 0;
+  Scratch<T> narrowed_;
+};
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,87 @@
+// What every way over a tile has: the tile, its chains, and a walk over its pixels and the zeros beside the image.
+#pragma once
+
+#include "kernels/common/elements_cpu.h"
+#include "kernels/common/int_math.h"
+#include "kernels/common/scratch_cpu.h"
+#include "kernels/filter2d/filter2d_cpu.h"
+#include "kernels/stages/chain_cpu.h"
+
+namespace sluice {
+namespace {
+
+struct Tile {
+  long long batch, channel, row, column;  // of its first output
+  long long channels, rows, columns;
+};
+
+// Element: of the image.
+template <class T, class Element>
+class TileWork {
+ protected:
+  // `walked`: the dimension along which vectors run.
+  TileWork(const Filter2dParams& params, int walked)
+      : p_(params),
+        pre_(params.pre, params.pre_operands, walked),
+        post_(params.post, params.post_operands, walked),
+        separable_(params.row_taps.exists()),
+        taps_(separable_ ? params.kernel_height : params.kernel_height * params.kernel_width),
+        row_taps_(separable_ ? params.kernel_width : 0),
+        image_(params.image.template as<Element>()),
+        same_dtype_(params.output.dtype == params.image.dtype),
+        straight_(params.post.empty() && same_dtype_ && params.output.strides[walked] == 1) {}
+
+  static long long place(const long long* strides, const Tile& tile, long long y, long long x) {
+    return tile.batch * strides[0] + tile.channel * strides[1] + y * strides[2] + x * strides[3];
+  }
+  long long border_rows() const { return p_.kernel_height - 1; }
+  long long border_columns() const { return p_.kernel_width - 1; }
+
+  // Calls `load(row, from, count, slot)` for each run of pixels of the image in the tile's copy, `zeros(slot, count)`
+  // for what is beside it.
+  template <class Load, class Zeros>
+  void walk_copy(const Tile& tile, long long pitch, const Load& load, const Zeros& zeros) const {
+    const long long left = tile.column - p_.left, width = tile.columns + border_columns();
+    const long long from = min_of(width, max_of(0LL, -left)), to = max_of(from, min_of(width, p_.width - left));
+    for (long long r = 0; r < tile.rows + border_rows(); ++r) {
+      const long long y = tile.row - p_.top + r, slot = r * pitch;
+      if (y < 0 || y >= p_.height) {
+        zeros(slot, pitch);
+        continue;
+      }
+      if (from > 0) zeros(slot, from);
+      if (to > from) load(y, left + from, to - from, slot + from);
+      if (pitch > to) zeros(slot + to, pitch - to);
+    }
+  }
+
+  // (tap, channel), `pitch` apart, from channel `c` on; the row of taps of a separable kernel behind the others.
+  void load_channel_taps(long long c, long long channels, T* to, long long pitch) const {
+    const long long columns = separable_ ? 1 : p_.kernel_width;
+    for (int k = 0; k < taps_; ++k) {
+      load_elements(p_.kernel,
+                    c * p_.kernel.strides[0] + k / columns * p_.kernel.strides[1] + k % columns * p_.kernel.strides[2],
+                    p_.kernel.strides[0], channels, to + k * pitch);
+    }
+    for (int k = 0; k < row_taps_; ++k) {
+      load_elements(p_.row_taps, c * p_.row_taps.strides[0] + k * p_.row_taps.strides[1], p_.row_taps.strides[0],
+                    channels, to + (taps_ + k) * pitch);
+    }
+  }
+  void load_biases(long long c, long long channels, T* to) const {
+    if (p_.bias.exists()) load_elements(p_.bias, c * p_.bias.strides[0], p_.bias.strides[0], channels, to);
+  }
+
+  const Filter2dParams& p_;
+  const CpuChain<T> pre_, post_;
+  const bool separable_;
+  const int taps_, row_taps_;  // separable: of the column, of the row
+  const Element* const image_;
+  const bool same_dtype_;      // of the output
+  const bool straight_;        // sums go into the result without a chain or another dtype between
+  long long weights_of_ = -1;  // the channel that weights_ begin with
+  Scratch<T> copy_, sums_, weights_;
+};
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,99 @@
+// Products of a warpgroup's tensor cores, operands in shared memory (wgmma, compute capability 9.0 alone).
+//
+//   D[64, N] += A[64, 16] B[N, 16]^T      rows of 16 consecutive elements along the reduction, in swizzled tiles
+//
+// What a tile looks like is in swizzle.h. A thread of the four warps has of D, for each j < N / 8:
+//
+//   sums[4 j + 0, 1]   row 16 warp + lane / 4,      columns 8 j + 2 (lane % 4) and the next
+//   sums[4 j + 2, 3]   the row that is 8 below, the same columns
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace sluice {
+
+// Orders a warp's uses of its registers of sums, and of shared memory that it wrote, before the products that follow.
+__device__ __forceinline__ void fence_products() {
+#if __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
+#endif
+}
+
+// Ends a group of products.
+__device__ __forceinline__ void commit_products() {
+#if __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory");
+#endif
+}
+
+// Until at most `Groups` groups are under way.
+template <int Groups>
+__device__ __forceinline__ void wait_for_products() {
+#if __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(Groups) : "memory");
+#endif
+}
+
+// The operand list of one instruction: N / 2 sums, eight at a time.
+#define SLUICE_SUMS_8(i)                                                                                        \
+  "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]), "+f"(sums[i + 5]), \
+      "+f"(sums[i + 6]), "+f"(sums[i + 7])
+#define SLUICE_SUMS_16(i) SLUICE_SUMS_8(i), SLUICE_SUMS_8(i + 8)
+#define SLUICE_SUMS_32(i) SLUICE_SUMS_16(i), SLUICE_SUMS_16(i + 16)
+
+// The predicate says whether D's old value counts; then come the scales of A and B, and that both are K-major.
+#define SLUICE_PRODUCT(n, type, registers, a, b, p, ...)                                                              \
+  asm volatile("{.reg .pred keep; setp.ne.b32 keep, %" #p ", 0; wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type \
+               "." type " {" registers "}, %" #a ", %" #b ", keep, 1, 1, 0, 0;}"                                      \
+               : __VA_ARGS__                                                                                          \
+               : "l"(rows), "l"(columns), "r"(keep))
+
+#define SLUICE_R8(a, b, c, d, e, f, g, h) "%" #a ",%" #b ",%" #c ",%" #d ",%" #e ",%" #f ",%" #g ",%" #h
+#define SLUICE_R16 SLUICE_R8(0, 1, 2, 3, 4, 5, 6, 7) "," SLUICE_R8(8, 9, 10, 11, 12, 13, 14, 15)
+#define SLUICE_R32 \
+  SLUICE_R16 "," SLUICE_R8(16, 17, 18, 19, 20, 21, 22, 23) "," SLUICE_R8(24, 25, 26, 27, 28, 29, 30, 31)
+#define SLUICE_R48 \
+  SLUICE_R32 "," SLUICE_R8(32, 33, 34, 35, 36, 37, 38, 39) "," SLUICE_R8(40, 41, 42, 43, 44, 45, 46, 47)
+#define SLUICE_R64 \
+  SLUICE_R48 "," SLUICE_R8(48, 49, 50, 51, 52, 53, 54, 55) "," SLUICE_R8(56, 57, 58, 59, 60, 61, 62, 63)
+
+// `rows` and `columns` are descriptors of A and B (swizzle.h).
+template <class Element, int N>
+__device__ __forceinline__ void multiply_tiles(float (&sums)[N / 2], std::uint64_t rows, std::uint64_t columns,
+                                               int keep) {
+  static_assert(N == 32 || N == 64 || N == 96 || N == 128);
+#if __CUDA_ARCH_FEAT_SM90_ALL
+#define SLUICE_PRODUCTS(type)                                                                 \
+  if constexpr (N == 32) {                                                                    \
+    SLUICE_PRODUCT(32, type, SLUICE_R16, 16, 17, 18, SLUICE_SUMS_16(0));                      \
+  } else if constexpr (N == 64) {                                                             \
+    SLUICE_PRODUCT(64, type, SLUICE_R32, 32, 33, 34, SLUICE_SUMS_32(0));                      \
+  } else if constexpr (N == 96) {                                                             \
+    SLUICE_PRODUCT(96, type, SLUICE_R48, 48, 49, 50, SLUICE_SUMS_32(0), SLUICE_SUMS_16(32));  \
+  } else {                                                                                    \
+    SLUICE_PRODUCT(128, type, SLUICE_R64, 64, 65, 66, SLUICE_SUMS_32(0), SLUICE_SUMS_32(32)); \
+  }
+  if constexpr (std::is_same_v<Element, __half>) {
+    SLUICE_PRODUCTS("f16")
+  } else {
+    SLUICE_PRODUCTS("bf16")
+  }
+#undef SLUICE_PRODUCTS
+#endif
+}
+
+#undef SLUICE_SUMS_8
+#undef SLUICE_SUMS_16
+#undef SLUICE_SUMS_32
+#undef SLUICE_PRODUCT
+#undef SLUICE_R8
+#undef SLUICE_R16
+#undef SLUICE_R32
+#undef SLUICE_R48
+#undef SLUICE_R64
+
+}  // namespace sluice

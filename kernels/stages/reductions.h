@@ -1,0 +1,147 @@
+// What both precisions of the stage functions begin with: 2^x, a logarithm's mantissa, a sine's angle.
+#pragma once
+
+#include "kernels/stages/polynomials.h"
+
+namespace sluice {
+
+// 2^x, good to 22 bits; what would be subnormal may be 0.
+SLUICE_HOST_DEVICE float exp2_approximately(float x) {
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#else
+  const float inside = at_most(at_least(x, -127.0f), 128.0f);
+  const Nearest n = nearest_to_product(inside, 1.0f);
+  const float fraction = inside - n.number;
+  const float power = fused(exp2_fraction(fraction), fraction, 1.0f);
+  // The shift leaves n's low bits, as an exponent to be added. At 128 power is 1, which makes infinity.
+  const float result =
+      float_of(static_cast<int>(static_cast<unsigned>(bits_of(power)) + (static_cast<unsigned>(n.bits) << 23)));
+  return x != x ? x : (x < -126.0f ? 0.0f : result);
+#endif
+}
+
+// x = value 2^exponent, sqrt 1/2 <= value < sqrt 2, for a positive x, subnormal or not.
+struct Mantissa {
+  float value, exponent;
+};
+SLUICE_HOST_DEVICE Mantissa mantissa_of(float x) {
+  const bool subnormal = x < 1.17549435e-38f;
+  const int bits = bits_of(subnormal ? x * 8388608.0f : x);
+  const int exponent = (bits - 0x3f3504f3) >> 23;  // of sqrt 1/2
+  // As a float by way of the bits of 1.5 * 2^23 + exponent: conversions are slow.
+  const float number = float_of(exponent + kNearestZero) - kNearest;
+  return {float_of(bits - (exponent << 23)), subnormal ? number - 23.0f : number};
+}
+
+// ln x where x is 0, negative, infinite or NaN, or `result`.
+SLUICE_HOST_DEVICE float log_of_special(float x, float result) {
+  const float infinity = float_of(0x7f800000);
+  const float positive = x < infinity ? result : x;  // a NaN too
+  const float zero_or_less = x < 0.0f ? float_of(0x7fc00000) : -infinity;
+  return x <= 0.0f ? zero_or_less : positive;
+}
+
+// The whole number next to x, exactly for any x.
+SLUICE_HOST_DEVICE double nearest(double x) {
+#if defined(__CUDA_ARCH__) || defined(__CUDACC_RTC__)
+  return rint(x);
+#else
+  return __builtin_rint(x);
+#endif
+}
+
+// The angle of a sine over pi, less the nearest whole number, for any float. 1 / pi comes in parts of 29 bits, whose
+// products with a float are exact in double; one that is too large to have a fraction is whole, and falls out by
+// itself.
+SLUICE_HOST_DEVICE double half_turns(float angle) {
+  const double x = angle;
+  double turns = 0, part;
+  part = x * 0x1.45f306dp-2, turns += part - nearest(part);
+  part = x * 0x1.9391054p-31, turns += part - nearest(part);
+  part = x * 0x1.4fe13abp-60, turns += part - nearest(part);
+  part = x * 0x1.d1f534dp-89, turns += part - nearest(part);
+  part = x * 0x1.b81b6c5p-118, turns += part - nearest(part);
+  part = x * 0x1.5993c4p-149, turns += part - nearest(part);
+  return turns - nearest(turns);
+}
+
+// An angle less the nearest multiple of pi / 2, and whether that was an odd one: there a sine is a cosine.
+struct Angle {
+  float rest;
+  bool odd;
+};
+SLUICE_HOST_DEVICE Angle far_quarter_angle(float angle) {
+  const double turns = half_turns(angle), quarters = nearest(turns + turns);
+  return {static_cast<float>((turns - 0.5 * quarters) * 3.14159265358979323846), quarters != 0};
+}
+
+// Up to kMostNear an angle is reduced with pi in parts, whose products with whole numbers are exact in an FMA until
+// they cancel. Beyond, where a float hardly knows its phase, it is that of the rounded product, as in torch: there a
+// GPU branches. On the CPU a loop with a branch would not become vector code: it computes both, and leaves the general
+// one out of blocks that have no such angle (evaluate_cpu.h). Without an FMA the general one serves all.
+// What the product's rounding adds may leave pi / 4 by 1/16: that far sine_squared_tail is as good.
+inline constexpr float kMostNear = 1.5e6f;
+// On the CPU, where the general one serves more.
+inline constexpr float kMostNearOnCpu = 1e6f;
+SLUICE_HOST_DEVICE bool is_near(float angle) { return !(magnitude(angle) > kMostNearOnCpu); }
+#if defined(__CUDA_ARCH__) || defined(__FMA__)
+inline constexpr bool kReducesNear = true;
+#else
+inline constexpr bool kReducesNear = false;
+#endif
+
+// Of a x, with the rounding error of that product.
+SLUICE_HOST_DEVICE Angle near_quarter_angle_of(float a, float x) {
+  const float angle = a * x, low = fused(a, x, -angle);
+  const Nearest n = nearest_to_product(angle, 0.636619772f);
+  const float first = fused(n.number, 4.371139e-08f, fused(n.number, -1.57079637f, angle));
+  // Whether n is odd, as a comparison, which becomes vector code.
+  return {fused(n.number, 1.7151245e-15f, first) + low, static_cast<int>(static_cast<unsigned>(n.bits) << 31) < 0};
+}
+SLUICE_HOST_DEVICE Angle quarter_angle_of(float a, float x) {
+#ifdef __CUDA_ARCH__
+  const float angle = a * x, low = fused(a, x, -angle);
+  const Nearest n = nearest_to_product(angle, 0.636619772f);
+  const float first = fused(n.number, 4.371139e-08f, fused(n.number, -1.57079637f, angle));
+  Angle result{fused(n.number, 1.7151245e-15f, first) + low, (n.bits & 1) != 0};
+  if (magnitude(angle) > kMostNear) result = far_quarter_angle(angle);
+  return result;
+#else
+  const float angle = a * x;
+  Angle result = far_quarter_angle(angle);
+  result.rest += magnitude(angle) > kMostNear ? 0.0f : fused(a, x, -angle);
+  if constexpr (kReducesNear) {
+    const Angle near = near_quarter_angle_of(a, x);
+    const bool takes_near = is_near(angle);
+    result = {takes_near ? near.rest : result.rest, takes_near ? near.odd : result.odd};
+  }
+  return result;
+#endif
+}
+
+// An angle less the nearest multiple of pi, for half types: good to 2^-20 where x does not outweigh it.
+SLUICE_HOST_DEVICE float near_angle(float angle) {
+  const float n = nearest_to_product(angle, 0.318309886f).number;
+  return fused(n, 8.742278e-08f, fused(n, -3.14159274f, angle));
+}
+SLUICE_HOST_DEVICE float angle_of(float a, float x) {
+  const float angle = a * x;
+#ifdef __CUDA_ARCH__
+  float result = near_angle(angle);
+  if (magnitude(angle) > kMostNear) result = static_cast<float>(half_turns(angle) * 3.14159265358979323846);
+  return result;
+#else
+  const float far = static_cast<float>(half_turns(angle) * 3.14159265358979323846);
+  if constexpr (kReducesNear) {
+    const float near = near_angle(angle);
+    return is_near(angle) ? near : far;
+  } else {
+    return far;
+  }
+#endif
+}
+
+}  // namespace sluice

@@ -1,0 +1,95 @@
+// pack: the weight of a dense conv1d, put into the order of the tensor-core kernels ahead of its calls.
+#include "ops/pack.h"
+
+#include "kernels/conv1d/dense/pack.h"
+#include "ops/common/allocate.h"
+#include "ops/common/aten.h"
+#include "ops/common/checks.h"
+#include "ops/common/dispatch.h"
+#include "ops/common/launch.h"
+#ifdef SLUICE_CUDA_LIBRARY
+#include "kernels/conv1d/dense/launch.h"
+#endif
+
+namespace sluice {
+namespace {
+
+constexpr const char* kOp = "pack";
+constexpr int64_t kMost = int64_t{1} << 31;
+
+std::vector<int64_t> shape_of(const PackedOrder& order) { return {order.chunks, order.taps, order.rows, order.chunk}; }
+
+// Of a weight of these sizes.
+std::vector<int64_t> packed_shape(int64_t channels, int64_t input_channels, int64_t taps) {
+  const std::vector<int64_t> sizes = {channels, input_channels, taps};
+  for (int64_t size : sizes) {
+    check(size > 0 && size < kMost, kOp, ": weight must have 1 to 2^31 - 1 of everything, got ", ShapeText{sizes});
+  }
+  return shape_of(packed_order(channels, input_channels, static_cast<int>(taps)));
+}
+
+// The weight as it is to be packed.
+Tensor check_arguments(const Tensor& weight, const std::optional<ScalarType>& dtype) {
+  const TensorView view(weight);
+  check_floating(kOp, "weight", view);
+  check(view.rank == 3, kOp, ": weight must have shape (out_channels, in_channels, taps), got ", view.shape());
+  const ScalarType wanted = dtype.value_or(view.scalar_type);
+  const std::optional<DType> known = dtype_of(wanted);
+  check(known.has_value() && is_half(*known), kOp, ": ", dtype.has_value() ? "dtype" : "weight",
+        " must have dtype float16 or bfloat16, got ", name_of(wanted));
+  return aten::to_dtype(weight, *known);
+}
+
+Tensor pack_conv1d_weight(const Tensor& given, const std::optional<ScalarType>& dtype) {
+  const Tensor weight = check_arguments(given, dtype);
+  const TensorView view(weight);
+  const std::vector<int64_t> shape = packed_shape(view.sizes[0], view.sizes[1], view.sizes[2]);
+  Tensor packed = allocate(kOp, shape, contiguous_strides(shape), view.dtype, view);
+  const PackParams params{
+      .weight = operand_of<3>(view),
+      .channels = view.sizes[0],
+      .input_channels = view.sizes[1],
+      .packed = TensorView(packed).data,
+      .order = packed_order(view.sizes[0], view.sizes[1], static_cast<int>(view.sizes[2])),
+  };
+#ifdef SLUICE_CUDA_LIBRARY
+  const DeviceScope device(kOp, view.device_index);
+  device.check_launch(launch_pack(params, device.stream()));
+#else
+  pack_cpu(params);
+#endif
+  return packed;
+}
+
+}  // namespace
+
+void check_packed(const char* op, const TensorView& packed, const TensorView& weight, const TensorView& input) {
+  check(packed.scalar_type == input.scalar_type && is_half(input.dtype), op,
+        ": packed must have dtype float16 or bfloat16 like the input, got ", name_of(packed.scalar_type), " for ",
+        name_of(input.scalar_type));
+  check_device(op, "packed", packed, input);
+  const std::vector<int64_t> shape =
+      shape_of(packed_order(weight.sizes[0], weight.sizes[1], static_cast<int>(weight.sizes[2])));
+  check(packed.has_sizes(shape), op, ": packed must have shape ", ShapeText{shape}, " for a weight of ", weight.shape(),
+        ", as sluice.pack makes it, got ", packed.shape());
+  constexpr std::uintptr_t kAlignment = 16;
+  check(packed.is_contiguous(), op, ": packed must be contiguous, as sluice.pack makes it, got strides ",
+        ShapeText{{packed.strides, static_cast<std::size_t>(packed.rank)}});
+  check(reinterpret_cast<std::uintptr_t>(packed.data) % kAlignment == 0, op,
+        ": packed must begin at a multiple of 16 bytes, as sluice.pack makes it, got ", packed.data);
+}
+
+SLUICE_DEVICE_KERNELS(m) { m.impl("_pack_conv1d_weight", TORCH_BOX(&pack_conv1d_weight)); }
+
+#ifndef SLUICE_CUDA_LIBRARY
+STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
+  m.def("_pack_conv1d_weight(Tensor weight, ScalarType? dtype=None) -> Tensor");
+  m.def("_packed_conv1d_shape(int channels, int input_channels, int taps) -> int[]");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
+  m.impl("_packed_conv1d_shape", TORCH_BOX(&packed_shape));
+}
+#endif
+
+}  // namespace sluice

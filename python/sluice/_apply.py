@@ -1,0 +1,233 @@
+"""Running ops with chains: the call or its out variant, and a chain on a tensor.
+
+How a chain is written is chain.py's, which stands above; here it is `Stages`, and meets the libraries. On the CPU no
+compiler runs, so that a `cpp` stage is computed by its reference there: the stages ahead of the first one go with the
+op as ever, the rest follow tensor by tensor, and the result is rounded once, as if all had been one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from ._arguments import check_dtype, check_string, integer
+from ._library import (
+    call,
+    check_tensor,
+    has_own_dispatch,
+    innermost_transform,
+    out_result,
+    out_target,
+    require_forward_only,
+)
+
+
+class Stages(Protocol):
+    """What is asked of a chain here."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def operands(self) -> tuple[torch.Tensor, ...]: ...
+    @property
+    def has_cpp(self) -> bool: ...
+    def result_dtype(self, dtype: torch.dtype, /) -> torch.dtype: ...
+    def partition(self) -> tuple[Stages, tuple[Any, ...] | None, Stages]: ...
+    def __len__(self) -> int: ...
+
+
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What a chain is evaluated in for tensors of `dtype`."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def check_forward_only(op: str, tensors: Sequence[torch.Tensor | None], *chains: Stages | None) -> None:
+    """Raises where a gradient, or a tangent of forward mode, of a tensor or of a chain's would silently be lost."""
+    for chain in chains:
+        if chain is not None and chain.operands:
+            tensors = (*tensors, *chain.operands)
+    require_forward_only(op, tensors)
+
+
+def operand_list(op: str, input: torch.Tensor, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors of a chain as a raw op takes them, in an optional list.
+
+    torch does not look into such a list when it dispatches: it neither resolves lazy negation there nor asks a subclass
+    or a transform of torch.func what it makes of the call. The first is done here; the others are refused where the
+    input does not bring them.
+    """
+    if torch.compiler.is_dynamo_compiling():
+        return [operand.resolve_neg() for operand in operands]
+    if innermost_transform() is not None and any(map(torch._C._functorch.is_functorch_wrapped_tensor, operands)):
+        raise ValueError(f"{op}: an operand of a chain must not be batched by torch.vmap, got one that is")
+    plain = list(operands)
+    for i, operand in enumerate(operands):
+        if type(operand) is not torch.Tensor and has_own_dispatch(operand) and not has_own_dispatch(input):
+            raise TypeError(f"{op}: an operand of a chain must be a plain tensor where the input is one, "
+                            f"got {type(operand).__name__}")  # fmt: skip
+        if operand.is_neg():
+            plain[i] = operand.resolve_neg()
+    return plain
+
+
+def given_options(
+    op: str,
+    input: torch.Tensor,
+    schedule: str,
+    depth: int | None,
+    dtype: torch.dtype | None = None,
+    **chains: Stages | None,
+) -> dict[str, Any]:
+    """The keyword arguments of a raw op that differ from its schema's defaults; each that is named costs a call 0.3 us.
+
+    `chains` are the op's chain arguments by name; the tensors of `post` go to `post_operands`.
+    """
+    options: dict[str, Any] = {}
+    for name, chain in chains.items():
+        if chain:
+            options[name] = chain.text
+            if chain.operands:
+                options[name + "_operands"] = operand_list(op, input, chain.operands)
+    if dtype is not None:
+        check_dtype(op, dtype)
+        options["dtype"] = dtype
+    if schedule != "auto":
+        check_string(op, "schedule", schedule)
+        options["schedule"] = schedule
+    if depth is not None:
+        options["depth"] = integer(op, "depth", depth)
+    return options
+
+
+_overloads: dict[str, Any] = {}
+
+
+def _overload(name: str) -> Any:
+    """The raw op of that name, found once: the way through torch.ops takes 0.3 us."""
+    if torch.compiler.is_compiling():
+        return getattr(torch.ops.sluice, name)
+    found = _overloads.get(name)
+    if found is None:
+        found = _overloads[name] = getattr(torch.ops.sluice, name).default
+    return found
+
+
+def run(
+    op: str,
+    arguments: tuple[Any, ...],
+    options: dict[str, Any],
+    out: torch.Tensor | None = None,
+    *,
+    raw: str | None = None,
+    argument: str = "out",
+) -> torch.Tensor:
+    """`torch.ops.sluice.<op>` of these arguments, the input first, or its out variant and `out`.
+
+    Args:
+        op: for messages, and the raw op's name where `raw` does not say another one.
+        arguments: positional ones of the raw op.
+        options: its keyword arguments.
+        out: written and returned as that object.
+        raw: the raw op's name.
+        argument: how messages call `out`.
+    """
+    name = raw or op
+    if out is None:
+        result: torch.Tensor = call(op, arguments[0], _overload(name), *arguments, **options)
+        return result
+    target = out_target(op, out, argument)
+    call(op, arguments[0], _overload(name + "_out"), *arguments, **options, out=target)
+    return out_result(out, target)
+
+
+def transform(
+    x: torch.Tensor,
+    chain: Stages,
+    *,
+    out: torch.Tensor | None = None,
+    dtype: torch.dtype | None = None,
+    schedule: str = "auto",
+    depth: int | None = None,
+) -> torch.Tensor:
+    """`sluice.transform` of one chain."""
+    check_tensor("transform", "x", x)
+    operands = chain.operands
+    require_forward_only("transform", (x, *operands))
+    options = given_options("transform", x, schedule, depth, dtype)
+    if chain.has_cpp and needs_references(x, chain):
+        wide = run("transform", (x, ""), {**options, "dtype": compute_dtype(x.dtype)})
+        return _round("transform", _evaluate("transform", wide, chain), out, dtype or chain.result_dtype(x.dtype))
+    if operands:
+        options["operands"] = operand_list("transform", x, operands)
+    return run("transform", (x, chain.text), options, out)
+
+
+def needs_references(input: torch.Tensor, *chains: Stages | None) -> bool:
+    """Whether a chain has stages that only their references can compute where the input is."""
+    for chain in chains:
+        if chain is not None and chain.has_cpp:
+            return input.device.type == "cpu"
+    return False
+
+
+def with_references(
+    op: str,
+    compute: Callable[..., torch.Tensor],
+    input: torch.Tensor,
+    *,
+    pre: Stages | None = None,
+    post: Stages | None = None,
+    out: torch.Tensor | None = None,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """`compute(input, pre=pre, post=post, out=out, dtype=dtype)`, with references for what no library can compute.
+
+    `compute` is handed what goes with the op; `dtype` is then what it has to return, unrounded.
+    """
+    if pre is not None and pre.has_cpp:
+        input, pre = transform(input, pre, dtype=input.dtype), None
+    if post is None or not post.has_cpp:
+        return compute(input, pre=pre, post=post, out=out, dtype=dtype)
+    first, stage, rest = post.partition()
+    values = compute(input, pre=pre, post=first, out=None, dtype=compute_dtype(input.dtype))
+    values = _evaluate(op, _call_reference(op, values, stage), rest)
+    return _round(op, values, out, dtype or post.result_dtype(input.dtype))
+
+
+def _evaluate(op: str, x: torch.Tensor, chain: Stages) -> torch.Tensor:
+    """The chain on x, unrounded: x in `compute_dtype`, and so the result."""
+    while len(chain) > 0:
+        ahead, stage, chain = chain.partition()
+        if len(ahead) > 0:
+            operands = operand_list(op, x, ahead.operands)
+            x = run(op, (x, ahead.text), {"dtype": x.dtype, "operands": operands}, raw="transform")
+        if stage is not None:
+            x = _call_reference(op, x, stage)
+    return x
+
+
+def _round(op: str, values: torch.Tensor, out: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
+    """Rounds to `dtype`, into `out` where it is given."""
+    return run(op, (values, ""), {"dtype": dtype}, out, raw="transform")
+
+
+def _call_reference(op: str, x: torch.Tensor, stage: tuple[Any, ...] | None) -> torch.Tensor:
+    assert stage is not None
+    source, *values = stage
+    if source.reference is None:
+        raise ValueError(
+            f"{op}: a cpp stage must be given a reference= to run on the CPU, got {source.name!r} without one"
+        )
+    named = {
+        name: value.to(x.dtype) if isinstance(value, torch.Tensor) else value
+        for name, value in zip(source.parameters, values, strict=True)
+    }
+    result = source.reference(x, **named)
+    if not isinstance(result, torch.Tensor) or result.shape != x.shape:
+        shape = tuple(result.shape) if isinstance(result, torch.Tensor) else type(result).__name__
+        raise ValueError(
+            f"{op}: the reference of {source.name!r} must return a tensor of shape {tuple(x.shape)}, got {shape}"
+        )
+    return result.to(x.dtype)

@@ -1,0 +1,31 @@
+"""Plain arguments that the functions have in common: checked before any work, in the house's form of message."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import torch
+
+
+def integer(op: str, argument: str, value: Any, rule: str = "be an int") -> int:
+    """`value` as an int: those of NumPy are taken, bools are not."""
+    if type(value) is int or isinstance(value, torch.SymInt):
+        if isinstance(value, int) and value.bit_length() > 63:
+            raise ValueError(f"{op}: {argument} must be less than 2^63, got {value}")
+        return value  # type: ignore[return-value]
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{op}: {argument} must {rule}, got {type(value).__name__}")
+    return int(value)
+
+
+def check_dtype(op: str, dtype: Any) -> None:
+    """Raises `TypeError` unless `dtype` is one of torch's."""
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"{op}: dtype must be a torch.dtype, got {type(dtype).__name__}")
+
+
+def check_string(op: str, argument: str, value: Any) -> None:
+    """Raises `TypeError` unless `value` is a string."""
+    if not isinstance(value, str):
+        raise TypeError(f"{op}: {argument} must be a string, got {type(value).__name__}")

@@ -1,0 +1,61 @@
+"""Autocast: convolutions cast as torch casts the arguments of F.conv1d, everything else is left as it is.
+
+A kernel for autocast calls its op again with the key taken out of the dispatch. The stable ABI has no guard for that,
+so that these kernels are Python's: a program in C++ alone casts what it hands to the raw ops itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ._library import inquiry
+
+_KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
+_EXCLUDED = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
+    torch._C.DispatchKey.AutocastCUDA
+)
+_library = torch.library.Library("sluice", "IMPL")
+
+
+def cast_arguments(
+    device: str, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Input, weight and bias as autocast on `device` hands them to a convolution; themselves where it is off."""
+    if not torch.compiler.is_compiling() and not torch._C._is_any_autocast_enabled():
+        return input, weight, bias
+    if device not in _KEYS or not torch.is_autocast_enabled(device):
+        return input, weight, bias
+    dtype, place = torch.get_autocast_dtype(device), input.device.type
+
+    def cast(tensor: torch.Tensor) -> torch.Tensor:
+        eligible = tensor.is_floating_point() and tensor.dtype != torch.float64 and tensor.device.type == place
+        return tensor.to(dtype) if eligible else tensor
+
+    return cast(input), cast(weight), None if bias is None else cast(bias)
+
+
+def device_of(input: torch.Tensor) -> str:
+    """The type of device whose autocast counts: the input's, or for what a plan is made of that of a GPU."""
+    return "cuda" if inquiry.kind and input.device.type == "meta" else input.device.type
+
+
+def register(name: str) -> None:
+    """Makes the raw op, and its out variant, cast its first three arguments: input, weight and bias."""
+    for variant in (name, name + "_out"):
+        for device in _KEYS:
+            _register(variant, device)
+
+
+def _register(name: str, device: str) -> None:
+    op = getattr(torch.ops.sluice, name).default
+
+    def kernel(
+        input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        cast = cast_arguments(device, input, weight, bias)
+        with torch._C._ExcludeDispatchKeyGuard(_EXCLUDED):  # inside of it autocast counts as off
+            return op(*cast, *args, **kwargs)
+
+    _library.impl(name, kernel, _KEYS[device])

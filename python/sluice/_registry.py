@@ -1,0 +1,48 @@
+"""The ops that `plan`, `prepare` and `python -m sluice plan` know by name: the one list of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from .causal_conv1d import causal_conv1d
+from .conv1d import conv1d
+from .filter2d import filter2d
+from .transform import transform
+
+
+@dataclasses.dataclass(frozen=True)
+class Op:
+    """An op.
+
+    Attributes:
+        function: the public one; its name is the raw op's, and that of `_plan_<name>` and `_prepare_<name>`.
+        chain: the argument that `prepare` hands its chain.
+        takes_list: whether that may be a list of chains.
+    """
+
+    function: Callable[..., Any]
+    chain: str = "post"
+    takes_list: bool = False
+
+    @property
+    def name(self) -> str:
+        """What users call it by."""
+        return self.function.__name__
+
+
+OPS: dict[str, Op] = {
+    op.name: op for op in (Op(transform, chain="chain", takes_list=True), Op(conv1d), Op(causal_conv1d), Op(filter2d))
+}
+
+
+def find(caller: str, name: str) -> Op:
+    """The op of that name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name not in OPS:
+        raise ValueError(f"{caller}: op must be one of {', '.join(OPS)}, got {name!r}")
+    return OPS[name]

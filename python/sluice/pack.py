@@ -1,0 +1,120 @@
+"""`pack`: the weight of a dense convolution, put into the order of the tensor-core kernels ahead of its calls."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from ._apply import check_forward_only
+from ._arguments import check_dtype
+from ._fake import FLOATING, dtype_name, require
+from ._library import call, check_tensor, inquiry
+
+_HALF_TYPES = (torch.float16, torch.bfloat16)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PackedWeight:
+    """A weight and what `pack` made of it; `conv1d` takes it in the weight's place.
+
+    Attributes:
+        weight: (C_out, C_in, K), as it was given.
+        packed: its values in the kernels' order, copied when it was packed; None where no kernel would read them.
+
+    Example:
+        >>> import torch, sluice
+        >>> sluice.pack(torch.ones(8, 4, 3)).packed is None  # on the CPU
+        True
+    """
+
+    weight: torch.Tensor
+    packed: torch.Tensor | None
+
+
+def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight:
+    """The weight, to be packed once: what `conv1d` computes with it is `conv1d` of the weight, bit for bit, and sooner.
+
+    The tensor-core kernels (float16 and bfloat16, compute capability 9.0) read weights in an order of their own. Left
+    alone, every call puts its weight into that order first: a small kernel, and memory as large as the weight for as
+    long as the call runs. A packed weight saves both, and is twice in memory instead.
+
+    The values are copied. After a change of `weight` the caller packs again; until then results are those of the old
+    values where a tensor-core kernel runs, and of the new ones elsewhere. In a compiled model the call may stand in the
+    model's own code: where torch freezes weights (`torch._inductor.config.freezing`), or AOTInductor folds constants
+    (`aot_inductor.use_runtime_constant_folding`), it runs once, and else at every call.
+
+    Args:
+        weight: (C_out, C_in, K), any strides.
+        dtype: that of the calls, where it is not the weight's: under autocast to bfloat16, `torch.bfloat16`.
+
+    Returns:
+        A `PackedWeight`. On the CPU, for other GPUs and for wider dtypes it holds the weight alone; calls that have no
+        use for the packed values, because of a stride or their length, take the weight as well.
+
+    Raises:
+        TypeError: `weight` is no tensor of one of sluice's dtypes, or `dtype` is no dtype.
+        ValueError: a weight of another shape, or without elements.
+        RuntimeError: grad mode is on and the weight requires grad.
+
+    Example:
+        >>> import torch, sluice
+        >>> x, w = torch.ones(1, 2, 5), torch.ones(2, 2, 3)
+        >>> sluice.conv1d(x, sluice.pack(w))
+        tensor([[[6., 6., 6.],
+                 [6., 6., 6.]]])
+
+    Source: NVIDIA's PTX manual, "wgmma", for the order of a tile in shared memory.
+    """
+    check_tensor("pack", "weight", weight)
+    check_forward_only("pack", (weight,))
+    if dtype is not None:
+        check_dtype("pack", dtype)
+    wanted = dtype or weight.dtype
+    for argument, given in (("weight", weight.dtype), ("dtype", wanted)):
+        if given not in FLOATING:
+            known = ", ".join(map(dtype_name, FLOATING))
+            raise TypeError(f"pack: {argument} must have dtype {known}, got {dtype_name(given)}")
+    if weight.dim() != 3 or weight.numel() == 0:
+        rule = "(out_channels, in_channels, taps), none of them 0"
+        raise ValueError(f"pack: weight must have shape {rule}, got {tuple(weight.shape)}")
+    if wanted not in _HALF_TYPES or not _has_kernels(weight.device):
+        return PackedWeight(weight, None)
+    packed = call("pack", weight, torch.ops.sluice._pack_conv1d_weight.default, weight, wanted)
+    return PackedWeight(weight, packed)
+
+
+# So that one may be an argument of a function that is exported.
+torch.utils._pytree.register_dataclass(PackedWeight, serialized_type_name="sluice.PackedWeight")
+
+
+def _has_kernels(device: torch.device) -> bool:
+    """Whether a tensor-core kernel may run there; for what a plan is made of, one may."""
+    if inquiry.kind and device.type == "meta":
+        return True
+    if device.type != "cuda":
+        return False
+    properties = torch.cuda.get_device_properties(device)  # which torch.compile takes for a constant
+    return (properties.major, properties.minor) == (9, 0)
+
+
+def packed_for(weight: PackedWeight, dtype: torch.dtype, groups: int) -> torch.Tensor | None:
+    """The packed values, where a call with weights of `dtype` can use them."""
+    fits = weight.packed is not None and weight.packed.dtype == dtype and groups == 1
+    return weight.packed if fits else None
+
+
+@torch.library.register_fake("sluice::_pack_conv1d_weight")
+def _(weight: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+    wanted = dtype or weight.dtype
+    argument = "weight" if dtype is None else "dtype"
+    known = dtype_name(wanted)
+    require("pack", wanted in _HALF_TYPES, lambda: f"{argument} must have dtype float16 or bfloat16, got {known}")
+    sizes = tuple(weight.shape)
+    require("pack", len(sizes) == 3, lambda: f"weight must have shape (out_channels, in_channels, taps), got {sizes}")
+    return weight.new_empty(packed_shape(weight), dtype=wanted)
+
+
+def packed_shape(weight: torch.Tensor) -> list[int]:
+    """The shape of what a weight is packed into. Sizes of a weight are constants of a compiled graph."""
+    return list(torch.ops.sluice._packed_conv1d_shape(*(int(size) for size in weight.shape)))

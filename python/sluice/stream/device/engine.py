@@ -1,0 +1,267 @@
+"""The engine of one device, behind the calls that the scheduler makes: `Device` is what a test can put in its place."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from ..ending import Ending
+from ..process import Owner
+
+# The order of Stream and of Mark in kernels/transfer.
+H2D, COMPUTE, D2H = range(3)
+FETCH_BEGIN, FETCHED, COMPUTE_BEGIN, COMPUTED, STORE_BEGIN, STORED = range(6)
+MARKS = 6
+# Of ops/transfer.cpp: kinds of command, and what `acquire` says instead of a number of landed chunks.
+_FETCH, _STORE, _COMMIT = range(3)
+_NOT_IN_TIME, _FAILED = -1, -2
+# Engines are known by numbers of ours, so that one is on record before it is there.
+_handles = itertools.count(1)
+
+
+class Device(Protocol):
+    """Three streams, events, and copies that follow them.
+
+    An event is `set * MARKS + mark`. `fetch` and `store` wait for events, move bytes and record FETCHED and STORED of
+    their set; `acquire` makes the compute stream wait, `commit` records COMPUTED on it. All is issued in the order in
+    which it was asked for, but `fetch`, `store` and `commit` may wait until something else is asked for, or `flush`.
+    """
+
+    place: torch.device
+
+    def begin(self) -> None:
+        """Starts a run: all streams wait for what the caller's stream has in its queue."""
+
+    def fetch(self, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
+        """A chunk to the device."""
+
+    def store(self, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
+        """A chunk's result to the host."""
+
+    def flush(self) -> None:
+        """Issues what has not been issued yet."""
+
+    def acquire(self, event_set: int, waits: Sequence[int], milliseconds: int) -> bool:
+        """Whether the compute stream now waits for the events; False where a copy has not been issued in time."""
+
+    def commit(self, event_set: int) -> None:
+        """What was issued on the compute stream is the chunk's."""
+
+    def wait(self, count: int, milliseconds: int) -> bool:
+        """Whether that many chunks have landed, after waiting for at most so long."""
+
+    def wait_read(self, event_set: int, directly: bool, milliseconds: int) -> bool:
+        """Whether the copies in have read the host's memory, some of it `directly`, after waiting at most so long."""
+
+    def known_landed(self) -> int:
+        """Chunks that had landed when `acquire` looked last, since `begin`."""
+
+    def drain(self, milliseconds: int) -> bool:
+        """Whether everything issued is complete. What has not been issued yet never will be."""
+
+    def has_failed(self) -> bool:
+        """Whether a copy had failed when `acquire` looked last; `error` looks now."""
+
+    def error(self) -> str:
+        """What went wrong with a copy; empty where nothing did."""
+
+    def compute(self) -> contextlib.AbstractContextManager[Any]:
+        """Makes the compute stream the current one."""
+
+
+class EngineDevice:
+    """A device of the C++ engine: a GPU, or the CPU, whose streams are threads.
+
+    Args:
+        place: cuda:i, or the CPU.
+        window: chunks in flight, as the host sees it.
+        threads: that stage pageable memory.
+        ring: number and bytes of the page-locked buffers of each direction.
+    """
+
+    def __init__(self, place: torch.device, window: int, threads: int, ring: tuple[int, int]) -> None:
+        self.place = place
+        self.is_cuda = place.type == "cuda"
+        self._prefix = "_transfer_cuda_" if self.is_cuda else "_transfer_"
+        self._owner = Owner()
+        # What copies that were issued read and write. Let go of when they are over, whoever forgets it before.
+        self.kept: object = None
+        self._streams: list[torch.cuda.Stream] = []
+        self._close = self.op("close")
+        if self.is_cuda:
+            torch.cuda.init()  # a child of fork gets torch's own error
+        self._handle = next(_handles)
+        self.op("open")(self._handle, place.index or 0, window, threads, *ring)
+        if self.is_cuda:
+            pointers = [int(self.op("stream")(self._handle, which)) for which in range(3)]
+            self._streams = [torch.cuda.ExternalStream(pointer, device=place) for pointer in pointers]  # type: ignore[no-untyped-call]
+        for name in ("submit", "acquire", "wait", "wait_read", "landed", "drain", "error", "times", "counters"):
+            setattr(self, f"_{name}", functools.partial(self.op(name), self._handle))
+        self._commands: list[int] = []  # not submitted yet: a call into C++ costs more than a command
+        self._known_landed = 0
+        self._has_failed = False
+
+    def op(self, name: str) -> Any:
+        """The raw op of this kind of device."""
+        return getattr(torch.ops.sluice, self._prefix + name).default
+
+    def caller_stream(self) -> int:
+        """The caller's current stream on this device, as a number."""
+        return int(torch.cuda.current_stream(self.place).cuda_stream) if self.is_cuda else 0
+
+    def begin(self) -> None:
+        """Starts a run."""
+        self._commands, self._known_landed, self._has_failed = [], 0, False
+        self.op("begin")(self._handle, self.caller_stream())
+
+    def _put(self, kind: int, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
+        # Made aside and added whole: whoever is interrupted here has asked for all of it or for nothing.
+        self._commands.extend(
+            [kind, event_set, len(waits), len(copies), *waits, *itertools.chain.from_iterable(copies)]
+        )
+
+    def _take_commands(self) -> list[int]:
+        commands, self._commands = self._commands, []
+        return commands
+
+    def fetch(self, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
+        """A chunk to the device."""
+        self._put(_FETCH, event_set, waits, copies)
+
+    def store(self, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
+        """A chunk's result to the host."""
+        self._put(_STORE, event_set, waits, copies)
+
+    def commit(self, event_set: int) -> None:
+        """What was issued on the compute stream is the chunk's."""
+        self._put(_COMMIT, event_set, (), ())
+
+    def flush(self) -> None:
+        """Issues what has not been issued yet."""
+        if self._commands:
+            self._submit(self._take_commands())  # type: ignore[attr-defined]
+
+    def acquire(self, event_set: int, waits: Sequence[int], milliseconds: int) -> bool:
+        """Whether the compute stream now waits for the events."""
+        status = self._acquire(self._take_commands(), event_set, waits, milliseconds)  # type: ignore[attr-defined]
+        self._known_landed = max(self._known_landed, status)
+        self._has_failed = status == _FAILED
+        return bool(status != _NOT_IN_TIME)
+
+    def wait(self, count: int, milliseconds: int) -> bool:
+        """Whether that many chunks have landed, after waiting for at most so long."""
+        if count <= self._known_landed:
+            return True
+        self.flush()
+        return self.wait_issued(count, milliseconds)
+
+    def wait_issued(self, count: int, milliseconds: int) -> bool:
+        """As `wait`, for those who issue nothing: what is not flushed is another run's, and another thread's."""
+        return bool(self._wait(count, milliseconds))  # type: ignore[attr-defined]
+
+    def wait_read(self, event_set: int, directly: bool, milliseconds: int) -> bool:
+        """Whether the copies in have read the host's memory."""
+        self.flush()
+        return bool(self._wait_read(event_set, directly, milliseconds))  # type: ignore[attr-defined]
+
+    def known_landed(self) -> int:
+        """Chunks that had landed when `acquire` looked last, since `begin`."""
+        return self._known_landed
+
+    def has_failed(self) -> bool:
+        """Whether a copy had failed when `acquire` looked last."""
+        return self._has_failed
+
+    def landed(self) -> int:
+        """Chunks whose results are complete on the host, since `begin`."""
+        return int(self._landed())  # type: ignore[attr-defined]
+
+    def drain(self, milliseconds: int) -> bool:
+        """Whether everything issued is complete. What has not been issued yet never will be."""
+        self._commands = []
+        return not self.is_open() or bool(self._drain(milliseconds))  # type: ignore[attr-defined]
+
+    def is_open(self) -> bool:
+        """Whether it is there: neither closed nor another process's."""
+        return self._handle != 0 and self._owner.is_here()
+
+    def error(self) -> str:
+        """What went wrong with a copy; empty where nothing did."""
+        return str(self._error())  # type: ignore[attr-defined]
+
+    def times(self) -> list[int]:
+        """Six nanoseconds since `begin` for each landed chunk, in the order of landing; each is told once."""
+        return list(self._times())  # type: ignore[attr-defined]
+
+    def counters(self) -> list[int]:
+        """Bytes in by route, bytes out by route, bytes of page-locked rings."""
+        return list(self._counters())  # type: ignore[attr-defined]
+
+    def join(self) -> None:
+        """The caller's stream waits for the compute stream."""
+        self.flush()
+        self.op("join")(self._handle, self.caller_stream())
+
+    def barrier(self) -> None:
+        """Copies in that come later wait for the compute stream: for memory that it may have used before."""
+        if self.is_cuda:
+            self.flush()
+            self._streams[H2D].wait_event(self._streams[COMPUTE].record_event())
+
+    def follow(self, event: torch.cuda.Event) -> None:
+        """What `fn` launches from now on waits for an event of the caller's."""
+        if self.is_cuda:
+            self.flush()
+            self._streams[COMPUTE].wait_event(event)
+
+    def delay(self, stream: int, microseconds: int) -> None:
+        """The stream does nothing for that long; for tests."""
+        self.flush()
+        self.op("delay")(self._handle, stream, microseconds)
+
+    def memcpy_seconds(self, target: torch.Tensor, source: torch.Tensor) -> float:
+        """Copies dense host memory by the staging threads."""
+        nanoseconds = self.op("memcpy")(self._handle, target.data_ptr(), source.data_ptr(), source.nbytes)
+        return float(nanoseconds) * 1e-9
+
+    def stream(self, which: int) -> torch.cuda.Stream | None:
+        """One of the three streams; None on the CPU."""
+        return self._streams[which] if self._streams else None
+
+    def compute(self) -> contextlib.AbstractContextManager[Any]:
+        """Makes the compute stream, and the device, the current one."""
+        if not self.is_cuda:
+            return contextlib.nullcontext()
+        return _current(self._streams[COMPUTE])
+
+    def close(self) -> None:
+        """Ends the threads and frees the rings; waits for what is in flight. A second call does nothing."""
+        if self.is_open():
+            self._close(self._handle)
+        self._handle = 0
+        self.kept = None
+
+    def __del__(self) -> None:
+        if hasattr(self, "_handle"):
+            self.close()
+
+
+@contextlib.contextmanager
+def _current(stream: torch.cuda.Stream) -> Iterator[None]:
+    """Makes a stream, and its device, the current one; the caller's come back even if that is interrupted."""
+    here, there = torch.cuda.current_stream(), torch.cuda.current_stream(stream.device)
+    owner = Owner()
+
+    def restore(_: BaseException | None) -> None:
+        if owner.is_here():  # fn may have forked, and a child has no CUDA
+            torch.cuda.set_stream(there)
+            torch.cuda.set_stream(here)
+
+    with Ending(restore), Ending(restore):
+        torch.cuda.set_stream(stream)
+        yield

@@ -1,0 +1,198 @@
+"""Host tensors as the engine sees them: bytes with strides, and the dense layout of their chunks on a device."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+import torch
+
+# The order of Route in kernels/transfer/command.h.
+DIRECT, RING, SHARED, PAGEABLE = range(4)
+ROUTES = ("direct", "ring", "shared", "pageable")
+
+# Where the copy engine walks rows itself, shorter ones than this cost more than staging them.
+_SHORTEST_ROW = 1024
+# Slots and the tensors within them start here, as torch's own allocations do.
+ALIGNMENT = 512
+# Entries of a cache of what follows from a chunk's extent: a run has few extents, unless fn makes them.
+_MOST_KEPT = 256
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def keep(cache: dict[Key, Value], key: Key, value: Value) -> Value:
+    """Puts a value into a cache, which begins anew where it is full."""
+    if len(cache) >= _MOST_KEPT:
+        cache.clear()
+    cache[key] = value
+    return value
+
+
+def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The dimensions from the slowest in memory to the fastest; expanded ones count as slowest."""
+    return tuple(sorted(range(tensor.dim()), key=lambda d: (-(tensor.stride(d) or math.inf), d)))
+
+
+def dense_strides(sizes: Sequence[int], order: Sequence[int]) -> list[int]:
+    """The strides of a dense tensor whose dimensions lie in memory in that order."""
+    strides, step = [0] * len(sizes), 1
+    for d in reversed(order):
+        strides[d] = step
+        step *= max(sizes[d], 1)
+    return strides
+
+
+def rows_in_memory(sizes: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int, int]:
+    """The bytes of a run, how many loops are around it, and the innermost one's step, for sizes in memory order."""
+    run, inner = itemsize, len(sizes)
+    while inner > 0 and (sizes[inner - 1] == 1 or strides[inner - 1] * itemsize == run):
+        inner -= 1
+        run *= sizes[inner]
+    loops, outer = 0, 0
+    for size, stride in zip(sizes[:inner], strides[:inner], strict=True):
+        if size == 1:
+            continue
+        if not (loops and outer == stride * size):
+            loops += 1
+        outer = stride
+    return run, loops, outer * itemsize
+
+
+def span_bytes(tensor: torch.Tensor) -> int:
+    """From the first byte of a tensor to behind its last."""
+    if tensor.numel() == 0:
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size()
+
+
+def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors have a byte of memory in common."""
+    begin, other = a.data_ptr(), b.data_ptr()
+    if not (begin < other + span_bytes(b) and other < begin + span_bytes(a)):
+        return False
+    return bool(torch.ops.sluice._overlap(a, b))
+
+
+def same_elements(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors are the same elements of the same memory."""
+    return (
+        a.data_ptr() == b.data_ptr()
+        and a.dtype == b.dtype
+        and a.shape == b.shape
+        and all(s == t for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True) if n > 1)
+    )
+
+
+class Room(NamedTuple):
+    """What a dense tensor on a device is like: its dimensions lie in memory in that order."""
+
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes."""
+        return math.prod(self.sizes) * self.dtype.itemsize
+
+
+@dataclasses.dataclass(frozen=True)
+class HostTensor:
+    """One side of a copy: a host tensor, how its bytes travel, and what memory it is.
+
+    Attributes:
+        tensor: any strides.
+        dim: the dimension that chunks divide.
+        route: DIRECT, RING, SHARED or PAGEABLE.
+        mapping: as the engine's Mapping: 0 memory, 1 a file, 2 a private copy of one.
+    """
+
+    tensor: torch.Tensor
+    dim: int
+    route: int
+    mapping: int = 0
+    order: tuple[int, ...] = dataclasses.field(init=False)
+    # The first byte, and the bytes from row to row.
+    _begin: tuple[int, int] = dataclasses.field(init=False, repr=False, compare=False)
+    # What `copy` says of chunks of an extent, for each place on the device: all but where they begin on the host.
+    _tails: dict[tuple[int, int], list[int]] = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "order", memory_order(self.tensor))
+        step = self.tensor.stride(self.dim) * self.tensor.element_size()
+        object.__setattr__(self, "_begin", (self.tensor.data_ptr(), step))
+        object.__setattr__(self, "_tails", {})
+
+    def sizes(self, extent: int) -> list[int]:
+        """The shape of a chunk with that many rows."""
+        sizes = list(self.tensor.shape)
+        sizes[self.dim] = extent
+        return sizes
+
+    def room(self, extent: int) -> Room:
+        """What a chunk with that many rows takes on a device."""
+        return Room(self.tensor.dtype, tuple(self.sizes(extent)), self.order)
+
+    def nbytes(self, extent: int) -> int:
+        """The bytes of a chunk with that many rows."""
+        return math.prod(self.sizes(extent)) * self.tensor.element_size()
+
+    def copy(self, low: int, extent: int, device_pointer: int) -> list[int]:
+        """The engine's words for rows [low, low + extent), to or from a dense place on the device."""
+        tail = self._tails.get((extent, device_pointer))
+        if tail is None:
+            tensor, itemsize, sizes = self.tensor, self.tensor.element_size(), self.sizes(extent)
+            tail = [device_pointer, self.route, self.mapping, itemsize, len(sizes)]
+            tail += [sizes[d] for d in self.order]
+            tail += [tensor.stride(d) * itemsize for d in self.order]
+            keep(self._tails, (extent, device_pointer), tail)
+        first, step = self._begin
+        return [first + low * step, *tail]
+
+    def is_direct(self, extent: int) -> bool:
+        """Whether a copy engine can walk a chunk by itself at full speed."""
+        sizes = self.sizes(extent)
+        strides = [self.tensor.stride(d) for d in self.order]
+        run, loops, pitch = rows_in_memory([sizes[d] for d in self.order], strides, self.tensor.element_size())
+        return loops == 0 or (loops == 1 and run >= _SHORTEST_ROW and run <= pitch < 2**31)
+
+
+def aligned(nbytes: int) -> int:
+    """`nbytes` up to the next place where a tensor may start."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def charged(nbytes: int) -> int:
+    """What torch's allocator counts at most for an allocation: up to a MiB of a larger block may not be split off."""
+    return aligned(nbytes) if nbytes <= 1 << 20 else -(-nbytes // (2 << 20)) * (2 << 20)
+
+
+def view_of(
+    memory: torch.Tensor, offset: int, dtype: torch.dtype, sizes: Sequence[int], strides: Sequence[int]
+) -> torch.Tensor:
+    """A tensor of any dtype within a buffer of bytes; `offset` in bytes."""
+    if torch.is_inference_mode_enabled():  # one made inside could never be changed in place outside
+        with torch.inference_mode(False):
+            return view_of(memory, offset, dtype, sizes, strides)
+    made = torch.empty(0, dtype=dtype, device=memory.device)
+    return made.set_(memory.untyped_storage(), offset // dtype.itemsize, tuple(sizes), tuple(strides))  # type: ignore[call-overload,no-any-return]
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor whose bytes lie in memory: without the lazy conjugation and negation of torch."""
+    tensor = tensor.detach()
+    if tensor.is_conj():
+        tensor = tensor.conj()
+    return torch._neg_view(tensor) if tensor.is_neg() else tensor
+
+
+def as_given(chunk: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A chunk of `plain(like)` as a chunk of `like`."""
+    if like.is_neg():
+        chunk = torch._neg_view(chunk)
+    return chunk.conj() if like.is_conj() else chunk

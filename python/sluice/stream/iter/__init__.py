@@ -1,0 +1,1 @@
+"""`stream_iter`: items pulled as there is room, and results as they land."""

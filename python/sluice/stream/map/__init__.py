@@ -1,0 +1,1 @@
+"""`stream_map`: tensors in chunks, and their results put together."""

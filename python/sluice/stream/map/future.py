@@ -1,0 +1,145 @@
+"""`StreamFuture`: the result of a run whose last chunks are still on their way."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..ending import Ending, Hold, Turn
+from ..faults import CancelledError
+from ..process import Owner, seconds_left
+from ..report.stats import StreamStats
+from .run import MapRun
+
+_POLL_MILLISECONDS = 20
+_NOT_WITHIN = "a StreamFuture must be waited for outside of what finishes it, got a wait from its own progress"
+
+
+class StreamFuture:
+    """What `stream_map(..., non_blocking=True)` returns: all calls of `fn` are issued, results are on their way.
+
+    Ctrl-C ends a wait, and not the run: the result may be asked for again. In a child of `fork` all but its collection
+    is refused with a `RuntimeError`.
+
+    Example:
+        >>> import torch, sluice
+        >>> future = sluice.stream_map(torch.neg, torch.arange(4.0), chunk_size=2, non_blocking=True)
+        >>> future.result()  # meanwhile the caller computed something else
+        tensor([-0., -1., -2., -3.])
+        >>> future.done()
+        True
+    """
+
+    def __init__(self, run: MapRun, release: Callable[[Callable[[], StreamStats]], None]) -> None:
+        self._run, self._release = run, release
+        self._owner, self._turn = Owner(), Turn()
+        self._finished = False
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._stats: Callable[[], StreamStats] = StreamStats
+        self._waiting: dict[int, None] = {}  # threads within the engine's wait
+
+    def done(self) -> bool:
+        """Whether `result` would return, or raise, at once. Never blocks."""
+        self._owner.check(self._run.op, "StreamFuture")
+        if self._finished:
+            return True
+        hold = Hold()
+
+        def end(_: BaseException | None) -> None:
+            self._turn.give_back(hold)
+
+        with Ending(end), Ending(end):
+            # Where another thread has the turn, it is about to finish it.
+            if self._turn.try_take(hold) and not self._finished and self._run.has_landed():
+                self._finish()
+        return self._finished
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The complete result; waits for it. May be called again and again, from any thread.
+
+        Args:
+            timeout: seconds to wait at most; None: as long as it takes.
+
+        Returns:
+            What `stream_map` returns without `non_blocking`.
+
+        Raises:
+            TimeoutError: it is not there in time; it may be asked for again.
+            concurrent.futures.CancelledError: it was cancelled.
+            RuntimeError: a source was changed while the device could still read it, or a copy failed.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self.done():
+            if self._turn.is_here():
+                raise RuntimeError(f"{self._run.op}: {_NOT_WITHIN}")
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"{self._run.op}: the result must land within {timeout} s, got no result yet")
+            left = _POLL_MILLISECONDS if deadline is None else 1e3 * (deadline - time.monotonic())
+            self._wait(int(min(max(left, 1), _POLL_MILLISECONDS)))
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def cancel(self) -> bool:
+        """Gives the result up: `result` raises from then on. False where it was complete already."""
+        if self.done():
+            return False
+        self._run.cancel()
+        self.settle()
+        return isinstance(self._error, CancelledError)
+
+    def stats(self) -> StreamStats:
+        """Numbers of the run; waits until it has landed."""
+        self.settle()
+        return self._stats()
+
+    def settle(self) -> None:
+        """Waits until the run is over, whatever became of it."""
+        self._owner.check(self._run.op, "StreamFuture")
+        hold = Hold()
+
+        def end(_: BaseException | None) -> None:
+            self._turn.give_back(hold)
+
+        with Ending(end), Ending(end):
+            self._turn.take(hold, f"{self._run.op}: {_NOT_WITHIN}")
+            if not self._finished:
+                self._finish()
+
+    def end_at_exit(self) -> None:
+        """Cancels it; whoever waits for the result in another thread ends without a word."""
+        hold = Hold()
+        if not self._finished and self._turn.take(hold, "it is being finished here", seconds_left()):
+            if not self._run.has_landed():
+                self._error = SystemExit()
+            self._finish()
+            self._turn.give_back(hold)
+        # A thread that comes back from C++ when the interpreter has ended is ended there, and with it the process.
+        while self._waiting.keys() - {threading.get_ident()} and seconds_left() != 0:
+            time.sleep(0.001)
+
+    def _wait(self, milliseconds: int) -> None:
+        thread = threading.get_ident()
+        self._waiting[thread] = None
+        try:
+            self._run.wait(milliseconds)
+        except RuntimeError:  # the engine was closed, which another thread does after it has finished this
+            if not self._finished:
+                raise
+        finally:
+            self._waiting.pop(thread, None)
+
+    def _finish(self) -> None:
+        """Takes the result; the turn is held. An interrupt leaves it to be called again."""
+        if self._error is None:
+            try:
+                self._value = self._run.settle()
+            except Exception as error:
+                self._error = self._run.told(error)
+        self._run.end(has_failed=self._error is not None)
+        self._stats = self._run.record()
+        self._finished = True
+        self._release(self._stats)

@@ -1,0 +1,161 @@
+"""The first chunk, from which the rest of a call is learned: how large chunks may be, and what `fn` makes of one."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable
+
+import torch
+
+from .. import faults
+from ..device.layout import charged
+from ..device.lent import Settled
+from ..device.pipeline import Flight
+from ..device.slots import bytes_of, result_rooms
+from ..structure import flatten
+from .chunks import Chunks
+from .outputs import Allocate
+from .work import DeviceWork, Job
+
+# With a memory_budget, fn first shows on this part of a chunk how large its results are.
+_PROBED_PART = 32
+
+
+class Learner:
+    """Finds out on one device, before the other chunks run, what all of them need.
+
+    Args:
+        work: of the device.
+        settled: what an identical call before this one found out.
+        allocate: makes memory for results.
+    """
+
+    def __init__(self, work: DeviceWork, settled: Settled, allocate: Allocate) -> None:
+        self._work, self._ledger, self._slots = work, work.ledger, work.slots
+        self._settled, self._allocate = settled, allocate
+
+    def _slots_for(self, chunks: Chunks) -> int:
+        return min(self._ledger.limits.depth, len(chunks))
+
+    def _inside(self, chunks: Chunks) -> int:
+        """Bytes of a slot's input."""
+        return bytes_of(source.room(chunks.widest) for source in self._work.sources)
+
+    def _outside(self) -> int:
+        """Bytes of a slot's output, for results as the first chunk's."""
+        leaves = self._ledger.outputs.leaves
+        return bytes_of(result_rooms(leaves, [leaf.sizes[leaf.dim] for leaf in leaves]))
+
+    def _needed(self, chunks: Chunks, slot_output: int, output: int) -> int:
+        """Bytes of all slots and one output of `fn`, as torch's allocator counts them."""
+        each = charged(self._inside(chunks)) + charged(slot_output)
+        return self._slots_for(chunks) * each + charged(output)
+
+    def learn(self) -> None:
+        """Runs the first chunk alone: smaller and smaller ones, where memory or the budget ask for it."""
+        work, ledger, rows = self._work, self._ledger, self._work.first_rows
+        arguments, budget = ledger.arguments, ledger.limits.memory_budget
+        problem = (rows, arguments.halo, budget, tuple((s.dtype, s.shape) for s in arguments.inputs))
+        known = self._settled.rows_for(work.fn, problem)
+        is_settled = known is not None  # an identical call found out; this one only checks it
+        if known is not None:
+            rows = known
+        elif budget is not None:
+            rows = self._fitting_rows(rows, budget, lambda _, inside: inside)
+            if rows > 1:
+                rows = self._probe(rows, budget)
+        while True:
+            ledger.chunks = chunks = Chunks(arguments.extent, rows, arguments.halo)
+            try:
+                flight, tensors, needed = self._run_first(chunks, budget, is_settled)
+            except BaseException as error:
+                if rows <= 1 or not faults.is_out_of_memory(error):
+                    raise
+                error.__traceback__ = None  # it holds what fn had allocated
+                is_settled = False
+                work.start_over()
+                ledger.tries.append(f"{rows} rows: out of memory")
+                rows = -(-rows // 2)
+                continue
+            if budget is None or needed <= budget:
+                break
+            del tensors
+            if rows == 1:
+                rule = f"be at least {needed} for chunks of one row at depth {ledger.limits.depth}"
+                raise ValueError(f"{ledger.op}: memory_budget must {rule}, got {budget}")
+            work.start_over()
+            ledger.tries.append(f"{rows} rows: {needed} bytes are over the memory_budget of {budget}")
+            rows = max(1, min(rows - 1, rows * budget // needed))
+        self._settled.keep(work.fn, problem, rows)
+        ledger.settle_on(chunks, self._allocate)
+        work.place_result(flight, tensors)
+        del tensors
+        work.pipe.commit(flight)
+        work.store(flight)
+        work.engine.flush()  # it need not wait until other chunks are fetched
+
+    def prepare(self) -> None:
+        """Allocates this device's slots for what another one has learned."""
+        chunks, budgeted = self._ledger.chunks, self._ledger.limits.memory_budget is not None
+        count, inside = self._slots_for(chunks), self._inside(chunks)
+        if budgeted and not self._slots.fits_exactly(inside, count):
+            self._slots.release()
+        self._slots.reserve_inputs(inside, count)
+        self._work.reserve_outputs(self._outside(), count, exactly=budgeted)
+
+    def _probe(self, rows: int, budget: int) -> int:
+        """How many rows fit, from what `fn` makes of a few: the budget must hold for results of any size."""
+        work, arguments = self._work, self._ledger.arguments
+        chunks = Chunks(arguments.extent, max(1, rows // _PROBED_PART), arguments.halo)
+        try:
+            _, tensors, _ = self._run_first(chunks, budget, False)
+        except BaseException as error:
+            if not faults.is_out_of_memory(error):
+                raise
+            work.start_over()
+            self._ledger.tries.append(f"{chunks.size} rows: out of memory")
+            return max(1, chunks.size // 2)
+        share = sum(tensor.numel() * tensor.element_size() for tensor in tensors) / max(chunks[0].rows, 1)
+        del tensors
+        work.start_over()
+        return self._fitting_rows(rows, budget, lambda size, _: math.ceil(share * size))
+
+    def _fitting_rows(self, rows: int, budget: int, output: Callable[[int, int], int]) -> int:
+        """The most rows, up to `rows`, that fit if `output(rows, bytes of the input)` is what comes out of them."""
+        arguments = self._ledger.arguments
+
+        def needed(size: int) -> int:
+            chunks = Chunks(arguments.extent, size, arguments.halo)
+            outside = output(size, self._inside(chunks))
+            return self._needed(chunks, outside, outside)
+
+        if needed(rows) <= budget:
+            return rows
+        return max(1, bisect.bisect_right(range(1, rows), budget, key=needed))
+
+    def _run_first(
+        self, chunks: Chunks, budget: int | None, is_settled: bool
+    ) -> tuple[Flight[Job], list[torch.Tensor], int]:
+        work, ledger, count = self._work, self._ledger, self._slots_for(chunks)
+        inside = self._inside(chunks)
+        # Before anything runs: memory that the compute stream has just given up is not safe to copy into.
+        if budget is not None and not self._slots.fits_exactly(inside, count):
+            self._slots.release()
+        self._slots.reserve_inputs(inside, count)
+        flight = work.fetch(chunks[0])
+        if is_settled and ledger.arguments.order == "depth_first":
+            work.engine.flush()  # the first copy need not wait until the next one is known
+            if count > 1 and (chunk := work.take()) is not None:
+                work.fetched_ahead = [work.fetch(chunk)]
+        work.pipe.acquire(flight)
+        value = work.call(flight)
+        taken = flatten(value)
+        output = sum(charged(t.numel() * t.element_size()) for t in taken[0]) if taken else 0
+        ledger.outputs.structure = None
+        tensors = ledger.outputs.take(value, chunks[0], work.place)
+        slot_output = self._outside()
+        needed = self._needed(chunks, slot_output, output)
+        if budget is None or needed <= budget:
+            work.reserve_outputs(slot_output, count, exactly=budget is not None)
+        return flight, tensors, needed

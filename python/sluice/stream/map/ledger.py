@@ -1,0 +1,102 @@
+"""What the devices of one call share: chunks that are left, where results go, and whether to go on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import torch
+
+from ..device.layout import HostTensor, plain
+from ..device.lent import Limits
+from ..device.routes import Routes
+from ..faults import CancelledError
+from .arguments import MapArguments
+from .chunks import Chunk, Chunks
+from .outputs import Allocate, Assembly, Outputs, chunk_name
+
+
+class StoppedError(Exception):
+    """Another device's worker has failed; its error is the one that counts."""
+
+
+class Ledger:
+    """The state of one call, but for its devices.
+
+    Args:
+        arguments: checked.
+        limits: depth and budgets.
+        routes: how the bytes of tensors travel.
+    """
+
+    def __init__(self, arguments: MapArguments, limits: Limits, routes: Routes) -> None:
+        self.arguments, self.limits, self.routes = arguments, limits, routes
+        self.op = arguments.op
+        self.outputs = Outputs(arguments)
+        self.assemblies: list[Assembly] = []
+        self.tries: list[str] = []
+        self.chunks = Chunks(arguments.extent, max(arguments.extent, 1), arguments.halo)
+        self.current: Chunk | None = None  # the one that was computed last
+        self.is_touched = False  # whether a byte of the result may be written
+        self.poll: Callable[[], object] = lambda: None  # shows progress while a device's thread waits
+        self.stopped_by: BaseException | None = None
+        self._cancelled = self._is_quiet = False
+        self.start_over()
+
+    # --- chunks ---------------------------------------------------------------------------------------------------
+    def take(self) -> Chunk | None:
+        """The next chunk for whoever asks."""
+        self.checkpoint()
+        index = next(self._next)
+        return self.chunks[index] if index < self.chunks.count else None
+
+    def start_over(self) -> None:
+        """Counts chunks anew, but for the first one, which is learned from."""
+        self._next = itertools.count(1)
+
+    def checkpoint(self) -> None:
+        """Called while the host waits: shows progress, and raises where the run must stop."""
+        if self._cancelled:
+            if self._is_quiet:
+                raise SystemExit
+            raise CancelledError(f"{self.op}: the run must not be cancelled to have a result, got cancel()")
+        if self.stopped_by is not None:
+            raise StoppedError
+        self.poll()
+
+    def cancel(self, is_quiet: bool) -> None:
+        """Stops the run at its next chunk; quietly, by `SystemExit`, where the interpreter exits."""
+        self._is_quiet = is_quiet
+        self._cancelled = True
+
+    def stop(self, error: BaseException) -> None:
+        """Stops all devices, because one has failed; the first error counts."""
+        self.stopped_by = self.stopped_by or error
+
+    # --- inputs and results ---------------------------------------------------------------------------------------
+    def sources(self, place: torch.device, rows: int) -> list[HostTensor]:
+        """The inputs as the engine of a device takes them."""
+        pairs = zip(self.arguments.inputs, self.arguments.dims, strict=True)
+        return [
+            self.routes.of(plain(tensor), dim, rows, place, f"inputs[{i}]") for i, (tensor, dim) in enumerate(pairs)
+        ]
+
+    def settle_on(self, chunks: Chunks, allocate: Allocate) -> None:
+        """The first chunk has run: sizes are settled, and results can be allocated."""
+        self.chunks = chunks
+        structure = self.outputs.structure
+        assert structure is not None
+        outs: list[torch.Tensor | None] = [None] * len(self.outputs.leaves)
+        if self.arguments.outs is not None:
+            outs = list(self.arguments.outs)
+        if len(outs) != len(self.outputs.leaves):
+            raise ValueError(f"{self.op}: out must have {len(self.outputs.leaves)} tensors, got {len(outs)}")
+        named = [(leaf, structure.name(i)) for i, leaf in enumerate(self.outputs.leaves)]
+        self.assemblies = [
+            Assembly(self.arguments, leaf, name, chunks, out, allocate)
+            for (leaf, name), out in zip(named, outs, strict=True)
+        ]
+
+    def name(self, chunk: Chunk) -> str:
+        """How a message calls a chunk."""
+        return f"{chunk_name(chunk, self.arguments.dim)} ({len(self.chunks)} chunks)"

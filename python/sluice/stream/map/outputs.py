@@ -1,0 +1,199 @@
+"""What `fn` returned for a chunk: checked against the first one, and where in the result it goes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..arguments import check_memory
+from ..structure import Leaf, Structure, describe, flatten
+from .arguments import MapArguments
+from .chunks import Chunk, Chunks
+
+# Makes memory for a result: sizes, dtype.
+Allocate = Callable[[Sequence[int], torch.dtype], torch.Tensor]
+
+
+def chunk_name(chunk: Chunk, dim: int) -> str:
+    """How messages call a chunk."""
+    return f"chunk {chunk.index}, rows {chunk.begin} to {chunk.end} of dimension {dim}"
+
+
+class Outputs:
+    """Checks what calls of `fn` return, and cuts the halo off.
+
+    Args:
+        arguments: of the call.
+        place: the device that results must be on.
+    """
+
+    def __init__(self, arguments: MapArguments) -> None:
+        self._arguments = arguments
+        self.structure: Structure | None = None
+        self.leaves: list[Leaf] = []
+
+    def take(self, value: Any, chunk: Chunk, place: torch.device) -> list[torch.Tensor]:
+        """The tensors that one call returned, without the halo's rows; the first call sets what others must match.
+
+        Raises:
+            TypeError: `fn` returned something else than tensors.
+            ValueError: a tensor is somewhere else, or differs from the first chunk's in more than its extent.
+        """
+        if self._is_like_the_first(value, chunk, place):
+            return [value.detach()]
+        op = self._arguments.op
+        taken = flatten(value)
+        if taken is None:
+            rule = "return a tensor, or a tuple, list or dict of tensors"
+            raise TypeError(f"{op}: fn must {rule}, got {describe(value)}")
+        tensors, structure = taken
+        trimmed = [self._trim(t, structure.name(i), chunk, place) for i, t in enumerate(tensors)]
+        if self.structure is None:
+            self.leaves = [Leaf(t.dtype, tuple(t.shape), self._dim(t)) for t in trimmed]
+            self.structure = structure
+            return trimmed
+        where = chunk_name(chunk, self._arguments.dim)
+        if structure != self.structure:
+            rule = "return for each chunk what it did for the first"
+            raise ValueError(f"{op}: fn must {rule}, got other keys or tensors for {where}")
+        for i, (tensor, leaf) in enumerate(zip(trimmed, self.leaves, strict=True)):
+            name = f"the result{structure.name(i)}"
+            if tensor.dtype != leaf.dtype:
+                rule = f"have the dtype {leaf.dtype} of the first chunk"
+                raise ValueError(f"{op}: {name} must {rule}, got {tensor.dtype} for {where}")
+            if tensor.dim() != len(leaf.sizes) or leaf.with_extent(tensor.shape[leaf.dim]) != list(tensor.shape):
+                rule = f"have the shape {leaf.sizes} of the first chunk but for dimension {leaf.dim}"
+                raise ValueError(f"{op}: {name} must {rule}, got {tuple(tensor.shape)} for {where}")
+        return trimmed
+
+    def _is_like_the_first(self, value: Any, chunk: Chunk, place: torch.device) -> bool:
+        """Whether nothing is left to check: one tensor, of the first one's shape, without a halo."""
+        if self.structure is None or self.structure.kind is not torch.Tensor or type(value) is not torch.Tensor:
+            return False
+        leaf, is_trimmed = self.leaves[0], any(self._arguments.halo)
+        same = value.shape == leaf.sizes and value.dtype == leaf.dtype and value.layout == torch.strided
+        return same and value.device == place and not is_trimmed
+
+    def _dim(self, tensor: torch.Tensor) -> int:
+        return self._arguments.dim % tensor.dim()
+
+    def _trim(self, tensor: torch.Tensor, name: str, chunk: Chunk, place: torch.device) -> torch.Tensor:
+        op, dim = self._arguments.op, self._arguments.dim
+        where = chunk_name(chunk, dim)
+        is_there = tensor.device == place or (place.type == "cpu" and tensor.device.type == "cpu")
+        if tensor.layout != torch.strided or not is_there:
+            raise ValueError(f"{op}: the result{name} must be a strided tensor on {place}, got one on {tensor.device} "
+                             f"for {where}")  # fmt: skip
+        check_memory(op, f"the result{name}", tensor, f" for {where}")
+        if not -tensor.dim() <= dim < tensor.dim():
+            raise ValueError(f"{op}: the result{name} must have a dimension {dim}, got shape {tuple(tensor.shape)} "
+                             f"for {where}")  # fmt: skip
+        tensor = tensor.detach()
+        if chunk.extent == chunk.rows and not any(self._arguments.halo):
+            return tensor
+        if tensor.shape[dim] != chunk.extent:
+            rule = f"keep the extent {chunk.extent} of its chunk, because there is a halo"
+            raise ValueError(f"{op}: the result{name} must {rule}, got {tensor.shape[dim]} for {where}")
+        return tensor.narrow(dim, chunk.begin - chunk.low, chunk.rows)
+
+
+class Assembly:
+    """One tensor of the result, from chunks whose extents are known, guessed from the first, or neither.
+
+    Chunks usually have extents in the proportion of the first one; then each has its place in the result, in whatever
+    order they come. One that has not goes into memory of its own, and all are concatenated at the end.
+
+    Args:
+        arguments: of the call.
+        leaf: what the first chunk showed.
+        name: of this tensor in messages.
+        chunks: all of them.
+        out: the caller's tensor, or None.
+        allocate: makes memory for results.
+    """
+
+    def __init__(
+        self,
+        arguments: MapArguments,
+        leaf: Leaf,
+        name: str,
+        chunks: Chunks,
+        out: torch.Tensor | None,
+        allocate: Allocate,
+    ) -> None:
+        self._op, self._leaf, self._chunks, self._out, self._allocate = arguments.op, leaf, chunks, out, allocate
+        self._name = f"out{name}"
+        first, rows = leaf.sizes[leaf.dim], chunks[0].rows
+        self._full = first
+        last = chunks[len(chunks) - 1].rows
+        self._last = first if last == rows else -(-first * last // max(rows, 1))
+        self._lock = threading.Lock()
+        self._pieces: dict[int, torch.Tensor] = {}
+        total = first * (len(chunks) - 1) + self._last
+        self._direct = True
+        if out is None:
+            self._result = allocate(leaf.with_extent(total), leaf.dtype)
+            return
+        self._check_out(out, None)
+        keeps = first == rows
+        if keeps:
+            self._check_out(out, total)
+        overwrites = arguments.is_in_place and (any(arguments.halo) or not keeps)
+        # An input that others of its rows are still to be read from, memory that holds the values lazily negated or
+        # conjugated, or a total that only the last chunk will show.
+        copied = overwrites or out.is_neg() or out.is_conj()
+        self._direct = out.shape[leaf.dim] == total and not copied
+        self._result = out
+        if copied and out.shape[leaf.dim] == total:
+            self._result = allocate(leaf.with_extent(total), leaf.dtype)
+            self._direct = True
+
+    def _check_out(self, out: torch.Tensor, total: int | None) -> None:
+        leaf = self._leaf
+        if out.dtype != leaf.dtype:
+            raise TypeError(f"{self._op}: {self._name} must have dtype {leaf.dtype}, got {out.dtype}")
+        fits = out.dim() == len(leaf.sizes) and leaf.with_extent(out.shape[leaf.dim]) == list(out.shape)
+        if not fits or (total is not None and out.shape[leaf.dim] != total):
+            wanted = (
+                tuple(leaf.with_extent(total)) if total is not None else f"{leaf.sizes} but for dimension {leaf.dim}"
+            )
+            raise ValueError(f"{self._op}: {self._name} must have shape {wanted}, got {tuple(out.shape)}")
+
+    def _extent(self, index: int) -> int:
+        return self._last if index == len(self._chunks) - 1 else self._full
+
+    def target(self, index: int, extent: int) -> tuple[torch.Tensor, int]:
+        """The tensor that a chunk's result is written to, and at which row."""
+        if self._direct and extent == self._extent(index):
+            return self._result, index * self._full
+        piece = self._allocate(self._leaf.with_extent(extent), self._leaf.dtype)
+        with self._lock:
+            self._pieces[index] = piece
+        return piece, 0
+
+    def capacity(self) -> torch.Tensor:
+        """The tensor that most chunks are written to: it says how they travel."""
+        return self._result
+
+    def finish(self) -> torch.Tensor:
+        """The complete result."""
+        leaf, out = self._leaf, self._out
+        if not self._pieces:
+            if out is not None and self._result is not out:
+                out.copy_(self._result)
+                return out
+            return self._result
+        parts = [
+            self._pieces[i] if i in self._pieces else self._result.narrow(leaf.dim, i * self._full, self._extent(i))
+            for i in range(len(self._chunks))
+        ]
+        if out is None:
+            return torch.cat(parts, leaf.dim)
+        total = sum(part.shape[leaf.dim] for part in parts)
+        if total != out.shape[leaf.dim]:
+            raise ValueError(f"{self._op}: {self._name} must have shape {tuple(leaf.with_extent(total))}, "
+                             f"got {tuple(out.shape)}")  # fmt: skip
+        return out.copy_(torch.cat(parts, leaf.dim))

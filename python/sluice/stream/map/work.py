@@ -1,0 +1,253 @@
+"""The chunks of one device: their tensors, their calls of `fn`, and what goes back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .. import faults
+from ..device.layout import HostTensor, Room, as_given, charged, keep, memory_order
+from ..device.lent import Lent
+from ..device.limits import one_way_rate
+from ..device.pipeline import Flight, Pipeline
+from ..device.slots import Place, bytes_of, result_rooms
+from ..modes import mark_step
+from .chunks import Chunk, automatic_size
+from .ledger import Ledger
+
+
+@dataclasses.dataclass(slots=True)
+class Job:
+    """A chunk on its way, and what came out of it."""
+
+    chunk: Chunk
+    result: Place | None = None
+    extents: tuple[int, ...] = ()  # of the result's tensors
+
+
+class DeviceWork:
+    """What an order arranges on one device (`pipeline.Work`), whose compute stream is the current one."""
+
+    def __init__(self, ledger: Ledger, fn: Callable[..., Any], lent: Lent, limit: int) -> None:
+        self.ledger, self.fn, self.lent = ledger, fn, lent
+        self.engine, self.slots = lent.engine, lent.slots
+        self.place = lent.engine.place
+        self.pipe: Pipeline[Job] = Pipeline(
+            lent.engine, ledger.limits.depth, ledger.limits.window, limit, checkpoint=ledger.checkpoint
+        )
+        self.order_of_chunks: list[int] = []  # as they were stored
+        self._bytes_after: list[int] = []  # moved when so many chunks have landed
+        self.first_rows = self._wanted_rows()
+        self.sources = ledger.sources(self.place, min(self.first_rows, ledger.arguments.extent))
+        self._targets: list[HostTensor] = []
+        self.fetched_ahead: list[Flight[Job]] = []  # fetched while the first chunk is learned from
+        self._is_lazy = any(t.is_conj() or t.is_neg() for t in ledger.arguments.inputs)
+        self._input_rooms: dict[int, tuple[Room, ...]] = {}  # by extent: nearly all chunks are alike
+        self._output_rooms: dict[tuple[int, ...], tuple[tuple[Room, ...], int]] = {}  # by extents, with their bytes
+        self._bytes_of_rows: dict[int, int] = {}
+
+    def _wanted_rows(self) -> int:
+        arguments, limits = self.ledger.arguments, self.ledger.limits
+        extent = arguments.extent
+        if extent == 0 or any(tensor.numel() == 0 for tensor in arguments.inputs):
+            return max(extent, 1)
+        if arguments.chunk_size is not None:
+            return arguments.chunk_size
+        row = sum(tensor.nbytes for tensor in arguments.inputs) / extent
+        return automatic_size(extent, row, one_way_rate(self.place, limits.memory_budget))
+
+    def reserve_outputs(self, nbytes: int, count: int, exactly: bool) -> None:
+        """Makes the first slots' outputs large enough, and no larger where a budget asks for that."""
+        if exactly:
+            self.slots.release_other_outputs(nbytes)
+        for slot in range(count):
+            self.slots.grow_output(slot, nbytes)
+
+    def start_over(self) -> None:
+        """The first chunk did not fit: gives back what it has taken."""
+        self.pipe.drain()
+        self.fetched_ahead = []
+        self.ledger.start_over()
+        self.slots.release()
+        self._output_rooms.clear()
+
+    # --- every chunk ----------------------------------------------------------------------------------------------
+    def ahead(self) -> list[Flight[Job]]:
+        """Chunks whose copies in are issued already, once."""
+        ahead, self.fetched_ahead = self.fetched_ahead, []
+        return ahead
+
+    def begin(self) -> None:
+        """Starts the engine's run: everything waits for what the caller's stream has in its queue."""
+        self.engine.kept = self.ledger
+        self.engine.begin()
+
+    def take(self) -> Chunk | None:
+        """The next chunk of the call."""
+        return self.ledger.take()
+
+    def fetch(self, chunk: Chunk) -> Flight[Job]:
+        """Issues the copies of a chunk's rows into a slot."""
+        flight = self.pipe.enter(Job(chunk))
+        self.pipe.fetch(flight, self._source_copies(flight))
+        return flight
+
+    def _source_copies(self, flight: Flight[Job]) -> list[list[int]]:
+        chunk, sources = flight.item.chunk, self.sources
+        if not any(source.tensor.numel() for source in sources):
+            return []
+        extent = chunk.high - chunk.low
+        pairs = zip(sources, self._input(flight.slot, extent).pointers, strict=True)
+        return [source.copy(chunk.low, extent, pointer) for source, pointer in pairs]
+
+    def _input(self, slot: int, extent: int) -> Place:
+        rooms = self._input_rooms.get(extent)
+        if rooms is None:
+            rooms = keep(self._input_rooms, extent, tuple(source.room(extent) for source in self.sources))
+        return self.slots.input(slot, rooms)
+
+    def compute(self, flight: Flight[Job]) -> None:
+        """Calls `fn` on the compute stream and puts what it returns into the slot."""
+        self.pipe.acquire(flight)
+        self.ledger.current = flight.item.chunk
+        self.place_result(flight, self.ledger.outputs.take(self.call(flight), flight.item.chunk, self.place))
+        self.pipe.commit(flight)
+
+    def call(self, flight: Flight[Job]) -> Any:
+        """What `fn` returns for a chunk whose bytes are there."""
+        arguments = self._inputs(flight)
+        if self._is_lazy:
+            inputs = self.ledger.arguments.inputs
+            arguments = [as_given(tensor, like) for tensor, like in zip(arguments, inputs, strict=True)]
+        mark_step()
+        try:
+            return self.fn(*arguments)
+        except BaseException as error:
+            faults.add_note(error, f"{self.ledger.op}: raised by fn for {self.ledger.name(flight.item.chunk)}")
+            raise
+        finally:
+            arguments.clear()  # a traceback that is kept must not keep them
+
+    def _inputs(self, flight: Flight[Job]) -> list[torch.Tensor]:
+        # New ones each time: fn may change their shape in place.
+        return [tensor.detach() for tensor in self._input(flight.slot, flight.item.chunk.extent).tensors]
+
+    def place_result(self, flight: Flight[Job], tensors: list[torch.Tensor]) -> None:
+        """Copies what `fn` returned into the slot."""
+        leaves = self.ledger.outputs.leaves
+        extents = tuple([tensor.shape[leaf.dim] for leaf, tensor in zip(leaves, tensors, strict=True)])
+        known = self._output_rooms.get(extents)
+        if known is None:
+            orders = [memory_order(assembly.capacity()) for assembly in self.ledger.assemblies]
+            rooms = result_rooms(leaves, extents, orders)
+            known = keep(self._output_rooms, extents, (rooms, bytes_of(rooms)))
+        self._make_room(flight, known[1], tensors)
+        result = self.slots.output(flight.slot, known[0])
+        flight.item.result, flight.item.extents = result, extents
+        for place, tensor in zip(result.tensors, tensors, strict=True):
+            place.copy_(tensor)
+
+    def _make_room(self, flight: Flight[Job], nbytes: int, tensors: list[torch.Tensor]) -> None:
+        ledger, budget = self.ledger, self.ledger.limits.memory_budget
+        if self.slots.grow_output(flight.slot, nbytes) and budget is not None:
+            output = sum(charged(t.numel() * t.element_size()) for t in tensors)
+            if (needed := self.slots.nbytes + output) > budget:
+                raise ValueError(f"{ledger.op}: memory_budget must be at least {needed} for the result of "
+                                 f"{ledger.name(flight.item.chunk)}, got {budget}")  # fmt: skip
+
+    def store(self, flight: Flight[Job]) -> None:
+        """Issues the copies of a chunk's result to where it belongs."""
+        ledger, job = self.ledger, flight.item
+        assert job.result is not None
+        ledger.is_touched = True
+        copies = self._result_copies(flight, job.result)
+        before = self._bytes_after[-1] if self._bytes_after else 0
+        rows = job.chunk.rows
+        if rows not in self._bytes_of_rows:
+            self._bytes_of_rows[rows] = sum(source.nbytes(rows) for source in self.sources)
+        self._bytes_after.append(before + self._bytes_of_rows[rows] + job.result.nbytes)
+        self.order_of_chunks.append(job.chunk.index)
+        self.pipe.store(flight, copies)
+
+    def _result_copies(self, flight: Flight[Job], result: Place) -> list[list[int]]:
+        leaves, index = self.ledger.outputs.leaves, flight.item.chunk.index
+        copies: list[list[int]] = []
+        for i, (leaf, extent, pointer) in enumerate(zip(leaves, flight.item.extents, result.pointers, strict=True)):
+            tensor, row = self.ledger.assemblies[i].target(index, extent)
+            if result.tensors[i].numel():
+                copies.append(self._target(i, tensor, leaf.dim, extent).copy(row, extent, pointer))
+        return copies
+
+    def _target(self, index: int, tensor: torch.Tensor, dim: int, extent: int) -> HostTensor:
+        while len(self._targets) <= index:
+            i = len(self._targets)
+            whole = self.ledger.assemblies[i].capacity()
+            leaf = self.ledger.outputs.leaves[i]
+            name = "out" if self.ledger.arguments.out is not None else "the result"
+            self._targets.append(self.ledger.routes.of(whole, leaf.dim, leaf.sizes[leaf.dim], self.place, name))
+        known = self._targets[index]
+        if tensor is known.tensor:
+            return known
+        # Memory of its own for one chunk: in the order of dimensions that the slot has.
+        piece = self.ledger.routes.of(tensor, dim, extent, self.place, "the result")
+        object.__setattr__(piece, "order", known.order)
+        return piece
+
+    # --- the end --------------------------------------------------------------------------------------------------
+    def settle(self) -> None:
+        """Waits until all results have landed."""
+        self.pipe.settle()
+
+    def has_landed(self) -> bool:
+        """Whether they have; never waits."""
+        return self.engine.landed() >= self.pipe.stored or self.engine.error() != ""
+
+    def landed_bytes(self) -> int:
+        """Bytes of the chunks that have landed, both directions."""
+        landed = min(self.engine.landed(), len(self._bytes_after))
+        return self._bytes_after[landed - 1] if landed else 0
+
+    def abandon(self) -> None:
+        """Waits for what is in flight, after a fault, and gives back what this run allocated."""
+        self.order_of_chunks.clear()
+        self.pipe.drain()
+        self.lent.take_back()
+
+
+class ResidentWork(DeviceWork):
+    """Chunks of inputs that are on the device already, into a result on the device: the compute stream copies all."""
+
+    def _source_copies(self, flight: Flight[Job]) -> list[list[int]]:
+        return []
+
+    def _inputs(self, flight: Flight[Job]) -> list[torch.Tensor]:
+        chunk, tensors = flight.item.chunk, super()._inputs(flight)
+        with torch.no_grad():
+            for tensor, source in zip(tensors, self.sources, strict=True):
+                tensor.copy_(source.tensor.narrow(source.dim, chunk.low, chunk.extent))
+        return tensors
+
+    def reserve_outputs(self, nbytes: int, count: int, exactly: bool) -> None:
+        """Nothing: results do not pass through slots."""
+
+    def place_result(self, flight: Flight[Job], tensors: list[torch.Tensor]) -> None:
+        """Copies what `fn` returned to where it belongs."""
+        ledger, index, leaves = self.ledger, flight.item.chunk.index, self.ledger.outputs.leaves
+        ledger.is_touched = True
+        extents = [tensor.shape[leaf.dim] for leaf, tensor in zip(leaves, tensors, strict=True)]
+        for assembly, leaf, tensor, extent in zip(ledger.assemblies, leaves, tensors, extents, strict=True):
+            target, row = assembly.target(index, extent)
+            with torch.no_grad():
+                target.narrow(leaf.dim, row, extent).copy_(tensor)
+        flight.item.result = Place([], [], bytes_of(result_rooms(leaves, extents)))
+
+    def _result_copies(self, flight: Flight[Job], result: Place) -> list[list[int]]:
+        return []
+
+    def settle(self) -> None:
+        """Waits until the results are complete, and lets the caller's stream wait too."""
+        super().settle()
+        self.engine.join()

@@ -1,0 +1,1 @@
+"""What a run did: its numbers, what overlapped, and the pictures."""

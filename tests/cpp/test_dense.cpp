@@ -1,0 +1,203 @@
+// The dense method's plans and the order of its weights.
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "kernels/common/architectures.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/problems.h"
+
+using namespace sluice;
+
+namespace {
+
+Conv1dProblem dense(long long batch, long long input_channels, long long channels, long long length, int taps,
+                    long long dilation = 1) {
+  return {.batch = batch,
+          .input_channels = input_channels,
+          .channels = channels,
+          .groups = 1,
+          .output_length = length,
+          .taps = taps,
+          .dilation = dilation,
+          .length = length,
+          .padding = (taps - 1) * dilation / 2,
+          .dtype = DType::float16};
+}
+
+Conv1dPlan planned(const Conv1dProblem& problem) { return plan_dense(problem, kH200); }
+
+// What the kernel relies on.
+void check_plan(const Conv1dProblem& problem, const Conv1dPlan& plan) {
+  const DensePlan& own = plan.dense;
+  const DenseShape& tile = own.tile();
+  CHECK(plan.threads == kDenseThreads && plan.schedule == Schedule::bulk && plan.kernel == std::string_view("dense"));
+  CHECK(plan.shared_memory <= most_dynamic_shared_memory(kH200));
+  const long long input = round_up(own.stage_rows * own.order.row_bytes(), kTileAlignment);
+  const long long weight = 1LL * own.stage_taps * tile.channels * own.order.row_bytes();
+  CHECK(weight % kTileAlignment == 0);  // so that every stage begins where a swizzle does
+  const bool transposes = own.fetch == DenseFetch::positions;
+  const int raw = dense_raw_bytes(own.fetch);
+  CHECK(plan.shared_memory >= own.input_stages * input + own.weight_stages * weight + kDenseSharedBytes + raw);
+  CHECK(own.input_stages >= 2 && own.input_stages <= kMostInputStages);
+  CHECK(own.weight_stages >= 1 && own.weight_stages <= kMostWeightStages);
+  CHECK(own.stage_rows % 16 == 0);
+  CHECK(own.stage_rows >= own.positions() + (problem.taps - 1) * problem.dilation + own.shift);
+  CHECK(own.shift >= 0 && own.shift < 8 && (!transposes || (problem.padding + own.shift) % 8 == 0));
+  CHECK(own.position_tiles * own.positions() >= problem.output_length);
+  CHECK(own.channel_tiles * tile.channels >= problem.channels);
+  CHECK(own.tiles == problem.batch * own.position_tiles * own.channel_tiles);
+  CHECK(plan.grid == min_of<long long>(own.tiles, kH200.multiprocessors));
+  const int groups = ceil_div(own.order.taps, own.stage_taps);
+  if (own.resident) CHECK(own.channel_tiles == 1 && own.weight_stages == groups * own.order.chunks);
+}
+
+}  // namespace
+
+TEST(dense_plans_keep_what_the_kernel_relies_on) {
+  std::set<int> shapes;
+  int planned_ones = 0;
+  for (long long input_channels : {1, 3, 16, 17, 32, 48, 64, 96, 100, 512, 2048}) {
+    for (long long channels : {1, 8, 32, 64, 80, 96, 128, 200, 1280}) {
+      for (long long length : {16, 100, 500, 5000, 200000}) {
+        for (int taps : {1, 2, 3, 11, 65}) {
+          for (long long dilation : {1, 5, 27}) {
+            for (bool by_positions : {false, true}) {
+              Conv1dProblem problem = dense(3, input_channels, channels, length, taps, dilation);
+              problem.by_positions = by_positions;
+              if (by_positions) problem.fetch = DenseFetch::positions;
+              const Conv1dPlan plan = planned(problem);
+              if (plan.threads == 0) continue;
+              ++planned_ones;
+              shapes.insert(plan.dense.shape);
+              check_plan(problem, plan);
+              CHECK(plan.workspace_bytes == plan.dense.order.bytes());
+            }
+          }
+        }
+      }
+    }
+  }
+  CHECK(planned_ones > 11000);
+  CHECK(shapes.size() == std::size(kDenseShapes));  // or a tile would be compiled for nothing
+}
+
+TEST(dense_convolutions_that_do_not_fit_are_left_to_aten) {
+  const auto reason = [](const Conv1dProblem& problem) {
+    const Conv1dPlan plan = plan_conv1d(problem, ScheduleRequest{}, kH200, false);
+    CHECK(plan.which == Conv1dMethod::aten && plan.threads == 0 && plan.workspace_bytes == 0);
+    return std::string(plan.reason);
+  };
+  const auto contains = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  CHECK(contains(reason(dense(2, 64, 64, 100000, 65, 1000)), "reaches over more positions"));
+  CHECK(contains(reason(dense(2, 64, 64, 3, 1)), "so few positions"));
+  CHECK(contains(reason(dense(1, 64, 64, 1LL << 31, 1)), "2^30"));
+  Conv1dProblem problem = dense(2, 64, 64, 5000, 3);
+  problem.dtype = DType::float32;
+  CHECK(contains(reason(problem), "float16 and bfloat16"));
+  problem = dense(2, 64, 64, 5000, 3);
+  problem.stride = 2;
+  CHECK(contains(reason(problem), "have stride 1"));
+  problem = dense(2, 64, 64, 5000, 3);
+  problem.groups = 2;
+  CHECK(contains(reason(problem), "have no groups"));
+  problem.groups = 1;
+  DeviceProperties other = kH200;
+  other.compute_capability = 100;
+  CHECK(contains(choose_method(problem, ScheduleRequest{}, other).reason, "compute capability 9.0"));
+  const bool has_code = code_architecture(90) == "90a";
+  CHECK((choose_method(problem, ScheduleRequest{}, kH200).method == Conv1dMethod::dense) == has_code);
+}
+
+TEST(dense_convolutions_for_which_aten_was_faster_are_left_to_it) {
+  const auto reason = [](const Conv1dProblem& problem) {
+    const Conv1dPlan plan = planned(problem);
+    return plan.threads > 0 ? std::string() : std::string(plan.reason);
+  };
+  const auto contains = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  Conv1dProblem problem = dense(8, 64, 64, 5000, 1);
+  CHECK(reason(problem).empty());  // channels-last
+  problem.fetch = DenseFetch::positions;
+  CHECK(contains(reason(problem), "matrix product"));
+  problem.input_channels = 63;
+  CHECK(reason(problem).empty());
+  problem.fetch = DenseFetch::elements;
+  CHECK(contains(reason(problem), "in the middle of 16 bytes"));
+  problem.taps = 3;
+  CHECK(reason(problem).empty());
+  CHECK(contains(reason(dense(2, 512, 64, 500, 65)), "few tiles of long sums"));
+  CHECK(contains(reason(dense(64, 5, 2, 100000, 1)), "sums so short"));
+  problem = dense(64, 1024, 32, 3737, 56, 9);
+  problem.fetch = DenseFetch::shifted;
+  CHECK(contains(reason(problem), "beyond its positions"));
+  problem.fetch = DenseFetch::positions;
+  CHECK(reason(problem).empty());
+}
+
+TEST(a_packed_weight_takes_no_workspace_and_changes_nothing_else) {
+  Conv1dProblem problem = dense(4, 256, 256, 6896, 3);
+  const Conv1dPlan at_call = planned(problem);
+  problem.is_packed = true;
+  const Conv1dPlan ahead = planned(problem);
+  CHECK(at_call.workspace_bytes == 2 * 4 * 3 * 256 * 64 && ahead.workspace_bytes == 0);
+  CHECK(ahead.dense.shape == at_call.dense.shape && ahead.shared_memory == at_call.shared_memory);
+}
+
+TEST(rows_of_positions_need_raw_tiles_or_go_element_by_element) {
+  Conv1dProblem problem = dense(2, 64, 64, 20000, 9, 8);
+  problem.fetch = DenseFetch::positions;
+  CHECK(planned(problem).dense.fetch == DenseFetch::positions);
+  int narrow = 0;
+  for (long long dilation = 64; dilation < 512; dilation += 8) {
+    problem = dense(2, 64, 64, 20000, 9, dilation);
+    const bool fits = planned(problem).threads > 0;
+    problem.fetch = DenseFetch::positions;
+    const Conv1dPlan plan = planned(problem);
+    CHECK((plan.threads > 0) == fits);
+    narrow += fits && plan.dense.fetch == DenseFetch::elements;
+  }
+  CHECK(narrow > 0);
+}
+
+TEST(few_weights_stay_in_shared_memory) {
+  CHECK(planned(dense(4, 32, 32, 220672, 11, 5)).dense.resident);
+  CHECK(planned(dense(4, 64, 64, 110336, 3)).dense.resident);
+  CHECK(!planned(dense(4, 512, 512, 5000, 7)).dense.resident);
+  CHECK(!planned(dense(4, 16, 1024, 5000, 3)).dense.resident);  // more output channels than a tile has
+}
+
+TEST(weights_are_packed_a_piece_at_a_time) {
+  for (long long channels : {1, 8, 13, 40}) {
+    for (long long input_channels : {1, 16, 20, 32, 64, 100}) {
+      constexpr int kTaps = 3;
+      std::vector<std::uint16_t> weight(channels * input_channels * kTaps);
+      for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<std::uint16_t>(i + 1);
+      const PackedOrder order = packed_order(channels, input_channels, kTaps);
+      std::vector<std::uint16_t> packed(order.elements(), 0xffff);
+      PackParams params{};
+      params.weight.data = weight.data();
+      params.weight.strides[0] = input_channels * kTaps, params.weight.strides[1] = kTaps, params.weight.strides[2] = 1;
+      params.channels = channels, params.input_channels = input_channels;
+      params.packed = packed.data(), params.order = order;
+      pack_cpu(params);
+      std::size_t found = 0, zeros = 0;
+      for (int chunk = 0; chunk < order.chunks; ++chunk) {
+        for (int tap = 0; tap < kTaps; ++tap) {
+          const std::size_t first = (static_cast<std::size_t>(chunk) * kTaps + tap) * order.rows * order.chunk;
+          for (long long row = 0; row < order.rows; ++row) {
+            for (int c = 0; c < order.chunk; ++c) {
+              const auto byte = static_cast<std::uint32_t>((row * order.chunk + c) * 2);
+              const std::uint16_t value = packed[first + swizzled(byte, order.row_bytes()) / 2];
+              const long long input_channel = chunk * order.chunk + c;
+              const bool exists = row < channels && input_channel < input_channels;
+              const long long expected = (row * input_channels + input_channel) * kTaps + tap + 1;
+              CHECK(value == (exists ? expected : 0));
+              ++(exists ? found : zeros);
+            }
+          }
+        }
+      }
+      CHECK(found == weight.size() && found + zeros == packed.size());
+    }
+  }
+}

@@ -1,0 +1,344 @@
+"""Dense conv1d in half types: weights packed ahead, plans, and F.conv1d's results wherever the tensors lie."""
+
+from __future__ import annotations
+
+import itertools
+import pathlib
+
+import pytest
+import torch
+from torch.library import opcheck
+
+import sluice
+from common import LAYOUTS, assert_close, contiguous, double_chain, offset_by_one, permuted, sliced
+from sluice import PackedWeight, stages
+from sluice.plan import H200, Device
+
+HALF_TYPES = [torch.float16, torch.bfloat16]
+HAS_CODE = "90a" in sluice.info()["build"]
+
+
+def make(device: str, shape: tuple[int, int, int], outputs: int, taps: int, dtype: torch.dtype, layout=contiguous):
+    """Input, weight and bias; results have variance 1."""
+    x = layout(torch.randn(shape, device=device, dtype=dtype))
+    w = torch.randn(outputs, shape[1], taps, device=device, dtype=dtype) / (shape[1] * taps) ** 0.5
+    return x, w, torch.randn(outputs, device=device, dtype=dtype)
+
+
+def expected(x, w, b, padding, dilation, pre=None, post=None) -> torch.Tensor:
+    """In float64, with `pre` rounded to the input's dtype as the op rounds it."""
+    x = sluice.reference.transform(x, pre) if pre is not None else x
+    return sluice.reference.conv1d(
+        x.double(),
+        w.double(),
+        b.double(),
+        1,
+        padding,
+        dilation,
+        post=None if post is None else double_chain(post),
+        dtype=torch.float64,
+    )
+
+
+# Shape, output channels, taps, padding, dilation: few channels and many, odd ones, more taps than positions of a tile,
+# rows shorter than a vector, results of one position.
+CASES = [
+    ((2, 64, 300), 64, 3, 1, 1),
+    ((2, 64, 1000), 128, 7, 9, 3),
+    ((1, 128, 1031), 96, 11, 25, 5),
+    ((3, 16, 777), 32, 4, 2, 1),
+    ((2, 1, 600), 40, 10, 0, 1),
+    ((2, 3, 130), 200, 2, 5, 1),
+    ((1, 100, 65), 33, 5, 2, 2),
+    ((2, 256, 40), 256, 1, 0, 1),
+    ((1, 32, 2000), 1, 7, 3, 1),
+    ((1, 8, 700), 8, 300, 150, 1),
+    ((1, 48, 200), 80, 65, 1000, 31),
+    ((2, 72, 1), 40, 1, 0, 1),
+    ((2, 72, 1), 40, 3, 1, 1),
+    ((5, 24, 17), 24, 2, 0, 1),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_results(device: str, case, dtype: torch.dtype, layout) -> None:
+    shape, outputs, taps, padding, dilation = case
+    x, w, b = make(device, shape, outputs, taps, dtype, layout)
+    wanted = expected(x, w, b, padding, dilation)
+    assert_close(sluice.conv1d(x, w, b, 1, padding, dilation), wanted)
+    for other in (contiguous, permuted, sliced, offset_by_one):  # the result's layout is not the input's to decide
+        out = other(torch.empty(wanted.shape, device=device, dtype=dtype)).fill_(float("nan"))
+        assert sluice.conv1d(x, sluice.pack(w), b, 1, padding, dilation, out=out) is out
+        assert_close(out, wanted)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize("case", [CASES[1], CASES[5], CASES[6], CASES[8]], ids=str)
+def test_results_with_chains(device: str, case, dtype: torch.dtype, layout) -> None:
+    shape, outputs, taps, padding, dilation = case
+    x, w, b = make(device, shape, outputs, taps, dtype, layout)
+    # shift(0.5) shows whether padding is zero after `pre`, as it must be.
+    pre = stages.shift(0.5) | stages.snake(torch.rand(shape[1], 1, device=device) + 0.5) | stages.leaky_relu(0.1)
+    plain = expected(x, w, b, padding, dilation, pre)
+    residual = layout(torch.randn(plain.shape, device=device, dtype=dtype))
+    scale = torch.randn(outputs, 1, device=device)
+    for post in (stages.gelu(), stages.leaky_relu(0.1) | stages.add(residual) | stages.mul(scale)):
+        wanted = expected(x, w, b, padding, dilation, pre, post)
+        result = sluice.conv1d(x, w, b, 1, padding, dilation, pre=pre, post=post)
+        assert_close(result, wanted, factor=2)
+        assert result.stride() == sluice.conv1d(x, w, b, 1, padding, dilation).stride()
+        wide = sluice.conv1d(x, w, b, 1, padding, dilation, pre=pre, post=post, dtype=torch.float32)
+        assert wide.dtype == torch.float32
+        assert_close(wide.to(dtype), wanted, factor=2)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+def test_strided_weights_and_unbatched_inputs(device: str, layout) -> None:
+    x, w, b = make(device, (1, 24, 333), 40, 5, torch.bfloat16)
+    wanted = sluice.conv1d(x, w, b, padding=2)
+    across = w.permute(2, 1, 0).contiguous().permute(2, 1, 0)
+    for other in (layout(w), across):
+        for result in (
+            sluice.conv1d(x, other, layout(b), padding=2),
+            sluice.conv1d(x, sluice.pack(other), b, padding=2),
+            sluice.conv1d(x[0], other, b, padding=2)[None],
+        ):
+            assert_close(result, wanted.double())  # on the CPU torch sums in an order that is the layout's
+            assert device == "cpu" or torch.equal(result, wanted)
+
+
+def test_empty_results(device: str) -> None:
+    for shape in ((0, 64, 100), (2, 64, 2)):
+        x, w, b = make(device, shape, 32, 3, torch.float16)
+        padding = 1 if shape[2] > 2 else 0
+        if shape[2] == 2:  # as torch refuses it
+            with pytest.raises(ValueError, match="at least as long as the kernel's reach of 3"):
+                sluice.conv1d(x, w, b)
+            continue
+        assert sluice.conv1d(x, sluice.pack(w), b, padding=padding).shape == (0, 32, 100)
+
+
+# --- the order of a packed weight --------------------------------------------------------------------------------
+
+
+def in_packed_order(w: torch.Tensor) -> torch.Tensor:
+    """What kernels/conv1d/dense/pack.h and kernels/mma/swizzle.h say, piece by piece."""
+    outputs, inputs, taps = w.shape
+    chunk = 16 if inputs <= 16 else 32 if inputs <= 32 else 64
+    chunks, rows, pieces = -(-inputs // chunk), -(-outputs // 8) * 8, chunk // 8
+    wide = w.new_zeros(rows, chunks * chunk, taps)
+    wide[:outputs, :inputs] = w
+    plain = wide.view(rows, chunks, pieces, 8, taps).permute(1, 4, 0, 2, 3)
+    packed = torch.empty_like(plain, memory_format=torch.contiguous_format)
+    for row, piece in itertools.product(range(rows), range(pieces)):
+        packed[:, :, row, piece ^ (row * pieces // 8 % pieces)] = plain[:, :, row, piece]
+    return packed.flatten(-2)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize(
+    "shape", [(5, 3, 2), (32, 32, 3), (40, 100, 5), (128, 64, 1), (7, 20, 4), (1, 130, 11)], ids=str
+)
+def test_the_order_of_a_packed_weight(device: str, shape, dtype: torch.dtype, layout) -> None:
+    w = torch.randn(shape, device=device, dtype=dtype)
+    packed = torch.ops.sluice._pack_conv1d_weight(layout(w))
+    assert torch.equal(packed.cpu(), in_packed_order(w.cpu()))
+    assert list(packed.shape) == torch.ops.sluice._packed_conv1d_shape(*shape)
+
+
+def test_packing_casts_first(device: str) -> None:
+    w = torch.randn(8, 4, 3, device=device)
+    packed = torch.ops.sluice._pack_conv1d_weight(w, torch.bfloat16)
+    assert torch.equal(packed, torch.ops.sluice._pack_conv1d_weight(w.bfloat16()))
+
+
+def test_what_cannot_be_packed(device: str) -> None:
+    w = torch.randn(8, 4, 3, device=device)
+    for match, weight, dtype in (
+        ("pack: weight must have dtype float16 or bfloat16, got float32", w, None),
+        ("pack: dtype must have dtype float16 or bfloat16, got float64", w, torch.float64),
+        (r"pack: weight must have shape \(out_channels, in_channels, taps\), got \(8, 4\)", w[..., 0].half(), None),
+        ("pack: weight must have 1 to 2\\^31 - 1 of everything, got \\(8, 0, 3\\)", w[:, :0].half(), None),
+    ):
+        with pytest.raises(RuntimeError, match=match):
+            torch.ops.sluice._pack_conv1d_weight(weight, dtype)
+    with pytest.raises(TypeError, match=r"pack: weight must be a torch\.Tensor, got list"):
+        sluice.pack([1.0])
+    with pytest.raises(TypeError, match="pack: weight must have dtype .*, got int32"):
+        sluice.pack(w.int())
+    with pytest.raises(ValueError, match=r"pack: weight must have shape \(out_channels.*, got \(8, 4\)"):
+        sluice.pack(w[..., 0])
+    with pytest.raises(RuntimeError, match="pack: sluice is forward-only"):
+        sluice.pack(w.requires_grad_())
+
+
+# --- the handle --------------------------------------------------------------------------------------------------
+
+
+def handle(w: torch.Tensor) -> PackedWeight:
+    """Packed on every device, as `pack` does where kernels would read it."""
+    return PackedWeight(w, torch.ops.sluice._pack_conv1d_weight(w))
+
+
+class Model(torch.nn.Module):
+    def __init__(self, weight: PackedWeight, bias: torch.Tensor) -> None:
+        super().__init__()
+        self.weight = weight
+        self.register_buffer("bias", bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return sluice.conv1d(x, self.weight, self.bias, padding=2, post=stages.gelu())
+
+
+@pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
+def test_a_packed_weight_is_compiled_and_exported(device: str, layout, tmp_path: pathlib.Path) -> None:
+    x, w, b = make(device, (2, 20, 400), 36, 5, torch.float16, layout)
+    model = Model(handle(w), b)
+    with torch.no_grad():
+        wanted = model(x)
+        assert torch.equal(sluice.conv1d(x, w, b, padding=2, post=stages.gelu()), wanted)
+        result = torch.compile(model, fullgraph=True)(x)
+        assert torch.equal(result, wanted)
+        assert result.stride() == wanted.stride()
+
+        def call(x: torch.Tensor, weight: PackedWeight) -> torch.Tensor:
+            return sluice.conv1d(x, weight, b, padding=2, post=stages.gelu())
+
+        assert torch.equal(torch.compile(call, fullgraph=True)(x, model.weight), wanted)
+        for strict in (False, True):
+            program = torch.export.export(model, (x,), strict=strict)
+            assert "packed = " in program.graph_module.code
+            assert torch.equal(program.module()(x), wanted)
+    path = tmp_path / "model.pt2"
+    torch.export.save(program, path)
+    assert torch.equal(torch.export.load(path).module()(x), wanted)
+
+
+class Argument(torch.nn.Module):
+    def forward(self, x: torch.Tensor, weight: PackedWeight) -> torch.Tensor:
+        return sluice.conv1d(x, weight, padding=2)
+
+
+def test_a_packed_weight_is_an_argument_of_an_exported_function(device: str) -> None:
+    x, w, _ = make(device, (2, 20, 400), 36, 5, torch.bfloat16)
+    with torch.no_grad():
+        program = torch.export.export(Argument(), (x, handle(w)))
+        assert torch.equal(program.module()(x, handle(w)), sluice.conv1d(x, w, padding=2))
+
+
+class PacksItself(torch.nn.Module):
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(weight, requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        packed = torch.ops.sluice._pack_conv1d_weight(self.weight)  # on the CPU sluice.pack would not
+        return sluice.conv1d(x, PackedWeight(self.weight, packed))
+
+
+@pytest.mark.parametrize("freezing", [False, True])
+def test_freezing_packs_once(device: str, freezing: bool) -> None:
+    from torch._inductor.utils import run_and_get_code
+
+    x, w, _ = make(device, (2, 20, 400), 36, 5, torch.float16)
+    model = PacksItself(w).eval()
+    torch._dynamo.reset()
+    with torch.no_grad(), torch._inductor.config.patch(freezing=freezing):
+        result, code = run_and_get_code(torch.compile(model, fullgraph=True), x)
+    assert torch.equal(result, sluice.conv1d(x, w))
+    assert any("_pack_conv1d_weight" in text for text in code) != freezing
+
+
+def test_opcheck(device: str) -> None:
+    x, w, b = make(device, (2, 20, 90), 36, 5, torch.float16)
+    packed = torch.ops.sluice._pack_conv1d_weight(w)
+    opcheck(torch.ops.sluice._pack_conv1d_weight.default, (w,))
+    opcheck(torch.ops.sluice._pack_conv1d_weight.default, (w, torch.bfloat16))
+    opcheck(torch.ops.sluice.conv1d.default, (x, w, b, 1, 2), {"packed": packed, "post": "gelu"})
+
+
+def test_a_packed_weight_that_does_not_fit(device: str) -> None:
+    x, w, _ = make(device, (2, 20, 90), 36, 5, torch.float16)
+    packed = torch.ops.sluice._pack_conv1d_weight(w)
+    shifted = torch.cat([packed.flatten()[:1], packed.flatten()])[1:].view(packed.shape)
+    conv = torch.ops.sluice.conv1d
+    for match, call in {
+        r"packed must have shape \(1, 5, 40, 32\) for a weight of \(36, 20, 5\), as sluice.pack makes it, got": (
+            lambda: conv(x, w, packed=packed[:, :3])
+        ),
+        "packed must have dtype float16 or bfloat16 like the input, got bfloat16 for float16": (
+            lambda: conv(x, w, packed=packed.bfloat16())
+        ),
+        "packed must have dtype float16 or bfloat16 like the input, got float32 for float32": (
+            lambda: conv(x.float(), w.float(), packed=packed.float())
+        ),
+        "packed must be contiguous": lambda: conv(x, w, packed=packed.transpose(2, 3).contiguous().transpose(2, 3)),
+        "packed must begin at a multiple of 16 bytes": lambda: conv(x, w, packed=shifted),
+        "groups must be 1 with a packed weight, got 2": lambda: conv(x, w[:, :10], groups=2, packed=packed),
+    }.items():
+        with pytest.raises(RuntimeError, match=match):
+            call()
+    # What the function is given it uses where it can.
+    assert torch.equal(sluice.conv1d(x.float(), PackedWeight(w.float(), packed)), sluice.conv1d(x.float(), w.float()))
+    grouped = sluice.conv1d(x, PackedWeight(w[:, :10], None), groups=2)
+    assert torch.equal(grouped, sluice.conv1d(x, w[:, :10], groups=2))
+
+
+def test_autocast_takes_weights_packed_for_it(device: str) -> None:
+    x, w, b = (tensor.float() for tensor in make(device, (2, 20, 90), 36, 5, torch.bfloat16))
+    packed = PackedWeight(w, torch.ops.sluice._pack_conv1d_weight(w, torch.bfloat16))
+    with torch.autocast(device, dtype=torch.bfloat16):
+        wanted = sluice.conv1d(x, w, b)
+        assert wanted.dtype == torch.bfloat16
+        assert torch.equal(sluice.conv1d(x, packed, b), wanted)
+        assert torch.equal(torch.ops.sluice.conv1d(x, w, b, packed=packed.packed), wanted)
+    assert torch.equal(sluice.conv1d(x, packed, b), sluice.conv1d(x, w, b))
+
+
+# --- plans -------------------------------------------------------------------------------------------------------
+
+
+def plan(shape: tuple[int, int, int], outputs: int, taps: int, *arguments, dtype=torch.float16, device=H200, **options):
+    x = torch.empty(shape, dtype=dtype, device="meta")
+    w = torch.empty(outputs, shape[1], taps, dtype=dtype, device="meta")
+    return sluice.plan("conv1d", x, w, None, *arguments, device=device, **options)
+
+
+@pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
+def test_a_plan_says_what_it_does() -> None:
+    found = plan((4, 128, 55168), 128, 11, 1, 25, 5, post=stages.gelu())
+    assert (found.method, found.kernel, found.schedule) == ("dense", "dense", "bulk")
+    assert found.reason.startswith("auto: tensor cores")
+    assert found.detail.startswith("tiles of ")
+    assert found.workspace_bytes == 2 * 2 * 11 * 128 * 64
+    assert found.form
+    w = torch.empty(128, 128, 11, dtype=torch.float16, device="meta")
+    x = torch.empty(4, 128, 55168, dtype=torch.float16, device="meta")
+    packed = PackedWeight(w, torch.empty(2, 11, 128, 64, dtype=torch.float16, device="meta"))
+    assert sluice.plan("conv1d", x, packed, device=H200).workspace_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("reason", "arguments", "options"),
+    [
+        ("have stride 1", (2,), {}),
+        ("for float16 and bfloat16", (), {"dtype": torch.float32}),
+        ("need compute capability 9.0", (), {"device": Device(compute_capability=100)}),
+        ("so few positions", (), {"length": 7}),
+        ("reaches over more positions", (1, 2000, 2000), {}),
+    ],
+)
+def test_what_is_left_to_aten_has_a_reason(reason: str, arguments, options) -> None:
+    found = plan((2, 64, options.pop("length", 500)), 64, 3, *arguments, **options)
+    assert (found.method, found.schedule, found.detail, found.workspace_bytes) == ("aten", "aten", "", 0)
+    assert found.reason.startswith("auto: aten's convolution and a pass of the chain, because ")
+    assert reason in found.reason or not HAS_CODE
+
+
+def test_a_schedule_is_refused() -> None:
+    with pytest.raises(ValueError, match="schedule must be auto here, because only depthwise .*; got two_stage"):
+        plan((2, 64, 500), 64, 3, schedule="two_stage")

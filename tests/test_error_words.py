@@ -1,0 +1,97 @@
+"""Errors speak of the op and its arguments: no shim of torch's, no path of a build, no attribute of Python's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import sluice
+from sluice import stages
+
+SILU = stages.silu()
+FOREIGN = (
+    "aoti_torch",
+    "aten::",
+    "has no attribute",
+    "object is not",
+    "/include/",
+    "dtype #",
+    "Could not run",
+    "index out",
+)
+
+
+def strange_tensors() -> dict[str, object]:
+    """What no op computes with, and some of it no tensor."""
+    x = torch.zeros(2, 6, 20)
+    return {
+        "float8": x.to(torch.float8_e4m3fn),
+        "uint16": x.to(torch.uint16),
+        "bits": x.to(torch.uint8).view(torch.bits8),
+        "float4": x.to(torch.uint8).view(torch.float4_e2m1fn_x2),
+        "complex": x.to(torch.complex64),
+        "coo": x.to_sparse(),
+        "csr": x.to_sparse_csr(),
+        "mkldnn": x.to_mkldnn(),
+        "quantized": torch.quantize_per_tensor(x, 1.0, 0, torch.qint8),
+        "nested": torch.nested.nested_tensor([torch.zeros(6, 20), torch.zeros(6, 18)]),
+        "jagged": torch.nested.nested_tensor([torch.zeros(6, 20), torch.zeros(5, 20)], layout=torch.jagged),
+        "scalar": torch.tensor(1.0, dtype=torch.int32),
+        "list": [1.0],
+        "array": np.zeros((2, 6, 20), np.float32),
+        "text": "x",
+    }
+
+
+@pytest.mark.parametrize("name", strange_tensors())
+@pytest.mark.filterwarnings("ignore")  # torch's, of tensors that are a prototype
+def test_what_is_no_dense_tensor_is_refused_in_our_words(name: str) -> None:
+    t: Any = strange_tensors()[name]
+    x, w = torch.randn(2, 6, 20), torch.randn(6, 1, 3)
+    conv, causal, transform, stencil = sluice.conv1d, sluice.causal_conv1d, sluice.transform, sluice.filter2d
+    calls: dict[str, Callable[[], object]] = {
+        "transform": lambda: transform(t, SILU),
+        "many": lambda: transform(t, [SILU, SILU]),
+        "out": lambda: transform(x, SILU, out=t),
+        "outs": lambda: transform(x, [SILU], out=[t]),
+        "operand": lambda: transform(x, stages.add(t)),
+        "input": lambda: conv(t, w, groups=6),
+        "weight": lambda: conv(x, t, groups=6),
+        "bias": lambda: conv(x, w, t, groups=6),
+        "conv1d's out": lambda: conv(x, w, groups=6, padding=1, out=t),
+        "post": lambda: conv(x, w, groups=6, post=t),
+        "x": lambda: causal(t, w[:, 0]),
+        "causal weight": lambda: causal(x, t, final_states_out=x[..., :2].clone(), out=torch.empty_like(x)),
+        "causal bias": lambda: causal(x, w[:, 0], t),
+        "states": lambda: causal(x, w[:, 0], initial_states=t),
+        "residual": lambda: causal(x, w[:, 0], residual=t),
+        "image": lambda: stencil(t, w[0]),
+        "kernel": lambda: stencil(x, t),
+        "row": lambda: stencil(x, (w[0, 0], t)),
+        "image's bias": lambda: stencil(x, w[0], t),
+        "stream": lambda: sluice.stream_map(SILU, t),
+    }
+    for place, call in calls.items():
+        if (name, place) in {("array", "stream")}:  # which is taken
+            continue
+        with pytest.raises((TypeError, ValueError)) as raised:
+            call()
+        assert not any(word in str(raised.value) for word in FOREIGN), f"{place}: {raised.value}"
+
+
+@pytest.mark.parametrize("name", ["coo", "csr", "nested", "bits", "float8"])
+@pytest.mark.filterwarnings("ignore")
+def test_raw_ops_refuse_such_operands_in_our_words(name: str) -> None:
+    with pytest.raises(RuntimeError, match="^transform: chain operand 0 must "):
+        torch.ops.sluice.transform(torch.zeros(2, 6, 20), "add($0)", [strange_tensors()[name]])
+
+
+def test_a_failure_of_torchs_own_convolution_names_the_op() -> None:
+    huge, w = torch.zeros(1).expand(1, 6, 1 << 45), torch.randn(6, 6, 3)
+    with pytest.raises(RuntimeError, match="^conv1d: torch's own part of it failed") as raised:
+        sluice.conv1d(huge, w)
+    assert not any(word in str(raised.value) for word in FOREIGN)

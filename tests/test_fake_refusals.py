@@ -1,0 +1,145 @@
+"""Fake kernels refuse what the ops refuse, in the same words: arguments that are wrong in any way, drawn at random."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import sluice
+
+EXTENTS = [0, 1, 2, 3, 4, 6, 20]
+Arguments = tuple[list[Any], dict[str, Any]]
+
+
+class Draw(random.Random):
+    def tensor(self, *shape: int) -> torch.Tensor:
+        return torch.zeros(shape, dtype=self.choice([torch.float32] * 12 + [torch.float16, torch.int32]))
+
+    def any_tensor(self, least: int, most: int) -> torch.Tensor:
+        return self.tensor(*self.choices(EXTENTS, k=self.randint(least, most)))
+
+    def rarely(self, wrong: Callable[[], Any], right: Callable[[], Any], often: float = 0.1) -> Any:
+        return wrong() if self.random() < often else right()
+
+    def options(self, *chains: str) -> dict[str, Any]:
+        drawn: dict[str, Any] = {}
+        if self.random() < 0.05:
+            drawn["schedule"] = self.choice(["fastest", "direct", "two_stage", "sync"])
+        if self.random() < 0.05:
+            drawn["depth"] = self.choice([0, 1, 2, 3, 9, -1])
+        for chain in chains:
+            if self.random() < 0.15:
+                drawn[chain] = self.choice(["add($0)", "silu", "sulu"])
+                drawn[chain + "_operands"] = [self.any_tensor(0, 2)]
+        return drawn
+
+
+def transform(draw: Draw) -> Arguments:
+    operands = draw.choice([[draw.any_tensor(0, 3)], None])
+    return [draw.any_tensor(1, 4), draw.choice(["silu", "add($0)", "silu|cast(float8)"]), operands], draw.options()
+
+
+def conv1d(draw: Draw) -> Arguments:
+    channels = draw.choice([0, 1, 2, 4])
+    groups = draw.choice([1, 1, channels, channels, 2, 0, -1])
+    taps = draw.choice([0, 1, 2, 3, 9])
+    each = channels // groups if groups > 0 else 1
+    batch = draw.rarely(list, lambda: [draw.choice(EXTENTS)], 0.2)
+    x = draw.rarely(lambda: draw.any_tensor(1, 5), lambda: draw.tensor(*batch, channels, draw.choice(EXTENTS)))
+    weight = draw.rarely(
+        lambda: draw.any_tensor(1, 4), lambda: draw.tensor(draw.choice([0, 1, 2, 4, 4]), each, taps), 0.1
+    )
+    bias = draw.choice([None, None, draw.tensor(weight.shape[0]), draw.tensor(3)])
+    stride, padding, dilation = (
+        draw.choice([1, 1, 1, 2, 0, -1, 2**40]),
+        draw.choice([0, 1, 3, 3, -1, 2**33]),
+        draw.choice([1, 1, 1, 2, 0, 2**31]),
+    )
+    options = draw.options("pre", "post")
+    if draw.random() < 0.2:
+        options["padding_right"] = draw.choice([0, 1, -1])
+    if draw.random() < 0.1:
+        options["dtype"] = draw.choice([torch.float16, torch.int64])
+    return [x, weight, bias, stride, padding, dilation, groups], options
+
+
+def causal_conv1d(draw: Draw) -> Arguments:
+    x = draw.rarely(lambda: draw.any_tensor(1, 4), lambda: draw.any_tensor(3, 3))
+    channels = x.shape[1] if x.dim() > 1 else 1
+    width = draw.choice([0, 1, 3, 4])
+    weight = draw.rarely(lambda: draw.any_tensor(1, 3), lambda: draw.tensor(channels, width))
+    bias = draw.choice([None, None, draw.tensor(channels), draw.tensor(3)])
+    fitting = draw.tensor(x.shape[0], channels, max(0, width - 1))
+    states = draw.choice([None, None, fitting, draw.any_tensor(1, 4)])
+    activation = draw.rarely(lambda: "gelu", lambda: draw.choice([None, "silu"]))
+    return [x, weight, bias, activation, states], draw.options("post")
+
+
+def causal_conv1d_final_states(draw: Draw) -> Arguments:
+    states = draw.choice([None, draw.any_tensor(3, 3)])
+    return [draw.any_tensor(2, 4), draw.choice([-20, -1, 0, 1, 3]), states], {}
+
+
+def filter2d(draw: Draw) -> Arguments:
+    image = draw.rarely(lambda: draw.any_tensor(1, 1), lambda: draw.any_tensor(2, 4))
+    channels = [image.shape[-3]] if image.dim() > 2 and draw.random() < 0.4 else []
+    size = draw.choice([0, 1, 1, 3, 3, 5])
+    options = draw.options("pre", "post")
+    if draw.random() < 0.3:
+        kernel = draw.tensor(*channels, size)
+        options["row_kernel"] = draw.rarely(lambda: draw.any_tensor(1, 3), lambda: draw.tensor(*channels, 3))
+    else:
+        kernel = draw.rarely(lambda: draw.any_tensor(1, 4), lambda: draw.tensor(*channels, size, 3))
+    bias = draw.choice([None, None, None, draw.tensor(1), draw.tensor(3)])
+    return [image, kernel, bias, draw.choice([None, None, [0, 0], [1, 1], [3], [0, -1], [2**31, 0]])], options
+
+
+def outcome(op: Any, arguments: list[Any], options: dict[str, Any]) -> object:
+    try:
+        result = op(*arguments, **options)
+    except RuntimeError as error:
+        return str(error).split("\nException raised from", 1)[0].strip()
+    return tuple(result.shape), result.stride(), result.dtype
+
+
+@pytest.mark.parametrize("draw_arguments", [transform, conv1d, causal_conv1d, causal_conv1d_final_states, filter2d])
+def test_a_fake_refuses_what_the_op_refuses(draw_arguments: Callable[[Draw], Arguments]) -> None:
+    draw, op = Draw(5), getattr(torch.ops.sluice, draw_arguments.__name__)
+    refused = 0
+    for _ in range(1200):
+        arguments, options = draw_arguments(draw)
+        real = outcome(op, arguments, options)
+        with FakeTensorMode() as mode:
+
+            def fake(value: Any, mode: FakeTensorMode = mode) -> Any:
+                if isinstance(value, list):
+                    return [fake(one) for one in value]
+                return mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
+
+            found = outcome(op, fake(arguments), {name: fake(value) for name, value in options.items()})
+        assert found == real, (arguments, options)
+        refused += isinstance(real, str)
+    assert 200 < refused < 1200
+
+
+def test_sizes_of_a_compiled_graph_are_refused_in_the_words_of_the_op() -> None:
+    def dense(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return sluice.conv1d(x, w)
+
+    def valid(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return sluice.filter2d(x, w[0], padding="valid")
+
+    for function, words in {
+        dense: "conv1d: input must be at least as long as the kernel's reach of .* with its padding",
+        valid: "filter2d: image must be at least as large as the kernel, .* with its padding",
+    }.items():
+        torch._dynamo.reset()
+        compiled = torch.compile(function, backend="eager", fullgraph=True, dynamic=True)
+        assert compiled(torch.zeros(1, 2, 30), torch.zeros(3, 2, 4)).shape[-1] == 27
+        with pytest.raises(Exception, match=words):
+            compiled(torch.zeros(1, 2, 10), torch.zeros(3, 2, 31))
