@@ -67,9 +67,8 @@ struct InterpretedChain {
       const StageKind kind = Header::kind(control);
       if (kind == StageKind::numbers) {
         const Parameters<T> numbers = {{header.number[0], header.number[1], header.number[2]}};
-        with_stage<T>(op, [&](auto evaluate) {
-          evaluate_all<Width * Slices>(evaluate, values, [&](int) { return numbers; });
-        });
+        with_stage<T>(
+            op, [&](auto evaluate) { evaluate_all<Width * Slices>(evaluate, values, [&](int) { return numbers; }); });
       } else if (kind == StageKind::cast) {
         round_through<Width * Slices>(Header::dtype(control), values);
       } else if constexpr (Operands) {
