@@ -20,11 +20,13 @@ _library = torch.library.Library("sluice", "IMPL")
 
 
 def cast_arguments(
-    device: str, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, device: str | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Input, weight and bias as autocast on `device` hands them to a convolution; themselves where it is off."""
-    if not torch.compiler.is_compiling() and not torch._C._is_any_autocast_enabled():
+    """Input, weight and bias as autocast on `device`, by default the input's, hands them to a convolution."""
+    if not torch.compiler.is_dynamo_compiling() and not torch._C._is_any_autocast_enabled():
         return input, weight, bias
+    if device is None:
+        device = _device_of(input)
     if device not in _KEYS or not torch.is_autocast_enabled(device):
         return input, weight, bias
     dtype, place = torch.get_autocast_dtype(device), input.device.type
@@ -36,7 +38,7 @@ def cast_arguments(
     return cast(input), cast(weight), None if bias is None else cast(bias)
 
 
-def device_of(input: torch.Tensor) -> str:
+def _device_of(input: torch.Tensor) -> str:
     """The type of device whose autocast counts: the input's, or for what a plan is made of that of a GPU."""
     return "cuda" if inquiry.kind and input.device.type == "meta" else input.device.type
 
@@ -54,7 +56,7 @@ def _register(name: str, device: str) -> None:
     def kernel(
         input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *args: Any, **kwargs: Any
     ) -> Any:
-        cast = cast_arguments(device, input, weight, bias)
+        cast = cast_arguments(input, weight, bias, device)
         with torch._C._ExcludeDispatchKeyGuard(_EXCLUDED):  # inside of it autocast counts as off
             return op(*cast, *args, **kwargs)
 

@@ -213,6 +213,13 @@ def call(op: str, input: torch.Tensor, function: Callable[..., Result], *args: A
     """Calls a raw op and gives its errors their Python types. Traced code calls the op as it is."""
     if torch.compiler.is_compiling():
         return function(*args, **kwargs)
+    return call_eagerly(op, input, function, args, kwargs)
+
+
+def call_eagerly(
+    op: str, input: torch.Tensor, function: Callable[..., Result], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Result:
+    """The same where nothing is traced."""
     try:
         if inquiry.kind:
             return cast("Result", _inquire(function, args, kwargs))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ._apply import check_forward_only, given_options, needs_references, run, with_references
-from ._autocast import cast_arguments, device_of
+from ._autocast import cast_arguments
 from ._autocast import register as register_autocast
 from ._fake import chain_dtype, check_device, check_floating, check_schedule, empty_like_layout, fake_out, require
 from ._library import call, check_out, check_tensor
@@ -108,7 +108,7 @@ def causal_conv1d(
     if residual is not None:
         chain = add(residual) if chain is None else add(residual) | chain
     check_forward_only("causal_conv1d", (x, weight, bias, initial_states), chain)
-    x, weight, bias = cast_arguments(device_of(x), x, weight, bias)
+    x, weight, bias = cast_arguments(x, weight, bias)
     if final_states_out is not None and weight.dim() == 2 and not weight.is_nested:  # else the op refuses the weight
         _check_final_states_out(x, weight.shape[-1] - 1, initial_states, final_states_out, out)
     others = (weight, bias, raw_activation, initial_states)

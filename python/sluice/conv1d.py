@@ -8,7 +8,7 @@ import torch
 
 from ._apply import check_forward_only, given_options, needs_references, run, with_references
 from ._arguments import integer
-from ._autocast import cast_arguments, device_of
+from ._autocast import cast_arguments
 from ._autocast import register as register_autocast
 from ._fake import (
     chain_dtype,
@@ -98,7 +98,7 @@ def conv1d(
     before = None if pre is None else given_chain("conv1d", "pre", pre)
     after = None if post is None else given_chain("conv1d", "post", post)
     check_forward_only("conv1d", (input, weight, bias), before, after)
-    input, weight, bias = cast_arguments(device_of(input), input, weight, bias)
+    input, weight, bias = cast_arguments(input, weight, bias)
     step, spread = single("stride", stride), single("dilation", dilation)
     left, right = sides(padding, weight, step, spread)
     groups = integer("conv1d", "groups", groups)
@@ -118,7 +118,7 @@ def conv1d(
 
 def single(argument: str, value: int | tuple[int]) -> int:
     """The number in `value`, which torch lets be a tuple of one."""
-    if isinstance(value, (tuple, list)):
+    if type(value) is not int and isinstance(value, (tuple, list)):
         if len(value) != 1:
             raise ValueError(f"conv1d: {argument} must be one number, got {tuple(value)}")
         value = value[0]
