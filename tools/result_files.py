@@ -67,6 +67,7 @@ class Bar:
 
 
 _CHAINS, _CONV = "chain of stages, 2^26 bf16 values", "depthwise conv1d and SiLU"
+_DENSE = "dense conv1d and GELU"
 _STENCIL, _STREAM = "filter2d, 64 frames 1080 x 1920", "1 GiB fp32 from host to GPU and back"
 _CALL = "cost of a call, tiny tensors"
 # Good and bad: each op at its usual and at a hard size, then what gains nothing, then what loses.
@@ -77,6 +78,9 @@ PICTURE = [
     Bar(_CONV, "4 taps, (8, 5120, 2048) bf16", "conv1d_depthwise", "8x5120x2048 K=4 bf16 cf"),
     Bar(_CONV, "31 taps, (16, 512, 1000) fp16", "conv1d_depthwise", "16x512x1000 K=31 fp16 cf"),
     Bar(_CONV, "511 taps, (16, 2, 480000) fp32", "conv1d_depthwise", "16x2x480000 K=511 fp32 cf"),
+    Bar(_DENSE, "11 taps, 32 channels, fp16", "conv1d_dense", "4x32x220672 to 32 K=11 d=5 fp16 cf gelu"),
+    Bar(_DENSE, "11 taps, 128 channels, fp16", "conv1d_dense", "4x128x55168 to 128 K=11 d=5 fp16 cf gelu"),
+    Bar(_DENSE, "3 taps, (3072, 128, 202) bf16", "conv1d_dense", "3072x128x202 to 384 K=3 d=1 bf16 cf gelu"),
     Bar(_STENCIL, "5 x 5, fp16", "filter2d", "64x1x1080x1920 5x5 fp16"),
     Bar(_STENCIL, "11 x 11, fp32", "filter2d", "64x1x1080x1920 11x11 fp32"),
     Bar(_STENCIL, "3 x 3, fp32, odd sides", "filter2d", "64x1x1079x1919 3x3 fp32"),
