@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 
-_SMALL = 1 << 32
+_LIMIT = 1 << 63
 
 
 def integer(op: str, argument: str, value: Any, rule: str = "be an int") -> int:
     """`value` as an int: those of NumPy are taken, bools are not."""
-    if type(value) is int and -_SMALL < value < _SMALL:
-        return value  # nearly always; each call asks for several
-    if type(value) is int or isinstance(value, torch.SymInt):
-        if isinstance(value, int) and value.bit_length() > 63:
-            raise ValueError(f"{op}: {argument} must be less than 2^63, got {value}")
+    if type(value) is int:
+        if -_LIMIT < value < _LIMIT:
+            return value
+        raise ValueError(f"{op}: {argument} must be less than 2^63, got {value}")
+    if isinstance(value, torch.SymInt):
         return value  # type: ignore[return-value]
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{op}: {argument} must {rule}, got {type(value).__name__}")

@@ -118,7 +118,7 @@ def conv1d(
 
 def single(argument: str, value: int | tuple[int]) -> int:
     """The number in `value`, which torch lets be a tuple of one."""
-    if type(value) is not int and isinstance(value, (tuple, list)):
+    if isinstance(value, (tuple, list)):
         if len(value) != 1:
             raise ValueError(f"conv1d: {argument} must be one number, got {tuple(value)}")
         value = value[0]
