@@ -66,8 +66,9 @@ TransformParams make_params(const char* op, const TensorView& input, const Tenso
 // returned.
 std::optional<std::string> run(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
                                const ScheduleRequest& request, const Question& question,
-                               [[maybe_unused]] bool only_linked) {
-  const TransformParams params = make_params(op, input, output, chain);
+                               [[maybe_unused]] bool only_linked, bool is_new) {
+  TransformParams params = make_params(op, input, output, chain);
+  params.is_new = is_new;
   const TransformProblem problem = problem_of(params);
   const auto planned = [&](const DeviceProperties& device, bool linked) {
     const TransformPlan plan = plan_transform(problem, request, device, linked);
@@ -107,9 +108,9 @@ std::optional<std::string> run(const char* op, const TensorView& input, const Te
 }  // namespace
 
 std::string run_transform(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
-                          const ScheduleRequest& request, const Question& question) {
+                          const ScheduleRequest& request, const Question& question, bool is_new) {
   if (output.elements() == 0) return question.computes() ? "" : kEmptyResult;
-  return *run(op, input, output, chain, request, question, /*only_linked=*/false);
+  return *run(op, input, output, chain, request, question, /*only_linked=*/false, is_new);
 }
 
 std::optional<std::string> run_linked_transform(const char* op, const TensorView& input, const TensorView& output,
@@ -119,7 +120,7 @@ std::optional<std::string> run_linked_transform(const char* op, const TensorView
 #ifndef SLUICE_CUDA_LIBRARY
   if (!question.explains()) return std::nullopt;
 #endif
-  return run(op, input, output, chain, request, question, /*only_linked=*/true);
+  return run(op, input, output, chain, request, question, /*only_linked=*/true, /*is_new=*/false);
 }
 
 }  // namespace sluice

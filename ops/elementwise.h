@@ -8,9 +8,10 @@
 namespace sluice {
 
 // output = chain(input) on the input's device and torch's current stream, or what the question asks for instead. Shapes
-// are equal and checked. Returns why the chain was not linked, empty where it was; or the plan as text.
+// are equal and checked. Returns why the chain was not linked, empty where it was; or the plan as text. `is_new`: the
+// output was just allocated.
 std::string run_transform(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
-                          const ScheduleRequest& request, const Question& question = {});
+                          const ScheduleRequest& request, const Question& question = {}, bool is_new = false);
 
 // The same where it can run linked; elsewhere nothing is done, and nothing comes back.
 std::optional<std::string> run_linked_transform(const char* op, const TensorView& input, const TensorView& output,

@@ -16,8 +16,8 @@ struct Request {
   TransformCall call;
   TransformChain chain;
 
-  std::string run(const TensorView& output, const Question& question = {}) const {
-    return run_transform(call.kOp, call.input, output, chain.chain, call.schedule, question);
+  std::string run(const TensorView& output, const Question& question = {}, bool is_new = false) const {
+    return run_transform(call.kOp, call.input, output, chain.chain, call.schedule, question, is_new);
   }
 };
 
@@ -31,7 +31,7 @@ Request check_arguments(const Tensor& input, const std::string& chain, const Opt
 
 Tensor transform(const Request& request) {
   Tensor output = request.chain.allocate_result(request.call);
-  request.run(TensorView(output));
+  request.run(TensorView(output), {}, /*is_new=*/true);
   return output;
 }
 

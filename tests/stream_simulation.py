@@ -35,6 +35,7 @@ class SimulatedDevice:
         self._complete = [0] * (window * MARKS)
         self._streams: dict[str, list[Iterator[bool]]] = {"h2d": [], "compute": [], "d2h": [], "other": []}
         self.landed = 0
+        self.has_failed = False
         self.compute_stream = "compute"
 
     # --- streams: an operation is an iterator that yields whether it could take a step -----------------------------
@@ -134,11 +135,9 @@ class SimulatedDevice:
 
     def flush(self) -> None: ...
 
+    @property
     def known_landed(self) -> int:
         return self.landed
-
-    def has_failed(self) -> bool:
-        return False
 
     def error(self) -> str:
         return ""

@@ -7,10 +7,11 @@ import pathlib
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.library import opcheck
 
 import sluice
-from common import LAYOUTS, assert_close, contiguous, double_chain, offset_by_one, permuted, sliced
+from common import LAYOUTS, assert_close, contiguous, double_chain, offset_by_one, permuted, relative_error, sliced
 from sluice import PackedWeight, stages
 from sluice.plan import H200, Device
 
@@ -67,6 +68,8 @@ def test_results(device: str, case, dtype: torch.dtype, layout) -> None:
     shape, outputs, taps, padding, dilation = case
     x, w, b = make(device, shape, outputs, taps, dtype, layout)
     wanted = expected(x, w, b, padding, dilation)
+    if device == "cpu" and relative_error(F.conv1d(x, w, b, 1, padding, dilation), wanted) > 0.1:
+        pytest.skip("torch's own result is wrong: oneDNN, bfloat16 and few channels on a CPU with AMX")
     assert_close(sluice.conv1d(x, w, b, 1, padding, dilation), wanted)
     for other in (contiguous, permuted, sliced, offset_by_one):  # the result's layout is not the input's to decide
         out = other(torch.empty(wanted.shape, device=device, dtype=dtype)).fill_(float("nan"))
@@ -127,7 +130,7 @@ def test_empty_results(device: str) -> None:
 def in_packed_order(w: torch.Tensor) -> torch.Tensor:
     """What kernels/conv1d/dense/pack.h and kernels/mma/swizzle.h say, piece by piece."""
     outputs, inputs, taps = w.shape
-    chunk = 16 if inputs <= 16 else 32 if inputs <= 32 else 64
+    chunk = 16 if inputs <= 16 else 32 if inputs <= 32 or inputs in range(65, 97) or inputs in range(129, 161) else 64
     chunks, rows, pieces = -(-inputs // chunk), -(-outputs // 8) * 8, chunk // 8
     wide = w.new_zeros(rows, chunks * chunk, taps)
     wide[:outputs, :inputs] = w
@@ -141,7 +144,7 @@ def in_packed_order(w: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 @pytest.mark.parametrize(
-    "shape", [(5, 3, 2), (32, 32, 3), (40, 100, 5), (128, 64, 1), (7, 20, 4), (1, 130, 11)], ids=str
+    "shape", [(5, 3, 2), (32, 32, 3), (40, 100, 5), (128, 64, 1), (7, 20, 4), (1, 130, 11), (96, 96, 7)], ids=str
 )
 def test_the_order_of_a_packed_weight(device: str, shape, dtype: torch.dtype, layout) -> None:
     w = torch.randn(shape, device=device, dtype=dtype)

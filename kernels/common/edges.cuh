@@ -48,4 +48,14 @@ __device__ __forceinline__ void load_lanes_if(bool exists, const void* at, std::
   }
 }
 
+// A word to global memory where `exists`; likewise one predicated instruction.
+__device__ __forceinline__ void store_word_if(bool exists, void* address, const Word& word) {
+  const int is_written = exists;
+  asm volatile("{ .reg .pred p; setp.ne.s32 p, %5, 0; @p st.global.v4.b32 [%0], {%1, %2, %3, %4}; }"
+               :
+               : "l"(__cvta_generic_to_global(address)), "r"(word.lanes[0]), "r"(word.lanes[1]), "r"(word.lanes[2]),
+                 "r"(word.lanes[3]), "r"(is_written)
+               : "memory");
+}
+
 }  // namespace sluice

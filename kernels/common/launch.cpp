@@ -21,14 +21,23 @@ cudaError_t raise_limit(const void* kernel) {
 }  // namespace
 
 cudaError_t launch(const void* kernel, long long grid, int threads, int shared_memory, cudaStream_t stream,
-                   void* arguments) {
+                   void* arguments, Start start) {
   if (grid < 1 || grid > kMaxGrid) return cudaErrorInvalidConfiguration;
   if (shared_memory > kDefaultLimit) {
     if (const cudaError_t status = raise_limit(kernel); status != cudaSuccess) return cleared(status);
   }
   void* pointers[] = {arguments};
-  return cleared(cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(grid)), dim3(static_cast<unsigned>(threads)),
-                                  pointers, static_cast<std::size_t>(shared_memory), stream));
+  cudaLaunchAttribute beside{};
+  beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  beside.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(grid));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_memory);
+  config.stream = stream;
+  config.attrs = &beside;
+  config.numAttrs = start == Start::beside ? 1 : 0;
+  return cleared(cudaLaunchKernelExC(&config, kernel, pointers));
 }
 
 }  // namespace sluice

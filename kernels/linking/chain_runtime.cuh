@@ -2,11 +2,13 @@
 //
 //   using t0 = ChainOperand<DType::bfloat16, float, 8, 2, 0>;
 //   t0::load(lanes, data[0], places);                                       in flight, before any arithmetic
-//   SLUICE_EACH(16) v[i] = evaluate<Op::add>(v[i], {{t0::get(lanes, i), s[1].number[1], s[1].number[2]}});
+//   evaluate_all<16>(Evaluate<Op::add>{}, v, [&](int i) {
+//     return Parameters<float>{{t0::get(lanes, i), s[1].number[1], s[1].number[2]}};
+//   });
 #pragma once
 
 #include "kernels/common/dtype.h"
-#include "kernels/stages/functors.h"
+#include "kernels/stages/evaluate.cuh"
 #include "kernels/stages/place.h"
 
 #define SLUICE_EACH(count) _Pragma("unroll") for (int i = 0; i < count; ++i)

@@ -50,22 +50,25 @@ std::string cpp_function(const std::string& type, const std::string& space, cons
   return text + "\n}\n#line 1 \"chain\"\n";
 }
 
-std::string stage_statement(const LinkedSlot& slot, int s, bool wide, const std::vector<int>& sources) {
+// What a stage does to all `count` values.
+std::string stage_statement(const LinkedSlot& slot, int s, bool wide, const std::vector<int>& sources, int count) {
   const Stage& stage = slot.program->stages[s];
+  const std::string each = "SLUICE_EACH(" + std::to_string(count) + ") v[i] = ";
   switch (stage.op) {
     case Op::more: return "";
-    case Op::cast: return "v[i] = sluice::rounded<" + dtype_name(stage.dtype) + ">(v[i]);";
+    case Op::cast: return each + "sluice::rounded<" + dtype_name(stage.dtype) + ">(v[i]);";
     case Op::cpp: {
       std::string call = space_of(sources, stage.source) + "::apply(v[i]";
-      const int count = static_cast<int>(cpp_stage(stage.source).parameters.size());
-      for (int p = 0; p < count; ++p) call += ", " + parameter(slot, s, p);
-      return "v[i] = " + call + ");";
+      const int parameters = static_cast<int>(cpp_stage(stage.source).parameters.size());
+      for (int p = 0; p < parameters; ++p) call += ", " + parameter(slot, s, p);
+      return each + call + ");";
     }
     default:
-      return std::string("v[i] = sluice::evaluate<sluice::Op::") + signature_of(stage.op).name +
-             (code_of(stage) != stage.op ? ", sluice::Precision::half" : "") + ">(v[i], sluice::Parameters<" +
-             (wide ? "double" : "float") + ">{{" + parameter(slot, s, 0) + ", " + parameter(slot, s, 1) + ", " +
-             parameter(slot, s, 2) + "}});";
+      return "sluice::evaluate_all<" + std::to_string(count) +
+             ">(sluice::Evaluate<sluice::Op::" + signature_of(stage.op).name +
+             (code_of(stage) != stage.op ? ", sluice::Precision::half" : "") +
+             ">{}, v, [&](int i) { return sluice::Parameters<" + (wide ? "double" : "float") + ">{{" +
+             parameter(slot, s, 0) + ", " + parameter(slot, s, 1) + ", " + parameter(slot, s, 2) + "}}; });";
   }
 }
 
@@ -113,18 +116,18 @@ std::string slot_source(const char* name, const LinkedSlot& slot, bool wide, con
   }
   for (int k = 0; k < operands; ++k)
     text += "  using t" + std::to_string(k) + " = " + prefix + "_t" + std::to_string(k) + ";\n";
-  const std::string each = "  SLUICE_EACH(" + std::to_string(slot.width * slot.slices) + ") ";
+  const int values = slot.width * slot.slices;
+  const std::string each = "  SLUICE_EACH(" + std::to_string(values) + ") ";
   const bool emits = count > 0 && slot.program->emits();
-  if (emits)
-    text += "  " + type + " kept[" + std::to_string(slot.width * slot.slices) + "];\n" + each + "kept[i] = v[i];\n";
+  if (emits) text += "  " + type + " kept[" + std::to_string(values) + "];\n" + each + "kept[i] = v[i];\n";
   for (int s = 0; s < count; ++s) {
     if (slot.program->stages[s].op == Op::emit) {
       const std::string k = std::to_string(slot.program->stages[s].operand[0]);
       text += "  t" + k + "::store(data[" + k + "], places, v);\n" + each + "v[i] = kept[i];\n";
       continue;
     }
-    const std::string statement = stage_statement(slot, s, wide, sources);
-    if (!statement.empty()) text += each + statement + "\n";
+    const std::string statement = stage_statement(slot, s, wide, sources, values);
+    if (!statement.empty()) text += "  " + statement + "\n";
   }
   return text + "}\n";
 }

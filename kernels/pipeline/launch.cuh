@@ -13,10 +13,10 @@ using Kernel = void (*)(Arguments);
 // `interpreted()` says which Kernel<Arguments> runs where there is no `linked` one.
 template <class Arguments, class Interpreted>
 cudaError_t launch_planned(const Plan& plan, const void* linked, cudaStream_t stream, const Arguments& arguments,
-                           Interpreted&& interpreted) {
-  if (linked != nullptr) return launch_kernel(linked, plan.grid, plan.threads, plan.shared_memory, stream, arguments);
-  const Kernel<Arguments> kernel = interpreted();
-  return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, arguments);
+                           Interpreted&& interpreted, Start start = Start::behind) {
+  const void* const kernel =
+      linked != nullptr ? linked : reinterpret_cast<const void*>(static_cast<Kernel<Arguments>>(interpreted()));
+  return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, arguments, start);
 }
 
 }  // namespace sluice

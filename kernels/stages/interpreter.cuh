@@ -10,7 +10,7 @@
 #pragma once
 
 #include "kernels/common/vector.cuh"
-#include "kernels/stages/functors.h"
+#include "kernels/stages/evaluate.cuh"
 #include "kernels/stages/place.h"
 #include "kernels/stages/program.h"
 
@@ -67,10 +67,8 @@ struct InterpretedChain {
       const StageKind kind = Header::kind(control);
       if (kind == StageKind::numbers) {
         const Parameters<T> numbers = {{header.number[0], header.number[1], header.number[2]}};
-        with_stage<T>(op, [&](auto evaluate) {
-#pragma unroll
-          for (int i = 0; i < Width * Slices; ++i) values[i] = evaluate(values[i], numbers);
-        });
+        with_stage<T>(
+            op, [&](auto evaluate) { evaluate_all<Width * Slices>(evaluate, values, [&](int) { return numbers; }); });
       } else if (kind == StageKind::cast) {
         round_through<Width * Slices>(Header::dtype(control), values);
       } else if constexpr (Operands) {

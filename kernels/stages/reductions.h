@@ -12,14 +12,11 @@ SLUICE_HOST_DEVICE float exp2_approximately(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 #else
+  // Nothing asks again where x lies: GCC would thread the answers, and make masks of them. 2^-127 is 0, 2^128 infinity.
   const float inside = at_most(at_least(x, -127.0f), 128.0f);
   const Nearest n = nearest_to_product(inside, 1.0f);
   const float fraction = inside - n.number;
-  const float power = fused(exp2_fraction(fraction), fraction, 1.0f);
-  // The shift leaves n's low bits, as an exponent to be added. At 128 power is 1, which makes infinity.
-  const float result =
-      float_of(static_cast<int>(static_cast<unsigned>(bits_of(power)) + (static_cast<unsigned>(n.bits) << 23)));
-  return x != x ? x : (x < -126.0f ? 0.0f : result);
+  return fused(exp2_fraction(fraction), fraction, 1.0f) * power_of_two(n.bits);
 #endif
 }
 

@@ -15,6 +15,7 @@ struct TransformParams {
   long long sizes[kMaxDims];
   Program program;
   Operand<kMaxDims> operands[kMaxOperands];
+  bool is_new = false;  // the output: of its memory no page may be there yet
 };
 
 // The problem as the plan sees it.

@@ -16,7 +16,8 @@ namespace sluice {
 struct DenseArguments {
   Operand<3> input, output;
   Operand<1> bias;
-  const char* packed;  // the weight: [chunk][tap][output channel][input channel of the chunk], rows swizzled
+  const char* packed;      // the weight: [chunk][tap][output channel][input channel of the chunk], rows swizzled
+  long long input_extent;  // elements from `input` to the end of the last one: all may be read
   int input_channels, channels, length, output_length;
   int taps, dilation;
   int padding;  // on the left

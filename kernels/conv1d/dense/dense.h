@@ -16,6 +16,7 @@ struct DenseTensors {
   Operand<3> weight = {};        // (output channel, input channel, tap)
   long long input_channels = 0;  // a row of the weight; 0 where the convolution cannot be dense
   const void* packed = nullptr;  // the weight in the order of pack.h; null: it is packed into the workspace first
+  bool follows_pack = false;     // the kernel before in the stream packs it
 };
 
 struct DenseShape {
@@ -41,8 +42,8 @@ SLUICE_HOST_DEVICE int dense_raw_bytes(DenseFetch fetch) {
   return shifted || fetch == DenseFetch::positions ? kDenseFetchThreads / 32 * raw_ring_bytes(shifted) : 0;
 }
 
-// What a chain takes at a time, as vectors of so many values: `pre` pairs of channels, `post` what a thread stores.
-inline constexpr int kDensePreWidth = 2, kDensePreSlices = 4;
+// What a chain takes at a time, as vectors of so many values: `pre` channels, `post` what a thread stores.
+inline constexpr int kDensePreWidth = 8, kDensePreSlices = 1;
 inline constexpr int kDensePostWidth = 8, kDensePostSlices = 2;
 
 // The most that the kernel keeps in shared memory beside its stages (arguments.cuh): pieces of results, biases,

@@ -69,9 +69,11 @@ __device__ __forceinline__ void dense_conv1d(const DenseArguments& a) {
     skip_tile();
     t += step;
   }
+  int bias_channel = -1;  // the first of the bias that is there
   for (; t < a.tiles; t += a.alternates ? 2 * step : step) {
     const DenseTile tile = dense_tile<Channels>(a, t);
-    load_bias<Channels>(a, tile, shared, warpgroup);
+    if (tile.channel != bias_channel) load_bias<Channels>(a, tile, shared, warpgroup);
+    bias_channel = tile.channel;
     if (a.alternates && t >= step) await_turn(warpgroup);
     multiply_tile<Element, Blocks, Channels>(a, inputs, weights, shared, warpgroup, t + step >= a.tiles, input, weight,
                                              sums);

@@ -3,12 +3,12 @@
 //   what lies side by side     how it comes into a stage's rows of channels
 //   channels                   16 bytes by 16 bytes, asynchronously; `pre` on them where they have come to lie
 //   positions                  asynchronously into raw tiles, from there as matrices of 8 x 8, transposed; what does
-//   not
-//                              begin at 16 bytes is moved there in between
+//                              not begin at 16 bytes is moved in between
 //   neither                    8 positions by 8 channels a thread at a time, through registers
 #pragma once
 
 #include "kernels/common/edges.cuh"
+#include "kernels/common/launch.cuh"
 #include "kernels/conv1d/dense/transpose.cuh"
 
 namespace sluice {
@@ -41,12 +41,8 @@ __device__ __forceinline__ void copy_input(const DenseArguments& a, std::uint32_
     if (!Pre{a.pre}.empty()) {
 #pragma unroll 1
       for (int row = first_row; row < a.stage_rows; row += row_step) {
-        const int position = pending.position + row, channel = pending.channel;
-        if (position < 0 || position >= a.length) continue;
-        Word word = load_shared_word(place_of(pending.stage, row));
-        apply_pre<Pre, Element>(a, pending.batch, {channel, channel + 2, channel + 4, channel + 6},
-                                {position, position, position, position}, word.lanes);
-        store_shared_word(place_of(pending.stage, row), word);
+        apply_pre_in_place<Pre, Element>(a, pending.batch, pending.channel, pending.position + row,
+                                         place_of(pending.stage, row));
       }
     }
     hand_over(shared, pending.stage);
@@ -61,13 +57,21 @@ __device__ __forceinline__ void copy_input(const DenseArguments& a, std::uint32_
         wait_for_phase(shared.input_empty + place.stage, place.parity ^ 1);
       }
       const int channel = c * a.chunk() + piece * 8, start = tile.position - a.padding - a.shift;
-      const auto* const from = a.input.as<const Element>() + tile.batch * a.input.strides[0] + channel;
       const int length = channel < a.input_channels ? a.length : 0;
-      for (int row = first_row; row < a.stage_rows; row += row_step) {
-        const int position = start + row;
-        const bool exists = position >= 0 && position < length;
-        copy_piece(place_of(place.stage, row), exists ? from + position * a.input.strides[2] : a.input.data,
-                   exists ? 16 : 0);
+      const auto* from = a.input.as<const Element>() + tile.batch * a.input.strides[0] + channel +
+                         (start + first_row) * a.input.strides[2];
+      if (start >= 0 && start + a.stage_rows <= length) {
+#pragma unroll 4
+        for (int row = first_row; row < a.stage_rows; row += row_step, from += row_step * a.input.strides[2]) {
+          copy_piece(place_of(place.stage, row), from);
+        }
+      } else {
+#pragma unroll 1
+        for (int row = first_row; row < a.stage_rows; row += row_step, from += row_step * a.input.strides[2]) {
+          const int position = start + row;
+          const bool exists = position >= 0 && position < length;
+          copy_piece(place_of(place.stage, row), exists ? from : a.input.data, exists ? 16 : 0);
+        }
       }
       asm volatile("cp.async.commit_group;" : : : "memory");
       asm volatile("cp.async.wait_group 1;" : : : "memory");
@@ -117,8 +121,7 @@ __device__ __forceinline__ void gather_input(const DenseArguments& a, std::uint3
         for (int p = 0; p < 8; ++p) {
           const int position = at.position + p;
           if (!Pre{a.pre}.empty()) {
-            apply_pre<Pre, Element>(a, at.batch, {at.channel, at.channel + 2, at.channel + 4, at.channel + 6},
-                                    {position, position, position, position}, words[p].lanes);
+            words[p] = apply_pre<Pre, Element>(a, at.batch, at.channel, position, words[p]);
           }
           const auto offset = static_cast<std::uint32_t>((row + p) * a.row_bytes + piece * 16);
           store_shared_word(to + swizzled(offset, a.row_bytes), words[p]);
@@ -149,6 +152,7 @@ __device__ __forceinline__ void fetch_weights(const DenseArguments& a, std::uint
   RingPlace place;
   bool used = false;
   const std::size_t tap_bytes = static_cast<std::size_t>(a.packed_rows) * a.row_bytes;
+  await_previous();  // which may be packing them
   for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
     const int channel = dense_tile<Channels>(a, t).channel;
     const std::uint32_t bytes = min_of(Channels, a.packed_rows - channel) * a.row_bytes;

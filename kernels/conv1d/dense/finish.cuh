@@ -2,136 +2,19 @@
 #pragma once
 
 #include "kernels/conv1d/dense/multiply.cuh"
+#include "kernels/conv1d/dense/pieces.cuh"
 #include "kernels/mma/matrices.cuh"
 
 namespace sluice {
 
-// A warp's results pass through shared memory, pieces of 16 positions by 32 channels, and come back as two vectors of
-// eight neighbours in the result's memory for each thread:
-//
-//   neighbours    a row                        a lane
-//   channels      32 channels of a position    vector lane % 4 of positions lane / 4 and 8 on
-//   positions     16 positions of a channel    vector lane % 2 of channels lane / 2 and 16 on
-template <bool ByPositions>
-struct DensePiece {
-  static constexpr int kPitch = ByPositions ? kDensePositionPitch : kDenseChannelPitch;
-  static constexpr int kVectors = ByPositions ? 2 : 4;  // of a row
-  static constexpr int kStep = 32 / kVectors;           // rows from a thread's first vector to its second
-
-  int row = static_cast<int>(threadIdx.x) % 32 / kVectors, vector = static_cast<int>(threadIdx.x) % kVectors;
-
-  __device__ __forceinline__ int channel(int slice) const { return ByPositions ? row + slice * kStep : vector * 8; }
-  __device__ __forceinline__ int position(int slice) const { return ByPositions ? vector * 8 : row + slice * kStep; }
-
-  // Rows are not quite as they are read: channels' fours change places in odd rows, positions' fours in odd channels'
-  // rows and their eights in every other four channels' ones.
-  __device__ __forceinline__ static int twist(int row) {
-    return ByPositions ? (row & 1) * 4 + (row & 4) * 2 : (row & 1) * 4;
-  }
-
-  // From where the sums are in the warp's registers.
-  __device__ __forceinline__ static void stage(const float* sums, float* staged) {
-    const int row = static_cast<int>(threadIdx.x) % 32 / 4, column = static_cast<int>(threadIdx.x) % 4 * 2;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if constexpr (ByPositions) {
-#pragma unroll
-        for (int b = 0; b < 2; ++b) {
-          float* const own = staged + (column + b) * kPitch + ((row + i * 8) ^ twist(column + b));
-#pragma unroll
-          for (int j = 0; j < kDensePiece / 8; ++j) own[8 * j * kPitch] = sums[j * 4 + i * 2 + b];
-        }
-      } else {
-        float* const own = staged + (row + i * 8) * kPitch + (column ^ twist(row));
-#pragma unroll
-        for (int j = 0; j < kDensePiece / 8; ++j) {
-          *reinterpret_cast<float2*>(own + 8 * j) = make_float2(sums[j * 4 + i * 2], sums[j * 4 + i * 2 + 1]);
-        }
-      }
-    }
-  }
-
-  // To where the chain takes them, with the bias.
-  __device__ __forceinline__ void load(const float* staged, const float* bias, float* values) const {
-#pragma unroll
-    for (int s = 0; s < 2; ++s) {
-      const float* const own = staged + (row + s * kStep) * kPitch;
-      const float row_bias = ByPositions ? bias[row + s * kStep] : 0.0f;
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const float4 four = *reinterpret_cast<const float4*>(own + ((vector * 8 + h * 4) ^ twist(row)));
-        float4 added = make_float4(row_bias, row_bias, row_bias, row_bias);
-        if constexpr (!ByPositions) added = *reinterpret_cast<const float4*>(bias + vector * 8 + h * 4);
-        float* const to = values + s * 8 + h * 4;
-        to[0] = four.x + added.x, to[1] = four.y + added.y, to[2] = four.z + added.z, to[3] = four.w + added.w;
-      }
-    }
-  }
-};
-
-// Where a thread's two vectors of a piece lie, and which of them are part of the result.
-template <bool ByPositions>
-struct PieceVectors {
-  static constexpr int kDimension = ByPositions ? 2 : 1;  // along which a vector lies
-  const DenseArguments& a;
-  DenseTile tile;  // the piece's first position and channel
-  DensePiece<ByPositions> piece;
-
-  __device__ __forceinline__ int position(int slice) const { return tile.position + piece.position(slice); }
-  __device__ __forceinline__ int channel(int slice) const { return tile.channel + piece.channel(slice); }
-  __device__ __forceinline__ long long offset(const long long* strides, int slice) const {
-    return tile.batch * strides[0] + channel(slice) * strides[1] + position(slice) * strides[2];
-  }
-  // Elements from the vector's first to the result's end; 0 or less where there are none.
-  __device__ __forceinline__ int left(int slice) const {
-    const int positions = a.output_length - position(slice), channels = a.channels - channel(slice);
-    return ByPositions ? (channels > 0 ? positions : 0) : (positions > 0 ? channels : 0);
-  }
-  // Of what `left` says. Not max(0, min(8, left)): where that is compared with 8, ptxas of CUDA 13.0 compares `left`.
-  __device__ __forceinline__ Place place(const long long* strides, int slice, int last) const {
-    return {.offset = offset(strides, slice), .stride = strides[kDimension], .first = 0, .last = last};
-  }
-};
-
-// A vector of half types to where elements begin, but not words.
-template <class Element>
-__device__ __forceinline__ void store_shifted_word(Element* to, const Word& word) {
-  const bool odd = reinterpret_cast<std::uintptr_t>(to) % 4 != 0;
-  auto* const bytes = reinterpret_cast<char*>(to);
-  if (!odd) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) *reinterpret_cast<std::uint32_t*>(bytes + 4 * i) = word.lanes[i];
-    return;
-  }
-  *reinterpret_cast<std::uint16_t*>(bytes) = static_cast<std::uint16_t>(word.lanes[0]);
-#pragma unroll
-  for (int i = 0; i < 3; ++i) {
-    *reinterpret_cast<std::uint32_t*>(bytes + 2 + 4 * i) = __funnelshift_r(word.lanes[i], word.lanes[i + 1], 16);
-  }
-  *reinterpret_cast<std::uint16_t*>(bytes + 14) = static_cast<std::uint16_t>(word.lanes[3] >> 16);
-}
-
-// One of a thread's vectors, all of which is part of the result or none.
-template <class Element, bool ByPositions>
-__device__ __forceinline__ void store_whole(const PieceVectors<ByPositions>& vectors, int slice, const Word& word) {
-  const DenseArguments& a = vectors.a;
-  if (vectors.left(slice) <= 0) return;
-  Element* const to = a.output.as<Element>() + vectors.offset(a.output.strides, slice);
-  if (a.aligned_vectors) {
-    store_global_word(to, word);
-  } else {
-    store_shifted_word(to, word);
-  }
-}
-
 // A piece of whole vectors, whose `post` has no tensors: the chain runs on the sums where they are, and half types pass
 // through shared memory, as matrices of 8 x 8.
-template <class Post, class Element, bool ByPositions>
-__device__ __forceinline__ void finish_sums(const PieceVectors<ByPositions>& vectors, float (&values)[16],
+template <bool Aligned, class Post, class Element, bool ByPositions>
+__device__ __forceinline__ void finish_sums(const DenseArguments& a, const DensePiece<ByPositions>& piece,
+                                            const WholeVectors<Element, ByPositions>& vectors, float (&values)[16],
                                             float* staged, const float* bias) {
   constexpr int kRowBytes = ByPositions ? 32 : 64;
-  const DenseArguments& a = vectors.a;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = piece.lane;
   const std::uint32_t to = shared_address(staged);
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
@@ -156,11 +39,17 @@ __device__ __forceinline__ void finish_sums(const PieceVectors<ByPositions>& vec
     store_matrices<ByPositions>(to + swizzled(offset, kRowBytes), matrices);
   }
   __syncwarp();
+  Word words[2];
 #pragma unroll
   for (int s = 0; s < 2; ++s) {
-    const int row = vectors.piece.row + s * DensePiece<ByPositions>::kStep;
-    const auto offset = static_cast<std::uint32_t>(row * kRowBytes + vectors.piece.vector * 16);
-    store_whole<Element>(vectors, s, load_shared_word(to + swizzled(offset, kRowBytes)));
+    const int row = piece.row + s * DensePiece<ByPositions>::kStep;
+    const auto offset = static_cast<std::uint32_t>(row * kRowBytes + piece.vector * 16);
+    words[s] = load_shared_word(to + swizzled(offset, kRowBytes));
+  }
+  if constexpr (Aligned) {
+    vectors.store_aligned(words);
+  } else {
+    vectors.store(a, lane, words);
   }
 }
 
@@ -173,9 +62,10 @@ struct WarpPieces {
   DenseTile tile;
   float* staged;
   const float* bias;
+  DensePiece<ByPositions> piece;
 
   __device__ __forceinline__ PieceVectors<ByPositions> vectors(int p) const {
-    return {a, {tile.batch, tile.position + p / kColumns * 64, tile.channel + p % kColumns * kDensePiece}, {}};
+    return {a, {tile.batch, tile.position + p / kColumns * 64, tile.channel + p % kColumns * kDensePiece}, piece};
   }
   __device__ __forceinline__ const float* bias_of(int p) const { return bias + p % kColumns * kDensePiece; }
   __device__ __forceinline__ bool exists(const PieceVectors<ByPositions>& piece) const {  // for all of the warp
@@ -190,18 +80,39 @@ struct WarpPieces {
     }
   }
 
-  // Whole vectors, a chain without tensors.
-  __device__ __forceinline__ void finish_own(int p, const float* own) const {
+  __device__ __forceinline__ Element* first_vector(int slice) const {  // of the first piece
+    return a.output.as<Element>() + vectors(0).offset(a.output.strides, slice);
+  }
+  // Of piece p; its vectors lie as far behind those of the first one, both of them.
+  __device__ __forceinline__ WholeVectors<Element, ByPositions> whole_vectors(int p, Element* const (&first)[2]) const {
+    const int positions = p / kColumns * 64, channels = p % kColumns * kDensePiece;
+    const long long step =
+        ByPositions ? positions + channels * a.output.strides[1] : positions * a.output.strides[2] + channels;
+    WholeVectors<Element, ByPositions> whole;
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      whole.to[s] = first[s] + step;
+      whole.exists[s] = tile.position + piece.position(s) + positions < a.output_length &&
+                        tile.channel + piece.channel(s) + channels < a.channels;
+    }
+    return whole;
+  }
+  template <bool Aligned>
+  __device__ __forceinline__ void finish_whole(int p, const float* own, Element* const (&first)[2]) const {
     float values[16];
 #pragma unroll
     for (int i = 0; i < 16; ++i) values[i] = own[i];
-    finish_sums<Post, Element>(vectors(p), values, staged, bias_of(p));
+    finish_sums<Aligned, Post, Element, ByPositions>(a, piece, whole_vectors(p, first), values, staged, bias_of(p));
   }
-  // What is done in more than a few instructions stands once, or it would not fit into the instruction cache.
+  // Whole vectors, a chain without tensors. What is done in more than a few instructions stands once, or it would not
+  // fit into the instruction cache.
   __device__ __forceinline__ void finish_without_tensors() const {
-    if (!Post{a.post}.is_long()) {
+    Element* const first[2] = {first_vector(0), first_vector(1)};
+    if (a.aligned_vectors && !Post{a.post}.is_long()) {
 #pragma unroll
-      for (int p = 0; p < kCount; ++p) finish_own(p, sums[p / kColumns] + p % kColumns * (kDensePiece / 2));
+      for (int p = 0; p < kCount; ++p) {
+        finish_whole<true>(p, sums[p / kColumns] + p % kColumns * (kDensePiece / 2), first);
+      }
       return;
     }
 #pragma unroll 1
@@ -211,12 +122,12 @@ struct WarpPieces {
 #pragma unroll
         for (int i = 0; i < 16; ++i) values[i] = own[i];
       });
-      finish_sums<Post, Element>(vectors(p), values, staged, bias_of(p));
+      finish_whole<false>(p, values, first);
     }
   }
 
   // By way of float32 in shared memory, to vectors as the chain's tensors have them.
-  __device__ __forceinline__ void stage(int p, const DensePiece<ByPositions>& piece, float (&values)[16]) const {
+  __device__ __forceinline__ void stage(int p, float (&values)[16]) const {
     __syncwarp();
     with_sums(p, [&](const float* own) { piece.stage(own, staged); });
     __syncwarp();
@@ -232,17 +143,17 @@ struct WarpPieces {
         return own.place(strides, s, own.left(s) > 0 ? 8 : 0);
       });
     };
+    Element* const first[2] = {first_vector(0), first_vector(1)};
     auto loads = load(0);
 #pragma unroll 1
     for (int p = 0; p < kCount; ++p) {
       const PieceVectors<ByPositions> own = vectors(p);
       float values[16];
-      stage(p, own.piece, values);
+      stage(p, values);
       const auto next = load(p + 1 < kCount ? p + 1 : p);
       chain.template apply<8, 2>(values, loads);
       loads = next;
-#pragma unroll
-      for (int s = 0; s < 2; ++s) store_whole<Element>(own, s, pack<Element>(values + s * 8));
+      whole_vectors(p, first).store(a, piece.lane, {pack<Element>(values), pack<Element>(values + 8)});
     }
   }
 
@@ -254,7 +165,7 @@ struct WarpPieces {
       const PieceVectors<ByPositions> own = vectors(p);
       if (!exists(own)) continue;
       float values[16];
-      stage(p, own.piece, values);
+      stage(p, values);
       const auto place_of = [&](const long long* strides, int s) {
         return own.place(strides, s, min_of(8, own.left(s)));
       };
@@ -269,7 +180,7 @@ __device__ __forceinline__ void finish_tile(const DenseArguments& a, const Dense
   const int warp = static_cast<int>(threadIdx.x) % 128 / 32;
   const DenseTile own = {tile.batch, tile.position + first_position<Blocks>(a, warpgroup) + warp * 16, tile.channel};
   const WarpPieces<Post, Element, Blocks, Channels, ByPositions> pieces{
-      a, sums, own, shared.staged[warpgroup * 4 + warp], shared.bias[warpgroup]};
+      a, sums, own, shared.staged[warpgroup * 4 + warp], shared.bias[warpgroup], {own_lane()}};
   const int extent = ByPositions ? a.output_length : a.channels;
   const int end = ByPositions ? own.position + (Blocks - 1) * 64 + 16 : own.channel + Channels;
   if (!a.whole_vectors || (end > extent && extent % 8 != 0)) {

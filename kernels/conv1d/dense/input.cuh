@@ -1,33 +1,32 @@
 // What every way to fetch the input of the dense kernel has in common.
 #pragma once
 
+#include "kernels/common/edges.cuh"
 #include "kernels/conv1d/dense/arguments.cuh"
 
 namespace sluice {
 
-// `pre` on pairs of channels; padding stays zero. Pair s is `channels[s]` and the next at `positions[s]`.
+// `pre` on eight channels, `channel` and the next, at a position of the input; in padding they stay zero.
 template <class Pre, class Element>
-__device__ __forceinline__ void apply_pre(const DenseArguments& a, int batch, const int (&channels)[4],
-                                          const int (&positions)[4], std::uint32_t (&pairs)[4]) {
+__device__ __forceinline__ Word apply_pre(const DenseArguments& a, int batch, int channel, int position,
+                                          const Word& word) {
+  const int left = a.input_channels - channel;
+  if (position < 0 || position >= a.length || left <= 0) return word;
+  const auto place_of = [&](const long long* strides, int) {
+    const long long offset = batch * strides[0] + channel * strides[1] + position * strides[2];
+    return Place{.offset = offset, .stride = strides[1], .first = 0, .last = min_of(8, left)};
+  };
   float values[8];
-#pragma unroll
-  for (int s = 0; s < 4; ++s) {
-    const float2 pair = Pair<Element>::load(pairs[s]);
-    values[2 * s] = pair.x, values[2 * s + 1] = pair.y;
-  }
-  const auto existing = [&](int s) {
-    return positions[s] >= 0 && positions[s] < a.length ? a.input_channels - channels[s] : 0;
-  };
-  const auto place_of = [&](const long long* strides, int s) {
-    const long long offset = batch * strides[0] + channels[s] * strides[1] + positions[s] * strides[2];
-    return Place{.offset = offset, .stride = strides[1], .first = 0, .last = min_of(2, existing(s))};
-  };
-  run_chain<Pre, 2, 4>(a.pre, place_of, values);
-#pragma unroll
-  for (int s = 0; s < 4; ++s) {
-    const std::uint32_t changed = Pair<Element>::store(values[2 * s], values[2 * s + 1]);
-    pairs[s] = existing(s) >= 2 ? changed : existing(s) == 1 ? (changed & 0xffff) : pairs[s];
-  }
+  unpack<Element>(word, values);
+  run_chain<Pre, 8, 1>(a.pre, place_of, values);
+  const Word changed = pack<Element>(values);
+  return left >= 8 ? changed : replace_elements<Element>(word, changed, [left](int i) { return i < left; });
+}
+
+template <class Pre, class Element>
+__device__ __forceinline__ void apply_pre_in_place(const DenseArguments& a, int batch, int channel, int position,
+                                                   std::uint32_t word) {
+  store_shared_word(word, apply_pre<Pre, Element>(a, batch, channel, position, load_shared_word(word)));
 }
 
 // A stage's words are all in shared memory, and the tensor cores may read them: they do so through the unit that bulk
@@ -37,6 +36,10 @@ __device__ __forceinline__ void hand_over(DenseShared& shared, int stage) {
   arrive(shared.input_full + stage);
 }
 
+// 16 bytes from global to shared memory, asynchronously.
+__device__ __forceinline__ void copy_piece(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
+}
 // The first `bytes` of 16 from global to shared memory, and zeros, asynchronously.
 __device__ __forceinline__ void copy_piece(std::uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"

@@ -34,6 +34,7 @@ cudaError_t launch_dense(const Conv1dParams& params, const Conv1dPlan& plan, con
                           .order = plan.dense.order};
     if (const cudaError_t status = launch_pack(pack, stream); status != cudaSuccess) return status;
     packed.dense.packed = workspace;
+    packed.dense.follows_pack = true;
   }
   const bool half = params.input.dtype == DType::float16;
   return half ? launch_as<__half>(packed, plan, linked, stream)

@@ -13,11 +13,14 @@ inline DenseArguments make_dense_arguments(const Conv1dParams& params, const Con
   const DensePlan& own = plan.dense;
   const long long inputs[3] = {params.batch, params.dense.input_channels, params.length};
   const long long outputs[3] = {params.batch, params.channels, params.output_length};
+  long long extent = 1;
+  for (int d = 0; d < 3; ++d) extent += (inputs[d] - 1) * params.input.strides[d];
   return {
       .input = params.input,
       .output = params.output,
       .bias = params.bias,
       .packed = static_cast<const char*>(params.dense.packed),
+      .input_extent = extent,
       .input_channels = static_cast<int>(params.dense.input_channels),
       .channels = static_cast<int>(params.channels),
       .length = static_cast<int>(params.length),
@@ -53,10 +56,13 @@ template <class Element, int Blocks, int Channels>
 cudaError_t launch_tile(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
   if (linked == nullptr && !(params.pre.empty() && params.post.empty())) return cudaErrorNotSupported;
   const DenseArguments a = make_dense_arguments(params, plan);
-  return launch_planned(plan, linked, stream, a, [&]() -> Kernel<DenseArguments> {
+  const auto interpreted = [&]() -> Kernel<DenseArguments> {
     return plan.dense.by_positions ? dense_kernel<NoChains, Element, Blocks, Channels, true>
                                    : dense_kernel<NoChains, Element, Blocks, Channels, false>;
-  });
+  };
+  // The input is fetched while the weight is packed.
+  return launch_planned(plan, linked, stream, a, interpreted,
+                        params.dense.follows_pack ? Start::beside : Start::behind);
 }
 
 }  // namespace sluice

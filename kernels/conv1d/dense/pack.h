@@ -28,8 +28,12 @@ struct PackedOrder {
   long long bytes() const { return 2 * elements(); }
 };
 
+// Chunks of 64 channels, or of 32 where that leaves less of the last one empty. Of many chunks wider ones are worth
+// more (H200, 96 and 160 channels: 1.04 to 1.12 times and 1.02 times faster in halves; 224: 0.92 to 0.99).
+inline constexpr long long kMostInHalves = 160;
 constexpr PackedOrder packed_order(long long channels, long long input_channels, int taps) {
-  const int chunk = input_channels <= 16 ? 16 : input_channels <= 32 ? 32 : 64;
+  const bool in_halves = input_channels <= 32 || (input_channels <= kMostInHalves && (input_channels - 1) % 64 < 32);
+  const int chunk = input_channels <= 16 ? 16 : in_halves ? 32 : 64;
   return {.chunks = static_cast<int>((input_channels + chunk - 1) / chunk),
           .taps = taps,
           .rows = (channels + kRowGroup - 1) / kRowGroup * kRowGroup,

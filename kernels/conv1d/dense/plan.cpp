@@ -24,7 +24,7 @@ constexpr int input_bytes_per_cycle(DenseFetch fetch) {
   switch (fetch) {
     case DenseFetch::channels: return 14;
     case DenseFetch::positions: return 12;
-    case DenseFetch::shifted: return 3;
+    case DenseFetch::shifted: return 8;
     default: return 2;
   }
 }

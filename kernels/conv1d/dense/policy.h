@@ -14,12 +14,11 @@ inline constexpr int kDenseFetchThreads = 224;  // the input; the eighth warp fe
 inline constexpr int kDenseFetchRegisters = 56, kDenseConsumerRegisters = 200;
 
 // A fetching warp's ring of raw tiles, which are transposed on their way to rows of channels (transpose.cuh).
-// `shifted`: rows begin anywhere, so that 64 positions lie in up to nine words, and 16 at a time are moved to where
-// words begin.
-inline constexpr int kRawChannels = 16, kRawPositions = 64, kRawTiles = 3, kMovedBytes = kRawChannels * 16 * 2;
+// `shifted`: rows begin anywhere, so that 64 positions lie in up to nine words, which are moved to where words begin.
+inline constexpr int kRawChannels = 16, kRawPositions = 64, kRawTiles = 3;
 SLUICE_HOST_DEVICE constexpr int raw_words(bool shifted) { return shifted ? 9 : 8; }
 SLUICE_HOST_DEVICE constexpr int raw_ring_bytes(bool shifted) {
-  return kRawTiles * kRawChannels * raw_words(shifted) * kWordBytes + (shifted ? kMovedBytes : 0);
+  return kRawTiles * kRawChannels * raw_words(shifted) * kWordBytes;
 }
 
 inline constexpr int kTileAlignment = 1024;  // of a swizzled tile

@@ -1,9 +1,9 @@
 // Input whose positions lie side by side, on its way to rows of channels. Each fetching warp has a ring of its own:
 //
 //   raw ring   [ 16 channels x 64 positions | .. ]   16-byte words, asynchronously, all but one tile ahead
-//                    |  `Shifted`: moved to where words begin, 16 positions at a time
-//                    |  four matrices of 8 channels x 8 positions, transposed; `pre`
-//   stage      rows of channels, one a position
+//                    |  `Shifted`: each channel's words moved to where the tile begins
+//                    |  four matrices of 8 channels x 8 positions, transposed
+//   stage      rows of channels, one a position; `pre` where they have come to lie
 //
 // Channels lie far apart in memory, so what is asked of the L2 cache at once is 128 bytes of each.
 #pragma once
@@ -53,18 +53,65 @@ struct RawWalk {
   }
 };
 
-// Elements from the word that a channel's `position` lies in to it.
+// Elements from the beginning of the word that an element lies in to it.
 template <class Element>
-__device__ __forceinline__ int elements_ahead(const Element* channel, int position) {
-  return static_cast<int>((reinterpret_cast<std::uintptr_t>(channel) / sizeof(Element) + position) %
-                          kWordElements<Element>);
+__device__ __forceinline__ int elements_before(const Element* element) {
+  return static_cast<int>(reinterpret_cast<std::uintptr_t>(element) / sizeof(Element) % kWordElements<Element>);
 }
 
-// Eight positions out of the words that they lie in.
+// A word of a row that begins anywhere, `first` positions into it: at an edge with the neighbours that lie in it, which
+// realign() takes away. Where those lie outside the tensor they are not read.
 template <class Element>
-__device__ __forceinline__ Word realigned(std::uint32_t words, int ahead) {
-  return shift_words(load_shared_word(words), load_shared_word(words + kWordBytes),
-                     ahead * static_cast<int>(sizeof(Element)));
+__device__ __forceinline__ void copy_edge_word(const DenseArguments& a, std::uint32_t to, const Element* word,
+                                               int first, bool is_channel) {
+  constexpr int kElements = kWordElements<Element>;
+  const auto* const input = a.input.as<const Element>();
+  const bool exists = is_channel && first > -kElements && first < a.length;
+  if (exists && (first < 0 || first + kElements > a.length) &&
+      (word < input || word + kElements > input + a.input_extent)) {
+    // One after another, for there are few registers and two such words.
+    auto* const elements = static_cast<Element*>(__cvta_shared_to_generic(to));
+#pragma unroll 1
+    for (int i = max_of(0, -first); i < min_of(kElements, a.length - first); ++i) elements[i] = word[i];
+    return;
+  }
+  copy_piece(to, exists ? word : input, exists ? kWordBytes : 0);
+}
+
+// Zeros where a pair of positions is none of the input's.
+__device__ __forceinline__ std::uint32_t existing_pair(std::uint32_t pair, int position, int length) {
+  const bool first = position >= 0 && position < length, second = position >= -1 && position < length - 1;
+  return pair & ((first ? 0xffffu : 0u) | (second ? 0xffff0000u : 0u));
+}
+
+// A raw tile, which begins at `position`, in its place: each channel's words to where they begin with the tile's
+// positions. What lies around the input's rows becomes zero. A lane has a quarter of a channel's words at a time.
+template <class Element, class PlaceOf>
+__device__ __forceinline__ void realign(std::uint32_t tile, const PlaceOf& place_of, const Element* channel,
+                                        int position, int length) {
+  constexpr int kWords = 2;
+  const int lane = static_cast<int>(threadIdx.x) % 32, own = lane % 16;
+  const int bytes = elements_before(channel + position) * static_cast<int>(sizeof(Element));
+  const bool at_edge = position < 0 || position + kRawPositions > length;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int first = half * 2 * kWords + lane / 16 * kWords;
+    Word words[kWords + 1];
+#pragma unroll
+    for (int i = 0; i <= kWords; ++i) words[i] = load_shared_word(tile + place_of(own, first + i));
+    __syncwarp();  // all have read
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      Word word = shift_words(words[i], words[i + 1], bytes);
+      const int at = position + (first + i) * kWordElements<Element>;
+      if (at_edge && (at < 0 || at + kWordElements<Element> > length)) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) word.lanes[j] = existing_pair(word.lanes[j], at + 2 * j, length);
+      }
+      store_shared_word(tile + place_of(own, first + i), word);
+    }
+  }
+  __syncwarp();
 }
 
 template <bool Shifted, class Pre, class Element, int Channels>
@@ -75,55 +122,56 @@ __device__ __forceinline__ void transpose_input(const DenseArguments& a, std::ui
   constexpr int kElements = kWordElements<Element>;
   const int warp = thread / 32, lane = thread % 32;
   raw += warp * raw_ring_bytes(Shifted);
-  const std::uint32_t moved = raw + kRawTiles * kTileBytes;
   // Of raw tiles a row of words is a channel. Where there are eight, they change places, so that those of eight
   // channels lie in different banks.
   const auto place_of = [](int channel, int word) {
     return static_cast<std::uint32_t>((channel * kWords + (Shifted ? word : word ^ (channel & 7))) * kWordBytes);
   };
-  // Of 16 positions that are moved: where channels' bit 2 is set, their two words change places.
-  const auto moved_place = [](int channel, int word) {
-    return static_cast<std::uint32_t>((channel * 2 + (word ^ (channel >> 2 & 1))) * kWordBytes);
-  };
-
   Walk ahead(a, warp), walk(a, warp);
   int ahead_tile = 0, tile = 0;  // of the ring
-  // Whole words end with the input, where rows begin with words. Else the first and the last of a row are gathered: not
-  // even a byte of what lies around it is read.
-  const auto copy_word = [&](std::uint32_t to, const Element* channel, int channels_left, int word) {
-    int first = ahead.position + word * kElements;
-    if (Shifted) first -= elements_ahead(channel, ahead.position);
-    const int length = channels_left > 0 ? a.length : 0;
-    const bool is_whole = first >= 0 && first + (Shifted ? kElements : 1) <= length;
-    if (!Shifted || is_whole) {
-      copy_piece(to, is_whole ? channel + first : a.input.data, is_whole ? kWordBytes : 0);
-    } else {
-      // One after another, for there are few registers and few such words.
-      auto* const elements = static_cast<Element*>(__cvta_shared_to_generic(to));
-#pragma unroll 1
-      for (int i = 0; i < kElements; ++i) {
-        const int at = first + i;
-        elements[i] = at >= 0 && at < length ? channel[at] : Element(0.0f);
-      }
-    }
-  };
   // Lane l copies word l % 8 of channels l / 8, 4 + l / 8 ..; the ninth words are those of 16 lanes.
   const auto copy_tile = [&] {
     while (ahead.exists(a) && !ahead.is_in_stage(a)) ahead.advance_stage(a);
     if (ahead.exists(a)) {
-      ahead.set_places(a, lane / 8);
+      const int own = lane / 8, word = lane % 8;
+      ahead.set_places(a, own);
       const std::uint32_t to = raw + ahead_tile * kTileBytes;
-      const int word = lane % 8;
-      if (Shifted || ahead.row + word * kElements < a.stage_rows) {
-#pragma unroll(Shifted ? 1 : 4)
-        for (int c = 0; c < kRawChannels; c += 4) {
-          copy_word(to + place_of(c + lane / 8, word), ahead.from + c * a.input.strides[1], ahead.channels_left - c,
-                    word);
+      const int first = ahead.position + word * kElements;
+      if constexpr (Shifted) {
+        const bool is_inside = ahead.position >= kElements && ahead.position + (kWords + 1) * kElements <= a.length &&
+                               ahead.channels_left + own >= kRawChannels;
+        const auto copy = [&](int c, int w, auto&& copy_word) {
+          const Element* const at = ahead.from + c * a.input.strides[1] + ahead.position + w * kElements;
+          const int before = elements_before(at);
+          copy_word(to + place_of(own + c, w), at - before, ahead.position + w * kElements - before,
+                    c < ahead.channels_left);
+        };
+        const int ninth = lane - own;  // channels from the lane's own to that whose ninth word it copies
+        if (is_inside) {
+          const auto copy_whole = [](std::uint32_t place, const Element* at, int, bool) { copy_piece(place, at); };
+#pragma unroll
+          for (int c = 0; c < kRawChannels; c += 4) copy(c, word, copy_whole);
+          if (lane < kRawChannels) copy(ninth, 8, copy_whole);
+        } else {
+          const auto copy_edge = [&](std::uint32_t place, const Element* at, int position, bool is_channel) {
+            copy_edge_word(a, place, at, position, is_channel);
+          };
+#pragma unroll 1
+          for (int c = 0; c < kRawChannels + 4; c += 4) {
+            if (c < kRawChannels || lane < kRawChannels) {
+              copy(c < kRawChannels ? c : ninth, c < kRawChannels ? word : 8, copy_edge);
+            }
+          }
         }
-      }
-      if (Shifted && lane < kRawChannels) {
-        const int c = lane - lane / 8;
-        copy_word(to + place_of(lane, 8), ahead.from + c * a.input.strides[1], ahead.channels_left - c, 8);
+      } else if (ahead.row + word * kElements < a.stage_rows) {
+        // Words end with the input's rows.
+        const bool is_inside = first >= 0 && first < a.length;
+        const Element* const at = is_inside ? ahead.from + first : a.input.as<const Element>();
+#pragma unroll
+        for (int c = 0; c < kRawChannels; c += 4) {
+          const bool exists = is_inside && c < ahead.channels_left;
+          copy_piece(to + place_of(own + c, word), exists ? at + c * a.input.strides[1] : at, exists ? kWordBytes : 0);
+        }
       }
       ahead.advance();
       if (++ahead_tile == kRawTiles) ahead_tile = 0;
@@ -150,30 +198,26 @@ __device__ __forceinline__ void transpose_input(const DenseArguments& a, std::ui
     __syncwarp();  // all lanes' copies are there, and all have read the tile before, whose place the next one takes
     copy_tile();
     const std::uint32_t from = raw + tile * kTileBytes, to = stages + place.stage * a.input_stage_bytes();
-    const int words_ahead = Shifted ? elements_ahead(walk.from, walk.position) : 0;
+    if (Shifted) realign(from, place_of, walk.from, walk.position, a.length);
 #pragma unroll
     for (int p = 0; p < kRawPositions; p += 16) {
       if (walk.row + p >= a.stage_rows) break;
       std::uint32_t matrices[4];
       const int word = p / kElements + matrix_word;
-      if constexpr (Shifted) {
-        const Word aligned = realigned<Element>(from + place_of(matrix_channel, word), words_ahead);
-        __syncwarp();  // the 16 before are read
-        store_shared_word(moved + moved_place(matrix_channel, matrix_word), aligned);
-        __syncwarp();
-        load_transposed(moved + moved_place(matrix_channel, matrix_word), matrices);
-      } else {
-        load_transposed(from + place_of(matrix_channel, word), matrices);
-      }
-      if (!Pre{a.pre}.empty()) {
-        const int channel = walk.chunk * a.chunk() + walk.channel + lane % 4 * 2;
-        const int position = walk.position + p + lane / 4;
-        apply_pre<Pre, Element>(a, walk.at.batch, {channel, channel + 8, channel, channel + 8},
-                                {position, position, position + 8, position + 8}, matrices);
-      }
+      load_transposed(from + place_of(matrix_channel, word), matrices);
       const int row = walk.row + p + lane / 16 * 8 + lane % 8, column = walk.channel + lane / 8 % 2 * 8;
       const auto offset = static_cast<std::uint32_t>(row * a.row_bytes + column * 2);
       store_matrices(to + swizzled(offset, a.row_bytes), matrices);
+    }
+    if (!Pre{a.pre}.empty()) {
+      __syncwarp();
+      const int column = walk.channel + matrix_word * 8, rows = min_of(kRawPositions, a.stage_rows - walk.row);
+#pragma unroll 1
+      for (int row = lane % 16; row < rows; row += 16) {
+        const auto offset = static_cast<std::uint32_t>((walk.row + row) * a.row_bytes + column * 2);
+        apply_pre_in_place<Pre, Element>(a, walk.at.batch, walk.chunk * a.chunk() + column, walk.position + row,
+                                         to + swizzled(offset, a.row_bytes));
+      }
     }
     if (++tile == kRawTiles) tile = 0;
     walk.advance();

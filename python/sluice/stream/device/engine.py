@@ -58,12 +58,14 @@ class Device(Protocol):
     def wait_read(self, event_set: int, directly: bool, milliseconds: int) -> bool:
         """Whether the copies in have read the host's memory, some of it `directly`, after waiting at most so long."""
 
+    @property
     def known_landed(self) -> int:
         """Chunks that had landed when `acquire` looked last, since `begin`."""
 
     def drain(self, milliseconds: int) -> bool:
         """Whether everything issued is complete. What has not been issued yet never will be."""
 
+    @property
     def has_failed(self) -> bool:
         """Whether a copy had failed when `acquire` looked last; `error` looks now."""
 
@@ -103,8 +105,9 @@ class EngineDevice:
         for name in ("submit", "acquire", "wait", "wait_read", "landed", "drain", "error", "times", "counters"):
             setattr(self, f"_{name}", functools.partial(self.op(name), self._handle))
         self._commands: list[int] = []  # not submitted yet: a call into C++ costs more than a command
-        self._known_landed = 0
-        self._has_failed = False
+        # As `acquire` saw them last. Attributes, because each chunk asks several times.
+        self.known_landed = 0
+        self.has_failed = False
 
     def op(self, name: str) -> Any:
         """The raw op of this kind of device."""
@@ -116,14 +119,15 @@ class EngineDevice:
 
     def begin(self) -> None:
         """Starts a run."""
-        self._commands, self._known_landed, self._has_failed = [], 0, False
+        self._commands, self.known_landed, self.has_failed = [], 0, False
         self.op("begin")(self._handle, self.caller_stream())
 
     def _put(self, kind: int, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
         # Made aside and added whole: whoever is interrupted here has asked for all of it or for nothing.
-        self._commands.extend(
-            [kind, event_set, len(waits), len(copies), *waits, *itertools.chain.from_iterable(copies)]
-        )
+        words = [kind, event_set, len(waits), len(copies), *waits]
+        for copy in copies:
+            words += copy
+        self._commands.extend(words)
 
     def _take_commands(self) -> list[int]:
         commands, self._commands = self._commands, []
@@ -149,14 +153,13 @@ class EngineDevice:
     def acquire(self, event_set: int, waits: Sequence[int], milliseconds: int) -> bool:
         """Whether the compute stream now waits for the events."""
         status = self._acquire(self._take_commands(), event_set, waits, milliseconds)  # type: ignore[attr-defined]
-        self._known_landed = max(self._known_landed, status)
-        self._has_failed = status == _FAILED
+        if status > self.known_landed:
+            self.known_landed = status
+        self.has_failed = status == _FAILED
         return bool(status != _NOT_IN_TIME)
 
     def wait(self, count: int, milliseconds: int) -> bool:
         """Whether that many chunks have landed, after waiting for at most so long."""
-        if count <= self._known_landed:
-            return True
         self.flush()
         return self.wait_issued(count, milliseconds)
 
@@ -168,14 +171,6 @@ class EngineDevice:
         """Whether the copies in have read the host's memory."""
         self.flush()
         return bool(self._wait_read(event_set, directly, milliseconds))  # type: ignore[attr-defined]
-
-    def known_landed(self) -> int:
-        """Chunks that had landed when `acquire` looked last, since `begin`."""
-        return self._known_landed
-
-    def has_failed(self) -> bool:
-        """Whether a copy had failed when `acquire` looked last."""
-        return self._has_failed
 
     def landed(self) -> int:
         """Chunks whose results are complete on the host, since `begin`."""

@@ -60,12 +60,9 @@ class Pipeline(Generic[Item]):
         self._entered = 0
         self.stored = 0
 
-    def _event(self, sequence: int, mark: int) -> int:
-        return sequence % self.window * MARKS + mark
-
     def _unless_landed(self, sequence: int, mark: int) -> list[int]:
         """What there is to wait for of a chunk that came before, if there was one."""
-        return [self._event(sequence, mark)] if sequence >= self.device.known_landed() else []
+        return [sequence % self.window * MARKS + mark] if sequence >= self.device.known_landed else []
 
     def enter(self, item: Item) -> Flight[Item]:
         """Gives an item its slot and its events."""
@@ -76,15 +73,16 @@ class Pipeline(Generic[Item]):
 
     def fetch(self, flight: Flight[Item], copies: Sequence[Sequence[int]]) -> None:
         """Issues the copies to the device."""
-        before = flight.sequence - self.depth
-        self.device.fetch(flight.event_set, self._unless_landed(before, COMPUTED), copies)
+        waits = self._unless_landed(flight.sequence - self.depth, COMPUTED)
+        self.device.fetch(flight.event_set, waits, copies)
 
     def acquire(self, flight: Flight[Item]) -> None:
         """Makes the compute stream wait for the chunk's bytes and for its slot."""
-        waits = [self._event(flight.sequence, FETCHED), *self._unless_landed(flight.sequence - self.depth, STORED)]
-        while not self.device.acquire(flight.event_set, waits, _POLL_MILLISECONDS):
+        event_set = flight.event_set
+        waits = [event_set * MARKS + FETCHED, *self._unless_landed(flight.sequence - self.depth, STORED)]
+        while not self.device.acquire(event_set, waits, _POLL_MILLISECONDS):
             self._checkpoint()
-        if self.device.has_failed():
+        if self.device.has_failed:
             self._raise_error()
 
     def commit(self, flight: Flight[Item]) -> None:
@@ -93,12 +91,12 @@ class Pipeline(Generic[Item]):
 
     def store(self, flight: Flight[Item], copies: Sequence[Sequence[int]]) -> None:
         """Issues the copies to the host."""
-        self.device.store(flight.event_set, [self._event(flight.sequence, COMPUTED)], copies)
+        self.device.store(flight.event_set, [flight.event_set * MARKS + COMPUTED], copies)
         self.stored += 1
 
     def wait_landed(self, count: int) -> None:
         """Waits until so many chunks have landed."""
-        while count > 0 and not self.device.wait(count, _POLL_MILLISECONDS):
+        while count > self.device.known_landed and not self.device.wait(count, _POLL_MILLISECONDS):
             self._checkpoint()
             self._raise_error()
 

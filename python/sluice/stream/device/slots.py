@@ -90,24 +90,26 @@ class Slots:
 
     def input(self, slot: int, rooms: tuple[Room, ...]) -> Place:
         """Where a chunk of sources lies in a slot, dense in their orders of dimensions."""
-        return self._find(self._inputs[slot], (_INPUT, slot, rooms))
+        key = (_INPUT, slot, rooms)
+        return self._places.get(key) or self._make(self._inputs[slot], key)
 
     def output(self, slot: int, rooms: tuple[Room, ...]) -> Place:
         """Where a chunk's results lie in a slot, dense in the orders of dimensions of where they are going."""
-        return self._find(self._outputs[slot], (_OUTPUT, slot, rooms))
+        return self.known_output(slot, rooms) or self._make(self._outputs[slot], (_OUTPUT, slot, rooms))
 
-    def _find(self, buffer: torch.Tensor | None, key: tuple[int, int, tuple[Room, ...]]) -> Place:
-        found = self._places.get(key)
-        if found is None:
-            assert buffer is not None
-            found, begin = Place([], [], 0), buffer.data_ptr()
-            for room in key[2]:
-                strides = dense_strides(room.sizes, room.order)
-                found.tensors.append(view_of(buffer, found.nbytes, room.dtype, room.sizes, strides))
-                found.pointers.append(begin + found.nbytes)
-                found.nbytes += aligned(room.nbytes)
-            keep(self._places, key, found)
-        return found
+    def known_output(self, slot: int, rooms: tuple[Room, ...]) -> Place | None:
+        """The same where there was one before: the slot's output is large enough then."""
+        return self._places.get((_OUTPUT, slot, rooms))
+
+    def _make(self, buffer: torch.Tensor | None, key: tuple[int, int, tuple[Room, ...]]) -> Place:
+        assert buffer is not None
+        made, begin = Place([], [], 0), buffer.data_ptr()
+        for room in key[2]:
+            strides = dense_strides(room.sizes, room.order)
+            made.tensors.append(view_of(buffer, made.nbytes, room.dtype, room.sizes, strides))
+            made.pointers.append(begin + made.nbytes)
+            made.nbytes += aligned(room.nbytes)
+        return keep(self._places, key, made)
 
 
 def bytes_of(rooms: Iterable[Room]) -> int:

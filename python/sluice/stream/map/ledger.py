@@ -38,7 +38,7 @@ class Ledger:
         self.chunks = Chunks(arguments.extent, max(arguments.extent, 1), arguments.halo)
         self.current: Chunk | None = None  # the one that was computed last
         self.is_touched = False  # whether a byte of the result may be written
-        self.poll: Callable[[], object] = lambda: None  # shows progress while a device's thread waits
+        self.poll: Callable[[], object] | None = None  # shows progress while a device's thread waits
         self.stopped_by: BaseException | None = None
         self._cancelled = self._is_quiet = False
         self.start_over()
@@ -47,8 +47,8 @@ class Ledger:
     def take(self) -> Chunk | None:
         """The next chunk for whoever asks."""
         self.checkpoint()
-        index = next(self._next)
-        return self.chunks[index] if index < self.chunks.count else None
+        index, chunks = next(self._next), self.chunks
+        return chunks[index] if index < chunks.count else None
 
     def start_over(self) -> None:
         """Counts chunks anew, but for the first one, which is learned from."""
@@ -62,7 +62,8 @@ class Ledger:
             raise CancelledError(f"{self.op}: the run must not be cancelled to have a result, got cancel()")
         if self.stopped_by is not None:
             raise StoppedError
-        self.poll()
+        if (poll := self.poll) is not None:
+            poll()
 
     def cancel(self, is_quiet: bool) -> None:
         """Stops the run at its next chunk; quietly, by `SystemExit`, where the interpreter exits."""

@@ -32,6 +32,7 @@ class Outputs:
 
     def __init__(self, arguments: MapArguments) -> None:
         self._arguments = arguments
+        self._has_halo = any(arguments.halo)
         self.structure: Structure | None = None
         self.leaves: list[Leaf] = []
 
@@ -42,8 +43,8 @@ class Outputs:
             TypeError: `fn` returned something else than tensors.
             ValueError: a tensor is somewhere else, or differs from the first chunk's in more than its extent.
         """
-        if self._is_like_the_first(value, chunk, place):
-            return [value.detach()]
+        if self._is_like_the_first(value, place):
+            return [value.detach() if value.requires_grad else value]
         op = self._arguments.op
         taken = flatten(value)
         if taken is None:
@@ -69,13 +70,15 @@ class Outputs:
                 raise ValueError(f"{op}: {name} must {rule}, got {tuple(tensor.shape)} for {where}")
         return trimmed
 
-    def _is_like_the_first(self, value: Any, chunk: Chunk, place: torch.device) -> bool:
+    def _is_like_the_first(self, value: Any, place: torch.device) -> bool:
         """Whether nothing is left to check: one tensor, of the first one's shape, without a halo."""
-        if self.structure is None or self.structure.kind is not torch.Tensor or type(value) is not torch.Tensor:
+        if type(value) is not torch.Tensor or self._has_halo:
             return False
-        leaf, is_trimmed = self.leaves[0], any(self._arguments.halo)
+        if self.structure is None or self.structure.kind is not torch.Tensor:
+            return False
+        leaf = self.leaves[0]
         same = value.shape == leaf.sizes and value.dtype == leaf.dtype and value.layout == torch.strided
-        return same and value.device == place and not is_trimmed
+        return same and value.device == place
 
     def _dim(self, tensor: torch.Tensor) -> int:
         return self._arguments.dim % tensor.dim()
@@ -92,7 +95,7 @@ class Outputs:
             raise ValueError(f"{op}: the result{name} must have a dimension {dim}, got shape {tuple(tensor.shape)} "
                              f"for {where}")  # fmt: skip
         tensor = tensor.detach()
-        if chunk.extent == chunk.rows and not any(self._arguments.halo):
+        if chunk.extent == chunk.rows and not self._has_halo:
             return tensor
         if tensor.shape[dim] != chunk.extent:
             rule = f"keep the extent {chunk.extent} of its chunk, because there is a halo"
@@ -128,11 +131,12 @@ class Assembly:
         self._name = f"out{name}"
         first, rows = leaf.sizes[leaf.dim], chunks[0].rows
         self._full = first
-        last = chunks[len(chunks) - 1].rows
+        self._end = len(chunks) - 1  # the index of the last chunk
+        last = chunks[self._end].rows
         self._last = first if last == rows else -(-first * last // max(rows, 1))
         self._lock = threading.Lock()
         self._pieces: dict[int, torch.Tensor] = {}
-        total = first * (len(chunks) - 1) + self._last
+        total = first * self._end + self._last
         self._direct = True
         if out is None:
             self._result = allocate(leaf.with_extent(total), leaf.dtype)
@@ -163,7 +167,7 @@ class Assembly:
             raise ValueError(f"{self._op}: {self._name} must have shape {wanted}, got {tuple(out.shape)}")
 
     def _extent(self, index: int) -> int:
-        return self._last if index == len(self._chunks) - 1 else self._full
+        return self._last if index == self._end else self._full
 
     def target(self, index: int, extent: int) -> tuple[torch.Tensor, int]:
         """The tensor that a chunk's result is written to, and at which row."""

@@ -30,9 +30,14 @@ class Reporter:
         elif callable(progress):
             self._call = progress
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether there is anyone to tell."""
+        return self._call is not None or self._bar is not None
+
     def poll(self) -> None:
         """Tells where there is something new."""
-        if self._call is None and self._bar is None:
+        if not self.is_asked:
             return
         done, total = self._count()
         if done <= total:
@@ -40,7 +45,7 @@ class Reporter:
 
     def finish(self) -> None:
         """Tells that everything is done."""
-        if self._call is None and self._bar is None:
+        if not self.is_asked:
             return
         _, total = self._count()
         self._tell(total, total)

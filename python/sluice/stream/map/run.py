@@ -58,7 +58,7 @@ class MapRun:
             allocate = routes.allocator(any(place.type == "cuda" for place in lent))
         self._learners = [Learner(work, lent[work.place].settled, allocate) for work in self.works]
         self.reporter = Reporter(self.op, arguments.progress, self.landed_bytes)
-        if len(self.works) == 1:
+        if len(self.works) == 1 and self.reporter.is_asked:
             self.ledger.poll = self.reporter.poll
         self._began = time.perf_counter()
         self._workers: Workers | None = None
@@ -197,7 +197,7 @@ class MapRun:
             self._record = self._take_record()
         self.works.clear()
         self._learners.clear()
-        self.ledger.poll = lambda: None
+        self.ledger.poll = None
         self.reporter = Reporter(self.op, None, lambda: (0, 0))
         return self._record
 

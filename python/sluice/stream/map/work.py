@@ -24,6 +24,7 @@ class Job:
     """A chunk on its way, and what came out of it."""
 
     chunk: Chunk
+    source: Place = dataclasses.field(init=False)  # known when it has a slot
     result: Place | None = None
     extents: tuple[int, ...] = ()  # of the result's tensors
 
@@ -39,14 +40,15 @@ class DeviceWork:
             lent.engine, ledger.limits.depth, ledger.limits.window, limit, checkpoint=ledger.checkpoint
         )
         self.order_of_chunks: list[int] = []  # as they were stored
-        self._bytes_after: list[int] = []  # moved when so many chunks have landed
+        self._bytes_after: list[int] = [0]  # moved when so many chunks have landed
         self.first_rows = self._wanted_rows()
         self.sources = ledger.sources(self.place, min(self.first_rows, ledger.arguments.extent))
         self._targets: list[HostTensor] = []
         self.fetched_ahead: list[Flight[Job]] = []  # fetched while the first chunk is learned from
+        self._is_empty = not any(source.tensor.numel() for source in self.sources)
         self._is_lazy = any(t.is_conj() or t.is_neg() for t in ledger.arguments.inputs)
         self._input_rooms: dict[int, tuple[Room, ...]] = {}  # by extent: nearly all chunks are alike
-        self._output_rooms: dict[tuple[int, ...], tuple[tuple[Room, ...], int]] = {}  # by extents, with their bytes
+        self._output_rooms: dict[tuple[int, ...], tuple[Room, ...]] = {}  # by extents
         self._bytes_of_rows: dict[int, int] = {}
 
     def _wanted_rows(self) -> int:
@@ -91,34 +93,32 @@ class DeviceWork:
 
     def fetch(self, chunk: Chunk) -> Flight[Job]:
         """Issues the copies of a chunk's rows into a slot."""
-        flight = self.pipe.enter(Job(chunk))
-        self.pipe.fetch(flight, self._source_copies(flight))
-        return flight
-
-    def _source_copies(self, flight: Flight[Job]) -> list[list[int]]:
-        chunk, sources = flight.item.chunk, self.sources
-        if not any(source.tensor.numel() for source in sources):
-            return []
-        extent = chunk.high - chunk.low
-        pairs = zip(sources, self._input(flight.slot, extent).pointers, strict=True)
-        return [source.copy(chunk.low, extent, pointer) for source, pointer in pairs]
-
-    def _input(self, slot: int, extent: int) -> Place:
+        job = Job(chunk)
+        flight, extent = self.pipe.enter(job), chunk.extent
         rooms = self._input_rooms.get(extent)
         if rooms is None:
             rooms = keep(self._input_rooms, extent, tuple(source.room(extent) for source in self.sources))
-        return self.slots.input(slot, rooms)
+        job.source = self.slots.input(flight.slot, rooms)
+        self.pipe.fetch(flight, self._source_copies(job))
+        return flight
+
+    def _source_copies(self, job: Job) -> list[list[int]]:
+        if self._is_empty:
+            return []
+        low, extent, pointers = job.chunk.low, job.chunk.extent, job.source.pointers
+        return [source.copy(low, extent, pointers[i]) for i, source in enumerate(self.sources)]
 
     def compute(self, flight: Flight[Job]) -> None:
         """Calls `fn` on the compute stream and puts what it returns into the slot."""
+        ledger, chunk = self.ledger, flight.item.chunk
         self.pipe.acquire(flight)
-        self.ledger.current = flight.item.chunk
-        self.place_result(flight, self.ledger.outputs.take(self.call(flight), flight.item.chunk, self.place))
+        ledger.current = chunk
+        self.place_result(flight, ledger.outputs.take(self.call(flight), chunk, self.place))
         self.pipe.commit(flight)
 
     def call(self, flight: Flight[Job]) -> Any:
         """What `fn` returns for a chunk whose bytes are there."""
-        arguments = self._inputs(flight)
+        arguments = self._inputs(flight.item)
         if self._is_lazy:
             inputs = self.ledger.arguments.inputs
             arguments = [as_given(tensor, like) for tensor, like in zip(arguments, inputs, strict=True)]
@@ -131,24 +131,25 @@ class DeviceWork:
         finally:
             arguments.clear()  # a traceback that is kept must not keep them
 
-    def _inputs(self, flight: Flight[Job]) -> list[torch.Tensor]:
+    def _inputs(self, job: Job) -> list[torch.Tensor]:
         # New ones each time: fn may change their shape in place.
-        return [tensor.detach() for tensor in self._input(flight.slot, flight.item.chunk.extent).tensors]
+        return [tensor.detach() for tensor in job.source.tensors]
 
     def place_result(self, flight: Flight[Job], tensors: list[torch.Tensor]) -> None:
         """Copies what `fn` returned into the slot."""
-        leaves = self.ledger.outputs.leaves
-        extents = tuple([tensor.shape[leaf.dim] for leaf, tensor in zip(leaves, tensors, strict=True)])
-        known = self._output_rooms.get(extents)
-        if known is None:
+        slot, leaves = flight.slot, self.ledger.outputs.leaves
+        extents = tuple([tensor.shape[leaves[i].dim] for i, tensor in enumerate(tensors)])
+        rooms = self._output_rooms.get(extents)
+        if rooms is None:
             orders = [memory_order(assembly.capacity()) for assembly in self.ledger.assemblies]
-            rooms = result_rooms(leaves, extents, orders)
-            known = keep(self._output_rooms, extents, (rooms, bytes_of(rooms)))
-        self._make_room(flight, known[1], tensors)
-        result = self.slots.output(flight.slot, known[0])
+            rooms = keep(self._output_rooms, extents, result_rooms(leaves, extents, orders))
+        result = self.slots.known_output(slot, rooms)
+        if result is None:
+            self._make_room(flight, bytes_of(rooms), tensors)
+            result = self.slots.output(slot, rooms)
         flight.item.result, flight.item.extents = result, extents
-        for place, tensor in zip(result.tensors, tensors, strict=True):
-            place.copy_(tensor)
+        for i, tensor in enumerate(tensors):
+            result.tensors[i].copy_(tensor)
 
     def _make_room(self, flight: Flight[Job], nbytes: int, tensors: list[torch.Tensor]) -> None:
         ledger, budget = self.ledger, self.ledger.limits.memory_budget
@@ -160,28 +161,27 @@ class DeviceWork:
 
     def store(self, flight: Flight[Job]) -> None:
         """Issues the copies of a chunk's result to where it belongs."""
-        ledger, job = self.ledger, flight.item
+        job = flight.item
         assert job.result is not None
-        ledger.is_touched = True
-        copies = self._result_copies(flight, job.result)
-        before = self._bytes_after[-1] if self._bytes_after else 0
-        rows = job.chunk.rows
+        self.ledger.is_touched = True
+        copies = self._result_copies(job, job.result)
+        rows, moved = job.chunk.rows, self._bytes_after
         if rows not in self._bytes_of_rows:
             self._bytes_of_rows[rows] = sum(source.nbytes(rows) for source in self.sources)
-        self._bytes_after.append(before + self._bytes_of_rows[rows] + job.result.nbytes)
+        moved.append(moved[-1] + self._bytes_of_rows[rows] + job.result.nbytes)
         self.order_of_chunks.append(job.chunk.index)
         self.pipe.store(flight, copies)
 
-    def _result_copies(self, flight: Flight[Job], result: Place) -> list[list[int]]:
-        leaves, index = self.ledger.outputs.leaves, flight.item.chunk.index
+    def _result_copies(self, job: Job, result: Place) -> list[list[int]]:
+        ledger, index = self.ledger, job.chunk.index
         copies: list[list[int]] = []
-        for i, (leaf, extent, pointer) in enumerate(zip(leaves, flight.item.extents, result.pointers, strict=True)):
-            tensor, row = self.ledger.assemblies[i].target(index, extent)
+        for i, extent in enumerate(job.extents):
+            tensor, row = ledger.assemblies[i].target(index, extent)
             if result.tensors[i].numel():
-                copies.append(self._target(i, tensor, leaf.dim, extent).copy(row, extent, pointer))
+                copies.append(self._target(i, tensor, extent).copy(row, extent, result.pointers[i]))
         return copies
 
-    def _target(self, index: int, tensor: torch.Tensor, dim: int, extent: int) -> HostTensor:
+    def _target(self, index: int, tensor: torch.Tensor, extent: int) -> HostTensor:
         while len(self._targets) <= index:
             i = len(self._targets)
             whole = self.ledger.assemblies[i].capacity()
@@ -192,7 +192,7 @@ class DeviceWork:
         if tensor is known.tensor:
             return known
         # Memory of its own for one chunk: in the order of dimensions that the slot has.
-        piece = self.ledger.routes.of(tensor, dim, extent, self.place, "the result")
+        piece = self.ledger.routes.of(tensor, known.dim, extent, self.place, "the result")
         object.__setattr__(piece, "order", known.order)
         return piece
 
@@ -207,8 +207,7 @@ class DeviceWork:
 
     def landed_bytes(self) -> int:
         """Bytes of the chunks that have landed, both directions."""
-        landed = min(self.engine.landed(), len(self._bytes_after))
-        return self._bytes_after[landed - 1] if landed else 0
+        return self._bytes_after[min(self.engine.landed(), len(self._bytes_after) - 1)]
 
     def abandon(self) -> None:
         """Waits for what is in flight, after a fault, and gives back what this run allocated."""
@@ -220,11 +219,11 @@ class DeviceWork:
 class ResidentWork(DeviceWork):
     """Chunks of inputs that are on the device already, into a result on the device: the compute stream copies all."""
 
-    def _source_copies(self, flight: Flight[Job]) -> list[list[int]]:
+    def _source_copies(self, job: Job) -> list[list[int]]:
         return []
 
-    def _inputs(self, flight: Flight[Job]) -> list[torch.Tensor]:
-        chunk, tensors = flight.item.chunk, super()._inputs(flight)
+    def _inputs(self, job: Job) -> list[torch.Tensor]:
+        chunk, tensors = job.chunk, super()._inputs(job)
         with torch.no_grad():
             for tensor, source in zip(tensors, self.sources, strict=True):
                 tensor.copy_(source.tensor.narrow(source.dim, chunk.low, chunk.extent))
@@ -244,7 +243,7 @@ class ResidentWork(DeviceWork):
                 target.narrow(leaf.dim, row, extent).copy_(tensor)
         flight.item.result = Place([], [], bytes_of(result_rooms(leaves, extents)))
 
-    def _result_copies(self, flight: Flight[Job], result: Place) -> list[list[int]]:
+    def _result_copies(self, job: Job, result: Place) -> list[list[int]]:
         return []
 
     def settle(self) -> None:
