@@ -64,7 +64,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_causal_conv1d",
         "test_long_filter",
         "gpu/test_dense",
-        "gpu/test_long_filter",
+        "gpu/test_long_filter_kernel",
     ),
     "stencils": ("test_filter2d",),
     "streams": (

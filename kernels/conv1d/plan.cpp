@@ -116,7 +116,8 @@ bool is_depthwise(const Conv1dProblem& problem, const ScheduleRequest& request) 
 MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& request,
                            const DeviceProperties& device) {
   if (is_depthwise(problem, request)) {
-    const bool is_long = request.automatic && suits_long_filter(problem, device);
+    const bool is_left_open = request.automatic && request.depth == 0;
+    const bool is_long = is_left_open && suits_long_filter(problem, device);
     return {is_long ? Conv1dMethod::long_filter : Conv1dMethod::depthwise, ""};
   }
   const auto aten = [](const char* reason) { return MethodChoice{Conv1dMethod::aten, reason}; };

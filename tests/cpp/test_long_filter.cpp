@@ -201,6 +201,7 @@ TEST(long_filters_are_taken_where_they_suit) {
   CHECK(plan_conv1d(problem, {}, kH200, true).kernel == std::string_view("long_filter"));
   CHECK(method(forced(Schedule::direct)) == Conv1dMethod::depthwise);
   CHECK(method(forced(Schedule::primitives)) == Conv1dMethod::depthwise);
+  CHECK(method({true, Schedule::direct, 3}) == Conv1dMethod::depthwise);  // of a ring
   const auto is_left = [&](auto&& change) {
     Conv1dProblem other = problem;
     change(other);

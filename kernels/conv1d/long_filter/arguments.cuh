@@ -26,14 +26,17 @@ struct Segment {
   int batch, channel, input_channel;
   int begin, start;
   int shift, groups;  // the latter: of outputs that exist
+  long long result;   // where the row begins in the output
 
   __device__ __forceinline__ Segment(const LongFilterArguments<Element>& a, int index) {
     const int row = static_cast<int>(a.by_segments.quotient_of_31_bits(index));
     batch = static_cast<int>(a.by_channels.quotient_of_31_bits(row));
     channel = row - batch * static_cast<int>(a.channels);
     input_channel = static_cast<int>(a.by_multiplier.quotient_of_31_bits(channel));
+    result = batch * a.output.strides[0] + channel * a.output.strides[1];
     begin = (index - row * static_cast<int>(a.segments_per_row)) * a.segment -
             a.template misalignment<kVectorOutputs>(batch, channel);
+    asm volatile("" : "+r"(begin), "+l"(result));  // kept, not computed anew for every group
     const int first = begin - static_cast<int>(a.padding);
     shift =
         static_cast<int>(reinterpret_cast<std::uintptr_t>(row_of(a) + first) / sizeof(Element)) & (kVectorOutputs - 1);

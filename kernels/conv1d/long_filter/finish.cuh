@@ -31,13 +31,21 @@ __device__ __forceinline__ void finish_group(const LongFilterArguments<Element>&
 #pragma unroll
   for (int v = 0; v < kLaneVectors; ++v) exchange_pairs(values + v * kVectorOutputs, lane);
   const int begin = segment.begin + group * kGroupOutputs, end = static_cast<int>(a.output_length);
-  const auto place_of = [&](const long long* strides, int vector) {
+  // Of a vector, in a tensor whose row begins at `row`.
+  const auto place_in = [&](long long row, long long stride, int vector) {
     const int at = begin + vector_output(lane, vector);
-    const long long offset = segment.batch * strides[0] + segment.channel * strides[1] + at * strides[2];
     const int last = min_of(max_of(end - at, 0), kVectorOutputs);
-    return Place{.offset = offset, .stride = strides[2], .first = max_of(-at, 0), .last = last};
+    return Place{.offset = row + at * stride, .stride = stride, .first = max_of(-at, 0), .last = last};
   };
-  finish_slices<Post, kVectorOutputs, kLaneVectors>(a.post, a.output, a.output_type(), place_of, values);
+  const auto place_of = [&](const long long* strides, int vector) {
+    return place_in(segment.batch * strides[0] + segment.channel * strides[1], strides[2], vector);
+  };
+  run_chain<Post, kVectorOutputs, kLaneVectors>(a.post, place_of, values);
+  store_slices<kVectorOutputs, kLaneVectors>(a.output_type(), values, [&](auto* tag, int vector, const float* own) {
+    using Out = std::remove_pointer_t<decltype(tag)>;
+    const Place place = place_in(segment.result, 1, vector);
+    store_elements<Out, kVectorOutputs>(a.output.template as<Out>() + place.offset, 1, place.first, place.last, own);
+  });
 }
 
 }  // namespace sluice
