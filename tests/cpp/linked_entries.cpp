@@ -147,6 +147,7 @@ int print_entries() {
   for (DType dtype : kDTypes) {
     add_transform(entries, dtype, 1, kRow, 0);
     add_transform(entries, dtype, 8, kRow, 2 * kRow);
+    add_transform(entries, dtype, 8, kRow, kRow);
     add_transform(entries, dtype, kRow, 8, 16);
     for (bool channels_last : {false, true}) {
       for (int taps : {1, 7}) {

@@ -46,10 +46,10 @@ def long_filter(x, w, b=None, padding: int = 0, dilation: int = 1, **options) ->
 def test_random_problems(dtype: torch.dtype, layout) -> None:
     rng = random.Random(torch.initial_seed())
     for _ in range(40):
-        taps, dilation = max(5, int(2 ** rng.uniform(2, 9))), rng.choice([1, 1, 1, 2, 3])
+        taps, dilation = max(8, int(2 ** rng.uniform(2, 9))), rng.choice([1, 1, 1, 2, 3])
         reach = (taps - 1) * dilation + 1
         padding = rng.choice([0, reach // 2, reach - 1, rng.randint(0, reach + 9)])
-        length = max(int(2 ** rng.uniform(3, 13)), reach + 32 - 2 * padding, 1)
+        length = max(int(2 ** rng.uniform(3, 13)), reach + 192 - 2 * padding)
         problem = (rng.randint(1, 3), rng.randint(1, 40), length, taps, padding, dilation)
         x = layout(torch.randn(problem[:3], device="cuda", dtype=dtype))
         w = torch.randn(problem[1], 1, taps, device="cuda", dtype=dtype) / taps**0.5
@@ -66,7 +66,7 @@ def test_random_problems(dtype: torch.dtype, layout) -> None:
 
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("taps", [5, 31, 64, 200])
+@pytest.mark.parametrize("taps", [9, 31, 64, 200])
 def test_the_same_bits_in_both_forms_and_every_run(taps: int, layout, dtype: torch.dtype, linked_always: None) -> None:
     x = layout(torch.randn(3, 70, 1501, device="cuda", dtype=dtype))
     w = torch.randn(70, 1, taps, device="cuda", dtype=dtype) / taps**0.5
@@ -116,7 +116,7 @@ def test_over_2_31_elements() -> None:
 @pytest.mark.parametrize("mode", ["never", "always"], ids=["interpreted", "linked"])
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 def test_under_sanitizers(layout, mode: str) -> None:
-    for length, taps in ((77, 31), (301, 5), (1500, 64), (64, 200)):
+    for length, taps in ((177, 31), (301, 9), (1500, 64), (64, 200)):
         x = layout(torch.randn(2, 5, length, device="cuda", dtype=torch.float16))
         w = torch.randn(5, 1, taps, device="cuda", dtype=torch.float16)
         states = torch.randn(2, 5, taps - 1, device="cuda", dtype=torch.float16)
