@@ -182,6 +182,18 @@ def test_direct_kernels_move_words_through_registers(sass: dict[str, str]) -> No
 
 
 @needs_cuda_library
+def test_long_filters_multiply_on_tensor_cores(sass: dict[str, str]) -> None:
+    kernels = {name: body for name, body in sass.items() if "long_filter_kernel" in name}
+    assert len(kernels) == 2  # without a chain, and with an interpreted one
+    for name, body in kernels.items():
+        assert "HMMA.16816.F32.BF16" in body, name
+        assert re.search(r"LDSM[.\w]*\.M88\.4", body), name
+        assert re.search(r"LDGSTS[.\w]*BYPASS[.\w]*\.128", body), name
+        assert re.search(r"ST(G\.E|\.E)[.\w]*\.128", body), name
+        assert bool(re.search(r"\b(LDL|STL)\b", body)) == ("interpreted" in name), name
+
+
+@needs_cuda_library
 def test_every_module_is_of_use() -> None:
     if missing := OfflineLinker().missing:
         pytest.skip(missing)

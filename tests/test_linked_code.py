@@ -139,6 +139,18 @@ def test_stencils_with_a_ring_copy_as_they_promise(tools, tmp_path: pathlib.Path
     check_copies(*linked_stencil(tools, tmp_path, CHAIN, "float32", schedule), schedule)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_long_filters_multiply_on_tensor_cores_and_spill_nothing(tools, tmp_path: pathlib.Path, dtype: str) -> None:
+    for chain in ("scale(1.5)|silu", CHAIN):
+        sass, usage = linked_kernel(tools, tmp_path, chain, f"sluice_conv1d_long_filter_{dtype}")
+        assert f"HMMA.16816.F32{'.BF16' if dtype == 'bfloat16' else ''}" in sass
+        assert re.search(r"LDSM[.\w]*\.M88\.4", sass)  # four registers of the input at once
+        assert re.search(r"LDGSTS[.\w]*BYPASS[.\w]*\.128", sass)
+        assert re.search(r"ST(G\.E|\.E)[.\w]*\.128", sass)
+        assert not re.search(r"\b(LDL|STL)\b", sass)
+        assert int(re.findall(r"REG:(\d+)", usage)[0]) <= 96, usage
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES[1:])
 @pytest.mark.parametrize("layout", ["rows", "channels"])
 def test_convolutions_with_a_ring_copy_as_they_promise(

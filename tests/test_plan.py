@@ -195,7 +195,8 @@ def test_a_plan_names_its_method_and_its_kernel() -> None:
     assert names("conv1d", x, w, groups=512) == ("depthwise", "plain_rows")  # input and result do not lie alike
     assert names("conv1d", last, w, groups=512) == ("depthwise", "few_taps_channels")
     assert names("conv1d", x, w, groups=512, schedule="bulk") == ("depthwise", "staged_rows")
-    assert names("conv1d", x, meta(512, 1, 8), groups=512) == ("depthwise", "plain_rows")
+    assert names("conv1d", x, meta(512, 1, 8), groups=512) == ("long_filter", "long_filter")
+    assert names("conv1d", x, meta(512, 1, 8), groups=512, schedule="direct") == ("depthwise", "plain_rows")
     assert names("conv1d", x, meta(64, 512, 4), stride=2) == ("aten", "convolution")
     assert names("conv1d", meta(1, 1, 400, dtype=torch.float32), meta(80, 1, 10, dtype=torch.float32)) == (
         "aten",

@@ -58,7 +58,14 @@ def sanitizer(tool: str, *options: str) -> list[str]:
 # The files of each part that runs tests. What needs no GPU at all, CI runs.
 TESTS: dict[str, tuple[str, ...]] = {
     "pointwise": ("test_functions", "test_stages", "test_own_stages", "test_transform", "test_transform_many"),
-    "convolutions": ("test_conv1d", "test_conv1d_dense", "test_causal_conv1d", "gpu/test_dense"),
+    "convolutions": (
+        "test_conv1d",
+        "test_conv1d_dense",
+        "test_causal_conv1d",
+        "test_long_filter",
+        "gpu/test_dense",
+        "gpu/test_long_filter_kernel",
+    ),
     "stencils": ("test_filter2d",),
     "streams": (
         *("test_stream_faults", "test_stream_iter", "test_stream_map", "test_stream_out", "test_stream_report"),

@@ -27,8 +27,11 @@ def tree_hash() -> str:
 def measured(found: list[dict]) -> str:
     """Where and when these documents were measured, for a caption."""
     machines = sorted({f"{d['gpu']}, torch {d['torch']}, CUDA {d['cuda']}" for d in found})
-    days = sorted({d["date"] + " on older sources than this tree's" * is_older(d) for d in found})
-    return f"{' and '.join(machines)}, measured {' and '.join(days)}"
+    own = sorted({d["date"] for d in found if not is_older(d)})
+    older = sorted({d["date"] for d in found if is_older(d)})
+    days = [" and ".join(own)] * bool(own)
+    days += [f"{' and '.join(older)} on older sources than this tree's"] * bool(older)
+    return f"{' and '.join(machines)}, measured {'; '.join(days)}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@
 
 #include "kernels/conv1d/dense/dense.h"
 #include "kernels/conv1d/depthwise/depthwise.h"
+#include "kernels/conv1d/long_filter/long_filter.h"
 #include "kernels/pipeline/plan.h"
 #include "kernels/stages/program.h"
 
@@ -45,6 +46,8 @@ struct Conv1dProblem {
   bool aligned = false;        // every row of a channels-first output starts at a 16-byte word
   bool adjacent = false;       // a thread's vectors are side by side in memory, and channels-last ones aligned
   bool whole_words = false;    // channels_last: a position's channels begin at a word of the input
+  // As the long filters' kernel asks: positions lie side by side in input and output, weights are of the input's dtype.
+  bool in_rows = false;
   // As dense kernels ask for it.
   DenseFetch fetch = DenseFetch::channels;
   bool by_positions = true;  // the output's positions lie side by side, or neither they nor its channels do
@@ -53,15 +56,15 @@ struct Conv1dProblem {
   bool has_tensors = false;                // in the latter
 };
 
-enum class Conv1dMethod : int { aten, depthwise, dense };
+enum class Conv1dMethod : int { aten, depthwise, dense, long_filter };
 
 struct MethodChoice {
   Conv1dMethod method;
   const char* reason;  // why torch's own convolution; else empty
 };
 
-// By the counts of channels and groups, by whether a schedule is asked for, which only depthwise convolutions have, and
-// by what the device's tensor cores can do.
+// By the counts of channels and groups, by whether a schedule is asked for, which only depthwise convolutions have and
+// which keeps them to the kernels of that method, by the taps, and by what the device's tensor cores can do.
 MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& request,
                            const DeviceProperties& device);
 // Why a convolution that is not depthwise is refused a schedule.
@@ -74,6 +77,7 @@ struct Conv1dPlan : Plan {
   Conv1dMethod which = Conv1dMethod::aten;
   DepthwisePlan depthwise;
   DensePlan dense;
+  LongFilterPlan long_filter;
 };
 
 // What a plan has of its own beside the numbers that all plans have, in words; or nothing.

@@ -1,5 +1,6 @@
 #include "kernels/conv1d/dense/launch.h"
 #include "kernels/conv1d/depthwise/launch.cuh"
+#include "kernels/conv1d/long_filter/launch.h"
 
 namespace sluice {
 namespace {
@@ -20,6 +21,7 @@ cudaError_t launch_as(const Conv1dParams& params, const Conv1dPlan& plan, const 
 cudaError_t launch_conv1d(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, void* workspace,
                           cudaStream_t stream) {
   if (plan.which == Conv1dMethod::dense) return launch_dense(params, plan, linked, workspace, stream);
+  if (plan.which == Conv1dMethod::long_filter) return launch_long_filter(params, plan, linked, stream);
   return with_element(params.input.dtype,
                       [&]<class Element>() { return launch_as<Element>(params, plan, linked, stream); });
 }

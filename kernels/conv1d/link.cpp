@@ -3,7 +3,11 @@
 namespace sluice {
 
 LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan) {
-  return plan.which == Conv1dMethod::dense ? dense_link_request(params, plan) : depthwise_link_request(params, plan);
+  switch (plan.which) {
+    case Conv1dMethod::dense: return dense_link_request(params, plan);
+    case Conv1dMethod::long_filter: return long_filter_link_request(params, plan);
+    default: return depthwise_link_request(params, plan);
+  }
 }
 
 }  // namespace sluice

@@ -12,5 +12,6 @@ LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan);
 // The same for a plan of one method.
 LinkRequest depthwise_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
 LinkRequest dense_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
+LinkRequest long_filter_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
 
 }  // namespace sluice

@@ -69,6 +69,8 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
                            params.input.strides[0] % width == 0 && params.input.strides[2] % width == 0;
   const bool short_enough = max_of(params.length, params.output_length) < kLongestAdjacent &&
                             params.padding < kFewTaps && params.batch * params.channels < kLongestAdjacent;
+  const bool in_rows = !channels_last && params.input.strides[2] == 1 && params.output.strides[2] == 1 &&
+                       params.weight.dtype == params.input.dtype;
   const bool is_dense = params.dense.input_channels > 0;
   const bool by_positions = params.output.strides[1] != 1 || params.channels == 1;
   return {.batch = params.batch,
@@ -86,6 +88,7 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
           .aligned = aligned,
           .adjacent = short_enough && (channels_last ? has_quads(params) : lies_alike(params)),
           .whole_words = whole_words,
+          .in_rows = in_rows,
           .fetch = is_dense ? dense_fetch(params) : DenseFetch::elements,
           .by_positions = by_positions,
           .is_packed = params.dense.packed != nullptr,
@@ -94,7 +97,13 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
           .has_tensors = params.post.operands > 0};
 }
 
-std::string describe(const Conv1dPlan& plan) { return plan.which == Conv1dMethod::dense ? describe(plan.dense) : ""; }
+std::string describe(const Conv1dPlan& plan) {
+  switch (plan.which) {
+    case Conv1dMethod::dense: return describe(plan.dense);
+    case Conv1dMethod::long_filter: return describe(plan.long_filter);
+    default: return "";
+  }
+}
 
 bool is_depthwise(const Conv1dProblem& problem, const ScheduleRequest& request) {
   if (problem.groups != problem.input_channels) return false;
@@ -106,7 +115,11 @@ bool is_depthwise(const Conv1dProblem& problem, const ScheduleRequest& request) 
 
 MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& request,
                            const DeviceProperties& device) {
-  if (is_depthwise(problem, request)) return {Conv1dMethod::depthwise, ""};
+  if (is_depthwise(problem, request)) {
+    const bool is_left_open = request.automatic && request.depth == 0;
+    const bool is_long = is_left_open && suits_long_filter(problem, device);
+    return {is_long ? Conv1dMethod::long_filter : Conv1dMethod::depthwise, ""};
+  }
   const auto aten = [](const char* reason) { return MethodChoice{Conv1dMethod::aten, reason}; };
   if (!request.automatic) return aten(kForcedReason);
   if (problem.groups != 1) return aten(kGroupsReason);
@@ -129,6 +142,10 @@ Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& requ
     return aten;
   }
   if (choice.method == Conv1dMethod::aten) return aten;
+  if (choice.method == Conv1dMethod::long_filter) {
+    const Conv1dPlan plan = plan_long_filter(problem, device);
+    if (plan.threads > 0) return plan;  // else as if its method were depthwise
+  }
   Conv1dPlan plan = choice.method == Conv1dMethod::dense ? plan_dense(problem, device)
                                                          : plan_depthwise(problem, request, device, linked);
   if (plan.threads > 0 || !request.automatic) return plan;

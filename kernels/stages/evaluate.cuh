@@ -5,6 +5,9 @@
 
 namespace sluice {
 
+// Values whose far angles are asked for at once.
+inline constexpr int kFarGroup = 8;
+
 // Whether any of the angles is reduced in a way of its own (reductions.h).
 template <int Count, class ParametersOf>
 __device__ __forceinline__ bool has_far_angle(const float* values, const ParametersOf& parameters_of) {
@@ -21,7 +24,12 @@ __device__ __forceinline__ bool has_far_angle(const float* values, const Paramet
 template <int Count, Op op, Precision precision, class T, class ParametersOf>
 __device__ __forceinline__ void evaluate_all(Evaluate<op, precision> evaluate, T* values,
                                              const ParametersOf& parameters_of) {
-  if constexpr (op == Op::snake && sizeof(T) == sizeof(float)) {
+  if constexpr (op == Op::snake && sizeof(T) == sizeof(float) && Count > kFarGroup) {
+#pragma unroll
+    for (int g = 0; g < Count; g += kFarGroup) {
+      evaluate_all<kFarGroup>(evaluate, values + g, [&](int i) { return parameters_of(g + i); });
+    }
+  } else if constexpr (op == Op::snake && sizeof(T) == sizeof(float)) {
     if (!has_far_angle<Count>(values, parameters_of)) {
 #pragma unroll
       for (int i = 0; i < Count; ++i) {

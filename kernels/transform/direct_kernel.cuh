@@ -134,6 +134,31 @@ __device__ __forceinline__ void transform_rows(const TransformArguments<Element,
   transform_tile<Chain, Vectors>(a, view, row, static_cast<long long>(tile) * (Vectors * threads));
 }
 
+// Rows that lie end to end in whole words: every vector is one, and only the chain's operands ask for its row. A thread
+// has one, so that most loads are in flight.
+template <class Chain, class Element>
+__device__ __forceinline__ void transform_whole_rows(const TransformArguments<Element, Walk::rows>& a) {
+  using T = Compute<Element>;
+  constexpr int kWidth = kWordElements<Element>;
+  const std::uint32_t vector = blockIdx.x * kTransformThreads + threadIdx.x;
+  const std::uint32_t row = a.vectors_divisor.quotient_of_31_bits(vector);
+  if (row >= a.rows) return;
+  const std::uint32_t column = (vector - row * static_cast<std::uint32_t>(a.vectors_per_row)) * kWidth;
+  const long long first = static_cast<long long>(vector) * kWidth;
+  const Word word = load_word(a.input + first);
+  const Chain chain{a.chain};
+  const auto loads = load_operands<kWidth, 1>(chain, a.chain, [row, column](const long long* strides, int) {
+    return Place{.offset = row * strides[1] + column * strides[0], .stride = strides[0], .first = 0, .last = kWidth};
+  });
+  T values[kWidth];
+  unpack<Element>(word, values);
+  chain.template apply<kWidth, 1>(values, loads);
+  store_slices<kWidth, 1>(a.output_type(), values, [&](auto* tag, int, const T* own) {
+    using Out = std::remove_pointer_t<decltype(tag)>;
+    store_vector<Out, kWidth>(static_cast<Out*>(a.output) + first, own);
+  });
+}
+
 // Strided: each vector finds its own row.
 template <class Chain, int Vectors, class Element>
 __device__ __forceinline__ void transform_strided(const TransformArguments<Element, Walk::strided>& a) {

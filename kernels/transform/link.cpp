@@ -6,9 +6,14 @@
 namespace sluice {
 namespace {
 
-// The entries of linked_*.cu.in: sluice_transform_<dtype>_<walk>_<schedule>.
-std::string_view entry_name(const Plan& plan, DType dtype, Walk walk) {
-  static const NameTable entries("sluice_transform", {dtype_names(), {"flat", "rows", "strided"}, schedule_names()});
+// The entries of linked_*.cu.in: sluice_transform_<dtype>_<walk>_<schedule>. Rings take rows as strided ones.
+std::string_view entry_name(const TransformPlan& plan, DType dtype) {
+  static const NameTable entries("sluice_transform",
+                                 {dtype_names(), {"flat", "rows", "strided", "whole_rows"}, schedule_names()});
+  constexpr int kWholeRows = 3;
+  int walk = static_cast<int>(plan.problem.walk);
+  if (plan.problem.walk == Walk::rows && plan.schedule != Schedule::direct) walk = static_cast<int>(Walk::strided);
+  if (plan.problem.whole_rows && plan.schedule == Schedule::direct) walk = kWholeRows;
   return entries(dtype, walk, plan.schedule);
 }
 
@@ -19,16 +24,11 @@ std::string_view module_name(const Plan& plan, DType dtype) {
 
 }  // namespace
 
-// Rings take rows as strided ones.
 LinkRequest link_request(const TransformParams& params, const TransformPlan& plan) {
   const DType dtype = params.input.dtype;
-  const bool direct = plan.schedule == Schedule::direct;
-  const Walk walk = plan.problem.walk;
-  const Walk entry = walk == Walk::rows && !direct ? Walk::strided : walk;
   LinkRequest request{
-      .module = module_name(plan, dtype), .kernel = entry_name(plan, dtype, entry), .wide = dtype == DType::float64};
-  request.post = linked_slot(params.program, params.operands, word_elements(dtype),
-                             direct ? linked_vectors(walk) : transform_vectors(dtype));
+      .module = module_name(plan, dtype), .kernel = entry_name(plan, dtype), .wide = dtype == DType::float64};
+  request.post = linked_slot(params.program, params.operands, word_elements(dtype), plan.vectors);
   request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output.dtype;
   return request;
 }

@@ -15,9 +15,16 @@ Walk walk_of(long long elements, long long inner, DType dtype) {
 }
 
 // Interpreted, rings walk everything as strided.
-const char* kernel_name(Walk walk, bool direct, bool linked) {
-  if (!direct) return walk == Walk::flat && linked ? "staged_flat" : "staged_strided";
-  return walk == Walk::flat ? "flat" : walk == Walk::rows ? "rows" : "strided";
+const char* kernel_name(const TransformProblem& problem, bool direct, bool linked) {
+  if (!direct) return problem.walk == Walk::flat && linked ? "staged_flat" : "staged_strided";
+  if (problem.walk == Walk::rows) return problem.whole_rows && linked ? "whole_rows" : "rows";
+  return problem.walk == Walk::flat ? "flat" : "strided";
+}
+
+// Whether rows of `inner` neighbours are whole words, which the kernel counts in 31 bits.
+bool are_whole_words(long long elements, long long inner, DType dtype) {
+  const int width = word_elements(dtype);
+  return inner % width == 0 && elements / width < 1LL << 31;
 }
 
 // Threads of a block that cut a row's vectors most evenly; the more the better where several do.
@@ -52,12 +59,17 @@ TransformProblem problem_of(const TransformParams& params) {
   const long long first = static_cast<long long>(address / size_of(params.output.dtype) % width);
   const int misalignment = static_cast<int>(first % step + width - step);
   const bool neighbours = params.input.strides[0] == 1 && params.output.strides[0] == 1;
+  const long long inner = params.sizes[0];
+  const bool end_to_end = params.rank == 2 && params.input.strides[1] == inner && params.output.strides[1] == inner;
+  const bool aligned = misalignment == 0 && reinterpret_cast<std::uintptr_t>(params.input.data) % kWordBytes == 0;
   const Walk walk = neighbours ? walk_of(elements, params.sizes[0], params.input.dtype) : Walk::strided;
   return {.elements = elements,
           .inner = params.sizes[0],
           .dtype = params.input.dtype,
           .misalignment = misalignment,
-          .walk = walk};
+          .walk = walk,
+          .whole_rows =
+              walk == Walk::rows && end_to_end && aligned && are_whole_words(elements, inner, params.input.dtype)};
 }
 
 TransformProblem contiguous_problem(long long elements, long long inner, DType dtype) {
@@ -67,7 +79,8 @@ TransformProblem contiguous_problem(long long elements, long long inner, DType d
           .inner = inner,
           .dtype = dtype,
           .misalignment = inner == elements ? 0 : width - step,
-          .walk = walk_of(elements, inner, dtype)};
+          .walk = walk_of(elements, inner, dtype),
+          .whole_rows = walk_of(elements, inner, dtype) == Walk::rows && are_whole_words(elements, inner, dtype)};
 }
 
 TransformPlan plan_transform(const TransformProblem& problem, const ScheduleRequest& request,
@@ -79,20 +92,25 @@ TransformPlan plan_transform(const TransformProblem& problem, const ScheduleRequ
   }
   const int width = word_elements(problem.dtype);
   const bool direct = request.automatic || request.schedule == Schedule::direct;
-  const int vectors = direct && linked ? linked_vectors(problem.walk) : transform_vectors(problem.dtype);
+  const bool whole_rows = direct && linked && problem.whole_rows;
+  const bool by_vectors = problem.walk == Walk::strided || whole_rows;  // of all rows, whichever they are
+  const int vectors = whole_rows         ? 1
+                      : direct && linked ? linked_vectors(problem.walk)
+                                         : transform_vectors(problem.dtype);
   const long long rows = problem.rows(), vectors_per_row = problem.vectors_per_row();
-  const int threads =
-      direct && linked && problem.walk == Walk::rows ? threads_of_rows(vectors_per_row, device) : kTransformThreads;
+  const bool cuts_rows = direct && linked && problem.walk == Walk::rows && !whole_rows;
+  const int threads = cuts_rows ? threads_of_rows(vectors_per_row, device) : kTransformThreads;
   const long long tiles = rows * ceil_div<long long>(vectors_per_row, threads * vectors);
 
   plan.method = "transform";
-  plan.kernel = kernel_name(problem.walk, direct, linked);
+  plan.kernel = kernel_name(problem, direct, linked);
+  plan.vectors = vectors;
   plan.schedule = direct ? Schedule::direct : request.schedule;
   plan.alignment = plan.copy_width = kWordBytes;
   plan.threads = threads;
   plan.tile = threads * vectors * width;
   if (direct) {
-    plan.grid = problem.walk == Walk::strided ? ceil_div<long long>(rows * vectors_per_row, threads * vectors) : tiles;
+    plan.grid = by_vectors ? ceil_div<long long>(rows * vectors_per_row, threads * vectors) : tiles;
     plan.reason = request.automatic
                       ? "auto: vectors through registers, because an elementwise pass shares nothing between threads "
                         "and enough loads are in flight without a ring"

@@ -25,6 +25,7 @@ struct TransformProblem {
   DType dtype;       // of the input
   int misalignment;  // elements by which an output row starts behind a boundary of vectors: the most of all rows
   Walk walk;
+  bool whole_rows = false;  // rows lie end to end in whole words, in the input and in the output
 
   long long rows() const { return elements / inner; }
   long long vectors_per_row() const;
@@ -34,6 +35,7 @@ TransformProblem problem_of(const TransformParams& params);
 
 struct TransformPlan : Plan {
   TransformProblem problem;  // that it was made for
+  int vectors = 0;           // of a thread
 };
 
 // `linked`: for the form with its chain linked in. `plan.threads` is 0 and `plan.reason` names the rule where the

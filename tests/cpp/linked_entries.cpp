@@ -37,8 +37,11 @@ class Entries {
     Conv1dProblem problem = problem_of(params);
     problem.input_channels = params.dense.input_channels;
     problem.groups = 1;
+    add_automatic(params, problem, dtype);
+  }
+  void add_automatic(const Conv1dParams& params, const Conv1dProblem& problem, DType dtype) {
     const Conv1dPlan plan = plan_conv1d(problem, ScheduleRequest{}, kH200, /*linked=*/true);
-    if (plan.which == Conv1dMethod::dense) add(link_request(params, plan), dtype);
+    if (plan.which != Conv1dMethod::aten) add(link_request(params, plan), dtype);
   }
 
   void print() const {
@@ -84,6 +87,7 @@ void add_conv1d(Entries& entries, DType dtype, bool channels_last, int taps, boo
   const long long strides[3] = {kChannels * kRow, channels_last ? 1 : kRow, channels_last ? kChannels : 1};
   for (int d = 0; d < 3; ++d) params.input.strides[d] = params.output.strides[d] = strides[d];
   entries.add(params, dtype, plan_conv1d);
+  entries.add_automatic(params, problem_of(params), dtype);
 }
 
 // Convolutions among which every tile is some plan's, with the chain behind them.
@@ -143,6 +147,7 @@ int print_entries() {
   for (DType dtype : kDTypes) {
     add_transform(entries, dtype, 1, kRow, 0);
     add_transform(entries, dtype, 8, kRow, 2 * kRow);
+    add_transform(entries, dtype, 8, kRow, kRow);
     add_transform(entries, dtype, kRow, 8, 16);
     for (bool channels_last : {false, true}) {
       for (int taps : {1, 7}) {

@@ -102,8 +102,8 @@ TEST(rows_are_cut_evenly) {
     CHECK(plan.grid % rows == 0 && plan.grid / rows * plan.tile >= problem.vectors_per_row() * word_elements(dtype));
     return std::pair<long long, int>{plan.grid / rows, plan.threads};
   };
-  CHECK(blocks(10, 8192, DType::bfloat16) == std::pair(4LL, 128));
-  CHECK(blocks(10, 4100, DType::bfloat16) == std::pair(3LL, 96));  // 513 vectors: rows begin up to 4 elements into one
+  CHECK(blocks(10, 8192, DType::bfloat16) == std::pair(8LL, 128));  // a vector a thread: rows are whole words
+  CHECK(blocks(10, 4100, DType::bfloat16) == std::pair(3LL, 96));   // 513 vectors: rows begin up to 4 elements into one
   CHECK(contiguous_problem(41000, 4100, DType::bfloat16).vectors_per_row() == 513);
   CHECK(contiguous_problem(41010, 4101, DType::bfloat16).vectors_per_row() == 514);
 }

@@ -74,7 +74,7 @@ struct Conv1dParams;
 struct Conv1dPlan;
 
 // Whether vectors along a dimension of input or output, 1 for channels and 2 for positions, are words of memory.
-bool has_words(const Operand<3>& operand, int dimension);
+bool has_words(const Operand<3>& operand, const long long (&sizes)[3], int dimension);
 
 // By how the input lies.
 DenseFetch dense_fetch(const Conv1dParams& params);

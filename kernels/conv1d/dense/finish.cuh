@@ -7,11 +7,11 @@
 
 namespace sluice {
 
-// A piece of whole vectors, whose `post` has no tensors: the chain runs on the sums where they are, and half types pass
-// through shared memory, as matrices of 8 x 8.
-template <bool Aligned, class Post, class Element, bool ByPositions>
-__device__ __forceinline__ void finish_sums(const DenseArguments& a, const DensePiece<ByPositions>& piece,
-                                            const WholeVectors<Element, ByPositions>& vectors, float (&values)[16],
+// A piece whose `post` has no tensors: the chain runs on the sums where they are, and half types pass through shared
+// memory, as matrices of 8 x 8. `aligned`: as StoredVectors has it.
+template <class Post, class Element, bool ByPositions>
+__device__ __forceinline__ void finish_sums(const DenseArguments& a, const DensePiece<ByPositions>& piece, bool aligned,
+                                            const StoredVectors<Element, ByPositions>& vectors, float (&values)[16],
                                             float* staged, const float* bias) {
   constexpr int kRowBytes = ByPositions ? 32 : 64;
   const int lane = piece.lane;
@@ -46,11 +46,7 @@ __device__ __forceinline__ void finish_sums(const DenseArguments& a, const Dense
     const auto offset = static_cast<std::uint32_t>(row * kRowBytes + piece.vector * 16);
     words[s] = load_shared_word(to + swizzled(offset, kRowBytes));
   }
-  if constexpr (Aligned) {
-    vectors.store_aligned(words);
-  } else {
-    vectors.store(a, lane, words);
-  }
+  vectors.store(aligned, words);
 }
 
 // The pieces of a warp's part of a tile, its 16 positions of each block of 64.
@@ -84,34 +80,36 @@ struct WarpPieces {
     return a.output.as<Element>() + vectors(0).offset(a.output.strides, slice);
   }
   // Of piece p; its vectors lie as far behind those of the first one, both of them.
-  __device__ __forceinline__ WholeVectors<Element, ByPositions> whole_vectors(int p, Element* const (&first)[2]) const {
+  __device__ __forceinline__ StoredVectors<Element, ByPositions> stored(int p, Element* const (&first)[2]) const {
     const int positions = p / kColumns * 64, channels = p % kColumns * kDensePiece;
     const long long step =
         ByPositions ? positions + channels * a.output.strides[1] : positions * a.output.strides[2] + channels;
-    WholeVectors<Element, ByPositions> whole;
+    const int positions_left = a.output_length - tile.position - positions;
+    const int channels_left = a.channels - tile.channel - channels;
+    StoredVectors<Element, ByPositions> own{piece.vector, {}, {}};
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
-      whole.to[s] = first[s] + step;
-      whole.exists[s] = tile.position + piece.position(s) + positions < a.output_length &&
-                        tile.channel + piece.channel(s) + channels < a.channels;
+      own.to[s] = first[s] + step;
+      own.count[s] = ByPositions ? (piece.channel(s) < channels_left ? positions_left : 0)
+                                 : (piece.position(s) < positions_left ? channels_left : 0);
     }
-    return whole;
+    return own;
   }
-  template <bool Aligned>
-  __device__ __forceinline__ void finish_whole(int p, const float* own, Element* const (&first)[2]) const {
+  __device__ __forceinline__ void finish_piece(int p, bool aligned, const float* own,
+                                               Element* const (&first)[2]) const {
     float values[16];
 #pragma unroll
     for (int i = 0; i < 16; ++i) values[i] = own[i];
-    finish_sums<Aligned, Post, Element, ByPositions>(a, piece, whole_vectors(p, first), values, staged, bias_of(p));
+    finish_sums<Post>(a, piece, aligned, stored(p, first), values, staged, bias_of(p));
   }
-  // Whole vectors, a chain without tensors. What is done in more than a few instructions stands once, or it would not
-  // fit into the instruction cache.
-  __device__ __forceinline__ void finish_without_tensors() const {
+  // A chain without tensors. What is done in more than a few instructions stands once, or it would not fit into the
+  // instruction cache.
+  __device__ __forceinline__ void finish_without_tensors(bool aligned) const {
     Element* const first[2] = {first_vector(0), first_vector(1)};
-    if (a.aligned_vectors && !Post{a.post}.is_long()) {
+    if (aligned && !Post{a.post}.is_long()) {
 #pragma unroll
       for (int p = 0; p < kCount; ++p) {
-        finish_whole<true>(p, sums[p / kColumns] + p % kColumns * (kDensePiece / 2), first);
+        finish_piece(p, true, sums[p / kColumns] + p % kColumns * (kDensePiece / 2), first);
       }
       return;
     }
@@ -122,7 +120,7 @@ struct WarpPieces {
 #pragma unroll
         for (int i = 0; i < 16; ++i) values[i] = own[i];
       });
-      finish_whole<false>(p, values, first);
+      finish_piece(p, aligned, values, first);
     }
   }
 
@@ -135,7 +133,7 @@ struct WarpPieces {
   }
 
   // Whole vectors, a chain with tensors, which are loaded a piece ahead.
-  __device__ __forceinline__ void finish_with_tensors() const {
+  __device__ __forceinline__ void finish_with_tensors(bool aligned) const {
     const Post chain{a.post};
     const auto load = [&](int p) {
       const PieceVectors<ByPositions> own = vectors(p);
@@ -153,7 +151,7 @@ struct WarpPieces {
       const auto next = load(p + 1 < kCount ? p + 1 : p);
       chain.template apply<8, 2>(values, loads);
       loads = next;
-      whole_vectors(p, first).store(a, piece.lane, {pack<Element>(values), pack<Element>(values + 8)});
+      stored(p, first).store(aligned, {pack<Element>(values), pack<Element>(values + 8)});
     }
   }
 
@@ -183,12 +181,14 @@ __device__ __forceinline__ void finish_tile(const DenseArguments& a, const Dense
       a, sums, own, shared.staged[warpgroup * 4 + warp], shared.bias[warpgroup], {own_lane()}};
   const int extent = ByPositions ? a.output_length : a.channels;
   const int end = ByPositions ? own.position + (Blocks - 1) * 64 + 16 : own.channel + Channels;
-  if (!a.whole_vectors || (end > extent && extent % 8 != 0)) {
+  const bool whole_words = end <= extent || extent % kWordElements<Element> == 0;
+  const bool has_tensors = Post{a.post}.has_operands();
+  if (!a.whole_vectors || (has_tensors && !whole_words)) {
     pieces.finish_elements();
-  } else if (Post{a.post}.has_operands()) {
-    pieces.finish_with_tensors();
+  } else if (has_tensors) {
+    pieces.finish_with_tensors(a.aligned_vectors);
   } else {
-    pieces.finish_without_tensors();
+    pieces.finish_without_tensors(a.aligned_vectors && whole_words);
   }
 }
 

@@ -32,7 +32,7 @@ inline DenseArguments make_dense_arguments(const Conv1dParams& params, const Con
       .fetch = own.fetch,
       .whole_vectors =
           params.output.dtype == params.input.dtype && params.output.strides[own.by_positions ? 2 : 1] == 1,
-      .aligned_vectors = has_words(params.output, own.by_positions ? 2 : 1),
+      .aligned_vectors = has_words(params.output, outputs, own.by_positions ? 2 : 1),
       .chunks = own.order.chunks,
       .row_bytes = own.order.row_bytes(),
       .stage_rows = own.stage_rows,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/common/edges.cuh"
+#include "kernels/common/store_run.cuh"
 #include "kernels/conv1d/dense/arguments.cuh"
 
 namespace sluice {
@@ -101,79 +102,24 @@ struct PieceVectors {
   }
 };
 
-// A vector of half types to where elements begin, but not words.
-template <class Element>
-__device__ __forceinline__ void store_shifted_word(Element* to, const Word& word) {
-  const bool odd = reinterpret_cast<std::uintptr_t>(to) % 4 != 0;
-  auto* const bytes = reinterpret_cast<char*>(to);
-  if (!odd) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) *reinterpret_cast<std::uint32_t*>(bytes + 4 * i) = word.lanes[i];
-    return;
-  }
-  *reinterpret_cast<std::uint16_t*>(bytes) = static_cast<std::uint16_t>(word.lanes[0]);
-#pragma unroll
-  for (int i = 0; i < 3; ++i) {
-    *reinterpret_cast<std::uint32_t*>(bytes + 2 + 4 * i) = __funnelshift_r(word.lanes[i], word.lanes[i + 1], 16);
-  }
-  *reinterpret_cast<std::uint16_t*>(bytes + 14) = static_cast<std::uint16_t>(word.lanes[3] >> 16);
-}
-
-// The same for `Lanes` neighbouring lanes, of which all hold a part of one run of memory, each the next: in whole words
-// but for the run's ends, which are stored in pieces of 2, 4 and 8 bytes.
-template <int Lanes, class Element>
-__device__ __forceinline__ void store_shifted_run(Element* to, const Word& word, int lane) {
-  Word next;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) next.lanes[i] = __shfl_down_sync(0xffffffff, word.lanes[i], 1);
-  const int before = static_cast<int>(reinterpret_cast<std::uintptr_t>(to) % kWordBytes), after = kWordBytes - before;
-  if (before == 0) return store_global_word(to, word);
-  char* bytes = reinterpret_cast<char*>(to);
-  if (lane < Lanes - 1) store_global_word(bytes + after, shift_words(word, next, after));
-  if (lane == 0) {
-    if (before & 2) *reinterpret_cast<std::uint16_t*>(bytes) = static_cast<std::uint16_t>(word.lanes[0]);
-    Word rest = shift_words(word, {}, before & 2);
-    bytes += before & 2;
-    const int half = (before + 2) / 4 * 4;  // where the pieces of 4 bytes begin
-    if (half & 4) *reinterpret_cast<std::uint32_t*>(bytes) = rest.lanes[0];
-    rest = shift_words(rest, {}, half & 4);
-    bytes += half & 4;
-    if (before <= 8) *reinterpret_cast<uint2*>(bytes) = make_uint2(rest.lanes[0], rest.lanes[1]);
-  }
-  if (lane == Lanes - 1) {
-    Word rest = shift_words(word, {}, after);
-    bytes += after;
-    if (before & 8) *reinterpret_cast<uint2*>(bytes) = make_uint2(rest.lanes[0], rest.lanes[1]);
-    rest = shift_words(rest, {}, before & 8);
-    bytes += before & 8;
-    if (before & 4) *reinterpret_cast<std::uint32_t*>(bytes) = rest.lanes[0];
-    rest = shift_words(rest, {}, before & 4);
-    bytes += before & 4;
-    if (before & 2) *reinterpret_cast<std::uint16_t*>(bytes) = static_cast<std::uint16_t>(rest.lanes[0]);
-  }
-}
-
-// Where a thread's two vectors of the pieces go, all of which are part of the result or none.
+// Where a thread's two vectors of a piece go, and how many elements of each one's run of neighbours are part of the
+// result, from the piece's first on.
 template <class Element, bool ByPositions>
-struct WholeVectors {
+struct StoredVectors {
+  int vector;  // of the runs
   Element* to[2];
-  bool exists[2];
+  int count[2];
 
+  // Whole words that begin at 16 bytes: each is part of the result or none of it.
   __device__ __forceinline__ void store_aligned(const Word (&words)[2]) const {
 #pragma unroll
-    for (int s = 0; s < 2; ++s) store_word_if(exists[s], to[s], words[s]);
+    for (int s = 0; s < 2; ++s) store_word_if((vector + 1) * kWordElements<Element> <= count[s], to[s], words[s]);
   }
-  __device__ __forceinline__ void store(const DenseArguments& a, int lane, const Word (&words)[2]) const {
-    if (a.aligned_vectors) return store_aligned(words);
-    constexpr int kLanes = DensePiece<ByPositions>::kVectors;
-    const bool all_exist = __all_sync(0xffffffff, exists[0] && exists[1]);
+  __device__ __forceinline__ void store(bool aligned, const Word (&words)[2]) const {
+    if (aligned) return store_aligned(words);
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
-      if (all_exist) {
-        store_shifted_run<kLanes>(to[s], words[s], lane % kLanes);
-      } else if (exists[s]) {
-        store_shifted_word(to[s], words[s]);
-      }
+      store_run<DensePiece<ByPositions>::kVectors>(to[s] - vector * kWordElements<Element>, count[s], words[s], vector);
     }
   }
 };

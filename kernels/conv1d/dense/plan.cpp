@@ -176,19 +176,20 @@ Conv1dPlan fastest_tile(const Conv1dProblem& problem, const DeviceProperties& de
 
 }  // namespace
 
-bool has_words(const Operand<3>& operand, int dimension) {
+bool has_words(const Operand<3>& operand, const long long (&sizes)[3], int dimension) {
   if (operand.strides[dimension] != 1 || reinterpret_cast<std::uintptr_t>(operand.data) % kWordBytes != 0) return false;
   for (int d = 0; d < 3; ++d) {
-    if (d != dimension && operand.strides[d] % kPieceElements != 0) return false;
+    if (d != dimension && sizes[d] > 1 && operand.strides[d] % kPieceElements != 0) return false;
   }
   return true;
 }
 
 DenseFetch dense_fetch(const Conv1dParams& params) {
-  if (params.dense.input_channels % kPieceElements == 0 && has_words(params.input, 1)) return DenseFetch::channels;
+  const long long sizes[3] = {params.batch, params.dense.input_channels, params.length};
+  if (sizes[1] % kPieceElements == 0 && has_words(params.input, sizes, 1)) return DenseFetch::channels;
   if (params.input.strides[2] != 1) return DenseFetch::elements;
-  return params.length % kPieceElements == 0 && has_words(params.input, 2) ? DenseFetch::positions
-                                                                           : DenseFetch::shifted;
+  return params.length % kPieceElements == 0 && has_words(params.input, sizes, 2) ? DenseFetch::positions
+                                                                                  : DenseFetch::shifted;
 }
 
 std::string describe(const DensePlan& plan) {

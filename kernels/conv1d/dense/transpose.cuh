@@ -59,8 +59,8 @@ __device__ __forceinline__ int elements_before(const Element* element) {
   return static_cast<int>(reinterpret_cast<std::uintptr_t>(element) / sizeof(Element) % kWordElements<Element>);
 }
 
-// A word of a row that begins anywhere, `first` positions into it: at an edge with the neighbours that lie in it, which
-// realign() takes away. Where those lie outside the tensor they are not read.
+// A word of a row that begins anywhere, `first` positions into it, where words around it lie outside the tensor: what
+// is beyond the row is read only where it lies in the word, and in the tensor.
 template <class Element>
 __device__ __forceinline__ void copy_edge_word(const DenseArguments& a, std::uint32_t to, const Element* word,
                                                int first, bool is_channel) {
@@ -138,8 +138,13 @@ __device__ __forceinline__ void transpose_input(const DenseArguments& a, std::ui
       const std::uint32_t to = raw + ahead_tile * kTileBytes;
       const int first = ahead.position + word * kElements;
       if constexpr (Shifted) {
-        const bool is_inside = ahead.position >= kElements && ahead.position + (kWords + 1) * kElements <= a.length &&
-                               ahead.channels_left + own >= kRawChannels;
+        const long long first_element =
+            ahead.from - a.input.as<const Element>() - own * a.input.strides[1] + ahead.position;
+        const int channels = min_of(kRawChannels, ahead.channels_left + own);
+        // What of the tensor's memory lies around a row is read with it, and taken away by realign().
+        const bool is_readable =
+            first_element >= kElements &&
+            first_element + (channels - 1) * a.input.strides[1] + (kWords + 1) * kElements <= a.input_extent;
         const auto copy = [&](int c, int w, auto&& copy_word) {
           const Element* const at = ahead.from + c * a.input.strides[1] + ahead.position + w * kElements;
           const int before = elements_before(at);
@@ -147,8 +152,10 @@ __device__ __forceinline__ void transpose_input(const DenseArguments& a, std::ui
                     c < ahead.channels_left);
         };
         const int ninth = lane - own;  // channels from the lane's own to that whose ninth word it copies
-        if (is_inside) {
-          const auto copy_whole = [](std::uint32_t place, const Element* at, int, bool) { copy_piece(place, at); };
+        if (is_readable) {
+          const auto copy_whole = [&](std::uint32_t place, const Element* at, int, bool is_channel) {
+            copy_piece(place, is_channel ? at : a.input.as<const Element>(), is_channel ? kWordBytes : 0);
+          };
 #pragma unroll
           for (int c = 0; c < kRawChannels; c += 4) copy(c, word, copy_whole);
           if (lane < kRawChannels) copy(ninth, 8, copy_whole);

@@ -1,0 +1,29 @@
+#pragma once
+
+#include "kernels/conv1d/long_filter/launch.h"
+#include "kernels/conv1d/long_filter/long_filter_kernel.cuh"
+#include "kernels/pipeline/launch.cuh"
+
+namespace sluice {
+
+template <class Element>
+cudaError_t launch_filter(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
+  LongFilterArguments<Element> a{};
+  static_cast<Conv1dTensors&>(a) = params;
+  static_cast<LongFilterPlan&>(a) = plan.long_filter;
+  a.depth = plan.depth;
+  a.by_channels = FastDivisor(params.channels);
+  a.by_multiplier = FastDivisor(params.multiplier);
+  a.by_segments = FastDivisor(plan.long_filter.segments_per_row);
+  a.by_dilation = FastDivisor(params.dilation);
+  const long long inputs[3] = {params.batch, params.channels / params.multiplier, params.length};
+  const long long outputs[3] = {params.batch, params.channels, params.output_length};
+  a.pre = make_chain_arguments<Compute<Element>, 3>(params.pre, params.pre_operands, 3, inputs);
+  a.post = make_chain_arguments<Compute<Element>, 3>(params.post, params.post_operands, 3, outputs);
+  const bool chained = !params.pre.empty() || !params.post.empty();
+  return launch_planned(plan, linked, stream, a, [&]() -> Kernel<LongFilterArguments<Element>> {
+    return chained ? interpreted_long_filter_kernel<Element> : plain_long_filter_kernel<Element>;
+  });
+}
+
+}  // namespace sluice

@@ -1,0 +1,192 @@
+"""Depthwise conv1d of half types with many taps: F.conv1d's results, wherever rows begin and however long they are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import sluice
+from common import LAYOUTS, assert_close, contiguous, double_chain, offset_by_one
+from sluice import stages
+from sluice.plan import H200
+
+HALF_TYPES = [torch.float16, torch.bfloat16]
+
+
+def make(
+    device: str, shape: tuple[int, int, int], taps: int, dtype: torch.dtype, layout=contiguous, multiplier: int = 1
+):
+    """Input, weight and bias; results have variance 1."""
+    x = layout(torch.randn(shape, device=device, dtype=dtype))
+    w = torch.randn(shape[1] * multiplier, 1, taps, device=device, dtype=dtype) / taps**0.5
+    return x, w, torch.randn(shape[1] * multiplier, device=device, dtype=dtype)
+
+
+def expected(x, w, b, padding, dilation=1, pre=None, post=None) -> torch.Tensor:
+    """In float64, with `pre` rounded to the input's dtype as the op rounds it."""
+    x = sluice.reference.transform(x, pre) if pre is not None else x
+    return sluice.reference.conv1d(
+        x.double(),
+        w.double(),
+        None if b is None else b.double(),
+        1,
+        padding,
+        dilation,
+        x.shape[1],
+        post=None if post is None else double_chain(post),
+        dtype=torch.float64,
+    )
+
+
+def method(x, w, padding: int = 0, dilation: int = 1, **options) -> str:
+    return sluice.plan("conv1d", x, w, None, 1, padding, dilation, x.shape[1], device=H200, **options).method
+
+
+def columns_of_wider(x: torch.Tensor) -> torch.Tensor:
+    """Rows that begin in the middle of words, each elsewhere, with NaN around them."""
+    wide = x.new_full((x.shape[0], x.shape[1] + 1, x.shape[2] + 5), float("nan"))
+    part = wide[:, 1:, 3 : 3 + x.shape[2]]
+    part.copy_(x)
+    return part
+
+
+# Shape, taps, padding, dilation, multiplier: one step of the tensor cores and many, odd lengths, rows shorter than the
+# taps, than a vector, and than a group; several segments a row; causal and other paddings.
+CASES = [
+    ((2, 3, 300), 5, 4, 1, 1),
+    ((2, 3, 257), 9, 4, 1, 1),
+    ((3, 5, 1000), 31, 15, 1, 1),
+    ((2, 3, 77), 31, 30, 1, 1),
+    ((1, 2, 4099), 64, 63, 1, 1),
+    ((2, 2, 2500), 128, 64, 1, 1),
+    ((1, 3, 1300), 255, 254, 1, 1),
+    ((1, 2, 3001), 600, 300, 1, 1),
+    ((2, 3, 40), 600, 599, 1, 1),
+    ((2, 3, 1), 40, 39, 1, 1),
+    ((2, 3, 33), 7, 100, 1, 1),
+    ((2, 3, 900), 17, 0, 1, 1),
+    ((2, 3, 700), 33, 32, 3, 1),
+    ((2, 3, 515), 5, 500, 200, 1),
+    ((2, 3, 520), 31, 15, 1, 3),
+]
+
+
+@pytest.mark.parametrize("layout", [*LAYOUTS, columns_of_wider], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_results(device: str, case, dtype: torch.dtype, layout) -> None:
+    shape, taps, padding, dilation, multiplier = case
+    x, w, b = make(device, shape, taps, dtype, layout, multiplier)
+    for bias in (b, None):
+        wanted = expected(x, w, bias, padding, dilation)
+        result = sluice.conv1d(x, w, bias, 1, padding, dilation, shape[1])
+        assert_close(result, wanted)
+    # Into the middle of a larger tensor: each result is written, and nothing else.
+    around = torch.full((wanted.shape[0], wanted.shape[1] + 1, wanted.shape[2] + 9), 7.0, device=device, dtype=dtype)
+    for first in range(9):
+        out = around[:, 1:, first : first + wanted.shape[2]].fill_(float("nan"))
+        sluice.conv1d(x, w, None, 1, padding, dilation, shape[1], out=out)
+        assert_close(out, wanted)
+        out.fill_(7.0)
+        assert bool((around == 7.0).all())
+
+
+@pytest.mark.parametrize("taps", [5, 6, 7, 8, 15, 16, 17, 18, 19, 34, 35, 50, 51, 66, 67, 130, 131, 146, 147, 259, 600])
+def test_every_shift_of_the_taps(device: str, taps: int) -> None:
+    """Where a row begins, and where its windows do, against words of 16 bytes."""
+    x, w, _ = make(device, (1, 2, 700), taps, torch.float16)
+    wide = torch.full((1, 2, 720), float("nan"), device=device, dtype=torch.float16)
+    for first in range(8):
+        for padding in (taps - 1, taps // 2, first):
+            moved = wide[..., first : first + 700]
+            moved.copy_(x)
+            if 700 + 2 * padding >= taps:
+                assert_close(sluice.conv1d(moved, w, None, 1, padding, 1, 2), expected(x, w, None, padding))
+
+
+@pytest.mark.parametrize("layout", [contiguous, offset_by_one, columns_of_wider], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize("case", [CASES[2], CASES[5], CASES[7], CASES[12], CASES[14]], ids=str)
+def test_results_with_chains(device: str, case, dtype: torch.dtype, layout) -> None:
+    shape, taps, padding, dilation, multiplier = case
+    x, w, b = make(device, shape, taps, dtype, layout, multiplier)
+    # shift(0.5) shows whether padding is zero after `pre`, as it must be.
+    pre = stages.shift(0.5) | stages.snake(torch.rand(shape[1], 1, device=device) + 0.5) | stages.leaky_relu(0.1)
+    plain = expected(x, w, b, padding, dilation, pre)
+    residual = layout(torch.randn(plain.shape, device=device, dtype=dtype))
+    scale = torch.randn(plain.shape[1], 1, device=device)
+    for post in (stages.gelu(), stages.silu() | stages.add(residual) | stages.mul(scale)):
+        wanted = expected(x, w, b, padding, dilation, pre, post)
+        options = {"pre": pre, "post": post}
+        assert_close(sluice.conv1d(x, w, b, 1, padding, dilation, shape[1], **options), wanted, factor=2)
+        wide = sluice.conv1d(x, w, b, 1, padding, dilation, shape[1], **options, dtype=torch.float32)
+        assert wide.dtype == torch.float32
+        assert_close(wide.to(dtype), wanted, factor=2)
+
+
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize(("length", "taps"), [(300, 31), (1031, 64), (40, 7), (2000, 200), (64, 128)])
+def test_causal_convolutions_with_states(device: str, length: int, taps: int, dtype: torch.dtype) -> None:
+    x, w, b = make(device, (2, 5, length), taps, dtype)
+    w = w[:, 0]
+    for states_dtype in (dtype, torch.float32):
+        states = torch.randn(2, 5, taps - 1, device=device, dtype=dtype).to(states_dtype)
+        for layout in (contiguous, columns_of_wider):
+            given = layout(states)
+            result = sluice.causal_conv1d(layout(x), w, b, activation="silu", initial_states=given)
+            wanted, _ = sluice.reference.causal_conv1d(
+                x.double(), w.double(), b.double(), activation="silu", initial_states=states.double()
+            )
+            assert_close(result, wanted, factor=2)
+    assert_close(sluice.causal_conv1d(x, w), sluice.reference.causal_conv1d(x.double(), w.double())[0])
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize("taps", [5, 31, 130])
+def test_infinities_stay_within_their_windows(device: str, taps: int, dtype: torch.dtype, value: float) -> None:
+    x, w, _ = make(device, (2, 3, 1100), taps, dtype)
+    w = w.abs() + 0.01
+    wanted = sluice.conv1d(x, w, padding=taps // 2, groups=3)
+    for position in (0, 7, 300, 511, 1099):
+        other = x.clone()
+        other[1, 1, position] = value
+        result = sluice.conv1d(other, w, padding=taps // 2, groups=3)
+        touched = torch.zeros_like(result, dtype=torch.bool)
+        first = position + taps // 2 - (taps - 1)
+        touched[1, 1, max(first, 0) : position + taps // 2 + 1] = True
+        assert torch.equal(result[~touched], wanted[~touched])  # to the last bit
+        if value != value:
+            assert bool(result[touched].isnan().all())
+        else:
+            assert bool((result[touched] == value).all())
+
+
+def test_infinite_taps_and_sums_are_what_they_are(device: str) -> None:
+    x, w, b = make(device, (1, 3, 500), 9, torch.bfloat16)
+    x = x.abs() + 0.5
+    w[1, 0, 4] = float("inf")
+    b[2] = float("nan")
+    result = sluice.conv1d(x, w, b, padding=0, groups=3)
+    assert bool((result[0, 1] == float("inf")).all())
+    assert bool(result[0, 2].isnan().all())
+    assert_close(result[:, :1], expected(x[:, :1], w[:1], b[:1], 0))
+    huge = sluice.conv1d(x * 1e38, torch.ones_like(w), None, padding=0, groups=3)
+    assert bool((huge == float("inf")).all())
+
+
+def test_plans_name_the_method() -> None:
+    x = torch.empty(8, 768, 8192, dtype=torch.bfloat16, device="meta")
+    w = torch.empty(768, 1, 31, dtype=torch.bfloat16, device="meta")
+    made = sluice.plan("conv1d", x, w, None, 1, 15, groups=768, post=stages.silu(), device=H200)
+    assert (made.method, made.kernel, made.copy_width, made.alignment) == ("long_filter", "long_filter", 16, 16)
+    assert made.reason.startswith("auto: tensor cores")
+    assert made.detail.startswith("segments of 1024 positions a warp, 3 ")
+    assert method(x, w, dilation=4) == method(x[..., 1:], w) == method(x[..., :1001], w) == "long_filter"
+    for schedule in ("direct", "primitives"):
+        assert method(x, w, schedule=schedule) == "depthwise"
+    assert method(x.float(), w.float()) == method(x[..., ::2], w) == method(x, w[..., :4]) == "depthwise"
+    assert method(x.mT.contiguous().mT, w) == "depthwise"
+    causal = sluice.plan("causal_conv1d", x, w[:, 0], device=H200)
+    assert causal.method == "long_filter"
+    assert sluice.plan("causal_conv1d", x, w[:, 0].float(), device=H200).method == "depthwise"
