@@ -51,6 +51,7 @@ struct InterpretedChain {
   const ChainArguments<T, Rank>& arguments;
 
   __device__ __forceinline__ bool empty() const { return arguments.count == 0; }
+  __device__ __forceinline__ static constexpr bool has_operands() { return Operands; }  // or may have
 
   // What the linked form loads ahead; the interpreter loads a stage's operands when it comes to it.
   template <int Width, int Slices, class PlaceOf>

@@ -6,14 +6,20 @@
 
 namespace sluice {
 
-// The words of a stage by what they need: those that lie in the row are copied, those outside of it and its history are
-// zeros, and the elements of the others, which an end of the row cuts through or which are history, come one by one.
+// A stage within its row is copied. Else its words by what they need: those that lie in the row are copied, those
+// outside of it and its history are zeros, and the elements of the others, which an end of the row cuts through or
+// which are history, come one by one.
 template <class Element>
 __device__ __forceinline__ void fetch_segment(const LongFilterArguments<Element>& a, const Segment<Element>& segment,
                                               std::uint32_t stage, int lane) {
   constexpr int kWidth = kWordElements<Element>;
   const Element* const row = segment.row_of(a);
   const int words = segment.words(a), length = static_cast<int>(a.length), start = segment.start;
+  if (start >= 0 && start + words * kWidth <= length) {
+    const Element* from = row + start + lane * kWidth;
+    for (int w = lane; w < words; w += 32, from += 32 * kWidth) copy_word(stage + w * kWordBytes, from);
+    return;
+  }
   const int known_from = a.history.exists() ? -static_cast<int>(a.padding) : 0;
 #pragma unroll 1
   for (int w = lane; w < words; w += 32) {
