@@ -23,6 +23,17 @@ def integer(op: str, argument: str, value: Any, rule: str = "be an int") -> int:
     return int(value)
 
 
+def are_integers(first: Any, second: Any, third: Any, fourth: Any) -> bool:
+    """Whether `integer` would hand out all four as they are; one question instead of four, which cost a call 0.5 us."""
+    return (
+        type(first) is type(second) is type(third) is type(fourth) is int
+        and -_LIMIT < first < _LIMIT
+        and -_LIMIT < second < _LIMIT
+        and -_LIMIT < third < _LIMIT
+        and -_LIMIT < fourth < _LIMIT
+    )
+
+
 def check_dtype(op: str, dtype: Any) -> None:
     """Raises `TypeError` unless `dtype` is one of torch's."""
     if not isinstance(dtype, torch.dtype):

@@ -7,7 +7,7 @@ import functools
 import torch
 
 from ._apply import check_forward_only, given_options, needs_references, run, with_references
-from ._arguments import integer
+from ._arguments import are_integers, integer
 from ._autocast import cast_arguments
 from ._autocast import register as register_autocast
 from ._fake import (
@@ -99,9 +99,13 @@ def conv1d(
     after = None if post is None else given_chain("conv1d", "post", post)
     check_forward_only("conv1d", (input, weight, bias), before, after)
     input, weight, bias = cast_arguments(input, weight, bias)
-    step, spread = single("stride", stride), single("dilation", dilation)
-    left, right = sides(padding, weight, step, spread)
-    groups = integer("conv1d", "groups", groups)
+    right = None
+    if are_integers(stride, padding, dilation, groups):
+        step, left, spread = stride, padding, dilation
+    else:
+        step, spread = single("stride", stride), single("dilation", dilation)
+        left, right = sides(padding, weight, step, spread)
+        groups = integer("conv1d", "groups", groups)
     if needs_references(input, before, after):
         compute = functools.partial(
             conv1d, weight=handle or weight, bias=bias, stride=step, padding=padding, dilation=spread, groups=groups,
