@@ -19,6 +19,8 @@ constexpr const char* kOp = "filter2d";
 // Far beyond any tensor, and small enough that no sum or product in a plan overflows.
 constexpr int64_t kLimit = int64_t{1} << 31;        // of padding
 constexpr int64_t kKernelLimit = int64_t{1} << 24;  // of a kernel's sides
+// Bytes are converted ahead of plain windows of more taps: kernels for those read floats.
+constexpr int64_t kMostTapsOfBytes = 25;
 
 int64_t count_planes(const TensorView& image) {
   return std::accumulate(image.sizes, image.sizes + image.rank - 2, int64_t{1}, std::multiplies<>());
@@ -54,34 +56,72 @@ void check_kernel(const TensorView& image, const TensorView& kernel, const std::
         kernel.shape());
 }
 
-// The zeros that keep the image's size; a kernel of even sides has the one more below and on the right.
-Border check_padding(const std::optional<std::vector<int64_t>>& padding, int64_t height, int64_t width) {
+// What keeps the image's size; windows of an even extent have the one more below and on the right.
+Padding check_padding(const std::optional<std::vector<int64_t>>& padding, int64_t height, int64_t width,
+                      const Filter2dWindows& windows) {
   if (!padding.has_value()) {
+    check(windows.stride_down == 1 && windows.stride_across == 1, kOp, ": padding='same' must have stride 1, got (",
+          windows.stride_down, ", ", windows.stride_across, ")");
     const int64_t top = (height - 1) / 2, left = (width - 1) / 2;
     return {.top = top, .bottom = height - 1 - top, .left = left, .right = width - 1 - left};
   }
   check(padding->size() == 2, kOp, ": padding must be two numbers, got ", padding->size());
-  for (int64_t zeros : *padding) {
-    check(zeros >= 0 && zeros < kLimit, kOp, ": padding must be at least 0 and less than 2^31, got ", zeros);
+  for (int64_t pixels : *padding) {
+    check(pixels >= 0 && pixels < kLimit, kOp, ": padding must be at least 0 and less than 2^31, got ", pixels);
   }
   const int64_t vertical = (*padding)[0], horizontal = (*padding)[1];
   return {.top = vertical, .bottom = vertical, .left = horizontal, .right = horizontal};
 }
 
-// The sizes of the result.
-std::vector<int64_t> check_extent(const TensorView& image, int64_t height, int64_t width, const Border& border) {
+Filter2dWindows check_windows(const std::vector<int64_t>& stride, const std::vector<int64_t>& dilation,
+                              const std::string& mode) {
+  const auto pair = [](const char* argument, const std::vector<int64_t>& numbers) {
+    check(numbers.size() == 2, kOp, ": ", argument, " must be two numbers, got ", numbers.size());
+    for (int64_t number : numbers) {
+      check(number >= 1 && number < kLimit, kOp, ": ", argument, " must be at least 1 and less than 2^31, got ",
+            number);
+    }
+  };
+  pair("stride", stride);
+  pair("dilation", dilation);
+  const auto* const found = std::find(std::begin(kBorderNames), std::end(kBorderNames), mode);
+  check(found != std::end(kBorderNames), kOp,
+        ": padding_mode must be 'zeros', 'replicate', 'reflect' or 'circular', got '", mode, "'");
+  return {.stride_down = static_cast<int>(stride[0]),
+          .stride_across = static_cast<int>(stride[1]),
+          .dilation_down = static_cast<int>(dilation[0]),
+          .dilation_across = static_cast<int>(dilation[1]),
+          .border = static_cast<Border>(found - std::begin(kBorderNames))};
+}
+
+// A border's pixels are the image's: torch's limits.
+void check_border(const TensorView& image, const Padding& padding, Border border) {
+  if (border != Border::reflect && border != Border::circular) return;
+  const auto fits = [&](const char* what, int64_t pixels, int64_t extent) {
+    const int64_t most = border == Border::reflect ? extent - 1 : extent;
+    check(pixels <= std::max<int64_t>(most, 0), kOp, ": padding must be at most ", most, " ", what,
+          " with padding_mode='", kBorderNames[static_cast<int>(border)], "' for an image of ", extent, ", got ",
+          pixels);
+  };
+  fits("rows", std::max(padding.top, padding.bottom), image.sizes[image.rank - 2]);
+  fits("columns", std::max(padding.left, padding.right), image.sizes[image.rank - 1]);
+}
+
+// The sizes of the result. `height` and `width` are those of a window.
+std::vector<int64_t> check_extent(const TensorView& image, int64_t height, int64_t width, const Padding& padding,
+                                  const Filter2dWindows& windows) {
   std::vector<int64_t> sizes = sizes_of(image);
   int64_t& rows = sizes[image.rank - 2];
   int64_t& columns = sizes[image.rank - 1];
-  rows += border.top + border.bottom;
-  columns += border.left + border.right;
+  rows += padding.top + padding.bottom;
+  columns += padding.left + padding.right;
   check(rows >= height && columns >= width, kOp, ": image must be at least as large as the kernel, ", height, " x ",
         width, ", with its padding, got ", rows, " x ", columns);
   // As torch has it: planes of zeros alone are a result only where there are none.
   check(image.elements() > 0 || count_planes(image) == 0, kOp, ": image must have at least one pixel, got ",
         image.shape());
-  rows -= height - 1;
-  columns -= width - 1;
+  rows = (rows - height) / windows.stride_down + 1;
+  columns = (columns - width) / windows.stride_across + 1;
   return sizes;
 }
 
@@ -89,7 +129,9 @@ Stencil check_arguments(const Tensor& given, const Tensor& kernel, const std::op
                         const std::optional<std::vector<int64_t>>& padding, const std::optional<Tensor>& row_kernel,
                         const std::string& pre, const OptionalTensors& pre_operands, const std::string& post,
                         const OptionalTensors& post_operands, const std::optional<ScalarType>& dtype,
-                        const std::string& schedule, const std::optional<int64_t>& depth) {
+                        const std::string& schedule, const std::optional<int64_t>& depth,
+                        const std::vector<int64_t>& stride, const std::vector<int64_t>& dilation,
+                        const std::string& padding_mode) {
   const bool bytes = TensorView(given).scalar_type == ScalarType::Byte;
   check(bytes || TensorView(given).is_floating, kOp,
         ": image must have dtype float32, float16, bfloat16, float64 or uint8, got ",
@@ -117,21 +159,29 @@ Stencil check_arguments(const Tensor& given, const Tensor& kernel, const std::op
   }
   const int64_t height = across.has_value() ? taps.sizes[taps.rank - 1] : taps.sizes[taps.rank - 2];
   const int64_t width = across.has_value() ? across->sizes[across->rank - 1] : taps.sizes[taps.rank - 1];
-  const Border border = check_padding(padding, height, width);
+  Filter2dWindows windows = check_windows(stride, dilation, padding_mode);
+  // Of a window.
+  const int64_t rows = windows.dilation_down * (height - 1) + 1, columns = windows.dilation_across * (width - 1) + 1;
+  const Padding border = check_padding(padding, rows, columns, windows);
   const ScheduleRequest request = check_schedule(kOp, schedule, depth);
-  const std::vector<int64_t> sizes = check_extent(image, height, width, border);
+  const std::vector<int64_t> sizes = check_extent(image, rows, columns, border, windows);
+  check_border(image, border, windows.border);
+  const bool is_ring = !request.automatic && request.schedule != Schedule::direct;
+  const bool plain = windows.are_plain() && (is_ring || height * width > kMostTapsOfBytes);
+  windows.bytes = bytes && !plain;
   Chain before(kOp, "pre", pre, pre_operands, image, sizes_of(image));
   Chain after(kOp, "post", post, post_operands, image, sizes);
   const DType result = check_result_dtype(kOp, dtype).value_or(after.result_dtype().value_or(computed));
   for (Chain* chain : {&before, &after}) chain->program.set_precision(computed, result);
   return {.op = kOp,
-          .image = bytes ? aten::to_dtype(given, computed) : given,
+          .image = bytes && plain ? aten::to_dtype(given, computed) : given,
           .kernel = kernel,
           .row_kernel = row_kernel,
           .bias = bias,
           .height = height,
           .width = width,
-          .border = border,
+          .padding = border,
+          .windows = windows,
           .pre = std::move(before),
           .post = std::move(after),
           .dtype = result,
@@ -149,7 +199,6 @@ Tensor filter2d(const Stencil& s) {
 
 void check_result(const Stencil& s, const TensorView& out) {
   check_out(kOp, out, s.sizes, s.dtype, TensorView(s.image));
-  // A uint8 image was converted: it is read before anything is written.
   check_no_overlap(kOp, out, "image", s.image);
   check_no_overlap(kOp, out, "kernel", s.kernel);
   check_no_overlap(kOp, out, "kernel", s.row_kernel);
@@ -195,7 +244,7 @@ SLUICE_DEVICE_KERNELS(m) {
 #define SLUICE_FILTER2D_ARGUMENTS                                                                                   \
   "Tensor image, Tensor kernel, Tensor? bias=None, int[]? padding=None, *, Tensor? row_kernel=None, str pre=\"\", " \
   "Tensor[]? pre_operands=None, str post=\"\", Tensor[]? post_operands=None, ScalarType? dtype=None, "              \
-  "str schedule=\"auto\", int? depth=None"
+  "str schedule=\"auto\", int? depth=None, int[2] stride=1, int[2] dilation=1, str padding_mode=\"zeros\""
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("filter2d(" SLUICE_FILTER2D_ARGUMENTS ") -> Tensor");

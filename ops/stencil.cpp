@@ -55,7 +55,11 @@ struct Launches {
       operand.data = operand.as<char>() + offset(tensor++) * static_cast<long long>(size_of(operand.dtype));
     };
     move(moved.output);
-    move(moved.image);
+    if (moved.windows.bytes) {
+      moved.image.data = moved.image.as<char>() + offset(tensor++);
+    } else {
+      move(moved.image);
+    }
     for (int k = 0; k < moved.pre.operands; ++k) move(moved.pre_operands[k]);
     for (int k = 0; k < moved.post.operands; ++k) move(moved.post_operands[k]);
     return moved;
@@ -132,9 +136,11 @@ Launches launches_of(const Stencil& s, const TensorView& result) {
       .output_width = result.sizes[rank - 1],
       .kernel_height = static_cast<int>(s.height),
       .kernel_width = static_cast<int>(s.width),
-      .top = s.border.top,
-      .left = s.border.left,
+      .top = s.padding.top,
+      .left = s.padding.left,
   };
+  params.windows = s.windows;
+  if (s.windows.bytes) params.image.dtype = TensorView(s.kernel).dtype;
   s.pre.fill(params.pre, params.pre_operands, [&](std::size_t k) { return strides_of(first_of_pre + k); });
   s.post.fill(params.post, params.post_operands, [&](std::size_t k) { return strides_of(first_of_post + k); });
   return launches;

@@ -1,24 +1,27 @@
 // A stencil with its chains, as filter2d makes one of its arguments, and its run.
 #pragma once
 
+#include "kernels/filter2d/windows.h"
 #include "kernels/pipeline/schedule.h"
 #include "ops/common/chain.h"
 #include "ops/common/question.h"
 
 namespace sluice {
 
-// Rows and columns of zeros around an image.
-struct Border {
+// Rows and columns around an image.
+struct Padding {
   int64_t top, bottom, left, right;
 };
 
-// A stencil, every argument checked. The image is as it was given, or where that is uint8 converted to float32.
+// A stencil, every argument checked. The image is as it was given, or where that is uint8 and no kernel reads it
+// converted to float32.
 struct Stencil {
   const char* op;
   Tensor image, kernel;  // kernel: separable: its column of taps
   std::optional<Tensor> row_kernel, bias;
   int64_t height, width;  // of the kernel
-  Border border;
+  Padding padding;
+  Filter2dWindows windows;
   Chain pre, post;
   DType dtype;  // of the result
   ScheduleRequest schedule;

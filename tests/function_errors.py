@@ -21,6 +21,8 @@ class Function:
 
     chain: sluice.Chain
     exact: Exact
+    # The smallest argument whose result between half types is good to 16 bits: torch has 0 below.
+    lowest_exact: float = -math.inf
 
     def torchs(self, x: torch.Tensor) -> torch.Tensor:
         """In float32 for half types, as reference.py defines a chain, and rounded once."""
@@ -37,7 +39,7 @@ FUNCTIONS = {
     "sqrt": Function(stages.sqrt(), torch.sqrt),
     "sigmoid": Function(stages.sigmoid(), torch.sigmoid),
     "silu": Function(stages.silu(), lambda x: x * torch.sigmoid(x)),
-    "gelu": Function(stages.gelu(), lambda x: 0.5 * x * torch.erfc(-ROOT_HALF * x)),
+    "gelu": Function(stages.gelu(), lambda x: 0.5 * x * torch.erfc(-ROOT_HALF * x), lowest_exact=-6.5),
     "gelu_tanh": Function(stages.gelu(approximate="tanh"), _gelu_tanh),
     "tanh": Function(stages.tanh(), torch.tanh),
     "elu": Function(stages.elu(), lambda x: torch.where(x > 0, x, torch.expm1(x))),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
 
 import sluice
+from sluice import stages
 
 Result = TypeVar("Result")
 
@@ -30,3 +32,24 @@ def link_mode(mode: str) -> Iterator[None]:
 def interpreted(compute: Callable[[], Result]) -> Result:
     with link_mode("never"):
         return compute()
+
+
+def assert_same_bits(compute: Callable[..., torch.Tensor], residual: torch.Tensor, gain: torch.Tensor) -> None:
+    """A convolution's `compute(**chains)`, linked and interpreted and run after run.
+
+    Args:
+        compute: of `pre`, `post` and `dtype`.
+        residual: of the result's shape.
+        gain: (C, 1).
+    """
+    for options in (
+        {},
+        {"post": stages.gelu()},
+        {"pre": stages.snake(gain), "post": stages.leaky_relu(0.1) | stages.add(residual) | stages.mul(gain)},
+        {"pre": stages.shift(0.25), "post": stages.add(residual), "dtype": torch.float32},
+    ):
+        again = functools.partial(compute, **options)
+        wanted = again()
+        for _ in range(3):
+            assert torch.equal(again(), wanted)
+        assert torch.equal(interpreted(again), wanted)

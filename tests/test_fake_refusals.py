@@ -96,6 +96,10 @@ def filter2d(draw: Draw) -> Arguments:
     else:
         kernel = draw.rarely(lambda: draw.any_tensor(1, 4), lambda: draw.tensor(*channels, size, 3))
     bias = draw.choice([None, None, None, draw.tensor(1), draw.tensor(3)])
+    if draw.random() < 0.4:
+        options["stride"] = draw.choice([[1, 1], [2, 1], [1, 3], [0, 1], [2], [1, 2**31]])
+        options["dilation"] = draw.choice([[1, 1], [1, 1], [2, 1], [1, -1], [1, 1, 1]])
+        options["padding_mode"] = draw.choice(["zeros", "replicate", "reflect", "circular", "edge"])
     return [image, kernel, bias, draw.choice([None, None, [0, 0], [1, 1], [3], [0, -1], [2**31, 0]])], options
 
 

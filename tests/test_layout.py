@@ -175,3 +175,5 @@ def test_every_test_file_has_its_part_of_the_gpu_check(monkeypatch: pytest.Monke
     listed = [name for names in (*gpu_check.TESTS.values(), gpu_check.WITHOUT_GPU) for name in names]
     found = [p.relative_to(ROOT / "tests").with_suffix("").as_posix() for p in (ROOT / "tests").rglob("test_*.py")]
     assert sorted(listed) == sorted(found)
+    run = [part for parts in (*gpu_check.LANES, gpu_check.BY_THEMSELVES) for part in parts]
+    assert sorted(run) == sorted(gpu_check.PARTS)

@@ -71,6 +71,25 @@ def test_direct_kernels_with_a_chain(tools, tmp_path: pathlib.Path, dtype: str, 
     assert not re.search(r"\b(FFMA|DFMA)\b", plain)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("entry", ["ragged3", "ragged5", "bytes_ragged3", "bytes_ragged5"])
+def test_strips_on_rows_that_lie_anyhow(tools, tmp_path: pathlib.Path, dtype: str, entry: str) -> None:
+    if entry.startswith("bytes") and dtype != "float32":
+        pytest.skip("bytes are computed in float32")
+    sass, usage = linked_stencil(tools, tmp_path, "scale(1.5)|silu", dtype, entry)
+    assert not re.search(r"\b(LDL|STL)\b", sass)
+    assert int(re.findall(r"STACK:(\d+)", usage)[0]) == 0
+    assert re.search(r"STG\.E[.\w]*\.128", sass)
+    assert bool(re.search(r"LDG\.E[.\w]*\.128", sass)) != entry.startswith("bytes")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_windows_pixel_by_pixel(tools, tmp_path: pathlib.Path, dtype: str) -> None:
+    sass, usage = linked_stencil(tools, tmp_path, CHAIN, dtype, "sampled")
+    assert int(re.findall(r"REG:(\d+)", usage)[0]) <= 128
+    assert not re.search(r"\bCALL\.ABS\b", sass)
+
+
 BULK = ("barrier", "bulk")  # from compute capability 9.0 on
 
 
@@ -98,6 +117,28 @@ def test_operands_that_a_chain_does_not_have_cost_nothing(tools, tmp_path: pathl
 
     assert registers("scale(1.5)|relu") <= 32
     assert registers("scale(1.5)|add($0)") < registers("scale(1.5)|add($0)|add($1)|add($2)|add($3)|add($4)")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("entry", ["rows_{}_window", "channels_{}_window", "channels_{}_window_pairs"])
+def test_windows_are_in_registers_and_nearly_all_is_products(
+    tools, tmp_path: pathlib.Path, dtype: str, entry: str
+) -> None:
+    if dtype == "float32" and entry.endswith("pairs"):
+        return  # a thread has one channel of float32
+    for chain in ("scale(1.5)|silu", "scale(1.5)|add($0)|silu"):
+        sass, _ = linked_kernel(tools, tmp_path, chain, f"sluice_conv1d_{entry.format(dtype)}")
+        # Channels keep up to four numbers of a tile there, of which the loop has no use.
+        assert len(re.findall(r"\b(?:LDL|STL)\b", sass)) <= (0 if entry.startswith("rows") else 9)
+        # The loop: from where a branch leads back to, to the branch.
+        lines = [(int(at, 16), text) for at, text in re.findall(r"/\*([0-9a-f]{4,5})\*/\s+(.*?);", sass)]
+        loops = []
+        for at, text in lines:
+            if (back := re.search(r"\bBRA 0x([0-9a-f]+)", text)) and int(back[1], 16) < at:
+                loops.append([words for place, words in lines if int(back[1], 16) <= place <= at])
+        share, loop = max((sum("FFMA" in text for text in loop) / len(loop), loop) for loop in loops if len(loop) > 200)
+        assert share >= (0.9 if entry.startswith("rows") else 0.7), share
+        assert not any(re.search(r"\b(LDL|STL)\b", text) for text in loop)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
@@ -139,16 +180,40 @@ def test_stencils_with_a_ring_copy_as_they_promise(tools, tmp_path: pathlib.Path
     check_copies(*linked_stencil(tools, tmp_path, CHAIN, "float32", schedule), schedule)
 
 
+LONG_FILTERS = {"few_steps": 96, "many_steps": 128, "channels": 96}  # registers that the launch bounds leave
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_long_filters_multiply_on_tensor_cores_and_spill_nothing(tools, tmp_path: pathlib.Path, dtype: str) -> None:
+@pytest.mark.parametrize("kernel", list(LONG_FILTERS))
+def test_long_filters_multiply_on_tensor_cores_and_spill_nothing(
+    tools, tmp_path: pathlib.Path, kernel: str, dtype: str
+) -> None:
     for chain in ("scale(1.5)|silu", CHAIN):
-        sass, usage = linked_kernel(tools, tmp_path, chain, f"sluice_conv1d_long_filter_{dtype}")
+        if kernel == "channels" and chain == CHAIN:
+            continue  # plans give it no tensors
+        sass, usage = linked_kernel(tools, tmp_path, chain, f"sluice_conv1d_long_filter_{kernel}_{dtype}")
         assert f"HMMA.16816.F32{'.BF16' if dtype == 'bfloat16' else ''}" in sass
         assert re.search(r"LDSM[.\w]*\.M88\.4", sass)  # four registers of the input at once
         assert re.search(r"LDGSTS[.\w]*BYPASS[.\w]*\.128", sass)
-        assert re.search(r"ST(G\.E|\.E)[.\w]*\.128", sass)
+        if kernel == "channels" or chain == CHAIN:
+            assert re.search(r"ST(G\.E|\.E)[.\w]*\.128", sass)
+        else:  # pairs of a line of 128 bytes, from the sums where they are
+            assert "SHFL" not in sass
+            assert re.search(r"ST(G\.E|\.E) ", sass)
         assert not re.search(r"\b(LDL|STL)\b", sass)
-        assert int(re.findall(r"REG:(\d+)", usage)[0]) <= 96, usage
+        assert int(re.findall(r"REG:(\d+)", usage)[0]) <= LONG_FILTERS[kernel], usage
+
+
+@pytest.mark.parametrize(("kernel", "most"), [("whole", 80), ("parts", 128)])  # registers of three blocks, and of two
+def test_fourier_transforms_exchange_whole_points(tools, tmp_path: pathlib.Path, kernel: str, most: int) -> None:
+    for chain in ("scale(1.5)|silu", CHAIN):
+        sass, usage = linked_kernel(tools, tmp_path, chain, f"sluice_conv1d_fourier_{kernel}")
+        # Four exchanges of 16 points a thread, and what is summed directly: 8 bytes each, no other size but its maxima.
+        assert len(re.findall(r"\bLDS\.64", sass)) == len(re.findall(r"\bSTS\.64", sass)) == 5 * 16
+        assert len(re.findall(r"LDG[.\w]*\.128", sass)) == 4 * 3 + 8  # roots, and a spectrum
+        assert int(re.findall(r"REG:(\d+)", usage)[0]) <= most, usage
+        if chain != CHAIN:
+            assert not re.search(r"\b(LDL|STL)\b", sass)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES[1:])

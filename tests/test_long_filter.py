@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import sluice
-from common import LAYOUTS, assert_close, contiguous, double_chain, offset_by_one
+from common import LAYOUTS, assert_close, contiguous, double_chain, offset_by_one, permuted
 from sluice import stages
 from sluice.plan import H200
 
@@ -68,6 +68,13 @@ CASES = [
     ((2, 3, 700), 33, 32, 3, 1),
     ((2, 3, 515), 5, 500, 200, 1),
     ((2, 3, 520), 31, 15, 1, 3),
+    ((9, 3, 77), 31, 15, 1, 1),
+    ((17, 2, 33), 9, 4, 1, 1),
+    ((1, 2, 9000), 2500, 1250, 1, 1),
+    ((2, 16, 300), 31, 15, 1, 1),
+    ((2, 33, 129), 16, 15, 1, 1),
+    ((1, 40, 700), 64, 32, 2, 1),
+    ((2, 71, 513), 200, 100, 1, 1),
 ]
 
 
@@ -104,9 +111,9 @@ def test_every_shift_of_the_taps(device: str, taps: int) -> None:
                 assert_close(sluice.conv1d(moved, w, None, 1, padding, 1, 2), expected(x, w, None, padding))
 
 
-@pytest.mark.parametrize("layout", [contiguous, offset_by_one, columns_of_wider], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("layout", [contiguous, permuted, offset_by_one, columns_of_wider], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
-@pytest.mark.parametrize("case", [CASES[2], CASES[5], CASES[7], CASES[12], CASES[14]], ids=str)
+@pytest.mark.parametrize("case", [*CASES[-4:], CASES[2], CASES[5], CASES[7], CASES[12], CASES[14]], ids=str)
 def test_results_with_chains(device: str, case, dtype: torch.dtype, layout) -> None:
     shape, taps, padding, dilation, multiplier = case
     x, w, b = make(device, shape, taps, dtype, layout, multiplier)
@@ -143,15 +150,18 @@ def test_causal_convolutions_with_states(device: str, length: int, taps: int, dt
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("taps", [5, 31, 130])
-def test_infinities_stay_within_their_windows(device: str, taps: int, dtype: torch.dtype, value: float) -> None:
-    x, w, _ = make(device, (2, 3, 1100), taps, dtype)
+def test_infinities_stay_within_their_windows(device: str, taps: int, layout, dtype: torch.dtype, value: float) -> None:
+    channels = 3 if layout is contiguous else 17
+    x, w, _ = make(device, (2, channels, 1100), taps, dtype)
+    x = layout(x)
     w = w.abs() + 0.01
-    wanted = sluice.conv1d(x, w, padding=taps // 2, groups=3)
+    wanted = sluice.conv1d(x, w, padding=taps // 2, groups=channels)
     for position in (0, 7, 300, 511, 1099):
-        other = x.clone()
+        other = x.clone()  # as it lies
         other[1, 1, position] = value
-        result = sluice.conv1d(other, w, padding=taps // 2, groups=3)
+        result = sluice.conv1d(other, w, padding=taps // 2, groups=channels)
         touched = torch.zeros_like(result, dtype=torch.bool)
         first = position + taps // 2 - (taps - 1)
         touched[1, 1, max(first, 0) : position + taps // 2 + 1] = True
@@ -186,7 +196,17 @@ def test_plans_name_the_method() -> None:
     for schedule in ("direct", "primitives"):
         assert method(x, w, schedule=schedule) == "depthwise"
     assert method(x.float(), w.float()) == method(x[..., ::2], w) == method(x, w[..., :4]) == "depthwise"
-    assert method(x.mT.contiguous().mT, w) == "depthwise"
+    last = x.mT.contiguous().mT
+    made = sluice.plan("conv1d", last, w, None, 1, 15, groups=768, post=stages.silu(), device=H200)
+    assert (made.kernel, made.copy_width) == ("long_filter_channels", 16)
+    assert made.detail.startswith("segments of 256 positions of 32 channels a block, 3 ")
+    assert sluice.plan("conv1d", last[:, :767], w[:767], groups=767, device=H200).copy_width == 16
+    odd = torch.empty(8, 8192, 767, dtype=torch.bfloat16, device="meta").mT
+    assert sluice.plan("conv1d", odd, w[:767], groups=767, device=H200).copy_width == 2
+    assert method(last, w[..., :11]) == method(last, w, dtype=torch.float32) == "depthwise"
+    assert method(last, w, post=stages.add(last[..., :8162])) == "depthwise"  # tensors
+    assert method(x[..., :132], w[..., :5]) == method(x[..., :143], w[..., :16]) == "long_filter"
+    assert method(x[..., :131], w[..., :5]) == method(x[..., :142], w[..., :16]) == "depthwise"  # shorter rows
     causal = sluice.plan("causal_conv1d", x, w[:, 0], device=H200)
     assert causal.method == "long_filter"
     assert sluice.plan("causal_conv1d", x, w[:, 0].float(), device=H200).method == "depthwise"

@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 from source_tree import RECEIPT, ROOT, source_hash
@@ -64,9 +65,12 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_causal_conv1d",
         "test_long_filter",
         "gpu/test_dense",
+        "gpu/test_depthwise_windows",
         "gpu/test_long_filter_kernel",
+        "test_fourier",
+        "gpu/test_fourier_kernel",
     ),
-    "stencils": ("test_filter2d",),
+    "stencils": ("test_filter2d", "test_filter2d_windows", "gpu/test_filter2d_strips"),
     "streams": (
         *("test_stream_faults", "test_stream_iter", "test_stream_map", "test_stream_out", "test_stream_report"),
         *(
@@ -110,6 +114,18 @@ PARTS: dict[str, list[str]] = {
     "initcheck": sanitizer("initcheck"),
     "synccheck": [*sanitizer("synccheck", *OURS), *SYNCCHECK],
 }
+
+
+# A part leaves most of the cores idle at its end: these follow each other within a lane, the lanes run side by side.
+LANES = (
+    ("others",),
+    ("streams", "stencils"),
+    ("convolutions", "pointwise"),
+    # A sanitizer takes one core and little of the GPU.
+    *(("memcheck",), ("racecheck",), ("initcheck",), ("synccheck", "life")),
+)
+# What must not share the GPU, or takes all of its memory.
+BY_THEMSELVES = ("alone", "large")
 
 
 def is_sanitized(name: str) -> bool:
@@ -202,21 +218,20 @@ def main() -> int:
     for name in done.keys() & set(wanted):
         print(f"gpu-check: {name} passed already")
 
-    def keep(name: str, result: dict[str, object] | None) -> None:
-        if result is not None:
-            done.update(load_state(digest))  # of another process, which runs other parts beside this one
-            done[name] = result
-            STATE.write_text(json.dumps({"source_hash": digest, "parts": done}, indent=2))
+    lock = threading.Lock()
 
-    left = [name for name in wanted if name not in done]
-    sanitized = [name for name in left if is_sanitized(name)]
-    for name in left:
-        if name not in sanitized:
-            keep(name, run_part(name))
-    # A sanitizer takes one core and little of the GPU: they run side by side. The tests take all cores.
+    def run_lane(names: tuple[str, ...]) -> None:
+        for name in names:
+            if name not in wanted or name in done or (result := run_part(name)) is None:
+                continue
+            with lock:
+                done.update(load_state(digest))  # of another process, which runs other parts beside this one
+                done[name] = result
+                STATE.write_text(json.dumps({"source_hash": digest, "parts": done}, indent=2))
+
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        for name, result in zip(sanitized, pool.map(run_part, sanitized), strict=True):
-            keep(name, result)
+        list(pool.map(run_lane, LANES))
+    run_lane(BY_THEMSELVES)
     if not all(name in done for name in wanted):
         return 1
     if missing := [name for name in PARTS if name not in done]:

@@ -48,26 +48,17 @@ def odd_tail(function: Function) -> Function:
     return lambda v: (function(mp.sqrt(v)) / mp.sqrt(v) - 1) / v
 
 
-def scaled_tail(y: mp.mpf) -> mp.mpf:
-    """erfc(y / sqrt 2) / 2 without its e^(-y^2 / 2)."""
-    return mp.exp(y * y / 2) * mp.erfc(y / mp.sqrt(2)) / 2
-
-
 def fits() -> list[Fit]:
     one, two = mp.mpf(1), mp.mpf(2)
     turn = mp.log(2) / 2 + two**-12  # of a reduced exponent, and what its rounding adds
     mantissa = (mp.sqrt(0.5) - 1 - two**-10, mp.sqrt(2) - 1 + two**-10)
     quarter, eighth, edge = mp.pi / 2 + two**-10, mp.pi / 4 + two**-10, mp.mpf("0.7")
-    slope = mp.mpf("0.31")
 
     def exp_tail(x: mp.mpf) -> mp.mpf:
         return (mp.expm1(x) - x) / x**2
 
     def log_tail(x: mp.mpf) -> mp.mpf:
         return (mp.log1p(x) - x) / x**2
-
-    def tail_of_half(t: mp.mpf) -> mp.mpf:
-        return scaled_tail((1 / t - 1) / slope) / t
 
     def exponent_of_tail(y: mp.mpf) -> mp.mpf:
         return -mp.log(mp.erfc(y / mp.sqrt(2)), 2) / y
@@ -89,7 +80,7 @@ def fits() -> list[Fit]:
             lambda x: x / 2**x,
             -one / 2,
             one / 2,
-            4,
+            3,
         ),
         Fit(
             "exp2_fraction_long",
@@ -143,7 +134,7 @@ def fits() -> list[Fit]:
             lambda v: 1 / half_sine(v),
             mp.mpf(0),
             quarter**2,
-            5,
+            4,
         ),
         Fit(
             "gelu_exponent_tail",
@@ -156,13 +147,13 @@ def fits() -> list[Fit]:
             ("kGeluExponent", "kGeluExponentSlope"),
         ),
         Fit(
-            "gelu_tail_short",
-            "the same over t by t = 1 / (1 + 0.31 y), 0 <= y <= 13.4",
-            tail_of_half,
-            lambda t: 1 / tail_of_half(t),
-            1 / (1 + slope * mp.mpf("13.4")),
-            one,
-            5,
+            "gelu_exponent_short",
+            "log2(erfc(y / sqrt 2)) / y, 0 <= y <= 6.5",
+            lambda y: -exponent_of_tail(y),
+            lambda y: y * mp.log(2),
+            mp.mpf(0),
+            mp.mpf("6.5"),
+            6,
         ),
     ]
 

@@ -11,6 +11,7 @@
 
 #include "kernels/conv1d/dense/dense.h"
 #include "kernels/conv1d/depthwise/depthwise.h"
+#include "kernels/conv1d/fourier/fourier.h"
 #include "kernels/conv1d/long_filter/long_filter.h"
 #include "kernels/pipeline/plan.h"
 #include "kernels/stages/program.h"
@@ -46,8 +47,12 @@ struct Conv1dProblem {
   bool aligned = false;        // every row of a channels-first output starts at a 16-byte word
   bool adjacent = false;       // a thread's vectors are side by side in memory, and channels-last ones aligned
   bool whole_words = false;    // channels_last: a position's channels begin at a word of the input
-  // As the long filters' kernel asks: positions lie side by side in input and output, weights are of the input's dtype.
+  bool one_run = false;        // channels_last: the output is one run of memory for each batch, of no doubles
+  bool pairs = false;          // channels_last: two channels of a position are aligned together, in and out
+  // As the long filters' and the Fourier method's kernels ask: positions lie side by side in input and output, weights
+  // are of the input's dtype.
   bool in_rows = false;
+  bool in_channels = false;  // or channels do, in a `channels_last` problem whose result is of the input's dtype
   // As dense kernels ask for it.
   DenseFetch fetch = DenseFetch::channels;
   bool by_positions = true;  // the output's positions lie side by side, or neither they nor its channels do
@@ -56,7 +61,7 @@ struct Conv1dProblem {
   bool has_tensors = false;                // in the latter
 };
 
-enum class Conv1dMethod : int { aten, depthwise, dense, long_filter };
+enum class Conv1dMethod : int { aten, depthwise, dense, long_filter, fourier };
 
 struct MethodChoice {
   Conv1dMethod method;
@@ -78,6 +83,7 @@ struct Conv1dPlan : Plan {
   DepthwisePlan depthwise;
   DensePlan dense;
   LongFilterPlan long_filter;
+  FourierPlan fourier;
 };
 
 // What a plan has of its own beside the numbers that all plans have, in words; or nothing.

@@ -13,5 +13,9 @@ LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan);
 LinkRequest depthwise_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
 LinkRequest dense_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
 LinkRequest long_filter_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
+LinkRequest fourier_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
+
+// The tensors' dtypes of a kernel that has all of them.
+void set_tensor_dtypes(LinkRequest& request, const Conv1dParams& params);
 
 }  // namespace sluice

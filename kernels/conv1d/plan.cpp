@@ -31,13 +31,13 @@ bool is_word_aligned(const void* data, DType dtype) {
   return reinterpret_cast<std::uintptr_t>(data) % word == 0;
 }
 
-// Whether four channels of a position are a vector, of the input and of the output.
-bool has_quads(const Conv1dParams& params) {
-  const auto of = [](const void* data, DType dtype, const long long* strides) {
-    return reinterpret_cast<std::uintptr_t>(data) % (kFewTapsChannels * size_of(dtype)) == 0 &&
-           strides[0] % kFewTapsChannels == 0 && strides[1] == 1 && strides[2] % kFewTapsChannels == 0;
+// Whether so many channels of a position are a vector, of the input and of the output.
+bool has_vectors(const Conv1dParams& params, int width) {
+  const auto of = [width](const void* data, DType dtype, const long long* strides) {
+    return reinterpret_cast<std::uintptr_t>(data) % (width * size_of(dtype)) == 0 && strides[0] % width == 0 &&
+           strides[1] == 1 && strides[2] % width == 0;
   };
-  return params.channels % kFewTapsChannels == 0 && of(params.input.data, params.input.dtype, params.input.strides) &&
+  return params.channels % width == 0 && of(params.input.data, params.input.dtype, params.input.strides) &&
          of(params.output.data, params.output.dtype, params.output.strides);
 }
 
@@ -71,6 +71,8 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
                             params.padding < kFewTaps && params.batch * params.channels < kLongestAdjacent;
   const bool in_rows = !channels_last && params.input.strides[2] == 1 && params.output.strides[2] == 1 &&
                        params.weight.dtype == params.input.dtype;
+  const bool in_channels = channels_last && params.input.strides[1] == 1 && params.weight.dtype == params.input.dtype &&
+                           params.output.dtype == params.input.dtype;
   const bool is_dense = params.dense.input_channels > 0;
   const bool by_positions = params.output.strides[1] != 1 || params.channels == 1;
   return {.batch = params.batch,
@@ -86,9 +88,13 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
           .dtype = params.input.dtype,
           .channels_last = channels_last,
           .aligned = aligned,
-          .adjacent = short_enough && (channels_last ? has_quads(params) : lies_alike(params)),
+          .adjacent = short_enough && (channels_last ? has_vectors(params, kFewTapsChannels) : lies_alike(params)),
           .whole_words = whole_words,
+          .one_run = channels_last && params.output.strides[2] == params.channels &&
+                     size_of(params.output.dtype) <= kCollectedBytes,
+          .pairs = channels_last && has_vectors(params, 2),
           .in_rows = in_rows,
+          .in_channels = in_channels,
           .fetch = is_dense ? dense_fetch(params) : DenseFetch::elements,
           .by_positions = by_positions,
           .is_packed = params.dense.packed != nullptr,
@@ -101,6 +107,7 @@ std::string describe(const Conv1dPlan& plan) {
   switch (plan.which) {
     case Conv1dMethod::dense: return describe(plan.dense);
     case Conv1dMethod::long_filter: return describe(plan.long_filter);
+    case Conv1dMethod::fourier: return describe(plan.fourier);
     default: return "";
   }
 }
@@ -117,6 +124,7 @@ MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& 
                            const DeviceProperties& device) {
   if (is_depthwise(problem, request)) {
     const bool is_left_open = request.automatic && request.depth == 0;
+    if (is_left_open && suits_fourier(problem, device)) return {Conv1dMethod::fourier, ""};
     const bool is_long = is_left_open && suits_long_filter(problem, device);
     return {is_long ? Conv1dMethod::long_filter : Conv1dMethod::depthwise, ""};
   }
@@ -142,6 +150,7 @@ Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& requ
     return aten;
   }
   if (choice.method == Conv1dMethod::aten) return aten;
+  if (choice.method == Conv1dMethod::fourier) return plan_fourier(problem, device);
   if (choice.method == Conv1dMethod::long_filter) {
     const Conv1dPlan plan = plan_long_filter(problem, device);
     if (plan.threads > 0) return plan;  // else as if its method were depthwise

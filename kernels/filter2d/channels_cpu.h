@@ -11,9 +11,10 @@ namespace {
 template <class T, class Element>
 class AcrossChannels : TileWork<T, Element> {
   using Base = TileWork<T, Element>;
-  using Base::border_columns, Base::border_rows, Base::place, Base::walk_copy;
+  using Base::copied_columns, Base::copied_rows, Base::place, Base::walk_copy;
   using Base::p_, Base::pre_, Base::post_, Base::separable_, Base::taps_, Base::row_taps_, Base::image_;
   using Base::same_dtype_, Base::straight_, Base::weights_of_, Base::copy_, Base::sums_, Base::weights_;
+  using typename Base::Likely;
 
  public:
   explicit AcrossChannels(const Filter2dParams& params)
@@ -21,7 +22,7 @@ class AcrossChannels : TileWork<T, Element> {
 
   void run(const Tile& tile) {
     const int slot = static_cast<int>(round_up<long long>(tile.channels, kLanes<T>));
-    const long long width = tile.columns + border_columns(), rows = tile.rows + border_rows();
+    const long long width = copied_columns(tile), rows = copied_rows(tile);
     T* copy = copy_.room_for(rows * width * slot);
     walk_copy(
         tile, width,
@@ -49,9 +50,10 @@ class AcrossChannels : TileWork<T, Element> {
   // Taps of rows of `pitch` slots, of the copy or, separable, of what the row of taps has left.
   void place_taps(long long pitch, long long slot) {
     for (int k = 0; k < taps_; ++k) {
-      offsets_[k] = separable_ ? k * pitch : k / p_.kernel_width * pitch + k % p_.kernel_width * slot;
+      const long long i = separable_ ? k : k / p_.kernel_width, j = separable_ ? 0 : k % p_.kernel_width;
+      offsets_[k] = i * p_.windows.dilation_down * pitch + j * p_.windows.dilation_across * slot;
     }
-    for (int k = 0; k < row_taps_; ++k) offsets_[taps_ + k] = k * slot;
+    for (int k = 0; k < row_taps_; ++k) offsets_[taps_ + k] = k * p_.windows.dilation_across * slot;
   }
 
   // (tap, channel), then the row of taps, then biases, and as many zeros.
@@ -70,8 +72,8 @@ class AcrossChannels : TileWork<T, Element> {
     const Taps<T> taps{row_taps_, offsets_ + taps_, weights, slot};
     const T* const no_bias = weights + (row_taps_ + 1) * slot;
     for (long long r = 0; r < rows; ++r) {
-      sum_positions(copy + r * width * slot, slot, taps, no_bias, narrowed + r * tile.columns * slot, slot, slot,
-                    tile.columns);
+      sum_positions(copy + r * width * slot, p_.windows.stride_across * slot, taps, no_bias,
+                    narrowed + r * tile.columns * slot, slot, slot, tile.columns);
     }
     return narrowed;
   }
@@ -80,19 +82,21 @@ class AcrossChannels : TileWork<T, Element> {
     const Taps<T> taps{taps_, offsets_, weights_.data(), slot};
     const T* const bias = weights_.data() + (taps_ + row_taps_) * slot;
     T* const sums = sums_.room_for(tile.columns * slot);
+    const long long step = separable_ ? slot : p_.windows.stride_across * slot;
     for (long long r = 0; r < tile.rows; ++r) {
       const long long y = tile.row + r, target = place(p_.output.strides, tile, y, tile.column);
+      const T* const from = copy + r * p_.windows.stride_down * pitch;
       if (straight_ && tile.channels == slot) {
-        sum_positions(copy + r * pitch, slot, taps, bias, p_.output.template as<Element>() + target,
-                      p_.output.strides[3], slot, tile.columns);
+        sum_positions(from, step, taps, bias, p_.output.template as<Likely>() + target, p_.output.strides[3], slot,
+                      tile.columns);
         continue;
       }
-      sum_positions(copy + r * pitch, slot, taps, bias, sums, slot, slot, tile.columns);
+      sum_positions(from, step, taps, bias, sums, slot, slot, tile.columns);
       post_.run_rows(sums, slot, tile.channels, tile.columns,
                      [&](int k, long long x) { return place(p_.post_operands[k].strides, tile, y, tile.column + x); });
       for (long long x = 0; x < tile.columns; ++x) {
-        store_elements<Element>(p_.output, same_dtype_, target + x * p_.output.strides[3], p_.output.strides[1],
-                                tile.channels, sums + x * slot);
+        store_elements<Likely>(p_.output, same_dtype_, target + x * p_.output.strides[3], p_.output.strides[1],
+                               tile.channels, sums + x * slot);
       }
     }
   }

@@ -3,6 +3,7 @@
 
 #include "kernels/filter2d/arguments.cuh"
 #include "kernels/filter2d/launch.h"
+#include "kernels/filter2d/sampled_kernel.cuh"
 #include "kernels/pipeline/launch.cuh"
 
 namespace sluice {
@@ -21,6 +22,15 @@ Filter2dArguments<Element> make_arguments(const Filter2dParams& params, const Fi
   const long long output[4] = {params.batch, params.channels, params.output_height, params.output_width};
   a.pre = make_chain_arguments<Compute<Element>, 4>(params.pre, params.pre_operands, 4, image);
   a.post = make_chain_arguments<Compute<Element>, 4>(params.post, params.post_operands, 4, output);
+  return a;
+}
+
+// Of kernels that read the image through its windows.
+template <class Element>
+WindowArguments<Element> make_window_arguments(const Filter2dParams& params, const Filter2dPlan& plan) {
+  WindowArguments<Element> a{make_arguments<Element>(params, plan), params.windows, problem_of(params).interior,
+                             plan.strip_blocks};
+  if (takes_ragged_strips(plan.which)) a.by_across = FastDivisor(plan.warps_across);
   return a;
 }
 

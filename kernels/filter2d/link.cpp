@@ -16,7 +16,8 @@ std::string_view entry_name(const Filter2dPlan& plan, DType dtype) {
 
 std::string_view module_name(const Filter2dPlan& plan, DType dtype) {
   static const NameTable modules("filter2d", {{"direct", "aligned", "staged"}, dtype_names()});
-  return modules(plan.which == Filter2dKernel::staged ? 2 : takes_strips(plan.which), dtype);
+  const bool strips = takes_strips(plan.which) || takes_ragged_strips(plan.which);
+  return modules(plan.which == Filter2dKernel::staged ? 2 : strips, dtype);
 }
 
 }  // namespace
@@ -26,8 +27,15 @@ LinkRequest link_request(const Filter2dParams& params, const Filter2dPlan& plan)
   LinkRequest request{
       .module = module_name(plan, dtype), .kernel = entry_name(plan, dtype), .wide = dtype == DType::float64};
   request.pre = linked_slot(params.pre, params.pre_operands, word_elements(dtype), 1);
-  const int columns = takes_strips(plan.which) ? word_elements(dtype) : filter2d_columns(dtype);
-  const int rows = plan.which == Filter2dKernel::aligned5 ? 1 : kChainRows;
+  int columns = filter2d_columns(dtype), rows = kChainRows;
+  if (is_sampled(plan.which)) {
+    columns = kSampledRows, rows = 1;  // of one column of the result
+  } else if (takes_strips(plan.which)) {
+    columns = word_elements(dtype);
+    if (plan.which == Filter2dKernel::aligned5) rows = 1;
+  } else if (takes_ragged_strips(plan.which)) {
+    columns = word_elements(dtype), rows = 1;
+  }
   request.post = linked_slot(params.post, params.post_operands, columns, rows);
   request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output.dtype;
   return request;

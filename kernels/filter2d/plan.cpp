@@ -43,8 +43,35 @@ bool fits_strips(const Filter2dProblem& problem) {
   return planes * ceil_div<long long>(words * problem.output_height, kFilter2dThreads) < kMost;
 }
 
+// Ragged strips: of a word of columns, wherever words of the output lie under them.
+long long ragged_words(const Filter2dProblem& problem) {
+  const int width = word_elements(problem.dtype);
+  return ceil_div<long long>(problem.interior.end_column + width - 1, width);
+}
+
+// A square's kernel for them takes the problem.
+bool is_ragged(const Filter2dProblem& problem, bool linked) {
+  const bool takes = is_small_square(problem.kernel_height, problem.kernel_width) && !problem.separable &&
+                     !problem.has_pre && !problem.casts && (!problem.has_post || linked) &&
+                     problem.dtype != DType::float64 && problem.windows.are_dense() && problem.in_rows;
+  if (!takes || problem.interior.end_row <= problem.interior.row) return false;
+  if (min_of(problem.output_height, problem.output_width) < kRaggedLeastExtent) return false;
+  const long long planes = problem.batch * problem.channels, words = ragged_words(problem);
+  return planes < (1LL << 30) && problem.output_height * words < (1LL << 30) &&
+         planes * (ceil_div<long long>(words * problem.output_height, kRaggedLanes) + problem.output_width) <
+             (1LL << 30);
+}
+
 Filter2dKernel kernel_of(const Filter2dProblem& problem, Schedule schedule, bool linked) {
   if (schedule != Schedule::direct) return Filter2dKernel::staged;
+  const bool is_3 = problem.kernel_height == 3;
+  if (!problem.windows.are_plain()) {
+    if (is_ragged(problem, linked)) {
+      if (problem.windows.bytes) return is_3 ? Filter2dKernel::ragged3_bytes : Filter2dKernel::ragged5_bytes;
+      return is_3 ? Filter2dKernel::ragged3 : Filter2dKernel::ragged5;
+    }
+    return problem.windows.bytes ? Filter2dKernel::sampled_bytes : Filter2dKernel::sampled;
+  }
   if (problem.separable) return Filter2dKernel::separable;
   // The squares' own kernels have no `pre`, and interpret no tensors.
   const bool has_own = is_small_square(problem.kernel_height, problem.kernel_width) && !problem.has_pre;
@@ -52,11 +79,20 @@ Filter2dKernel kernel_of(const Filter2dProblem& problem, Schedule schedule, bool
   // Theirs for aligned rows interpret nothing.
   const bool interprets = problem.has_post && !linked;
   const bool aligned = problem.aligned && !interprets && problem.dtype != DType::float64 && fits_strips(problem);
-  if (problem.kernel_height == 3) return aligned ? Filter2dKernel::aligned3 : Filter2dKernel::square3;
+  if (!aligned && is_ragged(problem, linked)) return is_3 ? Filter2dKernel::ragged3 : Filter2dKernel::ragged5;
+  if (is_3) return aligned ? Filter2dKernel::aligned3 : Filter2dKernel::square3;
   return aligned ? Filter2dKernel::aligned5 : Filter2dKernel::square5;
 }
 
 const char* direct_reason(const ScheduleRequest& request, Filter2dKernel kernel) {
+  if (is_sampled(kernel)) {
+    return request.automatic ? "auto: windows through registers, pixel by pixel" : "forced: windows pixel by pixel";
+  }
+  if (takes_ragged_strips(kernel)) {
+    return request.automatic
+               ? "auto: words of rows that lie anyhow are shifted in registers; their frame pixel by pixel"
+               : "forced: words of rows that lie anyhow are shifted in registers";
+  }
   if (!request.automatic) {
     return takes_strips(kernel) ? "forced: words of aligned rows through registers, halos through the L1 cache"
                                 : "forced: patches through registers, halos through the L1 cache";
@@ -71,6 +107,7 @@ const char* direct_reason(const ScheduleRequest& request, Filter2dKernel kernel)
 // none.
 int register_blocks(Filter2dKernel kernel, const Filter2dProblem& problem, bool linked) {
   if (linked) return 0;
+  if (takes_ragged_strips(kernel)) return ragged_blocks(problem.kernel_height);
   if (takes_strips(kernel)) return aligned_blocks(problem.kernel_height, problem.dtype, problem.casts);
   return kernel == Filter2dKernel::separable ? kSeparableBlocks : kFilter2dResidentBlocks;
 }
@@ -117,6 +154,24 @@ void set_strips(Filter2dPlan& plan, const Filter2dProblem& problem, const Device
   plan.grid = problem.batch * problem.channels * plan.blocks_per_plane;
 }
 
+// Warps of strips, and behind a plane's blocks of them those of its frame.
+void set_ragged_strips(Filter2dPlan& plan, const Filter2dProblem& problem, const DeviceProperties& device) {
+  const Filter2dInterior& interior = problem.interior;
+  constexpr int kWarps = kFilter2dThreads / 32;
+  plan.strips_across = ragged_words(problem);
+  plan.warps_across = ceil_div<long long>(plan.strips_across, kRaggedLanes);
+  Filter2dProblem inner = problem;
+  inner.output_height = interior.end_row - interior.row;
+  plan.strip_rows = rows_of_strip(policy_of(device, kFilter2dPolicies), inner, plan.warps_across * 32, device);
+  plan.strips_down = ceil_div<long long>(inner.output_height, plan.strip_rows);
+  plan.strip_blocks = static_cast<int>(ceil_div<long long>(plan.warps_across * plan.strips_down, kWarps));
+  const long long frame = interior.frame(problem.output_height, problem.output_width);
+  plan.blocks_per_plane = plan.strip_blocks + ceil_div<long long>(frame, kFilter2dThreads);
+  plan.threads = kFilter2dThreads;
+  plan.tile = kWarps * kRaggedLanes * plan.strip_rows * word_elements(problem.dtype);
+  plan.grid = problem.batch * problem.channels * plan.blocks_per_plane;
+}
+
 void set_direct(Filter2dPlan& plan, const DeviceProperties& device, long long tiles, long long bytes) {
   plan.grid = tiles;
   if (bytes > most_dynamic_shared_memory(device)) {
@@ -160,6 +215,7 @@ void set_ring(Filter2dPlan& plan, const Filter2dProblem& problem, const Schedule
 
 Filter2dProblem problem_of(const Filter2dParams& params) {
   const int width = word_elements(params.image.dtype);
+  const bool in_rows = has_rows(params);
   const bool alike = params.output.strides[3] == 1 && params.output.strides[2] % width == 0;
   const bool aligned =
       reinterpret_cast<std::uintptr_t>(params.output.data) % (width * size_of(params.output.dtype)) == 0 &&
@@ -180,7 +236,21 @@ Filter2dProblem problem_of(const Filter2dParams& params) {
           .has_post = !params.post.empty(),
           .has_tensors = params.post.operands > 0,
           .adjacent = adjacent,
-          .rows_alike = adjacent && params.image.strides[2] % width == 0};
+          .rows_alike = adjacent && params.image.strides[2] % width == 0,
+          .windows = params.windows,
+          .in_rows = in_rows,
+          .interior = in_rows ? interior_of(params.height, params.width, params.output_height, params.output_width,
+                                            params.kernel_height, params.top, params.left)
+                              : Filter2dInterior{}};
+}
+
+bool has_rows(const Filter2dParams& params) {
+  constexpr long long kMost = 1LL << 30;
+  const auto fits = [](const long long* strides, long long width) { return strides[3] == 1 && strides[2] >= width; };
+  return fits(params.image.strides, params.width) && fits(params.output.strides, params.output_width) &&
+         max_of(params.height, params.output_height) < kMost && max_of(params.width, params.output_width) < kMost &&
+         params.top < params.kernel_height && params.left < params.kernel_width &&
+         params.output_width < params.width + params.kernel_width && params.width >= kRaggedLeastExtent;
 }
 
 bool is_aligned(const Filter2dParams& params) {
@@ -192,9 +262,9 @@ bool is_aligned(const Filter2dParams& params) {
     return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(alignment) == 0 && strides[3] == 1 &&
            fits(0, params.batch) && fits(1, params.channels) && fits(2, height);
   };
-  return !params.row_taps.exists() && params.kernel_width % 2 == 1 && params.left == params.kernel_width / 2 &&
-         params.top >= 0 && params.top < params.kernel_height && params.output_width == params.width &&
-         params.width % vector == 0 &&
+  return params.windows.are_plain() && !params.row_taps.exists() && params.kernel_width % 2 == 1 &&
+         params.left == params.kernel_width / 2 && params.top >= 0 && params.top < params.kernel_height &&
+         params.output_width == params.width && params.width % vector == 0 &&
          starts_words(params.image.data, params.image.dtype, params.image.strides, params.height) &&
          starts_words(params.output.data, params.output.dtype, params.output.strides, params.output_height);
 }
@@ -204,9 +274,11 @@ namespace {
 void set_patches(Filter2dPlan& plan, const Filter2dProblem& problem, const ScheduleRequest& request,
                  const DeviceProperties& device) {
   const bool direct = plan.schedule == Schedule::direct;
-  const int columns = filter2d_columns(problem.dtype), rows = filter2d_rows(problem.separable, direct);
+  const bool sampled = is_sampled(plan.which);
+  const int columns = sampled ? 1 : filter2d_columns(problem.dtype);
+  const int rows = sampled ? kSampledRows : filter2d_rows(problem.separable, direct);
   // Vectors begin at the output's words, so a shifted row may need one more than its length asks for.
-  const int slack = problem.shifted ? word_elements(problem.dtype) - 1 : 0;
+  const int slack = problem.shifted && !sampled ? word_elements(problem.dtype) - 1 : 0;
   const long long vectors = ceil_div<long long>(problem.output_width + slack, columns);
   plan.lanes = choose_lanes(policy_of(device, kFilter2dPolicies), vectors, problem.output_height, rows);
   plan.threads = kFilter2dThreads;
@@ -222,6 +294,13 @@ void set_patches(Filter2dPlan& plan, const Filter2dProblem& problem, const Sched
   }
 }
 
+// Why no ring takes windows that are not plain.
+const char* window_refusal(const Filter2dWindows& windows) {
+  if (!windows.are_dense()) return "a ring copies the image under windows side by side: stride and dilation must be 1";
+  if (windows.border != Border::zeros) return "a ring fills what lies beyond the image: padding_mode must be 'zeros'";
+  return "a ring copies words of the type that is computed in: the image must not be uint8";
+}
+
 Filter2dPlan plan_as(const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
                      bool linked) {
   Filter2dPlan plan;
@@ -232,8 +311,17 @@ Filter2dPlan plan_as(const Filter2dProblem& problem, const ScheduleRequest& requ
   plan.schedule = request.schedule;
   plan.reason = direct_reason(request, plan.which);
   plan.copy_width = problem.adjacent ? kWordBytes : static_cast<int>(size_of(problem.dtype));
+  if (is_sampled(plan.which)) plan.copy_width = static_cast<int>(size_of(problem.dtype));
+  if (problem.windows.bytes) plan.copy_width = takes_ragged_strips(plan.which) ? 4 : 1;
+  if (plan.schedule != Schedule::direct && !problem.windows.are_plain()) {
+    plan.threads = 0;
+    refuse(plan, window_refusal(problem.windows));
+    return plan;
+  }
   if (takes_strips(plan.which)) {
     set_strips(plan, problem, device);
+  } else if (takes_ragged_strips(plan.which)) {
+    set_ragged_strips(plan, problem, device);
   } else {
     set_patches(plan, problem, request, device);
   }
@@ -246,6 +334,7 @@ Filter2dPlan plan_as(const Filter2dProblem& problem, const ScheduleRequest& requ
 
 // The ring that is faster than `direct`, or `direct`.
 Schedule fastest(const Filter2dProblem& problem, const DeviceProperties& device, bool linked) {
+  if (!problem.windows.are_plain()) return Schedule::direct;
   const bool interprets = (problem.has_pre || problem.has_post) && !linked;  // which rings do slowly
   const Filter2dKernel kernel = kernel_of(problem, Schedule::direct, linked);
   const bool has_ring = kernel == Filter2dKernel::dense || kernel == Filter2dKernel::separable;

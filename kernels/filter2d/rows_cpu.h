@@ -8,6 +8,11 @@
 //        +- - - - - - - -+   |
 //        |                   |  kernel_height - 1
 //        +-------------------+
+//
+// Windows that lie a stride apart find their pixels side by side, as the others do: a row of the copy is sorted by what
+// is left of their columns when divided by the stride.
+//
+//        a0 b0 a1 b1 a2 b2 a3   ->   a0 a1 a2 a3 | b0 b1 b2        a stride of 2
 #pragma once
 
 #include "kernels/common/window_sums_cpu.h"
@@ -24,14 +29,16 @@ constexpr long long kFewestDirect = 256;
 template <class T, class Element>
 class AlongRows : TileWork<T, Element> {
   using Base = TileWork<T, Element>;
-  using Base::border_columns, Base::border_rows, Base::place, Base::walk_copy;
+  using Base::border_columns, Base::border_rows, Base::copied_rows, Base::place, Base::walk_row;
   using Base::p_, Base::pre_, Base::post_, Base::separable_, Base::taps_, Base::row_taps_, Base::image_;
   using Base::same_dtype_, Base::straight_, Base::weights_of_, Base::copy_, Base::sums_, Base::weights_;
+  using typename Base::Likely;
 
  public:
   explicit AlongRows(const Filter2dParams& params)
       : Base(params, 3),
-        direct_(std::is_same_v<T, Element> && params.pre.empty() && !separable_ && params.image.strides[3] == 1),
+        direct_(std::is_same_v<T, Element> && params.pre.empty() && !separable_ && params.image.strides[3] == 1 &&
+                params.windows.are_dense()),
         offsets_(offset_memory_.room_for(taps_ + row_taps_)) {}
 
   void run(const Tile& tile) {
@@ -66,29 +73,43 @@ class AlongRows : TileWork<T, Element> {
   }
 
  private:
-  // Taps of rows of `pitch` slots, of the copy or, separable, of what the row of taps has left.
-  void place_taps(long long pitch) {
+  // Taps of rows of `pitch` slots, of the copy or, separable, of what the row of taps has left; `part` slots for each
+  // remainder by the stride.
+  void place_taps(long long pitch, long long part = 0) {
+    const auto across = [&](long long j) {
+      const long long column = j * p_.windows.dilation_across, stride = p_.windows.stride_across;
+      return column % stride * part + column / stride;
+    };
     for (int k = 0; k < taps_; ++k) {
-      offsets_[k] = separable_ ? k * pitch : k / p_.kernel_width * pitch + k % p_.kernel_width;
+      const long long i = separable_ ? k : k / p_.kernel_width, j = separable_ ? 0 : k % p_.kernel_width;
+      offsets_[k] = i * p_.windows.dilation_down * pitch + across(j);
     }
-    for (int k = 0; k < row_taps_; ++k) offsets_[taps_ + k] = k;
+    for (int k = 0; k < row_taps_; ++k) offsets_[taps_ + k] = across(k);
   }
 
   void sum_copy(const Tile& tile) {
-    const bool narrow = tile.columns < kNarrow;
+    const long long stride = p_.windows.stride_across;
+    const bool narrow = tile.columns < kNarrow && stride == 1 && p_.windows.stride_down == 1;
     // Sums may take a vector more than there are columns.
     const long long room = narrow ? tile.columns : round_up<long long>(tile.columns, kLanes<T>);
-    const long long pitch = room + border_columns(), rows = tile.rows + border_rows();
+    const long long part = room + ceil_div(border_columns(), stride), pitch = part * stride, rows = copied_rows(tile);
     T* copy = copy_.room_for(rows * pitch + kLanes<T> + border_columns());
     fill_zeros(copy + rows * pitch, kLanes<T> + border_columns());
-    walk_copy(
-        tile, pitch,
-        [&](long long y, long long x, long long count, long long slot) {
-          load_elements(image_ + place(p_.image.strides, tile, y, x), p_.image.strides[3], count, copy + slot);
-          pre_.run(copy + slot, count, [&](int k) { return place(p_.pre_operands[k].strides, tile, y, x); });
-        },
-        [&](long long slot, long long count) { fill_zeros(copy + slot, count); });
-    place_taps(separable_ ? room : pitch);
+    T* const line = stride == 1 ? nullptr : line_.room_for(pitch);
+    for (long long r = 0; r < rows; ++r) {
+      T* const to = stride == 1 ? copy + r * pitch : line;
+      walk_row(
+          tile, r, 0, pitch,
+          [&](long long y, long long x, long long count, long long slot) {
+            load_elements(image_ + place(p_.image.strides, tile, y, x), p_.image.strides[3], count, to + slot);
+            pre_.run(to + slot, count, [&](int k) { return place(p_.pre_operands[k].strides, tile, y, x); });
+          },
+          [&](long long slot, long long count) { fill_zeros(to + slot, count); });
+      for (long long remainder = 0; stride > 1 && remainder < stride; ++remainder) {
+        load_elements<T>(line + remainder, stride, part, copy + r * pitch + remainder * part);
+      }
+    }
+    place_taps(separable_ ? room : pitch, part);
     if (separable_) copy = sum_row_taps(copy, pitch, room, rows);
     sum_rows(tile, copy, separable_ ? room : pitch, narrow);
   }
@@ -123,7 +144,7 @@ class AlongRows : TileWork<T, Element> {
   void sum_rows(const Tile& tile, const T* copy, long long pitch, bool narrow, bool is_copy = true) {
     const Taps<T> taps{taps_, offsets_, weights_.data(), 0};
     if (straight_ && tile.columns >= kLanes<T> && !narrow) {
-      Element* const to = p_.output.template as<Element>() + place(p_.output.strides, tile, tile.row, tile.column);
+      Likely* const to = p_.output.template as<Likely>() + place(p_.output.strides, tile, tile.row, tile.column);
       return sum_rectangle(copy, pitch, taps, to, p_.output.strides[2], tile.columns, tile.rows);
     }
     const long long to_pitch = narrow ? pitch : round_up<long long>(tile.columns, kLanes<T>);
@@ -138,8 +159,8 @@ class AlongRows : TileWork<T, Element> {
       return place(p_.post_operands[k].strides, tile, tile.row + r, tile.column);
     });
     for (long long r = 0; r < tile.rows; ++r) {
-      store_elements<Element>(p_.output, same_dtype_, place(p_.output.strides, tile, tile.row + r, tile.column),
-                              p_.output.strides[3], tile.columns, sums + r * to_pitch);
+      store_elements<Likely>(p_.output, same_dtype_, place(p_.output.strides, tile, tile.row + r, tile.column),
+                             p_.output.strides[3], tile.columns, sums + r * to_pitch);
     }
   }
 
@@ -148,19 +169,21 @@ class AlongRows : TileWork<T, Element> {
                      long long rows) const {
     long long r = 0;
     const int height = p_.kernel_height, width = separable_ ? 1 : p_.kernel_width;
-    if (height == 3 && width == 3) {
+    if (!p_.windows.are_dense()) {  // whose taps are not side by side
+    } else if (height == 3 && width == 3) {
       r = sum_squares<3>(copy, pitch, taps.weights, bias_, to, to_pitch, columns, rows);
     } else if (height > 1 && taps.count <= kTapsInASum) {
       r = sum_windows(copy, pitch, taps.weights, height, width, bias_, to, to_pitch, columns, rows);
     }
-    for (; r < rows; ++r) sum_row(copy + r * pitch, taps, bias_, to + r * to_pitch, columns);
+    const long long step = p_.windows.stride_down * pitch;
+    for (; r < rows; ++r) sum_row(copy + r * step, taps, bias_, to + r * to_pitch, columns);
   }
 
   const bool direct_;  // the image is read as it lies where a window does not leave it
   Scratch<long long> offset_memory_;
   long long* const offsets_;
   T bias_ = 0;
-  Scratch<T> narrowed_;
+  Scratch<T> narrowed_, line_;
 };
 
 }  // namespace

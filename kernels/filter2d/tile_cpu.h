@@ -1,5 +1,8 @@
-// What every way over a tile has: the tile, its chains, and a walk over its pixels and the zeros beside the image.
+// What every way over a tile has: the tile, its chains, and a walk over its pixels and what stands beside the image.
 #pragma once
+
+#include <cstdint>
+#include <type_traits>
 
 #include "kernels/common/elements_cpu.h"
 #include "kernels/common/int_math.h"
@@ -10,6 +13,19 @@
 namespace sluice {
 namespace {
 
+// An image's element where that is uint8, which nothing else has.
+struct Byte {
+  std::uint8_t value;
+};
+template <class T>
+void load_elements(const Byte* from, long long step, long long count, T* to) {
+  if (step == 1) {
+    for (long long i = 0; i < count; ++i) to[i] = from[i].value;
+  } else {
+    with_steps(count, step, [&](long long n, long long place) { to[n] = from[place].value; });
+  }
+}
+
 struct Tile {
   long long batch, channel, row, column;  // of its first output
   long long channels, rows, columns;
@@ -19,6 +35,8 @@ struct Tile {
 template <class T, class Element>
 class TileWork {
  protected:
+  using Likely = std::conditional_t<std::is_same_v<Element, Byte>, T, Element>;  // of the output
+
   // `walked`: the dimension along which vectors run.
   TileWork(const Filter2dParams& params, int walked)
       : p_(params),
@@ -34,25 +52,43 @@ class TileWork {
   static long long place(const long long* strides, const Tile& tile, long long y, long long x) {
     return tile.batch * strides[0] + tile.channel * strides[1] + y * strides[2] + x * strides[3];
   }
-  long long border_rows() const { return p_.kernel_height - 1; }
-  long long border_columns() const { return p_.kernel_width - 1; }
+  long long border_rows() const { return static_cast<long long>(p_.windows.dilation_down) * (p_.kernel_height - 1); }
+  long long border_columns() const {
+    return static_cast<long long>(p_.windows.dilation_across) * (p_.kernel_width - 1);
+  }
+  // Of the tile's copy: what its windows reach over.
+  long long copied_rows(const Tile& tile) const { return (tile.rows - 1) * p_.windows.stride_down + 1 + border_rows(); }
+  long long copied_columns(const Tile& tile) const {
+    return (tile.columns - 1) * p_.windows.stride_across + 1 + border_columns();
+  }
 
-  // Calls `load(row, from, count, slot)` for each run of pixels of the image in the tile's copy, `zeros(slot, count)`
-  // for what is beside it.
+  // Calls `load(row, from, count, slot)` for each run of pixels of the image in row `r` of the tile's copy, which
+  // begins at `slot`; `zeros(slot, count)` for zeros beside it.
+  template <class Load, class Zeros>
+  void walk_row(const Tile& tile, long long r, long long slot, long long pitch, const Load& load,
+                const Zeros& zeros) const {
+    const long long y = pixel_at(tile.row * p_.windows.stride_down - p_.top + r, p_.height, p_.windows.border);
+    if (y < 0) return zeros(slot, pitch);
+    const long long left = tile.column * p_.windows.stride_across - p_.left, width = copied_columns(tile);
+    const long long from = min_of(width, max_of(0LL, -left)), to = max_of(from, min_of(width, p_.width - left));
+    const auto border = [&](long long first, long long last) {
+      if (p_.windows.border == Border::zeros) {
+        if (last > first) zeros(slot + first, last - first);
+        return;
+      }
+      for (long long i = first; i < last; ++i) {
+        const long long x = pixel_at(left + i, p_.width, p_.windows.border);
+        x < 0 ? zeros(slot + i, 1) : load(y, x, 1, slot + i);
+      }
+    };
+    border(0, from);
+    if (to > from) load(y, left + from, to - from, slot + from);
+    border(to, width);
+    if (pitch > width) zeros(slot + width, pitch - width);
+  }
   template <class Load, class Zeros>
   void walk_copy(const Tile& tile, long long pitch, const Load& load, const Zeros& zeros) const {
-    const long long left = tile.column - p_.left, width = tile.columns + border_columns();
-    const long long from = min_of(width, max_of(0LL, -left)), to = max_of(from, min_of(width, p_.width - left));
-    for (long long r = 0; r < tile.rows + border_rows(); ++r) {
-      const long long y = tile.row - p_.top + r, slot = r * pitch;
-      if (y < 0 || y >= p_.height) {
-        zeros(slot, pitch);
-        continue;
-      }
-      if (from > 0) zeros(slot, from);
-      if (to > from) load(y, left + from, to - from, slot + from);
-      if (pitch > to) zeros(slot + to, pitch - to);
-    }
+    for (long long r = 0; r < copied_rows(tile); ++r) walk_row(tile, r, r * pitch, pitch, load, zeros);
   }
 
   // (tap, channel), `pitch` apart, from channel `c` on; the row of taps of a separable kernel behind the others.

@@ -16,7 +16,7 @@ long long taps_of(const Filter2dParams& params) {
 
 // Whether windows are summed from plain images, with nothing in front of them.
 bool is_plain(const Filter2dParams& params) {
-  return params.pre.empty() && !params.row_taps.exists() && taps_of(params) <= kMostTaps;
+  return params.pre.empty() && !params.row_taps.exists() && taps_of(params) <= kMostTaps && params.windows.are_plain();
 }
 
 bool reads_pixels(const Filter2dParams& params) {
@@ -59,11 +59,14 @@ Filter2dCpuTiles tiles_on_cpu(const Filter2dParams& params) {
   tiles.way = way_of(params);
   // The rows of a tile and of its border stay in the L1 cache for few taps, in the L2 cache for many; a tile is as
   // large as its border at least, or that would be most of what is loaded.
-  long long columns = max_of<long long>(32, params.kernel_width - 1), rows = 8;
+  const Filter2dWindows& windows = params.windows;
+  const long long border_columns = static_cast<long long>(windows.dilation_across) * (params.kernel_width - 1),
+                  border_rows = static_cast<long long>(windows.dilation_down) * (params.kernel_height - 1);
+  long long columns = max_of<long long>(32, border_columns), rows = 8;
   switch (tiles.way) {
     case Filter2dCpuWay::rows:
       tiles.channels = 1;
-      columns = max_of<long long>(2048, params.kernel_width - 1);
+      columns = max_of<long long>(2048, border_columns);
       // Narrow ones are the taller for it.
       rows = max_of<long long>(16, 8192 / min_of(params.output_width, columns));
       break;
@@ -82,7 +85,10 @@ Filter2dCpuTiles tiles_on_cpu(const Filter2dParams& params) {
   }
   tiles.channels = min_of(params.channels, tiles.channels);
   tiles.columns = min_of(params.output_width, columns);
-  tiles.rows = min_of(params.output_height, max_of<long long>(rows, params.kernel_height - 1));
+  tiles.rows = min_of(params.output_height, max_of<long long>(rows, border_rows));
+  // Windows that lie apart are fewer on as many pixels.
+  tiles.columns = max_of<long long>(1, tiles.columns / windows.stride_across);
+  tiles.rows = max_of<long long>(1, tiles.rows / windows.stride_down);
   tiles.tiles_across = ceil_div(params.output_width, tiles.columns);
   tiles.tiles_down = ceil_div(params.output_height, tiles.rows);
   tiles.channel_tiles = ceil_div(params.channels, tiles.channels);

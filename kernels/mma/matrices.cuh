@@ -15,6 +15,14 @@ __device__ __forceinline__ void load_transposed(std::uint32_t row, std::uint32_t
                : "memory");
 }
 
+// Two of them, by lanes 0 to 15.
+__device__ __forceinline__ void load_transposed(std::uint32_t row, std::uint32_t (&matrices)[2]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(matrices[0]), "=r"(matrices[1])
+               : "r"(row)
+               : "memory");
+}
+
 // `Transposed`: columns in registers are rows in shared memory.
 template <bool Transposed = false>
 __device__ __forceinline__ void store_matrices(std::uint32_t row, const std::uint32_t (&matrices)[4]) {

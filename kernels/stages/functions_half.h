@@ -46,13 +46,14 @@ struct HalfFunctions {
 
   SLUICE_HOST_DEVICE static float silu(float x) { return x * kScale * scaled_logistic(fused(x, -kLog2E, -16.0f)); }
 
-  // x erfc(|x| / sqrt 2) / 2 left of 0, where 1 + erf(x) would cancel, and x less that right of it.
+  // x erfc(|x| / sqrt 2) / 2 left of 0, where 1 + erf(x) would cancel, and x less that right of it. The logarithm of
+  // erfc is a polynomial up to 6.5; beyond, where torch has 0, its power falls faster, and is 0 from kGeluEnd on.
   SLUICE_HOST_DEVICE static float gelu(float x) {
-    const float y = at_most(magnitude(x), 1e15f);
-    const float t = reciprocal_approximately(fused(y, 0.31f, 1.0f));
-    const float tail = t * gelu_tail_short(t) * exp2_approximately(y * y * (-0.5f * kLog2E));
+    const float y = at_most(magnitude(x), kGeluEnd);
+    const float tail = exp2_approximately(fused(y, gelu_exponent_short(y), -1.0f));
     return fused(-y, tail, x * (x < 0.0f ? 0.0f : 1.0f));
   }
+  static constexpr float kGeluEnd = 12.7911f;  // the polynomial's power is 2^-127.02 there
 
   // x / (1 + e^-2u), which is x (1 + tanh u) / 2, for u = sqrt(2 / pi) (x + 0.044715 x^3).
   SLUICE_HOST_DEVICE static float gelu_tanh(float x) {

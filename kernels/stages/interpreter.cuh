@@ -51,6 +51,7 @@ struct InterpretedChain {
   const ChainArguments<T, Rank>& arguments;
 
   __device__ __forceinline__ bool empty() const { return arguments.count == 0; }
+  __device__ __forceinline__ static constexpr bool has_operands() { return Operands; }  // or may have
 
   // What the linked form loads ahead; the interpreter loads a stage's operands when it comes to it.
   template <int Width, int Slices, class PlaceOf>
@@ -171,6 +172,7 @@ struct ElementwiseChain {
   const ChainArguments<T, Rank>& arguments;
 
   __device__ __forceinline__ bool empty() const { return arguments.count == 0; }
+  __device__ __forceinline__ static constexpr bool has_operands() { return true; }  // or may have
 
   template <int Width, int Slices, class PlaceOf>
   __device__ __forceinline__ PlaceOf load(PlaceOf place_of) const {

@@ -5,7 +5,7 @@
 
 namespace sluice {
 
-// 2^x, good to 22 bits; what would be subnormal may be 0.
+// 2^x, good to 22 bits on a GPU and 18 on the CPU; what would be subnormal may be 0.
 SLUICE_HOST_DEVICE float exp2_approximately(float x) {
 #ifdef __CUDA_ARCH__
   float result;

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import torch
 
 from ._apply import check_forward_only, given_options, needs_references, run, with_references
-from ._arguments import integer
+from ._arguments import check_string, integer
 from ._fake import (
     FLOATING,
     chain_dtype,
@@ -33,6 +34,9 @@ def filter2d(
     bias: torch.Tensor | None = None,
     padding: str | tuple[int, int] = "same",
     *,
+    stride: int | tuple[int, int] = 1,
+    dilation: int | tuple[int, int] = 1,
+    padding_mode: str = "zeros",
     pre: Chain | str | None = None,
     post: Chain | str | None = None,
     dtype: torch.dtype | None = None,
@@ -40,27 +44,33 @@ def filter2d(
     schedule: str = "auto",
     depth: int | None = None,
 ) -> torch.Tensor:
-    """`post(F.conv2d(pre(image), kernel[:, None], bias, padding=padding, groups=C))` for each image of a batch.
+    """`post(F.conv2d(pre(image), kernel[:, None], bias, stride, padding, dilation, C))` for each image of a batch.
 
     A correlation, as `F.conv2d` is one: the kernel is not flipped. Sums are float32 (float64 for float64); float32
-    never uses TF32. Padding is with zeros.
+    never uses TF32. Padding is with zeros, or as `F.pad` pads in another `padding_mode`.
 
     Args:
-        image: (..., H, W), any strides; float32, float16, bfloat16 or float64, or uint8, which is converted to float32
-            first.
+        image: (..., H, W), any strides; float32, float16, bfloat16 or float64, or uint8, which is computed in float32
+            and read as bytes (with a ring, or more than 25 taps of plain windows, it is converted first).
         kernel: (kh, kw), or (C, kh, kw) with one for each of the channels in dimension -3. A separable kernel is a
             tuple of its column (kh,) and its row (kw,), or of (C, kh) and (C, kw), and stands for their outer product.
             Of the image's dtype (float32 for uint8); odd and even sizes.
         bias: (C,), or (1,) where there is one kernel for all channels; of the kernel's dtype.
-        padding: "same" (the result has the image's size; for an even kernel the extra zeros are at the bottom and on
-            the right, as in torch), "valid" (none), or two numbers: zeros above and below, zeros on the left and right.
-        pre: a chain on the image, before zeros are added; rounded to the image's dtype (float32 for uint8). A chain
+        padding: "same" (the result has the image's size; for an even kernel the extra pixels are at the bottom and on
+            the right, as in torch; stride 1 only), "valid" (none), or two numbers: pixels above and below, pixels on
+            the left and right.
+        stride: of the windows, a number or two: down and across.
+        dilation: of a window's taps, likewise.
+        padding_mode: what padding holds: "zeros", "replicate" (the nearest pixel), "reflect" (the image mirrored in its
+            outermost pixels, less than its size of them), or "circular" (the image again, at most once).
+        pre: a chain on the image, before padding is added; rounded to the image's dtype (float32 for uint8). A chain
             without tensors may be its text, as "scale(2)|gelu".
         post: a chain on the biased result, before it is rounded. Its operands broadcast to the result's shape.
         dtype: the result's dtype; by default that of a last `cast` of `post`, else the image's, float32 for uint8.
         out: written and returned as that object: the result's shape and dtype, any strides, apart from the inputs.
         schedule: "auto", or one of "direct", "sync", "cooperative", "barrier", "single_stage", "two_stage",
-            "multi_stage", "producer_consumer", "thread_scope", "primitives" or "bulk" (docs/pipeline.md).
+            "multi_stage", "producer_consumer", "thread_scope", "primitives" or "bulk" (docs/pipeline.md). A
+            stride, a dilation or a padding_mode goes with the first two only.
         depth: stages in flight of a schedule with a ring, 1 to 8; None picks one.
 
     Returns:
@@ -81,20 +91,25 @@ def filter2d(
                 [6., 9., 9., 6.],
                 [4., 6., 6., 4.]])
 
-    Source: `torch.nn.functional.conv2d` with `groups` equal to the channels and a stride of 1.
+    Source: `torch.nn.functional.conv2d` with `groups` equal to the channels, and `torch.nn.functional.pad`.
     """
     check_tensor("filter2d", "image", image)
     column, row, zeros = raw_arguments(kernel, padding)
+    windows = raw_windows(stride, dilation, padding_mode)
     if bias is not None:
         check_tensor("filter2d", "bias", bias)
     before = None if pre is None else given_chain("filter2d", "pre", pre)
     after = None if post is None else given_chain("filter2d", "post", post)
     check_forward_only("filter2d", (image, column, row, bias), before, after)
     if needs_references(image, before, after):
-        compute = functools.partial(filter2d, kernel=kernel, bias=bias, padding=padding, schedule=schedule, depth=depth)
+        compute = functools.partial(
+            filter2d, kernel=kernel, bias=bias, padding=padding, stride=stride, dilation=dilation,
+            padding_mode=padding_mode, schedule=schedule, depth=depth,
+        )  # fmt: skip
         floating = image.to(_floating(image.dtype))
         return with_references("filter2d", compute, floating, pre=before, post=after, out=out, dtype=dtype)
     options = given_options("filter2d", image, schedule, depth, dtype, pre=before, post=after)
+    options.update(windows)
     if row is not None:
         options["row_kernel"] = row
     arguments = (image, column, bias) if zeros is None else (image, column, bias, zeros)
@@ -106,6 +121,26 @@ def raw_arguments(
 ) -> tuple[torch.Tensor, torch.Tensor | None, list[int] | None]:
     """The raw op's kernel, row_kernel and padding."""
     return *_parts(kernel), _padding(padding)
+
+
+def raw_windows(stride: int | tuple[int, int], dilation: int | tuple[int, int], padding_mode: str) -> dict[str, Any]:
+    """The raw op's stride, dilation and padding_mode, where they differ from its defaults."""
+    windows: dict[str, Any] = {}
+    for argument, given in (("stride", stride), ("dilation", dilation)):
+        if given != 1:
+            windows[argument] = _pair(argument, given)
+    if padding_mode != "zeros":
+        check_string("filter2d", "padding_mode", padding_mode)
+        windows["padding_mode"] = padding_mode
+    return windows
+
+
+def _pair(argument: str, given: int | tuple[int, int]) -> list[int]:
+    if isinstance(given, (tuple, list)):
+        if len(given) != 2:
+            raise ValueError(f"filter2d: {argument} must be one number or two, got {len(given)}")
+        return [integer("filter2d", argument, number) for number in given]
+    return [integer("filter2d", argument, given)] * 2
 
 
 def _parts(kernel: Kernel) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -165,9 +200,11 @@ def _check_kernel(image: torch.Tensor, kernel: torch.Tensor, row: torch.Tensor |
     return height, width
 
 
-def _zeros(padding: list[int] | None, height: int, width: int) -> tuple[int, int]:
-    """Rows and columns of zeros that the image is given in all."""
+def _padded(padding: list[int] | None, height: int, width: int, stride: list[int]) -> tuple[int, int]:
+    """Rows and columns that the image is given in all. `height` and `width` are those of a window."""
     if padding is None:
+        for step in stride:
+            require("filter2d", step == 1, lambda: f"padding='same' must have stride 1, got ({stride[0]}, {stride[1]})")
         return height - 1, width - 1
     require("filter2d", len(padding) == 2, lambda: f"padding must be two numbers, got {len(padding)}")
     for number in padding:
@@ -175,6 +212,31 @@ def _zeros(padding: list[int] | None, height: int, width: int) -> tuple[int, int
             words = functools.partial("padding must be at least 0 and less than 2^31, got {}".format, number)
             require("filter2d", fits, words)
     return 2 * padding[0], 2 * padding[1]
+
+
+def _check_windows(stride: list[int], dilation: list[int], padding_mode: str) -> None:
+    for argument, given in (("stride", stride), ("dilation", dilation)):
+        require("filter2d", len(given) == 2, f"{argument} must be two numbers, got {len(given)}".format)
+        for number in given:
+            for fits in (number >= 1, number < 2**31):
+                words = functools.partial((argument + " must be at least 1 and less than 2^31, got {}").format, number)
+                require("filter2d", fits, words)
+    rule = "padding_mode must be 'zeros', 'replicate', 'reflect' or 'circular'"
+    known = padding_mode in ("zeros", "replicate", "reflect", "circular")
+    require("filter2d", known, lambda: f"{rule}, got '{padding_mode}'")
+
+
+def _check_border(image: torch.Tensor, padded: tuple[int, int], mode: str) -> None:
+    """A border's pixels are the image's. Of an odd number the larger part is below, or on the right."""
+    if mode not in ("reflect", "circular"):
+        return
+    for what, pixels, extent in zip(("rows", "columns"), padded, image.shape[-2:], strict=True):
+        most, found = extent - 1 if mode == "reflect" else extent, pixels - pixels // 2
+        words = functools.partial(
+            "padding must be at most {} {} with padding_mode='{}' for an image of {}, got {}".format,
+            most, what, mode, extent, found,
+        )  # fmt: skip
+        require("filter2d", found <= torch.sym_max(most, 0), words)
 
 
 @torch.library.register_fake("sluice::filter2d")
@@ -192,6 +254,9 @@ def _(
     dtype: torch.dtype | None = None,
     schedule: str = "auto",
     depth: int | None = None,
+    stride: list[int] = (1, 1),  # type: ignore[assignment]
+    dilation: list[int] = (1, 1),  # type: ignore[assignment]
+    padding_mode: str = "zeros",
 ) -> torch.Tensor:
     check = functools.partial(require, "filter2d")
     computed = _floating(image.dtype)
@@ -207,9 +272,11 @@ def _(
         offsets = 1 if shared or image.dim() < 3 else image.shape[-3]
         for fits in (bias.dim() == 1, bias.numel() == offsets):
             check(fits, lambda: f"bias must have shape ({offsets},), got {found}")
-    zeros = _zeros(padding, height, width)
+    _check_windows(stride, dilation, padding_mode)
+    height, width = dilation[0] * (height - 1) + 1, dilation[1] * (width - 1) + 1  # of a window
+    padded = _padded(padding, height, width, stride)
     check_schedule("filter2d", schedule, depth)
-    rows, columns = image.shape[-2] + zeros[0], image.shape[-1] + zeros[1]
+    rows, columns = image.shape[-2] + padded[0], image.shape[-1] + padded[1]
     for fits in (rows >= height, columns >= width):
         check(
             fits,
@@ -221,7 +288,8 @@ def _(
     planes = math.prod(image.shape[:-2])
     nothing = holds(image.numel() == 0) and not holds(planes == 0)
     check(not nothing, lambda: f"image must have at least one pixel, got {tuple(image.shape)}")
-    shape = (*image.shape[:-2], rows - height + 1, columns - width + 1)
+    _check_border(image, padded, padding_mode)
+    shape = (*image.shape[:-2], (rows - height) // stride[0] + 1, (columns - width) // stride[1] + 1)
     chain_dtype("filter2d", "pre", pre, pre_operands, image, image.shape, computed)
     last = chain_dtype("filter2d", "post", post, post_operands, image, shape, computed)
     check_floating("filter2d", "dtype", dtype or computed)

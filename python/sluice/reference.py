@@ -6,7 +6,7 @@ Slow, allocating, and exact where float64 is: hand these functions float64 tenso
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -130,17 +130,33 @@ def causal_conv1d(
     return transform(y, post or Chain(), dtype=x.dtype), whole[..., whole.shape[-1] - (width - 1) :]
 
 
+def _sides(padding: str | tuple[int, int], taps: Sequence[int], dilation: int | tuple[int, int]) -> list[int]:
+    """`F.pad`'s pixels: on the left, on the right, above and below."""
+    spread = dilation if isinstance(dilation, tuple) else (dilation, dilation)
+    sides: list[int] = []
+    for d in (1, 0):
+        total = spread[d] * (taps[d] - 1) if padding == "same" else 0
+        sides += [total // 2, total - total // 2] if isinstance(padding, str) else [padding[d]] * 2
+    return sides
+
+
 def filter2d(
     image: torch.Tensor,
     kernel: torch.Tensor | tuple[torch.Tensor, torch.Tensor],
     bias: torch.Tensor | None = None,
     padding: str | tuple[int, int] = "same",
     *,
+    stride: int | tuple[int, int] = 1,
+    dilation: int | tuple[int, int] = 1,
+    padding_mode: str = "zeros",
     pre: Chain | None = None,
     post: Chain | None = None,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """`post(F.conv2d(pre(image), ...))` over the last two dimensions; a separable kernel is its outer product."""
+    """`post(F.conv2d(pre(image), ...))` over the last two dimensions; a separable kernel is its outer product.
+
+    Padding is `F.pad`'s.
+    """
     x = image.float() if image.dtype == torch.uint8 else image
     compute = compute_dtype(x.dtype)
     floating = x.dtype
@@ -156,7 +172,9 @@ def filter2d(
         taps, bias, groups = taps.new_ones(taps.shape[-2:]), None, 1
     planes = x.to(compute).reshape(count // groups, groups, *x.shape[-2:])
     offset = None if bias is None else bias.to(compute)
-    y = F.conv2d(planes, taps.reshape(groups, 1, *taps.shape[-2:]), offset, padding=padding, groups=groups)
+    if padding_mode != "zeros":
+        planes, padding = F.pad(planes, _sides(padding, taps.shape[-2:], dilation), mode=padding_mode), "valid"
+    y = F.conv2d(planes, taps.reshape(groups, 1, *taps.shape[-2:]), offset, stride, padding, dilation, groups)
     y = y.reshape(*x.shape[:-2], *y.shape[-2:])
     chain = post or Chain()
     return transform(y, chain, dtype=dtype or chain.result_dtype(floating))

@@ -88,6 +88,9 @@ void add_conv1d(Entries& entries, DType dtype, bool channels_last, int taps, boo
   for (int d = 0; d < 3; ++d) params.input.strides[d] = params.output.strides[d] = strides[d];
   entries.add(params, dtype, plan_conv1d);
   entries.add_automatic(params, problem_of(params), dtype);
+  // Of other weights, which tensor cores do not take.
+  params.weight.dtype = dtype == DType::float32 ? DType::float16 : DType::float32;
+  entries.add_automatic(params, problem_of(params), dtype);
 }
 
 // Convolutions among which every tile is some plan's, with the chain behind them.
@@ -111,17 +114,19 @@ void add_dense(Entries& entries, DType dtype, bool channels_last, int input_chan
   }
 }
 
-void add_filter2d(Entries& entries, DType dtype, int side, bool separable, bool aligned) {
+void add_filter2d(Entries& entries, DType dtype, int side, bool separable, bool aligned,
+                  const Filter2dWindows& windows = {}, long long height = 64) {
   Filter2dParams params{};
   params.image.data = address(aligned, dtype);
   params.row_taps.data = separable ? memory : nullptr;
   params.output.data = memory;
   params.image.dtype = params.output.dtype = dtype;
   params.batch = params.channels = 2;
-  params.height = params.output_height = 64, params.width = params.output_width = kRow;
+  params.height = params.output_height = height, params.width = params.output_width = kRow;
   params.kernel_height = params.kernel_width = side, params.top = params.left = side / 2;
-  const long long strides[4] = {2 * 64 * kRow, 64 * kRow, kRow, 1};
+  const long long strides[4] = {2 * height * kRow, height * kRow, kRow, 1};
   for (int d = 0; d < 4; ++d) params.image.strides[d] = params.output.strides[d] = strides[d];
+  params.windows = windows;
   entries.add(params, dtype, plan_filter2d);
 }
 
@@ -153,7 +158,7 @@ int print_entries() {
       for (int taps : {1, 7}) {
         for (int input_channels : {16, 64, 256}) add_dense(entries, dtype, channels_last, input_channels, taps);
       }
-      for (int taps : {2, 64}) {
+      for (int taps : {2, 64, 200, 1500, 6000}) {
         for (bool aligned : {false, true}) add_conv1d(entries, dtype, channels_last, taps, aligned);
       }
     }
@@ -161,7 +166,12 @@ int print_entries() {
       for (bool aligned : {false, true}) add_filter2d(entries, dtype, side, false, aligned);
     }
     add_filter2d(entries, dtype, 7, true, true);
+    add_filter2d(entries, dtype, 7, false, true, {.border = Border::reflect});
+    // Rows that are no whole words are strips, and where the image is low patches.
+    add_filter2d(entries, dtype, 3, false, false, {}, 32);
+    add_filter2d(entries, dtype, 5, false, false, {}, 32);
   }
+  for (int side : {3, 5, 7}) add_filter2d(entries, DType::float32, side, false, true, {.bytes = true});
   entries.print();
   return 0;
 }

@@ -1,3 +1,6 @@
+#include <string>
+#include <vector>
+
 #include "kernels/filter2d/policy.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/problems.h"
@@ -179,4 +182,92 @@ TEST(filter2d_is_aligned_where_rows_are_whole_words) {
   CHECK(
       changed([&](auto& p) { p.image.dtype = DType::float32, p.output.data = output + 8, p.output.strides[2] = 244; }));
   CHECK(!changed([&](auto& p) { p.image.dtype = DType::float32, p.output.data = output + 4; }));
+}
+
+TEST(filter2d_finds_the_pixels_of_a_border) {
+  const auto row = [](Border border) {
+    std::string found;
+    for (long long i = -3; i < 7; ++i) found += std::to_string(pixel_at(i, 4, border)) + " ";
+    return found;
+  };
+  CHECK(row(Border::zeros) == "-1 -1 -1 0 1 2 3 -1 -1 -1 ");
+  CHECK(row(Border::replicate) == "0 0 0 0 1 2 3 3 3 3 ");
+  CHECK(row(Border::reflect) == "3 2 1 0 1 2 3 2 1 0 ");
+  CHECK(row(Border::circular) == "1 2 3 0 1 2 3 0 1 2 ");
+  // Further out than any border is wide: no pixel, and none beside the image.
+  CHECK(pixel_at(-9, 4, Border::reflect) == -1 && pixel_at(-9, 4, Border::circular) < 0);
+  CHECK(pixel_at(12, 4, Border::reflect) < 0 && pixel_at(12, 4, Border::circular) == -1);
+}
+
+TEST(filter2d_frames_and_interiors_have_every_result_once) {
+  for (int side : {3, 5}) {
+    for (int top = 0; top < side; ++top) {
+      for (int left = 0; left < side; ++left) {
+        constexpr long long kHeight = 12, kWidth = 15;
+        const long long height = kHeight + 2 * top - side + 1, width = kWidth + 2 * left - side + 1;
+        const Filter2dInterior interior = interior_of(kHeight, kWidth, height, width, side, top, left);
+        std::vector<int> times(height * width, 0);
+        for (int y = interior.row; y < interior.end_row; ++y) {
+          // Windows lie within the image, and off its first and last row.
+          CHECK(y - top >= 1 && y - top + side <= kHeight - 1);
+          for (int x = interior.column; x < interior.end_column; ++x) {
+            CHECK(x - left >= 0 && x - left + side <= kWidth);
+            ++times[y * width + x];
+          }
+        }
+        for (long long i = 0; i < interior.frame(height, width); ++i) {
+          const FramePlace at = frame_place(interior, height, width, i);
+          CHECK(at.row >= 0 && at.row < height && at.column >= 0 && at.column < width);
+          ++times[at.row * width + at.column];
+        }
+        for (int count : times) CHECK(count == 1);
+      }
+    }
+  }
+  CHECK(interior_of(3, 100, 3, 100, 3, 1, 1).end_row == 0);  // a first and a last row, and none without them
+}
+
+TEST(filter2d_ragged_strips_cover_their_interior) {
+  for (DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {
+    for (int side : {3, 5}) {
+      for (long long width : {64, 65, 131, 1919, 4000}) {
+        for (long long height : {64, 71, 1079}) {
+          for (long long batch : {1, 64, 3000}) {
+            Filter2dProblem problem = square(batch, 3, height, width, side, dtype);
+            problem.in_rows = true;
+            problem.interior = interior_of(height, width, height, width, side, side / 2, side / 2);
+            const Filter2dPlan plan = plan_filter2d(problem, ScheduleRequest{}, kH200, false);
+            CHECK(plan.which == (side == 3 ? Filter2dKernel::ragged3 : Filter2dKernel::ragged5));
+            const Filter2dInterior& interior = problem.interior;
+            // Wherever a word of the output begins, one word more than the columns fill has the last of them.
+            const long long elements = word_elements(dtype);
+            CHECK(plan.strips_across * elements - (elements - 1) >= interior.end_column);
+            CHECK((plan.warps_across - 1) * kRaggedLanes < plan.strips_across &&
+                  plan.strips_across <= plan.warps_across * kRaggedLanes);
+            const long long rows = interior.end_row - interior.row;
+            CHECK((plan.strips_down - 1) * plan.strip_rows < rows && rows <= plan.strips_down * plan.strip_rows);
+            CHECK(plan.strip_blocks * 4LL >= plan.warps_across * plan.strips_down);
+            const long long frame = (plan.blocks_per_plane - plan.strip_blocks) * plan.threads;
+            CHECK(frame >= interior.frame(height, width) && frame - plan.threads < interior.frame(height, width));
+            CHECK(plan.grid == batch * 3 * plan.blocks_per_plane && plan.threads == kFilter2dThreads);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(filter2d_rings_refuse_windows_and_say_why) {
+  Filter2dProblem problem = square(2, 3, 100, 240, 7, DType::float32);
+  const auto reason = [&](const Filter2dWindows& windows) {
+    problem.windows = windows;
+    CHECK(plan_filter2d(problem, ScheduleRequest{}, kH200, true).threads > 0);
+    const Filter2dPlan plan = plan_filter2d(problem, forced(Schedule::multi_stage), kH200, true);
+    return plan.threads == 0 ? std::string(plan.reason) : std::string();
+  };
+  CHECK(reason({.stride_across = 2}).find("stride and dilation") != std::string::npos);
+  CHECK(reason({.dilation_down = 2}).find("stride and dilation") != std::string::npos);
+  CHECK(reason({.border = Border::circular}).find("padding_mode") != std::string::npos);
+  CHECK(reason({.bytes = true}).find("uint8") != std::string::npos);
+  CHECK(reason({}).empty());
 }

@@ -136,7 +136,7 @@ TEST(conv1d_picks_its_kernel_and_refuses_what_does_not_fit) {
   const Conv1dPlan last = plan_conv1d(problem, forced(Schedule::direct), kH200, false);
   CHECK(last.depthwise.which == DepthwiseKernel::channels && last.grid == 8 * 8 * 32);
   CHECK(last.depthwise.channel_tiles == 8 && last.depthwise.position_tiles == 32);
-  problem.taps = 4000;  // too many for a block of channels, not for a row
+  problem.taps = 10000;  // too many for a block of channels, not for a row
   CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200, false).depthwise.which == DepthwiseKernel::rows);
   problem.taps = 100000;
   const Conv1dPlan refused = plan_conv1d(problem, ScheduleRequest{}, kH200, false);
@@ -170,12 +170,14 @@ TEST(few_taps_have_a_kernel_where_vectors_are_side_by_side) {
   problem.taps = 5;
   CHECK(kernel(false) == DepthwiseKernel::plain_rows);
   problem.taps = 9;
-  CHECK(kernel(true) == DepthwiseKernel::rows);
+  CHECK(kernel(true) == DepthwiseKernel::window_rows);
+  CHECK(kernel(true, forced(Schedule::direct)) == DepthwiseKernel::rows);
   problem.taps = 4;
   problem.adjacent = false;
   CHECK(kernel(false) == DepthwiseKernel::plain_rows);
   problem.has_pre = true;
-  CHECK(kernel(true) == DepthwiseKernel::rows);
+  CHECK(kernel(true) == DepthwiseKernel::window_rows);
+  CHECK(kernel(false) == DepthwiseKernel::rows);
   CHECK(kernel(true, forced(Schedule::sync)) == DepthwiseKernel::staged_rows);
 }
 
@@ -195,6 +197,39 @@ TEST(few_taps_leave_few_threads_idle) {
   }
 }
 
+TEST(windows_leave_few_threads_idle) {
+  for (DType dtype : {DType::float32, DType::float16}) {
+    for (bool pairs : {false, true}) {
+      for (int taps : {5, 31, 100}) {
+        for (long long channels : {2, 3, 14, 33, 37, 64, 1537}) {
+          for (long long length : {80, 300, 1501, 4096, 131072}) {
+            Conv1dProblem problem = depthwise(3, channels, length, taps, dtype);
+            problem.channels_last = problem.one_run = true;
+            problem.pairs = pairs && channels % 2 == 0;
+            const Conv1dPlan last = plan_depthwise(problem, {}, kH200, true);
+            CHECK(last.depthwise.which == DepthwiseKernel::window_channels && last.threads <= kWindowThreads);
+            CHECK(last.threads % last.depthwise.lanes == 0 && last.threads > kWindowThreads / 2);
+            // The threads of a position's channels are all busy, but for those of the last tile.
+            const long long vectors = (channels + last.depthwise.width - 1) / last.depthwise.width;
+            CHECK(last.depthwise.channel_tiles * last.depthwise.lanes - vectors < last.depthwise.channel_tiles);
+            CHECK(last.depthwise.collects == (vectors <= kCollectedLanes));
+            CHECK(last.grid * last.tile >= 3 * channels * length && last.shared_memory < 58000);
+
+            problem.channels_last = false;
+            problem.taps = taps > 8 ? taps : 9;
+            const Conv1dPlan rows = plan_depthwise(problem, {}, kH200, true);
+            CHECK(rows.depthwise.which == DepthwiseKernel::window_rows && rows.threads <= kWindowThreads);
+            CHECK(rows.depthwise.lanes % 2 == 0 && rows.depthwise.stage_words % 2 == 0);
+            const long long results = 3 * channels * length, room = rows.grid * rows.tile;
+            CHECK(room >= results && (length < 300 || channels < 14 || room <= results + results / 2));
+            CHECK(rows.shared_memory <= kH200.shared_memory_per_multiprocessor / kWindowRowBlocks);
+          }
+        }
+      }
+    }
+  }
+}
+
 // Fields that plans had no words for before: who runs, what it copies at once, how many blocks there are.
 TEST(a_plan_names_its_kernel_and_what_it_copies) {
   const auto is = [](const Plan& plan, std::string_view method, std::string_view kernel, int copy_width, int blocks) {
@@ -209,7 +244,7 @@ TEST(a_plan_names_its_kernel_and_what_it_copies) {
   is(plan_conv1d(rows, forced(Schedule::bulk), kH200, false), "depthwise", "staged_rows", (257 + 2) * 16, 4);
   is(plan_conv1d(rows, forced(Schedule::producer_consumer), kH200, false), "depthwise", "staged_rows", 16, 3);
   rows.taps = 5;
-  is(plan_conv1d(rows, {}, kH200, false), "depthwise", "plain_rows", 16, 7);
+  is(plan_conv1d(rows, {}, kH200, false), "depthwise", "plain_rows", 16, 6);
   is(plan_conv1d(rows, {}, kH200, true), "depthwise", "plain_rows", 16, 0);
   rows.dilation = 2;
   is(plan_conv1d(rows, {}, kH200, false), "depthwise", "rows", 2, 4);
@@ -264,7 +299,8 @@ TEST(a_policy_has_a_row_for_every_device) {
 }
 
 TEST(auto_takes_the_ring_that_was_measured_to_be_faster) {
-  Conv1dProblem problem = depthwise(8, 1024, 4096, 4, DType::bfloat16);
+  // Of doubles, which windows in registers do not take.
+  Conv1dProblem problem = depthwise(8, 1024, 4096, 4, DType::float64);
   problem.whole_words = problem.has_post = true;
   const auto schedule = [&](int taps, bool linked = true) {
     problem.taps = taps;
@@ -272,18 +308,20 @@ TEST(auto_takes_the_ring_that_was_measured_to_be_faster) {
     CHECK(plan.threads > 0 && std::string_view(plan.reason).starts_with("auto: "));
     return plan.schedule;
   };
-  CHECK(schedule(4) == Schedule::direct && schedule(8) == Schedule::direct);
+  CHECK(schedule(2) == Schedule::direct && schedule(8) == Schedule::direct);
   CHECK(schedule(31) == Schedule::producer_consumer && schedule(31, false) == Schedule::direct);
-  problem.output_length = 3001;  // half of the last tile of a row is empty
-  CHECK(schedule(31) == Schedule::direct && schedule(64) == Schedule::producer_consumer);
   problem.batch = 1;
   problem.channels = problem.input_channels = problem.groups = problem.output_length = 512;
-  CHECK(schedule(4) == Schedule::direct && schedule(15) == Schedule::thread_scope);
+  CHECK(schedule(2) == Schedule::direct && schedule(15) == Schedule::thread_scope);
   problem.channels_last = true;
-  CHECK(schedule(4) == Schedule::direct && schedule(64) == Schedule::two_stage);
+  CHECK(schedule(4) == Schedule::two_stage);
   problem.batch = 64;
   CHECK(schedule(7) == Schedule::two_stage && schedule(31) == Schedule::single_stage);
   CHECK(schedule(4000) == Schedule::direct);  // no ring has room for so many
+  problem.dtype = DType::bfloat16;
+  CHECK(schedule(7) == Schedule::direct && schedule(7, false) == Schedule::direct);
+  problem.has_pre = true;
+  CHECK(schedule(7) == Schedule::two_stage && schedule(31) == Schedule::single_stage);
 
   Filter2dProblem image = square(32, 1, 1080, 1920, 7, DType::float32);
   const auto stencil = [&](int side, bool linked = true) {

@@ -148,7 +148,7 @@ const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem,
   const DensePlan& own = plan.dense;
   const long long sum = problem.input_channels * problem.taps, steps = 1LL * own.order.chunks * own.order.taps;
   const bool is_product = problem.taps == 1, gathers = problem.fetch == DenseFetch::elements;
-  if (gathers && (is_product || sum >= kMostGatheredSum)) return kGathered;
+  if (gathers && sum >= (is_product ? kMostGatheredProduct : kMostGatheredSum)) return kGathered;
   if (is_product && problem.fetch == DenseFetch::positions && problem.input_channels % kPieceElements == 0) {
     return kProduct;
   }

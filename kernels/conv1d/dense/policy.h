@@ -44,5 +44,7 @@ inline constexpr int kDenseStagedFloats = 768;  // 16 rows of 40, or 32 of 24
 //   rows that begin anywhere, Cin K >= 1024     up to half a tile beyond it: 2.1    0.63
 inline constexpr long long kMostGatheredSum = 1024, kMostStepsOfFewTiles = 64, kMostStepsOfFewProducts = 4;
 inline constexpr long long kLeastSum = 8;
+// Of one tap, element by element: with few channels in and many out nearly all that moves is the result.
+inline constexpr long long kMostGatheredProduct = 16;
 
 }  // namespace sluice

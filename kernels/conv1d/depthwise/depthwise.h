@@ -12,14 +12,17 @@ enum class DepthwiseKernel : int {
   rows,
   plain_rows,     // a thread's taps fit into registers; stride and dilation 1, no `pre`
   few_taps_rows,  // at most kFewTaps of them, and vectors are side by side in memory as well
+  window_rows,    // more taps, a window of inputs in registers; stride and dilation 1
   staged_rows,    // for the schedules with a ring
   channels,
   few_taps_channels,
+  window_channels,  // the same for any count of channels and of taps; stride and dilation 1, no `pre`
   staged_channels,
 };
 
 inline constexpr const char* kDepthwiseKernelNames[] = {
-    "rows", "plain_rows", "few_taps_rows", "staged_rows", "channels", "few_taps_channels", "staged_channels"};
+    "rows",     "plain_rows",        "few_taps_rows",   "window_rows",    "staged_rows",
+    "channels", "few_taps_channels", "window_channels", "staged_channels"};
 constexpr const char* name_of(DepthwiseKernel kernel) { return kDepthwiseKernelNames[static_cast<int>(kernel)]; }
 
 constexpr bool takes_channels(DepthwiseKernel kernel) { return kernel >= DepthwiseKernel::channels; }
@@ -34,13 +37,19 @@ struct DepthwisePlan {
   long long vectors_per_row = 0, tiles_per_row = 1;
   // The channels' kernels: what the channels of a position and the positions of a batch are cut into.
   long long channel_tiles = 1, position_tiles = 1;
-  // The few taps' kernels: threads of a block whose vectors are side by side in memory; the others are on other rows,
-  // or on later positions.
+  // The few taps' and the windows' kernels, and plain_rows: threads of a block whose vectors are side by side in
+  // memory; the others are on other rows, or on later positions.
   int lanes = 1;
-  int vectors_per_thread = 0;
-  int stage_words = 0;  // 16-byte words of input in one stage of the ring
-  int tap_bytes = 0;    // of shared memory for taps: a block's (rows, channels) or a stage's
+  int vectors_per_thread = 0;  // window_channels: times that a block takes later positions
+  int stage_words = 0;         // 16-byte words of input in one stage of the ring; window_rows: of a row's
+  int tap_bytes = 0;      // of shared memory for taps: a block's (rows, channels), a stage's, or a row's (window_rows)
+  int width = 1;          // window_channels: channels of a thread
+  bool collects = false;  // window_channels: results go through shared memory
 };
+
+constexpr bool takes_windows(DepthwiseKernel kernel) {
+  return kernel == DepthwiseKernel::window_rows || kernel == DepthwiseKernel::window_channels;
+}
 
 struct Conv1dProblem;
 struct Conv1dPlan;

@@ -49,6 +49,13 @@ struct Quad {
   }
 };
 
+// A value of which nothing is known: no instruction, where a zero would be one.
+__device__ __forceinline__ std::uint32_t anything() {
+  std::uint32_t bits;
+  asm volatile("" : "=r"(bits));
+  return bits;
+}
+
 // The taps of channels channel, channel + 1, ...
 template <int Channels, class Element>
 __device__ __forceinline__ void load_few_taps(const Conv1dArguments<Element>& a, long long channel,

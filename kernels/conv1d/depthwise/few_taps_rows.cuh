@@ -12,7 +12,6 @@
 #pragma once
 
 #include "kernels/conv1d/depthwise/few_taps.cuh"
-#include "kernels/conv1d/depthwise/rows_kernel.cuh"
 
 namespace sluice {
 
@@ -31,13 +30,6 @@ __device__ __forceinline__ void add_window(const float (&taps)[kFewTaps], int co
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) sums[j] = multiply_add(taps[k], values[4 - Left + k + j], sums[j]);
   }
-}
-
-// A value of which nothing is known: no instruction, where a zero would be one.
-__device__ __forceinline__ std::uint32_t anything() {
-  std::uint32_t bits;
-  asm volatile("" : "=r"(bits));
-  return bits;
 }
 
 // The same value, of which the compiler does not know where it comes from: a sum with it stays one addition, where sums

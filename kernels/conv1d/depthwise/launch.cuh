@@ -38,6 +38,9 @@ cudaError_t launch_channels(const Conv1dParams& params, const Conv1dPlan& plan, 
                             cudaStream_t stream);
 
 template <class Element>
+cudaError_t launch_windows(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
+
+template <class Element>
 cudaError_t launch_staged_rows(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked,
                                cudaStream_t stream);
 

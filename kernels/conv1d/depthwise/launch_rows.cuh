@@ -2,6 +2,7 @@
 
 #include "kernels/conv1d/depthwise/few_taps_rows.cuh"
 #include "kernels/conv1d/depthwise/launch.cuh"
+#include "kernels/conv1d/depthwise/plain_rows.cuh"
 #include "kernels/conv1d/depthwise/rows_kernel.cuh"
 
 namespace sluice {
@@ -13,7 +14,10 @@ cudaError_t launch_rows(const Conv1dParams& params, const Conv1dPlan& plan, cons
     if constexpr (kDType<Element> != DType::float64) {
       if (plan.depthwise.which == DepthwiseKernel::few_taps_rows) return few_taps_rows_kernel<Element>;
     }
-    if (plan.depthwise.which == DepthwiseKernel::plain_rows) return plain_rows_kernel<Element>;
+    if (plan.depthwise.which == DepthwiseKernel::plain_rows) {
+      return params.post.empty() ? plain_rows_kernel<NoChains, Element>
+                                 : plain_rows_kernel<InterpretedChains<Element, false>, Element>;
+    }
     return direct_rows_kernel<Element>;
   });
 }

@@ -1,5 +1,6 @@
 #include "kernels/conv1d/link.h"
 
+#include "kernels/common/int_math.h"
 #include "kernels/conv1d/depthwise/policy.h"
 #include "kernels/linking/entry_names.h"
 
@@ -11,13 +12,14 @@ namespace {
 std::string_view entry_name(const Conv1dPlan& plan, DType dtype) {
   static const NameTable entries = [] {
     NameParts kernels = schedule_names();
-    kernels.insert(kernels.end(), {"plain", "few_taps"});
+    kernels.insert(kernels.end(), {"plain", "few_taps", "window", "window_pairs"});
     return NameTable("sluice_conv1d", {{"rows", "channels"}, dtype_names(), kernels});
   }();
   const DepthwiseKernel which = plan.depthwise.which;
   const bool channels = takes_channels(which);
   if (which == DepthwiseKernel::plain_rows) return entries(channels, dtype, kSchedules);
   if (takes_few_taps(which)) return entries(channels, dtype, kSchedules + 1);
+  if (takes_windows(which)) return entries(channels, dtype, kSchedules + 1 + plan.depthwise.width);
   return entries(channels, dtype, plan.schedule);
 }
 
@@ -25,8 +27,10 @@ std::string_view module_name(const Conv1dPlan& plan, DType dtype) {
   static const NameTable direct("conv1d", {{"rows", "channels"}, dtype_names()});
   static const NameTable staged("conv1d_staged", {{"rows", "channels"}, dtype_names()});
   static const NameTable few_taps("conv1d_few_taps", {dtype_names()});
+  static const NameTable windows("conv1d", {{"windows", "window_pairs"}, dtype_names()});
   const DepthwiseKernel which = plan.depthwise.which;
   if (takes_few_taps(which)) return few_taps(dtype);
+  if (takes_windows(which)) return windows(plan.depthwise.width - 1, dtype);
   return (plan.schedule == Schedule::direct ? direct : staged)(takes_channels(which), dtype);
 }
 
@@ -39,17 +43,20 @@ LinkRequest depthwise_link_request(const Conv1dParams& params, const Conv1dPlan&
       .module = module_name(plan, dtype), .kernel = entry_name(plan, dtype), .wide = dtype == DType::float64};
   const int width = word_elements(dtype);
   request.pre = linked_slot(params.pre, params.pre_operands, width, 1);
-  if (takes_few_taps(plan.depthwise.which)) {
-    const int vector = channels ? kFewTapsChannels : width;
-    request.post = linked_slot(params.post, params.post_operands, vector, kFewTapsChained / vector);
-  } else {
-    request.post = channels ? linked_slot(params.post, params.post_operands, width, kPositions)
-                            : linked_slot(params.post, params.post_operands, conv1d_row_outputs(dtype), 1);
+  const auto post = [&](int vector, int slices) {
+    return linked_slot(params.post, params.post_operands, vector, slices);
+  };
+  switch (plan.depthwise.which) {
+    case DepthwiseKernel::few_taps_rows: request.post = post(width, kFewTapsChained / width); break;
+    case DepthwiseKernel::few_taps_channels:
+      request.post = post(kFewTapsChannels, kFewTapsChained / kFewTapsChannels);
+      break;
+    case DepthwiseKernel::plain_rows: request.post = post(width, plain_row_words(dtype)); break;
+    case DepthwiseKernel::window_rows: request.post = post(width, ceil_div(kWindowOutputs, width)); break;
+    case DepthwiseKernel::window_channels: request.post = post(kWindowChained, plan.depthwise.width); break;
+    default: request.post = channels ? post(width, kPositions) : post(conv1d_row_outputs(dtype), 1);
   }
-  request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output.dtype;
-  request.dtypes[static_cast<int>(LinkedTensor::weight)] = params.weight.dtype;
-  request.dtypes[static_cast<int>(LinkedTensor::bias)] = params.bias.dtype;
-  request.dtypes[static_cast<int>(LinkedTensor::history)] = params.history.dtype;
+  set_tensor_dtypes(request, params);
   return request;
 }
 

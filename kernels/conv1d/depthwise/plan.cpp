@@ -19,15 +19,48 @@ bool steps_by_one(const Conv1dProblem& problem) { return problem.stride == 1 && 
 // Whether the kernel would go through a chain stage by stage, which the few taps' do not, and rings do slowly.
 bool interprets(const Conv1dProblem& problem, bool linked) { return (problem.has_pre || problem.has_post) && !linked; }
 
-DepthwiseKernel kernel_of(const Conv1dProblem& problem, Schedule schedule, bool linked) {
+// Channels of a thread of window_channels: two of a half type are 4 bytes, as one float is.
+int window_width(const Conv1dProblem& problem) { return problem.pairs && size_of(problem.dtype) == 2 ? 2 : 1; }
+
+// Threads side by side along the channels, and the shared memory that the taps of their channels take.
+long long window_channel_tiles(const Conv1dProblem& problem) {
+  return ceil_div(ceil_div<long long>(problem.channels, window_width(problem)), 32LL);
+}
+int window_channel_lanes(const Conv1dProblem& problem) {
+  const long long vectors = ceil_div<long long>(problem.channels, window_width(problem));
+  return static_cast<int>(ceil_div(vectors, window_channel_tiles(problem)));
+}
+long long window_channel_tap_bytes(const Conv1dProblem& problem) {
+  const int columns = (window_channel_lanes(problem) + 1) * window_width(problem);
+  return round_up<long long>(1LL * problem.taps * columns * compute_bytes(problem.dtype), kWordBytes);
+}
+
+// Whether a kernel with windows in registers takes it. They run where the schedule is left open.
+bool suits_windows(const Conv1dProblem& problem, const ScheduleRequest& request, bool linked) {
+  if (!request.automatic || !steps_by_one(problem) || interprets(problem, linked) || problem.dtype == DType::float64) {
+    return false;
+  }
+  if (problem.channels_last) return !problem.has_pre && window_channel_tap_bytes(problem) <= kMostWindowTapBytes;
+  const bool is_short = size_of(problem.dtype) == 2 && problem.output_length < kLeastPlainLength;
+  const bool is_plain = !problem.has_pre && problem.taps <= register_taps(problem.dtype) && !is_short;
+  return !is_plain && problem.taps <= kMostWindowRowTaps;
+}
+
+DepthwiseKernel kernel_of(const Conv1dProblem& problem, const ScheduleRequest& request, bool linked) {
+  const Schedule schedule = request.schedule;
   if (schedule != Schedule::direct) {
     return problem.channels_last ? DepthwiseKernel::staged_channels : DepthwiseKernel::staged_rows;
   }
   const bool plain = steps_by_one(problem) && !problem.has_pre && (linked || !problem.has_tensors);
   const bool few_taps = plain && problem.taps <= kFewTaps && problem.adjacent && problem.dtype != DType::float64 &&
                         !interprets(problem, linked);
-  if (problem.channels_last) return few_taps ? DepthwiseKernel::few_taps_channels : DepthwiseKernel::channels;
-  if (few_taps) return DepthwiseKernel::few_taps_rows;
+  if (few_taps) {
+    return problem.channels_last ? DepthwiseKernel::few_taps_channels : DepthwiseKernel::few_taps_rows;
+  }
+  if (suits_windows(problem, request, linked)) {
+    return problem.channels_last ? DepthwiseKernel::window_channels : DepthwiseKernel::window_rows;
+  }
+  if (problem.channels_last) return DepthwiseKernel::channels;
   return plain && problem.taps <= register_taps(problem.dtype) ? DepthwiseKernel::plain_rows : DepthwiseKernel::rows;
 }
 
@@ -36,6 +69,16 @@ const char* direct_reason(const ScheduleRequest& request, DepthwiseKernel kernel
     return request.automatic ? "auto: a few taps cost less than the copy that they ride on, and many loads in flight a "
                                "thread need no ring"
                              : "forced: vectors through registers, all loads of a thread in flight at once";
+  }
+  if (takes_windows(kernel)) {
+    return takes_channels(kernel)
+               ? "auto: each thread keeps a window of positions in registers, so that taps and inputs are read once "
+                 "for many products"
+               : "auto: each thread keeps a window of its row in registers, so that nine of ten instructions are "
+                 "products";
+  }
+  if (kernel == DepthwiseKernel::plain_rows && request.automatic) {
+    return "auto: words of positions through registers, shifted to where the output's words begin";
   }
   if (!request.automatic) return "forced: vectors through registers, halos through the L1 cache";
   return takes_channels(kernel)
@@ -53,11 +96,13 @@ const char* auto_ring_reason(Schedule schedule, DepthwiseKernel kernel) {
 }
 
 // Blocks of a kernel without a ring that a multiprocessor's registers hold, by its launch bounds. Linked, only the few
-// taps' kernels have any.
-int register_blocks(DepthwiseKernel kernel, DType dtype, bool linked) {
+// taps' and the windows' kernels have any.
+int register_blocks(DepthwiseKernel kernel, DType dtype, int width, bool linked) {
   switch (kernel) {
     case DepthwiseKernel::few_taps_rows: return few_taps_row_blocks(dtype);
     case DepthwiseKernel::few_taps_channels: return few_taps_channel_blocks(dtype);
+    case DepthwiseKernel::window_rows: return kWindowRowBlocks;
+    case DepthwiseKernel::window_channels: return window_channel_blocks(width);
     case DepthwiseKernel::plain_rows: return linked ? 0 : kPlainRowBlocks;
     default: return linked ? 0 : kConv1dResidentBlocks;
   }
@@ -68,6 +113,7 @@ int register_blocks(DepthwiseKernel kernel, DType dtype, bool linked) {
 int load_width(DepthwiseKernel kernel, const Conv1dProblem& problem) {
   const int element = static_cast<int>(size_of(problem.dtype));
   if (kernel == DepthwiseKernel::few_taps_channels) return kFewTapsChannels * element;
+  if (kernel == DepthwiseKernel::window_channels) return window_width(problem) * element;
   const bool whole = takes_channels(kernel) ? problem.whole_words : steps_by_one(problem);
   return whole ? kWordBytes : element;
 }
@@ -120,10 +166,11 @@ long long vectors_of_row(const Conv1dProblem& problem, int outputs) {
   return ceil_div<long long>(problem.output_length + slack, outputs);
 }
 
-// Threads side by side cut a row evenly; where that is few of them, a block takes several rows.
-void set_few_taps_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
+// Threads side by side cut a row evenly; where that is few of them, a block takes several rows. `most`: words of a
+// thread.
+void set_interleaved_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device, int most) {
   const DepthwisePolicy& policy = policy_of(device, kDepthwisePolicies);
-  const int width = word_elements(problem.dtype), most = few_taps_words(problem.dtype);
+  const int width = word_elements(problem.dtype);
   const long long rows = problem.batch * problem.channels, vectors = vectors_of_row(problem, width);
   int each = vectors < policy.short_row_lanes * most && vectors % most != 0 ? most / 2 : most;
   while (each > 1 && rows * vectors < each * static_cast<long long>(policy.busy_threads) * device.multiprocessors)
@@ -139,6 +186,65 @@ void set_few_taps_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const Dev
   plan.threads = own.lanes * rows_per_block;
   plan.tile = plan.threads * each * width;
   own.tiles = plan.grid = own.tiles_per_row * ceil_div<long long>(rows, rows_per_block);
+}
+
+// Threads side by side cut a row evenly, into an even number of parts, so that each begins at an output's word.
+void set_window_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
+  constexpr long long kLeastLanes = 32;
+  const long long rows = problem.batch * problem.channels;
+  const long long vectors = vectors_of_row(problem, kWindowOutputs);
+  const auto even_share = [](long long count, long long parts) { return round_up(ceil_div(count, parts), 2LL); };
+  DepthwisePlan& own = plan.depthwise;
+  own.tiles_per_row = ceil_div<long long>(vectors, kWindowThreads);
+  long long lanes = even_share(vectors, own.tiles_per_row);
+  while (lanes > kLeastLanes && rows * own.tiles_per_row < 2LL * device.multiprocessors) {
+    own.tiles_per_row *= 2;
+    lanes = even_share(vectors, own.tiles_per_row);
+  }
+  // Where there are more taps than outputs, more threads copy than sum.
+  lanes = max_of(lanes, min_of(kLeastLanes, even_share(problem.taps, kWindowOutputs)));
+  own.tiles_per_row = ceil_div(vectors, lanes);
+  own.lanes = static_cast<int>(lanes);
+  own.vectors_per_row = vectors;
+  own.vectors_per_thread = 1;
+  // Rows are apart by as many banks as threads would be, and their taps by an odd number of words.
+  const int quads = ceil_div(problem.taps, 4), outputs = own.lanes * kWindowOutputs / 4;
+  own.stage_words = outputs + round_up(quads, 8);
+  own.tap_bytes = (quads | 1) * kWordBytes;
+  const int row_bytes = own.stage_words * kWordBytes + own.tap_bytes;
+  const int room = device.shared_memory_per_multiprocessor / kWindowRowBlocks - 1024;  // that each block reserves
+  const int rows_per_block = max_of(1, min_of(kWindowThreads / own.lanes, room / row_bytes));
+  plan.threads = own.lanes * rows_per_block;
+  plan.tile = plan.threads * kWindowOutputs;
+  plan.shared_memory = row_bytes * rows_per_block;
+  own.tiles = plan.grid = own.tiles_per_row * ceil_div<long long>(rows, rows_per_block);
+}
+
+void set_window_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
+  DepthwisePlan& own = plan.depthwise;
+  own.width = window_width(problem);
+  own.channel_tiles = window_channel_tiles(problem);
+  own.lanes = window_channel_lanes(problem);
+  const int below = kWindowThreads / own.lanes;
+  plan.threads = own.lanes * below;
+  const auto set_turns = [&](int turns) {
+    own.vectors_per_thread = turns;
+    own.position_tiles =
+        ceil_div<long long>(problem.output_length, static_cast<long long>(below) * kWindowPositions * turns);
+    own.tiles = plan.grid = problem.batch * own.channel_tiles * own.position_tiles;
+  };
+  const long long enough =
+      static_cast<long long>(kWindowWaves) * window_channel_blocks(own.width) * device.multiprocessors;
+  for (int turns = kWindowTurns; turns > 0; turns /= 2) {
+    set_turns(turns);
+    if (plan.grid >= enough) break;
+  }
+  plan.tile = plan.threads * own.width * kWindowPositions * own.vectors_per_thread;
+  own.tap_bytes = static_cast<int>(window_channel_tap_bytes(problem));
+  // Threads stand for all channels then, and the run may begin within a word.
+  own.collects = problem.one_run && own.channel_tiles == 1 && own.lanes <= kCollectedLanes;
+  const int results = own.collects ? plan.threads * own.width * kWindowPositions * kCollectedBytes + kWordBytes : 0;
+  plan.shared_memory = own.tap_bytes + results;
 }
 
 void set_few_taps_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
@@ -209,7 +315,14 @@ Conv1dPlan plan_as(const Conv1dProblem& problem, DepthwiseKernel kernel, const S
   plan.reason = direct_reason(request, kernel);
   plan.copy_width = load_width(kernel, problem);
   switch (kernel) {
-    case DepthwiseKernel::few_taps_rows: set_few_taps_rows(plan, problem, device); break;
+    case DepthwiseKernel::few_taps_rows:
+      set_interleaved_rows(plan, problem, device, few_taps_words(problem.dtype));
+      break;
+    case DepthwiseKernel::plain_rows:
+      set_interleaved_rows(plan, problem, device, plain_row_words(problem.dtype));
+      break;
+    case DepthwiseKernel::window_rows: set_window_rows(plan, problem, device); break;
+    case DepthwiseKernel::window_channels: set_window_channels(plan, problem, device); break;
     case DepthwiseKernel::few_taps_channels: set_few_taps_channels(plan, problem, device); break;
     case DepthwiseKernel::channels:
     case DepthwiseKernel::staged_channels: set_channels(plan, problem, request, device); break;
@@ -217,25 +330,27 @@ Conv1dPlan plan_as(const Conv1dProblem& problem, DepthwiseKernel kernel, const S
   }
   plan.alignment = min_of(plan.copy_width, kWordBytes);
   if (plan.schedule == Schedule::direct) {
-    plan.resident_blocks = resident_blocks(plan, register_blocks(kernel, problem.dtype, linked), device);
+    plan.resident_blocks =
+        resident_blocks(plan, register_blocks(kernel, problem.dtype, plan.depthwise.width, linked), device);
   }
   return plan;
 }
 
 Conv1dPlan plan_as(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
                    bool linked) {
-  const DepthwiseKernel kernel = kernel_of(problem, request.schedule, linked);
+  const DepthwiseKernel kernel = kernel_of(problem, request, linked);
   const Conv1dPlan plan = plan_as(problem, kernel, request, device, linked);
   // A block of `rows` has the taps of fewer channels.
   const bool is_last_resort = plan.threads == 0 && kernel == DepthwiseKernel::channels && request.automatic;
   return is_last_resort ? plan_as(problem, DepthwiseKernel::rows, request, device, linked) : plan;
 }
 
-// The ring that is faster than `direct`, or `direct`; what was not measured runs `direct`.
+// The ring that is faster than `direct`, or `direct`; what was not measured runs `direct`. For what windows in
+// registers do not take: doubles, channels with `pre`, filters longer than theirs.
 Schedule fastest(const Conv1dProblem& problem, const DeviceProperties& device, bool linked) {
   if (!steps_by_one(problem) || interprets(problem, linked)) return Schedule::direct;
-  const DepthwiseKernel direct = kernel_of(problem, Schedule::direct, linked);
-  if (takes_few_taps(direct)) return Schedule::direct;
+  const DepthwiseKernel direct = kernel_of(problem, {true, Schedule::direct, 0}, linked);
+  if (takes_few_taps(direct) || takes_windows(direct) || direct == DepthwiseKernel::plain_rows) return Schedule::direct;
 
   const DepthwisePolicy& policy = policy_of(device, kDepthwisePolicies);
   const auto ring_of = [&](Schedule schedule) { return plan_as(problem, {true, schedule, 0}, device, linked); };
@@ -247,14 +362,7 @@ Schedule fastest(const Conv1dProblem& problem, const DeviceProperties& device, b
   }
   const Conv1dPlan ring = ring_of(Schedule::thread_scope);
   if (ring.threads > 0 && is_one_wave(ring) && problem.taps > kFewTaps) return Schedule::thread_scope;
-  if (direct == DepthwiseKernel::plain_rows) return Schedule::direct;
-  // A tile is a row's, so the last one of a row may be mostly empty.
-  const long long tile = conv1d_row_outputs(problem.dtype) * kConv1dThreads;
-  const bool full_tiles =
-      round_up(problem.output_length, tile) * policy.full_tiles_eighths <= problem.output_length * 8;
-  const bool half = size_of(problem.dtype) == 2;
-  const int taps = half && full_tiles ? policy.producer_taps_full_tiles : policy.producer_taps.of(problem.dtype);
-  return problem.taps >= taps ? Schedule::producer_consumer : Schedule::direct;
+  return problem.taps >= policy.producer_taps.of(problem.dtype) ? Schedule::producer_consumer : Schedule::direct;
 }
 
 }  // namespace

@@ -12,7 +12,9 @@ inline constexpr int kConv1dThreads = 128;
 // Blocks that a multiprocessor's registers hold, by the kernels' launch bounds and the rings' plans: 4 at 128 registers
 // a thread, and one fewer of a ring's blocks with a producing warp.
 inline constexpr int kConv1dResidentBlocks = 4;
-inline constexpr int kPlainRowBlocks = 7;
+inline constexpr int kPlainRowBlocks = 6;
+// Words of plain_rows' threads: 16 outputs, which the chain's interpreter is cheapest at (8 of float64).
+constexpr int plain_row_words(DType dtype) { return size_of(dtype) == 2 ? 2 : 4; }
 
 // Rows: words of consecutive outputs a thread. Two make a tap worth 16 products in half types
 // for one weight read, and 16 values are what the chain's interpreter is cheapest at.
@@ -47,6 +49,29 @@ constexpr int few_taps_positions(DType dtype) { return size_of(dtype) == 2 ? 16 
 constexpr int few_taps_row_blocks(DType dtype) { return size_of(dtype) == 2 ? 8 : 5; }
 constexpr int few_taps_channel_blocks(DType dtype) { return dtype == DType::bfloat16 ? 11 : 10; }
 
+// More taps, or channels that are no quads, with stride and dilation 1: windows in registers. Counted from the code
+// for architecture 90, not measured. Rows: a word of inputs and one of taps for each 48 products, so that nine of ten
+// instructions are products, and 12 outputs are 3 words, an odd number, for the banks' sake. Channels: 16 positions
+// make an input and a tap worth 16 products a channel.
+inline constexpr int kWindowThreads = 128;  // at most
+inline constexpr int kWindowOutputs = 12;
+inline constexpr int kWindowRowBlocks = 6;
+inline constexpr int kWindowPositions = 16;
+inline constexpr int kWindowChained = 8;  // positions that `post` takes at a time
+constexpr int window_channel_blocks(int width) { return width == 2 ? 4 : 5; }
+// Of rows, that a tile and its halo fit into any device's shared memory; of channels, that their taps do so as well.
+inline constexpr int kMostWindowRowTaps = 4096;
+inline constexpr int kMostWindowTapBytes = 72 * 1024;
+// Rows of half types shorter than this take windows for few taps too (one H200, 256 x 512 x 33: 45 us with 4 taps in
+// words through registers, 27 with 9 in windows).
+inline constexpr int kLeastPlainLength = 128;
+// Blocks that the channels' kernel should be, for each that fits, before one of them takes more positions.
+inline constexpr int kWindowWaves = 4;
+inline constexpr int kWindowTurns = 8;
+// Up to so many threads side by side, whose results are half a sector's line, results are collected in shared memory.
+inline constexpr int kCollectedLanes = 16;
+inline constexpr int kCollectedBytes = 4;  // of an element of the output, at most
+
 constexpr int compute_bytes(DType dtype) { return dtype == DType::float64 ? 8 : 4; }
 
 // What plans decide by, a row an architecture.
@@ -69,19 +94,15 @@ struct DepthwisePolicy {
   int one_stage_taps;
   ByElement one_stage_taps_gathered;
 
-  // Rows, several waves of tiles: a ring whose own warp fetches. In half types fewer taps do where a row's tiles are
-  // full: so many eighths of them, the last one included.
+  // Rows, several waves of tiles: a ring whose own warp fetches.
   ByElement producer_taps;
-  int producer_taps_full_tiles;
-  int full_tiles_eighths;
 };
 
 inline constexpr DepthwisePolicy kDepthwisePolicies[] = {
     {
         // One NVIDIA H200. Rows, bfloat16, direct against producer_consumer: 117 and 103 us with 12 taps at 8 x 1024 x
-        // 4096, 265 and 200 with 64; 51.6 and 53.4 with 31 at 2 x 1023 x 3001, where half of each row's last tile is
-        // empty. Channels at 8 x 1024 x 4096: 122 us direct and 81 two_stage with 7 taps, 476 direct and 214
-        // single_stage with 31.
+        // 4096, 265 and 200 with 64. Channels at 8 x 1024 x 4096: 122 us direct and 81 two_stage with 7 taps, 476
+        // direct and 214 single_stage with 31.
         .compute_capability = 90,
         .busy_threads = 256,
         .short_row_lanes = 8,
@@ -89,8 +110,6 @@ inline constexpr DepthwisePolicy kDepthwisePolicies[] = {
         .one_stage_taps = 12,
         .one_stage_taps_gathered = {.half = 48, .wider = 96},
         .producer_taps = {.half = 48, .wider = 20},
-        .producer_taps_full_tiles = 12,
-        .full_tiles_eighths = 7,
     },
 };
 

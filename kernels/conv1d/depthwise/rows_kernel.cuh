@@ -184,7 +184,7 @@ __device__ __forceinline__ void step(const Conv1dArguments<Element>& a, const Ro
   }
 }
 
-template <class Element, int Outputs, bool Plain, class Post, class Row, class Tap>
+template <class Element, int Outputs, class Post, class Row, class Tap>
 __device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, const RowSpan& span, const Row& row,
                                              Tap&& tap) {
   using T = Compute<Element>;
@@ -192,16 +192,12 @@ __device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, 
   const T bias = a.bias_of(span.channel);
 #pragma unroll
   for (int j = 0; j < Outputs; ++j) sums[j] = bias;
-  if constexpr (Plain) {
+  if (is_in_registers(a)) {
     slide_in_registers(a, row, span.begin, tap, sums);
+  } else if (a.stride == 1 && a.dilation == 1) {
+    slide(a, row, span.begin, tap, sums);
   } else {
-    if (is_in_registers(a)) {
-      slide_in_registers(a, row, span.begin, tap, sums);
-    } else if (a.stride == 1 && a.dilation == 1) {
-      slide(a, row, span.begin, tap, sums);
-    } else {
-      step(a, row, span.begin, tap, sums);
-    }
+    step(a, row, span.begin, tap, sums);
   }
   const auto place_of = [&](const long long* strides, int) {
     const long long offset = span.batch * strides[0] + span.channel * strides[1] + span.begin * strides[2];
@@ -237,35 +233,13 @@ __device__ __forceinline__ void direct_rows(const Conv1dArguments<Element>& a) {
   if (span.last <= span.first) return;
   const GlobalRow<Element, typename Chains::Pre> input(a, span);
   const T* const own = taps + (row - first_row) * a.taps;
-  convolve_row<Element, kOutputs, false, typename Chains::Post>(a, span, input, [&](int k) { return own[k]; });
-}
-
-// Plain: taps that fit into registers, stride and dilation 1, no `pre`. Threads share nothing, and their registers are
-// few enough to keep the memory busy; interpreted, there are no tensors in `post` either.
-template <class Chains, class Element>
-__device__ __forceinline__ void plain_rows(const Conv1dArguments<Element>& a) {
-  constexpr int kWidth = kWordElements<Element>, kOutputs = kRowOutputs<Element>;
-  const long long vector = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x,
-                  row = a.by_vectors.quotient(vector);
-  if (row >= a.batch * a.channels) return;
-  const RowSpan span = row_span<kOutputs, kWidth>(a, row, vector - row * a.vectors_per_row);
-  if (span.last <= span.first) return;
-  const GlobalRow<Element, void> input(a, span);
-  // Taps straight from memory, beside the inputs: a barrier would make one wait for the other.
-  convolve_row<Element, kOutputs, true, typename Chains::Post>(a, span, input,
-                                                               [&](int k) { return a.tap(span.channel, k); });
+  convolve_row<Element, kOutputs, typename Chains::Post>(a, span, input, [&](int k) { return own[k]; });
 }
 
 template <class Element>
 __global__ void __launch_bounds__(kConv1dThreads, kConv1dResidentBlocks)
     direct_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
   direct_rows<InterpretedChains<Element, true>>(a);
-}
-
-template <class Element>
-__global__ void __launch_bounds__(kConv1dThreads, kPlainRowBlocks)
-    plain_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
-  plain_rows<InterpretedChains<Element, false>>(a);
 }
 
 }  // namespace sluice

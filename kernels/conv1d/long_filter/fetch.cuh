@@ -6,79 +6,154 @@
 
 namespace sluice {
 
-// The words of a stage by what they need: those that lie in the row are copied, those outside of it and its history are
-// zeros, and the elements of the others, which an end of the row cuts through or which are history, come one by one.
-template <class Element>
-__device__ __forceinline__ void fetch_segment(const LongFilterArguments<Element>& a, const Segment<Element>& segment,
-                                              std::uint32_t stage, int lane) {
-  constexpr int kWidth = kWordElements<Element>;
-  const Element* const row = segment.row_of(a);
-  const int words = segment.words(a), length = static_cast<int>(a.length), start = segment.start;
-  const int known_from = a.history.exists() ? -static_cast<int>(a.padding) : 0;
+// Words that lie in the row, one behind another.
+template <class Element, bool FewSteps>
+__device__ __forceinline__ void copy_words(const Element* from, std::uint32_t to, int words,
+                                           const Team<FewSteps>& team) {
+  constexpr int kWidth = kWordElements<Element>, kAtOnce = FewSteps ? 4 : 1;
+  const int ranks = team.ranks();
+  from += team.rank() * kWidth;
+  to += team.rank() * kWordBytes;
 #pragma unroll 1
-  for (int w = lane; w < words; w += 32) {
-    const int position = start + w * kWidth;
-    const std::uint32_t to = stage + w * kWordBytes;
-    if (position >= 0 && position <= length - kWidth) {
-      copy_word(to, row + position);
-    } else if (position + kWidth <= known_from || position >= length) {
-      store_shared_word(to, Word{});
+  for (; words >= kAtOnce * ranks; words -= kAtOnce * ranks) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) copy_word(to + i * ranks * kWordBytes, from + i * ranks * kWidth);
+    from += kAtOnce * ranks * kWidth;
+    to += kAtOnce * ranks * kWordBytes;
+  }
+  if constexpr (kAtOnce > 1) {
+#pragma unroll 1
+    for (; words >= ranks; words -= ranks, from += ranks * kWidth, to += ranks * kWordBytes) copy_word(to, from);
+  }
+  if (team.rank() < words) copy_word(to, from);
+}
+
+// A stage that is not within its row: words that lie in the row are copied, those outside of it and its history are
+// zeros, and the elements of the others, which an end of the row cuts through or which are history, come one by one.
+template <class Element, bool FewSteps>
+__device__ __forceinline__ void fetch_edges(const LongFilterArguments<Element>& a, const Segment<Element>& segment,
+                                            std::uint32_t stage, int words, const Team<FewSteps>& team) {
+  constexpr int kWidth = kWordElements<Element>;
+  static_assert(kWidth == 8);
+  const int length = static_cast<int>(a.length), start = segment.start(a);
+  const int rank = team.rank(), ranks = team.ranks();
+  const int known_from = a.history.exists() ? -static_cast<int>(a.padding) : 0;
+  const StageWords of = stage_words(start, words, length, known_from);
+  copy_words(segment.input + (start + of.own * kWidth), stage + of.own * kWordBytes, of.own_end - of.own, team);
+  const int zeros = of.known + words - of.known_end;
+#pragma unroll 1
+  for (int i = rank; i < zeros; i += ranks) {
+    store_shared_word(stage + (i < of.known ? i : i - of.known + of.known_end) * kWordBytes, Word{});
+  }
+  const int in_front = (of.own - of.known) * kWidth, elements = in_front + (of.known_end - of.own_end) * kWidth;
+  auto* const to = static_cast<Element*>(__cvta_shared_to_generic(stage));
+#pragma unroll 1
+  for (int i = rank; i < elements; i += ranks) {
+    const int place = i < in_front ? of.known * kWidth + i : of.own_end * kWidth + i - in_front;
+    const int position = start + place;
+    if (static_cast<unsigned>(position) < static_cast<unsigned>(length)) {
+      to[place] = segment.input[position];
+    } else {
+      to[place] = element_at(a, segment.batch, segment.input_channel(a), position);  // history, or nothing
     }
   }
-  // The words before position 0 that know something, and that which the row ends in. Places, as positions from the
-  // stage's start on.
-  const int front = start < 0 ? max_of(known_from - start, 0) / kWidth * kWidth : 0;
-  const int front_end = start < 0 ? round_up(-start, kWidth) : 0;
-  const int back = max_of(length - start, 0) / kWidth * kWidth;
-  const bool is_cut = back >= front_end && back < length - start;
-  const int in_front = front_end - front, places = in_front + (is_cut ? kWidth : 0);
-  auto* const elements = static_cast<Element*>(__cvta_shared_to_generic(stage));
-#pragma unroll 1
-  for (int i = lane; i < places; i += 32) {
-    const int place = i < in_front ? front + i : back + i - in_front;
-    if (place >= words * kWidth) continue;
-    elements[place] = element_at(a, segment.batch, segment.input_channel, start + place);
+}
+
+template <class Element, bool FewSteps>
+__device__ __forceinline__ void fetch_segment(const LongFilterArguments<Element>& a, const Segment<Element>& segment,
+                                              std::uint32_t stage, const Team<FewSteps>& team) {
+  const int words = segment.template words<FewSteps>(a), start = segment.start(a);
+  if (start >= 0 && start + words * kWordElements<Element> <= static_cast<int>(a.length)) {
+    copy_words(segment.input + start, stage, words, team);
+  } else {
+    fetch_edges(a, segment, stage, words, team);
   }
 }
 
 // `pre` on the words that have something of the input's.
-template <class Pre, class Element>
+template <class Pre, class Element, bool FewSteps>
 __device__ __forceinline__ void prepare_segment(const LongFilterArguments<Element>& a, const Segment<Element>& segment,
-                                                std::uint32_t stage, int lane) {
+                                                std::uint32_t stage, const Team<FewSteps>& team) {
   constexpr int kWidth = kWordElements<Element>;
-  const int words = segment.words(a), length = static_cast<int>(a.length);
+  const int words = segment.template words<FewSteps>(a), start = segment.start(a), length = static_cast<int>(a.length);
 #pragma unroll 1
-  for (int w = lane; w < words; w += 32) {
-    const int position = segment.start + w * kWidth;
+  for (int w = team.rank(); w < words; w += team.ranks()) {
+    const int position = start + w * kWidth;
     if (position + kWidth <= 0 || position >= length) continue;
     const std::uint32_t at = stage + w * kWordBytes;
     const Word word = load_shared_word(at);
-    store_shared_word(at, apply_pre<Pre>(a, word, segment.batch, segment.input_channel, position, 0, 1));
+    store_shared_word(at, apply_pre<Pre>(a, word, segment.batch, segment.input_channel(a), position, 0, 1));
   }
 }
 
-// The taps of the segment's channel as the lane's shares of T, a step after another: 8 bytes that no other lane reads.
+// The tap that stands so far behind a window's first, or zero where none does.
 template <class Element>
-__device__ __forceinline__ void fetch_taps(const LongFilterArguments<Element>& a, const Segment<Element>& segment,
-                                           std::uint32_t taps, int lane) {
-  const Element* const row = a.weight.template as<const Element>() + segment.channel * a.weight.strides[0];
-  const int dilation = static_cast<int>(a.dilation);
-#pragma unroll 2
-  for (int step = 0; step < a.steps; ++step) {
+__device__ __forceinline__ Element tap_at(const LongFilterArguments<Element>& a, const Element* row, int distance) {
+  int k = distance;
+  bool is_tap = true;
+  if (a.dilation != 1) {
+    k = static_cast<int>(a.by_dilation.quotient_of_31_bits(static_cast<unsigned>(max_of(distance, 0))));
+    is_tap = distance >= 0 && k * static_cast<int>(a.dilation) == distance;
+  }
+  is_tap = is_tap && static_cast<unsigned>(k) < static_cast<unsigned>(a.taps);
+  return is_tap ? row[k * a.weight.strides[1]] : convert<Element>(0.0f);
+}
+
+template <class Element>
+__device__ __forceinline__ const Element* taps_of(const LongFilterArguments<Element>& a, int channel) {
+  return a.weight.template as<const Element>() + channel * a.weight.strides[0];
+}
+
+// The lane's share of a step of T. Out of line: channels follow each other rarely.
+template <class Element>
+__device__ __noinline__ uint2 fetch_step(const LongFilterArguments<Element>& a, const Element* row, int lane, int step,
+                                         int shift) {
+  Element elements[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) elements[i] = tap_at(a, row, tap_distance(lane, step, i, shift));
+  uint2 share;
+  __builtin_memcpy(&share, elements, sizeof(share));
+  return share;
+}
+
+// Of all steps. Taps side by side that follow each other position for position are loaded here, for where rows begin
+// elsewhere against words each has to have its own.
+template <class Element>
+__device__ __forceinline__ void fetch_steps(const LongFilterArguments<Element>& a, int channel, int lane, int shift,
+                                            uint2 (&shares)[kFewSteps]) {
+  const Element* const row = taps_of(a, channel);
+  const bool is_dense = a.dilation == 1 && a.weight.strides[1] == 1;
+  const int first = tap_distance(lane, 0, 0, shift);
+#pragma unroll
+  for (int s = 0; s < kFewSteps; ++s) {
+    if (s >= a.steps) break;
+    if (!is_dense) {
+      shares[s] = fetch_step(a, row, lane, s, shift);
+      continue;
+    }
     Element elements[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int distance = tap_distance(lane, step, i, segment.shift);
-      const int k = static_cast<int>(a.by_dilation.quotient_of_31_bits(static_cast<unsigned>(max_of(distance, 0))));
-      const bool is_tap = distance >= 0 && k * dilation == distance && k < a.taps;
-      elements[i] = is_tap ? row[k * a.weight.strides[1]] : convert<Element>(0.0f);
+      const int k = first + tap_distance(0, s, i, 0);
+      const bool is_tap = static_cast<unsigned>(k) < static_cast<unsigned>(a.taps);
+      elements[i] = is_tap ? row[k] : convert<Element>(0.0f);
     }
-    std::uint32_t lanes[2];
-    __builtin_memcpy(lanes, elements, sizeof(lanes));
-    asm volatile("st.shared.v2.b32 [%0], {%1, %2};"
-                 :
-                 : "r"(taps + step * kStepBytes), "r"(lanes[0]), "r"(lanes[1])
-                 : "memory");
+    __builtin_memcpy(&shares[s], elements, sizeof(shares[s]));
+  }
+}
+
+// Both copies of the taps.
+template <class Element>
+__device__ __forceinline__ void fetch_taps(const LongFilterArguments<Element>& a, const Element* row,
+                                           std::uint32_t taps, const Team<false>& team) {
+  auto* const first = static_cast<Element*>(__cvta_shared_to_generic(taps));
+  auto* const second = static_cast<Element*>(__cvta_shared_to_generic(taps + tap_copy_bytes(a.steps)));
+  const int elements = tap_copy_elements(a.steps);
+#pragma unroll 2
+  for (int i = team.rank(); i < elements; i += team.ranks()) {
+    const Element tap = tap_at(a, row, i - kTapsFront);
+    first[i] = tap;
+    if (i + 1 < elements) second[i + 1] = tap;  // the last is zero, and behind the copy there may be no more memory
   }
 }
 

@@ -4,16 +4,15 @@
 
 namespace sluice {
 
-LinkRequest long_filter_link_request(const Conv1dParams& params, const Conv1dPlan&) {
-  static const NameTable entries("sluice_conv1d_long_filter", {dtype_names()});
+LinkRequest long_filter_link_request(const Conv1dParams& params, const Conv1dPlan& plan) {
+  static const NameTable entries("sluice_conv1d_long_filter",
+                                 {{"few_steps", "many_steps", "channels"}, dtype_names()});  // as LongFilterKernel
   static const NameTable modules("conv1d_long_filter", {dtype_names()});
-  LinkRequest request{.module = modules(params.input.dtype), .kernel = entries(params.input.dtype)};
+  const DType dtype = params.input.dtype;
+  LinkRequest request{.module = modules(dtype), .kernel = entries(plan.long_filter.which, dtype)};
   request.pre = linked_slot(params.pre, params.pre_operands, kVectorOutputs, 1);
-  request.post = linked_slot(params.post, params.post_operands, kVectorOutputs, kLaneVectors);
-  request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output.dtype;
-  request.dtypes[static_cast<int>(LinkedTensor::weight)] = params.weight.dtype;
-  request.dtypes[static_cast<int>(LinkedTensor::bias)] = params.bias.dtype;
-  request.dtypes[static_cast<int>(LinkedTensor::history)] = params.history.dtype;
+  request.post = linked_slot(params.post, params.post_operands, kLaneSums, 1);
+  set_tensor_dtypes(request, params);
   return request;
 }
 

@@ -1,15 +1,15 @@
 // Depthwise conv1d of half types as a product with a Toeplitz matrix, on tensor cores (mma.sync).
 //
 // The row is the first matrix already: its rows are windows that overlap, an address apart. The taps are the second one
-// (places.h). A warp takes segments of rows, one behind another, and shares nothing with the others of its block: it
-// has a ring of stages for its segments' input, and the taps of its row in the order of the lanes' registers.
+// (places.h). A team, which is a warp, or a block where the taps are many, takes segments of rows, one behind another:
+// it has a ring of stages for its segments' input. A few steps' taps are in its lanes' registers, more of them in
+// shared memory.
 //
-//   shared memory   | warp 0: stage 0 | stage 1 | ... | taps || warp 1: ...
+//   shared memory   | team 0: stage 0 | stage 1 | ... | taps || team 1: ...
 //
-//   global --cp.async--> stage --`pre`, where there is one--> window in registers --mma, tap after tap--> sums
-//                                                                                          |  exchanged among four
-//                                                                                          lanes
-//   global <--16 bytes a lane---------------------------------------------------- chain -- vectors of eight neighbours
+//   global --cp.async--> stage --`pre`, where there is one--> window in registers --mma, step after step--> sums
+//                                                                                                            |
+//   global <--128 bytes a warp, or 16 bytes a lane where the chain has tensors---------------------------- chain
 //
 // Alignment costs nothing: a stage begins with an aligned word, and how far its first output's first tap stands behind
 // that shifts the taps. Nor does padding, which is zeros in the stage.
@@ -18,102 +18,139 @@
 #include "kernels/conv1d/long_filter/fetch.cuh"
 #include "kernels/conv1d/long_filter/finish.cuh"
 #include "kernels/conv1d/long_filter/multiply.cuh"
-#include "kernels/stages/no_chain.cuh"
 
 namespace sluice {
 
 // Those groups of a segment, a bit each, whose sums are not all finite. Out of line, and behind the others: the
 // registers are theirs.
-template <class Post, class Element>
+template <class Post, bool FewSteps, class Element>
 __device__ __noinline__ void finish_within_windows(const LongFilterArguments<Element>& a, int index,
-                                                   std::uint32_t input, std::uint32_t taps, unsigned groups) {
+                                                   std::uint32_t input, unsigned groups) {
   const Segment<Element> segment(a, index);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const float bias = a.bias_of(segment.channel);
 #pragma unroll 1
-  for (int group = 0; group < segment.groups; ++group) {
-    if ((groups >> group & 1) == 0) continue;
+  for (; groups != 0; groups &= groups - 1) {
+    const int offset = (__ffs(static_cast<int>(groups)) - 1) * kGroupOutputs, begin = segment.begin + offset;
+    const bool is_half = FewSteps && static_cast<int>(a.output_length) - begin <= kTileOutputs;
     float sums[kGroupTiles][4];
-    multiply_within_windows(a, segment, input + group * kGroupOutputs * static_cast<int>(sizeof(Element)), taps, bias,
-                            lane, sums);
-    finish_group<Post>(a, segment, group, lane, sums);
+    multiply_within_windows(a, segment.channel, segment.shift, input + offset * static_cast<int>(sizeof(Element)),
+                            is_half ? 1 : kGroupTiles, bias, lane, sums);
+    finish_group<Post>(a, segment, begin, lane, sums);
   }
 }
 
-template <class Chains, class Element>
+template <class Chains, bool FewSteps, class Element>
 __device__ __forceinline__ void long_filter(const LongFilterArguments<Element>& a) {
   using Pre = typename Chains::Pre;
   using Post = typename Chains::Post;
   extern __shared__ Word shared[];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int ring_bytes = a.depth * a.stage_bytes(), warp_bytes = ring_bytes + (a.steps + 1) * kStepBytes;
-  const auto ring = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared)) + warp * warp_bytes;
-  const std::uint32_t taps = ring + ring_bytes + lane * 8;  // the lane's
-  const int each = static_cast<int>(a.segments_per_warp), segments = static_cast<int>(a.segments);
-  int index = (static_cast<int>(blockIdx.x) * kLongFilterWarps + warp) * each;
-  const int end = min_of(index + each, segments);
+  const bool is_block = !FewSteps && a.team > 1;
+  const Team<FewSteps> team{.lane = lane, .first_warp = is_block ? warp : 0, .all_warps = a.team};
+  const int own_team = is_block ? 0 : warp, teams = is_block ? 1 : kLongFilterWarps;
 
-  // One group of copies a segment, be there one or not.
-  int ahead = index, ahead_stage = 0;
-  const auto fetch_next = [&] {
-    if (ahead < end) fetch_segment(a, Segment<Element>(a, ahead), ring + ahead_stage * a.stage_bytes(), lane);
-    commit_copies();
-    ++ahead;
-    if (++ahead_stage == a.depth) ahead_stage = 0;
-  };
+  const int ring_bytes = a.depth * a.stage_bytes();
+  const auto ring = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared)) +
+                    own_team * (ring_bytes + (FewSteps ? 0 : tap_bytes(a.steps)));
+  const std::uint32_t taps = ring + ring_bytes;
+  const int position = static_cast<int>(blockIdx.x) * teams + own_team, longer = static_cast<int>(a.longer_teams);
+  int index = position * static_cast<int>(a.segments_per_team) + min_of(position, longer);
+  const int end = index + static_cast<int>(a.segments_per_team) + (position < longer ? 1 : 0);
+  if (index >= end) return;
+
+  Segment<Element> segment(a, index), ahead = segment;
+  std::uint32_t stage = ring, ahead_stage = ring;
+  int fetched = index;
   int channel = -1, shift = 0;
   float bias = 0.0f;
-  for (int stage = 0; index < end; ++index) {
-    // Nobody reads the segment before any more, whose stage is the next to be filled.
-    __syncwarp();
-    while (ahead < index + a.depth) fetch_next();
-    const Segment<Element> segment(a, index);
-    const std::uint32_t input = ring + stage * a.stage_bytes();
+  uint2 few_taps[kFewSteps] = {};
+  std::uint32_t pairs = taps;
+  const int first_position = FewSteps ? tile_position(lane) : fragment_position(lane);
+#pragma unroll 1
+  for (; index < end; ++index) {
+    // Nobody reads the segment before any more, whose stage is the next to be filled, nor its taps. One group of copies
+    // a segment, be there one or not.
+    team.sync();
+#pragma unroll 1
+    for (; fetched < index + a.depth; ++fetched) {
+      if (fetched < end) {
+        fetch_segment(a, ahead, ahead_stage, team);
+        ahead.advance(a);
+      }
+      commit_copies();
+      ahead_stage += a.stage_bytes();
+      if (ahead_stage == taps) ahead_stage = ring;
+    }
     if (segment.channel != channel || segment.shift != shift) {
+      if constexpr (FewSteps) {
+        fetch_steps(a, segment.channel, lane, segment.shift, few_taps);
+      } else {
+        if (segment.channel != channel) fetch_taps(a, taps_of(a, segment.channel), taps, team);
+        pairs = taps + tap_pair_byte(lane, segment.shift, a.steps);
+      }
       channel = segment.channel, shift = segment.shift;
-      fetch_taps(a, segment, taps, lane);
       bias = a.bias_of(channel);
     }
     wait_for_copies(a.depth - 1);
-    __syncwarp();  // the segment is there, whoever fetched it
+    team.sync();  // the segment is there, whoever fetched it
     if (!Pre{a.pre}.empty()) {
-      prepare_segment<Pre>(a, segment, input, lane);
-      __syncwarp();
+      prepare_segment<Pre>(a, segment, stage, team);
+      team.sync();
     }
 
     unsigned infinite = 0;
+    const int begin_of_team = segment.begin + team.warp() * kGroupOutputs;
+    const int stop = min_of(static_cast<int>(a.output_length), segment.begin + a.segment);
+    std::uint32_t window = stage + (team.warp() * kGroupOutputs + first_position) * static_cast<int>(sizeof(Element));
 #pragma unroll 1
-    for (int group = 0; group < segment.groups; ++group) {
-      const std::uint32_t from = input + group * kGroupOutputs * static_cast<int>(sizeof(Element));
-      float sums[kGroupTiles][4], total = 0.0f;  // the latter is finite only where all are
+    for (int begin = begin_of_team; begin < stop; begin += team.warps() * kGroupOutputs) {
+      float sums[kGroupTiles][4];
 #pragma unroll
-      for (int i = 0; i < kLaneSums; ++i) sums[sum_tile(i)][sum_register(i)] = bias;
-      multiply_group<Element, /*OnlyFinite=*/false>(from + fragment_position(lane) * sizeof(Element), taps, a.steps,
-                                                    sums);
-#pragma unroll
-      for (int i = 0; i < kLaneSums; ++i) total += sums[sum_tile(i)][sum_register(i)];
-      if (__any_sync(0xffffffffu, !is_finite(total))) {
-        infinite |= 1u << group;
+      for (int i = 0; i < kLaneSums; ++i) sums[i / 4][i % 4] = bias;
+      if constexpr (!FewSteps) {
+        multiply_many<Element>(window, pairs, a.steps, sums);
+      } else if (stop - begin > kTileOutputs) {
+        multiply_few<Element, kGroupTiles>(window, few_taps, a.steps, sums);
       } else {
-        finish_group<Post>(a, segment, group, lane, sums);
+        multiply_few<Element, 1>(window, few_taps, a.steps, sums);
       }
+      if (__any_sync(0xffffffffu, is_any_infinite(sums))) {
+        infinite |= 1u << ((begin - segment.begin) / kGroupOutputs);
+      } else {
+        finish_group<Post>(a, segment, begin, lane, sums);
+      }
+      window += team.warps() * kGroupOutputs * static_cast<int>(sizeof(Element));
     }
-    if (infinite != 0) finish_within_windows<Post>(a, index, input, taps, infinite);
-    if (++stage == a.depth) stage = 0;
+    if (infinite != 0) {
+      finish_within_windows<Post, FewSteps>(a, index, stage, infinite);
+      // All of these registers were needed there.
+      segment = Segment<Element>(a, index);
+      ahead = Segment<Element>(a, min_of(fetched, end - 1));
+      channel = -1;
+    }
+    segment.advance(a);
+    stage += a.stage_bytes();
+    if (stage == taps) stage = ring;
   }
 }
 
-// Without a chain.
-template <class Element>
-__global__ void __launch_bounds__(kLongFilterThreads, kLongFilterBlocks)
+template <bool FewSteps>
+inline constexpr int kBlocks =
+    long_filter_blocks(FewSteps ? LongFilterKernel::few_steps : LongFilterKernel::many_steps);
+
+// Without a chain, for results of the input's type.
+template <class Element, bool FewSteps>
+__global__ void __launch_bounds__(kLongFilterThreads, kBlocks<FewSteps>)
     plain_long_filter_kernel(const __grid_constant__ LongFilterArguments<Element> a) {
-  long_filter<NoChains>(a);
+  long_filter<NoChains, FewSteps>(a);
 }
 
-template <class Element>
-__global__ void __launch_bounds__(kLongFilterThreads, kLongFilterBlocks)
+template <class Element, bool FewSteps>
+__global__ void __launch_bounds__(kLongFilterThreads, kBlocks<FewSteps>)
     interpreted_long_filter_kernel(const __grid_constant__ LongFilterArguments<Element> a) {
-  long_filter<InterpretedChains<Element, true>>(a);
+  using Chains = std::conditional_t<FewSteps, InterpretedChains<Element, true>, ElementwiseChains<Element>>;
+  long_filter<Chains, FewSteps>(a);
 }
 
 }  // namespace sluice

@@ -1,15 +1,16 @@
 // The sums of a group of tiles, by tensor cores (places.h), and what keeps infinities in their windows.
 #pragma once
 
-#include "kernels/conv1d/long_filter/arguments.cuh"
+#include "kernels/conv1d/long_filter/fetch.cuh"
 #include "kernels/mma/mma_sync.cuh"
 
 namespace sluice {
 
-__device__ __forceinline__ uint2 load_shared_pair(std::uint32_t from) {
-  uint2 pair;
-  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(pair.x), "=r"(pair.y) : "r"(from) : "memory");
-  return pair;
+__device__ __forceinline__ uint2 load_shared_pairs(std::uint32_t from) {
+  uint2 pairs;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(pairs.x) : "r"(from) : "memory");
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(pairs.y) : "r"(from + 16) : "memory");
+  return pairs;
 }
 
 // Zeros in the place of infinities and NaN.
@@ -23,71 +24,140 @@ __device__ __forceinline__ std::uint32_t finite_or_zero(std::uint32_t pair) {
 
 __device__ __forceinline__ bool is_finite(float value) { return fabsf(value) <= 3.402823466e38f; }
 
-// sums += X T. `window`: of the row of fragment 0 that the lane names; `taps`: the lane's share of T's first step. Of X
-// a window of kHeldFragments fragments is in registers. A step is done with fragment `step`, whose place is taken by
-// one that is used four steps later at the earliest.
-template <class Element, bool OnlyFinite>
-__device__ __forceinline__ void multiply_group(std::uint32_t window, std::uint32_t taps, int steps,
-                                               float (&sums)[kGroupTiles][4]) {
-  constexpr int kFragmentBytes = kStepPositions * static_cast<int>(sizeof(Element));
-  // Cleared, for a register that is not written on every path is nobody else's meanwhile.
-  std::uint32_t held[kHeldFragments][4] = {};
-  const auto load = [&](int place, int fragment) {
-    load_matrices(window + fragment * kFragmentBytes, held[place]);
-    if constexpr (OnlyFinite) {
+// Whether one of the sums is not finite: zero times it is NaN then, and zero else.
+__device__ __forceinline__ bool is_any_infinite(const float (&sums)[kGroupTiles][4]) {
+  float zero = 0.0f;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) held[place][i] = finite_or_zero<Element>(held[place][i]);
+  for (int i = 0; i < kLaneSums; ++i) zero = multiply_add(sums[i / 4][i % 4], 0.0f, zero);
+  return zero != 0.0f;
+}
+
+template <class Element>
+inline constexpr int kStepBytes = kStepPositions * static_cast<int>(sizeof(Element));
+
+// sums += X T of a group, or of its first tile, in few steps. `window`: the lane's row of tile 0's first product.
+template <class Element, int Tiles>
+__device__ __forceinline__ void multiply_few(std::uint32_t window, const uint2 (&taps)[kFewSteps], int steps,
+                                             float (&sums)[kGroupTiles][4]) {
+  constexpr int kTileBytes = kTileOutputs * static_cast<int>(sizeof(Element));
+  std::uint32_t rows[2][Tiles][4];
+  const auto load = [&](int step) {
+#pragma unroll
+    for (int i = 0; i < Tiles; ++i) {
+      load_matrices(window + step * kStepBytes<Element> + i * kTileBytes, rows[step % 2][i]);
     }
   };
+  const auto multiply = [&](int step) {
 #pragma unroll
-  for (int s = 0; s < kFragmentsApart; ++s) {
-    if (s >= steps) break;
+    for (int i = 0; i < Tiles; ++i) multiply_add<Element>(sums[i], rows[step % 2][i], taps[step]);
+  };
+  load(0);
+  load(1);
+  multiply(0);
+  multiply(1);
 #pragma unroll
-    for (int u = s; u < kHeldFragments; u += kFragmentsApart) load(u, u);
+  for (int s = 2; s < kFewSteps; ++s) {
+    if (s >= steps) return;
+    load(s);
+    multiply(s);
   }
-  uint2 tap = load_shared_pair(taps);
-  for (int first = 0;; first += kHeldFragments) {
+}
+
+// sums += X T of a group. `window`: the lane's row of fragments 0 and 1; `taps`: its pairs of step 0. Of X a window of
+// kHeldFragments fragments is in registers, two loaded at once; those of a step and the next are not used any more once
+// both are done, and their place is taken by what is used four steps later at the earliest.
+template <class Element>
+__device__ __forceinline__ void multiply_many(std::uint32_t window, std::uint32_t taps, int steps,
+                                              float (&sums)[kGroupTiles][4]) {
+  std::uint32_t held[kHeldFragments / 2][4];
+  const auto load = [&](int place, int fragment) {
+    load_matrices(window + fragment * kStepBytes<Element>, held[place / 2]);
+  };
 #pragma unroll
-    for (int s = 0; s < kHeldFragments; ++s) {
-      if (first + s >= steps) return;
-      const uint2 next = load_shared_pair(taps + (first + s + 1) * kStepBytes);
+  for (int u = 0; u < kHeldFragments; u += 2) load(u, u);
+  uint2 tap = load_shared_pairs(taps);
+#pragma unroll 1
+  for (;;) {
 #pragma unroll
-      for (int i = 0; i < kGroupTiles; ++i) {
-        multiply_add<Element>(sums[i], held[(s + i * kFragmentsApart) % kHeldFragments], tap);
+    for (int s = 0; s < kHeldFragments; s += 2) {
+#pragma unroll
+      for (int i = s; i < s + 2; ++i) {
+        const uint2 next = load_shared_pairs(taps + (i + 1) * kStepBytes<Element>);
+#pragma unroll
+        for (int tile = 0; tile < kGroupTiles; ++tile) {
+          const int upper = (i + 2 * tile * kFragmentsApart) % kHeldFragments;
+          const int lower = (upper + kFragmentsApart) % kHeldFragments, half = i % 2 * 2;
+          const std::uint32_t rows[4] = {held[upper / 2][half], held[lower / 2][half], held[upper / 2][half + 1],
+                                         held[lower / 2][half + 1]};
+          multiply_add<Element>(sums[tile], rows, tap);
+        }
+        tap = next;
       }
-      if (first + s + kFragmentsApart < steps) load(s, first + s + kHeldFragments);
-      tap = next;
+      steps -= 2;
+      if (steps == 0) return;
+      if (steps > kFragmentsApart - 2) load(s, s + kHeldFragments);
     }
+    window += kHeldFragments * kStepBytes<Element>;
+    taps += kHeldFragments * kStepBytes<Element>;
+  }
+}
+
+// sums += X T of a group, or of its first tile, with taps in shared memory and without a window that moves.
+template <class Element>
+__device__ __forceinline__ void multiply_tiles(std::uint32_t window, std::uint32_t taps, int steps, int tiles,
+                                               float (&sums)[kGroupTiles][4]) {
+  constexpr int kTileBytes = kTileOutputs * static_cast<int>(sizeof(Element));
+#pragma unroll 1
+  for (int s = 0; s < steps; ++s, window += kStepBytes<Element>, taps += kStepBytes<Element>) {
+    const uint2 tap = load_shared_pairs(taps);
+    std::uint32_t rows[4];
+    load_matrices(window, rows);
+    multiply_add<Element>(sums[0], rows, tap);
+    if (tiles == 1) continue;
+    load_matrices(window + kTileBytes, rows);
+    multiply_add<Element>(sums[1], rows, tap);
   }
 }
 
 // The group's sums where some input may be infinite or NaN: T's zeros make NaN of it in up to seven outputs on either
 // side whose taps do not reach it. So sums that are not finite are made anew: by the same products without such inputs,
 // unless the sum over the output's own window is not finite either. An output depends on nothing but its window, to the
-// last bit.
+// last bit. `group` is where the group of `tiles` tiles begins in shared memory.
 template <class Element>
-__device__ __forceinline__ void multiply_within_windows(const LongFilterArguments<Element>& a,
-                                                        const Segment<Element>& segment, std::uint32_t group,
-                                                        std::uint32_t taps, float bias, int lane,
+__device__ __forceinline__ void multiply_within_windows(const LongFilterArguments<Element>& a, int channel, int shift,
+                                                        std::uint32_t group, int tiles, float bias, int lane,
                                                         float (&sums)[kGroupTiles][4]) {
   float exact[kLaneSums];
 #pragma unroll
-  for (int i = 0; i < kLaneSums; ++i) sums[sum_tile(i)][sum_register(i)] = exact[i] = bias;
-  const std::uint32_t window = group + fragment_position(lane) * sizeof(Element);
-  const auto* const x = static_cast<const Element*>(__cvta_shared_to_generic(group)) + segment.shift;
+  for (int i = 0; i < kLaneSums; ++i) sums[i / 4][i % 4] = exact[i] = bias;
+  const auto* const x = static_cast<const Element*>(__cvta_shared_to_generic(group)) + shift;
 #pragma unroll 1
   for (int k = 0; k < a.taps; ++k) {
-    const float tap = a.tap(segment.channel, k);
+    const float tap = a.tap(channel, k);
     const Element* const from = x + k * static_cast<int>(a.dilation);
 #pragma unroll
     for (int i = 0; i < kLaneSums; ++i) {
-      exact[i] = multiply_add(tap, convert<float>(from[sum_output(lane, i)]), exact[i]);
+      if (i / 4 < tiles) exact[i] = multiply_add(tap, convert<float>(from[sum_output(lane, i)]), exact[i]);
     }
   }
-  multiply_group<Element, /*OnlyFinite=*/true>(window, taps, a.steps, sums);
+  const Element* const row = taps_of(a, channel);
+  const std::uint32_t window = group + tile_position(lane) * sizeof(Element);
+#pragma unroll 1
+  for (int s = 0; s < a.steps; ++s) {
+    const uint2 taps = fetch_step(a, row, lane, s, shift);
+#pragma unroll
+    for (int tile = 0; tile < kGroupTiles; ++tile) {
+      if (tile >= tiles) break;
+      std::uint32_t rows[4];
+      load_matrices(window + s * kStepBytes<Element> + tile * kTileOutputs * sizeof(Element), rows);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) rows[i] = finite_or_zero<Element>(rows[i]);
+      multiply_add<Element>(sums[tile], rows, taps);
+    }
+  }
 #pragma unroll
   for (int i = 0; i < kLaneSums; ++i) {
-    float& sum = sums[sum_tile(i)][sum_register(i)];
+    float& sum = sums[i / 4][i % 4];
     sum = is_finite(exact[i]) ? sum : exact[i];
   }
 }

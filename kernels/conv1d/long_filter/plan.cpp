@@ -10,86 +10,166 @@ constexpr long long kMostPositions = 1 << 30;  // of a row and around it, and ro
 
 long long reach(const Conv1dProblem& problem) { return (problem.taps - 1LL) * min_of(problem.dilation, 1LL << 30) + 1; }
 
+bool has_few_steps(const LongFilterPlan& plan) { return plan.which == LongFilterKernel::few_steps; }
+
 // Rows whose outputs begin in the middle of 16 bytes have a first vector that is partly another's.
 long long outputs_of_row(const Conv1dProblem& problem) {
   return problem.output_length + (problem.aligned ? 0 : kVectorOutputs - 1);
 }
 
-// A row in segments as even as groups come, and in more of them where warps would have nothing to do.
-void set_segments(LongFilterPlan& plan, const Conv1dProblem& problem, long long warps) {
+// A row in segments as even as groups come, and in more of them where teams would have nothing to do.
+void set_segments(LongFilterPlan& plan, const Conv1dProblem& problem, long long teams) {
   const long long rows = problem.batch * problem.channels, outputs = outputs_of_row(problem);
-  long long most = kLongFilterSegment;
-  while (most > kGroupOutputs && rows * ceil_div(outputs, most) < warps) most /= 2;
+  const long long least = kGroupOutputs * plan.team;
+  long long most = kLongFilterSegment * plan.team;
+  while (most > least && rows * ceil_div(outputs, most) < teams) most /= 2;
   plan.segment = static_cast<int>(round_up<long long>(ceil_div(outputs, ceil_div(outputs, most)), kGroupOutputs));
   plan.segments_per_row = ceil_div<long long>(outputs, plan.segment);
   plan.segments = rows * plan.segments_per_row;
-  plan.stage_words = window_positions(plan.segment / kGroupOutputs, plan.steps) / word_elements(problem.dtype);
+  // A row of one segment has no more outputs than are summed at once, whole tiles or groups.
+  const long long made = round_up<long long>(outputs, outputs_at_once(has_few_steps(plan)));
+  const long long in_stage = min_of<long long>(plan.segment, made);
+  plan.stage_words = window_positions(static_cast<int>(in_stage), plan.steps) / word_elements(problem.dtype);
 }
 
 // The ring that keeps kBytesInFlight under way, unless a shorter one lets more blocks be resident. No threads where not
 // even two stages fit.
 void set_ring(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
   const LongFilterPlan& own = plan.long_filter;
+  const int teams = kLongFilterWarps / own.team, most = long_filter_blocks(own.which);
+  const long long taps = has_few_steps(own) ? 0 : tap_bytes(own.steps);
   const long long stage_bytes = 1LL * own.stage_words * kWordBytes;
-  const long long tap_bytes = (own.steps + 1LL) * kStepBytes;  // one step's more are loaded, and not used
   const long long useful = min_of<long long>(own.segment, problem.output_length) * kHalfBytes;
-  const long long ahead = ceil_div<long long>(kBytesInFlight, kLongFilterBlocks * kLongFilterWarps * useful);
+  const long long ahead = ceil_div<long long>(kBytesInFlight, most * teams * useful);
   for (int depth = static_cast<int>(min_of<long long>(1 + ahead, kMaxDepth)); depth >= 2; --depth) {
-    const long long bytes = kLongFilterWarps * (depth * stage_bytes + tap_bytes);
+    const long long bytes = teams * (depth * stage_bytes + taps);
     if (bytes > most_dynamic_shared_memory(device)) continue;
     Conv1dPlan other = plan;
     other.threads = kLongFilterThreads;
     other.depth = depth;
     other.shared_memory = static_cast<int>(bytes);
-    other.resident_blocks = resident_blocks(other, kLongFilterBlocks, device);
+    other.resident_blocks = resident_blocks(other, most, device);
     if (other.resident_blocks > plan.resident_blocks) plan = other;
   }
+}
+
+// `plan` for teams of so many warps.
+Conv1dPlan with_team(Conv1dPlan plan, int team, const Conv1dProblem& problem, const DeviceProperties& device) {
+  LongFilterPlan& own = plan.long_filter;
+  own.team = team;
+  const long long warps = 1LL * device.multiprocessors * long_filter_blocks(own.which) * kLongFilterWarps;
+  set_segments(own, problem, warps / team);
+  set_ring(plan, problem, device);
+  return plan;
+}
+
+constexpr const char* kTooMany = "the kernel counts segments of rows up to 2^30";
+constexpr const char* kNoRoom = "taps and two stages of their input must fit into shared memory";
+
+void set_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
+  LongFilterPlan& own = plan.long_filter;
+  own.steps = static_cast<int>(long_filter_steps(reach(problem)));
+  own.which = own.steps <= kFewSteps ? LongFilterKernel::few_steps : LongFilterKernel::many_steps;
+  plan.reason =
+      "auto: tensor cores, a row's windows against a Toeplitz matrix of its taps; asynchronous copies, a ring a warp";
+  const Conv1dPlan alone = with_team(plan, 1, problem, device);
+  plan = alone;
+  // A block's warps share taps and halos where a warp's own are so many that fewer blocks are resident.
+  if (!has_few_steps(own) && alone.resident_blocks < long_filter_blocks(own.which)) {
+    const Conv1dPlan shared = with_team(plan, kLongFilterWarps, problem, device);
+    if (shared.resident_blocks > alone.resident_blocks) plan = shared;
+  }
+  if (plan.threads == 0) return refuse(plan, kNoRoom);
+  if (own.segments >= kMostPositions) return refuse(plan, kTooMany);
+  // One wave: segments that follow each other in a row or a channel keep its taps.
+  const int teams = kLongFilterWarps / own.team;
+  plan.grid = min_of(ceil_div<long long>(own.segments, teams), 1LL * device.multiprocessors * plan.resident_blocks);
+  own.segments_per_team = own.segments / (plan.grid * teams);
+  own.longer_teams = own.segments % (plan.grid * teams);
+  plan.tile = own.segment;
+}
+
+void set_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
+  LongFilterPlan& own = plan.long_filter;
+  own.which = LongFilterKernel::channels;
+  own.steps = static_cast<int>(long_filter_channel_steps(reach(problem)));
+  own.whole_words = problem.whole_words;
+  plan.reason =
+      "auto: tensor cores, each channel's windows against a Toeplitz matrix of its taps; words of channels are turned "
+      "in shared memory";
+  own.segment = problem.output_length <= kTileOutputs ? kTileOutputs : kGroupOutputs;
+  own.stage_positions = window_positions(own.segment, own.steps);
+  own.stage_words = kBlockWords * word_column_bytes(own.stage_positions) / kWordBytes;
+  own.segments_per_row = ceil_div<long long>(problem.output_length, kGroupOutputs);
+  own.channel_blocks = ceil_div<long long>(problem.channels, kBlockWords * kVectorOutputs);
+  own.segments = problem.batch * own.segments_per_row * own.channel_blocks;
+  const int most = long_filter_blocks(own.which);
+  for (int depth = 3; depth >= 2; --depth) {
+    const long long bytes =
+        1LL * depth * own.stage_words * kWordBytes + kLongFilterWarps * turned_bytes(own.stage_positions, own.steps);
+    if (bytes > most_dynamic_shared_memory(device)) continue;
+    Conv1dPlan other = plan;
+    other.threads = kLongFilterThreads;
+    other.depth = depth;
+    other.shared_memory = static_cast<int>(bytes);
+    other.resident_blocks = resident_blocks(other, most, device);
+    if (other.resident_blocks > plan.resident_blocks) plan = other;
+  }
+  if (plan.threads == 0) return refuse(plan, kNoRoom);
+  if (own.segments >= kMostPositions) return refuse(plan, kTooMany);
+  // One wave, whose blocks keep their channels' taps if those go into it evenly.
+  const long long blocks = 1LL * device.multiprocessors * plan.resident_blocks;
+  plan.grid =
+      min_of(own.segments, blocks < own.channel_blocks ? blocks : blocks / own.channel_blocks * own.channel_blocks);
+  plan.tile = own.segment * kBlockWords * kVectorOutputs;
 }
 
 }  // namespace
 
 bool suits_long_filter(const Conv1dProblem& problem, const DeviceProperties& device) {
   const LongFilterPolicy& policy = policy_of(device, kLongFilterPolicies);
-  return size_of(problem.dtype) == kHalfBytes && problem.in_rows && problem.stride == 1 &&
-         problem.taps >= policy.least_taps && reach(problem) <= policy.most_reach &&
-         problem.output_length >= policy.least_length &&
-         max_of(problem.length, problem.output_length) < kMostPositions && problem.padding < kMostPositions &&
-         problem.batch * problem.channels < kMostPositions;
+  const bool is_half = size_of(problem.dtype) == kHalfBytes && problem.stride == 1;
+  const bool is_countable = max_of(problem.length, problem.output_length) < kMostPositions &&
+                            problem.padding < kMostPositions && problem.batch * problem.channels < kMostPositions;
+  if (!is_half || !is_countable) return false;
+  if (problem.in_channels) {
+    const int least_taps = problem.whole_words ? policy.least_channel_taps : policy.least_gathered_channel_taps;
+    return !problem.has_tensors && problem.taps >= least_taps &&
+           reach(problem) <= policy.most_channel_reach && problem.channels >= policy.least_channels &&
+           problem.output_length >= policy.least_channel_length;
+  }
+  return problem.in_rows && problem.taps >= policy.least_taps && reach(problem) <= policy.most_reach &&
+         problem.output_length >= policy.least_length;
 }
 
 Conv1dPlan plan_long_filter(const Conv1dProblem& problem, const DeviceProperties& device) {
+  static constexpr const char* kNames[] = {"long_filter", "long_filter_many_steps", "long_filter_channels"};
   Conv1dPlan plan;
   plan.method = "long_filter";
-  plan.kernel = "long_filter";
   plan.which = Conv1dMethod::long_filter;
   plan.schedule = Schedule::primitives;
-  plan.reason =
-      "auto: tensor cores, a row's windows against a Toeplitz matrix of its taps; asynchronous copies, a ring a warp";
-  LongFilterPlan& own = plan.long_filter;
-  own.steps = static_cast<int>(long_filter_steps(reach(problem)));
-  set_segments(own, problem, 1LL * device.multiprocessors * kLongFilterBlocks * kLongFilterWarps);
-  set_ring(plan, problem, device);
-  if (own.segments >= kMostPositions) {
-    refuse(plan, "the kernel counts segments of rows up to 2^30");
-    return plan;
+  if (problem.in_channels) {
+    set_channels(plan, problem, device);
+  } else {
+    set_rows(plan, problem, device);
   }
-  if (plan.threads == 0) {
-    refuse(plan, "the taps of a warp's row and two stages of its input must fit into shared memory");
-    return plan;
-  }
-  // One wave: warps that follow each other in a row keep its taps.
-  const long long warps = 1LL * device.multiprocessors * plan.resident_blocks * kLongFilterWarps;
-  own.segments_per_warp = ceil_div(own.segments, warps);
-  plan.grid = ceil_div(own.segments, own.segments_per_warp * kLongFilterWarps);
-  plan.tile = own.segment;
-  plan.alignment = plan.copy_width = kWordBytes;
-  check_grid(plan);
+  plan.kernel = kNames[static_cast<int>(plan.long_filter.which)];
+  plan.alignment = kWordBytes;
+  const bool is_gathered = problem.in_channels && !problem.whole_words;
+  plan.copy_width = is_gathered ? kHalfBytes : kWordBytes;
+  if (plan.threads > 0) check_grid(plan);
   return plan;
 }
 
 std::string describe(const LongFilterPlan& plan) {
-  return "segments of " + std::to_string(plan.segment) + " positions a warp, " + std::to_string(plan.steps) +
-         " tensor-core products of " + std::to_string(kStepPositions) + " positions for each tile";
+  const std::string products = std::to_string(plan.steps) + " tensor-core products of " +
+                               std::to_string(kStepPositions) + " positions for each tile";
+  if (plan.which == LongFilterKernel::channels) {
+    return "segments of " + std::to_string(plan.segment) + " positions of " +
+           std::to_string(kBlockWords * kVectorOutputs) + " channels a block, " + products;
+  }
+  return "segments of " + std::to_string(plan.segment) + " positions a " + (plan.team > 1 ? "block, " : "warp, ") +
+         products;
 }
 
 }  // namespace sluice

@@ -1,6 +1,7 @@
 // Sizes of the long filters' kernel, and from where on it is taken.
 #pragma once
 
+#include "kernels/conv1d/long_filter/long_filter.h"
 #include "kernels/conv1d/long_filter/places.h"
 #include "kernels/pipeline/policy.h"
 
@@ -8,33 +9,51 @@ namespace sluice {
 
 // What the kernel is compiled with.
 
-inline constexpr int kLongFilterThreads = 128;  // warps that share nothing
+inline constexpr int kLongFilterThreads = 128;
 inline constexpr int kLongFilterWarps = kLongFilterThreads / 32;
-inline constexpr int kLongFilterBlocks = 5;  // that a multiprocessor's registers hold, by the launch bounds
+// Blocks that a multiprocessor's registers hold, by the launch bounds.
+constexpr int long_filter_blocks(LongFilterKernel which) { return which == LongFilterKernel::many_steps ? 4 : 5; }
 
-inline constexpr int kLongFilterSegment = 1024;  // outputs, at most: four groups for each time that a halo is fetched
+// Outputs of a warp's segment, at most: four groups for each time that a halo is fetched.
+inline constexpr int kLongFilterSegment = 1024;
 
-// A step's taps in the order of the lanes' registers: 8 bytes a lane.
-inline constexpr int kStepBytes = 32 * 8;
+// Shared memory for a team's taps: both copies, and a step's more, which are loaded ahead and not used.
+SLUICE_HOST_DEVICE constexpr int tap_bytes(int steps) { return round_up(2 * tap_copy_bytes(steps) + 32, 128); }
+
+// Channels last: what a warp has beside the ring, its channels' input turned and their taps.
+SLUICE_HOST_DEVICE constexpr int turned_bytes(int positions, int steps) {
+  return kVectorOutputs * (turned_row_bytes(positions) + 2 * tap_copy_bytes(steps));
+}
 
 // What plans decide by, a row an architecture.
 struct LongFilterPolicy {
   int compute_capability;
 
+  // Rows.
   int least_taps;          // fewer are a copy's work for the depthwise kernels
-  long long most_reach;    // positions from the first tap to the last: more leave a multiprocessor few warps
+  long long most_reach;    // positions from the first tap to the last: more have no room
   long long least_length;  // shorter results leave the tiles of a group nearly empty
+
+  // Channels last, where words of channels are copied and where they are gathered.
+  int least_channel_taps, least_gathered_channel_taps;
+  long long most_channel_reach;
+  long long least_channels, least_channel_length;
 };
 
 inline constexpr LongFilterPolicy kLongFilterPolicies[] = {
     {
-        // One NVIDIA H200, bfloat16, against the fastest depthwise schedule. 8 x 768 x 8192: 97 and 92 us with 7 taps,
-        // 97 and 182 with 11, 361 and 1879 with 512. Float16, 31 taps: 27 and 63 us at 16 x 512 x 1000, 97 and 116 at
-        // 64 x 1024 x 77, where torch takes 77; 9 taps at 256 x 512 x 33: 165 and 81. In between nothing was measured.
+        // One NVIDIA H200, against the fastest depthwise kernel. 8 x 768 x 8192, bfloat16: 66 us, and 118 with 5 taps;
+        // 64 x 1024 x 77: 53 us; 256 x 512 x 33: 92 with 16 taps, and 30 with 15 in windows. Channels last, 8 x 1024 x
+        // 4096: 81 with 16 taps and 87 with 12 in windows; with 1023 channels 250 and 112, and 350 with 128.
         .compute_capability = 90,
-        .least_taps = 8,
-        .most_reach = 1024,
-        .least_length = 192,
+        .least_taps = 5,
+        .most_reach = 4096,
+        .least_length = 128,
+        .least_channel_taps = 12,
+        .least_gathered_channel_taps = 129,
+        .most_channel_reach = 512,
+        .least_channels = 16,
+        .least_channel_length = 48,
     },
 };
 

@@ -1,0 +1,97 @@
+// What the Fourier method's kernels are given, and where a segment lies.
+#pragma once
+
+#include "kernels/conv1d/depthwise/arguments.cuh"
+#include "kernels/conv1d/fourier/places.h"
+
+namespace sluice {
+
+// In the workspace, in this order.
+struct FourierTables {
+  Word* roots;     // those of all threads, then those of a row's lanes (root_word)
+  Word* spectra;   // of each channel, of each part (spectrum_word)
+  int* exponents;  // of each channel's taps: biased_exponent, or kFiniteExponents where one is not finite
+
+  __host__ __device__ FourierTables(void* workspace, long long spectra_of_all)
+      : roots(static_cast<Word*>(workspace)),
+        spectra(roots + kRootWords),
+        exponents(reinterpret_cast<int*>(spectra + spectra_of_all * kSpectrumWords)) {}
+  FourierTables() = default;
+};
+
+struct FourierArguments : Conv1dTensors, FourierPlan {
+  FourierTables tables;
+  FastDivisor by_pairs, by_segments, by_multiplier;
+  ChainArguments<float, 3> pre, post;
+
+  __device__ DType output_type() const { return known_dtype(LinkedTensor::output, output.dtype); }
+  __device__ float tap(int channel, int k) const {
+    return load_as<float>(weight.data, known_dtype(LinkedTensor::weight, weight.dtype),
+                          channel * weight.strides[0] + k * weight.strides[1]);
+  }
+  __device__ float bias_of(int channel) const {
+    if (!bias.exists()) return 0.0f;
+    return load_as<float>(bias.data, known_dtype(LinkedTensor::bias, bias.dtype), channel * bias.strides[0]);
+  }
+};
+
+// `index` counts a channel's segments, batch after batch. One behind the last has no inputs and no outputs.
+struct FourierSegment {
+  int batch, channel, input_channel;
+  int begin;            // its first output
+  int outputs, length;  // that exist: of the segment, and of the row's inputs
+
+  __device__ __forceinline__ FourierSegment(const FourierArguments& a, int channel, int index) : channel(channel) {
+    const bool exists = index < a.segments;
+    batch = exists ? static_cast<int>(a.by_segments.quotient_of_31_bits(index)) : 0;
+    input_channel = static_cast<int>(a.by_multiplier.quotient_of_31_bits(channel));
+    begin = exists ? (index - batch * static_cast<int>(a.segments_per_row)) * a.segment : 0;
+    outputs = exists ? min_of(a.segment, static_cast<int>(a.output_length) - begin) : 0;
+    length = exists ? static_cast<int>(a.length) : 0;
+  }
+};
+
+// A Word as others of the stream wrote it. Not hoisted by the compiler, whose registers are the points'.
+__device__ __forceinline__ Word load_table_word(const Word* from) {
+  Word word;
+  asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(word.lanes[0]), "=r"(word.lanes[1]), "=r"(word.lanes[2]), "=r"(word.lanes[3])
+               : "l"(__cvta_generic_to_global(from)));
+  return word;
+}
+
+__device__ __forceinline__ unsigned magnitude_bits(float value) { return __float_as_uint(value) & 0x7fffffffu; }
+
+// Each of all threads of the block, through `slots` in shared memory: one for each value of a warp.
+template <int Count>
+__device__ __forceinline__ void largest_of_block(unsigned (&values)[Count], unsigned* slots) {
+  constexpr int kWarps = kFourierThreads / 32;
+#pragma unroll
+  for (int i = 0; i < Count; ++i) {
+    values[i] = __reduce_max_sync(0xffffffffu, values[i]);
+    if (threadIdx.x % 32 == 0) slots[i * kWarps + threadIdx.x / 32] = values[i];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < Count * kWarps; ++i) values[i / kWarps] = max_of(values[i / kWarps], slots[i]);
+}
+
+__device__ __forceinline__ float two_to_the(int exponent) { return __uint_as_float(bits_of_power(exponent)); }
+
+// One thread of a team, with its points.
+template <class LoadRoots>
+struct FourierThread {
+  Points& points;
+  LoadRoots load_roots;  // (is_of_row, thread)
+
+  template <class Step>
+  __device__ __forceinline__ void each(const Step& step) const {
+    step(static_cast<int>(threadIdx.x), points);
+  }
+  __device__ __forceinline__ void sync_all() const { __syncthreads(); }
+  __device__ __forceinline__ void sync_row() const { __syncwarp(); }
+  __device__ __forceinline__ Roots all_roots(int thread) const { return load_roots(false, thread); }
+  __device__ __forceinline__ Roots row_roots(int thread) const { return load_roots(true, thread); }
+};
+
+}  // namespace sluice
