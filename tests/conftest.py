@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Iterator
 
@@ -17,6 +18,10 @@ def pytest_configure(config: pytest.Config) -> None:
     # Dense float32 convolutions are compared at full precision; tests of TF32 switch it on.
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    gc.freeze()  # torch and thousands of tests: the many tests that collect would walk over them every time
 
 
 @pytest.fixture(autouse=True)

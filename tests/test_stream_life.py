@@ -1,4 +1,4 @@
-"""Streams at the end of a process, across forks and under Ctrl-C: each case ten times, in processes of their own."""
+"""Streams at the end of a process, across forks and under Ctrl-C: each case four times, in processes of their own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from common import ROOT
 from sluice.stream.device.engine import EngineDevice
 from stream_life import CASES, SECONDS
 
-TIMES = 10
+TIMES = 4  # tests/stream_life.py itself takes --times
 Run = Callable[[str, str], str]
 
 
