@@ -256,13 +256,13 @@ def test_done_never_blocks_and_result_may_time_out(device: str) -> None:
         future = streamer.map(torch.neg, x, chunk_size=2, non_blocking=True, staging="ring")
         begin = time.monotonic()
         assert not future.done()
-        assert time.monotonic() - begin < 0.1
+        assert time.monotonic() - begin < 0.3
         with pytest.raises(TimeoutError, match="the result must land within 0.05 s, got no result yet"):
             future.result(timeout=0.05)
         assert torch.equal(future.result(), -x)
         begin = time.monotonic()
         assert future.done()
-        assert time.monotonic() - begin < 0.05
+        assert time.monotonic() - begin < 0.3
 
 
 def test_a_cancelled_future(device: str) -> None:
