@@ -75,6 +75,16 @@ def test_rows_of_any_length(instruction_set: str, dtype: torch.dtype, taps: int)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_an_operand_may_be_the_result(instruction_set: str, dtype: torch.dtype, layout: str) -> None:
+    x, residual = (laid(torch.randn(2, 20, 3001).to(dtype), layout) for _ in range(2))
+    w = torch.randn(20, 1, 3).to(dtype)
+    chain = stages.silu() | stages.add(residual)
+    wanted = sluice.conv1d(x, w, padding=1, groups=20, post=chain)
+    assert torch.equal(sluice.conv1d(x, w, padding=1, groups=20, post=chain, out=residual), wanted)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_bits_do_not_depend_on_threads(instruction_set: str, dtype: torch.dtype, layout: str) -> None:
     x, image = laid(torch.randn(3, 40, 7001).to(dtype), layout), laid(torch.randn(2, 20, 130, 301).to(dtype), layout)

@@ -56,6 +56,13 @@ struct Segments {
   }
 };
 
+// Whether the chain behind the sums reads what lies where the result goes.
+bool reads_output(const Conv1dParams& p) {
+  bool reads = false;
+  for (int k = 0; k < p.post.operands; ++k) reads = reads || p.post_operands[k].data == p.output.data;
+  return reads;
+}
+
 // Outputs [begin, end) of one tile.
 struct Piece {
   long long begin, end;
@@ -78,6 +85,8 @@ class Depthwise {
         input_(params.input.template as<Element>()),
         same_dtype_(params.output.dtype == params.input.dtype),
         straight_(params.post.empty() && same_dtype_ && params.output.strides[walked_] == 1),
+        fits_output_(straight_ || (std::is_same_v<T, Element> && same_dtype_ && params.output.strides[2] == 1 &&
+                                   !reads_output(params))),
         direct_(kReadsDirectly<Element> && params.pre.empty() && params.input.strides[walked_] == 1 &&
                 (tiles.across_channels ? params.multiplier == 1 && params.taps <= kDirectChannelTaps
                                        : params.stride == 1 && params.taps <= kDirectTaps<T, Element>)) {
@@ -170,11 +179,19 @@ class Depthwise {
   template <class Sum>
   void in_blocks(long long b, long long c, const Piece& whole, const Sum& sum) {
     const long long target = place(p_.output.strides, b, c, whole.begin);
-    if (straight_ && whole.count() >= kLanes<T>) return sum(p_.output.template as<Element>() + target, whole.count());
+    const auto run_post = [&](T* values) {
+      post_.run(values, whole.count(), [&](int k) { return place(p_.post_operands[k].strides, b, c, whole.begin); });
+    };
+    if (fits_output_ && whole.count() >= kLanes<T>) {
+      Element* const to = p_.output.template as<Element>() + target;
+      sum(to, whole.count());
+      if constexpr (std::is_same_v<T, Element>) run_post(to);
+      return;
+    }
     const long long padded = round_up<long long>(whole.count(), kLanes<T>);
     T* const sums = sums_.room_for(padded);
     sum(sums, padded);
-    post_.run(sums, whole.count(), [&](int k) { return place(p_.post_operands[k].strides, b, c, whole.begin); });
+    run_post(sums);
     store_elements<Element>(p_.output, same_dtype_, target, p_.output.strides[2], whole.count(), sums);
   }
 
@@ -352,6 +369,7 @@ class Depthwise {
   const Element* const input_;
   const bool same_dtype_;       // of the output
   const bool straight_;         // sums go into the result without a chain or another dtype between
+  const bool fits_output_;      // along a row: sums are made there, and the chain runs over them
   const bool direct_;           // the input is read as it lies where a window does not leave it
   bool keeps_weights_ = false;  // those of all channels
   long long weights_of_ = -1;   // else the channel that weights_ begin with
