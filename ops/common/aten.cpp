@@ -1,6 +1,9 @@
 #include "ops/common/aten.h"
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#ifndef SLUICE_CUDA_LIBRARY
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
+#endif
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 
@@ -52,8 +55,18 @@ using Ints = std::vector<int64_t>;
 
 Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride,
                    int64_t padding, int64_t dilation, int64_t groups) {
+#ifdef SLUICE_CUDA_LIBRARY
   return call("aten::convolution", "", input, weight, bias, Ints{stride}, Ints{padding}, Ints{dilation}, false, Ints{0},
               groups);
+#else
+  // By its own entry: the way by name, with a list for each number, takes 2 us of a call's 8.
+  const WithoutGraph without_graph;
+  const int64_t none = 0;
+  AtenTensorHandle offset = bias.has_value() ? bias->get() : nullptr, result = nullptr;
+  check_torch(aoti_torch_cpu_convolution(input.get(), weight.get(), bias.has_value() ? &offset : nullptr, &stride, 1,
+                                         &padding, 1, &dilation, 1, /*transposed=*/0, &none, 1, groups, &result) == 0);
+  return Tensor(result);
+#endif
 }
 
 Tensor convolution_of_row(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride,
