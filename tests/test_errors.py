@@ -287,12 +287,13 @@ def test_raw_ops_raise_runtime_error_with_the_same_text(device: str) -> None:
     assert type(raised.value) is RuntimeError
 
 
-@pytest.mark.parametrize("op", ["transform", "conv1d", "causal_conv1d", "filter2d"])
+@pytest.mark.parametrize("op", ["transform", "conv1d", "conv_transpose1d", "causal_conv1d", "filter2d"])
 def test_an_input_that_requires_grad(device: str, op: str) -> None:
     x, w = torch.randn(2, 6, 20, device=device, requires_grad=True), torch.randn(6, 1, 3, device=device)
     call = {
         "transform": lambda t: sluice.transform(t, SILU),
         "conv1d": lambda t: sluice.conv1d(t, w, groups=6),
+        "conv_transpose1d": lambda t: sluice.conv_transpose1d(t, w, groups=6),
         "causal_conv1d": lambda t: sluice.causal_conv1d(t, w[:, 0]),
         "filter2d": lambda t: sluice.filter2d(t, w[:, 0]),
     }[op]
