@@ -1,5 +1,6 @@
 // Which taps and inputs an output phase has, and which convolutions go by phases.
 #include <numeric>
+#include <utility>
 
 #include "kernels/common/int_math.h"
 #include "kernels/conv1d/aten_reason.h"
@@ -16,6 +17,18 @@ constexpr AtenReason kNoTaps("some results have no tap, or no input");
 template <int Rank>
 void move(Operand<Rank>& operand, int dimension, long long places) {
   operand.data = static_cast<char*>(operand.data) + places * operand.strides[dimension] * size_of(operand.dtype);
+}
+
+// The number below `modulus` whose product with `value`, which has no divisor in common with it, is 1 more than a
+// multiple of it: Euclid's algorithm.
+long long inverse(long long value, long long modulus) {
+  long long rest = modulus, next = value % modulus, factor = 0, next_factor = 1;
+  while (next != 0) {
+    const long long times = rest / next;
+    rest = std::exchange(next, rest - times * next);
+    factor = std::exchange(next_factor, factor - times * next_factor);
+  }
+  return ((factor % modulus) + modulus) % modulus;
 }
 
 // The inputs that a phase reaches, and the zeros ahead of the first one.
@@ -40,15 +53,14 @@ OutputPhase output_phase(const Conv1dTensors& whole, long long first) {
                     .taps = 0,
                     .dilation = whole.dilation / divisor,
                     .offset = 0};
-  // Every step-th tap reaches the same phase.
-  for (long long k = 0; k < min_of<long long>(step, whole.taps); ++k) {
-    const long long ahead = first + whole.padding - k * whole.dilation;
-    if (ahead % whole.stride != 0) continue;
-    phase.first_tap = static_cast<int>(k);
-    phase.taps = static_cast<int>(ceil_div(whole.taps - k, step));
-    phase.offset = ahead / whole.stride;
-    break;
-  }
+  // The taps k with k dilation = first + padding, but for multiples of the stride: every step-th one.
+  const long long ahead = first + whole.padding;
+  if (ahead % divisor != 0) return phase;
+  const long long tap = ahead / divisor % step * inverse(phase.dilation, step) % step;
+  if (tap >= whole.taps) return phase;
+  phase.first_tap = static_cast<int>(tap);
+  phase.taps = static_cast<int>(ceil_div(whole.taps - tap, step));
+  phase.offset = (ahead - tap * whole.dilation) / whole.stride;
   return phase;
 }
 
