@@ -31,7 +31,9 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @needs_cuda_library
-@pytest.mark.parametrize("op", ["transform", "conv1d", "causal_conv1d", "causal_conv1d_final_states", "filter2d"])
+@pytest.mark.parametrize(
+    "op", ["transform", "conv1d", "conv_transpose1d", "causal_conv1d", "causal_conv1d_final_states", "filter2d"]
+)
 def test_cuda_kernels_are_registered_under_any_torch(op: str) -> None:
     for name in (op, f"{op}_out"):
         assert torch._C._dispatch_has_kernel_for_dispatch_key(f"sluice::{name}", "CUDA")

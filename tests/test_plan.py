@@ -48,6 +48,7 @@ def calls(dtype: torch.dtype) -> Iterator[Call]:
         yield "transform", (rows, stages.silu()), {}
         for taps in (1, 4, 15, 64, 255, 4000):
             yield "conv1d", (rows, meta(512, 1, taps, dtype=dtype)), {"groups": 512, "padding": taps - 1}
+            yield "conv_transpose1d", (rows, meta(512, 1, taps + 1, dtype=dtype)), {"groups": 512, "stride": 2}
             if rows.dim() == 3:
                 yield "causal_conv1d", (rows, meta(512, taps, dtype=dtype)), {"activation": "silu"}
     for size in (3, 5, 11, 31, 200):
@@ -104,7 +105,7 @@ def test_every_schedule_fits_the_device_or_is_refused(name: str, schedule: str, 
     if schedule == "bulk" and CODE_FOR_90A_AND_PTX_FOR_80 and name != "9.0":
         assert not planned
     elif schedule != "bulk":
-        assert all(planned[op] >= 3 for op in ("transform", "conv1d", "causal_conv1d", "filter2d"))
+        assert all(planned[op] >= 3 for op in ("transform", "conv1d", "conv_transpose1d", "causal_conv1d", "filter2d"))
 
 
 @pytest.mark.skipif(not CODE_FOR_90A_AND_PTX_FOR_80, reason="built for other GPUs")
@@ -268,9 +269,8 @@ def test_filter2d_plans_for_aligned_rows() -> None:
 def test_what_cannot_be_planned_is_refused() -> None:
     x = meta(8, 64, 9000)
     last = x.new_empty(8, 9000, 64).transpose(1, 2)
-    with pytest.raises(
-        ValueError, match="plan: op must be one of transform, conv1d, causal_conv1d, filter2d, got 'fft'"
-    ):
+    names = "transform, conv1d, conv_transpose1d, causal_conv1d, filter2d"
+    with pytest.raises(ValueError, match=f"plan: op must be one of {names}, got 'fft'"):
         sluice.plan("fft", x)
     with pytest.raises(ValueError, match="transform: schedule must be one of"):
         sluice.plan("transform", x, schedule="fastest")

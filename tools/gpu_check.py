@@ -62,8 +62,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     "convolutions": (
         "test_conv1d",
         "test_conv1d_dense",
+        "test_conv_transpose1d",
+        "test_torch_samples",
         "test_causal_conv1d",
         "test_long_filter",
+        "gpu/test_conv_transpose1d",
         "gpu/test_dense",
         "gpu/test_depthwise_windows",
         "gpu/test_long_filter_kernel",

@@ -40,6 +40,7 @@ TITLES = {
     "cpu": "The CPU: chains, depthwise convolutions, stencils",
     "conv1d_dense": "Dense convolution in half types",
     "conv1d_depthwise": "Depthwise convolution and SiLU",
+    "conv_transpose1d": "Transposed convolution",
     "filter2d": "Stencils over images",
     "overhead": "What a call costs on the host",
     "transform": "Chains over a tensor",

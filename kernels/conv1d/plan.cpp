@@ -138,13 +138,18 @@ MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& 
   return {Conv1dMethod::dense, ""};
 }
 
+Conv1dPlan aten_plan(const char* reason) {
+  Conv1dPlan plan;
+  plan.method = "aten";
+  plan.kernel = "convolution";
+  plan.reason = reason;
+  return plan;
+}
+
 Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
                        bool linked) {
   const MethodChoice choice = choose_method(problem, request, device);
-  Conv1dPlan aten;
-  aten.method = "aten";
-  aten.kernel = "convolution";
-  aten.reason = choice.reason;
+  Conv1dPlan aten = aten_plan(choice.reason);
   if (min_of(min_of(problem.batch, problem.channels), problem.output_length) < 1) {
     refuse(aten, kNoElements);
     return aten;

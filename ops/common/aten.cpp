@@ -53,26 +53,26 @@ using Ints = std::vector<int64_t>;
 
 }  // namespace
 
-Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride,
-                   int64_t padding, int64_t dilation, int64_t groups) {
+Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                   const ConvolutionNumbers& n) {
 #ifdef SLUICE_CUDA_LIBRARY
-  return call("aten::convolution", "", input, weight, bias, Ints{stride}, Ints{padding}, Ints{dilation}, false, Ints{0},
-              groups);
+  return call("aten::convolution", "", input, weight, bias, Ints{n.stride}, Ints{n.padding}, Ints{n.dilation},
+              n.is_transposed, Ints{n.output_padding}, n.groups);
 #else
   // By its own entry: the way by name, with a list for each number, takes 2 us of a call's 8.
   const WithoutGraph without_graph;
-  const int64_t none = 0;
   AtenTensorHandle offset = bias.has_value() ? bias->get() : nullptr, result = nullptr;
-  check_torch(aoti_torch_cpu_convolution(input.get(), weight.get(), bias.has_value() ? &offset : nullptr, &stride, 1,
-                                         &padding, 1, &dilation, 1, /*transposed=*/0, &none, 1, groups, &result) == 0);
+  check_torch(aoti_torch_cpu_convolution(input.get(), weight.get(), bias.has_value() ? &offset : nullptr, &n.stride, 1,
+                                         &n.padding, 1, &n.dilation, 1, n.is_transposed ? 1 : 0, &n.output_padding, 1,
+                                         n.groups, &result) == 0);
   return Tensor(result);
 #endif
 }
 
-Tensor convolution_of_row(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride,
-                          int64_t padding, int64_t dilation, int64_t groups) {
-  return call("aten::convolution", "", input, weight, bias, Ints{1, stride}, Ints{0, padding}, Ints{1, dilation}, false,
-              Ints{0, 0}, groups);
+Tensor convolution_of_row(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                          const ConvolutionNumbers& n) {
+  return call("aten::convolution", "", input, weight, bias, Ints{1, n.stride}, Ints{0, n.padding}, Ints{1, n.dilation},
+              n.is_transposed, Ints{0, n.output_padding}, n.groups);
 }
 
 Tensor convolution_2d(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,

@@ -7,17 +7,15 @@ import functools
 import torch
 
 from ._apply import check_forward_only, given_options, needs_references, run, with_references
-from ._arguments import are_integers, integer
+from ._arguments import are_integers, integer, single
 from ._autocast import cast_arguments
 from ._autocast import register as register_autocast
 from ._fake import (
-    chain_dtype,
     check_device,
     check_floating,
     check_like,
-    check_schedule,
+    convolution_result,
     dtype_name,
-    empty_like_layout,
     fake_out,
     holds,
     require,
@@ -103,7 +101,7 @@ def conv1d(
     if are_integers(stride, padding, dilation, groups):
         step, left, spread = stride, padding, dilation
     else:
-        step, spread = single("stride", stride), single("dilation", dilation)
+        step, spread = single("conv1d", "stride", stride), single("conv1d", "dilation", dilation)
         left, right = sides(padding, weight, step, spread)
         groups = integer("conv1d", "groups", groups)
     if needs_references(input, before, after):
@@ -120,19 +118,10 @@ def conv1d(
     return run("conv1d", (input, weight, bias, step, left, spread, groups), options, out)
 
 
-def single(argument: str, value: int | tuple[int]) -> int:
-    """The number in `value`, which torch lets be a tuple of one."""
-    if isinstance(value, (tuple, list)):
-        if len(value) != 1:
-            raise ValueError(f"conv1d: {argument} must be one number, got {tuple(value)}")
-        value = value[0]
-    return integer("conv1d", argument, value)
-
-
 def sides(padding: int | tuple[int] | str, weight: torch.Tensor, stride: int, dilation: int) -> tuple[int, int | None]:
     """Zeros on the left, and on the right where they differ."""
     if not isinstance(padding, str):
-        return single("padding", padding), None
+        return single("conv1d", "padding", padding), None
     if padding == "valid":
         return 0, None
     if padding != "same":
@@ -169,11 +158,8 @@ def _(
     check_like("conv1d", "weight", weight, input, input.dtype, "like the input")
     check_like("conv1d", "bias", bias, input, input.dtype, "like the input")
     _check_packed(packed, weight, input, groups)
-    check_schedule("conv1d", schedule, depth)
-    chain_dtype("conv1d", "pre", pre, pre_operands, x, x.shape, input.dtype)
-    last = chain_dtype("conv1d", "post", post, post_operands, x, shape, input.dtype)
-    check_floating("conv1d", "dtype", dtype or input.dtype)
-    result = empty_like_layout(x, shape, dtype or last)
+    chains = {"pre": (pre, pre_operands), "post": (post, post_operands)}
+    result = convolution_result("conv1d", x, shape, chains, dtype, schedule, depth)
     return result.squeeze(0) if input.dim() == 2 else result
 
 
