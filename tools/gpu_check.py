@@ -95,7 +95,15 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
 }
 WITHOUT_GPU = (
-    *("test_bench", "test_bench_filter2d", "test_bench_stream", "test_bench_timing", "test_binary", "test_cpp"),
+    *(
+        "test_bench",
+        "test_bench_filter2d",
+        "test_bench_random",
+        "test_bench_stream",
+        "test_bench_timing",
+        "test_binary",
+        "test_cpp",
+    ),
     *("test_command_line", "test_cpu", "test_cpu_convolutions", "test_error_words", "test_golden", "test_layout"),
     *("test_link_libraries", "test_linked_code", "test_plan", "test_plan_calls", "test_fake_refusals"),
     *("test_prelinked", "test_result_bits", "test_results"),

@@ -33,7 +33,7 @@ inline constexpr int kDenseChannelPitch = 40, kDensePositionPitch = 24;
 inline constexpr int kDenseStagedFloats = 768;  // 16 rows of 40, or 32 of 24
 
 // What aten's convolution takes, as measured: random shapes with GELU behind them (H200, half types, 1 to 2048
-// channels, 1 to 65 taps, torch 2.11; benchmarks/random_dense.py), torch's time over the kernel's.
+// channels, 1 to 65 taps, torch 2.11; benchmarks/random_shapes.py dense), torch's time over the kernel's.
 //
 //                                               the kernel's                        aten's
 //   input element by element                    Cin K < 1024: 1.36                  1.04, 27 of 48 slower than torch
