@@ -1,4 +1,4 @@
-"""Random problems for a GPU, by families: depthwise, dense, strided and grouped convolutions, and stencils.
+"""Random problems for a GPU, by families: depthwise, dense, strided, grouped, transposed convolutions, and stencils.
 
 A case is drawn from its family and its seed alone: no session's list of shapes is in it. Sizes are log-uniform, as many
 odd as round ones, in both layouts and all dtypes that the family is about.
@@ -178,6 +178,50 @@ def strided(pick: random.Random) -> Problem | None:
     return _dense((batch, inputs, outputs, length), taps, stride, padding, dilation, groups, last, dtype)
 
 
+def transposed(pick: random.Random) -> Problem | None:
+    """Half types, strides 1 to 8, some with output_padding, dilation or groups, with GELU behind."""
+    stride, dtype = pick.choice((1, 2, 2, 3, 4, 5, 8, 8)), pick.choice(("fp16", "bf16"))
+    groups = pick.choice((1, 1, 1, 1, round(_log_uniform(pick, 2, 64))))
+    most = 2048 if groups == 1 else 64
+    inputs, outputs = groups * _between(pick, 1, most), groups * _between(pick, 1, most)
+    taps = stride * pick.choice((1, 2, 2, 3)) if pick.random() < 0.7 else _between(pick, 1, 40)
+    length, batch = _between(pick, 1, 50_000), pick.choice((1, 2, 4, 8, 16, 64))
+    dilation, layout = pick.choice((1, 1, 1, 1, 2, 3)), pick.choice(("cf", "cf", "cl"))
+    padding = pick.choice((0, max(0, taps - stride) // 2))
+    output_padding = pick.choice((0, 0, max(stride, dilation) - 1))
+    output_length = (length - 1) * stride - 2 * padding + dilation * (taps - 1) + output_padding + 1
+    elements = batch * (inputs * length + outputs * max(output_length, 0))
+    products = batch * inputs * length * taps * (outputs // groups)
+    if output_length < 1 or elements > _MOST_ELEMENTS or products > _MOST_PRODUCTS:
+        return None
+    numbers = (stride, padding, output_padding, groups, dilation)
+
+    def make(device: torch.device, schedule: str) -> Workload:
+        x = _input((batch, inputs, length), dtype, layout, device)
+        w = torch.randn(inputs, outputs // groups, taps, dtype=DTYPES[dtype], device=device)
+        w *= (inputs // groups * max(1, taps / stride)) ** -0.5
+        b = torch.randn(outputs, dtype=DTYPES[dtype], device=device)
+        post = stages.gelu()
+        sluice.prepare(post, x, w, b, *numbers, op="conv_transpose1d")
+        return Workload(
+            ours=lambda: sluice.conv_transpose1d(x, w, b, *numbers, post=post, schedule=schedule),
+            write=lambda out: sluice.conv_transpose1d(x, w, b, *numbers, post=post, schedule=schedule, out=out),
+            reference=lambda: F.gelu(F.conv_transpose1d(x.double(), w.double(), b.double(), *numbers)),
+            plan=sluice.plan("conv_transpose1d", x, w, b, *numbers, post=post, schedule=schedule),
+            traffic=(elements + w.numel()) * x.itemsize,
+            matmul_flops=2 * products,
+            peers={"torch": lambda: F.gelu(F.conv_transpose1d(x, w, b, *numbers))},
+        )
+
+    extra = f" op={output_padding}" * (output_padding > 0) + f" g={groups}" * (groups > 1)
+    text = (
+        f"{batch}x{inputs}x{length} to {outputs} K={taps} s={stride}{extra} d={dilation} p={padding} {dtype} {layout}"
+    )
+    params = {"B": batch, "Cin": inputs, "Cout": outputs, "L": length, "K": taps, "stride": stride, "padding": padding}
+    params |= {"dilation": dilation, "groups": groups, "dtype": dtype, "layout": layout, "op": "conv_transpose1d"}
+    return Problem("conv_transpose1d", text, params | {"fn": "gelu"}, make)
+
+
 def stencil(pick: random.Random) -> Problem | None:
     """Kernels of 3 x 3 to 31 x 31, 2 to 600 MB."""
     dtype, layout = pick.choice(("fp32", "fp16", "bf16")), pick.choice(("cf", "cf", "cf", "cl"))
@@ -213,6 +257,7 @@ FAMILIES: dict[str, Callable[[random.Random], Problem | None]] = {
     "depthwise": depthwise,
     "dense": dense,
     "strided": strided,
+    "transposed": transposed,
     "filter2d": stencil,
 }
 
