@@ -2,7 +2,6 @@
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #ifndef SLUICE_CUDA_LIBRARY
-#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
 #endif
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
@@ -55,18 +54,8 @@ using Ints = std::vector<int64_t>;
 
 Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                    const ConvolutionNumbers& n) {
-#ifdef SLUICE_CUDA_LIBRARY
   return call("aten::convolution", "", input, weight, bias, Ints{n.stride}, Ints{n.padding}, Ints{n.dilation},
               n.is_transposed, Ints{n.output_padding}, n.groups);
-#else
-  // By its own entry: the way by name, with a list for each number, takes 2 us of a call's 8.
-  const WithoutGraph without_graph;
-  AtenTensorHandle offset = bias.has_value() ? bias->get() : nullptr, result = nullptr;
-  check_torch(aoti_torch_cpu_convolution(input.get(), weight.get(), bias.has_value() ? &offset : nullptr, &n.stride, 1,
-                                         &n.padding, 1, &n.dilation, 1, n.is_transposed ? 1 : 0, &n.output_padding, 1,
-                                         n.groups, &result) == 0);
-  return Tensor(result);
-#endif
 }
 
 Tensor convolution_of_row(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
