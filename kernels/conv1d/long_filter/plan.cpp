@@ -134,9 +134,8 @@ bool suits_long_filter(const Conv1dProblem& problem, const DeviceProperties& dev
   if (!is_half || !is_countable) return false;
   if (problem.in_channels) {
     const int least_taps = problem.whole_words ? policy.least_channel_taps : policy.least_gathered_channel_taps;
-    return !problem.has_tensors && problem.taps >= least_taps &&
-           reach(problem) <= policy.most_channel_reach && problem.channels >= policy.least_channels &&
-           problem.output_length >= policy.least_channel_length;
+    return !problem.has_tensors && problem.taps >= least_taps && reach(problem) <= policy.most_channel_reach &&
+           problem.channels >= policy.least_channels && problem.output_length >= policy.least_channel_length;
   }
   return problem.in_rows && problem.taps >= policy.least_taps && reach(problem) <= policy.most_reach &&
          problem.output_length >= policy.least_length;
