@@ -156,6 +156,10 @@ Conv1dPlan plan_long_filter(const Conv1dProblem& problem, const DeviceProperties
   return plan;
 }
 
+double long_filter_slots(const Conv1dProblem& problem, const DeviceProperties& device) {
+  return policy_of(device, kLongFilterPolicies).work.of(problem);
+}
+
 std::string describe(const LongFilterPlan& plan) {
   const std::string products = std::to_string(plan.steps) + " tensor-core products of " +
                                std::to_string(kStepPositions) + " positions for each tile";
