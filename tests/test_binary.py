@@ -221,9 +221,8 @@ def test_every_module_is_of_use() -> None:
 def test_every_entry_is_in_its_module(module: str) -> None:
     if missing := OfflineLinker().missing:
         pytest.skip(missing)
-    # Those that plans can name, and no others but what a header brings along, which nobody can ask for by a name.
     named = [kernel for kernel, entry in entries().items() if entry.module == module]
-    assert sorted(name for name in kernels_in(modules()[module]) if not name.startswith("__nv_static")) == sorted(named)
+    assert sorted(kernels_in(modules()[module])) == sorted(named)  # those that plans can name, and no others
 
 
 RESERVED = (
