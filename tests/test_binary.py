@@ -193,8 +193,8 @@ def test_direct_kernels_move_words_through_registers(sass: dict[str, str]) -> No
 def test_windows_stay_in_registers(sass: dict[str, str]) -> None:
     kernels = {name: body for name, body in sass.items() if re.search(r"window_(rows|channels)_kernel", name)}
     assert len(kernels) == 3  # rows, channels, pairs of channels
-    for name, body in kernels.items():  # a few places wait in memory around the loops
-        assert len(re.findall(r"\b(LDL|STL)\b", body)) <= 24, name
+    for name, body in kernels.items():
+        assert not re.search(r"\b(LDL|STL)\b", body), name
 
 
 @needs_cuda_library
