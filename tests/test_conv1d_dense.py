@@ -328,7 +328,6 @@ def test_a_plan_says_what_it_does() -> None:
 @pytest.mark.parametrize(
     ("reason", "arguments", "options"),
     [
-        ("have stride 1", (2,), {}),
         ("for float16 and bfloat16", (), {"dtype": torch.float32}),
         ("need compute capability 9.0", (), {"device": Device(compute_capability=100)}),
         ("so few positions", (), {"length": 7}),

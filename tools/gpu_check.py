@@ -62,9 +62,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     "convolutions": (
         "test_conv1d",
         "test_conv1d_dense",
+        "test_conv1d_strides",
         "test_causal_conv1d",
         "test_long_filter",
         "gpu/test_dense",
+        "gpu/test_dense_strides",
         "gpu/test_depthwise_windows",
         "gpu/test_long_filter_kernel",
         "test_fourier",

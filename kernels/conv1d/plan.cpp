@@ -17,7 +17,6 @@ constexpr long long kLongestAdjacent = 1LL << 30;  // positions and rows that th
 constexpr long long kFilterBank = 8;
 
 constexpr AtenReason kGroupsReason("sluice's tensor-core kernels have no groups");
-constexpr AtenReason kStrideReason("sluice's tensor-core kernels have stride 1");
 constexpr AtenReason kDtypeReason("sluice's tensor-core kernels are for float16 and bfloat16");
 constexpr AtenReason kDeviceReason("sluice's tensor-core kernels need compute capability 9.0");
 constexpr AtenReason kCodeReason(
@@ -131,7 +130,6 @@ MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& 
   const auto aten = [](const char* reason) { return MethodChoice{Conv1dMethod::aten, reason}; };
   if (!request.automatic) return aten(kForcedReason);
   if (problem.groups != 1) return aten(kGroupsReason);
-  if (problem.stride != 1) return aten(kStrideReason);
   if (size_of(problem.dtype) != 2) return aten(kDtypeReason);
   if (device.compute_capability != kDenseCapability) return aten(kDeviceReason);
   if (code_architecture(device.compute_capability) != kDenseArchitecture) return aten(kCodeReason);

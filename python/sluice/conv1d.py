@@ -46,7 +46,7 @@ def conv1d(
     """`post(F.conv1d(pre(input), weight, bias, stride, padding, dilation, groups))` in one op.
 
     Depthwise convolutions (groups equal to the channels) run sluice's own kernels, and so do dense ones (one group) of
-    half types with stride 1 on a GPU of compute capability 9.0, on its tensor cores; others run torch's convolution and
+    half types on a GPU of compute capability 9.0, on its tensor cores; others run torch's convolution and
     then one in-place pass of the chain. Sums of half types are kept in float32.
 
     Args:

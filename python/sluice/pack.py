@@ -50,7 +50,8 @@ def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight
 
     Returns:
         A `PackedWeight`. On the CPU, for other GPUs and for wider dtypes it holds the weight alone; calls that have no
-        use for the packed values, because of a stride or their length, take the weight as well.
+        use for the packed values, because of their length or because a wide stride asks for another order, take the
+        weight as well.
 
     Raises:
         TypeError: `weight` is no tensor of one of sluice's dtypes, or `dtype` is no dtype.

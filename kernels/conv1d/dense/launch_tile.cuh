@@ -51,18 +51,28 @@ inline DenseArguments make_dense_arguments(const Conv1dParams& params, const Con
   };
 }
 
+inline GeneralDenseArguments make_general_arguments(const Conv1dParams& params, const Conv1dPlan& plan) {
+  return {make_dense_arguments(params, plan), plan.dense.phases, plan.dense.stage_positions,
+          plan.dense.weight_stages_of_tile()};
+}
+
 // Without `linked` the params have no chains: interpreting them would take the registers that hold the sums.
-template <class Element, int Blocks, int Channels>
-cudaError_t launch_tile(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
+template <class Element, int Blocks, int Channels, class Arguments>
+cudaError_t launch_with(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream,
+                        const Arguments& arguments) {
   if (linked == nullptr && !(params.pre.empty() && params.post.empty())) return cudaErrorNotSupported;
-  const DenseArguments a = make_dense_arguments(params, plan);
-  const auto interpreted = [&]() -> Kernel<DenseArguments> {
-    return plan.dense.by_positions ? dense_kernel<NoChains, Element, Blocks, Channels, true>
-                                   : dense_kernel<NoChains, Element, Blocks, Channels, false>;
+  const auto interpreted = [&]() -> Kernel<Arguments> {
+    return plan.dense.by_positions ? dense_kernel<NoChains, Element, Blocks, Channels, true, Arguments>
+                                   : dense_kernel<NoChains, Element, Blocks, Channels, false, Arguments>;
   };
   // The input is fetched while the weight is packed.
-  return launch_planned(plan, linked, stream, a, interpreted,
+  return launch_planned(plan, linked, stream, arguments, interpreted,
                         params.dense.follows_pack ? Start::beside : Start::behind);
+}
+
+template <class Element, int Blocks, int Channels>
+cudaError_t launch_tile(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
+  return launch_with<Element, Blocks, Channels>(params, plan, linked, stream, make_dense_arguments(params, plan));
 }
 
 }  // namespace sluice

@@ -46,5 +46,7 @@ inline constexpr long long kMostGatheredSum = 1024, kMostStepsOfFewTiles = 64, k
 inline constexpr long long kLeastSum = 8;
 // Of one tap, element by element: with few channels in and many out nearly all that moves is the result.
 inline constexpr long long kMostGatheredProduct = 16;
+// With a stride these hold too, as do the cycles of plan.cpp: predicted from a tile's bytes and products, not measured.
+// What is gathered because all phases of a stride have no room together goes to aten from kMostGatheredSum on.
 
 }  // namespace sluice
