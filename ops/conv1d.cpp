@@ -53,10 +53,7 @@ Call check_arguments(const Tensor& given, const Tensor& weight, const std::optio
   };
   check_like_input("weight", kernel);
   if (offset.has_value()) check_like_input("bias", *offset);
-  if (packed.has_value()) {
-    check(groups == 1, kOp, ": groups must be 1 with a packed weight, got ", groups);
-    check_packed(kOp, TensorView(*packed), kernel, view);
-  }
+  if (packed.has_value()) check_packed(kOp, TensorView(*packed), kernel, view);
   const ScheduleRequest request = check_schedule(kOp, schedule, depth);
   Chain before(kOp, "pre", pre, pre_operands, view, sizes_of(view));
   Chain after(kOp, "post", post, post_operands, view, sizes);

@@ -24,12 +24,13 @@ namespace {
 
 constexpr Question kCompute{};
 
-// A weight of all input channels, and packed where it comes so.
+// A weight of a group's input channels, and packed where it comes so.
 DenseTensors dense_tensors(const Convolution& c) {
   const TensorView weight(c.weight);
-  if (c.groups != 1 || weight.rank != 3) return {};
+  if (weight.rank != 3 || (c.groups != 1 && weight.sizes[1] == 1)) return {};
   return {.weight = operand_of<3>(weight),
           .input_channels = weight.sizes[1],
+          .groups = c.groups,
           .packed = c.packed.has_value() ? TensorView(*c.packed).data : nullptr};
 }
 

@@ -2,49 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
 import torch.nn.functional as F
 
 import sluice
-from common import LAYOUTS, assert_close, contiguous, double_chain, offset_by_one, permuted, relative_error, sliced
+from common import LAYOUTS, assert_close, contiguous, offset_by_one, permuted, relative_error, sliced
+from dense_problems import Problem
 from sluice import stages
 from sluice.plan import H200
 
 HALF_TYPES = [torch.float16, torch.bfloat16]
 HAS_CODE = "90a" in sluice.info()["build"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """F.conv1d's numbers."""
-
-    shape: tuple[int, int, int]
-    outputs: int
-    taps: int
-    stride: int
-    padding: int = 0
-    dilation: int = 1
-
-    def make(self, device: str, dtype: torch.dtype, layout=contiguous) -> tuple[torch.Tensor, ...]:
-        """Input, weight and bias; results have variance 1."""
-        x = layout(torch.randn(self.shape, device=device, dtype=dtype))
-        inputs = self.shape[1]
-        w = torch.randn(self.outputs, inputs, self.taps, device=device, dtype=dtype) / (inputs * self.taps) ** 0.5
-        return x, w, torch.randn(self.outputs, device=device, dtype=dtype)
-
-    @property
-    def numbers(self) -> tuple[int, int, int]:
-        return self.stride, self.padding, self.dilation
-
-    def expected(self, x, w, b, pre=None, post=None) -> torch.Tensor:
-        """In float64, with `pre` rounded to the input's dtype as the op rounds it."""
-        x = sluice.reference.transform(x, pre) if pre is not None else x
-        chain = None if post is None else double_chain(post)
-        arguments = (x.double(), w.double(), b.double(), *self.numbers)
-        return sluice.reference.conv1d(*arguments, post=chain, dtype=torch.float64)
 
 
 # Layers of speech models and codecs in small; taps fewer than the stride and as many, dilations that share a factor
@@ -111,10 +80,7 @@ def test_more_zeros_on_one_side(device: str) -> None:
 
 
 def plan(problem: Problem, last: bool = False, **options):
-    x, w, b = (torch.empty_like(t, device="meta") for t in problem.make("cpu", torch.float16))
-    if last:
-        batch, channels, length = x.shape
-        x = torch.empty(batch, length, channels, dtype=x.dtype, device="meta").transpose(1, 2)
+    x, w, b = problem.meta(last)
     return sluice.plan("conv1d", x, w, b, *problem.numbers, device=H200, **options)
 
 
@@ -130,10 +96,10 @@ def test_a_plan_says_how_the_stride_is_taken() -> None:
 @pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
 def test_a_weight_packed_ahead_is_packed_again_where_stages_are_narrow() -> None:
     encoder = Problem((4, 256, 40000), 512, 16, 8, 4)
-    x, w, b = (torch.empty_like(t, device="meta") for t in encoder.make("cpu", torch.float16))
+    x, w, b = encoder.meta()
     packed = sluice.PackedWeight(w, torch.empty(4, 16, 512, 64, dtype=torch.float16, device="meta"))
     assert "stages of 32 input channels" in plan(encoder).detail
     assert sluice.plan("conv1d", x, packed, b, *encoder.numbers, device=H200).workspace_bytes == 2 * w.numel()
     assert "stages of 64 input channels" in plan(encoder, last=True).detail
-    last = x.mT.contiguous().mT
+    last, _, _ = encoder.meta(last=True)
     assert sluice.plan("conv1d", last, packed, b, *encoder.numbers, device=H200).workspace_bytes == 0

@@ -165,9 +165,9 @@ def test_auto_says_why() -> None:
     image = meta(3, 1080, 1920)
     assert sluice.plan("filter2d", image, meta(3, 3), device=H200).reason.startswith("auto: ")
     assert sluice.plan("conv1d", x, meta(64, 512, 4), device=H200).reason.startswith("auto: ")
-    grouped = sluice.plan("conv1d", x, meta(512, 256, 4), groups=2, device=H200)
+    grouped = sluice.plan("conv1d", x, meta(512, 8, 4), groups=64, device=H200)
     assert grouped.schedule == "aten"
-    assert "have no groups" in grouped.reason
+    assert "groups of 16 channels and more" in grouped.reason
 
 
 def test_a_plan_has_all_fields_of_the_text() -> None:

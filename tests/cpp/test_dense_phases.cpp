@@ -4,6 +4,8 @@
 #include <set>
 #include <vector>
 
+#include "kernels/common/architectures.h"
+#include "kernels/conv1d/dense/groups.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/problems.h"
 
@@ -221,4 +223,75 @@ TEST(strides_that_are_left_to_aten_have_a_reason) {
   CHECK(reason(wide.problem(DenseFetch::positions, 128)).find("all phases of so wide a stride") != std::string::npos);
   const Case far{2, 1 << 26, 1, 0, 1 << 30};
   CHECK(reason(far.problem(DenseFetch::channels, 128)).find("so few positions") == std::string::npos);
+}
+
+TEST(tiles_of_channels_lie_in_one_group) {
+  for (long long groups : {1, 2, 3, 16, 64}) {
+    for (long long outputs : {16, 48, 64, 96, 128, 200}) {
+      for (const DenseShape& tile : kDenseShapes) {
+        const DenseGroups own = dense_groups(groups, groups * 24, groups * outputs, tile.channels);
+        const long long tiles = groups * ceil_div<long long>(outputs, tile.channels);
+        std::vector<int> stored(groups * outputs, 0);
+        for (int t = 0; t < tiles; ++t) {
+          const int group = own.group_of(t), first = own.first_channel(t, tile.channels);
+          CHECK(first % kRowGroup == 0 && own.first_input(group) == group * 24);  // rows of the packed weight
+          CHECK(first / outputs == group && own.end(group) == (group + 1) * outputs);
+          CHECK(own.packed_end(group) == own.end(group));
+          for (int c = first; c < min_of(first + tile.channels, own.end(group)); ++c) ++stored[c];
+        }
+        for (int count : stored) CHECK(count == 1);
+      }
+    }
+  }
+  const DenseGroups odd = dense_groups(1, 20, 37, 64);
+  CHECK(odd.end(0) == 37 && odd.packed_end(0) == 40);
+}
+
+TEST(groups_have_plans) {
+  const auto problem_of_groups = [](long long groups, long long inputs, long long outputs, int length, int taps) {
+    const Case c{taps, 1, 1, taps / 2, length};
+    Conv1dProblem problem = c.problem(DenseFetch::positions, groups * inputs);
+    problem.batch = 8, problem.groups = groups, problem.channels = groups * outputs;
+    return problem;
+  };
+  // Wav2Vec2's positional convolution, whose 48 channels are three steps of a row of 64; ResNeXt's groups.
+  const Conv1dProblem wav2vec2 = problem_of_groups(16, 48, 48, 1496, 128);
+  for (DenseFetch fetch : kFetches) {
+    for (const auto& [inputs, outputs] : {std::pair(16, 16), {48, 48}, {64, 64}, {128, 128}, {20, 40}, {32, 200}}) {
+      for (int taps : {1, 3, 128}) {
+        Conv1dProblem problem = problem_of_groups(16, inputs, outputs, 1496, taps);
+        problem.fetch = fetch;
+        const Conv1dPlan plan = plan_dense(problem, kH200);
+        if (fetch == DenseFetch::elements && plan.threads == 0) continue;  // of long sums
+        const DensePlan& own = plan.dense;
+        CHECK(plan.threads == kDenseThreads && own.is_general && own.phases.stages() == 1);
+        CHECK(own.channel_tiles == 16 * ceil_div(outputs, own.tile().channels) && !own.resident);
+        CHECK(own.tiles == 8 * own.channel_tiles * own.position_tiles);
+        CHECK(own.order == packed_order(16 * outputs, inputs, taps));
+        CHECK(own.partial_steps() == (inputs == 48 ? 3 : 0));
+        CHECK(plan.shared_memory <= most_dynamic_shared_memory(kH200));
+      }
+    }
+  }
+  const bool has_code = code_architecture(90) == "90a";
+  const auto method = [](const Conv1dProblem& problem) { return choose_method(problem, {}, kH200).method; };
+  CHECK((method(wav2vec2) == Conv1dMethod::dense) == has_code);
+  CHECK(method(problem_of_groups(32, 8, 16, 1496, 3)) == Conv1dMethod::aten);
+  CHECK(method(problem_of_groups(32, 16, 8, 1496, 3)) == Conv1dMethod::aten);
+  CHECK(method(problem_of_groups(2, 16, 20, 1496, 3)) == Conv1dMethod::aten);
+}
+
+TEST(grouped_taps_find_their_rows) {
+  for (int taps : {1, 3, 128}) {
+    for (int dilation : {1, 3}) {
+      const Case c{taps, 1, dilation, taps / 2, 1500};
+      for (DenseFetch fetch : kFetches) {
+        Conv1dProblem problem = c.problem(fetch, 4 * 16);
+        problem.groups = 4;
+        const Conv1dPlan plan = plan_dense(problem, kH200);
+        if (plan.threads == 0) continue;
+        for (int tile = 0; tile < plan.dense.position_tiles; ++tile) check_tile(c, plan.dense, tile);
+      }
+    }
+  }
 }

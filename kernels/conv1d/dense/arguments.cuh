@@ -4,6 +4,7 @@
 #include "kernels/common/fast_divide.h"
 #include "kernels/common/int_math.h"
 #include "kernels/conv1d/conv1d.h"
+#include "kernels/conv1d/dense/groups.h"
 #include "kernels/conv1d/dense/phases.h"
 #include "kernels/conv1d/dense/policy.h"
 #include "kernels/mma/swizzle.h"
@@ -63,13 +64,21 @@ struct DenseArguments {
   SLUICE_HOST_DEVICE int stage_positions() const { return stage_rows; }
   SLUICE_HOST_DEVICE static int row_of(int index) { return index; }
   SLUICE_HOST_DEVICE static constexpr bool has_unread_positions() { return false; }
+  // What groups make different: the first input channel of one, and the ends of its output channels, there and packed.
+  SLUICE_HOST_DEVICE static constexpr int first_input_channel(int) { return 0; }
+  SLUICE_HOST_DEVICE int channels_end(int) const { return channels; }
+  SLUICE_HOST_DEVICE int packed_end(int) const { return packed_rows; }
+  // Of 16 input channels a row; 0: all of it.
+  SLUICE_HOST_DEVICE static constexpr int partial_steps() { return 0; }
 };
 
-// The same of any stride. What it adds stands behind all else, which is where it was.
+// The same of any stride and any groups. What it adds stands behind all else, which is where it was.
 struct GeneralDenseArguments : DenseArguments {
   DensePhases own;
   int positions_of_stage;
   int weight_groups_of_tile;
+  DenseGroups groups;
+  int steps_of_row;
 
   SLUICE_HOST_DEVICE int input_steps() const { return chunks * own.stages(); }
   SLUICE_HOST_DEVICE int weight_groups() const { return weight_groups_of_tile; }
@@ -89,6 +98,10 @@ struct GeneralDenseArguments : DenseArguments {
   SLUICE_HOST_DEVICE int stage_positions() const { return positions_of_stage; }
   SLUICE_HOST_DEVICE int row_of(int index) const { return own.row_of(index - shift); }
   SLUICE_HOST_DEVICE static constexpr bool has_unread_positions() { return true; }
+  SLUICE_HOST_DEVICE int first_input_channel(int group) const { return groups.first_input(group); }
+  SLUICE_HOST_DEVICE int channels_end(int group) const { return groups.end(group); }
+  SLUICE_HOST_DEVICE int packed_end(int group) const { return groups.packed_end(group); }
+  SLUICE_HOST_DEVICE int partial_steps() const { return steps_of_row; }
 };
 
 // Shared memory, from its start: input stages, weight stages, raw tiles, what follows here.
@@ -102,6 +115,7 @@ struct DenseShared {
 // One tile of the result.
 struct DenseTile {
   int batch, position, channel;  // its first
+  int group = 0;
 };
 
 template <int Channels>
@@ -110,6 +124,16 @@ __device__ __forceinline__ DenseTile dense_tile(const DenseArguments& a, int til
   const int batch = static_cast<int>(a.by_position_tiles.quotient_of_31_bits(upper));
   return {batch, (upper - batch * static_cast<int>(a.by_position_tiles.divisor)) * a.tile_positions,
           (tile - upper * static_cast<int>(a.by_channel_tiles.divisor)) * Channels};
+}
+
+// A tile of channels lies in one group.
+template <int Channels>
+__device__ __forceinline__ DenseTile dense_tile(const GeneralDenseArguments& a, int tile) {
+  DenseTile found = dense_tile<Channels>(static_cast<const DenseArguments&>(a), tile);
+  const int channel_tile = found.channel / Channels;
+  found.group = a.groups.group_of(channel_tile);
+  found.channel = a.groups.first_channel(channel_tile, Channels);
+  return found;
 }
 
 // The taps of a tile in the order in which they are summed: of each chunk of channels, phase by phase.

@@ -15,7 +15,8 @@ namespace sluice {
 // What the kernel is given beside Conv1dTensors, whose `weight` it leaves alone.
 struct DenseTensors {
   Operand<3> weight = {};        // (output channel, input channel, tap)
-  long long input_channels = 0;  // a row of the weight; 0 where the convolution cannot be dense
+  long long input_channels = 0;  // a row of the weight, those of a group; 0 where the convolution cannot be dense
+  long long groups = 1;
   const void* packed = nullptr;  // the weight in packed_order (pack.h); else it is packed into the workspace first
   bool follows_pack = false;     // the kernel before in the stream packs it
 };
@@ -58,7 +59,8 @@ struct DensePlan {
   int shift = 0;      // positions of a stage ahead of the first output's first tap
   int stage_rows = 0;
   int stage_positions = 0;  // fetched for a stage; some of them for none of its rows
-  bool is_general = false;  // by the kernel with a stride
+  bool is_general = false;  // by the kernel with strides and groups
+  int steps = 0;            // of 16 input channels, that count of a stage's rows
   DensePhases phases;       // whose taps lie so
   DenseFetch fetch = DenseFetch::channels;
   int input_stages = 0;
@@ -71,6 +73,8 @@ struct DensePlan {
 
   const DenseShape& tile() const { return kDenseShapes[shape]; }
   int positions() const { return tile().positions() / (alternates ? 2 : 1); }  // of a tile
+  // Three of four, of which the kernel has a form of its own, or 0.
+  int partial_steps() const { return is_general && order.chunk == 64 && steps == 3 ? steps : 0; }
   int weight_stages_of_tile() const {
     const int longer = ceil_div(phases.least_taps + 1, stage_taps), others = ceil_div(phases.least_taps, stage_taps);
     return order.chunks * (phases.longer * longer + (phases.phases - phases.longer) * others);

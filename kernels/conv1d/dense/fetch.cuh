@@ -15,12 +15,12 @@ namespace sluice {
 
 // The first row and channel of what is fetched at once.
 struct DenseSource {
-  int batch, channel, position;
+  int batch, group, channel, position;
 };
 
 // A stage that is on its way: where its rows come from.
 struct PendingStage {
-  int stage = -1, batch, channel, position;
+  int stage = -1, batch, group, channel, position;
 };
 
 // All stages by asynchronous copies: channels lie side by side. `pre` changes a thread's own pieces.
@@ -40,8 +40,8 @@ __device__ __forceinline__ void copy_input(const Arguments& a, std::uint32_t sta
     if (!Pre{a.pre}.empty()) {
 #pragma unroll 1
       for (int row = first_row; row < a.stage_rows; row += row_step) {
-        apply_pre_in_place<Pre, Element>(a, pending.batch, pending.channel, pending.position + row * a.stride(),
-                                         place_of(pending.stage, row));
+        apply_pre_in_place<Pre, Element>(a, pending.batch, pending.group, pending.channel,
+                                         pending.position + row * a.stride(), place_of(pending.stage, row));
       }
     }
     hand_over(shared, pending.stage);
@@ -57,7 +57,8 @@ __device__ __forceinline__ void copy_input(const Arguments& a, std::uint32_t sta
       }
       const int channel = step.chunk * a.chunk() + piece * 8, start = a.input_position(tile.position, step.phase);
       const int length = channel < a.input_channels ? a.length : 0;
-      const auto* from = a.input.template as<const Element>() + tile.batch * a.input.strides[0] + channel +
+      const auto* from = a.input.template as<const Element>() + tile.batch * a.input.strides[0] +
+                         a.first_input_channel(tile.group) + channel +
                          (start + first_row * a.stride()) * a.input.strides[2];
       if (start >= 0 && start + a.row_reach() <= length) {
 #pragma unroll 4
@@ -75,7 +76,7 @@ __device__ __forceinline__ void copy_input(const Arguments& a, std::uint32_t sta
       asm volatile("cp.async.commit_group;" : : : "memory");
       asm volatile("cp.async.wait_group 1;" : : : "memory");
       finish_pending();
-      pending = {place.stage, tile.batch, channel, start};
+      pending = {place.stage, tile.batch, tile.group, channel, start};
       place.advance(a.input_stages);
       used = used || place.stage == 0;
     }
@@ -88,7 +89,8 @@ __device__ __forceinline__ void copy_input(const Arguments& a, std::uint32_t sta
 template <class Element, class Arguments>
 __device__ __forceinline__ void load_block(const Arguments& a, const DenseSource& at, Word (&words)[8]) {
   const auto* const from = a.input.template as<const Element>() + at.batch * a.input.strides[0] +
-                           at.channel * a.input.strides[1] + at.position * a.input.strides[2];
+                           (a.first_input_channel(at.group) + at.channel) * a.input.strides[1] +
+                           at.position * a.input.strides[2];
   const int positions = a.length - at.position, channels = a.input_channels - at.channel;
 #pragma unroll
   for (int p = 0; p < 8; ++p) {
@@ -114,7 +116,7 @@ __device__ __forceinline__ void gather_input(const Arguments& a, std::uint32_t s
       const std::uint32_t to = stages + place.stage * a.input_stage_bytes();
       for (int block = thread; block < blocks; block += kDenseFetchThreads) {
         const int row = (block >> shift) * 8, piece = block & (pieces - 1);
-        const DenseSource at = {tile.batch, step.chunk * a.chunk() + piece * 8,
+        const DenseSource at = {tile.batch, tile.group, step.chunk * a.chunk() + piece * 8,
                                 a.input_position(tile.position, step.phase) + row * a.stride()};
         Word words[8];
         load_block<Element>(a, at, words);
@@ -122,7 +124,7 @@ __device__ __forceinline__ void gather_input(const Arguments& a, std::uint32_t s
         for (int p = 0; p < 8; ++p) {
           const int position = at.position + p * a.stride();
           if (!Pre{a.pre}.empty()) {
-            words[p] = apply_pre<Pre, Element>(a, at.batch, at.channel, position, words[p]);
+            words[p] = apply_pre<Pre, Element>(a, at.batch, at.group, at.channel, position, words[p]);
           }
           const auto offset = static_cast<std::uint32_t>((row + p) * a.row_bytes + piece * 16);
           store_shared_word(to + swizzled(offset, a.row_bytes), words[p]);
@@ -155,8 +157,9 @@ __device__ __forceinline__ void fetch_weights(const Arguments& a, std::uint32_t 
   const std::size_t tap_bytes = static_cast<std::size_t>(a.packed_rows) * a.row_bytes;
   await_previous();  // which may be packing them
   for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
-    const int channel = dense_tile<Channels>(a, t).channel;
-    const std::uint32_t bytes = min_of(Channels, a.packed_rows - channel) * a.row_bytes;
+    const DenseTile tile = dense_tile<Channels>(a, t);
+    const int channel = tile.channel;
+    const std::uint32_t bytes = min_of(Channels, a.packed_end(tile.group) - channel) * a.row_bytes;
     for (PhaseStep step; step.chunk < a.chunks; step.advance(a)) {
       for (int k = 0; k < a.taps_of(step.phase); k += a.stage_taps) {
         if (used) wait_for_phase(shared.weight_empty + place.stage, place.parity ^ 1);

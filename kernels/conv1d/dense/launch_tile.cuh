@@ -11,7 +11,7 @@ static_assert(sizeof(DenseShared) <= kDenseSharedBytes);
 
 inline DenseArguments make_dense_arguments(const Conv1dParams& params, const Conv1dPlan& plan) {
   const DensePlan& own = plan.dense;
-  const long long inputs[3] = {params.batch, params.dense.input_channels, params.length};
+  const long long inputs[3] = {params.batch, params.dense.groups * params.dense.input_channels, params.length};
   const long long outputs[3] = {params.batch, params.channels, params.output_length};
   long long extent = 1;
   for (int d = 0; d < 3; ++d) extent += (inputs[d] - 1) * params.input.strides[d];
@@ -52,8 +52,14 @@ inline DenseArguments make_dense_arguments(const Conv1dParams& params, const Con
 }
 
 inline GeneralDenseArguments make_general_arguments(const Conv1dParams& params, const Conv1dPlan& plan) {
-  return {make_dense_arguments(params, plan), plan.dense.phases, plan.dense.stage_positions,
-          plan.dense.weight_stages_of_tile()};
+  const DensePlan& own = plan.dense;
+  return {make_dense_arguments(params, plan),
+          own.phases,
+          own.stage_positions,
+          own.weight_stages_of_tile(),
+          dense_groups(params.dense.groups, params.dense.groups * params.dense.input_channels, params.channels,
+                       own.tile().channels),
+          own.partial_steps()};
 }
 
 // Without `linked` the params have no chains: interpreting them would take the registers that hold the sums.

@@ -16,7 +16,8 @@ constexpr int kLeastStages = 2, kEnoughWeightStages = 4;
 constexpr int kWeightStageBytes = 16 * 1024;   // about, so that a stage is worth its barriers
 constexpr long long kMostPositions = 1 << 30;  // and tiles, which the kernel counts in 32 bits
 constexpr long long kMostStageRows = 1 << 13;  // of 32 bytes and more, in shared memory
-constexpr int kNarrowChunk = 32;
+// A tenth less time makes up for packing a weight again that is packed ahead in the usual order.
+constexpr int kNarrowChunk = 32, kWorthNarrow = 10;
 // A raw tile of positions has at least one of each phase.
 constexpr long long kMostTransposedStride = kRawPositions;
 
@@ -61,8 +62,11 @@ constexpr const char* kStreamed =
 
 constexpr bool transposes(DenseFetch fetch) { return fetch == DenseFetch::positions || fetch == DenseFetch::shifted; }
 
+long long inputs_of_group(const Conv1dProblem& problem) { return problem.input_channels / problem.groups; }
+long long outputs_of_group(const Conv1dProblem& problem) { return problem.channels / problem.groups; }
+
 PackedOrder order_of(const Conv1dProblem& problem) {
-  return packed_order(problem.channels, problem.input_channels, problem.taps);
+  return packed_order(problem.channels, inputs_of_group(problem), problem.taps);
 }
 
 long long input_stage_bytes(const DensePlan& plan) {
@@ -111,13 +115,13 @@ void set_stages(Conv1dPlan& plan, const DeviceProperties& device) {
 long long cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
   const DensePlan& own = plan.dense;
   const DenseShape& tile = own.tile();
-  const long long steps = 1LL * own.order.chunks * own.order.taps * (own.order.chunk / kStep);
+  const long long steps = 1LL * own.order.chunks * own.order.taps * own.steps;
   const long long products = steps * (own.positions() / kBlock) * wgmma_cycles(tile.channels);
   const long long weights = own.resident ? 0 : 1LL * own.order.taps * tile.channels * own.order.row_bytes();
   const long long input = own.order.chunks * own.phases.stages() * fetched_bytes(own);
   const long long fetches =
       max_of(input / input_bytes_per_cycle(own.fetch), (input + own.order.chunks * weights) / kBytesPerCycle);
-  const long long channels = min_of<long long>(tile.channels, problem.channels);
+  const long long channels = min_of<long long>(tile.channels, outputs_of_group(problem));
   const long long positions = min_of<long long>(own.positions(), problem.output_length);
   const long long stores = positions * channels * kHalfBytes / kStoreBytesPerCycle;
   const long long tiles = ceil_div(own.tiles, plan.grid);
@@ -154,13 +158,15 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, const PackedOrder& order, int
   own.shape = shape;
   own.alternates = alternates;
   own.order = order;
-  own.is_general = problem.stride > 1;
+  own.is_general = problem.stride > 1 || problem.groups > 1;
+  own.steps = order.chunk / kStep;
+  if (own.is_general && order.chunks == 1 && ceil_div<long long>(inputs_of_group(problem), kStep) == 3) own.steps = 3;
   own.fetch = problem.fetch;
   if (own.fetch == DenseFetch::positions) {  // whose vectors begin at multiples of their length, whatever the padding
     own.shift = static_cast<int>((kPieceElements - problem.padding % kPieceElements) % kPieceElements);
   }
   if (!set_stage_rows(own, problem, device)) return plan;
-  own.channel_tiles = ceil_div<long long>(problem.channels, own.tile().channels);
+  own.channel_tiles = problem.groups * ceil_div<long long>(outputs_of_group(problem), own.tile().channels);
   own.position_tiles = ceil_div<long long>(problem.output_length, own.positions());
   own.tiles = problem.batch * own.channel_tiles * own.position_tiles;
   own.by_positions = problem.by_positions;
@@ -179,17 +185,19 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, const PackedOrder& order, int
 // Why aten's convolution is the faster one (policy.h), or null.
 const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
   const DensePlan& own = plan.dense;
-  const long long sum = problem.input_channels * problem.taps, steps = 1LL * own.order.chunks * own.order.taps;
+  const long long sum = inputs_of_group(problem) * problem.taps;
+  const long long steps = 1LL * order_of(problem).chunks * problem.taps;  // whatever the stride makes of chunks
   const bool is_product = problem.taps == 1, gathers = problem.fetch == DenseFetch::elements;
   if (gathers && sum >= (is_product ? kMostGatheredProduct : kMostGatheredSum)) return kGathered;
   if (own.is_general && own.fetch == DenseFetch::elements && sum >= kMostGatheredSum) return kGatheredPhases;
-  if (is_product && problem.stride == 1 && problem.fetch == DenseFetch::positions &&
+  if (is_product && !own.is_general && problem.fetch == DenseFetch::positions &&
       problem.input_channels % kPieceElements == 0) {
     return kProduct;
   }
   const long long most_steps = is_product ? kMostStepsOfFewProducts : kMostStepsOfFewTiles;
   if (2 * own.tiles < device.multiprocessors && steps > most_steps) return kFewTiles;
-  if (max_of<long long>(sum, problem.channels) < kLeastSum && own.tiles > device.multiprocessors) return kFewSums;
+  if (max_of<long long>(sum, outputs_of_group(problem)) < kLeastSum && own.tiles > device.multiprocessors)
+    return kFewSums;
   const long long own_positions = own.positions() * problem.stride;
   if (problem.fetch == DenseFetch::shifted && own.stage_positions > 2 * own_positions && sum >= kMostGatheredSum) {
     return kFarTaps;
@@ -217,12 +225,13 @@ PackedOrder fastest_order(const Conv1dProblem& problem, const DeviceProperties& 
   if (problem.stride == 1 || !transposes(problem.fetch) || usual.chunk <= kNarrowChunk) return usual;
   Conv1dProblem shifted = problem;
   shifted.fetch = DenseFetch::shifted;
-  const PackedOrder narrow = order_in_chunks(kNarrowChunk, problem.channels, problem.input_channels, problem.taps);
+  const PackedOrder narrow = order_in_chunks(kNarrowChunk, problem.channels, inputs_of_group(problem), problem.taps);
   const Conv1dPlan wide_stages = fastest_tile(shifted, usual, device);
   const Conv1dPlan narrow_stages = fastest_tile(shifted, narrow, device);
   if (narrow_stages.threads == 0) return usual;
   const bool fits = wide_stages.threads > 0;
-  return fits && cycles(wide_stages, problem) <= cycles(narrow_stages, problem) ? usual : narrow;
+  const long long gain = fits ? cycles(wide_stages, problem) - cycles(narrow_stages, problem) : 0;
+  return fits && gain * kWorthNarrow < cycles(wide_stages, problem) ? usual : narrow;
 }
 
 }  // namespace
@@ -236,8 +245,9 @@ bool has_words(const Operand<3>& operand, const long long (&sizes)[3], int dimen
 }
 
 DenseFetch dense_fetch(const Conv1dParams& params) {
-  const long long sizes[3] = {params.batch, params.dense.input_channels, params.length};
-  if (sizes[1] % kPieceElements == 0 && has_words(params.input, sizes, 1)) return DenseFetch::channels;
+  const long long sizes[3] = {params.batch, params.dense.groups * params.dense.input_channels, params.length};
+  if (params.dense.input_channels % kPieceElements == 0 && has_words(params.input, sizes, 1))
+    return DenseFetch::channels;
   if (params.input.strides[2] != 1) return DenseFetch::elements;
   return params.length % kPieceElements == 0 && has_words(params.input, sizes, 2) ? DenseFetch::positions
                                                                                   : DenseFetch::shifted;

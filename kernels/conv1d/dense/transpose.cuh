@@ -25,8 +25,8 @@ struct RawWalk {
   int channels_left = 0;          // from the lane's channel to the last one
   const Element* from = nullptr;  // position 0 of the lane's channel
 
-  __device__ __forceinline__ RawWalk(const DenseArguments& a, int warp)
-      : unit(warp), at(dense_tile<Channels>(a, tile)) {}
+  template <class Arguments>
+  __device__ __forceinline__ RawWalk(const Arguments& a, int warp) : unit(warp), at(dense_tile<Channels>(a, tile)) {}
   __device__ __forceinline__ bool exists(const DenseArguments& a) const { return tile < a.tiles; }
   template <class Arguments>
   __device__ __forceinline__ bool is_in_stage(const Arguments& a) const {
@@ -41,7 +41,8 @@ struct RawWalk {
     position = a.input_position(at.position, 0) + row;
     const int first = chunk * a.chunk() + channel + lane_channel;
     channels_left = a.input_channels - first;
-    from = a.input.template as<const Element>() + at.batch * a.input.strides[0] + first * a.input.strides[1];
+    from = a.input.template as<const Element>() + at.batch * a.input.strides[0] +
+           (a.first_input_channel(at.group) + first) * a.input.strides[1];
   }
   __device__ __forceinline__ void advance() { unit += kDenseFetchThreads / 32; }
   template <class Arguments>
@@ -232,8 +233,8 @@ __device__ __forceinline__ void transpose_input(const Arguments& a, std::uint32_
         const int own = a.row_of(walk.row + row);
         if (a.has_unread_positions() && own < 0) continue;
         const auto offset = static_cast<std::uint32_t>(own * a.row_bytes + column * 2);
-        apply_pre_in_place<Pre, Element>(a, walk.at.batch, walk.chunk * a.chunk() + column, walk.position + row,
-                                         to + swizzled(offset, a.row_bytes));
+        apply_pre_in_place<Pre, Element>(a, walk.at.batch, walk.at.group, walk.chunk * a.chunk() + column,
+                                         walk.position + row, to + swizzled(offset, a.row_bytes));
       }
     }
     if (++tile == kRawTiles) tile = 0;
