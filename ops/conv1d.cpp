@@ -45,10 +45,7 @@ ConvolutionCall check_arguments(const Tensor& given, const Tensor& weight, const
                 .sizes = check_shapes(kOp, shapes, offset)};
   check_like_input(kOp, "weight", kernel, view);
   if (offset.has_value()) check_like_input(kOp, "bias", *offset, view);
-  if (packed.has_value()) {
-    check(groups == 1, kOp, ": groups must be 1 with a packed weight, got ", groups);
-    check_packed(kOp, TensorView(*packed), kernel, view);
-  }
+  if (packed.has_value()) check_packed(kOp, TensorView(*packed), kernel, view);
   set_options(c, {pre, pre_operands, post, post_operands, dtype, schedule, depth});
   return {.convolution = std::move(c), .is_batched = given.dim() != 2};
 }

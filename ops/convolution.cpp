@@ -24,13 +24,15 @@ namespace {
 constexpr Question kCompute{};
 constexpr AtenReason kApart("the weight's output channels are not equally far apart");
 
-// A weight of all input channels, and packed where it comes so.
+// A weight of a group's input channels, and packed where it comes so.
 DenseTensors dense_tensors(const Convolution& c) {
   const TensorView weight(c.weight);
-  if (c.groups != 1 || weight.rank != 3) return {};
   const int output = c.is_transposed ? 1 : 0, input = 1 - output;
+  const bool is_grouped = c.groups != 1;
+  if (weight.rank != 3 || (is_grouped && (c.is_transposed || weight.sizes[input] == 1))) return {};
   return {.weight = operand_of<3>(weight, std::array{weight.strides[output], weight.strides[input], weight.strides[2]}),
           .input_channels = weight.sizes[input],
+          .groups = c.groups,
           .packed = c.packed.has_value() ? TensorView(*c.packed).data : nullptr};
 }
 

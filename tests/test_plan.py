@@ -166,15 +166,15 @@ def test_auto_says_why() -> None:
     image = meta(3, 1080, 1920)
     assert sluice.plan("filter2d", image, meta(3, 3), device=H200).reason.startswith("auto: ")
     assert sluice.plan("conv1d", x, meta(64, 512, 4), device=H200).reason.startswith("auto: ")
-    grouped = sluice.plan("conv1d", x, meta(512, 256, 4), groups=2, device=H200)
+    grouped = sluice.plan("conv1d", x, meta(512, 8, 4), groups=64, device=H200)
     assert grouped.schedule == "aten"
-    assert "have no groups" in grouped.reason
+    assert "groups of 16 channels and more" in grouped.reason
 
 
 def test_a_plan_has_all_fields_of_the_text() -> None:
     asked = {"linked": False, "device": list(dataclasses.astuple(H200))}
     made = json.loads(torch.ops.sluice._plan_transform(meta(64), "", **asked))
-    aten = json.loads(torch.ops.sluice._plan_conv1d(meta(1, 4, 64), meta(8, 4, 3), stride=2, **asked))
+    aten = json.loads(torch.ops.sluice._plan_conv1d(meta(1, 4, 64), meta(8, 2, 3), groups=2, **asked))
     fields = {field.name for field in dataclasses.fields(Plan)} - {"form_reason"} | {"elements"}
     assert set(made) == set(aten) == fields
     assert aten["schedule"] == "aten"
@@ -201,7 +201,7 @@ def test_a_plan_names_its_method_and_its_kernel() -> None:
     assert names("conv1d", last, meta(512, 1, 16), groups=512) == ("long_filter", "long_filter_channels")
     assert names("conv1d", x, meta(512, 1, 2000), padding=1999, groups=512) == ("fourier", "fourier")
     assert names("conv1d", x, meta(512, 1, 8), groups=512, schedule="direct") == ("depthwise", "plain_rows")
-    assert names("conv1d", x, meta(64, 512, 4), stride=2) == ("aten", "convolution")
+    assert names("conv1d", x, meta(512, 2, 4), groups=256) == ("aten", "convolution")
     assert names("conv1d", meta(1, 1, 400, dtype=torch.float32), meta(80, 1, 10, dtype=torch.float32)) == (
         "aten",
         "convolution",

@@ -1,10 +1,10 @@
 // conv1d, depthwise and dense:
 //
 //   output[b, c, t] = bias[c] + sum_k   weight[c, k]    input[b, c / multiplier, t stride - padding + k dilation]
-//   output[b, c, t] = bias[c] + sum_i,k weight[c, i, k] input[b, i, t - padding + k dilation]
+//   output[b, c, t] = bias[c] + sum_i,k weight[c, i, k] input[b, g n + i, t stride - padding + k dilation]
 //
-// with a chain on the input before it is padded (pre) and one on the result (post). Each method has a folder of its
-// own.
+// where c is in group g of n input channels, with a chain on the input before it is padded (pre) and one on the result
+// (post). Each method has a folder of its own.
 #pragma once
 
 #include <string>

@@ -16,8 +16,8 @@ constexpr long long kLongestAdjacent = 1LL << 30;  // positions and rows that th
 // From this many channels out of one on, tensor cores are several times faster.
 constexpr long long kFilterBank = 8;
 
-constexpr AtenReason kGroupsReason("sluice's tensor-core kernels have no groups");
-constexpr AtenReason kStrideReason("sluice's tensor-core kernels have stride 1");
+constexpr AtenReason kGroupsReason(
+    "sluice's tensor-core kernels take groups of 16 channels and more, and of output channels multiples of 8");
 constexpr AtenReason kDtypeReason("sluice's tensor-core kernels are for float16 and bfloat16");
 constexpr AtenReason kDeviceReason("sluice's tensor-core kernels need compute capability 9.0");
 constexpr AtenReason kCodeReason(
@@ -130,8 +130,7 @@ MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& 
   }
   const auto aten = [](const char* reason) { return MethodChoice{Conv1dMethod::aten, reason}; };
   if (!request.automatic) return aten(kForcedReason);
-  if (problem.groups != 1) return aten(kGroupsReason);
-  if (problem.stride != 1) return aten(kStrideReason);
+  if (!suits_dense_groups(problem.groups, problem.input_channels, problem.channels)) return aten(kGroupsReason);
   if (size_of(problem.dtype) != 2) return aten(kDtypeReason);
   if (device.compute_capability != kDenseCapability) return aten(kDeviceReason);
   if (code_architecture(device.compute_capability) != kDenseArchitecture) return aten(kCodeReason);
