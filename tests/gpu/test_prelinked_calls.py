@@ -40,8 +40,8 @@ for dtype, (channels, length) in itertools.product((torch.float16, torch.bfloat1
     b, alpha = torch.randn(channels, device="cuda", dtype=dtype), torch.rand(channels, 1, device="cuda", dtype=dtype)
     for by_channels, bias in itertools.product((False, True), (b, None)):
         source = x.transpose(1, 2).contiguous().transpose(1, 2) if by_channels else x
-        posts = stages.relu(), stages.gelu(), stages.leaky_relu(0.1), stages.snake(alpha)
-        for post in posts[: 2 if by_channels else 4]:
+        posts = stages.relu(), stages.gelu(), stages.leaky_relu(0.1), stages.silu(), stages.snake(alpha)
+        for post in posts[: 2 if by_channels else 5]:
             plan = sluice.plan("conv1d", source, w, bias, padding=1, post=post)
             assert plan.method == "dense"
             positions, width, in_turn = re.match(TILES, plan.detail).groups()

@@ -13,12 +13,12 @@ struct PrelinkedChains {
 };
 
 // Numbers are arguments of the kernel, so these stand for every slope; snake's is an alpha per channel in the input's
-// dtype. Vocoders, whose activations LeakyReLU and Snake are, keep positions side by side. SiLU stands behind depthwise
-// convolutions and norms. Each row takes the build 1.4 seconds for each of 14 kernels (docs/measurements/linking.md).
+// dtype. Vocoders and codecs, whose activations LeakyReLU, SiLU and Snake are, keep positions side by side. Each takes the build 1.4 seconds for each of 14 kernels (docs/measurements/linking.md).
 inline constexpr PrelinkedChains kDensePrelinked[] = {
     {"", "relu", true},
     {"", "leaky_relu", false},
     {"", "gelu", true},
+    {"", "silu", false},
     {"", "snake($0,$0)", false},
 };
 
