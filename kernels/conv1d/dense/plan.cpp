@@ -149,7 +149,10 @@ const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem,
   const long long sum = problem.input_channels * problem.taps, steps = 1LL * own.order.chunks * own.order.taps;
   const bool is_product = problem.taps == 1, gathers = problem.fetch == DenseFetch::elements;
   if (gathers && sum >= (is_product ? kMostGatheredProduct : kMostGatheredSum)) return kGathered;
-  if (is_product && problem.fetch == DenseFetch::positions && problem.input_channels % kPieceElements == 0) {
+  // Not of interleaved results: BLAS would leave them to be spread. Predicted, not measured, as are all the limits here
+  // where results are interleaved.
+  if (is_product && !problem.interleaves && problem.fetch == DenseFetch::positions &&
+      problem.input_channels % kPieceElements == 0) {
     return kProduct;
   }
   const long long most_steps = is_product ? kMostStepsOfFewProducts : kMostStepsOfFewTiles;
@@ -166,6 +169,7 @@ Conv1dPlan fastest_tile(const Conv1dProblem& problem, const DeviceProperties& de
   Conv1dPlan best;
   for (bool alternates : {false, true}) {
     for (int shape = 0; shape < static_cast<int>(std::size(kDenseShapes)); ++shape) {
+      if (problem.interleaves && !interleaves(kDenseShapes[shape])) continue;
       const Conv1dPlan plan = plan_tile(problem, shape, alternates, device);
       if (plan.threads == 0) continue;
       if (best.threads == 0 || cycles(plan, problem) <= cycles(best, problem)) best = plan;
