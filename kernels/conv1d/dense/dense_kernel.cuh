@@ -20,8 +20,9 @@
 
 namespace sluice {
 
-template <class Chains, class Element, int Blocks, int Channels, bool ByPositions>
-__device__ __forceinline__ void dense_conv1d(const DenseArguments& a) {
+// `Arguments`: DenseArguments, or of another store, which has its own finish_tile and load_bias for them.
+template <class Chains, class Element, int Blocks, int Channels, bool ByPositions, class Arguments>
+__device__ __forceinline__ void dense_conv1d(const Arguments& a) {
   extern __shared__ __align__(kTileAlignment) char memory[];
   const std::uint32_t inputs = shared_address(memory);
   const std::uint32_t weights = inputs + a.input_stages * a.input_stage_bytes();
