@@ -67,6 +67,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_causal_conv1d",
         "test_long_filter",
         "gpu/test_conv_transpose1d",
+        "gpu/test_conv_transpose1d_dense",
         "gpu/test_dense",
         "gpu/test_depthwise_windows",
         "gpu/test_long_filter_kernel",

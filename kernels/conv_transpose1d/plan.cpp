@@ -11,7 +11,6 @@
 namespace sluice {
 namespace {
 
-constexpr AtenReason kStride("sluice's kernels for channels that are summed have stride 1");
 constexpr AtenReason kUneven(
     "the taps are no multiple of the stride, so that output phases have different counts of them");
 constexpr AtenReason kNoTap("stride and dilation have a divisor in common, so that some results have no tap");
@@ -158,7 +157,7 @@ Conv1dParams interleaved_params(const Conv1dParams& whole) {
 }
 
 const char* transposed_by_aten(const Conv1dTensors& whole, bool is_depthwise) {
-  if (whole.stride > 1 && !is_depthwise) return kStride;
+  if (whole.stride > 1 && !is_depthwise) return not_interleaved_because(whole);
   if (output_phases(whole) > kMostPhases) return kManyPhases;
   for (long long first = 0; first < output_phases(whole); ++first) {
     const OutputPhase phase = output_phase(whole, first);
