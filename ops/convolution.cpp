@@ -80,8 +80,11 @@ Conv1dProblem make_problem(const Convolution& c, const Conv1dParams& params) {
 bool is_empty(const Convolution& c) { return c.sizes[0] * c.sizes[1] * c.sizes[2] == 0; }
 
 // What a plan has to say of itself. `in_passes`: its chains are not linked.
-std::string detail_of(const Conv1dPlan& plan, int64_t phases, bool in_passes) {
+std::string detail_of(const Conv1dPlan& plan, const Interleave& interleave, int64_t phases, bool in_passes) {
   std::string detail = describe(plan);
+  if (interleave.exists()) {
+    detail += "; channels of " + std::to_string(interleave.phases) + " output phases, interleaved as they are stored";
+  }
   if (plan.which == Conv1dMethod::dense && in_passes) detail += "; chains in passes of their own";
   if (phases > 1) detail += (detail.empty() ? "" : "; ") + std::to_string(phases) + " output phases, a launch each";
   return detail;
@@ -117,7 +120,9 @@ void run_in_passes(const Convolution& c, const TensorView& target) {
   };
   if (c.post.empty()) return run(target);
   plain.dtype = DType::float32;
-  const Tensor sums = allocate(c.op, c.sizes, c.strides, plain.dtype, target);
+  // As the result lies: which transposed convolutions have a kernel is a matter of that.
+  const std::vector<int64_t> strides = c.is_transposed ? layout_strides(target, c.sizes, /*spatial=*/1) : c.strides;
+  const Tensor sums = allocate(c.op, c.sizes, strides, plain.dtype, target);
   run(TensorView(sums));
   run_transform(c.op, TensorView(sums), target, c.post, ScheduleRequest{});
 }
@@ -143,7 +148,8 @@ std::optional<std::string> run_problem(const Convolution& c, Conv1dParams& param
   };
   if (question.explains()) {
     const Conv1dPlan plan = planned(question.device, chained && question.linked);
-    return plan_text(plan, question, chained, result.elements(), detail_of(plan, phases, chained && !question.linked));
+    return plan_text(plan, question, chained, result.elements(),
+                     detail_of(plan, params.interleave, phases, chained && !question.linked));
   }
   // The params may be of a phase, which begins behind the result's first element.
   [[maybe_unused]] const auto set_output = [&] {
@@ -217,6 +223,7 @@ const char* reason_for_aten(const Convolution& c, const Conv1dParams& whole, [[m
                             const Question& question) {
   const bool depthwise = is_depthwise(c);
   if (const char* reason = transposed_by_aten(whole, depthwise)) return reason;
+  if (!depthwise && c.stride > 1) return nullptr;  // one convolution, whatever becomes of that
   if (depthwise && !channel_stride(c).has_value()) return kApart;
   if (question.explains()) return phase_without_kernel(c, whole, question.device);
 #ifdef SLUICE_CUDA_LIBRARY
@@ -231,6 +238,10 @@ std::optional<std::string> run_phases(const Convolution& c, const Conv1dParams& 
                                       const Question& question, const Output& output) {
   if (const char* reason = reason_for_aten(c, whole, result, question)) {
     return leave_to_aten(c, reason, result, question);
+  }
+  if (c.stride > 1 && !is_depthwise(c)) {
+    Conv1dParams rows = interleaved_params(whole);
+    return run_problem(c, rows, result, question, output);
   }
   std::optional<TensorView> target;
   const auto allocated_once = [&] {

@@ -278,10 +278,40 @@ def test_dense_ones_of_stride_1_go_to_the_tensor_cores() -> None:
     assert found.detail.startswith("tiles of ")
 
 
+@pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "length", "taps", "stride", "padding"),
+    [(512, 256, 430, 16, 8, 4), (64, 32, 55040, 4, 2, 1), (1536, 768, 512, 16, 8, 4)],
+)
+def test_phases_that_have_as_many_taps_are_rows_of_one_product(
+    inputs, outputs, length, taps, stride, padding, dtype
+) -> None:
+    found = plan((4, inputs, length), (inputs, outputs, taps), stride, padding, dtype=dtype, post=stages.gelu())
+    assert (found.method, found.kernel) == ("dense", "dense")
+    assert found.workspace_bytes == 2 * inputs * outputs * taps
+    assert f"; channels of {stride} output phases, interleaved as they are stored" in found.detail
+
+
+@pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
+def test_channels_last_has_every_stride() -> None:
+    x = torch.empty(2, 500, 64, dtype=torch.float16, device="meta").transpose(1, 2)
+    w = torch.empty(64, 20, 10, dtype=torch.float16, device="meta")
+    for numbers in ((5,), (5, 2), (10, 0, 3), (5, 2, 1, 1, 3)):
+        found = sluice.plan("conv_transpose1d", x, w, None, *numbers, device=H200)
+        assert found.method == "dense", found
+        assert found.workspace_bytes == 2 * 64 * 10 * 24  # channels are rounded up to whole groups
+
+
 @pytest.mark.parametrize(
     ("reason", "arguments", "options"),
     [
-        ("for channels that are summed have stride 1", ((2, 64, 500), (64, 64, 4), 2), {}),
+        ("no multiple of the stride", ((2, 64, 500), (64, 64, 5), 2), {}),
+        ("have a divisor in common", ((2, 64, 500), (64, 64, 4), 2, 0, 0, 1, 2), {}),
+        ("power of two up to 32", ((2, 64, 500), (64, 64, 10), 5), {}),
+        ("the first inputs reach no result", ((2, 64, 500), (64, 64, 4), 2, 4), {}),
+        ("have no groups", ((2, 64, 500), (64, 16, 4), 2, 0, 0, 2), {}),
+        ("for float16 and bfloat16", ((2, 64, 500), (64, 64, 4), 2), {"dtype": torch.float32}),
         ("have no groups", ((2, 64, 500), (64, 16, 4), 1, 0, 0, 2), {}),
         ("for float16 and bfloat16", ((2, 64, 500), (64, 64, 4)), {"dtype": torch.float32}),
         ("need compute capability 9.0", ((2, 64, 500), (64, 64, 4)), {"device": Device(compute_capability=100)}),

@@ -69,6 +69,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_causal_conv1d",
         "test_long_filter",
         "gpu/test_conv_transpose1d",
+        "gpu/test_conv_transpose1d_dense",
         "gpu/test_dense",
         "gpu/test_dense_strides",
         "gpu/test_dense_groups",

@@ -31,6 +31,9 @@ struct Conv1dTensors {
 
 struct Conv1dParams : Conv1dTensors {
   DenseTensors dense = {};
+  // Where it exists `channels` and `output_length` are the rows and positions of a dense convolution, and the result
+  // that `output` and the operands of `post` have is the interleave's; `dense.weight` is a transposed convolution's.
+  Interleave interleave = {};
   Program pre = {}, post = {};
   Operand<3> pre_operands[kMaxOperands] = {}, post_operands[kMaxOperands] = {};
 };
@@ -57,6 +60,7 @@ struct Conv1dProblem {
   DenseFetch fetch = DenseFetch::channels;
   bool by_positions = true;  // the output's positions lie side by side, or neither they nor its channels do
   bool is_packed = false;    // a dense weight comes in the kernel's order
+  bool interleaves = false;  // its rows are output channels of several phases
   bool has_pre = false, has_post = false;  // chains, before the convolution and behind it
   bool has_tensors = false;                // in the latter
 };

@@ -74,7 +74,8 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
   const bool in_channels = channels_last && params.input.strides[1] == 1 && params.weight.dtype == params.input.dtype &&
                            params.output.dtype == params.input.dtype;
   const bool is_dense = params.dense.input_channels > 0;
-  const bool by_positions = params.output.strides[1] != 1 || params.channels == 1;
+  const bool by_positions = params.interleave.exists() ? params.interleave.by_positions
+                                                       : params.output.strides[1] != 1 || params.channels == 1;
   return {.batch = params.batch,
           .input_channels = params.channels / params.multiplier,
           .channels = params.channels,
@@ -98,6 +99,7 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
           .fetch = is_dense ? dense_fetch(params) : DenseFetch::elements,
           .by_positions = by_positions,
           .is_packed = params.dense.packed != nullptr,
+          .interleaves = params.interleave.exists(),
           .has_pre = !params.pre.empty(),
           .has_post = !params.post.empty(),
           .has_tensors = params.post.operands > 0};

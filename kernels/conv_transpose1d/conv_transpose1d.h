@@ -11,7 +11,10 @@
 //   output            0 1 2 3 4 5         phase 0: outputs 0, 2, 4, of taps 3 and 1
 //                                         phase 1: outputs 1, 3, 5, of taps 2 and 0
 //
-// So the kernels are conv1d's, once for each phase, and nothing is stuffed with zeros.
+// So the kernels are conv1d's, and nothing is stuffed with zeros: depthwise ones run once for each phase. Where
+// channels are summed all phases are rows of one dense convolution, whose store interleaves them
+// (conv1d/dense/interleave.h). There phases are counted by the first tap that reaches them, so that tap k of phase k,
+// and the taps that are multiples of the stride behind it, reach back over the same inputs in each phase.
 #pragma once
 
 #include "kernels/conv1d/conv1d.h"
@@ -35,6 +38,12 @@ long long output_phases(const Conv1dTensors& whole);
 // What conv1d's kernels are given for a phase of `whole`, whose weights are those of a convolution but for the order of
 // their taps. Inputs that the phase does not reach are left away.
 Conv1dParams phase_params(const Conv1dParams& whole, const OutputPhase& phase);
+
+// Why the phases of a convolution whose channels are summed cannot be rows of one dense convolution; null where they
+// can.
+const char* not_interleaved_because(const Conv1dTensors& whole);
+// That dense convolution, where they can.
+Conv1dParams interleaved_params(const Conv1dParams& whole);
 
 // Why torch's transposed convolution is taken, or null where conv1d's kernels are asked for each phase.
 const char* transposed_by_aten(const Conv1dTensors& whole, bool is_depthwise);

@@ -1,4 +1,5 @@
 // Which taps and inputs an output phase has, and which convolutions go by phases.
+#include <bit>
 #include <numeric>
 #include <utility>
 
@@ -10,13 +11,42 @@
 namespace sluice {
 namespace {
 
-constexpr AtenReason kStride("sluice's kernels for channels that are summed have stride 1");
+constexpr AtenReason kUneven(
+    "the taps are no multiple of the stride, so that output phases have different counts of them");
+constexpr AtenReason kNoTap("stride and dilation have a divisor in common, so that some results have no tap");
+constexpr AtenReason kRuns(
+    "the result's positions lie side by side, and neighbours of a stride that is no power of two up to 32, or of a "
+    "dilation, are no rows of one tile");
+constexpr AtenReason kCropped("the padding is so large that the first inputs reach no result");
+constexpr AtenReason kLong("the tensor-core kernels count results and weights up to 2^30");
+constexpr long long kMostResults = 1 << 30;
 constexpr AtenReason kManyPhases("each output phase would be a launch, and there are many");
 constexpr AtenReason kNoTaps("some results have no tap, or no input");
+
+long long floor_of(long long value, long long divisor) {
+  return value / divisor - (value % divisor != 0 && value < 0 ? 1 : 0);
+}
 
 template <int Rank>
 void move(Operand<Rank>& operand, int dimension, long long places) {
   operand.data = static_cast<char*>(operand.data) + places * operand.strides[dimension] * size_of(operand.dtype);
+}
+
+// Rounded up, of any dividend.
+long long ceil_of(long long value, long long divisor) { return -floor_of(-value, divisor); }
+
+bool lies_by_positions(const Conv1dTensors& whole) { return whole.output.strides[1] != 1 || whole.channels == 1; }
+
+// The inputs at which the first and the last results' phases are, and those ahead of the first that its taps reach.
+struct Positions {
+  long long first, last, ahead;
+};
+
+Positions positions_of(const Conv1dTensors& whole) {
+  const long long first = ceil_of(whole.padding - (whole.stride - 1) * whole.dilation, whole.stride);
+  return {.first = first,
+          .last = (whole.output_length - 1 + whole.padding) / whole.stride,
+          .ahead = (whole.taps / whole.stride - 1) * whole.dilation - first};
 }
 
 // The number below `modulus` whose product with `value`, which has no divisor in common with it, is 1 more than a
@@ -93,8 +123,41 @@ Conv1dParams phase_params(const Conv1dParams& whole, const OutputPhase& phase) {
   return params;
 }
 
+const char* not_interleaved_because(const Conv1dTensors& whole) {
+  const long long weights = whole.channels * whole.taps, results = whole.output_length + whole.padding;
+  if (whole.taps % whole.stride != 0) return kUneven;
+  if (std::gcd(whole.stride, whole.dilation) != 1) return kNoTap;
+  const bool has_runs = interleaves_positions(whole.stride, whole.dilation) && whole.stride <= kMostInterleavedPhases;
+  if (lies_by_positions(whole) && !has_runs) return kRuns;
+  if (positions_of(whole).ahead < 0) return kCropped;
+  const long long longest = results + whole.taps * whole.dilation;
+  if (max_of(longest, weights + kRowGroup * whole.taps) >= kMostResults) return kLong;
+  return nullptr;
+}
+
+Conv1dParams interleaved_params(const Conv1dParams& whole) {
+  const Positions positions = positions_of(whole);
+  Conv1dParams params = whole;
+  Interleave& own = params.interleave;
+  own = {.phases = static_cast<int>(whole.stride),
+         .step = static_cast<int>(whole.dilation),
+         .crop = static_cast<int>(whole.padding - whole.stride * positions.first),
+         .channels = static_cast<int>(whole.channels),
+         .length = static_cast<int>(whole.output_length),
+         .by_positions = lies_by_positions(whole)};
+  own.phase_bits = std::bit_width(static_cast<unsigned>(own.phases)) - 1;
+  own.by_row_channels = FastDivisor(own.row_channels());
+  params.channels = own.rows();
+  params.output_length = positions.last - positions.first + 1;
+  params.multiplier = 1;
+  params.taps = static_cast<int>(whole.taps / whole.stride);
+  params.stride = 1;
+  params.padding = positions.ahead;
+  return params;
+}
+
 const char* transposed_by_aten(const Conv1dTensors& whole, bool is_depthwise) {
-  if (whole.stride > 1 && !is_depthwise) return kStride;
+  if (whole.stride > 1 && !is_depthwise) return not_interleaved_because(whole);
   if (output_phases(whole) > kMostPhases) return kManyPhases;
   for (long long first = 0; first < output_phases(whole); ++first) {
     const OutputPhase phase = output_phase(whole, first);

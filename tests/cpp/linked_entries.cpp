@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/conv1d/link.h"
+#include "kernels/conv_transpose1d/conv_transpose1d.h"
 #include "kernels/filter2d/link.h"
 #include "kernels/linking/source.h"
 #include "kernels/stages/parse.h"
@@ -118,6 +119,24 @@ void add_dense(Entries& entries, DType dtype, bool channels_last, int input_chan
   }
 }
 
+// Transposed ones of a stride, among which every tile of interleaved results is some plan's.
+void add_transposed(Entries& entries, DType dtype, int input_channels) {
+  constexpr int kStride = 2, kTaps = 4;
+  for (int channels = 16; channels <= 256; channels += 16) {
+    for (long long length : {100LL, 2208LL, kRow, 64 * kRow}) {
+      Conv1dParams params{};
+      params.input.data = params.output.data = params.weight.data = memory;
+      params.input.dtype = params.weight.dtype = params.bias.dtype = params.output.dtype = dtype;
+      params.dense = {.weight = {.data = memory, .dtype = dtype, .strides = {}}, .input_channels = input_channels};
+      params.batch = 4, params.channels = channels, params.length = length, params.output_length = kStride * length;
+      params.multiplier = 1, params.taps = kTaps, params.stride = kStride, params.padding = params.dilation = 1;
+      const long long strides[3] = {channels * length, length, 1};
+      for (int d = 0; d < 3; ++d) params.input.strides[d] = params.output.strides[d] = strides[d];
+      entries.add_automatic(interleaved_params(params), dtype);
+    }
+  }
+}
+
 void add_filter2d(Entries& entries, DType dtype, int side, bool separable, bool aligned,
                   const Filter2dWindows& windows = {}, long long height = 64) {
   Filter2dParams params{};
@@ -169,6 +188,7 @@ int print_entries() {
         for (bool aligned : {false, true}) add_conv1d(entries, dtype, channels_last, taps, aligned);
       }
     }
+    for (int input_channels : {16, 64, 256}) add_transposed(entries, dtype, input_channels);
     for (int side : {3, 5, 7}) {
       for (bool aligned : {false, true}) add_filter2d(entries, dtype, side, false, aligned);
     }

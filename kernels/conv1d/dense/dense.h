@@ -6,6 +6,7 @@
 
 #include "kernels/common/device_properties.h"
 #include "kernels/common/operand.h"
+#include "kernels/conv1d/dense/interleave.h"
 #include "kernels/conv1d/dense/pack.h"
 #include "kernels/conv1d/dense/phases.h"
 #include "kernels/conv1d/dense/policy.h"
@@ -33,6 +34,15 @@ inline constexpr DenseShape kDenseShapes[] = {
 #include "kernels/conv1d/dense/tiles.def"
 #undef SLUICE_DENSE_TILE
 };
+
+// Whether the kernel of interleaved results is compiled for the tile.
+constexpr bool interleaves(const DenseShape& tile) {
+#define SLUICE_DENSE_TILE(blocks_, channels_) \
+  if (tile.blocks == (blocks_) && tile.channels == (channels_)) return true;
+#include "kernels/conv1d/dense/interleaved_tiles.def"
+#undef SLUICE_DENSE_TILE
+  return false;
+}
 
 // How a stage of the input is fetched: 16 bytes of a position's channels at a time, 16 bytes of a channel's positions,
 // of which there is a multiple of eight, the same of rows that begin anywhere, or element by element.

@@ -22,6 +22,7 @@
 
 namespace sluice {
 
+// `Arguments`: DenseArguments, or of another store, which has its own finish_tile and load_bias for them.
 template <class Chains, class Element, int Blocks, int Channels, bool ByPositions, class Arguments>
 __device__ __forceinline__ void dense_conv1d(const Arguments& a) {
   extern __shared__ __align__(kTileAlignment) char memory[];

@@ -7,15 +7,12 @@
 
 namespace sluice {
 
-// A piece whose `post` has no tensors: the chain runs on the sums where they are, and half types pass through shared
-// memory, as matrices of 8 x 8. `aligned`: as StoredVectors has it.
+// The chain on the sums where they are, with the bias, and then, rounded, to a piece's rows of half types in shared
+// memory, as matrices of 8 x 8: rows of 32 channels, or of 16 positions, whose 16 bytes are swizzled.
 template <class Post, class Element, bool ByPositions>
-__device__ __forceinline__ void finish_sums(const DenseArguments& a, const DensePiece<ByPositions>& piece, bool aligned,
-                                            const StoredVectors<Element, ByPositions>& vectors, float (&values)[16],
-                                            float* staged, const float* bias) {
-  constexpr int kRowBytes = ByPositions ? 32 : 64;
-  const int lane = piece.lane;
-  const std::uint32_t to = shared_address(staged);
+__device__ __forceinline__ void round_sums(const DenseArguments& a, int lane, float (&values)[16], std::uint32_t to,
+                                           const float* bias) {
+  constexpr int kRowBytes = kPieceRowBytes<ByPositions>;
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     const float2 added = *reinterpret_cast<const float2*>(bias + j * 8 + lane % 4 * 2);
@@ -39,6 +36,17 @@ __device__ __forceinline__ void finish_sums(const DenseArguments& a, const Dense
     store_matrices<ByPositions>(to + swizzled(offset, kRowBytes), matrices);
   }
   __syncwarp();
+}
+
+// A piece whose `post` has no tensors: the chain runs on the sums where they are, and half types pass through shared
+// memory. `aligned`: as StoredVectors has it.
+template <class Post, class Element, bool ByPositions>
+__device__ __forceinline__ void finish_sums(const DenseArguments& a, const DensePiece<ByPositions>& piece, bool aligned,
+                                            const StoredVectors<Element, ByPositions>& vectors, float (&values)[16],
+                                            float* staged, const float* bias) {
+  constexpr int kRowBytes = kPieceRowBytes<ByPositions>;
+  const std::uint32_t to = shared_address(staged);
+  round_sums<Post, Element, ByPositions>(a, piece.lane, values, to, bias);
   Word words[2];
 #pragma unroll
   for (int s = 0; s < 2; ++s) {
@@ -47,6 +55,17 @@ __device__ __forceinline__ void finish_sums(const DenseArguments& a, const Dense
     words[s] = load_shared_word(to + swizzled(offset, kRowBytes));
   }
   vectors.store(aligned, words);
+}
+
+// `use(sums of piece p)` of a warp's part of a tile, where p is known only when the kernel runs: registers have no
+// index.
+template <int Blocks, int Channels, class Use>
+__device__ __forceinline__ void with_piece_sums(const DenseSums<Blocks, Channels>& sums, int p, const Use& use) {
+  constexpr int kColumns = Channels / kDensePiece;
+#pragma unroll
+  for (int i = 0; i < Blocks * kColumns; ++i) {
+    if (i == p) use(sums[i / kColumns] + i % kColumns * (kDensePiece / 2));
+  }
 }
 
 // The pieces of a warp's part of a tile, its 16 positions of each block of 64.
@@ -70,13 +89,9 @@ struct WarpPieces {
       const PieceVectors<ByPositions, Arguments>& piece) const {  // for all of the warp
     return piece.tile.position < a.output_length && piece.tile.channel < a.channels_end(tile.group);
   }
-  // `use(sums of piece p)`, where p is known only when the kernel runs: registers have no index.
   template <class Use>
   __device__ __forceinline__ void with_sums(int p, const Use& use) const {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      if (i == p) use(sums[i / kColumns] + i % kColumns * (kDensePiece / 2));
-    }
+    with_piece_sums<Blocks, Channels>(sums, p, use);
   }
 
   __device__ __forceinline__ Element* first_vector(int slice) const {  // of the first piece

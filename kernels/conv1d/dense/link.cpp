@@ -18,9 +18,19 @@ LinkRequest dense_link_request(const Conv1dParams& params, const Conv1dPlan& pla
   static const NameTable entries("sluice_conv1d",
                                  {{"dense", "general"}, dtype_names(), shape_names(), {"channels", "positions"}});
   static const NameTable modules("conv1d", {{"dense", "general"}, dtype_names(), shape_names()});
+  // Of interleaved_tiles.def's tiles alone; plans name no others.
+  static const NameTable interleaved_entries("sluice_conv1d_interleaved", {dtype_names(), shape_names()});
+  static const NameTable interleaved_modules("conv1d_interleaved", {dtype_names(), shape_names()});
   const DensePlan& own = plan.dense;
-  LinkRequest request{.module = modules(own.is_general, params.input.dtype, own.shape),
-                      .kernel = entries(own.is_general, params.input.dtype, own.shape, own.by_positions)};
+  const DType dtype = params.input.dtype;
+  LinkRequest request{};
+  if (params.interleave.exists()) {
+    request.module = interleaved_modules(dtype, own.shape);
+    request.kernel = interleaved_entries(dtype, own.shape);
+  } else {
+    request.module = modules(own.is_general, dtype, own.shape);
+    request.kernel = entries(own.is_general, dtype, own.shape, own.by_positions);
+  }
   request.pre = linked_slot(params.pre, params.pre_operands, kDensePreWidth, kDensePreSlices);
   request.post = linked_slot(params.post, params.post_operands, kDensePostWidth, kDensePostSlices);
   request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output.dtype;

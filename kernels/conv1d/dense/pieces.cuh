@@ -78,6 +78,10 @@ struct DensePiece {
   }
 };
 
+// A row of a piece as half types in shared memory.
+template <bool ByPositions>
+inline constexpr int kPieceRowBytes = ByPositions ? 32 : 64;
+
 // Where a thread's two vectors of a piece lie, and which of them are part of the result.
 template <bool ByPositions, class Arguments>
 struct PieceVectors {

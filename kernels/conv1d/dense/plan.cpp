@@ -190,7 +190,9 @@ const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem,
   const bool is_product = problem.taps == 1, gathers = problem.fetch == DenseFetch::elements;
   if (gathers && sum >= (is_product ? kMostGatheredProduct : kMostGatheredSum)) return kGathered;
   if (own.is_general && own.fetch == DenseFetch::elements && sum >= kMostGatheredSum) return kGatheredPhases;
-  if (is_product && !own.is_general && problem.fetch == DenseFetch::positions &&
+  // Not of interleaved results: BLAS would leave them to be spread. Predicted, not measured, as are all the limits here
+  // where results are interleaved.
+  if (is_product && !own.is_general && !problem.interleaves && problem.fetch == DenseFetch::positions &&
       problem.input_channels % kPieceElements == 0) {
     return kProduct;
   }
@@ -210,6 +212,7 @@ Conv1dPlan fastest_tile(const Conv1dProblem& problem, const PackedOrder& order, 
   Conv1dPlan best;
   for (bool alternates : {false, true}) {
     for (int shape = 0; shape < static_cast<int>(std::size(kDenseShapes)); ++shape) {
+      if (problem.interleaves && !interleaves(kDenseShapes[shape])) continue;
       const Conv1dPlan plan = plan_tile(problem, order, shape, alternates, device);
       if (plan.threads == 0) continue;
       if (best.threads == 0 || cycles(plan, problem) <= cycles(best, problem)) best = plan;
