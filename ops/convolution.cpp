@@ -82,7 +82,7 @@ bool is_empty(const Convolution& c) { return c.sizes[0] * c.sizes[1] * c.sizes[2
 // What a plan has to say of itself. `in_passes`: its chains are not linked.
 std::string detail_of(const Conv1dPlan& plan, const Interleave& interleave, int64_t phases, bool in_passes) {
   std::string detail = describe(plan);
-  if (interleave.exists()) {
+  if (plan.which == Conv1dMethod::dense && interleave.exists()) {
     detail += "; channels of " + std::to_string(interleave.phases) + " output phases, interleaved as they are stored";
   }
   if (plan.which == Conv1dMethod::dense && in_passes) detail += "; chains in passes of their own";

@@ -230,13 +230,15 @@ def test_interleaved_results_leave_the_tensor_cores_as_words(
     tools, tmp_path: pathlib.Path, tile: str, dtype: str
 ) -> None:
     kernel = f"sluice_conv1d_interleaved_{dtype}_{tile}"
+    matrices = []
     for chain in ("scale(1.5)|silu", CHAIN):
         sass, usage = linked_kernel(tools, tmp_path, chain, kernel)
         blocks, channels = tile.split("x")
-        # 16, 32 and 64 input channels of a tap.
-        suffix = ".BF16" if dtype == "bfloat16" else ""
-        assert len(re.findall(rf"HGMMA\.64x{channels}x16\.F32{suffix}", sass)) == int(blocks) * (1 + 2 + 4)
+        products = re.findall(rf"HGMMA\.64x{channels}x16\.F32{'.BF16' if dtype == 'bfloat16' else ''} ", sass)
+        # Of 16, 32 and 64 input channels of a tap; ptxas may write out the first tap.
+        assert len(products) in (int(blocks) * 7, int(blocks) * 14)
         assert re.search(r"ST(G\.E|\.E)[.\w]*\.128", sass)
-        # Rounded sums pass through shared memory as matrices, but those that meet a tensor.
-        assert bool(re.search(r"STSM[.\w]*\.M88\.4", sass)) == (chain != CHAIN)
+        matrices.append(len(re.findall(r"STSM[.\w]*\.M88\.4", sass)))
         assert int(re.findall(r"REG:(\d+)", usage)[0]) <= 128, usage
+    # The input on its way to rows of channels; rounded sums too, but where they meet a tensor.
+    assert matrices[0] == matrices[1] + 2

@@ -19,7 +19,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kColumns = 128;
 constexpr int kPitch = kColumns + 2;  // an odd number of banks, so that the pieces of a column lie in different ones
-constexpr int kMostChunk = 64;
 
 struct PhasePackArguments : PhasePackParams {
   int columns;  // taps of all output channels
@@ -38,7 +37,8 @@ __device__ __forceinline__ Column column_at(const PhasePackArguments& a, int col
 // Half types are moved as the bits that they are.
 __global__ void __launch_bounds__(kThreads) pack_phases_kernel(const __grid_constant__ PhasePackArguments a) {
   begin_next();
-  __shared__ std::uint16_t staged[kMostChunk * kPitch];
+  extern __shared__ __align__(kWordBytes) char memory[];
+  auto* const staged = reinterpret_cast<std::uint16_t*>(memory);
   const auto chunk = static_cast<int>(a.by_blocks.quotient(blockIdx.x));
   const int first_column =
       static_cast<int>(blockIdx.x - chunk * static_cast<long long>(a.by_blocks.divisor)) * kColumns;
@@ -81,7 +81,8 @@ cudaError_t launch_pack_phases(const PhasePackParams& params, cudaStream_t strea
   a.by_phases = FastDivisor(params.interleave.phases);
   const long long blocks = ceil_div<long long>(a.columns, kColumns);
   a.by_blocks = FastDivisor(blocks);
-  return launch_kernel(pack_phases_kernel, blocks * params.order.chunks, kThreads, 0, stream, a);
+  return launch_kernel(pack_phases_kernel, blocks * params.order.chunks, kThreads, params.order.row_bytes() * kPitch,
+                       stream, a);
 }
 
 }  // namespace sluice
