@@ -13,13 +13,10 @@ struct PrelinkedChains {
 };
 
 // Numbers are arguments of the kernel, so these stand for every slope; snake's is an alpha per channel in the input's
-// dtype. Vocoders and codecs, whose activations LeakyReLU, SiLU and Snake are, keep positions side by side. Each takes the build 1.4 seconds for each of 14 kernels (docs/measurements/linking.md).
+// dtype. Vocoders and codecs, whose activations LeakyReLU, SiLU and Snake are, keep positions side by side. Each takes
+// the build 1.4 seconds for each of 14 kernels (docs/measurements/linking.md).
 inline constexpr PrelinkedChains kDensePrelinked[] = {
-    {"", "relu", true},
-    {"", "leaky_relu", false},
-    {"", "gelu", true},
-    {"", "silu", false},
-    {"", "snake($0,$0)", false},
+    {"", "relu", true}, {"", "leaky_relu", false}, {"", "gelu", true}, {"", "silu", false}, {"", "snake($0,$0)", false},
 };
 
 // The request for each of them and each dense kernel, as a call makes it. What it points to is gone afterwards.
