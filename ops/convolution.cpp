@@ -222,7 +222,7 @@ const char* phase_without_kernel(const Convolution& c, const Conv1dParams& whole
 const char* reason_for_aten(const Convolution& c, const Conv1dParams& whole, [[maybe_unused]] const TensorView& result,
                             const Question& question) {
   const bool depthwise = is_depthwise(c);
-  if (const char* reason = transposed_by_aten(whole, depthwise)) return reason;
+  if (const char* reason = transposed_by_aten(whole, c.groups, depthwise)) return reason;
   if (!depthwise && c.stride > 1) return nullptr;  // one convolution, whatever becomes of that
   if (depthwise && !channel_stride(c).has_value()) return kApart;
   if (question.explains()) return phase_without_kernel(c, whole, question.device);

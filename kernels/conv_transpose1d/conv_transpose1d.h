@@ -46,7 +46,7 @@ const char* not_interleaved_because(const Conv1dTensors& whole);
 Conv1dParams interleaved_params(const Conv1dParams& whole);
 
 // Why torch's transposed convolution is taken, or null where conv1d's kernels are asked for each phase.
-const char* transposed_by_aten(const Conv1dTensors& whole, bool is_depthwise);
+const char* transposed_by_aten(const Conv1dTensors& whole, long long groups, bool is_depthwise);
 // Why a schedule is refused where it is.
 inline constexpr const char* kTransposedForcedReason =
     "of transposed convolutions only depthwise ones whose results all have taps have a schedule to choose";

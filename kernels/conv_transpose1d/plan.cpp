@@ -11,6 +11,7 @@
 namespace sluice {
 namespace {
 
+constexpr AtenReason kGroups("sluice's tensor-core kernels for transposed convolutions have no groups");
 constexpr AtenReason kUneven(
     "the taps are no multiple of the stride, so that output phases have different counts of them");
 constexpr AtenReason kNoTap("stride and dilation have a divisor in common, so that some results have no tap");
@@ -156,7 +157,8 @@ Conv1dParams interleaved_params(const Conv1dParams& whole) {
   return params;
 }
 
-const char* transposed_by_aten(const Conv1dTensors& whole, bool is_depthwise) {
+const char* transposed_by_aten(const Conv1dTensors& whole, long long groups, bool is_depthwise) {
+  if (groups != 1 && !is_depthwise) return kGroups;
   if (whole.stride > 1 && !is_depthwise) return not_interleaved_because(whole);
   if (output_phases(whole) > kMostPhases) return kManyPhases;
   for (long long first = 0; first < output_phases(whole); ++first) {

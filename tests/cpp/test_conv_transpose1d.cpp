@@ -81,7 +81,7 @@ TEST(output_phases_make_up_a_transposed_convolution) {
   int by_phases = 0, by_aten = 0;
   for (int n = 0; n < 20000; ++n) {
     Problem problem(random);
-    if (transposed_by_aten(problem.params, /*is_depthwise=*/true) != nullptr) {
+    if (transposed_by_aten(problem.params, /*groups=*/1, /*is_depthwise=*/true) != nullptr) {
       ++by_aten;
       continue;
     }
@@ -115,17 +115,17 @@ TEST(a_transposed_convolution_goes_by_phases_where_each_has_a_tap_and_a_sum_of_i
   Problem problem(random);
   Conv1dTensors& p = problem.params;
   p.length = 500, p.taps = 12, p.stride = 2, p.padding = 5, p.dilation = 1, p.output_length = 1000;
-  CHECK(transposed_by_aten(p, true) == nullptr && transposed_by_aten(p, false) == nullptr);
+  CHECK(transposed_by_aten(p, 1, true) == nullptr && transposed_by_aten(p, 1, false) == nullptr);
   p.dilation = 2;  // results at odd places have no tap
-  CHECK(transposed_by_aten(p, true) != nullptr);
+  CHECK(transposed_by_aten(p, 1, true) != nullptr);
   p.dilation = 3;
-  CHECK(transposed_by_aten(p, true) == nullptr);
+  CHECK(transposed_by_aten(p, 1, true) == nullptr);
   p.stride = 1;
-  CHECK(transposed_by_aten(p, true) == nullptr && transposed_by_aten(p, false) == nullptr);
+  CHECK(transposed_by_aten(p, 1, true) == nullptr && transposed_by_aten(p, 1, false) == nullptr);
   p.stride = kMostPhases + 1, p.taps = 40, p.dilation = 1;
-  CHECK(transposed_by_aten(p, true) != nullptr);
+  CHECK(transposed_by_aten(p, 1, true) != nullptr);
   p.output_length = kMostPhases;
-  CHECK(transposed_by_aten(p, true) == nullptr);
+  CHECK(transposed_by_aten(p, 1, true) == nullptr);
 }
 
 }  // namespace
