@@ -3,7 +3,7 @@
     python tests/stream_life.py [--times 200] [--device cuda] [CASE ...]
 
 runs cases that often in children of one process that has imported torch and has not streamed yet; each child must end
-by itself, in time, with status 0 and without a word. tests/test_stream_life.py runs them four times.
+by itself, in time, with status 0 and without a word. tests/test_stream_life.py runs them several times.
 """
 
 from __future__ import annotations
