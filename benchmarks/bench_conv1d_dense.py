@@ -1,9 +1,10 @@
-"""Suite `conv1d_dense`: dense convolutions of stride 1 in half types, plain and with what models have behind them."""
+"""Suite `conv1d_dense`: dense and grouped convolutions in half types, plain and with what models have behind them."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +13,24 @@ import sluice
 from sluice import Chain, stages
 from sluice.bench import DTYPES, Case, Suite, Workload, compiled, fresh
 
-Shape = tuple[int, int, int, int, int, int, int]  # B, Cin, Cout, L, K, padding, dilation
+
+class Shape(NamedTuple):
+    """A convolution's numbers."""
+
+    batch: int
+    inputs: int
+    outputs: int
+    length: int
+    taps: int
+    padding: int
+    dilation: int
+    stride: int = 1
+    groups: int = 1
+
+    @property
+    def output_length(self) -> int:
+        return (self.length + 2 * self.padding - (self.taps - 1) * self.dilation - 1) // self.stride + 1
+
 
 SLOPE = 0.1  # of LeakyReLU, as HiFi-GAN has it
 
@@ -37,18 +55,26 @@ class _Inputs:
     """The tensors of a case, and what torch makes of them."""
 
     def __init__(self, shape: Shape, dtype: str, layout: str, fn: str, device: torch.device) -> None:
-        batch, inputs, outputs, length, taps, self.padding, self.dilation = shape
+        self.shape = shape
+        batch, inputs, outputs, length, taps = shape[:5]
         if layout == "cf":
             self.x = fresh(batch, inputs, length, dtype=dtype, device=device)
         else:
             self.x = fresh(batch, length, inputs, dtype=dtype, device=device).transpose(1, 2)
         # Scaled so that results have variance 1: then activations bend, and their error shows.
-        self.weight = fresh(outputs, inputs, taps, dtype=dtype, device=device) * (inputs * taps) ** -0.5
+        inputs_of_group = inputs // shape.groups
+        weight = fresh(outputs, inputs_of_group, taps, dtype=dtype, device=device)
+        self.weight = weight * (inputs_of_group * taps) ** -0.5
         self.bias = fresh(outputs, dtype=dtype, device=device)
         self.is_residual = fn in RESIDUAL
         self.alpha = torch.rand(inputs if self.is_residual else outputs, 1, device=device).add(0.5).to(DTYPES[dtype])
         self.activation, make_chain = BEHIND[RESIDUAL.get(fn, fn)]
         self.chain = make_chain(self.alpha)
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int]:
+        """Stride, padding, dilation and groups."""
+        return self.shape.stride, self.shape.padding, self.shape.dilation, self.shape.groups
 
     def chains(self) -> dict[str, Chain]:
         return {"pre": self.chain, "post": stages.add(self.x)} if self.is_residual else {"post": self.chain}
@@ -56,7 +82,7 @@ class _Inputs:
     def torch(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
         """What users write today."""
         before = self.activation(x, alpha) if self.is_residual else x
-        y = F.conv1d(before, weight, bias, 1, self.padding, self.dilation)
+        y = F.conv1d(before, weight, bias, *self.numbers)
         return y + x if self.is_residual else self.activation(y, alpha)
 
     def conv2d_channels_last(self) -> Callable[[], object]:
@@ -67,7 +93,8 @@ class _Inputs:
 
         def call() -> torch.Tensor:
             before = self.activation(x, alpha) if self.is_residual else x
-            y = F.conv2d(before, weight, self.bias, 1, (0, self.padding), (1, self.dilation))
+            stride, padding, dilation, groups = self.numbers
+            y = F.conv2d(before, weight, self.bias, (1, stride), (0, padding), (1, dilation), groups)
             return y + x if self.is_residual else self.activation(y, alpha)
 
         return call
@@ -75,15 +102,14 @@ class _Inputs:
     def reference(self) -> torch.Tensor:
         """In float64, but for what is rounded before the convolution, as every way to compute it does."""
         before = self.activation(self.x.float(), self.alpha.float()).to(self.x.dtype) if self.is_residual else self.x
-        y = F.conv1d(before.double(), self.weight.double(), self.bias.double(), 1, self.padding, self.dilation)
+        y = F.conv1d(before.double(), self.weight.double(), self.bias.double(), *self.numbers)
         return y + self.x if self.is_residual else self.activation(y, self.alpha.double())
 
 
 def _make(shape: Shape, dtype: str, layout: str, fn: str, packed: bool, device: torch.device) -> Workload:
-    batch, inputs, outputs, length, taps, padding, dilation = shape
     own = _Inputs(shape, dtype, layout, fn, device)
     weight = sluice.pack(own.weight) if packed else own.weight
-    arguments = (own.x, weight, own.bias, 1, padding, dilation)
+    arguments = (own.x, weight, own.bias, *own.numbers)
 
     def ours(out: torch.Tensor | None = None) -> torch.Tensor:
         return sluice.conv1d(*arguments, **own.chains(), out=out)
@@ -95,25 +121,30 @@ def _make(shape: Shape, dtype: str, layout: str, fn: str, packed: bool, device: 
     if fn == "gelu" and layout == "cf" and shape in SEARCHED and not packed:
         mode = "max-autotune-no-cudagraphs"
         peers["torch_compile"] = compiled(own.torch, own.x, own.weight, own.bias, own.alpha, mode=mode)
-    output_length = length + 2 * padding - (taps - 1) * dilation
-    elements = batch * (inputs * length + outputs * output_length) + outputs * inputs * taps
+    results = shape.batch * shape.outputs * shape.output_length
+    sum_length = own.weight.numel() // shape.outputs
+    elements = own.x.numel() + results + own.weight.numel()
     return Workload(
         ours=ours,
         write=ours,
         reference=own.reference,
         plan=sluice.plan("conv1d", *arguments, **own.chains()),
         traffic=elements * DTYPES[dtype].itemsize,
-        matmul_flops=2 * batch * outputs * output_length * inputs * taps,
+        matmul_flops=2 * results * sum_length,
         peers=peers,
         linked=False if fn == "identity" else None,
     )
 
 
-def dense_case(shape: Shape, dtype: str, layout: str, fn: str, packed: bool = False) -> Case:
-    """`shape` is (B, Cin, Cout, L, K, padding, dilation); `packed`: the weight is, ahead of the calls."""
-    batch, inputs, outputs, length, taps, padding, dilation = shape
+def dense_case(numbers: tuple[int, ...], dtype: str, layout: str, fn: str, packed: bool = False) -> Case:
+    """`numbers`: of a Shape; `packed`: the weight is, ahead of the calls."""
+    shape = Shape(*numbers)
+    batch, inputs, outputs, length, taps, padding, dilation, stride, groups = shape
     return Case(
-        name=f"{batch}x{inputs}x{length} to {outputs} K={taps} d={dilation} {dtype} {layout} {fn}"
+        name=f"{batch}x{inputs}x{length} to {outputs} K={taps} d={dilation} "
+        + (f"s={stride} " if stride > 1 else "")
+        + (f"g={groups} " if groups > 1 else "")
+        + f"{dtype} {layout} {fn}"
         + (", packed" if packed else ""),
         params={
             "B": batch,
@@ -121,10 +152,10 @@ def dense_case(shape: Shape, dtype: str, layout: str, fn: str, packed: bool = Fa
             "Cout": outputs,
             "L": length,
             "K": taps,
-            "stride": 1,
+            "stride": stride,
             "padding": padding,
             "dilation": dilation,
-            "groups": 1,
+            "groups": groups,
             "dtype": dtype,
             "layout": layout,
             "op": "conv1d",
@@ -134,25 +165,36 @@ def dense_case(shape: Shape, dtype: str, layout: str, fn: str, packed: bool = Fa
     )
 
 
-WHISPER: Shape = (8, 128, 1280, 3000, 3, 1, 1)  # the first layer of its stem
-HIFI_GAN: list[Shape] = [
-    (4, 256, 256, 6896, 3, 1, 1),
-    (4, 128, 128, 55168, 11, 25, 5),
-    (4, 64, 64, 110336, 7, 9, 3),
-    (4, 32, 32, 220672, 3, 1, 1),
-    (4, 32, 32, 220672, 11, 25, 5),
+WHISPER = Shape(8, 128, 1280, 3000, 3, 1, 1)  # the first layer of its stem
+HIFI_GAN = [
+    Shape(4, 256, 256, 6896, 3, 1, 1),
+    Shape(4, 128, 128, 55168, 11, 25, 5),
+    Shape(4, 64, 64, 110336, 7, 9, 3),
+    Shape(4, 32, 32, 220672, 3, 1, 1),
+    Shape(4, 32, 32, 220672, 11, 25, 5),
 ]
-HIFI_GAN_V1: list[Shape] = [(8, 256, 256, 6888, 11, 25, 5), (8, 32, 32, 220416, 11, 25, 5)]  # ten seconds
-CODEC_OUTPUT: Shape = (4, 32, 1, 220672, 7, 3, 1)
-DAC: Shape = (4, 1536, 1536, 512, 7, 3, 1)
-DAC_LAST: Shape = (1, 96, 96, 441344, 7, 27, 9)
-SHORT_ROWS: Shape = (3072, 128, 384, 202, 3, 0, 1)
+HIFI_GAN_V1 = [Shape(8, 256, 256, 6888, 11, 25, 5), Shape(8, 32, 32, 220416, 11, 25, 5)]  # ten seconds
+CODEC_OUTPUT = Shape(4, 32, 1, 220672, 7, 3, 1)
+DAC = Shape(4, 1536, 1536, 512, 7, 3, 1)
+DAC_LAST = Shape(1, 96, 96, 441344, 7, 27, 9)
+SHORT_ROWS = Shape(3072, 128, 384, 202, 3, 0, 1)
+# With a stride: the second layer of Whisper's stem, two of Wav2Vec2's, an encoder of a codec; with groups: Wav2Vec2's
+# positional convolution, and one as ResNeXt has them.
+STRIDED = [
+    Shape(8, 1280, 1280, 3000, 3, 1, 1, stride=2),
+    Shape(8, 512, 512, 31999, 3, 0, 1, stride=2),
+    Shape(8, 512, 512, 1999, 2, 0, 1, stride=2),
+    Shape(4, 64, 128, 110250, 4, 1, 1, stride=2),
+    Shape(4, 128, 256, 55125, 8, 2, 1, stride=4),
+    Shape(4, 256, 512, 13776, 16, 4, 1, stride=8),
+]
+GROUPED = [Shape(8, 768, 768, 1499, 128, 64, 1, groups=16), Shape(8, 512, 512, 4096, 3, 1, 1, groups=8)]
 
 # Those that torch.compile searches a kernel for, many seconds each.
 SEARCHED = (WHISPER, HIFI_GAN[1], HIFI_GAN[4], DAC)
 
 ROWS: list[tuple[Shape, str]] = [
-    *((shape, "fp16") for shape in (WHISPER, *HIFI_GAN, CODEC_OUTPUT, DAC)),
+    *((shape, "fp16") for shape in (WHISPER, *HIFI_GAN, CODEC_OUTPUT, DAC, *STRIDED, *GROUPED)),
     *((shape, dtype) for shape in HIFI_GAN_V1 for dtype in ("fp16", "bf16")),
     (DAC_LAST, "bf16"),
     (SHORT_ROWS, "bf16"),

@@ -2,45 +2,56 @@
 
 #include <array>
 
-#include "kernels/conv1d/conv1d.h"
+#include "kernels/conv1d/aten_reason.h"
+#include "kernels/conv_transpose1d/conv_transpose1d.h"
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
 #include "ops/common/checks.h"
 #include "ops/common/link.h"
 #include "ops/common/plan_text.h"
+#include "ops/convolution_aten.h"
 #include "ops/elementwise.h"
 #ifdef SLUICE_CUDA_LIBRARY
 #include "kernels/conv1d/launch.h"
 #include "kernels/conv1d/link.h"
 #else
-#include <torch/csrc/stable/ops.h>
-
-#include "kernels/conv1d/depthwise/depthwise_cpu.h"
-#include "kernels/filter2d/filter2d_cpu.h"
+#include "ops/convolution_cpu.h"
 #endif
 
 namespace sluice {
 namespace {
 
 constexpr Question kCompute{};
+constexpr AtenReason kApart("the weight's output channels are not equally far apart");
 
-// A weight of all input channels, and packed where it comes so.
+// A weight of a group's input channels, and packed where it comes so.
 DenseTensors dense_tensors(const Convolution& c) {
   const TensorView weight(c.weight);
-  if (c.groups != 1 || weight.rank != 3) return {};
-  return {.weight = operand_of<3>(weight),
-          .input_channels = weight.sizes[1],
+  const int output = c.is_transposed ? 1 : 0, input = 1 - output;
+  const bool is_grouped = c.groups != 1;
+  if (weight.rank != 3 || (is_grouped && (c.is_transposed || weight.sizes[input] == 1))) return {};
+  return {.weight = operand_of<3>(weight, std::array{weight.strides[output], weight.strides[input], weight.strides[2]}),
+          .input_channels = weight.sizes[input],
+          .groups = c.groups,
           .packed = c.packed.has_value() ? TensorView(*c.packed).data : nullptr};
 }
 
-// The convolution as a kernel takes it; only depthwise ones have a `multiplier`.
+// From an output channel of a depthwise convolution to the next one; nothing where they are not equally far apart.
+std::optional<int64_t> channel_stride(const Convolution& c) {
+  const TensorView weight(c.weight);
+  if (!c.is_transposed || weight.sizes[1] == 1) return weight.strides[0];
+  const bool merges = weight.sizes[0] == 1 || weight.strides[0] == weight.sizes[1] * weight.strides[1];
+  return merges ? std::optional(weight.strides[1]) : std::nullopt;
+}
+
+// The convolution as a kernel takes it, a transposed one's phases from; only depthwise ones have a `multiplier`.
 Conv1dParams make_params(const Convolution& c, const TensorView& result) {
   const TensorView input(c.input), weight(c.weight);
   const std::vector<int64_t> sizes = sizes_of(input);
   Conv1dParams params{{
       .input = operand_of<3>(input),
       .output = operand_of<3>(result),
-      .weight = operand_of<2>(weight, std::array{weight.strides[0], weight.strides[weight.rank - 1]}),
+      .weight = operand_of<2>(weight, std::array{channel_stride(c).value_or(0), weight.strides[weight.rank - 1]}),
       .bias = operand_of<1>(c.bias),
       .history = operand_of<3>(c.history),
       .batch = c.sizes[0],
@@ -68,8 +79,15 @@ Conv1dProblem make_problem(const Convolution& c, const Conv1dParams& params) {
 
 bool is_empty(const Convolution& c) { return c.sizes[0] * c.sizes[1] * c.sizes[2] == 0; }
 
-bool is_depthwise(const Convolution& c) {
-  return is_depthwise({.input_channels = c.input.size(1), .channels = c.sizes[1], .groups = c.groups}, c.schedule);
+// What a plan has to say of itself. `in_passes`: its chains are not linked.
+std::string detail_of(const Conv1dPlan& plan, const Interleave& interleave, int64_t phases, bool in_passes) {
+  std::string detail = describe(plan);
+  if (plan.which == Conv1dMethod::dense && interleave.exists()) {
+    detail += "; channels of " + std::to_string(interleave.phases) + " output phases, interleaved as they are stored";
+  }
+  if (plan.which == Conv1dMethod::dense && in_passes) detail += "; chains in passes of their own";
+  if (phases > 1) detail += (detail.empty() ? "" : "; ") + std::to_string(phases) + " output phases, a launch each";
+  return detail;
 }
 
 void check_forced(const Convolution& c, const char* reason_for_aten) {
@@ -82,21 +100,6 @@ void check_empty([[maybe_unused]] const Convolution& c) {
 #ifdef SLUICE_CUDA_LIBRARY
   if (!is_depthwise(c)) check_forced(c, kForcedReason);
 #endif
-}
-
-// Of what the pass of `pre` leaves.
-std::vector<int64_t> strides_like_input(const Convolution& c) {
-  const TensorView input(c.input);
-  return layout_strides(input, sizes_of(input), /*spatial=*/1);
-}
-
-// The input behind a pass of `pre`, rounded to the input's dtype as it would be inside of a kernel.
-Tensor input_behind_pre(const Convolution& c) {
-  const TensorView source(c.input);
-  if (c.pre.empty() || source.elements() == 0) return c.input;
-  const Tensor input = allocate(c.op, sizes_of(source), strides_like_input(c), source.dtype, source);
-  run_transform(c.op, source, TensorView(input), c.pre, ScheduleRequest{});
-  return input;
 }
 
 template <class Output>
@@ -117,57 +120,21 @@ void run_in_passes(const Convolution& c, const TensorView& target) {
   };
   if (c.post.empty()) return run(target);
   plain.dtype = DType::float32;
-  const Tensor sums = allocate(c.op, c.sizes, c.strides, plain.dtype, target);
+  // As the result lies: which transposed convolutions have a kernel is a matter of that.
+  const std::vector<int64_t> strides = c.is_transposed ? layout_strides(target, c.sizes, /*spatial=*/1) : c.strides;
+  const Tensor sums = allocate(c.op, c.sizes, strides, plain.dtype, target);
   run(TensorView(sums));
   run_transform(c.op, TensorView(sums), target, c.post, ScheduleRequest{});
 }
 #endif
 
-#ifndef SLUICE_CUDA_LIBRARY
-// A depthwise convolution of rows too short for vectors of their own, as a stencil over planes of one row, which are
-// turned (planes_cpu.h); nothing where it is not one.
-bool run_as_planes(const Conv1dParams& p) {
-  const bool fits = p.stride == 1 && p.dilation == 1 && p.multiplier == 1 && !p.history.exists();
-  if (!fits || p.output_length >= kNarrowPlane) return false;
-  const auto plane = [](const Operand<3>& rows, long long width) {
-    return Operand<4>{rows.data, rows.dtype, {rows.strides[0], rows.strides[1], width, rows.strides[2]}};
-  };
-  Filter2dParams stencil{{
-      .image = plane(p.input, p.length),
-      .output = plane(p.output, p.output_length),
-      .kernel = {p.weight.data, p.weight.dtype, {p.weight.strides[0], 0, p.weight.strides[1]}},
-      .row_taps = {},
-      .bias = p.bias,
-      .batch = p.batch,
-      .channels = p.channels,
-      .height = 1,
-      .width = p.length,
-      .output_height = 1,
-      .output_width = p.output_length,
-      .kernel_height = 1,
-      .kernel_width = p.taps,
-      .top = 0,
-      .left = p.padding,
-  }};
-  if (!p.pre.empty() || p.post.operands > 0) return false;
-  stencil.post = p.post;
-  const Filter2dCpuTiles tiles = tiles_on_cpu(stencil);
-  if (tiles.way != Filter2dCpuWay::planes) return false;
-  with_instruction_set([&]<InstructionSet set>() {
-    torch::stable::parallel_for(0, tiles.count, tiles.grain,
-                                [&](int64_t first, int64_t last) { filter2d_cpu<set>(stencil, tiles, first, last); });
-  });
-  return true;
-}
-#endif
-
 // The one road to a kernel of sluice's own, whatever is asked: the problem, its plan, and then the launch into what
 // `output` gives, the link, or the text. Nothing where aten makes the sums; else why the chains were not linked, or the
-// text, which says so too. `result` is the output, or stands for it.
+// text, which says so too. `result` is the output, or stands for it, and `params` are all of it or one of `phases`.
 template <class Output>
-std::optional<std::string> run_kernels(const Convolution& c, const TensorView& result, const Question& question,
-                                       [[maybe_unused]] const Output& output) {
-  Conv1dParams params = make_params(c, result);
+std::optional<std::string> run_problem(const Convolution& c, Conv1dParams& params, const TensorView& result,
+                                       const Question& question, [[maybe_unused]] const Output& output,
+                                       int64_t phases = 1) {
   const Conv1dProblem problem = make_problem(c, params);
   const bool chained = !c.pre.empty() || !c.post.empty();
   const auto planned = [&](const DeviceProperties& device, bool linked) {
@@ -181,10 +148,16 @@ std::optional<std::string> run_kernels(const Convolution& c, const TensorView& r
   };
   if (question.explains()) {
     const Conv1dPlan plan = planned(question.device, chained && question.linked);
-    std::string detail = describe(plan);
-    if (plan.which == Conv1dMethod::dense && chained && !question.linked) detail += "; chains in passes of their own";
-    return plan_text(plan, question, chained, result.elements(), detail);
+    return plan_text(plan, question, chained, result.elements(),
+                     detail_of(plan, params.interleave, phases, chained && !question.linked));
   }
+  // The params may be of a phase, which begins behind the result's first element.
+  [[maybe_unused]] const auto set_output = [&] {
+    const TensorView target = output();
+    const auto offset = static_cast<char*>(params.output.data) - static_cast<char*>(result.data);
+    params.output.data = static_cast<char*>(target.data) + offset;
+    return target;
+  };
 #ifdef SLUICE_CUDA_LIBRARY
   const DeviceScope device(c.op, result.device_index);
   const DeviceProperties& properties = properties_of(c.op, result.device_index);
@@ -197,12 +170,11 @@ std::optional<std::string> run_kernels(const Convolution& c, const TensorView& r
     if (plan.which == Conv1dMethod::aten) return std::nullopt;
   }
   if (!question.computes()) return form.why();
-  const TensorView target = output();
+  const TensorView target = set_output();
   if (plan.which == Conv1dMethod::dense && chained && form.kernel == nullptr) {
     run_in_passes(c, target);
     return std::string();
   }
-  params.output.data = target.data;
   const std::optional<Tensor> workspace = allocate_workspace(c.op, plan, target);
   void* const memory = workspace.has_value() ? TensorView(*workspace).data : nullptr;
   device.check_launch(launch_conv1d(params, plan, form.kernel, memory, device.stream()));
@@ -212,75 +184,95 @@ std::optional<std::string> run_kernels(const Convolution& c, const TensorView& r
   c.post.check_interpreted(c.op);
   if (!is_depthwise(c)) return std::nullopt;
   if (!question.computes()) return chained ? kOnCpu : kNoChain;
-  params.output.data = output().data;
-  if (run_as_planes(params)) return std::string();
-  const DepthwiseTiles tiles = tiles_on_cpu(params);
-  with_instruction_set([&]<InstructionSet set>() {
-    torch::stable::parallel_for(0, tiles.count, tiles.grain,
-                                [&](int64_t first, int64_t last) { depthwise_cpu<set>(params, tiles, first, last); });
-  });
+  set_output();
+  run_depthwise_on_cpu(params);
   return std::string();
 #endif
 }
 
-#ifdef SLUICE_CUDA_LIBRARY
-// As a row of an image that lies channels-last, which cuDNN reads as it is: torch copies (B, C, L) to rows of positions
-// first (H200, float16: 1.2 to 2.3 times as long).
-bool is_row_of_image(const TensorView& input) {
-  return size_of(input.dtype) == 2 && input.strides[1] == 1 && input.sizes[1] > 1 && input.strides[2] >= input.sizes[1];
-}
+// A transposed convolution that no kernel of sluice's is asked for.
+std::optional<std::string> leave_to_aten(const Convolution& c, const char* reason, const TensorView& result,
+                                         const Question& question) {
+#ifndef SLUICE_CUDA_LIBRARY
+  if (!question.explains()) {
+    c.pre.check_interpreted(c.op);
+    c.post.check_interpreted(c.op);
+    return std::nullopt;
+  }
 #endif
+  check_forced(c, is_depthwise(c) ? kTransposedForcedReason : kForcedReason);
+  if (!question.explains()) return std::nullopt;
+  return plan_text(aten_plan(reason), question, !c.pre.empty() || !c.post.empty(), result.elements());
+}
 
-// aten's convolution after the pass of `pre`, in the input's dtype; `post` is still to come. Half precision on the CPU
-// goes through float32, which aten's kernels are ten times faster in (torch 2.13, one core: 112 ms against 1.3 s for
-// 4 x 64 x 4096 with 7 taps).
-Tensor convolve_with_aten(const Convolution& c) {
-  const TensorView source(c.input);
-  DType dtype = source.dtype;
+// Why a phase behind the first has no kernel on that device, or null: then aten takes all, before one has written its
+// results.
+const char* phase_without_kernel(const Convolution& c, const Conv1dParams& whole, const DeviceProperties& device) {
+  for (int64_t first = 1; first < output_phases(whole); ++first) {
+    const Conv1dProblem problem = make_problem(c, phase_params(whole, output_phase(whole, first)));
+    for (bool linked : {false, true}) {
+      const Conv1dPlan plan = plan_conv1d(problem, c.schedule, device, linked);
+      if (plan.which == Conv1dMethod::aten) return plan.reason;
+    }
+  }
+  return nullptr;
+}
+
+// Why aten takes a transposed convolution, or null where each phase is asked for on its own.
+const char* reason_for_aten(const Convolution& c, const Conv1dParams& whole, [[maybe_unused]] const TensorView& result,
+                            const Question& question) {
+  const bool depthwise = is_depthwise(c);
+  if (const char* reason = transposed_by_aten(whole, c.groups, depthwise)) return reason;
+  if (!depthwise && c.stride > 1) return nullptr;  // one convolution, whatever becomes of that
+  if (depthwise && !channel_stride(c).has_value()) return kApart;
+  if (question.explains()) return phase_without_kernel(c, whole, question.device);
 #ifdef SLUICE_CUDA_LIBRARY
-  // A depthwise sum is always full float32: aten might take TF32 for it.
-  if (is_depthwise(c)) dtype = DType::float64;
+  return phase_without_kernel(c, whole, properties_of(c.op, result.device_index));
 #else
-  if (dtype == DType::float16) dtype = DType::float32;
+  return nullptr;
 #endif
-
-  Tensor input = aten::to_dtype(input_behind_pre(c), dtype);
-  int64_t padding = c.padding;
-  if (c.history.has_value()) {
-    input = aten::concatenate_last(aten::to_dtype(*c.history, dtype), input);
-    padding = 0;
-  } else if (c.padding != c.padding_right) {
-    input = aten::pad_last(input, c.padding, c.padding_right);
-    padding = 0;
-  }
-  Tensor weight = aten::to_dtype(c.weight, dtype);
-  if (weight.dim() == 2) weight = aten::unsqueeze(weight, 1);
-  const std::optional<Tensor> bias = aten::to_dtype(c.bias, dtype);
-#ifdef SLUICE_CUDA_LIBRARY
-  if (is_row_of_image(TensorView(input))) {
-    const Tensor row = aten::convolution_of_row(aten::unsqueeze(input, 2), aten::unsqueeze(weight, 2), bias, c.stride,
-                                                padding, c.dilation, c.groups);
-    return aten::squeeze(row, 2);
-  }
-#endif
-  return aten::convolution(input, weight, bias, c.stride, padding, c.dilation, c.groups);
 }
 
-// The passes in front of aten's convolution and behind it, into `result`: linked, or why they are not.
-std::string prepare_passes(const Convolution& c, const TensorView& result, const Question& question) {
-  std::string reason;
-  if (!c.pre.empty()) {
-    const TensorView input(c.input);
-    const std::vector<int64_t> sizes = sizes_of(input), strides = strides_like_input(c);
-    reason =
-        run_transform(c.op, input, TensorView(input, sizes, strides, input.dtype), c.pre, ScheduleRequest{}, question);
+template <class Output>
+std::optional<std::string> run_phases(const Convolution& c, const Conv1dParams& whole, const TensorView& result,
+                                      const Question& question, const Output& output) {
+  if (const char* reason = reason_for_aten(c, whole, result, question)) {
+    return leave_to_aten(c, reason, result, question);
   }
-  if (c.post.empty()) return c.pre.empty() ? kNoChain : reason;
-  const std::string behind = run_transform(c.op, result, result, c.post, ScheduleRequest{}, question);
-  return reason.empty() ? behind : reason;
+  if (c.stride > 1 && !is_depthwise(c)) {
+    Conv1dParams rows = interleaved_params(whole);
+    return run_problem(c, rows, result, question, output);
+  }
+  std::optional<TensorView> target;
+  const auto allocated_once = [&] {
+    if (!target.has_value()) target.emplace(output());
+    return *target;
+  };
+  const int64_t phases = output_phases(whole);
+  std::string answer;
+  for (int64_t first = 0; first < phases; ++first) {
+    Conv1dParams params = phase_params(whole, output_phase(whole, first));
+    const std::optional<std::string> own = run_problem(c, params, result, question, allocated_once, phases);
+    if (!own.has_value() || question.explains()) return own;
+    if (answer.empty()) answer = *own;
+  }
+  return answer;
+}
+
+// All of the convolution, as run_problem has it.
+template <class Output>
+std::optional<std::string> run_kernels(const Convolution& c, const TensorView& result, const Question& question,
+                                       const Output& output) {
+  Conv1dParams params = make_params(c, result);
+  if (c.is_transposed) return run_phases(c, params, result, question, output);
+  return run_problem(c, params, result, question, output);
 }
 
 }  // namespace
+
+bool is_depthwise(const Convolution& c) {
+  return is_depthwise({.input_channels = c.input.size(1), .channels = c.sizes[1], .groups = c.groups}, c.schedule);
+}
 
 void check_out_overlap(const Convolution& c, const char* input, const TensorView& out) {
   check_no_overlap(c.op, out, input, c.input);

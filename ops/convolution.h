@@ -1,5 +1,5 @@
-// A convolution with its chains, as conv1d and causal_conv1d make one of their arguments, and its run: by sluice's own
-// kernels or by aten's with a pass of each chain around them.
+// A convolution with its chains, as conv1d, conv_transpose1d and causal_conv1d make one of their arguments, and its
+// run: by sluice's own kernels or by aten's with a pass of each chain around them.
 #pragma once
 
 #include "kernels/pipeline/schedule.h"
@@ -13,14 +13,20 @@ struct Convolution {
   const char* op;
   Tensor input, weight;
   std::optional<Tensor> packed = std::nullopt;  // the weight, in an order of kernels/conv1d/dense/pack.h
-  std::optional<Tensor> bias;
+  std::optional<Tensor> bias = std::nullopt;
   std::optional<Tensor> history = std::nullopt;  // (batch, channel, padding): what stands before the first position
   int64_t stride = 1, padding = 0, padding_right = 0, dilation = 1, groups = 1;
-  Chain pre, post;
-  DType dtype;  // of the result
-  ScheduleRequest schedule;
-  std::vector<int64_t> sizes, strides;  // of the result
+  // The weight is (input channel, output channel of its group, tap), and the numbers are a transposed convolution's.
+  bool is_transposed = false;
+  int64_t output_padding = 0;  // of a transposed one
+  Chain pre = {}, post = {};
+  DType dtype = DType::float32;  // of the result
+  ScheduleRequest schedule = {};
+  std::vector<int64_t> sizes = {}, strides = {};  // of the result
 };
+
+// Whether each output channel has one input channel and kernels of its own for that.
+bool is_depthwise(const Convolution& convolution);
 
 // Refuses an `out` that shares memory with what is read while it is written. `input` is what the op calls its input.
 void check_out_overlap(const Convolution& convolution, const char* input, const TensorView& out);

@@ -1,5 +1,5 @@
-// The shape of a convolution's result, and the rules that its arguments' shapes keep to; conv1d and its plan ask the
-// same.
+// The shapes of the results of convolutions, and the rules that their arguments' shapes keep to; an op and its plan ask
+// the same.
 #pragma once
 
 #include <optional>
@@ -12,6 +12,8 @@ namespace sluice {
 
 using Sizes = std::span<const int64_t>;
 
+inline Sizes shape_of(const TensorView& tensor) { return {tensor.sizes, static_cast<std::size_t>(tensor.rank)}; }
+
 struct ConvolutionShapes {
   Sizes input;   // (batch, channels, length)
   Sizes weight;  // (out_channels, channels / groups, taps)
@@ -22,5 +24,15 @@ struct ConvolutionShapes {
 // the weight has: torch's rule.
 std::vector<int64_t> check_shapes(const char* op, const ConvolutionShapes& shapes,
                                   const std::optional<TensorView>& bias);
+
+struct TransposedShapes {
+  Sizes input;   // (batch, channels, length)
+  Sizes weight;  // (channels, out_channels / groups, taps)
+  int64_t stride, padding, output_padding, groups, dilation;
+};
+
+// The same of a transposed convolution, which torch refuses without input channels.
+std::vector<int64_t> check_transposed_shapes(const char* op, const TransposedShapes& shapes,
+                                             const std::optional<TensorView>& bias);
 
 }  // namespace sluice

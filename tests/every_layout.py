@@ -102,6 +102,23 @@ def _one_position(x: torch.Tensor, chain: str, dtype: torch.dtype | None) -> Cal
     return Call(torch.ops.sluice.conv1d, (x, _weights(x, 4, x.shape[1], x.shape[2])), options)
 
 
+def _transposed(groups: Callable[[int], int], *numbers: int) -> Callable[..., Call]:
+    """Two outputs for each channel; `numbers`: stride, padding and output padding."""
+
+    def make(x: torch.Tensor, chain: str, dtype: torch.dtype | None) -> Call:
+        channels = x.shape[-2]
+        parts = groups(channels)
+        weight, bias = _weights(x, channels, 2 * channels // parts, 3), _weights(x, 2 * channels)
+        options: dict[str, Any] = {"post": chain, **({} if dtype is None else {"dtype": dtype})}
+        return Call(torch.ops.sluice.conv_transpose1d, (x, weight, bias, *numbers, parts), options)
+
+    return make
+
+
+def _unbatched_transposed(x: torch.Tensor, chain: str, dtype: torch.dtype | None) -> Call:
+    return _transposed(lambda channels: 1, 2, 1, 1)(x[0] if len(x) else x.sum(0), chain, dtype)
+
+
 def _causal_conv1d(x: torch.Tensor, chain: str, dtype: torch.dtype | None) -> Call:
     weight, states = _weights(x, x.shape[1], 3).float(), _weights(x, x.shape[0], x.shape[1], 2)
     return Call(torch.ops.sluice.causal_conv1d, (x, weight, None, "silu", states), {"post": chain})
@@ -133,6 +150,11 @@ OPS: dict[str, tuple[int, Callable[..., Call]]] = {
     "conv1d unbatched": (3, _unbatched),
     "conv1d filter bank": (3, _filter_bank),
     "conv1d to one position": (3, _one_position),
+    "conv_transpose1d dense": (3, _transposed(lambda channels: 1, 2, 1, 1)),
+    "conv_transpose1d dense, stride 1": (3, _transposed(lambda channels: 1, 1, 1, 0)),
+    "conv_transpose1d grouped": (3, _transposed(lambda channels: 1 if channels % 2 else 2, 3, 0, 0)),
+    "conv_transpose1d depthwise": (3, _transposed(lambda channels: channels, 2, 1, 1)),
+    "conv_transpose1d unbatched": (3, _unbatched_transposed),
     "causal_conv1d": (3, _causal_conv1d),
     "causal_conv1d final states": (3, _final_states),
     "filter2d": (4, _filter2d),

@@ -101,3 +101,18 @@ def rank(x: torch.Tensor) -> torch.Tensor:
     """Numbers of a half type's values, in order: neighbours differ by one, zeros not at all."""
     bits = x.view(torch.int16).int()
     return torch.where(bits < 0, -(bits & 0x7FFF), bits)
+
+
+def check_every_half(function: Function, dtype: torch.dtype, device: str) -> None:
+    """Every value of a half type: the exact result rounded, its neighbour, or between that and torch's."""
+    x = all_of_half(dtype, device)
+    result, torchs = function.chain(x), function.torchs(x)
+    exact = function.exact(x.double()).to(dtype)
+    assert torch.equal(result.isnan(), exact.isnan())
+    x, result, torchs, exact = (t[~exact.isnan()] for t in (x, result, torchs, exact))
+    beside = (rank(result) - rank(exact)).abs() <= 1
+    between = (torch.minimum(exact, torchs) <= result) & (result <= torch.maximum(exact, torchs))
+    wrong = ~(beside | between)
+    assert not wrong.any(), f"{x[wrong][:4]} -> {result[wrong][:4]}, exactly {exact[wrong][:4]}"
+    zero = x == 0
+    assert torch.equal(result[zero].signbit(), exact[zero].signbit())

@@ -29,6 +29,8 @@ def integer_calls(device: str) -> dict[str, Callable[[Callable[[int], Any]], obj
         "padding": lambda n: sluice.conv1d(x, w, groups=6, padding=n(1)),
         "dilation": lambda n: sluice.conv1d(x, w, groups=6, dilation=n(2)),
         "groups": lambda n: sluice.conv1d(x, w, groups=n(6)),
+        "a transposed stride": lambda n: sluice.conv_transpose1d(x, w, groups=6, stride=n(2)),
+        "transposed numbers": lambda n: sluice.conv_transpose1d(x, w, None, 3, (n(1),), n(2), n(6), [n(2)]),
         "depth": lambda n: sluice.transform(x, silu, depth=n(2)),
         "conv1d's depth": lambda n: sluice.conv1d(x, w, groups=6, depth=n(2)),
         "causal_conv1d's depth": lambda n: sluice.causal_conv1d(x, w[:, 0], depth=n(2)),
@@ -76,6 +78,10 @@ def wrong_types() -> dict[str, tuple[str, Callable[[], object]]]:
     calls: dict[str, tuple[str, Callable[[], object]]] = {
         "groups": ("conv1d: groups must be an int, got float", lambda: conv(x, w, groups=6.0)),
         "a bool": ("conv1d: groups must be an int, got bool", lambda: conv(x, w, groups=True)),
+        "output_padding": (
+            "conv_transpose1d: output_padding must be an int, got str",
+            lambda: sluice.conv_transpose1d(x, w, groups=6, output_padding="1"),
+        ),
         "depth": ("conv1d: depth must be an int, got str", lambda: conv(x, w, groups=6, depth="2")),
         "schedule": ("conv1d: schedule must be a string, got NoneType", lambda: conv(x, w, groups=6, schedule=None)),
         "dtype": ("transform: dtype must be a torch.dtype, got str", lambda: silu(x, dtype="float32")),

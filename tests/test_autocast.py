@@ -88,6 +88,16 @@ def calls(device: str) -> dict[str, tuple[Callable[..., torch.Tensor], Callable[
                 x, w, b, padding=1, groups=4, out=torch.empty_like(x, dtype=out_dtype(x))
             ),
         ),
+        "conv_transpose1d": (
+            lambda x, w, b: ops.conv_transpose1d(x, w, b, 1, 1, 0, 4, post="silu"),
+            lambda x, w, b: sluice.conv_transpose1d(x, w, b, padding=1, groups=4, post=stages.silu()),
+        ),
+        "conv_transpose1d_out": (
+            lambda x, w, b: written(ops.conv_transpose1d_out, x, w, b, 1, 1, 0, 4, dtype=out_dtype(x)),
+            lambda x, w, b: sluice.conv_transpose1d(
+                x, w, b, padding=1, groups=4, out=torch.empty_like(x, dtype=out_dtype(x))
+            ),
+        ),
         "causal_conv1d": (
             lambda x, w, b: ops.causal_conv1d(x, w[:, 0], b, "silu"),
             lambda x, w, b: sluice.causal_conv1d(x, w[:, 0], b, activation="silu"),

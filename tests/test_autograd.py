@@ -13,7 +13,7 @@ import sluice
 from sluice import stages
 
 CHAIN = "scale(3)"
-OPS = ["transform", "conv1d", "dense conv1d", "causal_conv1d", "filter2d"]
+OPS = ["transform", "conv1d", "dense conv1d", "conv_transpose1d", "dense conv_transpose1d", "causal_conv1d", "filter2d"]
 
 
 def raw_call(op: str, device: str) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -24,6 +24,8 @@ def raw_call(op: str, device: str) -> Callable[[torch.Tensor], torch.Tensor]:
         "transform": lambda x: ops.transform(x, CHAIN),
         "conv1d": lambda x: ops.conv1d(x, depthwise, None, 1, 1, 1, 4, post=CHAIN),
         "dense conv1d": lambda x: ops.conv1d(x, dense, None, 1, 1, pre=CHAIN, post=CHAIN),
+        "conv_transpose1d": lambda x: ops.conv_transpose1d(x, depthwise, None, 2, 1, 0, 4, post=CHAIN),
+        "dense conv_transpose1d": lambda x: ops.conv_transpose1d(x, depthwise, None, 2, pre=CHAIN, post=CHAIN),
         "causal_conv1d": lambda x: ops.causal_conv1d(x, depthwise[:, 0], post=CHAIN),
         "filter2d": lambda x: ops.filter2d(x, depthwise[:, 0].repeat(1, 3)[0].view(3, 3), post=CHAIN),
     }
@@ -77,6 +79,8 @@ def out_calls(device: str) -> dict[str, tuple[torch.Tensor, Callable[[torch.Tens
         "conv1d": (empty(2, 4, 8), lambda out: sluice.conv1d(x, w, groups=4, out=out)),
         "dense conv1d": (empty(2, 2, 8), lambda out: sluice.conv1d(x, dense, out=out)),
         "unbatched conv1d": (empty(2, 8), lambda out: sluice.conv1d(x[0], dense, out=out)),
+        "conv_transpose1d": (empty(2, 4, 21), lambda out: sluice.conv_transpose1d(x, w, None, 2, groups=4, out=out)),
+        "dense conv_transpose1d": (empty(2, 1, 21), lambda out: sluice.conv_transpose1d(x, w, None, 2, out=out)),
         "causal_conv1d": (empty(2, 4, 10), lambda out: sluice.causal_conv1d(x, w[:, 0], out=out)),
         "final states": (states, lambda out: sluice.causal_conv1d(x, w[:, 0], final_states_out=out)),
         "filter2d": (empty(2, 4, 10), lambda out: sluice.filter2d(x, dense[0, :1], out=out)),
@@ -144,6 +148,8 @@ def functions(device: str) -> dict[str, Callable[[torch.Tensor], object]]:
         "conv1d": lambda t: sluice.conv1d(t, w, groups=4),
         "weight": lambda t: sluice.conv1d(x, t[0, :, None, :3], groups=4),
         "post": lambda t: sluice.conv1d(x, w, groups=4, padding=1, post=stages.mul(t)),
+        "conv_transpose1d": lambda t: sluice.conv_transpose1d(t, w, None, 2),
+        "transposed weight": lambda t: sluice.conv_transpose1d(x, t[0, :, None, :3], groups=4),
         "causal_conv1d": lambda t: sluice.causal_conv1d(t, w[:, 0]),
         "initial_states": lambda t: sluice.causal_conv1d(x, w[:, 0], initial_states=t[..., :2]),
         "residual": lambda t: sluice.causal_conv1d(x, w[:, 0], residual=t),

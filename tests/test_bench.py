@@ -263,11 +263,15 @@ class TestRunning:
 
     def test_dense(self, monkeypatch):
         module = module_of("conv1d_dense")
-        monkeypatch.setattr(module, "SEARCHED", [(2, 6, 6, 40, 3, 1, 1)])
+        monkeypatch.setattr(module, "SEARCHED", [module.Shape(2, 6, 6, 40, 3, 1, 1)])
         cases = [module.dense_case((2, 6, 6, 40, 3, 1, 1), dtype, layout, fn)
                  for dtype in ("bf16", "fp16") for layout in ("cf", "cl")
                  for fn in (*module.BEHIND, *module.RESIDUAL)]  # fmt: skip
-        rows = self.rows("conv1d_dense", [*cases, module.dense_case((1, 3, 5, 30, 4, 2, 2), "bf16", "cl", "snake")])
+        cases += [module.dense_case((1, 3, 5, 30, 4, 2, 2), "bf16", "cl", "snake"),
+                  module.dense_case((1, 8, 12, 30, 4, 2, 2, 3, 2), "fp16", "cf", "gelu")]  # fmt: skip
+        rows = self.rows("conv1d_dense", cases)
+        assert rows[-1]["name"] == "1x8x30 to 12 K=4 d=2 s=3 g=2 fp16 cf gelu"
+        assert (rows[-1]["params"]["stride"], rows[-1]["params"]["groups"]) == (3, 2)
         assert set(rows[0]["peers"]) == {"torch", "conv2d_channels_last"}
         assert sum("torch_compile" in row["peers"] for row in rows) == 2
 

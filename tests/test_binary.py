@@ -31,7 +31,9 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @needs_cuda_library
-@pytest.mark.parametrize("op", ["transform", "conv1d", "causal_conv1d", "causal_conv1d_final_states", "filter2d"])
+@pytest.mark.parametrize(
+    "op", ["transform", "conv1d", "conv_transpose1d", "causal_conv1d", "causal_conv1d_final_states", "filter2d"]
+)
 def test_cuda_kernels_are_registered_under_any_torch(op: str) -> None:
     for name in (op, f"{op}_out"):
         assert torch._C._dispatch_has_kernel_for_dispatch_key(f"sluice::{name}", "CUDA")
@@ -193,8 +195,8 @@ def test_direct_kernels_move_words_through_registers(sass: dict[str, str]) -> No
 def test_windows_stay_in_registers(sass: dict[str, str]) -> None:
     kernels = {name: body for name, body in sass.items() if re.search(r"window_(rows|channels)_kernel", name)}
     assert len(kernels) == 3  # rows, channels, pairs of channels
-    for name, body in kernels.items():  # a few places wait in memory around the loops
-        assert len(re.findall(r"\b(LDL|STL)\b", body)) <= 24, name
+    for name, body in kernels.items():
+        assert not re.search(r"\b(LDL|STL)\b", body), name
 
 
 @needs_cuda_library
@@ -221,9 +223,8 @@ def test_every_module_is_of_use() -> None:
 def test_every_entry_is_in_its_module(module: str) -> None:
     if missing := OfflineLinker().missing:
         pytest.skip(missing)
-    # Those that plans can name, and no others but what a header brings along, which nobody can ask for by a name.
     named = [kernel for kernel, entry in entries().items() if entry.module == module]
-    assert sorted(name for name in kernels_in(modules()[module]) if not name.startswith("__nv_static")) == sorted(named)
+    assert sorted(kernels_in(modules()[module])) == sorted(named)  # those that plans can name, and no others
 
 
 RESERVED = (

@@ -32,6 +32,8 @@ class Block(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = torch.ops.sluice.conv1d(x, self.dense, None, 1, 1, 1, 1, post="gelu")
         y = sluice.conv1d(y, self.depthwise, padding="same", groups=6, pre=stages.relu(), post=stages.mul(self.gain))
+        y = sluice.conv_transpose1d(y, self.dense, stride=2, padding=1, pre=stages.relu(), post=stages.mul(self.gain))
+        y = torch.ops.sluice.conv_transpose1d(y[..., ::2], self.depthwise, None, 1, 0, 0, 6, post="silu")[..., 3:]
         y, states = sluice.causal_conv1d(y, self.depthwise[:, 0], activation="silu", return_final_states=True)
         # (B, 6, L) as B images of 6 rows.
         y = sluice.filter2d(y, (self.column, self.row), padding=(1, 2), post=stages.mul(self.gain) | stages.tanh())

@@ -11,6 +11,7 @@ import torch
 import sluice
 from common import DTYPES, assert_close, poisoned_like
 from every_stage import SAMPLES
+from function_errors import FUNCTIONS, check_every_half
 from sluice import stages
 
 INSTRUCTION_SETS = str(torch.ops.sluice._instruction_sets()).split()
@@ -44,6 +45,12 @@ def test_each_stage(name: str, dtype: torch.dtype) -> None:
     x = torch.randn(1003, dtype=dtype)
     chain = SAMPLES[name](lambda value: value)
     assert_close(sluice.transform(x, chain, out=poisoned_like(x)), sluice.reference.transform(x.double(), chain))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+def test_every_half(name: str, dtype: torch.dtype) -> None:
+    check_every_half(FUNCTIONS[name], dtype, "cpu")
 
 
 def any_layout(choose: random.Random, shape: list[int]) -> torch.Tensor:

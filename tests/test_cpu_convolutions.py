@@ -55,6 +55,35 @@ def test_conv1d(instruction_set: str, shape: tuple[int, int, int], taps: int, dt
         assert (out.double() - wanted).norm() <= tolerance * wanted.norm()
 
 
+@pytest.mark.parametrize("taps", [2, 4, 5, 8, 9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_rows_of_any_length(instruction_set: str, dtype: torch.dtype, taps: int) -> None:
+    """Short rows and those of many taps are copied, long ones read as they lie, but for their ends."""
+    w = torch.randn(3, taps).to(dtype)
+    tolerance = {torch.float32: 1e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float64: 1e-13}[dtype]
+    for length in (64, 1023, 1024, 1024 + taps, 2047, 2048 + 2 * taps, 4096 + 1031):
+        x, states = torch.randn(2, 3, length).to(dtype), torch.randn(2, 3, taps - 1).to(dtype)
+        whole = torch.cat((states, x), 2).double()
+        wanted = torch.nn.functional.conv1d(whole, w[:, None].double(), groups=3)
+        out = sluice.causal_conv1d(x, w, initial_states=states, out=torch.full_like(x, torch.nan))
+        assert (out.double() - wanted).norm() <= tolerance * wanted.norm()
+        padded = sluice.conv1d(x, w[:, None], padding=taps, groups=3)
+        wanted = torch.nn.functional.conv1d(x.double(), w[:, None].double(), padding=taps, groups=3)
+        assert (padded.double() - wanted).norm() <= tolerance * wanted.norm()
+        short = sluice.conv1d(x[..., :64], w[:, None], padding=taps, groups=3)
+        assert torch.equal(padded[..., :64], short[..., :64])  # whichever way a position goes
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_an_operand_may_be_the_result(instruction_set: str, dtype: torch.dtype, layout: str) -> None:
+    x, residual = (laid(torch.randn(2, 20, 3001).to(dtype), layout) for _ in range(2))
+    w = torch.randn(20, 1, 3).to(dtype)
+    chain = stages.silu() | stages.add(residual)
+    wanted = sluice.conv1d(x, w, padding=1, groups=20, post=chain)
+    assert torch.equal(sluice.conv1d(x, w, padding=1, groups=20, post=chain, out=residual), wanted)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_bits_do_not_depend_on_threads(instruction_set: str, dtype: torch.dtype, layout: str) -> None:

@@ -90,6 +90,38 @@ def test_conv1d_without_channels_has_no_outputs_whatever_the_weight(device: str)
     assert result.dtype == torch.float16
 
 
+TRANSPOSED_CASES = [(0, 1, 0, 1), (1, 1, 0, 1), (0, 2, 1, 1), (1, 2, 1, 2), (2, 3, 2, 1), (3, 1, 1, 2)]
+
+
+@pytest.mark.parametrize("empty", [name for name in CONV1D if name != "channels and outputs"])
+@pytest.mark.parametrize("kind", ["dense", "grouped", "depthwise", "multiplied"])
+def test_conv_transpose1d(device: str, kind: str, empty: str) -> None:
+    batch, channels, length, outputs, taps = (0 if i in CONV1D[empty] else n for i, n in enumerate((2, 4, 9, 8, 3)))
+    groups = {"dense": 1, "grouped": 2, "depthwise": 4, "multiplied": 4}[kind]
+    outputs = outputs // 2 if kind == "depthwise" else outputs
+    x = torch.randn(batch, channels, length, device=device)
+    w = torch.randn(channels, outputs // groups, taps, device=device)
+    b = torch.randn(outputs, device=device)
+    for (padding, stride, output_padding, dilation), biased in itertools.product(TRANSPOSED_CASES, (False, True)):
+        numbers = (stride, padding, output_padding, groups, dilation)
+        offset = b if biased else None
+        for given in (x, x[0]) if batch > 0 else (x,):
+
+            def ours(x, w, b, out=None, numbers=numbers) -> torch.Tensor:
+                return sluice.conv_transpose1d(x, w, b, *numbers, out=out)
+
+            wanted = outcome(lambda x=given, b=offset, numbers=numbers: F.conv_transpose1d(x, w, b, *numbers))
+            check(ours, wanted, "conv_transpose1d", given, w, offset)
+
+
+def test_a_transposed_result_may_have_no_positions(device: str) -> None:
+    for groups in (1, 4):
+        x, w = torch.randn(2, 4, 8, device=device), torch.randn(4, 4 // groups, 3, device=device)
+        assert sluice.conv_transpose1d(x, w, padding=5, groups=groups).shape == (2, 4, 0)
+        with pytest.raises(ValueError, match="padding must leave a result of at least 0 positions, got 6, which"):
+            sluice.conv_transpose1d(x, w, padding=6, groups=groups)
+
+
 CAUSAL = {"nothing": (), "batch": (0,), "channels": (1,), "length": (2,), "taps": (3,), "channels and length": (1, 2)}
 
 
@@ -182,6 +214,8 @@ def test_transform(device: str, shape: tuple[int, ...]) -> None:
 def test_nothing_is_prepared_for_an_empty_result(device: str) -> None:
     x, w, silu = torch.randn(2, 0, 9, device=device), torch.randn(6, 0, 3, device=device), stages.silu()
     assert sluice.prepare(silu, x, w, op="conv1d") == "the result is empty"
+    none = x.new_ones(0, 2, 9)
+    assert sluice.prepare(silu, none, w.new_ones(2, 3, 3), op="conv_transpose1d") == "the result is empty"
     assert sluice.prepare(silu, x, w.new_ones(0, 3), op="causal_conv1d") == "the result is empty"
     assert sluice.prepare(silu, x.new_ones(0, 5, 9), w.new_ones(3, 3), op="filter2d") == "the result is empty"
     assert sluice.prepare(silu, x) == "the result is empty"

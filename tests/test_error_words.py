@@ -53,6 +53,7 @@ def test_what_is_no_dense_tensor_is_refused_in_our_words(name: str) -> None:
     t: Any = strange_tensors()[name]
     x, w = torch.randn(2, 6, 20), torch.randn(6, 1, 3)
     conv, causal, transform, stencil = sluice.conv1d, sluice.causal_conv1d, sluice.transform, sluice.filter2d
+    spread = sluice.conv_transpose1d
     calls: dict[str, Callable[[], object]] = {
         "transform": lambda: transform(t, SILU),
         "many": lambda: transform(t, [SILU, SILU]),
@@ -64,6 +65,10 @@ def test_what_is_no_dense_tensor_is_refused_in_our_words(name: str) -> None:
         "bias": lambda: conv(x, w, t, groups=6),
         "conv1d's out": lambda: conv(x, w, groups=6, padding=1, out=t),
         "post": lambda: conv(x, w, groups=6, post=t),
+        "transposed input": lambda: spread(t, w, groups=6),
+        "transposed weight": lambda: spread(x, t, groups=6),
+        "transposed bias": lambda: spread(x, w, t, groups=6),
+        "conv_transpose1d's out": lambda: spread(x, w, groups=6, padding=1, out=t),
         "x": lambda: causal(t, w[:, 0]),
         "causal weight": lambda: causal(x, t, final_states_out=x[..., :2].clone(), out=torch.empty_like(x)),
         "causal bias": lambda: causal(x, w[:, 0], t),
@@ -94,4 +99,7 @@ def test_a_failure_of_torchs_own_convolution_names_the_op() -> None:
     huge, w = torch.zeros(1).expand(1, 6, 1 << 45), torch.randn(6, 6, 3)
     with pytest.raises(RuntimeError, match="^conv1d: torch's own part of it failed") as raised:
         sluice.conv1d(huge, w)
+    assert not any(word in str(raised.value) for word in FOREIGN)
+    with pytest.raises(RuntimeError, match="^conv_transpose1d: torch's own part of it failed") as raised:
+        sluice.conv_transpose1d(huge, w)
     assert not any(word in str(raised.value) for word in FOREIGN)

@@ -72,6 +72,46 @@ def bad_calls(device: str) -> dict[str, tuple]:
             "conv1d: input must be at least as long .* 39 .*, got 20",
             lambda: conv(x, dense, dilation=19),
         ),
+        "transposed weight": (
+            ValueError,
+            r"conv_transpose1d: weight must have shape \(6, out_channels / groups, taps\) for 6 channels, got \(4",
+            lambda: sluice.conv_transpose1d(x, dense),
+        ),
+        "transposed groups": (
+            ValueError,
+            "conv_transpose1d: groups must divide the input's 6 channels, got 4",
+            lambda: sluice.conv_transpose1d(x, w, groups=4),
+        ),
+        "transposed bias": (
+            ValueError,
+            r"conv_transpose1d: bias must have shape \(18,\), got \(6,\)",
+            lambda: sluice.conv_transpose1d(x, three, b, groups=6),
+        ),
+        "output_padding": (
+            ValueError,
+            "conv_transpose1d: output_padding must be less than stride or dilation, got 2 for a stride of 2 and a dila",
+            lambda: sluice.conv_transpose1d(x, w, None, 2, 0, 2, 6),
+        ),
+        "output_padding below 0": (
+            ValueError,
+            "conv_transpose1d: output_padding must not be negative, got -1",
+            lambda: sluice.conv_transpose1d(x, w, None, 2, 0, -1, 6),
+        ),
+        "nothing left": (
+            ValueError,
+            "conv_transpose1d: padding must leave a result of at least 0 positions, got 12, which leaves -2",
+            lambda: sluice.conv_transpose1d(x, w, padding=12, groups=6),
+        ),
+        "stride far": (
+            ValueError,
+            r"conv_transpose1d: stride, padding, dilation and taps must be less than 2\^31, got 1099511627776, 0, 1, 3",
+            lambda: sluice.conv_transpose1d(x, w, stride=2**40, groups=6),
+        ),
+        "transposed out": (
+            ValueError,
+            "conv_transpose1d: out must not overlap input",
+            lambda: sluice.conv_transpose1d(x, w, padding=1, groups=6, out=x),
+        ),
         "dtype": (TypeError, "conv1d: input must have dtype .*, got int32", lambda: conv(ints, dense)),
         "weight's dtype": (TypeError, "conv1d: weight must have dtype float32 .*, got float16", lambda: conv(x, half)),
         "result's dtype": (
@@ -287,12 +327,13 @@ def test_raw_ops_raise_runtime_error_with_the_same_text(device: str) -> None:
     assert type(raised.value) is RuntimeError
 
 
-@pytest.mark.parametrize("op", ["transform", "conv1d", "causal_conv1d", "filter2d"])
+@pytest.mark.parametrize("op", ["transform", "conv1d", "conv_transpose1d", "causal_conv1d", "filter2d"])
 def test_an_input_that_requires_grad(device: str, op: str) -> None:
     x, w = torch.randn(2, 6, 20, device=device, requires_grad=True), torch.randn(6, 1, 3, device=device)
     call = {
         "transform": lambda t: sluice.transform(t, SILU),
         "conv1d": lambda t: sluice.conv1d(t, w, groups=6),
+        "conv_transpose1d": lambda t: sluice.conv_transpose1d(t, w, groups=6),
         "causal_conv1d": lambda t: sluice.causal_conv1d(t, w[:, 0]),
         "filter2d": lambda t: sluice.filter2d(t, w[:, 0]),
     }[op]

@@ -68,6 +68,30 @@ def conv1d(draw: Draw) -> Arguments:
     return [x, weight, bias, stride, padding, dilation, groups], options
 
 
+def conv_transpose1d(draw: Draw) -> Arguments:
+    channels = draw.choice([0, 1, 2, 4, 4])
+    groups = draw.choice([1, 1, max(1, channels), 2, 0, -1])
+    batch = draw.rarely(list, lambda: [draw.choice(EXTENTS)], 0.2)
+    x = draw.rarely(lambda: draw.any_tensor(1, 5), lambda: draw.tensor(*batch, channels, draw.choice(EXTENTS)))
+    taps = draw.choice([0, 1, 2, 3, 3, 9])
+    weight = draw.rarely(
+        lambda: draw.any_tensor(1, 4), lambda: draw.tensor(channels, draw.choice([0, 1, 2, 4, 4]), taps), 0.1
+    )
+    outputs = weight.shape[1] * max(1, groups) if weight.dim() > 1 else 1
+    bias = draw.choice([None, None, draw.tensor(outputs), draw.tensor(3)])
+    numbers = (
+        draw.choice([1, 1, 2, 2, 3, 0, -1, 2**40]),
+        draw.choice([0, 0, 1, 1, 3, -1, 2**33]),
+        draw.choice([0, 0, 0, 1, 2, -1]),
+        groups,
+        draw.choice([1, 1, 1, 2, 0, 2**31]),
+    )
+    options = draw.options("pre", "post")
+    if draw.random() < 0.1:
+        options["dtype"] = draw.choice([torch.float16, torch.int64])
+    return [x, weight, bias, *numbers], options
+
+
 def causal_conv1d(draw: Draw) -> Arguments:
     x = draw.rarely(lambda: draw.any_tensor(1, 4), lambda: draw.any_tensor(3, 3))
     channels = x.shape[1] if x.dim() > 1 else 1
@@ -111,7 +135,9 @@ def outcome(op: Any, arguments: list[Any], options: dict[str, Any]) -> object:
     return tuple(result.shape), result.stride(), result.dtype
 
 
-@pytest.mark.parametrize("draw_arguments", [transform, conv1d, causal_conv1d, causal_conv1d_final_states, filter2d])
+@pytest.mark.parametrize(
+    "draw_arguments", [transform, conv1d, conv_transpose1d, causal_conv1d, causal_conv1d_final_states, filter2d]
+)
 def test_a_fake_refuses_what_the_op_refuses(draw_arguments: Callable[[Draw], Arguments]) -> None:
     draw, op = Draw(5), getattr(torch.ops.sluice, draw_arguments.__name__)
     refused = 0
@@ -147,3 +173,16 @@ def test_sizes_of_a_compiled_graph_are_refused_in_the_words_of_the_op() -> None:
         assert compiled(torch.zeros(1, 2, 30), torch.zeros(3, 2, 4)).shape[-1] == 27
         with pytest.raises(Exception, match=words):
             compiled(torch.zeros(1, 2, 10), torch.zeros(3, 2, 31))
+
+
+def test_a_length_of_a_compiled_graph_is_refused_in_the_words_of_the_op() -> None:
+    def transposed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return sluice.conv_transpose1d(x, w, padding=3)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(transposed, backend="eager", fullgraph=True, dynamic=True)
+    w = torch.zeros(2, 3, 4)
+    assert compiled(torch.zeros(1, 2, 30), w).shape == (1, 3, 27)
+    rule = "conv_transpose1d: padding must leave a result of at least 0 positions, got 3, which leaves .*"
+    with pytest.raises(Exception, match=rule):
+        compiled(torch.zeros(1, 2, 2), w)

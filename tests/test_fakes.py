@@ -188,7 +188,7 @@ def test_dynamic_shapes_compile_once(device: str, op: str) -> None:
         assert counter.frame_count == 1, name
 
 
-@pytest.mark.parametrize("op", ["transform", "conv1d dense", "causal_conv1d", "filter2d"])
+@pytest.mark.parametrize("op", ["transform", "conv1d dense", "conv_transpose1d dense", "causal_conv1d", "filter2d"])
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("dim", ["batch", "positions"])
 def test_sizes_that_only_the_run_knows(device: str, op: str, channels_last: bool, dim: str) -> None:
@@ -255,6 +255,7 @@ def test_text_of_every_argument_is_read_by_the_op(device: str) -> None:
     broken = {
         "transform": {"chain": "sulu"},
         "conv1d dense": {"pre": "cast(int8)", "post": "add($1)"},
+        "conv_transpose1d dense": {"pre": "cast(int8)", "post": "add($1)"},
         "causal_conv1d": {"post": "silu||relu"},
         "filter2d": {"pre": "relu|", "post": "clamp(a)"},
     }
@@ -310,6 +311,16 @@ def test_fakes_refuse_dtypes_that_the_ops_refuse(device: str) -> None:
         Call(ops.conv1d, (x, w, None, 1, 0, 1, 3), {}),
         Call(ops.conv1d, (x, w, None, 1, 0, 1, 0), {}),
         Call(ops.conv1d, (x, w[:3, :2], None, 1, 0, 1, 2), {}),
+        Call(ops.conv_transpose1d, (integers, w), {}),
+        Call(ops.conv_transpose1d, (x, w.half()), {}),
+        Call(ops.conv_transpose1d, (x, w, w[:, 0, 0].half()), {}),
+        Call(ops.conv_transpose1d, (x, w), {"dtype": torch.int64}),
+        Call(ops.conv_transpose1d, (x, w[:, 0]), {}),
+        Call(ops.conv_transpose1d, (x, w[:3]), {}),
+        Call(ops.conv_transpose1d, (x, w[:, :0]), {}),
+        Call(ops.conv_transpose1d, (x, w, None, 1, 0, 1), {}),
+        Call(ops.conv_transpose1d, (x, w, None, 1, 5), {}),
+        Call(ops.conv_transpose1d, (x, w, None, 1, 0, 0, 3), {}),
         Call(ops.causal_conv1d, (integers, w[:, 0]), {}),
         Call(ops.causal_conv1d, (x, integers[0]), {}),
         Call(ops.causal_conv1d, (x, w), {}),

@@ -33,9 +33,26 @@ def test_convolutions_count_as_torchs_do(device: str) -> None:
             assert count(call) == wanted
 
 
+def test_transposed_convolutions_count_as_torchs_do(device: str) -> None:
+    x = torch.randn(2, 6, 40, device=device)
+    for groups in (1, 2, 6):
+        w, b = torch.randn(6, 4, 5, device=device), torch.randn(4 * groups, device=device)
+        wanted = count(lambda w=w, b=b, groups=groups: F.conv_transpose1d(x, w, b, 2, 3, 1, groups, 2))
+        assert wanted > 0
+        found = sluice.conv_transpose1d(x, w, b, 2, 3, 1, groups, 2)
+        for call in (
+            lambda w=w, b=b, groups=groups: sluice.conv_transpose1d(x, w, b, 2, 3, 1, groups, 2, post="gelu"),
+            lambda w=w, b=b, groups=groups: torch.ops.sluice.conv_transpose1d(x, w, b, 2, 3, 1, groups, 2),
+            lambda w=w, b=b, groups=groups, out=found: sluice.conv_transpose1d(x, w, b, 2, 3, 1, groups, 2, out=out),
+        ):
+            assert count(call) == wanted
+
+
 def test_a_single_row(device: str) -> None:
     x, w = torch.randn(6, 40, device=device), torch.randn(4, 6, 5, device=device)
     assert count(lambda: sluice.conv1d(x, w)) == count(lambda: F.conv1d(x, w))
+    back = w.transpose(0, 1)
+    assert count(lambda: sluice.conv_transpose1d(x, back)) == count(lambda: F.conv_transpose1d(x, back))
 
 
 def test_causal_convolutions(device: str) -> None:

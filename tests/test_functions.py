@@ -11,7 +11,7 @@ import torch
 
 import sluice
 from common import ROOT
-from function_errors import FUNCTIONS, Worst, all_of_half, last_place, rank
+from function_errors import FUNCTIONS, Worst, all_of_half, check_every_half, last_place
 from sluice import stages
 
 HALVES = [torch.float16, torch.bfloat16]
@@ -23,17 +23,7 @@ ALLOWED = {"cuda": 2.0, "cpu": 4.0}
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_half_is_rounded_exactly_or_to_a_neighbour(device: str, name: str, dtype: torch.dtype) -> None:
-    function, x = FUNCTIONS[name], all_of_half(dtype, device)
-    result, torchs = function.chain(x), function.torchs(x)
-    exact = function.exact(x.double()).to(dtype)
-    assert torch.equal(result.isnan(), exact.isnan())
-    x, result, torchs, exact = (t[~exact.isnan()] for t in (x, result, torchs, exact))
-    beside = (rank(result) - rank(exact)).abs() <= 1
-    between = (torch.minimum(exact, torchs) <= result) & (result <= torch.maximum(exact, torchs))
-    wrong = ~(beside | between)
-    assert not wrong.any(), f"{x[wrong][:4]} -> {result[wrong][:4]}, exactly {exact[wrong][:4]}"
-    zero = x == 0
-    assert torch.equal(result[zero].signbit(), exact[zero].signbit())
+    check_every_half(FUNCTIONS[name], dtype, device)
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)

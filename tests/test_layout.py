@@ -13,11 +13,12 @@ import sluice
 from common import ROOT
 from import_graph import between_folders, circle, graph
 
-OPS = {"transform": "transform", "conv1d": "conv1d", "causal_conv1d": "causal_conv1d", "filter2d": "filter2d"}
+OPS = {op: op for op in ("transform", "conv1d", "conv_transpose1d", "causal_conv1d", "filter2d")}
 SOURCES = (".py", ".cpp", ".cu", ".cuh", ".h", ".in", ".def")
 BENCHMARKS = {
     "transform": "bench_transform.py",
     "conv1d": "bench_conv1d_dense.py",
+    "conv_transpose1d": "bench_conv_transpose1d.py",
     "causal_conv1d": "bench_conv1d_depthwise.py",
     "filter2d": "bench_filter2d.py",
 }

@@ -222,3 +222,23 @@ def test_convolutions_with_a_ring_copy_as_they_promise(
     tools, tmp_path: pathlib.Path, schedule: str, layout: str
 ) -> None:
     check_copies(*linked_kernel(tools, tmp_path, CHAIN, f"sluice_conv1d_{layout}_bfloat16_{schedule}"), schedule)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("tile", ["1x128", "2x64", "2x128", "4x64"])
+def test_interleaved_results_leave_the_tensor_cores_as_words(
+    tools, tmp_path: pathlib.Path, tile: str, dtype: str
+) -> None:
+    kernel = f"sluice_conv1d_interleaved_{dtype}_{tile}"
+    matrices = []
+    for chain in ("scale(1.5)|silu", CHAIN):
+        sass, usage = linked_kernel(tools, tmp_path, chain, kernel)
+        blocks, channels = tile.split("x")
+        products = re.findall(rf"HGMMA\.64x{channels}x16\.F32{'.BF16' if dtype == 'bfloat16' else ''} ", sass)
+        # Of 16, 32 and 64 input channels of a tap; ptxas may write out the first tap.
+        assert len(products) in (int(blocks) * 7, int(blocks) * 14)
+        assert re.search(r"ST(G\.E|\.E)[.\w]*\.128", sass)
+        matrices.append(len(re.findall(r"STSM[.\w]*\.M88\.4", sass)))
+        assert int(re.findall(r"REG:(\d+)", usage)[0]) <= 128, usage
+    # The input on its way to rows of channels; rounded sums too, but where they meet a tensor.
+    assert matrices[0] == matrices[1] + 2

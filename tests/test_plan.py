@@ -48,6 +48,7 @@ def calls(dtype: torch.dtype) -> Iterator[Call]:
         yield "transform", (rows, stages.silu()), {}
         for taps in (1, 4, 15, 64, 255, 4000):
             yield "conv1d", (rows, meta(512, 1, taps, dtype=dtype)), {"groups": 512, "padding": taps - 1}
+            yield "conv_transpose1d", (rows, meta(512, 1, taps + 1, dtype=dtype)), {"groups": 512, "stride": 2}
             if rows.dim() == 3:
                 yield "causal_conv1d", (rows, meta(512, taps, dtype=dtype)), {"activation": "silu"}
     for size in (3, 5, 11, 31, 200):
@@ -104,7 +105,7 @@ def test_every_schedule_fits_the_device_or_is_refused(name: str, schedule: str, 
     if schedule == "bulk" and CODE_FOR_90A_AND_PTX_FOR_80 and name != "9.0":
         assert not planned
     elif schedule != "bulk":
-        assert all(planned[op] >= 3 for op in ("transform", "conv1d", "causal_conv1d", "filter2d"))
+        assert all(planned[op] >= 3 for op in ("transform", "conv1d", "conv_transpose1d", "causal_conv1d", "filter2d"))
 
 
 @pytest.mark.skipif(not CODE_FOR_90A_AND_PTX_FOR_80, reason="built for other GPUs")
@@ -165,15 +166,15 @@ def test_auto_says_why() -> None:
     image = meta(3, 1080, 1920)
     assert sluice.plan("filter2d", image, meta(3, 3), device=H200).reason.startswith("auto: ")
     assert sluice.plan("conv1d", x, meta(64, 512, 4), device=H200).reason.startswith("auto: ")
-    grouped = sluice.plan("conv1d", x, meta(512, 256, 4), groups=2, device=H200)
+    grouped = sluice.plan("conv1d", x, meta(512, 8, 4), groups=64, device=H200)
     assert grouped.schedule == "aten"
-    assert "have no groups" in grouped.reason
+    assert "groups of 16 channels and more" in grouped.reason
 
 
 def test_a_plan_has_all_fields_of_the_text() -> None:
     asked = {"linked": False, "device": list(dataclasses.astuple(H200))}
     made = json.loads(torch.ops.sluice._plan_transform(meta(64), "", **asked))
-    aten = json.loads(torch.ops.sluice._plan_conv1d(meta(1, 4, 64), meta(8, 4, 3), stride=2, **asked))
+    aten = json.loads(torch.ops.sluice._plan_conv1d(meta(1, 4, 64), meta(8, 2, 3), groups=2, **asked))
     fields = {field.name for field in dataclasses.fields(Plan)} - {"form_reason"} | {"elements"}
     assert set(made) == set(aten) == fields
     assert aten["schedule"] == "aten"
@@ -200,7 +201,7 @@ def test_a_plan_names_its_method_and_its_kernel() -> None:
     assert names("conv1d", last, meta(512, 1, 16), groups=512) == ("long_filter", "long_filter_channels")
     assert names("conv1d", x, meta(512, 1, 2000), padding=1999, groups=512) == ("fourier", "fourier")
     assert names("conv1d", x, meta(512, 1, 8), groups=512, schedule="direct") == ("depthwise", "plain_rows")
-    assert names("conv1d", x, meta(64, 512, 4), stride=2) == ("aten", "convolution")
+    assert names("conv1d", x, meta(512, 2, 4), groups=256) == ("aten", "convolution")
     assert names("conv1d", meta(1, 1, 400, dtype=torch.float32), meta(80, 1, 10, dtype=torch.float32)) == (
         "aten",
         "convolution",
@@ -268,9 +269,8 @@ def test_filter2d_plans_for_aligned_rows() -> None:
 def test_what_cannot_be_planned_is_refused() -> None:
     x = meta(8, 64, 9000)
     last = x.new_empty(8, 9000, 64).transpose(1, 2)
-    with pytest.raises(
-        ValueError, match="plan: op must be one of transform, conv1d, causal_conv1d, filter2d, got 'fft'"
-    ):
+    names = "transform, conv1d, conv_transpose1d, causal_conv1d, filter2d"
+    with pytest.raises(ValueError, match=f"plan: op must be one of {names}, got 'fft'"):
         sluice.plan("fft", x)
     with pytest.raises(ValueError, match="transform: schedule must be one of"):
         sluice.plan("transform", x, schedule="fastest")

@@ -52,7 +52,8 @@ def random_device(pick: random.Random) -> object:
 
 
 def random_call(pick: random.Random) -> Call:
-    op = pick.choice(["transform", "conv1d", "conv1d", "causal_conv1d", "filter2d", "filter2d", "fft"])
+    convolutions = ["conv1d", "conv1d", "conv_transpose1d", "conv_transpose1d", "causal_conv1d"]
+    op = pick.choice(["transform", *convolutions, "filter2d", "filter2d", "fft"])
     chains = [None, stages.silu(), stages.add(meta(3)), stages.Chain(), "silu", [stages.relu()], 1]
     numbers = [n for n in NUMBERS if pick.random() < 0.3] or [1]
     x = random_tensor(pick)
@@ -96,9 +97,13 @@ def random_call(pick: random.Random) -> Call:
     if isinstance(x, torch.Tensor) and x.dim() in (2, 3) and pick.random() < 0.7:
         groups = pick.choice([groups, x.shape[-2]])
         fit = x.shape[-2] // groups if isinstance(groups, int) and groups > 0 else 1
-        w: object = meta(pick.choice(EXTENTS), fit, pick.choice(EXTENTS), dtype=dtype)
+        sizes = (x.shape[-2], pick.choice(EXTENTS)) if op == "conv_transpose1d" else (pick.choice(EXTENTS), fit)
+        w: object = meta(*sizes, pick.choice(EXTENTS), dtype=dtype)
     else:
         w = random_tensor(pick)
+    if op == "conv_transpose1d":
+        spread = [pick.choice([0, 0, 1, *numbers]) for _ in range(2)]
+        return op, (x, w, None, pick.choice([1, 2, *numbers]), *spread, groups, pick.choice([1, 1, *numbers])), options
     return op, (x, w, None, *(pick.choice([1, 1, *numbers]) for _ in range(3)), groups), options
 
 

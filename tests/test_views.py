@@ -48,6 +48,10 @@ def calls(device: str) -> dict[str, Callable[[Callable[[torch.Tensor], torch.Ten
         "post": lambda v: conv(x, w, groups=4, padding=1, post=stages.add(v(y))),
         "dense": lambda v: conv(v(x), v(dense), pre=stages.mul(v(gain)), post=stages.scale(v(b[0]))),
         "unbatched": lambda v: conv(v(x[0]), w, groups=4, post=stages.mul(v(gain))),
+        "transposed": lambda v: sluice.conv_transpose1d(
+            v(x), v(w), v(b), 2, groups=4, pre=stages.mul(v(gain)), post=stages.scale(v(b[0]))
+        ),
+        "dense and transposed": lambda v: sluice.conv_transpose1d(v(x), v(w[:, :, :2]), post=stages.add(v(b[0]))),
         "causal": lambda v: causal(v(x), v(w[:, 0]), v(b)),
         "residual": lambda v: causal(x, w[:, 0], residual=v(y)),
         "states": lambda v: causal(x, w[:, 0], initial_states=v(states), return_final_states=True),
@@ -90,6 +94,7 @@ def out_calls(device: str) -> dict[str, Callable[[torch.Tensor | None], torch.Te
             x, stages.cpp("x + 1", reference=lambda x: x + 1) if device == "cpu" else stages.shift(1.0), out=out
         ),
         "conv1d": lambda out: sluice.conv1d(x, w, groups=4, padding=1, out=out),
+        "conv_transpose1d": lambda out: sluice.conv_transpose1d(x, w, groups=4, padding=1, out=out),
         "causal_conv1d": lambda out: sluice.causal_conv1d(x, w[:, 0], out=out),
         "filter2d": lambda out: sluice.filter2d(x, w[0], out=out),
         "final states": lambda out: sluice.causal_conv1d(
@@ -226,6 +231,8 @@ def test_a_tensor_without_memory_never_reaches_a_kernel(device: str) -> None:
         lambda t: ops.transform_many(x, ["add($0)", "silu"], [t]),
         lambda t: ops.conv1d(x, w, None, 1, 1, 1, 4, pre="mul($0)", pre_operands=[t]),
         lambda t: ops.conv1d(x, w, None, 1, 1, 1, 4, post="mul($0)", post_operands=[t]),
+        lambda t: ops.conv_transpose1d(x, w, None, 1, 1, 0, 4, pre="mul($0)", pre_operands=[t]),
+        lambda t: ops.conv_transpose1d(x, w, None, 1, 1, 0, 4, post="mul($0)", post_operands=[t]),
         lambda t: ops.causal_conv1d(x, w[:, 0], post="add($0)", post_operands=[t]),
         lambda t: ops.filter2d(x, w[0], pre="add($0)", pre_operands=[t]),
         lambda t: ops.filter2d(x, w[0], post="add($0)", post_operands=[t]),

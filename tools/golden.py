@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 
-from offline_linker import OfflineLinker, cuobjdump, entries, functions, modules, objects, source_of
+from offline_linker import OfflineLinker, architectures, cuobjdump, entries, functions, modules, objects, source_of
 
 ARCHS = ("80", "90a")
 # Operands, constants, a stage with a branch and one with a polynomial.
@@ -101,7 +101,8 @@ def read_tree(only: str) -> dict[str, dict[str, object]]:
     # The modules of rings take longest: they come first.
     linked = sorted(modules().items(), key=lambda module: "staged" not in module[0])
     files = [path for name, path in (*linked, *objects().items()) if re.search(only, name)]
-    jobs = [(arch, path) for path in files for arch in ARCHS]
+    compiled_for = architectures()  # of modules; an object has no kernels for the others
+    jobs = [(arch, path) for path in files for arch in ARCHS if arch in compiled_for.get(path.stem, ARCHS)]
     if not jobs:
         sys.exit(f"golden: --only must match the name of an object or a module, got {only}")
     found: dict[str, dict[str, object]] = {}

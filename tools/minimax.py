@@ -206,9 +206,9 @@ namespace sluice {
         text += f"// {fit.what}: {-np.log2(error):.1f} bits\n"
         for constant in fit.constants:
             text += f"inline constexpr float {constant} = {numbers.pop(0)};\n"
-        text += f"SLUICE_HOST_DEVICE float {fit.name}(float x) {{\n"
+        text += f"template <class F>\nSLUICE_HOST_DEVICE F {fit.name}(F x) {{\n"
         text += textwrap.fill(
-            f"return polynomial(x, {', '.join(numbers)});", 118, initial_indent="  ", subsequent_indent=" " * 20
+            f"return polynomial(x, {', '.join(numbers)});", 120, initial_indent="  ", subsequent_indent=" " * 20
         )
         text += "\n}\n\n"
     return text + "}  // namespace sluice\n"

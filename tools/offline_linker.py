@@ -36,6 +36,12 @@ def modules() -> dict[str, pathlib.Path]:
     return {name: path for name, path in files.items() if path.exists()}
 
 
+def architectures() -> dict[str, list[str]]:
+    """Those that a module has LTO-IR for, by its name."""
+    listed = re.findall(r'SLUICE_MODULE\((\w+), "([^"]*)"', EMBEDDED.read_text())
+    return {name: code.split(",") for name, code in listed}
+
+
 def objects() -> dict[str, pathlib.Path]:
     """The built objects of CUDA sources, by their sources' names (transform/launch_direct_float16.cu); likewise."""
     commands = BUILD / "compile_commands.json"

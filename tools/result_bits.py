@@ -101,6 +101,28 @@ def convolution(calls: Calls, dtype: torch.dtype) -> torch.Tensor:
     )
 
 
+def transposed(calls: Calls, dtype: torch.dtype) -> torch.Tensor:
+    batch, channels, length = calls.size(4), calls.size(80), calls.size(1500)
+    stride, dilation = calls.random.choice([(1, 1), (1, 3), (2, 1), (2, 1), (3, 2), (8, 1)])
+    taps = calls.random.choice([2, 3, 4, 8, 12, 16])
+    padding = calls.random.choice([0, taps // 2 * dilation])
+    padding = min(padding, ((length - 1) * stride + dilation * (taps - 1)) // 2)
+    out = (length - 1) * stride - 2 * padding + dilation * (taps - 1) + 1
+    return sluice.conv_transpose1d(
+        calls.tensor((batch, channels, length), dtype),
+        calls.tensor((channels, 1, taps), dtype),
+        calls.tensor((channels,), dtype) if calls.random.random() < 0.5 else None,
+        stride,
+        padding,
+        0,
+        channels,
+        dilation,
+        pre=calls.chain((batch, channels, length), dtype) if calls.random.random() < 0.3 else None,
+        post=calls.chain((batch, channels, out), dtype),
+        **calls.schedule(),
+    )
+
+
 def causal(calls: Calls, dtype: torch.dtype) -> torch.Tensor:
     batch, channels, length = calls.size(4), calls.size(80), calls.size(3000)
     width = calls.random.choice([2, 3, 4, 4, 9])
@@ -135,6 +157,7 @@ def stencil(calls: Calls, dtype: torch.dtype) -> torch.Tensor:
 OPS: dict[str, Callable[[Calls, torch.dtype], torch.Tensor]] = {
     "transform": transform,
     "conv1d": convolution,
+    "conv_transpose1d": transposed,
     "causal_conv1d": causal,
     "filter2d": stencil,
 }

@@ -5,8 +5,10 @@ named on the way, and in their captions.
 """
 
 import json
+import math
 import pathlib
 import re
+import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
@@ -40,6 +42,7 @@ TITLES = {
     "cpu": "The CPU: chains, depthwise convolutions, stencils",
     "conv1d_dense": "Dense convolution in half types",
     "conv1d_depthwise": "Depthwise convolution and SiLU",
+    "conv_transpose1d": "Transposed convolution",
     "filter2d": "Stencils over images",
     "overhead": "What a call costs on the host",
     "transform": "Chains over a tensor",
@@ -165,6 +168,35 @@ def by_depth(document: dict) -> str:
     return "\n".join([heading(document), "", *lines_of(header, rows)])
 
 
+LEAST_FLOOR_US = 10.0  # below it launches are what a case takes, and efficiencies say nothing
+
+
+def drawn(document: dict) -> str:
+    """A line a family of random problems, and the worst ten of each."""
+    families: dict[str, list[dict]] = {}
+    for case in document["cases"]:
+        families.setdefault(case["name"].partition(" ")[0], []).append(case)
+
+    def row(family: str) -> list[str]:
+        cases = families[family]
+        ratios = [case["peers"]["torch"] / case["time_us"] for case in cases]
+        shares = sorted(case["efficiency"] for case in cases if case["floor_us"] >= LEAST_FLOOR_US)
+        mean = math.exp(statistics.fmean(map(math.log, ratios)))
+        found = [shares[0], shares[len(shares) // 10], statistics.median(shares)] if shares else []
+        return [
+            *(family, str(len(cases)), f"{mean:.2f}", f"{min(ratios):.2f}", str(sum(r < 1 / 1.03 for r in ratios))),
+            *(str(len(shares)), *(f"{share:.2f}" for share in found)),
+        ]
+
+    header = ["family", "cases", "torch / sluice", "least", "3 % slower", f"floor >= {LEAST_FLOOR_US:.0f} us"]
+    header += ["least efficiency", "tenth percentile", "median"]
+    parts = [heading(document), "\n".join(lines_of(header, map(row, families)))]
+    for family, cases in families.items():
+        worst = sorted(cases, key=lambda case: case["peers"]["torch"] / case["time_us"])[:10]
+        parts += [f"The ten of family {family} that gain least:", *bodies(worst)]
+    return "\n\n".join(parts)
+
+
 def glossary(found: list[dict]) -> str:
     """What the columns of these tables are."""
     used = [peer for peer in PEERS if any(c["peers"].get(peer) is not None for d in found for c in d["cases"])]
@@ -188,6 +220,7 @@ RESULTS = ROOT / "docs" / "results.md"
 FORMS: dict[str, tuple[pathlib.Path, Callable[[dict], str]]] = {
     "filter2d": (RESULTS, stencils),
     "overhead": (RESULTS, overhead),
+    "random": (MEASUREMENTS / "random.md", drawn),
     "schedules": (MEASUREMENTS / "schedules.md", by_schedule),
     "depth": (MEASUREMENTS / "schedules.md", by_depth),
     "stream": (MEASUREMENTS / "streams.md", streams),

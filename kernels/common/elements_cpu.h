@@ -58,8 +58,15 @@ SLUICE_HOST_DEVICE void store_elements(Element* to, long long step, long long co
   if (step != 1) {
     with_steps(count, step, [&](long long n, long long place) { store_host(to[place], from[n]); });
   } else if constexpr (kHasVectors<T, Element>) {
+    constexpr int kWidth = kLanes<T>;
     long long i = 0;
-    for (; i + kLanes<T> <= count; i += kLanes<T>) store_vector<T>(to + i, load_vector<T>(from + i));
+    for (; i + 2 * kWidth <= count; i += 2 * kWidth) {
+      store_two<T>(to + i, load_vector<T>(from + i), load_vector<T>(from + i + kWidth));
+    }
+    if (i + kWidth <= count) {
+      store_vector<T>(to + i, load_vector<T>(from + i));
+      i += kWidth;
+    }
     const int rest = static_cast<int>(count - i);
     if (rest > 0) store_part<T>(to + i, load_part<T>(from + i, rest), rest);
   } else {

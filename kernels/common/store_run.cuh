@@ -34,27 +34,27 @@ __device__ __forceinline__ void store_part(char* address, const Word& word, int 
   if (at < last) *reinterpret_cast<std::uint16_t*>(address + 2 * at) = static_cast<std::uint16_t>(pair_of(at));
 }
 
-// A run of half types to memory where it begins anywhere: each of `Lanes` neighbouring lanes holds a word of it, lane
+// A run of half types to memory where it begins anywhere: each of `lanes` neighbouring lanes holds a word of it, lane
 // `lane` the eight elements from 8 `lane` on. In whole words but for those that the run begins and ends in. All of a
-// warp call it, each `Lanes` lanes with a run of their own.
-template <int Lanes, class Element>
-__device__ __forceinline__ void store_whole_run(Element* run, const Word& own, int lane) {
+// warp call it, each `lanes` lanes with a run of their own.
+template <class Element>
+__device__ __forceinline__ void store_whole_run(Element* run, const Word& own, int lane, int lanes) {
   Word next;
 #pragma unroll
   for (int i = 0; i < 4; ++i) next.lanes[i] = __shfl_down_sync(0xffffffff, own.lanes[i], 1);
   const int before = static_cast<int>(reinterpret_cast<std::uintptr_t>(run) % kWordBytes), after = kWordBytes - before;
   char* const word = reinterpret_cast<char*>(run) + lane * kWordBytes - before;  // that this lane's begins in
   if (before == 0) return store_global_word(word, own);
-  if (lane < Lanes - 1) store_global_word(word + kWordBytes, shift_words(own, next, after));
+  if (lane < lanes - 1) store_global_word(word + kWordBytes, shift_words(own, next, after));
   if (lane == 0) store_part<Element>(word, shift_words({}, own, after), before / 2, kWordElements<Element>);
-  if (lane == Lanes - 1) store_part<Element>(word + kWordBytes, shift_words(own, {}, after), 0, before / 2);
+  if (lane == lanes - 1) store_part<Element>(word + kWordBytes, shift_words(own, {}, after), 0, before / 2);
 }
 
 // The same of its first `count` elements.
 template <int Lanes, class Element>
 __device__ __forceinline__ void store_run(Element* run, int count, const Word& own, int lane) {
   constexpr int kElements = kWordElements<Element>;
-  if (__all_sync(0xffffffff, count >= Lanes * kElements)) return store_whole_run<Lanes>(run, own, lane);
+  if (__all_sync(0xffffffff, count >= Lanes * kElements)) return store_whole_run(run, own, lane, Lanes);
   const int end = count < Lanes * kElements ? count : Lanes * kElements;
   const int begin = lane * kElements;
   // One after another, by the alignment that there is: what a tile's end leaves.
@@ -64,6 +64,18 @@ __device__ __forceinline__ void store_run(Element* run, int count, const Word& o
     const std::uint32_t pair = own.lanes[i / 2];
     if (i < last) {
       reinterpret_cast<std::uint16_t*>(run)[begin + i] = static_cast<std::uint16_t>(i % 2 == 0 ? pair : pair >> 16);
+    }
+  }
+}
+
+// Elements first <= i < last of a word, one after another.
+template <class Element>
+__device__ __forceinline__ void store_word_elements(Element* to, const Word& word, int first, int last) {
+#pragma unroll
+  for (int i = 0; i < kWordElements<Element>; ++i) {
+    const std::uint32_t pair = word.lanes[i / 2];
+    if (first <= i && i < last) {
+      reinterpret_cast<std::uint16_t*>(to)[i] = static_cast<std::uint16_t>(i % 2 == 0 ? pair : pair >> 16);
     }
   }
 }

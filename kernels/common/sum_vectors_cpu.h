@@ -55,13 +55,6 @@ SLUICE_HOST_DEVICE V in_register(V value) {
   return value;
 }
 
-// The upper half of each word is the bfloat16.
-SLUICE_HOST_DEVICE Words round_to_bfloat16(Vector<float> value) {
-  const auto bits = reinterpret_cast<Words>(value);
-  const auto rounded = bits + 0x7fff + ((bits >> 16) & 1);  // to nearest, ties to even
-  return value != value ? bits | 0x400000 : rounded;
-}
-
 // The first `count` elements, fewer than a vector; zeros behind them.
 template <class T, class Element>
 SLUICE_HOST_DEVICE Vector<T> load_part(const Element* from, int count) {
@@ -144,8 +137,7 @@ SLUICE_HOST_DEVICE void store_pair_like(To* to, Pair<T> pair) {
     std::memcpy(to, &words, sizeof(words));
   } else {
     if constexpr (kEvenAndOdd<Element>) pair = join_pair(pair);
-    store_vector<T>(to, pair.first);
-    store_vector<T>(to + kLanes<T>, pair.second);
+    store_two<T>(to, pair.first, pair.second);
   }
 }
 

@@ -19,4 +19,9 @@ struct AtenReason {
   constexpr operator const char*() const { return text; }
 };
 
+struct Conv1dPlan;
+
+// Of torch's convolution, for a reason that is an AtenReason or a rule.
+Conv1dPlan aten_plan(const char* reason);
+
 }  // namespace sluice

@@ -1,10 +1,10 @@
 // conv1d, depthwise and dense:
 //
 //   output[b, c, t] = bias[c] + sum_k   weight[c, k]    input[b, c / multiplier, t stride - padding + k dilation]
-//   output[b, c, t] = bias[c] + sum_i,k weight[c, i, k] input[b, i, t - padding + k dilation]
+//   output[b, c, t] = bias[c] + sum_i,k weight[c, i, k] input[b, g n + i, t stride - padding + k dilation]
 //
-// with a chain on the input before it is padded (pre) and one on the result (post). Each method has a folder of its
-// own.
+// where c is in group g of n input channels, with a chain on the input before it is padded (pre) and one on the result
+// (post). Each method has a folder of its own.
 #pragma once
 
 #include <string>
@@ -31,6 +31,9 @@ struct Conv1dTensors {
 
 struct Conv1dParams : Conv1dTensors {
   DenseTensors dense = {};
+  // Where it exists `channels` and `output_length` are the rows and positions of a dense convolution, and the result
+  // that `output` and the operands of `post` have is the interleave's; `dense.weight` is a transposed convolution's.
+  Interleave interleave = {};
   Program pre = {}, post = {};
   Operand<3> pre_operands[kMaxOperands] = {}, post_operands[kMaxOperands] = {};
 };
@@ -57,6 +60,7 @@ struct Conv1dProblem {
   DenseFetch fetch = DenseFetch::channels;
   bool by_positions = true;  // the output's positions lie side by side, or neither they nor its channels do
   bool is_packed = false;    // a dense weight comes in the kernel's order
+  bool interleaves = false;  // its rows are output channels of several phases
   bool has_pre = false, has_post = false;  // chains, before the convolution and behind it
   bool has_tensors = false;                // in the latter
 };

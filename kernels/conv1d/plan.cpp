@@ -16,8 +16,8 @@ constexpr long long kLongestAdjacent = 1LL << 30;  // positions and rows that th
 // From this many channels out of one on, tensor cores are several times faster.
 constexpr long long kFilterBank = 8;
 
-constexpr AtenReason kGroupsReason("sluice's tensor-core kernels have no groups");
-constexpr AtenReason kStrideReason("sluice's tensor-core kernels have stride 1");
+constexpr AtenReason kGroupsReason(
+    "sluice's tensor-core kernels take groups of 16 channels and more, and of output channels multiples of 8");
 constexpr AtenReason kDtypeReason("sluice's tensor-core kernels are for float16 and bfloat16");
 constexpr AtenReason kDeviceReason("sluice's tensor-core kernels need compute capability 9.0");
 constexpr AtenReason kCodeReason(
@@ -74,7 +74,8 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
   const bool in_channels = channels_last && params.input.strides[1] == 1 && params.weight.dtype == params.input.dtype &&
                            params.output.dtype == params.input.dtype;
   const bool is_dense = params.dense.input_channels > 0;
-  const bool by_positions = params.output.strides[1] != 1 || params.channels == 1;
+  const bool by_positions = params.interleave.exists() ? params.interleave.by_positions
+                                                       : params.output.strides[1] != 1 || params.channels == 1;
   return {.batch = params.batch,
           .input_channels = params.channels / params.multiplier,
           .channels = params.channels,
@@ -98,6 +99,7 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
           .fetch = is_dense ? dense_fetch(params) : DenseFetch::elements,
           .by_positions = by_positions,
           .is_packed = params.dense.packed != nullptr,
+          .interleaves = params.interleave.exists(),
           .has_pre = !params.pre.empty(),
           .has_post = !params.post.empty(),
           .has_tensors = params.post.operands > 0};
@@ -130,21 +132,25 @@ MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& 
   }
   const auto aten = [](const char* reason) { return MethodChoice{Conv1dMethod::aten, reason}; };
   if (!request.automatic) return aten(kForcedReason);
-  if (problem.groups != 1) return aten(kGroupsReason);
-  if (problem.stride != 1) return aten(kStrideReason);
+  if (!suits_dense_groups(problem.groups, problem.input_channels, problem.channels)) return aten(kGroupsReason);
   if (size_of(problem.dtype) != 2) return aten(kDtypeReason);
   if (device.compute_capability != kDenseCapability) return aten(kDeviceReason);
   if (code_architecture(device.compute_capability) != kDenseArchitecture) return aten(kCodeReason);
   return {Conv1dMethod::dense, ""};
 }
 
+Conv1dPlan aten_plan(const char* reason) {
+  Conv1dPlan plan;
+  plan.method = "aten";
+  plan.kernel = "convolution";
+  plan.reason = reason;
+  return plan;
+}
+
 Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
                        bool linked) {
   const MethodChoice choice = choose_method(problem, request, device);
-  Conv1dPlan aten;
-  aten.method = "aten";
-  aten.kernel = "convolution";
-  aten.reason = choice.reason;
+  Conv1dPlan aten = aten_plan(choice.reason);
   if (min_of(min_of(problem.batch, problem.channels), problem.output_length) < 1) {
     refuse(aten, kNoElements);
     return aten;

@@ -215,13 +215,49 @@ __device__ __forceinline__ void filter_strip(const Filter2dArguments<Element>& a
   }
 }
 
-// A strip of any number of rows, one after another, each loaded ahead of its use. sums[k] is the row of outputs that
-// meets row k of the kernel next: its products with one row of the image move it on to the place of k + 1.
+// The sums of a strip whose rows of the image come one after another. sums[k] is the row of outputs that meets row k of
+// the kernel next: its products with one row of the image move it on to the place of k + 1.
 //
 //    row i of the image:    output row i - 4 = sums[4] + taps of row 4, which is stored
 //                           sums[4]          = sums[3] + taps of row 3
 //                           ...
 //                           sums[1]          = sums[0] + taps of row 0, where sums[0] is the bias
+template <int Side, int Columns, class T>
+struct MarchingSums {
+  static constexpr int kLast = Side - 1;
+  T taps[Side * Side], sums[Side][Columns];
+  T values[Columns + Side - 1];  // of the row of the image
+
+  __device__ __forceinline__ MarchingSums(const T* shared_taps, T bias) {
+#pragma unroll
+    for (int t = 0; t < Side * Side; ++t) taps[t] = shared_taps[t];
+#pragma unroll
+    for (int k = 0; k < Side; ++k) {
+#pragma unroll
+      for (int j = 0; j < Columns; ++j) sums[k][j] = bias;
+    }
+  }
+  // The row of outputs that the row of the image completes.
+  __device__ __forceinline__ void complete(T* results) { add(kLast, results); }
+  // Those that it does not: from the one that meets row `from` of the kernel on, `meets(k)` of them.
+  template <class Meets>
+  __device__ __forceinline__ void move_on(int from, const Meets& meets) {
+#pragma unroll
+    for (int k = from; k >= 0; --k) {
+      if (meets(k)) add(k, sums[k + 1]);
+    }
+  }
+  __device__ __forceinline__ void move_on(int from = kLast - 1) {
+    move_on(from, [](int) { return true; });
+  }
+
+ private:
+  __device__ __forceinline__ void add(int k, T* out) {
+    add_tap_row<Side, Columns>(taps + k * Side, values, sums[k], out);
+  }
+};
+
+// A strip of any number of rows, one after another, each loaded ahead of its use.
 //
 // Three parts: the rows before the first output, all in flight at once with those ahead and the taps, so that a start
 // costs one latency; rows of which nothing is checked; and the last ones, where each row of taps and each load is.
@@ -262,46 +298,36 @@ __device__ __forceinline__ void march_down_strip(const Filter2dArguments<Element
   if (threadIdx.x < kTaps) shared_taps[threadIdx.x] = own_tap;
   __syncthreads();
   if (strip.empty()) return;
-  T taps[kTaps], sums[Side][kWidth], values[Halo::kValues];
-#pragma unroll
-  for (int t = 0; t < kTaps; ++t) taps[t] = shared_taps[t];
-#pragma unroll
-  for (int k = 0; k < Side; ++k) {
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) sums[k][j] = bias;
-  }
+  MarchingSums<Side, kWidth, T> march(shared_taps, bias);
   const typename Chains::Post chain{a.post};
-  const auto add = [&](int k, T* out) { add_tap_row<Side, kWidth>(taps + k * Side, values, sums[k], out); };
   const auto finish_row = [&](int row, bool exists) {
     const auto loads = load_operands<kWidth, 1>(chain, a.post, places_of<Element>(strip, row, exists));
     T results[kWidth];
-    add(kLast, results);
+    march.complete(results);
     chain.template apply<kWidth, 1>(results, loads);
     if (exists) store_columns<Out>(a, rows.output, results);
     rows.output += rows.output_pitch;
   };
 #pragma unroll
   for (int i = 0; i < kLast; ++i) {
-    start[i].unpack_to(values);
-#pragma unroll
-    for (int k = i; k >= 0; --k) add(k, sums[k + 1]);
+    start[i].unpack_to(march.values);
+    march.move_on(i);
   }
   int row = 0;  // of the output
 #pragma unroll 1
   for (; row + kUnrolled <= limit; row += kUnrolled) {
 #pragma unroll
     for (int u = 0; u < kUnrolled; ++u) {
-      ring[u % kSlots].unpack_to(values);
+      ring[u % kSlots].unpack_to(march.values);
       ring[(u + kAhead) % kSlots].load_if(true, rows.image, strip);
       rows.image += rows.image_pitch;
       finish_row(row + u, true);
-#pragma unroll
-      for (int k = kLast - 1; k >= 0; --k) add(k, sums[k + 1]);
+      march.move_on();
     }
   }
 #pragma unroll 1
   for (; row < most_rows; ++row) {
-    ring[0].unpack_to(values);
+    ring[0].unpack_to(march.values);
 #pragma unroll
     for (int s = 1; s < kAhead; ++s) ring[s - 1] = ring[s];
     const int next = row + kLast + kAhead;
@@ -309,10 +335,7 @@ __device__ __forceinline__ void march_down_strip(const Filter2dArguments<Element
     ring[kAhead - 1].load_if(next < end, rows.image, strip);
     rows.image += rows.image_pitch;
     finish_row(row, row < strip.rows);
-#pragma unroll
-    for (int k = kLast - 1; k >= 0; --k) {
-      if (row + kLast - k < most_rows) add(k, sums[k + 1]);
-    }
+    march.move_on(kLast - 1, [&](int k) { return row + kLast - k < most_rows; });
   }
 }
 

@@ -78,10 +78,14 @@ class OverPixels : TileWork<T, Element> {
     for (long long k = 0; k < rows; ++k) {
       for (int g = 0; g < group_count_; ++g) {
         T* const to = weights + k * pitch_ + groups_[g].slot;
-        for (int lane = 0; lane < groups_[g].vectors * kWidth; ++lane) {
-          to[lane] = given[k * channels + (groups_[g].channel + lane) % channels];
+        const int lanes = groups_[g].vectors * kWidth;
+        // Once for each pixel of a vector. Not by a remainder: divisions took 40 % of 4 x 256 x 14 x 14 with 5 x 5
+        // taps.
+        for (long long lane = 0; lane < lanes; lane += channels) {
+          const T* const from = given + k * channels + groups_[g].channel;
+          for (long long c = 0; c < min_of<long long>(channels, lanes - lane); ++c) to[lane + c] = from[c];
         }
-        order_channels<Element>(to, groups_[g].vectors * kWidth);
+        order_channels<Element>(to, lanes);
       }
     }
     weights_of_ = first;

@@ -150,21 +150,12 @@ __device__ __forceinline__ void march_down_ragged_strip(const WindowArguments<El
   }
   __syncthreads();
   if (rows <= 0) return;
-  T taps[kTaps], sums[Side][kWidth], values[Row::kValues];
-#pragma unroll
-  for (int t = 0; t < kTaps; ++t) taps[t] = shared_taps[t];
-#pragma unroll
-  for (int k = 0; k < Side; ++k) {
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) sums[k][j] = bias;
-  }
-  const auto add = [&](int k, T* out) { add_tap_row<Side, kWidth>(taps + k * Side, values, sums[k], out); };
+  MarchingSums<Side, kWidth, T> march(shared_taps, bias);
 #pragma unroll
   for (int i = 0; i < kLast; ++i) {
-    start[i].unpack_to(offset, values);
+    start[i].unpack_to(offset, march.values);
     offset += static_cast<unsigned>(image_pitch);
-#pragma unroll
-    for (int k = i; k >= 0; --k) add(k, sums[k + 1]);
+    march.move_on(i);
   }
 
   const typename Chains::Post chain{a.post};
@@ -180,7 +171,7 @@ __device__ __forceinline__ void march_down_ragged_strip(const WindowArguments<El
 #pragma unroll
     for (int u = 0; u < kAhead; ++u) {
       if (y + u >= rows) break;
-      ring[u].unpack_to(offset, values);
+      ring[u].unpack_to(offset, march.values);
       offset += static_cast<unsigned>(image_pitch);
       ring[u].load_if(y + u + kAhead < rows, window);
       window += image_pitch;
@@ -192,7 +183,7 @@ __device__ __forceinline__ void march_down_ragged_strip(const WindowArguments<El
             .last = min_of(last, kWidth)};
       });
       T results[kWidth];
-      add(kLast, results);
+      march.complete(results);
       chain.template apply<kWidth, 1>(results, loads);
       const int behind = static_cast<int>(reinterpret_cast<std::uintptr_t>(output) & (kWordBytes - 1));
       const Word joined = join_words(pack<Element>(results), behind);
@@ -203,8 +194,7 @@ __device__ __forceinline__ void march_down_ragged_strip(const WindowArguments<El
         store_part<Element>(output - behind, joined, first + moved, last + moved);
       }
       output += output_pitch;
-#pragma unroll
-      for (int k = kLast - 1; k >= 0; --k) add(k, sums[k + 1]);
+      march.move_on();
     }
   }
 }

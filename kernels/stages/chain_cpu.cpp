@@ -6,9 +6,24 @@
 namespace sluice {
 namespace {
 
+// One stage of numbers, panel by panel where the values lie: by way of registers a function would store each vector
+// three times. Returns how many values that were.
+template <class T>
+long long run_in_place(const ChainArguments<T, 1>& chain, T* values, long long count) {
+  using Header = typename ChainArguments<T, 1>::Header;
+  const Header& stage = chain.headers[0];
+  if (chain.count != 1 || Header::kind(stage.control) != StageKind::numbers) return 0;
+  const Parameters<T> numbers = {{stage.number[0], stage.number[1], stage.number[2]}};
+  long long i = 0;
+  with_stage<T>(Header::op(stage.control), [&]<Op op, Precision precision>(Evaluate<op, precision>) {
+    for (; i + kPanel<T> <= count; i += kPanel<T>) evaluate_in_memory<op, precision>(values + i, numbers);
+  });
+  return i;
+}
+
 template <class T>
 void run_in_blocks(const ChainArguments<T, 1>& chain, T* values, long long count, const long long* offsets) {
-  for (long long i = 0; i < count; i += kCpuBlock) {
+  for (long long i = run_in_place(chain, values, count); i < count; i += kCpuBlock) {
     evaluate_block(chain, values + i, static_cast<int>(min_of<long long>(kCpuBlock, count - i)),
                    [&](int k) { return offsets[k] + i * chain.operands[k].strides[0]; });
   }

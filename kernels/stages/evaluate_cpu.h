@@ -53,13 +53,44 @@ SLUICE_HOST_DEVICE T snake_of_near(T x, const Parameters<T>& p) {
 template <Op op, class T>
 inline constexpr bool kMayBeNear = op == Op::snake && sizeof(T) == sizeof(float) && kReducesNear;
 
+// Functions that this instruction set has what they are made of for vectors (target_cpu.h).
+#if defined(__AVX512F__)
+template <Op op, Precision precision, class T>
+inline constexpr bool kTakesVectors =
+    std::is_same_v<T, float> &&
+    (op == Op::exp || (precision == Precision::half && (op == Op::silu || op == Op::gelu || op == Op::gelu_tanh ||
+                                                        op == Op::sigmoid || op == Op::tanh)));
+
+template <Op op, Precision precision>
+SLUICE_HOST_DEVICE FloatVector evaluate_vector(FloatVector x) {
+  using Function = Functions<float, precision>;
+  if constexpr (op == Op::exp) {
+    return Function::exp(x);
+  } else if constexpr (op == Op::silu) {
+    return Function::silu(x);
+  } else if constexpr (op == Op::gelu) {
+    return Function::gelu(x);
+  } else if constexpr (op == Op::gelu_tanh) {
+    return Function::gelu_tanh(x);
+  } else if constexpr (op == Op::sigmoid) {
+    return Function::sigmoid(x);
+  } else {
+    static_assert(op == Op::tanh);
+    return Function::tanh(x);
+  }
+}
+#else
+template <Op, Precision, class>
+inline constexpr bool kTakesVectors = false;
+#endif
+
 // The others run on a panel in memory: an array that is indexed in a loop is never in registers.
 template <class T, class Body>
 SLUICE_HOST_DEVICE void each_in_memory(T* values, const Body& body) {
 #pragma GCC unroll 1
   for (int i = 0; i < kPanel<T>; i += kLanes<T>) {
-    store_vector<T>(values + i, each_lane<T>(load_vector<T>(values + i),
-                                             [&](T x, int lane) SLUICE_IN_PLACE { return body(x, i + lane); }));
+    store_lanes(values + i,
+                each_lane<T>(load_lanes(values + i), [&](T x, int lane) SLUICE_IN_PLACE { return body(x, i + lane); }));
   }
 }
 
@@ -79,8 +110,14 @@ SLUICE_HOST_DEVICE void evaluate_each(T* values, const ParametersOf& parameters_
 
 template <Op op, Precision precision, class T>
 __attribute__((noinline)) void evaluate_in_memory(T* values, const Parameters<T>& numbers) {
-  const Parameters<T> kept = numbers;  // which no store into the values changes
-  evaluate_each<op, precision>(values, [&](int) SLUICE_IN_PLACE { return kept; });
+  if constexpr (kTakesVectors<op, precision, T>) {
+    for (int i = 0; i < kPanel<T>; i += kLanes<T>) {
+      store_lanes(values + i, evaluate_vector<op, precision>(load_lanes(values + i)));
+    }
+  } else {
+    const Parameters<T> kept = numbers;  // which no store into the values changes
+    evaluate_each<op, precision>(values, [&](int) SLUICE_IN_PLACE { return kept; });
+  }
 }
 
 // The same where a parameter is a tensor.

@@ -11,11 +11,13 @@
 
 namespace sluice {
 
+// F: float, or a vector of them where the target has what the function is made of for one.
 struct HalfFunctions {
   static constexpr float kLog2E = 1.4426950408889634f;
 
-  SLUICE_HOST_DEVICE static float exp(float x) {
-    const float root = exp2_approximately(x * (0.5f * kLog2E));
+  template <class F>
+  SLUICE_HOST_DEVICE static F exp(F x) {
+    const F root = exp2_approximately(x * (0.5f * kLog2E));
     return root * root;
   }
 
@@ -37,35 +39,45 @@ struct HalfFunctions {
   }
 
   // 2^16 / (1 + 2^(t + 16)), which does not overflow before the result is below bfloat16's smallest number.
-  SLUICE_HOST_DEVICE static float scaled_logistic(float t) {
+  template <class F>
+  SLUICE_HOST_DEVICE static F scaled_logistic(F t) {
     return reciprocal_approximately(exp2_approximately(t) + kScale);
   }
   static constexpr float kScale = 1.0f / 65536;
 
-  SLUICE_HOST_DEVICE static float sigmoid(float x) { return scaled_logistic(fused(x, -kLog2E, -16.0f)) * kScale; }
+  template <class F>
+  SLUICE_HOST_DEVICE static F sigmoid(F x) {
+    return scaled_logistic(fused(x, -kLog2E, -16.0f)) * kScale;
+  }
 
-  SLUICE_HOST_DEVICE static float silu(float x) { return x * kScale * scaled_logistic(fused(x, -kLog2E, -16.0f)); }
+  template <class F>
+  SLUICE_HOST_DEVICE static F silu(F x) {
+    return x * kScale * scaled_logistic(fused(x, -kLog2E, -16.0f));
+  }
 
   // x erfc(|x| / sqrt 2) / 2 left of 0, where 1 + erf(x) would cancel, and x less that right of it. The logarithm of
   // erfc is a polynomial up to 6.5; beyond, where torch has 0, its power falls faster, and is 0 from kGeluEnd on.
-  SLUICE_HOST_DEVICE static float gelu(float x) {
-    const float y = at_most(magnitude(x), kGeluEnd);
-    const float tail = exp2_approximately(fused(y, gelu_exponent_short(y), -1.0f));
+  template <class F>
+  SLUICE_HOST_DEVICE static F gelu(F x) {
+    const F y = magnitude_up_to(kGeluEnd, x);
+    const F tail = exp2_inside(fused(y, gelu_exponent_short(y), -1.0f));
     return fused(-y, tail, x * (x < 0.0f ? 0.0f : 1.0f));
   }
   static constexpr float kGeluEnd = 12.7911f;  // the polynomial's power is 2^-127.02 there
 
   // x / (1 + e^-2u), which is x (1 + tanh u) / 2, for u = sqrt(2 / pi) (x + 0.044715 x^3).
-  SLUICE_HOST_DEVICE static float gelu_tanh(float x) {
-    const float slope = fused(x * x, -0.044715f * 1.5957691216f * kLog2E, -1.5957691216f * kLog2E);
+  template <class F>
+  SLUICE_HOST_DEVICE static F gelu_tanh(F x) {
+    const F slope = fused(x * x, -0.044715f * 1.5957691216f * kLog2E, -1.5957691216f * kLog2E);
     return x * kScale * scaled_logistic(fused(x, slope, -16.0f));
   }
 
-  SLUICE_HOST_DEVICE static float tanh(float x) {
-    const float power = exp2_approximately(x * (2.0f * kLog2E));
-    const float far = fused(reciprocal_approximately(1.0f + power), -2.0f, 1.0f);
-    const float v = x * x;
-    const float near = x * fused(v, tanh_tail_short(v), 1.0f);
+  template <class F>
+  SLUICE_HOST_DEVICE static F tanh(F x) {
+    const F power = exp2_approximately(x * (2.0f * kLog2E));
+    const F far = fused(reciprocal_approximately(1.0f + power), -2.0f, 1.0f);
+    const F v = x * x;
+    const F near = x * fused(v, tanh_tail_short(v), 1.0f);
     return magnitude(x) < 0.25f ? near : far;
   }
 

@@ -47,6 +47,15 @@ struct SingleFunctions {
     return fused(1.0f, power.tail, 1.0f) * power_of_two(half) * power_of_two(power.bits - half);
   }
 
+#if defined(SLUICE_INSTRUCTION_SET) && defined(__AVX512F__)
+  // For a vector: AVX-512 multiplies by powers of two of any exponent.
+  SLUICE_HOST_DEVICE static FloatVector exp(FloatVector x) {
+    const FloatVector inside = at_most(at_least(x, -105.0f), 90.0f);
+    const FloatVector n = nearest(inside * 1.44269504f), r = less_log2(inside, n);
+    return times_power_of_two(1.0f + fused(r * r, exp_tail(r), r), n);
+  }
+#endif
+
   SLUICE_HOST_DEVICE static float log(float x) {
     const Mantissa m = mantissa_of(x);
     const float f = m.value - 1.0f;
@@ -80,7 +89,7 @@ struct SingleFunctions {
   // beyond 6.5, where torch has 0 already.
   SLUICE_HOST_DEVICE static float gelu(float x) {
     constexpr float kLast = 10.3876f;  // has 2^-127, which becomes 0
-    const float y = at_most(magnitude(x), kLast);
+    const float y = magnitude_up_to(kLast, x);
     const float bend = y * gelu_exponent_tail(y);
     const float line = fused(y, kGeluExponentSlope, kGeluExponent);
     const float line_low = fused_exactly(y, kGeluExponentSlope, kGeluExponent - line);

@@ -6,19 +6,36 @@
 namespace sluice {
 
 // 2^x, good to 22 bits on a GPU and 18 on the CPU; what would be subnormal may be 0.
-SLUICE_HOST_DEVICE float exp2_approximately(float x) {
 #ifdef __CUDA_ARCH__
+SLUICE_HOST_DEVICE float exp2_approximately(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
-#else
-  // Nothing asks again where x lies: GCC would thread the answers, and make masks of them. 2^-127 is 0, 2^128 infinity.
-  const float inside = at_most(at_least(x, -127.0f), 128.0f);
-  const Nearest n = nearest_to_product(inside, 1.0f);
-  const float fraction = inside - n.number;
-  return fused(exp2_fraction(fraction), fraction, 1.0f) * power_of_two(n.bits);
-#endif
 }
+SLUICE_HOST_DEVICE float exp2_inside(float x) { return exp2_approximately(x); }
+#else
+// For -127.5 < x < 128.5: 2^-127 is 0, 2^128 infinity.
+SLUICE_HOST_DEVICE float exp2_inside(float x) {
+  const Nearest n = nearest_to_product(x, 1.0f);
+  const float fraction = x - n.number;
+  return fused(exp2_fraction(fraction), fraction, 1.0f) * power_of_two(n.bits);
+}
+// Anywhere. Nothing asks again where x lies: GCC would thread the answers, and make masks of them.
+SLUICE_HOST_DEVICE float exp2_approximately(float x) { return exp2_inside(at_most(at_least(x, -127.0f), 128.0f)); }
+#if defined(SLUICE_INSTRUCTION_SET) && defined(__AVX512F__)
+namespace {
+SLUICE_HOST_DEVICE FloatVector exp2_approximately(FloatVector x) {
+  const FloatVector fraction = fraction_of(x);
+  return times_power_of_two(fused(exp2_fraction(fraction), fraction, 1.0f), x - fraction);
+}
+SLUICE_HOST_DEVICE FloatVector exp2_inside(FloatVector x) {  // which has no subnormals either
+  const FloatVector sum = x + kNearest, fraction = x - (sum - kNearest);
+  const FloatVector power = (FloatVector)(((Words)sum << 23) + (127u << 23));
+  return fused(exp2_fraction(fraction), fraction, 1.0f) * power;
+}
+}  // namespace
+#endif
+#endif
 
 // x = value 2^exponent, sqrt 1/2 <= value < sqrt 2, for a positive x, subnormal or not.
 struct Mantissa {

@@ -11,6 +11,9 @@
 #endif
 
 #include "kernels/common/qualifiers.h"
+#ifdef SLUICE_INSTRUCTION_SET
+#include "kernels/stages/target_cpu.h"
+#endif
 
 namespace sluice {
 
@@ -33,10 +36,13 @@ SLUICE_HOST_DEVICE float fused_exactly(float a, float b, float c) {
 #endif
 }
 
-// c0 + c1 x + c2 x^2 + ... by Horner's rule.
-SLUICE_HOST_DEVICE float polynomial(float, float last) { return last; }
-template <class... Floats>
-SLUICE_HOST_DEVICE float polynomial(float x, float constant, Floats... rest) {
+// c0 + c1 x + c2 x^2 + ... by Horner's rule. F: float, or a vector of them where the target has such functions.
+template <class F>
+SLUICE_HOST_DEVICE float polynomial(F, float last) {
+  return last;
+}
+template <class F, class... Floats>
+SLUICE_HOST_DEVICE F polynomial(F x, float constant, Floats... rest) {
   return fused(polynomial(x, rest...), x, constant);
 }
 
@@ -89,6 +95,16 @@ SLUICE_HOST_DEVICE float at_most(float x, float high) {
 #endif
 }
 
+// at_most(|x|, high), or any number where x is a NaN: what the caller makes of x itself has to bring it back.
+SLUICE_HOST_DEVICE float magnitude_up_to(float high, float x) {
+#if defined(__AVX512F__)
+  const int bits = bits_of(magnitude(x)), most = bits_of(high);  // in the order of the floats
+  return float_of(bits < most ? bits : most);                    // one instruction, where gcc has three for floats
+#else
+  return at_most(magnitude(x), high);
+#endif
+}
+
 // The integer next to x, for |x| < 2^22: `number`, and in the low bits of `bits`, where 0 is kNearestZero.
 inline constexpr float kNearest = 12582912.0f;  // 1.5 * 2^23: a sum with it has no bits for a fraction
 inline constexpr int kNearestZero = 0x4b400000;
@@ -109,7 +125,10 @@ SLUICE_HOST_DEVICE float power_of_two(int bits, int more = 0) {
 
 // x - n ln 2. ln 2 in two parts, of which the first has few bits: its product with n is exact without an FMA too.
 inline constexpr float kLog2 = 0.693359375f, kLog2Low = -2.12194440e-4f;
-SLUICE_HOST_DEVICE float less_log2(float x, float n) { return fused(n, -kLog2Low, fused(n, -kLog2, x)); }
+template <class F>
+SLUICE_HOST_DEVICE F less_log2(F x, F n) {
+  return fused(n, -kLog2Low, fused(n, -kLog2, x));
+}
 
 // 1 / x, good to 22 bits on a GPU, and there 0 where |x| >= 2^126.
 SLUICE_HOST_DEVICE float reciprocal_approximately(float x) {

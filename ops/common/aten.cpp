@@ -1,6 +1,8 @@
 #include "ops/common/aten.h"
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#ifndef SLUICE_CUDA_LIBRARY
+#endif
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 
@@ -50,16 +52,16 @@ using Ints = std::vector<int64_t>;
 
 }  // namespace
 
-Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride,
-                   int64_t padding, int64_t dilation, int64_t groups) {
-  return call("aten::convolution", "", input, weight, bias, Ints{stride}, Ints{padding}, Ints{dilation}, false, Ints{0},
-              groups);
+Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                   const ConvolutionNumbers& n) {
+  return call("aten::convolution", "", input, weight, bias, Ints{n.stride}, Ints{n.padding}, Ints{n.dilation},
+              n.is_transposed, Ints{n.output_padding}, n.groups);
 }
 
-Tensor convolution_of_row(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride,
-                          int64_t padding, int64_t dilation, int64_t groups) {
-  return call("aten::convolution", "", input, weight, bias, Ints{1, stride}, Ints{0, padding}, Ints{1, dilation}, false,
-              Ints{0, 0}, groups);
+Tensor convolution_of_row(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                          const ConvolutionNumbers& n) {
+  return call("aten::convolution", "", input, weight, bias, Ints{1, n.stride}, Ints{0, n.padding}, Ints{1, n.dilation},
+              n.is_transposed, Ints{0, n.output_padding}, n.groups);
 }
 
 Tensor convolution_2d(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,

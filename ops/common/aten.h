@@ -7,12 +7,18 @@
 
 namespace sluice::aten {
 
-// aten::convolution, one-dimensional and not transposed.
-Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride,
-                   int64_t padding, int64_t dilation, int64_t groups);
+struct ConvolutionNumbers {
+  int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
+  bool is_transposed = false;
+  int64_t output_padding = 0;  // of a transposed one
+};
+
+// aten::convolution, one-dimensional.
+Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                   const ConvolutionNumbers& numbers);
 // The same of (B, C, 1, L).
-Tensor convolution_of_row(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t stride,
-                          int64_t padding, int64_t dilation, int64_t groups);
+Tensor convolution_of_row(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                          const ConvolutionNumbers& numbers);
 // aten::convolution of (N, C, H, W), with stride 1.
 Tensor convolution_2d(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                       int64_t vertical_padding, int64_t horizontal_padding, int64_t groups);

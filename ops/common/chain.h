@@ -16,6 +16,7 @@ struct Chain {
   Program program;
   std::vector<TensorView> operands;
 
+  Chain() = default;  // of no stages
   // Parses `text`; operands must be floating, on the input's device and broadcast to `sizes`. `argument`
   // names the chain in errors ("chain", "pre", "post").
   Chain(const char* op, const char* argument, const std::string& text, const OptionalTensors& tensors,

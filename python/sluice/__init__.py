@@ -9,6 +9,7 @@ from . import reference, stages  # noqa: E402
 from .causal_conv1d import causal_conv1d  # noqa: E402
 from .chain import Chain  # noqa: E402
 from .conv1d import conv1d  # noqa: E402
+from .conv_transpose1d import conv_transpose1d  # noqa: E402
 from .filter2d import filter2d  # noqa: E402
 from .info import __version__ as __version__  # noqa: E402
 from .info import info  # noqa: E402
@@ -42,6 +43,7 @@ __all__ = [
     "Streamer",
     "causal_conv1d",
     "conv1d",
+    "conv_transpose1d",
     "filter2d",
     "host_registered",
     "info",

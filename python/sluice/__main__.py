@@ -76,8 +76,9 @@ def _plan(arguments: list[str]) -> int:
             "causal_conv1d": [(channels, taps)],
             "filter2d": [(taps, taps)],
             "conv1d": [(channels, 1, taps) if channels_out is None else (channels_out, channels, taps)],
+            "conv_transpose1d": [(channels, channels_out or 1, taps)],
         }
-        if op == "conv1d" and channels_out is None:
+        if op in ("conv1d", "conv_transpose1d") and channels_out is None:
             options["groups"] = channels
         made = plan(op, x, *map(x.new_empty, weights[op]), **options)
     except (RuntimeError, TypeError, ValueError) as error:

@@ -23,6 +23,15 @@ def integer(op: str, argument: str, value: Any, rule: str = "be an int") -> int:
     return int(value)
 
 
+def single(op: str, argument: str, value: Any) -> int:
+    """The number in `value`, which torch lets be a tuple of one."""
+    if isinstance(value, (tuple, list)):
+        if len(value) != 1:
+            raise ValueError(f"{op}: {argument} must be one number, got {tuple(value)}")
+        value = value[0]
+    return integer(op, argument, value)
+
+
 def are_integers(first: Any, second: Any, third: Any, fourth: Any) -> bool:
     """Whether `integer` would hand out all four as they are; one question instead of four, which cost a call 0.5 us."""
     return (

@@ -121,6 +121,33 @@ def empty_like_layout(x: torch.Tensor, shape: Sequence[int], dtype: torch.dtype,
     return x.new_empty(moved, dtype=dtype).movedim(-1, channel)
 
 
+def convolution_result(
+    op: str,
+    x: torch.Tensor,
+    shape: Sequence[int],
+    chains: dict[str, tuple[str, list[torch.Tensor] | None]],
+    dtype: torch.dtype | None,
+    schedule: str,
+    depth: int | None,
+) -> torch.Tensor:
+    """What a convolution of x gives, whose result has that shape: what ops/convolution_call.cpp checks of its options.
+
+    Args:
+        op: for messages.
+        x: the input, batched.
+        shape: of the result.
+        chains: the text and the operands of "pre" and "post".
+        dtype: the result's, where it is given.
+        schedule: as the op has it.
+        depth: as the op has it.
+    """
+    check_schedule(op, schedule, depth)
+    chain_dtype(op, "pre", *chains["pre"], x, x.shape, x.dtype)
+    last = chain_dtype(op, "post", *chains["post"], x, shape, x.dtype)
+    check_floating(op, "dtype", dtype or x.dtype)
+    return empty_like_layout(x, shape, dtype or last)
+
+
 def is_dense(x: torch.Tensor) -> bool:
     """Whether some order of the dimensions is contiguous."""
     left = [d for d in range(x.dim() - 1, -1, -1) if not holds(x.shape[d] == 1)]

@@ -20,6 +20,11 @@ def _conv1d(input: _Shape, weight: _Shape, *_: Any, out_shape: _Shape, out: _Sha
     return 2 * math.prod(out_shape or out) * math.prod(weight[1:])
 
 
+@register_flop_formula([_ops.conv_transpose1d, _ops.conv_transpose1d_out])
+def _conv_transpose1d(input: _Shape, weight: _Shape, *_: Any, **__: Any) -> int:
+    return 2 * math.prod(input[:-2]) * input[-1] * math.prod(weight)
+
+
 @register_flop_formula([_ops.causal_conv1d, _ops.causal_conv1d_out])
 def _causal_conv1d(x: _Shape, weight: _Shape, *_: Any, **__: Any) -> int:
     return 2 * math.prod(x) * weight[-1]

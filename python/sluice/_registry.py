@@ -8,6 +8,7 @@ from typing import Any
 
 from .causal_conv1d import causal_conv1d
 from .conv1d import conv1d
+from .conv_transpose1d import conv_transpose1d
 from .filter2d import filter2d
 from .transform import transform
 
@@ -33,7 +34,14 @@ class Op:
 
 
 OPS: dict[str, Op] = {
-    op.name: op for op in (Op(transform, chain="chain", takes_list=True), Op(conv1d), Op(causal_conv1d), Op(filter2d))
+    op.name: op
+    for op in (
+        Op(transform, chain="chain", takes_list=True),
+        Op(conv1d),
+        Op(conv_transpose1d),
+        Op(causal_conv1d),
+        Op(filter2d),
+    )
 }
 
 

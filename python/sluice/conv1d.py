@@ -7,17 +7,15 @@ import functools
 import torch
 
 from ._apply import check_forward_only, given_options, needs_references, run, with_references
-from ._arguments import are_integers, integer
+from ._arguments import are_integers, integer, single
 from ._autocast import cast_arguments
 from ._autocast import register as register_autocast
 from ._fake import (
-    chain_dtype,
     check_device,
     check_floating,
     check_like,
-    check_schedule,
+    convolution_result,
     dtype_name,
-    empty_like_layout,
     fake_out,
     holds,
     require,
@@ -45,13 +43,13 @@ def conv1d(
 ) -> torch.Tensor:
     """`post(F.conv1d(pre(input), weight, bias, stride, padding, dilation, groups))` in one op.
 
-    Depthwise convolutions (groups equal to the channels) run sluice's own kernels, and so do dense ones (one group) of
-    half types with stride 1 on a GPU of compute capability 9.0, on its tensor cores; others run torch's convolution and
-    then one in-place pass of the chain. Sums of half types are kept in float32.
+    Depthwise convolutions (groups equal to the channels) run sluice's own kernels, and so do dense ones of half types,
+    with groups of 16 channels and more, on a GPU of compute capability 9.0, on its tensor cores; others run torch's
+    convolution and then one in-place pass of the chain. Sums of half types are kept in float32.
 
     Args:
         input: (B, C, L) or (C, L), any strides; float32, float16, bfloat16 or float64.
-        weight: (C_out, C / groups, K), of the input's dtype; where groups is 1, also what `sluice.pack` made of it.
+        weight: (C_out, C / groups, K), of the input's dtype; also what `sluice.pack` made of it.
         bias: (C_out,), of the input's dtype.
         stride: positions from one output to the next, at least 1.
         padding: zeros on both sides of each row, or "valid" (none), or "same" (stride 1 only).
@@ -103,7 +101,7 @@ def conv1d(
     if are_integers(stride, padding, dilation, groups):
         step, left, spread = stride, padding, dilation
     else:
-        step, spread = single("stride", stride), single("dilation", dilation)
+        step, spread = single("conv1d", "stride", stride), single("conv1d", "dilation", dilation)
         left, right = sides(padding, weight, step, spread)
         groups = integer("conv1d", "groups", groups)
     if needs_references(input, before, after):
@@ -115,24 +113,15 @@ def conv1d(
     options = given_options("conv1d", input, schedule, depth, dtype, pre=before, post=after)
     if right is not None:
         options["padding_right"] = right
-    if handle is not None and (packed := packed_for(handle, weight.dtype, groups)) is not None:
+    if handle is not None and (packed := packed_for(handle, weight.dtype)) is not None:
         options["packed"] = packed
     return run("conv1d", (input, weight, bias, step, left, spread, groups), options, out)
-
-
-def single(argument: str, value: int | tuple[int]) -> int:
-    """The number in `value`, which torch lets be a tuple of one."""
-    if isinstance(value, (tuple, list)):
-        if len(value) != 1:
-            raise ValueError(f"conv1d: {argument} must be one number, got {tuple(value)}")
-        value = value[0]
-    return integer("conv1d", argument, value)
 
 
 def sides(padding: int | tuple[int] | str, weight: torch.Tensor, stride: int, dilation: int) -> tuple[int, int | None]:
     """Zeros on the left, and on the right where they differ."""
     if not isinstance(padding, str):
-        return single("padding", padding), None
+        return single("conv1d", "padding", padding), None
     if padding == "valid":
         return 0, None
     if padding != "same":
@@ -168,21 +157,17 @@ def _(
     shape = _result_shape(x, weight, bias, stride, (padding, padding_right), dilation, groups)
     check_like("conv1d", "weight", weight, input, input.dtype, "like the input")
     check_like("conv1d", "bias", bias, input, input.dtype, "like the input")
-    _check_packed(packed, weight, input, groups)
-    check_schedule("conv1d", schedule, depth)
-    chain_dtype("conv1d", "pre", pre, pre_operands, x, x.shape, input.dtype)
-    last = chain_dtype("conv1d", "post", post, post_operands, x, shape, input.dtype)
-    check_floating("conv1d", "dtype", dtype or input.dtype)
-    result = empty_like_layout(x, shape, dtype or last)
+    _check_packed(packed, weight, input)
+    chains = {"pre": (pre, pre_operands), "post": (post, post_operands)}
+    result = convolution_result("conv1d", x, shape, chains, dtype, schedule, depth)
     return result.squeeze(0) if input.dim() == 2 else result
 
 
-def _check_packed(packed: torch.Tensor | None, weight: torch.Tensor, input: torch.Tensor, groups: int) -> None:
+def _check_packed(packed: torch.Tensor | None, weight: torch.Tensor, input: torch.Tensor) -> None:
     """The rules of ops/pack.cpp."""
     if packed is None:
         return
     check, half = functools.partial(require, "conv1d"), (torch.float16, torch.bfloat16)
-    check(groups == 1, lambda: f"groups must be 1 with a packed weight, got {groups}")
     found, wanted = packed.dtype, input.dtype
     words = "packed must have dtype float16 or bfloat16 like the input, got"
     check(found == wanted and wanted in half, lambda: f"{words} {dtype_name(found)} for {dtype_name(wanted)}")

@@ -19,7 +19,7 @@ class PackedWeight:
     """A weight and what `pack` made of it; `conv1d` takes it in the weight's place.
 
     Attributes:
-        weight: (C_out, C_in, K), as it was given.
+        weight: (C_out, C_in / groups, K), as it was given.
         packed: its values in the kernels' order, copied when it was packed; None where no kernel would read them.
 
     Example:
@@ -45,12 +45,13 @@ def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight
     (`aot_inductor.use_runtime_constant_folding`), it runs once, and else at every call.
 
     Args:
-        weight: (C_out, C_in, K), any strides.
+        weight: (C_out, C_in / groups, K), any strides.
         dtype: that of the calls, where it is not the weight's: under autocast to bfloat16, `torch.bfloat16`.
 
     Returns:
         A `PackedWeight`. On the CPU, for other GPUs and for wider dtypes it holds the weight alone; calls that have no
-        use for the packed values, because of a stride or their length, take the weight as well.
+        use for the packed values, because of their length or because a wide stride asks for another order, take the
+        weight as well.
 
     Raises:
         TypeError: `weight` is no tensor of one of sluice's dtypes, or `dtype` is no dtype.
@@ -98,10 +99,9 @@ def _has_kernels(device: torch.device) -> bool:
     return (properties.major, properties.minor) == (9, 0)
 
 
-def packed_for(weight: PackedWeight, dtype: torch.dtype, groups: int) -> torch.Tensor | None:
+def packed_for(weight: PackedWeight, dtype: torch.dtype) -> torch.Tensor | None:
     """The packed values, where a call with weights of `dtype` can use them."""
-    fits = weight.packed is not None and weight.packed.dtype == dtype and groups == 1
-    return weight.packed if fits else None
+    return weight.packed if weight.packed is not None and weight.packed.dtype == dtype else None
 
 
 @torch.library.register_fake("sluice::_pack_conv1d_weight")

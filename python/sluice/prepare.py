@@ -25,7 +25,7 @@ def prepare(
         chain: for `transform` its chain, or its list of chains; for the others their `post`.
         x: the op's input; only its shape, strides, dtype and device count.
         *args: the op's further arguments, as the op takes them after its input (and `transform`'s after its chain).
-        op: "transform", "conv1d", "causal_conv1d" or "filter2d".
+        op: "transform", "conv1d", "conv_transpose1d", "causal_conv1d" or "filter2d".
         **kwargs: the op's keyword arguments.
 
     Returns:

@@ -103,6 +103,30 @@ def conv1d(
     return transform(y, chain, dtype=dtype or chain.result_dtype(input.dtype))
 
 
+def conv_transpose1d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int = 1,
+    padding: int = 0,
+    output_padding: int = 0,
+    groups: int = 1,
+    dilation: int = 1,
+    *,
+    pre: Chain | None = None,
+    post: Chain | None = None,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """`post(F.conv_transpose1d(pre(input), ...))`: `pre` rounds to the input's dtype, sums and `post` do not round."""
+    compute = compute_dtype(input.dtype)
+    x = input if pre is None else transform(input, pre, dtype=input.dtype)
+    offset = None if bias is None else bias.to(compute)
+    numbers = stride, padding, output_padding, groups, dilation
+    y = F.conv_transpose1d(x.to(compute), weight.to(compute), offset, *numbers)
+    chain = post or Chain()
+    return transform(y, chain, dtype=dtype or chain.result_dtype(input.dtype))
+
+
 def causal_conv1d(
     x: torch.Tensor,
     weight: torch.Tensor,

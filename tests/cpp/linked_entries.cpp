@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/conv1d/link.h"
+#include "kernels/conv_transpose1d/conv_transpose1d.h"
 #include "kernels/filter2d/link.h"
 #include "kernels/linking/source.h"
 #include "kernels/stages/parse.h"
@@ -94,7 +95,7 @@ void add_conv1d(Entries& entries, DType dtype, bool channels_last, int taps, boo
 }
 
 // Convolutions among which every tile is some plan's, with the chain behind them.
-void add_dense(Entries& entries, DType dtype, bool channels_last, int input_channels, int taps,
+void add_dense(Entries& entries, DType dtype, bool channels_last, int input_channels, int taps, int stride = 1,
                const char* post = nullptr) {
   for (int channels = 16; channels <= 256; channels += 16) {
     for (long long length : {100LL, 2208LL, kRow, 64 * kRow}) {
@@ -102,14 +103,36 @@ void add_dense(Entries& entries, DType dtype, bool channels_last, int input_chan
       params.input.data = params.output.data = params.weight.data = memory;
       params.input.dtype = params.weight.dtype = params.bias.dtype = params.output.dtype = dtype;
       params.dense = {.weight = {.data = memory, .dtype = dtype, .strides = {}}, .input_channels = input_channels};
-      params.batch = 4, params.channels = channels, params.length = params.output_length = length;
-      params.multiplier = 1, params.taps = taps, params.stride = params.dilation = 1;
-      const long long strides[3] = {channels * length, channels_last ? 1 : length, channels_last ? channels : 1};
-      for (int d = 0; d < 3; ++d) params.input.strides[d] = params.output.strides[d] = strides[d];
+      params.batch = 4, params.channels = channels, params.length = stride * length, params.output_length = length;
+      params.multiplier = 1, params.taps = taps, params.stride = stride, params.dilation = 1;
+      const auto set_strides = [&](Operand<3>& operand, long long c, long long l) {
+        operand.strides[0] = c * l, operand.strides[1] = channels_last ? 1 : l,
+        operand.strides[2] = channels_last ? c : 1;
+      };
+      set_strides(params.input, input_channels, params.length);
+      set_strides(params.output, channels, length);
       if (post != nullptr && !parse_chain(post, kMaxOperands, params.post).empty()) std::abort();
       params.post.set_precision(dtype, dtype);
       for (Operand<3>& operand : params.post_operands) operand.dtype = dtype;
       entries.add_automatic(params, dtype);
+    }
+  }
+}
+
+// Transposed ones of a stride, among which every tile of interleaved results is some plan's.
+void add_transposed(Entries& entries, DType dtype, int input_channels) {
+  constexpr int kStride = 2, kTaps = 4;
+  for (int channels = 16; channels <= 256; channels += 16) {
+    for (long long length : {100LL, 2208LL, kRow, 64 * kRow}) {
+      Conv1dParams params{};
+      params.input.data = params.output.data = params.weight.data = memory;
+      params.input.dtype = params.weight.dtype = params.bias.dtype = params.output.dtype = dtype;
+      params.dense = {.weight = {.data = memory, .dtype = dtype, .strides = {}}, .input_channels = input_channels};
+      params.batch = 4, params.channels = channels, params.length = length, params.output_length = kStride * length;
+      params.multiplier = 1, params.taps = kTaps, params.stride = kStride, params.padding = params.dilation = 1;
+      const long long strides[3] = {channels * length, length, 1};
+      for (int d = 0; d < 3; ++d) params.input.strides[d] = params.output.strides[d] = strides[d];
+      entries.add_automatic(interleaved_params(params), dtype);
     }
   }
 }
@@ -138,7 +161,8 @@ int print_dense_sources(const char* post) {
   for (DType dtype : {DType::float16, DType::bfloat16}) {
     for (bool channels_last : {false, true}) {
       for (int taps : {1, 7}) {
-        for (int input_channels : {16, 64, 256}) add_dense(entries, dtype, channels_last, input_channels, taps, post);
+        for (int input_channels : {16, 64, 256})
+          add_dense(entries, dtype, channels_last, input_channels, taps, /*stride=*/1, post);
       }
     }
   }
@@ -156,12 +180,15 @@ int print_entries() {
     add_transform(entries, dtype, kRow, 8, 16);
     for (bool channels_last : {false, true}) {
       for (int taps : {1, 7}) {
-        for (int input_channels : {16, 64, 256}) add_dense(entries, dtype, channels_last, input_channels, taps);
+        for (int input_channels : {16, 64, 256}) {
+          for (int stride : {1, 2}) add_dense(entries, dtype, channels_last, input_channels, taps, stride);
+        }
       }
       for (int taps : {2, 64, 200, 1500, 6000}) {
         for (bool aligned : {false, true}) add_conv1d(entries, dtype, channels_last, taps, aligned);
       }
     }
+    for (int input_channels : {16, 64, 256}) add_transposed(entries, dtype, input_channels);
     for (int side : {3, 5, 7}) {
       for (bool aligned : {false, true}) add_filter2d(entries, dtype, side, false, aligned);
     }

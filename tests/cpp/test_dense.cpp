@@ -96,12 +96,11 @@ TEST(dense_convolutions_that_do_not_fit_are_left_to_aten) {
   problem.dtype = DType::float32;
   CHECK(contains(reason(problem), "float16 and bfloat16"));
   problem = dense(2, 64, 64, 5000, 3);
-  problem.stride = 2;
-  CHECK(contains(reason(problem), "have stride 1"));
-  problem = dense(2, 64, 64, 5000, 3);
-  problem.groups = 2;
-  CHECK(contains(reason(problem), "have no groups"));
-  problem.groups = 1;
+  problem.groups = 8;
+  CHECK(contains(reason(problem), "groups of 16 channels and more"));
+  problem.groups = 2, problem.channels = 72;
+  CHECK(contains(reason(problem), "multiples of 8"));
+  problem.groups = 1, problem.channels = 64;
   DeviceProperties other = kH200;
   other.compute_capability = 100;
   CHECK(contains(choose_method(problem, ScheduleRequest{}, other).reason, "compute capability 9.0"));

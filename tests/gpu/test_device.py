@@ -33,11 +33,13 @@ def test_runs_on_the_current_stream() -> None:
         x.fill_(1.0)
         results = [depthwise(x, w), sluice.transform(x, stages.scale(2.0)), sluice.causal_conv1d(x, w[:, 0])]
         results.append(sluice.filter2d(x, w[:3, 0]))
+        results.append(sluice.conv_transpose1d(x, w, None, 2, groups=64))
     side.synchronize()
     assert torch.equal(results[0], depthwise(torch.ones_like(x), w))
     assert torch.equal(results[1], torch.full_like(x, 2.0))
     assert torch.equal(results[2], sluice.causal_conv1d(torch.ones_like(x), w[:, 0]))
     assert torch.equal(results[3], sluice.filter2d(torch.ones_like(x), w[:3, 0]))
+    assert torch.equal(results[4], sluice.conv_transpose1d(torch.ones_like(x), w, None, 2, groups=64))
 
 
 def test_a_call_does_not_synchronise() -> None:
@@ -49,6 +51,7 @@ def test_a_call_does_not_synchronise() -> None:
             depthwise(x, w, schedule=schedule)
             sluice.causal_conv1d(x, w[:, 0], schedule=schedule, return_final_states=True)
             sluice.filter2d(x, w[:3, 0], schedule=schedule)
+            sluice.conv_transpose1d(x, w, None, 2, groups=64, schedule=schedule)
 
     call_all()  # the first launch of a kernel loads it
     torch.cuda.synchronize()
@@ -165,6 +168,7 @@ def test_short_selection(schedule: str) -> None:
             states = torch.randn(2, 70, 3, device="cuda", dtype=dtype)
             depthwise(x, w, pre=stages.relu(), post=stages.silu(), schedule=schedule, depth=depth)
             sluice.conv1d(x, w, None, 2, 3, 2, 70, post=stages.add(w[:, 0, :1]), schedule=schedule, depth=depth)
+            sluice.conv_transpose1d(x, w, None, 2, 1, 1, 70, post=stages.silu(), schedule=schedule, depth=depth)
             sluice.causal_conv1d(
                 x,
                 w[:, 0],

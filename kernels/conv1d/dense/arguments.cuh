@@ -4,6 +4,8 @@
 #include "kernels/common/fast_divide.h"
 #include "kernels/common/int_math.h"
 #include "kernels/conv1d/conv1d.h"
+#include "kernels/conv1d/dense/groups.h"
+#include "kernels/conv1d/dense/phases.h"
 #include "kernels/conv1d/dense/policy.h"
 #include "kernels/mma/swizzle.h"
 #include "kernels/pipeline/mbarrier.cuh"
@@ -38,10 +40,68 @@ struct DenseArguments {
   ChainArguments<float, 3> pre, post;
 
   SLUICE_HOST_DEVICE int chunk() const { return row_bytes / 2; }
-  SLUICE_HOST_DEVICE int weight_groups() const { return chunks * ceil_div(taps, stage_taps); }  // of a tile
+  SLUICE_HOST_DEVICE int input_steps() const { return chunks; }                                 // stages of a tile
+  SLUICE_HOST_DEVICE int weight_groups() const { return chunks * ceil_div(taps, stage_taps); }  // likewise
   SLUICE_HOST_DEVICE int input_stage_bytes() const { return round_up(stage_rows * row_bytes, kTileAlignment); }
   SLUICE_HOST_DEVICE int raw_bytes() const { return dense_raw_bytes(fetch); }
   SLUICE_HOST_DEVICE int weight_stage_bytes(int tile_channels) const { return stage_taps * tile_channels * row_bytes; }
+
+  // What a stride makes different (below, and phases.h).
+  SLUICE_HOST_DEVICE static constexpr int stride() { return 1; }
+  SLUICE_HOST_DEVICE static constexpr int phases() { return 1; }
+  SLUICE_HOST_DEVICE int taps_of(int) const { return taps; }
+  SLUICE_HOST_DEVICE static constexpr int tap_step() { return 1; }
+  SLUICE_HOST_DEVICE int row_step() const { return dilation; }
+  SLUICE_HOST_DEVICE int first_row(int) const { return shift; }  // of a phase's first tap
+  // Whether a phase is the first or the last one of its stage.
+  SLUICE_HOST_DEVICE static constexpr bool begins_stage(int) { return true; }
+  SLUICE_HOST_DEVICE static constexpr bool ends_stage(int) { return true; }
+  // Of the input, where a stage's rows begin; elements from a row to the next; positions that rows reach over.
+  SLUICE_HOST_DEVICE int input_position(int position, int) const { return position - padding - shift; }
+  SLUICE_HOST_DEVICE long long row_pitch() const { return input.strides[2]; }
+  SLUICE_HOST_DEVICE int row_reach() const { return stage_rows; }
+  // Positions that a stage is transposed from, and the row of each; -1 of those that no tap reads.
+  SLUICE_HOST_DEVICE int stage_positions() const { return stage_rows; }
+  SLUICE_HOST_DEVICE static int row_of(int index) { return index; }
+  SLUICE_HOST_DEVICE static constexpr bool has_unread_positions() { return false; }
+  // What groups make different: the first input channel of one, and the ends of its output channels, there and packed.
+  SLUICE_HOST_DEVICE static constexpr int first_input_channel(int) { return 0; }
+  SLUICE_HOST_DEVICE int channels_end(int) const { return channels; }
+  SLUICE_HOST_DEVICE int packed_end(int) const { return packed_rows; }
+  // Of 16 input channels a row; 0: all of it.
+  SLUICE_HOST_DEVICE static constexpr int partial_steps() { return 0; }
+};
+
+// The same of any stride and any groups. What it adds stands behind all else, which is where it was.
+struct GeneralDenseArguments : DenseArguments {
+  DensePhases own;
+  int positions_of_stage;
+  int weight_groups_of_tile;
+  DenseGroups groups;
+  int steps_of_row;
+
+  SLUICE_HOST_DEVICE int input_steps() const { return chunks * own.stages(); }
+  SLUICE_HOST_DEVICE int weight_groups() const { return weight_groups_of_tile; }
+  SLUICE_HOST_DEVICE int stride() const { return own.stride; }
+  SLUICE_HOST_DEVICE int phases() const { return own.phases; }
+  SLUICE_HOST_DEVICE int taps_of(int phase) const { return own.taps_of(phase); }
+  SLUICE_HOST_DEVICE int tap_step() const { return own.tap_step; }
+  SLUICE_HOST_DEVICE int row_step() const { return own.row_step; }
+  SLUICE_HOST_DEVICE int first_row(int phase) const { return own.first_row(phase); }
+  SLUICE_HOST_DEVICE bool begins_stage(int phase) const { return phase == 0 || !own.are_together(); }
+  SLUICE_HOST_DEVICE bool ends_stage(int phase) const { return phase == own.phases - 1 || !own.are_together(); }
+  SLUICE_HOST_DEVICE int input_position(int position, int phase) const {
+    return own.first_position(position, phase) - padding - shift;
+  }
+  SLUICE_HOST_DEVICE long long row_pitch() const { return own.stride * input.strides[2]; }
+  SLUICE_HOST_DEVICE int row_reach() const { return (stage_rows - 1) * own.stride + 1; }
+  SLUICE_HOST_DEVICE int stage_positions() const { return positions_of_stage; }
+  SLUICE_HOST_DEVICE int row_of(int index) const { return own.row_of(index - shift); }
+  SLUICE_HOST_DEVICE static constexpr bool has_unread_positions() { return true; }
+  SLUICE_HOST_DEVICE int first_input_channel(int group) const { return groups.first_input(group); }
+  SLUICE_HOST_DEVICE int channels_end(int group) const { return groups.end(group); }
+  SLUICE_HOST_DEVICE int packed_end(int group) const { return groups.packed_end(group); }
+  SLUICE_HOST_DEVICE int partial_steps() const { return steps_of_row; }
 };
 
 // Shared memory, from its start: input stages, weight stages, raw tiles, what follows here.
@@ -55,6 +115,7 @@ struct DenseShared {
 // One tile of the result.
 struct DenseTile {
   int batch, position, channel;  // its first
+  int group = 0;
 };
 
 template <int Channels>
@@ -64,6 +125,26 @@ __device__ __forceinline__ DenseTile dense_tile(const DenseArguments& a, int til
   return {batch, (upper - batch * static_cast<int>(a.by_position_tiles.divisor)) * a.tile_positions,
           (tile - upper * static_cast<int>(a.by_channel_tiles.divisor)) * Channels};
 }
+
+// A tile of channels lies in one group.
+template <int Channels>
+__device__ __forceinline__ DenseTile dense_tile(const GeneralDenseArguments& a, int tile) {
+  DenseTile found = dense_tile<Channels>(static_cast<const DenseArguments&>(a), tile);
+  const int channel_tile = found.channel / Channels;
+  found.group = a.groups.group_of(channel_tile);
+  found.channel = a.groups.first_channel(channel_tile, Channels);
+  return found;
+}
+
+// The taps of a tile in the order in which they are summed: of each chunk of channels, phase by phase.
+struct PhaseStep {
+  int chunk = 0, phase = 0;
+
+  template <class Arguments>
+  __device__ __forceinline__ void advance(const Arguments& a) {
+    if (++phase == a.phases()) phase = 0, ++chunk;
+  }
+};
 
 // A place in a ring, and the parity of the phase in which it is used.
 struct RingPlace {

@@ -6,7 +6,9 @@
 
 #include "kernels/common/device_properties.h"
 #include "kernels/common/operand.h"
+#include "kernels/conv1d/dense/interleave.h"
 #include "kernels/conv1d/dense/pack.h"
+#include "kernels/conv1d/dense/phases.h"
 #include "kernels/conv1d/dense/policy.h"
 
 namespace sluice {
@@ -14,8 +16,9 @@ namespace sluice {
 // What the kernel is given beside Conv1dTensors, whose `weight` it leaves alone.
 struct DenseTensors {
   Operand<3> weight = {};        // (output channel, input channel, tap)
-  long long input_channels = 0;  // a row of the weight; 0 where the convolution cannot be dense
-  const void* packed = nullptr;  // the weight in the order of pack.h; null: it is packed into the workspace first
+  long long input_channels = 0;  // a row of the weight, those of a group; 0 where the convolution cannot be dense
+  long long groups = 1;
+  const void* packed = nullptr;  // the weight in packed_order (pack.h); else it is packed into the workspace first
   bool follows_pack = false;     // the kernel before in the stream packs it
 };
 
@@ -31,6 +34,15 @@ inline constexpr DenseShape kDenseShapes[] = {
 #include "kernels/conv1d/dense/tiles.def"
 #undef SLUICE_DENSE_TILE
 };
+
+// Whether the kernel of interleaved results is compiled for the tile.
+constexpr bool interleaves(const DenseShape& tile) {
+#define SLUICE_DENSE_TILE(blocks_, channels_) \
+  if (tile.blocks == (blocks_) && tile.channels == (channels_)) return true;
+#include "kernels/conv1d/dense/interleaved_tiles.def"
+#undef SLUICE_DENSE_TILE
+  return false;
+}
 
 // How a stage of the input is fetched: 16 bytes of a position's channels at a time, 16 bytes of a channel's positions,
 // of which there is a multiple of eight, the same of rows that begin anywhere, or element by element.
@@ -54,8 +66,12 @@ inline constexpr int kDenseSharedBytes =
 struct DensePlan {
   int shape = 0;      // index of the tile in kDenseShapes
   PackedOrder order;  // of the weight; a stage is as wide as its chunk
-  int shift = 0;      // rows of a stage ahead of the first output's first tap
+  int shift = 0;      // positions of a stage ahead of the first output's first tap
   int stage_rows = 0;
+  int stage_positions = 0;  // fetched for a stage; some of them for none of its rows
+  bool is_general = false;  // by the kernel with strides and groups
+  int steps = 0;            // of 16 input channels, that count of a stage's rows
+  DensePhases phases;       // whose taps lie so
   DenseFetch fetch = DenseFetch::channels;
   int input_stages = 0;
   int stage_taps = 0, weight_stages = 0;  // a stage of the weights has so many taps
@@ -67,6 +83,12 @@ struct DensePlan {
 
   const DenseShape& tile() const { return kDenseShapes[shape]; }
   int positions() const { return tile().positions() / (alternates ? 2 : 1); }  // of a tile
+  // Three of four, of which the kernel has a form of its own, or 0.
+  int partial_steps() const { return is_general && order.chunk == 64 && steps == 3 ? steps : 0; }
+  int weight_stages_of_tile() const {
+    const int longer = ceil_div(phases.least_taps + 1, stage_taps), others = ceil_div(phases.least_taps, stage_taps);
+    return order.chunks * (phases.longer * longer + (phases.phases - phases.longer) * others);
+  }
 };
 
 struct Conv1dProblem;

@@ -7,6 +7,8 @@
 //   row 1   |     |  l0 - padding + 1                     tap 1: rows d ..        the same tile, from another row on
 //    ...                                                   ...
 //
+// With a stride the rows of a stage are positions of one phase, or of all, phase by phase (phases.h).
+//
 //   warpgroups 0, 1   warps 0 .. 6: input [ stage | stage | .. ]    warp 7: weights [ stage | stage | .. ]
 //                                   full |  ^ empty                             full |  ^ empty
 //   warpgroups 2, 3                products, the chain, the store: of half the tile's positions each, or of whole tiles
@@ -20,8 +22,9 @@
 
 namespace sluice {
 
-template <class Chains, class Element, int Blocks, int Channels, bool ByPositions>
-__device__ __forceinline__ void dense_conv1d(const DenseArguments& a) {
+// `Arguments`: DenseArguments, or of another store, which has its own finish_tile and load_bias for them.
+template <class Chains, class Element, int Blocks, int Channels, bool ByPositions, class Arguments>
+__device__ __forceinline__ void dense_conv1d(const Arguments& a) {
   extern __shared__ __align__(kTileAlignment) char memory[];
   const std::uint32_t inputs = shared_address(memory);
   const std::uint32_t weights = inputs + a.input_stages * a.input_stage_bytes();
@@ -59,7 +62,7 @@ __device__ __forceinline__ void dense_conv1d(const DenseArguments& a) {
   const int warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128 - (kDenseThreads / 128 - 2), 0);
   RingPlace input, weight;
   const auto skip_tile = [&] {
-    input.advance(a.input_stages, a.chunks);
+    input.advance(a.input_stages, a.input_steps());
     if (!a.resident) weight.advance(a.weight_stages, a.weight_groups());
   };
   DenseSums<Blocks, Channels> sums;
@@ -82,8 +85,8 @@ __device__ __forceinline__ void dense_conv1d(const DenseArguments& a) {
   }
 }
 
-template <class Chains, class Element, int Blocks, int Channels, bool ByPositions>
-__global__ void __launch_bounds__(kDenseThreads, 1) dense_kernel(const __grid_constant__ DenseArguments a) {
+template <class Chains, class Element, int Blocks, int Channels, bool ByPositions, class Arguments>
+__global__ void __launch_bounds__(kDenseThreads, 1) dense_kernel(const __grid_constant__ Arguments a) {
   dense_conv1d<Chains, Element, Blocks, Channels, ByPositions>(a);
 }
 

@@ -15,18 +15,17 @@ namespace sluice {
 
 // The first row and channel of what is fetched at once.
 struct DenseSource {
-  int batch, channel, position;
+  int batch, group, channel, position;
 };
 
 // A stage that is on its way: where its rows come from.
 struct PendingStage {
-  int stage = -1, batch, channel, position;
+  int stage = -1, batch, group, channel, position;
 };
 
 // All stages by asynchronous copies: channels lie side by side. `pre` changes a thread's own pieces.
-template <class Pre, class Element, int Channels>
-__device__ __forceinline__ void copy_input(const DenseArguments& a, std::uint32_t stages, DenseShared& shared,
-                                           int thread) {
+template <class Pre, class Element, int Channels, class Arguments>
+__device__ __forceinline__ void copy_input(const Arguments& a, std::uint32_t stages, DenseShared& shared, int thread) {
   const int shift = 31 - __clz(a.row_bytes / 16);  // of a row's pieces
   const int piece = thread & ((1 << shift) - 1), first_row = thread >> shift, row_step = kDenseFetchThreads >> shift;
   const auto place_of = [&](int stage, int row) {
@@ -41,8 +40,8 @@ __device__ __forceinline__ void copy_input(const DenseArguments& a, std::uint32_
     if (!Pre{a.pre}.empty()) {
 #pragma unroll 1
       for (int row = first_row; row < a.stage_rows; row += row_step) {
-        apply_pre_in_place<Pre, Element>(a, pending.batch, pending.channel, pending.position + row,
-                                         place_of(pending.stage, row));
+        apply_pre_in_place<Pre, Element>(a, pending.batch, pending.group, pending.channel,
+                                         pending.position + row * a.stride(), place_of(pending.stage, row));
       }
     }
     hand_over(shared, pending.stage);
@@ -50,25 +49,26 @@ __device__ __forceinline__ void copy_input(const DenseArguments& a, std::uint32_
   };
   for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
     const DenseTile tile = dense_tile<Channels>(a, t);
-    for (int c = 0; c < a.chunks; ++c) {
+    for (PhaseStep step; step.chunk < a.chunks; step.advance(a)) {
       if (used && !has_ended(shared.input_empty + place.stage, place.parity ^ 1)) {
         asm volatile("cp.async.wait_all;" : : : "memory");
         finish_pending();
         wait_for_phase(shared.input_empty + place.stage, place.parity ^ 1);
       }
-      const int channel = c * a.chunk() + piece * 8, start = tile.position - a.padding - a.shift;
+      const int channel = step.chunk * a.chunk() + piece * 8, start = a.input_position(tile.position, step.phase);
       const int length = channel < a.input_channels ? a.length : 0;
-      const auto* from = a.input.as<const Element>() + tile.batch * a.input.strides[0] + channel +
-                         (start + first_row) * a.input.strides[2];
-      if (start >= 0 && start + a.stage_rows <= length) {
+      const auto* from = a.input.template as<const Element>() + tile.batch * a.input.strides[0] +
+                         a.first_input_channel(tile.group) + channel +
+                         (start + first_row * a.stride()) * a.input.strides[2];
+      if (start >= 0 && start + a.row_reach() <= length) {
 #pragma unroll 4
-        for (int row = first_row; row < a.stage_rows; row += row_step, from += row_step * a.input.strides[2]) {
+        for (int row = first_row; row < a.stage_rows; row += row_step, from += row_step * a.row_pitch()) {
           copy_piece(place_of(place.stage, row), from);
         }
       } else {
 #pragma unroll 1
-        for (int row = first_row; row < a.stage_rows; row += row_step, from += row_step * a.input.strides[2]) {
-          const int position = start + row;
+        for (int row = first_row; row < a.stage_rows; row += row_step, from += row_step * a.row_pitch()) {
+          const int position = start + row * a.stride();
           const bool exists = position >= 0 && position < length;
           copy_piece(place_of(place.stage, row), exists ? from : a.input.data, exists ? 16 : 0);
         }
@@ -76,7 +76,7 @@ __device__ __forceinline__ void copy_input(const DenseArguments& a, std::uint32_
       asm volatile("cp.async.commit_group;" : : : "memory");
       asm volatile("cp.async.wait_group 1;" : : : "memory");
       finish_pending();
-      pending = {place.stage, tile.batch, channel, start};
+      pending = {place.stage, tile.batch, tile.group, channel, start};
       place.advance(a.input_stages);
       used = used || place.stage == 0;
     }
@@ -85,43 +85,46 @@ __device__ __forceinline__ void copy_input(const DenseArguments& a, std::uint32_
   finish_pending();
 }
 
-// Eight positions of eight channels, as words of channels; zeros where the input has none.
-template <class Element>
-__device__ __forceinline__ void load_block(const DenseArguments& a, const DenseSource& at, Word (&words)[8]) {
-  const auto* const from = a.input.as<const Element>() + at.batch * a.input.strides[0] +
-                           at.channel * a.input.strides[1] + at.position * a.input.strides[2];
+// Eight rows of eight channels, as words of channels; zeros where the input has none.
+template <class Element, class Arguments>
+__device__ __forceinline__ void load_block(const Arguments& a, const DenseSource& at, Word (&words)[8]) {
+  const auto* const from = a.input.template as<const Element>() + at.batch * a.input.strides[0] +
+                           (a.first_input_channel(at.group) + at.channel) * a.input.strides[1] +
+                           at.position * a.input.strides[2];
   const int positions = a.length - at.position, channels = a.input_channels - at.channel;
 #pragma unroll
   for (int p = 0; p < 8; ++p) {
-    const bool exists = channels > 0 && p < positions && p + at.position >= 0;
+    const int step = p * a.stride();
+    const bool exists = channels > 0 && step < positions && step + at.position >= 0;
     words[p] = gather_elements<Element>([&](int c) {
-      return exists && c < channels ? from[c * a.input.strides[1] + p * a.input.strides[2]] : Element(0.0f);
+      return exists && c < channels ? from[c * a.input.strides[1] + p * a.row_pitch()] : Element(0.0f);
     });
   }
 }
 
 // All stages through registers.
-template <class Pre, class Element, int Channels>
-__device__ __forceinline__ void gather_input(const DenseArguments& a, std::uint32_t stages, DenseShared& shared,
+template <class Pre, class Element, int Channels, class Arguments>
+__device__ __forceinline__ void gather_input(const Arguments& a, std::uint32_t stages, DenseShared& shared,
                                              int thread) {
   const int pieces = a.row_bytes / 16, shift = 31 - __clz(pieces), blocks = a.stage_rows / 8 * pieces;
   RingPlace place;
   bool used = false;
   for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
     const DenseTile tile = dense_tile<Channels>(a, t);
-    for (int c = 0; c < a.chunks; ++c) {
+    for (PhaseStep step; step.chunk < a.chunks; step.advance(a)) {
       if (used) wait_for_phase(shared.input_empty + place.stage, place.parity ^ 1);
       const std::uint32_t to = stages + place.stage * a.input_stage_bytes();
       for (int block = thread; block < blocks; block += kDenseFetchThreads) {
         const int row = (block >> shift) * 8, piece = block & (pieces - 1);
-        const DenseSource at = {tile.batch, c * a.chunk() + piece * 8, tile.position - a.padding - a.shift + row};
+        const DenseSource at = {tile.batch, tile.group, step.chunk * a.chunk() + piece * 8,
+                                a.input_position(tile.position, step.phase) + row * a.stride()};
         Word words[8];
         load_block<Element>(a, at, words);
 #pragma unroll
         for (int p = 0; p < 8; ++p) {
-          const int position = at.position + p;
+          const int position = at.position + p * a.stride();
           if (!Pre{a.pre}.empty()) {
-            words[p] = apply_pre<Pre, Element>(a, at.batch, at.channel, position, words[p]);
+            words[p] = apply_pre<Pre, Element>(a, at.batch, at.group, at.channel, position, words[p]);
           }
           const auto offset = static_cast<std::uint32_t>((row + p) * a.row_bytes + piece * 16);
           store_shared_word(to + swizzled(offset, a.row_bytes), words[p]);
@@ -135,8 +138,8 @@ __device__ __forceinline__ void gather_input(const DenseArguments& a, std::uint3
 }
 
 // The input of all the block's tiles, by kDenseFetchThreads threads.
-template <class Pre, class Element, int Channels>
-__device__ __forceinline__ void fetch_input(const DenseArguments& a, std::uint32_t stages, std::uint32_t raw,
+template <class Pre, class Element, int Channels, class Arguments>
+__device__ __forceinline__ void fetch_input(const Arguments& a, std::uint32_t stages, std::uint32_t raw,
                                             DenseShared& shared, int thread) {
   switch (a.fetch) {
     case DenseFetch::channels: copy_input<Pre, Element, Channels>(a, stages, shared, thread); break;
@@ -147,24 +150,26 @@ __device__ __forceinline__ void fetch_input(const DenseArguments& a, std::uint32
 }
 
 // The weights of all the block's tiles, by one thread.
-template <int Channels>
-__device__ __forceinline__ void fetch_weights(const DenseArguments& a, std::uint32_t stages, DenseShared& shared) {
+template <int Channels, class Arguments>
+__device__ __forceinline__ void fetch_weights(const Arguments& a, std::uint32_t stages, DenseShared& shared) {
   RingPlace place;
   bool used = false;
   const std::size_t tap_bytes = static_cast<std::size_t>(a.packed_rows) * a.row_bytes;
   await_previous();  // which may be packing them
   for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
-    const int channel = dense_tile<Channels>(a, t).channel;
-    const std::uint32_t bytes = min_of(Channels, a.packed_rows - channel) * a.row_bytes;
-    for (int c = 0; c < a.chunks; ++c) {
-      for (int k = 0; k < a.taps; k += a.stage_taps) {
+    const DenseTile tile = dense_tile<Channels>(a, t);
+    const int channel = tile.channel;
+    const std::uint32_t bytes = min_of(Channels, a.packed_end(tile.group) - channel) * a.row_bytes;
+    for (PhaseStep step; step.chunk < a.chunks; step.advance(a)) {
+      for (int k = 0; k < a.taps_of(step.phase); k += a.stage_taps) {
         if (used) wait_for_phase(shared.weight_empty + place.stage, place.parity ^ 1);
-        const int taps = min_of(a.stage_taps, a.taps - k);
+        const int taps = min_of(a.stage_taps, a.taps_of(step.phase) - k);
         std::uint64_t* const full = shared.weight_full + place.stage;
         arrive_expecting(full, bytes * taps);
         for (int i = 0; i < taps; ++i) {
-          const char* const from =
-              a.packed + (static_cast<std::size_t>(c) * a.taps + k + i) * tap_bytes + channel * a.row_bytes;
+          const std::size_t tap =
+              static_cast<std::size_t>(step.chunk) * a.taps + step.phase + k * a.tap_step() + i * a.tap_step();
+          const char* const from = a.packed + tap * tap_bytes + channel * a.row_bytes;
           copy_bulk(stages + place.stage * a.weight_stage_bytes(Channels) + i * Channels * a.row_bytes, from, bytes,
                     full);
         }

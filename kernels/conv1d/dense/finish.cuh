@@ -7,15 +7,12 @@
 
 namespace sluice {
 
-// A piece whose `post` has no tensors: the chain runs on the sums where they are, and half types pass through shared
-// memory, as matrices of 8 x 8. `aligned`: as StoredVectors has it.
+// The chain on the sums where they are, with the bias, and then, rounded, to a piece's rows of half types in shared
+// memory, as matrices of 8 x 8: rows of 32 channels, or of 16 positions, whose 16 bytes are swizzled.
 template <class Post, class Element, bool ByPositions>
-__device__ __forceinline__ void finish_sums(const DenseArguments& a, const DensePiece<ByPositions>& piece, bool aligned,
-                                            const StoredVectors<Element, ByPositions>& vectors, float (&values)[16],
-                                            float* staged, const float* bias) {
-  constexpr int kRowBytes = ByPositions ? 32 : 64;
-  const int lane = piece.lane;
-  const std::uint32_t to = shared_address(staged);
+__device__ __forceinline__ void round_sums(const DenseArguments& a, int lane, float (&values)[16], std::uint32_t to,
+                                           const float* bias) {
+  constexpr int kRowBytes = kPieceRowBytes<ByPositions>;
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     const float2 added = *reinterpret_cast<const float2*>(bias + j * 8 + lane % 4 * 2);
@@ -39,6 +36,17 @@ __device__ __forceinline__ void finish_sums(const DenseArguments& a, const Dense
     store_matrices<ByPositions>(to + swizzled(offset, kRowBytes), matrices);
   }
   __syncwarp();
+}
+
+// A piece whose `post` has no tensors: the chain runs on the sums where they are, and half types pass through shared
+// memory. `aligned`: as StoredVectors has it.
+template <class Post, class Element, bool ByPositions>
+__device__ __forceinline__ void finish_sums(const DenseArguments& a, const DensePiece<ByPositions>& piece, bool aligned,
+                                            const StoredVectors<Element, ByPositions>& vectors, float (&values)[16],
+                                            float* staged, const float* bias) {
+  constexpr int kRowBytes = kPieceRowBytes<ByPositions>;
+  const std::uint32_t to = shared_address(staged);
+  round_sums<Post, Element, ByPositions>(a, piece.lane, values, to, bias);
   Word words[2];
 #pragma unroll
   for (int s = 0; s < 2; ++s) {
@@ -49,35 +57,45 @@ __device__ __forceinline__ void finish_sums(const DenseArguments& a, const Dense
   vectors.store(aligned, words);
 }
 
+// `use(sums of piece p)` of a warp's part of a tile, where p is known only when the kernel runs: registers have no
+// index.
+template <int Blocks, int Channels, class Use>
+__device__ __forceinline__ void with_piece_sums(const DenseSums<Blocks, Channels>& sums, int p, const Use& use) {
+  constexpr int kColumns = Channels / kDensePiece;
+#pragma unroll
+  for (int i = 0; i < Blocks * kColumns; ++i) {
+    if (i == p) use(sums[i / kColumns] + i % kColumns * (kDensePiece / 2));
+  }
+}
+
 // The pieces of a warp's part of a tile, its 16 positions of each block of 64.
-template <class Post, class Element, int Blocks, int Channels, bool ByPositions>
+template <class Post, class Element, int Blocks, int Channels, bool ByPositions, class Arguments>
 struct WarpPieces {
   static constexpr int kColumns = Channels / kDensePiece, kCount = Blocks * kColumns;
-  const DenseArguments& a;
+  const Arguments& a;
   const DenseSums<Blocks, Channels>& sums;
   DenseTile tile;
   float* staged;
   const float* bias;
   DensePiece<ByPositions> piece;
 
-  __device__ __forceinline__ PieceVectors<ByPositions> vectors(int p) const {
-    return {a, {tile.batch, tile.position + p / kColumns * 64, tile.channel + p % kColumns * kDensePiece}, piece};
+  __device__ __forceinline__ PieceVectors<ByPositions, Arguments> vectors(int p) const {
+    return {a,
+            {tile.batch, tile.position + p / kColumns * 64, tile.channel + p % kColumns * kDensePiece, tile.group},
+            piece};
   }
   __device__ __forceinline__ const float* bias_of(int p) const { return bias + p % kColumns * kDensePiece; }
-  __device__ __forceinline__ bool exists(const PieceVectors<ByPositions>& piece) const {  // for all of the warp
-    return piece.tile.position < a.output_length && piece.tile.channel < a.channels;
+  __device__ __forceinline__ bool exists(
+      const PieceVectors<ByPositions, Arguments>& piece) const {  // for all of the warp
+    return piece.tile.position < a.output_length && piece.tile.channel < a.channels_end(tile.group);
   }
-  // `use(sums of piece p)`, where p is known only when the kernel runs: registers have no index.
   template <class Use>
   __device__ __forceinline__ void with_sums(int p, const Use& use) const {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      if (i == p) use(sums[i / kColumns] + i % kColumns * (kDensePiece / 2));
-    }
+    with_piece_sums<Blocks, Channels>(sums, p, use);
   }
 
   __device__ __forceinline__ Element* first_vector(int slice) const {  // of the first piece
-    return a.output.as<Element>() + vectors(0).offset(a.output.strides, slice);
+    return a.output.template as<Element>() + vectors(0).offset(a.output.strides, slice);
   }
   // Of piece p; its vectors lie as far behind those of the first one, both of them.
   __device__ __forceinline__ StoredVectors<Element, ByPositions> stored(int p, Element* const (&first)[2]) const {
@@ -85,7 +103,7 @@ struct WarpPieces {
     const long long step =
         ByPositions ? positions + channels * a.output.strides[1] : positions * a.output.strides[2] + channels;
     const int positions_left = a.output_length - tile.position - positions;
-    const int channels_left = a.channels - tile.channel - channels;
+    const int channels_left = a.channels_end(tile.group) - tile.channel - channels;
     StoredVectors<Element, ByPositions> own{piece.vector, {}, {}};
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
@@ -136,7 +154,7 @@ struct WarpPieces {
   __device__ __forceinline__ void finish_with_tensors(bool aligned) const {
     const Post chain{a.post};
     const auto load = [&](int p) {
-      const PieceVectors<ByPositions> own = vectors(p);
+      const PieceVectors<ByPositions, Arguments> own = vectors(p);
       return load_operands<8, 2>(chain, a.post, [own](const long long* strides, int s) {
         return own.place(strides, s, own.left(s) > 0 ? 8 : 0);
       });
@@ -145,7 +163,7 @@ struct WarpPieces {
     auto loads = load(0);
 #pragma unroll 1
     for (int p = 0; p < kCount; ++p) {
-      const PieceVectors<ByPositions> own = vectors(p);
+      const PieceVectors<ByPositions, Arguments> own = vectors(p);
       float values[16];
       stage(p, values);
       const auto next = load(p + 1 < kCount ? p + 1 : p);
@@ -160,7 +178,7 @@ struct WarpPieces {
     const DType dtype = known_dtype(LinkedTensor::output, a.output.dtype);
 #pragma unroll 1
     for (int p = 0; p < kCount; ++p) {
-      const PieceVectors<ByPositions> own = vectors(p);
+      const PieceVectors<ByPositions, Arguments> own = vectors(p);
       if (!exists(own)) continue;
       float values[16];
       stage(p, values);
@@ -172,14 +190,15 @@ struct WarpPieces {
   }
 };
 
-template <class Post, class Element, int Blocks, int Channels, bool ByPositions>
-__device__ __forceinline__ void finish_tile(const DenseArguments& a, const DenseTile& tile, DenseShared& shared,
+template <class Post, class Element, int Blocks, int Channels, bool ByPositions, class Arguments>
+__device__ __forceinline__ void finish_tile(const Arguments& a, const DenseTile& tile, DenseShared& shared,
                                             int warpgroup, const DenseSums<Blocks, Channels>& sums) {
   const int warp = static_cast<int>(threadIdx.x) % 128 / 32;
-  const DenseTile own = {tile.batch, tile.position + first_position<Blocks>(a, warpgroup) + warp * 16, tile.channel};
-  const WarpPieces<Post, Element, Blocks, Channels, ByPositions> pieces{
+  const DenseTile own = {tile.batch, tile.position + first_position<Blocks>(a, warpgroup) + warp * 16, tile.channel,
+                         tile.group};
+  const WarpPieces<Post, Element, Blocks, Channels, ByPositions, Arguments> pieces{
       a, sums, own, shared.staged[warpgroup * 4 + warp], shared.bias[warpgroup], {own_lane()}};
-  const int extent = ByPositions ? a.output_length : a.channels;
+  const int extent = ByPositions ? a.output_length : a.channels_end(tile.group);
   const int end = ByPositions ? own.position + (Blocks - 1) * 64 + 16 : own.channel + Channels;
   const bool whole_words = end <= extent || extent % kWordElements<Element> == 0;
   const bool has_tensors = Post{a.post}.has_operands();
@@ -192,13 +211,13 @@ __device__ __forceinline__ void finish_tile(const DenseArguments& a, const Dense
   }
 }
 
-template <int Channels>
-__device__ __forceinline__ void load_bias(const DenseArguments& a, const DenseTile& tile, DenseShared& shared,
+template <int Channels, class Arguments>
+__device__ __forceinline__ void load_bias(const Arguments& a, const DenseTile& tile, DenseShared& shared,
                                           int warpgroup) {
   const int own = threadIdx.x % 128, channel = tile.channel + own;
   asm volatile("bar.sync %0, 128;" : : "r"(1 + warpgroup) : "memory");  // the tile before is stored
   if (own < Channels) {
-    const bool exists = a.bias.exists() && channel < a.channels;
+    const bool exists = a.bias.exists() && channel < a.channels_end(tile.group);
     shared.bias[warpgroup][own] =
         exists ? load_as<float>(a.bias.data, known_dtype(LinkedTensor::bias, a.bias.dtype), channel * a.bias.strides[0])
                : 0.0f;

@@ -6,14 +6,15 @@
 
 namespace sluice {
 
-// `pre` on eight channels, `channel` and the next, at a position of the input; in padding they stay zero.
-template <class Pre, class Element>
-__device__ __forceinline__ Word apply_pre(const DenseArguments& a, int batch, int channel, int position,
+// `pre` on eight channels of a group, `channel` and the next, at a position of the input; in padding they stay zero.
+template <class Pre, class Element, class Arguments>
+__device__ __forceinline__ Word apply_pre(const Arguments& a, int batch, int group, int channel, int position,
                                           const Word& word) {
   const int left = a.input_channels - channel;
+  const int own = a.first_input_channel(group) + channel;
   if (position < 0 || position >= a.length || left <= 0) return word;
   const auto place_of = [&](const long long* strides, int) {
-    const long long offset = batch * strides[0] + channel * strides[1] + position * strides[2];
+    const long long offset = batch * strides[0] + own * strides[1] + position * strides[2];
     return Place{.offset = offset, .stride = strides[1], .first = 0, .last = min_of(8, left)};
   };
   float values[8];
@@ -23,10 +24,10 @@ __device__ __forceinline__ Word apply_pre(const DenseArguments& a, int batch, in
   return left >= 8 ? changed : replace_elements<Element>(word, changed, [left](int i) { return i < left; });
 }
 
-template <class Pre, class Element>
-__device__ __forceinline__ void apply_pre_in_place(const DenseArguments& a, int batch, int channel, int position,
+template <class Pre, class Element, class Arguments>
+__device__ __forceinline__ void apply_pre_in_place(const Arguments& a, int batch, int group, int channel, int position,
                                                    std::uint32_t word) {
-  store_shared_word(word, apply_pre<Pre, Element>(a, batch, channel, position, load_shared_word(word)));
+  store_shared_word(word, apply_pre<Pre, Element>(a, batch, group, channel, position, load_shared_word(word)));
 }
 
 // A stage's words are all in shared memory, and the tensor cores may read them: they do so through the unit that bulk

@@ -4,21 +4,54 @@
 
 namespace sluice {
 
-// launch_tile.cuh
+// launch_tile.cuh, launch_general.cuh
 template <class Element, int Blocks, int Channels>
 cudaError_t launch_tile(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
+template <class Element, int Blocks, int Channels>
+cudaError_t launch_general(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
+// launch_interleaved.cuh
+template <class Element, int Blocks, int Channels>
+cudaError_t launch_interleaved(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked,
+                               cudaStream_t stream);
 
 namespace {
 
 template <class Element>
 cudaError_t launch_as(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
   const DenseShape& tile = plan.dense.tile();
+  if (params.interleave.exists()) {
 #define SLUICE_DENSE_TILE(blocks_, channels_)                   \
   if (tile.blocks == (blocks_) && tile.channels == (channels_)) \
-    return launch_tile<Element, blocks_, channels_>(params, plan, linked, stream);
+    return launch_interleaved<Element, blocks_, channels_>(params, plan, linked, stream);
+#include "kernels/conv1d/dense/interleaved_tiles.def"
+#undef SLUICE_DENSE_TILE
+    return cudaErrorInvalidConfiguration;
+  }
+#define SLUICE_DENSE_TILE(blocks_, channels_)                                                                \
+  if (tile.blocks == (blocks_) && tile.channels == (channels_))                                              \
+    return plan.dense.is_general ? launch_general<Element, blocks_, channels_>(params, plan, linked, stream) \
+                                 : launch_tile<Element, blocks_, channels_>(params, plan, linked, stream);
 #include "kernels/conv1d/dense/tiles.def"
 #undef SLUICE_DENSE_TILE
   return cudaErrorInvalidConfiguration;
+}
+
+cudaError_t pack_at_call(const Conv1dParams& params, const Conv1dPlan& plan, void* workspace, cudaStream_t stream) {
+  const DenseTensors& own = params.dense;
+  if (params.interleave.exists()) {
+    return launch_pack_phases({.weight = own.weight,
+                               .input_channels = own.input_channels,
+                               .packed = workspace,
+                               .order = plan.dense.order,
+                               .interleave = params.interleave},
+                              stream);
+  }
+  return launch_pack({.weight = own.weight,
+                      .channels = params.channels,
+                      .input_channels = own.input_channels,
+                      .packed = workspace,
+                      .order = plan.dense.order},
+                     stream);
 }
 
 }  // namespace
@@ -26,13 +59,9 @@ cudaError_t launch_as(const Conv1dParams& params, const Conv1dPlan& plan, const 
 cudaError_t launch_dense(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, void* workspace,
                          cudaStream_t stream) {
   Conv1dParams packed = params;
-  if (params.dense.packed == nullptr) {
-    const PackParams pack{.weight = params.dense.weight,
-                          .channels = params.channels,
-                          .input_channels = params.dense.input_channels,
-                          .packed = workspace,
-                          .order = plan.dense.order};
-    if (const cudaError_t status = launch_pack(pack, stream); status != cudaSuccess) return status;
+  if (plan.workspace_bytes > 0) {
+    const cudaError_t status = pack_at_call(params, plan, workspace, stream);
+    if (status != cudaSuccess) return status;
     packed.dense.packed = workspace;
     packed.dense.follows_pack = true;
   }

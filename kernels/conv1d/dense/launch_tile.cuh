@@ -11,7 +11,7 @@ static_assert(sizeof(DenseShared) <= kDenseSharedBytes);
 
 inline DenseArguments make_dense_arguments(const Conv1dParams& params, const Conv1dPlan& plan) {
   const DensePlan& own = plan.dense;
-  const long long inputs[3] = {params.batch, params.dense.input_channels, params.length};
+  const long long inputs[3] = {params.batch, params.dense.groups * params.dense.input_channels, params.length};
   const long long outputs[3] = {params.batch, params.channels, params.output_length};
   long long extent = 1;
   for (int d = 0; d < 3; ++d) extent += (inputs[d] - 1) * params.input.strides[d];
@@ -51,18 +51,34 @@ inline DenseArguments make_dense_arguments(const Conv1dParams& params, const Con
   };
 }
 
+inline GeneralDenseArguments make_general_arguments(const Conv1dParams& params, const Conv1dPlan& plan) {
+  const DensePlan& own = plan.dense;
+  return {make_dense_arguments(params, plan),
+          own.phases,
+          own.stage_positions,
+          own.weight_stages_of_tile(),
+          dense_groups(params.dense.groups, params.dense.groups * params.dense.input_channels, params.channels,
+                       own.tile().channels),
+          own.partial_steps()};
+}
+
 // Without `linked` the params have no chains: interpreting them would take the registers that hold the sums.
-template <class Element, int Blocks, int Channels>
-cudaError_t launch_tile(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
+template <class Element, int Blocks, int Channels, class Arguments>
+cudaError_t launch_with(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream,
+                        const Arguments& arguments) {
   if (linked == nullptr && !(params.pre.empty() && params.post.empty())) return cudaErrorNotSupported;
-  const DenseArguments a = make_dense_arguments(params, plan);
-  const auto interpreted = [&]() -> Kernel<DenseArguments> {
-    return plan.dense.by_positions ? dense_kernel<NoChains, Element, Blocks, Channels, true>
-                                   : dense_kernel<NoChains, Element, Blocks, Channels, false>;
+  const auto interpreted = [&]() -> Kernel<Arguments> {
+    return plan.dense.by_positions ? dense_kernel<NoChains, Element, Blocks, Channels, true, Arguments>
+                                   : dense_kernel<NoChains, Element, Blocks, Channels, false, Arguments>;
   };
   // The input is fetched while the weight is packed.
-  return launch_planned(plan, linked, stream, a, interpreted,
+  return launch_planned(plan, linked, stream, arguments, interpreted,
                         params.dense.follows_pack ? Start::beside : Start::behind);
+}
+
+template <class Element, int Blocks, int Channels>
+cudaError_t launch_tile(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
+  return launch_with<Element, Blocks, Channels>(params, plan, linked, stream, make_dense_arguments(params, plan));
 }
 
 }  // namespace sluice

@@ -15,10 +15,22 @@ NameParts shape_names() { return {std::begin(kShapeNames), std::end(kShapeNames)
 }  // namespace
 
 LinkRequest dense_link_request(const Conv1dParams& params, const Conv1dPlan& plan) {
-  static const NameTable entries("sluice_conv1d_dense", {dtype_names(), shape_names(), {"channels", "positions"}});
-  static const NameTable modules("conv1d_dense", {dtype_names(), shape_names()});
-  LinkRequest request{.module = modules(params.input.dtype, plan.dense.shape),
-                      .kernel = entries(params.input.dtype, plan.dense.shape, plan.dense.by_positions)};
+  static const NameTable entries("sluice_conv1d",
+                                 {{"dense", "general"}, dtype_names(), shape_names(), {"channels", "positions"}});
+  static const NameTable modules("conv1d", {{"dense", "general"}, dtype_names(), shape_names()});
+  // Of interleaved_tiles.def's tiles alone; plans name no others.
+  static const NameTable interleaved_entries("sluice_conv1d_interleaved", {dtype_names(), shape_names()});
+  static const NameTable interleaved_modules("conv1d_interleaved", {dtype_names(), shape_names()});
+  const DensePlan& own = plan.dense;
+  const DType dtype = params.input.dtype;
+  LinkRequest request{};
+  if (params.interleave.exists()) {
+    request.module = interleaved_modules(dtype, own.shape);
+    request.kernel = interleaved_entries(dtype, own.shape);
+  } else {
+    request.module = modules(own.is_general, dtype, own.shape);
+    request.kernel = entries(own.is_general, dtype, own.shape, own.by_positions);
+  }
   request.pre = linked_slot(params.pre, params.pre_operands, kDensePreWidth, kDensePreSlices);
   request.post = linked_slot(params.post, params.post_operands, kDensePostWidth, kDensePostSlices);
   request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output.dtype;

@@ -29,14 +29,13 @@ __device__ __forceinline__ void pass_turn(int warpgroup) {
   asm volatile("bar.arrive %0, 256;" : : "r"(4 - warpgroup) : "memory");
 }
 
-// The sums of one tile, whose rows are `Steps` of 16 input channels wide; `is_last`: of the block's. A tap is a group
+// The sums of one tile, of whose rows `Steps` of 16 input channels count; `is_last`: of the block's. A tap is a group
 // of products: its fence, products and commit stand in one run of instructions, or ptxas makes groups of its own and
 // waits for all of them. Stages are given back one tap late, when it is known that they are over.
-template <int Steps, class Element, int Blocks, int Channels>
-__device__ __forceinline__ void multiply_rows(const DenseArguments& a, std::uint32_t inputs, std::uint32_t weights,
+template <int Steps, int RowBytes, class Element, int Blocks, int Channels, class Arguments>
+__device__ __forceinline__ void multiply_rows(const Arguments& a, std::uint32_t inputs, std::uint32_t weights,
                                               DenseShared& shared, int warpgroup, bool is_last, RingPlace& input,
                                               RingPlace& weight, DenseSums<Blocks, Channels>& sums) {
-  constexpr int kRowBytes = Steps * 32;
   const bool signals = threadIdx.x % 128 == 0;
   int keep = 0;
   int weight_before = -1, input_before = -1;
@@ -45,27 +44,28 @@ __device__ __forceinline__ void multiply_rows(const DenseArguments& a, std::uint
     if (signals && input_before >= 0) arrive(shared.input_empty + input_before);
     weight_before = input_before = -1;
   };
-  for (int c = 0; c < a.chunks; ++c) {
-    wait_for_phase(shared.input_full + input.stage, input.parity);
-    std::uint64_t rows = tile_descriptor(inputs + input.stage * a.input_stage_bytes(), kRowBytes) +
-                         descriptor_step((a.shift + first_position<Blocks>(a, warpgroup)) * kRowBytes);
-    for (int k = 0; k < a.taps; k += a.stage_taps) {
+  for (PhaseStep step; step.chunk < a.chunks; step.advance(a)) {
+    if (a.begins_stage(step.phase)) wait_for_phase(shared.input_full + input.stage, input.parity);
+    std::uint64_t rows = tile_descriptor(inputs + input.stage * a.input_stage_bytes(), RowBytes) +
+                         descriptor_step((a.first_row(step.phase) + first_position<Blocks>(a, warpgroup)) * RowBytes);
+    const int taps = a.taps_of(step.phase);
+    for (int k = 0; k < taps; k += a.stage_taps) {
       wait_for_phase(shared.weight_full + weight.stage, weight.parity);
-      std::uint64_t columns = tile_descriptor(weights + weight.stage * a.weight_stage_bytes(Channels), kRowBytes);
-      for (int left = min_of(a.stage_taps, a.taps - k); left > 0; --left) {
+      std::uint64_t columns = tile_descriptor(weights + weight.stage * a.weight_stage_bytes(Channels), RowBytes);
+      for (int left = min_of(a.stage_taps, taps - k); left > 0; --left) {
         fence_products();
 #pragma unroll
         for (int s = 0; s < Steps; ++s) {
 #pragma unroll
           for (int m = 0; m < Blocks; ++m) {
-            multiply_tiles<Element, Channels>(sums[m], rows + descriptor_step(m * 64 * kRowBytes + s * 32),
+            multiply_tiles<Element, Channels>(sums[m], rows + descriptor_step(m * 64 * RowBytes + s * 32),
                                               columns + descriptor_step(s * 32), keep);
           }
           keep = 1;
         }
         commit_products();
-        rows += descriptor_step(a.dilation * kRowBytes);
-        columns += descriptor_step(Channels * kRowBytes);
+        rows += descriptor_step(a.row_step() * RowBytes);
+        columns += descriptor_step(Channels * RowBytes);
         wait_for_products<1>();
         give_back();
       }
@@ -73,6 +73,7 @@ __device__ __forceinline__ void multiply_rows(const DenseArguments& a, std::uint
       weight.advance(a.weight_stages);
       if (a.resident) weight.parity = 0;
     }
+    if (!a.ends_stage(step.phase)) continue;
     input_before = input.stage;
     input.advance(a.input_stages);
   }
@@ -81,12 +82,13 @@ __device__ __forceinline__ void multiply_rows(const DenseArguments& a, std::uint
   give_back();
 }
 
-template <class Element, int Blocks, int Channels, class... Rest>
-__device__ __forceinline__ void multiply_tile(const DenseArguments& a, Rest&&... rest) {
+template <class Element, int Blocks, int Channels, class Arguments, class... Rest>
+__device__ __forceinline__ void multiply_tile(const Arguments& a, Rest&&... rest) {
+  if (a.partial_steps() == 3) return multiply_rows<3, 128, Element, Blocks, Channels>(a, rest...);
   switch (a.row_bytes) {
-    case 128: return multiply_rows<4, Element, Blocks, Channels>(a, rest...);
-    case 64: return multiply_rows<2, Element, Blocks, Channels>(a, rest...);
-    default: return multiply_rows<1, Element, Blocks, Channels>(a, rest...);
+    case 128: return multiply_rows<4, 128, Element, Blocks, Channels>(a, rest...);
+    case 64: return multiply_rows<2, 64, Element, Blocks, Channels>(a, rest...);
+    default: return multiply_rows<1, 32, Element, Blocks, Channels>(a, rest...);
   }
 }
 

@@ -78,11 +78,15 @@ struct DensePiece {
   }
 };
 
-// Where a thread's two vectors of a piece lie, and which of them are part of the result.
+// A row of a piece as half types in shared memory.
 template <bool ByPositions>
+inline constexpr int kPieceRowBytes = ByPositions ? 32 : 64;
+
+// Where a thread's two vectors of a piece lie, and which of them are part of the result.
+template <bool ByPositions, class Arguments>
 struct PieceVectors {
   static constexpr int kDimension = ByPositions ? 2 : 1;  // along which a vector lies
-  const DenseArguments& a;
+  const Arguments& a;
   DenseTile tile;  // the piece's first position and channel
   DensePiece<ByPositions> piece;
 
@@ -93,7 +97,7 @@ struct PieceVectors {
   }
   // Elements from the vector's first to the result's end; 0 or less where there are none.
   __device__ __forceinline__ int left(int slice) const {
-    const int positions = a.output_length - position(slice), channels = a.channels - channel(slice);
+    const int positions = a.output_length - position(slice), channels = a.channels_end(tile.group) - channel(slice);
     return ByPositions ? (channels > 0 ? positions : 0) : (positions > 0 ? channels : 0);
   }
   // Of what `left` says. Not max(0, min(8, left)): where that is compared with 8, ptxas of CUDA 13.0 compares `left`.

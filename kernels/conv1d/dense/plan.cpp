@@ -15,6 +15,11 @@ constexpr int kStep = 16;             // input channels of one
 constexpr int kLeastStages = 2, kEnoughWeightStages = 4;
 constexpr int kWeightStageBytes = 16 * 1024;   // about, so that a stage is worth its barriers
 constexpr long long kMostPositions = 1 << 30;  // and tiles, which the kernel counts in 32 bits
+constexpr long long kMostStageRows = 1 << 13;  // of 32 bytes and more, in shared memory
+// A tenth less time makes up for packing a weight again that is packed ahead in the usual order.
+constexpr int kNarrowChunk = 32, kWorthNarrow = 10;
+// A raw tile of positions has at least one of each phase.
+constexpr long long kMostTransposedStride = kRawPositions;
 
 // What a tile is reckoned to take, in cycles of a multiprocessor. Fitted to all 14 ways to cut 16 convolutions in both
 // layouts (H200, float16, identity): the tile that is reckoned to be the fastest takes 1.007 times what the fastest
@@ -42,6 +47,9 @@ constexpr AtenReason kShort("so few positions leave the tensor cores' tiles empt
 constexpr AtenReason kLong("the tensor-core kernels count positions and tiles up to 2^30");
 constexpr AtenReason kGathered(
     "the input's rows begin in the middle of 16 bytes, and for such long sums of them it is faster");
+constexpr AtenReason kGatheredPhases(
+    "shared memory has no room for all phases of so wide a stride, and for such long sums it is faster than fetching "
+    "element by element");
 constexpr AtenReason kFewTiles("there are few tiles of long sums, which it splits");
 constexpr AtenReason kProduct("one tap makes it a matrix product, whose operands BLAS reads as they lie");
 constexpr AtenReason kFewSums("sums so short, and so few of them, leave the tensor cores' tiles empty");
@@ -52,19 +60,28 @@ constexpr const char* kResident =
 constexpr const char* kStreamed =
     "auto: tensor cores, one tile of the input in shared memory for all taps, past which the weights stream";
 
+constexpr bool transposes(DenseFetch fetch) { return fetch == DenseFetch::positions || fetch == DenseFetch::shifted; }
+
+long long inputs_of_group(const Conv1dProblem& problem) { return problem.input_channels / problem.groups; }
+long long outputs_of_group(const Conv1dProblem& problem) { return problem.channels / problem.groups; }
+
+PackedOrder order_of(const Conv1dProblem& problem) {
+  return packed_order(problem.channels, inputs_of_group(problem), problem.taps);
+}
+
 long long input_stage_bytes(const DensePlan& plan) {
   return round_up<long long>(1LL * plan.stage_rows * plan.order.row_bytes(), kTileAlignment);
+}
+long long fetched_bytes(const DensePlan& plan) {  // of a stage of the input
+  return round_up<long long>(1LL * plan.stage_positions * plan.order.row_bytes(), kTileAlignment);
 }
 long long weight_stage_bytes(const DensePlan& plan) {
   return 1LL * plan.stage_taps * plan.tile().channels * plan.order.row_bytes();
 }
-int weight_stages_of_tile(const DensePlan& plan) {
-  return plan.order.chunks * ceil_div(plan.order.taps, plan.stage_taps);
-}
 
 // Groups of taps, as even as they come.
 void set_stage_taps(DensePlan& plan) {
-  const int taps = plan.order.taps;
+  const int taps = plan.phases.taps_of(0);
   const int most = max_of(1, kWeightStageBytes / (plan.tile().channels * plan.order.row_bytes()));
   plan.stage_taps = ceil_div(taps, ceil_div(taps, most));
 }
@@ -84,7 +101,7 @@ void set_stages(Conv1dPlan& plan, const DeviceProperties& device) {
     plan.shared_memory = static_cast<int>(beside + input_stages * input + weight_stages * weight);
   };
   // A block that goes on to other output channels would have to fetch all weights anew.
-  const long long all = weight_stages_of_tile(own);
+  const long long all = own.weight_stages_of_tile();
   own.resident = own.channel_tiles == 1 && all <= kMostWeightStages && all * weight + kLeastStages * input <= room;
   if (own.resident) return set(min_of<long long>(kMostInputStages, (room - all * weight) / input), all);
   for (int stages = kMostInputStages; stages >= kLeastStages; --stages) {
@@ -98,13 +115,13 @@ void set_stages(Conv1dPlan& plan, const DeviceProperties& device) {
 long long cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
   const DensePlan& own = plan.dense;
   const DenseShape& tile = own.tile();
-  const long long steps = 1LL * own.order.chunks * own.order.taps * (own.order.chunk / kStep);
+  const long long steps = 1LL * own.order.chunks * own.order.taps * own.steps;
   const long long products = steps * (own.positions() / kBlock) * wgmma_cycles(tile.channels);
   const long long weights = own.resident ? 0 : 1LL * own.order.taps * tile.channels * own.order.row_bytes();
-  const long long input = own.order.chunks * input_stage_bytes(own);
+  const long long input = own.order.chunks * own.phases.stages() * fetched_bytes(own);
   const long long fetches =
       max_of(input / input_bytes_per_cycle(own.fetch), (input + own.order.chunks * weights) / kBytesPerCycle);
-  const long long channels = min_of<long long>(tile.channels, problem.channels);
+  const long long channels = min_of<long long>(tile.channels, outputs_of_group(problem));
   const long long positions = min_of<long long>(own.positions(), problem.output_length);
   const long long stores = positions * channels * kHalfBytes / kStoreBytesPerCycle;
   const long long tiles = ceil_div(own.tiles, plan.grid);
@@ -113,7 +130,25 @@ long long cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
   return tiles * max_of(busy + kTurnCycles, (products + stores + kTileCycles) / 2) + stores + kTileCycles;
 }
 
-Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, bool alternates, const DeviceProperties& device) {
+// Whether a stage fits.
+bool set_stage_rows(DensePlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
+  const long long stride = problem.stride, positions = plan.positions();
+  const bool together = plan.is_general && transposes(plan.fetch);
+  const long long reach = (positions - 1) * stride + (problem.taps - 1LL) * problem.dilation + 1 + plan.shift;
+  const long long rows =
+      plan.is_general ? stage_rows(problem.taps, stride, problem.dilation, positions, together) : reach;
+  if (rows * plan.order.row_bytes() > device.shared_memory_per_block) return false;
+  // Rows that come from whole positions need no multiple of anything; those that are gathered come by eight.
+  const int multiple = !plan.is_general ? kMatrixPositions : plan.fetch == DenseFetch::elements ? kPieceElements : 1;
+  plan.stage_rows = static_cast<int>(round_up<long long>(rows, multiple));
+  plan.stage_positions = together ? static_cast<int>(round_up<long long>(reach, kMatrixPositions)) : plan.stage_rows;
+  plan.phases = dense_phases(problem.taps, static_cast<int>(stride), static_cast<int>(problem.dilation),
+                             plan.positions(), together);
+  return true;
+}
+
+Conv1dPlan plan_tile(const Conv1dProblem& problem, const PackedOrder& order, int shape, bool alternates,
+                     const DeviceProperties& device) {
   Conv1dPlan plan;
   plan.method = "dense";
   plan.kernel = "dense";
@@ -122,15 +157,16 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, bool alternates, c
   DensePlan& own = plan.dense;
   own.shape = shape;
   own.alternates = alternates;
-  own.order = packed_order(problem.channels, problem.input_channels, problem.taps);
+  own.order = order;
+  own.is_general = problem.stride > 1 || problem.groups > 1;
+  own.steps = order.chunk / kStep;
+  if (own.is_general && order.chunks == 1 && ceil_div<long long>(inputs_of_group(problem), kStep) == 3) own.steps = 3;
   own.fetch = problem.fetch;
   if (own.fetch == DenseFetch::positions) {  // whose vectors begin at multiples of their length, whatever the padding
     own.shift = static_cast<int>((kPieceElements - problem.padding % kPieceElements) % kPieceElements);
   }
-  const long long rows = own.positions() + (problem.taps - 1LL) * problem.dilation + own.shift;
-  if (rows * own.order.row_bytes() > device.shared_memory_per_block) return plan;
-  own.stage_rows = static_cast<int>(round_up<long long>(rows, kMatrixPositions));
-  own.channel_tiles = ceil_div<long long>(problem.channels, own.tile().channels);
+  if (!set_stage_rows(own, problem, device)) return plan;
+  own.channel_tiles = problem.groups * ceil_div<long long>(outputs_of_group(problem), own.tile().channels);
   own.position_tiles = ceil_div<long long>(problem.output_length, own.positions());
   own.tiles = problem.batch * own.channel_tiles * own.position_tiles;
   own.by_positions = problem.by_positions;
@@ -140,38 +176,65 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, bool alternates, c
   plan.resident_blocks = 1;
   plan.alignment = plan.copy_width = kWordBytes;
   plan.reason = own.resident ? kResident : kStreamed;
+  // What is packed ahead is packed in the usual order.
+  const bool is_ahead = problem.is_packed && order == order_of(problem);
+  if (!is_ahead) plan.workspace_bytes = order.bytes();
   return plan;
 }
 
 // Why aten's convolution is the faster one (policy.h), or null.
 const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
   const DensePlan& own = plan.dense;
-  const long long sum = problem.input_channels * problem.taps, steps = 1LL * own.order.chunks * own.order.taps;
+  const long long sum = inputs_of_group(problem) * problem.taps;
+  const long long steps = 1LL * order_of(problem).chunks * problem.taps;  // whatever the stride makes of chunks
   const bool is_product = problem.taps == 1, gathers = problem.fetch == DenseFetch::elements;
   if (gathers && sum >= (is_product ? kMostGatheredProduct : kMostGatheredSum)) return kGathered;
-  if (is_product && problem.fetch == DenseFetch::positions && problem.input_channels % kPieceElements == 0) {
+  if (own.is_general && own.fetch == DenseFetch::elements && sum >= kMostGatheredSum) return kGatheredPhases;
+  // Not of interleaved results: BLAS would leave them to be spread. Predicted, not measured, as are all the limits here
+  // where results are interleaved.
+  if (is_product && !own.is_general && !problem.interleaves && problem.fetch == DenseFetch::positions &&
+      problem.input_channels % kPieceElements == 0) {
     return kProduct;
   }
   const long long most_steps = is_product ? kMostStepsOfFewProducts : kMostStepsOfFewTiles;
   if (2 * own.tiles < device.multiprocessors && steps > most_steps) return kFewTiles;
-  if (max_of<long long>(sum, problem.channels) < kLeastSum && own.tiles > device.multiprocessors) return kFewSums;
-  if (problem.fetch == DenseFetch::shifted && own.stage_rows > 2 * own.positions() && sum >= kMostGatheredSum) {
+  if (max_of<long long>(sum, outputs_of_group(problem)) < kLeastSum && own.tiles > device.multiprocessors)
+    return kFewSums;
+  const long long own_positions = own.positions() * problem.stride;
+  if (problem.fetch == DenseFetch::shifted && own.stage_positions > 2 * own_positions && sum >= kMostGatheredSum) {
     return kFarTaps;
   }
   return nullptr;
 }
 
 // 0 threads where no tile fits. Of tiles that are done at the same time the last, which is the largest.
-Conv1dPlan fastest_tile(const Conv1dProblem& problem, const DeviceProperties& device) {
+Conv1dPlan fastest_tile(const Conv1dProblem& problem, const PackedOrder& order, const DeviceProperties& device) {
   Conv1dPlan best;
   for (bool alternates : {false, true}) {
     for (int shape = 0; shape < static_cast<int>(std::size(kDenseShapes)); ++shape) {
-      const Conv1dPlan plan = plan_tile(problem, shape, alternates, device);
+      if (problem.interleaves && !interleaves(kDenseShapes[shape])) continue;
+      const Conv1dPlan plan = plan_tile(problem, order, shape, alternates, device);
       if (plan.threads == 0) continue;
       if (best.threads == 0 || cycles(plan, problem) <= cycles(best, problem)) best = plan;
     }
   }
   return best;
+}
+
+// All phases of a wide stride take so much room together that narrower stages of more positions may be faster. It is an
+// order of sums, so neither the alignment of rows nor a weight that is packed already has a say.
+PackedOrder fastest_order(const Conv1dProblem& problem, const DeviceProperties& device) {
+  const PackedOrder usual = order_of(problem);
+  if (problem.stride == 1 || !transposes(problem.fetch) || usual.chunk <= kNarrowChunk) return usual;
+  Conv1dProblem shifted = problem;
+  shifted.fetch = DenseFetch::shifted;
+  const PackedOrder narrow = order_in_chunks(kNarrowChunk, problem.channels, inputs_of_group(problem), problem.taps);
+  const Conv1dPlan wide_stages = fastest_tile(shifted, usual, device);
+  const Conv1dPlan narrow_stages = fastest_tile(shifted, narrow, device);
+  if (narrow_stages.threads == 0) return usual;
+  const bool fits = wide_stages.threads > 0;
+  const long long gain = fits ? cycles(wide_stages, problem) - cycles(narrow_stages, problem) : 0;
+  return fits && gain * kWorthNarrow < cycles(wide_stages, problem) ? usual : narrow;
 }
 
 }  // namespace
@@ -185,8 +248,9 @@ bool has_words(const Operand<3>& operand, const long long (&sizes)[3], int dimen
 }
 
 DenseFetch dense_fetch(const Conv1dParams& params) {
-  const long long sizes[3] = {params.batch, params.dense.input_channels, params.length};
-  if (sizes[1] % kPieceElements == 0 && has_words(params.input, sizes, 1)) return DenseFetch::channels;
+  const long long sizes[3] = {params.batch, params.dense.groups * params.dense.input_channels, params.length};
+  if (params.dense.input_channels % kPieceElements == 0 && has_words(params.input, sizes, 1))
+    return DenseFetch::channels;
   if (params.input.strides[2] != 1) return DenseFetch::elements;
   return params.length % kPieceElements == 0 && has_words(params.input, sizes, 2) ? DenseFetch::positions
                                                                                   : DenseFetch::shifted;
@@ -197,15 +261,22 @@ std::string describe(const DensePlan& plan) {
   const std::string weights = plan.resident ? "all weights"
                                             : number(plan.weight_stages) + " stages of " + number(plan.stage_taps) +
                                                   (plan.stage_taps == 1 ? " tap's weights" : " taps' weights");
+  const std::string phases = plan.phases.stride == 1      ? ""
+                             : plan.phases.are_together() ? " of all phases"
+                                                          : " of a phase";
   return "tiles of " + number(plan.positions()) + " positions x " + number(plan.tile().channels) + " channels" +
          (plan.alternates ? ", two in turn; " : "; ") + number(plan.input_stages) + " stages of " +
-         number(plan.order.chunk) + " input channels x " + number(plan.stage_rows) + " positions and " + weights +
-         " in shared memory";
+         number(plan.order.chunk) + " input channels x " + number(plan.stage_rows) + " positions" + phases + " and " +
+         weights + " in shared memory";
 }
 
 Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& device) {
   Conv1dPlan plan;
-  const long long longest = max_of(problem.output_length + problem.padding, problem.length);
+  long long longest = max_of(problem.output_length + problem.padding, problem.length);
+  if (problem.stride > 1) {  // the last tile's rows lie so far apart
+    const long long reach = problem.padding + problem.taps * problem.dilation;
+    longest = max_of(longest, (problem.output_length + kMostStageRows) * problem.stride + reach);
+  }
   if (max_of(max_of(longest, problem.input_channels), problem.channels) >= kMostPositions) {
     refuse(plan, kLong);
     return plan;
@@ -214,18 +285,20 @@ Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& devi
     refuse(plan, kShort);
     return plan;
   }
-  plan = fastest_tile(problem, device);
-  if (plan.threads == 0 && dense_raw_bytes(problem.fetch) > 0) {
+  const PackedOrder order = fastest_order(problem, device);
+  if (!transposes(problem.fetch) || problem.stride <= kMostTransposedStride) {
+    plan = fastest_tile(problem, order, device);
+  }
+  if (plan.threads == 0 && transposes(problem.fetch)) {
     // What is fetched element by element needs no raw tiles.
     Conv1dProblem narrow = problem;
     narrow.fetch = DenseFetch::elements;
-    plan = fastest_tile(narrow, device);
+    plan = fastest_tile(narrow, order, device);
   }
   if (plan.threads == 0) refuse(plan, kNoRoom);
   if (plan.dense.tiles >= kMostPositions) refuse(plan, kLong);
   if (plan.threads == 0) return plan;
   if (const char* reason = slower_because(plan, problem, device)) refuse(plan, reason);
-  if (!problem.is_packed) plan.workspace_bytes = plan.dense.order.bytes();
   return plan;
 }
 

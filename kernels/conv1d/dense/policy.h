@@ -33,7 +33,7 @@ inline constexpr int kDenseChannelPitch = 40, kDensePositionPitch = 24;
 inline constexpr int kDenseStagedFloats = 768;  // 16 rows of 40, or 32 of 24
 
 // What aten's convolution takes, as measured: random shapes with GELU behind them (H200, half types, 1 to 2048
-// channels, 1 to 65 taps, torch 2.11; benchmarks/random_dense.py), torch's time over the kernel's.
+// channels, 1 to 65 taps, torch 2.11; benchmarks/random_shapes.py dense), torch's time over the kernel's.
 //
 //                                               the kernel's                        aten's
 //   input element by element                    Cin K < 1024: 1.36                  1.04, 27 of 48 slower than torch
@@ -46,5 +46,14 @@ inline constexpr long long kMostGatheredSum = 1024, kMostStepsOfFewTiles = 64, k
 inline constexpr long long kLeastSum = 8;
 // Of one tap, element by element: with few channels in and many out nearly all that moves is the result.
 inline constexpr long long kMostGatheredProduct = 16;
+// Channels of a group, in and out: fewer are mostly zeros to the tensor cores. Predicted, not measured. Where a group
+// begins, its packed weights and its results do so at whole pieces.
+constexpr bool suits_dense_groups(long long groups, long long input_channels, long long channels) {
+  constexpr long long kLeast = 16, kPiece = 8;
+  return groups == 1 ||
+         (input_channels / groups >= kLeast && channels / groups >= kLeast && channels / groups % kPiece == 0);
+}
+// With a stride these hold too, as do the cycles of plan.cpp: predicted from a tile's bytes and products, not measured.
+// What is gathered because all phases of a stride have no room together goes to aten from kMostGatheredSum on.
 
 }  // namespace sluice

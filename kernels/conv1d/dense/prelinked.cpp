@@ -29,6 +29,7 @@ void for_each_prelinked(const std::function<void(const LinkRequest&)>& visit) {
       plan.which = Conv1dMethod::dense;
       for (int shape = 0; shape < static_cast<int>(std::size(kDenseShapes)); ++shape) {
         for (bool by_positions : {false, true}) {
+          if (!by_positions && !chains.in_channels) continue;
           plan.dense.shape = shape;
           plan.dense.by_positions = by_positions;
           visit(link_request(params, plan));

@@ -9,12 +9,14 @@ namespace sluice {
 
 struct PrelinkedChains {
   const char *pre, *post;
+  bool in_channels;  // behind results whose channels lie side by side too, and not their positions alone
 };
 
 // Numbers are arguments of the kernel, so these stand for every slope; snake's is an alpha per channel in the input's
-// dtype. Each of them takes the build 0.6 to 2 seconds for each of 28 kernels (docs/measurements/linking.md).
+// dtype. Vocoders and codecs, whose activations LeakyReLU, SiLU and Snake are, keep positions side by side. Each takes
+// the build 1.4 seconds for each of 14 kernels (docs/measurements/linking.md).
 inline constexpr PrelinkedChains kDensePrelinked[] = {
-    {"", "relu"}, {"", "leaky_relu"}, {"", "gelu"}, {"", "silu"}, {"", "snake($0,$0)"},
+    {"", "relu", true}, {"", "leaky_relu", false}, {"", "gelu", true}, {"", "silu", false}, {"", "snake($0,$0)", false},
 };
 
 // The request for each of them and each dense kernel, as a call makes it. What it points to is gone afterwards.

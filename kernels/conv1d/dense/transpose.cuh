@@ -20,27 +20,33 @@ template <class Element, int Channels>
 struct RawWalk {
   int tile = blockIdx.x, chunk = 0, unit;  // the last: of the stage's raw tiles
   DenseTile at;
-  int row = 0, channel = 0;       // of the stage, the unit's first
-  int position = 0;               // of the input, the row's
+  int row = 0, channel = 0;       // of the stage, the unit's first position and channel
+  int position = 0;               // of the input, the same
   int channels_left = 0;          // from the lane's channel to the last one
   const Element* from = nullptr;  // position 0 of the lane's channel
 
-  __device__ __forceinline__ RawWalk(const DenseArguments& a, int warp)
-      : unit(warp), at(dense_tile<Channels>(a, tile)) {}
+  template <class Arguments>
+  __device__ __forceinline__ RawWalk(const Arguments& a, int warp) : unit(warp), at(dense_tile<Channels>(a, tile)) {}
   __device__ __forceinline__ bool exists(const DenseArguments& a) const { return tile < a.tiles; }
-  __device__ __forceinline__ bool is_in_stage(const DenseArguments& a) const { return unit < units(a); }
+  template <class Arguments>
+  __device__ __forceinline__ bool is_in_stage(const Arguments& a) const {
+    return unit < units(a);
+  }
   // `lane_channel`: of the unit's.
-  __device__ __forceinline__ void set_places(const DenseArguments& a, int lane_channel) {
+  template <class Arguments>
+  __device__ __forceinline__ void set_places(const Arguments& a, int lane_channel) {
     const int columns = a.chunk() / kRawChannels;  // 1, 2 or 4
     channel = (unit & (columns - 1)) * kRawChannels;
     row = (unit >> (columns >> 1)) * kRawPositions;
-    position = at.position - a.padding - a.shift + row;
+    position = a.input_position(at.position, 0) + row;
     const int first = chunk * a.chunk() + channel + lane_channel;
     channels_left = a.input_channels - first;
-    from = a.input.as<const Element>() + at.batch * a.input.strides[0] + first * a.input.strides[1];
+    from = a.input.template as<const Element>() + at.batch * a.input.strides[0] +
+           (a.first_input_channel(at.group) + first) * a.input.strides[1];
   }
   __device__ __forceinline__ void advance() { unit += kDenseFetchThreads / 32; }
-  __device__ __forceinline__ void advance_stage(const DenseArguments& a) {
+  template <class Arguments>
+  __device__ __forceinline__ void advance_stage(const Arguments& a) {
     unit -= units(a);
     if (++chunk < a.chunks) return;
     chunk = 0, tile += gridDim.x;
@@ -48,8 +54,9 @@ struct RawWalk {
   }
 
  private:
-  __device__ __forceinline__ static int units(const DenseArguments& a) {
-    return ceil_div(a.stage_rows, kRawPositions) * (a.chunk() / kRawChannels);
+  template <class Arguments>
+  __device__ __forceinline__ static int units(const Arguments& a) {
+    return ceil_div(a.stage_positions(), kRawPositions) * (a.chunk() / kRawChannels);
   }
 };
 
@@ -114,8 +121,8 @@ __device__ __forceinline__ void realign(std::uint32_t tile, const PlaceOf& place
   __syncwarp();
 }
 
-template <bool Shifted, class Pre, class Element, int Channels>
-__device__ __forceinline__ void transpose_input(const DenseArguments& a, std::uint32_t stages, std::uint32_t raw,
+template <bool Shifted, class Pre, class Element, int Channels, class Arguments>
+__device__ __forceinline__ void transpose_input(const Arguments& a, std::uint32_t stages, std::uint32_t raw,
                                                 DenseShared& shared, int thread) {
   using Walk = RawWalk<Element, Channels>;
   constexpr int kWords = raw_words(Shifted), kTileBytes = kRawChannels * kWords * kWordBytes;
@@ -139,7 +146,7 @@ __device__ __forceinline__ void transpose_input(const DenseArguments& a, std::ui
       const int first = ahead.position + word * kElements;
       if constexpr (Shifted) {
         const long long first_element =
-            ahead.from - a.input.as<const Element>() - own * a.input.strides[1] + ahead.position;
+            ahead.from - a.input.template as<const Element>() - own * a.input.strides[1] + ahead.position;
         const int channels = min_of(kRawChannels, ahead.channels_left + own);
         // What of the tensor's memory lies around a row is read with it, and taken away by realign().
         const bool is_readable =
@@ -154,7 +161,7 @@ __device__ __forceinline__ void transpose_input(const DenseArguments& a, std::ui
         const int ninth = lane - own;  // channels from the lane's own to that whose ninth word it copies
         if (is_readable) {
           const auto copy_whole = [&](std::uint32_t place, const Element* at, int, bool is_channel) {
-            copy_piece(place, is_channel ? at : a.input.as<const Element>(), is_channel ? kWordBytes : 0);
+            copy_piece(place, is_channel ? at : a.input.template as<const Element>(), is_channel ? kWordBytes : 0);
           };
 #pragma unroll
           for (int c = 0; c < kRawChannels; c += 4) copy(c, word, copy_whole);
@@ -170,10 +177,10 @@ __device__ __forceinline__ void transpose_input(const DenseArguments& a, std::ui
             }
           }
         }
-      } else if (ahead.row + word * kElements < a.stage_rows) {
+      } else if (ahead.row + word * kElements < a.stage_positions()) {
         // Words end with the input's rows.
         const bool is_inside = first >= 0 && first < a.length;
-        const Element* const at = is_inside ? ahead.from + first : a.input.as<const Element>();
+        const Element* const at = is_inside ? ahead.from + first : a.input.template as<const Element>();
 #pragma unroll
         for (int c = 0; c < kRawChannels; c += 4) {
           const bool exists = is_inside && c < ahead.channels_left;
@@ -208,22 +215,26 @@ __device__ __forceinline__ void transpose_input(const DenseArguments& a, std::ui
     if (Shifted) realign(from, place_of, walk.from, walk.position, a.length);
 #pragma unroll
     for (int p = 0; p < kRawPositions; p += 16) {
-      if (walk.row + p >= a.stage_rows) break;
+      if (walk.row + p >= a.stage_positions()) break;
       std::uint32_t matrices[4];
       const int word = p / kElements + matrix_word;
       load_transposed(from + place_of(matrix_channel, word), matrices);
-      const int row = walk.row + p + lane / 16 * 8 + lane % 8, column = walk.channel + lane / 8 % 2 * 8;
+      const int row = a.row_of(walk.row + p + lane / 16 * 8 + lane % 8), column = walk.channel + lane / 8 % 2 * 8;
       const auto offset = static_cast<std::uint32_t>(row * a.row_bytes + column * 2);
-      store_matrices(to + swizzled(offset, a.row_bytes), matrices);
+      // What no tap reads goes back to where this lane's part of the matrices was read.
+      const bool is_read = !a.has_unread_positions() || row >= 0;
+      store_matrices(is_read ? to + swizzled(offset, a.row_bytes) : from + place_of(matrix_channel, word), matrices);
     }
     if (!Pre{a.pre}.empty()) {
       __syncwarp();
-      const int column = walk.channel + matrix_word * 8, rows = min_of(kRawPositions, a.stage_rows - walk.row);
+      const int column = walk.channel + matrix_word * 8, rows = min_of(kRawPositions, a.stage_positions() - walk.row);
 #pragma unroll 1
       for (int row = lane % 16; row < rows; row += 16) {
-        const auto offset = static_cast<std::uint32_t>((walk.row + row) * a.row_bytes + column * 2);
-        apply_pre_in_place<Pre, Element>(a, walk.at.batch, walk.chunk * a.chunk() + column, walk.position + row,
-                                         to + swizzled(offset, a.row_bytes));
+        const int own = a.row_of(walk.row + row);
+        if (a.has_unread_positions() && own < 0) continue;
+        const auto offset = static_cast<std::uint32_t>(own * a.row_bytes + column * 2);
+        apply_pre_in_place<Pre, Element>(a, walk.at.batch, walk.at.group, walk.chunk * a.chunk() + column,
+                                         walk.position + row, to + swizzled(offset, a.row_bytes));
       }
     }
     if (++tile == kRawTiles) tile = 0;

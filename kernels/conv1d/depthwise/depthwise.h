@@ -59,4 +59,7 @@ struct Conv1dPlan;
 Conv1dPlan plan_depthwise(const Conv1dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
                           bool linked);
 
+// Instructions that warps issue for all of it, about, where taps are many (tap_work.h).
+double depthwise_slots(const Conv1dProblem& problem, const DeviceProperties& device);
+
 }  // namespace sluice

@@ -374,4 +374,8 @@ Conv1dPlan plan_depthwise(const Conv1dProblem& problem, const ScheduleRequest& r
       [&] { return fastest(problem, device, linked); });
 }
 
+double depthwise_slots(const Conv1dProblem& problem, const DeviceProperties& device) {
+  return policy_of(device, kDepthwisePolicies).work.of(problem);
+}
+
 }  // namespace sluice

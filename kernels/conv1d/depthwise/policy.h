@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/common/dtype.h"
+#include "kernels/conv1d/tap_work.h"
 #include "kernels/pipeline/policy.h"
 
 namespace sluice {
@@ -96,13 +97,17 @@ struct DepthwisePolicy {
 
   // Rows, several waves of tiles: a ring whose own warp fetches.
   ByElement producer_taps;
+
+  // Windows in registers, with many taps.
+  TapWork work;
 };
 
 inline constexpr DepthwisePolicy kDepthwisePolicies[] = {
     {
         // One NVIDIA H200. Rows, bfloat16, direct against producer_consumer: 117 and 103 us with 12 taps at 8 x 1024 x
         // 4096, 265 and 200 with 64. Channels at 8 x 1024 x 4096: 122 us direct and 81 two_stage with 7 taps, 476
-        // direct and 214 single_stage with 31.
+        // direct and 214 single_stage with 31. Windows in registers, 8 x 768 x 8192: 235 us with 31 taps, 292 with 64,
+        // 592 with 191.
         .compute_capability = 90,
         .busy_threads = 256,
         .short_row_lanes = 8,
@@ -110,6 +115,7 @@ inline constexpr DepthwisePolicy kDepthwisePolicies[] = {
         .one_stage_taps = 12,
         .one_stage_taps_gathered = {.half = 48, .wider = 96},
         .producer_taps = {.half = 48, .wider = 20},
+        .work = {.slots = 1.7, .fixed_taps = 65},
     },
 };
 

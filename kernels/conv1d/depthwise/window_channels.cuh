@@ -32,18 +32,19 @@ __device__ __forceinline__ void read_channels(const Element* from, float (&value
   }
 }
 
-// The inputs of a thread, its channels from position `start` on, one after the other.
+// The inputs of a thread, its channels' for the outputs from `position` on, one after the other.
 template <int Width, class Element>
 struct ChannelWindow {
   const Conv1dArguments<Element>& a;
-  long long batch, channel, start;
+  long long batch, channel, position;
   const Element* from;
   int first, last;  // the inputs of the tensor
   int next = 0;
 
   __device__ __forceinline__ ChannelWindow(const Conv1dArguments<Element>& arguments, long long batch_index,
-                                           long long first_channel, long long position)
-      : a(arguments), batch(batch_index), channel(first_channel), start(position - arguments.padding) {
+                                           long long first_channel, long long first_position)
+      : a(arguments), batch(batch_index), channel(first_channel), position(first_position) {
+    const long long start = position - a.padding;
     from = a.input.template as<const Element>() + batch * a.input.strides[0] + channel * a.input.strides[1] +
            start * a.input.strides[2];
     const long long count = kWindowPositions + a.taps - 1LL;
@@ -60,7 +61,7 @@ struct ChannelWindow {
     } else {
       float quad[4] = {0.0f, 0.0f, 0.0f, 0.0f};
       if (next < first && a.history.exists()) {
-        Quad<Element>::first_of(gather_word(a, batch, channel, start + next, 1, 0)).unpack_to(quad);
+        Quad<Element>::first_of(gather_word(a, batch, channel, position - a.padding + next, 1, 0)).unpack_to(quad);
       }
 #pragma unroll
       for (int c = 0; c < Width; ++c) values[c] = quad[c];
@@ -168,26 +169,28 @@ __device__ __forceinline__ void window_channels(const Conv1dArguments<Element>& 
   const unsigned upper = a.by_across.quotient_of_31_bits(blockIdx.x);
   const unsigned batch = a.by_along.quotient_of_31_bits(upper);
   const long long first = (blockIdx.x - upper * a.by_across.divisor) * channels, channel = first + lane * Width;
-  const long long tile = upper - batch * a.by_along.divisor;
+  const unsigned tile = upper - batch * static_cast<unsigned>(a.by_along.divisor);
   load_window_taps(a, first, channels, pitch, taps);
   __syncthreads();
   if (channel >= a.channels) return;  // where results are collected, threads are as many as there are channels
-  float bias[Width];
-#pragma unroll
-  for (int c = 0; c < Width; ++c) bias[c] = a.bias_of(channel + c);
   Word* const staged = shared + a.tap_bytes / kWordBytes;
 
+  // A turn's windows take all registers: what can be computed again is not kept beside them.
   const int step = a.rows_per_block * kPositions;
-  long long block_position = tile * a.vectors_per_thread * step;
+  const auto first_position = [&](int turn) {
+    return (static_cast<long long>(tile) * a.vectors_per_thread + turn) * step;
+  };
 #pragma unroll 1
-  for (int turn = 0; turn < a.vectors_per_thread && block_position < a.output_length; ++turn, block_position += step) {
-    const long long position = block_position + below * kPositions;
+  for (int turn = 0; turn < a.vectors_per_thread; ++turn) {
+    if (first_position(turn) >= a.output_length) return;
+    const long long position = first_position(turn) + below * kPositions;
     if (!a.collects && position >= a.output_length) return;
     float sums[Width][kPositions];
 #pragma unroll
     for (int c = 0; c < Width; ++c) {
+      const float bias = a.bias_of(channel + c);
 #pragma unroll
-      for (int j = 0; j < kPositions; ++j) sums[c][j] = bias[c];
+      for (int j = 0; j < kPositions; ++j) sums[c][j] = bias;
     }
     ChannelWindow<Width, Element> inputs(a, batch, channel, position);
     if (inputs.is_whole()) {
@@ -195,6 +198,9 @@ __device__ __forceinline__ void window_channels(const Conv1dArguments<Element>& 
     } else {
       slide_channels<true>(inputs, taps + lane * Width, pitch, a.taps, sums);
     }
+    int again = turn;
+    asm("" : "+r"(again));  // or it would be known that this is what was computed above, and kept
+    const long long block_position = first_position(again);
     const int left = static_cast<int>(max_of(0LL, min_of<long long>(kPositions, a.output_length - position)));
 #pragma unroll
     for (int part = 0; part < kPositions; part += kPart) {

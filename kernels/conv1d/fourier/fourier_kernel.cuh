@@ -246,10 +246,12 @@ __global__ void __launch_bounds__(kFourierThreads, kFourierBlocks<InParts>)
   fourier<NoChains, InParts>(a);
 }
 
-// One for filters of one part and of many: the sums are the same.
-static __global__ void __launch_bounds__(kFourierThreads, kFourierBlocks<true>)
+// One for filters of one part and of many: the sums are the same. A template, because what is none would come along in
+// the modules of linked kernels.
+template <class Compute>
+__global__ void __launch_bounds__(kFourierThreads, kFourierBlocks<true>)
     interpreted_fourier_kernel(const __grid_constant__ FourierArguments a) {
-  fourier<ElementwiseChains<float>, true>(a);
+  fourier<ElementwiseChains<Compute>, true>(a);
 }
 
 }  // namespace sluice

@@ -24,7 +24,7 @@ cudaError_t launch_fourier(const Conv1dParams& params, const Conv1dPlan& plan, c
   return launch_planned(
       plan, linked, stream, a,
       [&]() -> Kernel<FourierArguments> {
-        if (chained) return interpreted_fourier_kernel;  // of one part or of many
+        if (chained) return interpreted_fourier_kernel<float>;  // of one part or of many
         return own.parts > 1 ? plain_fourier_kernel<true> : plain_fourier_kernel<false>;
       },
       own.begins_beside ? Start::beside : Start::behind);

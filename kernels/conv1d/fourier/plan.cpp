@@ -64,10 +64,9 @@ bool suits_fourier(const Conv1dProblem& problem, const DeviceProperties& device)
       fourier_workspace(problem.channels, plan.parts) > policy.most_workspace) {
     return false;
   }
-  const double outputs = static_cast<double>(problem.batch) * static_cast<double>(problem.channels) *
-                         static_cast<double>(problem.output_length);
-  const auto& other = suits_long_filter(problem, device) ? policy.long_filter : policy.depthwise;
-  return slots_of(plan, problem, device) < outputs / 32 * (problem.taps + other.fixed_taps) * other.slots;
+  const double of_others =
+      suits_long_filter(problem, device) ? long_filter_slots(problem, device) : depthwise_slots(problem, device);
+  return slots_of(plan, problem, device) < of_others;
 }
 
 Conv1dPlan plan_fourier(const Conv1dProblem& problem, const DeviceProperties& device) {

@@ -33,27 +33,19 @@ struct FourierPolicy {
   int whole_slots, part_slots, pair_slots;
   // By how much longer than its instructions' issue a transform takes.
   double slack;
-  // What the other methods take in the same measure: instructions for a tap and 32 outputs, and the taps that what they
-  // do besides is worth.
-  struct OtherMethod {
-    double slots, fixed_taps;
-  } depthwise, long_filter;
   long long most_workspace;  // bytes
 };
 
 inline constexpr FourierPolicy kFourierPolicies[] = {
     {
         // Instructions are counted in the code for compute capability 9.0 (docs/measurements/fourier.md). One NVIDIA
-        // H200, 8 x 768 x 8192: 240 us with 192 to 512 taps of float32 (265 by these numbers); windows in registers
-        // take 235 with 31 taps, 292 with 64, 592 with 191; tensor cores, bfloat16, 104 with 128 and 229 with 511.
+        // H200, 8 x 768 x 8192: 240 us with 192 to 512 taps of float32 (265 by these numbers).
         .compute_capability = 90,
         .least_taps = {.half = 512, .wider = 64},
         .whole_slots = 2350,
         .part_slots = 1350,
         .pair_slots = 1230,
         .slack = 1.6,
-        .depthwise = {.slots = 1.7, .fixed_taps = 65},
-        .long_filter = {.slots = 0.25, .fixed_taps = 176},
         .most_workspace = 1LL << 30,
     },
 };

@@ -42,10 +42,20 @@ struct ChannelSegment {
 };
 
 // A thread's words of a stage: one of the block's words of channels at every 32nd position.
-struct ColumnThread {
-  int word, first;
-  __device__ __forceinline__ ColumnThread()
-      : word(static_cast<int>(threadIdx.x) % kBlockWords), first(static_cast<int>(threadIdx.x) / kBlockWords) {}
+struct StageColumn {
+  int first;              // position
+  int channel, existing;  // of the word, and how many of its channels exist
+  std::uint32_t words;    // where the word of position 0 is
+
+  template <class Element>
+  __device__ __forceinline__ StageColumn(const LongFilterArguments<Element>& a, const ChannelSegment<Element>& segment,
+                                         std::uint32_t stage) {
+    const int word = static_cast<int>(threadIdx.x) % kBlockWords;
+    first = static_cast<int>(threadIdx.x) / kBlockWords;
+    channel = segment.channel + word * kVectorOutputs;
+    existing = min_of(static_cast<int>(a.channels) - channel, kVectorOutputs);
+    words = stage + word * word_column_bytes(a.stage_positions);
+  }
 };
 inline constexpr int kColumnStep = kLongFilterThreads / kBlockWords;
 
@@ -53,13 +63,11 @@ inline constexpr int kColumnStep = kLongFilterThreads / kBlockWords;
 template <class Element>
 __device__ __forceinline__ void fetch_columns(const LongFilterArguments<Element>& a,
                                               const ChannelSegment<Element>& segment, std::uint32_t stage) {
-  const ColumnThread own;
-  const int channel = segment.channel + own.word * kVectorOutputs, positions = segment.positions(a);
-  const int existing = min_of(static_cast<int>(a.channels) - channel, kVectorOutputs);
-  const int start = segment.begin - static_cast<int>(a.padding);
-  const Element* const input = a.input.template as<const Element>() + segment.batch * a.input.strides[0] + channel;
-  const bool is_copied = a.whole_words && existing == kVectorOutputs;
-  std::uint32_t to = stage + own.word * word_column_bytes(a.stage_positions) + own.first * kWordBytes;
+  const StageColumn own(a, segment, stage);
+  const int positions = segment.positions(a), start = segment.begin - static_cast<int>(a.padding);
+  const Element* const input = a.input.template as<const Element>() + segment.batch * a.input.strides[0] + own.channel;
+  const bool is_copied = a.whole_words && own.existing == kVectorOutputs;
+  std::uint32_t to = own.words + own.first * kWordBytes;
   if (is_copied && start >= 0 && start + positions <= static_cast<int>(a.length)) {
     const Element* from = input + (start + own.first) * a.input.strides[2];
     const long long step = kColumnStep * a.input.strides[2];
@@ -78,9 +86,9 @@ __device__ __forceinline__ void fetch_columns(const LongFilterArguments<Element>
       copy_word(to, from);
     } else if (is_inside) {
       store_shared_word(
-          to, gather_elements<Element>([&](int e) { return e < existing ? from[e] : convert<Element>(0.0f); }));
+          to, gather_elements<Element>([&](int e) { return e < own.existing ? from[e] : convert<Element>(0.0f); }));
     } else {
-      store_shared_word(to, a.history.exists() ? gather_word(a, segment.batch, channel, position, 1, 0) : Word{});
+      store_shared_word(to, a.history.exists() ? gather_word(a, segment.batch, own.channel, position, 1, 0) : Word{});
     }
   }
 }
@@ -89,14 +97,14 @@ __device__ __forceinline__ void fetch_columns(const LongFilterArguments<Element>
 template <class Pre, class Element>
 __device__ __forceinline__ void prepare_columns(const LongFilterArguments<Element>& a,
                                                 const ChannelSegment<Element>& segment, std::uint32_t stage) {
-  const ColumnThread own;
-  const int channel = segment.channel + own.word * kVectorOutputs, positions = segment.positions(a);
-  std::uint32_t at = stage + own.word * word_column_bytes(a.stage_positions) + own.first * kWordBytes;
+  const StageColumn own(a, segment, stage);
+  const int positions = segment.positions(a);
+  std::uint32_t at = own.words + own.first * kWordBytes;
 #pragma unroll 1
   for (int i = own.first; i < positions; i += kColumnStep, at += kColumnStep * kWordBytes) {
     const int position = segment.begin - static_cast<int>(a.padding) + i;
     if (static_cast<unsigned>(position) >= static_cast<unsigned>(a.length)) continue;
-    store_shared_word(at, apply_pre<Pre>(a, load_shared_word(at), segment.batch, channel, position, 1, 0));
+    store_shared_word(at, apply_pre<Pre>(a, load_shared_word(at), segment.batch, own.channel, position, 1, 0));
   }
 }
 
@@ -160,28 +168,26 @@ __device__ __noinline__ void finish_channel_within_windows(const LongFilterArgum
 template <class Element>
 __device__ __forceinline__ void store_columns(const LongFilterArguments<Element>& a,
                                               const ChannelSegment<Element>& segment, std::uint32_t stage) {
-  const ColumnThread own;
-  const int channel = segment.channel + own.word * kVectorOutputs, outputs = segment.outputs(a);
-  const int existing = min_of(static_cast<int>(a.channels) - channel, kVectorOutputs);
-  const std::uint32_t from = stage + own.word * word_column_bytes(a.stage_positions);
-  Element* const output = a.output.template as<Element>() + segment.batch * a.output.strides[0] + channel;
+  const StageColumn own(a, segment, stage);
+  const int outputs = segment.outputs(a);
+  Element* const output = a.output.template as<Element>() + segment.batch * a.output.strides[0] + own.channel;
   Element* to = output + (segment.begin + own.first) * a.output.strides[2];
   const long long step = kColumnStep * a.output.strides[2];
-  if (existing == kVectorOutputs && is_word_aligned(to) && a.output.strides[2] % kVectorOutputs == 0) {
+  if (own.existing == kVectorOutputs && is_word_aligned(to) && a.output.strides[2] % kVectorOutputs == 0) {
 #pragma unroll 4
     for (int i = own.first; i < outputs; i += kColumnStep, to += step) {
-      store_global_word(to, load_shared_word(from + i * kWordBytes));
+      store_global_word(to, load_shared_word(own.words + i * kWordBytes));
     }
     return;
   }
 #pragma unroll 1
   for (int i = own.first; i < outputs; i += kColumnStep, to += step) {
-    const Word word = load_shared_word(from + i * kWordBytes);
+    const Word word = load_shared_word(own.words + i * kWordBytes);
     Element elements[kVectorOutputs];
     __builtin_memcpy(elements, &word, sizeof(word));
 #pragma unroll
     for (int e = 0; e < kVectorOutputs; ++e) {
-      if (e < existing) to[e] = elements[e];
+      if (e < own.existing) to[e] = elements[e];
     }
   }
 }

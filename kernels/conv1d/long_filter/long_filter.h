@@ -37,6 +37,9 @@ bool suits_long_filter(const Conv1dProblem& problem, const DeviceProperties& dev
 // For a problem that suits. `threads` is 0 where the taps have no room in shared memory.
 Conv1dPlan plan_long_filter(const Conv1dProblem& problem, const DeviceProperties& device);
 
+// Instructions that warps issue for all of it, about (tap_work.h).
+double long_filter_slots(const Conv1dProblem& problem, const DeviceProperties& device);
+
 std::string describe(const LongFilterPlan& plan);
 
 }  // namespace sluice

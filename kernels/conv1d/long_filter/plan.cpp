@@ -32,25 +32,31 @@ void set_segments(LongFilterPlan& plan, const Conv1dProblem& problem, long long 
   plan.stage_words = window_positions(static_cast<int>(in_stage), plan.steps) / word_elements(problem.dtype);
 }
 
-// The ring that keeps kBytesInFlight under way, unless a shorter one lets more blocks be resident. No threads where not
-// even two stages fit.
-void set_ring(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
+// The deepest of rings up to `deepest`, unless a shorter one lets more blocks be resident. `beside`: a block's shared
+// memory for anything else. No threads where not even two stages fit.
+void set_ring(Conv1dPlan& plan, int deepest, long long stage_bytes, long long beside, const DeviceProperties& device) {
+  for (int depth = deepest; depth >= 2; --depth) {
+    const long long bytes = depth * stage_bytes + beside;
+    if (bytes > most_dynamic_shared_memory(device)) continue;
+    Conv1dPlan other = plan;
+    other.threads = kLongFilterThreads;
+    other.depth = depth;
+    other.shared_memory = static_cast<int>(bytes);
+    other.resident_blocks = resident_blocks(other, long_filter_blocks(plan.long_filter.which), device);
+    if (other.resident_blocks > plan.resident_blocks) plan = other;
+  }
+}
+
+// Rows: a ring a team, which keeps kBytesInFlight under way.
+void set_row_rings(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
   const LongFilterPlan& own = plan.long_filter;
   const int teams = kLongFilterWarps / own.team, most = long_filter_blocks(own.which);
   const long long taps = has_few_steps(own) ? 0 : tap_bytes(own.steps);
   const long long stage_bytes = 1LL * own.stage_words * kWordBytes;
   const long long useful = min_of<long long>(own.segment, problem.output_length) * kHalfBytes;
   const long long ahead = ceil_div<long long>(kBytesInFlight, most * teams * useful);
-  for (int depth = static_cast<int>(min_of<long long>(1 + ahead, kMaxDepth)); depth >= 2; --depth) {
-    const long long bytes = teams * (depth * stage_bytes + taps);
-    if (bytes > most_dynamic_shared_memory(device)) continue;
-    Conv1dPlan other = plan;
-    other.threads = kLongFilterThreads;
-    other.depth = depth;
-    other.shared_memory = static_cast<int>(bytes);
-    other.resident_blocks = resident_blocks(other, most, device);
-    if (other.resident_blocks > plan.resident_blocks) plan = other;
-  }
+  const int deepest = static_cast<int>(min_of<long long>(1 + ahead, kMaxDepth));
+  set_ring(plan, deepest, teams * stage_bytes, teams * taps, device);
 }
 
 // `plan` for teams of so many warps.
@@ -59,7 +65,7 @@ Conv1dPlan with_team(Conv1dPlan plan, int team, const Conv1dProblem& problem, co
   own.team = team;
   const long long warps = 1LL * device.multiprocessors * long_filter_blocks(own.which) * kLongFilterWarps;
   set_segments(own, problem, warps / team);
-  set_ring(plan, problem, device);
+  set_row_rings(plan, problem, device);
   return plan;
 }
 
@@ -103,18 +109,8 @@ void set_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const DevicePr
   own.segments_per_row = ceil_div<long long>(problem.output_length, kGroupOutputs);
   own.channel_blocks = ceil_div<long long>(problem.channels, kBlockWords * kVectorOutputs);
   own.segments = problem.batch * own.segments_per_row * own.channel_blocks;
-  const int most = long_filter_blocks(own.which);
-  for (int depth = 3; depth >= 2; --depth) {
-    const long long bytes =
-        1LL * depth * own.stage_words * kWordBytes + kLongFilterWarps * turned_bytes(own.stage_positions, own.steps);
-    if (bytes > most_dynamic_shared_memory(device)) continue;
-    Conv1dPlan other = plan;
-    other.threads = kLongFilterThreads;
-    other.depth = depth;
-    other.shared_memory = static_cast<int>(bytes);
-    other.resident_blocks = resident_blocks(other, most, device);
-    if (other.resident_blocks > plan.resident_blocks) plan = other;
-  }
+  set_ring(plan, /*deepest=*/3, 1LL * own.stage_words * kWordBytes,
+           kLongFilterWarps * turned_bytes(own.stage_positions, own.steps), device);
   if (plan.threads == 0) return refuse(plan, kNoRoom);
   if (own.segments >= kMostPositions) return refuse(plan, kTooMany);
   // One wave, whose blocks keep their channels' taps if those go into it evenly.
@@ -134,9 +130,8 @@ bool suits_long_filter(const Conv1dProblem& problem, const DeviceProperties& dev
   if (!is_half || !is_countable) return false;
   if (problem.in_channels) {
     const int least_taps = problem.whole_words ? policy.least_channel_taps : policy.least_gathered_channel_taps;
-    return !problem.has_tensors && problem.taps >= least_taps &&
-           reach(problem) <= policy.most_channel_reach && problem.channels >= policy.least_channels &&
-           problem.output_length >= policy.least_channel_length;
+    return !problem.has_tensors && problem.taps >= least_taps && reach(problem) <= policy.most_channel_reach &&
+           problem.channels >= policy.least_channels && problem.output_length >= policy.least_channel_length;
   }
   return problem.in_rows && problem.taps >= policy.least_taps && reach(problem) <= policy.most_reach &&
          problem.output_length >= policy.least_length;
@@ -159,6 +154,10 @@ Conv1dPlan plan_long_filter(const Conv1dProblem& problem, const DeviceProperties
   plan.copy_width = is_gathered ? kHalfBytes : kWordBytes;
   if (plan.threads > 0) check_grid(plan);
   return plan;
+}
+
+double long_filter_slots(const Conv1dProblem& problem, const DeviceProperties& device) {
+  return policy_of(device, kLongFilterPolicies).work.of(problem);
 }
 
 std::string describe(const LongFilterPlan& plan) {

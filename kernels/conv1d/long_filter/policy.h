@@ -3,6 +3,7 @@
 
 #include "kernels/conv1d/long_filter/long_filter.h"
 #include "kernels/conv1d/long_filter/places.h"
+#include "kernels/conv1d/tap_work.h"
 #include "kernels/pipeline/policy.h"
 
 namespace sluice {
@@ -38,13 +39,16 @@ struct LongFilterPolicy {
   int least_channel_taps, least_gathered_channel_taps;
   long long most_channel_reach;
   long long least_channels, least_channel_length;
+
+  TapWork work;
 };
 
 inline constexpr LongFilterPolicy kLongFilterPolicies[] = {
     {
         // One NVIDIA H200, against the fastest depthwise kernel. 8 x 768 x 8192, bfloat16: 66 us, and 118 with 5 taps;
         // 64 x 1024 x 77: 53 us; 256 x 512 x 33: 92 with 16 taps, and 30 with 15 in windows. Channels last, 8 x 1024 x
-        // 4096: 81 with 16 taps and 87 with 12 in windows; with 1023 channels 250 and 112, and 350 with 128.
+        // 4096: 81 with 16 taps and 87 with 12 in windows; with 1023 channels 250 and 112, and 350 with 128. Rows, 8 x
+        // 768 x 8192: 104 with 128 taps and 229 with 511.
         .compute_capability = 90,
         .least_taps = 5,
         .most_reach = 4096,
@@ -54,6 +58,7 @@ inline constexpr LongFilterPolicy kLongFilterPolicies[] = {
         .most_channel_reach = 512,
         .least_channels = 16,
         .least_channel_length = 48,
+        .work = {.slots = 0.25, .fixed_taps = 176},
     },
 };
 

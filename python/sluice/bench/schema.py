@@ -58,6 +58,7 @@ SUITES = frozenset(
         "models",
         "overhead",
         "cpu",
+        "random",
     }
 )
 _SIZES = frozenset({"B", "C", "Cin", "Cout", "L", "H", "W", "n", "offset", "devices", "threads"})

@@ -1,0 +1,44 @@
+// What conv1d and conv_transpose1d have in common as ops, whatever their numbers are: unbatched inputs, dtypes, chains,
+// the out variant, and what is asked of a call instead of its result.
+#pragma once
+
+#include "ops/convolution.h"
+
+namespace sluice {
+
+struct ConvolutionCall {
+  Convolution convolution;
+  bool is_batched;  // else input and result are (channel, position) to the caller
+};
+
+// The arguments that stand behind the numbers in a schema.
+struct ConvolutionOptions {
+  const std::string& pre;
+  const OptionalTensors& pre_operands;
+  const std::string& post;
+  const OptionalTensors& post_operands;
+  const std::optional<ScalarType>& dtype;
+  const std::string& schedule;
+  const std::optional<int64_t>& depth;
+};
+
+// (C, L) as (1, C, L).
+Tensor batched(const Tensor& tensor);
+
+// Refuses a weight, or a bias, of another dtype or device than the input.
+void check_like_input(const char* op, const char* argument, const TensorView& tensor, const TensorView& input);
+
+// Adds the options to a convolution whose tensors, numbers and `sizes` are checked.
+void set_options(Convolution& convolution, const ConvolutionOptions& options);
+
+// What a raw op, its out variant, and `_prepare_<op>` run.
+Tensor convolve_call(const ConvolutionCall& call);
+void convolve_call_out(const ConvolutionCall& call, const Tensor& out);
+std::string prepare_call(const ConvolutionCall& call, const std::optional<Tensor>& out);
+#ifndef SLUICE_CUDA_LIBRARY
+// `_plan_<op>`.
+std::string plan_call(const ConvolutionCall& call, const std::optional<Tensor>& out, bool linked,
+                      const std::vector<int64_t>& device);
+#endif
+
+}  // namespace sluice

@@ -1,0 +1,214 @@
+"""`conv_transpose1d`: one-dimensional transposed convolution with a chain before and after it."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from ._apply import check_forward_only, given_options, needs_references, run, with_references
+from ._arguments import are_integers, integer, single
+from ._autocast import cast_arguments
+from ._autocast import register as register_autocast
+from ._fake import check_floating, check_like, convolution_result, fake_out, holds, require
+from ._library import check_tensor
+from .chain import Chain, given_chain
+from .pack import PackedWeight
+
+
+def conv_transpose1d(
+    input: torch.Tensor,
+    weight: torch.Tensor | PackedWeight,
+    bias: torch.Tensor | None = None,
+    stride: int | tuple[int] = 1,
+    padding: int | tuple[int] = 0,
+    output_padding: int | tuple[int] = 0,
+    groups: int = 1,
+    dilation: int | tuple[int] = 1,
+    *,
+    pre: Chain | str | None = None,
+    post: Chain | str | None = None,
+    dtype: torch.dtype | None = None,
+    out: torch.Tensor | None = None,
+    schedule: str = "auto",
+    depth: int | None = None,
+) -> torch.Tensor:
+    """`post(F.conv_transpose1d(pre(input), weight, bias, stride, padding, output_padding, groups, dilation))`, one op.
+
+    Results that are `stride` apart, an output phase, take the same taps: they are a convolution of stride 1. Depthwise
+    transposed convolutions (groups equal to the channels, up to 16 phases) run sluice's own kernels, once for each
+    phase. Dense ones (one group) of half types run on the tensor cores of a GPU of compute capability 9.0, all phases
+    in one launch, where the stride divides K and has no divisor in common with the dilation, and, where positions lie
+    side by side in the result, it is a power of two up to 32 and the dilation 1. Others run torch's transposed
+    convolution and then one in-place pass of the chain. Sums of half types are kept in float32.
+
+    Args:
+        input: (B, C, L) or (C, L), any strides; float32, float16, bfloat16 or float64.
+        weight: (C, C_out / groups, K), of the input's dtype. Of what `sluice.pack` made of one, the weight is taken.
+        bias: (C_out,), of the input's dtype.
+        stride: positions of the result from one input to the next, at least 1.
+        padding: positions that the result is without on both sides.
+        output_padding: positions that it has more on the right; less than the stride or the dilation.
+        groups: divides C and C_out.
+        dilation: positions from one tap to the next, at least 1.
+        pre: a chain on the input, rounded to the input's dtype. A chain without tensors may be its text, as
+            "scale(2)|gelu".
+        post: a chain on the biased result, before it is rounded. Its operands broadcast to the result's shape.
+        dtype: the result's dtype; by default that of a last `cast` of `post`, else the input's.
+        out: written and returned as that object: the result's shape and dtype, any strides, apart from the inputs.
+        schedule: "auto", or for depthwise convolutions whose results all have a tap one of "direct", "sync",
+            "cooperative", "barrier", "single_stage", "two_stage", "multi_stage", "producer_consumer", "thread_scope",
+            "primitives" or "bulk" (docs/pipeline.md).
+        depth: stages in flight of a schedule with a ring, 1 to 8; None picks one.
+
+    Returns:
+        (B, C_out, L_out), or (C_out, L_out) for an unbatched input, with L_out = (L - 1) stride - 2 padding +
+        dilation (K - 1) + output_padding + 1. Channels-last where the input is (stride(1) == 1, C > 1, L > 1,
+        stride(2) >= C), else contiguous. Under autocast inputs are cast as F.conv_transpose1d's are. L_out may be 0. An
+        input without channels is refused, and one without positions, unless B is 0: as torch does.
+
+    Raises:
+        TypeError: an unsupported dtype, or one that differs between input, weight and bias.
+        ValueError: a shape, a number, a device, an `out`, a schedule or a chain that does not fit.
+        RuntimeError: grad mode is on and an input or `out` requires grad, or one is a dual tensor of forward mode.
+
+    Example:
+        >>> import torch, sluice
+        >>> from sluice import stages
+        >>> x, w = torch.ones(1, 2, 3), torch.ones(2, 1, 4)
+        >>> sluice.conv_transpose1d(x, w, stride=2, padding=1, post=stages.scale(0.5))
+        tensor([[[1., 2., 2., 2., 2., 1.]]])
+
+    Source: `torch.nn.functional.conv_transpose1d`, whose arguments and results these are.
+    """
+    check_tensor("conv_transpose1d", "input", input)
+    if isinstance(weight, PackedWeight):
+        weight = weight.weight
+    check_tensor("conv_transpose1d", "weight", weight)
+    if bias is not None:
+        check_tensor("conv_transpose1d", "bias", bias)
+    before = None if pre is None else given_chain("conv_transpose1d", "pre", pre)
+    after = None if post is None else given_chain("conv_transpose1d", "post", post)
+    check_forward_only("conv_transpose1d", (input, weight, bias), before, after)
+    input, weight, bias = cast_arguments(input, weight, bias)
+    numbers = stride, padding, output_padding, groups, dilation
+    if not (are_integers(stride, padding, output_padding, dilation) and type(groups) is int):
+        numbers = (
+            single("conv_transpose1d", "stride", stride),
+            single("conv_transpose1d", "padding", padding),
+            single("conv_transpose1d", "output_padding", output_padding),
+            integer("conv_transpose1d", "groups", groups),
+            single("conv_transpose1d", "dilation", dilation),
+        )
+    if needs_references(input, before, after):
+        compute = functools.partial(
+            conv_transpose1d, weight=weight, bias=bias, stride=numbers[0], padding=numbers[1],
+            output_padding=numbers[2], groups=numbers[3], dilation=numbers[4], schedule=schedule, depth=depth,
+        )  # fmt: skip
+        return with_references("conv_transpose1d", compute, input, pre=before, post=after, out=out, dtype=dtype)
+    options = given_options("conv_transpose1d", input, schedule, depth, dtype, pre=before, post=after)
+    return run("conv_transpose1d", (input, weight, bias, *numbers), options, out)
+
+
+@torch.library.register_fake("sluice::conv_transpose1d")
+def _(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int = 1,
+    padding: int = 0,
+    output_padding: int = 0,
+    groups: int = 1,
+    dilation: int = 1,
+    *,
+    pre: str = "",
+    pre_operands: list[torch.Tensor] | None = None,
+    post: str = "",
+    post_operands: list[torch.Tensor] | None = None,
+    dtype: torch.dtype | None = None,
+    schedule: str = "auto",
+    depth: int | None = None,
+) -> torch.Tensor:
+    check_floating("conv_transpose1d", "input", input.dtype)
+    x = input.unsqueeze(0) if input.dim() == 2 else input
+    shape = _result_shape(x, weight, bias, stride, padding, output_padding, groups, dilation)
+    check_like("conv_transpose1d", "weight", weight, input, input.dtype, "like the input")
+    check_like("conv_transpose1d", "bias", bias, input, input.dtype, "like the input")
+    chains = {"pre": (pre, pre_operands), "post": (post, post_operands)}
+    result = convolution_result("conv_transpose1d", x, shape, chains, dtype, schedule, depth)
+    return result.squeeze(0) if input.dim() == 2 else result
+
+
+def _result_shape(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: int,
+    padding: int,
+    output_padding: int,
+    groups: int,
+    dilation: int,
+) -> tuple[int, int, int]:
+    """The rules of ops/convolution_shapes.cpp, on sizes that may be symbolic."""
+    check = functools.partial(require, "conv_transpose1d")
+    check(
+        x.dim() == 3,
+        lambda: f"input must have shape (batch, channels, length) or (channels, length), got {tuple(x.shape)}",
+    )
+    sizes = tuple(weight.shape)
+    check(len(sizes) == 3, lambda: f"weight must have shape (in_channels, out_channels / groups, taps), got {sizes}")
+    check(stride > 0, lambda: f"stride must be at least 1, got {stride}")
+    check(padding >= 0, lambda: f"padding must not be negative, got {padding}")
+    check(output_padding >= 0, lambda: f"output_padding must not be negative, got {output_padding}")
+    check(dilation > 0, lambda: f"dilation must be at least 1, got {dilation}")
+    check(groups > 0, lambda: f"groups must be at least 1, got {groups}")
+    (batch, channels, length), (inputs, outputs, taps) = x.shape, sizes
+    check(channels > 0, lambda: f"input must have at least one channel, got {tuple(x.shape)}")
+    check(channels % groups == 0, lambda: f"groups must divide the input's {channels} channels, got {groups}")
+    check(
+        inputs == channels,
+        lambda: (
+            f"weight must have shape ({channels}, out_channels / groups, taps) for {channels} channels, got {sizes}"
+        ),
+    )
+    check(outputs > 0, lambda: f"weight must have at least one output channel, got {sizes}")
+    check(taps > 0, lambda: f"weight must have at least one tap, got {sizes}")
+    outputs = outputs * groups
+    if bias is not None:
+        found = tuple(bias.shape)
+        check(bias.dim() == 1, lambda: f"bias must have shape ({outputs},), got {found}")
+        check(bias.shape[0] == outputs, lambda: f"bias must have shape ({outputs},), got {found}")
+    for number in (stride, padding, dilation, taps):
+        check(
+            number < 2**31,
+            lambda: (
+                "stride, padding, dilation and taps must be less than 2^31, "
+                f"got {stride}, {padding}, {dilation}, {taps}"
+            ),
+        )
+    check(
+        output_padding < max(stride, dilation),
+        lambda: (
+            f"output_padding must be less than stride or dilation, got {output_padding} for a stride of {stride} "
+            f"and a dilation of {dilation}"
+        ),
+    )
+    nothing = holds(length == 0) and not holds(batch == 0)
+    check(not nothing, lambda: f"input must have at least one position, got {tuple(x.shape)}")
+    if isinstance(length, int):  # one that is symbolic has its guards, and memory is smaller
+        check(
+            length < 2**62 // stride,
+            lambda: f"stride must spread the input over less than 2^62 positions, got {stride} for {length}",
+        )
+    left = (length - 1) * stride - 2 * padding + dilation * (taps - 1) + output_padding + 1
+    check(
+        left >= 0,
+        lambda: f"padding must leave a result of at least 0 positions, got {padding}, which leaves {left}",
+    )
+    return batch, outputs, left
+
+
+torch.library.register_fake("sluice::conv_transpose1d_out")(fake_out)
+
+
+register_autocast("conv_transpose1d")

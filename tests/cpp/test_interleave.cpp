@@ -1,0 +1,320 @@
+// Phases as rows of one dense convolution: the kernel's index arithmetic, run on the host, makes the transposed
+// convolution, writes each result once and none beside it.
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <random>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/conv_transpose1d/conv_transpose1d.h"
+#include "tests/cpp/check.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::int64_t kUnwritten = INT64_MIN;
+
+struct Sizes {
+  int batch = 1, inputs, outputs, length, taps, stride, padding, dilation, spare;  // `spare`: output padding
+  bool channels_last;
+};
+
+// Whole numbers, so that sums are exact in any order.
+struct Problem {
+  Sizes sizes;
+  std::vector<std::uint16_t> weight;  // (input channel, output channel, tap)
+  std::vector<int> input;             // (input channel, position)
+  Conv1dParams whole;
+
+  Problem(const Sizes& given, std::mt19937& random) : sizes(given) {
+    const Sizes& s = sizes;
+    const auto fill = [&](auto& values, int size) {
+      values.resize(size);
+      for (auto& value : values) value = std::uniform_int_distribution<int>(1, 99)(random);
+    };
+    fill(weight, s.inputs * s.outputs * s.taps);
+    fill(input, s.inputs * s.length);
+    whole = Conv1dParams{
+        {.input = {nullptr, DType::float16, {s.inputs * s.length, s.length, 1}},
+         .output = {nullptr, DType::float16, {}},
+         .weight = {},
+         .bias = {},
+         .history = {},
+         .batch = 1,
+         .channels = s.outputs,
+         .length = s.length,
+         .output_length = 1LL * (s.length - 1) * s.stride - 2 * s.padding + s.dilation * (s.taps - 1) + 1 + s.spare,
+         .multiplier = 1,
+         .taps = s.taps,
+         .stride = s.stride,
+         .padding = s.padding,
+         .dilation = s.dilation}};
+    whole.output.strides[1] = s.channels_last ? 1 : whole.output_length;
+    whole.output.strides[2] = s.channels_last ? s.outputs : 1;
+    whole.dense = {.weight = {weight.data(), DType::float16, {s.taps, s.outputs * s.taps, 1}},
+                   .input_channels = s.inputs};
+  }
+
+  std::vector<std::int64_t> definition() const {
+    const Sizes& s = sizes;
+    std::vector<std::int64_t> result(s.outputs * whole.output_length);
+    for (int i = 0; i < s.inputs; ++i) {
+      for (int c = 0; c < s.outputs; ++c) {
+        for (int p = 0; p < s.length; ++p) {
+          for (int k = 0; k < s.taps; ++k) {
+            const long long t = 1LL * p * s.stride + 1LL * k * s.dilation - s.padding;
+            if (t < 0 || t >= whole.output_length) continue;
+            result[c * whole.output_length + t] +=
+                1LL * input[i * s.length + p] * weight[(i * s.outputs + c) * s.taps + k];
+          }
+        }
+      }
+    }
+    return result;
+  }
+};
+
+Sizes drawn(std::mt19937& random) {
+  const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+  const int strides[] = {2, 2, 3, 4, 5, 8, 8, 10, 16, 32};
+  Sizes s{};
+  s.inputs = draw(1, 70), s.outputs = draw(1, 12), s.length = draw(1, 40), s.stride = strides[draw(0, 9)];
+  s.taps = draw(0, 5) == 0 ? draw(1, 20) : s.stride * draw(1, 3);
+  s.dilation = draw(0, 2) == 0 ? draw(1, 5) : 1;
+  s.spare = draw(0, std::max(s.stride, s.dilation) - 1);
+  const int spread = (s.length - 1) * s.stride + s.dilation * (s.taps - 1) + 1 + s.spare;
+  s.padding = draw(0, std::min((spread - 1) / 2, s.taps));
+  s.channels_last = draw(0, 1) == 1;
+  return s;
+}
+
+// The packed weight, as the kernel ahead makes it: a piece after another.
+std::vector<std::uint16_t> pack_phases(const PhasePackParams& params) {
+  const PackedOrder& order = params.order;
+  const auto* const weight = params.weight.as<const std::uint16_t>();
+  const long long* const strides = params.weight.strides;
+  std::vector<std::uint16_t> packed(order.elements(), 0xffff);
+  const FastDivisor by_phases(params.interleave.phases);
+  const auto write = [&](int channel, int tap, const PackedPiece& piece) {
+    for (int i = 0; i < kPieceElements; ++i) {
+      const long long input = piece.input_channel(order) + i;
+      const bool exists = channel < params.interleave.channels && input < params.input_channels;
+      std::uint16_t& element = packed.at(piece.index(order) * kPieceElements + i);
+      CHECK(element == 0xffff);
+      element = exists ? weight[channel * strides[0] + input * strides[1] + tap * strides[2]] : 0;
+    }
+  };
+  for (int channel = 0; channel < params.channels(); ++channel) {
+    for (int tap = 0; tap < params.weight_taps(); ++tap) {
+      for (int chunk = 0; chunk < order.chunks; ++chunk) {
+        for (int place = 0; place < order.pieces(); ++place) {
+          write(channel, tap, params.piece(by_phases, channel, tap, chunk, place));
+        }
+      }
+    }
+  }
+  CHECK(std::find(packed.begin(), packed.end(), 0xffff) == packed.end());
+  return packed;
+}
+
+// What the tensor cores sum: (position, row), as far as tiles reach, where there is no row something that may not show.
+std::vector<std::int64_t> sums_of(const Problem& problem, const Conv1dParams& params, int positions, int rows) {
+  const PackedOrder order = packed_order(params.channels, problem.sizes.inputs, params.taps);
+  const std::vector<std::uint16_t> packed = pack_phases({.weight = params.dense.weight,
+                                                         .input_channels = problem.sizes.inputs,
+                                                         .packed = nullptr,
+                                                         .order = order,
+                                                         .interleave = params.interleave});
+  const int length = problem.sizes.length;
+  std::vector<std::int64_t> sums(static_cast<std::size_t>(positions) * rows, 1LL << 50);
+  for (int row = 0; row < std::min<long long>(rows, order.rows); ++row) {
+    for (int q = 0; q < positions; ++q) sums[q * rows + row] = 0;
+    for (int chunk = 0; chunk < order.chunks; ++chunk) {
+      for (int tap = 0; tap < order.taps; ++tap) {
+        for (int c = 0; c < order.chunk; ++c) {
+          const auto byte = static_cast<std::uint32_t>((row * order.chunk + c) * 2);
+          const std::size_t first = (static_cast<std::size_t>(chunk) * order.taps + tap) * order.rows * order.chunk;
+          const int value = packed[first + swizzled(byte, order.row_bytes()) / 2];
+          const int channel = chunk * order.chunk + c;
+          if (channel >= problem.sizes.inputs) {
+            CHECK(value == 0);
+            continue;
+          }
+          for (int q = 0; q < positions; ++q) {
+            const long long i = q - params.padding + tap * params.dilation;
+            if (i >= 0 && i < length) sums[q * rows + row] += 1LL * problem.input[channel * length + i] * value;
+          }
+        }
+      }
+    }
+  }
+  return sums;
+}
+
+struct Store {
+  const Interleave& own;
+  const std::vector<std::int64_t>& sums;
+  int rows;
+  std::vector<std::int64_t>& results;
+
+  void vector(int first_position, int first_row, int number, std::set<int>& seen) const {
+    const PieceVector at = own.piece_vector(number);
+    const ResultVector to = own.result_vector(first_position + at.position, first_row + at.row);
+    for (int i = 0; i < kPieceElements; ++i) {
+      const PieceVector from = own.element(at, i);
+      CHECK(from.position >= 0 && from.position < 16 && from.row >= 0 && from.row < kDensePiece);
+      CHECK(seen.insert(from.position * kDensePiece + from.row).second);
+      if (i < to.first || i >= to.last) continue;
+      const int channel = to.channel + (own.by_positions ? 0 : i), t = to.position + (own.by_positions ? i : 0);
+      CHECK(channel < own.channels && t >= 0 && t < own.length);
+      CHECK(own.channel_of(first_row + from.row) == channel);  // whose bias is added
+      std::int64_t& result = results[1LL * channel * own.length + t];
+      CHECK(result == kUnwritten);
+      result = sums[(first_position + from.position) * rows + first_row + from.row];
+    }
+    // Neighbouring lanes of a run hold neighbouring words of it.
+    if (number % own.run_lanes() == 0) return;
+    const PieceVector before = own.piece_vector(number - 1);
+    const ResultVector former = own.result_vector(first_position + before.position, first_row + before.row);
+    CHECK(former.channel == to.channel && former.position + kPieceElements == to.position);
+  }
+
+  void piece(int first_position, int first_row) const {
+    std::set<int> seen;
+    for (int number = 0; number < 64; ++number) vector(first_position, first_row, number, seen);
+    CHECK(seen.size() == 16 * kDensePiece);
+  }
+};
+
+void check_convolution(const Problem& problem) {
+  const Conv1dParams params = interleaved_params(problem.whole);
+  const Interleave& own = params.interleave;
+  CHECK(params.stride == 1 && params.padding >= 0 && params.output_length > 0 && own.crop >= 0);
+  CHECK(own.channels == problem.sizes.outputs && own.length == problem.whole.output_length);
+  CHECK(params.channels % own.phases == 0 && params.channels >= 1LL * own.phases * own.channels);
+  const int positions = static_cast<int>(round_up<long long>(params.output_length, 64));
+  const int rows = static_cast<int>(round_up<long long>(params.channels, 128));
+  const std::vector<std::int64_t> sums = sums_of(problem, params, positions, rows);
+  std::vector<std::int64_t> results(1LL * own.channels * own.length, kUnwritten);
+  const Store store{own, sums, rows, results};
+  for (int position = 0; position < positions; position += 16) {
+    for (int row = 0; row < rows; row += kDensePiece) store.piece(position, row);
+  }
+  CHECK(results == problem.definition());
+}
+
+}  // namespace
+
+TEST(interleaved_phases_make_up_a_transposed_convolution) {
+  std::mt19937 random(std::random_device{}());
+  int taken[2] = {}, left = 0, dilated = 0, ragged = 0;
+  for (int n = 0; n < 1500; ++n) {
+    const Problem problem(drawn(random), random);
+    if (not_interleaved_because(problem.whole) != nullptr) {
+      ++left;
+      continue;
+    }
+    check_convolution(problem);
+    ++taken[problem.sizes.channels_last];
+    dilated += problem.sizes.dilation > 1;
+    ragged += problem.sizes.channels_last && problem.sizes.outputs % 8 != 0;
+  }
+  CHECK(taken[0] > 100 && taken[1] > 200 && left > 300 && dilated > 30 && ragged > 150);
+}
+
+TEST(a_reason_is_given_where_phases_are_no_rows_of_one_convolution) {
+  std::mt19937 random(1);
+  const auto reason = [&](const Sizes& sizes) {
+    const char* const text = not_interleaved_because(Problem(sizes, random).whole);
+    return text != nullptr ? std::string(text) : std::string();
+  };
+  const auto contains = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  const Sizes layer{.inputs = 16,
+                    .outputs = 8,
+                    .length = 30,
+                    .taps = 16,
+                    .stride = 8,
+                    .padding = 4,
+                    .dilation = 1,
+                    .spare = 0,
+                    .channels_last = false};
+  Sizes s = layer;
+  CHECK(reason(s).empty());
+  s.taps = 15;
+  CHECK(contains(reason(s), "no multiple of the stride"));
+  s = layer, s.dilation = 2;
+  CHECK(contains(reason(s), "some results have no tap"));
+  s = layer, s.dilation = 3;
+  CHECK(contains(reason(s), "positions lie side by side"));
+  s.channels_last = true;
+  CHECK(reason(s).empty());
+  s = layer, s.stride = 5, s.taps = 10;
+  CHECK(contains(reason(s), "power of two"));
+  s.channels_last = true;
+  CHECK(reason(s).empty());
+  s.outputs = 1;  // a channel alone lies by positions
+  CHECK(contains(reason(s), "power of two"));
+  s = layer, s.stride = s.taps = 64;
+  CHECK(contains(reason(s), "power of two up to 32"));
+  s = layer, s.padding = 15;
+  CHECK(reason(s).empty());
+  s.padding = 16;
+  CHECK(contains(reason(s), "reach no result"));
+  Problem problem(layer, random);
+  problem.whole.output_length = 1LL << 30;
+  CHECK(not_interleaved_because(problem.whole) != nullptr);
+}
+
+TEST(layers_of_vocoders_have_as_many_taps_a_phase_as_reach_it) {
+  std::mt19937 random(1);
+  const auto rows_of = [&](int length, int taps, int stride, int padding) {
+    const Sizes sizes{.inputs = 32,
+                      .outputs = 16,
+                      .length = length,
+                      .taps = taps,
+                      .stride = stride,
+                      .padding = padding,
+                      .dilation = 1,
+                      .spare = 0,
+                      .channels_last = false};
+    return interleaved_params(Problem(sizes, random).whole);
+  };
+  const Conv1dParams upper = rows_of(430, 16, 8, 4), lower = rows_of(550, 4, 2, 1);
+  CHECK(upper.taps == 2 && upper.channels == 128 && upper.padding == 1 && upper.output_length == 431);
+  CHECK(upper.interleave.crop == 4 && upper.interleave.length == 3440);
+  CHECK(lower.taps == 2 && lower.channels == 32 && lower.padding == 1 && lower.output_length == 551);
+  CHECK(lower.interleave.crop == 1 && lower.interleave.length == 1100);
+}
+
+TEST(plans_of_interleaved_results_keep_to_their_tiles) {
+  for (long long inputs : {16, 64, 512, 1536}) {
+    for (long long outputs : {1, 8, 32, 256, 768}) {
+      for (long long length : {20, 430, 3440, 55040}) {
+        for (int phases : {2, 3, 8}) {
+          Conv1dProblem problem{.batch = 4,
+                                .input_channels = inputs,
+                                .channels = phases * round_up(outputs, 8LL),
+                                .groups = 1,
+                                .output_length = length + 1,
+                                .taps = 2,
+                                .length = length,
+                                .padding = 1,
+                                .dtype = DType::float16,
+                                .fetch = DenseFetch::channels,
+                                .by_positions = false,
+                                .interleaves = true};
+          const Conv1dPlan plan = plan_dense(problem, kH200);
+          if (plan.threads == 0) continue;
+          CHECK(interleaves(plan.dense.tile()));
+          CHECK(plan.workspace_bytes == plan.dense.order.bytes());
+          CHECK(plan.dense.channel_tiles * plan.dense.tile().channels >= problem.channels);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,209 @@
+"""The tensor-core kernel of conv1d with a stride: bits, borders and memory, in both forms and every layout."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import sluice
+from common import TOLERANCE, contiguous, offset_by_one, permuted, relative_error, sliced
+from linked_forms import link_mode
+from sluice import stages
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0),
+        reason="needs a CUDA device of compute capability 9.0",
+    ),
+]
+
+Layout = Callable[[torch.Tensor], torch.Tensor]
+HALF_TYPES = [torch.float16, torch.bfloat16]
+
+
+def ends_of_words(x: torch.Tensor) -> torch.Tensor:
+    """Rows of channels, or of positions, that begin in the middle of words, with NaN around them."""
+    wide = x.new_full((x.shape[0], x.shape[1] + 3, x.shape[2] + 5), float("nan"))
+    part = wide[:, 2 : 2 + x.shape[1], 3 : 3 + x.shape[2]]
+    part.copy_(x)
+    return part
+
+
+LAYOUTS: list[Layout] = [contiguous, permuted, sliced, offset_by_one, ends_of_words]
+
+
+def make(shape: tuple[int, int, int], outputs: int, taps: int, dtype: torch.dtype, layout: Layout = contiguous):
+    x = layout(torch.randn(shape, device="cuda", dtype=dtype))
+    w = torch.randn(outputs, shape[1], taps, device="cuda", dtype=dtype) / (shape[1] * taps) ** 0.5
+    return x, w, torch.randn(outputs, device="cuda", dtype=dtype)
+
+
+def dense(x, w, b, *numbers: int, **options) -> torch.Tensor:
+    """By the kernel, and not by aten's convolution. `numbers`: stride, padding, dilation."""
+    found = sluice.plan("conv1d", x, w, b, *numbers)
+    assert found.method == "dense", found.reason
+    return sluice.conv1d(x, w, b, *numbers, **options)
+
+
+def error_of(result, x, w, b, *numbers: int) -> float:
+    wanted = torch.nn.functional.conv1d(x.double(), w.double(), b.double(), *numbers)
+    return relative_error(result, wanted)
+
+
+# Wav2Vec2's, Whisper's, codecs' encoders and a patch embedding, in full.
+LAYERS = [
+    ((2, 512, 31999), 512, 3, 2, 0, 1),
+    ((2, 512, 1999), 512, 2, 2, 0, 1),
+    ((2, 1280, 3000), 1280, 3, 2, 1, 1),
+    ((1, 64, 100000), 128, 4, 2, 1, 1),
+    ((1, 128, 50000), 256, 8, 4, 2, 1),
+    ((1, 160, 25000), 320, 10, 5, 3, 1),
+    ((2, 256, 12504), 512, 16, 8, 4, 1),
+    ((2, 16, 16000), 768, 16, 16, 0, 1),
+]
+
+
+@pytest.mark.parametrize("layout", [contiguous, permuted, offset_by_one], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+def test_layers_of_models(layer, dtype: torch.dtype, layout: Layout) -> None:
+    shape, outputs, taps, *numbers = layer
+    x, w, b = make(shape, outputs, taps, dtype, layout)
+    result = dense(x, w, b, *numbers)
+    assert error_of(result, x, w, b, *numbers) <= TOLERANCE[dtype]
+    assert torch.equal(dense(x, sluice.pack(w), b, *numbers), result)
+
+
+def random_problem(rng: random.Random) -> tuple[tuple[int, int, int], int, int, int, int, int]:
+    """Shape, output channels, taps, stride, padding, dilation."""
+    size = lambda most: int(2 ** rng.uniform(0, most))  # noqa: E731
+    taps, dilation, stride = size(5), rng.choice([1, 1, 1, 2, 3, 4, 6]), rng.choice([2, 2, 3, 4, 5, 6, 7, 8, 10, 16])
+    reach = (taps - 1) * dilation
+    padding = rng.choice([0, reach // 2, reach, rng.randint(0, reach + 3)])
+    length = stride * max(20, size(11)) + reach + rng.randint(0, 9)
+    return (rng.randint(1, 3), size(9), length), size(9), taps, stride, padding, dilation
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+def test_random_problems(dtype: torch.dtype, layout: Layout) -> None:
+    rng = random.Random(torch.initial_seed())
+    dense_ones = 0
+    for _ in range(30):
+        problem = random_problem(rng)
+        shape, outputs, taps, stride, padding, dilation = problem
+        numbers = (stride, padding, dilation)
+        x, w, b = make(shape, outputs, taps, dtype, layout)
+        plan = sluice.plan("conv1d", x, w, b, *numbers)
+        if plan.method != "dense":
+            continue
+        dense_ones += 1
+        length = (shape[2] + 2 * padding - (taps - 1) * dilation - 1) // stride + 1
+        # Into the middle of a larger tensor, in any layout: each result is written, and nothing else.
+        around = torch.full((shape[0], outputs + 4, length + 6), 7.0, device="cuda", dtype=dtype)
+        around = rng.choice([contiguous, permuted])(around)
+        out = around[:, 2 : 2 + outputs, 3 : 3 + length].fill_(float("nan"))
+        sluice.conv1d(x, w, b, *numbers, out=out)
+        assert error_of(out, x, w, b, *numbers) <= TOLERANCE[dtype], (problem, plan)
+        inside = out.clone()
+        assert torch.equal(sluice.conv1d(x, w, b, *numbers), inside), (problem, plan)
+        out.fill_(7.0)
+        assert bool((around == 7.0).all()), (problem, plan)
+    assert dense_ones > 5
+
+
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [(64, 128, 2000, 7, 2, 9, 3), (96, 40, 999, 3, 3, 1, 1), (16, 600, 500, 5, 4, 2, 1), (20, 7, 3001, 2, 2, 1, 1)],
+    ids=str,
+)
+def test_the_same_bits_in_every_form_and_run(case, dtype: torch.dtype, linked_always: None) -> None:
+    inputs, outputs, length, taps, *numbers = case
+    x, w, b = make((2, inputs, length), outputs, taps, dtype)
+    alpha, scale = torch.rand(inputs, 1, device="cuda") + 0.5, torch.rand(outputs, 1, device="cuda")
+    residual = torch.randn_like(dense(x, w, b, *numbers))
+    packed = sluice.pack(w)
+    for options in (
+        {},
+        {"post": stages.gelu()},
+        {"pre": stages.snake(alpha), "post": stages.leaky_relu(0.1) | stages.add(residual) | stages.mul(scale)},
+        {"pre": stages.leaky_relu(0.1) | stages.shift(0.25), "post": stages.add(residual), "dtype": torch.float32},
+    ):
+        for layout in LAYOUTS:  # the order of a sum is the layout's: phase by phase, or tap by tap
+            own = layout(x)
+            wanted = dense(own, w, b, *numbers, **options)
+            assert torch.equal(dense(own, w, b, *numbers, **options), wanted)
+            assert torch.equal(dense(own, packed, b, *numbers, **options), wanted)
+            out = layout(torch.empty_like(wanted)).fill_(float("nan"))
+            assert torch.equal(dense(own, w, b, *numbers, **options, out=out), wanted)
+            with link_mode("never"):
+                assert torch.equal(dense(own, w, b, *numbers, **options), wanted)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("stride", [2, 3, 5])
+def test_rows_do_not_leak_into_each_other(layout: Layout, stride: int) -> None:
+    x, w, b = make((3, 40, 900), 48, 9, torch.bfloat16)
+    wanted = dense(x, w, b, stride, 8)
+    x[1] = float("nan")
+    x[0, :, 300] = float("inf")
+    result = dense(layout(x), w, b, stride, 8)
+    assert torch.isfinite(result[2]).all()
+    assert relative_error(result[2], wanted[2].double()) <= TOLERANCE[torch.bfloat16]
+    assert bool(result[1].isnan().all())
+    first = torch.arange(result.shape[-1], device="cuda") * stride - 8
+    touched = (first <= 300) & (first + 9 > 300)
+    assert bool(result[0][:, ~touched].isfinite().all())
+    assert not bool(result[0][:, touched].isfinite().any())
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
+def test_capture(ahead: bool, layout: Layout) -> None:
+    x, w, b = make((2, 64, 6000), 96, 5, torch.float16, layout)
+    weight = sluice.pack(w) if ahead else w
+    chains = {"pre": stages.leaky_relu(0.1), "post": stages.gelu()}
+    sluice.prepare(chains["post"], x, weight, b, 2, 2, op="conv1d", pre=chains["pre"])
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = sluice.conv1d(x, weight, b, 2, 2, **chains)
+    for _ in range(3):
+        x.normal_()
+        result.fill_(float("nan"))
+        graph.replay()
+        assert torch.equal(result, sluice.conv1d(x, weight, b, 2, 2, **chains))
+
+
+@pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
+def test_more_than_2_to_31_elements(layout: Layout) -> None:
+    if torch.cuda.mem_get_info()[0] < 40 << 30:
+        pytest.skip("needs 40 GiB of device memory")
+    length = (1 << 25) + 1000
+    x = layout(torch.empty(1, 72, length, device="cuda", dtype=torch.bfloat16).normal_())
+    _, w, b = make((1, 72, 16), 64, 3, torch.bfloat16)
+    result = dense(x, w, b, 2)
+    assert x.numel() > 2**31
+    for begin in (0, length // 4, result.shape[-1] - 4096):
+        piece = dense(layout(x[..., 2 * begin : 2 * begin + 2 * 4096 + 1]), w, b, 2)
+        assert torch.equal(result[..., begin : begin + 4096], piece[..., :4096])
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("layout", [contiguous, permuted, sliced, ends_of_words], ids=lambda f: f.__name__)
+def test_under_sanitizers(layout: Layout) -> None:
+    # All phases read, some of them, and more positions than the taps ask for.
+    for inputs, outputs, length, taps, *numbers in (
+        (20, 40, 600, 3, 2, 1),
+        (64, 130, 400, 5, 3, 1, 2),
+        (16, 24, 500, 2, 5),
+    ):
+        x, w, b = make((2, inputs, length), outputs, taps, torch.float16, layout)
+        with link_mode("never"):
+            for chains in ({}, {"pre": stages.relu(), "post": stages.gelu()}):
+                result = sluice.conv1d(x, w, b, *numbers, **chains)
+                assert bool(result.isfinite().all())

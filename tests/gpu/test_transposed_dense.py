@@ -1,0 +1,228 @@
+"""The tensor-core kernel of conv_transpose1d with a stride: accuracy, bits, borders and memory, in every layout."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import sluice
+from common import LAYOUTS, TOLERANCE, assert_close, contiguous, permuted, relative_error
+from linked_forms import link_mode, linking
+from sluice import stages
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0),
+        reason="needs a CUDA device of compute capability 9.0",
+    ),
+]
+
+Layout = Callable[[torch.Tensor], torch.Tensor]
+HALF_TYPES = [torch.float16, torch.bfloat16]
+
+
+def make(shape: tuple[int, int, int], outputs: int, taps: int, stride: int, dtype: torch.dtype, layout=contiguous):
+    x = layout(torch.randn(shape, device="cuda", dtype=dtype))
+    w = torch.randn(shape[1], outputs, taps, device="cuda", dtype=dtype) / (shape[1] * max(1, taps // stride)) ** 0.5
+    return x, w, torch.randn(outputs, device="cuda", dtype=dtype)
+
+
+def dense(x, w, b, *numbers: int, **options) -> torch.Tensor:
+    """By the kernel, and not by aten's convolution."""
+    found = sluice.plan("conv_transpose1d", x, w, b, *numbers, **options)
+    assert found.method == "dense", found
+    return sluice.conv_transpose1d(x, w, b, *numbers, **options)
+
+
+def wanted_of(x, w, b, *numbers: int) -> torch.Tensor:
+    stride, padding, output_padding, groups, dilation = (*numbers, *(1, 0, 0, 1, 1)[len(numbers) :])
+    return F.conv_transpose1d(x.double(), w.double(), b.double(), stride, padding, output_padding, groups, dilation)
+
+
+@pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "length", "taps", "stride", "padding"),
+    [
+        (512, 256, 430, 16, 8, 4),
+        (256, 128, 3440, 16, 8, 4),
+        (128, 64, 27520, 4, 2, 1),
+        (64, 32, 55040, 4, 2, 1),
+        (1536, 768, 512, 16, 8, 4),
+    ],
+)
+def test_layers_of_models(inputs, outputs, length, taps, stride, padding, dtype, layout: Layout) -> None:
+    x, w, b = make((2, inputs, length), outputs, taps, stride, dtype, layout)
+    out = layout(x.new_full((2, outputs, length * stride), float("nan")))
+    assert_close(dense(x, w, b, stride, padding, out=out), wanted_of(x, w, b, stride, padding))
+
+
+def random_problem(rng: random.Random) -> tuple[tuple[int, int, int], int, int, tuple[int, ...]]:
+    """Shape, output channels, taps, and the numbers: stride, padding, output padding, groups, dilation."""
+    size = lambda most: int(2 ** rng.uniform(0, most))  # noqa: E731
+    stride = rng.choice([2, 2, 3, 4, 4, 5, 8, 8, 10, 16, 32])
+    dilation = rng.choice([1, 1, 1, 2, 3])
+    taps = stride * rng.randint(1, 4)
+    padding = rng.choice([0, (taps - stride) // 2, rng.randint(0, (taps - 1) * dilation)])
+    spare = rng.choice([0, rng.randint(0, max(stride, dilation) - 1)])
+    return (rng.randint(1, 3), size(8), 20 + size(10)), size(8), taps, (stride, padding, spare, 1, dilation)
+
+
+def ends_of_words(x: torch.Tensor) -> torch.Tensor:
+    """Rows that begin in the middle of words: a part of a wider tensor."""
+    wide = x.new_full((x.shape[0], x.shape[1] + 3, x.shape[2] + 5), float("nan"))
+    part = wide[:, 2 : 2 + x.shape[1], 3 : 3 + x.shape[2]]
+    part.copy_(x)
+    return part
+
+
+@pytest.mark.parametrize("results", [contiguous, permuted], ids=lambda f: "out_" + f.__name__)
+@pytest.mark.parametrize("layout", [*LAYOUTS, ends_of_words], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+def test_random_problems(dtype: torch.dtype, layout: Layout, results: Layout) -> None:
+    rng = random.Random(torch.initial_seed())
+    taken = 0
+    for _ in range(60):
+        problem = random_problem(rng)
+        shape, outputs, taps, numbers = problem
+        x, w, b = make(shape, outputs, taps, numbers[0], dtype, layout)
+        w = rng.choice([w, w.transpose(0, 1).contiguous().transpose(0, 1), ends_of_words(w)])
+        wanted = wanted_of(x, w, b, *numbers)
+        # Into the middle of a larger tensor: each result is written, and nothing else.
+        around = results(torch.full((shape[0], outputs + 4, wanted.shape[2] + 6), 7.0, device="cuda", dtype=dtype))
+        edge = rng.choice([0, 2])
+        out = around[:, edge : edge + outputs, 3 : 3 + wanted.shape[2]].fill_(float("nan"))
+        plan = sluice.plan("conv_transpose1d", x, w, b, *numbers, out=out)
+        if plan.method != "dense":
+            continue
+        taken += 1
+        sluice.conv_transpose1d(x, w, b, *numbers, out=out)
+        assert relative_error(out, wanted) <= TOLERANCE[dtype], (problem, plan)
+        out.fill_(7.0)
+        assert bool((around == 7.0).all()), (problem, plan)
+    assert taken > 10
+
+
+@pytest.mark.usefixtures("linked_always")
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [(64, 40, 333, 16, 8, 4), (96, 64, 1000, 4, 2, 1), (24, 13, 501, 4, 4, 0), (33, 24, 100, 32, 16, 8)],
+    ids=str,
+)
+def test_the_same_bits_in_every_layout_form_and_run(case, dtype: torch.dtype) -> None:
+    inputs, outputs, length, taps, stride, padding = case
+    x, w, b = make((2, inputs, length), outputs, taps, stride, dtype)
+    alpha, scale = torch.rand(inputs, 1, device="cuda") + 0.5, torch.rand(outputs, 1, device="cuda")
+    residual = torch.randn_like(dense(x, w, b, stride, padding))
+    every = [contiguous, permuted, ends_of_words]
+    for options in (
+        {},
+        {"post": stages.gelu()},
+        {"pre": stages.leaky_relu(0.1), "post": stages.snake(scale)},
+        {"pre": stages.snake(alpha), "post": stages.leaky_relu(0.1) | stages.add(residual) | stages.mul(scale)},
+        {"pre": stages.leaky_relu(0.1) | stages.shift(0.25), "post": stages.add(residual), "dtype": torch.float32},
+    ):
+        wanted = dense(x, w, b, stride, padding, **options)
+        for layout in every:
+            launches = linking()["linked_launches"]
+            assert torch.equal(dense(layout(x), w, b, stride, padding, **options), wanted)
+            assert linking()["linked_launches"] == launches + (1 if options else 0)
+            out = layout(torch.empty_like(wanted)).fill_(float("nan"))
+            assert torch.equal(dense(x, w, b, stride, padding, **options, out=out), wanted)
+            with link_mode("never"):
+                assert torch.equal(dense(layout(x), w, b, stride, padding, **options), wanted)
+                out.fill_(float("nan"))
+                assert torch.equal(dense(x, w, b, stride, padding, **options, out=out), wanted)
+
+
+def test_results_of_a_layout_that_only_some_strides_have() -> None:
+    """Channels last any stride is taken, in passes too; by positions powers of two are."""
+    x, w, b = make((2, 64, 300), 48, 10, 5, torch.float16, permuted)
+    options = {"pre": stages.relu(), "post": stages.gelu()}
+    wanted = F.gelu(wanted_of(x.relu(), w, b, 5, 2))
+    for mode in ("never", "always"):
+        with link_mode(mode):
+            assert_close(dense(x, w, b, 5, 2, **options), wanted, factor=2)
+            across = permuted(x.new_empty(wanted.shape))
+            assert_close(dense(x.contiguous(), w, b, 5, 2, out=across, **options), wanted, factor=2)
+            assert sluice.plan("conv_transpose1d", x.contiguous(), w, b, 5, 2, **options).method == "aten"
+            assert_close(sluice.conv_transpose1d(x.contiguous(), w, b, 5, 2, **options), wanted, factor=2)
+
+
+@pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(("taps", "stride", "padding", "dilation"), [(16, 8, 4, 1), (4, 2, 1, 1), (9, 3, 2, 2)])
+def test_what_is_not_finite_stays_where_it_reaches(taps, stride, padding, dilation, layout: Layout) -> None:
+    x, w, b = make((3, 40, 500), 48, taps, stride, torch.bfloat16, layout)
+    out = permuted(torch.empty_like(wanted_of(x, w, b, stride, padding, 0, 1, dilation), dtype=x.dtype))
+    compute = functools.partial(dense, x, w, b, stride, padding, 0, 1, dilation, out=out)
+    wanted = compute().clone()
+    x[1] = float("nan")
+    x[0, :, 300] = float("inf")
+    result = compute()
+    assert torch.equal(result[2], wanted[2])
+    assert bool(result[1, :, taps * dilation : -taps * dilation].isnan().all())
+    touched = torch.zeros(result.shape[-1], dtype=torch.bool, device="cuda")
+    touched[300 * stride - padding + dilation * torch.arange(taps, device="cuda")] = True
+    assert torch.equal(result[0][:, ~touched], wanted[0][:, ~touched])
+    assert not bool(result[0][:, touched].isfinite().any())
+
+
+def test_capture_and_two_streams() -> None:
+    problems = [make((2, 128, 3000), 96, 4, 2, torch.float16) for _ in range(2)]
+    chains = {"pre": stages.leaky_relu(0.1), "post": stages.gelu()}
+    x, w, b = problems[0]
+    sluice.prepare(chains["post"], x, w, b, 2, 1, op="conv_transpose1d", pre=chains["pre"])
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = sluice.conv_transpose1d(x, w, b, 2, 1, **chains)
+    for _ in range(3):
+        x.normal_()
+        w.normal_()
+        result.fill_(float("nan"))
+        graph.replay()
+        assert torch.equal(result, sluice.conv_transpose1d(x, w, b, 2, 1, **chains))
+    wanted = [dense(*problem, 2, 1) for problem in problems]
+    streams = [torch.cuda.Stream() for _ in problems]
+    torch.cuda.synchronize()
+    results = []
+    for _ in range(20):
+        for stream, problem in zip(streams, problems, strict=True):
+            with torch.cuda.stream(stream):
+                results.append(dense(*problem, 2, 1))
+    torch.cuda.synchronize()
+    for i, result in enumerate(results):
+        assert torch.equal(result, wanted[i % 2])
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
+def test_more_than_2_to_31_elements(layout: Layout) -> None:
+    if torch.cuda.mem_get_info()[0] < 40 << 30:
+        pytest.skip("needs 40 GiB of device memory")
+    length = (1 << 24) + 1000
+    x = layout(torch.empty(1, 64, length, device="cuda", dtype=torch.bfloat16).normal_())
+    _, w, b = make((1, 64, 16), 72, 4, 2, torch.bfloat16)
+    result = dense(x, w, b, 2, 1)
+    assert result.numel() > 2**31
+    for begin in (1, length // 2, length - 4096):
+        piece = dense(layout(x[..., begin - 1 : begin + 4097].contiguous()), w, b, 2, 1)
+        end = min(begin + 4096, length - 1)
+        assert torch.equal(result[..., 2 * begin : 2 * end], piece[..., 2 : 2 + 2 * (end - begin)])
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("layout", [contiguous, permuted, ends_of_words], ids=lambda f: f.__name__)
+def test_under_sanitizers(layout: Layout) -> None:
+    for inputs, outputs, length, taps, stride, padding in ((20, 40, 150, 16, 8, 4), (64, 35, 90, 4, 2, 1)):
+        x, w, b = make((2, inputs, length), outputs, taps, stride, torch.float16, layout)
+        with link_mode("never"):
+            for chains in ({}, {"pre": stages.relu(), "post": stages.gelu()}):
+                assert bool(dense(x, w, b, stride, padding, **chains).isfinite().all())
+    torch.cuda.synchronize()

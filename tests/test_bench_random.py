@@ -1,0 +1,97 @@
+"""Suite `random` and its generator, as far as they run without a GPU."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pathlib
+from types import ModuleType
+
+import pytest
+import torch
+
+import write_results
+from common import ROOT
+from sluice import bench
+from sluice.bench.runner import run_suite
+from sluice.bench.timing import Effort
+
+CPU = torch.device("cpu")
+FEW = Effort(rounds=1, samples=1, warm_up=0, slow_peers=False)
+
+
+class ConstantClock:
+    def measure(self, call, samples):
+        call()
+        return [4.0] * samples
+
+
+@pytest.fixture(scope="module")
+def module() -> ModuleType:
+    bench.load_suite(ROOT, "random")
+    return importlib.import_module("random_cases")
+
+
+def elements(case: bench.Case) -> int:
+    sizes = [case.params[name] for name in ("B", "C", "Cin", "L", "H", "W") if name in case.params]
+    return int(torch.tensor(sizes).prod())
+
+
+def test_a_case_is_its_seeds(module: ModuleType) -> None:
+    for family in module.FAMILIES:
+        first, again = (list(module.cases(family, 7, 20)) for _ in range(2))
+        assert [(case.name, case.params) for case in first] == [(case.name, case.params) for case in again]
+        assert len({case.name for case in first}) == 20
+        assert len({case.params["layout"] for case in first}) == 2
+
+
+def test_every_family_runs_and_is_right(module: ModuleType) -> None:
+    cases = [case for family in module.FAMILIES for case in sorted(module.cases(family, 0, 60), key=elements)[:2]]
+    outcome = run_suite(bench.Suite("random", cases), CPU, ConstantClock(), FEW, lambda line: None)
+    assert outcome.failures == []
+    assert [row["name"] for row in outcome.rows] == [case.name for case in cases]
+    assert all(row["peers"]["torch"] == 4.0 for row in outcome.rows)
+
+
+def test_floors_are_those_of_the_fastest_method(module: ModuleType) -> None:
+    operations = module._toeplitz_or_fourier
+    assert operations(1000, 7, 7, "fp32") == (2 * 7 * 1000, 0)
+    assert operations(1000, 7, 7, "bf16") == (0, 2 * 22 * 1000)
+    assert operations(1000, 31, 31 * 31, "fp16") == (0, 2 * 31 * 46 * 1000)
+    few, many = operations(1000, 511, 511, "fp32")[0], operations(1000, 4095, 4095, "fp32")[0]
+    assert few < 2 * 511 * 1000 / 10
+    assert few < many < 1.5 * few
+    assert operations(1000, 4095, 4095, "fp16")[0] == many
+
+
+def test_a_table_says_what_a_family_gains() -> None:
+    times = [10.0, 20.0, 40.0]
+    cases = [
+        {"name": f"dense {i}: x", "params": {"B": 1}, "time_us": time, "floor_us": floor, "efficiency": floor / time}
+        | {"peers": {"torch": 20.0}, "schedule": "direct", "depth": 1, "auto": True}
+        for i, (time, floor) in enumerate(zip(times, (10.0, 10.0, 1.0), strict=True))
+    ]
+    head = {"suite": "random", "gpu": "A GPU", "torch": "2.11", "cuda": "13.0", "date": "2026-11-22"}
+    lines = write_results.drawn(head | {"source_hash": "0" * 64, "cases": cases}).splitlines()
+    (row,) = [line for line in lines if line.startswith("| dense |")]
+    assert row == "| dense | 3 | 1.00 | 0.50 | 1 | 2 | 0.50 | 0.50 | 0.75 |"
+    assert lines.index("The ten of family dense that gain least:") < len(lines)
+    assert [line.split()[2] for line in lines if line.startswith("| dense ") and ":" in line] == ["2:", "1:", "0:"]
+
+
+def test_a_sweep_is_measured_written_and_drawn(
+    module: ModuleType, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    sweep = importlib.import_module("sweep_depthwise")
+    assert sweep.all_taps()[:9] == [*range(1, 9), 9]
+    assert sweep.all_taps()[-1] == 512
+    monkeypatch.setattr(sweep, "SHAPES", {"round": (1, 4, 64), "odd": (1, 3, 61)})
+    monkeypatch.setattr(sweep, "all_taps", lambda: [1, 4, 33])
+    points = list(sweep.measure(ConstantClock(), CPU))
+    assert len({(p.taps, p.dtype, p.layout, p.sizes) for p in points}) == len(points) == 2 * 3 * 2 * 3
+    sweep.write(tmp_path / "sweep.json", points, "A GPU")
+    document = json.loads((tmp_path / "sweep.json").read_text())
+    assert [sweep.Point(**point) for point in document["points"]] == points
+    sweep.draw(document, tmp_path / "sweep.png")
+    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,89 @@
+"""conv1d in half types with 16 channels a group and more: F.conv1d's results wherever tensors lie, and plans."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import sluice
+from common import LAYOUTS, assert_close, contiguous, offset_by_one, permuted, relative_error, sliced
+from dense_problems import Problem
+from sluice import stages
+from sluice.plan import H200
+
+HALF_TYPES = [torch.float16, torch.bfloat16]
+HAS_CODE = "90a" in sluice.info()["build"]
+
+# Wav2Vec2's positional convolution and ResNeXt's groups in small; groups of odd inputs, of more outputs than a tile
+# has, of 10 outputs, which torch takes; groups with a stride and a dilation.
+PROBLEMS = [
+    Problem((2, 96, 299), 96, 32, 1, 16, groups=2),
+    Problem((2, 128, 300), 128, 3, 1, 1, groups=8),
+    Problem((1, 192, 1031), 192, 5, 1, 8, 4, groups=3),
+    Problem((2, 40, 333), 80, 3, 1, 1, groups=2),
+    Problem((1, 64, 700), 320, 7, 1, 3, groups=2),
+    Problem((2, 64, 200), 20, 3, 1, 1, groups=2),
+    Problem((1, 96, 1200), 96, 4, 2, 1, groups=2),
+    Problem((1, 64, 999), 128, 3, 3, 4, 2, groups=4),
+    Problem((2, 48, 512), 48, 1, 1, groups=3),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_results(device: str, problem: Problem, dtype: torch.dtype, layout) -> None:
+    x, w, b = problem.make(device, dtype, layout)
+    wanted = problem.expected(x, w, b)
+    if device == "cpu" and relative_error(F.conv1d(x, w, b, *problem.numbers), wanted) > 0.1:
+        pytest.skip("torch's own result is wrong: oneDNN, bfloat16 and few channels on a CPU with AMX")
+    assert_close(sluice.conv1d(x, w, b, *problem.numbers), wanted)
+    for other in (contiguous, permuted, sliced, offset_by_one):
+        out = other(torch.empty(wanted.shape, device=device, dtype=dtype)).fill_(float("nan"))
+        assert sluice.conv1d(x, sluice.pack(w), b, *problem.numbers, out=out) is out
+        assert_close(out, wanted)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize("problem", [PROBLEMS[i] for i in (0, 3, 4, 7)], ids=str)
+def test_results_with_chains(device: str, problem: Problem, dtype: torch.dtype, layout) -> None:
+    x, w, b = problem.make(device, dtype, layout)
+    # Parameters by channel show whether `pre` and `post` find their group's.
+    pre = stages.shift(0.5) | stages.snake(torch.rand(x.shape[1], 1, device=device) + 0.5) | stages.leaky_relu(0.1)
+    plain = problem.expected(x, w, b, pre)
+    residual = layout(torch.randn(plain.shape, device=device, dtype=dtype))
+    scale = torch.randn(problem.outputs, 1, device=device)
+    for post in (stages.gelu(), stages.leaky_relu(0.1) | stages.add(residual) | stages.mul(scale)):
+        wanted = problem.expected(x, w, b, pre, post)
+        result = sluice.conv1d(x, w, b, *problem.numbers, pre=pre, post=post)
+        assert_close(result, wanted, factor=2)
+        wide = sluice.conv1d(x, w, b, *problem.numbers, pre=pre, post=post, dtype=torch.float32)
+        assert_close(wide.to(dtype), wanted, factor=2)
+
+
+def plan(problem: Problem, last: bool = False, **options):
+    x, w, b = problem.meta(last)
+    return sluice.plan("conv1d", x, w, b, *problem.numbers, device=H200, **options)
+
+
+@pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
+@pytest.mark.parametrize("last", [False, True])
+def test_groups_go_by_the_dense_kernel(last: bool) -> None:
+    wav2vec2 = Problem((8, 768, 1499), 768, 128, 1, 64, groups=16)
+    found = plan(wav2vec2, last, post=stages.gelu())
+    assert found.method == "dense", found.reason
+    assert " x 64 channels" in found.detail
+    x, w, b = wav2vec2.meta(last)
+    packed = sluice.PackedWeight(w, torch.empty(1, 128, 768, 64, dtype=torch.float16, device="meta"))
+    assert found.workspace_bytes == 2 * 128 * 768 * 64
+    assert sluice.plan("conv1d", x, packed, b, *wav2vec2.numbers, device=H200).workspace_bytes == 0
+
+
+@pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
+@pytest.mark.parametrize(("inputs", "outputs", "groups"), [(64, 64, 8), (64, 40, 2), (128, 64, 8)])
+def test_small_and_odd_groups_are_left_to_aten(inputs: int, outputs: int, groups: int) -> None:
+    found = plan(Problem((4, inputs, 3000), outputs, 3, 1, 1, groups=groups))
+    assert found.method == "aten"
+    assert "groups of 16 channels and more, and of output channels multiples of 8" in found.reason

@@ -1,0 +1,105 @@
+"""Dense conv1d in half types with a stride: F.conv1d's results wherever the tensors lie, and the plans of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import sluice
+from common import LAYOUTS, assert_close, contiguous, offset_by_one, permuted, relative_error, sliced
+from dense_problems import Problem
+from sluice import stages
+from sluice.plan import H200
+
+HALF_TYPES = [torch.float16, torch.bfloat16]
+HAS_CODE = "90a" in sluice.info()["build"]
+
+
+# Layers of speech models and codecs in small; taps fewer than the stride and as many, dilations that share a factor
+# with it and that do not, rows that end in every phase, strides wider than a vector and than a raw tile.
+PROBLEMS = [
+    Problem((2, 64, 301), 64, 3, 2, 1),
+    Problem((2, 512, 401), 96, 2, 2),
+    Problem((1, 128, 1031), 160, 8, 4, 3),
+    Problem((2, 40, 999), 72, 10, 5, 7),
+    Problem((1, 32, 3001), 64, 16, 8, 4),
+    Problem((1, 1, 2000), 48, 10, 5),
+    Problem((2, 3, 1600), 64, 16, 16),
+    Problem((1, 24, 700), 33, 1, 3),
+    Problem((1, 100, 517), 7, 2, 5, 2),
+    Problem((3, 16, 640), 32, 5, 2, 4, 3),
+    Problem((1, 20, 900), 40, 7, 4, 9, 6),
+    Problem((1, 48, 800), 24, 3, 6, 12, 4),
+    Problem((1, 8, 9000), 16, 4, 100, 50),
+    Problem((2, 72, 33), 40, 3, 2, 1),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_results(device: str, problem: Problem, dtype: torch.dtype, layout) -> None:
+    x, w, b = problem.make(device, dtype, layout)
+    wanted = problem.expected(x, w, b)
+    if device == "cpu" and relative_error(F.conv1d(x, w, b, *problem.numbers), wanted) > 0.1:
+        pytest.skip("torch's own result is wrong: oneDNN, bfloat16 and few channels on a CPU with AMX")
+    assert_close(sluice.conv1d(x, w, b, *problem.numbers), wanted)
+    for other in (contiguous, permuted, sliced, offset_by_one):
+        out = other(torch.empty(wanted.shape, device=device, dtype=dtype)).fill_(float("nan"))
+        assert sluice.conv1d(x, sluice.pack(w), b, *problem.numbers, out=out) is out
+        assert_close(out, wanted)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize("problem", [PROBLEMS[i] for i in (0, 2, 8, 9, 10)], ids=str)
+def test_results_with_chains(device: str, problem: Problem, dtype: torch.dtype, layout) -> None:
+    x, w, b = problem.make(device, dtype, layout)
+    # shift(0.5) shows whether padding is zero after `pre`, as it must be.
+    pre = stages.shift(0.5) | stages.snake(torch.rand(x.shape[1], 1, device=device) + 0.5) | stages.leaky_relu(0.1)
+    plain = problem.expected(x, w, b, pre)
+    residual = layout(torch.randn(plain.shape, device=device, dtype=dtype))
+    scale = torch.randn(problem.outputs, 1, device=device)
+    for post in (stages.gelu(), stages.leaky_relu(0.1) | stages.add(residual) | stages.mul(scale)):
+        wanted = problem.expected(x, w, b, pre, post)
+        result = sluice.conv1d(x, w, b, *problem.numbers, pre=pre, post=post)
+        assert_close(result, wanted, factor=2)
+        assert result.stride() == sluice.conv1d(x, w, b, *problem.numbers).stride()
+        wide = sluice.conv1d(x, w, b, *problem.numbers, pre=pre, post=post, dtype=torch.float32)
+        assert wide.dtype == torch.float32
+        assert_close(wide.to(dtype), wanted, factor=2)
+
+
+def test_more_zeros_on_one_side(device: str) -> None:
+    problem = Problem((2, 32, 501), 48, 4, 2)
+    x, w, b = problem.make(device, torch.float16)
+    for left, right in ((3, 0), (0, 3), (7, 2)):
+        wanted = problem.expected(F.pad(x, (left, right)), w, b)
+        assert_close(torch.ops.sluice.conv1d(x, w, b, 2, left, padding_right=right), wanted)
+
+
+def plan(problem: Problem, last: bool = False, **options):
+    x, w, b = problem.meta(last)
+    return sluice.plan("conv1d", x, w, b, *problem.numbers, device=H200, **options)
+
+
+@pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
+def test_a_plan_says_how_the_stride_is_taken() -> None:
+    whisper = Problem((8, 1280, 3000), 1280, 3, 2, 1)
+    last, first = plan(whisper, last=True, post=stages.gelu()), plan(whisper, post=stages.gelu())
+    assert last.method == first.method == "dense"
+    assert " positions of a phase and " in last.detail
+    assert " positions of all phases and " in first.detail
+
+
+@pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
+def test_a_weight_packed_ahead_is_packed_again_where_stages_are_narrow() -> None:
+    encoder = Problem((4, 256, 40000), 512, 16, 8, 4)
+    x, w, b = encoder.meta()
+    packed = sluice.PackedWeight(w, torch.empty(4, 16, 512, 64, dtype=torch.float16, device="meta"))
+    assert "stages of 32 input channels" in plan(encoder).detail
+    assert sluice.plan("conv1d", x, packed, b, *encoder.numbers, device=H200).workspace_bytes == 2 * w.numel()
+    assert "stages of 64 input channels" in plan(encoder, last=True).detail
+    last, _, _ = encoder.meta(last=True)
+    assert sluice.plan("conv1d", last, packed, b, *encoder.numbers, device=H200).workspace_bytes == 0

@@ -1,0 +1,337 @@
+"""conv_transpose1d: F.conv_transpose1d's results for every shape, layout, dtype and schedule, with chains around it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.library import opcheck
+
+import sluice
+from common import (
+    DTYPES,
+    LAYOUTS,
+    SCHEDULES,
+    assert_close,
+    contiguous,
+    double_chain,
+    offset_by_one,
+    permuted,
+    poisoned_like,
+    sliced,
+)
+from sluice import stages
+from sluice.plan import H200, Device
+
+HAS_CODE = "90a" in sluice.info()["build"]
+
+
+def expected(x, w, b=None, *args, pre=None, post=None, **options) -> torch.Tensor:
+    """In float64, with `pre` rounded to the input's dtype as the op rounds it."""
+    x = sluice.reference.transform(x, pre) if pre is not None else x
+    return sluice.reference.conv_transpose1d(
+        x.double(),
+        w.double(),
+        None if b is None else b.double(),
+        *args,
+        post=None if post is None else double_chain(post),
+        dtype=torch.float64,
+        **options,
+    )
+
+
+def spread(x: torch.Tensor, w: torch.Tensor, numbers: tuple[int, int, int, int, int]) -> torch.Tensor:
+    """The definition, an input and a tap at a time."""
+    stride, padding, output_padding, groups, dilation = numbers
+    batch, channels, length = x.shape
+    outputs, taps = w.shape[1], w.shape[2]
+    whole = (length - 1) * stride + dilation * (taps - 1) + 1 + output_padding
+    y = x.new_zeros(batch, groups * outputs, max(whole, padding))
+    for g in range(groups):
+        own = slice(g * channels // groups, (g + 1) * channels // groups)
+        for i in range(length):
+            for k in range(taps):
+                y[:, g * outputs : (g + 1) * outputs, i * stride + k * dilation] += x[:, own, i] @ w[own, :, k]
+    return y[..., padding : whole - padding]
+
+
+# channels, output channels of a group, groups, length, taps, stride, padding, output padding, dilation
+CASES = [
+    (6, 10, 1, 53, 3, 1, 1, 0, 1),
+    (6, 10, 1, 53, 16, 8, 4, 0, 1),
+    (4, 3, 2, 20, 4, 2, 1, 0, 1),
+    (8, 2, 4, 20, 5, 3, 2, 2, 1),
+    (4, 4, 1, 17, 3, 2, 1, 1, 2),
+    (4, 4, 1, 17, 3, 2, 0, 2, 3),
+    (1, 7, 1, 40, 10, 5, 0, 0, 1),
+    (1, 9, 1, 30, 4, 1, 2, 0, 1),
+    (6, 2, 3, 30, 5, 1, 9, 0, 1),
+    (6, 1, 6, 61, 4, 1, 3, 0, 1),
+    (20, 1, 20, 100, 12, 2, 5, 0, 1),
+    (5, 1, 5, 31, 3, 2, 0, 1, 1),
+    (3, 2, 3, 77, 7, 3, 8, 1, 2),
+    (16, 1, 16, 40, 5, 1, 9, 0, 1),  # which narrows the input
+    (16, 1, 16, 20, 6, 2, 9, 1, 1),
+    (7, 1, 7, 9, 2, 3, 0, 0, 1),  # results without a tap
+    (7, 3, 7, 12, 6, 2, 1, 1, 2),  # whose phases of odd results have none
+    (4, 1, 4, 12, 300, 1, 20, 0, 1),
+    (18, 1, 18, 5, 40, 20, 0, 0, 1),  # more phases than launches are worth
+    (2, 1, 2, 3, 4, 2, 3, 0, 1),
+]
+IDS = [str(case).replace(" ", "") for case in CASES]
+
+
+def make(device: str, case, dtype: torch.dtype, layout=contiguous, batch: int = 2):
+    """Input, weight, bias and the numbers behind them; results have a variance of about 1."""
+    channels, outputs, groups, length, taps, stride, padding, output_padding, dilation = case
+    x = layout(torch.randn(batch, channels, length, device=device, dtype=dtype))
+    w = torch.randn(channels, outputs, taps, device=device, dtype=dtype)
+    w /= max(1.0, channels // groups * taps / stride) ** 0.5
+    b = torch.randn(groups * outputs, device=device, dtype=dtype)
+    return x, w, b, (stride, padding, output_padding, groups, dilation)
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_the_reference_is_the_definition(case) -> None:
+    x, w, b, numbers = make("cpu", case, torch.float64)
+    wanted = spread(x, w, numbers) + b[:, None]
+    torch.testing.assert_close(sluice.reference.conv_transpose1d(x, w, b, *numbers), wanted)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_results(device: str, case, dtype: torch.dtype, layout) -> None:
+    x, w, b, numbers = make(device, case, dtype, layout)
+    wanted = expected(x, w, b, *numbers)
+    result = sluice.conv_transpose1d(x, w, b, *numbers)
+    assert_close(result, wanted)
+    for other in (contiguous, permuted, sliced, offset_by_one):  # the result's layout is not the input's to decide
+        out = other(poisoned_like(wanted, dtype))
+        assert sluice.conv_transpose1d(x, w, b, *numbers, out=out) is out
+        assert_close(out, wanted)
+    assert_close(sluice.conv_transpose1d(x, w, None, *numbers), expected(x, w, None, *numbers))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_results_with_chains(device: str, case, dtype: torch.dtype, layout) -> None:
+    x, w, b, numbers = make(device, case, dtype, layout)
+    # Tensors that differ from position to position: a phase, or a narrowed input, that took a neighbour's would show.
+    pre = stages.shift(1.0) | stages.mul(layout(torch.rand_like(x))) | stages.add(torch.randn_like(x[:1, :1]))
+    plain = expected(x, w, b, *numbers, pre=pre)
+    other = layout(torch.randn(plain.shape, device=device, dtype=dtype))
+    post = stages.silu() | stages.add(other) | stages.mul(torch.randn(plain.shape[1:], device=device))
+    wanted = expected(x, w, b, *numbers, pre=pre, post=post)
+    result = sluice.conv_transpose1d(x, w, b, *numbers, pre=pre, post=post)
+    assert_close(result, wanted, factor=2)
+    assert result.stride() == sluice.conv_transpose1d(x, w, b, *numbers).stride()
+    wide = sluice.conv_transpose1d(x, w, b, *numbers, pre=pre, post=post, dtype=torch.float64)
+    assert wide.dtype == torch.float64
+    assert_close(wide.to(dtype), wanted, factor=2)
+
+
+@pytest.mark.parametrize("case", [CASES[1], CASES[10], CASES[15]], ids=str)
+def test_out_may_be_an_operand_of_post(device: str, case) -> None:
+    x, w, b, numbers = make(device, case, torch.float32)
+    out = torch.randn(expected(x, w, b, *numbers).shape, device=device)
+    wanted = expected(x, w, b, *numbers, post=stages.add(out.clone()))
+    assert_close(sluice.conv_transpose1d(x, w, b, *numbers, post=stages.add(out), out=out), wanted)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("case", [CASES[9], CASES[10], CASES[12], CASES[13]], ids=str)
+def test_schedules(device: str, case, dtype: torch.dtype, layout, schedule: str) -> None:
+    x, w, b, numbers = make(device, case, dtype, layout)
+    chains = {"pre": stages.relu(), "post": stages.silu()}
+    result = sluice.conv_transpose1d(x, w, b, *numbers, **chains, schedule=schedule)
+    assert_close(result, expected(x, w, b, *numbers, **chains), factor=2)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_random_numbers(device: str, seed: int) -> None:
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    groups, each, outputs = draw.choice([1, 1, 2, 5, 24]), draw.choice([1, 1, 2, 8]), draw.choice([1, 1, 2, 3, 16])
+    stride, dilation = draw.choice([1, 1, 2, 2, 3, 4, 8, 17]), draw.choice([1, 1, 1, 2, 3, 4])
+    taps, length = draw.choice([1, 2, 3, 4, 7, 12, 16, 40]), draw.choice([1, 2, 3, 9, 33, 64, 200])
+    output_padding = draw.randrange(max(stride, dilation))
+    whole = (length - 1) * stride + dilation * (taps - 1) + output_padding + 1
+    padding = draw.choice([0, 0, draw.randrange((whole + 1) // 2), (whole - 1) // 2])
+    dtype, layout = draw.choice(DTYPES), draw.choice(LAYOUTS)
+    case = (groups * each, outputs, groups, length, taps, stride, padding, output_padding, dilation)
+    x, w, b, numbers = make(device, case, dtype, layout, batch=draw.choice([1, 3]))
+    w = draw.choice([contiguous, permuted, sliced, offset_by_one])(w)
+    assert_close(sluice.conv_transpose1d(x, w, b, *numbers), expected(x, w, b, *numbers))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("case", [CASES[0], CASES[12], CASES[10]], ids=str)
+def test_strided_weights(device: str, case, layout) -> None:
+    x, w, b, numbers = make(device, case, torch.float32)
+    wanted = expected(x, w, b, *numbers)
+    across = w.permute(2, 1, 0).contiguous().permute(2, 1, 0)
+    for other in (layout(w), across, across.transpose(0, 1).contiguous().transpose(0, 1)):
+        assert_close(sluice.conv_transpose1d(x, other, layout(b), *numbers), wanted)
+
+
+@pytest.mark.parametrize("case", [CASES[1], CASES[10], CASES[0]], ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+def test_result_layout(device: str, layout, case) -> None:
+    x, w, _, numbers = make(device, case, torch.float32, layout)
+    result = sluice.conv_transpose1d(x, w, None, *numbers)
+    _, channels, length = result.shape
+    last = layout is permuted
+    assert result.stride() == ((channels * length, 1, channels) if last else (channels * length, length, 1))
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_unbatched_and_tuples(device: str, groups: int) -> None:
+    x, w = torch.randn(4, 20, device=device), torch.randn(4, 4 // groups, 3, device=device)
+    post = stages.add(torch.randn(4, 1, device=device))
+    one = sluice.conv_transpose1d(x, w, None, (2,), (1,), [1], groups, (1,), post=post)
+    assert_close(one, expected(x[None], w, None, 2, 1, 1, groups, 1, post=post)[0])
+    out = torch.empty_like(one)
+    assert sluice.conv_transpose1d(x, w, None, 2, 1, 1, groups, post=post, out=out) is out
+    assert torch.equal(out, one)
+    assert sluice.conv_transpose1d(x[None][:0], w, groups=groups).shape == (0, 4, 22)
+
+
+def test_result_dtype(device: str) -> None:
+    x, w, _, numbers = make(device, CASES[10], torch.float16)
+    wanted = expected(x, w, None, *numbers)
+    for options in ({"dtype": torch.float32}, {"post": stages.cast(torch.float32)}):
+        result = sluice.conv_transpose1d(x, w, None, *numbers, **options)
+        assert result.dtype == torch.float32
+        assert_close(result, wanted)  # float32 sums are not rounded to half on the way
+
+
+def test_no_result_sees_an_input_that_does_not_reach_it(device: str) -> None:
+    x = torch.ones(1, 2, 64, device=device)
+    x[0, :, 40] = float("inf")
+    w = torch.ones(2, 1, 4, device=device)
+    result = sluice.conv_transpose1d(x, w, None, 2, 1, 0, 2)
+    assert torch.equal(result[0, 0].isinf().nonzero()[:, 0].cpu(), torch.arange(79, 83))
+    assert not result.isnan().any()
+
+
+def test_a_packed_weight_stands_for_its_weight(device: str) -> None:
+    x, w, b, numbers = make(device, CASES[0], torch.float16)
+    packed = sluice.PackedWeight(w, torch.ops.sluice._pack_conv1d_weight(w))
+    assert torch.equal(
+        sluice.conv_transpose1d(x, packed, b, *numbers), sluice.conv_transpose1d(x, w, b, *numbers)
+    )  # fmt: skip
+
+
+def test_autocast_casts_as_torch_does(device: str) -> None:
+    x, w, b, numbers = make(device, CASES[2], torch.float32)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        result = sluice.conv_transpose1d(x, w, b, *numbers)
+        assert result.dtype == F.conv_transpose1d(x, w, b, *numbers).dtype == torch.bfloat16
+    assert_close(result, expected(x.bfloat16(), w.bfloat16(), b.bfloat16(), *numbers))
+
+
+@pytest.mark.parametrize("layout", [contiguous, permuted, sliced], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("groups", [1, 6])
+def test_opcheck(device: str, layout, groups: int) -> None:
+    x = layout(torch.randn(2, 6, 20, device=device))
+    w, b = torch.randn(6, 6 // groups, 4, device=device), torch.randn(6, device=device)
+    y = torch.randn(6, 1, device=device)
+    op = torch.ops.sluice.conv_transpose1d.default
+    opcheck(op, (x, w, None, 1, 2, 0, groups), {"post": "silu"})
+    opcheck(
+        op,
+        (x, w, b, 2, 1, 1, groups, 3),
+        {"pre": "mul($0)", "pre_operands": [y], "post": "add($0)|cast(bfloat16)", "post_operands": [y]},
+    )
+    opcheck(op, (x[0], w, b, 1, 0, 0, groups))
+    out = torch.empty_like(sluice.conv_transpose1d(x, w, groups=groups))
+    opcheck(torch.ops.sluice.conv_transpose1d_out.default, (x, w, None, 1, 0, 0, groups), {"out": out})
+
+
+# --- plans -------------------------------------------------------------------------------------------------------
+
+
+def plan(shape, weight, *numbers, dtype=torch.float16, device=H200, **options) -> sluice.Plan:
+    x, w = (torch.empty(sizes, dtype=dtype, device="meta") for sizes in (shape, weight))
+    return sluice.plan("conv_transpose1d", x, w, None, *numbers, device=device, **options)
+
+
+def test_a_plan_says_how_many_phases_there_are() -> None:
+    found = plan((2, 64, 500), (64, 1, 12), 2, 5, 0, 64, post=stages.gelu())
+    assert found.method == "depthwise"
+    assert found.detail == "2 output phases, a launch each"
+    assert plan((2, 64, 500), (64, 1, 3), 1, 1, 0, 64).detail == ""
+    assert plan((2, 64, 500), (64, 1, 12), 2, 5, 0, 64, schedule="multi_stage").schedule == "multi_stage"
+
+
+@pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
+def test_dense_ones_of_stride_1_go_to_the_tensor_cores() -> None:
+    found = plan((4, 128, 5000), (128, 64, 7), 1, 3, post=stages.gelu())
+    assert (found.method, found.kernel) == ("dense", "dense")
+    assert found.workspace_bytes == 2 * 2 * 7 * 64 * 64
+    assert found.detail.startswith("tiles of ")
+
+
+@pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "length", "taps", "stride", "padding"),
+    [(512, 256, 430, 16, 8, 4), (64, 32, 55040, 4, 2, 1), (1536, 768, 512, 16, 8, 4)],
+)
+def test_phases_that_have_as_many_taps_are_rows_of_one_product(
+    inputs, outputs, length, taps, stride, padding, dtype
+) -> None:
+    found = plan((4, inputs, length), (inputs, outputs, taps), stride, padding, dtype=dtype, post=stages.gelu())
+    assert (found.method, found.kernel) == ("dense", "dense")
+    assert found.workspace_bytes == 2 * inputs * outputs * taps
+    assert f"; channels of {stride} output phases, interleaved as they are stored" in found.detail
+
+
+@pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
+def test_channels_last_has_every_stride() -> None:
+    x = torch.empty(2, 500, 64, dtype=torch.float16, device="meta").transpose(1, 2)
+    w = torch.empty(64, 20, 10, dtype=torch.float16, device="meta")
+    for numbers in ((5,), (5, 2), (10, 0, 3), (5, 2, 1, 1, 3)):
+        found = sluice.plan("conv_transpose1d", x, w, None, *numbers, device=H200)
+        assert found.method == "dense", found
+        assert found.workspace_bytes == 2 * 64 * 10 * 24  # channels are rounded up to whole groups
+
+
+@pytest.mark.parametrize(
+    ("reason", "arguments", "options"),
+    [
+        ("no multiple of the stride", ((2, 64, 500), (64, 64, 5), 2), {}),
+        ("have a divisor in common", ((2, 64, 500), (64, 64, 4), 2, 0, 0, 1, 2), {}),
+        ("power of two up to 32", ((2, 64, 500), (64, 64, 10), 5), {}),
+        ("the first inputs reach no result", ((2, 64, 500), (64, 64, 4), 2, 4), {}),
+        ("have no groups", ((2, 64, 500), (64, 16, 4), 2, 0, 0, 2), {}),
+        ("for float16 and bfloat16", ((2, 64, 500), (64, 64, 4), 2), {"dtype": torch.float32}),
+        ("have no groups", ((2, 64, 500), (64, 16, 4), 1, 0, 0, 2), {}),
+        ("for float16 and bfloat16", ((2, 64, 500), (64, 64, 4)), {"dtype": torch.float32}),
+        ("need compute capability 9.0", ((2, 64, 500), (64, 64, 4)), {"device": Device(compute_capability=100)}),
+        ("each output phase would be a launch, and there are many", ((2, 64, 500), (64, 1, 40), 20, 0, 0, 64), {}),
+        ("some results have no tap, or no input", ((2, 64, 500), (64, 1, 2), 3, 0, 0, 64), {}),
+    ],
+)
+def test_what_is_left_to_aten_has_a_reason(reason: str, arguments, options) -> None:
+    found = plan(*arguments, **options)
+    assert (found.method, found.schedule, found.detail, found.workspace_bytes) == ("aten", "aten", "", 0)
+    assert found.reason.startswith("auto: aten's convolution and a pass of the chain, because ")
+    assert reason in found.reason
+
+
+def test_a_schedule_is_refused_where_there_is_none() -> None:
+    rule = "conv_transpose1d: schedule must be auto here, because {}; got two_stage"
+    for arguments, reason in (
+        (((2, 64, 500), (64, 64, 3), 2), "only depthwise convolutions have a schedule to choose"),
+        (((2, 64, 500), (64, 64, 3), 1), "only depthwise convolutions have a schedule to choose"),
+        (((2, 64, 500), (64, 1, 2), 3, 0, 0, 64), "of transposed convolutions only depthwise ones whose results all"),
+    ):
+        with pytest.raises(ValueError, match=rule.format(reason + ".*")):
+            plan(*arguments, schedule="two_stage")
