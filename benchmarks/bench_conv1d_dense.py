@@ -175,6 +175,8 @@ HIFI_GAN = [
 ]
 HIFI_GAN_V1 = [Shape(8, 256, 256, 6888, 11, 25, 5), Shape(8, 32, 32, 220416, 11, 25, 5)]  # ten seconds
 CODEC_OUTPUT = Shape(4, 32, 1, 220672, 7, 3, 1)
+# Last layers with more to read for each result, and with two channels.
+OUTPUT_LAYERS = [CODEC_OUTPUT, Shape(4, 96, 1, 441344, 7, 3, 1), Shape(8, 64, 2, 110250, 5, 2, 1)]
 DAC = Shape(4, 1536, 1536, 512, 7, 3, 1)
 DAC_LAST = Shape(1, 96, 96, 441344, 7, 27, 9)
 SHORT_ROWS = Shape(3072, 128, 384, 202, 3, 0, 1)
@@ -194,7 +196,7 @@ GROUPED = [Shape(8, 768, 768, 1499, 128, 64, 1, groups=16), Shape(8, 512, 512, 4
 SEARCHED = (WHISPER, HIFI_GAN[1], HIFI_GAN[4], DAC)
 
 ROWS: list[tuple[Shape, str]] = [
-    *((shape, "fp16") for shape in (WHISPER, *HIFI_GAN, CODEC_OUTPUT, DAC, *STRIDED, *GROUPED)),
+    *((shape, "fp16") for shape in (WHISPER, *HIFI_GAN, *OUTPUT_LAYERS, DAC, *STRIDED, *GROUPED)),
     *((shape, dtype) for shape in HIFI_GAN_V1 for dtype in ("fp16", "bf16")),
     (DAC_LAST, "bf16"),
     (SHORT_ROWS, "bf16"),

@@ -53,7 +53,7 @@ def test_results(device: str, problem: Problem, dtype: torch.dtype, layout) -> N
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
-@pytest.mark.parametrize("problem", [PROBLEMS[i] for i in (0, 2, 8, 9, 10)], ids=str)
+@pytest.mark.parametrize("problem", [PROBLEMS[i] for i in (2, 9, 10)], ids=str)
 def test_results_with_chains(device: str, problem: Problem, dtype: torch.dtype, layout) -> None:
     x, w, b = problem.make(device, dtype, layout)
     # shift(0.5) shows whether padding is zero after `pre`, as it must be.
@@ -66,9 +66,9 @@ def test_results_with_chains(device: str, problem: Problem, dtype: torch.dtype, 
         result = sluice.conv1d(x, w, b, *problem.numbers, pre=pre, post=post)
         assert_close(result, wanted, factor=2)
         assert result.stride() == sluice.conv1d(x, w, b, *problem.numbers).stride()
-        wide = sluice.conv1d(x, w, b, *problem.numbers, pre=pre, post=post, dtype=torch.float32)
-        assert wide.dtype == torch.float32
-        assert_close(wide.to(dtype), wanted, factor=2)
+    wide = sluice.conv1d(x, w, b, *problem.numbers, pre=pre, post=post, dtype=torch.float32)
+    assert wide.dtype == torch.float32
+    assert_close(wide.to(dtype), wanted, factor=2)
 
 
 def test_more_zeros_on_one_side(device: str) -> None:
@@ -90,16 +90,19 @@ def test_a_plan_says_how_the_stride_is_taken() -> None:
     last, first = plan(whisper, last=True, post=stages.gelu()), plan(whisper, post=stages.gelu())
     assert last.method == first.method == "dense"
     assert " positions of a phase and " in last.detail
-    assert " positions of all phases and " in first.detail
+    assert "laid channels side by side" in first.detail
+    short = plan(Problem((1, 128, 1000), 128, 3, 2, 1))
+    assert " positions of all phases and " in short.detail
 
 
 @pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
-def test_a_weight_packed_ahead_is_packed_again_where_stages_are_narrow() -> None:
+def test_a_weight_packed_ahead_is_not_packed_again() -> None:
     encoder = Problem((4, 256, 40000), 512, 16, 8, 4)
     x, w, b = encoder.meta()
     packed = sluice.PackedWeight(w, torch.empty(4, 16, 512, 64, dtype=torch.float16, device="meta"))
-    assert "stages of 32 input channels" in plan(encoder).detail
-    assert sluice.plan("conv1d", x, packed, b, *encoder.numbers, device=H200).workspace_bytes == 2 * w.numel()
-    assert "stages of 64 input channels" in plan(encoder, last=True).detail
+    found = sluice.plan("conv1d", x, packed, b, *encoder.numbers, device=H200)
+    assert "laid channels side by side in a workspace first" in found.detail
+    assert found.workspace_bytes == 2 * x.numel()
+    assert plan(encoder).workspace_bytes == 2 * x.numel() + 2 * w.numel()
     last, _, _ = encoder.meta(last=True)
     assert sluice.plan("conv1d", last, packed, b, *encoder.numbers, device=H200).workspace_bytes == 0

@@ -204,6 +204,20 @@ def test_long_filters_multiply_on_tensor_cores_and_spill_nothing(
         assert int(re.findall(r"REG:(\d+)", usage)[0]) <= LONG_FILTERS[kernel], usage
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("columns", "most"), [(16, 80), (32, 128)])  # registers of three blocks, and of two
+@pytest.mark.parametrize("layout", ["channels", "positions"])
+def test_few_outputs_load_words_straight_into_products(
+    tools, tmp_path: pathlib.Path, layout: str, columns: int, most: int, dtype: str
+) -> None:
+    for chain in ("scale(1.5)|silu", CHAIN):
+        sass, usage = linked_kernel(tools, tmp_path, chain, f"sluice_conv1d_few_outputs_{layout}_{columns}_{dtype}")
+        # Of words that begin at 16 bytes and of those that do not.
+        assert sass.count(f"HMMA.16816.F32{'.BF16' if dtype == 'bfloat16' else ' '}") == 2 * columns
+        assert len(re.findall(r"LDG[.\w]*\.128", sass)) >= 8 + 2 * 8
+        assert int(re.findall(r"REG:(\d+)", usage)[0]) <= most, usage
+
+
 @pytest.mark.parametrize(("kernel", "most"), [("whole", 80), ("parts", 128)])  # registers of three blocks, and of two
 def test_fourier_transforms_exchange_whole_points(tools, tmp_path: pathlib.Path, kernel: str, most: int) -> None:
     for chain in ("scale(1.5)|silu", CHAIN):

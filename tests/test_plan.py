@@ -201,6 +201,8 @@ def test_a_plan_names_its_method_and_its_kernel() -> None:
     assert names("conv1d", last, meta(512, 1, 16), groups=512) == ("long_filter", "long_filter_channels")
     assert names("conv1d", x, meta(512, 1, 2000), padding=1999, groups=512) == ("fourier", "fourier")
     assert names("conv1d", x, meta(512, 1, 8), groups=512, schedule="direct") == ("depthwise", "plain_rows")
+    assert names("conv1d", x, meta(1, 512, 7), padding=3) == ("few_outputs", "few_outputs")
+    assert names("conv1d", last, meta(4, 512, 8), padding=4) == ("few_outputs", "few_outputs")
     assert names("conv1d", x, meta(512, 2, 4), groups=256) == ("aten", "convolution")
     assert names("conv1d", meta(1, 1, 400, dtype=torch.float32), meta(80, 1, 10, dtype=torch.float32)) == (
         "aten",

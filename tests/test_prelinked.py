@@ -77,7 +77,7 @@ def test_they_are_what_a_link_at_run_time_makes(linker: OfflineLinker, tmp_path:
     source = dense_sources(PROMISED["leaky_relu"].text)[kernel]
     fatbin = tmp_path / "kernel.fatbin"
     fatbin.write_bytes(prelinked()[name_of(linker, kernel, source)])
-    assert fatbin.stat().st_size < 32_000  # of 75,000
+    assert fatbin.stat().st_size < 40_000  # of 75,000 and more
     subprocess.run([dump, "-xelf", "all", str(fatbin)], cwd=tmp_path, check=True, capture_output=True)
     (cubin,) = tmp_path.glob("*.cubin")
     module = modules()[f"conv1d_dense_{tile}"].read_bytes()

@@ -73,10 +73,13 @@ TESTS: dict[str, tuple[str, ...]] = {
         "gpu/test_dense",
         "gpu/test_dense_strides",
         "gpu/test_dense_groups",
+        "gpu/test_dense_laid",
         "gpu/test_depthwise_windows",
+        "gpu/test_depthwise_strides",
         "gpu/test_long_filter_kernel",
         "test_fourier",
         "gpu/test_fourier_kernel",
+        "gpu/test_few_outputs",
     ),
     "stencils": ("test_filter2d", "test_filter2d_windows", "gpu/test_filter2d_strips"),
     "streams": (

@@ -11,6 +11,7 @@
 
 #include "kernels/conv1d/dense/dense.h"
 #include "kernels/conv1d/depthwise/depthwise.h"
+#include "kernels/conv1d/few_outputs/few_outputs.h"
 #include "kernels/conv1d/fourier/fourier.h"
 #include "kernels/conv1d/long_filter/long_filter.h"
 #include "kernels/pipeline/plan.h"
@@ -61,11 +62,13 @@ struct Conv1dProblem {
   bool by_positions = true;  // the output's positions lie side by side, or neither they nor its channels do
   bool is_packed = false;    // a dense weight comes in the kernel's order
   bool interleaves = false;  // its rows are output channels of several phases
+  // As the kernel for few output channels asks: what lies side by side in the input.
+  bool input_by_channels = false, input_by_positions = false;
   bool has_pre = false, has_post = false;  // chains, before the convolution and behind it
   bool has_tensors = false;                // in the latter
 };
 
-enum class Conv1dMethod : int { aten, depthwise, dense, long_filter, fourier };
+enum class Conv1dMethod : int { aten, depthwise, dense, long_filter, fourier, few_outputs };
 
 struct MethodChoice {
   Conv1dMethod method;
@@ -88,6 +91,7 @@ struct Conv1dPlan : Plan {
   DensePlan dense;
   LongFilterPlan long_filter;
   FourierPlan fourier;
+  FewOutputsPlan few_outputs;
 };
 
 // What a plan has of its own beside the numbers that all plans have, in words; or nothing.

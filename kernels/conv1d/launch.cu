@@ -1,5 +1,6 @@
 #include "kernels/conv1d/dense/launch.h"
 #include "kernels/conv1d/depthwise/launch.cuh"
+#include "kernels/conv1d/few_outputs/launch.h"
 #include "kernels/conv1d/fourier/launch.h"
 #include "kernels/conv1d/long_filter/launch.h"
 
@@ -26,6 +27,7 @@ cudaError_t launch_conv1d(const Conv1dParams& params, const Conv1dPlan& plan, co
                           cudaStream_t stream) {
   if (plan.which == Conv1dMethod::dense) return launch_dense(params, plan, linked, workspace, stream);
   if (plan.which == Conv1dMethod::long_filter) return launch_long_filter(params, plan, linked, stream);
+  if (plan.which == Conv1dMethod::few_outputs) return launch_few_outputs(params, plan, linked, stream);
   if (plan.which == Conv1dMethod::fourier) return launch_fourier(params, plan, linked, workspace, stream);
   return with_element(params.input.dtype,
                       [&]<class Element>() { return launch_as<Element>(params, plan, linked, stream); });

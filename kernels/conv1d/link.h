@@ -13,6 +13,7 @@ LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan);
 LinkRequest depthwise_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
 LinkRequest dense_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
 LinkRequest long_filter_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
+LinkRequest few_outputs_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
 LinkRequest fourier_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
 
 // The tensors' dtypes of a kernel that has all of them.

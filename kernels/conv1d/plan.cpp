@@ -100,6 +100,8 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
           .by_positions = by_positions,
           .is_packed = params.dense.packed != nullptr,
           .interleaves = params.interleave.exists(),
+          .input_by_channels = params.input.strides[1] == 1,
+          .input_by_positions = params.input.strides[2] == 1,
           .has_pre = !params.pre.empty(),
           .has_post = !params.post.empty(),
           .has_tensors = params.post.operands > 0};
@@ -110,6 +112,7 @@ std::string describe(const Conv1dPlan& plan) {
     case Conv1dMethod::dense: return describe(plan.dense);
     case Conv1dMethod::long_filter: return describe(plan.long_filter);
     case Conv1dMethod::fourier: return describe(plan.fourier);
+    case Conv1dMethod::few_outputs: return describe(plan.few_outputs);
     default: return "";
   }
 }
@@ -134,6 +137,7 @@ MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& 
   if (!request.automatic) return aten(kForcedReason);
   if (!suits_dense_groups(problem.groups, problem.input_channels, problem.channels)) return aten(kGroupsReason);
   if (size_of(problem.dtype) != 2) return aten(kDtypeReason);
+  if (suits_few_outputs(problem, device)) return {Conv1dMethod::few_outputs, ""};
   if (device.compute_capability != kDenseCapability) return aten(kDeviceReason);
   if (code_architecture(device.compute_capability) != kDenseArchitecture) return aten(kCodeReason);
   return {Conv1dMethod::dense, ""};
@@ -157,6 +161,7 @@ Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& requ
   }
   if (choice.method == Conv1dMethod::aten) return aten;
   if (choice.method == Conv1dMethod::fourier) return plan_fourier(problem, device);
+  if (choice.method == Conv1dMethod::few_outputs) return plan_few_outputs(problem, device);
   if (choice.method == Conv1dMethod::long_filter) {
     const Conv1dPlan plan = plan_long_filter(problem, device);
     if (plan.threads > 0) return plan;  // else as if its method were depthwise

@@ -34,8 +34,8 @@ class Plan:
         form: "linked" where the chain is compiled into the kernel, "interpreted" where the kernel runs it step by
             step, "" where there is no chain.
         form_reason: why, in a sentence.
-        method: how the result is computed: "transform", "depthwise", "long_filter", "fourier", "dense", "stencil", or
-            "aten" for torch's own kernels.
+        method: how the result is computed: "transform", "depthwise", "long_filter", "fourier", "dense",
+            "few_outputs", "stencil", or "aten" for torch's own kernels.
         kernel: the kernel that runs, by its name in the library.
         workspace_bytes: device memory that the kernel needs beside inputs and result.
         alignment: bytes at whose multiples the kernel's vectors lie in device memory; what lies otherwise is shifted or

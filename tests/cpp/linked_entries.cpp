@@ -119,6 +119,24 @@ void add_dense(Entries& entries, DType dtype, bool channels_last, int input_chan
   }
 }
 
+// Convolutions with few output channels.
+void add_few_outputs(Entries& entries, DType dtype, bool channels_last, int channels, int taps) {
+  constexpr long long kInputs = 32, kLength = 16 * kRow;
+  Conv1dParams params{};
+  params.input.data = params.output.data = params.weight.data = memory;
+  params.input.dtype = params.weight.dtype = params.bias.dtype = params.output.dtype = dtype;
+  params.dense = {.weight = {.data = memory, .dtype = dtype, .strides = {}}, .input_channels = kInputs};
+  params.batch = 4, params.channels = channels, params.length = params.output_length = kLength;
+  params.multiplier = 1, params.taps = taps, params.stride = params.dilation = 1;
+  const auto set_strides = [&](Operand<3>& operand, long long c) {
+    operand.strides[0] = c * kLength, operand.strides[1] = channels_last ? 1 : kLength,
+    operand.strides[2] = channels_last ? c : 1;
+  };
+  set_strides(params.input, kInputs);
+  set_strides(params.output, channels);
+  entries.add_automatic(params, dtype);
+}
+
 // Transposed ones of a stride, among which every tile of interleaved results is some plan's.
 void add_transposed(Entries& entries, DType dtype, int input_channels) {
   constexpr int kStride = 2, kTaps = 4;
@@ -184,6 +202,7 @@ int print_entries() {
           for (int stride : {1, 2}) add_dense(entries, dtype, channels_last, input_channels, taps, stride);
         }
       }
+      for (int channels : {1, 4}) add_few_outputs(entries, dtype, channels_last, channels, /*taps=*/7);
       for (int taps : {2, 64, 200, 1500, 6000}) {
         for (bool aligned : {false, true}) add_conv1d(entries, dtype, channels_last, taps, aligned);
       }

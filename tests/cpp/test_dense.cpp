@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/common/architectures.h"
+#include "kernels/conv1d/dense/lay.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/problems.h"
 
@@ -71,7 +72,8 @@ TEST(dense_plans_keep_what_the_kernel_relies_on) {
               ++planned_ones;
               shapes.insert(plan.dense.shape);
               check_plan(problem, plan);
-              CHECK(plan.workspace_bytes == plan.dense.order.bytes());
+              const long long laid = LayParams::bytes(problem.batch, problem.input_channels, problem.length);
+              CHECK(plan.workspace_bytes == plan.dense.order.bytes() + (plan.dense.lays_channels ? laid : 0));
             }
           }
         }
@@ -121,6 +123,8 @@ TEST(dense_convolutions_for_which_aten_was_faster_are_left_to_it) {
   problem.input_channels = 63;
   CHECK(reason(problem).empty());
   problem.fetch = DenseFetch::elements;
+  CHECK(reason(problem).empty());  // laid channels side by side first
+  problem.input_channels = 80, problem.groups = 4;
   CHECK(contains(reason(problem), "in the middle of 16 bytes"));
   problem.taps = 3;
   CHECK(reason(problem).empty());
@@ -151,7 +155,7 @@ TEST(rows_of_positions_need_raw_tiles_or_go_element_by_element) {
     problem = dense(2, 64, 64, 20000, 9, dilation);
     const bool fits = planned(problem).threads > 0;
     problem.fetch = DenseFetch::positions;
-    const Conv1dPlan plan = planned(problem);
+    const Conv1dPlan plan = plan_dense_as_it_lies(problem, kH200);
     CHECK((plan.threads > 0) == fits);
     narrow += fits && plan.dense.fetch == DenseFetch::elements;
   }

@@ -154,6 +154,23 @@ TEST(short_rows_with_many_taps_get_fewer_threads) {
   CHECK(std::string_view(plan.reason).starts_with("forced: "));
 }
 
+TEST(threads_share_runs_of_rows_with_a_stride_or_a_dilation) {
+  for (DType dtype : {DType::float16, DType::float32, DType::float64}) {
+    const int outputs = conv1d_row_outputs(dtype);
+    for (long long length : {1, 4, 16, 17, 100, 300, 512, 513, 5000, 100001}) {
+      Conv1dProblem problem = depthwise(3, 5, length, 7, dtype);
+      problem.dilation = 2;
+      const DepthwisePlan plan = plan_conv1d(problem, ScheduleRequest{}, kH200, false).depthwise;
+      CHECK(plan.which == DepthwiseKernel::rows && plan.vectors_per_row % plan.lanes == 0);
+      CHECK(plan.lanes <= 32 && plan.lanes <= ceil_div<long long>(length, outputs));
+      CHECK(plan.lanes == 32 || plan.lanes * outputs >= length);
+      const long long covered = plan.vectors_per_row * outputs;
+      CHECK(covered >= length && (plan.lanes == 1 || covered - length < 1LL * plan.lanes * outputs));
+      CHECK(plan_conv1d(problem, forced(Schedule::two_stage), kH200, false).depthwise.lanes == 1);
+    }
+  }
+}
+
 TEST(few_taps_have_a_kernel_where_vectors_are_side_by_side) {
   Conv1dProblem problem = depthwise(8, 512, 2048, 4, DType::bfloat16);
   problem.has_post = problem.has_tensors = true;
@@ -247,6 +264,8 @@ TEST(a_plan_names_its_kernel_and_what_it_copies) {
   is(plan_conv1d(rows, {}, kH200, false), "depthwise", "plain_rows", 16, 6);
   is(plan_conv1d(rows, {}, kH200, true), "depthwise", "plain_rows", 16, 0);
   rows.dilation = 2;
+  is(plan_conv1d(rows, {}, kH200, false), "depthwise", "rows", 2, 5);
+  rows.has_post = true;
   is(plan_conv1d(rows, {}, kH200, false), "depthwise", "rows", 2, 4);
 
   Conv1dProblem channels = depthwise(8, 512, 2048, 4, DType::bfloat16);

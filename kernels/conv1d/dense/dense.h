@@ -73,6 +73,7 @@ struct DensePlan {
   int steps = 0;            // of 16 input channels, that count of a stage's rows
   DensePhases phases;       // whose taps lie so
   DenseFetch fetch = DenseFetch::channels;
+  bool lays_channels = false;  // the input is laid channels side by side first (lay.h)
   int input_stages = 0;
   int stage_taps = 0, weight_stages = 0;  // a stage of the weights has so many taps
   bool resident = false;                  // all weights have a stage of their own and stay there
@@ -100,6 +101,9 @@ bool has_words(const Operand<3>& operand, const long long (&sizes)[3], int dimen
 
 // By how the input lies.
 DenseFetch dense_fetch(const Conv1dParams& params);
+
+// The fastest tile whose input is fetched as it lies; 0 threads where none fits.
+Conv1dPlan plan_dense_as_it_lies(const Conv1dProblem& problem, const DeviceProperties& device);
 
 // `threads` is 0 and `reason` says why where torch's convolution is to be taken.
 Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& device);

@@ -8,11 +8,11 @@
 namespace sluice {
 
 // The chain on the sums where they are, with the bias, and then, rounded, to a piece's rows of half types in shared
-// memory, as matrices of 8 x 8: rows of 32 channels, or of 16 positions, whose 16 bytes are swizzled.
-template <class Post, class Element, bool ByPositions>
+// memory, as matrices of 8 x 8: rows of 32 channels, or of 16 positions, whose 16 bytes are swizzled. Rows of RowBytes
+// may be those of several warps, whose own parts begin `column` bytes into them.
+template <class Post, class Element, bool ByPositions, int RowBytes = kPieceRowBytes<ByPositions>>
 __device__ __forceinline__ void round_sums(const DenseArguments& a, int lane, float (&values)[16], std::uint32_t to,
-                                           const float* bias) {
-  constexpr int kRowBytes = kPieceRowBytes<ByPositions>;
+                                           const float* bias, int column = 0) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     const float2 added = *reinterpret_cast<const float2*>(bias + j * 8 + lane % 4 * 2);
@@ -32,8 +32,8 @@ __device__ __forceinline__ void round_sums(const DenseArguments& a, int lane, fl
     const int positions = lane / 8 % 2, channels = call * 2 + lane / 16;
     const int row = lane % 8 + 8 * (ByPositions ? channels : positions);
     const std::uint32_t offset =
-        static_cast<std::uint32_t>(row * kRowBytes + (ByPositions ? positions : channels) * 16);
-    store_matrices<ByPositions>(to + swizzled(offset, kRowBytes), matrices);
+        static_cast<std::uint32_t>(row * RowBytes + column + (ByPositions ? positions : channels) * 16);
+    store_matrices<ByPositions>(to + swizzled(offset, RowBytes), matrices);
   }
   __syncwarp();
 }
@@ -142,6 +142,36 @@ struct WarpPieces {
     }
   }
 
+  // Rows that begin anywhere, of positions: a run of a warp's 16 would be two words that it has to share with others,
+  // and a store of 16 rows' elements takes 16 cycles. The four warps of a warpgroup put their pieces together.
+  __device__ __forceinline__ void finish_rows(int warpgroup, int warp, std::uint32_t rows) const {
+    const auto await_others = [warpgroup] { asm volatile("bar.sync %0, 128;" : : "r"(1 + warpgroup) : "memory"); };
+    await_others();  // the tile before is stored
+#pragma unroll 1
+    for (int p = 0; p < kCount; ++p) {
+      float values[16];
+      with_sums(p, [&](const float* own) {
+#pragma unroll
+        for (int i = 0; i < 16; ++i) values[i] = own[i];
+      });
+      const std::uint32_t piece_rows = rows + p % 2 * kDensePiece * kGroupRowBytes;  // the others may be reading
+      round_sums<Post, Element, true, kGroupRowBytes>(a, piece.lane, values, piece_rows, bias_of(p), warp * 32);
+      await_others();
+      const int first_position = tile.position - warp * 16 + p / kColumns * 64;
+      const int first_channel = tile.channel + p % kColumns * kDensePiece;
+#pragma unroll
+      for (int row = warp * 8 + piece.lane / 8; row < warp * 8 + 8; row += 4) {
+        const int channel = first_channel + row;
+        const int count = channel < a.channels_end(tile.group) ? a.output_length - first_position : 0;
+        Element* const run = a.output.template as<Element>() + tile.batch * a.output.strides[0] +
+                             channel * a.output.strides[1] + first_position;
+        store_shared_run<Element>(run, count, [&](int offset) {
+          return piece_rows + swizzled(static_cast<std::uint32_t>(row * kGroupRowBytes + offset), kGroupRowBytes);
+        });
+      }
+    }
+  }
+
   // By way of float32 in shared memory, to vectors as the chain's tensors have them.
   __device__ __forceinline__ void stage(int p, float (&values)[16]) const {
     __syncwarp();
@@ -202,6 +232,11 @@ __device__ __forceinline__ void finish_tile(const Arguments& a, const DenseTile&
   const int end = ByPositions ? own.position + (Blocks - 1) * 64 + 16 : own.channel + Channels;
   const bool whole_words = end <= extent || extent % kWordElements<Element> == 0;
   const bool has_tensors = Post{a.post}.has_operands();
+  if constexpr (ByPositions) {
+    if (a.whole_vectors && !a.aligned_vectors && !has_tensors) {
+      return pieces.finish_rows(warpgroup, warp, shared_address(shared.staged[warpgroup * 4]));
+    }
+  }
   if (!a.whole_vectors || (has_tensors && !whole_words)) {
     pieces.finish_elements();
   } else if (has_tensors) {

@@ -36,21 +36,21 @@ cudaError_t launch_as(const Conv1dParams& params, const Conv1dPlan& plan, const 
   return cudaErrorInvalidConfiguration;
 }
 
-cudaError_t pack_at_call(const Conv1dParams& params, const Conv1dPlan& plan, void* workspace, cudaStream_t stream) {
+cudaError_t pack_at_call(const Conv1dParams& params, const PackedOrder& order, void* memory, cudaStream_t stream) {
   const DenseTensors& own = params.dense;
   if (params.interleave.exists()) {
     return launch_pack_phases({.weight = own.weight,
                                .input_channels = own.input_channels,
-                               .packed = workspace,
-                               .order = plan.dense.order,
+                               .packed = memory,
+                               .order = order,
                                .interleave = params.interleave},
                               stream);
   }
   return launch_pack({.weight = own.weight,
                       .channels = params.channels,
                       .input_channels = own.input_channels,
-                      .packed = workspace,
-                      .order = plan.dense.order},
+                      .packed = memory,
+                      .order = order},
                      stream);
 }
 
@@ -58,16 +58,27 @@ cudaError_t pack_at_call(const Conv1dParams& params, const Conv1dPlan& plan, voi
 
 cudaError_t launch_dense(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, void* workspace,
                          cudaStream_t stream) {
-  Conv1dParams packed = params;
-  if (plan.workspace_bytes > 0) {
-    const cudaError_t status = pack_at_call(params, plan, workspace, stream);
+  Conv1dParams ahead = params;
+  auto* memory = static_cast<char*>(workspace);
+  if (params.dense.packed == nullptr) {
+    const cudaError_t status = pack_at_call(params, plan.dense.order, memory, stream);
     if (status != cudaSuccess) return status;
-    packed.dense.packed = workspace;
-    packed.dense.follows_pack = true;
+    ahead.dense.packed = memory;
+    ahead.dense.follows_pack = true;
+    memory += plan.dense.order.bytes();
+  }
+  if (plan.dense.lays_channels) {
+    const LayParams lay = {.input = params.input,
+                           .batch = params.batch,
+                           .channels = params.dense.groups * params.dense.input_channels,
+                           .length = params.length,
+                           .laid = memory};
+    if (const cudaError_t status = launch_lay(lay, stream); status != cudaSuccess) return status;
+    ahead.input = lay.result();
+    ahead.dense.follows_pack = false;  // the kernel that is fetched from first does not pack
   }
   const bool half = params.input.dtype == DType::float16;
-  return half ? launch_as<__half>(packed, plan, linked, stream)
-              : launch_as<__nv_bfloat16>(packed, plan, linked, stream);
+  return half ? launch_as<__half>(ahead, plan, linked, stream) : launch_as<__nv_bfloat16>(ahead, plan, linked, stream);
 }
 
 }  // namespace sluice

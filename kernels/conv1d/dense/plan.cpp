@@ -4,6 +4,7 @@
 #include "kernels/common/int_math.h"
 #include "kernels/conv1d/aten_reason.h"
 #include "kernels/conv1d/conv1d.h"
+#include "kernels/conv1d/dense/lay.h"
 
 namespace sluice {
 namespace {
@@ -16,8 +17,6 @@ constexpr int kLeastStages = 2, kEnoughWeightStages = 4;
 constexpr int kWeightStageBytes = 16 * 1024;   // about, so that a stage is worth its barriers
 constexpr long long kMostPositions = 1 << 30;  // and tiles, which the kernel counts in 32 bits
 constexpr long long kMostStageRows = 1 << 13;  // of 32 bytes and more, in shared memory
-// A tenth less time makes up for packing a weight again that is packed ahead in the usual order.
-constexpr int kNarrowChunk = 32, kWorthNarrow = 10;
 // A raw tile of positions has at least one of each phase.
 constexpr long long kMostTransposedStride = kRawPositions;
 
@@ -25,11 +24,12 @@ constexpr long long kMostTransposedStride = kRawPositions;
 // layouts (H200, float16, identity): the tile that is reckoned to be the fastest takes 1.007 times what the fastest
 // does, 1.16 times at most.
 constexpr long long wgmma_cycles(int channels) { return max_of(channels / 2, 20 + channels / 4); }
-constexpr int input_bytes_per_cycle(DenseFetch fetch) {
+// Where rows are short or taps have a stride, fitted to nine rows of suite `conv1d_dense`.
+constexpr int input_bytes_per_cycle(DenseFetch fetch, bool strides, bool is_short) {
   switch (fetch) {
     case DenseFetch::channels: return 14;
-    case DenseFetch::positions: return 12;
-    case DenseFetch::shifted: return 8;
+    case DenseFetch::positions: return strides ? 6 : 12;
+    case DenseFetch::shifted: return strides || is_short ? 3 : 8;
     default: return 2;
   }
 }
@@ -37,6 +37,8 @@ constexpr long long kBytesPerCycle = 40;       // of the L2 cache, weights too
 constexpr long long kStoreBytesPerCycle = 12;  // a warpgroup's
 constexpr long long kTileCycles = 1200, kTurnCycles = 200;
 constexpr int kOverlap = 20;  // a twentieth of what is hidden behind something longer is not
+// Of laying an input channels side by side ahead: reckoned; what was measured with it is faster than transposing.
+constexpr long long kLaidBytesPerCycle = 14, kLayCycles = 5000;
 
 // Results so short leave a tile nearly empty, and packing the weights takes longer than aten's convolution: reckoned.
 constexpr long long kLeastLength = 16;
@@ -119,8 +121,9 @@ long long cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
   const long long products = steps * (own.positions() / kBlock) * wgmma_cycles(tile.channels);
   const long long weights = own.resident ? 0 : 1LL * own.order.taps * tile.channels * own.order.row_bytes();
   const long long input = own.order.chunks * own.phases.stages() * fetched_bytes(own);
-  const long long fetches =
-      max_of(input / input_bytes_per_cycle(own.fetch), (input + own.order.chunks * weights) / kBytesPerCycle);
+  const bool is_short = problem.length < 4 * own.positions();
+  const int rate = input_bytes_per_cycle(own.fetch, problem.stride > 1, is_short);
+  const long long fetches = max_of(input / rate, (input + own.order.chunks * weights) / kBytesPerCycle);
   const long long channels = min_of<long long>(tile.channels, outputs_of_group(problem));
   const long long positions = min_of<long long>(own.positions(), problem.output_length);
   const long long stores = positions * channels * kHalfBytes / kStoreBytesPerCycle;
@@ -147,8 +150,7 @@ bool set_stage_rows(DensePlan& plan, const Conv1dProblem& problem, const DeviceP
   return true;
 }
 
-Conv1dPlan plan_tile(const Conv1dProblem& problem, const PackedOrder& order, int shape, bool alternates,
-                     const DeviceProperties& device) {
+Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, bool alternates, const DeviceProperties& device) {
   Conv1dPlan plan;
   plan.method = "dense";
   plan.kernel = "dense";
@@ -157,10 +159,11 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, const PackedOrder& order, int
   DensePlan& own = plan.dense;
   own.shape = shape;
   own.alternates = alternates;
-  own.order = order;
+  own.order = order_of(problem);
   own.is_general = problem.stride > 1 || problem.groups > 1;
-  own.steps = order.chunk / kStep;
-  if (own.is_general && order.chunks == 1 && ceil_div<long long>(inputs_of_group(problem), kStep) == 3) own.steps = 3;
+  own.steps = own.order.chunk / kStep;
+  if (own.is_general && own.order.chunks == 1 && ceil_div<long long>(inputs_of_group(problem), kStep) == 3)
+    own.steps = 3;
   own.fetch = problem.fetch;
   if (own.fetch == DenseFetch::positions) {  // whose vectors begin at multiples of their length, whatever the padding
     own.shift = static_cast<int>((kPieceElements - problem.padding % kPieceElements) % kPieceElements);
@@ -176,9 +179,7 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, const PackedOrder& order, int
   plan.resident_blocks = 1;
   plan.alignment = plan.copy_width = kWordBytes;
   plan.reason = own.resident ? kResident : kStreamed;
-  // What is packed ahead is packed in the usual order.
-  const bool is_ahead = problem.is_packed && order == order_of(problem);
-  if (!is_ahead) plan.workspace_bytes = order.bytes();
+  if (!problem.is_packed) plan.workspace_bytes = own.order.bytes();
   return plan;
 }
 
@@ -186,16 +187,16 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, const PackedOrder& order, int
 const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
   const DensePlan& own = plan.dense;
   const long long sum = inputs_of_group(problem) * problem.taps;
-  const long long steps = 1LL * order_of(problem).chunks * problem.taps;  // whatever the stride makes of chunks
-  const bool is_product = problem.taps == 1, gathers = problem.fetch == DenseFetch::elements;
-  if (gathers && sum >= (is_product ? kMostGatheredProduct : kMostGatheredSum)) return kGathered;
+  const long long steps = 1LL * own.order.chunks * problem.taps;
+  const bool is_product = problem.taps == 1, gathers = own.fetch == DenseFetch::elements;
+  if (gathers && problem.fetch == DenseFetch::elements && sum >= (is_product ? kMostGatheredProduct : kMostGatheredSum))
+    return kGathered;
   if (own.is_general && own.fetch == DenseFetch::elements && sum >= kMostGatheredSum) return kGatheredPhases;
-  // Not of interleaved results: BLAS would leave them to be spread. Predicted, not measured, as are all the limits here
-  // where results are interleaved.
-  if (is_product && !own.is_general && !problem.interleaves && problem.fetch == DenseFetch::positions &&
-      problem.input_channels % kPieceElements == 0) {
-    return kProduct;
-  }
+  // Not of interleaved results: BLAS would leave them to be spread. The limits here were not measured for those.
+  const bool lies_for_blas =
+      !own.is_general && problem.fetch == DenseFetch::positions && problem.input_channels % kPieceElements == 0;
+  const bool laid_for_a_product = own.lays_channels && problem.fetch != DenseFetch::elements;
+  if (is_product && !problem.interleaves && (lies_for_blas || laid_for_a_product)) return kProduct;
   const long long most_steps = is_product ? kMostStepsOfFewProducts : kMostStepsOfFewTiles;
   if (2 * own.tiles < device.multiprocessors && steps > most_steps) return kFewTiles;
   if (max_of<long long>(sum, outputs_of_group(problem)) < kLeastSum && own.tiles > device.multiprocessors)
@@ -208,12 +209,12 @@ const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem,
 }
 
 // 0 threads where no tile fits. Of tiles that are done at the same time the last, which is the largest.
-Conv1dPlan fastest_tile(const Conv1dProblem& problem, const PackedOrder& order, const DeviceProperties& device) {
+Conv1dPlan fastest_tile(const Conv1dProblem& problem, const DeviceProperties& device) {
   Conv1dPlan best;
   for (bool alternates : {false, true}) {
     for (int shape = 0; shape < static_cast<int>(std::size(kDenseShapes)); ++shape) {
       if (problem.interleaves && !interleaves(kDenseShapes[shape])) continue;
-      const Conv1dPlan plan = plan_tile(problem, order, shape, alternates, device);
+      const Conv1dPlan plan = plan_tile(problem, shape, alternates, device);
       if (plan.threads == 0) continue;
       if (best.threads == 0 || cycles(plan, problem) <= cycles(best, problem)) best = plan;
     }
@@ -221,20 +222,22 @@ Conv1dPlan fastest_tile(const Conv1dProblem& problem, const PackedOrder& order, 
   return best;
 }
 
-// All phases of a wide stride take so much room together that narrower stages of more positions may be faster. It is an
-// order of sums, so neither the alignment of rows nor a weight that is packed already has a say.
-PackedOrder fastest_order(const Conv1dProblem& problem, const DeviceProperties& device) {
-  const PackedOrder usual = order_of(problem);
-  if (problem.stride == 1 || !transposes(problem.fetch) || usual.chunk <= kNarrowChunk) return usual;
-  Conv1dProblem shifted = problem;
-  shifted.fetch = DenseFetch::shifted;
-  const PackedOrder narrow = order_in_chunks(kNarrowChunk, problem.channels, inputs_of_group(problem), problem.taps);
-  const Conv1dPlan wide_stages = fastest_tile(shifted, usual, device);
-  const Conv1dPlan narrow_stages = fastest_tile(shifted, narrow, device);
-  if (narrow_stages.threads == 0) return usual;
-  const bool fits = wide_stages.threads > 0;
-  const long long gain = fits ? cycles(wide_stages, problem) - cycles(narrow_stages, problem) : 0;
-  return fits && gain * kWorthNarrow < cycles(wide_stages, problem) ? usual : narrow;
+// The fastest tile behind a pass that lays the input channels side by side; 0 threads where there is none.
+Conv1dPlan plan_laid(const Conv1dProblem& problem, const DeviceProperties& device) {
+  const bool has_pieces = problem.groups == 1 || inputs_of_group(problem) % kPieceElements == 0;
+  if (problem.length == 0 || !has_pieces) return {};
+  Conv1dProblem laid = problem;
+  laid.fetch = DenseFetch::channels;
+  Conv1dPlan plan = fastest_tile(laid, device);
+  if (plan.threads == 0) return plan;
+  plan.dense.lays_channels = true;
+  plan.workspace_bytes += LayParams::bytes(problem.batch, problem.input_channels, problem.length);
+  return plan;
+}
+
+long long lay_cycles(const Conv1dProblem& problem, const DeviceProperties& device) {
+  const long long bytes = LayParams::bytes(problem.batch, problem.input_channels, problem.length);
+  return kLayCycles + 2 * bytes / (kLaidBytesPerCycle * device.multiprocessors);
 }
 
 }  // namespace
@@ -267,7 +270,18 @@ std::string describe(const DensePlan& plan) {
   return "tiles of " + number(plan.positions()) + " positions x " + number(plan.tile().channels) + " channels" +
          (plan.alternates ? ", two in turn; " : "; ") + number(plan.input_stages) + " stages of " +
          number(plan.order.chunk) + " input channels x " + number(plan.stage_rows) + " positions" + phases + " and " +
-         weights + " in shared memory";
+         weights + " in shared memory" +
+         (plan.lays_channels ? "; the input is laid channels side by side in a workspace first" : "");
+}
+
+Conv1dPlan plan_dense_as_it_lies(const Conv1dProblem& problem, const DeviceProperties& device) {
+  Conv1dPlan plan;
+  if (!transposes(problem.fetch) || problem.stride <= kMostTransposedStride) plan = fastest_tile(problem, device);
+  if (plan.threads > 0 || !transposes(problem.fetch)) return plan;
+  // What is fetched element by element needs no raw tiles.
+  Conv1dProblem narrow = problem;
+  narrow.fetch = DenseFetch::elements;
+  return fastest_tile(narrow, device);
 }
 
 Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& device) {
@@ -285,15 +299,11 @@ Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& devi
     refuse(plan, kShort);
     return plan;
   }
-  const PackedOrder order = fastest_order(problem, device);
-  if (!transposes(problem.fetch) || problem.stride <= kMostTransposedStride) {
-    plan = fastest_tile(problem, order, device);
-  }
-  if (plan.threads == 0 && transposes(problem.fetch)) {
-    // What is fetched element by element needs no raw tiles.
-    Conv1dProblem narrow = problem;
-    narrow.fetch = DenseFetch::elements;
-    plan = fastest_tile(narrow, order, device);
+  plan = plan_dense_as_it_lies(problem, device);
+  if (problem.fetch != DenseFetch::channels) {
+    const Conv1dPlan laid = plan_laid(problem, device);
+    const auto time = [&] { return cycles(laid, problem) + lay_cycles(problem, device); };
+    if (laid.threads > 0 && (plan.threads == 0 || time() < cycles(plan, problem))) plan = laid;
   }
   if (plan.threads == 0) refuse(plan, kNoRoom);
   if (plan.dense.tiles >= kMostPositions) refuse(plan, kLong);

@@ -38,7 +38,8 @@ struct DepthwisePlan {
   // The channels' kernels: what the channels of a position and the positions of a batch are cut into.
   long long channel_tiles = 1, position_tiles = 1;
   // The few taps' and the windows' kernels, and plain_rows: threads of a block whose vectors are side by side in
-  // memory; the others are on other rows, or on later positions.
+  // memory; the others are on other rows, or on later positions. rows: threads that share a run of outputs, each of
+  // which takes one of so many.
   int lanes = 1;
   int vectors_per_thread = 0;  // window_channels: times that a block takes later positions
   int stage_words = 0;         // 16-byte words of input in one stage of the ring; window_rows: of a row's

@@ -18,7 +18,8 @@ cudaError_t launch_rows(const Conv1dParams& params, const Conv1dPlan& plan, cons
       return params.post.empty() ? plain_rows_kernel<NoChains, Element>
                                  : plain_rows_kernel<InterpretedChains<Element, false>, Element>;
     }
-    return direct_rows_kernel<Element>;
+    return params.pre.empty() && params.post.empty() ? direct_rows_kernel<NoChains, Element>
+                                                     : direct_rows_kernel<InterpretedChains<Element, true>, Element>;
   });
 }
 

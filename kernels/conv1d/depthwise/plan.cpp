@@ -97,13 +97,14 @@ const char* auto_ring_reason(Schedule schedule, DepthwiseKernel kernel) {
 
 // Blocks of a kernel without a ring that a multiprocessor's registers hold, by its launch bounds. Linked, only the few
 // taps' and the windows' kernels have any.
-int register_blocks(DepthwiseKernel kernel, DType dtype, int width, bool linked) {
+int register_blocks(DepthwiseKernel kernel, const Conv1dProblem& problem, int width, bool linked) {
   switch (kernel) {
-    case DepthwiseKernel::few_taps_rows: return few_taps_row_blocks(dtype);
-    case DepthwiseKernel::few_taps_channels: return few_taps_channel_blocks(dtype);
+    case DepthwiseKernel::few_taps_rows: return few_taps_row_blocks(problem.dtype);
+    case DepthwiseKernel::few_taps_channels: return few_taps_channel_blocks(problem.dtype);
     case DepthwiseKernel::window_rows: return kWindowRowBlocks;
     case DepthwiseKernel::window_channels: return window_channel_blocks(width);
     case DepthwiseKernel::plain_rows: return linked ? 0 : kPlainRowBlocks;
+    case DepthwiseKernel::rows: return linked ? 0 : direct_row_blocks(problem.has_pre || problem.has_post);
     default: return linked ? 0 : kConv1dResidentBlocks;
   }
 }
@@ -278,12 +279,21 @@ void set_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const Schedule
   }
 }
 
+// Threads that share a run of outputs with a stride or a dilation, so that a warp's loads lie side by side.
+int lanes_of_run(const Conv1dProblem& problem, int outputs) {
+  constexpr long long kWarp = 32;
+  return static_cast<int>(min_of(ceil_div<long long>(max_of(problem.output_length, 1LL), outputs), kWarp));
+}
+
 // Any strides.
 void set_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request,
               const DeviceProperties& device) {
   const int outputs = conv1d_row_outputs(problem.dtype);
   DepthwisePlan& own = plan.depthwise;
-  own.vectors_per_row = vectors_of_row(problem, outputs);
+  if (plan.schedule == Schedule::direct && !steps_by_one(problem)) own.lanes = lanes_of_run(problem, outputs);
+  own.vectors_per_row = own.lanes > 1
+                            ? own.lanes * ceil_div<long long>(problem.output_length, 1LL * own.lanes * outputs)
+                            : vectors_of_row(problem, outputs);
   own.tiles_per_row = ceil_div<long long>(own.vectors_per_row, kConv1dThreads);
   const long long rows = problem.batch * problem.channels;
   plan.threads = kConv1dThreads;
@@ -331,7 +341,7 @@ Conv1dPlan plan_as(const Conv1dProblem& problem, DepthwiseKernel kernel, const S
   plan.alignment = min_of(plan.copy_width, kWordBytes);
   if (plan.schedule == Schedule::direct) {
     plan.resident_blocks =
-        resident_blocks(plan, register_blocks(kernel, problem.dtype, plan.depthwise.width, linked), device);
+        resident_blocks(plan, register_blocks(kernel, problem, plan.depthwise.width, linked), device);
   }
   return plan;
 }

@@ -14,6 +14,7 @@ inline constexpr int kConv1dThreads = 128;
 // a thread, and one fewer of a ring's blocks with a producing warp.
 inline constexpr int kConv1dResidentBlocks = 4;
 inline constexpr int kPlainRowBlocks = 6;
+constexpr int direct_row_blocks(bool has_chain) { return has_chain ? kConv1dResidentBlocks : 5; }
 // Words of plain_rows' threads: 16 outputs, which the chain's interpreter is cheapest at (8 of float64).
 constexpr int plain_row_words(DType dtype) { return size_of(dtype) == 2 ? 2 : 4; }
 

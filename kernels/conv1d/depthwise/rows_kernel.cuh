@@ -7,24 +7,38 @@
 //   outputs         oooooooo oooooooo           need words from `offset` on: output j, tap k reads element
 //                   ^offset                     offset + j + k counted from the first word
 //
-// Other strides and dilations gather a vector of positions a tap.
+// With other strides and dilations each tap reads elements: a thread's outputs lie as many positions apart as threads
+// share a run of them, so that what these read at a time lies as close as the stride has it.
 #pragma once
 
 #include "kernels/conv1d/depthwise/arguments.cuh"
 #include "kernels/stages/epilogue.cuh"
+#include "kernels/stages/no_chain.cuh"
 
 namespace sluice {
 
-// The outputs of one thread: begin + j of row (batch, channel), first <= j < last.
+// The outputs of one thread: begin + j apart of row (batch, channel), first <= j < last.
 struct RowSpan {
   long long batch, channel, begin;
+  int apart;
   int first, last;
 };
 
 template <int Outputs, int Width, class Element>
 __device__ __forceinline__ RowSpan row_span(const Conv1dArguments<Element>& a, long long row, long long vector) {
-  RowSpan span{a.by_channels.quotient(row), 0, 0, 0, 0};
+  RowSpan span{a.by_channels.quotient(row), 0, 0, a.lanes, 0, 0};
   span.channel = row - span.batch * a.channels;
+  if (a.lanes > 1) {
+    const int shared = Outputs * a.lanes;
+    const long long run = a.by_lanes.quotient(vector);
+    const int lane = static_cast<int>(vector - run * a.lanes);
+    // The last run ends where the row does, so that none of its inputs lies behind those of outputs that exist.
+    const int back = static_cast<int>(max_of<long long>((run + 1) * shared - a.output_length, 0));
+    span.begin = run * shared + lane - back;
+    span.first = back > lane ? ceil_div(back - lane, a.lanes) : 0;
+    span.last = Outputs;
+    return span;
+  }
   span.begin = vector * Outputs - a.template misalignment<Width>(span.batch, span.channel);
   span.first = span.begin < 0 ? static_cast<int>(-span.begin) : 0;
   const long long left = a.output_length - span.begin;
@@ -32,9 +46,13 @@ __device__ __forceinline__ RowSpan row_span(const Conv1dArguments<Element>& a, l
   return span;
 }
 
+// Steps that a vector of elements takes in 32 bits, and positions that it does not reach then.
+inline constexpr long long kFarStep = 1 << 24, kFarPosition = 1 << 30;
+
 // A row of the input in global memory, by aligned words and by gathered vectors. Pre is void where there is none.
 template <class Element, class Pre>
 struct GlobalRow {
+  static constexpr bool kIsStaged = false;
   const Conv1dArguments<Element>& a;
   long long batch, channel;  // of the input
   const Element* row;
@@ -81,9 +99,33 @@ struct GlobalRow {
       for (int w = 0; w < Count; ++w) words[w] = word(index + w);
     }
   }
-  __device__ Word gather(long long position) const {
-    return prepared(gather_word(a, batch, channel, position, 0, a.stride), position, a.stride);
+  // Words of elements `step` positions apart, all in flight together. A history has neither stride nor dilation.
+  template <int Count>
+  __device__ void gather(long long position, long long step, Word (&words)[Count]) const {
+    constexpr int kWidth = kWordElements<Element>;
+    const auto word_position = [&](int w) { return position + w * kWidth * step; };
+    if (step < kFarStep) {
+      // Offsets from `position` of the row's begin and end.
+      const int begin = static_cast<int>(min_of<long long>(max_of<long long>(-position, 0), kFarPosition));
+      const int end = static_cast<int>(min_of<long long>(max_of<long long>(a.length - position, begin), kFarPosition));
+      const Element* const from = row + position * a.input.strides[2];
+#pragma unroll
+      for (int w = 0; w < Count; ++w) {
+        words[w] = gather_elements<Element>([&](int i) {
+          const int offset = (w * kWidth + i) * static_cast<int>(step);
+          const bool exists = static_cast<unsigned>(offset - begin) < static_cast<unsigned>(end - begin);
+          return exists ? from[offset * a.input.strides[2]] : convert<Element>(Compute<Element>(0));
+        });
+      }
+    } else {
+#pragma unroll
+      for (int w = 0; w < Count; ++w) words[w] = gather_word(a, batch, channel, word_position(w), 0, step);
+    }
+#pragma unroll
+    for (int w = 0; w < Count; ++w) words[w] = prepared(words[w], word_position(w), step);
   }
+  // Whether elements lie side by side, as `pre` leaves them.
+  __device__ bool is_plain() const { return !has_pre() && a.input.strides[2] == 1; }
 };
 
 __device__ __forceinline__ long long floor_div(long long value, int divisor) {
@@ -165,21 +207,63 @@ __device__ __forceinline__ void slide(const Conv1dArguments<Element>& a, const R
   }
 }
 
-// The same sum for any stride and dilation.
-template <class Element, int Outputs, class Row, class Tap, class T>
-__device__ __forceinline__ void step(const Conv1dArguments<Element>& a, const Row& row, long long begin, Tap&& tap,
-                                     T (&sums)[Outputs]) {
-  constexpr int kWidth = kWordElements<Element>;
-#pragma unroll 1
-  for (int k = 0; k < a.taps; ++k) {
+// Taps from `first` on and before `last` of the sum that follows, whose elements all exist; the first tap's are at
+// `from`. `Between` is 0 where it is not known.
+template <int Between, class Element, int Outputs, class Tap, class T>
+__device__ __forceinline__ void step_along(const Element* from, long long between, int dilation, int first, int last,
+                                           Tap&& tap, T (&sums)[Outputs]) {
+  const long long apart = Between > 0 ? Between : between;
+#pragma unroll 2
+  for (int k = first; k < last; ++k, from += dilation) {
     const T weight = tap(k);
-    const long long position = begin * a.stride - a.padding + k * a.dilation;
 #pragma unroll
-    for (int w = 0; w < Outputs / kWidth; ++w) {
-      T values[kWidth];
-      unpack<Element>(row.gather(position + w * kWidth * a.stride), values);
+    for (int j = 0; j < Outputs; ++j) sums[j] = multiply_add(weight, convert<T>(from[j * apart]), sums[j]);
+  }
+}
+
+// sums[j] += sum_k tap(k) * row[(begin + j apart) stride - padding + k dilation].
+template <class Element, int Outputs, class Row, class Tap, class T>
+__device__ __forceinline__ void step(const Conv1dArguments<Element>& a, const Row& row, const RowSpan& span, Tap&& tap,
+                                     T (&sums)[Outputs]) {
+  constexpr int kWidth = kWordElements<Element>, kWarp = 32;
+  const long long between = static_cast<long long>(a.stride) * span.apart;
+  const long long position = span.begin * a.stride - a.padding;
+  const auto along = [&](const Element* from, int first, int last) {
+    switch (between) {  // so that it is part of the loads
+      case kWarp: return step_along<kWarp>(from, between, a.dilation, first, last, tap, sums);
+      case 2 * kWarp: return step_along<2 * kWarp>(from, between, a.dilation, first, last, tap, sums);
+      default: return step_along<0>(from, between, a.dilation, first, last, tap, sums);
+    }
+  };
+  if constexpr (Row::kIsStaged) {
+    along(row.at(position), 0, a.taps);
+  } else {
+    // Taps that no output of the warp reaches the padding with.
+    int first = 0, last = a.taps;
+    if (position < 0) first = static_cast<int>(min_of<long long>(ceil_div<long long>(-position, a.dilation), a.taps));
+    const long long left = a.length - position - (Outputs - 1) * between;
+    if (left <= (a.taps - 1LL) * a.dilation) {
+      last = static_cast<int>(max_of<long long>(left > 0 ? ceil_div<long long>(left, a.dilation) : 0, first));
+    }
+    first = __reduce_max_sync(__activemask(), first);
+    last = row.is_plain() ? __reduce_min_sync(__activemask(), last) : first;
+#pragma unroll 1
+    for (int k = 0; k < a.taps; ++k) {
+      if (k == first && first < last) {
+        along(row.row + position + static_cast<long long>(k) * a.dilation, first, last);
+        k = last - 1;
+        continue;
+      }
+      const T weight = tap(k);
+      Word words[Outputs / kWidth];
+      row.gather(position + static_cast<long long>(k) * a.dilation, between, words);
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) sums[w * kWidth + j] = multiply_add(weight, values[j], sums[w * kWidth + j]);
+      for (int w = 0; w < Outputs / kWidth; ++w) {
+        T values[kWidth];
+        unpack<Element>(words[w], values);
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) sums[w * kWidth + j] = multiply_add(weight, values[j], sums[w * kWidth + j]);
+      }
     }
   }
 }
@@ -197,11 +281,11 @@ __device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, 
   } else if (a.stride == 1 && a.dilation == 1) {
     slide(a, row, span.begin, tap, sums);
   } else {
-    step(a, row, span.begin, tap, sums);
+    step(a, row, span, tap, sums);
   }
   const auto place_of = [&](const long long* strides, int) {
     const long long offset = span.batch * strides[0] + span.channel * strides[1] + span.begin * strides[2];
-    return Place{.offset = offset, .stride = strides[2], .first = span.first, .last = span.last};
+    return Place{.offset = offset, .stride = strides[2] * span.apart, .first = span.first, .last = span.last};
   };
   finish_slices<Post, Outputs, 1>(a.post, a.output, a.output_type(), place_of, sums);
 }
@@ -236,10 +320,11 @@ __device__ __forceinline__ void direct_rows(const Conv1dArguments<Element>& a) {
   convolve_row<Element, kOutputs, typename Chains::Post>(a, span, input, [&](int k) { return own[k]; });
 }
 
-template <class Element>
-__global__ void __launch_bounds__(kConv1dThreads, kConv1dResidentBlocks)
+// Without a chain, or with one that is interpreted.
+template <class Chains, class Element>
+__global__ void __launch_bounds__(kConv1dThreads, direct_row_blocks(!std::is_same_v<Chains, NoChains>))
     direct_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
-  direct_rows<InterpretedChains<Element, true>>(a);
+  direct_rows<Chains>(a);
 }
 
 }  // namespace sluice

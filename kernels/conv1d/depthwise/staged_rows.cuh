@@ -13,10 +13,10 @@ namespace sluice {
 // A row in a stage of the ring: word `index` of the row is word `index - first_word` of the stage.
 template <class Element>
 struct SharedRow {
+  static constexpr bool kIsStaged = true;
   const Word* words;
   long long first_word;
   int lead;
-  long long stride;
 
   __device__ Word word(long long index) const { return words[index - first_word]; }
   template <int Count>
@@ -24,10 +24,8 @@ struct SharedRow {
 #pragma unroll
     for (int w = 0; w < Count; ++w) loaded[w] = word(index + w);
   }
-  __device__ Word gather(long long position) const {
-    constexpr int kWidth = kWordElements<Element>;
-    const Element* const elements = reinterpret_cast<const Element*>(words) + (position + lead - first_word * kWidth);
-    return gather_elements<Element>([&](int i) { return elements[i * stride]; });
+  __device__ const Element* at(long long position) const {
+    return reinterpret_cast<const Element*>(words) + (position + lead - first_word * kWordElements<Element>);
   }
 };
 
@@ -101,7 +99,7 @@ __device__ __forceinline__ void staged_rows(const Conv1dArguments<Element>& a) {
     if (span.last <= span.first) return;
     const T* const taps = reinterpret_cast<const T*>(words + a.stage_words);
     convolve_row<Element, kOutputs, typename Chains::Post>(
-        a, span, SharedRow<Element>{words, first_word, row.lead, a.stride}, [&](int k) { return taps[k]; });
+        a, span, SharedRow<Element>{words, first_word, row.lead}, [&](int k) { return taps[k]; });
   };
 
   run_ring(pipe, a.depth, blockIdx.x, a.tiles, gridDim.x, fetch, compute);

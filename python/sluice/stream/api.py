@@ -105,7 +105,7 @@ def stream_map(
     """
     op = "stream_map"
     places = tuple(parse_devices(op, devices))
-    check_depth(op, depth)
+    depth = check_depth(op, depth)
     check_budget(op, "memory_budget", memory_budget)
     check_budget(op, "pinned_budget", pinned_budget)
     arguments = (devices if devices is None else list(places), depth, memory_budget, pinned_budget)
@@ -163,7 +163,7 @@ def stream_iter(
     """
     op = "stream_iter"
     places = tuple(parse_devices(op, devices))
-    check_depth(op, depth)
+    depth = check_depth(op, depth)
     key = (places, devices is None, depth, None, None)
     streamer: Streamer = untraced(_borrow, key, devices if devices is None else list(places), depth)
     return streamer._iter(op, fn, iterable, ordered, functools.partial(_give_back, key, streamer))

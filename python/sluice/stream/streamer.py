@@ -66,7 +66,7 @@ class Streamer:
         op = "Streamer"
         self._devices = parse_devices(op, devices)
         self._given_devices = devices
-        check_depth(op, depth)
+        depth = check_depth(op, depth)
         budgets = (
             check_budget(op, "memory_budget", memory_budget),
             check_budget(op, "pinned_budget", pinned_budget),

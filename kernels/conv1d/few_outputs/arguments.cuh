@@ -1,0 +1,57 @@
+// What the kernel for few output channels is given.
+#pragma once
+
+#include "kernels/common/edges.cuh"
+#include "kernels/common/element.cuh"
+#include "kernels/common/fast_divide.h"
+#include "kernels/conv1d/conv1d.h"
+#include "kernels/conv1d/few_outputs/policy.h"
+#include "kernels/stages/epilogue.cuh"
+#include "kernels/stages/interpreter.cuh"
+#include "kernels/stages/linked_chain.cuh"
+#include "kernels/stages/no_chain.cuh"
+
+namespace sluice {
+
+// Plans see to it that positions and tiles are counted in 31 bits.
+struct FewOutputsArguments : FewOutputsPlan {
+  Operand<3> input, output, weight;  // the last: (output channel, input channel, tap)
+  Operand<1> bias;
+  long long input_extent;  // elements from the input's first to behind its last
+  int input_channels, channels, length, output_length, taps, padding, dilation;
+  FastDivisor by_tiles, by_taps;
+  ChainArguments<float, 3> pre, post;
+
+  __device__ DType output_type() const { return known_dtype(LinkedTensor::output, output.dtype); }
+  __device__ float bias_of(int channel) const {
+    if (!bias.exists()) return 0.0f;
+    return load_as<float>(bias.data, known_dtype(LinkedTensor::bias, bias.dtype), channel * bias.strides[0]);
+  }
+};
+
+// The results `begin` to `end` of a row of the batch. Its input begins at position `first`, and so many are `needed`;
+// with whole words of positions it begins at one.
+struct FewOutputsTile {
+  int batch, begin, end, first, needed;
+
+  __device__ __forceinline__ FewOutputsTile(const FewOutputsArguments& a, int index) {
+    batch = static_cast<int>(a.by_tiles.quotient_of_31_bits(index));
+    begin = (index - batch * static_cast<int>(a.tiles_of_row)) * a.outputs;
+    end = min_of(begin + a.outputs, a.output_length);
+    first = begin - a.padding - a.shift;
+    needed = end - begin + a.shift + (a.taps - 1) * a.dilation;
+  }
+};
+
+struct FewOutputsChains {
+  struct Interpreted {
+    using Pre = ElementwiseChain<float, 3>;
+    using Post = ElementwiseChain<float, 3>;
+  };
+  struct Linked {
+    using Pre = LinkedChain<float, 3, Slot::pre>;
+    using Post = LinkedChain<float, 3, Slot::post>;
+  };
+};
+
+}  // namespace sluice

@@ -1,0 +1,17 @@
+#include "kernels/conv1d/few_outputs/launch.h"
+
+#include "kernels/common/element.cuh"
+
+namespace sluice {
+
+// launch_few.cuh
+template <class Element>
+cudaError_t launch_few(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
+
+cudaError_t launch_few_outputs(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked,
+                               cudaStream_t stream) {
+  return params.input.dtype == DType::float16 ? launch_few<__half>(params, plan, linked, stream)
+                                              : launch_few<__nv_bfloat16>(params, plan, linked, stream);
+}
+
+}  // namespace sluice

@@ -1,0 +1,192 @@
+"""Dense conv1d whose input is laid channels side by side ahead: plans, bits, borders and memory, however it lies."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import sluice
+from common import TOLERANCE, contiguous, offset_by_one, permuted, relative_error, sliced
+from linked_forms import link_mode
+from sluice import stages
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0),
+        reason="needs a CUDA device of compute capability 9.0",
+    ),
+]
+
+Layout = Callable[[torch.Tensor], torch.Tensor]
+Numbers = tuple[int, ...]  # stride, padding, dilation, groups
+HALF_TYPES = [torch.float16, torch.bfloat16]
+IS_LAID = "laid channels side by side in a workspace first"
+
+
+def every_second(x: torch.Tensor) -> torch.Tensor:
+    """Neither channels nor positions side by side."""
+    wide = x.new_full((x.shape[0], 2 * x.shape[1], 2 * x.shape[2]), float("nan"))
+    part = wide[:, ::2, 1::2]
+    part.copy_(x)
+    return part
+
+
+def odd_pixels(x: torch.Tensor) -> torch.Tensor:
+    """Channels side by side, which begin anywhere."""
+    wide = x.new_full((x.shape[0], x.shape[2], x.shape[1] + 3), float("nan"))
+    part = wide[..., 1 : 1 + x.shape[1]].transpose(1, 2)
+    part.copy_(x)
+    return part
+
+
+LAYOUTS: list[Layout] = [contiguous, sliced, offset_by_one, every_second, odd_pixels]
+
+
+def make(shape: tuple[int, int, int], outputs: int, taps: int, dtype: torch.dtype, groups: int = 1):
+    x = torch.randn(shape, device="cuda", dtype=dtype)
+    w = torch.randn(outputs, shape[1] // groups, taps, device="cuda", dtype=dtype)
+    return x, w / (shape[1] // groups * taps) ** 0.5, torch.randn(outputs, device="cuda", dtype=dtype)
+
+
+def laid(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, *numbers: int, **options) -> torch.Tensor:
+    found = sluice.plan("conv1d", x, w, b, *numbers)
+    assert IS_LAID in found.detail, found
+    assert found.workspace_bytes >= 2 * x.numel()
+    return sluice.conv1d(x, w, b, *numbers, **options)
+
+
+def words(x: torch.Tensor) -> torch.Tensor:
+    """What the kernel's pass makes of it: rows of channels that begin at 16 bytes."""
+    channels = x.shape[1]
+    wide = x.new_zeros(x.shape[0], x.shape[2], (channels + 7) // 8 * 8).transpose(1, 2)
+    wide[:, :channels] = x
+    return wide
+
+
+# Wide strides and few taps; all pieces of a tile's rows, and some; odd counts of channels.
+CASES: list[tuple[tuple[int, int, int], int, int, Numbers]] = [
+    ((8, 512, 4001), 512, 3, (2, 0, 1, 1)),
+    ((4, 256, 20000), 512, 16, (8, 4, 1, 1)),
+    ((8, 100, 30001), 72, 3, (2, 1, 1, 1)),
+    ((4, 41, 60000), 256, 5, (3, 7, 2, 1)),
+    ((4, 17, 100003), 200, 4, (4, 2, 1, 1)),
+    ((8, 320, 9999), 320, 4, (2, 1, 3, 5)),
+    ((2, 128, 70000), 128, 10, (70, 0, 1, 1)),
+]
+
+
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_results(case, layout: Layout, dtype: torch.dtype) -> None:
+    shape, outputs, taps, numbers = case
+    x, w, b = make(shape, outputs, taps, dtype, numbers[3])
+    result = laid(layout(x), w, b, *numbers)
+    wanted = torch.nn.functional.conv1d(x.double(), w.double(), b.double(), *numbers)
+    assert relative_error(result, wanted) <= TOLERANCE[dtype]
+    if shape[1] // numbers[3] % 8 == 0:  # as it lies for it: the same kernel, the same order of sums
+        assert torch.equal(result, sluice.conv1d(words(x), w, b, *numbers))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+def test_the_same_bits_in_every_form_and_run(layout: Layout, linked_always: None) -> None:
+    x, w, b = make((4, 136, 30001), 200, 5, torch.bfloat16)
+    numbers = (3, 2, 1, 1)
+    own = layout(x)
+    alpha, scale = torch.rand(136, 1, device="cuda") + 0.5, torch.rand(200, 1, device="cuda")
+    residual = torch.randn_like(laid(own, w, b, *numbers))
+    packed = sluice.pack(w)
+    for options in (
+        {},
+        {"post": stages.gelu()},
+        {"pre": stages.snake(alpha), "post": stages.leaky_relu(0.1) | stages.add(residual) | stages.mul(scale)},
+        {"pre": stages.shift(0.25), "post": stages.add(residual), "dtype": torch.float32},
+    ):
+        wanted = laid(own, w, b, *numbers, **options)
+        assert torch.equal(laid(own, w, b, *numbers, **options), wanted)
+        assert torch.equal(sluice.conv1d(own, packed, b, *numbers, **options), wanted)
+        out = layout(torch.empty_like(wanted)).fill_(float("nan"))
+        assert torch.equal(laid(own, w, b, *numbers, **options, out=out), wanted)
+        with link_mode("never"):
+            assert torch.equal(sluice.conv1d(own, w, b, *numbers, **options), wanted)
+
+
+def test_a_hundred_random_problems() -> None:
+    pick = random.Random(5)
+    seen = 0
+    while seen < 100:
+        channels, stride = pick.randint(1, 300), pick.randint(2, 12)
+        taps, length = pick.randint(1, 2 * stride), pick.randint(20_000, 60_000)
+        numbers = (stride, pick.randint(0, 9), pick.randint(1, 3), 1)
+        x, w, b = make((pick.randint(1, 4), channels, length), pick.randint(8, 200), taps, pick.choice(HALF_TYPES))
+        own = pick.choice(LAYOUTS)(x)
+        if IS_LAID not in sluice.plan("conv1d", own, w, b, *numbers).detail:
+            continue
+        seen += 1
+        wanted = torch.nn.functional.conv1d(x.double(), w.double(), b.double(), *numbers)
+        assert relative_error(sluice.conv1d(own, w, b, *numbers), wanted) <= TOLERANCE[x.dtype], (x.shape, numbers)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+def test_rows_do_not_leak_into_each_other(layout: Layout) -> None:
+    x, w, b = make((3, 300, 40_001), 48, 9, torch.bfloat16)
+    wanted = laid(x, w, b, 4, 8)
+    x[1] = float("nan")
+    x[0, :, 300] = float("inf")
+    result = laid(layout(x), w, b, 4, 8)
+    assert torch.equal(result[2], wanted[2])
+    assert bool(result[1].isnan().all())
+    first = torch.arange(result.shape[-1], device="cuda") * 4 - 8
+    touched = (first <= 300) & (first + 9 > 300)
+    assert bool(result[0][:, ~touched].isfinite().all())
+    assert not bool(result[0][:, touched].isfinite().any())
+
+
+def test_capture() -> None:
+    x, w, b = make((4, 200, 30_001), 96, 5, torch.float16)
+    chains = {"pre": stages.leaky_relu(0.1), "post": stages.gelu()}
+    sluice.prepare(chains["post"], x, w, b, 4, 2, op="conv1d", pre=chains["pre"])
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = laid(x, w, b, 4, 2, **chains)
+    for _ in range(3):
+        x.normal_()
+        result.fill_(float("nan"))
+        graph.replay()
+        assert torch.equal(result, laid(x, w, b, 4, 2, **chains))
+
+
+def test_a_transposed_convolution() -> None:
+    x = torch.randn(4, 129, 40_001, device="cuda", dtype=torch.float16)
+    w = torch.randn(129, 64, 4, device="cuda", dtype=torch.float16) / 16
+    found = sluice.plan("conv_transpose1d", every_second(x), w, None, 2, 1)
+    assert IS_LAID in found.detail, found
+    wanted = torch.nn.functional.conv_transpose1d(x.double(), w.double(), None, 2, 1)
+    for layout in LAYOUTS:
+        assert relative_error(sluice.conv_transpose1d(layout(x), w, None, 2, 1), wanted) <= TOLERANCE[x.dtype]
+
+
+def test_more_than_2_to_31_elements() -> None:
+    if torch.cuda.mem_get_info()[0] < 40 << 30:
+        pytest.skip("needs 40 GiB of device memory")
+    length = (1 << 25) + 1001
+    x = torch.empty(1, 72, length, device="cuda", dtype=torch.bfloat16).normal_()
+    _, w, b = make((1, 72, 16), 64, 3, torch.bfloat16)
+    result = laid(x, w, b, 2)
+    assert x.numel() > 2**31
+    for begin in (0, length // 4, result.shape[-1] - 4096):
+        piece = sluice.conv1d(permuted(x[..., 2 * begin : 2 * begin + 2 * 4096 + 1]), w, b, 2)
+        assert torch.equal(result[..., begin : begin + 4096], piece[..., :4096])
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+def test_under_sanitizers(layout: Layout) -> None:
+    for channels, length in ((5, 100_003), (41, 30_001), (136, 20_001)):
+        x, w, b = make((2, channels, length), 64, 3, torch.float16)
+        with link_mode("never"):
+            assert bool(laid(layout(x), w, b, 4, 1, 1).isfinite().all())
