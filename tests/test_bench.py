@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 import sys
@@ -125,43 +124,6 @@ class TestWriting:
     def test_slug(self):
         assert gpu_slug("NVIDIA A100-SXM4-80GB") == "nvidia-a100-sxm4-80gb"
         assert gpu_slug("A  (B)") == "a-b"
-
-
-class TestSourceHash:
-    @pytest.fixture
-    def tree(self, tmp_path):
-        files = {"kernels/a/b.cu": b"1", "kernels/a.cu": b"2", "ops/x.cpp": b"", "CMakeLists.txt": b"project(x)"}
-        files["python/sluice/stream/s.py"] = b"\xff\x00"
-        for name, content in files.items():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_bytes(content)
-        return tmp_path
-
-    def test_matches_a_hand_computed_tree(self, tree):
-        # '.' sorts before '/', and capitals before small letters
-        expected = b"CMakeLists.txt\0project(x)kernels/a.cu\x002kernels/a/b.cu\x001ops/x.cpp\0"
-        expected += b"python/sluice/stream/s.py\0\xff\x00"
-        assert bench.source_hash(tree) == hashlib.sha256(expected).hexdigest()
-
-    def test_a_byte_or_a_path_changes_it(self, tree):
-        hashes = {bench.source_hash(tree)}
-        (tree / "ops/x.cpp").rename(tree / "ops/y.cpp")
-        hashes.add(bench.source_hash(tree))
-        (tree / "ops/y.cpp").write_bytes(b" ")
-        assert len(hashes | {bench.source_hash(tree)}) == 3
-
-    @pytest.mark.parametrize(
-        "name",
-        ["README.md", "tests/t.py", "python/sluice/plan.py", "kernels/__pycache__/a.txt", "ops/a.pyc", "ops/_C.so"],
-    )
-    def test_other_files_do_not(self, tree, name):
-        before = bench.source_hash(tree)
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        (tree / name).write_bytes(b"x")
-        assert bench.source_hash(tree) == before
-
-    def test_missing_folders_are_empty(self, tmp_path):
-        assert bench.source_hash(tmp_path) == hashlib.sha256(b"").hexdigest()
 
 
 def test_ceilings():

@@ -6,6 +6,7 @@ Standard library only, so that a tool can load this file alone, without torch an
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +16,44 @@ _FOLDERS = ("kernels", "ops", "python/sluice/stream")
 _FILES = ("CMakeLists.txt",)
 _BUILT = frozenset({".pyc", ".so"})
 
+# Files whose comments a compiler reads, so that they are hashed byte for byte.
+_WITH_COMMENTS: frozenset[str] = frozenset()
 
-def _sources(root: Path) -> Iterator[Path]:
+# For each language, literals that may look like a comment, and comments.
+_C = (
+    rb"""\b[0-9][\w.']*|R"(?P<raw>[^\s()\\]*)\(.*?\)(?P=raw)"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""",
+    rb"""//(?:\\\n|[^\n])*|/\*.*?\*/""",
+)
+_CMAKE = (
+    rb"""\[(?P<argument>=*)\[.*?\](?P=argument)\]|"(?:\\.|[^"\\])*\"""",
+    rb"""\#\[(?P<block>=*)\[.*?\](?P=block)\]|\#[^\n]*""",
+)
+_PYTHON = (
+    rb"""\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""",
+    rb"""\#[^\n]*""",
+)
+_LANGUAGES = dict.fromkeys((".cpp", ".cu", ".cuh", ".def", ".h", ".in"), _C) | {".py": _PYTHON, ".txt": _CMAKE}
+
+
+def without_comments(path: Path) -> bytes:
+    """A file's bytes without comments, blank lines and white space at line ends, which literals keep.
+
+    A comment becomes a space. Files of other languages, and those whose comments matter, come as they are.
+    """
+    text = path.read_bytes()
+    if path.name in _WITH_COMMENTS or path.suffix not in _LANGUAGES:
+        return text
+    literal, comment = _LANGUAGES[path.suffix]
+
+    def replace(removed: bytes, by: bytes, text: bytes) -> bytes:
+        pattern = re.compile(rb"(?P<literal>%b)|%b" % (literal, removed), re.DOTALL)
+        return pattern.sub(lambda found: by if found["literal"] is None else found["literal"], text)
+
+    return replace(rb"[ \t\r]*\n(?:[ \t\r]*\n)*", b"\n", replace(comment, b" ", text) + b"\n").lstrip(b"\n")
+
+
+def hashed_sources(root: Path) -> Iterator[Path]:
+    """The files that the hash is of."""
     for name in _FILES:
         if (root / name).is_file():
             yield root / name
@@ -30,7 +67,8 @@ def source_hash(root: Path) -> str:
     """SHA-256 over kernels/, ops/, python/sluice/stream/ and CMakeLists.txt, in hex.
 
     The files are taken in the order of their POSIX paths relative to `root`, each as path (UTF-8), one NUL byte,
-    its bytes. A folder that does not exist counts as empty; `__pycache__`, `*.pyc` and `*.so` do not count.
+    and what `without_comments` leaves of it, so that a better comment makes no measurement stale. A folder that does
+    not exist counts as empty; `__pycache__`, `*.pyc` and `*.so` do not count.
 
     Args:
         root: the checkout.
@@ -46,10 +84,10 @@ def source_hash(root: Path) -> str:
         'e3b0c442'
     """
     digest = hashlib.sha256()
-    for relative, path in sorted((path.relative_to(root).as_posix(), path) for path in _sources(root)):
+    for relative, path in sorted((path.relative_to(root).as_posix(), path) for path in hashed_sources(root)):
         digest.update(relative.encode())
         digest.update(b"\0")
-        digest.update(path.read_bytes())
+        digest.update(without_comments(path))
     return digest.hexdigest()
 
 
