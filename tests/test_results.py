@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import pathlib
 import re
 
 import pytest
@@ -36,6 +38,23 @@ def test_a_file_of_other_sources_is_named(monkeypatch: pytest.MonkeyPatch, capsy
         write_results.main()
         assert (f"{found['path']}: {said}" in capsys.readouterr().out) == older
         assert ("on older sources" in write_results.overhead(found).splitlines()[0]) == older
+
+
+def test_a_suite_is_shown_of_the_card_of_the_documents(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result_files, "ROOT", tmp_path)
+    first, second = result_files.CARDS
+    for card, suite in (
+        (first, "transform"),
+        (second, "transform"),
+        (second, "stream"),
+        ("a-card", "stream"),
+        ("a-card", "depth"),
+    ):
+        path = tmp_path / "benchmarks" / "results" / card / f"{suite}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(document(suite=suite)))
+    shown = [found["path"].split("/")[-2:] for found in result_files.documents.__wrapped__()]
+    assert shown == [["a-card", "depth.json"], [first, "transform.json"], [second, "stream.json"]]
 
 
 def test_a_column_without_a_time_is_left_out_and_named() -> None:
