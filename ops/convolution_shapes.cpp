@@ -56,9 +56,8 @@ std::vector<int64_t> check_shapes(const char* op, const ConvolutionShapes& shape
         ", taps) for ", channels, " channels in ", groups, " groups, got ", ShapeText{weight});
   check(taps > 0, op, ": weight must have at least one tap, got ", ShapeText{weight});
   check_bias(op, bias, out_channels);
-  check(stride < kLimit && padding < kLimit && padding_right < kLimit && dilation < kLimit && taps < kLimit, op,
-        ": stride, padding, dilation and taps must be less than 2^31, got ", stride, ", ", padding, ", ", dilation,
-        ", ", taps);
+  check_limits(op, stride, padding, dilation, taps);
+  check(padding_right < kLimit, op, ": padding_right must be less than 2^31, got ", padding_right);
   const int64_t reach = dilation * (taps - 1) + 1, padded = input[2] + padding + padding_right;
   check(padded >= reach, op, ": input must be at least as long as the kernel's reach of ", reach,
         " with its padding, got ", padded);

@@ -168,9 +168,9 @@ def test_a_schedule_copies_as_it_promises(sass: dict[str, str], pipe: str) -> No
 @needs_cuda_library
 def test_direct_kernels_move_words_through_registers(sass: dict[str, str]) -> None:
     kernels = {name: body for name, body in sass.items() if re.search(r"direct_|plain_rows|few_taps_rows", name)}
-    # transform; conv1d by rows, with few taps too and without a chain, and by channels; filter2d's squares, dense and
-    # separable
-    assert len(kernels) == 4 + 4 + 1 + 4
+    # transform; conv1d by rows, plain and with few taps too, each without a chain as well, and by channels; filter2d's
+    # squares, dense and separable
+    assert len(kernels) == 4 + 5 + 1 + 4
     # Channels-last with few taps: four channels a thread.
     [quads] = [body for name, body in sass.items() if "few_taps_channels_kernel" in name]
     assert len(re.findall(r"LD(?:G\.E|\.E)[.\w]*\.64", quads)) >= 16

@@ -110,7 +110,11 @@ def test_conv_transpose1d(device: str, kind: str, empty: str) -> None:
             def ours(x, w, b, out=None, numbers=numbers) -> torch.Tensor:
                 return sluice.conv_transpose1d(x, w, b, *numbers, out=out)
 
-            wanted = outcome(lambda x=given, b=offset, numbers=numbers: F.conv_transpose1d(x, w, b, *numbers))
+            # A weight without output channels is refused, as torch does from 2.13 on; 2.11 takes it.
+            is_refused = 3 in CONV1D[empty]
+            wanted = (
+                None if is_refused else outcome(lambda x=given, b=offset, n=numbers: F.conv_transpose1d(x, w, b, *n))
+            )
             check(ours, wanted, "conv_transpose1d", given, w, offset)
 
 

@@ -62,7 +62,7 @@ def conv1d(draw: Draw) -> Arguments:
     )
     options = draw.options("pre", "post")
     if draw.random() < 0.2:
-        options["padding_right"] = draw.choice([0, 1, -1])
+        options["padding_right"] = draw.choice([0, 1, -1, 2**31])
     if draw.random() < 0.1:
         options["dtype"] = draw.choice([torch.float16, torch.int64])
     return [x, weight, bias, stride, padding, dilation, groups], options

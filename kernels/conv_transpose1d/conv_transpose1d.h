@@ -49,6 +49,6 @@ Conv1dParams interleaved_params(const Conv1dParams& whole);
 const char* transposed_by_aten(const Conv1dTensors& whole, long long groups, bool is_depthwise);
 // Why a schedule is refused where it is.
 inline constexpr const char* kTransposedForcedReason =
-    "of transposed convolutions only depthwise ones whose results all have taps have a schedule to choose";
+    "only depthwise transposed convolutions in which every output has a tap have a choice of schedule";
 
 }  // namespace sluice

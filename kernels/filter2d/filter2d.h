@@ -86,7 +86,6 @@ constexpr bool takes_ragged_strips(Filter2dKernel kernel) {
 constexpr bool is_sampled(Filter2dKernel kernel) {
   return kernel == Filter2dKernel::sampled || kernel == Filter2dKernel::sampled_bytes;
 }
-constexpr bool reads_bytes(Filter2dKernel kernel) { return kernel >= Filter2dKernel::sampled_bytes; }
 
 // What planes are cut into.
 struct Filter2dTiles {

@@ -242,18 +242,6 @@ void load_block(const void* data, DType dtype, long long offset, long long strid
   });
 }
 
-template <class T>
-void store_block(void* data, DType dtype, long long offset, long long stride, int count, const T* from) {
-  with_host_element(dtype, [&](auto* tag) SLUICE_IN_PLACE {
-    auto* to = static_cast<std::remove_reference_t<decltype(tag)>>(data) + offset;
-    if (stride == 1) {
-      for (int i = 0; i < count; ++i) store_host(to[i], from[i]);
-    } else {
-      for (int i = 0; i < count; ++i) store_host(to[i * stride], from[i]);
-    }
-  });
-}
-
 // `offset_of(operand)` is the offset of the block's first element; dimension 0 is walked.
 template <class T, int Rank, class OffsetOf>
 void evaluate_block(const ChainArguments<T, Rank>& chain, T* values, int count, const OffsetOf& offset_of) {

@@ -1,8 +1,6 @@
 #include "ops/common/aten.h"
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
-#ifndef SLUICE_CUDA_LIBRARY
-#endif
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 
@@ -64,16 +62,6 @@ Tensor convolution_of_row(const Tensor& input, const Tensor& weight, const std::
               n.is_transposed, Ints{0, n.output_padding}, n.groups);
 }
 
-Tensor convolution_2d(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
-                      int64_t vertical_padding, int64_t horizontal_padding, int64_t groups) {
-  const Ints padding{vertical_padding, horizontal_padding};
-  return call("aten::convolution", "", input, weight, bias, Ints{1, 1}, padding, Ints{1, 1}, false, Ints{0, 0}, groups);
-}
-
-Tensor pad_2d(const Tensor& input, int64_t left, int64_t right, int64_t top, int64_t bottom) {
-  return call([&] { return torch::stable::pad(input, Ints{left, right, top, bottom}); });
-}
-
 Tensor pad_last(const Tensor& input, int64_t before, int64_t after) {
   return call([&] { return torch::stable::pad(input, Ints{before, after}); });
 }
@@ -95,10 +83,6 @@ std::optional<Tensor> to_dtype(const std::optional<Tensor>& input, DType dtype) 
 Tensor unsqueeze(const Tensor& input, int64_t dimension) { return call("aten::unsqueeze", "", input, dimension); }
 
 Tensor squeeze(const Tensor& input, int64_t dimension) { return call("aten::squeeze", "dim", input, dimension); }
-
-Tensor reshape(const Tensor& input, const std::vector<int64_t>& sizes) {
-  return call("aten::reshape", "", input, sizes);
-}
 
 // A copy onto itself moves nothing: torch returns from it at once, 0.3 us later.
 void raise_version(const char* op, const Tensor& out) {

@@ -19,11 +19,6 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const std::optiona
 // The same of (B, C, 1, L).
 Tensor convolution_of_row(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                           const ConvolutionNumbers& numbers);
-// aten::convolution of (N, C, H, W), with stride 1.
-Tensor convolution_2d(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
-                      int64_t vertical_padding, int64_t horizontal_padding, int64_t groups);
-// Zeros on the four sides of the last two dimensions.
-Tensor pad_2d(const Tensor& input, int64_t left, int64_t right, int64_t top, int64_t bottom);
 // Zeros before and after the last dimension; negative counts are not used.
 Tensor pad_last(const Tensor& input, int64_t before, int64_t after);
 Tensor concatenate_last(const Tensor& first, const Tensor& second);
@@ -34,7 +29,6 @@ std::optional<Tensor> to_dtype(const std::optional<Tensor>& input, DType dtype);
 // Views.
 Tensor unsqueeze(const Tensor& input, int64_t dimension);
 Tensor squeeze(const Tensor& input, int64_t dimension);
-Tensor reshape(const Tensor& input, const std::vector<int64_t>& sizes);
 
 // Tells autograd that `out` is about to be written, as torch's own ops do: who saved it for a gradient can
 // see that it changed. Refuses what torch lets nobody write.

@@ -225,13 +225,14 @@ def _result_shape(
         found = tuple(bias.shape)
         check(bias.dim() == 1, lambda: f"bias must have shape ({outputs},), got {found}")
         check(bias.shape[0] == outputs, lambda: f"bias must have shape ({outputs},), got {found}")
-    for number in (stride, left, right, dilation, taps):
+    for number in (stride, left, dilation, taps):
         check(
             number < 2**31,
             lambda: (
                 f"stride, padding, dilation and taps must be less than 2^31, got {stride}, {left}, {dilation}, {taps}"
             ),
         )
+    check(right < 2**31, lambda: f"padding_right must be less than 2^31, got {right}")
     reach, padded = dilation * (taps - 1) + 1, length + left + right
     check(
         padded >= reach,

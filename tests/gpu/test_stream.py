@@ -223,8 +223,9 @@ def test_peak_memory_is_slots_and_outputs_run_after_run() -> None:
         for _ in range(50):
             torch.cuda.reset_peak_memory_stats()
             streamer.map(torch.neg, x, chunk_size=32)
-            peaks.add(torch.cuda.max_memory_allocated())
-    assert len(peaks) <= 2  # the first run allocates, all others are alike
+            # What was asked for: the allocator may hand out a larger block that it has.
+            peaks.add(torch.cuda.memory_stats()["requested_bytes.all.peak"])
+    assert len(peaks) <= 2, peaks  # the first run allocates, all others are alike
 
 
 def test_a_tensor_larger_than_the_device_may_hold() -> None:

@@ -117,7 +117,7 @@ class IterRun:
         if self._cancelled:
             if self._is_quiet:
                 raise SystemExit
-            raise CancelledError(f"{self.op}: the iterator must not be cancelled to go on, got cancel()")
+            raise CancelledError(f"{self.op}: cancelled by cancel(): there are no more results")
 
     def results(self) -> Iterator[Any]:
         """The results. However it is left, `end` must follow."""

@@ -59,7 +59,7 @@ class Ledger:
         if self._cancelled:
             if self._is_quiet:
                 raise SystemExit
-            raise CancelledError(f"{self.op}: the run must not be cancelled to have a result, got cancel()")
+            raise CancelledError(f"{self.op}: cancelled by cancel(): there is no result")
         if self.stopped_by is not None:
             raise StoppedError
         if (poll := self.poll) is not None:
