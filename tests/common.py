@@ -58,6 +58,18 @@ def relative_error(result: torch.Tensor, expected: torch.Tensor) -> float:
     return float(difference / torch.where(finite, expected, 0.0).norm().clamp_min(1e-30))
 
 
+def error_of_sums(
+    result: torch.Tensor, expected: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *numbers: object
+) -> float:
+    """`relative_error` of F.conv1d(x, w, bias, *numbers), where the few sums of a small result may all cancel.
+
+    The error is relative to the results' norm, or to what it is on average for terms of that size and any signs.
+    """
+    usual = torch.nn.functional.conv1d(x.double().square(), w.double().square(), None, *numbers).sum().sqrt()
+    assert result.isfinite().all()
+    return float((result.double() - expected).norm() / torch.maximum(expected.norm(), usual).clamp_min(1e-30))
+
+
 def assert_close(result: torch.Tensor, expected: torch.Tensor, *, factor: float = 1.0) -> None:
     """`result` against a float64 `expected`, by the tolerance of the result's dtype."""
     assert result.shape == expected.shape

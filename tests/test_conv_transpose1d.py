@@ -332,7 +332,10 @@ def test_a_schedule_is_refused_where_there_is_none() -> None:
     for arguments, reason in (
         (((2, 64, 500), (64, 64, 3), 2), "only depthwise convolutions have a schedule to choose"),
         (((2, 64, 500), (64, 64, 3), 1), "only depthwise convolutions have a schedule to choose"),
-        (((2, 64, 500), (64, 1, 2), 3, 0, 0, 64), "only depthwise transposed convolutions in which every output has a tap"),
+        (
+            ((2, 64, 500), (64, 1, 2), 3, 0, 0, 64),
+            "only depthwise transposed convolutions in which every output has a tap",
+        ),
     ):
         with pytest.raises(ValueError, match=rule.format(reason + ".*")):
             plan(*arguments, schedule="two_stage")

@@ -35,13 +35,20 @@ def tree_hash() -> str:
 
 
 def measured(found: list[dict]) -> str:
-    """Where and when these documents were measured, for a caption."""
-    machines = sorted({f"{d['gpu']}, torch {d['torch']}, CUDA {d['cuda']}" for d in found})
-    own = sorted({d["date"] for d in found if not is_older(d)})
-    older = sorted({d["date"] for d in found if is_older(d)})
-    days = [" and ".join(own)] * bool(own)
-    days += [f"{' and '.join(older)} on older sources than this tree's"] * bool(older)
-    return f"{' and '.join(machines)}, measured {'; '.join(days)}"
+    """Where and when these documents were measured, for a caption; of several machines, which suites on each."""
+    machines: dict[str, list[dict]] = {}
+    for document in found:
+        name = f"{document['gpu']}, torch {document['torch']}, CUDA {document['cuda']}"
+        machines.setdefault(name, []).append(document)
+    parts = []
+    for name, documents in sorted(machines.items()):
+        own = sorted({d["date"] for d in documents if not is_older(d)})
+        older = sorted({d["date"] for d in documents if is_older(d)})
+        days = [" and ".join(own)] * bool(own)
+        days += [f"{' and '.join(older)} on older sources than this tree's"] * bool(older)
+        suites = ", ".join(sorted({f"`{d['suite']}`" for d in documents}))
+        parts.append((f"{suites} on " if len(machines) > 1 else "") + f"{name}, measured {', '.join(days)}")
+    return "; ".join(parts)
 
 
 @dataclasses.dataclass(frozen=True)
