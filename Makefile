@@ -10,6 +10,9 @@ SUITES ?= transform conv1d_depthwise conv1d_dense conv_transpose1d filter2d sche
 ANY_PYTHON := $(shell test -x $(VENV)/bin/python && echo $(VENV)/bin/python || echo $(PYTHON))
 # A worker for each core, where pytest-xdist is there.
 WORKERS = $(shell $(RUN) -c "import importlib.util as u; print('-n auto --dist worksteal' if u.find_spec('xdist') else '')")
+# Without an NVIDIA driver the demo runs on the CPU, and a build of the CPU libraries is enough; a full one serves as well.
+DRIVER := $(wildcard /dev/nvidiactl /dev/dxg /proc/driver/nvidia/version)
+DEMO_BUILD := $(if $(or $(DRIVER),$(filter 1,$(SLUICE_WITH_CUDA)),$(wildcard build/ready)),build/ready,build/cpu-ready)
 NATIVE := $(shell find kernels ops tests/cpp -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml
 
 .DEFAULT_GOAL := help
@@ -18,7 +21,7 @@ NATIVE := $(shell find kernels ops tests/cpp -type f 2>/dev/null) CMakeLists.txt
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
 
-demo: build  ## set up, run the main job on a real recording, on the GPU if there is one
+demo: $(DEMO_BUILD)  ## set up, run the main job on a real recording, on the GPU if there is one
 	$(RUN) -m sluice demo
 
 test: build  ## set up, run the tests
@@ -33,8 +36,13 @@ $(VENV)/ready: tools/setup_venv.sh pyproject.toml
 build: build/ready  ## compile the libraries and install the package in place
 
 build/ready: $(VENV)/ready $(NATIVE)
-	SLUICE_TESTS=ON PATH="$(abspath $(VENV)/bin):$$PATH" $(RUN) tools/timed.py "build" \
-	  $(RUN) -m pip install --quiet --no-build-isolation --no-deps --no-index --editable .
+	@SLUICE_TESTS=ON PATH="$(abspath $(VENV)/bin):$$PATH" $(RUN) tools/build.py
+	@touch $@
+
+# In the same folder, where a full build goes on from what is compiled here.
+build/cpu-ready: $(VENV)/ready $(NATIVE)
+	@SLUICE_WITH_CUDA=0 PATH="$(abspath $(VENV)/bin):$$PATH" $(RUN) tools/build.py
+	@rm -f build/ready
 	@touch $@
 
 # A missing edge is a planted race, which the thread sanitizer reports.
@@ -46,7 +54,7 @@ sanitize: $(VENV)/ready  ## tests/cpp under the host compiler's sanitizers: SANI
 
 wheel: $(VENV)/ready  ## build dist/*.whl and audit it
 	rm -rf dist build/lib build/bdist*
-	SLUICE_TESTS=ON PATH="$(abspath $(VENV)/bin):$$PATH" $(RUN) -m pip wheel --quiet --no-build-isolation --no-deps --no-index --wheel-dir dist .
+	SLUICE_TESTS=ON PATH="$(abspath $(VENV)/bin):$$PATH" $(RUN) -m pip wheel -qq --no-build-isolation --no-deps --no-index --wheel-dir dist .
 	$(RUN) tools/audit_wheel.py dist/*.whl
 
 bench: build  ## measure on a GPU: SUITES="transform conv1d_depthwise ..."

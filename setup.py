@@ -38,17 +38,18 @@ class CMakeBuild(build_ext):
             *os.environ.get("CMAKE_ARGS", "").split(),
         ]
         jobs = os.environ.get("MAX_JOBS") or str(os.cpu_count() or 1)
-        self.call(configure)
+        self.call(configure, stdout=None if self.verbose else subprocess.DEVNULL)
         self.call(["cmake", "--build", str(BUILD), "--parallel", jobs])
         # Removed first: a process that has the old library mapped must not see it overwritten.
         for library in package.glob("*.so"):
             library.unlink()
-        self.call(["cmake", "--install", str(BUILD), "--prefix", str(package), "--strip"])
+        self.call(["cmake", "--install", str(BUILD), "--prefix", str(package), "--strip"], stdout=subprocess.DEVNULL)
 
-    @staticmethod
-    def call(command: list[str]) -> None:
-        print(" ".join(command), file=sys.stderr, flush=True)
-        subprocess.run(command, check=True)
+    def call(self, command: list[str], **options: int | None) -> None:
+        if self.verbose:
+            print(" ".join(command), file=sys.stderr, flush=True)
+        if (status := subprocess.run(command, **options).returncode) != 0:
+            raise SystemExit(f"sluice: {' '.join(command[:2])} failed with exit status {status}")
 
 
 class PlatformWheel(bdist_wheel):

@@ -11,6 +11,7 @@ import torch
 
 from linked_forms import link_mode, linking
 
+pytest_plugins = ["random_seed"]
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
@@ -22,11 +23,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()  # torch and thousands of tests: the many tests that collect would walk over them every time
-
-
-@pytest.fixture(autouse=True)
-def _fresh_random_inputs() -> None:
-    torch.manual_seed(torch.seed() % 2**31)
 
 
 @pytest.fixture(params=DEVICES)

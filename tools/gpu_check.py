@@ -114,7 +114,7 @@ WITHOUT_GPU = (
     ),
     *("test_command_line", "test_cpu", "test_cpu_convolutions", "test_error_words", "test_golden", "test_layout"),
     *("test_link_libraries", "test_linked_code", "test_plan", "test_plan_calls", "test_fake_refusals"),
-    *("test_prelinked", "test_result_bits", "test_results", "test_source_hash"),
+    *("test_prelinked", "test_random_seed", "test_result_bits", "test_results", "test_source_hash"),
 )
 
 

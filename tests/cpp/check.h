@@ -15,6 +15,8 @@ struct Case {
 
 std::vector<Case>& cases();
 int& failures();
+// Where this run's random numbers begin: SLUICE_TEST_SEED, or another number every time.
+unsigned seed();
 
 struct Registration {
   Registration(const char* name, std::function<void()> run) { cases().push_back({name, std::move(run)}); }

@@ -1,4 +1,6 @@
+#include <cstdlib>
 #include <cstring>
+#include <random>
 
 #include "tests/cpp/check.h"
 
@@ -21,6 +23,13 @@ int& failures() {
   return count;
 }
 
+unsigned seed() {
+  static const char* const given = std::getenv("SLUICE_TEST_SEED");
+  static const unsigned drawn =
+      given != nullptr ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : std::random_device{}();
+  return drawn;
+}
+
 }  // namespace sluice::test
 
 int main(int count, char** arguments) {
@@ -28,6 +37,7 @@ int main(int count, char** arguments) {
   if (count == 6 && std::strcmp(arguments[1], "source") == 0) return print_source(arguments + 2);
   if (count == 2 && std::strcmp(arguments[1], "entries") == 0) return print_entries();
   if (count == 3 && std::strcmp(arguments[1], "dense_sources") == 0) return print_dense_sources(arguments[2]);
+  std::cout << "random seed " << seed() << ": SLUICE_TEST_SEED=" << seed() << " draws the same\n";
   // Those whose names contain one of the arguments, and none of the arguments behind a minus; without any, all.
   int chosen = 0;
   for (const Case& test : cases()) {

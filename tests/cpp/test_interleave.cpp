@@ -209,7 +209,7 @@ void check_convolution(const Problem& problem) {
 }  // namespace
 
 TEST(interleaved_phases_make_up_a_transposed_convolution) {
-  std::mt19937 random(std::random_device{}());
+  std::mt19937 random(sluice::test::seed());
   int taken[2] = {}, left = 0, dilated = 0, ragged = 0;
   for (int n = 0; n < 1500; ++n) {
     const Problem problem(drawn(random), random);

@@ -1,0 +1,57 @@
+"""Builds the libraries in place and installs the package into the environment, with a line on how far it is.
+
+Says what is built, how far it is, and how long it took: the compiler's own progress on a terminal, a line now and then
+elsewhere. `SLUICE_WITH_CUDA` and `SLUICE_TESTS` are read by setup.py, which calls CMake.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+EVERY_SECONDS = 15.0  # between two lines of progress where nobody watches a terminal
+PROGRESS = re.compile(r"\[\d+/\d+\] ")
+
+
+def what() -> str:
+    wanted = os.environ.get("SLUICE_WITH_CUDA", "auto")
+    if wanted == "0":
+        return "the CPU libraries (SLUICE_WITH_CUDA=1 builds the CUDA kernels too)"
+    if wanted == "1" or shutil.which(os.environ.get("CUDACXX", "nvcc")):
+        return "the CPU libraries and the CUDA kernels"
+    return "the CPU libraries (no nvcc is on PATH)"
+
+
+def run(command: list[str]) -> int:
+    """The exit status of a command whose output is a compiler's; lines that are not progress are all shown."""
+    if sys.stdout.isatty():
+        return subprocess.run(command).returncode
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    assert process.stdout is not None
+    said = time.monotonic()
+    for line in process.stdout:
+        if PROGRESS.match(line):
+            if time.monotonic() - said < EVERY_SECONDS:
+                continue
+            said = time.monotonic()
+        print(line, end="", flush=True)
+    return process.wait()
+
+
+def main() -> int:
+    start = time.monotonic()
+    print(f"build: {what()}, on {os.environ.get('MAX_JOBS') or os.cpu_count()} cores", flush=True)
+    os.environ.setdefault("NINJA_STATUS", "[%f/%t] ")
+    status = run([sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"])
+    if status == 0:
+        # Everything is compiled: this registers the package, and says nothing but errors.
+        pip = [sys.executable, "-m", "pip", "install", "-qq", "--no-build-isolation", "--no-deps", "--no-index"]
+        status = subprocess.run([*pip, "--editable", "."]).returncode
+    print(f"build: {'done' if status == 0 else 'FAILED'} in {time.monotonic() - start:.0f} s", flush=True)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
