@@ -30,7 +30,7 @@ test: build  ## set up, run the tests
 setup: $(VENV)/ready  ## make the virtual environment
 
 $(VENV)/ready: tools/setup_venv.sh pyproject.toml
-	PYTHON=$(PYTHON) tools/setup_venv.sh $(VENV)
+	@PYTHON=$(PYTHON) tools/setup_venv.sh $(VENV)
 	@touch $@
 
 build: build/ready  ## compile the libraries and install the package in place

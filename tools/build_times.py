@@ -27,11 +27,11 @@ REST = "host side, libraries"
 
 
 def seconds(log: pathlib.Path) -> dict[str, float]:
-    """Of each file that was made, once: the log names some relative to the build and absolute."""
+    """Of each file that was made, once: the log names some both from the build's folder and from the root."""
     found = {}
     for line in log.read_text().splitlines()[1:]:
         begin, end, _, path, _ = line.split("\t")
-        found[path.removeprefix(f"{BUILD}/")] = (int(end) - int(begin)) / 1000
+        found[path.rpartition("build/cmake/")[2]] = (int(end) - int(begin)) / 1000
     return found
 
 

@@ -22,10 +22,12 @@ with open(f"{target}/parent_environment.pth", "w") as file:
         file.write(f"import site; site.addsitedir({folder!r})\n")
 EOF
 else
-  "$python" -m venv --clear "$venv"
-  pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
   # One known version here; the package itself takes any torch from 2.11 on.
-  "${pip[@]}" "${SLUICE_TORCH:-torch==2.13.0}" "setuptools>=77" wheel ninja numpy pytest pytest-xdist hypothesis matplotlib tqdm \
+  torch=${SLUICE_TORCH:-torch==2.13.0}
+  echo "setup: installing $torch and the tools into $venv"
+  "$python" -m venv --clear "$venv"
+  pip=("$venv/bin/python" -m pip install -qq --disable-pip-version-check)
+  "${pip[@]}" "$torch" "setuptools>=77" wheel ninja numpy pytest pytest-xdist hypothesis matplotlib tqdm \
     ruff==0.14.5 mypy==1.18.2 clang-format==21.1.5 nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm \
     nvidia-cuda-nvrtc==13.0.88 nvidia-nvjitlink==13.0.88
   command -v cmake >/dev/null || "${pip[@]}" cmake
