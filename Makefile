@@ -15,6 +15,9 @@ DRIVER := $(wildcard /dev/nvidiactl /dev/dxg /proc/driver/nvidia/version)
 DEMO_BUILD := $(if $(or $(DRIVER),$(filter 1,$(SLUICE_WITH_CUDA)),$(wildcard build/ready)),build/ready,build/cpu-ready)
 NATIVE := $(shell find kernels ops tests/cpp -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml
 
+# What one clone compiled, ccache knows in another.
+export CCACHE_BASEDIR := $(CURDIR)
+
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test wheel bench lint format gpu-check receipt results sanitize clean
 
