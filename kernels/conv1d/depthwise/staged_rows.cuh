@@ -98,7 +98,7 @@ __device__ __forceinline__ void staged_rows(const Conv1dArguments<Element>& a) {
     span = row_span<kOutputs, kWidth>(a, index, vector + threadIdx.x);
     if (span.last <= span.first) return;
     const T* const taps = reinterpret_cast<const T*>(words + a.stage_words);
-    convolve_row<Element, kOutputs, typename Chains::Post>(
+    convolve_row<Element, kOutputs, typename Chains::Post>(  // taps of a tile are in shared memory, behind its input
         a, span, SharedRow<Element>{words, first_word, row.lead}, [&](int k) { return taps[k]; });
   };
 
