@@ -16,6 +16,7 @@ from sluice import bench
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
+HALF_TYPES = [torch.float16, torch.bfloat16]
 SCHEDULES = list(bench.SCHEDULES)
 FIXED_DEPTH = {"direct": 1, "single_stage": 1, "two_stage": 2}
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 2e-3, torch.bfloat16: 1e-2, torch.float64: 1e-12}
@@ -44,6 +45,22 @@ def offset_by_one(x: torch.Tensor) -> torch.Tensor:
     view = flat[1:].view(x.shape)
     view.copy_(x)
     return view
+
+
+def ends_of_words(x: torch.Tensor) -> torch.Tensor:
+    """Rows that begin in the middle of words, each elsewhere: a part of a wider tensor, with NaN around it."""
+    wide = x.new_full((x.shape[0], x.shape[1] + 3, x.shape[2] + 5), float("nan"))
+    part = wide[:, 2 : 2 + x.shape[1], 3 : 3 + x.shape[2]]
+    part.copy_(x)
+    return part
+
+
+def parts_of_positions(x: torch.Tensor) -> torch.Tensor:
+    """Channels last, in the middle of more channels: positions begin in the middle of words, each elsewhere."""
+    wide = x.new_full((x.shape[0], x.shape[2] + 1, x.shape[1] + 3), float("nan"))
+    part = wide[:, 1:, 1 : 1 + x.shape[1]].mT
+    part.copy_(x)
+    return part
 
 
 LAYOUTS: list[Callable[[torch.Tensor], torch.Tensor]] = [contiguous, permuted, sliced, offset_by_one]
@@ -88,6 +105,14 @@ def double_chain(chain: sluice.Chain) -> sluice.Chain:
         (name, tuple(v.double() if isinstance(v, torch.Tensor) else v for v in values)) for name, values in chain._parts
     )
     return sluice.Chain(parts)
+
+
+def in_float64(reference: Callable[..., torch.Tensor], x, w, b=None, *args, pre=None, post=None, **options):
+    """A convolution's reference in float64, with `pre` rounded to the input's dtype as the op rounds it."""
+    x = sluice.reference.transform(x, pre) if pre is not None else x
+    chain = None if post is None else double_chain(post)
+    bias = None if b is None else b.double()
+    return reference(x.double(), w.double(), bias, *args, post=chain, dtype=torch.float64, **options)
 
 
 def load_packaged(path: str, device: str) -> Callable[..., Any]:

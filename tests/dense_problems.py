@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
+import pytest
 import torch
+import torch.nn.functional as F
 
 import sluice
-from common import contiguous, double_chain
+from common import assert_close, contiguous, in_float64, offset_by_one, permuted, relative_error, sliced
+from sluice import stages
+from sluice.plan import H200
 
 Layout = Callable[[torch.Tensor], torch.Tensor]
 
@@ -45,7 +50,47 @@ class Problem:
 
     def expected(self, x, w, b, pre=None, post=None) -> torch.Tensor:
         """In float64, with `pre` rounded to the input's dtype as the op rounds it."""
-        x = sluice.reference.transform(x, pre) if pre is not None else x
-        chain = None if post is None else double_chain(post)
-        arguments = (x.double(), w.double(), b.double(), *self.numbers)
-        return sluice.reference.conv1d(*arguments, post=chain, dtype=torch.float64)
+        return in_float64(sluice.reference.conv1d, x, w, b, *self.numbers, pre=pre, post=post)
+
+
+def make(shape: tuple[int, int, int], outputs: int, taps: int, dtype: torch.dtype, layout: Layout = contiguous):
+    """Input, weight and bias on a GPU, for one group; results without a bias have variance 1."""
+    x = layout(torch.randn(shape, device="cuda", dtype=dtype))
+    w = torch.randn(outputs, shape[1], taps, device="cuda", dtype=dtype) / (shape[1] * taps) ** 0.5
+    return x, w, torch.randn(outputs, device="cuda", dtype=dtype)
+
+
+def check_results(problem: Problem, device: str, dtype: torch.dtype, layout: Layout) -> None:
+    """Against float64, with the weight as it is and packed, into a new tensor and into every layout."""
+    x, w, b = problem.make(device, dtype, layout)
+    wanted = problem.expected(x, w, b)
+    if device == "cpu" and relative_error(F.conv1d(x, w, b, *problem.numbers), wanted) > 0.1:
+        pytest.skip("torch's own result is wrong: oneDNN, bfloat16 and few channels on a CPU with AMX")
+    assert_close(sluice.conv1d(x, w, b, *problem.numbers), wanted)
+    for other in (contiguous, permuted, sliced, offset_by_one):
+        out = other(torch.empty(wanted.shape, device=device, dtype=dtype)).fill_(float("nan"))
+        assert sluice.conv1d(x, sluice.pack(w), b, *problem.numbers, out=out) is out
+        assert_close(out, wanted)
+
+
+def check_results_with_chains(problem: Problem, device: str, dtype: torch.dtype, layout: Layout) -> None:
+    """The same with chains: shift(0.5) shows whether padding is zero after `pre`, parameters by channel show groups."""
+    x, w, b = problem.make(device, dtype, layout)
+    pre = stages.shift(0.5) | stages.snake(torch.rand(x.shape[1], 1, device=device) + 0.5) | stages.leaky_relu(0.1)
+    plain = problem.expected(x, w, b, pre)
+    residual = layout(torch.randn(plain.shape, device=device, dtype=dtype))
+    scale = torch.randn(problem.outputs, 1, device=device)
+    for post in (stages.gelu(), stages.leaky_relu(0.1) | stages.add(residual) | stages.mul(scale)):
+        wanted = problem.expected(x, w, b, pre, post)
+        result = sluice.conv1d(x, w, b, *problem.numbers, pre=pre, post=post)
+        assert_close(result, wanted, factor=2)
+        assert result.stride() == sluice.conv1d(x, w, b, *problem.numbers).stride()
+    wide = sluice.conv1d(x, w, b, *problem.numbers, pre=pre, post=post, dtype=torch.float32)
+    assert wide.dtype == torch.float32
+    assert_close(wide.to(dtype), wanted, factor=2)
+
+
+def plan(problem: Problem, last: bool = False, **options: Any) -> sluice.Plan:
+    """For an H200, of tensors without memory."""
+    x, w, b = problem.meta(last)
+    return sluice.plan("conv1d", x, w, b, *problem.numbers, device=H200, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import pytest
@@ -9,22 +10,10 @@ import torch
 from torch.library import opcheck
 
 import sluice
-from common import DTYPES, FIXED_DEPTH, LAYOUTS, SCHEDULES, assert_close, contiguous, double_chain, permuted, sliced
+from common import DTYPES, FIXED_DEPTH, LAYOUTS, SCHEDULES, assert_close, contiguous, in_float64, permuted, sliced
 from sluice import stages
 
-
-def expected(x, w, b=None, *args, pre=None, post=None, **options) -> torch.Tensor:
-    """In float64, with `pre` rounded to the input's dtype as the op rounds it."""
-    x = sluice.reference.transform(x, pre) if pre is not None else x
-    return sluice.reference.conv1d(
-        x.double(),
-        w.double(),
-        None if b is None else b.double(),
-        *args,
-        post=None if post is None else double_chain(post),
-        dtype=torch.float64,
-        **options,
-    )
+expected = functools.partial(in_float64, sluice.reference.conv1d)
 
 
 def poisoned(x: torch.Tensor, shape: torch.Size, layout=contiguous) -> torch.Tensor:

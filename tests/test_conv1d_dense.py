@@ -11,11 +11,20 @@ import torch.nn.functional as F
 from torch.library import opcheck
 
 import sluice
-from common import LAYOUTS, assert_close, contiguous, double_chain, offset_by_one, permuted, relative_error, sliced
+from common import (
+    HALF_TYPES,
+    LAYOUTS,
+    assert_close,
+    contiguous,
+    double_chain,
+    offset_by_one,
+    permuted,
+    relative_error,
+    sliced,
+)
 from sluice import PackedWeight, stages
 from sluice.plan import H200, Device
 
-HALF_TYPES = [torch.float16, torch.bfloat16]
 HAS_CODE = "90a" in sluice.info()["build"]
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 import sluice
-from common import LAYOUTS, assert_close, contiguous, offset_by_one, permuted, relative_error, sliced
-from dense_problems import Problem
+from common import HALF_TYPES, LAYOUTS
+from dense_problems import Problem, check_results, check_results_with_chains, plan
 from sluice import stages
 from sluice.plan import H200
 
-HALF_TYPES = [torch.float16, torch.bfloat16]
 HAS_CODE = "90a" in sluice.info()["build"]
 
 # Wav2Vec2's positional convolution and ResNeXt's groups in small; groups of odd inputs, of more outputs than a tile
@@ -34,38 +32,14 @@ PROBLEMS = [
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_results(device: str, problem: Problem, dtype: torch.dtype, layout) -> None:
-    x, w, b = problem.make(device, dtype, layout)
-    wanted = problem.expected(x, w, b)
-    if device == "cpu" and relative_error(F.conv1d(x, w, b, *problem.numbers), wanted) > 0.1:
-        pytest.skip("torch's own result is wrong: oneDNN, bfloat16 and few channels on a CPU with AMX")
-    assert_close(sluice.conv1d(x, w, b, *problem.numbers), wanted)
-    for other in (contiguous, permuted, sliced, offset_by_one):
-        out = other(torch.empty(wanted.shape, device=device, dtype=dtype)).fill_(float("nan"))
-        assert sluice.conv1d(x, sluice.pack(w), b, *problem.numbers, out=out) is out
-        assert_close(out, wanted)
+    check_results(problem, device, dtype, layout)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 @pytest.mark.parametrize("problem", [PROBLEMS[i] for i in (3, 7)], ids=str)
 def test_results_with_chains(device: str, problem: Problem, dtype: torch.dtype, layout) -> None:
-    x, w, b = problem.make(device, dtype, layout)
-    # Parameters by channel show whether `pre` and `post` find their group's.
-    pre = stages.shift(0.5) | stages.snake(torch.rand(x.shape[1], 1, device=device) + 0.5) | stages.leaky_relu(0.1)
-    plain = problem.expected(x, w, b, pre)
-    residual = layout(torch.randn(plain.shape, device=device, dtype=dtype))
-    scale = torch.randn(problem.outputs, 1, device=device)
-    for post in (stages.gelu(), stages.leaky_relu(0.1) | stages.add(residual) | stages.mul(scale)):
-        wanted = problem.expected(x, w, b, pre, post)
-        result = sluice.conv1d(x, w, b, *problem.numbers, pre=pre, post=post)
-        assert_close(result, wanted, factor=2)
-    wide = sluice.conv1d(x, w, b, *problem.numbers, pre=pre, post=post, dtype=torch.float32)
-    assert_close(wide.to(dtype), wanted, factor=2)
-
-
-def plan(problem: Problem, last: bool = False, **options):
-    x, w, b = problem.meta(last)
-    return sluice.plan("conv1d", x, w, b, *problem.numbers, device=H200, **options)
+    check_results_with_chains(problem, device, dtype, layout)
 
 
 @pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")

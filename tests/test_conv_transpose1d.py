@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 
 import pytest
@@ -16,7 +17,7 @@ from common import (
     SCHEDULES,
     assert_close,
     contiguous,
-    double_chain,
+    in_float64,
     offset_by_one,
     permuted,
     poisoned_like,
@@ -28,18 +29,7 @@ from sluice.plan import H200, Device
 HAS_CODE = "90a" in sluice.info()["build"]
 
 
-def expected(x, w, b=None, *args, pre=None, post=None, **options) -> torch.Tensor:
-    """In float64, with `pre` rounded to the input's dtype as the op rounds it."""
-    x = sluice.reference.transform(x, pre) if pre is not None else x
-    return sluice.reference.conv_transpose1d(
-        x.double(),
-        w.double(),
-        None if b is None else b.double(),
-        *args,
-        post=None if post is None else double_chain(post),
-        dtype=torch.float64,
-        **options,
-    )
+expected = functools.partial(in_float64, sluice.reference.conv_transpose1d)
 
 
 def spread(x: torch.Tensor, w: torch.Tensor, numbers: tuple[int, int, int, int, int]) -> torch.Tensor:

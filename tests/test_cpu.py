@@ -9,13 +9,12 @@ import pytest
 import torch
 
 import sluice
-from common import DTYPES, assert_close, poisoned_like
+from common import DTYPES, HALF_TYPES, assert_close, poisoned_like
 from every_stage import SAMPLES
 from function_errors import FUNCTIONS, check_every_half
 from sluice import stages
 
 INSTRUCTION_SETS = str(torch.ops.sluice._instruction_sets()).split()
-HALF_TYPES = [torch.float16, torch.bfloat16]
 
 
 @pytest.fixture(params=INSTRUCTION_SETS, autouse=True)

@@ -6,11 +6,9 @@ import pytest
 import torch
 
 import sluice
-from common import LAYOUTS, assert_close, contiguous, double_chain, offset_by_one, permuted
+from common import HALF_TYPES, LAYOUTS, assert_close, contiguous, double_chain, offset_by_one, permuted
 from sluice import stages
 from sluice.plan import H200
-
-HALF_TYPES = [torch.float16, torch.bfloat16]
 
 
 def make(

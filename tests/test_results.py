@@ -40,7 +40,7 @@ def test_a_file_of_other_sources_is_named(monkeypatch: pytest.MonkeyPatch, capsy
         assert ("on older sources" in write_results.overhead(found).splitlines()[0]) == older
 
 
-def test_a_suite_is_shown_of_the_card_of_the_documents(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_card_that_has_a_suite_is_shown(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_files, "ROOT", tmp_path)
     first, second = result_files.CARDS
     for card, suite in (

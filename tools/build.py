@@ -21,7 +21,7 @@ def what() -> str:
         return "the CPU libraries (SLUICE_WITH_CUDA=1 builds the CUDA kernels too)"
     if wanted == "1" or shutil.which(os.environ.get("CUDACXX", "nvcc")):
         return "the CPU libraries and the CUDA kernels"
-    return "the CPU libraries (no nvcc is on PATH)"
+    return "the CPU libraries, and the CUDA kernels if CMake finds an nvcc, which PATH does not have"
 
 
 def run(command: list[str]) -> int:

@@ -121,6 +121,30 @@ def empty_like_layout(x: torch.Tensor, shape: Sequence[int], dtype: torch.dtype,
     return x.new_empty(moved, dtype=dtype).movedim(-1, channel)
 
 
+def check_bias_and_numbers(
+    op: str, bias: torch.Tensor | None, outputs: int, stride: int, padding: int, dilation: int, taps: int
+) -> None:
+    """What a convolution's shapes have in common: a bias for each output channel, and no number of 2^31 and more.
+
+    Args:
+        op: for messages.
+        bias: as the op has it.
+        outputs: the result's channels.
+        stride: as the op has it, as are padding and dilation.
+        padding: zeros, or positions cut away, on the left.
+        dilation: positions from one tap to the next.
+        taps: of the weight.
+    """
+    if bias is not None:
+        found = tuple(bias.shape)
+        words = functools.partial("bias must have shape ({},), got {}".format, outputs, found)
+        require(op, bias.dim() == 1, words)
+        require(op, bias.shape[0] == outputs, words)
+    numbers = "stride, padding, dilation and taps must be less than 2^31, got {}, {}, {}, {}".format
+    for number in (stride, padding, dilation, taps):
+        require(op, number < 2**31, functools.partial(numbers, stride, padding, dilation, taps))
+
+
 def convolution_result(
     op: str,
     x: torch.Tensor,

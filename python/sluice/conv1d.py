@@ -11,6 +11,7 @@ from ._arguments import are_integers, integer, single
 from ._autocast import cast_arguments
 from ._autocast import register as register_autocast
 from ._fake import (
+    check_bias_and_numbers,
     check_device,
     check_floating,
     check_like,
@@ -221,17 +222,7 @@ def _result_shape(
         ),
     )
     check(taps > 0, lambda: f"weight must have at least one tap, got {tuple(weight.shape)}")
-    if bias is not None:
-        found = tuple(bias.shape)
-        check(bias.dim() == 1, lambda: f"bias must have shape ({outputs},), got {found}")
-        check(bias.shape[0] == outputs, lambda: f"bias must have shape ({outputs},), got {found}")
-    for number in (stride, left, dilation, taps):
-        check(
-            number < 2**31,
-            lambda: (
-                f"stride, padding, dilation and taps must be less than 2^31, got {stride}, {left}, {dilation}, {taps}"
-            ),
-        )
+    check_bias_and_numbers("conv1d", bias, outputs, stride, left, dilation, taps)
     check(right < 2**31, lambda: f"padding_right must be less than 2^31, got {right}")
     reach, padded = dilation * (taps - 1) + 1, length + left + right
     check(

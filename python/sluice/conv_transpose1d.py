@@ -10,7 +10,7 @@ from ._apply import check_forward_only, given_options, needs_references, run, wi
 from ._arguments import are_integers, integer, single
 from ._autocast import cast_arguments
 from ._autocast import register as register_autocast
-from ._fake import check_floating, check_like, convolution_result, fake_out, holds, require
+from ._fake import check_bias_and_numbers, check_floating, check_like, convolution_result, fake_out, holds, require
 from ._library import check_tensor
 from .chain import Chain, given_chain
 from .pack import PackedWeight
@@ -174,18 +174,7 @@ def _result_shape(
     check(outputs > 0, lambda: f"weight must have at least one output channel, got {sizes}")
     check(taps > 0, lambda: f"weight must have at least one tap, got {sizes}")
     outputs = outputs * groups
-    if bias is not None:
-        found = tuple(bias.shape)
-        check(bias.dim() == 1, lambda: f"bias must have shape ({outputs},), got {found}")
-        check(bias.shape[0] == outputs, lambda: f"bias must have shape ({outputs},), got {found}")
-    for number in (stride, padding, dilation, taps):
-        check(
-            number < 2**31,
-            lambda: (
-                "stride, padding, dilation and taps must be less than 2^31, "
-                f"got {stride}, {padding}, {dilation}, {taps}"
-            ),
-        )
+    check_bias_and_numbers("conv_transpose1d", bias, outputs, stride, padding, dilation, taps)
     check(
         output_padding < max(stride, dilation),
         lambda: (

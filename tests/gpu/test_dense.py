@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import sluice
-from common import TOLERANCE, contiguous, offset_by_one, permuted, relative_error, sliced
+from common import HALF_TYPES, TOLERANCE, contiguous, ends_of_words, offset_by_one, permuted, relative_error, sliced
+from dense_problems import make
 from linked_forms import link_mode
 from sluice import stages
 
@@ -22,24 +23,9 @@ pytestmark = [
 ]
 
 Layout = Callable[[torch.Tensor], torch.Tensor]
-HALF_TYPES = [torch.float16, torch.bfloat16]
-
-
-def ends_of_words(x: torch.Tensor) -> torch.Tensor:
-    """Rows of channels, or of positions, that begin in the middle of words: a part of a wider tensor."""
-    wide = x.new_full((x.shape[0], x.shape[1] + 3, x.shape[2] + 5), float("nan"))
-    part = wide[:, 2 : 2 + x.shape[1], 3 : 3 + x.shape[2]]
-    part.copy_(x)
-    return part
 
 
 LAYOUTS: list[Layout] = [contiguous, permuted, sliced, offset_by_one, ends_of_words]
-
-
-def make(shape: tuple[int, int, int], outputs: int, taps: int, dtype: torch.dtype, layout: Layout = contiguous):
-    x = layout(torch.randn(shape, device="cuda", dtype=dtype))
-    w = torch.randn(outputs, shape[1], taps, device="cuda", dtype=dtype) / (shape[1] * taps) ** 0.5
-    return x, w, torch.randn(outputs, device="cuda", dtype=dtype)
 
 
 def dense(x, w, b, padding: int = 0, dilation: int = 1, **options) -> torch.Tensor:

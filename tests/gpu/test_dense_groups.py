@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import sluice
-from common import TOLERANCE, contiguous, offset_by_one, permuted, relative_error, sliced
+from common import HALF_TYPES, TOLERANCE, contiguous, offset_by_one, permuted, relative_error, sliced
 from dense_problems import Layout, Problem
 from linked_forms import link_mode
 from sluice import stages
@@ -21,7 +21,6 @@ pytestmark = [
     ),
 ]
 
-HALF_TYPES = [torch.float16, torch.bfloat16]
 LAYOUTS: list[Layout] = [contiguous, permuted, sliced, offset_by_one]
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import sluice
-from common import TOLERANCE, contiguous, offset_by_one, permuted, relative_error, sliced
+from common import HALF_TYPES, TOLERANCE, contiguous, offset_by_one, permuted, relative_error, sliced
 from linked_forms import link_mode
 from sluice import stages
 
@@ -23,7 +23,6 @@ pytestmark = [
 
 Layout = Callable[[torch.Tensor], torch.Tensor]
 Numbers = tuple[int, ...]  # stride, padding, dilation, groups
-HALF_TYPES = [torch.float16, torch.bfloat16]
 IS_LAID = "laid channels side by side in a workspace first"
 
 

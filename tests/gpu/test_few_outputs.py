@@ -9,35 +9,28 @@ import pytest
 import torch
 
 import sluice
-from common import TOLERANCE, assert_close, contiguous, offset_by_one, permuted, relative_error
+from common import (
+    HALF_TYPES,
+    TOLERANCE,
+    assert_close,
+    contiguous,
+    ends_of_words,
+    offset_by_one,
+    parts_of_positions,
+    permuted,
+    relative_error,
+)
 from linked_forms import link_mode
 from sluice import stages
 
 pytestmark = pytest.mark.gpu
 
-HALF_TYPES = [torch.float16, torch.bfloat16]
 LEAST = 16384  # positions of all results, by the policy
 
 
 @pytest.fixture(autouse=True)
 def _needs_cuda(cuda: str) -> None:
     pass
-
-
-def ends_of_words(x: torch.Tensor) -> torch.Tensor:
-    """Rows that begin in the middle of words, each elsewhere: a part of a wider tensor."""
-    wide = x.new_full((x.shape[0], x.shape[1] + 3, x.shape[2] + 5), float("nan"))
-    part = wide[:, 2 : 2 + x.shape[1], 3 : 3 + x.shape[2]]
-    part.copy_(x)
-    return part
-
-
-def parts_of_positions(x: torch.Tensor) -> torch.Tensor:
-    """Channels last, in the middle of more channels: positions begin in the middle of words, each elsewhere."""
-    wide = x.new_full((x.shape[0], x.shape[2] + 1, x.shape[1] + 3), float("nan"))
-    part = wide[:, 1:, 1 : 1 + x.shape[1]].mT
-    part.copy_(x)
-    return part
 
 
 LAYOUTS = [contiguous, permuted, offset_by_one, ends_of_words, parts_of_positions]

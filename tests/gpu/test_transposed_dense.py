@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import sluice
-from common import LAYOUTS, TOLERANCE, assert_close, contiguous, permuted, relative_error
+from common import HALF_TYPES, LAYOUTS, TOLERANCE, assert_close, contiguous, ends_of_words, permuted, relative_error
 from linked_forms import link_mode, linking
 from sluice import stages
 
@@ -24,7 +24,6 @@ pytestmark = [
 ]
 
 Layout = Callable[[torch.Tensor], torch.Tensor]
-HALF_TYPES = [torch.float16, torch.bfloat16]
 
 
 def make(shape: tuple[int, int, int], outputs: int, taps: int, stride: int, dtype: torch.dtype, layout=contiguous):
@@ -72,14 +71,6 @@ def random_problem(rng: random.Random) -> tuple[tuple[int, int, int], int, int, 
     padding = rng.choice([0, (taps - stride) // 2, rng.randint(0, (taps - 1) * dilation)])
     spare = rng.choice([0, rng.randint(0, max(stride, dilation) - 1)])
     return (rng.randint(1, 3), size(8), 20 + size(10)), size(8), taps, (stride, padding, spare, 1, dilation)
-
-
-def ends_of_words(x: torch.Tensor) -> torch.Tensor:
-    """Rows that begin in the middle of words: a part of a wider tensor."""
-    wide = x.new_full((x.shape[0], x.shape[1] + 3, x.shape[2] + 5), float("nan"))
-    part = wide[:, 2 : 2 + x.shape[1], 3 : 3 + x.shape[2]]
-    part.copy_(x)
-    return part
 
 
 @pytest.mark.parametrize("results", [contiguous, permuted], ids=lambda f: "out_" + f.__name__)
