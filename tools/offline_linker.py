@@ -178,12 +178,15 @@ def dense_sources(post: str) -> dict[str, str]:
 
 def prelinked() -> dict[str, bytes]:
     """The fatbins of kernels that the library has linked, by the names of kernels/linking/prelinked.h."""
-    found = {}
-    for path in re.findall(r'incbin \\"(.*?)\\"', PRELINKED.read_text()):
-        rest = pathlib.Path(path).read_bytes()
-        while rest:
-            name, size = rest[:32].decode(), int.from_bytes(rest[32:40], "little")
-            found[name], rest = rest[40 : 40 + size], rest[40 + size :]
+    lists = re.findall(r'incbin \\"(.*?)\\"', PRELINKED.read_text())
+    return {name: code for path in lists for name, code in kernels_of_list(pathlib.Path(path)).items()}
+
+
+def kernels_of_list(path: pathlib.Path) -> dict[str, bytes]:
+    found, rest = {}, path.read_bytes()
+    while rest:
+        name, size = rest[:32].decode(), int.from_bytes(rest[32:40], "little")
+        found[name], rest = rest[40 : 40 + size], rest[40 + size :]
     return found
 
 
@@ -198,12 +201,15 @@ def digest_text(text: str) -> str:
     return half(0xCBF29CE484222325) + half(0x9E3779B97F4A7C15)
 
 
-def kernels_in(module: pathlib.Path) -> list[str]:
-    """The names of a module's kernels. Found by a process of its own: a link with -O0, which is quick, changes the code
-    that nvJitLink makes in every later link of its process, whose options say -O3."""
-    listed = subprocess.run([sys.executable, __file__, str(module)], capture_output=True, text=True, check=True).stdout
-    return listed.split()
+def kernels_in(modules: list[pathlib.Path]) -> dict[pathlib.Path, list[str]]:
+    """The names of the kernels of each module. Found by a process of its own: a link with -O0, which is quick, changes
+    the code that nvJitLink makes in every later link of its process, whose options say -O3."""
+    command = [sys.executable, __file__, *map(str, modules)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return {path: line.split() for path, line in zip(modules, listed, strict=True)}
 
 
 if __name__ == "__main__":
-    print("\n".join(OfflineLinker()._kernels(pathlib.Path(sys.argv[1]).read_bytes())))
+    linker = OfflineLinker()
+    for path in sys.argv[1:]:
+        print(*linker._kernels(pathlib.Path(path).read_bytes()))

@@ -18,6 +18,7 @@ struct Filter2dArguments : Filter2dTensors, Filter2dTiles {
   using T = Compute<Element>;
   int chunks;  // of a row of the kernel
   int depth;
+  Schedule schedule;
   long long tiles;
   FastDivisor by_channels, by_across, by_down, by_blocks;  // aligned: across are strips; else tiles
   ChainArguments<T, 4> pre, post;
@@ -83,13 +84,7 @@ __device__ __noinline__ Word gather_word(const Filter2dArguments<Element>& a, lo
   });
 }
 
-// The two chains of a kernel and who runs each. The squares' own kernels have no `pre`, and numbers only in `post`; the
-// others are bound by their products, and interpret chains a value at a time.
-template <class Element>
-struct InterpretedFilter2dChains {
-  using Pre = InterpretedChain<Compute<Element>, 4>;
-  using Post = InterpretedChain<Compute<Element>, 4, false>;
-};
+// The two chains of a kernel and who runs each. The squares' own kernels have no `pre`, and numbers only in `post`.
 template <class Element>
 struct ElementwiseFilter2dChains {
   using Pre = ElementwiseChain<Compute<Element>, 4>;

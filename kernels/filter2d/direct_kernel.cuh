@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kFilter2dThreads, Separable ? kSeparableBlocks
 template <class Element, int Side>
 __global__ void __launch_bounds__(kFilter2dThreads, kFilter2dResidentBlocks)
     direct_square_kernel(const __grid_constant__ Filter2dArguments<Element> a) {
-  square_filter2d<InterpretedFilter2dChains<Element>, Side>(a);
+  square_filter2d<ElementwiseFilter2dChains<Element>, Side>(a);
 }
 
 }  // namespace sluice

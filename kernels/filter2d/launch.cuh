@@ -13,6 +13,7 @@ Filter2dArguments<Element> make_arguments(const Filter2dParams& params, const Fi
   Filter2dArguments<Element> a{params, plan};
   a.chunks = filter2d_chunks(params.kernel_width, params.image.dtype);
   a.depth = plan.depth;
+  a.schedule = plan.schedule;
   a.tiles = params.batch * params.channels * plan.tiles_across * plan.tiles_down;
   a.by_channels = FastDivisor(params.channels);
   a.by_across = FastDivisor(takes_strips(plan.which) ? plan.strips_across : plan.tiles_across);

@@ -13,6 +13,7 @@
 
 #include "kernels/filter2d/patch.cuh"
 #include "kernels/pipeline/copy.cuh"
+#include "kernels/pipeline/interpreted_pipe.cuh"
 #include "kernels/pipeline/pipe.cuh"
 
 namespace sluice {
@@ -125,7 +126,7 @@ __device__ __forceinline__ void staged_filter2d(const Filter2dArguments<Element>
   using T = Compute<Element>;
   extern __shared__ Word shared[];
   __shared__ typename Pipe::Storage storage;
-  Pipe pipe(storage, a.depth, /*shares=*/true);
+  Pipe pipe(storage, {a.schedule, a.depth}, /*shares=*/true);
   const int stage_words = a.stage_words + a.tap_bytes / kWordBytes;
   const auto grid_of = [&](long long index) {
     return StageGrid<Element>(a, tile_at<kDenseRows>(a, index), kFilter2dThreads / a.lanes * kDenseRows);
@@ -167,11 +168,10 @@ __device__ __forceinline__ void staged_filter2d(const Filter2dArguments<Element>
   run_ring(pipe, a.depth, blockIdx.x, a.tiles, gridDim.x, fetch, compute);
 }
 
-template <class Element, class Pipe>
-__global__ void __launch_bounds__(kFilter2dThreads + Pipe::kProducers,
-                                  Pipe::kProducers == 0 ? kFilter2dResidentBlocks : 1)
+template <class Element>
+__global__ void __launch_bounds__(kFilter2dThreads + InterpretedPipe::kProducers, kFilter2dResidentBlocks - 1)
     staged_filter2d_kernel(const __grid_constant__ Filter2dArguments<Element> a) {
-  staged_filter2d<ElementwiseFilter2dChains<Element>, Pipe>(a);
+  staged_filter2d<ElementwiseFilter2dChains<Element>, InterpretedPipe>(a);
 }
 
 }  // namespace sluice

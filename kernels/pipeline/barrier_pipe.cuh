@@ -18,10 +18,10 @@ class BarrierPipe : public WholeBlock {
     alignas(Barrier) unsigned char bytes[kMaxDepth * sizeof(Barrier)];
   };
 
-  __device__ BarrierPipe(Storage& storage, int depth, bool /*shares*/)
-      : barriers_(reinterpret_cast<Barrier*>(storage.bytes)), depth_(depth) {
+  __device__ BarrierPipe(Storage& storage, Ring ring, bool /*shares*/)
+      : barriers_(reinterpret_cast<Barrier*>(storage.bytes)), depth_(ring.depth) {
     if (threadIdx.x == 0) {
-      for (int s = 0; s < depth; ++s) init(barriers_ + s, static_cast<int>(blockDim.x));
+      for (int s = 0; s < ring.depth; ++s) init(barriers_ + s, static_cast<int>(blockDim.x));
     }
     __syncthreads();
   }

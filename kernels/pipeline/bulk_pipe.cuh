@@ -20,9 +20,9 @@ class BulkPipe : public WholeBlock {
     std::uint64_t full[kMaxDepth], empty[kMaxDepth];
   };
 
-  __device__ BulkPipe(Storage& storage, int depth, bool /*shares*/) : storage_(storage), depth_(depth) {
+  __device__ BulkPipe(Storage& storage, Ring ring, bool /*shares*/) : storage_(storage), depth_(ring.depth) {
     if (threadIdx.x == 0) {
-      for (int s = 0; s < depth; ++s) {
+      for (int s = 0; s < ring.depth; ++s) {
         initialise(storage.full + s, 1);
         initialise(storage.empty + s, static_cast<int>(blockDim.x) / 32);
       }

@@ -17,7 +17,7 @@ class CooperativePipe : public WholeBlock {
  public:
   struct Storage {};
 
-  __device__ CooperativePipe(Storage&, int /*depth*/, bool /*shares*/) {}
+  __device__ CooperativePipe(Storage&, Ring, bool /*shares*/) {}
 
   __device__ void producer_acquire() { calls_ = 0; }
   __device__ void copy(const WordTile& tile) {

@@ -9,8 +9,8 @@ namespace sluice {
 class MultiStagePipe : public BlockPipeline, public WholeBlock {
  public:
   using Storage = StorageOf<kMaxDepth>;
-  __device__ MultiStagePipe(Storage& storage, int depth, bool /*shares*/)
-      : BlockPipeline(make_any(storage.bytes, depth)) {}
+  __device__ MultiStagePipe(Storage& storage, Ring ring, bool /*shares*/)
+      : BlockPipeline(make_any(storage.bytes, ring.depth)) {}
   __device__ void copy(const WordTile& tile) { copy_share(tile, thread(), threads()); }
 };
 

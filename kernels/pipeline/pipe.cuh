@@ -1,13 +1,13 @@
 // The pipe: who waits for whom. Every back end has the four verbs of cuda::pipeline and one copy:
 //
-//   Pipe pipe(storage, depth, shares);      set up by the whole block
+//   Pipe pipe(storage, ring, shares);       set up by the whole block
 //   pipe.producer_acquire();                a stage of the ring is free: fetch may write it
 //   pipe.copy(tile);                        words, global -> shared, by all producing threads together
 //   pipe.producer_commit();                 everything copied (or stored) since acquire is one batch
 //   pipe.consumer_wait();                   the oldest batch is there, for every thread that reads it
 //   pipe.consumer_release();                this thread has read it: its stage may be fetched into again
 //
-//   pipe.produces()                         whether this thread fetches
+//   pipe.produces(), pipe.consumes()        whether this thread fetches, and whether it computes
 //   pipe.thread(), pipe.threads()           its rank among those that do, and their count
 //   pipe.consumer_sync()                    a barrier among the threads that compute
 //   Pipe::kProducers                        threads of a block beside those that compute
@@ -34,6 +34,12 @@
 
 namespace sluice {
 
+// What a kernel is told of its ring. Pipes of one schedule read its depth alone.
+struct Ring {
+  Schedule schedule;
+  int depth;
+};
+
 enum class RingForm { unified, two_stage, roles };
 
 // What pipes share in which every thread of the block fetches and computes.
@@ -41,6 +47,7 @@ struct WholeBlock {
   static constexpr int kProducers = 0;
   static constexpr RingForm kForm = RingForm::unified;
   __device__ static bool produces() { return true; }
+  __device__ static bool consumes() { return true; }
   __device__ static int thread() { return static_cast<int>(threadIdx.x); }
   __device__ static int threads() { return static_cast<int>(blockDim.x); }
   __device__ static void consumer_sync() { __syncthreads(); }
@@ -63,9 +70,11 @@ __device__ __forceinline__ void run_unified(Pipe& pipe, int depth, long long fir
       }
       fetch_stage = next_stage(fetch_stage, depth);
     }
-    pipe.consumer_wait();
-    compute(tile, compute_stage);
-    pipe.consumer_release();
+    if (pipe.consumes()) {
+      pipe.consumer_wait();
+      compute(tile, compute_stage);
+      pipe.consumer_release();
+    }
     compute_stage = next_stage(compute_stage, depth);
     --in_flight;
   }

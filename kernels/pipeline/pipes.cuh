@@ -30,16 +30,4 @@ inline constexpr int kStorageBytes =
   static_assert(storage_bytes <= kStaticSharedMemory, "plans leave kStaticSharedMemory for it");
 #include "kernels/pipeline/rings.def"
 
-// Calls `body` for the schedule's pipe, as with_pipe(schedule, [&]<class Pipe>() { ... }); not for `direct`.
-template <class Body>
-auto with_pipe(Schedule schedule, Body&& body) {
-  switch (schedule) {
-#define SLUICE_RING(name, Pipe, ...) \
-  case Schedule::name: return body.template operator()<Pipe>();
-#include "kernels/pipeline/rings.def"
-    case Schedule::direct: break;
-  }
-  return body.template operator()<SyncPipe>();
-}
-
 }  // namespace sluice

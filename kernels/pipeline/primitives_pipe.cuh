@@ -18,11 +18,11 @@ class PrimitivesPipe : public WholeBlock {
     __mbarrier_t landed[kMaxDepth];
   };
 
-  __device__ PrimitivesPipe(Storage& storage, int depth, bool shares)
-      : landed_(storage.landed), depth_(depth), shares_(shares) {
+  __device__ PrimitivesPipe(Storage& storage, Ring ring, bool shares)
+      : landed_(storage.landed), depth_(ring.depth), shares_(shares) {
     if (!shares) return;
     if (threadIdx.x == 0) {
-      for (int s = 0; s < depth; ++s) __mbarrier_init(landed_ + s, blockDim.x);
+      for (int s = 0; s < ring.depth; ++s) __mbarrier_init(landed_ + s, blockDim.x);
     }
     __syncthreads();
   }

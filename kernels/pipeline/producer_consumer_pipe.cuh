@@ -12,12 +12,13 @@ class ProducerConsumerPipe : public BlockPipeline {
   static constexpr RingForm kForm = RingForm::roles;
   using Storage = StorageOf<kMaxDepth>;
 
-  __device__ ProducerConsumerPipe(Storage& storage, int depth, bool /*shares*/)
-      : BlockPipeline(make_any(storage.bytes, depth,
+  __device__ ProducerConsumerPipe(Storage& storage, Ring ring, bool /*shares*/)
+      : BlockPipeline(make_any(storage.bytes, ring.depth,
                                produces() ? cuda::pipeline_role::producer : cuda::pipeline_role::consumer)) {}
 
   __device__ static int consumers() { return static_cast<int>(blockDim.x) - kProducers; }
   __device__ static bool produces() { return static_cast<int>(threadIdx.x) >= consumers(); }
+  __device__ static bool consumes() { return !produces(); }
   __device__ static int thread() { return static_cast<int>(threadIdx.x) - consumers(); }
   __device__ static int threads() { return kProducers; }
   __device__ static void consumer_sync() { asm volatile("barrier.cta.sync 1, %0;" : : "r"(consumers()) : "memory"); }

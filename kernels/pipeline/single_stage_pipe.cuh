@@ -9,8 +9,7 @@ namespace sluice {
 class SingleStagePipe : public BlockPipeline, public WholeBlock {
  public:
   using Storage = StorageOf<1>;
-  __device__ SingleStagePipe(Storage& storage, int /*depth*/, bool /*shares*/)
-      : BlockPipeline(make<1>(storage.bytes)) {}
+  __device__ SingleStagePipe(Storage& storage, Ring, bool /*shares*/) : BlockPipeline(make<1>(storage.bytes)) {}
   __device__ void copy(const WordTile& tile) { copy_share(tile, thread(), threads()); }
 };
 

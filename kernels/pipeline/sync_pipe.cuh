@@ -9,7 +9,7 @@ class SyncPipe : public WholeBlock {
  public:
   struct Storage {};
 
-  __device__ SyncPipe(Storage&, int /*depth*/, bool /*shares*/) {}
+  __device__ SyncPipe(Storage&, Ring, bool /*shares*/) {}
 
   __device__ void producer_acquire() {}
   __device__ void copy(const WordTile& tile) {

@@ -13,7 +13,7 @@ class ThreadScopePipe : public WholeBlock {
  public:
   struct Storage {};
 
-  __device__ ThreadScopePipe(Storage&, int /*depth*/, bool shares) : shares_(shares) {}
+  __device__ ThreadScopePipe(Storage&, Ring, bool shares) : shares_(shares) {}
 
   __device__ void producer_acquire() { pipeline_.producer_acquire(); }
   __device__ void copy(const WordTile& tile) {

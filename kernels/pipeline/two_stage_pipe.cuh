@@ -10,7 +10,7 @@ class TwoStagePipe : public BlockPipeline, public WholeBlock {
  public:
   static constexpr RingForm kForm = RingForm::two_stage;
   using Storage = StorageOf<2>;
-  __device__ TwoStagePipe(Storage& storage, int /*depth*/, bool /*shares*/) : BlockPipeline(make<2>(storage.bytes)) {}
+  __device__ TwoStagePipe(Storage& storage, Ring, bool /*shares*/) : BlockPipeline(make<2>(storage.bytes)) {}
   __device__ void copy(const WordTile& tile) { copy_share(tile, thread(), threads()); }
 };
 

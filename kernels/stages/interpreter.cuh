@@ -224,4 +224,8 @@ struct ElementwiseChain {
   }
 };
 
+// Few models have chains of float64, and twenty kernels would each have the long code for them.
+template <int Rank, bool Operands>
+struct InterpretedChain<double, Rank, Operands> : ElementwiseChain<double, Rank> {};
+
 }  // namespace sluice

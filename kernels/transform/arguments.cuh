@@ -67,6 +67,7 @@ struct TransformArguments {
   bool shares;  // some vector's input straddles two words, so threads read words that others copied
   bool rows_alike;
   int depth;
+  Schedule schedule;
   long long input_extent;       // elements from `input` to the end of the last one: all may be read
   FastDivisor divisors[kRank];  // of the sizes
   long long input_strides[kRank];

@@ -16,6 +16,7 @@ TransformArguments<Element, walk> make_arguments(const TransformParams& params, 
   a.output_dtype = params.output.dtype;
   a.rank = params.rank;
   a.depth = plan.depth;
+  a.schedule = plan.schedule;
   const TransformProblem& problem = plan.problem;
   a.shift = static_cast<int>(
       (reinterpret_cast<std::uintptr_t>(params.input.data) - problem.misalignment * sizeof(Element)) % kWordBytes);

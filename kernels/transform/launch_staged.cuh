@@ -1,6 +1,5 @@
 #pragma once
 
-#include "kernels/pipeline/launch_ring.cuh"
 #include "kernels/transform/launch.cuh"
 #include "kernels/transform/staged_kernel.cuh"
 
@@ -15,8 +14,8 @@ cudaError_t launch_staged(const TransformParams& params, const TransformPlan& pl
     const TransformArguments<Element, Walk::flat> a = make_arguments<Element, Walk::flat>(params, plan);
     return launch_kernel(linked, plan.grid, plan.threads, plan.shared_memory, stream, a);
   }
-  return launch_ring(plan, linked, stream, make_arguments<Element, Walk::strided>(params, plan),
-                     [&]<class Pipe>() -> Kernel<Arguments> { return staged_transform_kernel<Element, Pipe>; });
+  return launch_planned(plan, linked, stream, make_arguments<Element, Walk::strided>(params, plan),
+                        []() -> Kernel<Arguments> { return staged_transform_kernel<Element>; });
 }
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/pipeline/copy.cuh"
+#include "kernels/pipeline/interpreted_pipe.cuh"
 #include "kernels/pipeline/pipe.cuh"
 #include "kernels/transform/arguments.cuh"
 
@@ -16,7 +17,7 @@ __device__ __forceinline__ void staged_transform(const TransformArguments<Elemen
   constexpr int kTileVectors = kVectors * kTransformThreads, kStageWords = kTileVectors + 1;
   extern __shared__ Word ring[];
   __shared__ typename Pipe::Storage storage;
-  Pipe pipe(storage, a.depth, a.shares);
+  Pipe pipe(storage, {a.schedule, a.depth}, a.shares);
 
   const auto fetch = [&](long long tile, int stage) {
     Word* const words = ring + stage * kStageWords;
@@ -68,10 +69,11 @@ __device__ __forceinline__ void staged_transform(const TransformArguments<Elemen
   run_ring(pipe, a.depth, blockIdx.x, a.rows * a.tiles_per_row, gridDim.x, fetch, compute);
 }
 
-template <class Element, class Pipe>
-__global__ void __launch_bounds__(kTransformThreads + Pipe::kProducers, transform_resident_blocks(Pipe::kProducers))
+template <class Element>
+__global__ void __launch_bounds__(kTransformThreads + InterpretedPipe::kProducers,
+                                  transform_resident_blocks(InterpretedPipe::kProducers))
     staged_transform_kernel(const __grid_constant__ TransformArguments<Element, Walk::strided> a) {
-  staged_transform<ElementwiseChain<Compute<Element>, kMaxDims>, Pipe>(a);
+  staged_transform<ElementwiseChain<Compute<Element>, kMaxDims>, InterpretedPipe>(a);
 }
 
 }  // namespace sluice

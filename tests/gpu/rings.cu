@@ -1,11 +1,13 @@
-// Every pipe around the smallest kernel that shares words between threads, and the same with its wait taken out: the
-// second has to be wrong, or the tests would not see a wait that is missing. Built and run by tests/gpu/test_rings.py.
+// Every pipe around the smallest kernel that shares words between threads, alone and within InterpretedPipe, and the
+// same with its wait taken out: that has to be wrong, or the tests would not see a wait that is missing. Built and run
+// by tests/gpu/test_rings.py.
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
-#include "kernels/pipeline/pipes.cuh"
+#include "kernels/pipeline/interpreted_pipe.cuh"
 
 namespace sluice {
 namespace {
@@ -21,10 +23,10 @@ struct Unwaited : Pipe {
 
 // Word w of a tile goes to the mirror image of its place: by a thread that did not copy it.
 template <class Pipe>
-__global__ void __launch_bounds__(kThreads + Pipe::kProducers) mirror(const Word* from, Word* to, int depth) {
+__global__ void __launch_bounds__(kThreads + Pipe::kProducers) mirror(const Word* from, Word* to, Ring settings) {
   extern __shared__ Word ring[];
   __shared__ typename Pipe::Storage storage;
-  Pipe pipe(storage, depth, /*shares=*/true);
+  Pipe pipe(storage, settings, /*shares=*/true);
   const auto fetch = [&](long long tile, int stage) {
     pipe.copy(WordTile{
         .to = ring + stage * kWords, .from = reinterpret_cast<const char*>(from + tile * kWords), .words = kWords});
@@ -32,16 +34,17 @@ __global__ void __launch_bounds__(kThreads + Pipe::kProducers) mirror(const Word
   const auto compute = [&](long long tile, int stage) {
     for (int w = threadIdx.x; w < kWords; w += kThreads) to[tile * kWords + w] = ring[stage * kWords + kWords - 1 - w];
   };
-  run_ring(pipe, depth, blockIdx.x, kTiles, gridDim.x, fetch, compute);
+  run_ring(pipe, settings.depth, blockIdx.x, kTiles, gridDim.x, fetch, compute);
 }
 
 template <class Pipe>
-bool mirrors(const std::vector<std::uint32_t>& values, const Word* from, Word* to, int depth) {
+bool mirrors(const std::vector<std::uint32_t>& values, const Word* from, Word* to, Ring settings) {
   const std::size_t bytes = values.size() * sizeof(std::uint32_t);
   cudaMemset(to, 0, bytes);
-  const int shared = depth * kWords * static_cast<int>(sizeof(Word));
+  const int shared = settings.depth * kWords * static_cast<int>(sizeof(Word));
   cudaFuncSetAttribute(mirror<Pipe>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-  mirror<Pipe><<<kBlocks, kThreads + Pipe::kProducers, shared>>>(from, to, depth);
+  const int threads = kThreads + producer_threads(settings.schedule);
+  mirror<Pipe><<<kBlocks, threads, shared>>>(from, to, settings);
   std::vector<std::uint32_t> result(values.size());
   if (cudaMemcpy(result.data(), to, bytes, cudaMemcpyDeviceToHost) != cudaSuccess) return false;
   for (std::size_t i = 0; i < result.size(); ++i) {
@@ -56,16 +59,28 @@ template <class Pipe>
 bool is_right(Schedule schedule, const std::vector<std::uint32_t>& values, const Word* from, Word* to) {
   const int fixed = fixed_depth(schedule);
   for (int depth = fixed > 0 ? fixed : 1; depth <= (fixed > 0 ? fixed : kMaxDepth); ++depth) {
-    if (!mirrors<Pipe>(values, from, to, depth)) return false;
+    if (!mirrors<Pipe>(values, from, to, {schedule, depth})) return false;
   }
   return true;
+}
+
+// Calls `body` for the schedule's pipe.
+template <class Body>
+bool with_pipe(Schedule schedule, Body&& body) {
+  switch (schedule) {
+#define SLUICE_RING(name, Pipe, ...) \
+  case Schedule::name: return body.template operator()<Pipe>();
+#include "kernels/pipeline/rings.def"
+    case Schedule::direct: break;
+  }
+  return false;
 }
 
 }  // namespace
 }  // namespace sluice
 
-// rings <schedule> [unwaited]: exits with 0 where the result is right. A process for each, because a kernel whose
-// copies land after it has ended takes the context with it.
+// rings <schedule> [unwaited|interpreted]: exits with 0 where the result is right. A process for each, because a kernel
+// whose copies land after it has ended takes the context with it.
 int main(int count, char** arguments) {
   using namespace sluice;
   ScheduleRequest request;
@@ -76,9 +91,11 @@ int main(int count, char** arguments) {
   const std::size_t bytes = values.size() * sizeof(std::uint32_t);
   if (cudaMalloc(&from, bytes) != cudaSuccess || cudaMalloc(&to, bytes) != cudaSuccess) return 2;
   if (cudaMemcpy(from, values.data(), bytes, cudaMemcpyHostToDevice) != cudaSuccess) return 2;
+  const std::string_view how = count > 2 ? arguments[2] : "";
   const bool right = with_pipe(request.schedule, [&]<class Pipe>() {
-    return count > 2 ? is_right<Unwaited<Pipe>>(request.schedule, values, from, to)
-                     : is_right<Pipe>(request.schedule, values, from, to);
+    if (how == "unwaited") return is_right<Unwaited<Pipe>>(request.schedule, values, from, to);
+    if (how == "interpreted") return is_right<InterpretedPipe>(request.schedule, values, from, to);
+    return is_right<Pipe>(request.schedule, values, from, to);
   });
   return right && cudaDeviceSynchronize() == cudaSuccess ? 0 : 1;
 }

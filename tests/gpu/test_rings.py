@@ -27,3 +27,4 @@ def status(rings: pathlib.Path, *arguments: str) -> int:
 def test_a_pipe_is_right_and_wrong_without_its_wait(rings: pathlib.Path, schedule: str) -> None:
     assert status(rings, schedule) == 0
     assert status(rings, schedule, "unwaited") == 1
+    assert status(rings, schedule, "interpreted") == 0

@@ -17,6 +17,7 @@ template <class Element>
 struct Conv1dArguments : Conv1dTensors, DepthwisePlan {
   using T = Compute<Element>;
   int depth;
+  Schedule schedule;
   int rows_per_block;  // few taps; channels: positions in the place of rows
   bool dense_weight;   // of the input's dtype, its rows one run of memory from a multiple of four elements on
   FastDivisor by_channels, by_vectors, by_multiplier, by_lanes;

@@ -12,6 +12,7 @@ Conv1dArguments<Element> make_arguments(const Conv1dParams& params, const Conv1d
   const DepthwisePlan& own = plan.depthwise;
   Conv1dArguments<Element> a{params, own};
   a.depth = plan.depth;
+  a.schedule = plan.schedule;
   a.by_channels = FastDivisor(params.channels);
   // Of the vectors of a row, where a thread finds its own; of its tiles, where a block does.
   a.by_vectors = FastDivisor(plan.schedule == Schedule::direct ? max_of(1LL, own.vectors_per_row) : own.tiles_per_row);

@@ -2,16 +2,14 @@
 
 #include "kernels/conv1d/depthwise/launch.cuh"
 #include "kernels/conv1d/depthwise/staged_channels.cuh"
-#include "kernels/pipeline/launch_ring.cuh"
 
 namespace sluice {
 
 template <class Element>
 cudaError_t launch_staged_channels(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked,
                                    cudaStream_t stream) {
-  return launch_ring(
-      plan, linked, stream, make_arguments<Element>(params, plan),
-      [&]<class Pipe>() -> Kernel<Conv1dArguments<Element>> { return staged_channels_kernel<Element, Pipe>; });
+  return launch_planned(plan, linked, stream, make_arguments<Element>(params, plan),
+                        []() -> Kernel<Conv1dArguments<Element>> { return staged_channels_kernel<Element>; });
 }
 
 }  // namespace sluice

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "kernels/conv1d/depthwise/channels_kernel.cuh"
-#include "kernels/pipeline/pipe.cuh"
+#include "kernels/pipeline/interpreted_pipe.cuh"
 
 namespace sluice {
 
@@ -15,7 +15,7 @@ __device__ __forceinline__ void staged_channels(const Conv1dArguments<Element>& 
   constexpr int kWidth = kWordElements<Element>;
   extern __shared__ Word shared[];
   __shared__ typename Pipe::Storage storage;
-  Pipe pipe(storage, a.depth, /*shares=*/true);
+  Pipe pipe(storage, {a.schedule, a.depth}, /*shares=*/true);
   const int stage_words = a.stage_words + a.tap_bytes / kWordBytes;
 
   const auto fetch = [&](long long index, int stage) {
@@ -76,10 +76,10 @@ __device__ __forceinline__ void staged_channels(const Conv1dArguments<Element>& 
   run_ring(pipe, a.depth, blockIdx.x, a.tiles, gridDim.x, fetch, compute);
 }
 
-template <class Element, class Pipe>
-__global__ void __launch_bounds__(kConv1dThreads + Pipe::kProducers)
+template <class Element>
+__global__ void __launch_bounds__(kConv1dThreads + InterpretedPipe::kProducers)
     staged_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
-  staged_channels<ElementwiseChains<Element>, Pipe>(a);
+  staged_channels<ElementwiseChains<Element>, InterpretedPipe>(a);
 }
 
 }  // namespace sluice

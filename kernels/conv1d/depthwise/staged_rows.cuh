@@ -6,6 +6,7 @@
 
 #include "kernels/conv1d/depthwise/rows_kernel.cuh"
 #include "kernels/pipeline/copy.cuh"
+#include "kernels/pipeline/interpreted_pipe.cuh"
 #include "kernels/pipeline/pipe.cuh"
 
 namespace sluice {
@@ -35,7 +36,7 @@ __device__ __forceinline__ void staged_rows(const Conv1dArguments<Element>& a) {
   constexpr int kWidth = kWordElements<Element>, kOutputs = kRowOutputs<Element>;
   extern __shared__ Word shared[];
   __shared__ typename Pipe::Storage storage;
-  Pipe pipe(storage, a.depth, /*shares=*/true);
+  Pipe pipe(storage, {a.schedule, a.depth}, /*shares=*/true);
   const int stage_words = a.stage_words + a.tap_bytes / kWordBytes;
   const long long tiles_per_row = a.by_vectors.divisor;
 
@@ -105,10 +106,10 @@ __device__ __forceinline__ void staged_rows(const Conv1dArguments<Element>& a) {
   run_ring(pipe, a.depth, blockIdx.x, a.tiles, gridDim.x, fetch, compute);
 }
 
-template <class Element, class Pipe>
-__global__ void __launch_bounds__(kConv1dThreads + Pipe::kProducers)
+template <class Element>
+__global__ void __launch_bounds__(kConv1dThreads + InterpretedPipe::kProducers)
     staged_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
-  staged_rows<ElementwiseChains<Element>, Pipe>(a);
+  staged_rows<ElementwiseChains<Element>, InterpretedPipe>(a);
 }
 
 }  // namespace sluice
