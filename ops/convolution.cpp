@@ -288,7 +288,8 @@ void run_convolution(const Convolution& c, const Tensor& output) {
   const TensorView target(output);
   if (is_empty(c)) return check_empty(c);
   if (run_kernels(c, target, kCompute, [&] { return target; }).has_value()) return;
-  run_transform(c.op, TensorView(convolve_with_aten(c)), target, c.post, ScheduleRequest{});
+  const ChainBehindAten behind(c);
+  run_transform(c.op, TensorView(convolve_with_aten(c, behind)), target, behind.chain(), ScheduleRequest{});
 }
 
 Tensor convolve(const Convolution& c) {
@@ -304,13 +305,14 @@ Tensor convolve(const Convolution& c) {
   };
   if (run_kernels(c, TensorView(input, c.sizes, c.strides, c.dtype), kCompute, allocated).has_value()) return *output;
 
-  Tensor result = convolve_with_aten(c);
+  const ChainBehindAten behind(c);
+  Tensor result = convolve_with_aten(c, behind);
   const TensorView view(result);
   if (view.dtype == c.dtype && view.has_strides(c.strides.data())) {
-    if (!c.post.empty()) run_transform(c.op, view, view, c.post, ScheduleRequest{});
+    if (!c.post.empty()) run_transform(c.op, view, view, behind.chain(), ScheduleRequest{});
     return restrided(c.op, result, c.strides);
   }
-  run_transform(c.op, view, allocated(), c.post, ScheduleRequest{});
+  run_transform(c.op, view, allocated(), behind.chain(), ScheduleRequest{});
   return *output;
 }
 

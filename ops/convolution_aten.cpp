@@ -47,7 +47,23 @@ Tensor input_behind_pre(const Convolution& c) {
   return input;
 }
 
-Tensor convolve_with_aten(const Convolution& c) {
+ChainBehindAten::ChainBehindAten(const Convolution& c) : convolution_(c) {
+#ifdef SLUICE_CUDA_LIBRARY
+  if (!c.bias.has_value() || c.post.empty()) return;
+  Chain chain = c.post;
+  if (!chain.program.prepend_addition()) return;
+  bias_sizes_ = {c.sizes[1], 1};
+  bias_strides_ = {c.bias->stride(0), 0};
+  TensorView bias(*c.bias);
+  bias.rank = 2;
+  bias.sizes = bias_sizes_.data();
+  bias.strides = bias_strides_.data();
+  chain.operands.insert(chain.operands.begin() + (chain.program.operands - 1), bias);
+  with_bias_ = std::move(chain);
+#endif
+}
+
+Tensor convolve_with_aten(const Convolution& c, const ChainBehindAten& behind) {
   const DType dtype = dtype_of_sums(c);
   aten::ConvolutionNumbers numbers{.stride = c.stride,
                                    .padding = c.padding,
@@ -65,7 +81,7 @@ Tensor convolve_with_aten(const Convolution& c) {
   }
   Tensor weight = aten::to_dtype(c.weight, dtype);
   if (weight.dim() == 2) weight = aten::unsqueeze(weight, 1);
-  const std::optional<Tensor> bias = aten::to_dtype(c.bias, dtype);
+  const std::optional<Tensor> bias = behind.adds_bias() ? std::nullopt : aten::to_dtype(c.bias, dtype);
   if (is_row_of_image(c, TensorView(input))) {
     const Tensor row = aten::convolution_of_row(aten::unsqueeze(input, 2), aten::unsqueeze(weight, 2), bias, numbers);
     return aten::squeeze(row, 2);
@@ -82,8 +98,9 @@ std::string prepare_passes(const Convolution& c, const TensorView& result, const
         run_transform(c.op, input, TensorView(input, sizes, strides, input.dtype), c.pre, ScheduleRequest{}, question);
   }
   if (c.post.empty()) return c.pre.empty() ? kNoChain : reason;
-  const std::string behind = run_transform(c.op, result, result, c.post, ScheduleRequest{}, question);
-  return reason.empty() ? behind : reason;
+  const ChainBehindAten behind(c);
+  const std::string of_post = run_transform(c.op, result, result, behind.chain(), ScheduleRequest{}, question);
+  return reason.empty() ? of_post : reason;
 }
 
 }  // namespace sluice

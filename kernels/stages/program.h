@@ -48,6 +48,21 @@ struct Program {
       stages[s].precision = is_half(from) && is_half(to) ? Precision::half : Precision::single;
   }
 
+  // Adds a new operand, the last one, before all else; false where there is no room for that.
+  bool prepend_addition() {
+    if (count == kMaxStages || operands == kMaxOperands) return false;
+    std::copy_backward(stages, stages + count, stages + count + 1);
+    stages[0] = {.op = Op::add,
+                 .precision = Precision::single,
+                 .dtype = DType::float32,
+                 .source = -1,
+                 .operand = {static_cast<signed char>(operands), -1, -1},
+                 .number = {0.0, 1.0, 0.0}};
+    ++count;
+    ++operands;
+    return true;
+  }
+
   bool empty() const { return count == 0; }
   bool has_cpp() const { return has(Op::cpp); }
   bool emits() const { return has(Op::emit); }

@@ -30,6 +30,20 @@ TEST(a_copy_of_a_program_has_its_stages_and_no_more) {
   CHECK(copy.empty() && copy.operands == 0);
 }
 
+TEST(an_addition_before_a_chain_has_an_operand_of_its_own) {
+  Program program;
+  CHECK(parse_chain("mul($1)|silu", 2, program).empty() && program.prepend_addition());
+  CHECK(program.count == 3 && program.operands == 3);
+  CHECK(program.stages[0].op == Op::add && program.stages[0].operand[0] == 2 && program.stages[0].number[1] == 1.0);
+  CHECK(program.stages[0].operand[1] == -1 && program.stages[0].operand[2] == -1);
+  CHECK(program.stages[1].op == Op::mul && program.stages[1].operand[0] == 1 && program.stages[2].op == Op::silu);
+  program.operands = kMaxOperands;
+  CHECK(!program.prepend_addition() && program.count == 3);
+  program.operands = 0;
+  program.count = kMaxStages;
+  CHECK(!program.prepend_addition() && program.count == kMaxStages);
+}
+
 TEST(an_empty_text_is_an_empty_program) {
   Program program;
   CHECK(parse_chain("", 0, program).empty() && program.empty());
