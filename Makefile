@@ -13,6 +13,8 @@ WORKERS = $(shell $(RUN) -c "import importlib.util as u; print('-n auto --dist w
 # Without an NVIDIA driver the demo runs on the CPU, and a build of the CPU libraries is enough; a full one serves as well.
 DRIVER := $(wildcard /dev/nvidiactl /dev/dxg /proc/driver/nvidia/version)
 DEMO_BUILD := $(if $(or $(DRIVER),$(filter 1,$(SLUICE_WITH_CUDA)),$(wildcard build/ready)),build/ready,build/cpu-ready)
+# Chains that come linked are for GPUs that run them, and for wheels. Tests link two lists themselves.
+PRELINK := $(or $(SLUICE_PRELINK),$(if $(DRIVER),ON,OFF))
 NATIVE := $(shell find kernels ops tests/cpp -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml
 
 # What one clone compiled, ccache knows in another.
@@ -39,7 +41,7 @@ $(VENV)/ready: tools/setup_venv.sh pyproject.toml
 build: build/ready  ## compile the libraries and install the package in place
 
 build/ready: $(VENV)/ready $(NATIVE)
-	@SLUICE_TESTS=ON PATH="$(abspath $(VENV)/bin):$$PATH" $(RUN) tools/build.py
+	@SLUICE_TESTS=ON SLUICE_PRELINK=$(PRELINK) PATH="$(abspath $(VENV)/bin):$$PATH" $(RUN) tools/build.py
 	@touch $@
 
 # In the same folder, where a full build goes on from what is compiled here.
@@ -57,7 +59,7 @@ sanitize: $(VENV)/ready  ## tests/cpp under the host compiler's sanitizers: SANI
 
 wheel: $(VENV)/ready  ## build dist/*.whl and audit it
 	rm -rf dist build/lib build/bdist*
-	SLUICE_TESTS=ON PATH="$(abspath $(VENV)/bin):$$PATH" $(RUN) -m pip wheel -qq --no-build-isolation --no-deps --no-index --wheel-dir dist .
+	SLUICE_TESTS=ON SLUICE_PRELINK=ON PATH="$(abspath $(VENV)/bin):$$PATH" $(RUN) -m pip wheel -qq --no-build-isolation --no-deps --no-index --wheel-dir dist .
 	$(RUN) tools/audit_wheel.py dist/*.whl
 
 bench: build  ## measure on a GPU: SUITES="transform conv1d_depthwise ..."

@@ -34,6 +34,7 @@ class CMakeBuild(build_ext):
             f"-DSLUICE_VERSION={self.distribution.get_version()}",
             f"-DSLUICE_TORCH_DIR={torch_directory()}",
             f"-DSLUICE_WITH_CUDA={os.environ.get('SLUICE_WITH_CUDA', 'auto')}",
+            f"-DSLUICE_PRELINK={os.environ.get('SLUICE_PRELINK', 'ON')}",
             f"-DSLUICE_TESTS={os.environ.get('SLUICE_TESTS', 'OFF')}",
             *os.environ.get("CMAKE_ARGS", "").split(),
         ]

@@ -31,6 +31,25 @@ def test_help_says_what_each_command_is_for(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
+        (["transform", "--shape", "4096"], "auto: "),
+        (["conv1d", "--shape", "8,512,2048", "--layout", "cl"], "direct"),
+        (["conv1d", "--shape", "8,512,2048", "--channels-out", "64"], "auto: "),
+        (["filter2d", "--shape", "64,1080,1920", "--taps", "11", "--schedule", "sync"], "a ring of tiles"),
+    ],
+)
+def test_a_plan_is_printed(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *arguments]) == 0
+    assert text in capsys.readouterr().out
+
+
+def test_a_plan_that_cannot_be_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "conv1d", "--shape", "8,512,2048", "--depth", "9"]) == 2
+    assert "depth must be 1 to 8, got 9" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
         (["frobnicate"], "invalid choice: 'frobnicate'"),
         (["info", "x"], "unrecognized arguments: x"),
         (["trace", "--mebibytes", "-5"], "--mebibytes: must be a whole number, 1 to 1048576, got -5"),

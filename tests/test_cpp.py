@@ -22,7 +22,11 @@ def test_host_side_of_the_kernels() -> None:
 
 NEEDS_CUDA = ("cuda_driver.cpp", "host_register.cpp")
 ENGINE = ["tests/cpp/test_transfer.cpp", "tests/cpp/main.cpp"]
-ENGINE += [str(path) for path in sorted((ROOT / "kernels" / "transfer").glob("*.cpp")) if path.name not in NEEDS_CUDA]
+ENGINE += [
+    str(path.relative_to(ROOT))
+    for path in sorted((ROOT / "kernels" / "transfer").glob("*.cpp"))
+    if path.name not in NEEDS_CUDA
+]
 # Other files' functions.
 MODES = "".join(
     f"int print_{name} {{ return 1; }}" for name in ("source(char**)", "entries()", "dense_sources(const char*)")
@@ -31,10 +35,11 @@ ORDERED = ["-missing_edge"]  # the cases of the engine but for the one that leav
 
 
 def compiled(sanitizer: str, sources: list[str], main: str, program: pathlib.Path) -> subprocess.CompletedProcess[str]:
-    """g++ on the sources and on a text, with a sanitizer."""
+    """g++ on the sources and on a text, with a sanitizer: as one unit, which takes half the time."""
     flags = ["-std=c++20", "-O1", "-g", f"-fsanitize={sanitizer}", "-I.", "-pthread"]
-    command = ["g++", *flags, *sources, "-x", "c++", "-", "-o", str(program)]
-    return subprocess.run(command, cwd=ROOT, input=main, capture_output=True, text=True)
+    unit = "".join(f'#include "{source}"\n' for source in sources) + main
+    command = ["g++", *flags, "-x", "c++", "-", "-o", str(program)]
+    return subprocess.run(command, cwd=ROOT, input=unit, capture_output=True, text=True)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")

@@ -1,4 +1,7 @@
-"""The code of linked kernels, without a GPU: the source that the library makes, by NVRTC and nvJitLink, to SASS."""
+"""The code of linked kernels, without a GPU: the source that the library makes, by NVRTC and nvJitLink, to SASS.
+
+A link takes one to three seconds. The two half types have the same templates, so a kernel is read in one of them.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ TURN = {"float32": 3, "float16": 2, "bfloat16": 2}  # rows of a turn of aligned5
 CHAIN = "scale(1.5)|add($0)|silu|clamp($1,2)|gelu"
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 @pytest.mark.parametrize("walk", ["flat", "rows", "strided"])
 def test_direct_kernels_with_a_chain(tools, tmp_path: pathlib.Path, dtype: str, walk: str) -> None:
     sass, usage = linked(tools, tmp_path, CHAIN, dtype, walk, "direct")
@@ -65,7 +68,7 @@ def test_direct_kernels_with_a_chain(tools, tmp_path: pathlib.Path, dtype: str, 
     assert all(re.search(r"ST(G\.E|\.E)[.\w]*\.128", one) for one in (sass, plain))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("entry", ["ragged3", "ragged5", "bytes_ragged3", "bytes_ragged5"])
 def test_strips_on_rows_that_lie_anyhow(tools, tmp_path: pathlib.Path, dtype: str, entry: str) -> None:
     if entry.startswith("bytes") and dtype != "float32":
@@ -77,7 +80,7 @@ def test_strips_on_rows_that_lie_anyhow(tools, tmp_path: pathlib.Path, dtype: st
     assert bool(re.search(r"LDG\.E[.\w]*\.128", sass)) != entry.startswith("bytes")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 def test_windows_pixel_by_pixel(tools, tmp_path: pathlib.Path, dtype: str) -> None:
     sass, usage = linked_stencil(tools, tmp_path, CHAIN, dtype, "sampled")
     assert int(re.findall(r"REG:(\d+)", usage)[0]) <= 128
@@ -113,7 +116,7 @@ def test_operands_that_a_chain_does_not_have_cost_nothing(tools, tmp_path: pathl
     assert registers("scale(1.5)|add($0)") < registers("scale(1.5)|add($0)|add($1)|add($2)|add($3)|add($4)")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("entry", ["rows_{}_window", "channels_{}_window", "channels_{}_window_pairs"])
 def test_windows_are_in_registers_and_nearly_all_is_products(
     tools, tmp_path: pathlib.Path, dtype: str, entry: str
@@ -135,7 +138,7 @@ def test_windows_are_in_registers_and_nearly_all_is_products(
         assert not any(re.search(r"\b(LDL|STL)\b", text) for text in loop)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 @pytest.mark.parametrize("entry", ["square3", "square5", "dense", "separable"])
 def test_direct_stencils_move_words(tools, tmp_path: pathlib.Path, dtype: str, entry: str) -> None:
     sass, _ = linked_stencil(tools, tmp_path, "scale(1.5)|silu", dtype, entry)
@@ -144,7 +147,7 @@ def test_direct_stencils_move_words(tools, tmp_path: pathlib.Path, dtype: str, e
     assert "LDGSTS" not in sass
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("entry", ["aligned3", "aligned5"])
 def test_stencils_of_aligned_rows_move_words_and_spill_nothing(
     tools, tmp_path: pathlib.Path, dtype: str, entry: str
@@ -177,8 +180,9 @@ def test_stencils_with_a_ring_copy_as_they_promise(tools, tmp_path: pathlib.Path
 LONG_FILTERS = {"few_steps": 96, "many_steps": 128, "channels": 96}  # registers that the launch bounds leave
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("kernel", list(LONG_FILTERS))
+@pytest.mark.parametrize(
+    ("kernel", "dtype"), [("few_steps", "float16"), ("many_steps", "bfloat16"), ("channels", "float16")]
+)
 def test_long_filters_multiply_on_tensor_cores_and_spill_nothing(
     tools, tmp_path: pathlib.Path, kernel: str, dtype: str
 ) -> None:
@@ -198,8 +202,9 @@ def test_long_filters_multiply_on_tensor_cores_and_spill_nothing(
         assert int(re.findall(r"REG:(\d+)", usage)[0]) <= LONG_FILTERS[kernel], usage
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize(("columns", "most"), [(16, 80), (32, 128)])  # registers of three blocks, and of two
+@pytest.mark.parametrize(  # registers of three blocks, and of two
+    ("columns", "most", "dtype"), [(16, 80, "float16"), (32, 128, "bfloat16")]
+)
 @pytest.mark.parametrize("layout", ["channels", "positions"])
 def test_few_outputs_load_words_straight_into_products(
     tools, tmp_path: pathlib.Path, layout: str, columns: int, most: int, dtype: str
