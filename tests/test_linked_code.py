@@ -12,7 +12,7 @@ import subprocess
 import pytest
 
 from common import SCHEDULES
-from offline_linker import OfflineLinker, cuobjdump, entries, modules, source_of
+from offline_linker import OfflineLinker, cuobjdump, entries, functions, modules, source_of
 
 SIZES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 
@@ -25,9 +25,9 @@ def tools() -> tuple[OfflineLinker, str]:
     return linker, dump
 
 
-def linked(tools, tmp_path: pathlib.Path, chain: str, dtype: str, walk: str, schedule: str) -> tuple[str, str]:
-    """SASS and resource usage of transform's kernel with the chain."""
-    return linked_kernel(tools, tmp_path, chain, f"sluice_transform_{dtype}_{walk}_{schedule}")
+def linked(tools, tmp_path: pathlib.Path, chain: str, dtype: str, walk: str) -> tuple[str, str]:
+    """SASS and resource usage of transform's direct kernel with the chain."""
+    return linked_kernel(tools, tmp_path, chain, f"sluice_transform_{dtype}_{walk}_direct")
 
 
 def linked_stencil(tools, tmp_path: pathlib.Path, chain: str, dtype: str, entry: str) -> tuple[str, str]:
@@ -36,17 +36,23 @@ def linked_stencil(tools, tmp_path: pathlib.Path, chain: str, dtype: str, entry:
 
 
 def linked_kernel(tools, tmp_path: pathlib.Path, chain: str, kernel: str) -> tuple[str, str]:
+    return linked_kernels(tools, tmp_path, chain, [kernel])[kernel]
+
+
+def linked_kernels(tools, tmp_path: pathlib.Path, chain: str, kernels: list[str]) -> dict[str, tuple[str, str]]:
+    """The same of several that call the chain alike, which one link takes less time for than one each."""
     linker, dump = tools
-    entry = entries()[kernel]
+    (entry,) = {entries()[kernel] for kernel in kernels}
     cubin = tmp_path / "kernel.cubin"
     chain_code = linker.compile(source_of(chain, entry.dtype, entry.width, entry.slices))
-    cubin.write_bytes(linker.link(kernel, modules()[entry.module].read_bytes(), chain_code))
-    run = [
+    cubin.write_bytes(linker.link(kernels, modules()[entry.module].read_bytes(), chain_code))
+    sass, usage = (
         subprocess.run([dump, option, str(cubin)], capture_output=True, text=True, check=True).stdout
         for option in ("--dump-sass", "--dump-resource-usage")
-    ]
-    assert re.findall(r"Function : (\w+)", run[0]) == [kernel]  # and no other kernel of the module
-    return run[0], run[1]
+    )
+    code, used = dict(functions(sass)), dict(re.findall(r"Function (\w+):\s*\n(.*)", usage))
+    assert set(code) == set(used) == set(kernels)  # and no other kernel of the module
+    return {kernel: (code[kernel], used[kernel]) for kernel in kernels}
 
 
 TURN = {"float32": 3, "float16": 2, "bfloat16": 2}  # rows of a turn of aligned5's loop, by aligned_rows_ahead
@@ -56,14 +62,14 @@ CHAIN = "scale(1.5)|add($0)|silu|clamp($1,2)|gelu"
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 @pytest.mark.parametrize("walk", ["flat", "rows", "strided"])
 def test_direct_kernels_with_a_chain(tools, tmp_path: pathlib.Path, dtype: str, walk: str) -> None:
-    sass, usage = linked(tools, tmp_path, CHAIN, dtype, walk, "direct")
+    sass, usage = linked(tools, tmp_path, CHAIN, dtype, walk)
     assert re.search(r"LD(G\.E|\.E)[.\w]*\.128", sass)
     assert "LDGSTS" not in sass
     registers = int(re.findall(r"REG:(\d+)", usage)[0])
     assert registers <= (128 if dtype == "float64" else 80), usage
     # Products and sums stay apart, or the interpreter's bits would be others. What divides and what gelu is made of
     # has its own FMAs; a chain without them has none.
-    plain, _ = linked(tools, tmp_path, "scale(1.5)|add($0,2)|mul($1)|shift(3)|relu", dtype, walk, "direct")
+    plain, _ = linked(tools, tmp_path, "scale(1.5)|add($0,2)|mul($1)|shift(3)|relu", dtype, walk)
     assert not re.search(r"\b(FFMA|DFMA)\b", plain)
     assert all(re.search(r"ST(G\.E|\.E)[.\w]*\.128", one) for one in (sass, plain))
 
@@ -103,14 +109,24 @@ def check_copies(sass: str, usage: str, schedule: str) -> None:
     assert int(re.findall(r"STACK:(\d+)", usage)[0]) <= 64, usage
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES[1:])
-def test_rings_with_a_chain_copy_as_they_promise(tools, tmp_path: pathlib.Path, schedule: str) -> None:
-    check_copies(*linked(tools, tmp_path, CHAIN, "bfloat16", "flat", schedule), schedule)
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "sluice_transform_bfloat16_flat_{}",
+        "sluice_conv1d_rows_bfloat16_{}",
+        "sluice_conv1d_channels_bfloat16_{}",
+        "sluice_filter2d_float32_{}",
+    ],
+)
+def test_rings_with_a_chain_copy_as_they_promise(tools, tmp_path: pathlib.Path, kernel: str) -> None:
+    kernels = {kernel.format(schedule): schedule for schedule in SCHEDULES[1:]}
+    for name, (sass, usage) in linked_kernels(tools, tmp_path, CHAIN, list(kernels)).items():
+        check_copies(sass, usage, kernels[name])
 
 
 def test_operands_that_a_chain_does_not_have_cost_nothing(tools, tmp_path: pathlib.Path) -> None:
     def registers(chain: str) -> int:
-        return int(re.findall(r"REG:(\d+)", linked(tools, tmp_path, chain, "bfloat16", "flat", "direct")[1])[0])
+        return int(re.findall(r"REG:(\d+)", linked(tools, tmp_path, chain, "bfloat16", "flat")[1])[0])
 
     assert registers("scale(1.5)|relu") <= 32
     assert registers("scale(1.5)|add($0)") < registers("scale(1.5)|add($0)|add($1)|add($2)|add($3)|add($4)")
@@ -139,12 +155,12 @@ def test_windows_are_in_registers_and_nearly_all_is_products(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
-@pytest.mark.parametrize("entry", ["square3", "square5", "dense", "separable"])
-def test_direct_stencils_move_words(tools, tmp_path: pathlib.Path, dtype: str, entry: str) -> None:
-    sass, _ = linked_stencil(tools, tmp_path, "scale(1.5)|silu", dtype, entry)
-    assert re.search(r"LD(G\.E|\.E)[.\w]*\.128", sass)
-    assert re.search(r"ST(G\.E|\.E)[.\w]*\.128", sass)
-    assert "LDGSTS" not in sass
+def test_direct_stencils_move_words(tools, tmp_path: pathlib.Path, dtype: str) -> None:
+    kernels = [f"sluice_filter2d_{dtype}_{entry}" for entry in ("square3", "square5", "dense", "separable")]
+    for sass, _ in linked_kernels(tools, tmp_path, "scale(1.5)|silu", kernels).values():
+        assert re.search(r"LD(G\.E|\.E)[.\w]*\.128", sass)
+        assert re.search(r"ST(G\.E|\.E)[.\w]*\.128", sass)
+        assert "LDGSTS" not in sass
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -170,11 +186,6 @@ def test_stencils_of_aligned_rows_keep_taps_in_uniform_registers(tools, tmp_path
     # Of a turn's rows, of a single one, and of the 1 to 4 rows of taps that the rows before the first output meet.
     assert len(products) == (25 * (TURN[dtype] + 1) + 5 * 10) * 16 // SIZES[dtype]
     assert sum("UR" in product for product in products) > len(products) / 2
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES[1:])
-def test_stencils_with_a_ring_copy_as_they_promise(tools, tmp_path: pathlib.Path, schedule: str) -> None:
-    check_copies(*linked_stencil(tools, tmp_path, CHAIN, "float32", schedule), schedule)
 
 
 LONG_FILTERS = {"few_steps": 96, "many_steps": 128, "channels": 96}  # registers that the launch bounds leave
@@ -227,14 +238,6 @@ def test_fourier_transforms_exchange_whole_points(tools, tmp_path: pathlib.Path,
         assert int(re.findall(r"REG:(\d+)", usage)[0]) <= most, usage
         if chain != CHAIN:
             assert not re.search(r"\b(LDL|STL)\b", sass)
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES[1:])
-@pytest.mark.parametrize("layout", ["rows", "channels"])
-def test_convolutions_with_a_ring_copy_as_they_promise(
-    tools, tmp_path: pathlib.Path, schedule: str, layout: str
-) -> None:
-    check_copies(*linked_kernel(tools, tmp_path, CHAIN, f"sluice_conv1d_{layout}_bfloat16_{schedule}"), schedule)
 
 
 @pytest.mark.parametrize(

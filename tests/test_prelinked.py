@@ -103,7 +103,7 @@ def test_a_list_has_what_a_link_at_run_time_makes(linker: OfflineLinker, tmp_pat
     subprocess.run([dump, "-xelf", "all", str(fatbin)], cwd=tmp_path, check=True, capture_output=True)
     (cubin,) = tmp_path.glob("*.cubin")
     module = modules()[f"conv1d_dense_{tile}"].read_bytes()
-    assert cubin.read_bytes() == linker.link(kernel, module, linker.compile(source))
+    assert cubin.read_bytes() == linker.link([kernel], module, linker.compile(source))
 
 
 def test_the_library_has_them_for_every_tile(linker: OfflineLinker, found: dict[str, bytes]) -> None:

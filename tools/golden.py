@@ -78,7 +78,7 @@ def linked_kernels(module: pathlib.Path, dump: str, linker: OfflineLinker) -> di
         # Kernels of one shape are linked together; most modules have one.
         for entry in set(kernels.values()):
             chain = linker.compile(source_of(CHAIN, entry.dtype, entry.width, entry.slices))
-            cubin.write_bytes(linker.link(None, module.read_bytes(), chain))
+            cubin.write_bytes(linker.link([], module.read_bytes(), chain))
             linked = kernels_of(cubin, dump, linker.arch)
             found |= {name: figures for name, figures in linked.items() if kernels.get(name) == entry}
     return found

@@ -46,8 +46,8 @@ OURS = ("--kernel-name", "kernel_substring=sluice")
 # Two tools do not follow every way to wait (docs/measurements/schedules.md has the small kernels that show it):
 # synccheck 2025.3 calls the second arrival of a thread whose cp.async arrives as well a "Missing wait", and racecheck
 # does not see that a stage is handed on through barriers in shared memory alone. What they cannot judge, the tests of
-# the rings without their waits do (tests/gpu/test_rings.py). `barrier` is called so too where its pipe stands beside those
-# others in an interpreted kernel, and not where it stands alone or beside `sync`.
+# the rings without their waits do (tests/gpu/test_rings.py). `barrier` is called so too where its pipe stands beside
+# those others in an interpreted kernel, and not where it stands alone or beside `sync`.
 RACECHECK = without("single_stage", "two_stage", "multi_stage", "producer_consumer", "bulk")
 SYNCCHECK = without(
     "single_stage", "two_stage", "multi_stage", "producer_consumer", "primitives", "(interpreted and barrier)"

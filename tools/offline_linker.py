@@ -104,8 +104,8 @@ class OfflineLinker:
     def compile_options(self) -> list[str]:
         return [f"--gpu-architecture=compute_{self.arch}", "-std=c++17", "-dlto", "--fmad=false", "-default-device"]
 
-    def link_options(self, kernel: str | None) -> list[str]:
-        return [f"-arch=sm_{self.arch}", "-lto", "-O3", "-fma=0", *([f"-kernels-used={kernel}"] if kernel else [])]
+    def link_options(self, *kernels: str) -> list[str]:
+        return [f"-arch=sm_{self.arch}", "-lto", "-O3", "-fma=0", *(f"-kernels-used={kernel}" for kernel in kernels)]
 
     def compile(self, source: str) -> bytes:
         """LTO-IR of a source that `source_of` gave."""
@@ -120,10 +120,10 @@ class OfflineLinker:
         assert status == 0, log
         return _read(self.nvrtc.nvrtcGetLTOIRSize, self.nvrtc.nvrtcGetLTOIR, program)
 
-    def link(self, kernel: str | None, module: bytes, chain: bytes) -> bytes:
-        """The cubin of one kernel of the module, or of all."""
+    def link(self, kernels: list[str], module: bytes, chain: bytes) -> bytes:
+        """The cubin of these kernels of the module, or of all where none is named."""
         handle = ctypes.c_void_p()
-        options = self.link_options(kernel)
+        options = self.link_options(*kernels)
         assert self.nvjitlink.nvJitLinkCreate(ctypes.byref(handle), len(options), _strings(options)) == 0
         for kind, data in ((FATBIN, module), (LTOIR, chain)):
             size = ctypes.c_size_t(len(data))
