@@ -114,7 +114,11 @@ def test_the_library_has_them_for_every_tile(linker: OfflineLinker, found: dict[
 
 @pytest.mark.skipif(not hasattr(torch.ops.sluice, "_link_info"), reason="built without CUDA")
 def test_info_counts_them(linker: OfflineLinker) -> None:
-    assert sluice.info()["linking"]["prelinked"] == len(prelinked())
+    # Those that the library in place has. A wheel's build leaves its lists beside one that has none.
+    library = (pathlib.Path(sluice.__file__).parent / "_C_cuda.so").read_bytes()
+    counted = sum(name.encode() in library for name in prelinked())
+    assert counted in (0, COUNT)
+    assert sluice.info()["linking"]["prelinked"] == counted
     assert sluice.info()["linking"]["read_from_library"] == 0
 
 
