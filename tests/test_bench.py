@@ -272,6 +272,19 @@ class TestRunning:
             run_case(case, CPU, clock, FEW, lambda line: None)
         assert clock.calls == 0
 
+    def test_torch_kernels_may_add_in_another_order(self):
+        case = small_case()
+        right = case.make(CPU)
+        right = dataclasses.replace(right, plan=dataclasses.replace(right.plan, schedule="aten"))
+
+        def scaled(factor):
+            workload = dataclasses.replace(right, ours=lambda: right.ours() * factor)
+            return dataclasses.replace(case, make=lambda device: workload)
+
+        run_case(scaled(1 + 2**-22), CPU, ScriptedClock(1.0), FEW, lambda line: None)
+        with pytest.raises(WrongResultError, match="relative L2 error"):
+            run_case(scaled(1 + 2**-15), CPU, ScriptedClock(1.0), FEW, lambda line: None)
+
     def test_a_bad_case_does_not_stop_the_others(self):
         def fail(device):
             raise MemoryError("no room")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 import torch
 
+from sluice.bench import timing
 from sluice.bench.check import relative_error
-from sluice.bench.timing import FULL, QUICK, Effort, HostClock, interleave
+from sluice.bench.timing import FULL, QUICK, ColdClock, Effort, HostClock, interleave
 
 CPU = torch.device("cpu")
 
@@ -92,3 +94,32 @@ def test_relative_error_of_pieces():
     assert math.isnan(relative_error(result, iter(pieces)))
     with pytest.raises(ValueError, match="the result's 10 rows, got 8"):
         relative_error(result, iter(pieces[:2]))
+
+
+class TestColdClock:
+    """The loop around the samples; tests/gpu/test_bench_clock.py has the times."""
+
+    @pytest.mark.parametrize(("reached", "holds"), [([False], 1), ([True, True, False], 3), ([True] * 20, 4)])
+    def test_the_gpu_is_held_for_longer_until_the_host_is_ahead(self, monkeypatch, reached, holds):
+        held, answers = [], iter(reached)
+
+        class Event:
+            def record(self):
+                pass
+
+            def query(self):
+                return next(answers)
+
+            def elapsed_time(self, end):
+                return 0.25
+
+        now = iter(range(0, 10**12, 10**6))  # the host takes a millisecond
+        monkeypatch.setattr(timing.time, "perf_counter_ns", lambda: next(now) + (sum(held) // 2 if held else 0))
+        monkeypatch.setattr(timing, "_event", Event)
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+        monkeypatch.setattr(torch.cuda, "_sleep", held.append, raising=False)
+        clock = ColdClock.__new__(ColdClock)
+        clock._device, clock._larger_than_l2 = CPU, torch.empty(1)
+        assert clock.measure(lambda: None, 2) == [250.0, 250.0]
+        assert len(held) == holds
+        assert all(later >= 2 * earlier for earlier, later in itertools.pairwise(held))

@@ -101,7 +101,8 @@ TESTS: dict[str, tuple[str, ...]] = {
         *("test_arguments", "test_autocast", "test_autograd", "test_empty", "test_fakes", "test_flops"),
         *("test_overlap", "test_views"),
         *("test_compile", "test_demo", "test_docs", "test_errors", "test_examples"),
-        *("gpu/test_cpp_stage", "gpu/test_device", "gpu/test_launch", "gpu/test_link_cache", "gpu/test_link_faults"),
+        *("gpu/test_bench_clock", "gpu/test_cpp_stage", "gpu/test_device", "gpu/test_launch"),
+        *("gpu/test_link_cache", "gpu/test_link_faults"),
         *("gpu/test_every_float", "gpu/test_linking", "gpu/test_prelinked_calls", "gpu/test_rings"),
     ),
 }

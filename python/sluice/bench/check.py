@@ -49,7 +49,8 @@ def check(case: Case, workload: Workload) -> float:
     """The relative error of the case's result.
 
     The result is written over NaNs, so that an element that no thread writes cannot pass. The call that is timed
-    allocates its own result and must give the same bits.
+    allocates its own result and must give the same bits. Behind aten both results must be close to the reference
+    instead, because torch's kernels may add with atomics.
 
     Raises:
         WrongResultError: the error is over the tolerance, or the two calls differ.
@@ -61,11 +62,13 @@ def check(case: Case, workload: Workload) -> float:
     enabled, torch.backends.cudnn.enabled = torch.backends.cudnn.enabled, False
     try:
         error = relative_error(poisoned, workload.reference())
+        if workload.plan.schedule == "aten":
+            error = max(error, relative_error(result, workload.reference()))
     finally:
         torch.backends.cudnn.enabled = enabled
     tolerance = TOLERANCES[str(case.params["dtype"])] if case.tolerance is None else case.tolerance
     if not error <= tolerance:
         raise WrongResultError(f"{case.name}: relative L2 error must be at most {tolerance:g}, got {error:g}")
-    if not torch.equal(result, poisoned):
+    if workload.plan.schedule != "aten" and not torch.equal(result, poisoned):
         raise WrongResultError(f"{case.name}: the call with out= must give the same bits as the one without")
     return error

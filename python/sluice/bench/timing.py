@@ -7,7 +7,7 @@ import gc
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -26,28 +26,44 @@ class Clock(Protocol):
 
 
 class ColdClock:
-    """Time on the GPU, by CUDA events, each launch with an L2 that holds nothing of its tensors."""
+    """Time on the GPU, by CUDA events, each launch with an L2 that holds nothing of its tensors.
+
+    The GPU is held until the host has queued all samples, so that no time of the host is between two events. Samples
+    that take the host longer than `_LONG_US` count as they are: their call waits for the GPU, or is measured in
+    milliseconds.
+    """
+
+    _HOLD_US = 1000.0
+    _LONG_US = 20_000.0
+    _CYCLES_A_US = 2000  # of the fastest clock; a slower one holds for longer
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        # Whatever was in L2 is pushed out by writing more than fits. 256 MiB also keep the GPU busy for 60 us
-        # (H200), which is longer than a call takes on the host: its cost stays out of the time between events.
+        # Whatever was in L2 is pushed out by writing more than fits.
         size = max(256 * _MIB, 4 * torch.cuda.get_device_properties(device).L2_cache_size)
         self._larger_than_l2 = torch.empty(size, dtype=torch.uint8, device=device)
 
     def measure(self, call: Call, samples: int) -> list[float]:
         """The time between two events around `call`, once for each sample."""
         events = [(_event(), _event()) for _ in range(samples)]
-        torch.cuda.synchronize(self._device)
-        for _ in range(4):  # the host gets ahead of the GPU, and stays there
-            self._larger_than_l2.zero_()
+        hold_us = self._HOLD_US
+        while True:
+            begin = time.perf_counter_ns()
+            self._queue(call, events, hold_us)
+            queued_us = (time.perf_counter_ns() - begin) / 1000
+            ahead = not events[0][0].query()
+            torch.cuda.synchronize(self._device)
+            if ahead or queued_us > self._LONG_US:
+                return [1000 * start.elapsed_time(end) for start, end in events]
+            hold_us = 2 * max(hold_us, queued_us)
+
+    def _queue(self, call: Call, events: Sequence[tuple[torch.cuda.Event, torch.cuda.Event]], hold_us: float) -> None:
+        torch.cuda._sleep(int(hold_us * self._CYCLES_A_US))
         for start, end in events:
             self._larger_than_l2.zero_()
             start.record()
             call()
             end.record()
-        torch.cuda.synchronize(self._device)
-        return [1000 * start.elapsed_time(end) for start, end in events]
 
 
 def _event() -> torch.cuda.Event:

@@ -1,0 +1,43 @@
+"""The benchmarks' clock on a GPU: what is between its events."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import pytest
+import torch
+
+from sluice.bench.timing import ColdClock
+
+pytestmark = pytest.mark.gpu
+
+
+def wait(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def test_time_of_the_host_is_left_out(cuda: str) -> None:
+    x = torch.zeros(1024, device=cuda)
+
+    def call() -> None:
+        wait(500e-6)
+        x.add_(1)
+
+    clock = ColdClock(x.device)
+    clock.measure(call, 1)
+    assert statistics.median(clock.measure(call, 6)) < 100
+
+
+def test_a_call_that_waits_for_the_gpu_is_timed_as_it_is(cuda: str) -> None:
+    x = torch.zeros(1024, device=cuda)
+
+    def call() -> None:
+        x.add_(1)
+        torch.cuda.synchronize()
+        wait(500e-6)
+        x.add_(1)
+
+    assert statistics.median(ColdClock(x.device).measure(call, 6)) > 500
