@@ -66,9 +66,11 @@ bench: build  ## measure on a GPU: SUITES="transform conv1d_depthwise ..."
 	$(RUN) -m sluice bench $(SUITES)
 	$(MAKE) results
 
-results:  ## write the tables in docs/ and the README's picture from benchmarks/results
+results:  ## write the tables and pictures of README and docs/ from benchmarks/results
 	@$(ANY_PYTHON) tools/write_results.py
 	@$(ANY_PYTHON) tools/draw_results.py
+	@$(ANY_PYTHON) tools/draw_depth.py
+	@$(ANY_PYTHON) tools/draw_stencils.py
 
 lint: build  ## check formats, types and style
 	$(RUN) -m ruff check .

@@ -109,6 +109,7 @@ def stencil_case(
 _FRAME, _FRAMES = (1, 1, 1080, 1920), (64, 1, 1080, 1920)
 _COLOUR = (16, 3, 1080, 1920)
 _SIZES = (3, 5, 11, 31)
+_COMPARED = (3, 5, 7, 9, 11, 31)  # in three forms
 
 SUITE = Suite(
     "filter2d",
@@ -123,9 +124,10 @@ SUITE = Suite(
         *(stencil_case(_FRAMES, size, dtype, separable=True) for dtype in ("fp32", "fp16") for size in (11, 31)),
         *(stencil_case((64, 1, 1079, 1919), 3, dtype) for dtype in ("fp32", "fp16")),
         # Serial, double buffer and three stages, as texts on hiding copies compare them.
+        *(stencil_case(_FRAMES, size, "fp32") for size in _COMPARED if size not in _SIZES),
         *(
             stencil_case(_FRAMES, size, "fp32", schedule=schedule, depth=depth)
-            for size in _SIZES
+            for size in _COMPARED
             for schedule, depth in (("sync", 1), ("two_stage", None), ("multi_stage", 3))
         ),
     ],

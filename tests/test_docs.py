@@ -254,3 +254,24 @@ def test_the_table_of_what_is_supported_lists_every_schedule() -> None:
 def test_the_readme_has_one_place_for_results() -> None:
     text = (ROOT / "README.md").read_text()
     assert re.findall(r"<!-- results:(\w+) -->", text) == ["begin", "end"]
+
+
+SYSTEMS = 26  # that the five texts describe
+
+
+def test_every_system_of_the_sources_names_what_is_behind_it() -> None:
+    text = (ROOT / "docs" / "sources.md").read_text()
+    rows = [[cell.strip() for cell in CELL_END.split(line)[1:-1]] for line in text.splitlines()]
+    systems = {int(row[0]): row for row in rows if len(row) == 6 and row[0].isdigit()}
+    assert list(systems) == list(range(1, SYSTEMS + 1))
+    for number, (_, _, where, picture, evidence, claim) in systems.items():
+        assert where, number
+        assert picture, number
+        assert claim.endswith("."), number
+        named = re.findall(r"`([^`]+)`", evidence)
+        assert named, number
+        for name in named:
+            file, _, function = name.partition("::")
+            path = ROOT / ("benchmarks/results/nvidia-h100-80gb-hbm3/" * file.endswith(".json") + file)
+            assert path.is_file(), name
+            assert not function or re.search(rf"^def {function}\(", path.read_text(), re.MULTILINE), name

@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from common import SCHEDULES
+from common import ROOT, SCHEDULES
 from offline_linker import OfflineLinker, cuobjdump, entries, functions, modules, source_of
 
 SIZES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
@@ -94,6 +94,23 @@ def test_windows_pixel_by_pixel(tools, tmp_path: pathlib.Path, dtype: str) -> No
 
 
 BULK = ("barrier", "bulk")  # from compute capability 9.0 on
+COPY_AND_WAIT = {"LDGSTS", "LDGDEPBAR", "DEPBAR", "ARRIVES", "SYNCS", "UBLKCP"}
+
+
+def documented() -> dict[str, set[str]]:
+    """The instructions that docs/pipeline.md says a schedule compiles to, without their widths."""
+    found = {}
+    for section in re.split(r"^### ", (ROOT / "docs" / "pipeline.md").read_text(), flags=re.MULTILINE)[1:]:
+        (text,) = re.findall(r"\*Compiles to\*(.*?)(?:\*Wins\*|\n\n)", section, re.DOTALL)
+        name = re.match(r"`(\w+)`", section)
+        assert name is not None, section
+        found[name[1]] = {word.partition(".")[0] for word in re.findall(r"`([A-Z][A-Z0-9.]+)`", text)}
+    return found
+
+
+def test_the_document_says_what_every_schedule_compiles_to() -> None:
+    assert list(documented()) == list(SCHEDULES)
+    assert documented()["direct"] == {"LDG", "STG"}
 
 
 def check_copies(sass: str, usage: str, schedule: str) -> None:
@@ -120,8 +137,14 @@ def check_copies(sass: str, usage: str, schedule: str) -> None:
 )
 def test_rings_with_a_chain_copy_as_they_promise(tools, tmp_path: pathlib.Path, kernel: str) -> None:
     kernels = {kernel.format(schedule): schedule for schedule in SCHEDULES[1:]}
+    told = documented()
     for name, (sass, usage) in linked_kernels(tools, tmp_path, CHAIN, list(kernels)).items():
         check_copies(sass, usage, kernels[name])
+        words = set(re.findall(r"\b[A-Z][A-Z0-9]+\b", sass))
+        expected = told[kernels[name]]
+        assert words & COPY_AND_WAIT <= expected, name
+        # transform's ring runs with its threads' own words and with shared ones, so it has all forms of the wait.
+        assert expected <= words | ({"LDG"} if "transform" in name else COPY_AND_WAIT), name
 
 
 def test_operands_that_a_chain_does_not_have_cost_nothing(tools, tmp_path: pathlib.Path) -> None:

@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 import threading
+import types
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import torch
 
 import sluice
 from common import ROOT
+from sluice.info import balance
 from sluice.stream.report.overlap import covered, merged
 from sluice.stream.report.stats import ChunkTimes
 
@@ -188,8 +190,17 @@ def test_host_registered(device: str) -> None:
         pass
 
 
+def test_the_balance_of_a_device() -> None:
+    h100 = types.SimpleNamespace(major=9, minor=0, multi_processor_count=132, clock_rate=1980000)
+    h100.memory_clock_rate, h100.memory_bus_width = 2619000, 5120
+    assert balance(h100) == {"fp32_tflops": 66.9, "memory_tbps": 3.35, "flops_per_byte": 20.0}
+    a100 = types.SimpleNamespace(**vars(h100) | {"major": 8, "multi_processor_count": 108, "clock_rate": 1410000})
+    assert balance(a100)["fp32_tflops"] == 19.5
+
+
 def test_the_device_query() -> None:
     for device in sluice.info()["devices"]:
+        assert 5 < device["flops_per_byte"] < 100
         assert device["copy_engines"] >= 1
         assert device["concurrent_kernels"] is True
         assert device["overlaps_copies"] is True

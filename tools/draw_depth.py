@@ -1,10 +1,14 @@
-"""Draws docs/images/depth.png from the results of suite `depth`: time over the number of stages."""
+"""Draws docs/images/depth.png from the results of suite `depth`: time over the number of stages.
+
+The texts' claim is marked on it: three stages are best, more than four hurt.
+"""
 
 import matplotlib.pyplot as plt
 
 from result_files import ROOT, documents
 
 OUTPUT = ROOT / "docs" / "images" / "depth.png"
+CLAIMED_BEST, CLAIMED_MOST, MOST = 3, 4, 8
 
 
 def series() -> dict[str, dict[str, dict[int, float]]]:
@@ -26,6 +30,9 @@ def main() -> None:
     for axis, (problem, schedules) in zip(axes, problems.items(), strict=False):
         for schedule, times in schedules.items():
             axis.plot(list(times), list(times.values()), marker="o", markersize=4, label=schedule)
+        best = axis.axvline(CLAIMED_BEST, color="black", linewidth=0.8, linestyle="--", zorder=0)
+        hurt = axis.axvspan(CLAIMED_MOST + 0.5, MOST + 0.5, color="black", alpha=0.06, linewidth=0)
+        axis.set_xlim(0.5, MOST + 0.5)
         axis.set_title(problem, fontsize=9)
         axis.set_xlabel("stages")
         axis.set_ylim(bottom=0)
@@ -33,7 +40,9 @@ def main() -> None:
         axis.grid(alpha=0.3)
     for axis in axes[len(problems) :]:
         axis.axis("off")
-    axes[-1].legend(*axes[0].get_legend_handles_labels(), loc="center")  # six places, five problems
+    handles, labels = axes[0].get_legend_handles_labels()
+    claims = ["the texts: three stages are best", "the texts: more than four hurt"]
+    axes[-1].legend([*handles, best, hurt], [*labels, *claims], loc="center")  # six places, five problems
     figure.savefig(OUTPUT, dpi=120)
 
 

@@ -12,6 +12,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
+import stencil_claims
 from result_files import PICTURE, ROOT, documents, is_older, measured
 
 MARKERS = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.DOTALL)
@@ -197,6 +198,22 @@ def drawn(document: dict) -> str:
     return "\n\n".join(parts)
 
 
+def compared_stencils(found: list[dict]) -> str:
+    """A text's table of a stencil in three forms, and ours below it."""
+
+    def line(row: stencil_claims.Row) -> list[str]:
+        milliseconds = [f"{ms:.2f}" for ms in row.ms]
+        gains = [f"{gain:.2f}" for gain in row.gains]
+        shares = [f"{100 * share:.0f}" for share in row.bandwidth]
+        return [row.label, *milliseconds, *gains, *shares, "–" if row.direct_ms is None else f"{row.direct_ms:.2f}"]
+
+    forms = list(stencil_claims.FORMS.values())
+    header = ["stencil", *(f"{form}, ms" for form in forms), *(f"gain of {form}" for form in forms[1:])]
+    header += [*(f"{form}, % of bandwidth" for form in forms), "`auto`, ms"]
+    table = "\n".join(lines_of(header, map(line, [stencil_claims.CLAIM, *stencil_claims.measured_rows()])))
+    return f"{measured([document for document in found if document['suite'] == 'filter2d'])}\n\n{table}"
+
+
 def glossary(found: list[dict]) -> str:
     """What the columns of these tables are."""
     used = [peer for peer in PEERS if any(c["peers"].get(peer) is not None for d in found for c in d["cases"])]
@@ -216,6 +233,7 @@ def picture() -> str:
 
 MEASUREMENTS = ROOT / "docs" / "measurements"
 RESULTS = ROOT / "docs" / "results.md"
+SOURCES = ROOT / "docs" / "sources.md"
 # Where a suite's table stands, and its form; all others are plain tables in docs/results.md.
 FORMS: dict[str, tuple[pathlib.Path, Callable[[dict], str]]] = {
     "filter2d": (RESULTS, stencils),
@@ -232,7 +250,7 @@ def render() -> dict[pathlib.Path, str]:
     found = documents()
     if not found:
         none = "No measurements yet: `make bench` on a machine with a GPU writes them."
-        return dict.fromkeys([ROOT / "README.md", RESULTS, *(path for path, _ in FORMS.values())], none)
+        return dict.fromkeys([ROOT / "README.md", SOURCES, RESULTS, *(path for path, _ in FORMS.values())], none)
     parts: dict[pathlib.Path, list[str]] = {RESULTS: [glossary(found)]}
     for suite, form in FORMS.items():  # in this order on a page
         parts.setdefault(form[0], [])
@@ -242,7 +260,8 @@ def render() -> dict[pathlib.Path, str]:
         path, form = FORMS.get(document["suite"], (RESULTS, table))
         if path == RESULTS:
             parts[RESULTS] += [f"## {TITLES.get(document['suite'], document['suite'])}", form(document)]
-    return {ROOT / "README.md": picture(), **{path: "\n\n".join(texts) for path, texts in parts.items()}}
+    texts = {path: "\n\n".join(written) for path, written in parts.items()}
+    return {ROOT / "README.md": picture(), SOURCES: compared_stencils(found), **texts}
 
 
 def main() -> int:

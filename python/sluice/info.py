@@ -31,6 +31,7 @@ def info() -> dict[str, Any]:
                     "compute_capability": f"{properties.major}.{properties.minor}",
                     "multiprocessors": properties.multi_processor_count,
                     "memory_gib": round(properties.total_memory / 2**30, 1),
+                    **balance(properties),
                     **overlap_abilities(index),
                 }
             )
@@ -44,6 +45,25 @@ def info() -> dict[str, Any]:
         "cuda_kernels": _library.cuda_unavailable_reason or "loaded",
         "devices": devices,
         "linking": linking(),
+    }
+
+
+def balance(properties: Any) -> dict[str, float]:
+    """What a GPU could compute and move at most: `flops_per_byte` is the first over the second.
+
+    A kernel with fewer operations a byte is bound by memory. `fp32_tflops` are of FMA at the highest clock, in
+    10^12 operations a second; `memory_tbps` is of device memory, in 10^12 bytes a second.
+
+    Args:
+        properties: those of `torch.cuda.get_device_properties`.
+    """
+    lanes = 64 if (properties.major, properties.minor) == (8, 0) else 128  # FMA a multiprocessor and cycle
+    tflops = 2 * lanes * properties.multi_processor_count * properties.clock_rate * 1e3 / 1e12
+    tbps = 2 * properties.memory_clock_rate * 1e3 * properties.memory_bus_width / 8 / 1e12  # twice a cycle
+    return {
+        "fp32_tflops": round(tflops, 1),
+        "memory_tbps": round(tbps, 2),
+        "flops_per_byte": round(tflops / tbps, 1) if tbps else 0.0,
     }
 
 
