@@ -1,24 +1,200 @@
-"""Draws docs/images/streams.png: two orders as their events allow them, for copies and compute of known lengths.
+"""Draws what runs at the same time, from a recording that benchmarks/record_streams.py made on a GPU.
 
-The times follow from the edges of python/sluice/stream/device/pipeline.py alone; `python -m sluice trace` draws
-measured ones.
+    python tools/draw_streams.py [RECORDING] [--output DIR]
+
+    streams.png           our lanes in their three orders
+    streams_sample.png    the forms of CUDA's sample beside our lanes, from pinned and from pageable memory
+    streams_host.png      a host function after device work, and under it
+    streams_default.png   eight kernels on the legacy default stream and on eight streams
+
+Without a recording in benchmarks/recordings, streams.png shows two orders as their events allow them, for copies and
+compute of known lengths: those times follow from the edges of python/sluice/stream/device/pipeline.py alone.
 """
 
+import argparse
+import json
 import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 
-OUTPUT = pathlib.Path(__file__).resolve().parent.parent / "docs" / "images" / "streams.png"
+from result_files import CARDS, ROOT
+
+IMAGES = ROOT / "docs" / "images"
+COLORS = {"copy in": "#4c78a8", "compute": "#f58518", "copy out": "#54a24b", "host": "#b279a2"}
+LANES = ("copy in", "compute", "copy out")
+Timeline = dict[str, Any]
+
+
+def find_recording() -> pathlib.Path | None:
+    """That of the first card that has one; not the CPU's."""
+
+    def rank(path: pathlib.Path) -> tuple[int, str]:
+        card = path.parent.name
+        return CARDS.index(card) if card in CARDS else len(CARDS), card
+
+    found = ROOT.glob("benchmarks/recordings/*/streams.json")
+    return min((path for path in found if path.parent.name != "cpu"), key=rank, default=None)
+
+
+def timelines(recording: dict[str, Any], what: str) -> dict[str, Timeline]:
+    """Of one kind, by label."""
+    return {one["label"]: one for one in recording["timelines"] if one["what"] == what}
+
+
+def milliseconds(one: Timeline) -> str:
+    return f"{one['total_ms']:.{2 if one['total_ms'] < 10 else 1}f} ms"
+
+
+def scale(recording: dict[str, Any], each_way: bool = True) -> str:
+    job = f", {recording['mebibytes']} MiB each way" if each_way else ""
+    return f"milliseconds ({recording['gpu'].replace('cpu', 'CPU')}{job})"
+
+
+def panel(axes: Any, rows: Sequence[str], title: str) -> None:
+    """Axes with a line for each row, the first one on top."""
+    axes.set_title(title, loc="left", fontsize=9)
+    axes.set_yticks(range(len(rows)), rows, fontsize=9 if len(rows) < 6 else 7)
+    axes.invert_yaxis()
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def box(axes: Any, span: tuple[float, float], place: tuple[float, float], color: str, text: str, **edge: Any) -> None:
+    """One item from begin to end, at a height with a thickness."""
+    (begin, end), (y, height) = span, place
+    edge = edge or {"edgecolors": "white"}
+    axes.broken_barh([(begin, end - begin)], (y - height / 2, height), facecolors=color, **edge)
+    axes.text((begin + end) / 2, y, text, ha="center", va="center", color="white", fontsize=7)
+
+
+def strips(spans: Sequence[dict[str, Any]]) -> list[int]:
+    """A strip of the row for each span, so that those that overlap do not cover each other: the first that is free."""
+    ends: list[float] = []
+    taken = []
+    for span in spans:
+        strip = next((i for i, until in enumerate(ends) if until <= span["begin_ms"]), len(ends))
+        ends[strip : strip + 1] = [span["end_ms"]]
+        taken.append(strip)
+    return taken
+
+
+def draw_timeline(axes: Any, one: Timeline, title: str, longest: float, columns: int) -> None:
+    """Copies, compute and host work, with the numbers of chunks where a box has room for one."""
+    names = [row for row in COLORS if any(span["row"] == row for span in one["rows"])]
+    panel(axes, names, f"{title}: {milliseconds(one)}")
+    for y, name in enumerate(names):
+        own = sorted((span for span in one["rows"] if span["row"] == name), key=lambda span: span["begin_ms"])
+        taken = strips(own)
+        height = 0.8 / (max(taken) + 1)
+        for span, strip in zip(own, taken, strict=True):
+            part = (span["end_ms"] - span["begin_ms"]) / (longest * columns)
+            text = str(span["item"]) if part > 0.018 and height > 0.25 and name != "host" else ""
+            # A white edge would hide a narrow box.
+            edge = {} if part > 0.005 else {"edgecolors": COLORS[name], "linewidth": 0.3}
+            place = (y - 0.4 + (strip + 0.5) * height, height)
+            box(axes, (span["begin_ms"], span["end_ms"]), place, COLORS[name], text, **edge)
+
+
+def draw_kernels(axes: Any, one: Timeline, title: str) -> None:
+    """A line for each of the kernels, whatever stream it was on."""
+    panel(axes, [f"kernel {span['item']}" for span in one["rows"]], f"{title}: {milliseconds(one)}")
+    for y, span in enumerate(one["rows"]):
+        box(axes, (span["begin_ms"], span["end_ms"]), (y, 0.8), COLORS["compute"], "")
+
+
+def grid(rows: int, columns: int, height: float) -> tuple[Any, Any]:
+    return plt.subplots(rows, columns, figsize=(11, height), sharex="col", squeeze=False, layout="constrained")
+
+
+def save(figure: Any, path: pathlib.Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def draw_column(axes: Sequence[Any], shown: Sequence[tuple[str, Timeline]], label: str, columns: int = 1) -> None:
+    """Timelines on one scale, below one another."""
+    longest = max(one["total_ms"] for _, one in shown)
+    for axis, (title, one) in zip(axes, shown, strict=True):
+        draw_timeline(axis, one, title, longest, columns)
+    axes[-1].set_xlabel(label)
+
+
+def orders_of(recording: dict[str, Any], memory: str) -> list[tuple[str, Timeline]]:
+    found = timelines(recording, "lanes")
+    orders = ("sequential", "depth_first", "breadth_first")
+    return [(order.replace("_", " "), found[f"{order}, {memory}"]) for order in orders if f"{order}, {memory}" in found]
+
+
+def draw_orders(recording: dict[str, Any], path: pathlib.Path) -> bool:
+    """The three orders, from pinned memory where there is some; False where nothing was recorded."""
+    shown = orders_of(recording, "pinned") or orders_of(recording, "pageable")
+    if shown:
+        figure, panels = grid(len(shown), 1, 2.1 * len(shown))
+        draw_column(panels[:, 0], shown, scale(recording))
+        save(figure, path)
+    return bool(shown)
+
+
+def draw_sample(recording: dict[str, Any], path: pathlib.Path) -> bool:
+    """A column for each kind of memory: the sample's forms, and our lanes at the bottom."""
+    found, columns = timelines(recording, "sample"), []
+    for memory in ("pinned", "pageable"):
+        own = [one for label, one in found.items() if f", {memory}, " in label]
+        titles = [one["label"].replace(f", {memory}", "").replace("_", " ") for one in own]
+        ours = [(f"sluice, {name}", one) for name, one in orders_of(recording, memory) if name == "depth first"]
+        columns.append([(f"{memory}, {name}", one) for name, one in [*zip(titles, own, strict=True), *ours]])
+    if found:
+        figure, panels = grid(len(columns[0]), 2, 1.45 * len(columns[0]))
+        for axes, shown in zip(panels.T, columns, strict=True):
+            draw_column(axes, shown, scale(recording), columns=2)
+        save(figure, path)
+    return bool(found)
+
+
+def draw_host(recording: dict[str, Any], path: pathlib.Path) -> bool:
+    """A host function behind and under the device's work, and how much of it was hidden."""
+    found = timelines(recording, "host")
+    shown = [(f"{label}, {100 * one['hidden']:.0f} % of it hidden", one) for label, one in found.items()]
+    if shown:
+        figure, panels = grid(len(shown), 1, 2.4 * len(shown))
+        draw_column(panels[:, 0], shown, scale(recording))
+        save(figure, path)
+    return bool(shown)
+
+
+def draw_default(recording: dict[str, Any], path: pathlib.Path) -> bool:
+    """Four ways to launch eight kernels, on one scale."""
+    found = timelines(recording, "kernels")
+    if found:
+        figure, panels = grid(-(-len(found) // 2), 2, 5.2)
+        for axes, (label, one) in zip(panels.flat, found.items(), strict=True):
+            draw_kernels(axes, one, label)
+            axes.set_xlim(0, 1.02 * max(one["total_ms"] for one in found.values()))
+        for axes in panels[-1]:
+            axes.set_xlabel(scale(recording, each_way=False))
+        save(figure, path)
+    return bool(found)
+
+
+PICTURES: dict[str, Callable[[dict[str, Any], pathlib.Path], bool]] = {
+    "streams.png": draw_orders,
+    "streams_sample.png": draw_sample,
+    "streams_host.png": draw_host,
+    "streams_default.png": draw_default,
+}
+
+
 CHUNKS, DEPTH = 9, 3
 COPY, COMPUTE = 1.0, 0.8
-COLORS = {"copy in": "#4c78a8", "compute": "#f58518", "copy out": "#54a24b"}
 
 
 def schedule(order: str) -> dict[str, list[tuple[float, float]]]:
     """(begin, end) of each chunk in each row: what is issued first runs first, as soon as its events are there."""
-    done: dict[str, list[float]] = {row: [0.0] * CHUNKS for row in COLORS}
-    spans: dict[str, list[tuple[float, float]]] = {row: [(0.0, 0.0)] * CHUNKS for row in COLORS}
-    free = dict.fromkeys(COLORS, 0.0)
+    done: dict[str, list[float]] = {row: [0.0] * CHUNKS for row in LANES}
+    spans: dict[str, list[tuple[float, float]]] = {row: [(0.0, 0.0)] * CHUNKS for row in LANES}
+    free = dict.fromkeys(LANES, 0.0)
 
     def run(row: str, chunk: int, length: float, *waits: float) -> None:
         begin = max(free[row], *waits)
@@ -37,24 +213,34 @@ def schedule(order: str) -> dict[str, list[tuple[float, float]]]:
     return spans
 
 
-def main() -> None:
-    runs = [("depth first, three slots", "depth_first"), ("sequential", "sequential")]
-    figure, panels = plt.subplots(len(runs), 1, figsize=(11, 4.2), sharex=True, layout="constrained")
-    for axes, (label, order) in zip(panels, runs, strict=True):
+def draw_model(path: pathlib.Path) -> None:
+    """Two orders as their events allow them."""
+    figure, panels = grid(2, 1, 4.2)
+    shown = (("depth first, three slots", "depth_first"), ("sequential", "sequential"))
+    for axes, (label, order) in zip(panels[:, 0], shown, strict=True):
         spans = schedule(order)
-        for y, (row, color) in enumerate(COLORS.items()):
-            for chunk, (begin, end) in enumerate(spans[row]):
-                axes.broken_barh([(begin, end - begin)], (y - 0.4, 0.8), facecolors=color, edgecolors="white")
-                slot = f"{chunk}" if row == "compute" else f"{chunk}\nslot {chunk % DEPTH}"
-                axes.text((begin + end) / 2, y, slot, ha="center", va="center", color="white", fontsize=7)
-        length = max(end for row in spans.values() for _, end in row)
-        axes.set_title(f"{label}: {length:.1f} copies long", loc="left", fontsize=9)
-        axes.set_yticks(range(3), COLORS, fontsize=9)
-        axes.invert_yaxis()
-        axes.spines[["top", "right"]].set_visible(False)
-    panels[-1].set_xlabel("time, in copies of a chunk")
-    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(OUTPUT, dpi=110)
+        panel(axes, LANES, f"{label}: {spans['copy out'][-1][1]:.1f} copies long")
+        for y, row in enumerate(LANES):
+            for chunk, span in enumerate(spans[row]):
+                slot = "" if row == "compute" else f"\nslot {chunk % DEPTH}"
+                box(axes, span, (y, 0.8), COLORS[row], f"{chunk}{slot}")
+    panels[-1, 0].set_xlabel("time, in copies of a chunk")
+    save(figure, path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recording", type=pathlib.Path, nargs="?", help="instead of a GPU's in benchmarks/recordings")
+    parser.add_argument("--output", type=pathlib.Path, default=IMAGES, metavar="DIR", help="docs/images by default")
+    given = parser.parse_args()
+    source = given.recording or find_recording()
+    if source is None:
+        draw_model(given.output / "streams.png")
+        return
+    recording = json.loads(source.read_text(encoding="utf-8"))
+    for name, draw in PICTURES.items():
+        if not draw(recording, given.output / name):
+            print(f"no {name}: {source} has nothing to draw there")
 
 
 if __name__ == "__main__":

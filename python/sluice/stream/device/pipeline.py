@@ -179,6 +179,7 @@ def breadth_first(work: Work, depth: int) -> None:
 def sequential(work: Work, depth: int) -> None:
     """One chunk after the other: nothing overlaps."""
     del depth
+    work.settle()  # the first chunk, which a call learns from, is on its way out
     while (chunk := work.take()) is not None:
         flight = work.fetch(chunk)
         work.compute(flight)
