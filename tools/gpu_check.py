@@ -86,7 +86,14 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "stencils": ("test_filter2d", "test_filter2d_windows", "gpu/test_filter2d_strips"),
     "streams": (
-        *("test_stream_faults", "test_stream_iter", "test_stream_map", "test_stream_out", "test_stream_report"),
+        *(
+            "test_stream_faults",
+            "test_stream_iter",
+            "test_stream_map",
+            "test_stream_out",
+            "test_record_streams",
+            "test_stream_report",
+        ),
         *(
             "test_stream_memory",
             "test_stream_schedule",
@@ -103,7 +110,8 @@ TESTS: dict[str, tuple[str, ...]] = {
         *("test_compile", "test_demo", "test_docs", "test_errors", "test_examples"),
         *("gpu/test_bench_clock", "gpu/test_cpp_stage", "gpu/test_device", "gpu/test_launch"),
         *("gpu/test_link_cache", "gpu/test_link_faults"),
-        *("gpu/test_every_float", "gpu/test_linking", "gpu/test_prelinked_calls", "gpu/test_rings"),
+        *("gpu/test_every_float", "gpu/test_linking", "gpu/test_pipeline_facts", "gpu/test_prelinked_calls"),
+        *("gpu/test_rings", "gpu/test_traps"),
     ),
 }
 WITHOUT_GPU = (
