@@ -140,8 +140,10 @@ def test_interpreted_rings_have_every_schedules_copies(sass: dict[str, str]) -> 
     assert len(kernels) == INSTANCES
     for name, body in kernels.items():
         asynchronous = re.findall(r"LDGSTS\.[.\w]*", body)
-        assert asynchronous, name
-        assert all(".128" in copy and "BYPASS" in copy for copy in asynchronous), name  # 16 bytes, past L1
+        assert any("BYPASS.128" in copy for copy in asynchronous), name  # 16 bytes, past L1
+        # Less than 16 bytes are the parts of a row's first word that primitives copy.
+        assert any(".128" not in copy for copy in asynchronous) == ("staged_channels" not in name), name
+        assert all("BYPASS" in copy for copy in asynchronous if ".128" in copy), name
         assert re.search(r"LD(G\.E|\.E)[.\w]*\.128", body), name  # sync's, through registers
         assert "UBLKCP" in body, name
         assert "SYNCS" in body, name

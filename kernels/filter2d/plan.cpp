@@ -191,7 +191,7 @@ void set_ring(Filter2dPlan& plan, const Filter2dProblem& problem, const Schedule
   RingShape ring{0, 0};
   if (stage_bytes <= most_dynamic_shared_memory(device)) {
     ring = shape_ring(static_cast<int>(stage_bytes),
-                      producers == 0 ? kFilter2dResidentBlocks : kFilter2dResidentBlocks - 1, request, device);
+                      producers == 0 ? kFilter2dResidentBlocks : kFilter2dResidentBlocks - 1, tiles, request, device);
   }
   if (const char* const refused = refusal(plan.schedule, device)) return refuse(plan, refused);
   if (ring.depth == 0) {

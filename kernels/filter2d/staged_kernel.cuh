@@ -100,9 +100,15 @@ __device__ __forceinline__ void fetch_stage(const StageGrid<Element>& grid, Pipe
     const bool outside = !rows.has(i) || column >= a.width || column + kWordElements<Element> <= 0;
     if (outside) {
       copy_zeros(pipe, words + w, a.image.data);
-    } else {
-      words[w] = gather_word(a, grid.tile.batch, grid.tile.channel, grid.top_row + i, column);
+      continue;
     }
+    if (a.image.strides[3] == 1) {
+      const int begin = column < 0 ? static_cast<int>(-column) : 0;
+      const int end = static_cast<int>(min_of<long long>(kWordElements<Element>, a.width - column));
+      const char* const from = grid.start(i) - grid.shift(i) + static_cast<long long>(word) * kWordBytes;
+      if (copy_part<Element>(pipe, words + w, from, begin, end)) continue;
+    }
+    words[w] = gather_word(a, grid.tile.batch, grid.tile.channel, grid.top_row + i, column);
   }
 }
 

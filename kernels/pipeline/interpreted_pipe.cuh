@@ -66,6 +66,16 @@ class InterpretedPipe {
       }
     });
   }
+  template <int Unit>
+  __device__ bool copy_part(Word* to, const char* from, int first, int last) {
+    bool copied = false;
+    with_own([&](auto& pipe) {
+      if constexpr (requires { pipe.template copy_part<Unit>(to, from, first, last); }) {
+        copied = pipe.template copy_part<Unit>(to, from, first, last);
+      }
+    });
+    return copied;
+  }
   __device__ void producer_commit() {
     with_own([](auto& pipe) { pipe.producer_commit(); });
   }

@@ -12,20 +12,27 @@ constexpr int kReservedPerBlock = 1024;
 constexpr int kBulkCopyCapability = least_capability(Schedule::bulk);
 }  // namespace
 
-RingShape shape_ring(int stage_bytes, int resident_blocks, const ScheduleRequest& request,
+RingShape shape_ring(int stage_bytes, int resident_blocks, long long tiles, const ScheduleRequest& request,
                      const DeviceProperties& device) {
   const int fits = min_of(most_dynamic_shared_memory(device) / stage_bytes, kMaxDepth);
   const int fixed = fixed_depth(request.schedule), requested = fixed > 0 ? fixed : request.depth;
   if (fits < 1 || requested > fits) return {0, 0};
+  // One resident wave: the blocks share the tiles out among them, so one that has to wait for another to end is late.
+  const auto blocks_at = [&](int depth) {
+    const int block_bytes = depth * stage_bytes + traits_of(request.schedule).storage_bytes + kReservedPerBlock;
+    return max_of(1, min_of(resident_blocks, device.shared_memory_per_multiprocessor / block_bytes));
+  };
   int depth = requested;
   if (depth == 0) {
     depth = 1 + ceil_div(kBytesInFlight, resident_blocks * stage_bytes);
     depth = min_of(max_of(2, depth), fits);
+    // No more stages than a block has tiles: the others would never be filled.
+    const auto tiles_of_stages = [&](int stages) {
+      return static_cast<long long>(stages) * device.multiprocessors * blocks_at(depth);
+    };
+    while (depth > 1 && tiles <= tiles_of_stages(depth - 1)) --depth;
   }
-  // One resident wave: the blocks share the tiles out among them, so one that has to wait for another to end is late.
-  const int block_bytes = depth * stage_bytes + traits_of(request.schedule).storage_bytes + kReservedPerBlock;
-  const int by_memory = device.shared_memory_per_multiprocessor / block_bytes;
-  return {depth, max_of(1, min_of(resident_blocks, by_memory))};
+  return {depth, blocks_at(depth)};
 }
 
 int ring_copy_width(Schedule schedule, int row_bytes, const DeviceProperties& device) {
@@ -55,9 +62,10 @@ const char* refusal(Schedule schedule, const DeviceProperties& device) {
 const char* ring_reason(const ScheduleRequest& request) {
   if (fixed_depth(request.schedule) > 0)
     return "forced: a ring of tiles in shared memory, of the depth that the schedule is made for";
-  return request.depth > 0
-             ? "forced: a ring of tiles in shared memory, at the depth that was asked for"
-             : "forced: a ring of tiles in shared memory, deep enough for 48 KiB in flight a multiprocessor";
+  return request.depth > 0 ? "forced: a ring of tiles in shared memory, at the depth that was asked for"
+                           : "forced: a ring of tiles in shared memory, deep enough for 48 KiB in flight a "
+                             "multiprocessor and no deeper "
+                             "than a block has tiles";
 }
 
 void refuse(Plan& plan, const char* reason) {

@@ -40,9 +40,9 @@ struct RingShape {
 };
 
 // `stage_bytes` is what one stage of the ring takes, `resident_blocks` how many blocks of the kernel a multiprocessor's
-// registers hold. A depth of 0 comes back where the request cannot be met: not even one stage fits, or not as many as
-// were asked for.
-RingShape shape_ring(int stage_bytes, int resident_blocks, const ScheduleRequest& request,
+// registers hold, `tiles` how many all blocks share. A depth of 0 comes back where the request cannot be met: not even
+// one stage fits, or not as many as were asked for.
+RingShape shape_ring(int stage_bytes, int resident_blocks, long long tiles, const ScheduleRequest& request,
                      const DeviceProperties& device);
 
 // Bytes of one copy into a ring whose stages have rows of `row_bytes`: bulk copies move a whole row, others a word.

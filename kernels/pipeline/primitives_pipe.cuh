@@ -1,5 +1,6 @@
 // Schedule `primitives`: the C-like interface under cuda::pipeline. __pipeline_memcpy_async of 16 bytes, with zero-fill
-// for the words of a padding. A thread that reads only what it copied waits for its own groups of copies
+// for the words of a padding and for those that a row ends in; of 4 and 8 bytes for those that it begins in. A thread
+// that reads only what it copied waits for its own groups of copies
 // (__pipeline_commit, __pipeline_wait_prior); where threads share a stage its copies arrive on a barrier in shared
 // memory (__pipeline_arrive_on).
 #pragma once
@@ -34,6 +35,35 @@ class PrimitivesPipe : public WholeBlock {
   }
   // A word of zeros, which is no load: nothing is read at `from`, though it has to be an aligned address.
   __device__ void copy_zeros(Word* to, const char* from) { __pipeline_memcpy_async(to, from, kWordBytes, kWordBytes); }
+  // The bytes [first, last) of a word, and zeros around them; false where that takes more than copies. An element has
+  // `Unit` bytes.
+  //
+  //   the row ends here    |xxxxxx..|  16 bytes, the last of them zero-filled
+  //   it begins here       |..xxxxxx|  0 4 8   |....xxxx|  0 8   |......xx|  0 0 4     0: a zero-filled copy
+  template <int Unit>
+  __device__ bool copy_part(Word* to, const char* from, int first, int last) {
+    if (first == 0) {
+#pragma unroll
+      for (int bytes = Unit; bytes <= kWordBytes; bytes += Unit) {
+        if (bytes == last) __pipeline_memcpy_async(to, from, kWordBytes, kWordBytes - bytes);
+      }
+      return true;
+    }
+    if (first % 4 != 0 || last != kWordBytes) return false;
+#pragma unroll
+    for (int at = 0; at < kWordBytes; at += 8) {
+      char* const place = reinterpret_cast<char*>(to) + at;
+      if (first <= at) {
+        __pipeline_memcpy_async(place, from + at, 8);
+      } else if (first >= at + 8) {
+        __pipeline_memcpy_async(place, from + at, 8, 8);
+      } else {
+        __pipeline_memcpy_async(place, from + at, 4, 4);
+        __pipeline_memcpy_async(place + 4, from + at + 4, 4);
+      }
+    }
+    return true;
+  }
   __device__ void producer_commit() {
     if (shares_) {
       __pipeline_arrive_on(landed_ + fetch_);

@@ -120,7 +120,7 @@ TransformPlan plan_transform(const TransformProblem& problem, const ScheduleRequ
         resident_blocks(plan, linked ? 0 : transform_direct_blocks(size_of(problem.dtype), /*tensors=*/true), device);
   } else {
     const int stage_bytes = (threads * vectors + 1) * kWordBytes, producers = producer_threads(plan.schedule);
-    const RingShape ring = shape_ring(stage_bytes, transform_resident_blocks(producers), request, device);
+    const RingShape ring = shape_ring(stage_bytes, transform_resident_blocks(producers), tiles, request, device);
     const char* refused = refusal(plan.schedule, device);
     if (refused == nullptr && ring.depth == 0) refused = "the ring's stages must fit into the shared memory of a block";
     if (refused != nullptr) {

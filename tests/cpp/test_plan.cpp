@@ -9,19 +9,39 @@
 
 using namespace sluice;
 
+constexpr long long kManyTiles = 1 << 20;
+
 TEST(a_ring_has_enough_bytes_in_flight_and_fits) {
   for (int stage_bytes : {512, 4096, 8192, 65536, 200000}) {
-    const RingShape ring = shape_ring(stage_bytes, 8, forced(Schedule::sync), kH200);
+    const RingShape ring = shape_ring(stage_bytes, 8, kManyTiles, forced(Schedule::sync), kH200);
     CHECK(ring.depth >= 1 && ring.depth <= kMaxDepth && ring.blocks >= 1);
     CHECK(ring.depth * stage_bytes <= most_dynamic_shared_memory(kH200));
   }
-  CHECK(shape_ring(kH200.shared_memory_per_block, 8, forced(Schedule::sync), kH200).depth == 0);
-  CHECK(shape_ring(most_dynamic_shared_memory(kH200), 8, forced(Schedule::sync), kH200).depth == 1);
-  CHECK(shape_ring(300000, 8, forced(Schedule::sync), kH200).depth == 0);
-  CHECK(shape_ring(60000, 8, forced(Schedule::sync, 4), kH200).depth == 0);
-  CHECK(shape_ring(60000, 8, forced(Schedule::sync, 3), kH200).depth == 3);
-  CHECK(shape_ring(512, 8, forced(Schedule::single_stage), kH200).depth == 1);
-  CHECK(shape_ring(512, 8, forced(Schedule::two_stage), kH200).depth == 2);
+  CHECK(shape_ring(kH200.shared_memory_per_block, 8, kManyTiles, forced(Schedule::sync), kH200).depth == 0);
+  CHECK(shape_ring(most_dynamic_shared_memory(kH200), 8, kManyTiles, forced(Schedule::sync), kH200).depth == 1);
+  CHECK(shape_ring(300000, 8, kManyTiles, forced(Schedule::sync), kH200).depth == 0);
+  CHECK(shape_ring(60000, 8, kManyTiles, forced(Schedule::sync, 4), kH200).depth == 0);
+  CHECK(shape_ring(60000, 8, kManyTiles, forced(Schedule::sync, 3), kH200).depth == 3);
+  CHECK(shape_ring(512, 8, kManyTiles, forced(Schedule::single_stage), kH200).depth == 1);
+  CHECK(shape_ring(512, 8, kManyTiles, forced(Schedule::two_stage), kH200).depth == 2);
+}
+
+TEST(a_ring_is_no_deeper_than_a_block_has_tiles) {
+  const int wave = 8 * kH200.multiprocessors;
+  const auto depth_of = [](long long tiles, ScheduleRequest request) {
+    return shape_ring(2048, 8, tiles, request, kH200).depth;
+  };
+  CHECK(depth_of(kManyTiles, forced(Schedule::sync)) == 4);
+  for (int tiles_a_block = 1; tiles_a_block <= 6; ++tiles_a_block) {
+    CHECK(depth_of(tiles_a_block * wave, forced(Schedule::sync)) == min_of(tiles_a_block, 4));
+    CHECK(depth_of(tiles_a_block * wave + 1, forced(Schedule::sync)) == min_of(tiles_a_block + 1, 4));
+  }
+  CHECK(depth_of(1, forced(Schedule::sync, 5)) == 5);  // what was asked for
+  CHECK(depth_of(1, forced(Schedule::two_stage)) == 2);
+  // A shallower ring leaves room for more blocks, whose share of the tiles is smaller: stages of 50 KB, 2 blocks a
+  // multiprocessor at a depth of 2, and 4 at a depth of 1.
+  CHECK(shape_ring(50000, 4, 2 * kH200.multiprocessors, forced(Schedule::sync), kH200).depth == 1);
+  CHECK(shape_ring(50000, 4, 2 * kH200.multiprocessors + 1, forced(Schedule::sync), kH200).depth == 2);
 }
 
 TEST(a_schedule_says_what_it_needs) {

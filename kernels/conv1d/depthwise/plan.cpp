@@ -141,7 +141,7 @@ void set_ring(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequ
   RingShape ring{0, 0};
   if (stage_bytes <= most_dynamic_shared_memory(device)) {
     ring = shape_ring(static_cast<int>(stage_bytes), producers == 0 ? kConv1dResidentBlocks : kConv1dResidentBlocks - 1,
-                      request, device);
+                      tiles, request, device);
   }
   if (const char* const refused = refusal(plan.schedule, device)) return refuse(plan, refused);
   if (ring.depth == 0) {

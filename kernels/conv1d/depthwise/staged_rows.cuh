@@ -73,9 +73,15 @@ __device__ __forceinline__ void staged_rows(const Conv1dArguments<Element>& a) {
       const long long position = begin + w * kWidth;
       if (position >= a.length || (position + kWidth <= 0 && !a.history.exists())) {
         copy_zeros(pipe, words + w, a.input.data);
-      } else {
-        words[w] = gather_word(a, row.batch, row.channel, position, 0, 1);
+        continue;
       }
+      if (a.input.strides[2] == 1 && (position >= 0 || !a.history.exists())) {
+        const int begin = position < 0 ? static_cast<int>(-position) : 0;
+        const int end = static_cast<int>(min_of<long long>(kWidth, a.length - position));
+        const char* const from = reinterpret_cast<const char*>(row.row + position);
+        if (copy_part<Element>(pipe, words + w, from, begin, end)) continue;
+      }
+      words[w] = gather_word(a, row.batch, row.channel, position, 0, 1);
     }
     T* const taps = reinterpret_cast<T*>(words + a.stage_words);
     for (int k = pipe.thread(); k < a.taps; k += pipe.threads()) taps[k] = a.tap(span.channel, k);
