@@ -15,6 +15,8 @@
 //   nvcc -std=c++20 -O3 -arch=sm_90a benchmarks/pipeline_facts.cu -o pipeline_facts
 //   ./pipeline_facts --json facts.json
 //   ncu ./pipeline_facts once
+//
+// The results are in docs/measurements/pipeline_facts.md.
 #include "pipeline_facts.cuh"
 
 #include <cuda_runtime.h>

@@ -256,22 +256,10 @@ def test_pictures_of_everything(
     assert drawn(pictures, recording, tmp_path) == set(pictures.PICTURES)
 
 
-def test_the_first_cards_recording_is_drawn(
-    pictures: ModuleType, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pictures, "ROOT", tmp_path)
-    assert pictures.find_recording() is None
-    for card in ("cpu", "another", "nvidia-h200", "nvidia-h100-80gb-hbm3"):
-        path = tmp_path / "benchmarks/recordings" / card / "streams.json"
-        path.parent.mkdir(parents=True)
-        path.touch()
-        assert pictures.find_recording() == (None if card == "cpu" else path)
-
-
 def test_without_a_recording_the_model_is_drawn(
     pictures: ModuleType, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pictures, "find_recording", lambda: None)
+    monkeypatch.setattr(pictures.result_files, "recording", lambda name: None)
     monkeypatch.setattr(sys, "argv", ["draw_streams.py", "--output", str(tmp_path)])
     pictures.main()
     assert [path.name for path in tmp_path.iterdir()] == ["streams.png"]

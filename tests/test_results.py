@@ -81,3 +81,28 @@ def test_the_picture_shows_losses_too() -> None:
     assert any("slower" in verdict for verdict in verdicts)
     assert "as fast" in verdicts
     assert draw_results.OUTPUT.is_file()
+
+
+def test_facts_are_a_table_each(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result_files, "ROOT", tmp_path)
+    assert write_results.facts() == "Not measured yet."
+    for card, time in (("a-card", 9.0), (result_files.CARDS[0], 250.0)):
+        rows = [{"fact": "syncwarp", "variant": "__syncwarp", "time_us": time, "copy_us": 200.0}]
+        rows.append({"fact": "alignment", "variant": "offset 16", "time_us": 220.0, "copy_us": 200.0})
+        path = tmp_path / "benchmarks" / "recordings" / card / "pipeline_facts.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"gpu": "A GPU", "cuda": "13.0", "bytes": 2**28, "rows": rows}))
+    heading, first, second = write_results.facts().split("\n\n")
+    assert heading == "Microseconds, A GPU, CUDA 13.0, 256 MiB."
+    assert first.splitlines()[2] == "| __syncwarp | 250.0 | 200.0 | 0.80 |"
+    assert second.startswith("| alignment | time |")
+
+
+def test_the_first_cards_recording_is_read(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result_files, "ROOT", tmp_path)
+    assert result_files.recording("streams") is None
+    for card in ("cpu", "another", *reversed(result_files.CARDS)):
+        path = tmp_path / "benchmarks" / "recordings" / card / "streams.json"
+        path.parent.mkdir(parents=True)
+        path.touch()
+        assert result_files.recording("streams") == (None if card == "cpu" else path)

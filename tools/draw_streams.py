@@ -19,23 +19,12 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 
-from result_files import CARDS, ROOT
+import result_files
 
-IMAGES = ROOT / "docs" / "images"
+IMAGES = result_files.ROOT / "docs" / "images"
 COLORS = {"copy in": "#4c78a8", "compute": "#f58518", "copy out": "#54a24b", "host": "#b279a2"}
 LANES = ("copy in", "compute", "copy out")
 Timeline = dict[str, Any]
-
-
-def find_recording() -> pathlib.Path | None:
-    """That of the first card that has one; not the CPU's."""
-
-    def rank(path: pathlib.Path) -> tuple[int, str]:
-        card = path.parent.name
-        return CARDS.index(card) if card in CARDS else len(CARDS), card
-
-    found = ROOT.glob("benchmarks/recordings/*/streams.json")
-    return min((path for path in found if path.parent.name != "cpu"), key=rank, default=None)
 
 
 def timelines(recording: dict[str, Any], what: str) -> dict[str, Timeline]:
@@ -233,7 +222,7 @@ def main() -> None:
     parser.add_argument("recording", type=pathlib.Path, nargs="?", help="instead of a GPU's in benchmarks/recordings")
     parser.add_argument("--output", type=pathlib.Path, default=IMAGES, metavar="DIR", help="docs/images by default")
     given = parser.parse_args()
-    source = given.recording or find_recording()
+    source = given.recording or result_files.recording("streams")
     if source is None:
         draw_model(given.output / "streams.png")
         return

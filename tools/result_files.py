@@ -24,6 +24,12 @@ def documents() -> list[dict]:
     return [json.loads(path.read_text()) | {"path": path.relative_to(ROOT).as_posix()} for path in shown]
 
 
+def recording(name: str) -> pathlib.Path | None:
+    """`name`.json in benchmarks/recordings, as the first card has it that was recorded; not the CPU's."""
+    found = ROOT.glob(f"benchmarks/recordings/*/{name}.json")
+    return min((path for path in found if path.parent.name != "cpu"), key=_rank, default=None)
+
+
 def is_older(document: dict) -> bool:
     """Whether it was measured on other sources than those of this tree."""
     return bool(document["source_hash"] != tree_hash())

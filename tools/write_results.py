@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 
 import stencil_claims
-from result_files import PICTURE, ROOT, documents, is_older, measured
+from result_files import PICTURE, ROOT, documents, is_older, measured, recording
 
 MARKERS = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.DOTALL)
 # Columns of peers, in their order, and what each is.
@@ -214,6 +214,21 @@ def compared_stencils(found: list[dict]) -> str:
     return f"{measured([document for document in found if document['suite'] == 'filter2d'])}\n\n{table}"
 
 
+def facts() -> str:
+    """What benchmarks/pipeline_facts.cu measured, a table a fact."""
+    path = recording("pipeline_facts")
+    if path is None:
+        return "Not measured yet."
+    found = json.loads(path.read_text())
+    rows: dict[str, list[list[str]]] = {}
+    for row in found["rows"]:
+        times = cell(row["time_us"]), cell(row["copy_us"]), f"{row['copy_us'] / row['time_us']:.2f}"
+        rows.setdefault(row["fact"], []).append([row["variant"], *times])
+    tables = ["\n".join(lines_of([fact, "time", "a copy", "copy / time"], cells)) for fact, cells in rows.items()]
+    heading = f"Microseconds, {found['gpu']}, CUDA {found['cuda']}, {found['bytes'] >> 20} MiB."
+    return "\n\n".join([heading, *tables])
+
+
 def glossary(found: list[dict]) -> str:
     """What the columns of these tables are."""
     used = [peer for peer in PEERS if any(c["peers"].get(peer) is not None for d in found for c in d["cases"])]
@@ -234,6 +249,7 @@ def picture() -> str:
 MEASUREMENTS = ROOT / "docs" / "measurements"
 RESULTS = ROOT / "docs" / "results.md"
 SOURCES = ROOT / "docs" / "sources.md"
+FACTS = MEASUREMENTS / "pipeline_facts.md"
 # Where a suite's table stands, and its form; all others are plain tables in docs/results.md.
 FORMS: dict[str, tuple[pathlib.Path, Callable[[dict], str]]] = {
     "filter2d": (RESULTS, stencils),
@@ -250,7 +266,7 @@ def render() -> dict[pathlib.Path, str]:
     found = documents()
     if not found:
         none = "No measurements yet: `make bench` on a machine with a GPU writes them."
-        return dict.fromkeys([ROOT / "README.md", SOURCES, RESULTS, *(path for path, _ in FORMS.values())], none)
+        return dict.fromkeys([ROOT / "README.md", SOURCES, FACTS, RESULTS, *(path for path, _ in FORMS.values())], none)
     parts: dict[pathlib.Path, list[str]] = {RESULTS: [glossary(found)]}
     for suite, form in FORMS.items():  # in this order on a page
         parts.setdefault(form[0], [])
@@ -261,7 +277,7 @@ def render() -> dict[pathlib.Path, str]:
         if path == RESULTS:
             parts[RESULTS] += [f"## {TITLES.get(document['suite'], document['suite'])}", form(document)]
     texts = {path: "\n\n".join(written) for path, written in parts.items()}
-    return {ROOT / "README.md": picture(), SOURCES: compared_stencils(found), **texts}
+    return {ROOT / "README.md": picture(), SOURCES: compared_stencils(found), FACTS: facts(), **texts}
 
 
 def main() -> int:
