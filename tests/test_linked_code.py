@@ -123,6 +123,8 @@ def check_copies(sass: str, usage: str, schedule: str, has_edges: bool) -> None:
     copies_parts = schedule == "primitives" and has_edges
     assert {".64" in copy for copy in narrow} == ({True, False} if copies_parts else set())
     assert any(".128.ZFILL" in copy for copy in copies) == copies_parts
+    # One for each place where a row can end, at two edges: the count of zeros is part of the instruction.
+    assert len(re.findall(r"LDGSTS[.\w]*\.128\.ZFILL", sass)) <= 2 * 7
     assert ("UBLKCP" in sass) == (schedule in BULK)
     assert ("SYNCS" in sass) == (schedule not in ("sync", "cooperative", "thread_scope"))
     # Sleeping between two looks is what cuda::pipeline's own waits do, in CUDA 13.0; ours do not.

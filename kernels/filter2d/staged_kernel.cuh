@@ -103,10 +103,11 @@ __device__ __forceinline__ void fetch_stage(const StageGrid<Element>& grid, Pipe
       continue;
     }
     if (a.image.strides[3] == 1) {
+      constexpr int kUnit = sizeof(Element);
       const int begin = column < 0 ? static_cast<int>(-column) : 0;
       const int end = static_cast<int>(min_of<long long>(kWordElements<Element>, a.width - column));
       const char* const from = grid.start(i) - grid.shift(i) + static_cast<long long>(word) * kWordBytes;
-      if (copy_part<Element>(pipe, words + w, from, begin, end)) continue;
+      if (copy_part<kUnit>(pipe, words + w, from, begin * kUnit, end * kUnit)) continue;
     }
     words[w] = gather_word(a, grid.tile.batch, grid.tile.channel, grid.top_row + i, column);
   }

@@ -60,13 +60,12 @@ __device__ __forceinline__ void copy_zeros(Pipe& pipe, Word* to, const void* ten
   }
 }
 
-// The elements [first, last) of the word at `from`, and zeros around them, by the calling thread. False where the pipe
-// has no copy for that; then the caller stores the word.
-template <class Element, class Pipe>
+// The bytes [first, last) of the word at `from`, and zeros around them, by the calling thread. False where the pipe has
+// no copy for that; then the caller stores the word. An element has `Unit` bytes.
+template <int Unit, class Pipe>
 __device__ __forceinline__ bool copy_part(Pipe& pipe, Word* to, const char* from, int first, int last) {
-  constexpr int kUnit = sizeof(Element);
-  if constexpr (requires { pipe.template copy_part<kUnit>(to, from, 0, 0); }) {
-    return pipe.template copy_part<kUnit>(to, from, first * kUnit, last * kUnit);
+  if constexpr (requires { pipe.template copy_part<Unit>(to, from, first, last); }) {
+    return pipe.template copy_part<Unit>(to, from, first, last);
   } else {
     return false;
   }
@@ -83,12 +82,11 @@ __device__ __forceinline__ void copy_run(Pipe& pipe, Word* stage, const WordRun<
     pipe.copy(WordTile{.to = stage + first, .from = run.word(first), .words = last - first, .skew = first});
   const auto edge = [&](int w) {
     if (w % pipe.threads() != pipe.thread()) return;
-    const auto elements_before = [&](const char* address) {
-      const long long bytes = max_of<long long>(0, min_of<long long>(kWordBytes, address - run.word(w)));
-      return static_cast<int>(bytes) / static_cast<int>(sizeof(Element));
+    const auto bytes_before = [&](const char* address) {
+      return static_cast<int>(max_of<long long>(0, min_of<long long>(kWordBytes, address - run.word(w))));
     };
-    const int begin = elements_before(run.valid_first), end = elements_before(run.valid_last);
-    if (copy_part<Element>(pipe, stage + w, run.word(w), begin, end)) return;
+    const int begin = bytes_before(run.valid_first), end = bytes_before(run.valid_last);
+    if (copy_part<sizeof(Element)>(pipe, stage + w, run.word(w), begin, end)) return;
     copy_edge(reinterpret_cast<Element*>(stage + w), reinterpret_cast<const Element*>(run.word(w)), run.valid_first,
               run.valid_last);
   };

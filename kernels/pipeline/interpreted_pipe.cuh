@@ -8,6 +8,7 @@
 
 #include <new>
 
+#include "kernels/pipeline/copy.cuh"
 #include "kernels/pipeline/pipes.cuh"
 
 namespace sluice {
@@ -58,22 +59,12 @@ class InterpretedPipe {
     with_own([&](auto& pipe) { pipe.copy(tile); });
   }
   __device__ void copy_zeros(Word* to, const char* from) {
-    with_own([&](auto& pipe) {
-      if constexpr (requires { pipe.copy_zeros(to, from); }) {
-        pipe.copy_zeros(to, from);
-      } else {
-        *to = Word{};
-      }
-    });
+    with_own([&](auto& pipe) { sluice::copy_zeros(pipe, to, from); });
   }
   template <int Unit>
   __device__ bool copy_part(Word* to, const char* from, int first, int last) {
     bool copied = false;
-    with_own([&](auto& pipe) {
-      if constexpr (requires { pipe.template copy_part<Unit>(to, from, first, last); }) {
-        copied = pipe.template copy_part<Unit>(to, from, first, last);
-      }
-    });
+    with_own([&](auto& pipe) { copied = sluice::copy_part<Unit>(pipe, to, from, first, last); });
     return copied;
   }
   __device__ void producer_commit() {

@@ -64,8 +64,7 @@ const char* ring_reason(const ScheduleRequest& request) {
     return "forced: a ring of tiles in shared memory, of the depth that the schedule is made for";
   return request.depth > 0 ? "forced: a ring of tiles in shared memory, at the depth that was asked for"
                            : "forced: a ring of tiles in shared memory, deep enough for 48 KiB in flight a "
-                             "multiprocessor and no deeper "
-                             "than a block has tiles";
+                             "multiprocessor and no deeper than a block has tiles";
 }
 
 void refuse(Plan& plan, const char* reason) {

@@ -1,8 +1,7 @@
 // Schedule `primitives`: the C-like interface under cuda::pipeline. __pipeline_memcpy_async of 16 bytes, with zero-fill
 // for the words of a padding and for those that a row ends in; of 4 and 8 bytes for those that it begins in. A thread
-// that reads only what it copied waits for its own groups of copies
-// (__pipeline_commit, __pipeline_wait_prior); where threads share a stage its copies arrive on a barrier in shared
-// memory (__pipeline_arrive_on).
+// that reads only what it copied waits for its own groups of copies (__pipeline_commit, __pipeline_wait_prior); where
+// threads share a stage its copies arrive on a barrier in shared memory (__pipeline_arrive_on).
 #pragma once
 
 #include <cuda_awbarrier_primitives.h>

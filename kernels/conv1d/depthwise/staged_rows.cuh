@@ -76,10 +76,11 @@ __device__ __forceinline__ void staged_rows(const Conv1dArguments<Element>& a) {
         continue;
       }
       if (a.input.strides[2] == 1 && (position >= 0 || !a.history.exists())) {
+        constexpr int kUnit = sizeof(Element);
         const int begin = position < 0 ? static_cast<int>(-position) : 0;
         const int end = static_cast<int>(min_of<long long>(kWidth, a.length - position));
         const char* const from = reinterpret_cast<const char*>(row.row + position);
-        if (copy_part<Element>(pipe, words + w, from, begin, end)) continue;
+        if (copy_part<kUnit>(pipe, words + w, from, begin * kUnit, end * kUnit)) continue;
       }
       words[w] = gather_word(a, row.batch, row.channel, position, 0, 1);
     }
