@@ -196,6 +196,8 @@ def test_the_balance_of_a_device() -> None:
     assert balance(h100) == {"fp32_tflops": 66.9, "memory_tbps": 3.35, "flops_per_byte": 20.0}
     a100 = types.SimpleNamespace(**vars(h100) | {"major": 8, "multi_processor_count": 108, "clock_rate": 1410000})
     assert balance(a100)["fp32_tflops"] == 19.5
+    del a100.memory_clock_rate
+    assert balance(a100) == {}
 
 
 def test_the_device_query() -> None:

@@ -3,9 +3,7 @@
 The texts' claim is marked on it: three stages are best, more than four hurt.
 """
 
-import matplotlib.pyplot as plt
-
-from result_files import ROOT, documents
+from result_files import ROOT, documents, save_picture
 
 OUTPUT = ROOT / "docs" / "images" / "depth.png"
 CLAIMED_BEST, CLAIMED_MOST, MOST = 3, 4, 8
@@ -23,8 +21,12 @@ def series() -> dict[str, dict[str, dict[int, float]]]:
     return found
 
 
-def main() -> None:
+def draw() -> None:
+    import matplotlib.pyplot as plt
+
     problems = series()
+    if not problems:
+        return
     figure, grid = plt.subplots(2, 3, figsize=(12, 6.4), layout="constrained")
     axes = grid.flatten()
     for axis, (problem, schedules) in zip(axes, problems.items(), strict=False):
@@ -47,4 +49,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    save_picture(draw, OUTPUT)

@@ -1,8 +1,6 @@
 """Draws docs/images/results.png from benchmarks/results: the time of sluice's calls where torch takes 1."""
 
-import sys
-
-from result_files import PICTURE, ROOT, Bar
+from result_files import PICTURE, ROOT, Bar, save_picture
 
 OUTPUT = ROOT / "docs" / "images" / "results.png"
 FASTER, SLOWER, COMPILED, QUIET = "#2f6fab", "#c0572b", "#1b1b1b", "#666666"
@@ -88,13 +86,5 @@ def draw() -> None:
     figure.savefig(OUTPUT, dpi=110, facecolor="white")
 
 
-def main() -> int:
-    try:
-        draw()
-    except ModuleNotFoundError as error:
-        print(f"{OUTPUT.relative_to(ROOT)} is not drawn anew: {error}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    save_picture(draw, OUTPUT)

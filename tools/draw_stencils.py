@@ -1,8 +1,6 @@
 """Draws docs/images/stencils.png: what a double buffer and a third stage gain a stencil, as a text has it and here."""
 
-import matplotlib.pyplot as plt
-
-from result_files import ROOT
+from result_files import ROOT, save_picture
 from stencil_claims import CLAIM, FORMS, measured_rows
 
 OUTPUT = ROOT / "docs" / "images" / "stencils.png"
@@ -10,7 +8,9 @@ COLORS = ("#7f7f7f", "#4c78a8", "#f58518")
 WIDTH = 0.26
 
 
-def main() -> None:
+def draw() -> None:
+    import matplotlib.pyplot as plt
+
     rows = [CLAIM, *measured_rows()]
     figure, (gains, shares) = plt.subplots(1, 2, figsize=(11, 3.8), layout="constrained")
     for number, (form, color) in enumerate(zip(FORMS.values(), COLORS, strict=True)):
@@ -32,4 +32,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    save_picture(draw, OUTPUT)

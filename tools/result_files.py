@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import pathlib
+from collections.abc import Callable
 
 from source_tree import ROOT, source_hash
 
@@ -28,6 +29,14 @@ def recording(name: str) -> pathlib.Path | None:
     """`name`.json in benchmarks/recordings, as the first card has it that was recorded; not the CPU's."""
     found = ROOT.glob(f"benchmarks/recordings/*/{name}.json")
     return min((path for path in found if path.parent.name != "cpu"), key=_rank, default=None)
+
+
+def save_picture(draw: Callable[[], object], output: pathlib.Path) -> None:
+    """Calls `draw`, which writes `output`; says so where the packages for that are not installed."""
+    try:
+        draw()
+    except ModuleNotFoundError as error:
+        print(f"{output.relative_to(ROOT)} is not drawn anew: {error}")
 
 
 def is_older(document: dict) -> bool:

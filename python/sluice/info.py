@@ -56,14 +56,19 @@ def balance(properties: Any) -> dict[str, float]:
 
     Args:
         properties: those of `torch.cuda.get_device_properties`.
+
+    Returns:
+        The three numbers; none where torch does not tell the clocks.
     """
+    if not all(getattr(properties, name, 0) for name in ("clock_rate", "memory_clock_rate", "memory_bus_width")):
+        return {}
     lanes = 64 if (properties.major, properties.minor) == (8, 0) else 128  # FMA a multiprocessor and cycle
     tflops = 2 * lanes * properties.multi_processor_count * properties.clock_rate * 1e3 / 1e12
     tbps = 2 * properties.memory_clock_rate * 1e3 * properties.memory_bus_width / 8 / 1e12  # twice a cycle
     return {
         "fp32_tflops": round(tflops, 1),
         "memory_tbps": round(tbps, 2),
-        "flops_per_byte": round(tflops / tbps, 1) if tbps else 0.0,
+        "flops_per_byte": round(tflops / tbps, 1),
     }
 
 

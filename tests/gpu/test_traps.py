@@ -81,19 +81,18 @@ def kernels_in_all(stream_cases: pathlib.Path, case: str, path: pathlib.Path) ->
 
 
 @pytest.mark.alone
-def test_blocking_streams_wait_for_the_legacy_default_stream(
-    stream_cases: pathlib.Path, tmp_path: pathlib.Path
+@pytest.mark.parametrize(
+    ("case", "waits"),
+    [
+        ("legacy_between_blocking", True),
+        ("legacy_between_non_blocking", False),
+        ("per_thread", False),
+        ("threads_on_legacy", True),
+        ("threads_per_thread", False),
+    ],
+)
+def test_who_waits_for_the_default_stream(
+    stream_cases: pathlib.Path, tmp_path: pathlib.Path, case: str, waits: bool
 ) -> None:
-    path = tmp_path / "spans.json"
-    assert kernels_in_all(stream_cases, "legacy_between_blocking", path) >= 6
-    assert kernels_in_all(stream_cases, "legacy_between_non_blocking", path) <= 3
-    assert kernels_in_all(stream_cases, "per_thread", path) <= 3
-
-
-@pytest.mark.alone
-def test_threads_run_one_after_another_on_the_legacy_default_stream(
-    stream_cases: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    path = tmp_path / "spans.json"
-    assert kernels_in_all(stream_cases, "threads_on_legacy", path) >= 6
-    assert kernels_in_all(stream_cases, "threads_per_thread", path) <= 3
+    ratio = kernels_in_all(stream_cases, case, tmp_path / "spans.json")
+    assert ratio >= 6 if waits else ratio <= 3
