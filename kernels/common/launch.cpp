@@ -5,7 +5,9 @@
 namespace sluice {
 namespace {
 
-constexpr int kDefaultLimit = 48 * 1024;  // of dynamic shared memory, where no more is asked for
+// Bytes of dynamic shared memory that every kernel may have. The driver's 48 KiB are for static and dynamic memory
+// together.
+constexpr int kDefaultLimit = 48 * 1024 - kStaticSharedMemory;
 
 // A kernel's limit is the process's, not the launch's: a thread that set it to what its own launch needs would lower it
 // below what another thread is about to launch. So all set the same number.

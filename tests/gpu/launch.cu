@@ -3,6 +3,7 @@
 //   threads    two threads launch one kernel with two sizes: no launch fails
 //   unsafe     the same, each setting the kernel's limit to what its own launch needs: launches fail
 //   refused    a launch that is refused leaves no error behind
+//   default    sizes around the limit that needs no permission: no launch fails
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -74,6 +75,13 @@ int main(int, char** arguments) {
   if (std::strcmp(arguments[1], "unsafe") == 0) {
     for (int round = 0; round < 50 && failed == 0; ++round) failed = failures(launch_with_own_limit, most, kTimes, sum);
     return failed == 0;
+  }
+  if (std::strcmp(arguments[1], "default") == 0) {
+    // Permission outlives the launch that got it, so the sizes rise.
+    constexpr int kDefault = 48 * 1024;
+    for (int bytes = kDefault - 256; bytes <= kDefault + 64; bytes += 16) failed += launch(bytes, sum) != cudaSuccess;
+    std::printf("%d launches failed\n", failed);
+    return failed;
   }
   const cudaError_t refused = launch(properties->shared_memory_per_block, sum);
   const cudaError_t left = cudaGetLastError();

@@ -30,7 +30,7 @@ def launches(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return nvcc_program(tmp_path_factory.mktemp("launches") / "launches", sources, '-DSLUICE_CUDA_ARCHS="one"')
 
 
-@pytest.mark.parametrize("mode", ["threads", "unsafe", "refused"])
+@pytest.mark.parametrize("mode", ["threads", "unsafe", "refused", "default"])
 def test_launches(launches: pathlib.Path, mode: str) -> None:
     result = subprocess.run([str(launches), mode], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stdout
