@@ -99,6 +99,7 @@ TESTS: dict[str, tuple[str, ...]] = {
             "test_stream_schedule",
             "test_stream_settled",
             "test_streamer",
+            "gpu/test_host_work",
             "gpu/test_stream",
             "gpu/test_stream_buffers",
         ),
@@ -126,7 +127,14 @@ WITHOUT_GPU = (
     ),
     *("test_command_line", "test_cpu", "test_cpu_convolutions", "test_error_words", "test_golden", "test_layout"),
     *("test_link_libraries", "test_linked_code", "test_plan", "test_plan_calls", "test_fake_refusals"),
-    *("test_prelinked", "test_random_seed", "test_result_bits", "test_results", "test_source_hash"),
+    *(
+        "test_prelinked",
+        "test_program_code",
+        "test_random_seed",
+        "test_result_bits",
+        "test_results",
+        "test_source_hash",
+    ),
 )
 
 
@@ -149,11 +157,11 @@ PARTS: dict[str, list[str]] = {
 
 # A part leaves most of the cores idle at its end: these follow each other within a lane, the lanes run side by side.
 LANES = (
-    ("others",),
+    ("others", "life"),
     ("streams", "stencils"),
     ("convolutions", "pointwise"),
     # A sanitizer takes one core and little of the GPU.
-    *(("memcheck",), ("racecheck",), ("initcheck",), ("synccheck", "life")),
+    *(("memcheck",), ("racecheck",), ("initcheck",), ("synccheck",)),
 )
 # What must not share the GPU, or takes all of its memory.
 BY_THEMSELVES = ("alone", "large")
