@@ -10,7 +10,8 @@
 //                       A barrier is updated once for lanes that arrive together, else once for each lane.
 //   syncwarp            Lanes that read only their own warp's words need no barrier of the block.
 //   cache_operator      cp.async.ca keeps the line in L1, cp.async.cg does not.
-//   alignment           The address that copies of 16 bytes and bulk copies of 4 KiB start at, and the width of a copy.
+//   alignment           The address that copies of 16 bytes and bulk copies of 4 KiB start at, the alignment that
+//                       cuda::aligned_size_t promises, and the width of a copy.
 //
 //   nvcc -std=c++20 -O3 -arch=sm_90a benchmarks/pipeline_facts.cu -o pipeline_facts
 //   ./pipeline_facts --json facts.json
@@ -165,6 +166,8 @@ template <class Cached, class Order>
 using Halo = Variant<Window, WordByWord<16, Cached>, Batches<Converged, WholeBlock>, Order>;
 template <int Bytes, class Cached>  // 4 KiB a stage
 using Width = Variant<OwnWords<16 / Bytes>, WordByWord<Bytes, Cached>, OwnBatches>;
+template <int Alignment>  // threads read what others copied
+using Promise = Variant<OwnWords<4>, Promised<Alignment>, Batches<Converged, WholeBlock>>;
 using BulkRow = Variant<OwnWords<1>, WholeRow, CountedBytes>;
 
 void measure_warp_entanglement(Measurements& all, bool one_block_each) {
@@ -202,6 +205,9 @@ void measure_alignment(Measurements& all) {
     all.add<Width<16, PastL1>>("alignment", "cp.async of 16 bytes" + where, {.offset_bytes = offset});
     all.add<BulkRow>("alignment", "cp.async.bulk of 4 KiB" + where, {.offset_bytes = offset});
   }
+  all.add<Promise<4>>("alignment", "memcpy_async, aligned_size_t<4>");
+  all.add<Promise<16>>("alignment", "memcpy_async, aligned_size_t<16>");
+  all.add<Promise<128>>("alignment", "memcpy_async, aligned_size_t<128>");
   all.add<Width<4, InL1>>("alignment", "width 4, cp.async.ca");
   all.add<Width<8, InL1>>("alignment", "width 8, cp.async.ca");
   all.add<Width<16, InL1>>("alignment", "width 16, cp.async.ca");

@@ -10,11 +10,13 @@
 //   Order      which tiles a block takes
 #pragma once
 
+#include <cooperative_groups.h>
 #include <cuda_awbarrier_primitives.h>
 #include <cuda_pipeline_primitives.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <cuda/pipeline>
 #include <cuda/ptx>
 
 namespace facts {
@@ -170,6 +172,20 @@ struct WordByWord {
       Cached::template copy<Bytes>(static_cast<std::uint32_t>(__cvta_generic_to_shared(to + first + thread)),
                                    __cvta_generic_to_global(from + first + thread));
     }
+  }
+};
+
+// The block copies the tile by cuda::memcpy_async, which is promised this alignment of addresses and size.
+template <int Alignment>
+struct Promised {
+  using Word = Cell<16>;
+  template <int Words>
+  __device__ static void tile(Word* to, const Word* from, std::uint64_t* /*landed*/) {
+    auto own = cuda::make_pipeline();  // each thread's; its copies are of the batch that is committed next
+    // A pointer to Word would promise 16 bytes by itself.
+    cuda::memcpy_async(cooperative_groups::this_thread_block(), reinterpret_cast<float*>(to),
+                       reinterpret_cast<const float*>(from), cuda::aligned_size_t<Alignment>(Words * sizeof(Word)),
+                       own);
   }
 };
 

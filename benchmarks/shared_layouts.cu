@@ -4,9 +4,9 @@
 //   stage_major   | stage 0: w0 w1 w2 ... | stage 1: w0 w1 w2 ... |
 //   interleaved   | w0: s0 s1 .. | w1: s0 s1 .. | ...
 //
-//   nvcc -std=c++20 -O3 -arch=sm_90a benchmarks/shared_layouts.cu -o shared_layouts && ./shared_layouts
-//   ncu --clock-control none --csv --metrics l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum,\
-//       l1tex__data_bank_conflicts_pipe_lsu.sum ./shared_layouts once
+//   nvcc -std=c++20 -O3 -arch=sm_90a benchmarks/shared_layouts.cu -o shared_layouts
+//   ./shared_layouts --json layouts.json
+//   ncu --clock-control none --csv --metrics l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum ./shared_layouts once
 //
 // The results are in docs/measurements/schedules.md.
 #include <cuda_pipeline_primitives.h>
@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -107,29 +108,59 @@ float run(const unsigned* from, unsigned* to, long long bytes, int launches) {
   return times[launches / 2];
 }
 
+struct Row {
+  int bytes, stages;
+  float stage_major_us, interleaved_us;
+};
+
 template <int Bytes, int Stages = 1>
-bool compare(const unsigned* from, unsigned* to, long long bytes, int launches) {
+bool compare(const unsigned* from, unsigned* to, long long bytes, int launches, std::vector<Row>& rows) {
   const float major = run<StageMajor, Bytes, Stages>(from, to, bytes, launches);
   const float interleaved = run<Interleaved, Bytes, Stages>(from, to, bytes, launches);
   std::printf("%2d bytes, %d stages: %s %8.1f us, %s %8.1f us\n", Bytes, Stages, StageMajor::kName, major,
               Interleaved::kName, interleaved);
   if (major < 0 || interleaved < 0) return false;
-  if constexpr (Stages < kMostStages) return compare<Bytes, Stages + 1>(from, to, bytes, launches);
+  rows.push_back({Bytes, Stages, major, interleaved});
+  if constexpr (Stages < kMostStages) return compare<Bytes, Stages + 1>(from, to, bytes, launches, rows);
   return true;
+}
+
+bool write_json(const char* path, const std::vector<Row>& rows) {
+  cudaDeviceProp device{};
+  if (failed(cudaGetDeviceProperties(&device, 0))) return false;
+  std::FILE* const file = std::fopen(path, "w");
+  if (file == nullptr) return false;
+  std::fprintf(file, "{\"program\": \"shared_layouts\", \"gpu\": \"%s\", \"rows\": [", device.name);
+  const char* separator = "\n";
+  for (const Row& row : rows) {
+    std::fprintf(file, "%s  {\"bytes\": %d, \"stages\": %d, \"stage_major_us\": %.1f, \"interleaved_us\": %.1f}",
+                 separator, row.bytes, row.stages, row.stage_major_us, row.interleaved_us);
+    separator = ",\n";
+  }
+  std::fprintf(file, "\n]}\n");
+  return std::fclose(file) == 0;
 }
 
 }  // namespace
 
-// With an argument each kernel is launched once, for a profiler.
-int main(int count, char**) {
+// shared_layouts [once | --json PATH]. With `once` each kernel is launched once, for a profiler.
+int main(int count, char** arguments) {
   constexpr long long kBytes = 256LL << 20;
-  const int launches = count > 1 ? 1 : 15;
+  const bool once = count == 2 && std::string_view(arguments[1]) == "once";
+  const char* const json = count == 3 && std::string_view(arguments[1]) == "--json" ? arguments[2] : nullptr;
+  if (count > 1 && !once && json == nullptr) {
+    std::fprintf(stderr, "shared_layouts [once | --json PATH], got %s\n", arguments[1]);
+    return 2;
+  }
+  const int launches = once ? 1 : 15;
   unsigned *from = nullptr, *to = nullptr;
   if (failed(cudaMalloc(&from, kBytes + 64)) || failed(cudaMalloc(&to, kBytes))) return 2;
   std::vector<unsigned> values((kBytes + 64) / 4);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<unsigned>(i * 2654435761u + 1);
   if (failed(cudaMemcpy(from, values.data(), kBytes + 64, cudaMemcpyHostToDevice))) return 2;
-  const bool right = compare<4>(from, to, kBytes, launches) && compare<8>(from, to, kBytes, launches) &&
-                     compare<16>(from, to, kBytes, launches);
+  std::vector<Row> rows;
+  const bool right = compare<4>(from, to, kBytes, launches, rows) && compare<8>(from, to, kBytes, launches, rows) &&
+                     compare<16>(from, to, kBytes, launches, rows);
+  if (json != nullptr && !write_json(json, rows)) return 2;
   return right ? 0 : 1;
 }

@@ -1,4 +1,4 @@
-"""The program that measures facts of asynchronous copies: every variant is right and has a time."""
+"""The programs that measure facts of asynchronous copies: every variant is right and has a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nvcc_program import nvcc_program
 
 pytestmark = pytest.mark.gpu
 
-VARIANTS = {"warp_entanglement": 12, "syncwarp": 4, "cache_operator": 6, "alignment": 12}
+VARIANTS = {"warp_entanglement": 12, "syncwarp": 4, "cache_operator": 6, "alignment": 15}
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +39,15 @@ def test_every_variant_is_right_and_has_a_time(pipeline_facts: pathlib.Path, tmp
     assert collections.Counter(row["fact"] for row in rows) == VARIANTS
     assert len({(row["fact"], row["variant"]) for row in rows}) == len(rows)
     assert all(row["time_us"] > 0 and row["copy_us"] > 0 for row in rows)
+
+
+def test_both_layouts_of_shared_memory_are_right(tmp_path: pathlib.Path) -> None:
+    program = nvcc_program(tmp_path / "shared_layouts", ["benchmarks/shared_layouts.cu"], "-O3")
+    subprocess.run([str(program), "--json", str(tmp_path / "layouts.json")], timeout=300, check=True)
+    rows = json.loads((tmp_path / "layouts.json").read_text())["rows"]
+    assert [(row["bytes"], row["stages"]) for row in rows] == [(b, s) for b in (4, 8, 16) for s in range(1, 9)]
+    assert all(row["stage_major_us"] > 0 and row["interleaved_us"] > 0 for row in rows)
+    assert subprocess.run([str(program), "--jason"], timeout=60).returncode == 2
 
 
 def test_an_unknown_argument_is_refused(pipeline_facts: pathlib.Path) -> None:
