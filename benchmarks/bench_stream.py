@@ -19,7 +19,7 @@ import sluice
 from sluice import stages
 from sluice.bench import DTYPES, Case, HostClock, Suite, Workload
 from stream_data import random_source, result_like
-from stream_peers import LOOPS, NAIVE, Function, Loop, peers
+from stream_peers import LOOPS, NAIVE, SAMPLE, Function, Loop, peers
 from stream_real_ops import conv_case, has_torchvision, images_case
 from stream_work import DEPTH, cycles_per_second, floor_seconds, streamed
 
@@ -192,7 +192,7 @@ def _pinned() -> Iterator[Row]:
     yield Row(rows=4 * _ROWS, peers=("hand_written",))
     yield Row(peers=LOOPS)
     yield Row("silu(x) * 0.7", rows=4 * _ROWS)
-    yield Row(_SIN, peers=(*NAIVE, *LOOPS))
+    yield Row(_SIN, peers=(*NAIVE, *LOOPS, *SAMPLE))
     yield Row(_SIN, order="breadth_first")
     yield Row(_SIN, order="sequential")
     yield Row(_SIN, dtype="bf16")
@@ -211,7 +211,9 @@ def _pageable() -> Iterator[Row]:
     yield Row(source="pageable", peers=(*NAIVE, "sequential"))
     for staging in ("ring", "register", "pageable"):
         yield Row(source="pageable", staging=staging)
-    yield Row(_SIN, "pageable", peers=NAIVE)
+    yield Row(_SIN, "pageable", peers=(*NAIVE, *SAMPLE))
+    yield Row(_SIN, "pageable", order="breadth_first")
+    yield Row(_SIN, "pageable", order="sequential")
     yield Row(_SIN, "mapped file")
     yield Row(_SIN, "mapped file", rows=2 * _ROWS, memory_budget=256 * _MIB)
     yield Row(_SIN, "strided pageable")

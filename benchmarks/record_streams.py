@@ -1,6 +1,6 @@
 """Records when copies, kernels and host work ran, for the pictures that tools/draw_streams.py makes.
 
-    python benchmarks/record_streams.py [--device cuda:0|cpu] [--mebibytes N] [--output FILE]
+    python benchmarks/record_streams.py [--device cuda:0|cpu] [--mebibytes N] [--cases PROGRAM] [--output FILE]
 
 Each timeline is the second run of what it shows; the CPU has no page-locked memory and no streams:
 
@@ -8,6 +8,7 @@ Each timeline is the second run of what it shows; the CPU has no page-locked mem
     sample    the same job by hand in torch, as CUDA's sample has it: one stream, depth first, breadth first
     host      a host function after a blocking call, and before a non-blocking call's result (also on the CPU)
     kernels   eight small kernels on the legacy default stream and on eight streams, from one thread and from eight
+    cases     eight kernels around CUDA's default streams, by PROGRAM, which is tests/gpu/stream_cases.cu compiled
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ import datetime
 import functools
 import itertools
 import json
+import subprocess
 import threading
 import time
 import timeit
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +43,14 @@ from sluice.stream.report.overlap import ROWS, covered
 STEPS = ("copy in", "compute", "copy out")
 ORDERS = ("sequential", "depth_first", "breadth_first")
 _SAMPLE_STREAMS = 4
+# The cases of tests/gpu/stream_cases.cu.
+CASES = {
+    "legacy_between_blocking": "blocking streams, empty kernels on the legacy default stream between",
+    "legacy_between_non_blocking": "non-blocking streams, the same between",
+    "per_thread": "blocking streams, empty kernels on the per-thread default stream between",
+    "threads_on_legacy": "eight threads, legacy default stream",
+    "threads_per_thread": "eight threads, per-thread default streams",
+}
 # Few enough kernels for CUDA's queue of launches, so that the call returns early; all chunks fit a window of 2 * depth.
 _HOST_CHUNKS = 8
 
@@ -188,21 +199,21 @@ def record_host(job: Job, place: torch.device) -> Iterator[dict[str, Any]]:
     hidden share is never too large.
     """
     calls: list[float] = []
-    blocks = torch.randint(1 << 20, (16, 1 << 18))
+    block = bytes(range(256)) * (1 << 12)
 
     def fn(x: torch.Tensor) -> torch.Tensor:
         calls.append(time.perf_counter())
         return _job(x)
 
-    def checksum(count: int) -> int:
-        return sum(int(blocks[i % len(blocks)].sum()) for i in range(count))
+    def checksum(blocks: int) -> int:
+        return functools.reduce(lambda value, _: zlib.crc32(block, value), range(blocks), 0)
 
     with sluice.Streamer(place, depth=_HOST_CHUNKS // 2) as streamer:
         start = functools.partial(streamer.map, fn, job.source, out=job.out, chunk_size=len(job.source) // _HOST_CHUNKS)
         start()
         waited = timeit.timeit(start(non_blocking=True).result, number=1)  # the host has nothing to do for so long
-        each = min(timeit.repeat(lambda: checksum(len(blocks)), number=1, repeat=3)) / len(blocks)
-        count = max(round(waited / each), 1)
+        each = min(timeit.repeat(lambda: checksum(8), number=1, repeat=5)) / 8
+        count = max(int(waited / each), 1)
 
         def run(non_blocking: bool) -> tuple[Span, float]:
             calls.clear()
@@ -252,6 +263,15 @@ def record_kernels(place: torch.device) -> Iterator[dict[str, Any]]:
         yield timeline("kernels", one.label, spans)
 
 
+def record_cases(program: Path) -> Iterator[dict[str, Any]]:
+    """Each case in a process of its own, by the GPU's clock."""
+    for case, label in CASES.items():
+        ran = subprocess.run([str(program.resolve()), case], capture_output=True, text=True, check=True)
+        rows = [f"thread {i}" if "threads" in case else f"stream {i}" for i in range(_KERNELS)]
+        spans = zip(rows, json.loads(ran.stdout)["spans_us"], strict=True)
+        yield timeline("cases", label, [Span(row, i, *(1e-3 * us for us in at)) for i, (row, at) in enumerate(spans)])
+
+
 def record(place: torch.device, mebibytes: int) -> Iterator[dict[str, Any]]:
     jobs = make_jobs(mebibytes, place)
     for job in jobs:
@@ -266,6 +286,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda:0" if has_cuda() else "cpu", help="%(default)s")
     parser.add_argument("--mebibytes", type=int, help="of the input; 512 on a GPU, 64 on the CPU")
+    parser.add_argument("--cases", type=Path, metavar="PROGRAM", help="tests/gpu/stream_cases.cu, compiled by nvcc")
     parser.add_argument("--output", type=Path, help="instead of benchmarks/recordings/<gpu>/streams.json")
     given = parser.parse_args()
     try:
@@ -284,7 +305,7 @@ def main() -> None:
     head |= {"torch": torch.__version__, "cuda": torch.version.cuda or "none"}
     head |= {"source_hash": source_hash(checkout_root()), "mebibytes": size}
     timelines = []
-    for one in record(place, size):
+    for one in itertools.chain(record(place, size), record_cases(given.cases) if given.cases else ()):
         hidden = f", {100 * one['hidden']:.0f} % of the host's work hidden" if "hidden" in one else ""
         print(f"{one['what']}: {one['label']}: {one['total_ms']:.2f} ms, overlap {100 * one['overlap']:.0f} %{hidden}")
         timelines.append(json.dumps(one, allow_nan=False))

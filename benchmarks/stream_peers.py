@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -26,9 +27,12 @@ class Loop:
         return list(zip(self.x.split(self.rows), self.out.split(self.rows), strict=True))
 
 
+_SAMPLE_STREAMS = 4
+
+
 @functools.cache
 def _streams() -> list[torch.cuda.Stream]:
-    return [torch.cuda.Stream() for _ in range(2)]
+    return [torch.cuda.Stream() for _ in range(_SAMPLE_STREAMS)]
 
 
 def _naive(loop: Loop) -> object:
@@ -74,15 +78,35 @@ def _prefetch(loop: Loop) -> None:
     torch.cuda.synchronize()
 
 
+def _sample(loop: Loop, wave: int) -> None:
+    """CUDA's sample: chunks in turns on four streams, `wave` of them at once through copy in, `fn` and copy out."""
+    chunks = list(zip(itertools.cycle(_streams()), loop.chunks(), strict=False))
+    for first in range(0, len(chunks), wave):
+        moved: list[torch.Tensor] = []
+        for stream, (source, _) in chunks[first : first + wave]:
+            with torch.cuda.stream(stream):
+                moved.append(source.to(loop.device, non_blocking=True))
+        for i, (stream, _) in enumerate(chunks[first : first + wave]):
+            with torch.cuda.stream(stream):
+                moved[i] = loop.fn(moved[i])
+        for result, (stream, (_, target)) in zip(moved, chunks[first : first + wave], strict=True):
+            with torch.cuda.stream(stream):
+                target.copy_(result, non_blocking=True)
+    torch.cuda.synchronize()
+
+
 _PEERS: dict[str, Callable[[Loop], object]] = {
     "copy_": _naive,  # allocates its result, whose pages are new each time
     "copy_out": _naive_into,  # as sluice's own call here, into a result that is there
     "sequential": _sequential,
     "hand_written": _by_hand,
     "prefetch": _prefetch,
+    "sample_depth_first": functools.partial(_sample, wave=1),
+    "sample_breadth_first": functools.partial(_sample, wave=_SAMPLE_STREAMS),
 }
 NAIVE = ("copy_", "copy_out")
 LOOPS = ("sequential", "hand_written", "prefetch")
+SAMPLE = ("sample_depth_first", "sample_breadth_first")
 
 
 def peers(names: Sequence[str], loop: Loop) -> dict[str, Call | None]:

@@ -9,6 +9,7 @@ import importlib.util
 import itertools
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ import pytest
 import torch
 
 from common import ROOT
+from nvcc_program import nvcc_program
 
 STEPS = ["copy in", "compute", "copy out"]
 ORDERS = ["sequential", "depth_first", "breadth_first"]
@@ -33,9 +35,9 @@ KERNELS = [
 SAMPLE = [("sequential", 4), *itertools.product(ORDERS[1:], (4, 16))]
 
 
-def recorded(device: str, mebibytes: int, path: pathlib.Path) -> tuple[dict[str, Any], str]:
+def recorded(device: str, mebibytes: int, path: pathlib.Path, *more: str) -> tuple[dict[str, Any], str]:
     """The recording, and what was printed."""
-    options = ["--device", device, "--mebibytes", str(mebibytes), "--output", str(path)]
+    options = ["--device", device, "--mebibytes", str(mebibytes), "--output", str(path), *more]
     command = [sys.executable, str(ROOT / "benchmarks/record_streams.py"), *options]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr
@@ -67,7 +69,7 @@ def check_document(recording: dict[str, Any], mebibytes: int) -> None:
         assert max(span["end_ms"] for span in one["rows"]) == pytest.approx(one["total_ms"], abs=1e-3)
         assert all(span["begin_ms"] <= span["end_ms"] for span in one["rows"])
         assert 0 <= one["overlap"] <= 1
-        if one["what"] != "kernels":
+        if one["what"] not in ("kernels", "cases"):
             check_chunks(one)
         if one["what"] == "host":
             assert [span["item"] for span in one["rows"] if span["row"] == "host"] == [0]
@@ -224,6 +226,30 @@ def test_eight_kernels(recorder: ModuleType, entered: list[tuple[int, object]]) 
     assert all(len(set(of_threads[i : i + 8])) == 8 for i in range(0, 32, 8))
 
 
+@pytest.fixture
+def program(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Answers as the program of cases does, with eight kernels one after another."""
+    path = tmp_path / "stream_cases"
+    spans = [[1000 * i, 1000 * i + 900] for i in range(8)]
+    answer = json.dumps({"case": "CASE", "gpu": "A GPU", "spans_us": spans})
+    path.write_text(f"#!/bin/sh\necho '{answer}' | sed s/CASE/$1/\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_the_texts_cases(recorder: ModuleType, program: pathlib.Path) -> None:
+    found = list(recorder.record_cases(program))
+    assert [one["label"] for one in found] == list(recorder.CASES.values())
+    for one in found:
+        assert (one["what"], one["total_ms"], one["overlap"]) == ("cases", 7.9, 0)
+        assert [(span["item"], span["begin_ms"]) for span in one["rows"]] == [(i, float(i)) for i in range(8)]
+
+
+def test_the_program_has_the_cases(recorder: ModuleType) -> None:
+    text = (ROOT / "tests" / "gpu" / "stream_cases.cu").read_text()
+    assert re.findall(r'^    \{"(\w+)", \[\]', text, re.MULTILINE) == list(recorder.CASES)
+
+
 # --- pictures ---------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def pictures() -> ModuleType:
@@ -243,7 +269,11 @@ def test_pictures_of_the_cpu(pictures: ModuleType, of_cpu: tuple[dict[str, Any],
 
 
 def test_pictures_of_everything(
-    pictures: ModuleType, recorder: ModuleType, entered: list[tuple[int, object]], tmp_path: pathlib.Path
+    pictures: ModuleType,
+    recorder: ModuleType,
+    entered: list[tuple[int, object]],
+    program: pathlib.Path,
+    tmp_path: pathlib.Path,
 ) -> None:
     cpu = torch.device("cpu")
     (pageable,) = recorder.make_jobs(1, cpu)
@@ -251,9 +281,9 @@ def test_pictures_of_everything(
     streams = [HostStream() for _ in range(4)]
     timelines = [one for job in jobs for one in recorder.record_lanes(job, cpu)]
     timelines += [recorder.record_sample(job, streams, order, chunks) for job in jobs for order, chunks in SAMPLE]
-    timelines += [*recorder.record_kernels(cpu), *recorder.record_host(pageable, cpu)]
+    timelines += [*recorder.record_kernels(cpu), *recorder.record_host(pageable, cpu), *recorder.record_cases(program)]
     recording = {"gpu": "NVIDIA H100 80GB HBM3", "mebibytes": 1, "timelines": timelines}
-    assert drawn(pictures, recording, tmp_path) == set(pictures.PICTURES)
+    assert drawn(pictures, recording, tmp_path / "pictures") == set(pictures.PICTURES)
 
 
 def test_without_a_recording_the_model_is_drawn(
@@ -271,8 +301,10 @@ def test_spans_that_overlap_take_strips(pictures: ModuleType) -> None:
 
 
 # --- on a GPU ---------------------------------------------------------------------------------------------------------
-def test_a_recording_of_a_gpu(cuda: str, tmp_path: pathlib.Path) -> None:
-    recording, printed = recorded("cuda:0", 8, tmp_path / "streams.json")
+def test_a_recording_of_a_gpu(cuda: str, recorder: ModuleType, tmp_path: pathlib.Path) -> None:
+    options = ["-O3", "--expt-relaxed-constexpr"]
+    program = nvcc_program(tmp_path / "stream_cases", ["tests/gpu/stream_cases.cu"], *options)
+    recording, printed = recorded("cuda:0", 8, tmp_path / "streams.json", "--cases", str(program))
     check_document(recording, 8)
     assert recording["gpu"] == torch.cuda.get_device_name(0)
     memories = ("pinned", "pageable")
@@ -281,6 +313,7 @@ def test_a_recording_of_a_gpu(cuda: str, tmp_path: pathlib.Path) -> None:
     assert labels(recording, "sample") == sorted(wanted)
     assert labels(recording, "host") == sorted(HOST)
     assert labels(recording, "kernels") == sorted(KERNELS)
+    assert labels(recording, "cases") == sorted(recorder.CASES.values())
     assert "left out" not in printed
     for one in recording["timelines"]:
         if one["label"].startswith("sequential"):

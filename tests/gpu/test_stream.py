@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -153,20 +152,6 @@ def test_a_source_changed_before_done_raises_from_result() -> None:
         with pytest.raises(RuntimeError, match=r"inputs\[0\] must not change while it is streamed, got 1 changes"):
             future.result()
         assert torch.equal(streamer.map(torch.neg, x), -x)
-
-
-@pytest.mark.alone
-def test_host_work_runs_under_device_work() -> None:
-    x = pinned(64, 4096)
-    with sluice.Streamer() as streamer:
-        slow = lambda x: (torch.cuda._sleep(50_000_000), x + 1)[1]  # noqa: E731
-        streamer.map(slow, x, chunk_size=32)
-        begin = time.perf_counter()
-        future = streamer.map(slow, x, chunk_size=8, non_blocking=True)
-        returned = time.perf_counter() - begin
-        assert torch.equal(future.result(), x + 1)
-        total = time.perf_counter() - begin
-    assert returned < 0.5 * total
 
 
 # --- the steady state -------------------------------------------------------------------------------------------------

@@ -80,6 +80,8 @@ PEERS = frozenset(
         "sequential",
         "hand_written",
         "prefetch",
+        "sample_depth_first",
+        "sample_breadth_first",
     }
 )
 FLOOR_KINDS = frozenset({"bytes", "flops", "link"})
