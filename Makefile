@@ -71,6 +71,7 @@ results:  ## write the tables and pictures of README and docs/ from benchmarks/r
 	@$(ANY_PYTHON) tools/draw_results.py
 	@$(ANY_PYTHON) tools/draw_depth.py
 	@$(ANY_PYTHON) tools/draw_stencils.py
+	@$(ANY_PYTHON) tools/draw_streams.py
 
 lint: build  ## check formats, types and style
 	$(RUN) -m ruff check .

@@ -52,9 +52,15 @@ def test_the_first_card_that_has_a_suite_is_shown(tmp_path: pathlib.Path, monkey
     ):
         path = tmp_path / "benchmarks" / "results" / card / f"{suite}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(document(suite=suite)))
-    shown = [found["path"].split("/")[-2:] for found in result_files.documents.__wrapped__()]
-    assert shown == [["a-card", "depth.json"], [first, "transform.json"], [second, "stream.json"]]
+        made = document() | {"suite": suite, "date": "2026-11-24" if card == second else "2026-11-23"}
+        path.write_text(json.dumps(made))
+    result_files._all_documents.cache_clear()
+    first_cards, newest = (
+        [found["path"].split("/")[-2:] for found in find()] for find in (result_files.documents, result_files.newest)
+    )
+    result_files._all_documents.cache_clear()
+    assert first_cards == [["a-card", "depth.json"], [first, "transform.json"], [second, "stream.json"]]
+    assert newest == [["a-card", "depth.json"], [second, "stream.json"], [second, "transform.json"]]
 
 
 def test_a_column_without_a_time_is_left_out_and_named() -> None:
@@ -70,7 +76,8 @@ def test_a_bar_in_a_name_does_not_end_its_cell() -> None:
 
 
 def test_every_peer_is_explained() -> None:
-    timed = {name for d in result_files.documents() for c in d["cases"] for name, us in c["peers"].items() if us}
+    shown = [*result_files.documents(), *result_files.newest()]
+    timed = {name for d in shown for c in d["cases"] for name, us in c["peers"].items() if us}
     assert timed <= set(write_results.PEERS)
     text = write_results.render()[write_results.RESULTS]
     assert set(re.findall(r"^- `(\w+)`: ", text, re.MULTILINE)) == timed
@@ -100,9 +107,9 @@ def test_facts_are_a_table_each(tmp_path: pathlib.Path, monkeypatch: pytest.Monk
 
 def test_the_first_cards_recording_is_read(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_files, "ROOT", tmp_path)
-    assert result_files.recording("streams") is None
+    assert result_files.recording("streams.json") is None
     for card in ("cpu", "another", *reversed(result_files.CARDS)):
         path = tmp_path / "benchmarks" / "recordings" / card / "streams.json"
         path.parent.mkdir(parents=True)
         path.touch()
-        assert result_files.recording("streams") == (None if card == "cpu" else path)
+        assert result_files.recording("streams.json") == (None if card == "cpu" else path)

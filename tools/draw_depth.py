@@ -3,7 +3,7 @@
 The texts' claim is marked on it: three stages are best, more than four hurt.
 """
 
-from result_files import ROOT, documents, save_picture
+from result_files import ROOT, newest, save_picture
 
 OUTPUT = ROOT / "docs" / "images" / "depth.png"
 CLAIMED_BEST, CLAIMED_MOST, MOST = 3, 4, 8
@@ -12,7 +12,7 @@ CLAIMED_BEST, CLAIMED_MOST, MOST = 3, 4, 8
 def series() -> dict[str, dict[str, dict[int, float]]]:
     """Microseconds by problem, schedule and depth."""
     found: dict[str, dict[str, dict[int, float]]] = {}
-    for document in documents():
+    for document in newest():
         if document["suite"] != "depth":
             continue
         for case in document["cases"]:

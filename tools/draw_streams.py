@@ -6,18 +6,18 @@
     streams_sample.png    the forms of CUDA's sample beside our lanes, from pinned and from pageable memory
     streams_host.png      a host function after device work, and under it
     streams_default.png   eight kernels on the legacy default stream and on eight streams
+    streams_cases.png     eight kernels around CUDA's default streams, and from eight host threads
 
 Without a recording in benchmarks/recordings, streams.png shows two orders as their events allow them, for copies and
 compute of known lengths: those times follow from the edges of python/sluice/stream/device/pipeline.py alone.
 """
 
 import argparse
+import functools
 import json
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
-
-import matplotlib.pyplot as plt
 
 import result_files
 
@@ -93,10 +93,14 @@ def draw_kernels(axes: Any, one: Timeline, title: str) -> None:
 
 
 def grid(rows: int, columns: int, height: float) -> tuple[Any, Any]:
+    import matplotlib.pyplot as plt
+
     return plt.subplots(rows, columns, figsize=(11, height), sharex="col", squeeze=False, layout="constrained")
 
 
 def save(figure: Any, path: pathlib.Path) -> None:
+    import matplotlib.pyplot as plt
+
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)
@@ -153,15 +157,19 @@ def draw_host(recording: dict[str, Any], path: pathlib.Path) -> bool:
     return bool(shown)
 
 
-def draw_default(recording: dict[str, Any], path: pathlib.Path) -> bool:
-    """Four ways to launch eight kernels, on one scale."""
-    found = timelines(recording, "kernels")
+def draw_eight(what: str, recording: dict[str, Any], path: pathlib.Path) -> bool:
+    """The ways to launch eight kernels, on one scale."""
+    found = timelines(recording, what)
     if found:
-        figure, panels = grid(-(-len(found) // 2), 2, 5.2)
-        for axes, (label, one) in zip(panels.flat, found.items(), strict=True):
+        rows = -(-len(found) // 2)
+        figure, panels = grid(rows, 2, 2.6 * rows)
+        for axes in panels.flat[len(found) :]:
+            axes.axis("off")
+        for axes, (label, one) in zip(panels.flat, found.items(), strict=False):
             draw_kernels(axes, one, label)
             axes.set_xlim(0, 1.02 * max(one["total_ms"] for one in found.values()))
-        for axes in panels[-1]:
+        for axes in panels.flat[max(len(found) - 2, 0) : len(found)]:
+            axes.tick_params(labelbottom=True)
             axes.set_xlabel(scale(recording, each_way=False))
         save(figure, path)
     return bool(found)
@@ -171,7 +179,8 @@ PICTURES: dict[str, Callable[[dict[str, Any], pathlib.Path], bool]] = {
     "streams.png": draw_orders,
     "streams_sample.png": draw_sample,
     "streams_host.png": draw_host,
-    "streams_default.png": draw_default,
+    "streams_default.png": functools.partial(draw_eight, "kernels"),
+    "streams_cases.png": functools.partial(draw_eight, "cases"),
 }
 
 
@@ -222,14 +231,18 @@ def main() -> None:
     parser.add_argument("recording", type=pathlib.Path, nargs="?", help="instead of a GPU's in benchmarks/recordings")
     parser.add_argument("--output", type=pathlib.Path, default=IMAGES, metavar="DIR", help="docs/images by default")
     given = parser.parse_args()
-    source = given.recording or result_files.recording("streams")
+    source = given.recording or result_files.recording("streams.json")
     if source is None:
         draw_model(given.output / "streams.png")
         return
     recording = json.loads(source.read_text(encoding="utf-8"))
-    for name, draw in PICTURES.items():
-        if not draw(recording, given.output / name):
+
+    def draw_one(name: str) -> None:
+        if not PICTURES[name](recording, given.output / name):
             print(f"no {name}: {source} has nothing to draw there")
+
+    for name in PICTURES:
+        result_files.save_picture(functools.partial(draw_one, name), given.output / name)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,11 @@ import dataclasses
 import functools
 import json
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from source_tree import ROOT, source_hash
 
-# Folders of benchmarks/results: a suite that was measured on several cards is shown as the first of them has it.
+# Folders of benchmarks/results: README and docs/results.md show a suite as the first of these cards has it.
 CARDS = ("nvidia-h100-80gb-hbm3", "nvidia-h200")
 
 
@@ -18,16 +18,29 @@ def _rank(path: pathlib.Path) -> tuple[int, str]:
 
 
 @functools.cache
-def documents() -> list[dict]:
-    """One of each suite, each with the `path` that it has in the tree."""
+def _all_documents() -> list[dict]:
+    """Those of the first card last."""
     paths = sorted(ROOT.glob("benchmarks/results/*/*.json"), key=_rank, reverse=True)
-    shown = sorted({path.stem: path for path in paths}.values())
-    return [json.loads(path.read_text()) | {"path": path.relative_to(ROOT).as_posix()} for path in shown]
+    return [json.loads(path.read_text()) | {"path": path.relative_to(ROOT).as_posix()} for path in paths]
+
+
+def _one_of_each_suite(found: Iterable[dict]) -> list[dict]:
+    return sorted({document["suite"]: document for document in found}.values(), key=lambda document: document["path"])
+
+
+def documents() -> list[dict]:
+    """One of each suite, as the first card has it, each with the `path` that it has in the tree."""
+    return _one_of_each_suite(_all_documents())
+
+
+def newest() -> list[dict]:
+    """One of each suite, the last that was measured, on any card."""
+    return _one_of_each_suite(sorted(_all_documents(), key=lambda document: document["date"]))
 
 
 def recording(name: str) -> pathlib.Path | None:
-    """`name`.json in benchmarks/recordings, as the first card has it that was recorded; not the CPU's."""
-    found = ROOT.glob(f"benchmarks/recordings/*/{name}.json")
+    """The file `name` in benchmarks/recordings, as the first card has it that was recorded; not the CPU's."""
+    found = ROOT.glob(f"benchmarks/recordings/*/{name}")
     return min((path for path in found if path.parent.name != "cpu"), key=_rank, default=None)
 
 
@@ -36,7 +49,7 @@ def save_picture(draw: Callable[[], object], output: pathlib.Path) -> None:
     try:
         draw()
     except ModuleNotFoundError as error:
-        print(f"{output.relative_to(ROOT)} is not drawn anew: {error}")
+        print(f"{output} is not drawn: {error}")
 
 
 def is_older(document: dict) -> bool:

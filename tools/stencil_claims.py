@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from result_files import documents
+from result_files import newest
 
 FORMS = {"sync": "serial", "two_stage": "double buffer", "multi_stage": "three stages"}
 FRAMES, HEIGHT, WIDTH, BYTES = 64, 1080, 1920, 4
@@ -30,7 +30,7 @@ CLAIM = Row("the text", (12.4, 8.7, 6.2), (0.62, 0.78, 0.92))
 def measured_rows() -> list[Row]:
     """A row a kernel size, of 64 float32 frames of 1080 x 1920; the share is that of a copy of the same bytes."""
     rows: list[Row] = []
-    for document in documents():
+    for document in newest():
         if document["suite"] != "filter2d":
             continue
         copy_us = 2 * FRAMES * HEIGHT * WIDTH * BYTES / document["copy_tbps"] / 1e6

@@ -4,6 +4,7 @@ Each goes between the two `results` markers of its file. Files that were measure
 named on the way, and in their captions.
 """
 
+import csv
 import json
 import math
 import pathlib
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 
 import stencil_claims
-from result_files import PICTURE, ROOT, documents, is_older, measured, recording
+from result_files import PICTURE, ROOT, documents, is_older, measured, newest, recording
 
 MARKERS = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.DOTALL)
 # Columns of peers, in their order, and what each is.
@@ -33,6 +34,8 @@ PEERS = {
     "sequential": "chunk after chunk on one stream",
     "prefetch": "the next chunk copied in on a side stream",
     "hand_written": "chunks in turns on two streams",
+    "sample_depth_first": "CUDA's sample, chunks in turns on four streams, each copied in, computed and copied out",
+    "sample_breadth_first": "the same, four chunks at once: copies in, compute, copies out",
 }
 NOT_MEASURED = {
     "causal_conv1d": "was not installed on that machine",
@@ -198,7 +201,7 @@ def drawn(document: dict) -> str:
     return "\n\n".join(parts)
 
 
-def compared_stencils(found: list[dict]) -> str:
+def compared_stencils() -> str:
     """A text's table of a stencil in three forms, and ours below it."""
 
     def line(row: stencil_claims.Row) -> list[str]:
@@ -211,12 +214,12 @@ def compared_stencils(found: list[dict]) -> str:
     header = ["stencil", *(f"{form}, ms" for form in forms), *(f"gain of {form}" for form in forms[1:])]
     header += [*(f"{form}, % of bandwidth" for form in forms), "`auto`, ms"]
     table = "\n".join(lines_of(header, map(line, [stencil_claims.CLAIM, *stencil_claims.measured_rows()])))
-    return f"{measured([document for document in found if document['suite'] == 'filter2d'])}\n\n{table}"
+    return f"{measured([document for document in newest() if document['suite'] == 'filter2d'])}\n\n{table}"
 
 
 def facts() -> str:
     """What benchmarks/pipeline_facts.cu measured, a table a fact."""
-    path = recording("pipeline_facts")
+    path = recording("pipeline_facts.json")
     if path is None:
         return "Not measured yet."
     found = json.loads(path.read_text())
@@ -226,7 +229,50 @@ def facts() -> str:
         rows.setdefault(row["fact"], []).append([row["variant"], *times])
     tables = ["\n".join(lines_of([fact, "time", "a copy", "copy / time"], cells)) for fact, cells in rows.items()]
     heading = f"Microseconds, {found['gpu']}, CUDA {found['cuda']}, {found['bytes'] >> 20} MiB."
-    return "\n\n".join([heading, *tables])
+    return "\n\n".join([heading, *tables, *layouts()])
+
+
+def layouts() -> list[str]:
+    """What benchmarks/shared_layouts.cu measured, and the wavefronts that ncu counted of it."""
+    times, counts = recording("shared_layouts.json"), recording("shared_layouts.csv")
+    if times is None or counts is None:
+        return []
+    rows = json.loads(times.read_text())["rows"]
+    kernels = {
+        name: int(row["Metric Value"].replace(",", ""))
+        for row in csv.DictReader(counts.open())
+        if (name := row["Kernel Name"].partition(">(")[0].rpartition("::")[2])
+    }
+    least = min(kernels.values())
+
+    def cells(row: dict) -> list[str]:
+        policies = [f"{layout}, {row['bytes']}, {row['stages']}" for layout in ("StageMajor", "Interleaved")]
+        waves = [f"{kernels[policy] / least:.2f}" for policy in policies]
+        us = [row["stage_major_us"], row["interleaved_us"]]
+        return [str(row["bytes"]), str(row["stages"]), *map(cell, us), f"{us[1] / us[0]:.2f}", *waves]
+
+    header = ["bytes a word", "stages", "stage-major", "interleaved", "interleaved / stage-major"]
+    header += ["wavefronts, stage-major", "wavefronts, interleaved"]
+    return ["\n".join(lines_of(header, map(cells, rows)))]
+
+
+def recorded() -> str:
+    """The timelines of benchmarks/record_streams.py, a line each."""
+    path = recording("streams.json")
+    if path is None:
+        return "No timelines are recorded."
+    found = json.loads(path.read_text())
+
+    def share(one: dict, key: str) -> str:
+        return f"{100 * one[key]:.0f}" if key in one else "–"
+
+    rows = [
+        [one["what"], one["label"], f"{one['total_ms']:.2f}", share(one, "overlap"), share(one, "hidden")]
+        for one in found["timelines"]
+    ]
+    machine = f"{found['gpu']}, torch {found['torch']}, CUDA {found['cuda']}, recorded {found['date']}"
+    header = ["what", "timeline", "ms", "two rows busy, %", "host work hidden, %"]
+    return "\n".join([f"**timelines**, {machine}, {found['mebibytes']} MiB each way", "", *lines_of(header, rows)])
 
 
 def glossary(found: list[dict]) -> str:
@@ -267,17 +313,18 @@ def render() -> dict[pathlib.Path, str]:
     if not found:
         none = "No measurements yet: `make bench` on a machine with a GPU writes them."
         return dict.fromkeys([ROOT / "README.md", SOURCES, FACTS, RESULTS, *(path for path, _ in FORMS.values())], none)
-    parts: dict[pathlib.Path, list[str]] = {RESULTS: [glossary(found)]}
+    parts: dict[pathlib.Path, list[str]] = {RESULTS: [glossary([*found, *newest()])]}
     for suite, form in FORMS.items():  # in this order on a page
         parts.setdefault(form[0], [])
         if form[0] != RESULTS:
-            parts[form[0]] += [form[1](document) for document in found if document["suite"] == suite]
+            parts[form[0]] += [form[1](document) for document in newest() if document["suite"] == suite]
     for document in found:
         path, form = FORMS.get(document["suite"], (RESULTS, table))
         if path == RESULTS:
             parts[RESULTS] += [f"## {TITLES.get(document['suite'], document['suite'])}", form(document)]
     texts = {path: "\n\n".join(written) for path, written in parts.items()}
-    return {ROOT / "README.md": picture(), SOURCES: compared_stencils(found), FACTS: facts(), **texts}
+    texts[MEASUREMENTS / "streams.md"] += "\n\n" + recorded()
+    return {ROOT / "README.md": picture(), SOURCES: compared_stencils(), FACTS: facts(), **texts}
 
 
 def main() -> int:
