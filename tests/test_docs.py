@@ -266,12 +266,35 @@ def test_every_system_of_the_sources_names_what_is_behind_it() -> None:
     assert list(systems) == list(range(1, SYSTEMS + 1))
     for number, (_, _, where, picture, evidence, claim) in systems.items():
         assert where, number
-        assert picture, number
+        assert "](" in picture, number
         assert claim.endswith("."), number
         named = re.findall(r"`([^`]+)`", evidence)
         assert named, number
         for name in named:
-            file, _, function = name.partition("::")
-            path = ROOT / ("benchmarks/results/nvidia-h100-80gb-hbm3/" * file.endswith(".json") + file)
-            assert path.is_file(), name
-            assert not function or re.search(rf"^def {function}\(", path.read_text(), re.MULTILINE), name
+            assert_is_evidence(name)
+
+
+def assert_is_evidence(name: str) -> None:
+    """A test, or a file that a suite or a recording wrote on some GPU."""
+    if name.endswith(".json"):
+        assert list(ROOT.glob(f"benchmarks/re*/nvidia-*/{name}")), name
+        return
+    file, _, function = name.partition("::")
+    assert file.startswith("tests/"), name
+    assert (ROOT / file).is_file(), name
+    assert not function or re.search(rf"^def {function}\(", (ROOT / file).read_text(), re.MULTILINE), name
+
+
+def test_facts_and_traps_of_the_sources_name_what_is_behind_them() -> None:
+    text = (ROOT / "docs" / "sources.md").read_text()
+    facts = re.search(r"## Facts that the texts name\n\n(.*?)\n\n##", text, re.DOTALL)
+    assert facts
+    for fact in facts[1].split("\n- "):
+        (named,) = re.findall(r"\(`([^`]+)`\)\.$", fact)
+        assert_is_evidence(named)
+    traps = re.search(r"## Traps\n(.*?)\n##", text, re.DOTALL)
+    assert traps
+    program = (ROOT / "tests" / "gpu" / "traps.cu").read_text()
+    assert re.findall(r"^\| `(\w+)` \|", traps[1], re.MULTILINE) == re.findall(
+        r'^    \{"(\w+)", run_', program, re.MULTILINE
+    )

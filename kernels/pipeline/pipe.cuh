@@ -3,6 +3,8 @@
 //   Pipe pipe(storage, ring, shares);       set up by the whole block
 //   pipe.producer_acquire();                a stage of the ring is free: fetch may write it
 //   pipe.copy(tile);                        words, global -> shared, by all producing threads together
+//   pipe.copy_zeros(to, from);              a word of zeros; optional, else it is stored
+//   pipe.copy_part<Unit>(to, from, ...);    part of a word, zeros around it; optional, else elements are stored
 //   pipe.producer_commit();                 everything copied (or stored) since acquire is one batch
 //   pipe.consumer_wait();                   the oldest batch is there, for every thread that reads it
 //   pipe.consumer_release();                this thread has read it: its stage may be fetched into again
