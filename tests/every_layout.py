@@ -124,6 +124,21 @@ def _causal_conv1d(x: torch.Tensor, chain: str, dtype: torch.dtype | None) -> Ca
     return Call(torch.ops.sluice.causal_conv1d, (x, weight, None, "silu", states), {"post": chain})
 
 
+def _update(x: torch.Tensor, chain: str, dtype: torch.dtype | None) -> Call:
+    weight, state = _weights(x, x.shape[1], 3).float(), _weights(x, x.shape[0], x.shape[1], 4)
+    return Call(torch.ops.sluice.causal_conv1d_update, (x, state, weight, None, "silu"), {"post": chain})
+
+
+def _update_of_one_token(x: torch.Tensor, chain: str, dtype: torch.dtype | None) -> Call:
+    return _update(x[..., 0] if x.shape[2] > 0 else x.sum(2), chain, dtype)
+
+
+def _update_of_packed_tokens(x: torch.Tensor, chain: str, dtype: torch.dtype | None) -> Call:
+    op, (tokens, _, *others), options = _update_of_one_token(x, chain, dtype)
+    starts = torch.zeros(3, dtype=torch.int64, device=x.device)
+    return Call(op, (tokens, _weights(x, 2, x.shape[1], 2), *others), {**options, "query_start_loc": starts})
+
+
 def _final_states(x: torch.Tensor, chain: str, dtype: torch.dtype | None) -> Call:
     return Call(torch.ops.sluice.causal_conv1d_final_states, (x, 4), {})
 
@@ -157,6 +172,9 @@ OPS: dict[str, tuple[int, Callable[..., Call]]] = {
     "conv_transpose1d unbatched": (3, _unbatched_transposed),
     "causal_conv1d": (3, _causal_conv1d),
     "causal_conv1d final states": (3, _final_states),
+    "causal_conv1d_update": (3, _update),
+    "causal_conv1d_update of one token": (3, _update_of_one_token),
+    "causal_conv1d_update of packed tokens": (3, _update_of_packed_tokens),
     "filter2d": (4, _filter2d),
     "filter2d separable": (4, _separable),
 }

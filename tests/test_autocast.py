@@ -106,6 +106,18 @@ def calls(device: str) -> dict[str, tuple[Callable[..., torch.Tensor], Callable[
             lambda x, w, b: written(ops.causal_conv1d_out, x, w[:, 0], b, dtype=out_dtype(x)),
             lambda x, w, b: sluice.causal_conv1d(x, w[:, 0], b, out=torch.empty_like(x, dtype=out_dtype(x))),
         ),
+        "causal_conv1d_update": (
+            lambda x, w, b: ops.causal_conv1d_update(x, torch.ones_like(x), w[:, 0], b, "silu"),
+            lambda x, w, b: sluice.causal_conv1d_update(x, torch.ones_like(x), w[:, 0], b, "silu"),
+        ),
+        "causal_conv1d_update_out": (
+            lambda x, w, b: written(
+                ops.causal_conv1d_update_out, x, torch.ones_like(x), w[:, 0], b, dtype=out_dtype(x)
+            ),
+            lambda x, w, b: sluice.causal_conv1d_update(
+                x, torch.ones_like(x), w[:, 0], b, out=torch.empty_like(x, dtype=out_dtype(x))
+            ),
+        ),
     }  # fmt: skip
 
 
@@ -157,6 +169,7 @@ def test_opcheck_under_autocast(device: str) -> None:
     with torch.autocast(device, dtype=torch.bfloat16):
         opcheck(torch.ops.sluice.conv1d.default, (x, w, None, 1, 1, 1, 4), {"post": "silu"})
         opcheck(torch.ops.sluice.causal_conv1d.default, (x, w[:, 0]))
+        opcheck(torch.ops.sluice.causal_conv1d_update.default, (x, torch.ones_like(x), w[:, 0]))
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -166,6 +179,7 @@ def test_on_the_device_meta(compiled: bool) -> None:
         return (
             sluice.conv1d(x, w, groups=6, padding="same", post=stages.mul(y)),
             sluice.causal_conv1d(x, w[:, 0], activation="silu"),
+            sluice.causal_conv1d_update(x, torch.randn(2, 6, 3), w[:, 0], activation="silu"),
             sluice.filter2d(x, torch.randn(3, 3)),
             sluice.transform(x, stages.add(y) | stages.silu()),
             *sluice.transform(x, [stages.add(y), stages.silu()]),
@@ -174,6 +188,6 @@ def test_on_the_device_meta(compiled: bool) -> None:
 
     with torch.device("meta"):
         results = (torch.compile(step, fullgraph=True) if compiled else step)()
-    assert [tuple(result.shape) for result in results] == [(2, 6, 20)] * 7
+    assert [tuple(result.shape) for result in results] == [(2, 6, 20)] * 8
     # What torch 2.11 compiles there gives tensors of the CPU, its own too.
     assert {result.device.type for result in results} == {results[-1].device.type if compiled else "meta"}

@@ -13,7 +13,10 @@ import sluice
 from sluice import stages
 
 CHAIN = "scale(3)"
-OPS = ["transform", "conv1d", "dense conv1d", "conv_transpose1d", "dense conv_transpose1d", "causal_conv1d", "filter2d"]
+OPS = [
+    *("transform", "conv1d", "dense conv1d", "conv_transpose1d", "dense conv_transpose1d"),
+    *("causal_conv1d", "causal_conv1d_update", "filter2d"),
+]
 
 
 def raw_call(op: str, device: str) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -27,6 +30,9 @@ def raw_call(op: str, device: str) -> Callable[[torch.Tensor], torch.Tensor]:
         "conv_transpose1d": lambda x: ops.conv_transpose1d(x, depthwise, None, 2, 1, 0, 4, post=CHAIN),
         "dense conv_transpose1d": lambda x: ops.conv_transpose1d(x, depthwise, None, 2, pre=CHAIN, post=CHAIN),
         "causal_conv1d": lambda x: ops.causal_conv1d(x, depthwise[:, 0], post=CHAIN),
+        "causal_conv1d_update": lambda x: ops.causal_conv1d_update(
+            x, torch.ones(*x.shape[:2], 2, device=device), torch.ones(x.shape[1], 3, device=device), post=CHAIN
+        ),
         "filter2d": lambda x: ops.filter2d(x, depthwise[:, 0].repeat(1, 3)[0].view(3, 3), post=CHAIN),
     }
     return calls[op]
@@ -83,6 +89,10 @@ def out_calls(device: str) -> dict[str, tuple[torch.Tensor, Callable[[torch.Tens
         "dense conv_transpose1d": (empty(2, 1, 21), lambda out: sluice.conv_transpose1d(x, w, None, 2, out=out)),
         "causal_conv1d": (empty(2, 4, 10), lambda out: sluice.causal_conv1d(x, w[:, 0], out=out)),
         "final states": (states, lambda out: sluice.causal_conv1d(x, w[:, 0], final_states_out=out)),
+        "causal_conv1d_update": (
+            empty(2, 4, 10),
+            lambda out: sluice.causal_conv1d_update(x, empty(2, 4, 2).zero_(), w[:, 0], out=out),
+        ),
         "filter2d": (empty(2, 4, 10), lambda out: sluice.filter2d(x, dense[0, :1], out=out)),
     }
 
@@ -153,6 +163,9 @@ def functions(device: str) -> dict[str, Callable[[torch.Tensor], object]]:
         "causal_conv1d": lambda t: sluice.causal_conv1d(t, w[:, 0]),
         "initial_states": lambda t: sluice.causal_conv1d(x, w[:, 0], initial_states=t[..., :2]),
         "residual": lambda t: sluice.causal_conv1d(x, w[:, 0], residual=t),
+        "causal_conv1d_update": lambda t: sluice.causal_conv1d_update(t, x[..., :2].clone(), w[:, 0]),
+        "conv_state": lambda t: sluice.causal_conv1d_update(x[..., 0], t, w[:, 0]),
+        "an update's residual": lambda t: sluice.causal_conv1d_update(x, x[..., :2].clone(), w[:, 0], residual=t),
         "filter2d": lambda t: sluice.filter2d(t, w[:, 0]),
     }
 

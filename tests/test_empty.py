@@ -157,6 +157,43 @@ def test_causal_conv1d(device: str, empty: str, taps: int, states: bool) -> None
     assert torch.equal(out, final)
 
 
+UPDATE = {
+    "nothing": (),
+    "sequences": (0,),
+    "channels": (1,),
+    "tokens": (2,),
+    "taps": (3,),
+    "sequences and channels": (0, 1),
+    "channels and tokens": (1, 2),
+}
+
+
+@pytest.mark.parametrize("more", [0, 3], ids=["history", "longer rows"])
+@pytest.mark.parametrize("taps", [1, 4])
+@pytest.mark.parametrize("kind", ["tokens", "one token", "packed"])
+@pytest.mark.parametrize("empty", UPDATE)
+def test_causal_conv1d_update(device: str, empty: str, kind: str, taps: int, more: int) -> None:
+    sequences, channels, tokens, taps = (0 if i in UPDATE[empty] else n for i, n in enumerate((2, 3, 5, taps)))
+    shape = {"tokens": (sequences, channels, tokens), "one token": (sequences, channels), "packed": (tokens, channels)}
+    x, w = torch.randn(shape[kind], device=device), torch.randn(channels, taps, device=device)
+    state = torch.randn(sequences, channels, max(taps - 1, 0) + more, device=device)
+    b, changed = torch.randn(channels, device=device), []
+    starts = torch.linspace(0, tokens, sequences + 1, device=device).long() if kind == "packed" else None
+    if taps == 0:
+        words = rf"causal_conv1d_update: weight must have shape \(C, K\) with C = {channels}, got \({channels}, 0\)"
+        with pytest.raises(ValueError, match=words):
+            sluice.causal_conv1d_update(x, state, w, b, query_start_loc=starts)
+        return
+
+    def ours(x, state, w, b, starts, out=None) -> torch.Tensor:
+        changed.append(state.clone())
+        return sluice.causal_conv1d_update(x, changed[-1], w, b, "silu", query_start_loc=starts, out=out)
+
+    wanted, after = sluice.reference.causal_conv1d_update(x, state, w, b, "silu", query_start_loc=starts)
+    check(ours, wanted, "causal_conv1d_update", x, state, w, b, starts)
+    assert all(torch.equal(state, after) for state in changed[:2])
+
+
 FILTER2D = {
     "nothing": (),
     "batch": (0,),

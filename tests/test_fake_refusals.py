@@ -32,6 +32,10 @@ class Draw(random.Random):
             drawn["schedule"] = self.choice(["fastest", "direct", "two_stage", "sync"])
         if self.random() < 0.05:
             drawn["depth"] = self.choice([0, 1, 2, 3, 9, -1])
+        return drawn | self.chains(*chains)
+
+    def chains(self, *chains: str) -> dict[str, Any]:
+        drawn: dict[str, Any] = {}
         for chain in chains:
             if self.random() < 0.15:
                 drawn[chain] = self.choice(["add($0)", "silu", "sulu"])
@@ -109,6 +113,45 @@ def causal_conv1d_final_states(draw: Draw) -> Arguments:
     return [draw.any_tensor(2, 4), draw.choice([-20, -1, 0, 1, 3]), states], {}
 
 
+def causal_conv1d_update(draw: Draw) -> Arguments:
+    packed = draw.random() < 0.3
+    x = draw.rarely(lambda: draw.any_tensor(1, 4), lambda: draw.any_tensor(2, 2 if packed else 3))
+    channels, tokens = x.shape[1] if x.dim() > 1 else 1, x.shape[2] if x.dim() > 2 else 1
+    width = draw.rarely(lambda: 0, lambda: draw.choice([1, 2, 3, 4, 4]), 0.03)
+    dilation = draw.rarely(lambda: draw.choice([0, -1, 2**31]), lambda: draw.choice([1, 1, 1, 2]), 0.05)
+    weight = draw.rarely(lambda: draw.any_tensor(1, 3), lambda: draw.tensor(channels, width))
+    bias = draw.choice([None, None, draw.rarely(lambda: draw.tensor(3), lambda: draw.tensor(channels))])
+    sequences, options = x.shape[0], draw.chains("pre", "post")
+
+    def index(*right: int) -> torch.Tensor:
+        dtype = draw.choice([torch.int32] * 6 + [torch.int64] * 6 + [torch.int16])
+        wrong = draw.rarely(lambda: draw.choices([0, 1, 2, 3], k=draw.randint(1, 3)), lambda: None)
+        return torch.zeros(wrong or right, dtype=dtype)
+
+    if packed:
+        sequences = draw.choice([0, 1, 3])
+        options["query_start_loc"] = index(sequences + 1)
+    form = draw.choice(["end", "end", "circular", "front", "accepted", "accepted"])
+    form = draw.rarely(lambda: "any", lambda: form, 0.05)
+    if form in ("circular", "any"):
+        options["cache_seqlens"] = index(sequences)
+    if form in ("front", "accepted"):
+        options["state_at"] = draw.rarely(lambda: "back", lambda: "front", 0.05)
+    if form in ("accepted", "any"):
+        options["num_accepted_tokens"] = index(sequences)
+    slots = sequences
+    if draw.random() < 0.3:
+        options["conv_state_indices"] = index(*draw.choice([(sequences,), (sequences,), (sequences, 2), (2, 2)]))
+        slots = draw.choice([1, 2, 5])
+    columns = draw.choice([0, 3, 6, 7, tokens + 2, tokens + 6])
+    right = slots + draw.rarely(lambda: 1, lambda: 0)
+    state = draw.rarely(lambda: draw.any_tensor(2, 4), lambda: draw.tensor(right, channels, columns))
+    if dilation != 1:
+        options["dilation"] = dilation
+    activation = draw.rarely(lambda: "gelu", lambda: draw.choice([None, "silu"]))
+    return [x, state, weight, bias, activation], options
+
+
 def filter2d(draw: Draw) -> Arguments:
     image = draw.rarely(lambda: draw.any_tensor(1, 1), lambda: draw.any_tensor(2, 4))
     channels = [image.shape[-3]] if image.dim() > 2 and draw.random() < 0.4 else []
@@ -135,9 +178,13 @@ def outcome(op: Any, arguments: list[Any], options: dict[str, Any]) -> object:
     return tuple(result.shape), result.stride(), result.dtype
 
 
-@pytest.mark.parametrize(
-    "draw_arguments", [transform, conv1d, conv_transpose1d, causal_conv1d, causal_conv1d_final_states, filter2d]
-)
+DRAWN = [
+    *(transform, conv1d, conv_transpose1d, filter2d),
+    *(causal_conv1d, causal_conv1d_final_states, causal_conv1d_update),
+]
+
+
+@pytest.mark.parametrize("draw_arguments", DRAWN)
 def test_a_fake_refuses_what_the_op_refuses(draw_arguments: Callable[[Draw], Arguments]) -> None:
     draw, op = Draw(5), getattr(torch.ops.sluice, draw_arguments.__name__)
     refused = 0

@@ -188,7 +188,9 @@ def test_dynamic_shapes_compile_once(device: str, op: str) -> None:
         assert counter.frame_count == 1, name
 
 
-@pytest.mark.parametrize("op", ["transform", "conv1d dense", "conv_transpose1d dense", "causal_conv1d", "filter2d"])
+@pytest.mark.parametrize(
+    "op", ["transform", "conv1d dense", "conv_transpose1d dense", "causal_conv1d", "causal_conv1d_update", "filter2d"]
+)
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("dim", ["batch", "positions"])
 def test_sizes_that_only_the_run_knows(device: str, op: str, channels_last: bool, dim: str) -> None:
@@ -257,6 +259,7 @@ def test_text_of_every_argument_is_read_by_the_op(device: str) -> None:
         "conv1d dense": {"pre": "cast(int8)", "post": "add($1)"},
         "conv_transpose1d dense": {"pre": "cast(int8)", "post": "add($1)"},
         "causal_conv1d": {"post": "silu||relu"},
+        "causal_conv1d_update": {"pre": "cast(int8)", "post": "silu||relu"},
         "filter2d": {"pre": "relu|", "post": "clamp(a)"},
     }
     for op, texts in broken.items():
@@ -298,6 +301,7 @@ def test_fakes_refuse_dtypes_that_the_ops_refuse(device: str) -> None:
     integers = torch.ones(2, 4, 6, device=device, dtype=torch.int32)
     image, taps, row = x[:, :, None].expand(2, 4, 5, 6), torch.ones(3, 3, device=device), torch.ones(3, device=device)
     ops = torch.ops.sluice
+    accepted = {"state_at": "front", "num_accepted_tokens": integers[:, 0, 0]}  # two rules are broken: the first counts
     for call in (
         Call(ops.transform, (integers, "silu"), {}),
         Call(ops.transform, (x, "silu"), {"dtype": torch.int64}),
@@ -327,6 +331,12 @@ def test_fakes_refuse_dtypes_that_the_ops_refuse(device: str) -> None:
         Call(ops.causal_conv1d, (x, w[:3, 0]), {}),
         Call(ops.causal_conv1d_final_states, (integers, 3), {}),
         Call(ops.causal_conv1d_final_states, (x[0], 3), {}),
+        Call(ops.causal_conv1d_update, (integers, x, w[:, 0]), {}),
+        Call(ops.causal_conv1d_update, (x, integers, w[:, 0]), {}),
+        Call(ops.causal_conv1d_update, (x, x, integers[0]), {}),
+        Call(ops.causal_conv1d_update, (x, x.clone(), w[:, 0]), {"cache_seqlens": x[:, 0, 0]}),
+        Call(ops.causal_conv1d_update, (x, x[0], w[:, 0]), {}),
+        Call(ops.causal_conv1d_update, (x, x[:1], w[:, 0]), accepted),
         Call(ops.filter2d, (image.int(), taps), {}),
         Call(ops.filter2d, (image, taps.half()), {}),
         Call(ops.filter2d, (image.to(torch.uint8), taps.half()), {}),

@@ -32,7 +32,12 @@ def calls(device: str) -> dict[str, Callable[[Callable[[torch.Tensor], torch.Ten
     y, states, gain = torch.randn_like(x), torch.randn(2, 4, 2, device=device), torch.randn(4, 1, device=device)
     dense, taps = torch.randn(3, 4, 2, device=device), torch.randn(3, device=device)
     conv, causal, stencil, transform = sluice.conv1d, sluice.causal_conv1d, sluice.filter2d, sluice.transform
+    update = sluice.causal_conv1d_update
     cpp = stages.cpp("x + a", a=y, reference=lambda x, a: x + a)
+
+    def updated(state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return update(x, state, w[:, 0], b, "silu"), state
+
     return {
         "x": lambda v: transform(v(x), stages.scale(2.0) | stages.add(y)),
         "operand": lambda v: transform(x, stages.add(v(y))),
@@ -55,6 +60,11 @@ def calls(device: str) -> dict[str, Callable[[Callable[[torch.Tensor], torch.Ten
         "causal": lambda v: causal(v(x), v(w[:, 0]), v(b)),
         "residual": lambda v: causal(x, w[:, 0], residual=v(y)),
         "states": lambda v: causal(x, w[:, 0], initial_states=v(states), return_final_states=True),
+        "update": lambda v: update(v(x), states.clone(), v(w[:, 0]), v(b)),
+        "conv_state": lambda v: updated(v(states)),
+        "an update's chains": lambda v: update(
+            x, states.clone(), w[:, 0], pre=stages.mul(v(gain)), residual=v(y), post=stages.add(v(gain))
+        ),
         "image": lambda v: stencil(v(x), w[0, :, :2]),
         "separable": lambda v: stencil(x, (v(taps), v(taps)), v(b[:1])),
         "stencil's chains": lambda v: stencil(x, w[0], pre=stages.mul(v(gain)), post=stages.add(v(y))),
@@ -96,6 +106,7 @@ def out_calls(device: str) -> dict[str, Callable[[torch.Tensor | None], torch.Te
         "conv1d": lambda out: sluice.conv1d(x, w, groups=4, padding=1, out=out),
         "conv_transpose1d": lambda out: sluice.conv_transpose1d(x, w, groups=4, padding=1, out=out),
         "causal_conv1d": lambda out: sluice.causal_conv1d(x, w[:, 0], out=out),
+        "causal_conv1d_update": lambda out: sluice.causal_conv1d_update(x, x[..., :2].clone(), w[:, 0], out=out),
         "filter2d": lambda out: sluice.filter2d(x, w[0], out=out),
         "final states": lambda out: sluice.causal_conv1d(
             torch.cat([x, x], 2), w[:, 0].repeat(1, 4)[:, :10], return_final_states=True, final_states_out=out
@@ -234,6 +245,8 @@ def test_a_tensor_without_memory_never_reaches_a_kernel(device: str) -> None:
         lambda t: ops.conv_transpose1d(x, w, None, 1, 1, 0, 4, pre="mul($0)", pre_operands=[t]),
         lambda t: ops.conv_transpose1d(x, w, None, 1, 1, 0, 4, post="mul($0)", post_operands=[t]),
         lambda t: ops.causal_conv1d(x, w[:, 0], post="add($0)", post_operands=[t]),
+        lambda t: ops.causal_conv1d_update(x, x[..., :2].clone(), w[:, 0], pre="add($0)", pre_operands=[t]),
+        lambda t: ops.causal_conv1d_update(x, x[..., :2].clone(), w[:, 0], post="add($0)", post_operands=[t]),
         lambda t: ops.filter2d(x, w[0], pre="add($0)", pre_operands=[t]),
         lambda t: ops.filter2d(x, w[0], post="add($0)", post_operands=[t]),
     ):

@@ -85,10 +85,10 @@ Tensor unsqueeze(const Tensor& input, int64_t dimension) { return call("aten::un
 Tensor squeeze(const Tensor& input, int64_t dimension) { return call("aten::squeeze", "dim", input, dimension); }
 
 // A copy onto itself moves nothing: torch returns from it at once, 0.3 us later.
-void raise_version(const char* op, const Tensor& out) {
+void raise_version(const char* op, const Tensor& out, const char* argument) {
   const WithoutGraph without_graph;
-  check(aoti_torch_copy_(out.get(), out.get(), 0) == 0, op,
-        ": out must not be an inference tensor outside of torch.inference_mode(), where torch changes none, got one");
+  check(aoti_torch_copy_(out.get(), out.get(), 0) == 0, op, ": ", argument,
+        " must not be an inference tensor outside of torch.inference_mode(), where torch changes none, got one");
 }
 
 }  // namespace sluice::aten

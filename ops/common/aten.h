@@ -32,6 +32,6 @@ Tensor squeeze(const Tensor& input, int64_t dimension);
 
 // Tells autograd that `out` is about to be written, as torch's own ops do: who saved it for a gradient can
 // see that it changed. Refuses what torch lets nobody write.
-void raise_version(const char* op, const Tensor& out);
+void raise_version(const char* op, const Tensor& out, const char* argument = "out");
 
 }  // namespace sluice::aten

@@ -7,6 +7,7 @@ _library.load()
 from . import _flops as _flops  # noqa: E402
 from . import reference, stages  # noqa: E402
 from .causal_conv1d import causal_conv1d  # noqa: E402
+from .causal_conv1d_update import causal_conv1d_update  # noqa: E402
 from .chain import Chain  # noqa: E402
 from .conv1d import conv1d  # noqa: E402
 from .conv_transpose1d import conv_transpose1d  # noqa: E402
@@ -42,6 +43,7 @@ __all__ = [
     "StreamStats",
     "Streamer",
     "causal_conv1d",
+    "causal_conv1d_update",
     "conv1d",
     "conv_transpose1d",
     "filter2d",

@@ -43,21 +43,27 @@ def _device_of(input: torch.Tensor) -> str:
     return "cuda" if inquiry.kind and input.device.type == "meta" else input.device.type
 
 
-def register(name: str) -> None:
-    """Makes the raw op, and its out variant, cast its first three arguments: input, weight and bias."""
+def register(name: str, behind: int = 0) -> None:
+    """Makes the raw op, and its out variant, cast their input, weight and bias.
+
+    Args:
+        name: the raw op's.
+        behind: arguments between the input and the weight, which keep their dtypes.
+    """
     for variant in (name, name + "_out"):
         for device in _KEYS:
-            _register(variant, device)
+            _register(variant, device, behind)
 
 
-def _register(name: str, device: str) -> None:
+def _register(name: str, device: str, behind: int) -> None:
     op = getattr(torch.ops.sluice, name).default
 
-    def kernel(
-        input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        cast = cast_arguments(input, weight, bias, device)
+    def kernel(input: torch.Tensor, *args: Any, bias: torch.Tensor | None = None, **kwargs: Any) -> Any:
+        between, (weight, *rest) = args[:behind], args[behind:]
+        if rest:
+            bias, *rest = rest
+        input, weight, bias = cast_arguments(input, weight, bias, device)
         with torch._C._ExcludeDispatchKeyGuard(_EXCLUDED):  # inside of it autocast counts as off
-            return op(*cast, *args, **kwargs)
+            return op(input, *between, weight, bias, *rest, **kwargs)
 
     _library.impl(name, kernel, _KEYS[device])

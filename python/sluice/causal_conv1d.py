@@ -100,7 +100,7 @@ def causal_conv1d(
         cache_indices=cache_indices,
         has_initial_state=has_initial_state,
     )
-    raw_activation = _raw_activation(activation)
+    named = raw_activation("causal_conv1d", activation)
     for name, tensor in (("bias", bias), ("residual", residual), ("initial_states", initial_states)):
         if tensor is not None:
             check_tensor("causal_conv1d", name, tensor)
@@ -111,7 +111,7 @@ def causal_conv1d(
     x, weight, bias = cast_arguments(x, weight, bias)
     if final_states_out is not None and weight.dim() == 2 and not weight.is_nested:  # else the op refuses the weight
         _check_final_states_out(x, weight.shape[-1] - 1, initial_states, final_states_out, out)
-    others = (weight, bias, raw_activation, initial_states)
+    others = (weight, bias, named, initial_states)
     if needs_references(x, chain):
         compute = functools.partial(_compute, others=others, schedule=schedule, depth=depth)
         result = with_references("causal_conv1d", compute, x, post=chain, out=out, dtype=x.dtype)
@@ -140,12 +140,13 @@ def _compute(
         return run("causal_conv1d", (x.to(dtype), *others), options)
 
 
-def _raw_activation(activation: Any) -> str | None:
+def raw_activation(op: str, activation: Any) -> str | None:
+    """The raw ops' name of an activation."""
     if not isinstance(activation, (str, bool, type(None))):
         rule = "must be None, a bool or a string"
-        raise TypeError(f"causal_conv1d: activation {rule}, got {type(activation).__name__}")
+        raise TypeError(f"{op}: activation {rule}, got {type(activation).__name__}")
     if activation not in ACTIVATIONS:
-        raise ValueError(f"causal_conv1d: activation must be None, identity, silu or swish, got {activation!r}")
+        raise ValueError(f"{op}: activation must be None, identity, silu or swish, got {activation!r}")
     return ACTIVATIONS[activation]
 
 

@@ -154,6 +154,92 @@ def causal_conv1d(
     return transform(y, post or Chain(), dtype=x.dtype), whole[..., whole.shape[-1] - (width - 1) :]
 
 
+def _slot(indices: torch.Tensor | None, n: int, slots: int, skipped: Sequence[int | None]) -> int | None:
+    """The last valid index of sequence n, if there is one."""
+    if indices is None:
+        return n
+    valid = [i for i in indices[n].reshape(-1).tolist() if i not in skipped and 0 <= i < slots]
+    return valid[-1] if valid else None
+
+
+def _advance(
+    row: torch.Tensor, new: torch.Tensor, history: int, length: int | None, accepted: int | None, front: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The columns before the tokens `new`, oldest first, and the row behind them; both are (channels, columns)."""
+    columns, count = row.shape[-1], new.shape[-1]
+    new, after = new.to(row.dtype), row.clone()
+    if length is not None:
+        past = row[:, [(length - history + j) % columns for j in range(history)]]
+        for t in range(count if columns > 0 else 0):
+            after[:, (length + t) % columns] = new[:, t]
+    elif accepted is not None:
+        first = min(max(accepted, 1), columns - history + 1) - 1
+        past = row[:, first : first + history]
+        written = torch.cat([past[:, 1:], new], dim=-1)[:, :columns]
+        after[:, : written.shape[-1]] = written
+    else:
+        size = history if front else columns
+        past = row[:, size - history : size]
+        after[:, :size] = torch.cat([row[:, :size], new], dim=-1)[:, count:]
+    return past, after
+
+
+def causal_conv1d_update(
+    x: torch.Tensor,
+    conv_state: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | bool | None = None,
+    *,
+    cache_seqlens: torch.Tensor | None = None,
+    conv_state_indices: torch.Tensor | None = None,
+    pad_slot_id: int = -1,
+    query_start_loc: torch.Tensor | None = None,
+    num_accepted_tokens: torch.Tensor | None = None,
+    state_at: str = "end",
+    null_slot_id: int | None = None,
+    dilation: int = 1,
+    pre: Chain | None = None,
+    residual: torch.Tensor | None = None,
+    post: Chain | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The result and the new state, one sequence after the other; `conv_state` stays as it is."""
+    compute = compute_dtype(x.dtype)
+    state, history = conv_state.clone(), (weight.shape[1] - 1) * dilation
+    tokens = x if pre is None else transform(x, pre, dtype=x.dtype)
+    y, is_computed = torch.zeros(x.shape, dtype=compute, device=x.device), torch.zeros_like(x, dtype=torch.bool)
+
+    def of_sequence(t: torch.Tensor, n: int) -> torch.Tensor:
+        """Its part of a tensor of x's shape, as (channels, tokens)."""
+        if query_start_loc is not None:
+            return t[int(query_start_loc[n]) : int(query_start_loc[n + 1])].mT
+        return t[n] if t.dim() == 3 else t[n, :, None]
+
+    def number(of_each: torch.Tensor | None, n: int) -> int | None:
+        return None if of_each is None else int(of_each[n])
+
+    for n in range(x.shape[0] if query_start_loc is None else len(query_start_loc) - 1):
+        new = of_sequence(tokens, n)
+        slot = _slot(conv_state_indices, n, len(state), (pad_slot_id, null_slot_id))
+        if slot is None or new.shape[-1] == 0:
+            continue
+        length, accepted = number(cache_seqlens, n), number(num_accepted_tokens, n)
+        past, state[slot] = _advance(state[slot].clone(), new, history, length, accepted, state_at == "front")
+        columns = torch.cat([past.to(compute), new.to(compute)], dim=-1)
+        sums = of_sequence(y, n)
+        if bias is not None:
+            sums += bias.to(compute)[:, None]
+        for k in range(weight.shape[1]):
+            sums += weight[:, k, None].to(compute) * columns[:, k * dilation : k * dilation + new.shape[-1]]
+        of_sequence(is_computed, n).fill_(True)
+    if activation in (True, "silu", "swish"):
+        y = F.silu(y)
+    if residual is not None:
+        y = y + residual.to(compute)
+    result = transform(y, post or Chain(), dtype=x.dtype)
+    return torch.where(is_computed, result, 0), state
+
+
 def _sides(padding: str | tuple[int, int], taps: Sequence[int], dilation: int | tuple[int, int]) -> list[int]:
     """`F.pad`'s pixels: on the left, on the right, above and below."""
     spread = dilation if isinstance(dilation, tuple) else (dilation, dilation)

@@ -1,0 +1,152 @@
+// causal_conv1d_update: a few new tokens for each of many sequences, whose last columns are kept in rows of a state.
+//
+//   row of a sequence        |..........|hhh|      h: the history, `history` columns before the first new token
+//   after two tokens         |........hh|htt|      state_at end: the whole row moved left
+//
+//   circular                 |t....hhhtt|          a token goes to its number modulo the columns, nothing moves
+//   front, two accepted      |.hhh......|          the history begins at column accepted - 1
+//   after two tokens         |hhtt......|          what follows the history's first column, then the tokens
+#pragma once
+
+#include "kernels/common/instruction_set.h"
+#include "kernels/common/int_math.h"
+#include "kernels/common/operand.h"
+#include "kernels/stages/program.h"
+
+namespace sluice {
+
+// int32 or int64 numbers of one or two dimensions.
+struct Indices {
+  const void* data;  // null where absent
+  bool is_wide;      // int64
+  long long strides[2];
+
+  SLUICE_HOST_DEVICE bool exists() const { return data != nullptr; }
+  SLUICE_HOST_DEVICE long long at(long long i, long long j = 0) const {
+    const long long place = i * strides[0] + j * strides[1];
+    return is_wide ? static_cast<const long long*>(data)[place] : static_cast<const int*>(data)[place];
+  }
+};
+
+enum class StateForm : unsigned char { end, front, circular, accepted };
+
+// What of a call does not depend on the type of its sums.
+struct UpdateTensors {
+  // (sequence, channel, token). Packed tokens are one sequence of them to these strides.
+  Operand<3> input, output;
+  Operand<3> state;   // (slot, channel, column)
+  Operand<2> weight;  // (channel, tap)
+  Operand<1> bias;    // may be absent
+  Indices starts;     // of packed sequences, and one past the last token; else absent
+  Indices slots;      // of each sequence, in a row of blocks; else a sequence's slot is its number
+  Indices lengths;    // circular: tokens before the new ones
+  Indices accepted;   // tokens of the row that count
+  StateForm form;
+  long long sequences, channels;
+  long long tokens;  // of each sequence; packed: of all
+  long long blocks, slot_count, columns;
+  long long taps, dilation;
+  long long pad_slot, null_slot;  // both name no slot
+
+  SLUICE_HOST_DEVICE long long history() const { return (taps - 1) * dilation; }
+  SLUICE_HOST_DEVICE bool is_packed() const { return starts.exists(); }
+};
+
+struct UpdateParams : UpdateTensors {
+  Program pre, post;
+  Operand<3> pre_operands[kMaxOperands], post_operands[kMaxOperands];
+};
+
+// Where one sequence's tokens and columns are.
+//
+//   history    columns (first + j) mod `columns`, j < history(); only circular ones wrap
+//   kept       column j becomes what column j + shift was, for j < kept
+//   tokens     token t goes to column (target + t) mod `columns`, where `writes(t)`
+struct UpdateSequence {
+  long long token, count;  // of the input
+  long long slot;          // -1 where there is none
+  long long first, kept, shift, target;
+  long long columns, least;  // tokens below `least` are overtaken by later ones, or older than the row
+  bool wraps;
+
+  SLUICE_HOST_DEVICE bool writes(long long t) const { return t >= least && (wraps || target + t < columns); }
+  SLUICE_HOST_DEVICE long long column(long long c) const {
+    if (!wraps) return c;
+    const long long rest = c % columns;
+    return rest < 0 ? rest + columns : rest;
+  }
+};
+
+// The last block of the sequence's row that names a slot.
+SLUICE_HOST_DEVICE long long slot_of(const UpdateTensors& p, long long n) {
+  if (!p.slots.exists()) return n;
+  for (long long j = p.blocks - 1; j >= 0; --j) {
+    const long long slot = p.slots.at(n, j);
+    if (slot != p.pad_slot && slot != p.null_slot && slot >= 0 && slot < p.slot_count) return slot;
+  }
+  return -1;
+}
+
+SLUICE_HOST_DEVICE UpdateSequence sequence_of(const UpdateTensors& p, long long n) {
+  UpdateSequence s{};
+  s.token = p.is_packed() ? min_of(max_of(p.starts.at(n), 0LL), p.tokens) : 0;
+  s.count = p.is_packed() ? max_of(min_of(p.starts.at(n + 1), p.tokens) - s.token, 0LL) : p.tokens;
+  s.slot = slot_of(p, n);
+  const long long history = p.history();
+  // The front is a row of `history` columns.
+  s.columns = p.form == StateForm::front ? history : p.columns;
+  switch (p.form) {
+    case StateForm::end:
+    case StateForm::front:
+      s.first = s.columns - history;
+      s.kept = max_of(s.columns - s.count, 0LL);
+      s.shift = s.count;
+      s.target = s.columns - s.count;
+      s.least = max_of(s.count - s.columns, 0LL);
+      break;
+    case StateForm::circular:
+      s.wraps = true;
+      s.target = p.lengths.at(n);
+      s.first = s.target - history;
+      s.least = max_of(s.count - s.columns, 0LL);
+      break;
+    case StateForm::accepted:
+      s.first = min_of(max_of(p.accepted.at(n), 1LL), s.columns - history + 1) - 1;
+      s.kept = max_of(history - 1, 0LL);
+      s.shift = s.first + 1;
+      s.target = s.kept;
+      break;
+  }
+  return s;
+}
+
+// Packed tokens first .. last - 1 belong to no sequence, and whoever computes sequence n gives them zeros: those before
+// the first sequence, those behind the last one, or all where there is none.
+struct TokenRange {
+  long long first, last;
+};
+SLUICE_HOST_DEVICE TokenRange tokens_before(const UpdateTensors& p, long long n) {
+  if (!p.is_packed() || n != 0) return {0, 0};
+  return {0, p.sequences == 0 ? p.tokens : min_of(max_of(p.starts.at(0), 0LL), p.tokens)};
+}
+SLUICE_HOST_DEVICE TokenRange tokens_behind(const UpdateTensors& p, long long n) {
+  if (!p.is_packed() || n != p.sequences - 1) return {0, 0};
+  return {min_of(max_of(p.starts.at(p.sequences), 0LL), p.tokens), p.tokens};
+}
+
+// Sequences that somebody has to look at: one where packed tokens are of none.
+SLUICE_HOST_DEVICE long long rows_of_work(const UpdateTensors& p) {
+  return p.is_packed() ? max_of(p.sequences, 1LL) : p.sequences;
+}
+
+// Items of work on the CPU: some channels of a sequence each.
+inline constexpr long long kUpdateChannels = 256;
+SLUICE_HOST_DEVICE long long update_items(const UpdateTensors& p) {
+  return rows_of_work(p) * ceil_div(p.channels, kUpdateChannels);
+}
+
+// Items first .. last - 1. Safe to call from several threads on ranges that do not overlap.
+template <InstructionSet set>
+void causal_conv1d_update_cpu(const UpdateParams& params, long long first, long long last);
+
+}  // namespace sluice

@@ -1,0 +1,304 @@
+"""`causal_conv1d_update`: new tokens for sequences whose last columns are in a state, which is changed in place."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from ._apply import check_forward_only, compute_dtype, operand_list, run
+from ._apply import transform as apply_chain
+from ._arguments import check_string, integer
+from ._autocast import cast_arguments
+from ._autocast import register as register_autocast
+from ._fake import chain_dtype, check_device, check_floating, dtype_name, empty_like_layout, fake_out, require
+from ._library import check_tensor
+from .causal_conv1d import ACTIVATIONS, raw_activation
+from .chain import Chain, given_chain
+from .stages import add
+
+_OP = "causal_conv1d_update"
+
+
+def causal_conv1d_update(
+    x: torch.Tensor,
+    conv_state: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | bool | None = None,
+    *,
+    cache_seqlens: torch.Tensor | None = None,
+    conv_state_indices: torch.Tensor | None = None,
+    pad_slot_id: int = -1,
+    query_start_loc: torch.Tensor | None = None,
+    num_accepted_tokens: torch.Tensor | None = None,
+    state_at: str = "end",
+    null_slot_id: int | None = None,
+    dilation: int = 1,
+    pre: Chain | str | None = None,
+    residual: torch.Tensor | None = None,
+    post: Chain | str | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """`causal_conv1d` of new tokens behind the history in `conv_state`, which takes the tokens in place.
+
+    With H = (K-1) * dilation columns of history before token 0 and v = pre(x):
+    `y[b, c, t] = act(bias[c] + sum_k weight[c, k] v[b, c, t - (K-1-k) * dilation])`, then `+ residual`, then `post`.
+    Sums are float32 (float64 for float64). One launch, and no allocation but the result.
+
+    Args:
+        x: (B, C), a token of each sequence, or (B, C, S); with `query_start_loc` (tokens, C). Any strides; float32,
+            float16, bfloat16 or float64.
+        conv_state: (slots, C, state_len >= H), any strides, any floating dtype; changed in place. Without
+            `conv_state_indices` row b is sequence b's.
+        weight: (C, K), any floating dtype.
+        bias: (C,), any floating dtype.
+        activation: None, "identity", "silu" or "swish"; True means silu, False none.
+        cache_seqlens: (B,) int32 or int64, tokens before the new ones. The state is circular then: token t goes to
+            column (cache_seqlens + t) % state_len, later tokens win.
+        conv_state_indices: (B,) int32 or int64, the slot of each sequence; (B, blocks): the last valid one. A slot is
+            used by one sequence at most. A sequence without a valid one has the result 0, and no state is changed.
+        pad_slot_id: an index that names no slot.
+        query_start_loc: (sequences + 1,) int32 or int64: sequence n has the tokens from query_start_loc[n] on. Tokens
+            of no sequence have the result 0.
+        num_accepted_tokens: (sequences,) int32 or int64, a >= 1: the history begins at column a - 1, and the row
+            becomes what follows the history's first column, then the new tokens. Needs `state_at="front"`.
+        state_at: "end": the history is the row's last H columns, and the whole row moves left. "front": its first H,
+            and other columns are left alone.
+        null_slot_id: another index that names no slot.
+        dilation: columns from one tap to the next.
+        pre: a chain on x before the convolution and before it is kept; rounded to x's dtype. Its text, if it has no
+            tensors.
+        residual: broadcast to x's shape, added after the activation.
+        post: a chain on the result, before it is rounded to x's dtype; its text, if it has no tensors.
+        out: written and returned as that object: x's shape and dtype, any strides; may be x.
+
+    Returns:
+        A tensor of x's shape and dtype; of (B, C, S) channels-last where x is (stride(1) == 1, C > 1, S > 1,
+        stride(2) >= C), else contiguous.
+
+    Raises:
+        TypeError: an unsupported dtype, or an argument that is no tensor.
+        ValueError: a shape, a device, an activation, an `out` or a form of state that does not fit.
+        RuntimeError: grad mode is on and an input requires grad, or one is a dual tensor of forward mode.
+
+    Example:
+        >>> import torch, sluice
+        >>> state, w = torch.zeros(1, 2, 2), torch.ones(2, 3)
+        >>> for _ in range(3):
+        ...     y = sluice.causal_conv1d_update(torch.ones(1, 2), state, w)
+        >>> y
+        tensor([[3., 3.]])
+        >>> state
+        tensor([[[1., 1.],
+                 [1., 1.]]])
+
+    Source: the decoding step of Mamba's short convolution (Gu and Dao, 2023); causal_conv1d's and vLLM's interfaces.
+    """
+    for name, tensor in (("x", x), ("conv_state", conv_state), ("weight", weight)):
+        check_tensor(_OP, name, tensor)
+    indices = {
+        "cache_seqlens": cache_seqlens,
+        "conv_state_indices": conv_state_indices,
+        "query_start_loc": query_start_loc,
+        "num_accepted_tokens": num_accepted_tokens,
+    }
+    for name, given in (("bias", bias), ("residual", residual), *indices.items()):
+        if given is not None:
+            check_tensor(_OP, name, given)
+    before = None if pre is None else given_chain(_OP, "pre", pre)
+    behind = None if post is None else given_chain(_OP, "post", post)
+    if residual is not None:
+        behind = add(residual) if behind is None else add(residual) | behind
+    check_forward_only(_OP, (x, conv_state, weight, bias), before, behind)
+    options: dict[str, Any] = {name: index for name, index in indices.items() if index is not None}
+    if pad_slot_id != -1:
+        options["pad_slot_id"] = integer(_OP, "pad_slot_id", pad_slot_id)
+    if null_slot_id is not None:
+        options["null_slot_id"] = integer(_OP, "null_slot_id", null_slot_id)
+    if state_at != "end":
+        check_string(_OP, "state_at", state_at)
+        options["state_at"] = state_at
+    if dilation != 1:
+        options["dilation"] = integer(_OP, "dilation", dilation)
+    x, weight, bias = cast_arguments(x, weight, bias)
+    state = conv_state
+    if not torch.compiler.is_dynamo_compiling() and conv_state.is_neg():
+        state = conv_state.resolve_neg()
+    arguments = state, weight, bias, raw_activation(_OP, activation)
+    if before is not None and before.has_cpp:
+        x, before = apply_chain(x, before, dtype=x.dtype), None
+    _add_chain(options, "pre", before, x)
+    if behind is None or not behind.has_cpp:
+        _add_chain(options, "post", behind, x)
+        result = run(_OP, (x, *arguments), options, out)
+    else:
+        # No form of the kernel is linked: the chain runs behind it, on sums that are not rounded yet.
+        with torch.autocast(x.device.type, enabled=False):
+            sums = run(_OP, (x.to(compute_dtype(x.dtype)), *arguments), options)
+        skipped = _skipped(x, conv_state.shape[0], conv_state_indices, query_start_loc, {pad_slot_id, null_slot_id})
+        result = apply_chain(sums, behind, out=out, dtype=x.dtype)
+        if skipped is not None:
+            result.masked_fill_(skipped, 0)
+    if state is not conv_state:
+        conv_state.copy_(state)
+    return result
+
+
+def _add_chain(options: dict[str, Any], name: str, chain: Chain | None, x: torch.Tensor) -> None:
+    if chain:
+        options[name] = chain.text
+        if chain.operands:
+            options[name + "_operands"] = operand_list(_OP, x, chain.operands)
+
+
+def _skipped(
+    x: torch.Tensor,
+    slots: int,
+    indices: torch.Tensor | None,
+    starts: torch.Tensor | None,
+    no_slots: set[int | None],
+) -> torch.Tensor | None:
+    """Where the result is 0 because a token has no sequence, or its sequence no slot; None where that cannot be."""
+    skipped = None
+    if indices is not None:
+        valid = (indices >= 0) & (indices < slots)
+        for number in no_slots - {None}:
+            valid &= indices != number
+        skipped = ~(valid.any(-1) if valid.dim() == 2 else valid)
+    if starts is None:
+        return None if skipped is None else skipped.view(-1, *[1] * (x.dim() - 1))
+    tokens = torch.arange(x.shape[0], device=x.device)
+    sequence = torch.searchsorted(starts.long(), tokens, right=True) - 1
+    outside = (sequence < 0) | (sequence >= starts.shape[0] - 1)
+    if skipped is not None and skipped.shape[0] > 0:
+        outside |= skipped[sequence.clamp(0, skipped.shape[0] - 1)]
+    return outside.view(-1, 1)
+
+
+@torch.library.register_fake("sluice::causal_conv1d_update")
+def _(
+    x: torch.Tensor,
+    conv_state: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    *,
+    cache_seqlens: torch.Tensor | None = None,
+    conv_state_indices: torch.Tensor | None = None,
+    pad_slot_id: int = -1,
+    query_start_loc: torch.Tensor | None = None,
+    num_accepted_tokens: torch.Tensor | None = None,
+    state_at: str = "end",
+    null_slot_id: int | None = None,
+    dilation: int = 1,
+    pre: str = "",
+    pre_operands: list[torch.Tensor] | None = None,
+    post: str = "",
+    post_operands: list[torch.Tensor] | None = None,
+) -> torch.Tensor:
+    check = functools.partial(require, _OP)
+    check_floating(_OP, "x", x.dtype)
+    if query_start_loc is not None:
+        rule = "(tokens, channels) with query_start_loc"
+        check(x.dim() == 2, lambda: f"x must have shape {rule}, got {tuple(x.shape)}")
+    else:
+        rule = "(batch, channels) or (batch, channels, tokens)"
+        check(x.dim() in (2, 3), lambda: f"x must have shape {rule}, got {tuple(x.shape)}")
+    _check_weight(x, weight, bias, dilation)
+    check(state_at in ("end", "front"), lambda: f"state_at must be end or front, got '{state_at}'")
+    front = state_at == "front"
+    check(
+        front or num_accepted_tokens is None,
+        lambda: "state_at must be front with num_accepted_tokens, got 'end'",
+    )
+    check(not front or cache_seqlens is None, lambda: "state_at must be end with cache_seqlens, got 'front'")
+    sequences = x.shape[0]
+    if query_start_loc is not None:
+        _check_index("query_start_loc", query_start_loc, x)
+        shape = tuple(query_start_loc.shape)
+        for fits in (len(shape) == 1, query_start_loc.numel() >= 1):
+            check(fits, lambda: f"query_start_loc must have shape (sequences + 1,), got {shape}")
+        sequences = query_start_loc.shape[0] - 1
+    for name, index in (("cache_seqlens", cache_seqlens), ("num_accepted_tokens", num_accepted_tokens)):
+        if index is not None:
+            _check_one_each(name, index, sequences, x)
+    if conv_state_indices is not None:
+        _check_slots(conv_state_indices, sequences, x)
+    tokens = None if query_start_loc is not None or num_accepted_tokens is None else x.shape[2] if x.dim() == 3 else 1
+    rows = sequences if conv_state_indices is None else None
+    _check_state(conv_state, x, (weight.shape[1] - 1) * dilation, rows, tokens)
+    chain_dtype(_OP, "pre", pre, pre_operands, x, x.shape, x.dtype)
+    check(
+        activation in ACTIVATIONS,
+        lambda: f"activation must be None, identity, silu or swish, got '{activation}'",
+    )
+    chain_dtype(_OP, "post", post, post_operands, x, x.shape, x.dtype)
+    return empty_like_layout(x, x.shape, x.dtype) if x.dim() == 3 else x.new_empty(x.shape)
+
+
+def _check_weight(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, dilation: int) -> None:
+    check, channels = functools.partial(require, _OP), x.shape[1]
+    check_floating(_OP, "weight", weight.dtype)
+    for fits in (weight.dim() == 2, weight.shape[0] == channels, weight.shape[-1] > 0):
+        check(fits, lambda: f"weight must have shape (C, K) with C = {channels}, got {tuple(weight.shape)}")
+    check_device(_OP, "weight", weight, x)
+    check(dilation >= 1, lambda: f"dilation must be at least 1, got {dilation}")
+    taps = weight.shape[1]
+    words = "dilation and taps must be less than 2^31, got {} and {}".format
+    for number in (dilation, taps):
+        check(number < 2**31, lambda: words(dilation, taps))
+    if bias is not None:
+        found = tuple(bias.shape)
+        check_floating(_OP, "bias", bias.dtype)
+        check_device(_OP, "bias", bias, x)
+        for fits in (bias.dim() == 1, bias.numel() == channels):
+            check(fits, lambda: f"bias must have shape (C,) with C = {channels}, got {found}")
+
+
+def _check_index(name: str, index: torch.Tensor, x: torch.Tensor) -> None:
+    words = f"{name} must have dtype int32 or int64, got {dtype_name(index.dtype)}"
+    require(_OP, index.dtype in (torch.int32, torch.int64), lambda: words)
+    check_device(_OP, name, index, x)
+
+
+def _check_one_each(name: str, index: torch.Tensor, sequences: int, x: torch.Tensor) -> None:
+    _check_index(name, index, x)
+    found = tuple(index.shape)
+    for fits in (len(found) == 1, index.numel() == sequences):
+        require(_OP, fits, lambda: f"{name} must have shape ({sequences},), got {found}")
+
+
+def _check_slots(index: torch.Tensor, sequences: int, x: torch.Tensor) -> None:
+    _check_index("conv_state_indices", index, x)
+    found, rule = tuple(index.shape), f"({sequences},) or ({sequences}, blocks)"
+    words = f"conv_state_indices must have shape {rule}, got {found}"
+    require(_OP, len(found) in (1, 2), lambda: words)
+    require(_OP, index.shape[0] == sequences, lambda: words)
+
+
+def _check_state(state: torch.Tensor, x: torch.Tensor, history: int, rows: int | None, tokens: int | None) -> None:
+    """`rows`: as many as there must be; `tokens`: of each sequence, where they stand behind accepted ones."""
+    check, channels, found = functools.partial(require, _OP), x.shape[1], tuple(state.shape)
+    check_floating(_OP, "conv_state", state.dtype)
+    check_device(_OP, "conv_state", state, x)
+    words = f"conv_state must have shape (slots, {channels}, state_len), got {found}"
+    check(len(found) == 3, lambda: words)
+    check(state.shape[1] == channels, lambda: words)
+    columns = state.shape[2]
+    few = f"conv_state must have at least (K - 1) * dilation = {history} columns, got {columns}"
+    check(columns >= history, lambda: few)
+    if rows is not None:
+        each = f"a row for each of {rows} sequences without conv_state_indices, got {found[0]}"
+        check(state.shape[0] == rows, lambda: f"conv_state must have {each}")
+    if tokens is not None:
+        needed = max(history - 1, 0) + tokens
+        behind = f"{needed} columns for {tokens} tokens behind those accepted, got {columns}"
+        check(columns >= needed, lambda: f"conv_state must have at least {behind}")
+
+
+torch.library.register_fake("sluice::causal_conv1d_update_out")(fake_out)
+
+
+register_autocast("causal_conv1d_update", behind=1)

@@ -1,0 +1,364 @@
+"""causal_conv1d_update as a call: errors, layouts of results, autograd, autocast, compilers, CUDA graphs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.library import opcheck
+
+import sluice
+from common import HALF_TYPES, contiguous, permuted, poisoned_like, sliced
+from sluice import stages
+from update_problems import assert_same_bits, projected
+
+OP = "causal_conv1d_update"
+FLOATING = "float32, float16, bfloat16 or float64"
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler() -> None:
+    torch._dynamo.reset()
+
+
+def good_call(device: str) -> dict[str, Any]:
+    shapes = {"x": (2, 6, 3), "conv_state": (2, 6, 4), "weight": (6, 4), "bias": (6,)}
+    return {name: torch.randn(shape, device=device) for name, shape in shapes.items()}
+
+
+def index(*shape: int, dtype: torch.dtype = torch.int32, device: str = "cpu") -> torch.Tensor:
+    return torch.zeros(shape, dtype=dtype, device=device)
+
+
+def bad_calls(device: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Arguments in place of `good_call`'s, and the rule that they break."""
+
+    def like(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.ones(shape, dtype=dtype, device=device)
+
+    def ints(*shape: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+        return index(*shape, dtype=dtype, device=device)
+
+    shape = "x must have shape (batch, channels) or (batch, channels, tokens)"
+    yield {"x": like(6)}, f"{shape}, got (6,)"
+    yield {"x": like(2, 6, 3, 1)}, f"{shape}, got (2, 6, 3, 1)"
+    packed = {"query_start_loc": ints(3)}
+    yield packed, "x must have shape (tokens, channels) with query_start_loc, got (2, 6, 3)"
+    shape = "weight must have shape (C, K) with C = 6"
+    for wrong in ((5, 4), (6, 1, 4), (6, 0), (6,)):
+        yield {"weight": like(*wrong)}, f"{shape}, got {wrong}"
+    yield {"bias": like(4)}, "bias must have shape (C,) with C = 6, got (4,)"
+    yield {"bias": like(6, 1)}, "bias must have shape (C,) with C = 6, got (6, 1)"
+    yield {"dilation": 0}, "dilation must be at least 1, got 0"
+    for wrong in ((2, 5, 4), (2, 6), (2, 6, 4, 1)):
+        yield {"conv_state": like(*wrong)}, f"conv_state must have shape (slots, 6, state_len), got {wrong}"
+    yield {"conv_state": like(2, 6, 2)}, "conv_state must have at least (K - 1) * dilation = 3 columns, got 2"
+    yield {"dilation": 3}, "conv_state must have at least (K - 1) * dilation = 9 columns, got 4"
+    row = "conv_state must have a row for each of {} sequences without conv_state_indices, got {}"
+    yield {"conv_state": like(1, 6, 4)}, row.format(2, 1)
+    yield {"conv_state": like(3, 6, 4)}, row.format(2, 3)
+    yield {"x": like(9, 6), "query_start_loc": ints(4)}, row.format(3, 2)
+    yield {"cache_seqlens": ints(3)}, "cache_seqlens must have shape (2,), got (3,)"
+    yield {"cache_seqlens": ints(2, 1)}, "cache_seqlens must have shape (2,), got (2, 1)"
+    front = {"state_at": "front"}
+    yield {**front, "num_accepted_tokens": ints(1)}, "num_accepted_tokens must have shape (2,), got (1,)"
+    shape = "conv_state_indices must have shape (2,) or (2, blocks)"
+    for wrong in ((3,), (3, 2), (2, 1, 1)):
+        yield {"conv_state_indices": ints(*wrong)}, f"{shape}, got {wrong}"
+    for wrong in ((0,), (3, 1)):
+        bad = {"x": like(9, 6), "query_start_loc": ints(*wrong)}
+        yield bad, f"query_start_loc must have shape (sequences + 1,), got {wrong}"
+    for name, given in (
+        ("cache_seqlens", {}),
+        ("conv_state_indices", {}),
+        ("num_accepted_tokens", front),
+        ("query_start_loc", {"x": like(9, 6)}),
+    ):
+        rule = f"{name} must have dtype int32 or int64, got "
+        size = 3 if name == "query_start_loc" else 2
+        yield {**given, name: like(size)}, rule + "float32"
+        yield {**given, name: ints(size, dtype=torch.int16)}, rule + "int16"
+    yield {"state_at": "back"}, "state_at must be end or front, got 'back'"
+    yield {"num_accepted_tokens": ints(2)}, "state_at must be front with num_accepted_tokens, got 'end'"
+    yield {**front, "cache_seqlens": ints(2)}, "state_at must be end with cache_seqlens, got 'front'"
+    accepted = {**front, "num_accepted_tokens": ints(2)}
+    behind = "conv_state must have at least {} columns for {} tokens behind those accepted, got {}"
+    yield accepted, behind.format(5, 3, 4)
+    short = {"weight": like(6, 1), "conv_state": like(2, 6, 2)}
+    yield {**accepted, **short}, behind.format(3, 3, 2)
+    yield {"activation": "gelu"}, "activation must be None, identity, silu or swish, got 'gelu'"
+    for name in ("x", "conv_state", "weight", "bias"):
+        wrong = good_call(device)[name].int()
+        yield {name: wrong}, f"{name} must have dtype {FLOATING}, got int32"
+    rule = "must broadcast to the result's shape (2, 6, 3), got (4,)"
+    yield {"post": stages.mul(like(4))}, f"post operand 0 {rule}"
+    yield {"pre": stages.mul(like(4))}, f"pre operand 0 {rule}"
+    yield {"residual": like(4)}, f"post operand 0 {rule}"
+    yield {"out": like(2, 6, 2)}, "out must have shape (2, 6, 3), got (2, 6, 2)"
+    yield {"out": like(2, 6, 3).half()}, "out must have dtype float32, got float16"
+
+
+def overlapping_calls(device: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Tensors of one piece of memory, and which of them may not be written."""
+    memory, numbers = torch.zeros(200, device=device), torch.zeros(12, dtype=torch.int32, device=device)
+    x, state, out, operand = (memory[:n].view(shape) for n, shape in (
+        (36, (2, 6, 3)), (48, (2, 6, 4)), (36, (2, 6, 3)), (3, (3,))))  # fmt: skip
+    weight, bias, token = memory[20:44].view(6, 4), memory[30:36], numbers.view(torch.float32).view(2, 6)
+    common = "got memory in common"
+    part = memory[1:37].view(2, 6, 3)
+    yield {"out": part, "x": x}, f"out must not overlap x unless it is that tensor, {common}"
+    yield {"out": out, "conv_state": state}, f"out must not overlap conv_state, {common}"
+    yield {"out": out, "weight": weight}, f"out must not overlap weight, {common}"
+    yield {"out": out, "bias": bias}, f"out must not overlap bias, {common}"
+    yield {"x": x, "conv_state": state}, f"conv_state must not overlap x, {common}"
+    yield {"weight": weight, "conv_state": state}, f"conv_state must not overlap weight, {common}"
+    yield {"bias": bias, "conv_state": state}, f"conv_state must not overlap bias, {common}"
+    for name in ("pre", "post"):
+        yield {name: stages.add(operand), "out": out}, f"out must not overlap an operand, {common}"
+        yield {name: stages.add(operand), "conv_state": state}, f"conv_state must not overlap an operand, {common}"
+    one_token = {"x": torch.zeros(2, 6, device=device), "out": token}
+    for name in ("conv_state_indices", "cache_seqlens"):
+        yield {**one_token, name: numbers[:2]}, f"out must not overlap {name}, {common}"
+        cache = numbers.view(torch.float32).view(2, 6, 1)
+        aliased = {"conv_state": cache, "weight": torch.ones(6, 1, device=device)}
+        yield {**aliased, name: numbers[:2]}, f"conv_state must not overlap {name}, {common}"
+    twice = "must not hold an element twice, got strides"
+    wide = torch.zeros(1, 6, 4, device=device).expand(2, 6, 4)
+    yield {"conv_state": wide}, f"conv_state {twice} (0, 4, 1) for shape (2, 6, 4)"
+    yield {"out": torch.zeros(1, device=device).expand(2, 6, 3)}, f"out {twice} (0, 0, 0) for shape (2, 6, 3)"
+
+
+CALLS = [*bad_calls("cpu"), *overlapping_calls("cpu")]
+
+
+@pytest.mark.parametrize("number", range(len(CALLS)), ids=lambda n: f"{n} {CALLS[n][1][:40]}")
+def test_each_is_refused(device: str, number: int) -> None:
+    """By the function and, in the same words, by the raw op; before anything is written."""
+    changes, rule = [*bad_calls(device), *overlapping_calls(device)][number]
+    given, text = {**good_call(device), **changes}, f"^{re.escape(f'{OP}: {rule}')}$"
+    before = {name: value.clone() for name, value in given.items() if isinstance(value, torch.Tensor)}
+    with pytest.raises(TypeError if " must have dtype " in rule else ValueError, match=text):
+        sluice.causal_conv1d_update(**given)
+    if not {"pre", "post", "residual", "out"} & changes.keys():
+        with pytest.raises(RuntimeError, match=re.escape(f"{OP}: {rule}")) as raised:
+            torch.ops.sluice.causal_conv1d_update(**given)
+        assert type(raised.value) is RuntimeError
+    for name, value in before.items():
+        assert_same_bits(given[name], value)
+
+
+def test_what_is_no_tensor_is_refused(device: str) -> None:
+    for name in ("x", "conv_state", "weight", "bias", "residual", "cache_seqlens", "conv_state_indices",
+                 "query_start_loc", "num_accepted_tokens"):  # fmt: skip
+        with pytest.raises(TypeError, match=f"^{OP}: {name} must be a torch.Tensor, got list$"):
+            sluice.causal_conv1d_update(**{**good_call(device), name: [1.0]})
+    with pytest.raises(TypeError, match=f"^{OP}: dilation must be an int, got float$"):
+        sluice.causal_conv1d_update(**good_call(device), dilation=1.5)
+
+
+def test_mixed_devices(cuda: str) -> None:
+    given = good_call(cuda)
+    others = {name: value.cpu() for name, value in given.items() if name != "x"}
+    others |= {"cache_seqlens": index(2), "conv_state_indices": index(2), "num_accepted_tokens": index(2)}
+    for name, value in others.items():
+        options = {"state_at": "front"} if name == "num_accepted_tokens" else {}
+        with pytest.raises(ValueError, match=f"^{OP}: {name} must be on the input's device cuda:0, got cpu$"):
+            sluice.causal_conv1d_update(**{**given, **options, name: value})
+    with pytest.raises(ValueError, match=f"^{OP}: query_start_loc must be on the input's device cuda:0, got cpu$"):
+        sluice.causal_conv1d_update(**{**given, "x": given["x"][..., 0].contiguous()}, query_start_loc=index(3))
+
+
+def test_inputs_that_require_grad(device: str) -> None:
+    given = good_call(device)
+    for name in given:
+        leaf = {**given, name: given[name].clone().requires_grad_()}
+        with pytest.raises(RuntimeError, match=rf"^{OP}: sluice is forward-only .* torch.inference_mode\(\)"):
+            sluice.causal_conv1d_update(**leaf)
+        assert_same_bits(leaf["conv_state"], given["conv_state"])
+        with torch.no_grad():
+            sluice.causal_conv1d_update(**leaf)
+    parameter = torch.nn.Parameter(torch.randn(6, 1, device=device))
+    for chains in ({"pre": stages.mul(parameter)}, {"post": stages.mul(parameter)}, {"residual": parameter}):
+        with pytest.raises(RuntimeError, match="forward-only"):
+            sluice.causal_conv1d_update(**given, **chains)
+    with torch.inference_mode():
+        sluice.causal_conv1d_update(**good_call(device))
+
+
+def test_a_saved_state_may_not_be_written(device: str) -> None:
+    given = good_call(device)
+    leaf = given["conv_state"].clone().requires_grad_()
+    saved = torch.exp(leaf)
+    sluice.causal_conv1d_update(**{**given, "conv_state": saved.detach()})
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        saved.sum().backward()
+
+
+def test_the_result_is_a_tensor_of_its_own(device: str) -> None:
+    given = good_call(device)
+    results = [sluice.causal_conv1d_update(**given) for _ in range(2)]
+    memories = {t.untyped_storage().data_ptr() for t in (*results, *given.values())}
+    assert len(memories) == 6
+    assert results[0]._base is None
+
+
+@pytest.mark.parametrize("layout", [contiguous, permuted, projected, sliced], ids=lambda f: f.__name__)
+def test_layout_of_the_result(device: str, layout: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    given = {name: value for name, value in good_call(device).items() if name != "x"}
+    for shape in ((2, 6, 3), (2, 6)):
+        x = layout(torch.randn(shape, device=device))
+        real = sluice.causal_conv1d_update(x, **given)
+        is_last = layout in (permuted, projected) and len(shape) == 3
+        assert real.stride() == ((18, 1, 6) if is_last else torch.empty(shape).stride())
+        meta = {name: value.to("meta") for name, value in given.items()}
+        found = [sluice.causal_conv1d_update(torch.empty_strided(shape, x.stride(), device="meta"), **meta)]
+        with FakeTensorMode() as mode:
+            fakes = {name: mode.from_tensor(value) for name, value in given.items()}
+            found.append(sluice.causal_conv1d_update(mode.from_tensor(x), **fakes))
+        for fake in found:
+            assert (fake.shape, fake.stride(), fake.dtype) == (real.shape, real.stride(), real.dtype)
+
+
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+def test_autocast_casts_all_but_the_state(device: str, dtype: torch.dtype) -> None:
+    given = good_call(device)
+    state = given.pop("conv_state")
+    half = {name: value.to(dtype) for name, value in given.items()}
+    for op in (sluice.causal_conv1d_update, torch.ops.sluice.causal_conv1d_update):
+        wanted_state, found_state = state.clone(), state.clone()
+        wanted = op(**half, conv_state=wanted_state, activation="silu")
+        with torch.autocast(device, dtype=dtype):
+            found = op(**given, conv_state=found_state, activation="silu")
+        assert_same_bits(found, wanted)
+        assert_same_bits(found_state, wanted_state)
+        out, found_state = poisoned_like(half["x"]), state.clone()
+        with torch.autocast(device, dtype=dtype):
+            sluice.causal_conv1d_update(**given, conv_state=found_state, activation="silu", out=out)
+        assert_same_bits(out, wanted)
+        assert_same_bits(found_state, wanted_state)
+
+
+OPTIONS: dict[str, Callable[[str], dict[str, Any]]] = {
+    "plain": lambda device: {},
+    "circular": lambda device: {"cache_seqlens": index(2, device=device) + 5, "activation": "silu"},
+    "slots": lambda device: {"conv_state_indices": torch.tensor([1, -1], device=device), "null_slot_id": 0},
+    "packed": lambda device: {"query_start_loc": torch.tensor([0, 3, 4], device=device)},
+    "accepted": lambda device: {"state_at": "front", "num_accepted_tokens": index(2, device=device) + 2},
+    "chains": lambda device: {
+        "pre": "mul($0)",
+        "pre_operands": [torch.randn(6, 1, device=device)],
+        "post": "add($0)",
+        "post_operands": [torch.randn(2, 6, 3, device=device)],
+    },
+}
+
+
+@pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_opcheck(device: str, name: str, layout: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    given = good_call(device)
+    x = torch.randn(5, 6, device=device) if name == "packed" else layout(given["x"])
+    state = layout(torch.randn(2, 6, 7, device=device))
+    arguments = (x, state, given["weight"], given["bias"])
+    opcheck(torch.ops.sluice.causal_conv1d_update.default, arguments, OPTIONS[name](device))
+    into = {**OPTIONS[name](device), "out": torch.empty_like(x)}
+    opcheck(torch.ops.sluice.causal_conv1d_update_out.default, arguments, into)
+
+
+class Steps(torch.nn.Module):
+    """A cache that is updated twice, behind one gate and into the other."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.randn(5, 6, 4, device=device))
+        self.register_buffer("weight", torch.randn(6, 4, device=device))
+
+    def forward(self, x: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+        update, options = sluice.causal_conv1d_update, {"conv_state_indices": slots}
+        y = update(x, self.cache, self.weight, None, "silu", pre=stages.mul(x), **options)
+        return update(y, self.cache, self.weight, residual=x, **options) + self.cache.sum()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled_steps_change_the_cache_in_place(device: str, backend: str, dynamic: bool | None) -> None:
+    model, alone = Steps(device), Steps(device)
+    alone.load_state_dict(model.state_dict())
+    counter = CompileCounterWithBackend(backend)
+    compiled, place = torch.compile(model, backend=counter, fullgraph=True, dynamic=dynamic), model.cache.data_ptr()
+    slots = torch.tensor([4, -1, 2], device=device)
+    for tokens in (2, 5, 3, 8):
+        x, version = torch.randn(3, 6, tokens, device=device), model.cache._version
+        torch.testing.assert_close(compiled(x, slots), alone(x, slots))
+        assert model.cache.data_ptr() == place
+        assert model.cache._version > version
+        torch.testing.assert_close(model.cache, alone.cache)
+    assert counter.frame_count <= (2 if dynamic is None else 1)
+
+
+def test_a_compiled_result_in_the_inputs_place(device: str) -> None:
+    def step(x: torch.Tensor, state: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        return sluice.causal_conv1d_update(y, state, weight, out=y) * 2
+
+    given = good_call(device)
+    state = given["conv_state"].clone()
+    wanted = step(given["x"], state, given["weight"])
+    found = torch.compile(step, fullgraph=True)(given["x"], given["conv_state"], given["weight"])
+    torch.testing.assert_close(found, wanted)
+    assert_same_bits(given["conv_state"], state)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_replays_of_a_cuda_graph(cuda: str, packed: bool) -> None:
+    """Tokens, slots and lengths are read, and the cache is written, at each replay."""
+    x = torch.randn((12, 70) if packed else (4, 70, 3), device=cuda)
+    cache, w = torch.randn(9, 70, 5, device=cuda), torch.randn(70, 4, device=cuda)
+    slots, lengths = torch.arange(4, device=cuda), torch.arange(4, device=cuda)
+    options = {"conv_state_indices": slots, "cache_seqlens": lengths}
+    if packed:
+        options["query_start_loc"] = torch.tensor([0, 1, 1, 8, 11], device=cuda)
+
+    def step(state: torch.Tensor) -> torch.Tensor:
+        return sluice.causal_conv1d_update(x, state, w, None, "silu", **options)
+
+    step(cache.clone())
+    before, graph = cache.clone(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = step(cache)
+    assert_same_bits(cache, before)
+    for replay in range(4):
+        x.normal_()
+        slots.copy_(torch.randperm(9, device=cuda)[:4] - (replay % 2))  # -1 is none
+        lengths += 3
+        wanted_cache = cache.clone()
+        wanted = step(wanted_cache)
+        result.fill_(float("nan"))
+        graph.replay()
+        assert_same_bits(result, wanted)
+        assert_same_bits(cache, wanted_cache)
+
+
+def test_no_form_synchronises(cuda: str) -> None:
+    calls = []
+    for name, options in OPTIONS.items():
+        x = torch.randn((5, 6) if name == "packed" else (2, 6, 3), device=cuda)
+        arguments = x, torch.randn(2, 6, 7, device=cuda), torch.randn(6, 4, device=cuda)
+        calls.append((arguments, options(cuda)))
+
+    def call_all() -> None:
+        for arguments, options in calls:
+            torch.ops.sluice.causal_conv1d_update(*arguments, **options)
+
+    call_all()  # the first launch of a kernel loads it
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        call_all()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
