@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import itertools
 import math
 
@@ -10,7 +12,7 @@ import torch
 
 from sluice.bench import timing
 from sluice.bench.check import relative_error
-from sluice.bench.timing import FULL, QUICK, ColdClock, Effort, HostClock, interleave
+from sluice.bench.timing import FULL, QUICK, ColdClock, Effort, GraphClock, HostClock, interleave
 
 CPU = torch.device("cpu")
 
@@ -123,3 +125,58 @@ class TestColdClock:
         assert clock.measure(lambda: None, 2) == [250.0, 250.0]
         assert len(held) == holds
         assert all(later >= 2 * earlier for earlier, later in itertools.pairwise(held))
+
+
+class TestGraphClock:
+    """What is captured, and when; tests/gpu/test_bench_clock.py has the times."""
+
+    @pytest.fixture
+    def replays(self, monkeypatch):
+        """The graphs that were replayed, in their order, where torch's CUDA is a stand-in."""
+        replayed = []
+
+        class Graph:
+            def replay(self):
+                replayed.append(self)
+
+        class Event:
+            def record(self):
+                pass
+
+            def query(self):
+                return False
+
+            def elapsed_time(self, end):
+                return 0.25
+
+        monkeypatch.setattr(timing, "_event", Event)
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+        for name in ("synchronize", "Stream", "_sleep"):
+            monkeypatch.setattr(torch.cuda, name, lambda *args: None, raising=False)
+        for name in ("device", "stream", "graph"):
+            monkeypatch.setattr(torch.cuda, name, contextlib.nullcontext)
+        return replayed
+
+    def test_a_call_is_captured_once(self, replays):
+        ran = {"ours": 0, "peer": 0}
+
+        def ours():
+            ran["ours"] += 1
+
+        def peer():
+            ran["peer"] += 1
+
+        clock = GraphClock(CPU, calls=5)
+        assert clock.measure(ours, 2) == [50.0, 50.0]  # 250 us a replay
+        captured = 4 + 5  # the calls ahead of the capture, and those in it
+        assert ran == {"ours": captured, "peer": 0}
+        clock.measure(peer, 1)
+        clock.measure(ours, 1)
+        assert ran == {"ours": captured, "peer": captured}
+        assert [graph is replays[0] for graph in replays] == [True, True, False, True]
+
+    def test_a_graph_goes_with_its_call(self, replays):
+        clock = GraphClock(CPU)
+        clock.measure(lambda: None, 1)
+        gc.collect()
+        assert len(clock._graphs) == 0

@@ -70,6 +70,9 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_conv1d_strides",
         "test_conv1d_groups",
         "test_causal_conv1d",
+        "test_causal_conv1d_update",
+        "test_causal_conv1d_update_calls",
+        "gpu/test_update_kernel",
         "test_long_filter",
         "gpu/test_transposed_kernels",
         "gpu/test_transposed_dense",
@@ -118,6 +121,7 @@ TESTS: dict[str, tuple[str, ...]] = {
 WITHOUT_GPU = (
     *(
         "test_bench",
+        "test_bench_decode",
         "test_bench_filter2d",
         "test_bench_random",
         "test_bench_stream",

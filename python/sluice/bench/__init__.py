@@ -4,19 +4,21 @@
     runner.py                     checks the result; times ours, floor, peers       check.py, timing.py, ceilings.py
     benchmarks/results/<gpu>/     what is published                                 schema.py, source_hash.py
 
-The clock: CUDA events, an L2 that holds nothing of the tensors, medians, peers in turns with ours.
+The clock: CUDA events, an L2 that holds nothing of the tensors, medians, peers in turns with ours. Suite `decode` is
+warm, in a CUDA graph, and `overhead` is timed on the host.
 """
 
 from .cli import load_suite, main
 from .schema import validate
 from .source_hash import checkout_root, source_hash
 from .suite import DTYPES, SCHEDULES, Case, Suite, Workload, compiled, fresh, runs_linked
-from .timing import HostClock
+from .timing import GraphClock, HostClock
 
 __all__ = [
     "DTYPES",
     "SCHEDULES",
     "Case",
+    "GraphClock",
     "HostClock",
     "Suite",
     "Workload",

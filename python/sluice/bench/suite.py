@@ -97,7 +97,7 @@ class Suite:
     Attributes:
         name: as in the file's name.
         cases: in the order of the results.
-        clock: makes what times them: cold on the GPU, or warm on the host.
+        clock: makes what times them: cold on the GPU, warm in a CUDA graph, or warm on the host.
         device: the type of the one that it runs on, "cuda" or "cpu".
     """
 

@@ -7,6 +7,7 @@ import gc
 import itertools
 import statistics
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -25,8 +26,8 @@ class Clock(Protocol):
         ...
 
 
-class ColdClock:
-    """Time on the GPU, by CUDA events, each launch with an L2 that holds nothing of its tensors.
+class _EventClock:
+    """Time on the GPU between two events around a call.
 
     The GPU is held until the host has queued all samples, so that no time of the host is between two events. Samples
     that take the host longer than `_LONG_US` count as they are: their call waits for the GPU, or is measured in
@@ -39,9 +40,6 @@ class ColdClock:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        # Whatever was in L2 is pushed out by writing more than fits.
-        size = max(256 * _MIB, 4 * torch.cuda.get_device_properties(device).L2_cache_size)
-        self._larger_than_l2 = torch.empty(size, dtype=torch.uint8, device=device)
 
     def measure(self, call: Call, samples: int) -> list[float]:
         """The time between two events around `call`, once for each sample."""
@@ -60,10 +58,64 @@ class ColdClock:
     def _queue(self, call: Call, events: Sequence[tuple[torch.cuda.Event, torch.cuda.Event]], hold_us: float) -> None:
         torch.cuda._sleep(int(hold_us * self._CYCLES_A_US))
         for start, end in events:
-            self._larger_than_l2.zero_()
+            self._prepare_l2()
             start.record()
             call()
             end.record()
+
+    def _prepare_l2(self) -> None:
+        """Queues what each sample begins behind."""
+
+
+class ColdClock(_EventClock):
+    """Time on the GPU, by CUDA events, each launch with an L2 that holds nothing of its tensors."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        # Whatever was in L2 is pushed out by writing more than fits.
+        size = max(256 * _MIB, 4 * torch.cuda.get_device_properties(device).L2_cache_size)
+        self._larger_than_l2 = torch.empty(size, dtype=torch.uint8, device=device)
+
+    def _prepare_l2(self) -> None:
+        self._larger_than_l2.zero_()
+
+
+class GraphClock(_EventClock):
+    """Time on the GPU of a call in a CUDA graph that repeats it, warm: what a step of decoding pays.
+
+    A call is captured when it is first measured, `calls` times one after another on one stream. A sample is a replay,
+    by CUDA events, over `calls`. Nothing is evicted: L2 holds what the call before has left there. Python, the
+    allocator and the launch of the graph take no part; the gap between two kernels that wait for each other does.
+    """
+
+    _WARM_UP = 4  # calls ahead of the capture, in which nothing can be compiled, linked or loaded
+
+    def __init__(self, device: torch.device, calls: int = 100) -> None:
+        """`calls` a graph: as many as make its launch, some microseconds, small beside the fastest call."""
+        super().__init__(device)
+        self._calls = calls
+        # A graph goes with its call, and gives its memory back before the next case.
+        self._graphs: weakref.WeakKeyDictionary[Call, torch.cuda.CUDAGraph] = weakref.WeakKeyDictionary()
+
+    def measure(self, call: Call, samples: int) -> list[float]:
+        """Each sample is the mean over the calls of one replay."""
+        graph = self._graphs.get(call)
+        if graph is None:
+            graph = self._graphs[call] = self._captured(call)
+        return [us / self._calls for us in super().measure(graph.replay, samples)]
+
+    def _captured(self, call: Call) -> torch.cuda.CUDAGraph:
+        with torch.cuda.device(self._device):
+            torch.cuda.synchronize()
+            with torch.cuda.stream(torch.cuda.Stream()):
+                for _ in range(self._WARM_UP):
+                    call()
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                for _ in range(self._calls):
+                    call()
+        return graph
 
 
 def _event() -> torch.cuda.Event:
