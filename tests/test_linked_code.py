@@ -127,6 +127,9 @@ def check_copies(sass: str, usage: str, schedule: str, has_edges: bool) -> None:
     assert len(re.findall(r"LDGSTS[.\w]*\.128\.ZFILL", sass)) <= 2 * 7
     assert ("UBLKCP" in sass) == (schedule in BULK)
     assert ("SYNCS" in sass) == (schedule not in ("sync", "cooperative", "thread_scope"))
+    # Copies that have landed arrive on a barrier: cuda::pipeline's, or that of __pipeline_arrive_on.
+    arrives = ("single_stage", "two_stage", "multi_stage", "producer_consumer", "primitives")
+    assert ("ARRIVES" in sass) == (schedule in arrives)
     # Sleeping between two looks is what cuda::pipeline's own waits do, in CUDA 13.0; ours do not.
     if schedule in ("sync", "cooperative", "barrier", "thread_scope", "primitives", "bulk"):
         assert "NANOSLEEP" not in sass
