@@ -1,5 +1,6 @@
 // causal_conv1d: arguments to a Convolution with a history; and the states that it leaves behind.
 #include "kernels/causal_conv1d/causal_conv1d.h"
+#include "ops/causal.h"
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
 #include "ops/common/checks.h"
@@ -25,14 +26,6 @@ void check_states(const TensorView& states, const char* argument, const TensorVi
         " must have shape (batch, channels, width - 1) = ", ShapeText{sizes}, ", got ", states.shape());
 }
 
-// "silu", "swish", "identity" or none, as the head of the chain.
-std::string activation_chain(const std::optional<std::string>& activation) {
-  if (!activation.has_value() || *activation == "identity") return "";
-  check(*activation == "silu" || *activation == "swish", kOp,
-        ": activation must be None, identity, silu or swish, got '", *activation, "'");
-  return "silu";
-}
-
 Convolution check_arguments(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
                             const std::optional<std::string>& activation, const std::optional<Tensor>& initial_states,
                             const std::string& post, const OptionalTensors& post_operands, const std::string& schedule,
@@ -41,26 +34,13 @@ Convolution check_arguments(const Tensor& x, const Tensor& weight, const std::op
   check_floating(kOp, "x", view);
   check_floating(kOp, "weight", kernel);
   check(view.rank == 3, kOp, ": x must have shape (batch, channels, length), got ", view.shape());
-  const int64_t channels = view.sizes[1];
-  check(kernel.rank == 2 && kernel.sizes[0] == channels && kernel.sizes[1] > 0, kOp,
-        ": weight must have shape (C, K) with C = ", channels, ", got ", kernel.shape());
-  check_device(kOp, "weight", kernel, view);
-  const int64_t width = kernel.sizes[1];
-  if (bias.has_value()) {
-    const TensorView offset(*bias);
-    check_floating(kOp, "bias", offset);
-    check_device(kOp, "bias", offset, view);
-    check(offset.has_sizes({channels}), kOp, ": bias must have shape (C,) with C = ", channels, ", got ",
-          offset.shape());
-  }
+  check_taps(kOp, kernel, bias, view);
+  const int64_t channels = view.sizes[1], width = kernel.sizes[1];
   if (initial_states.has_value()) check_states(TensorView(*initial_states), "initial_states", view, width - 1);
   const ScheduleRequest request = check_schedule(kOp, schedule, depth);
-  std::string chain = activation_chain(activation);
-  if (!chain.empty() && !post.empty()) chain += "|";
-  chain += post;
   const std::vector<int64_t> sizes = sizes_of(view);
   Chain none(kOp, "pre", "", std::nullopt, view, sizes);
-  Chain after(kOp, "post", chain, post_operands, view, sizes);
+  Chain after(kOp, "post", with_activation(kOp, activation, post), post_operands, view, sizes);
   after.program.set_precision(view.dtype, view.dtype);
   return {.op = kOp,
           .input = x,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/causal_conv1d/update.h"
+#include "ops/causal.h"
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
 #include "ops/common/chain.h"
@@ -34,9 +35,7 @@ struct Update {
   UpdateTensors tensors;                // but for input, output, weight and bias
 };
 
-bool is_packed(const std::optional<Tensor>& starts) { return starts.has_value(); }
-
-// Tensors of indices, each with its name for messages.
+// A tensor of indices, with its name for messages.
 struct IndexArgument {
   const char* name;
   const std::optional<Tensor>& tensor;
@@ -77,19 +76,11 @@ void check_x(const TensorView& x, bool packed) {
 }
 
 void check_weight(const TensorView& weight, const std::optional<Tensor>& bias, int64_t dilation, const TensorView& x) {
-  const int64_t channels = x.sizes[1];
   check_floating(kOp, "weight", weight);
-  check(weight.rank == 2 && weight.sizes[0] == channels && weight.sizes[1] > 0, kOp,
-        ": weight must have shape (C, K) with C = ", channels, ", got ", weight.shape());
-  check_device(kOp, "weight", weight, x);
+  check_taps(kOp, weight, bias, x);
   check(dilation >= 1, kOp, ": dilation must be at least 1, got ", dilation);
   check(dilation < int64_t{1} << 31 && weight.sizes[1] < int64_t{1} << 31, kOp,
         ": dilation and taps must be less than 2^31, got ", dilation, " and ", weight.sizes[1]);
-  if (!bias.has_value()) return;
-  const TensorView offset(*bias);
-  check_floating(kOp, "bias", offset);
-  check_device(kOp, "bias", offset, x);
-  check(offset.has_sizes({channels}), kOp, ": bias must have shape (C,) with C = ", channels, ", got ", offset.shape());
 }
 
 StateForm form_of(const std::string& state_at, bool is_circular, bool has_accepted) {
@@ -130,14 +121,6 @@ void check_slots(const std::optional<Tensor>& slots, int64_t sequences, const Te
   if (view.rank == 2) t.blocks = view.sizes[1];
 }
 
-// "silu", "swish", "identity" or none, as the head of the chain.
-std::string with_activation(const std::optional<std::string>& activation, const std::string& post) {
-  if (!activation.has_value() || *activation == "identity") return post;
-  check(*activation == "silu" || *activation == "swish", kOp,
-        ": activation must be None, identity, silu or swish, got '", *activation, "'");
-  return post.empty() ? "silu" : "silu|" + post;
-}
-
 void check_chain(const char* argument, Chain& chain, DType dtype) {
   check(!chain.program.has_cpp(), kOp, ": ", argument,
         " must have no cpp stage in the raw op, which has no linked form, got one");
@@ -168,7 +151,7 @@ Update check_arguments(const Tensor& x, const Tensor& conv_state, const Tensor& 
                        const OptionalTensors& pre_operands, const std::string& post,
                        const OptionalTensors& post_operands) {
   const TensorView input(x), kernel(weight), state(conv_state);
-  const bool packed = is_packed(query_start_loc);
+  const bool packed = query_start_loc.has_value();
   check_x(input, packed);
   check_weight(kernel, bias, dilation, input);
   UpdateTensors t{};
@@ -206,7 +189,7 @@ Update check_arguments(const Tensor& x, const Tensor& conv_state, const Tensor& 
            .bias = bias,
            .indices = {},
            .pre = Chain(kOp, "pre", pre, pre_operands, input, sizes),
-           .post = Chain(kOp, "post", with_activation(activation, post), post_operands, input, sizes),
+           .post = Chain(kOp, "post", with_activation(kOp, activation, post), post_operands, input, sizes),
            .sizes = sizes,
            .strides = input.rank == 3 ? layout_strides(input, sizes, /*spatial=*/1) : contiguous_strides(sizes),
            .tensors = t};

@@ -32,7 +32,9 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 @needs_cuda_library
 @pytest.mark.parametrize(
-    "op", ["transform", "conv1d", "conv_transpose1d", "causal_conv1d", "causal_conv1d_final_states", "filter2d"]
+    "op",
+    ["transform", "conv1d", "conv_transpose1d", "causal_conv1d", "causal_conv1d_final_states", "filter2d"]
+    + ["causal_conv1d_update"],
 )
 def test_cuda_kernels_are_registered_under_any_torch(op: str) -> None:
     for name in (op, f"{op}_out"):

@@ -155,6 +155,16 @@ def test_a_skipped_token_is_0_behind_a_stage_of_ones_own() -> None:
         check(torch.randn(9, 33), state, w, **packed, post=post)
 
 
+def test_the_state_stays_as_it_was_where_a_stage_behind_is_refused() -> None:
+    x, w, state = torch.randn(2, 8), torch.randn(8, 3), torch.randn(2, 8, 2)
+    shifted, kept = stages.cpp("x + 1", reference=lambda x: x + 1), state.clone()
+    with pytest.raises(ValueError, match="must be given a reference="):
+        sluice.causal_conv1d_update(x, state, w, post=stages.cpp("x + 1"))
+    with pytest.raises(ValueError, match="out must have shape"):
+        sluice.causal_conv1d_update(x, state, w, post=shifted, out=torch.empty(2, 9))
+    assert_same_bits(state, kept)
+
+
 @pytest.mark.parametrize("index_type", INDEX_TYPES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("form", ["end", "circular", "front", "accepted"])

@@ -60,6 +60,9 @@ def test_causal_convolutions(device: str) -> None:
     wanted = 2 * 2 * 6 * 40 * 4
     assert count(lambda: sluice.causal_conv1d(x, w, activation="silu", return_final_states=True)) == wanted
     assert count(lambda: sluice.causal_conv1d(x, w, out=torch.empty_like(x))) == wanted
+    state = torch.randn(2, 6, 5, device=device)
+    assert count(lambda: sluice.causal_conv1d_update(x, state, w, activation="silu")) == wanted
+    assert count(lambda: sluice.causal_conv1d_update(x, state, w, out=torch.empty_like(x))) == wanted
 
 
 def test_stencils(device: str) -> None:

@@ -139,6 +139,24 @@ def causal(calls: Calls, dtype: torch.dtype) -> torch.Tensor:
     return torch.cat([part.flatten() for part in result])
 
 
+def update(calls: Calls, dtype: torch.dtype) -> torch.Tensor:
+    batch, channels, width = calls.size(4), calls.size(300), calls.random.choice([2, 3, 4, 4, 9])
+    columns = width - 1 + calls.random.choice([0, 0, 1, 5])
+    shape = (batch, channels, calls.size(6)) if calls.random.random() < 0.5 else (batch, channels)
+    state = calls.tensor((batch, channels, columns), dtype)
+    result = sluice.causal_conv1d_update(
+        calls.tensor(shape, dtype),
+        state,
+        calls.tensor((channels, width), dtype),
+        calls.tensor((channels,), dtype) if calls.random.random() < 0.5 else None,
+        calls.random.choice([None, "silu"]),
+        state_at=calls.random.choice(["end", "end", "front"]),
+        pre=calls.chain(shape, dtype) if calls.random.random() < 0.3 else None,
+        post=calls.chain(shape, dtype) if calls.random.random() < 0.3 else None,
+    )
+    return torch.cat([result.flatten(), state.flatten()])
+
+
 def stencil(calls: Calls, dtype: torch.dtype) -> torch.Tensor:
     shape = (calls.size(4), calls.size(8), calls.size(90), calls.size(300))
     height, width = calls.random.choice([(3, 3), (3, 3), (5, 5), (5, 5), (7, 3), (2, 4), (11, 11)])
@@ -159,6 +177,7 @@ OPS: dict[str, Callable[[Calls, torch.dtype], torch.Tensor]] = {
     "conv1d": convolution,
     "conv_transpose1d": transposed,
     "causal_conv1d": causal,
+    "causal_conv1d_update": update,
     "filter2d": stencil,
 }
 

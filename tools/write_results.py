@@ -246,10 +246,9 @@ def layouts() -> list[str]:
     if times is None or counts is None:
         return []
     rows = json.loads(times.read_text())["rows"]
-    kernels = {
-        name: int(row["Metric Value"].replace(",", ""))
-        for row in csv.DictReader(counts.open())
-        if (name := row["Kernel Name"].partition(">(")[0].rpartition("::")[2])
+    kernels = {  # by layout, bytes and stages: "StageMajor, 4, 1"
+        row["Kernel Name"].partition(">(")[0].rpartition("::")[2]: int(row["Metric Value"].replace(",", ""))
+        for row in csv.DictReader(counts.read_text().splitlines())
     }
     least = min(kernels.values())
 

@@ -30,9 +30,9 @@ struct Indices {
 
 enum class StateForm : unsigned char { end, front, circular, accepted };
 
-// What of a call does not depend on the type of its sums.
+// The parts of a call that do not depend on the type of its sums.
 struct UpdateTensors {
-  // (sequence, channel, token). Packed tokens are one sequence of them to these strides.
+  // (sequence, channel, token). Packed tokens have a sequence stride of 0, and are counted from the first one of all.
   Operand<3> input, output;
   Operand<3> state;   // (slot, channel, column)
   Operand<2> weight;  // (channel, tap)
@@ -120,8 +120,8 @@ SLUICE_HOST_DEVICE UpdateSequence sequence_of(const UpdateTensors& p, long long 
   return s;
 }
 
-// Packed tokens first .. last - 1 belong to no sequence, and whoever computes sequence n gives them zeros: those before
-// the first sequence, those behind the last one, or all where there is none.
+// Packed tokens first .. last - 1 that belong to no sequence: before the first one (all, where there is none) and
+// behind the last one. Who computes sequence n writes zeros there.
 struct TokenRange {
   long long first, last;
 };
@@ -134,7 +134,7 @@ SLUICE_HOST_DEVICE TokenRange tokens_behind(const UpdateTensors& p, long long n)
   return {min_of(max_of(p.starts.at(p.sequences), 0LL), p.tokens), p.tokens};
 }
 
-// Sequences that somebody has to look at: one where packed tokens are of none.
+// Sequences, and one more row of work where packed tokens have no sequence at all.
 SLUICE_HOST_DEVICE long long rows_of_work(const UpdateTensors& p) {
   return p.is_packed() ? max_of(p.sequences, 1LL) : p.sequences;
 }

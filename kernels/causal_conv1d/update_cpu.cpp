@@ -112,7 +112,7 @@ class Update {
     }
   }
 
-  // The token's place in the row: its bits, where the row has the input's type.
+  // Writes the token into the row: its bits, where the row has the input's type.
   void keep(const UpdateSequence& s, long long n, long long t, const T* value) const {
     const long long to = state_offset(s, s.column(s.target + t)), step = p_.state.strides[1];
     if (p_.state.dtype != p_.input.dtype || !p_.pre.empty()) {

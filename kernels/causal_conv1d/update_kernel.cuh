@@ -1,6 +1,6 @@
 // A thread has one channel of one sequence, and takes its tokens one after another:
 //
-//   history -> window | move the row | token: sum over window and token, chain, store; token -> window, -> row
+//   history -> window | move the row | token: -> row; sum over window and token, chain, store; -> window
 //
 // The token is read before its result is stored, so the result may lie in the input's place. The row is moved behind
 // the history's loads and before the first token is written into it. Neighbouring threads have neighbouring channels.
@@ -14,17 +14,25 @@
 
 namespace sluice {
 
-inline constexpr int kUpdateThreads = 128;
+inline constexpr int kUpdateThreads = 128;  // not tuned
 
 template <class Element>
 struct UpdateArguments : UpdateTensors {
-  using T = Compute<Element>;
   int channel_blocks;     // of a sequence
   bool silu;              // behind the sums, where the kernel has no chains
   bool has_weight_words;  // rows of taps one behind another, of the input's dtype, from a 16-byte address on
   bool has_bias_words;
-  ChainArguments<T, 3> pre, post;
 };
+
+// Kernels without chains take two kilobytes less.
+template <class Element>
+struct ChainedUpdateArguments : UpdateArguments<Element> {
+  ChainArguments<Compute<Element>, 3> pre, post;
+};
+template <class Element>
+inline constexpr bool kHasChains = false;
+template <class Element>
+inline constexpr bool kHasChains<ChainedUpdateArguments<Element>> = true;
 
 // The last values before a token, oldest first: of a count that is known, in registers.
 template <class T, int Count>
@@ -45,7 +53,7 @@ struct RegisterWindow {
   }
 };
 
-// Of any count, in shared memory: a ring for each thread of the block.
+// Any count, in shared memory: a ring for each thread of the block.
 template <class T>
 struct SharedWindow {
   T* values;  // the thread's first
@@ -125,11 +133,11 @@ __device__ __forceinline__ T apply_chain(const ChainArguments<T, 3>& chain, long
   return values[0];
 }
 
-// `HasChains`: else there is a SiLU at most, and the state has the input's dtype.
-template <class Element, bool HasChains, int Taps, class Window>
-__device__ __forceinline__ void update_channel(const UpdateArguments<Element>& a, long long n, long long c,
-                                               Window& window) {
+// Without chains there is a SiLU at most, and the state has the input's dtype.
+template <class Element, int Taps, class Arguments, class Window>
+__device__ __forceinline__ void update_channel(const Arguments& a, long long n, long long c, Window& window) {
   using T = Compute<Element>;
+  constexpr bool HasChains = kHasChains<Arguments>;
   const auto zeros = [&](TokenRange tokens) {
     for (long long t = tokens.first; t < tokens.last; ++t) {
       a.output.template as<Element>()[n * a.output.strides[0] + c * a.output.strides[1] + t * a.output.strides[2]] =
@@ -193,10 +201,11 @@ __device__ __forceinline__ void update_channel(const UpdateArguments<Element>& a
   }
 }
 
-template <class Element>
-__device__ __forceinline__ bool find_channel(const UpdateArguments<Element>& a, long long& n, long long& c) {
+// The thread's sequence and the first of its `Width` channels; false where there are none.
+template <int Width, class Element>
+__device__ __forceinline__ bool find_channels(const UpdateArguments<Element>& a, long long& n, long long& c) {
   n = blockIdx.x / a.channel_blocks;
-  c = static_cast<long long>(blockIdx.x % a.channel_blocks) * blockDim.x + threadIdx.x;
+  c = (static_cast<long long>(blockIdx.x % a.channel_blocks) * blockDim.x + threadIdx.x) * Width;
   return c < a.channels;
 }
 
@@ -204,19 +213,20 @@ template <class Element, int Taps>
 __global__ void __launch_bounds__(kUpdateThreads)
     update_few_taps_kernel(const __grid_constant__ UpdateArguments<Element> a) {
   long long n, c;
-  if (!find_channel(a, n, c)) return;
+  if (!find_channels<1>(a, n, c)) return;
   RegisterWindow<Compute<Element>, Taps - 1> window;
-  update_channel<Element, false, Taps>(a, n, c, window);
+  update_channel<Element, Taps>(a, n, c, window);
 }
 
 template <class Element>
-__global__ void __launch_bounds__(kUpdateThreads) update_kernel(const __grid_constant__ UpdateArguments<Element> a) {
+__global__ void __launch_bounds__(kUpdateThreads)
+    update_kernel(const __grid_constant__ ChainedUpdateArguments<Element> a) {
   extern __shared__ __align__(16) unsigned char shared[];
   long long n, c;
-  if (!find_channel(a, n, c)) return;
+  if (!find_channels<1>(a, n, c)) return;
   using T = Compute<Element>;
   SharedWindow<T> window{reinterpret_cast<T*>(shared) + threadIdx.x, static_cast<int>(a.history())};
-  update_channel<Element, true, 0>(a, n, c, window);
+  update_channel<Element, 0>(a, n, c, window);
 }
 
 }  // namespace sluice

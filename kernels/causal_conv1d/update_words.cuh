@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-inline constexpr int kUpdateWordsThreads = 64;
+inline constexpr int kUpdateWordsThreads = 64;  // not tuned
 
 // The taps of a word of channels, [channel][tap]. Words where the weight is the input's dtype, dense and aligned.
 template <class Element, int Taps, class T>
@@ -54,9 +54,8 @@ __global__ void __launch_bounds__(kUpdateWordsThreads)
     update_words_kernel(const __grid_constant__ UpdateArguments<Element> a) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>;
-  const long long n = blockIdx.x / a.channel_blocks;
-  const long long c = (static_cast<long long>(blockIdx.x % a.channel_blocks) * blockDim.x + threadIdx.x) * kWidth;
-  if (c >= a.channels) return;
+  long long n, c;
+  if (!find_channels<kWidth>(a, n, c)) return;
   Element* const out = a.output.template as<Element>() + n * a.output.strides[0] + c;
   const long long slot = slot_of(a, n);
   if (slot < 0) {

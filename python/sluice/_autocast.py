@@ -58,12 +58,10 @@ def register(name: str, behind: int = 0) -> None:
 def _register(name: str, device: str, behind: int) -> None:
     op = getattr(torch.ops.sluice, name).default
 
-    def kernel(input: torch.Tensor, *args: Any, bias: torch.Tensor | None = None, **kwargs: Any) -> Any:
-        between, (weight, *rest) = args[:behind], args[behind:]
-        if rest:
-            bias, *rest = rest
-        input, weight, bias = cast_arguments(input, weight, bias, device)
+    def kernel(input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        between, weight, rest = args[:behind], args[behind], args[behind + 1 :]  # bias first, where it is given
+        cast = cast_arguments(input, weight, rest[0] if rest else None, device)
         with torch._C._ExcludeDispatchKeyGuard(_EXCLUDED):  # inside of it autocast counts as off
-            return op(input, *between, weight, bias, *rest, **kwargs)
+            return op(cast[0], *between, *cast[1:], *rest[1:], **kwargs)
 
     _library.impl(name, kernel, _KEYS[device])

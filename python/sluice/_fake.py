@@ -94,6 +94,20 @@ def check_device(op: str, argument: str, tensor: torch.Tensor, input: torch.Tens
     )
 
 
+def check_taps(op: str, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+    """Raises what the causal ops raise of a weight (C, K) or a bias (C,) for x, whose channels are in dimension 1."""
+    channels = x.shape[1]
+    for fits in (weight.dim() == 2, weight.shape[0] == channels, weight.shape[-1] > 0):
+        require(op, fits, lambda: f"weight must have shape (C, K) with C = {channels}, got {tuple(weight.shape)}")
+    check_device(op, "weight", weight, x)
+    if bias is not None:
+        found = tuple(bias.shape)
+        check_floating(op, "bias", bias.dtype)
+        check_device(op, "bias", bias, x)
+        for fits in (bias.dim() == 1, bias.numel() == channels):
+            require(op, fits, lambda: f"bias must have shape (C,) with C = {channels}, got {found}")
+
+
 def dtype_name(dtype: torch.dtype) -> str:
     """The name that the ops' messages give a dtype."""
     return str(dtype).removeprefix("torch.")

@@ -30,6 +30,11 @@ def _causal_conv1d(x: _Shape, weight: _Shape, *_: Any, **__: Any) -> int:
     return 2 * math.prod(x) * weight[-1]
 
 
+@register_flop_formula([_ops.causal_conv1d_update, _ops.causal_conv1d_update_out])
+def _causal_conv1d_update(x: _Shape, conv_state: _Shape, weight: _Shape, *_: Any, **__: Any) -> int:
+    return 2 * math.prod(x) * weight[-1]
+
+
 @register_flop_formula([_ops.filter2d, _ops.filter2d_out])
 def _filter2d(
     image: _Shape,

@@ -10,7 +10,16 @@ import torch
 from ._apply import check_forward_only, given_options, needs_references, run, with_references
 from ._autocast import cast_arguments
 from ._autocast import register as register_autocast
-from ._fake import chain_dtype, check_device, check_floating, check_schedule, empty_like_layout, fake_out, require
+from ._fake import (
+    chain_dtype,
+    check_device,
+    check_floating,
+    check_schedule,
+    check_taps,
+    empty_like_layout,
+    fake_out,
+    require,
+)
 from ._library import call, check_out, check_tensor
 from .chain import Chain, given_chain
 from .stages import add
@@ -194,16 +203,7 @@ def _(
     check_floating("causal_conv1d", "x", x.dtype)
     check_floating("causal_conv1d", "weight", weight.dtype)
     check(x.dim() == 3, lambda: f"x must have shape (batch, channels, length), got {tuple(x.shape)}")
-    channels = x.shape[1]
-    for fits in (weight.dim() == 2, weight.shape[0] == channels, weight.shape[-1] > 0):
-        check(fits, lambda: f"weight must have shape (C, K) with C = {channels}, got {tuple(weight.shape)}")
-    check_device("causal_conv1d", "weight", weight, x)
-    if bias is not None:
-        found = tuple(bias.shape)
-        check_floating("causal_conv1d", "bias", bias.dtype)
-        check_device("causal_conv1d", "bias", bias, x)
-        for fits in (bias.dim() == 1, bias.numel() == channels):
-            check(fits, lambda: f"bias must have shape (C,) with C = {channels}, got {found}")
+    check_taps("causal_conv1d", x, weight, bias)
     _check_states(initial_states, x, weight.shape[1] - 1)
     check_schedule("causal_conv1d", schedule, depth)
     check(

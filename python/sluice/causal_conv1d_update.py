@@ -7,12 +7,21 @@ from typing import Any
 
 import torch
 
-from ._apply import check_forward_only, compute_dtype, operand_list, run
+from ._apply import check_forward_only, compute_dtype, given_options, run
 from ._apply import transform as apply_chain
 from ._arguments import check_string, integer
 from ._autocast import cast_arguments
 from ._autocast import register as register_autocast
-from ._fake import chain_dtype, check_device, check_floating, dtype_name, empty_like_layout, fake_out, require
+from ._fake import (
+    chain_dtype,
+    check_device,
+    check_floating,
+    check_taps,
+    dtype_name,
+    empty_like_layout,
+    fake_out,
+    require,
+)
 from ._library import check_tensor
 from .causal_conv1d import ACTIVATIONS, raw_activation
 from .chain import Chain, given_chain
@@ -122,21 +131,24 @@ def causal_conv1d_update(
         options["state_at"] = state_at
     if dilation != 1:
         options["dilation"] = integer(_OP, "dilation", dilation)
+    named = raw_activation(_OP, activation)
     x, weight, bias = cast_arguments(x, weight, bias)
     state = conv_state
     if not torch.compiler.is_dynamo_compiling() and conv_state.is_neg():
         state = conv_state.resolve_neg()
-    arguments = state, weight, bias, raw_activation(_OP, activation)
     if before is not None and before.has_cpp:
         x, before = apply_chain(x, before, dtype=x.dtype), None
-    _add_chain(options, "pre", before, x)
     if behind is None or not behind.has_cpp:
-        _add_chain(options, "post", behind, x)
-        result = run(_OP, (x, *arguments), options, out)
+        options |= given_options(_OP, x, "auto", None, pre=before, post=behind)
+        result = run(_OP, (x, state, weight, bias, named), options, out)
     else:
-        # No form of the kernel is linked: the chain runs behind it, on sums that are not rounded yet.
+        # No form of the kernel is linked: the chain runs behind it, on sums that are not rounded yet. Where the chain
+        # or `out` is refused, the state stays as it was.
+        state = state.clone()
+        options |= given_options(_OP, x, "auto", None, pre=before)
+        arguments = x.to(compute_dtype(x.dtype)), state, weight, bias, named
         with torch.autocast(x.device.type, enabled=False):
-            sums = run(_OP, (x.to(compute_dtype(x.dtype)), *arguments), options)
+            sums = run(_OP, arguments, options)
         skipped = _skipped(x, conv_state.shape[0], conv_state_indices, query_start_loc, {pad_slot_id, null_slot_id})
         result = apply_chain(sums, behind, out=out, dtype=x.dtype)
         if skipped is not None:
@@ -144,13 +156,6 @@ def causal_conv1d_update(
     if state is not conv_state:
         conv_state.copy_(state)
     return result
-
-
-def _add_chain(options: dict[str, Any], name: str, chain: Chain | None, x: torch.Tensor) -> None:
-    if chain:
-        options[name] = chain.text
-        if chain.operands:
-            options[name + "_operands"] = operand_list(_OP, x, chain.operands)
 
 
 def _skipped(
@@ -239,22 +244,14 @@ def _(
 
 
 def _check_weight(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, dilation: int) -> None:
-    check, channels = functools.partial(require, _OP), x.shape[1]
+    check = functools.partial(require, _OP)
     check_floating(_OP, "weight", weight.dtype)
-    for fits in (weight.dim() == 2, weight.shape[0] == channels, weight.shape[-1] > 0):
-        check(fits, lambda: f"weight must have shape (C, K) with C = {channels}, got {tuple(weight.shape)}")
-    check_device(_OP, "weight", weight, x)
+    check_taps(_OP, x, weight, bias)
     check(dilation >= 1, lambda: f"dilation must be at least 1, got {dilation}")
     taps = weight.shape[1]
     words = "dilation and taps must be less than 2^31, got {} and {}".format
     for number in (dilation, taps):
         check(number < 2**31, lambda: words(dilation, taps))
-    if bias is not None:
-        found = tuple(bias.shape)
-        check_floating(_OP, "bias", bias.dtype)
-        check_device(_OP, "bias", bias, x)
-        for fits in (bias.dim() == 1, bias.numel() == channels):
-            check(fits, lambda: f"bias must have shape (C,) with C = {channels}, got {found}")
 
 
 def _check_index(name: str, index: torch.Tensor, x: torch.Tensor) -> None:

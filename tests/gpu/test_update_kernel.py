@@ -23,7 +23,7 @@ def test_a_few_random_calls(number: int) -> None:
 @pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_rows_one_behind_another(dtype: torch.dtype) -> None:
-    """Whole words of channels have a kernel of their own; odd counts and bases have not, and give the same bits."""
+    """The kernel of words gives the bits of the kernel of single channels, which takes rows that are apart."""
     for channels, width, more in ((256, 4, 0), (520, 4, 1), (264, 3, 0), (1032, 3, 1)):
         x, w = torch.randn(5, channels, device="cuda", dtype=dtype), torch.randn(channels, width, device="cuda")
         state = torch.randn(7, channels, width - 1 + more, device="cuda", dtype=dtype)
