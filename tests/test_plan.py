@@ -193,8 +193,11 @@ def test_a_plan_names_its_method_and_its_kernel() -> None:
     assert names("transform", x) == ("transform", "flat")
     assert names("transform", x, schedule="sync") == ("transform", "staged_strided")
     assert names("conv1d", x, w, groups=512, padding="same") == ("depthwise", "few_taps_rows")
-    assert names("conv1d", x, w, groups=512) == ("depthwise", "plain_rows")  # input and result do not lie alike
+    assert names("conv1d", x, w, groups=512) == ("depthwise", "few_taps_rows")  # input and result do not lie alike
     assert names("conv1d", last, w, groups=512) == ("depthwise", "few_taps_channels")
+    assert names("conv1d", last, w, groups=512, dilation=3) == ("depthwise", "gated_channels")
+    assert names("conv1d", last, w, groups=512, pre=stages.mul(last)) == ("depthwise", "gated_channels")
+    assert names("conv1d", last, meta(512, 1, 7), groups=512) == ("depthwise", "eight_taps_channels")
     assert names("conv1d", x, w, groups=512, schedule="bulk") == ("depthwise", "staged_rows")
     assert names("conv1d", x, meta(512, 1, 8), groups=512) == ("long_filter", "long_filter")
     assert names("conv1d", x, meta(512, 1, 200), groups=512) == ("long_filter", "long_filter_many_steps")

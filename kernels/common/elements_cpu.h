@@ -93,6 +93,20 @@ SLUICE_HOST_DEVICE void store_elements(const Operand<Rank>& to, bool likely, lon
   });
 }
 
+// Values side by side, rounded to Element where it has fewer digits.
+template <class Element, class T>
+SLUICE_HOST_DEVICE void round_elements(T* values, long long count) {
+  if constexpr (sizeof(Element) < sizeof(T)) {
+    constexpr long long kBlock = 256;
+    Element rounded[kBlock];
+    for (long long i = 0; i < count; i += kBlock) {
+      const long long some = min_of(kBlock, count - i);
+      store_elements<T, Element>(rounded, 1, some, values + i);
+      load_elements<T, Element>(rounded, 1, some, values + i);
+    }
+  }
+}
+
 // Calls `body` for the type of the sums and that of the elements, as body.operator()<T, Element>().
 template <class Body>
 void with_sums_of(DType dtype, const Body& body) {

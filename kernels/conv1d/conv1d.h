@@ -50,6 +50,7 @@ struct Conv1dProblem {
   bool channels_last = false;  // the output's channels lie side by side, and each has an input channel of its own
   bool aligned = false;        // every row of a channels-first output starts at a 16-byte word
   bool adjacent = false;       // a thread's vectors are side by side in memory, and channels-last ones aligned
+  bool alike = false;          // channels first: every row begins in a 16-byte word where its input does
   bool whole_words = false;    // channels_last: a position's channels begin at a word of the input
   bool one_run = false;        // channels_last: the output is one run of memory for each batch, of no doubles
   bool pairs = false;          // channels_last: two channels of a position are aligned together, in and out

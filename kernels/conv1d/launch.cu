@@ -14,7 +14,9 @@ cudaError_t launch_as(const Conv1dParams& params, const Conv1dPlan& plan, const 
   }
   switch (plan.depthwise.which) {
     case DepthwiseKernel::channels:
-    case DepthwiseKernel::few_taps_channels: return launch_channels<Element>(params, plan, linked, stream);
+    case DepthwiseKernel::few_taps_channels:
+    case DepthwiseKernel::gated_channels:
+    case DepthwiseKernel::eight_taps_channels: return launch_channels<Element>(params, plan, linked, stream);
     case DepthwiseKernel::staged_channels: return launch_staged_channels<Element>(params, plan, linked, stream);
     case DepthwiseKernel::staged_rows: return launch_staged_rows<Element>(params, plan, linked, stream);
     default: return launch_rows<Element>(params, plan, linked, stream);

@@ -51,8 +51,7 @@ bool lies_alike(const Conv1dParams& params) {
   const bool rows = params.multiplier == 1
                         ? (params.input.strides[1] - params.output.strides[1]) % width == 0
                         : params.input.strides[1] % width == 0 && params.output.strides[1] % width == 0;
-  return rows && apart % width == 0 && (params.input.strides[0] - params.output.strides[0]) % width == 0 &&
-         params.input.strides[2] == 1 && params.output.strides[2] == 1;
+  return rows && apart % width == 0 && (params.input.strides[0] - params.output.strides[0]) % width == 0;
 }
 
 }  // namespace
@@ -67,10 +66,10 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
       params.output.strides[0] % width == 0 && params.output.strides[1] % width == 0;
   const bool whole_words = params.input.strides[1] == 1 && is_word_aligned(params.input.data, params.input.dtype) &&
                            params.input.strides[0] % width == 0 && params.input.strides[2] % width == 0;
-  const bool short_enough = max_of(params.length, params.output_length) < kLongestAdjacent &&
-                            params.padding < kFewTaps && params.batch * params.channels < kLongestAdjacent;
-  const bool in_rows = !channels_last && params.input.strides[2] == 1 && params.output.strides[2] == 1 &&
-                       params.weight.dtype == params.input.dtype;
+  const bool short_enough = max_of(params.length, params.output_length) + params.padding < kLongestAdjacent &&
+                            params.batch * params.channels < kLongestAdjacent;
+  const bool positions_adjacent = params.input.strides[2] == 1 && params.output.strides[2] == 1;
+  const bool in_rows = !channels_last && positions_adjacent && params.weight.dtype == params.input.dtype;
   const bool in_channels = channels_last && params.input.strides[1] == 1 && params.weight.dtype == params.input.dtype &&
                            params.output.dtype == params.input.dtype;
   const bool is_dense = params.dense.input_channels > 0;
@@ -89,7 +88,8 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
           .dtype = params.input.dtype,
           .channels_last = channels_last,
           .aligned = aligned,
-          .adjacent = short_enough && (channels_last ? has_vectors(params, kFewTapsChannels) : lies_alike(params)),
+          .adjacent = short_enough && (channels_last ? has_vectors(params, kFewTapsChannels) : positions_adjacent),
+          .alike = !channels_last && lies_alike(params),
           .whole_words = whole_words,
           .one_run = channels_last && params.output.strides[2] == params.channels &&
                      size_of(params.output.dtype) <= kCollectedBytes,

@@ -89,6 +89,12 @@ void add_conv1d(Entries& entries, DType dtype, bool channels_last, int taps, boo
   for (int d = 0; d < 3; ++d) params.input.strides[d] = params.output.strides[d] = strides[d];
   entries.add(params, dtype, plan_conv1d);
   entries.add_automatic(params, problem_of(params), dtype);
+  params.dilation = 3;
+  entries.add_automatic(params, problem_of(params), dtype);
+  params.dilation = 1;
+  params.input.strides[2] *= 2;
+  entries.add_automatic(params, problem_of(params), dtype);
+  params.input.strides[2] /= 2;
   // Of other weights, which tensor cores do not take.
   params.weight.dtype = dtype == DType::float32 ? DType::float16 : DType::float32;
   entries.add_automatic(params, problem_of(params), dtype);
@@ -203,7 +209,7 @@ int print_entries() {
         }
       }
       for (int channels : {1, 4}) add_few_outputs(entries, dtype, channels_last, channels, /*taps=*/7);
-      for (int taps : {2, 64, 200, 1500, 6000}) {
+      for (int taps : {2, 6, 64, 200, 1500, 6000}) {
         for (bool aligned : {false, true}) add_conv1d(entries, dtype, channels_last, taps, aligned);
       }
     }

@@ -23,7 +23,8 @@ inline Conv1dProblem depthwise(long long batch, long long channels, long long le
           .taps = taps,
           .dtype = dtype,
           .aligned = true,
-          .adjacent = true};
+          .adjacent = true,
+          .alike = true};
 }
 
 // On rows that are not as `aligned` asks for.

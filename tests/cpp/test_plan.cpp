@@ -4,6 +4,7 @@
 
 #include "kernels/common/architectures.h"
 #include "kernels/conv1d/depthwise/policy.h"
+#include "kernels/conv1d/depthwise/row_cut.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/problems.h"
 
@@ -210,12 +211,32 @@ TEST(few_taps_have_a_kernel_where_vectors_are_side_by_side) {
   CHECK(kernel(true) == DepthwiseKernel::window_rows);
   CHECK(kernel(true, forced(Schedule::direct)) == DepthwiseKernel::rows);
   problem.taps = 4;
+  CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200, false).depthwise.alike);
+  problem.aligned = problem.alike = false;
+  CHECK(kernel(false) == DepthwiseKernel::few_taps_rows);
+  CHECK(!plan_conv1d(problem, ScheduleRequest{}, kH200, false).depthwise.alike);
+  problem.output_length = kLeastPlainLength - 1;  // threads of a short row that lies anyhow have few words
+  CHECK(kernel(false) == DepthwiseKernel::window_rows);
+  CHECK(kernel(false, forced(Schedule::direct)) == DepthwiseKernel::few_taps_rows);
+  problem.output_length = 2048;
   problem.adjacent = false;
   CHECK(kernel(false) == DepthwiseKernel::plain_rows);
   problem.has_pre = true;
   CHECK(kernel(true) == DepthwiseKernel::window_rows);
   CHECK(kernel(false) == DepthwiseKernel::rows);
   CHECK(kernel(true, forced(Schedule::sync)) == DepthwiseKernel::staged_rows);
+}
+
+TEST(rows_fill_the_warps_of_their_blocks) {
+  const RowCut whole = cut_rows(12288, 2048, 4, kH200), one_more = cut_rows(12288, 2049, 4, kH200);
+  CHECK(whole.tiles == 8 && whole.lanes == 64 && whole.rows == 1 && whole.words == 4);
+  CHECK(one_more.tiles == 9 && one_more.lanes == 57 && one_more.rows == 1);  // not 65 threads in three warps
+  CHECK(cut_rows(512, 257, 2, kH200).lanes == 65);                           // more would be too few blocks
+  for (long long vectors = 1; vectors < 3000; ++vectors) {
+    const RowCut cut = cut_rows(12288, vectors, 4, kH200);
+    CHECK(cut.tiles * cut.lanes * cut.words >= vectors && cut.threads() <= kFewTapsThreads);
+    CHECK(vectors < 256 || cut.filled(vectors) >= 700);
+  }
 }
 
 TEST(few_taps_leave_few_threads_idle) {
@@ -242,7 +263,7 @@ TEST(windows_leave_few_threads_idle) {
           for (long long length : {80, 300, 1501, 4096, 131072}) {
             Conv1dProblem problem = depthwise(3, channels, length, taps, dtype);
             problem.channels_last = problem.one_run = true;
-            problem.pairs = pairs && channels % 2 == 0;
+            problem.pairs = pairs && channels % 2 == 0, problem.adjacent = false;
             const Conv1dPlan last = plan_depthwise(problem, {}, kH200, true);
             CHECK(last.depthwise.which == DepthwiseKernel::window_channels && last.threads <= kWindowThreads);
             CHECK(last.threads % last.depthwise.lanes == 0 && last.threads > kWindowThreads / 2);
@@ -293,7 +314,11 @@ TEST(a_plan_names_its_kernel_and_what_it_copies) {
   is(plan_conv1d(channels, {}, kH200, false), "depthwise", "few_taps_channels", 8, 11);
   channels.dtype = DType::float32;
   is(plan_conv1d(channels, {}, kH200, false), "depthwise", "few_taps_channels", 16, 10);
-  channels.taps = 7;
+  channels.dilation = 3;
+  is(plan_conv1d(channels, {}, kH200, false), "depthwise", "gated_channels", 16, kGatedBlocks);
+  channels.dilation = 1, channels.taps = 7;
+  is(plan_conv1d(channels, {}, kH200, false), "depthwise", "eight_taps_channels", 16, 6);
+  channels.adjacent = false;
   is(plan_conv1d(channels, forced(Schedule::direct), kH200, false), "depthwise", "channels", 16, 4);
   is(plan_conv1d(channels, forced(Schedule::bulk), kH200, false), "depthwise", "staged_channels", kChannelVectors * 16,
      4);

@@ -15,6 +15,8 @@ namespace sluice {
 
 template <class Element>
 struct Conv1dArguments : Conv1dTensors, DepthwisePlan {
+  using Input = Element;
+  static constexpr bool kMayHaveHistory = true;
   using T = Compute<Element>;
   int depth;
   Schedule schedule;

@@ -11,23 +11,27 @@ namespace sluice {
 enum class DepthwiseKernel : int {
   rows,
   plain_rows,     // a thread's taps fit into registers; stride and dilation 1, no `pre`
-  few_taps_rows,  // at most kFewTaps of them, and vectors are side by side in memory as well
+  few_taps_rows,  // at most kFewTaps of them, and positions are side by side in memory as well
   window_rows,    // more taps, a window of inputs in registers; stride and dilation 1
   staged_rows,    // for the schedules with a ring
   channels,
   few_taps_channels,
-  window_channels,  // the same for any count of channels and of taps; stride and dilation 1, no `pre`
+  gated_channels,       // the same with `pre`, with tensors in `post`, or with a dilation
+  eight_taps_channels,  // or with more taps; no `pre`
+  window_channels,      // the same for any count of channels and of taps; stride and dilation 1, no `pre`
   staged_channels,
 };
 
 inline constexpr const char* kDepthwiseKernelNames[] = {
-    "rows",     "plain_rows",        "few_taps_rows",   "window_rows",    "staged_rows",
-    "channels", "few_taps_channels", "window_channels", "staged_channels"};
+    "rows",           "plain_rows",        "few_taps_rows",  "window_rows",         "staged_rows",
+    "channels",       "few_taps_channels", "gated_channels", "eight_taps_channels", "window_channels",
+    "staged_channels"};
 constexpr const char* name_of(DepthwiseKernel kernel) { return kDepthwiseKernelNames[static_cast<int>(kernel)]; }
 
 constexpr bool takes_channels(DepthwiseKernel kernel) { return kernel >= DepthwiseKernel::channels; }
 constexpr bool takes_few_taps(DepthwiseKernel kernel) {
-  return kernel == DepthwiseKernel::few_taps_rows || kernel == DepthwiseKernel::few_taps_channels;
+  return kernel == DepthwiseKernel::few_taps_rows ||
+         (kernel >= DepthwiseKernel::few_taps_channels && kernel <= DepthwiseKernel::eight_taps_channels);
 }
 
 struct DepthwisePlan {
@@ -46,6 +50,7 @@ struct DepthwisePlan {
   int tap_bytes = 0;      // of shared memory for taps: a block's (rows, channels), a stage's, or a row's (window_rows)
   int width = 1;          // window_channels: channels of a thread
   bool collects = false;  // window_channels: results go through shared memory
+  bool alike = false;     // few_taps_rows: every row of the output lies against 16-byte words as its input does
 };
 
 constexpr bool takes_windows(DepthwiseKernel kernel) {

@@ -251,7 +251,9 @@ class Depthwise {
         [&](long long position, long long elements, long long slot) {
           load_elements(input_ + row + position * p_.input.strides[2], p_.stride * p_.input.strides[2], elements,
                         copy + slot);
+          if (p_.pre.empty()) return;
           pre_.run(copy + slot, elements, [&](int k) { return place(p_.pre_operands[k].strides, b, c, position); });
+          round_elements<Element>(copy + slot, elements);
         },
         [&](long long position, long long slot) {
           load_elements(p_.history, place(p_.history.strides, b, c, position + p_.padding), 0, 1, copy + slot);
@@ -340,7 +342,10 @@ class Depthwise {
         load_elements(from, at, from.strides[1], sources, to);
       } else {
         load_elements(input_ + at, from.strides[1], sources, to);
-        pre_.run(to, sources, [&](int k) { return place(p_.pre_operands[k].strides, b, first, position); });
+        if (!p_.pre.empty()) {
+          pre_.run(to, sources, [&](int k) { return place(p_.pre_operands[k].strides, b, first, position); });
+          round_elements<Element>(to, sources);
+        }
       }
       if (row != nullptr) {
         for (int i = 0; i < channels; ++i) copy[slot * pitch + i] = row[(c + i) / p_.multiplier - first];

@@ -29,6 +29,12 @@ struct Quad {
     for (int i = 0; i < kLanes; ++i) quad.lanes[i] = word.lanes[i];
     return quad;
   }
+  // Of values, rounded.
+  __device__ static Quad of(const float* values) {
+    Quad quad;
+    pack<Element, 4>(values, quad.lanes);
+    return quad;
+  }
   // From an address that is aligned to its size.
   __device__ static Quad load(const Element* from) {
     if constexpr (kLanes == 4) return first_of(load_word(from));
@@ -57,15 +63,15 @@ __device__ __forceinline__ std::uint32_t anything() {
 }
 
 // The taps of channels channel, channel + 1, ...
-template <int Channels, class Element>
+template <int Channels, int Taps, class Element>
 __device__ __forceinline__ void load_few_taps(const Conv1dArguments<Element>& a, long long channel,
-                                              float (&taps)[Channels][kFewTaps]) {
+                                              float (&taps)[Channels][Taps]) {
   with_element_type(known_dtype(LinkedTensor::weight, a.weight.dtype), [&](auto* tag) {
     const auto* const from = static_cast<decltype(tag)>(a.weight.data) + channel * a.weight.strides[0];
 #pragma unroll
     for (int c = 0; c < Channels; ++c) {
 #pragma unroll
-      for (int k = 0; k < kFewTaps; ++k) {
+      for (int k = 0; k < Taps; ++k) {
         taps[c][k] = k < a.taps ? convert<float>(from[c * a.weight.strides[0] + k * a.weight.strides[1]]) : 0.0f;
       }
     }
@@ -73,8 +79,8 @@ __device__ __forceinline__ void load_few_taps(const Conv1dArguments<Element>& a,
 }
 
 // Of four channels whose taps are one run of memory: Count quads.
-template <int Count, class Element>
-__device__ __forceinline__ void load_quads_of_taps(const Element* from, float (&taps)[4][kFewTaps]) {
+template <int Count, int Taps, class Element>
+__device__ __forceinline__ void load_quads_of_taps(const Element* from, float (&taps)[4][Taps]) {
   float values[4 * Count];
 #pragma unroll
   for (int q = 0; q < Count; ++q) Quad<Element>::load(from + 4 * q).unpack_to(values + 4 * q);
@@ -83,6 +89,15 @@ __device__ __forceinline__ void load_quads_of_taps(const Element* from, float (&
 #pragma unroll
     for (int k = 0; k < Count; ++k) taps[c][k] = values[c * Count + k];
   }
+}
+
+// Calls `body` with `count` as a constant, 1 <= count <= Most.
+template <int Most, class Body>
+__device__ __forceinline__ void for_counts(int count, const Body& body) {
+  if constexpr (Most > 1) {
+    if (count < Most) return for_counts<Most - 1>(count, body);
+  }
+  body(std::integral_constant<int, Most>{});
 }
 
 }  // namespace sluice

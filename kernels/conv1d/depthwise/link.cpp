@@ -12,12 +12,14 @@ namespace {
 std::string_view entry_name(const Conv1dPlan& plan, DType dtype) {
   static const NameTable entries = [] {
     NameParts kernels = schedule_names();
-    kernels.insert(kernels.end(), {"plain", "few_taps", "window", "window_pairs"});
+    kernels.insert(kernels.end(), {"plain", "few_taps", "window", "window_pairs", "gated", "eight_taps"});
     return NameTable("sluice_conv1d", {{"rows", "channels"}, dtype_names(), kernels});
   }();
   const DepthwiseKernel which = plan.depthwise.which;
   const bool channels = takes_channels(which);
   if (which == DepthwiseKernel::plain_rows) return entries(channels, dtype, kSchedules);
+  if (which == DepthwiseKernel::gated_channels) return entries(channels, dtype, kSchedules + 4);
+  if (which == DepthwiseKernel::eight_taps_channels) return entries(channels, dtype, kSchedules + 5);
   if (takes_few_taps(which)) return entries(channels, dtype, kSchedules + 1);
   if (takes_windows(which)) return entries(channels, dtype, kSchedules + 1 + plan.depthwise.width);
   return entries(channels, dtype, plan.schedule);
@@ -48,6 +50,10 @@ LinkRequest depthwise_link_request(const Conv1dParams& params, const Conv1dPlan&
   };
   switch (plan.depthwise.which) {
     case DepthwiseKernel::few_taps_rows: request.post = post(width, kFewTapsChained / width); break;
+    case DepthwiseKernel::gated_channels:
+    case DepthwiseKernel::eight_taps_channels:
+      request.pre = linked_slot(params.pre, params.pre_operands, kFewTapsChannels, 1);
+      [[fallthrough]];
     case DepthwiseKernel::few_taps_channels:
       request.post = post(kFewTapsChannels, kFewTapsChained / kFewTapsChannels);
       break;

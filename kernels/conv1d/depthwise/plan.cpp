@@ -1,6 +1,8 @@
 #include "kernels/common/int_math.h"
 #include "kernels/conv1d/conv1d.h"
 #include "kernels/conv1d/depthwise/policy.h"
+#include "kernels/conv1d/depthwise/reasons.h"
+#include "kernels/conv1d/depthwise/row_cut.h"
 #include "kernels/pipeline/automatic_plan.h"
 
 namespace sluice {
@@ -46,6 +48,17 @@ bool suits_windows(const Conv1dProblem& problem, const ScheduleRequest& request,
   return !is_plain && problem.taps <= kMostWindowRowTaps;
 }
 
+// The kernel with few taps that takes a channels-last problem, or `channels`.
+DepthwiseKernel few_taps_channels(const Conv1dProblem& problem, bool linked) {
+  constexpr long long kMostDilation = 1 << 20;  // positions are counted in 32 bits
+  const bool fits = problem.adjacent && problem.stride == 1 && problem.dilation <= kMostDilation &&
+                    problem.dtype != DType::float64 && !interprets(problem, linked);
+  if (!fits || problem.taps > (problem.has_pre ? kFewTaps : kEightTaps)) return DepthwiseKernel::channels;
+  if (problem.taps > kFewTaps) return DepthwiseKernel::eight_taps_channels;
+  return problem.has_pre || problem.has_tensors || problem.dilation > 1 ? DepthwiseKernel::gated_channels
+                                                                        : DepthwiseKernel::few_taps_channels;
+}
+
 DepthwiseKernel kernel_of(const Conv1dProblem& problem, const ScheduleRequest& request, bool linked) {
   const Schedule schedule = request.schedule;
   if (schedule != Schedule::direct) {
@@ -54,45 +67,14 @@ DepthwiseKernel kernel_of(const Conv1dProblem& problem, const ScheduleRequest& r
   const bool plain = steps_by_one(problem) && !problem.has_pre && (linked || !problem.has_tensors);
   const bool few_taps = plain && problem.taps <= kFewTaps && problem.adjacent && problem.dtype != DType::float64 &&
                         !interprets(problem, linked);
-  if (few_taps) {
-    return problem.channels_last ? DepthwiseKernel::few_taps_channels : DepthwiseKernel::few_taps_rows;
+  const bool windows = suits_windows(problem, request, linked);
+  if (problem.channels_last) {
+    const DepthwiseKernel kernel = few_taps_channels(problem, linked);
+    return windows && kernel == DepthwiseKernel::channels ? DepthwiseKernel::window_channels : kernel;
   }
-  if (suits_windows(problem, request, linked)) {
-    return problem.channels_last ? DepthwiseKernel::window_channels : DepthwiseKernel::window_rows;
-  }
-  if (problem.channels_last) return DepthwiseKernel::channels;
+  if (few_taps && (problem.alike || !windows)) return DepthwiseKernel::few_taps_rows;
+  if (windows) return DepthwiseKernel::window_rows;
   return plain && problem.taps <= register_taps(problem.dtype) ? DepthwiseKernel::plain_rows : DepthwiseKernel::rows;
-}
-
-const char* direct_reason(const ScheduleRequest& request, DepthwiseKernel kernel) {
-  if (takes_few_taps(kernel)) {
-    return request.automatic ? "auto: a few taps cost less than the copy that they ride on, and many loads in flight a "
-                               "thread need no ring"
-                             : "forced: vectors through registers, all loads of a thread in flight at once";
-  }
-  if (takes_windows(kernel)) {
-    return takes_channels(kernel)
-               ? "auto: each thread keeps a window of positions in registers, so that taps and inputs are read once "
-                 "for many products"
-               : "auto: each thread keeps a window of its row in registers, so that nine of ten instructions are "
-                 "products";
-  }
-  if (kernel == DepthwiseKernel::plain_rows && request.automatic) {
-    return "auto: words of positions through registers, shifted to where the output's words begin";
-  }
-  if (!request.automatic) return "forced: vectors through registers, halos through the L1 cache";
-  return takes_channels(kernel)
-             ? "auto: vectors of channels through registers; neighbouring positions meet in the L1 cache"
-             : "auto: vectors of positions through registers; a window's halo comes from the L1 cache";
-}
-
-const char* auto_ring_reason(Schedule schedule, DepthwiseKernel kernel) {
-  if (takes_channels(kernel))
-    return "auto: a ring, because each tap uses every input again, and shared memory is nearer than the L1 cache's "
-           "misses";
-  return schedule == Schedule::thread_scope
-             ? "auto: a ring, whose copies keep more bytes in flight where there are few tiles"
-             : "auto: a ring, whose own warp fetches while the others sum many taps";
 }
 
 // Blocks of a kernel without a ring that a multiprocessor's registers hold, by its launch bounds. Linked, only the few
@@ -101,6 +83,8 @@ int register_blocks(DepthwiseKernel kernel, const Conv1dProblem& problem, int wi
   switch (kernel) {
     case DepthwiseKernel::few_taps_rows: return few_taps_row_blocks(problem.dtype);
     case DepthwiseKernel::few_taps_channels: return few_taps_channel_blocks(problem.dtype);
+    case DepthwiseKernel::gated_channels: return kGatedBlocks;
+    case DepthwiseKernel::eight_taps_channels: return eight_taps_blocks(problem.dtype);
     case DepthwiseKernel::window_rows: return kWindowRowBlocks;
     case DepthwiseKernel::window_channels: return window_channel_blocks(width);
     case DepthwiseKernel::plain_rows: return linked ? 0 : kPlainRowBlocks;
@@ -113,7 +97,7 @@ int register_blocks(DepthwiseKernel kernel, const Conv1dProblem& problem, int wi
 // by one.
 int load_width(DepthwiseKernel kernel, const Conv1dProblem& problem) {
   const int element = static_cast<int>(size_of(problem.dtype));
-  if (kernel == DepthwiseKernel::few_taps_channels) return kFewTapsChannels * element;
+  if (takes_few_taps(kernel) && takes_channels(kernel)) return kFewTapsChannels * element;
   if (kernel == DepthwiseKernel::window_channels) return window_width(problem) * element;
   const bool whole = takes_channels(kernel) ? problem.whole_words : steps_by_one(problem);
   return whole ? kWordBytes : element;
@@ -167,26 +151,20 @@ long long vectors_of_row(const Conv1dProblem& problem, int outputs) {
   return ceil_div<long long>(problem.output_length + slack, outputs);
 }
 
-// Threads side by side cut a row evenly; where that is few of them, a block takes several rows. `most`: words of a
-// thread.
+// `most`: words of a thread.
 void set_interleaved_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device, int most) {
-  const DepthwisePolicy& policy = policy_of(device, kDepthwisePolicies);
   const int width = word_elements(problem.dtype);
   const long long rows = problem.batch * problem.channels, vectors = vectors_of_row(problem, width);
-  int each = vectors < policy.short_row_lanes * most && vectors % most != 0 ? most / 2 : most;
-  while (each > 1 && rows * vectors < each * static_cast<long long>(policy.busy_threads) * device.multiprocessors)
-    each /= 2;
+  const RowCut cut = cut_rows(rows, vectors, most, device);
   DepthwisePlan& own = plan.depthwise;
-  const long long tile = each * kFewTapsRowThreads;
   own.vectors_per_row = vectors;
-  own.vectors_per_thread = each;
-  own.tiles_per_row = max_of<long long>(1, (vectors + tile / 2) / tile);
-  own.lanes =
-      static_cast<int>(max_of<long long>(kFewTapsLeastLanes, ceil_div<long long>(vectors, own.tiles_per_row * each)));
-  const int rows_per_block = max_of(1, kFewTapsRowThreads / own.lanes);
-  plan.threads = own.lanes * rows_per_block;
-  plan.tile = plan.threads * each * width;
-  own.tiles = plan.grid = own.tiles_per_row * ceil_div<long long>(rows, rows_per_block);
+  own.vectors_per_thread = cut.words;
+  own.tiles_per_row = cut.tiles;
+  own.lanes = cut.lanes;
+  own.alike = problem.alike;
+  plan.threads = cut.threads();
+  plan.tile = plan.threads * cut.words * width;
+  own.tiles = plan.grid = cut.blocks(rows);
 }
 
 // Threads side by side cut a row evenly, into an even number of parts, so that each begins at an output's word.
@@ -251,16 +229,20 @@ void set_window_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const D
 void set_few_taps_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
   const DepthwisePolicy& policy = policy_of(device, kDepthwisePolicies);
   const long long vectors = ceil_div<long long>(problem.channels, kFewTapsChannels);
-  const int most = few_taps_positions(problem.dtype);
   DepthwisePlan& own = plan.depthwise;
+  const bool is_plain = own.which == DepthwiseKernel::few_taps_channels;
+  const int most = is_plain                                       ? few_taps_positions(problem.dtype)
+                   : own.which == DepthwiseKernel::gated_channels ? gated_positions(problem.dtype)
+                                                                  : eight_taps_positions(problem.dtype);
+  const long long positions = ceil_div(problem.output_length, problem.dilation);
   plan.threads = kFewTapsChannelThreads;
   own.lanes = 32;
   while (own.lanes > 1 && own.lanes / 2 >= vectors) own.lanes /= 2;
-  own.vectors_per_thread = problem.output_length >= policy.long_sequence ? most : most / 2;
+  own.vectors_per_thread = !is_plain || problem.output_length >= policy.long_sequence ? most : most / 2;
   own.channel_tiles = ceil_div<long long>(vectors, own.lanes);
-  own.position_tiles = ceil_div<long long>(problem.output_length, plan.threads / own.lanes * own.vectors_per_thread);
+  own.position_tiles = ceil_div<long long>(positions, plan.threads / own.lanes * own.vectors_per_thread);
   plan.tile = plan.threads * kFewTapsChannels * own.vectors_per_thread;
-  own.tiles = plan.grid = problem.batch * own.channel_tiles * own.position_tiles;
+  own.tiles = plan.grid = problem.batch * problem.dilation * own.channel_tiles * own.position_tiles;
 }
 
 void set_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request,
@@ -333,10 +315,10 @@ Conv1dPlan plan_as(const Conv1dProblem& problem, DepthwiseKernel kernel, const S
       break;
     case DepthwiseKernel::window_rows: set_window_rows(plan, problem, device); break;
     case DepthwiseKernel::window_channels: set_window_channels(plan, problem, device); break;
-    case DepthwiseKernel::few_taps_channels: set_few_taps_channels(plan, problem, device); break;
     case DepthwiseKernel::channels:
     case DepthwiseKernel::staged_channels: set_channels(plan, problem, request, device); break;
-    default: set_rows(plan, problem, request, device);
+    default:
+      takes_few_taps(kernel) ? set_few_taps_channels(plan, problem, device) : set_rows(plan, problem, request, device);
   }
   plan.alignment = min_of(plan.copy_width, kWordBytes);
   if (plan.schedule == Schedule::direct) {

@@ -50,6 +50,13 @@ constexpr int few_taps_positions(DType dtype) { return size_of(dtype) == 2 ? 16 
 // of them on its way to float32 than a bfloat16.
 constexpr int few_taps_row_blocks(DType dtype) { return size_of(dtype) == 2 ? 8 : 5; }
 constexpr int few_taps_channel_blocks(DType dtype) { return dtype == DType::bfloat16 ? 11 : 10; }
+// Channels last, with `pre`, with tensors in `post`, with a dilation, or with more taps: fewer positions, so that the
+// operands of all of them are in flight with the inputs.
+inline constexpr int kEightTaps = 8;
+constexpr int gated_positions(DType dtype) { return size_of(dtype) == 2 ? 8 : 4; }
+inline constexpr int kGatedBlocks = 8;
+constexpr int eight_taps_positions(DType dtype) { return size_of(dtype) == 2 ? 16 : 8; }
+constexpr int eight_taps_blocks(DType dtype) { return size_of(dtype) == 2 ? 7 : 6; }
 
 // More taps, or channels that are no quads, with stride and dilation 1: windows in registers. Counted from the code
 // for architecture 90, not measured. Rows: a word of inputs and one of taps for each 48 products, so that nine of ten

@@ -99,12 +99,12 @@ struct GlobalRow {
       for (int w = 0; w < Count; ++w) words[w] = word(index + w);
     }
   }
-  // Words of elements `step` positions apart, all in flight together. A history has neither stride nor dilation.
+  // Words of elements `step` positions apart, all in flight together where no history stands before them.
   template <int Count>
   __device__ void gather(long long position, long long step, Word (&words)[Count]) const {
     constexpr int kWidth = kWordElements<Element>;
     const auto word_position = [&](int w) { return position + w * kWidth * step; };
-    if (step < kFarStep) {
+    if (step < kFarStep && (position >= 0 || !a.history.exists())) {
       // Offsets from `position` of the row's begin and end.
       const int begin = static_cast<int>(min_of<long long>(max_of<long long>(-position, 0), kFarPosition));
       const int end = static_cast<int>(min_of<long long>(max_of<long long>(a.length - position, begin), kFarPosition));

@@ -1,0 +1,21 @@
+"""Tensors at any alignment, in the middle of memory that a test looks at afterwards."""
+
+from __future__ import annotations
+
+import torch
+
+DEVICE = "cuda"
+
+
+def placed(sizes: tuple[int, int, int], layout: str, offset: int, gap: int, fill: float, dtype) -> torch.Tensor:
+    """A part of a wider tensor of `fill`: `offset` elements behind its words, and `gap` behind each row."""
+    batch, channels, length = sizes
+    rows = (batch, channels, length + gap) if layout == "cf" else (batch, length, channels + gap)
+    count = rows[0] * rows[1] * rows[2]
+    wide = torch.full((count + offset,), fill, device=DEVICE, dtype=dtype)[offset:].view(rows)
+    return wide[..., :length] if layout == "cf" else wide[..., :channels].transpose(1, 2)
+
+
+def around(part: torch.Tensor) -> torch.Tensor:
+    """All of the memory that `part` lies in."""
+    return torch.as_strided(part, (part.untyped_storage().nbytes() // part.itemsize,), (1,), 0)
