@@ -8,25 +8,13 @@
 //   after two tokens         |hhtt......|          what follows the history's first column, then the tokens
 #pragma once
 
+#include "kernels/causal_conv1d/indices.h"
 #include "kernels/common/instruction_set.h"
 #include "kernels/common/int_math.h"
 #include "kernels/common/operand.h"
 #include "kernels/stages/program.h"
 
 namespace sluice {
-
-// int32 or int64 numbers of one or two dimensions.
-struct Indices {
-  const void* data;  // null where absent
-  bool is_wide;      // int64
-  long long strides[2];
-
-  SLUICE_HOST_DEVICE bool exists() const { return data != nullptr; }
-  SLUICE_HOST_DEVICE long long at(long long i, long long j = 0) const {
-    const long long place = i * strides[0] + j * strides[1];
-    return is_wide ? static_cast<const long long*>(data)[place] : static_cast<const int*>(data)[place];
-  }
-};
 
 enum class StateForm : unsigned char { end, front, circular, accepted };
 
