@@ -1,18 +1,46 @@
-// What the two causal ops check alike: the weight, the bias, the activation.
+// What the causal ops have in common: the checks of their arguments, and causal_conv1d as a Convolution.
 #pragma once
 
 #include <optional>
 #include <string>
 
+#include "kernels/causal_conv1d/indices.h"
 #include "ops/common/tensor_view.h"
+#include "ops/convolution.h"
 
 namespace sluice {
 
-// The weight's shape (C, K) and device, then the bias (C,). `x` has channels in dimension 1; dtypes of both are
-// checked.
-void check_taps(const char* op, const TensorView& weight, const std::optional<Tensor>& bias, const TensorView& x);
+// The weight's shape (C, K), dtype and device, then the bias (C,), then the dilation. `x` has channels in dimension 1.
+void check_taps(const char* op, const TensorView& weight, const std::optional<Tensor>& bias, int64_t dilation,
+                const TensorView& x);
 
 // `post` behind the activation: "silu", "swish", "identity" or none.
 std::string with_activation(const char* op, const std::optional<std::string>& activation, const std::string& post);
+
+// int32 or int64 on x's device.
+void check_index(const char* op, const char* name, const TensorView& index, const TensorView& x);
+
+// Of one or two dimensions, or absent.
+Indices indices_of(const std::optional<Tensor>& tensor);
+
+// What causal_conv1d's entries are given alike.
+struct CausalArguments {
+  const Tensor& x;
+  const Tensor& weight;
+  const std::optional<Tensor>& bias;
+  const std::optional<std::string>& activation;
+  int64_t dilation;
+  const std::string& pre;
+  const OptionalTensors& pre_operands;
+  const std::string& post;
+  const OptionalTensors& post_operands;
+};
+
+// Without a history, whose length is the convolution's padding.
+Convolution causal_convolution(const char* op, const CausalArguments& arguments);
+
+// (sequences, channels, history) of states that are given or written.
+void check_states(const char* op, const TensorView& states, const char* argument, const TensorView& x,
+                  int64_t sequences, int64_t history);
 
 }  // namespace sluice

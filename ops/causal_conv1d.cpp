@@ -1,61 +1,43 @@
 // causal_conv1d: arguments to a Convolution with a history; and the states that it leaves behind.
-#include "kernels/causal_conv1d/causal_conv1d.h"
 #include "ops/causal.h"
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
 #include "ops/common/checks.h"
 #include "ops/common/dispatch.h"
-#include "ops/common/launch.h"
 #include "ops/common/plan_text.h"
 #include "ops/common/raw_op.h"
-#include "ops/convolution.h"
-#ifdef SLUICE_CUDA_LIBRARY
-#include "kernels/causal_conv1d/launch.h"
-#endif
+#include "ops/sequences.h"
 
 namespace sluice {
 namespace {
 
 constexpr const char* kOp = "causal_conv1d";
 
-void check_states(const TensorView& states, const char* argument, const TensorView& x, int64_t width) {
-  check_floating(kOp, argument, states);
-  check_device(kOp, argument, states, x);
-  const std::vector<int64_t> sizes = {x.sizes[0], x.sizes[1], width};
-  check(states.has_sizes(sizes), kOp, ": ", argument,
-        " must have shape (batch, channels, width - 1) = ", ShapeText{sizes}, ", got ", states.shape());
+bool has_other_history(const Convolution& c) {
+  return c.history.has_value() && TensorView(*c.history).dtype != c.dtype;
 }
 
 Convolution check_arguments(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
                             const std::optional<std::string>& activation, const std::optional<Tensor>& initial_states,
+                            int64_t dilation, const std::string& pre, const OptionalTensors& pre_operands,
                             const std::string& post, const OptionalTensors& post_operands, const std::string& schedule,
                             const std::optional<int64_t>& depth) {
-  const TensorView view(x), kernel(weight);
-  check_floating(kOp, "x", view);
-  check_floating(kOp, "weight", kernel);
-  check(view.rank == 3, kOp, ": x must have shape (batch, channels, length), got ", view.shape());
-  check_taps(kOp, kernel, bias, view);
-  const int64_t channels = view.sizes[1], width = kernel.sizes[1];
-  if (initial_states.has_value()) check_states(TensorView(*initial_states), "initial_states", view, width - 1);
-  const ScheduleRequest request = check_schedule(kOp, schedule, depth);
-  const std::vector<int64_t> sizes = sizes_of(view);
-  Chain none(kOp, "pre", "", std::nullopt, view, sizes);
-  Chain after(kOp, "post", with_activation(kOp, activation, post), post_operands, view, sizes);
-  after.program.set_precision(view.dtype, view.dtype);
-  return {.op = kOp,
-          .input = x,
-          .weight = weight,
-          .bias = bias,
-          // A width of 1 has no states; an empty tensor of them is not a history.
-          .history = width > 1 ? initial_states : std::nullopt,
-          .padding = width - 1,
-          .groups = channels,
-          .pre = std::move(none),
-          .post = std::move(after),
-          .dtype = view.dtype,
-          .schedule = request,
-          .sizes = sizes,
-          .strides = layout_strides(view, sizes, /*spatial=*/1)};
+  Convolution c =
+      causal_convolution(kOp, {x, weight, bias, activation, dilation, pre, pre_operands, post, post_operands});
+  if (initial_states.has_value()) {
+    const TensorView view(x);
+    check_states(kOp, TensorView(*initial_states), "initial_states", view, view.sizes[0], c.padding);
+    if (c.padding > 0) c.history = initial_states;  // an empty tensor of states is not a history
+  }
+  c.schedule = check_schedule(kOp, schedule, depth);
+  if (has_other_history(c)) {
+    const DtypeText found = name_of(TensorView(*initial_states).scalar_type);
+    check(schedule == "auto" && !depth.has_value(), kOp,
+          ": initial_states must have x's dtype with a schedule or a depth, got ", found);
+    check(!c.pre.program.has_cpp() && !c.post.program.has_cpp(), kOp,
+          ": initial_states must have x's dtype with a cpp stage in the raw op, got ", found);
+  }
+  return c;
 }
 
 void check_result(const Convolution& c, const TensorView& out) {
@@ -63,9 +45,37 @@ void check_result(const Convolution& c, const TensorView& out) {
   check_out_overlap(c, "x", out);
 }
 
+// On a GPU the kernels of rows would round a history of another dtype: they read it as they read the input.
+bool runs_as_sequences([[maybe_unused]] const Convolution& c) {
+#ifdef SLUICE_CUDA_LIBRARY
+  return has_other_history(c);
+#else
+  return false;
+#endif
+}
+
+// Sequences are rows.
+void run_rows(const Convolution& c, const TensorView& output) {
+  if (output.elements() == 0) return;
+  SequencesParams params{depthwise_params(c, output), {}};
+  params.convolution.history = {};
+  params.sequences.count = params.sequences.slot_count = output.sizes[0];
+  params.sequences.before = operand_of<3>(*c.history);
+  params.sequences.columns = c.padding;
+  run_sequences(kOp, params, TensorView(c.input));
+}
+
+Tensor causal_conv1d(const Convolution& c) {
+  if (!runs_as_sequences(c)) return convolve(c);
+  Tensor output = allocate(kOp, c.sizes, c.strides, c.dtype, TensorView(c.input));
+  run_rows(c, TensorView(output));
+  return output;
+}
+
 void causal_conv1d_out(const Convolution& c, const Tensor& out) {
   check_result(c, TensorView(out));
   aten::raise_version(kOp, out);
+  if (runs_as_sequences(c)) return run_rows(c, TensorView(out));
   run_convolution(c, out);
 }
 
@@ -87,37 +97,30 @@ std::string plan_causal_conv1d(const Convolution& c, const std::optional<Tensor>
 }
 #endif
 
-FinalStatesParams make_params(const TensorView& x, int64_t width, const std::optional<Tensor>& initial_states,
-                              const TensorView& result) {
-  return {
-      .input = operand_of<3>(x),
-      .history = operand_of<3>(initial_states),
-      .states = operand_of<3>(result),
-      .batch = x.sizes[0],
-      .channels = x.sizes[1],
-      .length = x.sizes[2],
-      .width = width,
-  };
-}
-
-void run_final_states(const TensorView& x, int64_t width, const std::optional<Tensor>& initial_states,
-                      const TensorView& states) {
-  if (states.elements() == 0) return;
-  const FinalStatesParams params = make_params(x, width, initial_states, states);
-#ifdef SLUICE_CUDA_LIBRARY
-  const DeviceScope device(kOp, x.device_index);
-  device.check_launch(launch_final_states(params, device.stream()));
-#else
-  final_states_cpu(params);
-#endif
-}
-
-// `width` is the convolution's width less one.
+// `width`: the columns of history, and so of the states.
 void check_final_states(const TensorView& x, int64_t width, const std::optional<Tensor>& initial_states) {
   check_floating(kOp, "x", x);
   check(x.rank == 3, kOp, ": x must have shape (batch, channels, length), got ", x.shape());
   check(width >= 0, kOp, ": width must not be negative, got ", width);
-  if (initial_states.has_value()) check_states(TensorView(*initial_states), "initial_states", x, width);
+  if (!initial_states.has_value()) return;
+  check_states(kOp, TensorView(*initial_states), "initial_states", x, x.sizes[0], width);
+}
+
+// Sequences are rows here, and nothing is convolved.
+void run_final_states(const TensorView& x, int64_t width, const std::optional<Tensor>& initial_states,
+                      const TensorView& states) {
+  SequencesParams params{};
+  Conv1dParams& rows = params.convolution;
+  rows.input = operand_of<3>(x);
+  rows.batch = x.sizes[0];
+  rows.channels = x.sizes[1];
+  rows.length = x.sizes[2];
+  rows.padding = width;
+  params.sequences.count = params.sequences.slot_count = rows.batch;
+  params.sequences.before = operand_of<3>(initial_states);
+  params.sequences.after = operand_of<3>(states);
+  params.sequences.columns = width;
+  keep_states(kOp, params, x);
 }
 
 Tensor final_states(const Tensor& x, int64_t width, const std::optional<Tensor>& initial_states) {
@@ -135,7 +138,7 @@ void check_final_states_out(const Tensor& x, int64_t width, const std::optional<
   constexpr const char* kWritten = "final_states_out";
   const TensorView view(x), states(out);
   check_final_states(view, width, initial_states);
-  check_states(states, kWritten, view, width);
+  check_states(kOp, states, kWritten, view, view.sizes[0], width);
   check_written_once(kOp, kWritten, states);
   check_no_overlap(kOp, states, "x", view, /*may_be_same=*/false, kWritten);
   if (initial_states.has_value()) {
@@ -155,7 +158,7 @@ void final_states_out(const Tensor& x, int64_t width, const std::optional<Tensor
 }  // namespace
 
 SLUICE_DEVICE_KERNELS(m) {
-  m.impl("causal_conv1d", TORCH_BOX((raw_op<check_arguments, convolve>)));
+  m.impl("causal_conv1d", TORCH_BOX((raw_op<check_arguments, causal_conv1d>)));
   m.impl("causal_conv1d_out", TORCH_BOX((raw_op<check_arguments, causal_conv1d_out>)));
   m.impl("_prepare_causal_conv1d", TORCH_BOX((raw_op<check_arguments, prepare_causal_conv1d>)));
   m.impl("causal_conv1d_final_states", TORCH_BOX(&final_states));
@@ -165,7 +168,8 @@ SLUICE_DEVICE_KERNELS(m) {
 #ifndef SLUICE_CUDA_LIBRARY
 #define SLUICE_CAUSAL_CONV1D_ARGUMENTS                                                                 \
   "Tensor x, Tensor weight, Tensor? bias=None, str? activation=None, Tensor? initial_states=None, *, " \
-  "str post=\"\", Tensor[]? post_operands=None, str schedule=\"auto\", int? depth=None"
+  "int dilation=1, str pre=\"\", Tensor[]? pre_operands=None, str post=\"\", "                         \
+  "Tensor[]? post_operands=None, str schedule=\"auto\", int? depth=None"
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("causal_conv1d(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ") -> Tensor");

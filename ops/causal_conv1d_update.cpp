@@ -41,26 +41,10 @@ struct IndexArgument {
   const std::optional<Tensor>& tensor;
 };
 
-void check_index(const char* name, const TensorView& index, const TensorView& x) {
-  check(index.scalar_type == ScalarType::Int || index.scalar_type == ScalarType::Long, kOp, ": ", name,
-        " must have dtype int32 or int64, got ", name_of(index.scalar_type));
-  check_device(kOp, name, index, x);
-}
-
-Indices indices_of(const std::optional<Tensor>& tensor) {
-  if (!tensor.has_value()) return {};
-  const TensorView view(*tensor);
-  // An empty tensor's data may be null, which stands for an absent one; nothing is read of it.
-  constexpr static int64_t kNothing = 0;
-  Indices indices{view.data != nullptr ? view.data : &kNothing, view.scalar_type == ScalarType::Long, {}};
-  std::copy_n(view.strides, std::min<int64_t>(view.rank, 2), indices.strides);
-  return indices;
-}
-
 void check_one_each(const IndexArgument& argument, int64_t sequences, const TensorView& x) {
   if (!argument.tensor.has_value()) return;
   const TensorView index(*argument.tensor);
-  check_index(argument.name, index, x);
+  check_index(kOp, argument.name, index, x);
   check(index.has_sizes({sequences}), kOp, ": ", argument.name, " must have shape (", sequences, ",), got ",
         index.shape());
 }
@@ -73,14 +57,6 @@ void check_x(const TensorView& x, bool packed) {
     check(x.rank == 2 || x.rank == 3, kOp, ": x must have shape (batch, channels) or (batch, channels, tokens), got ",
           x.shape());
   }
-}
-
-void check_weight(const TensorView& weight, const std::optional<Tensor>& bias, int64_t dilation, const TensorView& x) {
-  check_floating(kOp, "weight", weight);
-  check_taps(kOp, weight, bias, x);
-  check(dilation >= 1, kOp, ": dilation must be at least 1, got ", dilation);
-  check(dilation < int64_t{1} << 31 && weight.sizes[1] < int64_t{1} << 31, kOp,
-        ": dilation and taps must be less than 2^31, got ", dilation, " and ", weight.sizes[1]);
 }
 
 StateForm form_of(const std::string& state_at, bool is_circular, bool has_accepted) {
@@ -115,7 +91,7 @@ void check_slots(const std::optional<Tensor>& slots, int64_t sequences, const Te
   t.blocks = 1;
   if (!slots.has_value()) return;
   const TensorView view(*slots);
-  check_index("conv_state_indices", view, x);
+  check_index(kOp, "conv_state_indices", view, x);
   check((view.rank == 1 || view.rank == 2) && view.sizes[0] == sequences, kOp, ": conv_state_indices must have shape (",
         sequences, ",) or (", sequences, ", blocks), got ", view.shape());
   if (view.rank == 2) t.blocks = view.sizes[1];
@@ -153,7 +129,7 @@ Update check_arguments(const Tensor& x, const Tensor& conv_state, const Tensor& 
   const TensorView input(x), kernel(weight), state(conv_state);
   const bool packed = query_start_loc.has_value();
   check_x(input, packed);
-  check_weight(kernel, bias, dilation, input);
+  check_taps(kOp, kernel, bias, dilation, input);
   UpdateTensors t{};
   t.taps = kernel.sizes[1];
   t.dilation = dilation;
@@ -163,7 +139,7 @@ Update check_arguments(const Tensor& x, const Tensor& conv_state, const Tensor& 
   t.tokens = input.rank == 3 ? input.sizes[2] : 1;
   if (packed) {
     const TensorView starts(*query_start_loc);
-    check_index("query_start_loc", starts, input);
+    check_index(kOp, "query_start_loc", starts, input);
     check(starts.rank == 1 && starts.sizes[0] >= 1, kOp, ": query_start_loc must have shape (sequences + 1,), got ",
           starts.shape());
     t.sequences = starts.sizes[0] - 1;

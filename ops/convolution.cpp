@@ -274,6 +274,8 @@ bool is_depthwise(const Convolution& c) {
   return is_depthwise({.input_channels = c.input.size(1), .channels = c.sizes[1], .groups = c.groups}, c.schedule);
 }
 
+Conv1dParams depthwise_params(const Convolution& c, const TensorView& result) { return make_params(c, result); }
+
 void check_out_overlap(const Convolution& c, const char* input, const TensorView& out) {
   check_no_overlap(c.op, out, input, c.input);
   check_no_overlap(c.op, out, "weight", c.weight);

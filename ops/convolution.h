@@ -2,6 +2,7 @@
 // run: by sluice's own kernels or by aten's with a pass of each chain around them.
 #pragma once
 
+#include "kernels/conv1d/conv1d.h"
 #include "kernels/pipeline/schedule.h"
 #include "ops/common/chain.h"
 #include "ops/common/question.h"
@@ -27,6 +28,9 @@ struct Convolution {
 
 // Whether each output channel has one input channel and kernels of its own for that.
 bool is_depthwise(const Convolution& convolution);
+
+// A depthwise convolution as a kernel takes it, its result in `result`.
+Conv1dParams depthwise_params(const Convolution& convolution, const TensorView& result);
 
 // Refuses an `out` that shares memory with what is read while it is written. `input` is what the op calls its input.
 void check_out_overlap(const Convolution& convolution, const char* input, const TensorView& out);

@@ -96,13 +96,6 @@ def test_layout_of_the_result(device: str) -> None:
     assert sluice.causal_conv1d(x[..., ::2], w).is_contiguous()
 
 
-def test_what_is_not_supported_yet_is_refused(device: str) -> None:
-    x, w = torch.randn(1, 4, 8, device=device), torch.randn(4, 4, device=device)
-    for name in ("seq_idx", "cu_seqlens", "state_cache", "cache_indices", "has_initial_state"):
-        with pytest.raises(NotImplementedError, match=f"causal_conv1d: {name} is not supported yet"):
-            sluice.causal_conv1d(x, w, **{name: torch.zeros(1, 8, dtype=torch.int32, device=device)})
-
-
 @pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
 def test_opcheck(device: str, layout) -> None:
     x, w = layout(torch.randn(2, 6, 20, device=device)), torch.randn(6, 4, device=device)

@@ -104,7 +104,7 @@ def given_options(
 _overloads: dict[str, Any] = {}
 
 
-def _call(op: str, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def call_raw(op: str, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Calls the raw op of that name, which is looked up once: the way through torch.ops takes 0.3 us."""
     if torch.compiler.is_compiling():
         return getattr(torch.ops.sluice, name)(*arguments, **options)
@@ -135,10 +135,10 @@ def run(
     """
     name = raw or op
     if out is None:
-        result: torch.Tensor = _call(op, name, arguments, options)
+        result: torch.Tensor = call_raw(op, name, arguments, options)
         return result
     target = out_target(op, out, argument)
-    _call(op, name + "_out", arguments, {**options, "out": target})
+    call_raw(op, name + "_out", arguments, {**options, "out": target})
     return out_result(out, target)
 
 
@@ -158,7 +158,7 @@ def transform(
     options = given_options("transform", x, schedule, depth, dtype)
     if chain.has_cpp and needs_references(x, chain):
         wide = run("transform", (x, ""), {**options, "dtype": compute_dtype(x.dtype)})
-        return _round("transform", _evaluate("transform", wide, chain), out, dtype or chain.result_dtype(x.dtype))
+        return _round(_evaluate("transform", wide, chain), out, dtype or chain.result_dtype(x.dtype))
     if operands:
         options["operands"] = operand_list("transform", x, operands)
     return run("transform", (x, chain.text), options, out)
@@ -193,7 +193,7 @@ def with_references(
     first, stage, rest = post.partition()
     values = compute(input, pre=pre, post=first, out=None, dtype=compute_dtype(input.dtype))
     values = _evaluate(op, _call_reference(op, values, stage), rest)
-    return _round(op, values, out, dtype or post.result_dtype(input.dtype))
+    return _round(values, out, dtype or post.result_dtype(input.dtype))
 
 
 def _evaluate(op: str, x: torch.Tensor, chain: Stages) -> torch.Tensor:
@@ -202,15 +202,15 @@ def _evaluate(op: str, x: torch.Tensor, chain: Stages) -> torch.Tensor:
         ahead, stage, chain = chain.partition()
         if len(ahead) > 0:
             operands = operand_list(op, x, ahead.operands)
-            x = run(op, (x, ahead.text), {"dtype": x.dtype, "operands": operands}, raw="transform")
+            x = run("transform", (x, ahead.text), {"dtype": x.dtype, "operands": operands})
         if stage is not None:
             x = _call_reference(op, x, stage)
     return x
 
 
-def _round(op: str, values: torch.Tensor, out: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
+def _round(values: torch.Tensor, out: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
     """Rounds to `dtype`, into `out` where it is given."""
-    return run(op, (values, ""), {"dtype": dtype}, out, raw="transform")
+    return run("transform", (values, ""), {"dtype": dtype}, out)
 
 
 def _call_reference(op: str, x: torch.Tensor, stage: tuple[Any, ...] | None) -> torch.Tensor:

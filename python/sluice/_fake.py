@@ -94,11 +94,14 @@ def check_device(op: str, argument: str, tensor: torch.Tensor, input: torch.Tens
     )
 
 
-def check_taps(op: str, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-    """Raises what the causal ops raise of a weight (C, K) or a bias (C,) for x, whose channels are in dimension 1."""
+def check_taps(op: str, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, dilation: int) -> None:
+    """Raises what the causal ops raise of a weight (C, K), a bias (C,) or a dilation; x has channels in dimension 1."""
     channels = x.shape[1]
-    for fits in (weight.dim() == 2, weight.shape[0] == channels, weight.shape[-1] > 0):
-        require(op, fits, lambda: f"weight must have shape (C, K) with C = {channels}, got {tuple(weight.shape)}")
+    check_floating(op, "weight", weight.dtype)
+    words = f"weight must have shape (C, K) with C = {channels}, got {tuple(weight.shape)}"
+    require(op, weight.dim() == 2, lambda: words)
+    for fits in (weight.shape[0] == channels, weight.shape[1] > 0):
+        require(op, fits, lambda: words)
     check_device(op, "weight", weight, x)
     if bias is not None:
         found = tuple(bias.shape)
@@ -106,6 +109,122 @@ def check_taps(op: str, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tenso
         check_device(op, "bias", bias, x)
         for fits in (bias.dim() == 1, bias.numel() == channels):
             require(op, fits, lambda: f"bias must have shape (C,) with C = {channels}, got {found}")
+    require(op, dilation >= 1, lambda: f"dilation must be at least 1, got {dilation}")
+    taps = weight.shape[1]
+    numbers = "dilation and taps must be less than 2^31, got {} and {}".format
+    for number in (dilation, taps):
+        require(op, number < 2**31, lambda: numbers(dilation, taps))
+
+
+def check_index(op: str, name: str, index: torch.Tensor, x: torch.Tensor) -> None:
+    """Raises what the causal ops raise of a tensor of numbers that has another dtype or device."""
+    words = f"{name} must have dtype int32 or int64, got {dtype_name(index.dtype)}"
+    require(op, index.dtype in (torch.int32, torch.int64), lambda: words)
+    check_device(op, name, index, x)
+
+
+def check_sequences(
+    op: str,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    seq_idx: torch.Tensor | None,
+    cu_seqlens: torch.Tensor | None,
+    dilation: int,
+    chains: dict[str, tuple[str, list[torch.Tensor] | None]],
+) -> tuple[int | torch.SymInt, int]:
+    """Raises what the ops of sequences raise alike. The number of sequences, and their history's columns."""
+    check = functools.partial(require, op)
+    check_floating(op, "x", x.dtype)
+    check(x.dim() == 3, lambda: f"x must have shape (batch, channels, length), got {tuple(x.shape)}")
+    check_taps(op, x, weight, bias, dilation)
+    chain_dtype(op, "pre", *chains["pre"], x, x.shape, x.dtype)
+    check_activation(op, activation)
+    chain_dtype(op, "post", *chains["post"], x, x.shape, x.dtype)
+    sequences = x.shape[0]
+    if seq_idx is not None:
+        check_index(op, "seq_idx", seq_idx, x)
+        check(cu_seqlens is None, lambda: "seq_idx must be left out with cu_seqlens, got both")
+        words = f"seq_idx must have shape ({x.shape[0]}, {x.shape[2]}), got {tuple(seq_idx.shape)}"
+        check(seq_idx.dim() == 2, lambda: words)
+        for fits in (seq_idx.shape[0] == x.shape[0], seq_idx.shape[1] == x.shape[2]):
+            check(fits, lambda: words)
+    if cu_seqlens is not None:
+        check_index(op, "cu_seqlens", cu_seqlens, x)
+        shape = tuple(cu_seqlens.shape)
+        for fits in (len(shape) == 1, cu_seqlens.numel() >= 1):
+            check(fits, lambda: f"cu_seqlens must have shape (sequences + 1,), got {shape}")
+        rule = "(1, channels, tokens) with cu_seqlens"
+        check(x.shape[0] == 1, lambda: f"x must have shape {rule}, got {tuple(x.shape)}")
+        sequences = cu_seqlens.shape[0] - 1
+    return sequences, (weight.shape[1] - 1) * dilation
+
+
+def check_states(
+    op: str,
+    name: str,
+    states: torch.Tensor | None,
+    x: torch.Tensor,
+    sequences: int | torch.SymInt,
+    history: int | torch.SymInt,
+) -> None:
+    """Raises what the op raises of states (sequences, channels, history) that are given or written."""
+    if states is None:
+        return
+    check_floating(op, name, states.dtype)
+    check_device(op, name, states, x)
+    shape, found = (sequences, x.shape[1], history), tuple(states.shape)
+    words = f"{name} must have shape (sequences, channels, (K - 1) * dilation) = {shape}, got {found}"
+    require(op, len(found) == 3, lambda: words)
+    for extent, size in zip(found, shape, strict=True):
+        require(op, extent == size, lambda: words)
+
+
+def check_cache(
+    op: str,
+    x: torch.Tensor,
+    cache: torch.Tensor,
+    sequences: int | torch.SymInt,
+    history: int,
+    slots: torch.Tensor | None,
+) -> None:
+    """Raises what the op raises of a cache of states and of the slots in it."""
+    check, channels, found = functools.partial(require, op), x.shape[1], tuple(cache.shape)
+    check_floating(op, "state_cache", cache.dtype)
+    check_device(op, "state_cache", cache, x)
+    words = f"state_cache must have shape (slots, {channels}, columns), got {found}"
+    check(len(found) == 3, lambda: words)
+    check(cache.shape[1] == channels, lambda: words)
+    few = f"state_cache must have at least (K - 1) * dilation = {history} columns, got {found[-1]}"
+    check(cache.shape[2] >= history, lambda: few)
+    if slots is not None:
+        check_index(op, "cache_indices", slots, x)
+        shape = tuple(slots.shape)
+        for fits in (len(shape) == 1, slots.numel() >= sequences):
+            check(fits, lambda: f"cache_indices must have shape ({sequences} or more,), got {shape}")
+    else:
+        rule = f"a row for each of {sequences} sequences without cache_indices"
+        check(cache.shape[0] == sequences, lambda: f"state_cache must have {rule}, got {found[0]}")
+
+
+def check_result(op: str, out: torch.Tensor | None, x: torch.Tensor) -> None:
+    """Raises what the op raises of an `out` that has another dtype, device or shape than x."""
+    if out is None:
+        return
+    kind = f"out must have dtype {dtype_name(x.dtype)}, got {dtype_name(out.dtype)}"
+    require(op, out.dtype == x.dtype, lambda: kind)
+    check_device(op, "out", out, x)
+    words = f"out must have shape {tuple(x.shape)}, got {tuple(out.shape)}"
+    require(op, out.dim() == x.dim(), lambda: words)
+    for extent, size in zip(out.shape, x.shape, strict=True):
+        require(op, extent == size, lambda: words)
+
+
+def check_activation(op: str, activation: str | None) -> None:
+    """Raises what the causal ops raise of an activation that there is not."""
+    names = (None, "identity", "silu", "swish")
+    require(op, activation in names, lambda: f"activation must be None, identity, silu or swish, got '{activation}'")
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -25,13 +25,27 @@ def _conv_transpose1d(input: _Shape, weight: _Shape, *_: Any, **__: Any) -> int:
     return 2 * math.prod(input[:-2]) * input[-1] * math.prod(weight)
 
 
-@register_flop_formula([_ops.causal_conv1d, _ops.causal_conv1d_out])
+@register_flop_formula(
+    [
+        _ops.causal_conv1d,
+        _ops.causal_conv1d_out,
+        _ops.causal_conv1d_sequences,
+        _ops.causal_conv1d_sequences_out,
+    ]
+)
 def _causal_conv1d(x: _Shape, weight: _Shape, *_: Any, **__: Any) -> int:
     return 2 * math.prod(x) * weight[-1]
 
 
-@register_flop_formula([_ops.causal_conv1d_update, _ops.causal_conv1d_update_out])
-def _causal_conv1d_update(x: _Shape, conv_state: _Shape, weight: _Shape, *_: Any, **__: Any) -> int:
+@register_flop_formula(
+    [
+        _ops.causal_conv1d_update,
+        _ops.causal_conv1d_update_out,
+        _ops.causal_conv1d_paged,
+        _ops.causal_conv1d_paged_out,
+    ]
+)
+def _with_states(x: _Shape, states: _Shape, weight: _Shape, *_: Any, **__: Any) -> int:
     return 2 * math.prod(x) * weight[-1]
 
 

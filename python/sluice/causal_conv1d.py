@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 from typing import Any
 
 import torch
 
 from ._apply import check_forward_only, given_options, needs_references, run, with_references
+from ._apply import transform as apply_chain
+from ._arguments import integer
 from ._autocast import cast_arguments
 from ._autocast import register as register_autocast
 from ._fake import (
     chain_dtype,
-    check_device,
+    check_activation,
     check_floating,
     check_schedule,
+    check_states,
     check_taps,
+    dtype_name,
     empty_like_layout,
     fake_out,
     require,
 )
-from ._library import call, check_out, check_tensor
+from ._library import call, check_out, check_tensor, inquiry
+from ._sequences import (
+    check_call,
+    check_flat,
+    has_own_stages,
+    is_strided,
+    of_cache,
+    of_sequences,
+)
 from .chain import Chain, given_chain
 from .stages import add
+
+_OP = "causal_conv1d"
 
 ACTIVATIONS: dict[object, str | None] = {
     None: None,
@@ -50,30 +64,44 @@ def causal_conv1d(
     cache_indices: torch.Tensor | None = None,
     has_initial_state: torch.Tensor | None = None,
     pad_slot_id: int = -1,
+    null_slot_id: int | None = None,
+    dilation: int = 1,
+    pre: Chain | str | None = None,
     post: Chain | str | None = None,
     schedule: str = "auto",
     depth: int | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """`y[b, c, t] = act(bias[c] + sum_k weight[c, k] x[b, c, t - (K-1) + k])`, then `+ residual`, then `post`.
+    """Depthwise convolution that looks only backwards, of rows or of sequences that are packed into them.
 
+    With H = (K-1) * dilation columns before a sequence's first position and v = pre(x):
+    `y[b, c, t] = act(bias[c] + sum_k weight[c, k] v[b, c, t - (K-1-k) * dilation])`, then `+ residual`, then `post`.
     Sums are float32 (float64 for float64), float32 never uses TF32.
 
     Args:
-        x: (B, C, L), any strides; float32, float16, bfloat16 or float64.
+        x: (B, C, L), any strides; float32, float16, bfloat16 or float64. With `cu_seqlens` (1, C, T) or (C, T).
         weight: (C, K), any floating dtype.
         bias: (C,), any floating dtype.
         activation: None, "identity", "silu" or "swish"; True means silu, False none.
-        residual: broadcast to (B, C, L), added after the activation.
-        initial_states: (B, C, K-1), any strides: the columns before x; zeros if absent.
-        return_final_states: also return the last K-1 columns of (initial_states, x).
-        final_states_out: (B, C, K-1); written and returned as the final states.
-        seq_idx: not supported yet.
-        cu_seqlens: not supported yet.
-        state_cache: not supported yet.
-        cache_indices: not supported yet.
-        has_initial_state: not supported yet.
-        pad_slot_id: has a meaning only with `state_cache`.
+        residual: broadcast to x's shape, added after the activation.
+        initial_states: (N, C, H), any strides: the columns before each of N sequences, B without `cu_seqlens`; zeros if
+            absent.
+        return_final_states: also return the last H columns of (initial_states, v) of each sequence.
+        final_states_out: (N, C, H); written and returned as the final states.
+        seq_idx: (B, L) int32 or int64: a change of id begins a sequence within a row; a negative id gives 0. A row's
+            first sequence has its initial states, its last one leaves its final states.
+        cu_seqlens: (N + 1,) int32 or int64: sequence n has the positions from cu_seqlens[n] on. Empty sequences are
+            allowed. Positions of no sequence have the result 0.
+        state_cache: (slots, C, columns >= H), any strides, any floating dtype: a row's last H columns are the initial
+            states of the sequence whose slot it is. Changed in place: the row becomes its last columns behind (row, v).
+        cache_indices: (N or more,) int32 or int64, the slot of each sequence; else sequence n has row n. A slot is used
+            by one sequence at most. A sequence without a valid one has the result 0, and no state is changed.
+        has_initial_state: (N,) bool: where it is false the row of `state_cache` counts as zeros.
+        pad_slot_id: an index that names no slot of `state_cache`.
+        null_slot_id: another one.
+        dilation: positions from one tap to the next.
+        pre: a chain on x before the convolution and before it is kept; rounded to x's dtype. Its text, if it has no
+            tensors.
         post: a chain on the result, before it is rounded to x's dtype; its text, if it has no tensors.
         schedule: "auto", or one of "direct", "sync", "cooperative", "barrier", "single_stage", "two_stage",
             "multi_stage", "producer_consumer", "thread_scope", "primitives" or "bulk" (docs/pipeline.md).
@@ -81,14 +109,14 @@ def causal_conv1d(
         out: written and returned as that object: x's shape and dtype, any strides, apart from the inputs.
 
     Returns:
-        (B, C, L) of x's dtype, channels-last where x is (stride(1) == 1, C > 1, L > 1, stride(2) >= C), else
+        A tensor of x's shape and dtype, channels-last where x is (stride(1) == 1, C > 1, L > 1, stride(2) >= C), else
         contiguous; with `return_final_states` or `final_states_out` a tuple of it and the final states, contiguous
-        (B, C, K-1).
+        (N, C, H) of x's dtype.
 
     Raises:
         TypeError: an unsupported dtype, or an argument that is no tensor.
-        ValueError: a shape, a device, an activation, an `out` or a schedule that does not fit.
-        NotImplementedError: an argument that is not supported yet.
+        ValueError: a shape, a device, an activation, an `out` or a schedule that does not fit, or arguments that
+            exclude each other.
         RuntimeError: grad mode is on and an input or `out` requires grad, or one is a dual tensor of forward mode.
 
     Example:
@@ -97,56 +125,186 @@ def causal_conv1d(
         >>> sluice.causal_conv1d(x, w)
         tensor([[[1., 2., 3., 3.],
                  [1., 2., 3., 3.]]])
+        >>> sluice.causal_conv1d(x, w, cu_seqlens=torch.tensor([0, 1, 4]))
+        tensor([[[1., 1., 2., 3.],
+                 [1., 1., 2., 3.]]])
 
-    Source: the short convolution of Mamba (Gu and Dao, 2023), and the causal_conv1d package's interface.
+    Source: the short convolution of Mamba (Gu and Dao, 2023), and the interfaces of causal_conv1d and vLLM.
     """
-    check_tensor("causal_conv1d", "x", x)
-    check_tensor("causal_conv1d", "weight", weight)
-    _refuse_what_comes_later(
-        seq_idx=seq_idx,
-        cu_seqlens=cu_seqlens,
-        state_cache=state_cache,
-        cache_indices=cache_indices,
-        has_initial_state=has_initial_state,
-    )
-    named = raw_activation("causal_conv1d", activation)
-    for name, tensor in (("bias", bias), ("residual", residual), ("initial_states", initial_states)):
+    check_tensor(_OP, "x", x)
+    check_tensor(_OP, "weight", weight)
+    named = raw_activation(_OP, activation)
+    for name, tensor in (
+        ("bias", bias),
+        ("residual", residual),
+        ("initial_states", initial_states),
+        ("state_cache", state_cache),
+    ):
         if tensor is not None:
-            check_tensor("causal_conv1d", name, tensor)
-    chain = None if post is None else given_chain("causal_conv1d", "post", post)
+            check_tensor(_OP, name, tensor)
+    before = None if pre is None else given_chain(_OP, "pre", pre)
+    behind = None if post is None else given_chain(_OP, "post", post)
     if residual is not None:
-        chain = add(residual) if chain is None else add(residual) | chain
-    check_forward_only("causal_conv1d", (x, weight, bias, initial_states), chain)
+        behind = add(residual) if behind is None else add(residual) | behind
+    check_forward_only(_OP, (x, weight, bias, initial_states, state_cache), before, behind)
     x, weight, bias = cast_arguments(x, weight, bias)
-    if final_states_out is not None and weight.dim() == 2 and not weight.is_nested:  # else the op refuses the weight
-        _check_final_states_out(x, weight.shape[-1] - 1, initial_states, final_states_out, out)
-    others = (weight, bias, named, initial_states)
-    if needs_references(x, chain):
-        compute = functools.partial(_compute, others=others, schedule=schedule, depth=depth)
-        result = with_references("causal_conv1d", compute, x, post=chain, out=out, dtype=x.dtype)
+    options: dict[str, Any] = {}
+    if dilation != 1:
+        options["dilation"] = integer(_OP, "dilation", dilation)
+    for name, index in (
+        ("seq_idx", seq_idx),
+        ("cu_seqlens", cu_seqlens),
+        ("cache_indices", cache_indices),
+        ("has_initial_state", has_initial_state),
+    ):
+        if index is not None:
+            check_tensor(_OP, name, index)
+            options[name] = index
+    if state_cache is None and (pad_slot_id != -1 or null_slot_id is not None):
+        name = "null_slot_id" if pad_slot_id == -1 else "pad_slot_id"
+        raise ValueError(f"{_OP}: {name} must come with a state_cache, got none")
+    wants_states = return_final_states or final_states_out is not None
+    if state_cache is None and len(options) == ("dilation" in options):
+        is_plain = schedule == "auto" and depth is None and not inquiry.kind
+        if not is_plain or not (
+            (wants_states and _suits_sequences(x, weight, dilation, before, behind))
+            or _has_history_in_front_of_own_stages(x, initial_states, before, behind)
+        ):
+            rows = _Rows(x, (weight, bias, named, initial_states), options, before, behind, schedule, depth, out)
+            return rows.with_states(final_states_out) if wants_states else rows.result()
+    elif inquiry.kind:
+        given = ", ".join([name for name in options if name != "dilation"] or ["state_cache"])
+        raise ValueError(f"{inquiry.kind}: {_OP} must have no seq_idx, cu_seqlens or state_cache, whose kernels have "
+                         f"no schedule to choose and no linked form, got {given}")  # fmt: skip
+    elif schedule != "auto" or depth is not None:
+        raise ValueError(f"{_OP}: schedule must be auto and depth None with sequences or a state_cache, "
+                         f"got {schedule!r} and {depth}")  # fmt: skip
+    is_flat = cu_seqlens is not None and x.dim() == 2 and is_strided(x)
+    batched, target = x, out
+    if is_flat:
+        check_flat(x, out, before, behind)
+        batched = x[None]
+        target = out[None] if out is not None and is_strided(out) else out
+    states: torch.Tensor | None = None
+    if state_cache is None:
+        for name in ("cache_indices", "has_initial_state"):
+            if name in options:
+                raise ValueError(f"{_OP}: {name} must come with a state_cache, got none")
+        if final_states_out is not None:
+            check_out(_OP, "final_states_out", final_states_out)
+        others = (weight, bias, named, initial_states)
+        result, states = of_sequences(
+            batched, others, options, before, behind, wants_states=wants_states, states_out=final_states_out, out=target
+        )
     else:
-        options = given_options("causal_conv1d", x, schedule, depth, post=chain)
-        result = run("causal_conv1d", (x, *others), options, out)
-    if not return_final_states and final_states_out is None:
-        return result
-    return result, _final_states(x, weight.shape[-1] - 1, initial_states, final_states_out)
+        if initial_states is not None or wants_states:
+            raise ValueError(
+                f"{_OP}: initial_states and final states must be left out with state_cache, which has them"
+            )
+        if pad_slot_id != -1:
+            options["pad_slot_id"] = integer(_OP, "pad_slot_id", pad_slot_id)
+        if null_slot_id is not None:
+            options["null_slot_id"] = integer(_OP, "null_slot_id", null_slot_id)
+        result = of_cache(batched, state_cache, (weight, bias, named), options, before, behind, target)
+    if out is not None:
+        result = out
+    elif is_flat:
+        result = result[0]
+    return result if states is None else (result, states)
 
 
-def _compute(
-    x: torch.Tensor,
-    *,
-    others: tuple[Any, ...],
-    schedule: str,
-    depth: int | None,
-    pre: None,
-    post: Chain,
-    out: None,
-    dtype: torch.dtype,
-) -> torch.Tensor:
-    """The op for `with_references`: its result has the dtype of its input."""
-    options = given_options("causal_conv1d", x, schedule, depth, post=post)
-    with torch.autocast(x.device.type, enabled=False):  # which has cast x already, and would round it again
-        return run("causal_conv1d", (x.to(dtype), *others), options)
+def _suits_sequences(
+    x: torch.Tensor, weight: torch.Tensor, dilation: int, before: Chain | None, behind: Chain | None
+) -> bool:
+    """Whether a convolution of rows whose final states are wanted goes by the kernels of sequences, in one launch.
+
+    They are as fast as the others for few taps without chains. Channels last, `pre` would else run ahead of both the
+    convolution and the states.
+    """
+    if dilation != 1 or not has_taps(weight) or weight.shape[1] > 4 or x.dim() != 3:
+        return False
+    if before is None:
+        return behind is None
+    return x.stride(1) == 1 and _is_light(before) and _is_light(behind)
+
+
+def _is_light(chain: Chain | None) -> bool:
+    """Whether the kernels of sequences have the stages in them, behind an activation too."""
+    if chain is None:
+        return True
+    names = {stage.partition("(")[0] for stage in chain.text.split("|")}
+    return names <= {"silu", "mul", "add"} and len(chain) <= 2 and len(chain.operands) <= 1
+
+
+def _has_history_in_front_of_own_stages(
+    x: torch.Tensor, initial_states: torch.Tensor | None, before: Chain | None, behind: Chain | None
+) -> bool:
+    """The kernels of rows would round such a history to x's dtype, those of sequences link no stages of one's own."""
+    return initial_states is not None and initial_states.dtype != x.dtype and has_own_stages(before, behind)
+
+
+@dataclasses.dataclass
+class _Rows:
+    """A convolution whose sequences are rows, by the kernels that have schedules."""
+
+    x: torch.Tensor
+    others: tuple[Any, ...]  # weight, bias, activation and initial states
+    numbers: dict[str, Any]
+    before: Chain | None
+    behind: Chain | None
+    schedule: str
+    depth: int | None
+    out: torch.Tensor | None
+
+    def result(self) -> torch.Tensor:
+        x = self.x
+        if needs_references(x, self.before, self.behind):
+            self.check(None)
+            return with_references(
+                _OP, self._compute, x, pre=self.before, post=self.behind, out=self.out, dtype=x.dtype
+            )
+        options = given_options(_OP, x, self.schedule, self.depth, pre=self.before, post=self.behind)
+        return run(_OP, (x, *self.others), {**self.numbers, **options}, self.out)
+
+    def _compute(
+        self, x: torch.Tensor, *, pre: Any, post: Any, out: torch.Tensor | None, dtype: torch.dtype
+    ) -> torch.Tensor:
+        """The op for `with_references`: its result has the dtype of its input."""
+        if pre is not None and x.dtype != dtype:
+            x, pre = apply_chain(x, pre, dtype=x.dtype), None
+        options = given_options(_OP, x, self.schedule, self.depth, pre=pre, post=post)
+        with torch.autocast(x.device.type, enabled=False):  # which has cast x already, and would round it again
+            return run(_OP, (x.to(dtype), *self.others), {**self.numbers, **options}, out)
+
+    def with_states(self, states_out: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """The states follow in a launch of their own."""
+        if self.out is not None or self.before is not None:
+            self.check(states_out)
+        if self.before is not None:
+            self.x, self.before = apply_chain(self.x, self.before, dtype=self.x.dtype), None
+        weight, initial_states = self.others[0], self.others[3]
+        # Else the op refuses the weight.
+        width = (weight.shape[1] - 1) * self.numbers.get("dilation", 1) if has_taps(weight) else 0
+        if states_out is not None and has_taps(weight):
+            _check_final_states_out(self.x, width, initial_states, states_out, self.out)
+        result = self.result()
+        states = run(
+            _OP, (self.x, width, initial_states), {}, states_out,
+            raw="causal_conv1d_final_states", argument="final_states_out",
+        )  # fmt: skip
+        return result, states
+
+    def check(self, states_out: torch.Tensor | None) -> None:
+        """All that is refused of the call but for its schedule, before a chain runs or `out` is written."""
+        check_call(
+            "causal_conv1d_sequences", (self.x, *self.others), self.numbers, self.before, self.behind,
+            out=self.out, final_states_out=states_out,
+        )  # fmt: skip
+
+
+def has_taps(weight: torch.Tensor) -> bool:
+    """Whether a weight can be (C, K)."""
+    return not weight.is_nested and weight.dim() == 2 and weight.shape[1] > 0
 
 
 def raw_activation(op: str, activation: Any) -> str | None:
@@ -159,31 +317,16 @@ def raw_activation(op: str, activation: Any) -> str | None:
     return ACTIVATIONS[activation]
 
 
-def _refuse_what_comes_later(**arguments: torch.Tensor | None) -> None:
-    for name, value in arguments.items():
-        if value is not None:
-            raise NotImplementedError(f"causal_conv1d: {name} is not supported yet")
-
-
 def _check_final_states_out(
     x: torch.Tensor, width: int, initial_states: torch.Tensor | None, states: torch.Tensor, out: torch.Tensor | None
 ) -> None:
     """All that is asked of `final_states_out`, before the first of two ops writes into `out`."""
-    check_out("causal_conv1d", "final_states_out", states)
+    check_out(_OP, "final_states_out", states)
     if out is None or torch.compiler.is_compiling():
         return
-    check_tensor("causal_conv1d", "out", out)
+    check_tensor(_OP, "out", out)
     check = torch.ops.sluice._check_causal_conv1d_final_states_out
-    call("causal_conv1d", x, check, x, width, initial_states, states, out)
-
-
-def _final_states(
-    x: torch.Tensor, width: int, initial_states: torch.Tensor | None, out: torch.Tensor | None
-) -> torch.Tensor:
-    return run(
-        "causal_conv1d", (x, width, initial_states), {}, out,
-        raw="causal_conv1d_final_states", argument="final_states_out",
-    )  # fmt: skip
+    call(_OP, x, check, x, width, initial_states, states, out)
 
 
 @torch.library.register_fake("sluice::causal_conv1d")
@@ -194,36 +337,26 @@ def _(
     activation: str | None = None,
     initial_states: torch.Tensor | None = None,
     *,
+    dilation: int = 1,
+    pre: str = "",
+    pre_operands: list[torch.Tensor] | None = None,
     post: str = "",
     post_operands: list[torch.Tensor] | None = None,
     schedule: str = "auto",
     depth: int | None = None,
 ) -> torch.Tensor:
-    check = functools.partial(require, "causal_conv1d")
-    check_floating("causal_conv1d", "x", x.dtype)
-    check_floating("causal_conv1d", "weight", weight.dtype)
-    check(x.dim() == 3, lambda: f"x must have shape (batch, channels, length), got {tuple(x.shape)}")
-    check_taps("causal_conv1d", x, weight, bias)
-    _check_states(initial_states, x, weight.shape[1] - 1)
-    check_schedule("causal_conv1d", schedule, depth)
-    check(
-        activation in ACTIVATIONS,
-        lambda: f"activation must be None, identity, silu or swish, got '{activation}'",
-    )
-    chain_dtype("causal_conv1d", "post", post, post_operands, x, x.shape, x.dtype)
+    check_floating(_OP, "x", x.dtype)
+    require(_OP, x.dim() == 3, lambda: f"x must have shape (batch, channels, length), got {tuple(x.shape)}")
+    check_taps(_OP, x, weight, bias, dilation)
+    chain_dtype(_OP, "pre", pre, pre_operands, x, x.shape, x.dtype)
+    check_activation(_OP, activation)
+    chain_dtype(_OP, "post", post, post_operands, x, x.shape, x.dtype)
+    check_states(_OP, "initial_states", initial_states, x, x.shape[0], (weight.shape[1] - 1) * dilation)
+    check_schedule(_OP, schedule, depth)
+    if initial_states is not None and initial_states.dtype != x.dtype and initial_states.shape[2] > 0:
+        words = f"initial_states must have x's dtype with a schedule or a depth, got {dtype_name(initial_states.dtype)}"
+        require(_OP, schedule == "auto" and depth is None, lambda: words)
     return empty_like_layout(x, x.shape, x.dtype)
-
-
-def _check_states(states: torch.Tensor | None, x: torch.Tensor, width: int) -> None:
-    if states is None:
-        return
-    check_floating("causal_conv1d", "initial_states", states.dtype)
-    check_device("causal_conv1d", "initial_states", states, x)
-    shape, found = (x.shape[0], x.shape[1], width), tuple(states.shape)
-    words = f"initial_states must have shape (batch, channels, width - 1) = {shape}, got {found}"
-    require("causal_conv1d", len(found) == 3, lambda: words)
-    for extent, size in zip(found, shape, strict=True):
-        require("causal_conv1d", extent == size, lambda: words)
 
 
 torch.library.register_fake("sluice::causal_conv1d_out")(fake_out)
@@ -231,11 +364,10 @@ torch.library.register_fake("sluice::causal_conv1d_out")(fake_out)
 
 @torch.library.register_fake("sluice::causal_conv1d_final_states")
 def _(x: torch.Tensor, width: int, initial_states: torch.Tensor | None = None) -> torch.Tensor:
-    check = functools.partial(require, "causal_conv1d")
-    check_floating("causal_conv1d", "x", x.dtype)
-    check(x.dim() == 3, lambda: f"x must have shape (batch, channels, length), got {tuple(x.shape)}")
-    check(width >= 0, lambda: f"width must not be negative, got {width}")
-    _check_states(initial_states, x, width)
+    check_floating(_OP, "x", x.dtype)
+    require(_OP, x.dim() == 3, lambda: f"x must have shape (batch, channels, length), got {tuple(x.shape)}")
+    require(_OP, width >= 0, lambda: f"width must not be negative, got {width}")
+    check_states(_OP, "initial_states", initial_states, x, x.shape[0], width)
     return x.new_empty((x.shape[0], x.shape[1], width))
 
 

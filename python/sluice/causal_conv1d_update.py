@@ -14,16 +14,17 @@ from ._autocast import cast_arguments
 from ._autocast import register as register_autocast
 from ._fake import (
     chain_dtype,
+    check_activation,
     check_device,
     check_floating,
+    check_index,
     check_taps,
-    dtype_name,
     empty_like_layout,
     fake_out,
     require,
 )
 from ._library import check_tensor
-from .causal_conv1d import ACTIVATIONS, raw_activation
+from .causal_conv1d import raw_activation
 from .chain import Chain, given_chain
 from .stages import add
 
@@ -211,7 +212,7 @@ def _(
     else:
         rule = "(batch, channels) or (batch, channels, tokens)"
         check(x.dim() in (2, 3), lambda: f"x must have shape {rule}, got {tuple(x.shape)}")
-    _check_weight(x, weight, bias, dilation)
+    check_taps(_OP, x, weight, bias, dilation)
     check(state_at in ("end", "front"), lambda: f"state_at must be end or front, got '{state_at}'")
     front = state_at == "front"
     check(
@@ -221,7 +222,7 @@ def _(
     check(not front or cache_seqlens is None, lambda: "state_at must be end with cache_seqlens, got 'front'")
     sequences = x.shape[0]
     if query_start_loc is not None:
-        _check_index("query_start_loc", query_start_loc, x)
+        check_index(_OP, "query_start_loc", query_start_loc, x)
         shape = tuple(query_start_loc.shape)
         for fits in (len(shape) == 1, query_start_loc.numel() >= 1):
             check(fits, lambda: f"query_start_loc must have shape (sequences + 1,), got {shape}")
@@ -235,40 +236,20 @@ def _(
     rows = sequences if conv_state_indices is None else None
     _check_state(conv_state, x, (weight.shape[1] - 1) * dilation, rows, tokens)
     chain_dtype(_OP, "pre", pre, pre_operands, x, x.shape, x.dtype)
-    check(
-        activation in ACTIVATIONS,
-        lambda: f"activation must be None, identity, silu or swish, got '{activation}'",
-    )
+    check_activation(_OP, activation)
     chain_dtype(_OP, "post", post, post_operands, x, x.shape, x.dtype)
     return empty_like_layout(x, x.shape, x.dtype) if x.dim() == 3 else x.new_empty(x.shape)
 
 
-def _check_weight(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, dilation: int) -> None:
-    check = functools.partial(require, _OP)
-    check_floating(_OP, "weight", weight.dtype)
-    check_taps(_OP, x, weight, bias)
-    check(dilation >= 1, lambda: f"dilation must be at least 1, got {dilation}")
-    taps = weight.shape[1]
-    words = "dilation and taps must be less than 2^31, got {} and {}".format
-    for number in (dilation, taps):
-        check(number < 2**31, lambda: words(dilation, taps))
-
-
-def _check_index(name: str, index: torch.Tensor, x: torch.Tensor) -> None:
-    words = f"{name} must have dtype int32 or int64, got {dtype_name(index.dtype)}"
-    require(_OP, index.dtype in (torch.int32, torch.int64), lambda: words)
-    check_device(_OP, name, index, x)
-
-
 def _check_one_each(name: str, index: torch.Tensor, sequences: int, x: torch.Tensor) -> None:
-    _check_index(name, index, x)
+    check_index(_OP, name, index, x)
     found = tuple(index.shape)
     for fits in (len(found) == 1, index.numel() == sequences):
         require(_OP, fits, lambda: f"{name} must have shape ({sequences},), got {found}")
 
 
 def _check_slots(index: torch.Tensor, sequences: int, x: torch.Tensor) -> None:
-    _check_index("conv_state_indices", index, x)
+    check_index(_OP, "conv_state_indices", index, x)
     found, rule = tuple(index.shape), f"({sequences},) or ({sequences}, blocks)"
     words = f"conv_state_indices must have shape {rule}, got {found}"
     require(_OP, len(found) in (1, 2), lambda: words)

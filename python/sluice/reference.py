@@ -5,6 +5,7 @@ Slow, allocating, and exact where float64 is: hand these functions float64 tenso
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -127,31 +128,73 @@ def conv_transpose1d(
     return transform(y, chain, dtype=dtype or chain.result_dtype(input.dtype))
 
 
+def _runs(length: int, ids: torch.Tensor | None) -> list[tuple[int, int, bool]]:
+    """A row's sequences, by start and end, and whether they count: those of a negative id are padding."""
+    numbers = [0] * length if ids is None else ids.tolist()
+    starts = [t for t in range(length) if t == 0 or numbers[t] != numbers[t - 1]] or [0]
+    return [(a, b, a < b and numbers[a] >= 0) for a, b in zip(starts, [*starts[1:], length], strict=True)]
+
+
+def _causal_sums(columns: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, dilation: int) -> torch.Tensor:
+    """The sums of (channels, history and tokens), one for each token."""
+    offset = None if bias is None else bias.to(columns.dtype)
+    taps = weight.to(columns.dtype)[:, None]
+    return F.conv1d(columns[None], taps, offset, dilation=dilation, groups=len(taps))[0]
+
+
 def causal_conv1d(
     x: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
     *,
-    activation: str | None = None,
+    activation: str | bool | None = None,
     residual: torch.Tensor | None = None,
     initial_states: torch.Tensor | None = None,
+    seq_idx: torch.Tensor | None = None,
+    cu_seqlens: torch.Tensor | None = None,
+    state_cache: torch.Tensor | None = None,
+    cache_indices: torch.Tensor | None = None,
+    has_initial_state: torch.Tensor | None = None,
+    pad_slot_id: int = -1,
+    null_slot_id: int | None = None,
+    dilation: int = 1,
+    pre: Chain | None = None,
     post: Chain | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The result, and the final states: the last K-1 columns of (initial_states, x)."""
-    compute = compute_dtype(x.dtype)
-    channels, width = weight.shape
-    history = x.new_zeros((x.shape[0], channels, width - 1)) if initial_states is None else initial_states.to(x.dtype)
-    whole = torch.cat([history, x], dim=-1)
-    if x.numel() == 0:  # which F.conv1d refuses without channels or positions
-        y = x.to(compute)
+    """The result, and the final states or the new cache, one row after the other; `state_cache` stays as it is."""
+    compute, history = compute_dtype(x.dtype), (weight.shape[1] - 1) * dilation
+    tokens = x if pre is None else transform(x, pre, dtype=x.dtype)
+    tokens = tokens if x.dim() == 3 else tokens[None]
+    y, is_computed = torch.zeros_like(tokens, dtype=compute), torch.zeros_like(tokens, dtype=torch.bool)
+    if cu_seqlens is None:
+        rows = [(b, _runs(x.shape[-1], None if seq_idx is None else seq_idx[b])) for b in range(len(tokens))]
     else:
-        offset = None if bias is None else bias.to(compute)
-        y = F.conv1d(whole.to(compute), weight.to(compute)[:, None], offset, groups=channels)
-    if activation in ("silu", "swish"):
+        rows = [(0, [(a, b, True)]) for a, b in itertools.pairwise(cu_seqlens.tolist())]
+    before = initial_states if state_cache is None else state_cache
+    if before is None:
+        before = x.new_zeros((len(rows), x.shape[-2], history))
+    after = before.to(x.dtype if state_cache is None else before.dtype, copy=True)
+    for n, (row, runs) in enumerate(rows):
+        slot = _slot(cache_indices, n, len(before), (pad_slot_id, null_slot_id))
+        if slot is None:
+            continue
+        is_fresh = has_initial_state is not None and not has_initial_state[n]
+        kept = torch.zeros_like(before[slot]) if is_fresh else before[slot]
+        for first, last, counts in runs:
+            new = tokens[row, :, first:last]
+            past = kept[:, kept.shape[1] - history :]
+            if counts and new.numel() > 0:
+                columns = torch.cat([past.to(compute), new.to(compute)], dim=-1)
+                y[row, :, first:last] = _causal_sums(columns, weight, bias, dilation)
+                is_computed[row, :, first:last] = True
+            after[slot] = torch.cat([kept.to(after.dtype), new.to(after.dtype)], dim=-1)[:, last - first :]
+            kept = torch.zeros_like(kept)
+    y, is_computed = y.view(x.shape), is_computed.view(x.shape)
+    if activation in (True, "silu", "swish"):
         y = F.silu(y)
     if residual is not None:
         y = y + residual.to(compute)
-    return transform(y, post or Chain(), dtype=x.dtype), whole[..., whole.shape[-1] - (width - 1) :]
+    return torch.where(is_computed, transform(y, post or Chain(), dtype=x.dtype), 0), after
 
 
 def _slot(indices: torch.Tensor | None, n: int, slots: int, skipped: Sequence[int | None]) -> int | None:

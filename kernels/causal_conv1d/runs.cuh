@@ -1,0 +1,170 @@
+// The runs of a row as a thread finds them. The outputs that look back at a run's history are one thread's for each
+// channel, and so is the state that the sequence leaves where it is written in the place of the one before:
+//
+//   positions   ..a a a a|b b b b b b b|c c..
+//   outputs            x x|h h h x x x x|h h      h: by the thread in whose positions the run begins
+#pragma once
+
+#include "kernels/causal_conv1d/sequences.h"
+#include "kernels/common/element.cuh"
+#include "kernels/common/vector.cuh"
+#include "kernels/conv1d/depthwise/arguments.cuh"
+
+namespace sluice {
+
+template <class Element>
+struct SequencesArguments : Conv1dArguments<Element> {
+  static constexpr bool kMayHaveHistory = false;  // in the convolution's own arguments
+  Sequences sequences;
+  int channel_chunks;  // of the blocks behind the tiles' (states.cuh)
+  bool across;         // the general kernel: neighbouring threads have neighbouring channels, else positions
+  int chunks;          // the general kernel: of a row's positions
+
+  __device__ static constexpr DType output_type() { return kDType<Element>; }
+};
+
+// The last n with starts[n] <= position: -1 before the first sequence, `count` behind the last one.
+__device__ __forceinline__ long long sequence_at(const Sequences& s, long long position) {
+  long long low = -1, high = s.count + 1;
+  while (high - low > 1) {
+    const long long middle = (low + high) >> 1;
+    if (s.starts.at(middle) <= position) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+// Without positions where the sequence has none.
+__device__ __forceinline__ SequenceRun packed_run(const Sequences& s, long long row, long long n, long long length) {
+  const long long first = min_of(max_of(s.starts.at(n), 0LL), length);
+  return {row, first, max_of(first, min_of(s.starts.at(n + 1), length)), s.slot_of(n), s.has_history(n)};
+}
+
+// The run that `position` of a row is in. With ids it may begin before `first` if that is `history` positions back, and
+// end behind `last` if that is `limit`.
+__device__ __forceinline__ SequenceRun run_at(const Sequences& s, long long row, long long position, long long length,
+                                              long long history, long long limit) {
+  if (s.is_packed()) {
+    const long long n = sequence_at(s, position);
+    if (n < 0) return {row, 0, s.starts.at(0), -1, false};
+    if (n >= s.count) return {row, position, length, -1, false};
+    return packed_run(s, row, n, length);
+  }
+  SequenceRun run{row, 0, length, s.slot_of(row), s.has_history(row)};
+  if (!s.ids.exists()) return run;
+  const long long id = s.ids.at(row, position), earliest = max_of(position - history, 0LL);
+  run.first = position;
+  while (run.first > earliest && s.ids.at(row, run.first - 1) == id) --run.first;
+  run.last = position + 1;
+  while (run.last < min_of(limit, length) && s.ids.at(row, run.last) == id) ++run.last;
+  if (id < 0) run.slot = -1;
+  run.has_history &= run.first == 0;
+  return run;
+}
+
+// Whether positions first .. last - 1 of a row with ids, `Most` at most, have one that is not negative.
+template <int Most>
+__device__ __forceinline__ bool have_one_id(const Sequences& s, long long row, long long first, long long last) {
+  const auto have_one = [&](auto* tag) {
+    const auto* const ids = static_cast<decltype(tag)>(s.ids.data) + row * s.ids.strides[0] + first * s.ids.strides[1];
+    const auto id = *ids;
+    bool same = id >= 0;
+#pragma unroll
+    for (int i = 1; i < Most; ++i) {
+      if (first + i < last) same &= ids[i * s.ids.strides[1]] == id;
+    }
+    return same;
+  };
+  return s.ids.is_wide ? have_one(static_cast<const long long*>(nullptr)) : have_one(static_cast<const int*>(nullptr));
+}
+
+// Whether the outputs first .. last - 1 of a row, `Most` at most, are sums over positions of their own sequence alone,
+// and no state is left by the thread that has them.
+template <int Most, int MostHistory, class Element>
+__device__ __forceinline__ bool is_plain(const SequencesArguments<Element>& a, long long row, long long first,
+                                         long long last) {
+  const Sequences& s = a.sequences;
+  if (s.is_packed()) {
+    const long long n = sequence_at(s, first);
+    return n >= 0 && n < s.count && max_of(s.starts.at(n), 0LL) + a.padding <= first && s.starts.at(n + 1) >= last &&
+           s.slot_of(n) >= 0;
+  }
+  if (s.slot_of(row) < 0) return false;
+  if (s.ids.exists()) {
+    return first >= a.padding && have_one_id<Most + MostHistory>(s, row, first - a.padding, last);
+  }
+  return first >= a.padding || (first == 0 && !s.has_history(row));
+}
+
+// The state that a row or a packed sequence leaves, whose first run is `run`.
+__device__ __forceinline__ SequenceRun last_run_of(const Sequences& s, const SequenceRun& run, long long length) {
+  if (!s.ids.exists() || length == 0) return run;
+  SequenceRun last = run;
+  last.last = length;
+  last.first = max_of(length - 1, 0LL);
+  const long long id = s.ids.at(run.row, last.first), earliest = max_of(length - s.columns, 0LL);
+  while (last.first > earliest && s.ids.at(run.row, last.first - 1) == id) --last.first;
+  last.slot = s.slot_of(run.row);
+  last.has_history = last.first == 0 && s.has_history(run.row);
+  return last;
+}
+
+// A value of the row as the convolution has it: behind `pre`.
+template <class Pre, class Element>
+__device__ __forceinline__ Element token_at(const Conv1dArguments<Element>& a, long long row, long long channel,
+                                            long long position) {
+  const auto offset = [&](const long long* strides) {
+    return row * strides[0] + channel * strides[1] + position * strides[2];
+  };
+  const Element token = a.input.template as<const Element>()[offset(a.input.strides)];
+  if (Pre{a.pre}.empty()) return token;
+  Compute<Element> values[1] = {convert<Compute<Element>>(token)};
+  run_chain<Pre, 1, 1>(
+      a.pre, [&](const long long* strides, int) { return Place{offset(strides), 0, 0, 1, 0}; }, values);
+  return convert<Element>(values[0]);
+}
+
+// One of the columns before a run; zero where it has no history.
+template <class Element>
+__device__ __forceinline__ Compute<Element> history_at(const SequencesArguments<Element>& a, const SequenceRun& run,
+                                                       long long channel, long long position) {
+  const Sequences& s = a.sequences;
+  if (!run.has_history) return Compute<Element>(0);
+  const long long column = s.columns + position - run.first;
+  return load_as<Compute<Element>>(
+      s.before.data, s.before.dtype,
+      run.slot * s.before.strides[0] + channel * s.before.strides[1] + column * s.before.strides[2]);
+}
+
+// What a thread that has the positions first .. last - 1 of a row computes, run by run: `zero(from, to)` of positions
+// without a sequence, and `sum(run, from, to)`, where the outputs of a run that begins among them go on to the last one
+// that looks back at its history. `keep(last_run)`: of the state
+// that is this thread's to leave, behind those.
+template <class Element, class Zero, class Sum, class Keep>
+__device__ __forceinline__ void for_runs(const SequencesArguments<Element>& a, long long row, long long first,
+                                         long long last, const Zero& zero, const Sum& sum, const Keep& keep) {
+  const Sequences& s = a.sequences;
+  for (long long t = first; t < last;) {
+    const SequenceRun run = run_at(s, row, t, a.length, a.padding, max_of(last, t + a.padding));
+    const long long end = min_of(run.last, last), plain = run.first + a.padding;
+    const bool begins = run.first == t;
+    if (run.slot < 0) {
+      zero(t, end);
+    } else if (!run.has_history) {
+      sum(run, t, end);
+    } else if (begins) {
+      sum(run, t, max_of(end, min_of(plain, run.last)));
+    } else if (max_of(t, plain) < end) {
+      sum(run, max_of(t, plain), end);
+    }
+    // With ids the row's first run is the one whose history stands where the state goes.
+    const bool is_first = s.is_packed() ? run.slot >= 0 && begins : t == 0 && s.slot_of(row) >= 0;
+    if (is_first && s.moves_in_place()) keep(last_run_of(s, run, a.length));
+    t = end;
+  }
+}
+
+}  // namespace sluice

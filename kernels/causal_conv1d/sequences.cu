@@ -1,0 +1,105 @@
+#include "kernels/causal_conv1d/sequences_channels.cuh"
+#include "kernels/causal_conv1d/sequences_kernel.cuh"
+#include "kernels/causal_conv1d/sequences_launch.h"
+#include "kernels/causal_conv1d/sequences_rows.cuh"
+#include "kernels/common/launch.cuh"
+#include "kernels/conv1d/depthwise/launch.cuh"
+
+namespace sluice {
+namespace {
+
+// Whether states have the input's dtype, or are absent.
+bool has_same_states(const SequencesParams& params) {
+  const auto is_same = [&](const Operand<3>& states) {
+    return !states.exists() || states.dtype == params.convolution.input.dtype;
+  };
+  return is_same(params.sequences.before) && is_same(params.sequences.after);
+}
+
+// Whether sequences are rows with states of their own, or none.
+bool are_plain_rows(const SequencesParams& params) {
+  const Sequences& s = params.sequences;
+  return !s.is_packed() && !s.ids.exists() && !s.slots.exists() && !s.continues.exists() && !s.moves_in_place() &&
+         has_same_states(params);
+}
+
+// That of a kernel for few taps, or one of 0 threads where none fits the call.
+Conv1dPlan plan_few_taps(const SequencesParams& params, const DeviceProperties& device) {
+  const Conv1dParams& p = params.convolution;
+  const Indices& ids = params.sequences.ids;
+  Conv1dPlan none;
+  if (p.taps < 2 || p.taps > kFewTaps || p.dilation != 1) return none;
+  if (min_of(min_of(p.batch, p.channels), p.length) < 1) return none;
+  const bool is_plain = p.pre.empty() && is_silu_at_most(p.post);
+  const bool is_gated = is_gate(p.pre, p.pre_operands, p.input.dtype) &&
+                        is_gate(p.post, p.post_operands, p.input.dtype) && has_same_states(params);
+  Conv1dProblem problem = problem_of(p);
+  problem.has_post = false;  // the kernels have the chains in them
+  problem.has_pre = problem.has_tensors = !is_plain;
+  const Conv1dPlan plan = plan_depthwise(problem, ScheduleRequest{}, device, /*linked=*/true);
+  if (plan.depthwise.which == DepthwiseKernel::few_taps_rows) return is_plain ? plan : none;
+  const bool reads_ids = !ids.exists() || (!ids.is_wide && ids.strides[1] == 1);
+  return takes_few_taps(plan.depthwise.which) && reads_ids && (is_plain || is_gated) ? plan : none;
+}
+
+// One thread for some positions of a channel.
+Conv1dPlan plan_general(const Conv1dParams& p) {
+  Conv1dPlan plan;
+  plan.threads = kSequencesThreads;
+  const long long items = p.batch * p.channels * ceil_div<long long>(p.length, kSequencesPositions);
+  plan.grid = plan.depthwise.tiles = ceil_div<long long>(items, kSequencesThreads);
+  return plan;
+}
+
+template <class Element>
+SequencesArguments<Element> sequences_arguments(const SequencesParams& params, const Conv1dPlan& plan) {
+  const Conv1dParams& p = params.convolution;
+  SequencesArguments<Element> a{make_arguments<Element>(p, plan), params.sequences};
+  if (are_plain_rows(params)) a.history = params.sequences.before;
+  a.across = p.output.strides[1] == 1 && p.channels > 1;
+  a.chunks = static_cast<int>(ceil_div<long long>(p.length, kSequencesPositions));
+  a.channel_chunks = static_cast<int>(ceil_div<long long>(p.channels, kStateBlockChannels));
+  return a;
+}
+
+template <class Element>
+cudaError_t launch_as(const SequencesParams& params, const DeviceProperties& device, cudaStream_t stream) {
+  const auto launch = [&](void (*kernel)(SequencesArguments<Element>), const Conv1dPlan& plan) {
+    const SequencesArguments<Element> a = sequences_arguments<Element>(params, plan);
+    const bool has_quads = takes_channels(plan.depthwise.which) && takes_few_taps(plan.depthwise.which);
+    const long long grid = plan.grid + state_blocks(a, plan.threads, has_quads ? kFewTapsChannels : 1);
+    return grid == 0 ? cudaSuccess : launch_kernel(kernel, grid, plan.threads, 0, stream, a);
+  };
+  if constexpr (!std::is_same_v<Element, double>) {
+    const Conv1dPlan plan = plan_few_taps(params, device);
+    const auto launch_with = [&]<class Chains, bool HasIds>() {
+      if (!takes_channels(plan.depthwise.which) && are_plain_rows(params)) {
+        return launch(rows_and_states_kernel<Chains, Element>, plan);
+      }
+      return launch(takes_channels(plan.depthwise.which) ? sequences_channels_kernel<Chains, HasIds, Element>
+                                                         : sequences_rows_kernel<Chains, HasIds, Element>,
+                    plan);
+    };
+    const auto launch_few_taps = [&]<bool HasIds>() {
+      if (plan.depthwise.which == DepthwiseKernel::gated_channels) {
+        return launch(sequences_gated_kernel<HasIds, Element>, plan);
+      }
+      return params.convolution.post.empty() ? launch_with.template operator()<NoChains, HasIds>()
+                                             : launch_with.template operator()<SiluChains<Element>, HasIds>();
+    };
+    if (plan.threads > 0) {
+      return params.sequences.ids.exists() ? launch_few_taps.template operator()<true>()
+                                           : launch_few_taps.template operator()<false>();
+    }
+  }
+  return launch(sequences_kernel<Element>, plan_general(params.convolution));
+}
+
+}  // namespace
+
+cudaError_t launch_sequences(const SequencesParams& params, const DeviceProperties& device, cudaStream_t stream) {
+  return with_element(params.convolution.input.dtype,
+                      [&]<class Element>() { return launch_as<Element>(params, device, stream); });
+}
+
+}  // namespace sluice

@@ -1,0 +1,207 @@
+// The states that sequences leave. Where the states before are not overwritten, blocks behind those of the tiles have
+// them, a thread for each channel of a sequence, or for four. States that move where they are belong to the threads
+// that read them: those blocks have the states of sequences without positions alone.
+#pragma once
+
+#include "kernels/causal_conv1d/runs.cuh"
+#include "kernels/conv1d/depthwise/few_taps.cuh"
+#include "kernels/stages/no_chain.cuh"
+
+namespace sluice {
+
+// The bits of an element, and of a value as an element of a dtype.
+__device__ __forceinline__ std::uint64_t load_bits(DType dtype, const void* from, long long offset) {
+  switch (size_of(dtype)) {
+    case 2: return static_cast<const std::uint16_t*>(from)[offset];
+    case 4: return static_cast<const std::uint32_t*>(from)[offset];
+    default: return static_cast<const std::uint64_t*>(from)[offset];
+  }
+}
+template <class Value>
+__device__ __forceinline__ std::uint64_t bits_as(DType dtype, Value value) {
+  std::uint64_t bits = 0;
+  with_element_type(dtype, [&](auto* tag) {
+    using Element = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
+    const Element element = convert<Element>(value);
+    __builtin_memcpy(&bits, &element, sizeof(element));
+  });
+  return bits;
+}
+__device__ __forceinline__ void store_bits(DType dtype, void* to, long long offset, std::uint64_t bits) {
+  switch (size_of(dtype)) {
+    case 2: static_cast<std::uint16_t*>(to)[offset] = static_cast<std::uint16_t>(bits); break;
+    case 4: static_cast<std::uint32_t*>(to)[offset] = static_cast<std::uint32_t>(bits); break;
+    default: static_cast<std::uint64_t*>(to)[offset] = bits;
+  }
+}
+
+// What column j of a state becomes.
+template <class Pre, class Element>
+__device__ __forceinline__ std::uint64_t new_column(const SequencesArguments<Element>& a, const SequenceRun& last_run,
+                                                    long long channel, long long j) {
+  const Sequences& s = a.sequences;
+  const long long position = last_run.last - s.columns + j;
+  if (position >= last_run.first) {
+    const Element token = token_at<Pre>(a, last_run.row, channel, position);
+    if (s.after.dtype != kDType<Element>) return bits_as(s.after.dtype, convert<Compute<Element>>(token));
+    std::uint64_t bits = 0;
+    __builtin_memcpy(&bits, &token, sizeof(token));
+    return bits;
+  }
+  if (!last_run.has_history) return 0;
+  const long long from = last_run.slot * s.before.strides[0] + channel * s.before.strides[1] +
+                         (j + last_run.last - last_run.first) * s.before.strides[2];
+  return s.after.dtype == s.before.dtype ? load_bits(s.before.dtype, s.before.data, from)
+                                         : bits_as(s.after.dtype, load_as<double>(s.before.data, s.before.dtype, from));
+}
+
+// Columns from the oldest on, so that a row may be moved where it is, and some at a time, whose loads are in flight
+// together.
+template <class Pre, class Element>
+__device__ __forceinline__ void keep_state(const SequencesArguments<Element>& a, const SequenceRun& last_run,
+                                           long long channel) {
+  constexpr int kSome = 4;
+  const Sequences& s = a.sequences;
+  if (last_run.last == last_run.first && last_run.has_history && s.before.data == s.after.data) return;
+  const long long to = last_run.slot * s.after.strides[0] + channel * s.after.strides[1];
+#pragma unroll 1
+  for (long long j = 0; j < s.columns; j += kSome) {
+    std::uint64_t bits[kSome];
+#pragma unroll
+    for (int i = 0; i < kSome; ++i) bits[i] = j + i < s.columns ? new_column<Pre>(a, last_run, channel, j + i) : 0;
+#pragma unroll
+    for (int i = 0; i < kSome; ++i) {
+      if (j + i < s.columns) store_bits(s.after.dtype, s.after.data, to + (j + i) * s.after.strides[2], bits[i]);
+    }
+  }
+}
+
+// Four channels of `count` columns of a state, `Most` at most, from `column` on.
+template <int Most, int Rows, class Element>
+__device__ __forceinline__ void load_columns(const SequencesArguments<Element>& a, long long slot, int channel,
+                                             long long column, int count, float (&to)[Rows][4]) {
+  const Operand<3>& before = a.sequences.before;
+  const long long* const strides = before.strides;
+  const long long first = slot * strides[0] + channel * strides[1] + column * strides[2];
+  with_element_type(before.dtype, [&](auto* tag) {
+    const auto* const from = static_cast<decltype(tag)>(before.data) + first;
+#pragma unroll
+    for (int r = 0; r < Most; ++r) {
+      if (r >= count) break;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to[r][i] = convert<float>(from[i * strides[1] + r * strides[2]]);
+    }
+  });
+}
+
+// Four channels of a token as the convolution has them: behind `pre`.
+template <class Pre, class Element>
+__device__ __forceinline__ Quad<Element> quad_at(const SequencesArguments<Element>& a, long long row, long long channel,
+                                                 long long position) {
+  const auto offset = [&](const long long* strides) {
+    return row * strides[0] + channel * strides[1] + position * strides[2];
+  };
+  const auto quad = Quad<Element>::load(a.input.template as<const Element>() + offset(a.input.strides));
+  if (Pre{a.pre}.empty()) return quad;
+  float values[4];
+  quad.unpack_to(values);
+  run_chain<Pre, 4, 1>(
+      a.pre, [&](const long long* strides, int) { return Place{offset(strides), strides[1], 0, 4, 0}; }, values);
+  return Quad<Element>::of(values);
+}
+
+// keep_state of four channels that lie side by side in the input, where all are of one dtype of 32 bits at most: some
+// columns at a time, whose loads are in flight together. Other dtypes are for calls without `pre`.
+template <class Pre, class Element>
+__device__ __forceinline__ void keep_quad_state(const SequencesArguments<Element>& a, const SequenceRun& last_run,
+                                                int channel) {
+  using Bits = std::conditional_t<sizeof(Element) == 2, std::uint16_t, std::uint32_t>;
+  constexpr int kSome = 4, kChannels = 4;
+  const Sequences& s = a.sequences;
+  const bool is_one_dtype =
+      s.after.dtype == kDType<Element> && (!s.before.exists() || s.before.dtype == kDType<Element>);
+  if (!is_one_dtype) {
+    if constexpr (std::is_same_v<Pre, NoChain>) {
+      for (int i = 0; i < kChannels; ++i) keep_state<NoChain>(a, last_run, channel + i);
+    }
+    return;
+  }
+  if (last_run.last == last_run.first && last_run.has_history && s.before.data == s.after.data) return;
+  const Bits* const before = static_cast<const Bits*>(s.before.data) + last_run.slot * s.before.strides[0] +
+                             channel * s.before.strides[1] + (last_run.last - last_run.first) * s.before.strides[2];
+  Bits* const after =
+      static_cast<Bits*>(s.after.data) + last_run.slot * s.after.strides[0] + channel * s.after.strides[1];
+#pragma unroll 1
+  for (long long j = 0; j < s.columns; j += kSome) {
+    Bits bits[kSome][kChannels];
+#pragma unroll
+    for (int c = 0; c < kSome; ++c) {
+      const long long position = last_run.last - s.columns + j + c;
+#pragma unroll
+      for (int i = 0; i < kChannels; ++i) bits[c][i] = 0;
+      if (j + c >= s.columns) continue;
+      if (position >= last_run.first) {
+        const auto quad = quad_at<Pre>(a, last_run.row, channel, position);
+        __builtin_memcpy(bits[c], quad.lanes, sizeof(bits[c]));
+      } else if (last_run.has_history) {
+#pragma unroll
+        for (int i = 0; i < kChannels; ++i)
+          bits[c][i] = before[i * s.before.strides[1] + (j + c) * s.before.strides[2]];
+      }
+    }
+#pragma unroll
+    for (int c = 0; c < kSome; ++c) {
+      if (j + c >= s.columns) continue;
+#pragma unroll
+      for (int i = 0; i < kChannels; ++i) after[i * s.after.strides[1] + (j + c) * s.after.strides[2]] = bits[c][i];
+    }
+  }
+}
+
+inline constexpr int kStateBlockSequences = 4;
+inline constexpr int kStateBlockChannels = 1024;
+
+// Those blocks, of `threads`. A thread has `channels` of them.
+template <class Element>
+long long state_blocks(const SequencesArguments<Element>& a, int threads, int channels) {
+  const Sequences& s = a.sequences;
+  if (!s.after.exists()) return 0;
+  if (!s.moves_in_place()) return ceil_div<long long>(s.count * (a.channels / channels), threads);
+  const bool may_change = (s.is_packed() || a.length == 0) && s.continues.exists();
+  return may_change ? ceil_div<long long>(s.count, kStateBlockSequences) * a.channel_chunks : 0;
+}
+
+// The run whose end a sequence's state is.
+template <class Element>
+__device__ __forceinline__ SequenceRun state_run(const SequencesArguments<Element>& a, long long n) {
+  const Sequences& s = a.sequences;
+  if (s.is_packed()) return packed_run(s, 0, n, a.length);
+  return last_run_of(s, {n, 0, a.length, s.slot_of(n), s.has_history(n)}, a.length);
+}
+
+template <class Pre, int Channels = 1, class Element>
+__device__ __noinline__ void keep_states(const SequencesArguments<Element>& a, long long block) {
+  const Sequences& s = a.sequences;
+  if (!s.moves_in_place()) {
+    const long long index = (block * blockDim.x + threadIdx.x) * Channels, n = a.by_channels.quotient(index);
+    if (n >= s.count || s.slot_of(n) < 0) return;
+    const long long channel = index - n * a.channels;
+    if constexpr (Channels == 1) {
+      return keep_state<Pre>(a, state_run(a, n), channel);
+    } else {
+      return keep_quad_state<Pre>(a, state_run(a, n), static_cast<int>(channel));
+    }
+  }
+  const long long part = block / a.channel_chunks;
+  const long long channel = (block - part * a.channel_chunks) * kStateBlockChannels;
+  for (long long n = part * kStateBlockSequences; n < min_of((part + 1) * kStateBlockSequences, s.count); ++n) {
+    const SequenceRun run = state_run(a, n);
+    if (run.last > run.first || run.slot < 0) continue;
+    for (long long c = channel + threadIdx.x; c < min_of<long long>(channel + kStateBlockChannels, a.channels);
+         c += blockDim.x) {
+      keep_state<NoChain>(a, run, c);  // of no tokens
+    }
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,97 @@
+#include "ops/sequences.h"
+
+#ifdef SLUICE_CUDA_LIBRARY
+#include "kernels/causal_conv1d/sequences_launch.h"
+#include "ops/common/launch.h"
+#else
+#include <torch/csrc/stable/ops.h>
+
+#include <algorithm>
+
+#include "kernels/causal_conv1d/runs.h"
+#include "kernels/conv1d/depthwise/depthwise_cpu.h"
+#endif
+
+namespace sluice {
+
+#ifdef SLUICE_CUDA_LIBRARY
+
+void run_sequences(const char* op, const SequencesParams& params, const TensorView& x) {
+  const DeviceProperties& device = properties_of(op, x.device_index);
+  const DeviceScope scope(op, x.device_index);
+  scope.check_launch(launch_sequences(params, device, scope.stream()));
+}
+
+void keep_states(const char* op, const SequencesParams& params, const TensorView& x) {
+  if (params.sequences.count * params.convolution.channels * params.sequences.columns == 0) return;
+  const DeviceScope scope(op, x.device_index);
+  scope.check_launch(launch_states(params, scope.stream()));
+}
+
+#else
+
+namespace {
+
+constexpr long long kStateChannels = 1024;  // that are worth a thread
+
+void write_zeros(const Conv1dParams& p) {
+  const std::size_t size = size_of(p.output.dtype);
+  for (long long c = 0; c < p.channels; ++c) {
+    char* const row = static_cast<char*>(p.output.data) + c * p.output.strides[1] * static_cast<long long>(size);
+    for (long long t = 0; t < p.output_length; ++t) {
+      std::fill_n(row + t * p.output.strides[2] * static_cast<long long>(size), size, char{0});
+    }
+  }
+}
+
+// Each run's tiles are numbered behind those of the run before; one that is zeros counts as one.
+template <InstructionSet set>
+void convolve_runs(const SequencesParams& params, const std::vector<SequenceRun>& runs) {
+  std::vector<long long> starts(1, 0);
+  long long grain = 1;
+  RunConvolution convolutions(params);
+  for (const SequenceRun& run : runs) {
+    const DepthwiseTiles tiles = tiles_on_cpu(convolutions.at(run));
+    starts.push_back(starts.back() + (run.slot < 0 ? 1 : tiles.count));
+    grain = std::max<long long>(grain, tiles.grain);
+  }
+  torch::stable::parallel_for(0, starts.back(), grain, [&](int64_t first, int64_t last) {
+    RunConvolution own(params);
+    auto at = std::upper_bound(starts.begin(), starts.end(), first) - starts.begin() - 1;
+    for (; at < static_cast<long long>(runs.size()) && starts[at] < last; ++at) {
+      const Conv1dParams& convolution = own.at(runs[at]);
+      if (runs[at].slot < 0) {
+        write_zeros(convolution);
+        continue;
+      }
+      depthwise_cpu<set>(convolution, tiles_on_cpu(convolution), std::max<long long>(first - starts[at], 0),
+                         std::min<long long>(last, starts[at + 1]) - starts[at]);
+    }
+  });
+}
+
+}  // namespace
+
+void run_sequences(const char* op, const SequencesParams& params, const TensorView& x) {
+  const std::vector<SequenceRun> runs = runs_on_cpu(params);
+  with_instruction_set([&]<InstructionSet set>() { convolve_runs<set>(params, runs); });
+  keep_states(op, params, x);
+}
+
+void keep_states(const char*, const SequencesParams& params, const TensorView&) {
+  if (!params.sequences.after.exists()) return;
+  const std::vector<SequenceRun> runs = last_runs_on_cpu(params);
+  const long long channels = params.convolution.channels, blocks = ceil_div(channels, kStateChannels);
+  with_instruction_set([&]<InstructionSet set>() {
+    torch::stable::parallel_for(0, static_cast<int64_t>(runs.size()) * blocks, 8, [&](int64_t first, int64_t last) {
+      for (int64_t item = first; item < last; ++item) {
+        const long long channel = item % blocks * kStateChannels;
+        keep_state_cpu<set>(params, runs[item / blocks], channel, std::min(channels, channel + kStateChannels));
+      }
+    });
+  });
+}
+
+#endif  // SLUICE_CUDA_LIBRARY
+
+}  // namespace sluice

@@ -1,0 +1,15 @@
+// Runs the kernels of kernels/causal_conv1d/sequences.h, shared out among torch's threads or launched.
+#pragma once
+
+#include "kernels/causal_conv1d/sequences.h"
+#include "ops/common/tensor_view.h"
+
+namespace sluice {
+
+// All results and states; `x` is the input. There is at least one result, or one column of state that may change.
+void run_sequences(const char* op, const SequencesParams& params, const TensorView& x);
+
+// The states alone.
+void keep_states(const char* op, const SequencesParams& params, const TensorView& x);
+
+}  // namespace sluice
