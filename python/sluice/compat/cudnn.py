@@ -1,0 +1,161 @@
+"""cuDNN's causal convolution: `cudnn.ops` of its front end 1.32."""
+
+from __future__ import annotations
+
+import torch
+
+from .._library import check_tensor
+from ..causal_conv1d import ACTIVATIONS
+from ..causal_conv1d import causal_conv1d as convolve
+from ..causal_conv1d_update import causal_conv1d_update as update
+
+__all__ = ["causal_conv1d", "causal_conv1d_nwh", "causal_conv1d_update"]
+
+
+def causal_conv1d(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    *,
+    seq_idx: torch.Tensor | None = None,
+    cu_seqlens: torch.Tensor | None = None,
+    initial_states: torch.Tensor | None = None,
+    return_final_states: bool = False,
+    final_states_out: torch.Tensor | None = None,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """`sluice.causal_conv1d` under the arguments of cuDNN's front end.
+
+    Args:
+        x: (B, C, L), any strides; (1, C, T) with `cu_seqlens`.
+        weight: (C, K), any floating dtype.
+        bias: (C,), any floating dtype.
+        activation: None, "identity", "silu" or "swish".
+        seq_idx: (B, L) int32: a change of id begins a sequence.
+        cu_seqlens: (N + 1,) int32 or int64: sequence n has the tokens from cu_seqlens[n] on.
+        initial_states: (B, C, K-1), or (N, C, K-1) with `cu_seqlens`; zeros if absent.
+        return_final_states: also return the last K-1 columns of (initial_states, x) of each sequence.
+        final_states_out: written and returned as the final states; needs `return_final_states`.
+
+    Returns:
+        A tensor of x's shape and dtype; with `return_final_states` a tuple of it and the final states.
+
+    Raises:
+        NotImplementedError: another activation.
+        TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d`, and `final_states_out` alone.
+
+    Example:
+        >>> import torch
+        >>> from sluice.compat.cudnn import causal_conv1d
+        >>> causal_conv1d(torch.ones(1, 1, 4), torch.ones(1, 3), activation="identity")
+        tensor([[[1., 2., 3., 3.]]])
+
+    Source: `cudnn.ops.causal_conv1d` of cuDNN's front end 1.32.
+    """
+    if activation not in ACTIVATIONS:
+        words = "activation must be None, identity, silu or swish"
+        raise NotImplementedError(f"causal_conv1d: {words}, got {activation!r}")
+    if final_states_out is not None and not return_final_states:
+        raise ValueError("causal_conv1d: return_final_states must be True with final_states_out, got False")
+    return convolve(
+        x,
+        weight,
+        bias,
+        activation=activation,
+        initial_states=initial_states,
+        return_final_states=return_final_states,
+        final_states_out=final_states_out,
+        seq_idx=seq_idx,
+        cu_seqlens=cu_seqlens,
+    )
+
+
+def causal_conv1d_nwh(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, activation: str = "identity"
+) -> torch.Tensor:
+    """`causal_conv1d` of (B, L, C) with the taps as the rows of `weight`.
+
+    Args:
+        x: (B, L, C), any strides.
+        weight: (K, C), any floating dtype.
+        bias: (C,), any floating dtype.
+        activation: "identity" or "silu".
+
+    Returns:
+        (B, L, C) of x's dtype.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d`, and another activation.
+
+    Example:
+        >>> import torch
+        >>> from sluice.compat.cudnn import causal_conv1d_nwh
+        >>> causal_conv1d_nwh(torch.ones(1, 3, 1), torch.ones(2, 1)).flatten()
+        tensor([1., 2., 2.])
+
+    Source: `cudnn.ops.causal_conv1d_nwh` of cuDNN's front end 1.32.
+    """
+    op = "causal_conv1d_nwh"
+    if activation not in ("identity", "silu"):
+        raise ValueError(f"{op}: activation must be identity or silu, got {activation!r}")
+    for name, given in (("x", x), ("weight", weight)):
+        check_tensor(op, name, given)
+    if x.dim() != 3 or weight.dim() != 2:
+        shapes = f"{tuple(x.shape)} and {tuple(weight.shape)}"
+        raise ValueError(
+            f"{op}: x and weight must have shapes (batch, length, channels) and (K, channels), got {shapes}"
+        )
+    result = convolve(x.mT, weight.mT, bias, activation=activation)
+    return result.mT  # type: ignore[union-attr]
+
+
+def causal_conv1d_update(
+    x: torch.Tensor,
+    conv_state: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    *,
+    cache_seqlens: torch.Tensor | None = None,
+    conv_state_indices: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """`sluice.causal_conv1d_update` under the arguments of cuDNN's front end.
+
+    Args:
+        x: (B, C), any strides.
+        conv_state: (slots, C, state_len >= K-1), any strides, any floating dtype; changed in place. The last K-1
+            columns are the state, and the whole row moves left.
+        weight: (C, K), any floating dtype.
+        bias: (C,), any floating dtype.
+        activation: None, "identity", "silu" or "swish".
+        cache_seqlens: (B,) int32 or int64, tokens before the new one: the state is circular.
+        conv_state_indices: (B,) int32 or int64, the slot of each sequence; -1: the result is 0, and no state is
+            changed. Without it sequence b has slot b.
+
+    Returns:
+        (B, C) of x's dtype.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d_update`.
+
+    Example:
+        >>> import torch
+        >>> from sluice.compat.cudnn import causal_conv1d_update
+        >>> causal_conv1d_update(torch.ones(1, 2), torch.ones(1, 2, 2), torch.ones(2, 3))
+        tensor([[3., 3.]])
+
+    Source: `cudnn.ops.causal_conv1d_update` of cuDNN's front end 1.32.
+    """
+    for name, given in (("x", x), ("conv_state", conv_state)):
+        check_tensor("causal_conv1d_update", name, given)
+    if conv_state_indices is None and conv_state.shape[0] > x.shape[0]:
+        conv_state = conv_state[: x.shape[0]]
+    return update(
+        x,
+        conv_state,
+        weight,
+        bias,
+        activation,
+        cache_seqlens=cache_seqlens,
+        conv_state_indices=conv_state_indices,
+    )

@@ -1,0 +1,128 @@
+"""SGLang's causal convolution: `sglang/srt/layers/attention/mamba/causal_conv1d.py` of SGLang 0.5.23."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .._library import check_tensor
+from ..causal_conv1d import causal_conv1d as convolve
+from ..causal_conv1d_update import causal_conv1d_update as update
+from .vllm import PAD_SLOT_ID, check_activation, convolve_slots
+
+__all__ = ["PAD_SLOT_ID", "causal_conv1d_fn", "causal_conv1d_update"]
+
+
+def causal_conv1d_fn(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    query_start_loc: torch.Tensor | None = None,
+    cache_indices: torch.Tensor | None = None,
+    has_initial_state: torch.Tensor | None = None,
+    conv_states: torch.Tensor | None = None,
+    activation: str | bool | None = "silu",
+    pad_slot_id: int = PAD_SLOT_ID,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """`sluice.causal_conv1d` of sequences with states in the slots of a cache, which is changed in place.
+
+    x stays as it is. SGLang overwrites it where its last stride is 1, and not otherwise.
+
+    Args:
+        x: (B, C, L), or (C, T) with `query_start_loc`; any strides.
+        weight: (C, K), any floating dtype.
+        bias: (C,), any floating dtype.
+        query_start_loc: (N + 1,) int32 or int64: sequence n has the tokens from query_start_loc[n] on.
+        cache_indices: (N,) int32 or int64, the slot of each sequence. Without it sequence n has slot n.
+        has_initial_state: (N,) bool: where false, or absent, the old state counts as zeros.
+        conv_states: (slots, C, >= K-1), any strides, any floating dtype. A slot's first K-1 columns are a state, and
+            others are left alone. Without it no states are kept, and `cache_indices` is ignored.
+        activation: None, "identity", "silu", "swish" or a bool; True means silu.
+        pad_slot_id: an index that names no slot: the result is 0, and no state is changed.
+        **kwargs: ignored; they place the blocks of SGLang's kernels.
+
+    Returns:
+        A tensor of x's shape and dtype. Tokens of no sequence have the result 0.
+
+    Raises:
+        NotImplementedError: another activation.
+        TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d`.
+
+    Example:
+        >>> import torch
+        >>> from sluice.compat.sglang import causal_conv1d_fn
+        >>> x, states, starts = torch.ones(2, 4), torch.ones(3, 2, 2), torch.tensor([0, 3, 4])
+        >>> slots, old = torch.tensor([0, -1]), torch.tensor([True, True])
+        >>> causal_conv1d_fn(x, torch.ones(2, 3), None, starts, slots, old, states, activation=None)
+        tensor([[3., 3., 3., 0.],
+                [3., 3., 3., 0.]])
+
+    Source: the function of this name in SGLang 0.5.23.
+    """
+    op = "causal_conv1d_fn"
+    check_activation(op, activation)
+    if conv_states is None:
+        return convolve(x, weight, bias, activation=activation, cu_seqlens=query_start_loc)  # type: ignore[return-value]
+    return convolve_slots(
+        op, x, weight, bias, conv_states, query_start_loc, cache_indices, has_initial_state, activation,
+        pad_slot_id=pad_slot_id, null_slot_id=None,
+    )  # fmt: skip
+
+
+def causal_conv1d_update(
+    x: torch.Tensor,
+    conv_state: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | bool | None = None,
+    cache_seqlens: torch.Tensor | None = None,
+    conv_state_indices: torch.Tensor | None = None,
+    pad_slot_id: int = PAD_SLOT_ID,
+) -> torch.Tensor:
+    """`sluice.causal_conv1d_update` with the result in x's place.
+
+    Args:
+        x: (B, C), a token of each sequence, or (B, C, S); any strides. Overwritten.
+        conv_state: (slots, C, state_len >= K-1), any strides, any floating dtype; changed in place. The last K-1
+            columns are the state, and the whole row moves left.
+        weight: (C, K), any floating dtype.
+        bias: (C,), any floating dtype.
+        activation: None, "identity", "silu", "swish" or a bool; True means silu.
+        cache_seqlens: (B,) int32 or int64, tokens before the new ones: the state is circular, and token t goes to
+            column (cache_seqlens + t) % state_len.
+        conv_state_indices: (B,) int32 or int64, the slot of each sequence. Without it sequence b has slot b.
+        pad_slot_id: an index that names no slot: the result is 0, and no state is changed.
+
+    Returns:
+        x, which has the result.
+
+    Raises:
+        NotImplementedError: another activation.
+        TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d_update`.
+
+    Example:
+        >>> import torch
+        >>> from sluice.compat.sglang import causal_conv1d_update
+        >>> x, states, slots = torch.ones(2, 2), torch.ones(3, 2, 2), torch.tensor([0, -1])
+        >>> causal_conv1d_update(x, states, torch.ones(2, 3), conv_state_indices=slots)
+        tensor([[3., 3.],
+                [0., 0.]])
+
+    Source: the function of this name in SGLang 0.5.23.
+    """
+    op = "causal_conv1d_update"
+    check_activation(op, activation)
+    check_tensor(op, "x", x)
+    return update(
+        x,
+        conv_state,
+        weight,
+        bias,
+        activation,
+        cache_seqlens=cache_seqlens,
+        conv_state_indices=conv_state_indices,
+        pad_slot_id=pad_slot_id,
+        out=x,
+    )
