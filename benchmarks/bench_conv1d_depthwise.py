@@ -1,15 +1,18 @@
-"""Suite `conv1d_depthwise`: causal depthwise convolution with SiLU, in both layouts."""
+"""Suite `conv1d_depthwise`: causal depthwise convolution with SiLU, in both layouts.
+
+What others brought is in `depthwise_cases`, states and sequences are in `sequence_cases`.
+"""
 
 from __future__ import annotations
 
 import functools
-import importlib
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 
 import sluice
+from depthwise_cases import ISSUES, LAYERS, activations, package_call
+from sequence_cases import SEQUENCES
 from sluice.bench import DTYPES, Case, Suite, Workload, compiled, fresh
 
 
@@ -17,17 +20,6 @@ def _torch(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """What users write today. `weight` is (C, 1, K)."""
     channels, _, taps = weight.shape
     return F.silu(F.conv1d(x, weight, padding=taps - 1, groups=channels)[..., : x.shape[-1]])
-
-
-def _causal_conv1d_package(x: torch.Tensor, weight: torch.Tensor) -> Callable[[], object] | None:
-    """Dao-AILab's kernel, where that package is installed and takes this width."""
-    if not 2 <= weight.shape[-1] <= 4:
-        return None
-    try:
-        package = importlib.import_module("causal_conv1d")
-    except ImportError:
-        return None
-    return lambda: package.causal_conv1d_fn(x, weight, None, activation="silu")
 
 
 def _make(
@@ -40,10 +32,7 @@ def _make(
     device: torch.device,
 ) -> Workload:
     batch, channels, length = shape
-    if layout == "cf":
-        x = fresh(batch, channels, length, dtype=dtype, device=device)
-    else:
-        x = fresh(batch, length, channels, dtype=dtype, device=device).transpose(1, 2)
+    x = activations(shape, dtype, layout, device)
     # Scaled so that results have variance 1: then SiLU bends, and its error shows.
     weight = fresh(channels, taps, dtype=dtype, device=device) * taps**-0.5
     torch_weight = weight[:, None]
@@ -54,7 +43,7 @@ def _make(
     peers = {
         "torch": lambda: _torch(x, torch_weight),
         "torch_compile": compiled(_torch, x, torch_weight),
-        "causal_conv1d": _causal_conv1d_package(x, weight),
+        "causal_conv1d": package_call(x, weight, None, activation="silu"),
     }
     elements = batch * channels * length
     return Workload(
@@ -116,5 +105,15 @@ SUITE = Suite(
         depthwise_case((16, 512, 1000), 31, "fp16", "cf"),
         depthwise_case((8, 768, 8192), 128, "bf16", "cf"),
         depthwise_case((16, 2, 480000), 511, "fp32", "cf"),
+        *ISSUES,
+        *LAYERS,
+        # The same bytes without states and as batches of equal lengths: what sequences are held against.
+        depthwise_case((1, 8192, 16384), 4, "bf16", "cf"),
+        depthwise_case((1, 8192, 16384), 4, "bf16", "cl"),
+        depthwise_case((32, 8192, 512), 4, "bf16", "cf"),
+        depthwise_case((32, 8192, 512), 4, "bf16", "cl"),
+        depthwise_case((1024, 8192, 16), 4, "bf16", "cf"),
+        depthwise_case((1024, 8192, 16), 4, "bf16", "cl"),
+        *SEQUENCES,
     ],
 )

@@ -153,7 +153,7 @@ class TestSuites:
     def test_the_required_rows_are_there(self):
         rows = [case.params for case in bench.load_suite(ROOT, "conv1d_depthwise").cases if case.auto]
         for layout in ("cf", "cl"):
-            required = {"B": 8, "C": 5120, "L": 2048, "K": 4, "dtype": "bf16", "layout": layout}
+            required = {"B": 8, "C": 5120, "L": 2048, "K": 4, "dtype": "bf16", "layout": layout, "fn": "silu"}
             assert sum(required.items() <= row.items() for row in rows) == 1
         rows = [case.params for case in bench.load_suite(ROOT, "transform").cases if case.auto]
         for offset in (0, 1):
@@ -256,6 +256,10 @@ class TestRunning:
         validate(good_document() | {"suite": "overhead", "cases": outcome.rows})
         for row in outcome.rows:
             assert row["floor_us"] == row["peers"]["torch"]
+        called = {row["params"]["fn"] for row in outcome.rows}
+        package = "sluice.compat.causal_conv1d.causal_conv1d_"
+        update = {"sluice.causal_conv1d_update", "torch.ops.sluice.causal_conv1d_update", f"{package}update"}
+        assert update | {f"{package}fn"} <= called
 
     @pytest.mark.parametrize(
         ("broken", "message"),

@@ -18,6 +18,19 @@ TORCH = pathlib.Path(torch.__file__).parent
 TOOLS = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
+def test_decoding() -> None:
+    ran = subprocess.run(
+        [sys.executable, str(ROOT / "examples/decoding.py")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    lines = ran.stdout.splitlines()
+    assert lines[-1] == "step by step: the same as at once"
+    assert [line.partition(":")[0] for line in lines[:-1]] == [f"{n} tokens and 6 more" for n in (5, 1, 12)]
+
+
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="needs CMake")
 def test_the_libtorch_program(tmp_path: pathlib.Path) -> None:
     for command in (

@@ -90,6 +90,25 @@ def test_the_picture_shows_losses_too() -> None:
     assert draw_results.OUTPUT.is_file()
 
 
+def test_issues_are_a_line_for_both_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert write_results.issues(document()) == ""
+    (case,) = document(name="1x4x9 K=4 p=0 bf16 cf pytorch#7")["cases"]
+    (other,) = document(name="1x4x9 K=4 p=0 bf16 cl pytorch#7", time_us=20.0, efficiency=0.45)["cases"]
+    (alone,) = document(name="2x4x9 K=4 p=0 bf16 cl pytorch#7")["cases"]
+    found = document() | {"suite": "conv1d_depthwise"}
+    found["cases"] += [case, other, alone]
+    link = "[#7](https://github.com/pytorch/pytorch/issues/7)"
+    assert write_results.issues(found).splitlines()[2:] == [
+        f"| {link}: 1x4x9 K=4 p=0 bf16 | 30.0 | 10.0 | 0.90 | 30.0 | 20.0 | 0.45 |",
+        f"| {link}: 2x4x9 K=4 p=0 bf16 | – | – | – | 30.0 | 10.0 | 0.90 |",
+    ]
+    picture = write_results.picture()
+    measured = [d | {"cases": d["cases"] + [case] * (d["suite"] == found["suite"])} for d in result_files.documents()]
+    monkeypatch.setattr(write_results, "documents", lambda: measured)
+    assert write_results.picture().startswith(picture.partition("Two issues")[0])
+    assert write_results.picture().endswith(write_results.issues({"cases": [case]}))
+
+
 def test_facts_are_a_table_each(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_files, "ROOT", tmp_path)
     assert write_results.facts() == "Not measured yet."

@@ -288,15 +288,46 @@ def glossary(found: list[dict]) -> str:
     return "The peers, what users have today, in the same run:\n\n" + "\n".join(f"- `{p}`: {PEERS[p]}" for p in used)
 
 
+ISSUE = re.compile(r"(?P<call>.*) (?P<layout>cf|cl) pytorch#(?P<number>\d+)")  # the name of an issue's case
+
+
+def issues(document: dict) -> str:
+    """Calls that issues of pytorch's are about, a line for both layouts; nothing where none was measured."""
+    calls: dict[tuple[str, str], dict[str, dict]] = {}
+    for case in document["cases"]:
+        found = ISSUE.fullmatch(case["name"])
+        if found:
+            calls.setdefault((found["number"], found["call"]), {})[found["layout"]] = case
+
+    def times(case: dict | None) -> list[str]:
+        if case is None:
+            return [cell(None)] * 3
+        return [cell(case["peers"]["torch"]), cell(case["time_us"]), f"{case['efficiency']:.2f}"]
+
+    def row(key: tuple[str, str]) -> list[str]:
+        number, call = key
+        link = f"[#{number}](https://github.com/pytorch/pytorch/issues/{number}): {call}"
+        return [link, *times(calls[key].get("cf")), *times(calls[key].get("cl"))]
+
+    header = ["issue", "(B, C, L): `F.conv1d`", "sluice", "efficiency"]
+    header += ["channels-last: `F.conv1d`", "sluice", "efficiency"]
+    return "\n".join(lines_of(header, map(row, calls))) if calls else ""
+
+
 def picture() -> str:
-    """The README's picture with its caption."""
+    """The README's picture with its caption, and the issues below it."""
     used = [document for document in documents() if any(bar.suite == document["suite"] for bar in PICTURE)]
     least, most = (choose(PICTURE, key=lambda bar: bar.ratio) for choose in (min, max))
     span = " to ".join(f"{bar.ratio:.2f} ({bar.group}: {bar.label})" for bar in (least, most))
-    return (
+    drawn = (
         f"![Bars: the time of sluice's calls where PyTorch takes 1, from {span}](docs/images/results.png)\n\n"
         f"Wins and losses against PyTorch ([all results](docs/results.md)): {measured(used)}."
     )
+    below = [
+        table for document in documents() if document["suite"] == "conv1d_depthwise" if (table := issues(document))
+    ]
+    said = "Two issues of PyTorch's, microseconds in the same run, before (`F.conv1d`) and after:"
+    return "\n\n".join([drawn, *(f"{said}\n\n{table}" for table in below)])
 
 
 MEASUREMENTS = ROOT / "docs" / "measurements"
