@@ -139,10 +139,13 @@ __device__ __forceinline__ Compute<Element> history_at(const SequencesArguments<
       run.slot * s.before.strides[0] + channel * s.before.strides[1] + column * s.before.strides[2]);
 }
 
-// What a thread that has the positions first .. last - 1 of a row computes, run by run: `zero(from, to)` of positions
-// without a sequence, and `sum(run, from, to)`, where the outputs of a run that begins among them go on to the last one
-// that looks back at its history. `keep(last_run)`: of the state
-// that is this thread's to leave, behind those.
+// What a thread that has the positions first .. last - 1 of a row computes, run by run:
+//
+//   zero(from, to)        positions without a sequence
+//   sum(run, from, to)    outputs; of a run with a history that begins among the positions, up to the last one that
+//   looks
+//                         back at it, which other threads leave out
+//   keep(last_run)        the state that is this thread's to leave, behind those
 template <class Element, class Zero, class Sum, class Keep>
 __device__ __forceinline__ void for_runs(const SequencesArguments<Element>& a, long long row, long long first,
                                          long long last, const Zero& zero, const Sum& sum, const Keep& keep) {

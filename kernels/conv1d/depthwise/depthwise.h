@@ -15,10 +15,10 @@ enum class DepthwiseKernel : int {
   window_rows,    // more taps, a window of inputs in registers; stride and dilation 1
   staged_rows,    // for the schedules with a ring
   channels,
-  few_taps_channels,
+  few_taps_channels,    // at most kFewTaps taps, and whole quads of channels
   gated_channels,       // the same with `pre`, with tensors in `post`, or with a dilation
-  eight_taps_channels,  // or with more taps; no `pre`
-  window_channels,      // the same for any count of channels and of taps; stride and dilation 1, no `pre`
+  eight_taps_channels,  // the same with at most kEightTaps taps, without `pre`
+  window_channels,      // any counts of channels and taps; stride and dilation 1, no `pre`
   staged_channels,
 };
 
