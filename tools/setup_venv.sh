@@ -27,7 +27,7 @@ else
   echo "setup: installing $torch and the tools into $venv"
   "$python" -m venv --clear "$venv"
   pip=("$venv/bin/python" -m pip install -qq --disable-pip-version-check)
-  "${pip[@]}" "$torch" "setuptools>=77" wheel ninja numpy pytest pytest-xdist hypothesis matplotlib tqdm \
+  "${pip[@]}" "$torch" "setuptools>=77" wheel ninja numpy pytest pytest-xdist hypothesis matplotlib tqdm transformers==5.23.0 \
     ruff==0.14.5 mypy==1.18.2 clang-format==21.1.5 nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm \
     nvidia-cuda-nvrtc==13.0.88 nvidia-nvjitlink==13.0.88
   command -v cmake >/dev/null || "${pip[@]}" cmake
