@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from .._library import check_tensor
-from ..causal_conv1d import ACTIVATIONS
 from ..causal_conv1d import causal_conv1d as convolve
 from ..causal_conv1d_update import causal_conv1d_update as update
+from ._activation import check_activation
 
 __all__ = ["causal_conv1d", "causal_conv1d_nwh", "causal_conv1d_update"]
 
@@ -52,9 +52,7 @@ def causal_conv1d(
 
     Source: `cudnn.ops.causal_conv1d` of cuDNN's front end 1.32.
     """
-    if activation not in ACTIVATIONS:
-        words = "activation must be None, identity, silu or swish"
-        raise NotImplementedError(f"causal_conv1d: {words}, got {activation!r}")
+    check_activation("causal_conv1d", activation)
     if final_states_out is not None and not return_final_states:
         raise ValueError("causal_conv1d: return_final_states must be True with final_states_out, got False")
     return convolve(

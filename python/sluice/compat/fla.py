@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from .._library import check_tensor
-from ..causal_conv1d import ACTIVATIONS
 from ..causal_conv1d import causal_conv1d as convolve
 from ..causal_conv1d_update import causal_conv1d_update as update
+from ._activation import check_activation
 
 __all__ = ["ShortConvolution", "causal_conv1d", "causal_conv1d_update", "causal_conv1d_update_states"]
 
@@ -75,7 +75,7 @@ def causal_conv1d(
     Source: the function of this name in flash-linear-attention 0.6.
     """
     op = "causal_conv1d"
-    _check_activation(op, activation)
+    check_activation(op, activation)
     if cp_context is not None:
         raise NotImplementedError(f"{op}: cp_context must be None, use sluice.distributed.causal_conv1d")
     if backend not in ("triton", "mix", "cuda"):
@@ -148,7 +148,7 @@ def causal_conv1d_update(
     Source: the function of this name in flash-linear-attention 0.6.
     """
     op = "causal_conv1d_update"
-    _check_activation(op, activation)
+    check_activation(op, activation)
     weight = _tensor(op, "weight", weight)
     tokens = _with_channels(op, x)
     if tokens.dim() == 3 and 1 in tokens.shape[:2]:
@@ -257,7 +257,7 @@ class ShortConvolution(torch.nn.Conv1d):
         dtype: torch.dtype | None = None,
         **kwargs: Any,
     ) -> None:
-        _check_activation("ShortConvolution", activation)
+        check_activation("ShortConvolution", activation)
         if backend not in ("triton", "cuda"):
             raise ValueError(f"ShortConvolution: backend must be triton or cuda, got {backend!r}")
         super().__init__(
@@ -335,11 +335,6 @@ class ShortConvolution(torch.nn.Conv1d):
             cache = x.new_zeros(count, self.hidden_size, self.kernel_size[0])
         result, cache = causal_conv1d_update(x, cache, residual, self.weight[:, 0], self.bias, self.activation)
         return result, cache if output_final_state else None
-
-
-def _check_activation(op: str, activation: Any) -> None:
-    if activation not in ACTIVATIONS:
-        raise NotImplementedError(f"{op}: activation must be None, identity, silu or swish, got {activation!r}")
 
 
 def _tensor(op: str, name: str, given: torch.Tensor | None) -> torch.Tensor:

@@ -9,7 +9,8 @@ import torch
 from .._library import check_tensor
 from ..causal_conv1d import causal_conv1d as convolve
 from ..causal_conv1d_update import causal_conv1d_update as update
-from .vllm import PAD_SLOT_ID, check_activation, convolve_slots
+from ._activation import check_activation
+from .vllm import PAD_SLOT_ID, convolve_slots
 
 __all__ = ["PAD_SLOT_ID", "causal_conv1d_fn", "causal_conv1d_update"]
 

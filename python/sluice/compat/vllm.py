@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from .._library import check_tensor
-from ..causal_conv1d import ACTIVATIONS
 from ..causal_conv1d import causal_conv1d as convolve
 from ..causal_conv1d_update import causal_conv1d_update as update
+from ._activation import check_activation
 
 __all__ = ["NULL_BLOCK_ID", "PAD_SLOT_ID", "causal_conv1d_fn", "causal_conv1d_update"]
 
@@ -174,12 +174,6 @@ def causal_conv1d_update(
         null_slot_id=null_block_id,
         out=out,
     )
-
-
-def check_activation(op: str, activation: Any) -> None:
-    """Raises `NotImplementedError` for an activation that sluice does not have."""
-    if activation not in ACTIVATIONS:
-        raise NotImplementedError(f"{op}: activation must be None, identity, silu or swish, got {activation!r}")
 
 
 def convolve_slots(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from ... import reference
-from ...causal_conv1d import ACTIVATIONS
 from ...causal_conv1d import causal_conv1d as convolve
 from ...causal_conv1d_update import causal_conv1d_update as update
+from .._activation import check_activation
 
 __all__ = ["causal_conv1d_fn", "causal_conv1d_ref", "causal_conv1d_update", "causal_conv1d_update_ref"]
 
@@ -203,9 +201,3 @@ def causal_conv1d_update_ref(
     result, state = reference.causal_conv1d_update(x, conv_state, weight, bias, activation, cache_seqlens=cache_seqlens)
     conv_state.copy_(state)
     return result
-
-
-def check_activation(op: str, activation: Any) -> None:
-    """Raises `NotImplementedError` for an activation that sluice does not have."""
-    if activation not in ACTIVATIONS:
-        raise NotImplementedError(f"{op}: activation must be None, identity, silu or swish, got {activation!r}")
