@@ -263,6 +263,18 @@ def test_a_result_in_the_inputs_place(device: str, tokens: int | None, width: in
         assert_same_bits(*states)
 
 
+@pytest.mark.parametrize("tokens", [None, 3])
+def test_a_result_in_the_inputs_place_behind_a_stage_of_ones_own(tokens: int | None) -> None:
+    x, w = torch.randn(sizes(3, 70, tokens)), torch.randn(70, 4)
+    states, post = [torch.randn(3, 70, 4)] * 2, stages.cpp("x + 1", reference=lambda x: x + 1)
+    for out in (x.clone(), torch._neg_view(-x)):
+        states = [state.clone() for state in states]
+        wanted = sluice.causal_conv1d_update(x, states[0], w, post=post)
+        assert sluice.causal_conv1d_update(out, states[1], w, post=post, out=out) is out
+        assert torch.equal(out, wanted)
+        assert_same_bits(*states)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("width", [1, 3, 4])
 def test_decoding_goes_on_like_the_whole_sequence(device: str, width: int, dtype: torch.dtype) -> None:

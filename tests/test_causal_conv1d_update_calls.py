@@ -136,14 +136,23 @@ def overlapping_calls(device: str) -> Iterator[tuple[dict[str, Any], str]]:
 CALLS = [*bad_calls("cpu"), *overlapping_calls("cpu")]
 
 
+def spied(ran: list[str]) -> sluice.Chain:
+    """A stage of one's own that says when it has run."""
+    return stages.cpp("x + 1", reference=lambda x: ran.append("x + 1") or x + 1)
+
+
 @pytest.mark.parametrize("number", range(len(CALLS)), ids=lambda n: f"{n} {CALLS[n][1][:40]}")
 def test_each_is_refused(device: str, number: int) -> None:
-    """By the function and, in the same words, by the raw op; before anything is written."""
+    """By the function, with a stage of one's own too, and in the same words by the raw op; before anything is done."""
     changes, rule = [*bad_calls(device), *overlapping_calls(device)][number]
     given, text = {**good_call(device), **changes}, f"^{re.escape(f'{OP}: {rule}')}$"
     before = {name: value.clone() for name, value in given.items() if isinstance(value, torch.Tensor)}
-    with pytest.raises(TypeError if " must have dtype " in rule else ValueError, match=text):
-        sluice.causal_conv1d_update(**given)
+    ran: list[str] = []
+    for way in ({}, {"pre": spied(ran)}, {"post": spied(ran)}):
+        if not way.keys() & changes.keys():
+            with pytest.raises(TypeError if " must have dtype " in rule else ValueError, match=text):
+                sluice.causal_conv1d_update(**given, **way)
+    assert ran == []
     if not {"pre", "post", "residual", "out"} & changes.keys():
         with pytest.raises(RuntimeError, match=re.escape(f"{OP}: {rule}")) as raised:
             torch.ops.sluice.causal_conv1d_update(**given)
@@ -152,11 +161,28 @@ def test_each_is_refused(device: str, number: int) -> None:
         assert_same_bits(given[name], value)
 
 
+def test_lazily_negated_memory_is_still_that_memory(device: str) -> None:
+    """The op itself gets other memory for such a tensor."""
+    wrong = []
+    for changes, rule in overlapping_calls(device):
+        for name in {"conv_state", "out"} & changes.keys():
+            for way in ({}, {"post": spied([])}):
+                given = {**good_call(device), **way, **changes, name: torch._neg_view(changes[name])}
+                before = given["conv_state"].clone()
+                try:
+                    wrong.append((rule, name, sluice.causal_conv1d_update(**given)))
+                except ValueError as error:
+                    if str(error) != f"{OP}: {rule}" or not torch.equal(given["conv_state"], before):
+                        wrong.append((rule, name, error))
+    assert wrong == []
+
+
 def test_what_is_no_tensor_is_refused(device: str) -> None:
     for name in ("x", "conv_state", "weight", "bias", "residual", "cache_seqlens", "conv_state_indices",
-                 "query_start_loc", "num_accepted_tokens"):  # fmt: skip
-        with pytest.raises(TypeError, match=f"^{OP}: {name} must be a torch.Tensor, got list$"):
-            sluice.causal_conv1d_update(**{**good_call(device), name: [1.0]})
+                 "query_start_loc", "num_accepted_tokens", "out"):  # fmt: skip
+        for way in ({}, {"pre": spied([])}, {"post": spied([])}):
+            with pytest.raises(TypeError, match=f"^{OP}: {name} must be a torch.Tensor, got list$"):
+                sluice.causal_conv1d_update(**{**good_call(device), **way, name: [1.0]})
     with pytest.raises(TypeError, match=f"^{OP}: dilation must be an int, got float$"):
         sluice.causal_conv1d_update(**good_call(device), dilation=1.5)
 

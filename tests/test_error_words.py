@@ -53,7 +53,8 @@ def test_what_is_no_dense_tensor_is_refused_in_our_words(name: str) -> None:
     t: Any = strange_tensors()[name]
     x, w = torch.randn(2, 6, 20), torch.randn(6, 1, 3)
     conv, causal, transform, stencil = sluice.conv1d, sluice.causal_conv1d, sluice.transform, sluice.filter2d
-    spread = sluice.conv_transpose1d
+    spread, update, own = sluice.conv_transpose1d, sluice.causal_conv1d_update, stages.cpp("x", reference=lambda x: x)
+    state = x[..., :2].clone()
     calls: dict[str, Callable[[], object]] = {
         "transform": lambda: transform(t, SILU),
         "many": lambda: transform(t, [SILU, SILU]),
@@ -74,6 +75,10 @@ def test_what_is_no_dense_tensor_is_refused_in_our_words(name: str) -> None:
         "causal bias": lambda: causal(x, w[:, 0], t),
         "states": lambda: causal(x, w[:, 0], initial_states=t),
         "residual": lambda: causal(x, w[:, 0], residual=t),
+        "an update's x": lambda: update(t, state, w[:, 0], pre=own),
+        "an update's state": lambda: update(x, t, w[:, 0], pre=own),
+        "an update's residual": lambda: update(x, state, w[:, 0], residual=t, post=own),
+        "an update's out": lambda: update(x, state, w[:, 0], post=own, out=t),
         "image": lambda: stencil(t, w[0]),
         "kernel": lambda: stencil(x, t),
         "row": lambda: stencil(x, (w[0, 0], t)),

@@ -41,6 +41,7 @@ def chain_dtype(
     """
     name = chain_cast(op, argument, text, len(operands or ()))
     for k, operand in enumerate(operands or ()):
+        check_strided(op, f"{argument} operand {k}", operand)
         check_floating(op, f"{argument} operand {k}", operand.dtype)
         check_device(op, f"{argument} operand {k}", operand, input)
         _check_broadcasts(op, f"{argument} operand {k}", operand, shape)
@@ -65,6 +66,17 @@ def check_schedule(op: str, schedule: str, depth: int | None) -> None:
     """Raises what the op raises of a schedule or a depth that there is not."""
     if schedule != "auto" or depth is not None:
         torch.ops.sluice._check_schedule(op, schedule, depth)
+
+
+def is_strided(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has sizes and strides."""
+    return tensor.layout == torch.strided and not tensor.is_nested
+
+
+def check_strided(op: str, argument: str, tensor: torch.Tensor) -> None:
+    """Raises what the op raises of a tensor without strides in a list, where torch's dispatcher does not see it."""
+    words = f"{argument} must have memory of its own, got a tensor that stands for others"
+    require(op, is_strided(tensor), lambda: words)
 
 
 def check_floating(op: str, argument: str, dtype: torch.dtype) -> None:

@@ -174,7 +174,7 @@ def check_out(op: str, argument: str, out: torch.Tensor) -> None:
 def out_target(op: str, out: torch.Tensor, argument: str = "out") -> torch.Tensor:
     """What an out variant is given for `out`: that tensor, or for a lazily negated one memory for the values."""
     check_out(op, argument, out)
-    return torch.empty_like(out) if not torch.compiler.is_dynamo_compiling() and out.is_neg() else out
+    return torch.empty_like(out) if is_negated(out) else out
 
 
 def out_result(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -182,6 +182,16 @@ def out_result(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     if target is not out and not inquiry.kind:
         out.copy_(target)
     return out
+
+
+def is_negated(value: object) -> bool:
+    """Whether it is a lazily negated tensor, for which torch hands an op a copy; in traced code none is."""
+    return isinstance(value, torch.Tensor) and not torch.compiler.is_dynamo_compiling() and value.is_neg()
+
+
+def with_its_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or for a lazily negated one its memory as it is."""
+    return torch._neg_view(tensor) if tensor.is_neg() else tensor
 
 
 def raise_as_python(op: str, error: RuntimeError, device: torch.device) -> NoReturn:

@@ -18,9 +18,11 @@ from ._fake import (
     dtype_name,
     empty_like_layout,
     fake_out,
+    is_strided,
     require,
 )
-from ._library import check_out, check_tensor, out_result, out_target
+from ._library import check_out, check_tensor, is_negated, out_result, out_target, with_its_memory
+from ._skipped import skipped_sequences, skipped_tokens
 from .chain import Chain
 
 _OP = "causal_conv1d"
@@ -52,7 +54,7 @@ def of_sequences(
     goes_elsewhere = (before is not None or behind is not None) and has_own_stages(before, behind)
     if not goes_elsewhere and (out is not None or states_out is not None):
         allocates = x.is_nested if states_out is not None else wants_states
-        goes_elsewhere = allocates or _is_negated(out) or _is_negated(states_out)
+        goes_elsewhere = allocates or is_negated(out) or is_negated(states_out)
     if goes_elsewhere:
         check_call(
             "causal_conv1d_sequences", (x, *others), options, before, behind, out=out, final_states_out=states_out
@@ -122,10 +124,10 @@ def of_cache(
     out: torch.Tensor | None,
 ) -> torch.Tensor:
     """The result; `state_cache` is changed in place. `others` are weight, bias and activation."""
-    if _is_negated(state_cache) or (out is not None and _is_negated(out)) or has_own_stages(before, behind):
+    if is_negated(state_cache) or (out is not None and is_negated(out)) or has_own_stages(before, behind):
         check_call("causal_conv1d_paged", (x, state_cache, *others), options, before, behind, out=out)
     x, before = _prepared(x, before, behind)
-    states = state_cache.resolve_neg() if _is_negated(state_cache) else state_cache
+    states = state_cache.resolve_neg() if is_negated(state_cache) else state_cache
     if behind is None or not behind.has_cpp:
         options = {**options, **given_options(_OP, x, "auto", None, pre=before, post=behind)}
         result = run(_OP, (x, states, *others), options, out, raw="causal_conv1d_paged")
@@ -165,19 +167,10 @@ def check_call(
     for argument, tensor in written.items():
         if tensor is not None:
             check_out(_OP, argument, tensor)
-            options[argument] = _with_its_memory(tensor)
+            options[argument] = with_its_memory(tensor)
     if name == "causal_conv1d_paged":
-        rest[0] = _with_its_memory(rest[0])
+        rest[0] = with_its_memory(rest[0])
     call_raw(_OP, "_check_" + name, (x, *rest), options)
-
-
-def _is_negated(tensor: object) -> bool:
-    return isinstance(tensor, torch.Tensor) and not torch.compiler.is_dynamo_compiling() and tensor.is_neg()
-
-
-def _with_its_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or for a lazily negated one its memory as it is: torch would hand an op a copy."""
-    return torch._neg_view(tensor) if tensor.is_neg() else tensor
 
 
 def check_flat(x: torch.Tensor, out: torch.Tensor | None, before: Chain | None, behind: Chain | None) -> None:
@@ -192,11 +185,6 @@ def check_flat(x: torch.Tensor, out: torch.Tensor | None, before: Chain | None, 
             if is_strided(operand) and not _broadcasts(operand, x):
                 rule = f"must broadcast to the result's shape {shape}"
                 raise ValueError(f"{_OP}: {name} operand {k} {rule}, got {tuple(operand.shape)}")
-
-
-def is_strided(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has sizes and strides."""
-    return tensor.layout == torch.strided and not tensor.is_nested
 
 
 def _broadcasts(operand: torch.Tensor, x: torch.Tensor) -> bool:
@@ -226,15 +214,12 @@ def _apply_behind(
         result = apply_chain(sums, behind, out=out, dtype=x.dtype)
     ids, starts = options.get("seq_idx"), options.get("cu_seqlens")
     zeros = None if ids is None else ids < 0
-    skipped = None if slots is None else _skipped(options, slots)
+    skipped: torch.Tensor | None = None
+    if slots is not None:
+        numbers = options.get("pad_slot_id", -1), options.get("null_slot_id")
+        skipped = skipped_sequences(options.get("cache_indices"), slots, *numbers)
     if starts is not None:
-        sequences = starts.shape[0] - 1
-        tokens = torch.arange(x.shape[2], device=x.device)
-        number = torch.searchsorted(starts.long(), tokens, right=True) - 1
-        zeros = (number < 0) | (number >= sequences)
-        if skipped is not None and sequences > 0:
-            zeros = zeros | skipped[number.clamp(0, sequences - 1)]
-        zeros = zeros[None]
+        zeros = skipped_tokens(starts, x.shape[2], skipped)[None]
     elif skipped is not None:
         zeros = skipped[: x.shape[0], None] if zeros is None else zeros | skipped[: x.shape[0], None]
     return result if zeros is None else result.masked_fill_(zeros[:, None], 0)
@@ -245,16 +230,6 @@ def _apply_ahead(
 ) -> torch.Tensor:
     """For `with_references`: the stages ahead of the first one of a user's own."""
     return apply_chain(sums, post, out=out, dtype=dtype)
-
-
-def _skipped(options: dict[str, Any], slots: int) -> torch.Tensor | None:
-    """The sequences whose index names no slot."""
-    indices = options.get("cache_indices")
-    if indices is None:
-        return None
-    names_none: torch.Tensor = (indices < 0) | (indices >= slots) | (indices == options.get("pad_slot_id", -1))
-    null = options.get("null_slot_id")
-    return names_none if null is None else names_none | (indices == null)
 
 
 @torch.library.register_fake("sluice::causal_conv1d_sequences")

@@ -22,6 +22,7 @@ from ._fake import (
     dtype_name,
     empty_like_layout,
     fake_out,
+    is_strided,
     require,
 )
 from ._library import call, check_out, check_tensor, inquiry
@@ -29,7 +30,6 @@ from ._sequences import (
     check_call,
     check_flat,
     has_own_stages,
-    is_strided,
     of_cache,
     of_sequences,
 )

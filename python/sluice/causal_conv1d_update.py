@@ -18,12 +18,17 @@ from ._fake import (
     check_device,
     check_floating,
     check_index,
+    check_result,
     check_taps,
     empty_like_layout,
     fake_out,
+    is_strided,
     require,
 )
-from ._library import check_tensor
+from ._library import call_eagerly, check_out, check_tensor, innermost_transform, is_negated, with_its_memory
+from ._memory import check_no_overlap, check_written_once
+from ._sequences import has_own_stages
+from ._skipped import skipped_sequences, skipped_tokens
 from .causal_conv1d import raw_activation
 from .chain import Chain, given_chain
 from .stages import add
@@ -134,57 +139,109 @@ def causal_conv1d_update(
         options["dilation"] = integer(_OP, "dilation", dilation)
     named = raw_activation(_OP, activation)
     x, weight, bias = cast_arguments(x, weight, bias)
-    state = conv_state
-    if not torch.compiler.is_dynamo_compiling() and conv_state.is_neg():
-        state = conv_state.resolve_neg()
+    others, negated = (weight, bias, named), is_negated(conv_state)
+    if negated or (out is not None and is_negated(out)) or has_own_stages(before, behind):
+        _check_call((x, conv_state, *others), options, before, behind, out)
+    state = conv_state.resolve_neg() if negated else conv_state
     if before is not None and before.has_cpp:
         x, before = apply_chain(x, before, dtype=x.dtype), None
     if behind is None or not behind.has_cpp:
         options |= given_options(_OP, x, "auto", None, pre=before, post=behind)
-        result = run(_OP, (x, state, weight, bias, named), options, out)
+        result = run(_OP, (x, state, *others), options, out)
     else:
-        # No form of the kernel is linked: the chain runs behind it, on sums that are not rounded yet. Where the chain
-        # or `out` is refused, the state stays as it was.
-        state = state.clone()
         options |= given_options(_OP, x, "auto", None, pre=before)
-        arguments = x.to(compute_dtype(x.dtype)), state, weight, bias, named
-        with torch.autocast(x.device.type, enabled=False):
-            sums = run(_OP, arguments, options)
-        skipped = _skipped(x, conv_state.shape[0], conv_state_indices, query_start_loc, {pad_slot_id, null_slot_id})
-        result = apply_chain(sums, behind, out=out, dtype=x.dtype)
-        if skipped is not None:
-            result.masked_fill_(skipped, 0)
+        state = state.clone()  # where the chain fails, the states stay as they were
+        result = _of_sums(x, state, others, options, behind, out)
     if state is not conv_state:
         conv_state.copy_(state)
     return result
 
 
-def _skipped(
+def _of_sums(
     x: torch.Tensor,
-    slots: int,
-    indices: torch.Tensor | None,
-    starts: torch.Tensor | None,
-    no_slots: set[int | None],
-) -> torch.Tensor | None:
-    """Where the result is 0 because a token has no sequence, or its sequence no slot; None where that cannot be."""
-    skipped = None
-    if indices is not None:
-        valid = (indices >= 0) & (indices < slots)
-        for number in no_slots - {None}:
-            valid &= indices != number
-        skipped = ~(valid.any(-1) if valid.dim() == 2 else valid)
-    if starts is None:
-        return None if skipped is None else skipped.view(-1, *[1] * (x.dim() - 1))
-    tokens = torch.arange(x.shape[0], device=x.device)
-    sequence = torch.searchsorted(starts.long(), tokens, right=True) - 1
-    outside = (sequence < 0) | (sequence >= starts.shape[0] - 1)
-    if skipped is not None and skipped.shape[0] > 0:
-        outside |= skipped[sequence.clamp(0, skipped.shape[0] - 1)]
-    return outside.view(-1, 1)
+    state: torch.Tensor,
+    others: tuple[Any, ...],
+    options: dict[str, Any],
+    behind: Chain,
+    out: torch.Tensor | None,
+) -> torch.Tensor:
+    """The result where no form of the kernel is linked: the chain runs behind it, on sums that are not rounded yet."""
+    with torch.autocast(x.device.type, enabled=False):
+        sums = run(_OP, (x.to(compute_dtype(x.dtype)), state, *others), options)
+    result = apply_chain(sums, behind, out=out, dtype=x.dtype)
+    numbers = options.get("pad_slot_id", -1), options.get("null_slot_id")
+    skipped = skipped_sequences(options.get("conv_state_indices"), state.shape[0], *numbers)
+    if (starts := options.get("query_start_loc")) is not None:
+        skipped = skipped_tokens(starts, x.shape[0], skipped)
+    return result if skipped is None else result.masked_fill_(skipped.view(-1, *[1] * (x.dim() - 1)), 0)
+
+
+def _check_call(
+    arguments: tuple[Any, ...],
+    options: dict[str, Any],
+    before: Chain | None,
+    behind: Chain | None,
+    out: torch.Tensor | None,
+) -> None:
+    """Raises what the raw op refuses, before anything is allocated, computed or written.
+
+    For calls that hand the op other tensors than they were given: it would refuse less, or in other words.
+    """
+    if torch.compiler.is_compiling() or innermost_transform() is not None:
+        return
+    x = arguments[0]
+    options = {**options, **given_options(_OP, x, "auto", None, pre=before, post=behind)}
+    if out is not None:
+        check_out(_OP, "out", out)
+    given = (*arguments, *options.values(), out)
+    if not all(is_strided(tensor) for tensor in given if isinstance(tensor, torch.Tensor)):
+        run(_OP, arguments, options, out)  # which torch's dispatcher refuses
+    call_eagerly(_OP, x, _check_tensors, arguments, {**options, "out": out})
+
+
+def _check_tensors(
+    x: torch.Tensor,
+    conv_state: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    *,
+    out: torch.Tensor | None,
+    **options: Any,
+) -> None:
+    """What ops/causal_conv1d_update.cpp checks, of memory as it is."""
+    _check_arguments(x, conv_state, weight, bias, activation, **options)
+    state = with_its_memory(conv_state)
+    check_written_once(_OP, "conv_state", state)
+    read = {"x": x, "weight": weight, "bias": bias, **options}
+    _check_written("conv_state", state, read)
+    if out is None:
+        return
+    written = with_its_memory(out)
+    check_result(_OP, written, x)
+    check_written_once(_OP, "out", written)
+    _check_written("out", written, read)
+    check_no_overlap(_OP, "out", written, "conv_state", state)
+
+
+def _check_written(name: str, written: torch.Tensor, arguments: dict[str, Any]) -> None:
+    """Raises where what is written shares memory with an argument or an operand; `out` may be x."""
+    for argument, value in arguments.items():
+        if isinstance(value, torch.Tensor):
+            may_be_same = (name, argument) == ("out", "x")
+            check_no_overlap(_OP, name, written, argument, value, may_be_same=may_be_same)
+        elif argument.endswith("_operands"):
+            for operand in value:
+                check_no_overlap(_OP, name, written, "an operand", operand)
 
 
 @torch.library.register_fake("sluice::causal_conv1d_update")
-def _(
+def _(x: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
+    _check_arguments(x, *arguments, **options)
+    return empty_like_layout(x, x.shape, x.dtype) if x.dim() == 3 else x.new_empty(x.shape)
+
+
+def _check_arguments(
     x: torch.Tensor,
     conv_state: torch.Tensor,
     weight: torch.Tensor,
@@ -203,7 +260,7 @@ def _(
     pre_operands: list[torch.Tensor] | None = None,
     post: str = "",
     post_operands: list[torch.Tensor] | None = None,
-) -> torch.Tensor:
+) -> None:
     check = functools.partial(require, _OP)
     check_floating(_OP, "x", x.dtype)
     if query_start_loc is not None:
@@ -238,7 +295,6 @@ def _(
     chain_dtype(_OP, "pre", pre, pre_operands, x, x.shape, x.dtype)
     check_activation(_OP, activation)
     chain_dtype(_OP, "post", post, post_operands, x, x.shape, x.dtype)
-    return empty_like_layout(x, x.shape, x.dtype) if x.dim() == 3 else x.new_empty(x.shape)
 
 
 def _check_one_each(name: str, index: torch.Tensor, sequences: int, x: torch.Tensor) -> None:
