@@ -301,5 +301,6 @@ SEQUENCES = [
     *_packings("cu_seqlens", "cl"),
     *_packings("cu_seqlens", "cf", "32", "1000"),
     *_packings("seq_idx", "cl"),
+    *_packings("seq_idx", "cf", "32", "1000"),
     *_packings("paged", "cl"),
 ]

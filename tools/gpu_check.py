@@ -73,7 +73,8 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_causal_conv1d_update",
         "test_causal_conv1d_update_calls",
         *("test_causal_conv1d_sequences", "test_causal_conv1d_paged"),
-        *("test_causal_conv1d_sequences_calls", "test_causal_conv1d_sequences_errors", "gpu/test_sequences_kernel"),
+        *("test_causal_conv1d_sequences_calls", "test_causal_conv1d_sequences_errors"),
+        *("gpu/test_sequences_kernel", "gpu/test_sequences_turns"),
         *("test_compat_causal_conv1d", "test_compat_causal_conv1d_install"),
         *("test_compat_cudnn", "test_compat_fla", "test_compat_sglang", "test_compat_vllm"),
         *("gpu/test_update_kernel", "gpu/test_update_forms", "gpu/test_update_chains"),
@@ -120,7 +121,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         *("gpu/test_bench_clock", "gpu/test_cpp_stage", "gpu/test_device", "gpu/test_launch"),
         *("gpu/test_link_cache", "gpu/test_link_faults"),
         *("gpu/test_every_float", "gpu/test_linking", "gpu/test_pipeline_facts", "gpu/test_prelinked_calls"),
-        *("gpu/test_rings", "gpu/test_traps"),
+        *("gpu/test_rings", "gpu/test_traps", "gpu/test_compat_layers"),
     ),
 }
 WITHOUT_GPU = (
@@ -141,6 +142,7 @@ WITHOUT_GPU = (
         "test_prelinked",
         "test_program_code",
         "test_random_seed",
+        "test_record_layers",
         "test_result_bits",
         "test_results",
         "test_source_hash",

@@ -2,7 +2,7 @@
 // and sums with tensors that lie as the input does, and SiLUs.
 #pragma once
 
-#include "kernels/causal_conv1d/update_chain.cuh"
+#include "kernels/causal_conv1d/light_chain.cuh"
 #include "kernels/conv1d/depthwise/few_taps.cuh"
 #include "kernels/stages/no_chain.cuh"
 
@@ -27,11 +27,6 @@ struct SiluChains {
   using Pre = NoChain;
   using Post = SiluChain<Element>;
 };
-
-// Whether the chain is nothing, or a SiLU alone.
-inline bool is_silu_at_most(const Program& program) {
-  return program.empty() || (program.count == 1 && program.stages[0].op == Op::silu);
-}
 
 // Whether GateChain runs it: a light chain of one tensor at most, whose quads of channels lie as the input's.
 inline bool is_gate(const Program& program, const Operand<3>* operands, DType dtype) {

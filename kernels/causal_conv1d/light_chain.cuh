@@ -39,6 +39,11 @@ inline bool is_light(const Program& program) {
          std::all_of(program.stages, program.stages + program.count, [](const Stage& s) { return is_light(s); });
 }
 
+// Whether the chain is nothing, or a SiLU alone.
+inline bool is_silu_at_most(const Program& program) {
+  return program.empty() || (program.count == 1 && program.stages[0].op == Op::silu);
+}
+
 // For a program that is light.
 template <class T>
 LightChain<T> make_light_chain(const Program& program, const Operand<3>* operands) {

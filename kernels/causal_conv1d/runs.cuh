@@ -12,29 +12,57 @@
 
 namespace sluice {
 
+// How the columns of four neighbouring channels lie, in memory that is read and written in quads.
+enum class StateQuads : unsigned char {
+  none,     // anyhow, or in another dtype than the input's, or more than kFewTaps of them
+  rows,     // the columns of a channel, and the next channel's behind them
+  columns,  // the channels of a column
+};
+
+template <class Element>
+StateQuads state_quads(const Operand<3>& states, long long columns) {
+  const long long* const strides = states.strides;
+  const bool begins_at_quads =
+      reinterpret_cast<std::uintptr_t>(states.data) % (4 * sizeof(Element)) == 0 && strides[0] % 4 == 0;
+  if (states.dtype != kDType<Element> || !begins_at_quads || columns > kFewTaps) return StateQuads::none;
+  if (strides[1] == columns && strides[2] == 1) return StateQuads::rows;
+  return strides[1] == 1 && strides[2] % 4 == 0 ? StateQuads::columns : StateQuads::none;
+}
+
 template <class Element>
 struct SequencesArguments : Conv1dArguments<Element> {
   static constexpr bool kMayHaveHistory = false;  // in the convolution's own arguments
   Sequences sequences;
-  int channel_chunks;  // of the blocks behind the tiles' (states.cuh)
-  bool across;         // the general kernel: neighbouring threads have neighbouring channels, else positions
-  int chunks;          // the general kernel: of a row's positions
+  StateQuads before_quads, after_quads;
+  int channel_chunks;     // of the blocks behind the tiles' (states.cuh)
+  int turns;              // sequences_rows: of a block, with `rows_per_block` channels each
+  FastDivisor by_groups;  // sequences_rows: of the blocks that share a tile of an input's row
+  bool across;            // the general kernel: neighbouring threads have neighbouring channels, else positions
+  int chunks;             // the general kernel: of a row's positions
 
   __device__ static constexpr DType output_type() { return kDType<Element>; }
 };
 
 // The last n with starts[n] <= position: -1 before the first sequence, `count` behind the last one.
-__device__ __forceinline__ long long sequence_at(const Sequences& s, long long position) {
-  long long low = -1, high = s.count + 1;
+template <class Count, class StartOf>
+__device__ __forceinline__ Count sequence_at(Count count, long long position, const StartOf& start_of) {
+  Count low = -1, high = count + 1;
   while (high - low > 1) {
-    const long long middle = (low + high) >> 1;
-    if (s.starts.at(middle) <= position) {
+    const Count middle = (low + high) >> 1;
+    if (start_of(middle) <= position) {
       low = middle;
     } else {
       high = middle;
     }
   }
   return low;
+}
+__device__ __forceinline__ long long sequence_at(const Sequences& s, long long position) {
+  if (!s.starts.is_wide && s.starts.strides[0] == 1 && s.count < (1LL << 30)) {
+    const int* const starts = static_cast<const int*>(s.starts.data);
+    return sequence_at<int>(static_cast<int>(s.count), position, [=](int n) { return starts[n]; });
+  }
+  return sequence_at<long long>(s.count, position, [&s](long long n) { return s.starts.at(n); });
 }
 
 // Without positions where the sequence has none.
@@ -63,40 +91,6 @@ __device__ __forceinline__ SequenceRun run_at(const Sequences& s, long long row,
   if (id < 0) run.slot = -1;
   run.has_history &= run.first == 0;
   return run;
-}
-
-// Whether positions first .. last - 1 of a row with ids, `Most` at most, have one that is not negative.
-template <int Most>
-__device__ __forceinline__ bool have_one_id(const Sequences& s, long long row, long long first, long long last) {
-  const auto have_one = [&](auto* tag) {
-    const auto* const ids = static_cast<decltype(tag)>(s.ids.data) + row * s.ids.strides[0] + first * s.ids.strides[1];
-    const auto id = *ids;
-    bool same = id >= 0;
-#pragma unroll
-    for (int i = 1; i < Most; ++i) {
-      if (first + i < last) same &= ids[i * s.ids.strides[1]] == id;
-    }
-    return same;
-  };
-  return s.ids.is_wide ? have_one(static_cast<const long long*>(nullptr)) : have_one(static_cast<const int*>(nullptr));
-}
-
-// Whether the outputs first .. last - 1 of a row, `Most` at most, are sums over positions of their own sequence alone,
-// and no state is left by the thread that has them.
-template <int Most, int MostHistory, class Element>
-__device__ __forceinline__ bool is_plain(const SequencesArguments<Element>& a, long long row, long long first,
-                                         long long last) {
-  const Sequences& s = a.sequences;
-  if (s.is_packed()) {
-    const long long n = sequence_at(s, first);
-    return n >= 0 && n < s.count && max_of(s.starts.at(n), 0LL) + a.padding <= first && s.starts.at(n + 1) >= last &&
-           s.slot_of(n) >= 0;
-  }
-  if (s.slot_of(row) < 0) return false;
-  if (s.ids.exists()) {
-    return first >= a.padding && have_one_id<Most + MostHistory>(s, row, first - a.padding, last);
-  }
-  return first >= a.padding || (first == 0 && !s.has_history(row));
 }
 
 // The state that a row or a packed sequence leaves, whose first run is `run`.

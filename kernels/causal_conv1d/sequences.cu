@@ -51,11 +51,27 @@ Conv1dPlan plan_general(const Conv1dParams& p) {
   return plan;
 }
 
+// Of a block of sequences_rows: as many as leave each multiprocessor several times the blocks that it runs at a time.
+int turns_of_rows(const Conv1dPlan& plan, const DeviceProperties& device) {
+  constexpr long long kMost = 8, kLeastBlocks = 48;  // of a multiprocessor
+  return static_cast<int>(max_of(1LL, min_of(kMost, plan.grid / (kLeastBlocks * device.multiprocessors))));
+}
+
 template <class Element>
-SequencesArguments<Element> sequences_arguments(const SequencesParams& params, const Conv1dPlan& plan) {
+SequencesArguments<Element> sequences_arguments(const SequencesParams& params, const Conv1dPlan& plan,
+                                                const DeviceProperties& device) {
   const Conv1dParams& p = params.convolution;
   SequencesArguments<Element> a{make_arguments<Element>(p, plan), params.sequences};
-  if (are_plain_rows(params)) a.history = params.sequences.before;
+  if (are_plain_rows(params)) {
+    a.history = params.sequences.before;
+  } else if (plan.depthwise.which == DepthwiseKernel::few_taps_rows) {
+    a.turns = turns_of_rows(plan, device);
+    const long long groups = ceil_div<long long>(p.channels, a.rows_per_block * a.turns);
+    a.by_groups = FastDivisor(groups);
+    a.tiles = p.batch * groups * plan.depthwise.tiles_per_row;
+  }
+  a.before_quads = state_quads<Element>(params.sequences.before, params.sequences.columns);
+  a.after_quads = state_quads<Element>(params.sequences.after, params.sequences.columns);
   a.across = p.output.strides[1] == 1 && p.channels > 1;
   a.chunks = static_cast<int>(ceil_div<long long>(p.length, kSequencesPositions));
   a.channel_chunks = static_cast<int>(ceil_div<long long>(p.channels, kStateBlockChannels));
@@ -65,20 +81,20 @@ SequencesArguments<Element> sequences_arguments(const SequencesParams& params, c
 template <class Element>
 cudaError_t launch_as(const SequencesParams& params, const DeviceProperties& device, cudaStream_t stream) {
   const auto launch = [&](void (*kernel)(SequencesArguments<Element>), const Conv1dPlan& plan) {
-    const SequencesArguments<Element> a = sequences_arguments<Element>(params, plan);
+    const SequencesArguments<Element> a = sequences_arguments<Element>(params, plan, device);
     const bool has_quads = takes_channels(plan.depthwise.which) && takes_few_taps(plan.depthwise.which);
-    const long long grid = plan.grid + state_blocks(a, plan.threads, has_quads ? kFewTapsChannels : 1);
+    const long long grid = a.tiles + state_blocks(a, plan.threads, has_quads ? kFewTapsChannels : 1);
     return grid == 0 ? cudaSuccess : launch_kernel(kernel, grid, plan.threads, 0, stream, a);
   };
   if constexpr (!std::is_same_v<Element, double>) {
     const Conv1dPlan plan = plan_few_taps(params, device);
     const auto launch_with = [&]<class Chains, bool HasIds>() {
-      if (!takes_channels(plan.depthwise.which) && are_plain_rows(params)) {
-        return launch(rows_and_states_kernel<Chains, Element>, plan);
+      if (takes_channels(plan.depthwise.which)) {
+        return launch(sequences_channels_kernel<Chains, HasIds, Element>, plan);
       }
-      return launch(takes_channels(plan.depthwise.which) ? sequences_channels_kernel<Chains, HasIds, Element>
-                                                         : sequences_rows_kernel<Chains, HasIds, Element>,
-                    plan);
+      return launch(
+          are_plain_rows(params) ? rows_and_states_kernel<Chains, Element> : sequences_rows_kernel<Chains, Element>,
+          plan);
     };
     const auto launch_few_taps = [&]<bool HasIds>() {
       if (plan.depthwise.which == DepthwiseKernel::gated_channels) {

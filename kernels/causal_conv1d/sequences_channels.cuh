@@ -13,16 +13,17 @@
 
 namespace sluice {
 
-// The outputs that look back at a run's history, those without one where they lie behind the thread's positions, and
+// Of the runs that begin where `begins` has a bit, from `position` on: the outputs that look back at a history, and
 // states that move where they are. The last that a thread does, and a function of its own, so that the registers of
 // neither count for the other.
 template <class Chains, class Element>
-__device__ __noinline__ void finish_runs(const SequencesArguments<Element>& a, long long row, int position, int end,
+__device__ __noinline__ void finish_runs(const SequencesArguments<Element>& a, long long row, int position,
                                          unsigned begins, bool leaves_state, int channel) {
   using Pre = typename Chains::Pre;
   constexpr int kChannels = kFewTapsChannels, kBack = kFewTaps - 1;
   const Sequences& s = a.sequences;
   const int history = a.taps - 1;
+  long long n = s.is_packed() ? sequence_at(s, position) : row;
   Element* const output = a.output.template as<Element>() + row * a.output.strides[0] + channel;
   float taps[kChannels][kFewTaps], bias[kChannels];
   load_channel_taps<Element>(a, channel, taps);
@@ -31,11 +32,17 @@ __device__ __noinline__ void finish_runs(const SequencesArguments<Element>& a, l
 #pragma unroll 1
   for (unsigned left = begins; left != 0; left &= left - 1) {
     const int first = position + __ffs(static_cast<int>(left)) - 1;
-    const SequenceRun run = run_at(s, row, first, a.length, history, first + history);
-    const int last = static_cast<int>(min_of<long long>(run.last, first + history));
-    if (run.has_history || last > end) {
+    SequenceRun run;
+    if (s.is_packed()) {
+      while (s.starts.at(n + 1) <= first) ++n;
+      run = packed_run(s, row, n, a.length);
+    } else {
+      run = run_at(s, row, first, a.length, history, first + history);
+    }
+    if (run.has_history) {
+      const int last = static_cast<int>(min_of<long long>(run.last, first + history));
       float window[2 * kBack][kChannels] = {};  // the history, and as many positions
-      if (run.has_history) load_columns<kBack>(a, run.slot, channel, s.columns - history, history, window);
+      load_columns<kBack>(a, run.slot, channel, history, window);
 #pragma unroll
       for (int j = 0; j < kBack; ++j) {
         if (first + j >= last) break;
@@ -63,9 +70,7 @@ __device__ __noinline__ void finish_runs(const SequencesArguments<Element>& a, l
           return Place{row * strides[0] + channel * strides[1] + (first + j) * strides[2], strides[1], 0, kChannels, 0};
         };
         run_chain<typename Chains::Post, kChannels, 1>(a.post, place_of, sums);
-        if (run.has_history || first + j >= end) {
-          store_vector<Element, kChannels>(output + (first + j) * a.output.strides[2], sums);
-        }
+        store_vector<Element, kChannels>(output + (first + j) * a.output.strides[2], sums);
       }
     }
     if (s.is_packed() && s.moves_in_place()) keep_quad_state<Pre>(a, run, channel);
@@ -87,44 +92,47 @@ class RunsOfPositions {
       zero_ = bits(position, end);
     } else if constexpr (HasIds) {
       find_ids(a);
-    } else if (position < a.padding) {
-      begin_at(0, a.padding, static_cast<int>(a.length));
+    } else if (position < a.padding && s.has_history(row)) {
+      begin_at(0, static_cast<int>(a.padding), true, static_cast<int>(a.padding));
     }
   }
-  __device__ __forceinline__ bool are_any() const { return (begins_ | zero_) != 0 || skipped_ > 0; }
+  __device__ __forceinline__ bool are_any() const { return (begins_ | zero_ | skipped_) != 0; }
   __device__ __forceinline__ bool begins(int i) const { return ((begins_ >> i) & 1) != 0; }
-  __device__ __forceinline__ bool is_skipped(int i) const { return i < skipped_; }
+  __device__ __forceinline__ bool is_skipped(int i) const { return ((skipped_ >> i) & 1) != 0; }
   __device__ __forceinline__ bool is_zero(int i) const { return ((zero_ >> i) & 1) != 0; }
+  __device__ __forceinline__ bool is_foreign(int r) const { return r < foreign_; }
 
   template <class Chains>
   __device__ __forceinline__ void finish(const SequencesArguments<Element>& a, int channel) const {
     const Sequences& s = a.sequences;
     const bool leaves_state = !s.is_packed() && s.moves_in_place() && position_ == 0 && s.slot_of(row_) >= 0;
-    if (hangs_over_ || leaves_state || (begins_ != 0 && s.before.exists()))
-      finish_runs<Chains>(a, row_, position_, end_, begins_, leaves_state, channel);
+    if (finished_ != 0 || leaves_state) finish_runs<Chains>(a, row_, position_, finished_, leaves_state, channel);
   }
 
  private:
   __device__ __forceinline__ unsigned bits(int first, int last) const {
     return last <= first ? 0u : (~0u >> (32 - (last - position_))) & (~0u << (first - position_));
   }
-  // A run first .. last - 1 that has results here.
-  __device__ __forceinline__ void begin_at(int first, long long history, int last) {
-    const int plain = static_cast<int>(min_of<long long>(first + history, last));
+  // A run that has results here, from `first` on, of which the ones before `history_end` look back at its history.
+  __device__ __forceinline__ void begin_at(int first, int history_end, bool is_finished, int padding) {
     if (first >= position_) {
       begins_ |= bits(first, first + 1);
-      hangs_over_ |= plain > end_;
+      if (is_finished) finished_ |= bits(first, first + 1);
     } else {
-      skipped_ = max_of(plain - position_, 0);
+      foreign_ = max_of(first + padding - position_, 0);
     }
+    skipped_ |= bits(max_of(first, position_), min_of(history_end, end_));
   }
   __device__ __forceinline__ void find_packed(const SequencesArguments<Element>& a) {
     const Sequences& s = a.sequences;
+    const int padding = static_cast<int>(a.padding);
     long long n = sequence_at(s, position_);
     for (int t = position_; t < end_;) {
       const int last = static_cast<int>(n < s.count ? min_of(s.starts.at(n + 1), a.length) : a.length);
       if (n >= 0 && n < s.count && s.slot_of(n) >= 0) {
-        begin_at(static_cast<int>(max_of(s.starts.at(n), 0LL)), a.padding, last);
+        const int first = static_cast<int>(max_of(s.starts.at(n), 0LL));
+        const bool has_history = s.has_history(n);
+        begin_at(first, has_history ? min_of(first + padding, last) : 0, has_history || s.moves_in_place(), padding);
       } else {
         zero_ |= bits(t, min_of(last, end_));
       }
@@ -134,44 +142,64 @@ class RunsOfPositions {
     }
   }
   __device__ __forceinline__ void find_ids(const SequencesArguments<Element>& a) {
-    constexpr int kBack = Taps - 1;
+    constexpr int kQuad = 4;
+    static_assert(Taps - 1 <= kQuad);
     const Sequences& s = a.sequences;
     const int* const ids = static_cast<const int*>(s.ids.data) + row_ * s.ids.strides[0] + position_;
-    const int back = min_of(static_cast<int>(a.padding), position_);
-    int found[kBack + Positions];
+    const int padding = static_cast<int>(a.padding), back = min_of(padding, position_);
+    int found[kQuad + Positions];  // the first one's is that of position - kQuad
+    const bool is_whole = reinterpret_cast<std::uintptr_t>(ids) % sizeof(int4) == 0 && position_ >= kQuad &&
+                          position_ + Positions <= a.length;
+    if (is_whole) {
 #pragma unroll
-    for (int i = 0; i < kBack + Positions; ++i) {
-      const int at = i - kBack;
-      found[i] = 0;
-      if (at >= -back && position_ + at < end_) found[i] = ids[at];
+      for (int i = 0; i < kQuad + Positions; i += kQuad) {
+        const int4 quad = *reinterpret_cast<const int4*>(ids + i - kQuad);
+        found[i] = quad.x;
+        found[i + 1] = quad.y;
+        found[i + 2] = quad.z;
+        found[i + 3] = quad.w;
+      }
+      int differing = 0;
+#pragma unroll
+      for (int i = 1; i < kQuad + Positions; ++i) differing |= found[i] ^ found[0];
+      if (differing == 0 && found[0] >= 0) return;
+    } else {
+#pragma unroll
+      for (int i = 0; i < kQuad + Positions; ++i) {
+        const int at = i - kQuad;
+        found[i] = 0;
+        if (at >= -back && position_ + at < end_) found[i] = ids[at];
+      }
     }
 #pragma unroll
     for (int i = 0; i < Positions; ++i) {
       if (position_ + i >= end_) break;
-      if (found[kBack + i] < 0) {
+      if (found[kQuad + i] < 0) {
         zero_ |= 1u << i;
-      } else if (position_ + i == 0 || found[kBack + i] != found[kBack + i - 1]) {
+      } else if (position_ + i == 0 || found[kQuad + i] != found[kQuad + i - 1]) {
         begins_ |= 1u << i;
       }
     }
-    if (begins_ != 0) hangs_over_ = position_ + 31 - __clz(begins_) + a.padding > end_;
-    if (((begins_ | zero_) & 1) != 0) return;
     int before = 0;  // positions of the first one's run
     bool same = true;
 #pragma unroll
-    for (int i = 1; i <= kBack; ++i) {
-      same &= i <= back && found[kBack - i] == found[kBack];
+    for (int i = 1; i < Taps; ++i) {
+      same &= i <= back && found[kQuad - i] == found[kQuad];
       before += same;
     }
-    const int stop = __ffs(static_cast<int>(begins_ | zero_)) - 1;  // the next run's
-    skipped_ = max_of(static_cast<int>(a.padding) - before, 0);
-    if (stop > 0) skipped_ = min_of(skipped_, stop);
+    foreign_ = padding - before;
+    if (before != position_ || (zero_ & 1) != 0 || !s.has_history(row_)) return;
+    // The row's first run, which alone has a history.
+    finished_ = begins_ & 1;
+    const unsigned others = (begins_ & ~finished_) | zero_;
+    const int stop = others == 0 ? end_ : position_ + __ffs(static_cast<int>(others)) - 1;
+    skipped_ = bits(position_, min_of(padding, stop));
   }
 
   int row_, position_, end_;
-  unsigned begins_ = 0, zero_ = 0;
-  int skipped_ = 0;
-  bool hangs_over_ = false;
+  unsigned begins_ = 0, zero_ = 0, skipped_ = 0;
+  unsigned finished_ = 0;  // runs that finish_runs has to do with
+  int foreign_ = 0;        // positions before the first one that are of another run
 };
 
 template <class Element, class Shape, bool HasIds>

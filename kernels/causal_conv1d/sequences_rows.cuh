@@ -1,12 +1,13 @@
-// Up to four taps, channels first: few_taps_rows, whose threads find the runs that begin in their words or shortly
-// before them. Inputs of other runs count as zeros there. What looks back at a history is computed once more by the
-// thread in whose word the run begins, also where it lies in the next word, whose thread leaves it out:
+// Up to four taps, channels first: few_taps_rows by maps of where runs begin, which a block has for several channels.
+// Inputs of other runs count as zeros. What looks back at a history is computed once more by the thread in whose word
+// the run begins, also where it lies in the next word, whose thread leaves it out:
 //
 //   words         |a a a a a a b b|b b b b b b b b|
 //   first word's   x x x x x x h h h
 //   next word's                      x x x x x x x
 #pragma once
 
+#include "kernels/causal_conv1d/run_maps.cuh"
 #include "kernels/causal_conv1d/states.cuh"
 #include "kernels/conv1d/depthwise/few_taps_rows.cuh"
 
@@ -83,38 +84,42 @@ __device__ __noinline__ void finish_words(const SequencesArguments<Element>& a, 
   }
 }
 
-// `HasIds`: of rows with ids, else of packed sequences or whole rows. A number for each of the thread's words, 0 where
-// its window has one run. Bit i: a run begins i - 3 elements behind the word's begin. Bit 16 + j: output j has no
-// sequence.
-template <class Element, bool HasIds>
+// By the block's maps. A number for each of the thread's words, 0 where its window has one run. Bit i: a run begins
+// i - 3 elements behind the word's begin. Bit 16 + j: output j has no sequence.
+template <class Element>
 class RunsOfWords {
  public:
+  static constexpr bool kLoadsHistory = false;
+  // What is never written would be kept from turn to turn of a block.
+  __device__ __forceinline__ static std::uint32_t not_loaded() { return 0; }
+
   __device__ __forceinline__ RunsOfWords(const SequencesArguments<Element>& a, const WordsOfRow<Element>& words) {
+    const RunMaps<Element>& maps = run_maps<Element>();
+    const Sequences& s = a.sequences;
+    const int padding = static_cast<int>(a.padding);
+    const unsigned behind = (1u << kBack) - (1u << (kBack + 1 - padding));  // where a history is looked back at
+    const bool moves = s.moves_in_place(), is_packed = s.is_packed();
 #pragma unroll
     for (int g = 0; g < kFewTapsWords<Element>; ++g) cuts_[g] = 0;
-    const Sequences& s = a.sequences;
-    const bool is_packed = !HasIds && s.is_packed(), has_slot = is_packed || s.slot_of(words.batch) >= 0;
 #pragma unroll
     for (int g = 0; g < kFewTapsWords<Element>; ++g) {
-      const int at = words.begin + g * words.step, last = min_of(at + kWidth, static_cast<int>(a.length));
-      if (g >= a.vectors_per_thread || at >= last) break;
-      if (!has_slot) {
-        cuts_[g] = kAllZeros;
-      } else if (is_packed) {
-        find_packed(a, g, at, last);
-      } else {
-        if constexpr (HasIds) cuts_[g] = ids_of(a, words.batch, at, last);
-        if (at < a.padding) begin_at(0, g, at, s.has_history(words.batch), s.moves_in_place(), a.padding);
-      }
+      const int at = words.begin + g * words.step;
+      if (g >= a.vectors_per_thread || at >= a.length) break;
+      const typename RunMaps<Element>::Window window = maps.at(at - kBack);
+      cuts_[g] = (window.begins & kCuts) | ((window.zeros & kOwn) >> kBack) << 16;
+      const bool is_left = (window.histories & behind) != 0;
+      const bool leaves_state = moves && (is_packed ? (window.begins & kOwn) != 0 : at <= 0);
+      if (is_left) left_ |= 1u << g;
+      if (is_left | leaves_state | ((window.histories & kOwn) != 0)) left_ |= kHasWork;
     }
-  }
-  __device__ __forceinline__ bool is_cut(int g) const { return cuts_[g] != 0; }
-  __device__ __forceinline__ bool are_cut() const {
-    unsigned any = left_;
+    unsigned cut_words = left_ & ~kHasWork;
 #pragma unroll
-    for (int g = 0; g < kFewTapsWords<Element>; ++g) any |= cuts_[g];
-    return any != 0;
+    for (int g = 0; g < kFewTapsWords<Element>; ++g) cut_words |= static_cast<unsigned>(cuts_[g] != 0) << g;
+    cut_words_ = __reduce_or_sync(__activemask(), cut_words);
   }
+  // Whether one of the warp's words is: a warp that took both ways would take the time of both.
+  __device__ __forceinline__ bool is_cut(int g) const { return ((cut_words_ >> g) & 1) != 0; }
+  __device__ __forceinline__ bool are_cut() const { return cut_words_ != 0; }
   // Whether output j reaches back so far within its run.
   __device__ __forceinline__ bool reaches(int g, int j, int back) const {
     const unsigned between = ((1u << back) - 1u) << (j + kBack + 1 - back);
@@ -123,7 +128,7 @@ class RunsOfWords {
   __device__ __forceinline__ bool is_zero(int g, int j) const { return ((cuts_[g] >> (16 + j)) & 1) != 0; }
   // Whether none of the word's outputs is written but by finish().
   __device__ __forceinline__ bool is_left(int g) const { return ((left_ >> g) & 1) != 0; }
-  __device__ __forceinline__ bool are_any() const { return has_work_; }
+  __device__ __forceinline__ bool are_any() const { return left_ >= kHasWork; }
 
   template <class Post>
   __device__ __forceinline__ void finish(const SequencesArguments<Element>& a, unsigned row, int first_word,
@@ -133,72 +138,53 @@ class RunsOfWords {
 
  private:
   static constexpr int kWidth = kWordElements<Element>, kBack = kFewTaps - 1;
-  static constexpr unsigned kAllZeros = ((1u << kWidth) - 1u) << 16;
+  // Of a window that begins kBack positions before a word: the word's own positions, and those that its outputs do not
+  // look across where a run begins there.
+  static constexpr unsigned kOwn = ((1u << kWidth) - 1u) << kBack, kCuts = (1u << (kBack + kWidth)) - 2u;
 
-  __device__ __forceinline__ void begin_at(int start, int g, int at, bool has_history, bool moves, long long padding) {
-    const int place = start - at;
-    if (start > 0 && place + kBack > 0) cuts_[g] |= 1u << (place + kBack);  // what precedes a row is 0 anyway
-    if (place >= 0 || at < 0) {
-      has_work_ |= has_history | moves;
-    } else if (has_history && place + padding > 0) {
-      left_ |= 1u << g;
-      has_work_ = true;
-    }
-  }
-  __device__ __forceinline__ void find_packed(const SequencesArguments<Element>& a, int g, int at, int last) {
-    const Sequences& s = a.sequences;
-    const int first = max_of(at, 0), from = max_of(first - kBack, 0);
-    long long n = sequence_at(s, from);
-    for (int t = from; t < last;) {
-      const int stop = static_cast<int>(n < s.count ? min_of<long long>(s.starts.at(n + 1), last) : last);
-      if (n >= 0 && n < s.count && s.slot_of(n) >= 0) {
-        const long long start = max_of(s.starts.at(n), 0LL);
-        if (start + kBack > at)
-          begin_at(static_cast<int>(start), g, at, s.has_history(n), s.moves_in_place(), a.padding);
-      } else if (stop > first) {
-        cuts_[g] |= ((1u << (stop - at)) - (1u << (max_of(t, first) - at))) << 16;
-      }
-      t = stop;
-      do ++n;
-      while (n < s.count && s.starts.at(n + 1) <= t);
-    }
-  }
-  __device__ __forceinline__ unsigned ids_of(const SequencesArguments<Element>& a, unsigned row, int at, int last) {
-    const Indices& ids = a.sequences.ids;
-    return ids.is_wide ? ids_of<long long>(ids, row, at, last) : ids_of<int>(ids, row, at, last);
-  }
-  template <class Index>
-  __device__ __forceinline__ unsigned ids_of(const Indices& ids, unsigned row, int at, int last) {
-    const Index* const own = static_cast<const Index*>(ids.data) + row * ids.strides[0] + at * ids.strides[1];
-    Index found[kBack + kWidth];
-#pragma unroll
-    for (int i = 0; i < kBack + kWidth; ++i) {
-      const int position = at + i - kBack;
-      found[i] = 0;
-      if (position >= 0 && position < last) found[i] = own[(i - kBack) * ids.strides[1]];
-    }
-    unsigned cuts = 0;
-#pragma unroll
-    for (int i = 0; i < kBack + kWidth; ++i) {
-      const int position = at + i - kBack;
-      if (position < 0 || position >= last) continue;
-      if (i > 0 && position > 0 && found[i] != found[i - (i > 0)]) cuts |= 1u << i;
-      if (i >= kBack && found[i] < 0) cuts |= 1u << (16 + i - kBack);
-    }
-    return cuts;
-  }
+  static constexpr unsigned kHasWork = 1u << 31;
 
   unsigned cuts_[kFewTapsWords<Element>];
-  unsigned left_ = 0;
-  bool has_work_ = false;
+  unsigned left_ = 0;   // a bit a word, and kHasWork
+  unsigned cut_words_;  // a bit a word
 };
 
-template <class Chains, bool HasIds, class Element>
+// A block takes the rows of several channels, `turns` of them one after another.
+template <class Chains, class Element>
 __global__ void __launch_bounds__(kFewTapsThreads, sizeof(Element) == 2 ? 6 : 4)  // more blocks would spill
     sequences_rows_kernel(const __grid_constant__ SequencesArguments<Element> a) {
   if (blockIdx.x >= a.tiles) return keep_states<NoChain>(a, blockIdx.x - a.tiles);
-  few_taps_rows<Chains, RunsOfWords<Element, HasIds>>(a);
+  const unsigned upper = a.by_across.quotient_of_31_bits(blockIdx.x);
+  const int tile = static_cast<int>(blockIdx.x - upper * static_cast<unsigned>(a.by_across.divisor));
+  const unsigned batch = a.by_groups.quotient_of_31_bits(upper);
+  const unsigned group = upper - batch * static_cast<unsigned>(a.by_groups.divisor);
+  run_maps<Element>().fill(a, batch, tile);
+  const unsigned channels = static_cast<unsigned>(a.channels), first_row = batch * channels;
+#pragma unroll 1
+  for (int turn = 0; turn < a.turns; ++turn) {
+    const unsigned row = first_row + (group * a.turns + turn) * a.rows_per_block;
+    few_taps_rows<Chains, RunsOfWords<Element>>(a, row, first_row + channels, tile);
+  }
 }
+
+// The history of a row, of its own dtype.
+template <class Element>
+struct RowWithHistory : RowEnds {
+  using RowEnds::RowEnds;
+  static constexpr bool kLoadsHistory = true;
+
+  __device__ __forceinline__ static void load_history(const SequencesArguments<Element>& a,
+                                                      const WordsOfRow<Element>& words, Quad<Element>& before) {
+    if (words.begin != 0 || !a.history.exists()) return;
+    const long long* const strides = a.history.strides;
+    const Element* const history =
+        a.history.template as<const Element>() + words.batch * strides[0] + words.channel * strides[1];
+    float values[4] = {};
+#pragma unroll
+    for (int i = 0; i < kFewTaps - 1; ++i) values[i + 1] = convert<float>(history[i * strides[2]]);
+    before = Quad<Element>::of(values);
+  }
+};
 
 // Sequences that are rows, whose states do not move where they are: what precedes a row is the convolution's own
 // history, and blocks behind the tiles' have the states.
@@ -206,7 +192,7 @@ template <class Chains, class Element>
 __global__ void __launch_bounds__(kFewTapsThreads, kFewTapsRowBlocks<Element>)
     rows_and_states_kernel(const __grid_constant__ SequencesArguments<Element> a) {
   if (blockIdx.x >= a.tiles) return keep_states<NoChain>(a, blockIdx.x - a.tiles);
-  few_taps_rows<Chains>(a);
+  few_taps_rows<Chains, RowWithHistory<Element>>(a);
 }
 
 }  // namespace sluice

@@ -76,13 +76,83 @@ __device__ __forceinline__ void keep_state(const SequencesArguments<Element>& a,
   }
 }
 
-// Four channels of `count` columns of a state, `Most` at most, from `column` on.
+// All columns of four channels of a slot.
+template <class Element, int Columns>
+struct ColumnQuads {
+  Element values[Columns][4];
+
+  __device__ static ColumnQuads load(const Operand<3>& states, StateQuads lie, long long slot, int channel) {
+    const Element* const from =
+        states.template as<const Element>() + slot * states.strides[0] + channel * states.strides[1];
+    Quad<Element> quads[Columns];
+#pragma unroll
+    for (int c = 0; c < Columns; ++c) {
+      quads[c] = Quad<Element>::load(from + (lie == StateQuads::rows ? 4 * c : c * states.strides[2]));
+    }
+    Element flat[4 * Columns];
+    __builtin_memcpy(flat, quads, sizeof(flat));
+    ColumnQuads columns;
+#pragma unroll
+    for (int c = 0; c < Columns; ++c) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const Element of_row = flat[i * Columns + c], of_column = flat[4 * c + i];
+        columns.values[c][i] = lie == StateQuads::rows ? of_row : of_column;
+      }
+    }
+    return columns;
+  }
+  // Moves the others to the front; without an index that is known at run time alone.
+  __device__ void drop_first(int count) {
+#pragma unroll
+    for (int step = 1; step < Columns; ++step) {
+      if (step > count) break;
+#pragma unroll
+      for (int c = 0; c < Columns - 1; ++c) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) values[c][i] = values[c + 1][i];
+      }
+    }
+  }
+  __device__ void store(const Operand<3>& states, StateQuads lie, long long slot, int channel) const {
+    Element* const to = states.template as<Element>() + slot * states.strides[0] + channel * states.strides[1];
+    Element flat[4 * Columns];
+#pragma unroll
+    for (int c = 0; c < Columns; ++c) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const Element of_row = values[(4 * c + i) % Columns][(4 * c + i) / Columns], of_column = values[c][i];
+        flat[4 * c + i] = lie == StateQuads::rows ? of_row : of_column;
+      }
+    }
+    Quad<Element> quads[Columns];
+    __builtin_memcpy(quads, flat, sizeof(flat));
+#pragma unroll
+    for (int c = 0; c < Columns; ++c) {
+      quads[c].store(to + (lie == StateQuads::rows ? 4 * c : c * states.strides[2]));
+    }
+  }
+};
+
+// Four channels of the last `count` columns of a state, `Most` at most.
 template <int Most, int Rows, class Element>
 __device__ __forceinline__ void load_columns(const SequencesArguments<Element>& a, long long slot, int channel,
-                                             long long column, int count, float (&to)[Rows][4]) {
+                                             int count, float (&to)[Rows][4]) {
   const Operand<3>& before = a.sequences.before;
+  if (a.before_quads != StateQuads::none) {
+    return for_counts<kFewTaps>(static_cast<int>(a.sequences.columns), [&](auto columns) {
+      constexpr int kColumns = decltype(columns)::value;
+      auto state = ColumnQuads<Element, kColumns>::load(before, a.before_quads, slot, channel);
+      state.drop_first(kColumns - count);
+#pragma unroll
+      for (int r = 0; r < min_of(Most, kColumns); ++r) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) to[r][i] = convert<float>(state.values[r][i]);
+      }
+    });
+  }
   const long long* const strides = before.strides;
-  const long long first = slot * strides[0] + channel * strides[1] + column * strides[2];
+  const long long first = slot * strides[0] + channel * strides[1] + (a.sequences.columns - count) * strides[2];
   with_element_type(before.dtype, [&](auto* tag) {
     const auto* const from = static_cast<decltype(tag)>(before.data) + first;
 #pragma unroll
@@ -110,6 +180,26 @@ __device__ __forceinline__ Quad<Element> quad_at(const SequencesArguments<Elemen
   return Quad<Element>::of(values);
 }
 
+// keep_state of four channels that lie side by side in the input, of states in quads.
+template <class Pre, int Columns, class Element>
+__device__ __forceinline__ void keep_quads(const SequencesArguments<Element>& a, const SequenceRun& last_run,
+                                           int channel) {
+  const Sequences& s = a.sequences;
+  const long long length = last_run.last - last_run.first;
+  ColumnQuads<Element, Columns> columns{};
+  if (last_run.has_history && length < Columns) {
+    columns = ColumnQuads<Element, Columns>::load(s.before, a.before_quads, last_run.slot, channel);
+    columns.drop_first(static_cast<int>(length));
+  }
+#pragma unroll
+  for (int c = 0; c < Columns; ++c) {
+    if (length < Columns - c) continue;
+    const auto quad = quad_at<Pre>(a, last_run.row, channel, last_run.last - Columns + c);
+    __builtin_memcpy(columns.values[c], quad.lanes, sizeof(columns.values[c]));
+  }
+  columns.store(s.after, a.after_quads, last_run.slot, channel);
+}
+
 // keep_state of four channels that lie side by side in the input, where all are of one dtype of 32 bits at most: some
 // columns at a time, whose loads are in flight together. Other dtypes are for calls without `pre`.
 template <class Pre, class Element>
@@ -127,6 +217,10 @@ __device__ __forceinline__ void keep_quad_state(const SequencesArguments<Element
     return;
   }
   if (last_run.last == last_run.first && last_run.has_history && s.before.data == s.after.data) return;
+  if (a.after_quads != StateQuads::none && (!s.before.exists() || a.before_quads != StateQuads::none)) {
+    return for_counts<kFewTaps>(static_cast<int>(s.columns),
+                                [&](auto columns) { keep_quads<Pre, decltype(columns)::value>(a, last_run, channel); });
+  }
   const Bits* const before = static_cast<const Bits*>(s.before.data) + last_run.slot * s.before.strides[0] +
                              channel * s.before.strides[1] + (last_run.last - last_run.first) * s.before.strides[2];
   Bits* const after =

@@ -15,9 +15,6 @@ template <class Arguments>
 using Kernel = void (*)(Arguments);
 
 // --- which calls fit lanes of channels ------------------------------------------------------------------------------
-// Whether the chain behind the sums is nothing, or a SiLU alone.
-bool is_plain(const Program& post) { return post.empty() || (post.count == 1 && post.stages[0].op == Op::silu); }
-
 template <class Element, int Rank>
 bool begins_at(const Operand<Rank>& tensor, int bytes) {
   return tensor.dtype == kDType<Element> && reinterpret_cast<std::uintptr_t>(tensor.data) % bytes == 0;
@@ -141,7 +138,7 @@ class LaneCall {
   LaneCall(const UpdateParams& p, const DeviceProperties& device, cudaStream_t stream)
       : p_(p), device_(device), stream_(stream), arguments_(make_lane_arguments<Element>(p)) {
     const bool is_dense = arguments_.weight != nullptr && (arguments_.bias != nullptr || !p.bias.exists());
-    is_plain_ = is_dense && p.pre.empty() && is_plain(p.post);
+    is_plain_ = is_dense && p.pre.empty() && is_silu_at_most(p.post);
   }
 
   cudaError_t launch(const WordsKernels<Element>& kernels) const {

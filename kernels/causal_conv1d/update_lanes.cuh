@@ -8,8 +8,8 @@
 // write half a sector at a time.
 #pragma once
 
+#include "kernels/causal_conv1d/light_chain.cuh"
 #include "kernels/causal_conv1d/update.h"
-#include "kernels/causal_conv1d/update_chain.cuh"
 #include "kernels/common/element.cuh"
 #include "kernels/common/fast_divide.h"
 #include "kernels/common/vector.cuh"

@@ -9,7 +9,7 @@
 // everywhere.
 #pragma once
 
-#include "kernels/causal_conv1d/update_chain.cuh"
+#include "kernels/causal_conv1d/light_chain.cuh"
 #include "kernels/causal_conv1d/update_kernel.cuh"
 
 namespace sluice {

@@ -147,8 +147,8 @@ def form(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def with_a_word_behind(x: torch.Tensor) -> torch.Tensor:
-    """`x` in an allocation that is a word of 16 bytes longer."""
-    storage = x.new_empty(x.untyped_storage().nbytes() // x.element_size() + 16 // x.element_size())
+    """`x` in an allocation that is a word of 16 bytes longer, all of which is written."""
+    storage = x.new_zeros(x.untyped_storage().nbytes() // x.element_size() + 16 // x.element_size())
     return storage.as_strided(x.size(), x.stride()).copy_(x)
 
 
@@ -158,7 +158,7 @@ def with_a_word_behind(x: torch.Tensor) -> torch.Tensor:
 def test_short_selection(schedule: str) -> None:
     """What runs under compute-sanitizer: every kernel, edges and odd sizes, small enough to be traced."""
     depth = FIXED_DEPTH.get(schedule, 3)
-    # memcheck takes a word that is copied in part for a whole one (docs/measurements/schedules.md).
+    # memcheck and initcheck take a word that is copied in part for a whole one (docs/measurements/schedules.md).
     placed = with_a_word_behind if schedule == "primitives" else torch.Tensor.contiguous
     for dtype in (torch.float32, torch.bfloat16):
         base = placed(torch.randn(30_001, device="cuda", dtype=dtype))

@@ -41,6 +41,14 @@ struct Quad {
     const uint2 bits = *reinterpret_cast<const uint2*>(from);
     return first_of(Word{{bits.x, bits.y, 0, 0}});
   }
+  // To an address that is aligned to its size.
+  __device__ void store(Element* to) const {
+    if constexpr (kLanes == 4) {
+      *reinterpret_cast<uint4*>(to) = uint4{lanes[0], lanes[1], lanes[2], lanes[3]};
+    } else {
+      *reinterpret_cast<uint2*>(to) = uint2{lanes[0], lanes[1]};
+    }
+  }
   __device__ void unpack_to(float* values) const {
     if constexpr (kLanes == 4) {
       unpack<Element>(Word{{lanes[0], lanes[1], lanes[2], lanes[3]}}, values);

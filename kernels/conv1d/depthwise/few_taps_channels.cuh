@@ -40,6 +40,7 @@ struct OneRun {
   __device__ __forceinline__ static constexpr bool begins(int) { return false; }
   __device__ __forceinline__ static constexpr bool is_skipped(int) { return false; }
   __device__ __forceinline__ static constexpr bool is_zero(int) { return false; }
+  __device__ __forceinline__ static constexpr bool is_foreign(int) { return false; }
   template <class Chains, class... Arguments>
   __device__ __forceinline__ void finish(const Arguments&...) const {}
 };
@@ -109,7 +110,8 @@ __device__ __forceinline__ void prepare_window(const Conv1dArguments<Element>& a
 //   Runs(a, batch, position, end)    position .. end - 1 are the thread's
 //   are_any()                        whether any of these is true:
 //   begins(i)                        a run begins at position + i, and zeros stand before it
-//   is_skipped(i), is_zero(i)        position + i has its result from another thread, or 0
+//   is_skipped(i), is_zero(i)        position + i has its result from `finish`, here or in another thread, or 0
+//   is_foreign(r)                    vector r of the window is of another run than the first position, and counts as 0
 //   finish<Chains>(a, channel)       what a thread has to do for runs that begin there
 template <class Chains, class Shape, class Runs = OneRun, class Arguments>
 __device__ __forceinline__ void few_taps_channels(const Arguments& a) {
@@ -184,7 +186,10 @@ __device__ __forceinline__ void few_taps_channels(const Arguments& a) {
 
   float values[kTaps][kChannels];  // of the last positions
 #pragma unroll
-  for (int r = 0; r < kTaps - 1; ++r) window[r].unpack_to(values[r]);
+  for (int r = 0; r < kTaps - 1; ++r) {
+    if (runs.is_foreign(r)) window[r] = Quad<Element>{};
+    window[r].unpack_to(values[r]);
+  }
   const auto add_tap = [&](int k, int first, float* sums) {
 #pragma unroll
     for (int i = 0; i < kChannels; ++i) sums[i] = multiply_add(taps[i][k], values[(first + k) % kTaps][i], sums[i]);

@@ -120,7 +120,13 @@ struct RowOfResult {
 //   reaches(g, j, back), is_zero(g, j)       whether output j's is, so far back; or its result is 0
 //   is_left(g), are_any()                    whether word g is left to `finish`; whether that has anything to do
 //   finish<Post>(a, row, first_word, done)   a bit of `done` is a word that has its results
+//   kLoadsHistory, load_history(a, words, before)
+//                                            whether it puts what precedes a row in front of the row's first word
+//   not_loaded()                             the value of what is not loaded, which nobody asks for
 struct RowEnds {
+  static constexpr bool kLoadsHistory = false;
+  __device__ __forceinline__ static std::uint32_t not_loaded() { return anything(); }
+
   template <class... Arguments>
   __device__ explicit RowEnds(const Arguments&...) {}
 
@@ -139,7 +145,7 @@ struct RowEnds {
 // Without the questions where no word of a thread is cut: fewer instructions.
 template <class Ends, class Convolve>
 __device__ __forceinline__ void convolve_with(const Ends& ends, const Convolve& convolve) {
-  if constexpr (std::is_same_v<Ends, RowEnds>) {
+  if constexpr (std::is_base_of_v<RowEnds, Ends>) {
     convolve(ends);
   } else if (ends.are_cut()) {
     convolve(ends);
@@ -172,7 +178,7 @@ __device__ __forceinline__ void four_taps_rows(const Arguments& a, unsigned row,
   const WordsOfRow<Element> words(a, row, first_word);
   const int step = words.step, begin = words.begin, last = words.last(a, 0);
   // Only the first word may lie before the row or at its start.
-  const bool first = (begin <= last) & ((begin >= 4) | ((begin == 0) & (!a.history.exists())));
+  const bool first = (begin <= last) & ((begin >= 4) | ((begin == 0) & (Ends::kLoadsHistory || !a.history.exists())));
   const Element* const input = words.input_of(a);
 
   Word main[kWords];
@@ -182,16 +188,17 @@ __device__ __forceinline__ void four_taps_rows(const Arguments& a, unsigned row,
     const int at = begin + g * step;
     const bool there = g == 0 ? first : at <= last;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) main[g].lanes[i] = anything();
+    for (int i = 0; i < 4; ++i) main[g].lanes[i] = Ends::not_loaded();
     load_lanes_if(there, input + at, main[g].lanes);
   }
 #pragma unroll
   for (int g = 0; g < kWords; ++g) {
     const int at = begin + g * step;
 #pragma unroll
-    for (int i = 0; i < Quad<Element>::kLanes; ++i) before[g].lanes[i] = g == 0 ? 0 : anything();
+    for (int i = 0; i < Quad<Element>::kLanes; ++i) before[g].lanes[i] = g == 0 ? 0 : Ends::not_loaded();
     load_lanes_if(g == 0 ? first & (begin > 0) : at <= last, input + at - 4, before[g].lanes);
   }
+  if constexpr (Ends::kLoadsHistory) Ends::load_history(a, words, before[0]);
   const Ends ends(a, words);
   const float bias = a.bias_of(words.channel);
   float taps[kFewTaps];
@@ -257,7 +264,7 @@ __device__ __forceinline__ void any_few_taps_rows(const Arguments& a, unsigned r
     const int at = begin + g * step;
     const bool all_there = windows.whole(at);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) main[g].lanes[i] = anything();
+    for (int i = 0; i < 4; ++i) main[g].lanes[i] = Ends::not_loaded();
     load_lanes_if(all_there, input + at, main[g].lanes);
     all_whole |= static_cast<unsigned>(all_there) << g;
   }
@@ -318,20 +325,27 @@ __device__ __forceinline__ void any_few_taps_rows(const Arguments& a, unsigned r
   }
 }
 
-template <class Chains, class Ends = RowEnds, class Arguments>
-__device__ __forceinline__ void few_taps_rows(const Arguments& a) {
-  const unsigned below = a.by_lanes.quotient_of_31_bits(threadIdx.x),
-                 upper = a.by_across.quotient_of_31_bits(blockIdx.x);
+// A block's rows from `first_row` on, those from `end_row` on left out: one tile of each.
+template <class Chains, class Ends, class Arguments>
+__device__ __forceinline__ void few_taps_rows(const Arguments& a, unsigned first_row, unsigned end_row, int tile) {
+  const unsigned below = a.by_lanes.quotient_of_31_bits(threadIdx.x);
   const int lane = static_cast<int>(threadIdx.x - below * a.lanes);
-  const unsigned row = upper * a.rows_per_block + below;
-  if (row >= static_cast<unsigned>(a.batch) * static_cast<unsigned>(a.channels)) return;
-  const int tile = static_cast<int>(blockIdx.x - upper * static_cast<unsigned>(a.by_across.divisor));
+  const unsigned row = first_row + below;
+  if (row >= end_row) return;
   const int first_word = tile * (a.vectors_per_thread * a.lanes) + lane;
   if (static_cast<int>(a.padding) == kFewTaps - 1 && a.taps == kFewTaps && a.alike) {
     four_taps_rows<Chains, Ends>(a, row, first_word);
   } else {
     any_few_taps_rows<Chains, Ends>(a, row, first_word);
   }
+}
+
+template <class Chains, class Ends = RowEnds, class Arguments>
+__device__ __forceinline__ void few_taps_rows(const Arguments& a) {
+  const unsigned upper = a.by_across.quotient_of_31_bits(blockIdx.x);
+  const int tile = static_cast<int>(blockIdx.x - upper * static_cast<unsigned>(a.by_across.divisor));
+  const unsigned rows = static_cast<unsigned>(a.batch) * static_cast<unsigned>(a.channels);
+  few_taps_rows<Chains, Ends>(a, upper * a.rows_per_block, rows, tile);
 }
 
 // Without a chain: one that is not linked runs in the other kernels.
