@@ -5,7 +5,7 @@ from . import _library
 _library.load()
 
 from . import _flops as _flops  # noqa: E402
-from . import reference, stages  # noqa: E402
+from . import nn, reference, stages  # noqa: E402
 from .causal_conv1d import causal_conv1d  # noqa: E402
 from .causal_conv1d_update import causal_conv1d_update  # noqa: E402
 from .chain import Chain  # noqa: E402
@@ -50,6 +50,7 @@ __all__ = [
     "host_registered",
     "info",
     "link_limits",
+    "nn",
     "overlap_report",
     "pack",
     "plan",

@@ -49,6 +49,7 @@ __all__ = [
     "div",
     "elu",
     "exp",
+    "from_module",
     "gelu",
     "leaky_relu",
     "log",
@@ -285,3 +286,81 @@ def cpp(
         if not (identifier.isidentifier() and identifier.isascii()) or identifier == "x":
             raise ValueError(f"cpp: a name must be an identifier other than x, got {identifier!r}")
     return _stage("cpp", CppSource(expression, name, tuple(parameters), reference), *parameters.values())
+
+
+def from_module(module: torch.nn.Module) -> Chain:
+    """The chain that computes what an elementwise module does, with its parameters as they are now.
+
+    Parameters become the chain's tensors, not copies: later values count where they are written in place, new tensors
+    need a new chain. Subclasses are other modules, because their `forward` may be another one.
+
+    Args:
+        module: of `torch.nn` Identity, ReLU, ReLU6, LeakyReLU, PReLU, ELU, SELU, GELU, SiLU, Sigmoid, LogSigmoid, Tanh,
+            Softplus, Hardtanh, and Dropout in eval mode; of transformers the Snakes and the activations that are such
+            functions under other names; Sequential of those.
+
+    Raises:
+        TypeError: another module, or none.
+
+    Example:
+        >>> import torch
+        >>> from sluice import stages
+        >>> stages.from_module(torch.nn.Sequential(torch.nn.LeakyReLU(0.1), torch.nn.Hardtanh(-1, 2)))
+        leaky_relu(0.1) | clamp(-1, 2)
+    """
+    if type(module) is torch.nn.Sequential:
+        chain = Chain()
+        for part in module:
+            chain = chain | from_module(part)
+        return chain
+    kind = type(module)
+    make = _MODULES.get(kind) or _NAMED_MODULES.get(f"{kind.__module__}.{kind.__qualname__}")
+    chain_or_none = None if make is None else make(module)
+    if chain_or_none is None:
+        raise TypeError(f"from_module: module must be one that stages know, in eval mode, got {kind.__name__}")
+    return chain_or_none
+
+
+def _per_channel(parameter: torch.Tensor) -> torch.Tensor:
+    """Of shape (C,): to broadcast over the positions of (B, C, L)."""
+    return parameter if parameter.numel() == 1 else parameter.view(-1, 1)
+
+
+def _snake_of_logarithms(module: Any) -> Chain:
+    alpha, beta = module.alpha.exp(), module.beta.exp()
+    return snake(_per_channel(alpha), _per_channel(beta), module.no_div_by_zero)
+
+
+_MODULES: dict[type, Callable[[Any], Chain | None]] = {
+    torch.nn.Identity: lambda m: Chain(),
+    torch.nn.Dropout: lambda m: None if m.training and m.p > 0 else Chain(),
+    torch.nn.ReLU: lambda m: relu(),
+    torch.nn.ReLU6: lambda m: clamp(0.0, 6.0),
+    torch.nn.LeakyReLU: lambda m: leaky_relu(m.negative_slope),
+    torch.nn.PReLU: lambda m: leaky_relu(_per_channel(m.weight)),
+    torch.nn.ELU: lambda m: elu(m.alpha),
+    torch.nn.SELU: lambda m: elu(1.6732632423543772) | scale(1.0507009873554805),
+    torch.nn.GELU: lambda m: gelu(m.approximate),
+    torch.nn.SiLU: lambda m: silu(),
+    torch.nn.Sigmoid: lambda m: sigmoid(),
+    torch.nn.LogSigmoid: lambda m: neg() | softplus() | neg(),
+    torch.nn.Tanh: lambda m: tanh(),
+    torch.nn.Softplus: lambda m: softplus(m.beta, m.threshold),
+    torch.nn.Hardtanh: lambda m: clamp(m.min_val, m.max_val),
+}
+# By name: transformers is not imported for them.
+_NAMED_MODULES: dict[str, Callable[[Any], Chain | None]] = {
+    "transformers.activations.GELUTanh": lambda m: gelu("tanh"),
+    "transformers.activations.NewGELUActivation": lambda m: gelu("tanh"),
+    "transformers.activations.FastGELUActivation": lambda m: gelu("tanh"),
+    "transformers.activations.GELUActivation": lambda m: gelu(),
+    "transformers.activations.LinearActivation": lambda m: Chain(),
+    "transformers.activations.ReLUSquaredActivation": lambda m: relu() | square(),
+    "transformers.activations.SiLUActivation": lambda m: silu(),
+    "transformers.models.dac.modeling_dac.Snake1d": lambda m: snake(_per_channel(m.alpha)),
+    "transformers.models.pe_audio.modeling_pe_audio.Snake1d": lambda m: snake(_per_channel(m.alpha)),
+    "transformers.models.qwen2_5_omni.modeling_qwen2_5_omni.Qwen2_5OmniSnakeBeta": _snake_of_logarithms,
+    "transformers.models.qwen2_5_omni.modeling_qwen2_5_omni.SnakeBeta": _snake_of_logarithms,
+    "transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe.Qwen3OmniMoeSnakeBeta": _snake_of_logarithms,
+    "transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe.SnakeBeta": _snake_of_logarithms,
+}

@@ -1,0 +1,103 @@
+"""What modules with chains have in common: how chains are given, moved, evaluated with gradients, and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+from typing_extensions import Self
+
+from .. import reference, stages
+from .._fake import FLOATING, is_strided
+from ..chain import Chain, given_chain
+
+Stages = Chain | torch.nn.Module | None
+_DEVICES = ("cpu", "cuda", "meta")
+
+
+class Chained(torch.nn.Module):
+    """A module with chains, each a `Chain` or a module that `stages.from_module` knows.
+
+    `chain_names` are the attributes that hold them. A module among them is a submodule as any other one. The tensors of
+    a chain follow `.to()` and its like; they are no parameters, so `state_dict` does not have them.
+    """
+
+    chain_names: tuple[str, ...] = ("pre", "post")
+
+    def set_chain(self, name: str, value: Chain | str | torch.nn.Module | None) -> None:
+        """Makes it the chain of that name; a `TypeError` where it is none."""
+        if isinstance(value, torch.nn.Module):
+            stages.from_module(value)  # refuses what it does not know
+        elif value is not None:
+            value = given_chain(type(self).__name__, name, value)
+        setattr(self, name, value)
+
+    def chain(self, name: str) -> Chain | None:
+        """The chain as it is now, None where it is empty."""
+        value: Stages = getattr(self, name)
+        if isinstance(value, torch.nn.Module):
+            value = stages.from_module(value)
+        return value or None
+
+    def with_gradients(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        """The chain of x, computed by torch."""
+        value: Stages = getattr(self, name)
+        if value is None:
+            return x
+        result: torch.Tensor = value(x) if isinstance(value, torch.nn.Module) else reference.transform(x, value)
+        return result
+
+    def is_torchs(self, *tensors: torch.Tensor | None) -> bool:
+        """Whether torch's code has the call: a gradient is wanted, or a tensor is none that sluice's ops take."""
+        for tensor in tensors:
+            if tensor is not None and not _is_ours(tensor):
+                return True
+        if forward_ad._current_level >= 0:  # type: ignore[attr-defined]
+            given = (*tensors, *self.parameters(), *self._operands())
+            return any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in given)
+        if not torch.is_grad_enabled():
+            return False
+        given = (*tensors, *self.parameters(), *self._operands())
+        return any(tensor is not None and tensor.requires_grad for tensor in given)
+
+    def _operands(self) -> Iterator[torch.Tensor]:
+        for name in self.chain_names:
+            value = getattr(self, name)
+            if isinstance(value, Chain):
+                yield from value.operands
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name in self.chain_names:
+            value = getattr(self, name)
+            if isinstance(value, Chain) and value.operands:
+                parts = [(stage, tuple(_moved(part, fn) for part in values)) for stage, values in value.parts]
+                setattr(self, name, Chain(tuple(parts)))
+        return self
+
+    def shown_chains(self) -> list[str]:
+        """Those that are no submodules, which torch shows."""
+        given = ((name, getattr(self, name)) for name in self.chain_names)
+        return [f"{name}={value!r}" for name, value in given if isinstance(value, Chain)]
+
+    def extra_repr(self) -> str:
+        """What torch shows of the module, and its chains."""
+        return ", ".join(filter(None, [super().extra_repr(), *self.shown_chains()]))
+
+
+def _is_ours(tensor: torch.Tensor) -> bool:
+    return tensor.dtype in FLOATING and tensor.device.type in _DEVICES and is_strided(tensor)
+
+
+def _moved(value: Any, fn: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """As `nn.Module._apply`: a parameter stays the same object, which others may hold as well."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    with torch.no_grad():
+        moved = fn(value)
+        if isinstance(value, torch.nn.Parameter):
+            value.data = moved
+            return value
+    return moved

@@ -1,0 +1,201 @@
+"""`Conv1d` and `ConvTranspose1d`: torch's modules, computed by sluice where no gradient is wanted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from ..chain import Chain
+from ..conv1d import conv1d
+from ..conv_transpose1d import conv_transpose1d
+from ..transform import transform
+from .chained import Chained
+from .packing import PackedParameter
+
+
+class Conv1d(Chained, torch.nn.Conv1d):
+    """`torch.nn.Conv1d` with a chain before and behind: `post(conv1d(pre(input)))` in one op.
+
+    Constructor, attributes, `state_dict` and results are torch's, for every `padding_mode`. Where grad mode is on and
+    the input or a parameter requires grad, or where sluice has no kernels for the tensors, torch's code runs. In half
+    types on a GPU with tensor-core kernels the weight is packed once, and again when its version, its memory or its
+    device has changed.
+
+    Args:
+        pre, post: each a chain, the text of one without tensors, or a module that `sluice.stages.from_module` knows,
+            whose parameters then belong to this module.
+        others: as `torch.nn.Conv1d`.
+
+    Shape:
+        input: (B, C, L) or (C, L); the result: (B, C_out, L_out) or (C_out, L_out).
+
+    Raises:
+        TypeError: `pre` or `post` is none of those, or a dtype does not fit.
+        ValueError: a shape does not fit.
+
+    Example:
+        >>> import torch, sluice
+        >>> layer = sluice.nn.Conv1d(2, 2, 3, groups=2, bias=False, post=torch.nn.ReLU())
+        >>> with torch.no_grad():
+        ...     layer(torch.zeros(1, 2, 5))
+        tensor([[[0., 0., 0.],
+                 [0., 0., 0.]]])
+
+    Source: `torch.nn.Conv1d`.
+    """
+
+    pre: Chain | torch.nn.Module | None
+    post: Chain | torch.nn.Module | None
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int],
+        stride: int | tuple[int] = 1,
+        padding: str | int | tuple[int] = 0,
+        dilation: int | tuple[int] = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        pre: Chain | str | torch.nn.Module | None = None,
+        post: Chain | str | torch.nn.Module | None = None,
+    ) -> None:
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode,  # type: ignore[arg-type]
+            device,
+            dtype,
+        )
+        self.set_chain("pre", pre)
+        self.set_chain("post", post)
+        self._packed = PackedParameter()
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """`post(conv1d(pre(input)))`."""
+        weight, bias = self.weight, self.bias
+        if self.is_torchs(input, weight, bias):
+            return self.with_gradients("post", super().forward(self.with_gradients("pre", input)))
+        before, padding = self.chain("pre"), self.padding
+        if self.padding_mode != "zeros":
+            if before is not None and before.operands:  # which broadcast to the input without its padding
+                input, before = transform(input, before, dtype=input.dtype), None
+            input, padding = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode), (0,)
+        return conv1d(
+            input,
+            self._packed.of(self, weight),
+            bias,
+            self.stride,  # type: ignore[arg-type]
+            padding,  # type: ignore[arg-type]
+            self.dilation,  # type: ignore[arg-type]
+            self.groups,
+            pre=before,
+            post=self.chain("post"),
+        )
+
+
+class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
+    """`torch.nn.ConvTranspose1d` with a chain before and behind: `post(conv_transpose1d(pre(input)))` in one op.
+
+    Constructor, attributes, `state_dict` and results are torch's. Where grad mode is on and the input or a parameter
+    requires grad, or where sluice has no kernels for the tensors, torch's code runs.
+
+    Args:
+        pre, post: as those of `sluice.nn.Conv1d`.
+        others: as `torch.nn.ConvTranspose1d`.
+
+    Shape:
+        input: (B, C, L) or (C, L); the result: (B, C_out, L_out) or (C_out, L_out).
+
+    Raises:
+        TypeError: `pre` or `post` is none of those, or a dtype does not fit.
+        ValueError: a shape or an `output_size` does not fit.
+
+    Example:
+        >>> import torch, sluice
+        >>> layer = sluice.nn.ConvTranspose1d(4, 2, 4, stride=2, padding=1, pre=torch.nn.LeakyReLU(0.1))
+        >>> with torch.no_grad():
+        ...     layer(torch.zeros(1, 4, 8)).shape
+        torch.Size([1, 2, 16])
+
+    Source: `torch.nn.ConvTranspose1d`.
+    """
+
+    pre: Chain | torch.nn.Module | None
+    post: Chain | torch.nn.Module | None
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int],
+        stride: int | tuple[int] = 1,
+        padding: int | tuple[int] = 0,
+        output_padding: int | tuple[int] = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: int | tuple[int] = 1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        pre: Chain | str | torch.nn.Module | None = None,
+        post: Chain | str | torch.nn.Module | None = None,
+    ) -> None:
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            output_padding,
+            groups,
+            bias,
+            dilation,  # type: ignore[arg-type]
+            padding_mode,  # type: ignore[arg-type]
+            device,
+            dtype,
+        )
+        self.set_chain("pre", pre)
+        self.set_chain("post", post)
+
+    def forward(self, input: torch.Tensor, output_size: list[int] | None = None) -> torch.Tensor:
+        """`post(conv_transpose1d(pre(input)))`; `output_size` is that of the result's positions."""
+        weight, bias = self.weight, self.bias
+        if self.is_torchs(input, weight, bias):
+            return self.with_gradients("post", super().forward(self.with_gradients("pre", input), output_size))
+        more: Any = self.output_padding
+        if output_size is not None:
+            more = self._output_padding(
+                input,
+                output_size,
+                self.stride,  # type: ignore[arg-type]
+                self.padding,  # type: ignore[arg-type]
+                self.kernel_size,  # type: ignore[arg-type]
+                1,
+                self.dilation,  # type: ignore[arg-type]
+            )
+        return conv_transpose1d(
+            input,
+            weight,
+            bias,
+            self.stride,  # type: ignore[arg-type]
+            self.padding,  # type: ignore[arg-type]
+            tuple(more),  # type: ignore[arg-type]
+            self.groups,
+            self.dilation,  # type: ignore[arg-type]
+            pre=self.chain("pre"),
+            post=self.chain("post"),
+        )

@@ -1,0 +1,72 @@
+"""The weight of a module in the order of the tensor-core kernels: packed once, and again when it has changed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from ..pack import PackedWeight, pack
+
+_HALF_TYPES = (torch.float16, torch.bfloat16)
+
+
+class _Kept(NamedTuple):
+    handle: PackedWeight
+    version: int
+    address: int
+    dtype: torch.dtype
+
+    def is_of(self, weight: torch.Tensor, dtype: torch.dtype) -> bool:
+        return (
+            self.handle.weight is weight
+            and self.version == weight._version
+            and self.address == weight.data_ptr()
+            and self.dtype == dtype
+        )
+
+
+class PackedParameter:
+    """What a module keeps of its weight. Copies and pickles of it are empty."""
+
+    def __init__(self) -> None:
+        # By stream: a kernel of another one might read the values before they are there, or when they are gone.
+        self._kept: dict[int, _Kept] = {}
+
+    def __reduce__(self) -> tuple[type[PackedParameter], tuple[()]]:
+        return PackedParameter, ()
+
+    def __deepcopy__(self, memo: object) -> PackedParameter:
+        return PackedParameter()
+
+    def of(self, module: torch.nn.Module, weight: torch.Tensor) -> torch.Tensor | PackedWeight:
+        """What a convolution of the module takes for its weight.
+
+        A weight that is no parameter of the module, as those of weight_norm, is another tensor at each call: nothing is
+        kept of it, and the kernels pack it themselves. A change through `weight.data`, of which torch counts no
+        version, is not seen unless it moves the weight.
+        """
+        if weight.device.type != "cuda" or weight.shape[1] == 1:  # depthwise
+            return weight
+        dtype = _dtype_of_calls(weight)
+        if dtype not in _HALF_TYPES:
+            return weight
+        if torch.compiler.is_compiling():
+            return pack(weight, dtype)  # frozen weights are packed at compile time
+        if module._parameters.get("weight") is not weight or weight.is_inference():
+            return weight
+        stream = torch._C._cuda_getCurrentRawStream(weight.device.index)
+        kept = self._kept.get(stream)
+        if kept is None or not kept.is_of(weight, dtype):
+            if torch.cuda.is_current_stream_capturing():
+                return weight  # what a graph packs is there when it is replayed
+            kept = _Kept(pack(weight, dtype), weight._version, weight.data_ptr(), dtype)
+            self._kept[stream] = kept
+        return kept.handle
+
+
+def _dtype_of_calls(weight: torch.Tensor) -> torch.dtype:
+    """That of a call with this weight: autocast's, where it is on."""
+    if torch.is_autocast_enabled("cuda") and weight.dtype != torch.float64:
+        return torch.get_autocast_dtype("cuda")
+    return weight.dtype
