@@ -328,6 +328,18 @@ def test_compiled_and_exported(device: str, mode: str) -> None:
     assert {"sluice.conv1d.default", "sluice.conv_transpose1d.default", "sluice.causal_conv1d.default"} <= calls
 
 
+def test_graphs_of_fx_have_torchs_functions() -> None:
+    net = torch.nn.Sequential(
+        sluice.nn.Conv1d(6, 8, 3, pre=torch.nn.Tanh(), post=torch.nn.GELU()),
+        sluice.nn.ConvTranspose1d(8, 8, 4, 2, post=torch.nn.LeakyReLU(0.1)),
+        sluice.nn.CausalConv1d(8, 4, activation="silu"),
+        sluice.nn.Transform(torch.nn.Tanh()),
+    )
+    x = torch.randn(2, 6, 17)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.fx.symbolic_trace(net)(x), net(x))
+
+
 # --- CausalConv1d -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("dilation", [1, 3])
 @pytest.mark.parametrize("activation", [None, "silu"])

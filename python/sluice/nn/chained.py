@@ -50,7 +50,11 @@ class Chained(torch.nn.Module):
         return result
 
     def is_torchs(self, *tensors: torch.Tensor | None) -> bool:
-        """Whether torch's code has the call: a gradient is wanted, or a tensor is none that sluice's ops take."""
+        """Whether torch's code has the call.
+
+        So it is where a gradient is wanted, and where a tensor is none that sluice's ops take. Graphs of torch.fx have
+        torch's functions.
+        """
         for tensor in tensors:
             if tensor is not None and not _is_ours(tensor):
                 return True
@@ -88,6 +92,8 @@ class Chained(torch.nn.Module):
 
 
 def _is_ours(tensor: torch.Tensor) -> bool:
+    if isinstance(tensor, torch.fx.Proxy):  # type: ignore[unreachable]
+        return False  # type: ignore[unreachable]
     return tensor.dtype in FLOATING and tensor.device.type in _DEVICES and is_strided(tensor)
 
 
