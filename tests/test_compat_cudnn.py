@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from common import assert_close, contiguous, permuted
-from sluice.compat.cudnn import causal_conv1d, causal_conv1d_nwh, causal_conv1d_update
+from sluice.compat.cudnn import b2b_causal_conv1d, causal_conv1d, causal_conv1d_nwh, causal_conv1d_update
 from update_problems import assert_same_bits, projected
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
@@ -84,6 +84,22 @@ def test_taps_as_rows(device: str) -> None:
         assert result.is_contiguous()
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
+def test_two_convolutions_with_gates(device: str, layout: Layout, dtype: torch.dtype) -> None:
+    """Hyena's block beside its formula in float64, within the tolerances of cuDNN's own test."""
+    x = layout(0.1 * torch.randn(2, 24, 128, device=device)).to(dtype)
+    taps = [(torch.randn(c, k, device=device) / k**0.5).to(dtype) for c, k in ((24, 4), (8, 7))]
+    skip = (0.1 * torch.randn(8, device=device)).to(dtype)
+    gate, left, right = of_rows(x, None, taps[0], None, None).unflatten(1, (8, 3)).unbind(2)
+    wanted = gate * (of_rows(left * right, None, taps[1].double(), None, None) + skip.double()[:, None] * left * right)
+    near = {torch.float64: 5e-12, torch.float32: 5e-6, torch.float16: 5e-3, torch.bfloat16: 1e-2}[dtype]
+    result = b2b_causal_conv1d(x, *taps, skip)
+    torch.testing.assert_close(result, wanted.to(dtype), atol=near, rtol=near)
+    if dtype == torch.bfloat16:  # each parameter may have a dtype of its own
+        assert_same_bits(result, b2b_causal_conv1d(x, taps[0].float(), taps[1].float(), skip.float()))
+
+
 @pytest.mark.parametrize("columns", [3, 4])
 def test_update(device: str, columns: int) -> None:
     """The last columns of a row are the state; -1 is no slot, and states of others are left alone."""
@@ -118,6 +134,19 @@ def test_refusals(device: str) -> None:
     rule = "causal_conv1d_nwh: x and weight must have shapes (batch, length, channels) and (K, channels), got "
     with pytest.raises(ValueError, match=f"^{re.escape(rule + '(2, 6) and (6, 4)')}$"):
         causal_conv1d_nwh(x[..., 0], weight)
+    with pytest.raises(ValueError, match=re.escape("causal_conv1d_update: x must have shape (B, C), got (2, 6, 5)")):
+        causal_conv1d_update(x, state, weight)
+    rule = "b2b_causal_conv1d: {} must have shape {} with {}, got (6, 4)"
+    for changed, words in (
+        ({"x": weight}, rule.format("x", "(B, 3 C, L)", "C = 2")),
+        ({"skip_bias": weight}, rule.format("skip_bias", "(C,)", "C = 2")),
+        ({"weights_mixer": weight}, "b2b_causal_conv1d: x must have shape (B, 3 C, L) with C = 6, got (2, 6, 5)"),
+        ({"weights_mixer": weight[0]}, "weights_mixer must have shape (C, K) with K >= 1, got (4,)"),
+        ({"weights_mixer": weight[:, :0]}, "weights_mixer must have shape (C, K) with K >= 1, got (6, 0)"),
+    ):
+        good = {"x": x, "weights_proj": weight, "weights_mixer": weight[:2], "skip_bias": weight[0, :2]}
+        with pytest.raises(ValueError, match=re.escape(words)):
+            b2b_causal_conv1d(**{**good, **changed})
     both = {"seq_idx": torch.zeros(2, 5, device=device).int(), "cu_seqlens": torch.zeros(2, device=device).int()}
     with pytest.raises((ValueError, RuntimeError), match="^causal_conv1d: seq_idx "):
         causal_conv1d(x, weight, **both)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Callable
@@ -13,7 +14,13 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from common import assert_close, contiguous, permuted
-from sluice.compat.fla import ShortConvolution, causal_conv1d, causal_conv1d_update, causal_conv1d_update_states
+from sluice.compat.fla import (
+    ShortConvolution,
+    causal_conv1d,
+    causal_conv1d_update,
+    causal_conv1d_update_states,
+    fast_causal_conv1d_fn,
+)
 from update_problems import assert_same_bits
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -129,12 +136,26 @@ def test_ids_of_sequences(device: str) -> None:
     x, starts = torch.randn(1, STARTS[-1], 70, device=device), torch.tensor(STARTS, device=device)
     ids = torch.repeat_interleave(torch.tensor(LENGTHS, device=device)).int()[None]
     wanted, _ = causal_conv1d(x, weight, cu_seqlens=starts)
-    for backend in ("mix", "cuda"):
-        y, kept = causal_conv1d(x, weight, backend=backend, output_final_state=True, seq_idx=ids)
+    runs = [functools.partial(causal_conv1d, backend=backend) for backend in ("mix", "cuda")]
+    for run in (*runs, fast_causal_conv1d_fn):
+        y, kept = run(x, weight, output_final_state=True, seq_idx=ids)
         assert kept is not None
         torch.testing.assert_close(y, wanted)
         assert_same_bits(kept, x[:, -4:].mT)
     torch.testing.assert_close(causal_conv1d(x, weight, seq_idx=ids)[0], causal_conv1d(x, weight)[0])
+
+
+def test_the_function_of_the_backend_mix(device: str) -> None:
+    """It has the arguments of `causal_conv1d` in the same places, less `backend`."""
+    weight, bias = taps(device, torch.float32, 4)
+    x, residual = (torch.randn(1, STARTS[-1], 70, device=device) for _ in range(2))
+    states, starts = torch.randn(len(LENGTHS), 70, 4, device=device), torch.tensor(STARTS, device=device)
+    given: tuple[Any, ...] = (x, weight, bias, residual, states, True, "silu")
+    wanted = causal_conv1d(*given, "mix", starts)
+    for result, same in zip(fast_causal_conv1d_fn(*given, starts, starts.cpu(), None, None), wanted, strict=True):
+        assert result is not None
+        assert_same_bits(result, same)
+    assert fast_causal_conv1d_fn(x, weight)[1] is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32], ids=str)
@@ -195,6 +216,15 @@ def test_the_module_is_a_convolution(device: str) -> None:
             assert cache is None
     assert module.state_size == 280
     assert layer(device, bias=False, activation=None).bias is None
+
+
+def test_a_variable_names_the_backend_of_modules(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert layer(device).backend == "triton"
+    monkeypatch.setenv("FLA_CONV_BACKEND", "cuda")
+    assert layer(device).backend == "cuda"
+    monkeypatch.setenv("FLA_CONV_BACKEND", "mix")
+    with pytest.raises(ValueError, match="^ShortConvolution: backend must be triton or cuda, got 'mix'$"):
+        layer(device)
 
 
 @torch.no_grad()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from .. import stages
 from .._library import check_tensor
 from ..causal_conv1d import causal_conv1d as convolve
 from ..causal_conv1d_update import causal_conv1d_update as update
 from ._activation import check_activation
 
-__all__ = ["causal_conv1d", "causal_conv1d_nwh", "causal_conv1d_update"]
+__all__ = ["b2b_causal_conv1d", "causal_conv1d", "causal_conv1d_nwh", "causal_conv1d_update"]
 
 
 def causal_conv1d(
@@ -107,6 +108,54 @@ def causal_conv1d_nwh(
     return result.mT  # type: ignore[union-attr]
 
 
+def b2b_causal_conv1d(
+    x: torch.Tensor, weights_proj: torch.Tensor, weights_mixer: torch.Tensor, skip_bias: torch.Tensor
+) -> torch.Tensor:
+    """`g * (conv(v, weights_mixer) + skip_bias[:, None] * v)`, v = a * b, with (g, a, b) from `conv(x, weights_proj)`.
+
+    g, a and b are every third channel, from channels 0, 1 and 2 on. Two launches: `skip_bias` is added to the last tap
+    of `weights_mixer`, and the products are the chains of its convolution. Projected and gated values are rounded to
+    x's dtype.
+
+    Args:
+        x: (B, 3 C, L), any strides.
+        weights_proj: (3 C, K), any floating dtype.
+        weights_mixer: (C, K), any floating dtype and another K.
+        skip_bias: (C,), any floating dtype.
+
+    Returns:
+        (B, C, L) of x's dtype.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d`, and shapes that do not fit.
+
+    Example:
+        >>> import torch
+        >>> from sluice.compat.cudnn import b2b_causal_conv1d
+        >>> b2b_causal_conv1d(torch.ones(1, 3, 3), torch.ones(3, 1), torch.ones(1, 2), torch.ones(1))
+        tensor([[[2., 3., 3.]]])
+
+    Source: `cudnn.ops.b2b_causal_conv1d` of cuDNN's front end 1.32.
+    """
+    op = "b2b_causal_conv1d"
+    for name, given in (("x", x), ("weights_mixer", weights_mixer), ("skip_bias", skip_bias)):
+        check_tensor(op, name, given)
+    if weights_mixer.dim() != 2 or weights_mixer.shape[1] == 0:
+        raise ValueError(f"{op}: weights_mixer must have shape (C, K) with K >= 1, got {tuple(weights_mixer.shape)}")
+    channels = weights_mixer.shape[0]
+    if x.dim() != 3 or x.shape[1] != 3 * channels:
+        raise ValueError(f"{op}: x must have shape (B, 3 C, L) with C = {channels}, got {tuple(x.shape)}")
+    if skip_bias.shape != (channels,):
+        raise ValueError(f"{op}: skip_bias must have shape (C,) with C = {channels}, got {tuple(skip_bias.shape)}")
+    projected = convolve(x, weights_proj)
+    assert isinstance(projected, torch.Tensor)
+    gate, left, right = (projected[:, first::3] for first in range(3))
+    wide = torch.promote_types(weights_mixer.dtype, torch.float32)
+    last = weights_mixer[:, -1:].to(wide) + skip_bias[:, None].to(wide)
+    mixer = torch.cat([weights_mixer[:, :-1].to(wide), last], dim=-1)
+    return convolve(left, mixer, pre=stages.mul(right), post=stages.mul(gate))  # type: ignore[return-value]
+
+
 def causal_conv1d_update(
     x: torch.Tensor,
     conv_state: torch.Tensor,
@@ -134,7 +183,7 @@ def causal_conv1d_update(
         (B, C) of x's dtype.
 
     Raises:
-        TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d_update`.
+        TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d_update`, and x of more than one token.
 
     Example:
         >>> import torch
@@ -144,8 +193,11 @@ def causal_conv1d_update(
 
     Source: `cudnn.ops.causal_conv1d_update` of cuDNN's front end 1.32.
     """
+    op = "causal_conv1d_update"
     for name, given in (("x", x), ("conv_state", conv_state)):
-        check_tensor("causal_conv1d_update", name, given)
+        check_tensor(op, name, given)
+    if x.dim() != 2:
+        raise ValueError(f"{op}: x must have shape (B, C), got {tuple(x.shape)}")
     if conv_state_indices is None and conv_state.shape[0] > x.shape[0]:
         conv_state = conv_state[: x.shape[0]]
     return update(

@@ -9,6 +9,7 @@ Its states have K columns, one more than a convolution reads:
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any
 
 import torch
@@ -18,7 +19,13 @@ from ..causal_conv1d import causal_conv1d as convolve
 from ..causal_conv1d_update import causal_conv1d_update as update
 from ._activation import check_activation
 
-__all__ = ["ShortConvolution", "causal_conv1d", "causal_conv1d_update", "causal_conv1d_update_states"]
+__all__ = [
+    "ShortConvolution",
+    "causal_conv1d",
+    "causal_conv1d_update",
+    "causal_conv1d_update_states",
+    "fast_causal_conv1d_fn",
+]
 
 
 def causal_conv1d(
@@ -110,6 +117,28 @@ def causal_conv1d(
             state = causal_conv1d_update_states(tokens, width, initial_state)
     assert isinstance(result, torch.Tensor)
     return result.mT.contiguous().view(x.shape), state
+
+
+def fast_causal_conv1d_fn(
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    initial_state: torch.Tensor | None = None,
+    output_final_state: bool | None = False,
+    activation: str | None = None,
+    cu_seqlens: torch.Tensor | None = None,
+    cu_seqlens_cpu: torch.Tensor | None = None,
+    chunk_indices: torch.Tensor | None = None,
+    seq_idx: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """`causal_conv1d` with the backend "mix": its arguments, result and errors.
+
+    Source: the function of this name in flash-linear-attention 0.6.
+    """
+    return causal_conv1d(
+        x, weight, bias, residual, initial_state, output_final_state, activation, "mix", cu_seqlens, seq_idx=seq_idx
+    )
 
 
 def causal_conv1d_update(
@@ -224,7 +253,7 @@ class ShortConvolution(torch.nn.Conv1d):
         kernel_size: taps.
         bias: whether there is a bias.
         activation: None, "silu" or "swish".
-        backend: "triton" or "cuda"; the kernel is the same.
+        backend: "triton" or "cuda"; the kernel is the same. The environment variable FLA_CONV_BACKEND replaces it.
         device: of the parameters.
         dtype: of the parameters.
         **kwargs: ignored.
@@ -258,6 +287,7 @@ class ShortConvolution(torch.nn.Conv1d):
         **kwargs: Any,
     ) -> None:
         check_activation("ShortConvolution", activation)
+        backend = os.environ.get("FLA_CONV_BACKEND", backend)
         if backend not in ("triton", "cuda"):
             raise ValueError(f"ShortConvolution: backend must be triton or cuda, got {backend!r}")
         super().__init__(

@@ -45,7 +45,8 @@ def causal_conv1d_fn(
         query_start_loc: (N + 1,) int32 or int64: sequence n has the tokens from query_start_loc[n] on.
         cache_indices: (N,) int32 or int64, the slot of each sequence; of (N, blocks) the first column. Without it
             sequence n has slot n.
-        has_initial_state: (N,) bool: where false, or absent, the old state counts as zeros.
+        has_initial_state: (N,) bool: where false, or absent, the old state counts as zeros. A sequence
+            without tokens then leaves zeros in its slot, which vLLM does not write.
         activation: None, "identity", "silu", "swish" or a bool; True means silu.
         pad_slot_id: an index that names no slot: the result is 0, and no state is changed.
         null_block_id: another one, or None.
