@@ -21,7 +21,7 @@ DECIDED_IN_PYTHON = {
     "clamp": {"min": None, "max": None},
     "snake": {"beta": None},
 }
-NOT_IN_THE_TABLE = {"cast", "cpp"}  # which have no parameters that are numbers by place
+NOT_IN_THE_TABLE = {"cast", "cpp", "from_module"}  # which have no parameters that are numbers by place
 
 
 def test_composition_and_text() -> None:
