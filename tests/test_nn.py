@@ -229,6 +229,8 @@ def test_tangents_and_transforms(device: str) -> None:
             torch.func.jvp(ours, (x,), (v,)), torch.func.jvp(theirs, (x,), (v,)), strict=True
         ):  # fmt: skip
             torch.testing.assert_close(one, other)
+    with torch.autograd.forward_ad.dual_level():  # without a dual tensor
+        torch.testing.assert_close(gradients(ours, x), gradients(theirs, x))
     grad = torch.func.grad(lambda x: ours(x).square().sum())
     torch.testing.assert_close(grad(x), torch.func.grad(lambda x: theirs(x).square().sum())(x))
     weights = {"weight": torch.randn_like(ours.weight), "bias": torch.randn_like(ours.bias)}
@@ -373,3 +375,16 @@ def test_causal(device: str, activation: str | None, dilation: int) -> None:
         torch.testing.assert_close(with_gradients.detach(), result)
         torch.testing.assert_close(states.detach(), own)
     assert "6, kernel_size=4" in repr(layer)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_causal_of_half_types_with_a_weight_of_float32(device: str, dtype: torch.dtype) -> None:
+    layer = sluice.nn.CausalConv1d(6, 4, activation="silu", post=torch.nn.Tanh()).to(device)
+    x = torch.randn(2, 6, 21, device=device).to(dtype)
+    trained, states = layer(x, return_final_states=True)
+    assert trained.requires_grad
+    with torch.no_grad():
+        result, own = layer(x, return_final_states=True)
+    assert trained.dtype == result.dtype == dtype
+    assert_close(trained.detach(), result.double())
+    assert torch.equal(states, own)

@@ -10,7 +10,7 @@ import os
 import pathlib
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar, cast
 
 import torch
@@ -155,9 +155,24 @@ def require_forward_only(op: str, tensors: Sequence[torch.Tensor | None]) -> Non
             )
 
 
+def loses_gradient(tensors: Iterable[torch.Tensor | None]) -> bool:
+    """Whether a call would lose a gradient or a tangent, and `require_forward_only` would raise."""
+    has_duals, has_gradients = forward_ad._current_level >= 0, torch.is_grad_enabled()
+    if not (has_duals or has_gradients):
+        return False
+    return any(
+        tensor is not None and ((has_gradients and tensor.requires_grad) or (has_duals and _is_dual(tensor)))
+        for tensor in tensors
+    )
+
+
+def _is_dual(tensor: torch.Tensor) -> bool:
+    return forward_ad.unpack_dual(tensor).tangent is not None
+
+
 def _refuse_duals(op: str, argument: str, tensors: Sequence[torch.Tensor | None]) -> None:
     for tensor in tensors:
-        if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:
+        if tensor is not None and _is_dual(tensor):
             raise RuntimeError(f"{op}: sluice has no forward-mode gradients and {argument} is a dual tensor; "
                                "take its primal by torch.autograd.forward_ad.unpack_dual")  # fmt: skip
 

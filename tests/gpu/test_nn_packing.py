@@ -107,19 +107,33 @@ def test_weights_of_other_streams_are_their_own() -> None:
     assert packs_of(layer, x) == 0
 
 
-def test_a_graph_follows_the_weight_where_nothing_was_kept() -> None:
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_graph_follows_the_weight(is_kept: bool) -> None:
     layer, x = layer_and_x()
-    graph = torch.cuda.CUDAGraph()
     sluice.conv1d(x, layer.weight, layer.bias, padding=2)  # loads the kernels
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     torch.cuda.synchronize()
-    with torch.cuda.graph(graph), Packs() as packs:
+    with torch.cuda.stream(stream):
+        if is_kept:
+            assert packs_of(layer, x) == 1
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream), Packs() as packs:
         result = layer(x)
     assert packs.count == 0
-    assert packs_of(layer, x) == 1  # nothing of the capture was kept
     for _ in range(2):
         layer.weight.normal_()
+        assert packs_of(layer, x) == 1  # what was kept goes
         graph.replay()
         assert torch.equal(result, sluice.conv1d(x, layer.weight, layer.bias, padding=2))
+
+
+def test_nothing_stays_on_a_device_that_the_module_leaves() -> None:
+    layer, x = layer_and_x()
+    packs_of(layer, x)
+    torch.cuda.synchronize()
+    before, weight = torch.cuda.memory_allocated(), layer.weight.nbytes
+    layer.cpu()
+    assert torch.cuda.memory_allocated() <= before - 2 * weight
 
 
 def test_inference_tensors_are_not_kept() -> None:

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 
 from .. import reference
-from ..causal_conv1d import causal_conv1d
+from ..causal_conv1d import causal_conv1d, raw_activation
 from ..causal_conv1d_update import causal_conv1d_update
 from ..chain import Chain
-from .chained import Chained
+from .chained import Chained, is_traced
 
 
 class CausalConv1d(Chained, torch.nn.Conv1d):
@@ -26,7 +26,7 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
         kernel_size: K, taps.
         dilation: positions from one tap to the next.
         bias: whether there is one.
-        activation: None, "identity", "silu" or "swish".
+        activation: as of `sluice.causal_conv1d`.
         pre, post: as those of `sluice.nn.Conv1d`; what stands before the convolution and what is kept as state is
             behind `pre`.
         device, dtype: of the parameters.
@@ -60,7 +60,7 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
         dilation: int = 1,
         bias: bool = True,
         *,
-        activation: str | None = None,
+        activation: str | bool | None = None,
         pre: Chain | str | torch.nn.Module | None = None,
         post: Chain | str | torch.nn.Module | None = None,
         device: Any = None,
@@ -70,9 +70,7 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
         super().__init__(
             channels, channels, kernel_size, 1, padding, dilation, channels, bias, device=device, dtype=dtype
         )
-        if activation not in (None, "identity", "silu", "swish"):
-            raise ValueError(f"CausalConv1d: activation must be None, identity, silu or swish, got {activation!r}")
-        self.activation = activation
+        self.activation = raw_activation("CausalConv1d", activation)
         self.set_chain("pre", pre)
         self.set_chain("post", post)
 
@@ -164,9 +162,16 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
             columns = F.pad(tokens, (history, 0))
         else:
             columns = torch.cat([initial_states.to(tokens.dtype), tokens], dim=-1)
-        y = F.conv1d(columns, self.weight, self.bias, dilation=self.dilation, groups=self.groups)
-        if self.activation in ("silu", "swish"):
+        states = columns[..., columns.shape[-1] - history :]
+        weight, bias = self.weight, self.bias
+        is_mixed = not is_traced(x) and x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type)
+        if is_mixed:
+            wide = torch.promote_types(x.dtype, weight.dtype)
+            columns, weight, bias = columns.to(wide), weight.to(wide), None if bias is None else bias.to(wide)
+        y = F.conv1d(columns, weight, bias, dilation=self.dilation, groups=self.groups)
+        if self.activation == "silu":
             y = F.silu(y)
         if residual is not None:
             y = y + residual
-        return self.with_gradients("post", y), columns[..., columns.shape[-1] - history :]
+        y = self.with_gradients("post", y)
+        return y.to(x.dtype) if is_mixed else y, states

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
-from typing_extensions import Self
 
 from .. import reference, stages
 from .._fake import FLOATING, is_strided
+from .._library import loses_gradient
 from ..chain import Chain, given_chain
 
 Stages = Chain | torch.nn.Module | None
@@ -58,13 +58,7 @@ class Chained(torch.nn.Module):
         for tensor in tensors:
             if tensor is not None and not _is_ours(tensor):
                 return True
-        if forward_ad._current_level >= 0:  # type: ignore[attr-defined]
-            given = (*tensors, *self.parameters(), *self._operands())
-            return any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in given)
-        if not torch.is_grad_enabled():
-            return False
-        given = (*tensors, *self.parameters(), *self._operands())
-        return any(tensor is not None and tensor.requires_grad for tensor in given)
+        return loses_gradient(itertools.chain(tensors, self.parameters(), self._operands()))
 
     def _operands(self) -> Iterator[torch.Tensor]:
         for name in self.chain_names:
@@ -72,7 +66,7 @@ class Chained(torch.nn.Module):
             if isinstance(value, Chain):
                 yield from value.operands
 
-    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Self:
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Chained:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name in self.chain_names:
             value = getattr(self, name)
@@ -91,9 +85,14 @@ class Chained(torch.nn.Module):
         return ", ".join(filter(None, [super().extra_repr(), *self.shown_chains()]))
 
 
+def is_traced(value: object) -> bool:
+    """Whether torch.fx traces it: then nothing is known of it."""
+    return isinstance(value, torch.fx.Proxy)
+
+
 def _is_ours(tensor: torch.Tensor) -> bool:
-    if isinstance(tensor, torch.fx.Proxy):  # type: ignore[unreachable]
-        return False  # type: ignore[unreachable]
+    if is_traced(tensor):
+        return False
     return tensor.dtype in FLOATING and tensor.device.type in _DEVICES and is_strided(tensor)
 
 

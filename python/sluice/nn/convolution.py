@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -104,6 +105,11 @@ class Conv1d(Chained, torch.nn.Conv1d):
             pre=before,
             post=self.chain("post"),
         )
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Conv1d:
+        self._packed = PackedParameter()  # not to stay on a device that the module leaves
+        super()._apply(fn, recurse)
+        return self
 
 
 class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):

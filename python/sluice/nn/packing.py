@@ -27,7 +27,11 @@ class _Kept(NamedTuple):
 
 
 class PackedParameter:
-    """What a module keeps of its weight. Copies and pickles of it are empty."""
+    """What a module keeps of its weight. Copies and pickles of it are empty.
+
+    Nothing is kept for a CUDA graph, nor read by one: it would replay the values of its capture, and their memory goes
+    when the weight changes. Its kernels pack the weight at each replay.
+    """
 
     def __init__(self) -> None:
         # By stream: a kernel of another one might read the values before they are there, or when they are gone.
@@ -53,15 +57,15 @@ class PackedParameter:
             return weight
         if torch.compiler.is_compiling():
             return pack(weight, dtype)  # frozen weights are packed at compile time
-        if module._parameters.get("weight") is not weight or weight.is_inference():
+        is_its_own = module._parameters.get("weight") is weight
+        if not is_its_own or weight.is_inference() or torch.cuda.is_current_stream_capturing():
             return weight
         stream = torch._C._cuda_getCurrentRawStream(weight.device.index)
         kept = self._kept.get(stream)
         if kept is None or not kept.is_of(weight, dtype):
-            if torch.cuda.is_current_stream_capturing():
-                return weight  # what a graph packs is there when it is replayed
             kept = _Kept(pack(weight, dtype), weight._version, weight.data_ptr(), dtype)
-            self._kept[stream] = kept
+            others = {place: one for place, one in self._kept.items() if one.is_of(weight, dtype)}
+            self._kept = {**others, stream: kept}
         return kept.handle
 
 
