@@ -22,10 +22,9 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from sluice.bench import DTYPES
-from sluice.bench.check import WrongResultError, relative_error
+from sluice.bench.check import OpCalls, WrongResultError, relative_error
 
 STATES = ("before", "after")
 CONVOLUTIONS = ("causal_conv1d_fn", "causal_conv1d_update")  # of the prompt, and of one more token
@@ -109,22 +108,6 @@ def enter(state: str) -> None:
         if missing := [name for name in (*CONVOLUTIONS, *kind.scans) if not hasattr(kind.modeling(), name)]:
             version = importlib.import_module("transformers").__version__
             raise RuntimeError(f"layer_cases: {kind.name} must call {missing} (transformers 5.17), got {version}")
-
-
-class OpCalls(TorchDispatchMode):
-    """Counts the calls of sluice's ops, those of whole prompts and those of one more token."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.prefill = self.decode = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.namespace == "sluice":
-            if "update" in str(func):
-                self.decode += 1
-            else:
-                self.prefill += 1
-        return func(*args, **(kwargs or {}))
 
 
 # --- a layer ----------------------------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from sluice.bench.check import OpCalls
 
 pytest.importorskip("transformers")
 
@@ -69,22 +70,6 @@ FAMILIES = [
 NAMES = [family.name for family in FAMILIES]
 
 
-class Calls(TorchDispatchMode):
-    """Counts sluice's ops: those of whole sequences, and those of one more token."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.prefill = self.decode = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.namespace == "sluice":
-            if "update" in str(func):
-                self.decode += 1
-            else:
-                self.prefill += 1
-        return func(*args, **(kwargs or {}))
-
-
 def small_model(family: Family, device: str) -> Any:
     modeling = importlib.import_module(family.modeling)
     config = getattr(modeling, f"{family.name}Config")(
@@ -105,9 +90,9 @@ def generated(family: Family, device: str) -> dict[str, Any]:
     """Greedy tokens of two prompts, the logits of the first new ones, and sluice's calls."""
     model = small_model(family, device)
     prompts = torch.randint(2, VOCABULARY, (2, PROMPT), generator=torch.Generator().manual_seed(3)).to(device)
-    with torch.no_grad(), Calls() as of_prompt:
+    with torch.no_grad(), OpCalls() as of_prompt:
         logits = model(prompts, use_cache=True).logits[:, -1]
-    with Calls() as of_all:
+    with OpCalls() as of_all:
         tokens = model.generate(
             prompts, attention_mask=torch.ones_like(prompts), max_new_tokens=NEW, min_new_tokens=NEW, do_sample=False
         )

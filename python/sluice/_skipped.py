@@ -1,6 +1,6 @@
 """Which results are 0, because a token has no sequence or its sequence no slot: the rule of kernels, in torch's ops.
 
-For a chain that runs behind a kernel and changes the zeros that this has written.
+For a chain that runs behind a kernel and changes the zeros that the kernel has written.
 """
 
 from __future__ import annotations

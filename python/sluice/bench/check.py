@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from .suite import Case, Workload
 
@@ -14,6 +16,22 @@ TOLERANCES = {"bf16": 1e-2, "fp16": 2e-3, "fp32": 1e-6}
 
 class WrongResultError(Exception):
     """A result differs from its reference by more than its dtype allows: its time means nothing."""
+
+
+class OpCalls(TorchDispatchMode):
+    """Counts the calls of causal convolutions: of whole prompts, and of one more token."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.prefill = self.decode = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "sluice":
+            if "update" in str(func):
+                self.decode += 1
+            else:
+                self.prefill += 1
+        return func(*args, **(kwargs or {}))
 
 
 def relative_error(result: torch.Tensor, reference: torch.Tensor | Iterable[torch.Tensor]) -> float:
