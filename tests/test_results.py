@@ -9,6 +9,7 @@ import re
 import pytest
 
 import draw_results
+import recorded_tables
 import result_files
 import write_results
 from common import ROOT
@@ -111,14 +112,14 @@ def test_issues_are_a_line_for_both_layouts(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_facts_are_a_table_each(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_files, "ROOT", tmp_path)
-    assert write_results.facts() == "Not measured yet."
+    assert recorded_tables.facts() == "Not measured yet."
     for card, time in (("a-card", 9.0), (result_files.CARDS[0], 250.0)):
         rows = [{"fact": "syncwarp", "variant": "__syncwarp", "time_us": time, "copy_us": 200.0}]
         rows.append({"fact": "alignment", "variant": "offset 16", "time_us": 220.0, "copy_us": 200.0})
         path = tmp_path / "benchmarks" / "recordings" / card / "pipeline_facts.json"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps({"gpu": "A GPU", "cuda": "13.0", "bytes": 2**28, "rows": rows}))
-    heading, first, second = write_results.facts().split("\n\n")
+    heading, first, second = recorded_tables.facts().split("\n\n")
     assert heading == "Microseconds, A GPU, CUDA 13.0, 256 MiB."
     assert first.splitlines()[2] == "| __syncwarp | 250.0 | 200.0 | 0.80 |"
     assert second.startswith("| alignment | time |")
@@ -132,3 +133,21 @@ def test_the_first_cards_recording_is_read(tmp_path: pathlib.Path, monkeypatch: 
         path.parent.mkdir(parents=True)
         path.touch()
         assert result_files.recording("streams.json") == (None if card == "cpu" else path)
+
+
+def test_layers_are_a_line_each_and_those_left_out_are_named(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_files, "ROOT", tmp_path)
+    assert recorded_tables.layers() == ""
+    case = {"layer": "Mixer", "what": "decode", "dtype": "fp16", "batch": 3, "tokens": 1}
+    before = {"conv_us": 20.0, "layer_us": 100.0, "conv_share": 0.2}
+    after = {"conv_us": 4.0, "layer_us": 80.0, "conv_share": 0.05}
+    cases = [case | {"channels": 8, "before": before, "after": after}, case | {"left_out": "no memory"}]
+    head = {"gpu": "A GPU", "torch": "2.11", "cuda": "13.0", "transformers": "5.17", "scans": "torch code"}
+    path = tmp_path / "benchmarks" / "recordings" / "a-card" / "layers.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(head | {"date": "2026-11-25", "cases": cases}))
+    *_, row, blank, left_out = recorded_tables.layers().splitlines()
+    assert row == "| Mixer decode 3 x 1 fp16, C = 8 | 20.0 | 4.0 | 100.0 | 80.0 | 20.00 | 5.00 |"
+    assert (blank, left_out) == ("", "Left out: Mixer decode 3 x 1 fp16 (no memory).")

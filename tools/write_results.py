@@ -4,17 +4,18 @@ Each goes between the two `results` markers of its file. Files that were measure
 named on the way, and in their captions.
 """
 
-import csv
 import json
 import math
 import pathlib
 import re
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 
 import stencil_claims
-from result_files import PICTURE, ROOT, documents, is_older, measured, newest, recording
+from recorded_tables import facts, layers, timelines
+from result_files import PICTURE, ROOT, documents, is_older, measured, newest
+from table_text import MICROSECONDS, MILLISECONDS, cell, lines_of
 
 MARKERS = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.DOTALL)
 # Columns of peers, in their order, and what each is.
@@ -53,24 +54,6 @@ TITLES = {
     "transform": "Chains over a tensor",
 }
 CUDA_PIPELINE = ("single_stage", "two_stage", "multi_stage", "producer_consumer", "thread_scope")
-
-
-MICROSECONDS, MILLISECONDS = ("microseconds", 1.0), ("milliseconds", 1e-3)
-
-
-def cell(us: float | None, scale: float = 1.0, digits: int | None = None) -> str:
-    if us is None:
-        return "–"
-    if digits is None:
-        digits = 2 if scale < 1 else 1 if us < 10000 else 0
-    return f"{us * scale:.{digits}f}"
-
-
-def lines_of(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table; a `|` within a cell does not end it."""
-    escaped = [[text.replace("|", r"\|") for text in row] for row in (header, *rows)]
-    written = [f"| {' | '.join(row)} |" for row in escaped]
-    return [written[0], "|---" * len(header) + "|", *written[1:]]
 
 
 def heading(document: dict, rest: str = "", unit: str = MICROSECONDS[0]) -> str:
@@ -225,63 +208,6 @@ def compared_stencils() -> str:
     return f"{measured([document for document in newest() if document['suite'] == 'filter2d'])}\n\n{table}"
 
 
-def facts() -> str:
-    """What benchmarks/pipeline_facts.cu measured, a table a fact."""
-    path = recording("pipeline_facts.json")
-    if path is None:
-        return "Not measured yet."
-    found = json.loads(path.read_text())
-    rows: dict[str, list[list[str]]] = {}
-    for row in found["rows"]:
-        times = cell(row["time_us"]), cell(row["copy_us"]), f"{row['copy_us'] / row['time_us']:.2f}"
-        rows.setdefault(row["fact"], []).append([row["variant"], *times])
-    tables = ["\n".join(lines_of([fact, "time", "a copy", "copy / time"], cells)) for fact, cells in rows.items()]
-    heading = f"Microseconds, {found['gpu']}, CUDA {found['cuda']}, {found['bytes'] >> 20} MiB."
-    return "\n\n".join([heading, *tables, *layouts()])
-
-
-def layouts() -> list[str]:
-    """What benchmarks/shared_layouts.cu measured, and the wavefronts that ncu counted of it."""
-    times, counts = recording("shared_layouts.json"), recording("shared_layouts.csv")
-    if times is None or counts is None:
-        return []
-    rows = json.loads(times.read_text())["rows"]
-    kernels = {  # by layout, bytes and stages: "StageMajor, 4, 1"
-        row["Kernel Name"].partition(">(")[0].rpartition("::")[2]: int(row["Metric Value"].replace(",", ""))
-        for row in csv.DictReader(counts.read_text().splitlines())
-    }
-    least = min(kernels.values())
-
-    def cells(row: dict) -> list[str]:
-        policies = [f"{layout}, {row['bytes']}, {row['stages']}" for layout in ("StageMajor", "Interleaved")]
-        waves = [f"{kernels[policy] / least:.2f}" for policy in policies]
-        us = [row["stage_major_us"], row["interleaved_us"]]
-        return [str(row["bytes"]), str(row["stages"]), *map(cell, us), f"{us[1] / us[0]:.2f}", *waves]
-
-    header = ["bytes a word", "stages", "stage-major", "interleaved", "interleaved / stage-major"]
-    header += ["wavefronts, stage-major", "wavefronts, interleaved"]
-    return ["\n".join(lines_of(header, map(cells, rows)))]
-
-
-def recorded() -> str:
-    """The timelines of benchmarks/record_streams.py, a line each."""
-    path = recording("streams.json")
-    if path is None:
-        return "No timelines are recorded."
-    found = json.loads(path.read_text())
-
-    def share(one: dict, key: str) -> str:
-        return f"{100 * one[key]:.0f}" if key in one else "–"
-
-    rows = [
-        [one["what"], one["label"], f"{one['total_ms']:.2f}", share(one, "overlap"), share(one, "hidden")]
-        for one in found["timelines"]
-    ]
-    machine = f"{found['gpu']}, torch {found['torch']}, CUDA {found['cuda']}, recorded {found['date']}"
-    header = ["what", "timeline", "ms", "two rows busy, %", "host work hidden, %"]
-    return "\n".join([f"**timelines**, {machine}, {found['mebibytes']} MiB each way", "", *lines_of(header, rows)])
-
-
 def glossary(found: list[dict]) -> str:
     """What the columns of these tables are."""
     used = [peer for peer in PEERS if any(c["peers"].get(peer) is not None for d in found for c in d["cases"])]
@@ -361,8 +287,10 @@ def render() -> dict[pathlib.Path, str]:
         path, form = FORMS.get(document["suite"], (RESULTS, table))
         if path == RESULTS:
             parts[RESULTS] += [f"## {TITLES.get(document['suite'], document['suite'])}", form(document)]
+    if table_of_layers := layers():
+        parts[RESULTS] += ["## Layers of transformers: `sluice.compat` before and after", table_of_layers]
     texts = {path: "\n\n".join(written) for path, written in parts.items()}
-    texts[MEASUREMENTS / "streams.md"] += "\n\n" + recorded()
+    texts[MEASUREMENTS / "streams.md"] += "\n\n" + timelines()
     return {ROOT / "README.md": picture(), SOURCES: compared_stencils(), FACTS: facts(), **texts}
 
 

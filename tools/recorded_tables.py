@@ -1,0 +1,88 @@
+"""Tables of what benchmarks/recordings holds."""
+
+import csv
+import json
+
+from result_files import recording
+from table_text import cell, lines_of
+
+
+def facts() -> str:
+    """What benchmarks/pipeline_facts.cu measured, a table a fact."""
+    path = recording("pipeline_facts.json")
+    if path is None:
+        return "Not measured yet."
+    found = json.loads(path.read_text())
+    rows: dict[str, list[list[str]]] = {}
+    for row in found["rows"]:
+        times = cell(row["time_us"]), cell(row["copy_us"]), f"{row['copy_us'] / row['time_us']:.2f}"
+        rows.setdefault(row["fact"], []).append([row["variant"], *times])
+    tables = ["\n".join(lines_of([fact, "time", "a copy", "copy / time"], cells)) for fact, cells in rows.items()]
+    heading = f"Microseconds, {found['gpu']}, CUDA {found['cuda']}, {found['bytes'] >> 20} MiB."
+    return "\n\n".join([heading, *tables, *layouts()])
+
+
+def layouts() -> list[str]:
+    """What benchmarks/shared_layouts.cu measured, and the wavefronts that ncu counted of it."""
+    times, counts = recording("shared_layouts.json"), recording("shared_layouts.csv")
+    if times is None or counts is None:
+        return []
+    rows = json.loads(times.read_text())["rows"]
+    kernels = {  # by layout, bytes and stages: "StageMajor, 4, 1"
+        row["Kernel Name"].partition(">(")[0].rpartition("::")[2]: int(row["Metric Value"].replace(",", ""))
+        for row in csv.DictReader(counts.read_text().splitlines())
+    }
+    least = min(kernels.values())
+
+    def cells(row: dict) -> list[str]:
+        policies = [f"{layout}, {row['bytes']}, {row['stages']}" for layout in ("StageMajor", "Interleaved")]
+        waves = [f"{kernels[policy] / least:.2f}" for policy in policies]
+        us = [row["stage_major_us"], row["interleaved_us"]]
+        return [str(row["bytes"]), str(row["stages"]), *map(cell, us), f"{us[1] / us[0]:.2f}", *waves]
+
+    header = ["bytes a word", "stages", "stage-major", "interleaved", "interleaved / stage-major"]
+    header += ["wavefronts, stage-major", "wavefronts, interleaved"]
+    return ["\n".join(lines_of(header, map(cells, rows)))]
+
+
+def timelines() -> str:
+    """The timelines of benchmarks/record_streams.py, a line each."""
+    path = recording("streams.json")
+    if path is None:
+        return "No timelines are recorded."
+    found = json.loads(path.read_text())
+
+    def share(one: dict, key: str) -> str:
+        return f"{100 * one[key]:.0f}" if key in one else "–"
+
+    rows = [
+        [one["what"], one["label"], f"{one['total_ms']:.2f}", share(one, "overlap"), share(one, "hidden")]
+        for one in found["timelines"]
+    ]
+    machine = f"{found['gpu']}, torch {found['torch']}, CUDA {found['cuda']}, recorded {found['date']}"
+    header = ["what", "timeline", "ms", "two rows busy, %", "host work hidden, %"]
+    return "\n".join([f"**timelines**, {machine}, {found['mebibytes']} MiB each way", "", *lines_of(header, rows)])
+
+
+def layers() -> str:
+    """The layers of benchmarks/record_layers.py, a line each; nothing where none is recorded."""
+    path = recording("layers.json")
+    if path is None:
+        return ""
+    found = json.loads(path.read_text())
+
+    def row(case: dict) -> list[str]:
+        before, after = case["before"], case["after"]
+        times = [before["conv_us"], after["conv_us"], before["layer_us"], after["layer_us"]]
+        shares = [f"{100 * state['conv_share']:.2f}" for state in (before, after)]
+        return [f"{name(case)}, C = {case['channels']}", *map(cell, times), *shares]
+
+    def name(case: dict) -> str:
+        return f"{case['layer']} {case['what']} {case['batch']} x {case['tokens']} {case['dtype']}"
+
+    machine = f"{found['gpu']}, torch {found['torch']}, CUDA {found['cuda']}, transformers {found['transformers']}"
+    header = ["layer", "convolution before", "after", "layer before", "after", "share before, %", "after, %"]
+    lines = lines_of(header, (row(case) for case in found["cases"] if "left_out" not in case))
+    left_out = [f"Left out: {name(case)} ({case['left_out']})." for case in found["cases"] if "left_out" in case]
+    heading = f"**layers**, microseconds, {machine}, scans by {found['scans']}, recorded {found['date']}"
+    return "\n".join([heading, "", *lines, *([""] if left_out else []), *left_out])
