@@ -1,8 +1,7 @@
 #include "ops/convolution.h"
 
-#include <array>
-
 #include "kernels/conv1d/aten_reason.h"
+#include "kernels/conv1d/dense/turn.h"
 #include "kernels/conv_transpose1d/conv_transpose1d.h"
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
@@ -10,8 +9,11 @@
 #include "ops/common/link.h"
 #include "ops/common/plan_text.h"
 #include "ops/convolution_aten.h"
+#include "ops/convolution_params.h"
+#include "ops/convolution_parts.h"
 #include "ops/elementwise.h"
 #ifdef SLUICE_CUDA_LIBRARY
+#include "kernels/conv1d/dense/launch.h"
 #include "kernels/conv1d/launch.h"
 #include "kernels/conv1d/link.h"
 #else
@@ -24,69 +26,26 @@ namespace {
 constexpr Question kCompute{};
 constexpr AtenReason kApart("the weight's output channels are not equally far apart");
 
-// A weight of a group's input channels, and packed where it comes so.
-DenseTensors dense_tensors(const Convolution& c) {
-  const TensorView weight(c.weight);
-  const int output = c.is_transposed ? 1 : 0, input = 1 - output;
-  const bool is_grouped = c.groups != 1;
-  if (weight.rank != 3 || (is_grouped && (c.is_transposed || weight.sizes[input] == 1))) return {};
-  return {.weight = operand_of<3>(weight, std::array{weight.strides[output], weight.strides[input], weight.strides[2]}),
-          .input_channels = weight.sizes[input],
-          .groups = c.groups,
-          .packed = c.packed.has_value() ? TensorView(*c.packed).data : nullptr};
-}
-
-// From an output channel of a depthwise convolution to the next one; nothing where they are not equally far apart.
-std::optional<int64_t> channel_stride(const Convolution& c) {
-  const TensorView weight(c.weight);
-  if (!c.is_transposed || weight.sizes[1] == 1) return weight.strides[0];
-  const bool merges = weight.sizes[0] == 1 || weight.strides[0] == weight.sizes[1] * weight.strides[1];
-  return merges ? std::optional(weight.strides[1]) : std::nullopt;
-}
-
-// The convolution as a kernel takes it, a transposed one's phases from; only depthwise ones have a `multiplier`.
-Conv1dParams make_params(const Convolution& c, const TensorView& result) {
-  const TensorView input(c.input), weight(c.weight);
-  const std::vector<int64_t> sizes = sizes_of(input);
-  Conv1dParams params{{
-      .input = operand_of<3>(input),
-      .output = operand_of<3>(result),
-      .weight = operand_of<2>(weight, std::array{channel_stride(c).value_or(0), weight.strides[weight.rank - 1]}),
-      .bias = operand_of<1>(c.bias),
-      .history = operand_of<3>(c.history),
-      .batch = c.sizes[0],
-      .channels = c.sizes[1],
-      .length = sizes[2],
-      .output_length = c.sizes[2],
-      .multiplier = c.groups == sizes[1] ? static_cast<int>(c.sizes[1] / sizes[1]) : 1,
-      .taps = static_cast<int>(weight.sizes[weight.rank - 1]),
-      .stride = c.stride,
-      .padding = c.padding,
-      .dilation = c.dilation,
-  }};
-  params.dense = dense_tensors(c);
-  c.pre.fill(params.pre, params.pre_operands, [&](std::size_t k) { return c.pre.strides(k, sizes); });
-  c.post.fill(params.post, params.post_operands, [&](std::size_t k) { return c.post.strides(k, c.sizes); });
-  return params;
-}
-
-Conv1dProblem make_problem(const Convolution& c, const Conv1dParams& params) {
-  Conv1dProblem problem = problem_of(params);  // as if it were depthwise
-  problem.input_channels = c.input.size(1);
-  problem.groups = c.groups;
-  return problem;
-}
-
 bool is_empty(const Convolution& c) { return c.sizes[0] * c.sizes[1] * c.sizes[2] == 0; }
 
+// One of several launches, or one with more behind it.
+struct Launch {
+  std::string detail = {};      // what they are, for the plan's text
+  int64_t workspace_bytes = 0;  // of all, beside the plan's own
+  bool in_passes = false;       // whatever is linked
+};
+
 // What a plan has to say of itself. `in_passes`: its chains are not linked.
-std::string detail_of(const Conv1dPlan& plan, const Interleave& interleave, int64_t phases, bool in_passes) {
+std::string detail_of(const Conv1dPlan& plan, const Interleave& interleave, const Launch& launch, bool in_passes) {
   std::string detail = describe(plan);
+  if (plan.which == Conv1dMethod::aten) return detail;
   if (plan.which == Conv1dMethod::dense && interleave.exists()) {
-    detail += "; channels of " + std::to_string(interleave.phases) + " output phases, interleaved as they are stored";
+    detail += "; channels of " + std::to_string(interleave.phases) + " output phase" +
+              (interleave.phases > 1 ? "s" : "") + ", interleaved as they are stored";
   }
-  if (plan.which == Conv1dMethod::dense && in_passes) detail += "; chains in passes of their own";
-  if (phases > 1) detail += (detail.empty() ? "" : "; ") + std::to_string(phases) + " output phases, a launch each";
+  if (plan.which == Conv1dMethod::dense && in_passes && plan.dense.parts == 1)
+    detail += "; chains in passes of their own";
+  if (!launch.detail.empty()) detail += (detail.empty() ? "" : "; ") + launch.detail;
   return detail;
 }
 
@@ -114,6 +73,7 @@ void run_in_passes(const Convolution& c, const TensorView& target) {
   plain.input = input_behind_pre(c);
   plain.pre.clear();
   plain.post.clear();
+  plain.in_one_part = true;
   const auto run = [&](const TensorView& output) {
     const bool done = run_kernels(plain, output, kCompute, [&] { return output; }).has_value();
     check(done, c.op, ": the kernel that has room with its chains has none without them");
@@ -126,15 +86,30 @@ void run_in_passes(const Convolution& c, const TensorView& target) {
   run(TensorView(sums));
   run_transform(c.op, TensorView(sums), target, c.post, ScheduleRequest{});
 }
+
+std::string run_in_parts(const Convolution& c, const Conv1dParams& params, const Conv1dPlan& plan,
+                         const DeviceScope& device, const TensorView& target) {
+  const std::optional<Tensor> workspace = allocate_workspace(c.op, plan, target);
+  char* const memory = static_cast<char*>(TensorView(*workspace).data);
+  const int64_t behind_all_else = plan.workspace_bytes - PartSums::bytes(c, plan.dense.parts);
+  const PartSums sums(c, memory + behind_all_else, plan.dense.parts, target);
+  Conv1dParams own = params;
+  own.output = sums.output();
+  own.bias = {};
+  own.post = {};
+  device.check_launch(launch_conv1d(own, plan, nullptr, memory, device.stream()));
+  run_transform(c.op, sums.first(), target, sums.chain(), ScheduleRequest{});
+  return {};
+}
 #endif
 
 // The one road to a kernel of sluice's own, whatever is asked: the problem, its plan, and then the launch into what
 // `output` gives, the link, or the text. Nothing where aten makes the sums; else why the chains were not linked, or the
-// text, which says so too. `result` is the output, or stands for it, and `params` are all of it or one of `phases`.
+// text, which says so too. `result` is the output, or stands for it, and `params` are all of it or of one launch.
 template <class Output>
 std::optional<std::string> run_problem(const Convolution& c, Conv1dParams& params, const TensorView& result,
                                        const Question& question, [[maybe_unused]] const Output& output,
-                                       int64_t phases = 1) {
+                                       [[maybe_unused]] const Launch& launch = {}) {
   const Conv1dProblem problem = make_problem(c, params);
   const bool chained = !c.pre.empty() || !c.post.empty();
   const auto planned = [&](const DeviceProperties& device, bool linked) {
@@ -147,9 +122,10 @@ std::optional<std::string> run_problem(const Convolution& c, Conv1dParams& param
     return plan;
   };
   if (question.explains()) {
-    const Conv1dPlan plan = planned(question.device, chained && question.linked);
+    Conv1dPlan plan = planned(question.device, chained && question.linked);
+    if (plan.which != Conv1dMethod::aten) plan.workspace_bytes += launch.workspace_bytes;
     return plan_text(plan, question, chained, result.elements(),
-                     detail_of(plan, params.interleave, phases, chained && !question.linked));
+                     detail_of(plan, params.interleave, launch, chained && !question.linked));
   }
   // The params may be of a phase, which begins behind the result's first element.
   [[maybe_unused]] const auto set_output = [&] {
@@ -163,9 +139,16 @@ std::optional<std::string> run_problem(const Convolution& c, Conv1dParams& param
   const DeviceProperties& properties = properties_of(c.op, result.device_index);
   Conv1dPlan plan = planned(properties, chained);
   if (plan.which == Conv1dMethod::aten) return std::nullopt;
+  if (plan.dense.parts > 1) {
+    if (question.computes()) return run_in_parts(c, params, plan, device, set_output());
+    const PartSums sums(c, nullptr, plan.dense.parts, result);
+    return run_transform(c.op, sums.first(), result, sums.chain(), ScheduleRequest{}, question);
+  }
   Form form{.reason = kNoChain};
   if (chained) {
-    form = choose_form(c.op, link_request(params, plan), device, result.elements(), question.run);
+    if (!launch.in_passes) {
+      form = choose_form(c.op, link_request(params, plan), device, result.elements(), question.run);
+    }
     if (form.kernel == nullptr) plan = planned(properties, false);
     if (plan.which == Conv1dMethod::aten) return std::nullopt;
   }
@@ -205,58 +188,140 @@ std::optional<std::string> leave_to_aten(const Convolution& c, const char* reaso
   return plan_text(aten_plan(reason), question, !c.pre.empty() || !c.post.empty(), result.elements());
 }
 
-// Why a phase behind the first has no kernel on that device, or null: then aten takes all, before one has written its
-// results.
-const char* phase_without_kernel(const Convolution& c, const Conv1dParams& whole, const DeviceProperties& device) {
-  for (int64_t first = 1; first < output_phases(whole); ++first) {
-    const Conv1dProblem problem = make_problem(c, phase_params(whole, output_phase(whole, first)));
-    for (bool linked : {false, true}) {
-      const Conv1dPlan plan = plan_conv1d(problem, c.schedule, device, linked);
-      if (plan.which == Conv1dMethod::aten) return plan.reason;
+// Why a launch behind the first has no kernel on that device, or null: then aten takes all, before one has written its
+// results. `params_of(i)`: of a launch.
+template <class ParamsOf>
+const char* launch_without_kernel(const Convolution& c, int64_t count, const ParamsOf& params_of,
+                                  [[maybe_unused]] const TensorView& result, const Question& question) {
+  const auto reason_on = [&](const DeviceProperties& device) -> const char* {
+    for (int64_t i = 1; i < count; ++i) {
+      const Conv1dProblem problem = make_problem(c, params_of(i));
+      for (bool linked : {false, true}) {
+        const Conv1dPlan plan = plan_conv1d(problem, c.schedule, device, linked);
+        if (plan.which == Conv1dMethod::aten) return plan.reason;
+      }
     }
-  }
-  return nullptr;
-}
-
-// Why aten takes a transposed convolution, or null where each phase is asked for on its own.
-const char* reason_for_aten(const Convolution& c, const Conv1dParams& whole, [[maybe_unused]] const TensorView& result,
-                            const Question& question) {
-  const bool depthwise = is_depthwise(c);
-  if (const char* reason = transposed_by_aten(whole, c.groups, depthwise)) return reason;
-  if (!depthwise && c.stride > 1) return nullptr;  // one convolution, whatever becomes of that
-  if (depthwise && !channel_stride(c).has_value()) return kApart;
-  if (question.explains()) return phase_without_kernel(c, whole, question.device);
+    return nullptr;
+  };
+  if (question.explains()) return reason_on(question.device);
 #ifdef SLUICE_CUDA_LIBRARY
-  return phase_without_kernel(c, whole, properties_of(c.op, result.device_index));
+  return reason_on(properties_of(c.op, result.device_index));
 #else
   return nullptr;
 #endif
 }
 
-template <class Output>
-std::optional<std::string> run_phases(const Convolution& c, const Conv1dParams& whole, const TensorView& result,
-                                      const Question& question, const Output& output) {
-  if (const char* reason = reason_for_aten(c, whole, result, question)) {
-    return leave_to_aten(c, reason, result, question);
-  }
-  if (c.stride > 1 && !is_depthwise(c)) {
-    Conv1dParams rows = interleaved_params(whole);
-    return run_problem(c, rows, result, question, output);
-  }
+// `count` launches into one output, as run_problem has them.
+template <class ParamsOf, class Output>
+std::optional<std::string> run_launches(const Convolution& c, int64_t count, const ParamsOf& params_of,
+                                        const TensorView& result, const Question& question, const Output& output,
+                                        const Launch& launch) {
   std::optional<TensorView> target;
   const auto allocated_once = [&] {
     if (!target.has_value()) target.emplace(output());
     return *target;
   };
-  const int64_t phases = output_phases(whole);
   std::string answer;
-  for (int64_t first = 0; first < phases; ++first) {
-    Conv1dParams params = phase_params(whole, output_phase(whole, first));
-    const std::optional<std::string> own = run_problem(c, params, result, question, allocated_once, phases);
+  for (int64_t i = 0; i < count; ++i) {
+    Conv1dParams params = params_of(i);
+    const std::optional<std::string> own = run_problem(c, params, result, question, allocated_once, launch);
     if (!own.has_value() || question.explains()) return own;
     if (answer.empty()) answer = *own;
   }
   return answer;
+}
+
+#ifdef SLUICE_CUDA_LIBRARY
+// Whether each of several dense launches has its chains linked: passes compute all of the convolution, and no launch
+// may have written its results before, which an operand of `post` may be.
+template <class ParamsOf>
+bool are_linked(const Convolution& c, int64_t count, const ParamsOf& params_of, const TensorView& result) {
+  const DeviceScope device(c.op, result.device_index);
+  const DeviceProperties& properties = properties_of(c.op, result.device_index);
+  for (int64_t i = 0; i < count; ++i) {
+    const Conv1dParams params = params_of(i);
+    const Conv1dPlan plan = plan_conv1d(make_problem(c, params), c.schedule, properties, /*linked=*/true);
+    if (plan.which == Conv1dMethod::aten) return true;  // passes are not asked for
+    const Form form = choose_form(c.op, link_request(params, plan), device, result.elements(), kCompute.run);
+    if (form.kernel == nullptr) return false;
+  }
+  return true;
+}
+#endif
+
+// A transposed convolution whose channels are summed: its polyphase components on the dense kernel.
+template <class Output>
+std::optional<std::string> run_components(const Convolution& c, const Conv1dParams& whole, const TensorView& result,
+                                          const Question& question, const Output& output, Launch launch = {}) {
+  const PolyphaseComponents parts = polyphase_components(whole);
+  const auto params_of = [&](int64_t i) { return interleaved_params(whole, parts.of[i]); };
+  if (const char* reason = launch_without_kernel(c, parts.count, params_of, result, question)) {
+    return leave_to_aten(c, reason, result, question);
+  }
+  if (parts.count > 1) {
+    launch.detail += (launch.detail.empty() ? "" : "; ") + std::string("2 launches, of phases with ") +
+                     std::to_string(parts.of[0].taps) + " and with " + std::to_string(parts.of[1].taps) + " taps";
+#ifdef SLUICE_CUDA_LIBRARY
+    const bool chained = !c.pre.empty() || !c.post.empty();
+    launch.in_passes = chained && question.computes() && !are_linked(c, parts.count, params_of, result);
+    if (launch.in_passes) return run_launches(c, 1, params_of, result, question, output, launch);
+#endif
+  }
+  return run_launches(c, parts.count, params_of, result, question, output, launch);
+}
+
+// The same where its results are rows of channels, which are turned into the output.
+template <class Output>
+std::optional<std::string> run_turned(const Convolution& c, const TensorView& result, const Question& question,
+                                      [[maybe_unused]] const Output& output) {
+  const int64_t pitch = TurnParams::pitch(c.sizes[1]);
+  const std::vector<int64_t> sizes = {c.sizes[0], pitch, c.sizes[2]}, strides = {c.sizes[2] * pitch, 1, pitch};
+  const TensorView place(result, c.sizes, strides, c.dtype);
+  std::optional<Tensor> rows;
+  const auto allocated = [&] {
+    rows = allocate(c.op, sizes, strides, c.dtype, result);
+    TensorView allocated_place = place;
+    allocated_place.data = TensorView(*rows).data;
+    return allocated_place;
+  };
+  const Launch launch{.detail = "results are rows of channels in a workspace, turned into the output",
+                      .workspace_bytes = c.sizes[0] * c.sizes[2] * pitch * static_cast<int64_t>(size_of(c.dtype))};
+  const std::optional<std::string> answer =
+      run_components(c, make_params(c, place), place, question, allocated, launch);
+#ifdef SLUICE_CUDA_LIBRARY
+  if (answer.has_value() && question.computes()) {
+    const DeviceScope device(c.op, result.device_index);
+    const TurnParams turn{.rows = TensorView(*rows).data,
+                          .output = operand_of<3>(output()),
+                          .batch = c.sizes[0],
+                          .channels = c.sizes[1],
+                          .length = c.sizes[2]};
+    device.check_launch(launch_turn(turn, device.stream()));
+  }
+#endif
+  return answer;
+}
+
+template <class Output>
+std::optional<std::string> run_phases(const Convolution& c, const Conv1dParams& whole, const TensorView& result,
+                                      const Question& question, const Output& output) {
+  const bool depthwise = is_depthwise(c);
+  if (const char* reason = transposed_by_aten(whole, c.groups, depthwise)) {
+    return leave_to_aten(c, reason, result, question);
+  }
+  if (!depthwise && c.stride > 1) {
+    return turns_results(whole) ? run_turned(c, result, question, output)
+                                : run_components(c, whole, result, question, output);
+  }
+  if (depthwise && !channel_stride(c).has_value()) return leave_to_aten(c, kApart, result, question);
+  const int64_t phases = output_phases(whole);
+  const auto params_of = [&](int64_t first) { return phase_params(whole, output_phase(whole, first)); };
+  if (const char* reason = launch_without_kernel(c, phases, params_of, result, question)) {
+    return leave_to_aten(c, reason, result, question);
+  }
+  Launch launch;
+  if (phases > 1) launch.detail = std::to_string(phases) + " output phases, a launch each";
+  return run_launches(c, phases, params_of, result, question, output, launch);
 }
 
 // All of the convolution, as run_problem has it.
@@ -269,12 +334,6 @@ std::optional<std::string> run_kernels(const Convolution& c, const TensorView& r
 }
 
 }  // namespace
-
-bool is_depthwise(const Convolution& c) {
-  return is_depthwise({.input_channels = c.input.size(1), .channels = c.sizes[1], .groups = c.groups}, c.schedule);
-}
-
-Conv1dParams depthwise_params(const Convolution& c, const TensorView& result) { return make_params(c, result); }
 
 void check_out_overlap(const Convolution& c, const char* input, const TensorView& out) {
   check_no_overlap(c.op, out, input, c.input);

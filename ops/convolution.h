@@ -21,6 +21,7 @@ struct Convolution {
   bool is_transposed = false;
   int64_t output_padding = 0;  // of a transposed one
   Chain pre = {}, post = {};
+  bool in_one_part = false;  // sums are not made in parts: they are to have the bits of a kernel with chains of its own
   DType dtype = DType::float32;  // of the result
   ScheduleRequest schedule = {};
   std::vector<int64_t> sizes = {}, strides = {};  // of the result

@@ -294,13 +294,30 @@ def test_channels_last_has_every_stride() -> None:
         assert found.workspace_bytes == 2 * 64 * 10 * 24  # channels are rounded up to whole groups
 
 
+@pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
+@pytest.mark.parametrize(("taps", "numbers"), [(10, (5,)), (64, (64,)), (4, (2, 1, 0, 1, 3)), (7, (2, 3))], ids=str)
+def test_results_by_positions_that_are_no_runs_are_turned(taps: int, numbers: tuple[int, ...]) -> None:
+    found = plan((2, 64, 500), (64, 20, taps), *numbers)
+    assert found.method == "dense"
+    assert "results are rows of channels in a workspace, turned into the output" in found.detail
+    x, w = (torch.empty(sizes, device="meta") for sizes in ((2, 64, 500), (64, 20, taps)))
+    assert found.workspace_bytes >= 2 * 2 * 24 * sluice.conv_transpose1d(x, w, None, *numbers).shape[2]
+
+
+@pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
+def test_taps_that_are_no_multiple_of_the_stride_make_two_launches() -> None:
+    found = plan((2, 64, 500), (64, 64, 7), 3)
+    assert "; channels of 1 output phase, interleaved" in found.detail
+    assert "; 2 launches, of phases with 3 and with 2 taps" in found.detail
+    assert "; 2 launches, of phases with 1 and with 0 taps" in plan((2, 64, 500), (64, 64, 2), 5).detail
+    assert "launches" not in plan((2, 64, 500), (64, 64, 6), 3).detail
+    assert plan((2, 64, 500), (64, 64, 4), 2, 4).method == "dense"  # the first input reaches no result
+
+
 @pytest.mark.parametrize(
     ("reason", "arguments", "options"),
     [
-        ("no multiple of the stride", ((2, 64, 500), (64, 64, 5), 2), {}),
         ("have a divisor in common", ((2, 64, 500), (64, 64, 4), 2, 0, 0, 1, 2), {}),
-        ("power of two up to 32", ((2, 64, 500), (64, 64, 10), 5), {}),
-        ("the first inputs reach no result", ((2, 64, 500), (64, 64, 4), 2, 4), {}),
         ("have no groups", ((2, 64, 500), (64, 16, 4), 2, 0, 0, 2), {}),
         ("for float16 and bfloat16", ((2, 64, 500), (64, 64, 4), 2), {"dtype": torch.float32}),
         ("have no groups", ((2, 64, 500), (64, 16, 4), 1, 0, 0, 2), {}),

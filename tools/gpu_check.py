@@ -85,7 +85,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "gpu/test_dense",
         "gpu/test_dense_strides",
         "gpu/test_dense_groups",
-        "gpu/test_dense_laid",
+        *("gpu/test_dense_laid", "gpu/test_dense_parts"),
         "gpu/test_depthwise_windows",
         "gpu/test_depthwise_strides",
         "gpu/test_long_filter_kernel",

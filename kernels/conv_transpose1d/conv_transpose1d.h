@@ -12,9 +12,10 @@
 //                                         phase 1: outputs 1, 3, 5, of taps 2 and 0
 //
 // So the kernels are conv1d's, and nothing is stuffed with zeros: depthwise ones run once for each phase. Where
-// channels are summed all phases are rows of one dense convolution, whose store interleaves them
+// channels are summed, phases are rows of a dense convolution, whose store interleaves them
 // (conv1d/dense/interleave.h). There phases are counted by the first tap that reaches them, so that tap k of phase k,
-// and the taps that are multiples of the stride behind it, reach back over the same inputs in each phase.
+// and the taps that are multiples of the stride behind it, reach back over the same inputs in each phase. Taps that are
+// no multiple of the stride make two such convolutions, of the phases with one tap more and of the others.
 #pragma once
 
 #include "kernels/conv1d/conv1d.h"
@@ -39,11 +40,27 @@ long long output_phases(const Conv1dTensors& whole);
 // their taps. Inputs that the phase does not reach are left away.
 Conv1dParams phase_params(const Conv1dParams& whole, const OutputPhase& phase);
 
-// Why the phases of a convolution whose channels are summed cannot be rows of one dense convolution; null where they
-// can.
+// Neighbouring phases with equally many taps, which are one dense convolution where channels are summed.
+struct PolyphaseComponent {
+  int first_phase, phases;
+  int taps;  // of a phase; 0: nothing reaches these results, and sums are zeros
+};
+
+// Those that have a result.
+struct PolyphaseComponents {
+  int count;
+  PolyphaseComponent of[2];
+};
+
+PolyphaseComponents polyphase_components(const Conv1dTensors& whole);
+
+// Why the phases of a convolution whose channels are summed cannot be rows of dense ones; null where they can.
 const char* not_interleaved_because(const Conv1dTensors& whole);
-// That dense convolution, where they can.
-Conv1dParams interleaved_params(const Conv1dParams& whole);
+// The dense convolution of a component, where they can.
+Conv1dParams interleaved_params(const Conv1dParams& whole, const PolyphaseComponent& part);
+// Whether its results lie by positions and it writes rows of channels, which are turned afterwards
+// (conv1d/dense/turn.h).
+bool turns_results(const Conv1dTensors& whole);
 
 // Why torch's transposed convolution is taken, or null where conv1d's kernels are asked for each phase.
 const char* transposed_by_aten(const Conv1dTensors& whole, long long groups, bool is_depthwise);

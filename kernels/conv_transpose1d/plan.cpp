@@ -12,13 +12,7 @@ namespace sluice {
 namespace {
 
 constexpr AtenReason kGroups("sluice's tensor-core kernels for transposed convolutions have no groups");
-constexpr AtenReason kUneven(
-    "the taps are no multiple of the stride, so that output phases have different counts of them");
 constexpr AtenReason kNoTap("stride and dilation have a divisor in common, so that some results have no tap");
-constexpr AtenReason kRuns(
-    "the result's positions lie side by side, and neighbours of a stride that is no power of two up to 32, or of a "
-    "dilation, are no rows of one tile");
-constexpr AtenReason kCropped("the padding is so large that the first inputs reach no result");
 constexpr AtenReason kLong("the tensor-core kernels count results and weights up to 2^30");
 constexpr long long kMostResults = 1 << 30;
 constexpr AtenReason kManyPhases("each output phase would be a launch, and there are many");
@@ -38,16 +32,18 @@ long long ceil_of(long long value, long long divisor) { return -floor_of(-value,
 
 bool lies_by_positions(const Conv1dTensors& whole) { return whole.output.strides[1] != 1 || whole.channels == 1; }
 
-// The inputs at which the first and the last results' phases are, and those ahead of the first that its taps reach.
+// The inputs at which the first and the last results of some phases are, and those ahead of the first that their taps
+// reach.
 struct Positions {
   long long first, last, ahead;
 };
 
-Positions positions_of(const Conv1dTensors& whole) {
-  const long long first = ceil_of(whole.padding - (whole.stride - 1) * whole.dilation, whole.stride);
+Positions positions_of(const Conv1dTensors& whole, const PolyphaseComponent& part) {
+  const long long last_phase = part.first_phase + part.phases - 1;
+  const long long first = ceil_of(whole.padding - last_phase * whole.dilation, whole.stride);
   return {.first = first,
-          .last = (whole.output_length - 1 + whole.padding) / whole.stride,
-          .ahead = (whole.taps / whole.stride - 1) * whole.dilation - first};
+          .last = floor_of(whole.output_length - 1 + whole.padding - part.first_phase * whole.dilation, whole.stride),
+          .ahead = (max_of(part.taps, 1) - 1) * whole.dilation - first};
 }
 
 // The number below `modulus` whose product with `value`, which has no divisor in common with it, is 1 more than a
@@ -124,36 +120,63 @@ Conv1dParams phase_params(const Conv1dParams& whole, const OutputPhase& phase) {
   return params;
 }
 
+PolyphaseComponents polyphase_components(const Conv1dTensors& whole) {
+  const int stride = static_cast<int>(whole.stride), least = whole.taps / stride, longer = whole.taps % stride;
+  PolyphaseComponents found{};
+  const auto add = [&](int first, int phases, int taps) {
+    const PolyphaseComponent part{.first_phase = first, .phases = phases, .taps = taps};
+    const Positions positions = positions_of(whole, part);
+    if (phases > 0 && positions.first <= positions.last) found.of[found.count++] = part;
+  };
+  add(0, longer, least + 1);
+  add(longer, stride - longer, least);
+  return found;
+}
+
+bool interleaves_positions(const Conv1dTensors& whole) {
+  return lies_by_positions(whole) && whole.taps % whole.stride == 0 && whole.stride <= kMostInterleavedPhases &&
+         interleaves_positions(whole.stride, whole.dilation);
+}
+
+bool turns_results(const Conv1dTensors& whole) {
+  return lies_by_positions(whole) && whole.channels > 1 && !interleaves_positions(whole);
+}
+
 const char* not_interleaved_because(const Conv1dTensors& whole) {
-  const long long weights = whole.channels * whole.taps, results = whole.output_length + whole.padding;
-  if (whole.taps % whole.stride != 0) return kUneven;
+  const long long weights = whole.channels * (whole.taps + whole.stride), results = whole.output_length + whole.padding;
   if (std::gcd(whole.stride, whole.dilation) != 1) return kNoTap;
-  const bool has_runs = interleaves_positions(whole.stride, whole.dilation) && whole.stride <= kMostInterleavedPhases;
-  if (lies_by_positions(whole) && !has_runs) return kRuns;
-  if (positions_of(whole).ahead < 0) return kCropped;
-  const long long longest = results + whole.taps * whole.dilation;
-  if (max_of(longest, weights + kRowGroup * whole.taps) >= kMostResults) return kLong;
+  const long long longest = results + (whole.taps + whole.stride) * whole.dilation;
+  if (max_of(longest, weights + kRowGroup * (whole.taps + whole.stride)) >= kMostResults) return kLong;
   return nullptr;
 }
 
-Conv1dParams interleaved_params(const Conv1dParams& whole) {
-  const Positions positions = positions_of(whole);
+Conv1dParams interleaved_params(const Conv1dParams& whole, const PolyphaseComponent& part) {
+  const Positions positions = positions_of(whole, part);
   Conv1dParams params = whole;
   Interleave& own = params.interleave;
-  own = {.phases = static_cast<int>(whole.stride),
+  own = {.phases = part.phases,
+         .first_phase = part.first_phase,
+         .stride = static_cast<int>(whole.stride),
          .step = static_cast<int>(whole.dilation),
          .crop = static_cast<int>(whole.padding - whole.stride * positions.first),
          .channels = static_cast<int>(whole.channels),
          .length = static_cast<int>(whole.output_length),
-         .by_positions = lies_by_positions(whole)};
+         .by_positions = interleaves_positions(whole)};
   own.phase_bits = std::bit_width(static_cast<unsigned>(own.phases)) - 1;
   own.by_row_channels = FastDivisor(own.row_channels());
+  if (whole.channels == 1 && !own.by_positions) params.output.strides[1] = 1;  // which no second channel is at
+  params.dense.weight_taps = whole.taps;
   params.channels = own.rows();
   params.output_length = positions.last - positions.first + 1;
   params.multiplier = 1;
-  params.taps = static_cast<int>(whole.taps / whole.stride);
+  params.taps = max_of(part.taps, 1);
   params.stride = 1;
-  params.padding = positions.ahead;
+  params.padding = max_of(positions.ahead, 0LL);
+  // Inputs ahead of those that reach a result, or all of them, are left away.
+  const long long left_away = min_of(max_of(-positions.ahead, 0LL), whole.length);
+  params.length = part.taps > 0 ? whole.length - left_away : 0;
+  move(params.input, 2, left_away);
+  for (int k = 0; k < whole.pre.operands; ++k) move(params.pre_operands[k], 2, left_away);
   return params;
 }
 

@@ -37,10 +37,9 @@ def conv_transpose1d(
 
     Results that are `stride` apart, an output phase, take the same taps: they are a convolution of stride 1. Depthwise
     transposed convolutions (groups equal to the channels, up to 16 phases) run sluice's own kernels, once for each
-    phase. Dense ones (one group) of half types run on the tensor cores of a GPU of compute capability 9.0, all phases
-    in one launch, where the stride divides K and has no divisor in common with the dilation, and, where positions lie
-    side by side in the result, it is a power of two up to 32 and the dilation 1. Others run torch's transposed
-    convolution and then one in-place pass of the chain. Sums of half types are kept in float32.
+    phase. Dense ones (one group) of half types run on the tensor cores of a GPU of compute capability 9.0, where the
+    stride has no divisor in common with the dilation: phases with as many taps are one launch. Others run torch's
+    transposed convolution and then one in-place pass of the chain. Sums of half types are kept in float32.
 
     Args:
         input: (B, C, L) or (C, L), any strides; float32, float16, bfloat16 or float64.

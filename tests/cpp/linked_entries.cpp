@@ -156,7 +156,7 @@ void add_transposed(Entries& entries, DType dtype, int input_channels) {
       params.multiplier = 1, params.taps = kTaps, params.stride = kStride, params.padding = params.dilation = 1;
       const long long strides[3] = {channels * length, length, 1};
       for (int d = 0; d < 3; ++d) params.input.strides[d] = params.output.strides[d] = strides[d];
-      entries.add_automatic(interleaved_params(params), dtype);
+      entries.add_automatic(interleaved_params(params, polyphase_components(params).of[0]), dtype);
     }
   }
 }

@@ -68,17 +68,24 @@ struct DenseArguments {
   SLUICE_HOST_DEVICE static constexpr int first_input_channel(int) { return 0; }
   SLUICE_HOST_DEVICE int channels_end(int) const { return channels; }
   SLUICE_HOST_DEVICE int packed_end(int) const { return packed_rows; }
+  // What a sum that is split over parts of the input channels makes different: a part stands where a group does.
+  SLUICE_HOST_DEVICE int input_channels_of(int) const { return input_channels; }
+  SLUICE_HOST_DEVICE int chunks_of(int) const { return chunks; }
+  SLUICE_HOST_DEVICE static constexpr int first_chunk(int) { return 0; }
+  SLUICE_HOST_DEVICE static constexpr int first_packed_channel(int) { return 0; }
   // Of 16 input channels a row; 0: all of it.
   SLUICE_HOST_DEVICE static constexpr int partial_steps() { return 0; }
 };
 
-// The same of any stride and any groups. What it adds stands behind all else, which is where it was.
+// The same of any stride, any groups and any parts of the sum. What it adds stands behind all else, which is where it
+// was.
 struct GeneralDenseArguments : DenseArguments {
   DensePhases own;
   int positions_of_stage;
   int weight_groups_of_tile;
   DenseGroups groups;
   int steps_of_row;
+  int chunks_of_part;  // 0: groups are groups
 
   SLUICE_HOST_DEVICE int input_steps() const { return chunks * own.stages(); }
   SLUICE_HOST_DEVICE int weight_groups() const { return weight_groups_of_tile; }
@@ -100,7 +107,19 @@ struct GeneralDenseArguments : DenseArguments {
   SLUICE_HOST_DEVICE static constexpr bool has_unread_positions() { return true; }
   SLUICE_HOST_DEVICE int first_input_channel(int group) const { return groups.first_input(group); }
   SLUICE_HOST_DEVICE int channels_end(int group) const { return groups.end(group); }
-  SLUICE_HOST_DEVICE int packed_end(int group) const { return groups.packed_end(group); }
+  SLUICE_HOST_DEVICE int packed_end(int group) const {
+    return is_split() ? first_packed_channel(group) + packed_rows : groups.packed_end(group);
+  }
+  SLUICE_HOST_DEVICE bool is_split() const { return chunks_of_part > 0; }
+  SLUICE_HOST_DEVICE int input_channels_of(int part) const {
+    return is_split() ? input_channels - first_input_channel(part) : input_channels;
+  }
+  SLUICE_HOST_DEVICE int chunks_of(int part) const {
+    return is_split() ? min_of(chunks_of_part, chunks - first_chunk(part)) : chunks;
+  }
+  SLUICE_HOST_DEVICE int first_chunk(int part) const { return part * chunks_of_part; }
+  // Of the result's channels, which are as many for each part, that of the packed weight's first.
+  SLUICE_HOST_DEVICE int first_packed_channel(int part) const { return is_split() ? groups.first_output(part) : 0; }
   SLUICE_HOST_DEVICE int partial_steps() const { return steps_of_row; }
 };
 

@@ -18,6 +18,7 @@ struct DenseTensors {
   Operand<3> weight = {};        // (output channel, input channel, tap)
   long long input_channels = 0;  // a row of the weight, those of a group; 0 where the convolution cannot be dense
   long long groups = 1;
+  int weight_taps = 0;           // of a transposed convolution's whole weight
   const void* packed = nullptr;  // the weight in packed_order (pack.h); else it is packed into the workspace first
   bool follows_pack = false;     // the kernel before in the stream packs it
 };
@@ -69,7 +70,8 @@ struct DensePlan {
   int shift = 0;      // positions of a stage ahead of the first output's first tap
   int stage_rows = 0;
   int stage_positions = 0;  // fetched for a stage; some of them for none of its rows
-  bool is_general = false;  // by the kernel with strides and groups
+  bool is_general = false;  // by the kernel with strides, groups and parts
+  int parts = 1;            // of the input channels, each with sums of its own, which are added afterwards
   int steps = 0;            // of 16 input channels, that count of a stage's rows
   DensePhases phases;       // whose taps lie so
   DenseFetch fetch = DenseFetch::channels;
@@ -84,6 +86,7 @@ struct DensePlan {
 
   const DenseShape& tile() const { return kDenseShapes[shape]; }
   int positions() const { return tile().positions() / (alternates ? 2 : 1); }  // of a tile
+  int chunks_of_tile() const { return ceil_div(order.chunks, parts); }
   // Three of four, of which the kernel has a form of its own, or 0.
   int partial_steps() const { return is_general && order.chunk == 64 && steps == 3 ? steps : 0; }
   int weight_stages_of_tile() const {

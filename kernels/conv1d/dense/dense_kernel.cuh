@@ -78,8 +78,8 @@ __device__ __forceinline__ void dense_conv1d(const Arguments& a) {
     if (tile.channel != bias_channel) load_bias<Channels>(a, tile, shared, warpgroup);
     bias_channel = tile.channel;
     if (a.alternates && t >= step) await_turn(warpgroup);
-    multiply_tile<Element, Blocks, Channels>(a, inputs, weights, shared, warpgroup, t + step >= a.tiles, input, weight,
-                                             sums);
+    multiply_tile<Element, Blocks, Channels>(a, tile.group, inputs, weights, shared, warpgroup, t + step >= a.tiles,
+                                             input, weight, sums);
     if (a.alternates) skip_tile();
     finish_tile<typename Chains::Post, Element, Blocks, Channels, ByPositions>(a, tile, shared, warpgroup, sums);
   }

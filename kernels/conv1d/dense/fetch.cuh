@@ -49,14 +49,14 @@ __device__ __forceinline__ void copy_input(const Arguments& a, std::uint32_t sta
   };
   for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
     const DenseTile tile = dense_tile<Channels>(a, t);
-    for (PhaseStep step; step.chunk < a.chunks; step.advance(a)) {
+    for (PhaseStep step; step.chunk < a.chunks_of(tile.group); step.advance(a)) {
       if (used && !has_ended(shared.input_empty + place.stage, place.parity ^ 1)) {
         asm volatile("cp.async.wait_all;" : : : "memory");
         finish_pending();
         wait_for_phase(shared.input_empty + place.stage, place.parity ^ 1);
       }
       const int channel = step.chunk * a.chunk() + piece * 8, start = a.input_position(tile.position, step.phase);
-      const int length = channel < a.input_channels ? a.length : 0;
+      const int length = channel < a.input_channels_of(tile.group) ? a.length : 0;
       const auto* from = a.input.template as<const Element>() + tile.batch * a.input.strides[0] +
                          a.first_input_channel(tile.group) + channel +
                          (start + first_row * a.stride()) * a.input.strides[2];
@@ -91,7 +91,7 @@ __device__ __forceinline__ void load_block(const Arguments& a, const DenseSource
   const auto* const from = a.input.template as<const Element>() + at.batch * a.input.strides[0] +
                            (a.first_input_channel(at.group) + at.channel) * a.input.strides[1] +
                            at.position * a.input.strides[2];
-  const int positions = a.length - at.position, channels = a.input_channels - at.channel;
+  const int positions = a.length - at.position, channels = a.input_channels_of(at.group) - at.channel;
 #pragma unroll
   for (int p = 0; p < 8; ++p) {
     const int step = p * a.stride();
@@ -111,7 +111,7 @@ __device__ __forceinline__ void gather_input(const Arguments& a, std::uint32_t s
   bool used = false;
   for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
     const DenseTile tile = dense_tile<Channels>(a, t);
-    for (PhaseStep step; step.chunk < a.chunks; step.advance(a)) {
+    for (PhaseStep step; step.chunk < a.chunks_of(tile.group); step.advance(a)) {
       if (used) wait_for_phase(shared.input_empty + place.stage, place.parity ^ 1);
       const std::uint32_t to = stages + place.stage * a.input_stage_bytes();
       for (int block = thread; block < blocks; block += kDenseFetchThreads) {
@@ -158,17 +158,17 @@ __device__ __forceinline__ void fetch_weights(const Arguments& a, std::uint32_t 
   await_previous();  // which may be packing them
   for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
     const DenseTile tile = dense_tile<Channels>(a, t);
-    const int channel = tile.channel;
-    const std::uint32_t bytes = min_of(Channels, a.packed_end(tile.group) - channel) * a.row_bytes;
-    for (PhaseStep step; step.chunk < a.chunks; step.advance(a)) {
+    const int channel = tile.channel - a.first_packed_channel(tile.group);
+    const std::uint32_t bytes = min_of(Channels, a.packed_end(tile.group) - tile.channel) * a.row_bytes;
+    for (PhaseStep step; step.chunk < a.chunks_of(tile.group); step.advance(a)) {
       for (int k = 0; k < a.taps_of(step.phase); k += a.stage_taps) {
         if (used) wait_for_phase(shared.weight_empty + place.stage, place.parity ^ 1);
         const int taps = min_of(a.stage_taps, a.taps_of(step.phase) - k);
         std::uint64_t* const full = shared.weight_full + place.stage;
         arrive_expecting(full, bytes * taps);
         for (int i = 0; i < taps; ++i) {
-          const std::size_t tap =
-              static_cast<std::size_t>(step.chunk) * a.taps + step.phase + k * a.tap_step() + i * a.tap_step();
+          const std::size_t chunk = a.first_chunk(tile.group) + step.chunk;
+          const std::size_t tap = chunk * a.taps + step.phase + k * a.tap_step() + i * a.tap_step();
           const char* const from = a.packed + tap * tap_bytes + channel * a.row_bytes;
           copy_bulk(stages + place.stage * a.weight_stage_bytes(Channels) + i * Channels * a.row_bytes, from, bytes,
                     full);

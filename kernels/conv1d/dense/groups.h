@@ -23,6 +23,7 @@ struct DenseGroups {
     return group * channels + (channel_tile - group * static_cast<int>(by_tiles.divisor)) * tile_channels;
   }
   SLUICE_HOST_DEVICE int first_input(int group) const { return group * inputs; }
+  SLUICE_HOST_DEVICE int first_output(int group) const { return group * channels; }
   SLUICE_HOST_DEVICE int end(int group) const { return (group + 1) * channels; }
   // Rows of the packed weight: with more than one group each has whole ones of kRowGroup.
   SLUICE_HOST_DEVICE int packed_end(int group) const { return round_up(end(group), kRowGroup); }

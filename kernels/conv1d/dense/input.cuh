@@ -10,7 +10,7 @@ namespace sluice {
 template <class Pre, class Element, class Arguments>
 __device__ __forceinline__ Word apply_pre(const Arguments& a, int batch, int group, int channel, int position,
                                           const Word& word) {
-  const int left = a.input_channels - channel;
+  const int left = a.input_channels_of(group) - channel;
   const int own = a.first_input_channel(group) + channel;
   if (position < 0 || position >= a.length || left <= 0) return word;
   const auto place_of = [&](const long long* strides, int) {

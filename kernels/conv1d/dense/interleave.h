@@ -1,6 +1,7 @@
 // Several convolutions of one input that lie between each other in the result: the output phases of a transposed
 // convolution. Each has output channels of its own, so all are one dense convolution with a row for each of them, and
-// only the store knows where a row's results go: position q of phase f is result q phases + f step - crop.
+// only the store knows where a row's results go: position q of phase f is result q stride + f step - crop. Where phases
+// have different counts of taps, those with as many are a convolution each, with phases first_phase and on.
 //
 //   result           rows                                  eight neighbours of the result's memory
 //   channels-last    phase, channel rounded up to 8        8 rows of a position: channels of one phase
@@ -35,6 +36,8 @@ struct ResultVector {
 
 struct Interleave {
   int phases = 0;                // 0: rows are output channels, and nothing is interleaved
+  int first_phase = 0;           // `by_positions`: 0, and `phases` are the stride
+  int stride = 1;                // results from a position to the next
   int step = 1, crop = 0;        // results
   int channels = 0, length = 0;  // of the result
   bool by_positions = false;     // positions lie side by side in the result's memory, not channels
@@ -77,7 +80,7 @@ struct Interleave {
 
   SLUICE_HOST_DEVICE ResultVector result_vector(int position, int row) const {
     const int phase = phase_of(row), channel = by_positions ? row >> phase_bits : row - phase * row_channels();
-    const int first = position * phases + phase * step - crop;
+    const int first = position * stride + (first_phase + phase) * step - crop;
     ResultVector vector{.channel = channel, .position = first, .first = 0, .last = 0};
     if (channel >= channels || phase >= phases) return vector;
     if (by_positions) {
@@ -94,24 +97,33 @@ struct Interleave {
 inline constexpr int kMostInterleavedPhases = kDensePiece;
 
 // The weight of a transposed convolution, for its rows: tap j of a phase, as the kernel counts them, is tap
-// phase + phases (taps - 1 - j) of the weight, where `taps` are a phase's.
+// first_phase + phase + stride (taps - 1 - j) of the weight, where `taps` are a phase's. Phases that no tap reaches
+// have one of zeros.
 struct PhasePackParams {
   Operand<3> weight;         // (output channel, input channel, tap)
   long long input_channels;  // that it has
+  int weight_taps;           // likewise
   void* packed;              // as PackParams has it
   PackedOrder order;         // of the rows
   Interleave interleave;
 
-  int weight_taps() const { return order.taps * interleave.phases; }
+  // Taps of all phases: column `later` phases + phase is tap `later` of a phase, counted from the first one.
+  int columns_of_channel() const { return order.taps * interleave.phases; }
   // With those that are zeros, whose rows fill up groups.
   int channels() const { return static_cast<int>(order.rows / interleave.phases); }
 
-  // Where the packed pieces of a tap of a channel lie; `by_phases` divides by the phases.
-  SLUICE_HOST_DEVICE PackedPiece piece(const FastDivisor& by_phases, int channel, int tap, int chunk, int place) const {
-    const int later = static_cast<int>(by_phases.quotient_of_31_bits(tap));
+  // Of the weight; `by_phases` divides by the phases.
+  SLUICE_HOST_DEVICE int tap(const FastDivisor& by_phases, int column) const {
+    const int later = static_cast<int>(by_phases.quotient_of_31_bits(column));
+    return interleave.first_phase + column - later * interleave.phases + later * interleave.stride;
+  }
+  // Where the packed pieces of a column of a channel lie.
+  SLUICE_HOST_DEVICE PackedPiece piece(const FastDivisor& by_phases, int channel, int column, int chunk,
+                                       int place) const {
+    const int later = static_cast<int>(by_phases.quotient_of_31_bits(column));
     return {.chunk = chunk,
             .tap = order.taps - 1 - later,
-            .row = interleave.row(channel, tap - later * interleave.phases),
+            .row = interleave.row(channel, column - later * interleave.phases),
             .place = place};
   }
 };

@@ -41,6 +41,7 @@ cudaError_t pack_at_call(const Conv1dParams& params, const PackedOrder& order, v
   if (params.interleave.exists()) {
     return launch_pack_phases({.weight = own.weight,
                                .input_channels = own.input_channels,
+                               .weight_taps = own.weight_taps,
                                .packed = memory,
                                .order = order,
                                .interleave = params.interleave},

@@ -53,13 +53,15 @@ inline DenseArguments make_dense_arguments(const Conv1dParams& params, const Con
 
 inline GeneralDenseArguments make_general_arguments(const Conv1dParams& params, const Conv1dPlan& plan) {
   const DensePlan& own = plan.dense;
-  return {make_dense_arguments(params, plan),
-          own.phases,
-          own.stage_positions,
-          own.weight_stages_of_tile(),
-          dense_groups(params.dense.groups, params.dense.groups * params.dense.input_channels, params.channels,
-                       own.tile().channels),
-          own.partial_steps()};
+  const int parts = own.parts;
+  const DenseGroups groups = parts > 1
+                                 ? dense_groups(parts, parts * own.chunks_of_tile() * own.order.chunk,
+                                                parts * params.channels, own.tile().channels)
+                                 : dense_groups(params.dense.groups, params.dense.groups * params.dense.input_channels,
+                                                params.channels, own.tile().channels);
+  return {make_dense_arguments(params, plan),  own.phases, own.stage_positions,
+          own.weight_stages_of_tile(),         groups,     own.partial_steps(),
+          parts > 1 ? own.chunks_of_tile() : 0};
 }
 
 // Without `linked` the params have no chains: interpreting them would take the registers that hold the sums.

@@ -29,13 +29,13 @@ __device__ __forceinline__ void pass_turn(int warpgroup) {
   asm volatile("bar.arrive %0, 256;" : : "r"(4 - warpgroup) : "memory");
 }
 
-// The sums of one tile, of whose rows `Steps` of 16 input channels count; `is_last`: of the block's. A tap is a group
-// of products: its fence, products and commit stand in one run of instructions, or ptxas makes groups of its own and
-// waits for all of them. Stages are given back one tap late, when it is known that they are over.
+// The sums of one tile, of `group`, of whose rows `Steps` of 16 input channels count; `is_last`: of the block's. A tap
+// is a group of products: its fence, products and commit stand in one run of instructions, or ptxas makes groups of its
+// own and waits for all of them. Stages are given back one tap late, when it is known that they are over.
 template <int Steps, int RowBytes, class Element, int Blocks, int Channels, class Arguments>
-__device__ __forceinline__ void multiply_rows(const Arguments& a, std::uint32_t inputs, std::uint32_t weights,
-                                              DenseShared& shared, int warpgroup, bool is_last, RingPlace& input,
-                                              RingPlace& weight, DenseSums<Blocks, Channels>& sums) {
+__device__ __forceinline__ void multiply_rows(const Arguments& a, int group, std::uint32_t inputs,
+                                              std::uint32_t weights, DenseShared& shared, int warpgroup, bool is_last,
+                                              RingPlace& input, RingPlace& weight, DenseSums<Blocks, Channels>& sums) {
   const bool signals = threadIdx.x % 128 == 0;
   int keep = 0;
   int weight_before = -1, input_before = -1;
@@ -44,7 +44,7 @@ __device__ __forceinline__ void multiply_rows(const Arguments& a, std::uint32_t 
     if (signals && input_before >= 0) arrive(shared.input_empty + input_before);
     weight_before = input_before = -1;
   };
-  for (PhaseStep step; step.chunk < a.chunks; step.advance(a)) {
+  for (PhaseStep step; step.chunk < a.chunks_of(group); step.advance(a)) {
     if (a.begins_stage(step.phase)) wait_for_phase(shared.input_full + input.stage, input.parity);
     std::uint64_t rows = tile_descriptor(inputs + input.stage * a.input_stage_bytes(), RowBytes) +
                          descriptor_step((a.first_row(step.phase) + first_position<Blocks>(a, warpgroup)) * RowBytes);

@@ -3,7 +3,7 @@
 // As torch has it, all taps of all output channels of an input channel are one run of memory, and the next input
 // channel is a whole one further. A block takes 128 of them of each input channel of a chunk:
 //
-//   shared memory    row: input channel    column: tap of an output channel
+//   shared memory    row: input channel    column: tap of an output channel, of those that its phases have
 //   load             a warp takes 32 columns of a row
 //   store            a thread takes eight rows of a column, a piece; two neighbouring pieces are a sector of memory
 #include <cstdint>
@@ -21,17 +21,17 @@ constexpr int kColumns = 128;
 constexpr int kPitch = kColumns + 2;  // an odd number of banks, so that the pieces of a column lie in different ones
 
 struct PhasePackArguments : PhasePackParams {
-  int columns;  // taps of all output channels
-  FastDivisor by_taps, by_phases, by_blocks;
+  int columns;  // of all output channels
+  FastDivisor by_columns, by_phases, by_blocks;
 };
 
 struct Column {
-  int channel, tap;
+  int channel, own;  // of the channel's
 };
 
 __device__ __forceinline__ Column column_at(const PhasePackArguments& a, int column) {
-  const int channel = static_cast<int>(a.by_taps.quotient_of_31_bits(column));
-  return {channel, column - channel * static_cast<int>(a.by_taps.divisor)};
+  const int channel = static_cast<int>(a.by_columns.quotient_of_31_bits(column));
+  return {channel, column - channel * static_cast<int>(a.by_columns.divisor)};
 }
 
 // Half types are moved as the bits that they are.
@@ -47,9 +47,10 @@ __global__ void __launch_bounds__(kThreads) pack_phases_kernel(const __grid_cons
   {
     const int own = static_cast<int>(threadIdx.x) % kColumns;
     const Column at = column_at(a, first_column + own);
-    const bool exists = first_column + own < a.columns && at.channel < a.interleave.channels;
+    const int tap = a.tap(a.by_phases, at.own);
+    const bool exists = first_column + own < a.columns && at.channel < a.interleave.channels && tap < a.weight_taps;
     const long long* const strides = a.weight.strides;
-    const auto* const from = a.weight.as<const std::uint16_t>() + at.channel * strides[0] + at.tap * strides[2];
+    const auto* const from = a.weight.as<const std::uint16_t>() + at.channel * strides[0] + tap * strides[2];
 #pragma unroll 8
     for (int row = static_cast<int>(threadIdx.x) / kColumns; row < a.order.chunk; row += kThreads / kColumns) {
       staged[row * kPitch + own] = exists && row < inputs ? from[(first_input + row) * strides[1]] : 0;
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(kThreads) pack_phases_kernel(const __grid_cons
     const int own = i / 2 % kColumns;
     const Column at = column_at(a, first_column + own);
     if (first_column + own >= a.columns) continue;
-    const PackedPiece piece = a.piece(a.by_phases, at.channel, at.tap, chunk, i / (2 * kColumns) * 2 + i % 2);
+    const PackedPiece piece = a.piece(a.by_phases, at.channel, at.own, chunk, i / (2 * kColumns) * 2 + i % 2);
     const int row = static_cast<int>(piece.input_channel(a.order) - first_input);
     std::uint16_t values[kPieceElements];
 #pragma unroll
@@ -76,8 +77,8 @@ __global__ void __launch_bounds__(kThreads) pack_phases_kernel(const __grid_cons
 
 cudaError_t launch_pack_phases(const PhasePackParams& params, cudaStream_t stream) {
   PhasePackArguments a{params};
-  a.columns = params.channels() * params.weight_taps();
-  a.by_taps = FastDivisor(params.weight_taps());
+  a.columns = params.channels() * params.columns_of_channel();
+  a.by_columns = FastDivisor(params.columns_of_channel());
   a.by_phases = FastDivisor(params.interleave.phases);
   const long long blocks = ceil_div<long long>(a.columns, kColumns);
   a.by_blocks = FastDivisor(blocks);

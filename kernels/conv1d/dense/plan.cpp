@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-constexpr int kHalfBytes = 2;
+constexpr int kHalfBytes = 2, kSumBytes = 4;
 constexpr int kMatrixPositions = 16;  // of the matrices that are transposed, of which a stage has whole ones
 constexpr int kBlock = 64;            // positions of a wgmma
 constexpr int kStep = 16;             // input channels of one
@@ -40,6 +40,9 @@ constexpr int kOverlap = 20;  // a twentieth of what is hidden behind something 
 // Of laying an input channels side by side ahead: reckoned; what was measured with it is faster than transposing.
 constexpr long long kLaidBytesPerCycle = 14, kLayCycles = 5000;
 
+// Of sums in parts: what the kernel stores, element by element, and the pass that adds them: reckoned.
+constexpr long long kPartBytesPerCycle = 4, kAddCycles = 6000;
+
 // Results so short leave a tile nearly empty, and packing the weights takes longer than aten's convolution: reckoned.
 constexpr long long kLeastLength = 16;
 
@@ -54,7 +57,6 @@ constexpr AtenReason kGatheredPhases(
     "element by element");
 constexpr AtenReason kFewTiles("there are few tiles of long sums, which it splits");
 constexpr AtenReason kProduct("one tap makes it a matrix product, whose operands BLAS reads as they lie");
-constexpr AtenReason kFewSums("sums so short, and so few of them, leave the tensor cores' tiles empty");
 constexpr AtenReason kFarTaps(
     "the input's rows begin in the middle of 16 bytes, and most that a tile reads of them lies beyond its positions");
 constexpr const char* kResident =
@@ -117,16 +119,19 @@ void set_stages(Conv1dPlan& plan, const DeviceProperties& device) {
 long long cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
   const DensePlan& own = plan.dense;
   const DenseShape& tile = own.tile();
-  const long long steps = 1LL * own.order.chunks * own.order.taps * own.steps;
+  const long long chunks = own.chunks_of_tile();
+  const long long steps = chunks * own.order.taps * own.steps;
   const long long products = steps * (own.positions() / kBlock) * wgmma_cycles(tile.channels);
   const long long weights = own.resident ? 0 : 1LL * own.order.taps * tile.channels * own.order.row_bytes();
-  const long long input = own.order.chunks * own.phases.stages() * fetched_bytes(own);
+  const long long input = chunks * own.phases.stages() * fetched_bytes(own);
   const bool is_short = problem.length < 4 * own.positions();
   const int rate = input_bytes_per_cycle(own.fetch, problem.stride > 1, is_short);
-  const long long fetches = max_of(input / rate, (input + own.order.chunks * weights) / kBytesPerCycle);
+  const long long fetches = max_of(input / rate, (input + chunks * weights) / kBytesPerCycle);
   const long long channels = min_of<long long>(tile.channels, outputs_of_group(problem));
   const long long positions = min_of<long long>(own.positions(), problem.output_length);
-  const long long stores = positions * channels * kHalfBytes / kStoreBytesPerCycle;
+  const bool in_parts = own.parts > 1;
+  const long long stores = in_parts ? positions * channels * kSumBytes / kPartBytesPerCycle
+                                    : positions * channels * kHalfBytes / kStoreBytesPerCycle;
   const long long tiles = ceil_div(own.tiles, plan.grid);
   const long long busy = max_of(products, fetches) + min_of(products, fetches) / kOverlap;
   if (!own.alternates) return tiles * (busy + stores / 2 + kTileCycles);
@@ -150,7 +155,8 @@ bool set_stage_rows(DensePlan& plan, const Conv1dProblem& problem, const DeviceP
   return true;
 }
 
-Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, bool alternates, const DeviceProperties& device) {
+Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, bool alternates, int parts,
+                     const DeviceProperties& device) {
   Conv1dPlan plan;
   plan.method = "dense";
   plan.kernel = "dense";
@@ -160,7 +166,8 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, bool alternates, c
   own.shape = shape;
   own.alternates = alternates;
   own.order = order_of(problem);
-  own.is_general = problem.stride > 1 || problem.groups > 1;
+  own.parts = parts;
+  own.is_general = problem.stride > 1 || problem.groups > 1 || parts > 1;
   own.steps = own.order.chunk / kStep;
   if (own.is_general && own.order.chunks == 1 && ceil_div<long long>(inputs_of_group(problem), kStep) == 3)
     own.steps = 3;
@@ -169,7 +176,7 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, bool alternates, c
     own.shift = static_cast<int>((kPieceElements - problem.padding % kPieceElements) % kPieceElements);
   }
   if (!set_stage_rows(own, problem, device)) return plan;
-  own.channel_tiles = problem.groups * ceil_div<long long>(outputs_of_group(problem), own.tile().channels);
+  own.channel_tiles = parts * problem.groups * ceil_div<long long>(outputs_of_group(problem), own.tile().channels);
   own.position_tiles = ceil_div<long long>(problem.output_length, own.positions());
   own.tiles = problem.batch * own.channel_tiles * own.position_tiles;
   own.by_positions = problem.by_positions;
@@ -193,14 +200,12 @@ const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem,
     return kGathered;
   if (own.is_general && own.fetch == DenseFetch::elements && sum >= kMostGatheredSum) return kGatheredPhases;
   // Not of interleaved results: BLAS would leave them to be spread. The limits here were not measured for those.
-  const bool lies_for_blas =
-      !own.is_general && problem.fetch == DenseFetch::positions && problem.input_channels % kPieceElements == 0;
+  const bool lies_for_blas = problem.stride == 1 && problem.groups == 1 && problem.fetch == DenseFetch::positions &&
+                             problem.input_channels % kPieceElements == 0;
   const bool laid_for_a_product = own.lays_channels && problem.fetch != DenseFetch::elements;
   if (is_product && !problem.interleaves && (lies_for_blas || laid_for_a_product)) return kProduct;
   const long long most_steps = is_product ? kMostStepsOfFewProducts : kMostStepsOfFewTiles;
-  if (2 * own.tiles < device.multiprocessors && steps > most_steps) return kFewTiles;
-  if (max_of<long long>(sum, outputs_of_group(problem)) < kLeastSum && own.tiles > device.multiprocessors)
-    return kFewSums;
+  if (own.parts == 1 && 2 * own.tiles < device.multiprocessors && steps > most_steps) return kFewTiles;
   const long long own_positions = own.positions() * problem.stride;
   if (problem.fetch == DenseFetch::shifted && own.stage_positions > 2 * own_positions && sum >= kMostGatheredSum) {
     return kFarTaps;
@@ -209,15 +214,41 @@ const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem,
 }
 
 // 0 threads where no tile fits. Of tiles that are done at the same time the last, which is the largest.
-Conv1dPlan fastest_tile(const Conv1dProblem& problem, const DeviceProperties& device) {
+Conv1dPlan fastest_tile(const Conv1dProblem& problem, int parts, const DeviceProperties& device) {
   Conv1dPlan best;
   for (bool alternates : {false, true}) {
+    if (alternates && parts > 1) continue;  // which have different counts of chunks
     for (int shape = 0; shape < static_cast<int>(std::size(kDenseShapes)); ++shape) {
       if (problem.interleaves && !interleaves(kDenseShapes[shape])) continue;
-      const Conv1dPlan plan = plan_tile(problem, shape, alternates, device);
+      const Conv1dPlan plan = plan_tile(problem, shape, alternates, parts, device);
       if (plan.threads == 0) continue;
       if (best.threads == 0 || cycles(plan, problem) <= cycles(best, problem)) best = plan;
     }
+  }
+  return best;
+}
+
+// Bytes of the sums of all parts.
+long long part_bytes(const Conv1dPlan& plan, const Conv1dProblem& problem) {
+  const long long results = problem.batch * problem.channels * problem.output_length;
+  return plan.dense.parts > 1 ? plan.dense.parts * results * kSumBytes : 0;
+}
+
+// All that a plan takes behind its input.
+long long all_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
+  const long long added = part_bytes(plan, problem);
+  return cycles(plan, problem) + (added > 0 ? kAddCycles + added / (kLaidBytesPerCycle * device.multiprocessors) : 0);
+}
+
+// The fastest tile, of a sum in parts where there are so few tiles that most multiprocessors would have none.
+Conv1dPlan fastest_plan(const Conv1dProblem& problem, const DeviceProperties& device) {
+  Conv1dPlan best = fastest_tile(problem, /*parts=*/1, device);
+  if (best.threads == 0 || 2 * best.dense.tiles > device.multiprocessors) return best;
+  const int chunks = best.dense.order.chunks;
+  for (int parts = 2; parts <= min_of(chunks, problem.most_parts); ++parts) {
+    if (ceil_div(chunks, ceil_div(chunks, parts)) != parts) continue;  // some would be empty
+    const Conv1dPlan plan = fastest_tile(problem, parts, device);
+    if (plan.threads > 0 && all_cycles(plan, problem, device) < all_cycles(best, problem, device)) best = plan;
   }
   return best;
 }
@@ -228,7 +259,7 @@ Conv1dPlan plan_laid(const Conv1dProblem& problem, const DeviceProperties& devic
   if (problem.length == 0 || !has_pieces) return {};
   Conv1dProblem laid = problem;
   laid.fetch = DenseFetch::channels;
-  Conv1dPlan plan = fastest_tile(laid, device);
+  Conv1dPlan plan = fastest_plan(laid, device);
   if (plan.threads == 0) return plan;
   plan.dense.lays_channels = true;
   plan.workspace_bytes += LayParams::bytes(problem.batch, problem.input_channels, problem.length);
@@ -264,6 +295,9 @@ std::string describe(const DensePlan& plan) {
   const std::string weights = plan.resident ? "all weights"
                                             : number(plan.weight_stages) + " stages of " + number(plan.stage_taps) +
                                                   (plan.stage_taps == 1 ? " tap's weights" : " taps' weights");
+  const std::string parts = plan.parts > 1 ? "; sums of " + number(plan.parts) +
+                                                 " parts of the input channels, which the pass of the chain adds"
+                                           : "";
   const std::string phases = plan.phases.stride == 1      ? ""
                              : plan.phases.are_together() ? " of all phases"
                                                           : " of a phase";
@@ -271,17 +305,17 @@ std::string describe(const DensePlan& plan) {
          (plan.alternates ? ", two in turn; " : "; ") + number(plan.input_stages) + " stages of " +
          number(plan.order.chunk) + " input channels x " + number(plan.stage_rows) + " positions" + phases + " and " +
          weights + " in shared memory" +
-         (plan.lays_channels ? "; the input is laid channels side by side in a workspace first" : "");
+         (plan.lays_channels ? "; the input is laid channels side by side in a workspace first" : "") + parts;
 }
 
 Conv1dPlan plan_dense_as_it_lies(const Conv1dProblem& problem, const DeviceProperties& device) {
   Conv1dPlan plan;
-  if (!transposes(problem.fetch) || problem.stride <= kMostTransposedStride) plan = fastest_tile(problem, device);
+  if (!transposes(problem.fetch) || problem.stride <= kMostTransposedStride) plan = fastest_plan(problem, device);
   if (plan.threads > 0 || !transposes(problem.fetch)) return plan;
   // What is fetched element by element needs no raw tiles.
   Conv1dProblem narrow = problem;
   narrow.fetch = DenseFetch::elements;
-  return fastest_tile(narrow, device);
+  return fastest_plan(narrow, device);
 }
 
 Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& device) {
@@ -299,16 +333,30 @@ Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& devi
     refuse(plan, kShort);
     return plan;
   }
+  const auto reason_of = [&](const Conv1dPlan& made) -> const char* {
+    if (made.threads == 0) return kNoRoom;
+    if (made.dense.tiles >= kMostPositions) return kLong;
+    return slower_because(made, problem, device);
+  };
   plan = plan_dense_as_it_lies(problem, device);
+  const char* reason = reason_of(plan);
   if (problem.fetch != DenseFetch::channels) {
     const Conv1dPlan laid = plan_laid(problem, device);
-    const auto time = [&] { return cycles(laid, problem) + lay_cycles(problem, device); };
-    if (laid.threads > 0 && (plan.threads == 0 || time() < cycles(plan, problem))) plan = laid;
+    const char* const reason_of_laid = reason_of(laid);
+    const auto is_faster = [&] {
+      const long long time = all_cycles(laid, problem, device) + lay_cycles(problem, device);
+      return plan.threads == 0 || time < all_cycles(plan, problem, device);
+    };
+    // One that aten's is slower than goes before one that it is not.
+    if (laid.threads > 0 && ((reason == nullptr) == (reason_of_laid == nullptr) ? is_faster() : reason != nullptr)) {
+      plan = laid, reason = reason_of_laid;
+    }
   }
-  if (plan.threads == 0) refuse(plan, kNoRoom);
-  if (plan.dense.tiles >= kMostPositions) refuse(plan, kLong);
-  if (plan.threads == 0) return plan;
-  if (const char* reason = slower_because(plan, problem, device)) refuse(plan, reason);
+  if (reason != nullptr) {
+    refuse(plan, reason);
+  } else {
+    plan.workspace_bytes += part_bytes(plan, problem);
+  }
   return plan;
 }
 

@@ -37,13 +37,11 @@ inline constexpr int kDenseStagedFloats = 768;  // 16 rows of 40, or 32 of 24
 //
 //                                               the kernel's                        aten's
 //   input element by element                    Cin K < 1024: 1.36                  1.04, 27 of 48 slower than torch
-//   less than a tile for two multiprocessors    up to 64 steps of a tap and         1.03, 15 of 32 slower; of one tap
-//                                               64 channels: 1.5                    from 5 steps on 0.92
+//   less than a tile for two multiprocessors,   up to 180 steps of a tap and        of one tap, from 5 steps on, 0.92;
+//   in one part                                 64 channels: 1.15 to 4.5 (H100)     beyond 180 not measured
 //   one tap, rows of whole words                Cin or L no multiple of 8: 1.3      0.46 to 0.86 (7 of 7), 2.4 (1)
-//   more tiles, sums and Cout below 8                                               0.57, 1.08
-//   rows that begin anywhere, Cin K >= 1024     up to half a tile beyond it: 2.1    0.63
-inline constexpr long long kMostGatheredSum = 1024, kMostStepsOfFewTiles = 64, kMostStepsOfFewProducts = 4;
-inline constexpr long long kLeastSum = 8;
+//   rows that begin anywhere, Cin K >= 1024     up to half a tile beyond it: 2.1    0.63; laid first 0.79 (H100)
+inline constexpr long long kMostGatheredSum = 1024, kMostStepsOfFewTiles = 256, kMostStepsOfFewProducts = 4;
 // Of one tap, element by element: with few channels in and many out nearly all that moves is the result.
 inline constexpr long long kMostGatheredProduct = 16;
 // Channels of a group, in and out: fewer are mostly zeros to the tensor cores. 48 and 64 are 4 times cuDNN's speed and

@@ -40,7 +40,7 @@ struct RawWalk {
     row = (unit >> (columns >> 1)) * kRawPositions;
     position = a.input_position(at.position, 0) + row;
     const int first = chunk * a.chunk() + channel + lane_channel;
-    channels_left = a.input_channels - first;
+    channels_left = a.input_channels_of(at.group) - first;
     from = a.input.template as<const Element>() + at.batch * a.input.strides[0] +
            (a.first_input_channel(at.group) + first) * a.input.strides[1];
   }
@@ -48,7 +48,7 @@ struct RawWalk {
   template <class Arguments>
   __device__ __forceinline__ void advance_stage(const Arguments& a) {
     unit -= units(a);
-    if (++chunk < a.chunks) return;
+    if (++chunk < a.chunks_of(at.group)) return;
     chunk = 0, tile += gridDim.x;
     if (exists(a)) at = dense_tile<Channels>(a, tile);
   }
