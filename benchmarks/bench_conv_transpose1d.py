@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -57,6 +58,13 @@ def _make(layer: Layer, dtype: str, layout: str, fn: str, device: torch.device) 
     def theirs(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
         return activation(F.conv_transpose1d(x, weight, bias, *layer.numbers), alpha)
 
+    def conv2d_channels_last() -> Callable[[], object]:
+        """The same as a two-dimensional convolution, of tensors that lie channels-last already."""
+        image, kernel = (tensor[:, :, None].contiguous(memory_format=torch.channels_last) for tensor in (x, weight))
+        stride, padding, output_padding, groups, dilation = layer.numbers
+        numbers = ((1, stride), (0, padding), (0, output_padding), groups, (1, dilation))
+        return lambda: activation(F.conv_transpose2d(image, kernel, bias, *numbers), alpha[:, None])
+
     inputs, outputs = layer.B * layer.Cin * layer.L, layer.B * layer.Cout * layer.output_length
     operations = 2 * inputs * layer.K * (layer.Cout // layer.groups)
     on_tensor_cores = layer.groups == 1
@@ -71,6 +79,7 @@ def _make(layer: Layer, dtype: str, layout: str, fn: str, device: torch.device) 
         peers={
             "torch": lambda: theirs(x, weight, bias, alpha),
             "torch_compile": compiled(theirs, x, weight, bias, alpha),
+            "conv2d_channels_last": conv2d_channels_last() if on_tensor_cores and layout == "cl" else None,
         },
         linked=False if fn == "identity" else None,
     )
@@ -105,10 +114,20 @@ DAC = Layer(4, 1536, 768, 512, 16, 8, 4)
 ODD = Layer(3, 200, 72, 1501, 9, 3, 2, output_padding=2, dilation=2)
 BIGVGAN = Layer(4, 256, 256, 6880, 12, 2, 5, groups=256)  # the anti-aliased upsampling around its activations
 FLAT = Layer(4, 128, 128, 13760, 7, 1, 3)  # of stride 1
+# Where torch's convolution stood in before: taps that are no multiple of the stride, a dilation, few channels.
+CLIFFS = [
+    Layer(19, 5, 1, 199368, 65, 3, 0),
+    Layer(1, 1728, 2029, 2811, 3, 2, 0, dilation=5),
+    Layer(4, 26, 137, 64822, 5, 1, 0),
+    Layer(2, 96, 48, 9001, 7, 3, 0),
+    Layer(4, 512, 256, 430, 10, 4, 1),
+    Layer(4, 128, 128, 13000, 4, 2, 0, dilation=3),
+]
 
 ROWS = [
     *((layer, "fp16", fn) for layer in (*HIFI_GAN, DAC, ODD, FLAT) for fn in ("identity", "leaky_relu", "snake")),
     *((layer, "bf16", "leaky_relu") for layer in (HIFI_GAN[1], DAC)),
+    *((layer, "fp16", "gelu") for layer in CLIFFS),
     *((BIGVGAN, dtype, fn) for dtype in ("fp16", "fp32") for fn in ("identity", "snake")),
 ]
 

@@ -19,12 +19,14 @@ from sluice import stages
 from sluice.bench import DTYPES, Case, Workload
 from sluice.bench.ceilings import FMA_TFLOPS, MATMUL_TFLOPS
 from sluice.bench.schema import Parameters
+from sluice.bench.timing import Call
 
 Make = Callable[[torch.device, str], Workload]  # on a device, by a schedule
 
 _LEAST_BYTES, _MOST_BYTES = 2e6, 600e6  # read and written, of depthwise convolutions and stencils
 _MOST_ELEMENTS = 1 << 28  # in and out, of dense ones
 _MOST_PRODUCTS = 1 << 41  # six milliseconds of tensor cores
+_MOST_GATHERED = 20_000  # of a sum of channels that are no whole words: conv2d takes up to a second for more
 _TILE = 16  # outputs a row of a Toeplitz product
 
 
@@ -60,6 +62,27 @@ def _input(sizes: tuple[int, ...], dtype: str, layout: str, device: torch.device
         return torch.randn(sizes, dtype=DTYPES[dtype], device=device)
     batch, channels, *rest = sizes
     return torch.randn(batch, *rest, channels, dtype=DTYPES[dtype], device=device).movedim(-1, 1)
+
+
+def _as_image(
+    op: str, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, stride: int, padding: int, *others: int
+) -> Call | None:
+    """The convolution with GELU behind on images of one row, where the input lies channels-last already.
+
+    Args:
+        op: conv1d or conv_transpose1d; `others` are its further numbers, in torch's order.
+    """
+    channels = x.shape[1]
+    is_last = x.stride(1) == 1 and x.stride(2) >= channels > 1
+    if not is_last or (channels % 8 != 0 and channels * w.shape[2] > _MOST_GATHERED):
+        return None
+    image, kernel = x[:, :, None], w[:, :, None].contiguous(memory_format=torch.channels_last)
+    if op == "conv1d":
+        dilation, groups = others
+        return lambda: F.gelu(F.conv2d(image, kernel, b, (1, stride), (0, padding), (1, dilation), groups))
+    spare, groups, dilation = others
+    numbers = (1, stride), (0, padding), (0, spare), groups, (1, dilation)
+    return lambda: F.gelu(F.conv_transpose2d(image, kernel, b, *numbers))
 
 
 def _toeplitz_or_fourier(outputs: int, taps: int, products: int, dtype: str) -> tuple[int, int]:
@@ -145,7 +168,10 @@ def _dense(
             plan=sluice.plan("conv1d", x, w, b, *numbers, post=post, schedule=schedule),
             traffic=(elements + w.numel()) * x.itemsize,
             matmul_flops=2 * products,
-            peers={"torch": lambda: F.gelu(F.conv1d(x, w, b, *numbers))},
+            peers={
+                "torch": lambda: F.gelu(F.conv1d(x, w, b, *numbers)),
+                "conv2d_channels_last": _as_image("conv1d", x, w, b, *numbers),
+            },
         )
 
     extra = f" s={stride} g={groups}" if stride > 1 or groups > 1 else ""
@@ -210,7 +236,10 @@ def transposed(pick: random.Random) -> Problem | None:
             plan=sluice.plan("conv_transpose1d", x, w, b, *numbers, post=post, schedule=schedule),
             traffic=(elements + w.numel()) * x.itemsize,
             matmul_flops=2 * products,
-            peers={"torch": lambda: F.gelu(F.conv_transpose1d(x, w, b, *numbers))},
+            peers={
+                "torch": lambda: F.gelu(F.conv_transpose1d(x, w, b, *numbers)),
+                "conv2d_channels_last": _as_image("conv_transpose1d", x, w, b, *numbers),
+            },
         )
 
     extra = f" op={output_padding}" * (output_padding > 0) + f" g={groups}" * (groups > 1)

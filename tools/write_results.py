@@ -22,7 +22,7 @@ MARKERS = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.
 PEERS = {
     "torch": "the same in eager PyTorch: `F.conv1d`, `F.conv2d(groups=C)`, pointwise ops one after another",
     "torch_compile": "the same under `torch.compile`",
-    "conv2d_channels_last": "the same by `F.conv2d`, of tensors that lie channels-last already",
+    "conv2d_channels_last": "the same by `F.conv2d` or `F.conv_transpose2d`, of tensors that lie channels-last already",
     "jiterator": "the chain as one kernel of `torch.cuda.jiterator`",
     "causal_conv1d": "the package causal-conv1d",
     "torchvision": "`gaussian_blur` of that size, torchvision's only stencil",

@@ -240,15 +240,24 @@ long long all_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem, const
   return cycles(plan, problem) + (added > 0 ? kAddCycles + added / (kLaidBytesPerCycle * device.multiprocessors) : 0);
 }
 
-// The fastest tile, of a sum in parts where there are so few tiles that most multiprocessors would have none.
+// The fastest tile, of a sum in parts where there are so few tiles that most multiprocessors would have none: as many
+// parts as there can be, or as are tiles at the same time.
 Conv1dPlan fastest_plan(const Conv1dProblem& problem, const DeviceProperties& device) {
   Conv1dPlan best = fastest_tile(problem, /*parts=*/1, device);
   if (best.threads == 0 || 2 * best.dense.tiles > device.multiprocessors) return best;
-  const int chunks = best.dense.order.chunks;
-  for (int parts = 2; parts <= min_of(chunks, problem.most_parts); ++parts) {
-    if (ceil_div(chunks, ceil_div(chunks, parts)) != parts) continue;  // some would be empty
-    const Conv1dPlan plan = fastest_tile(problem, parts, device);
+  const int chunks = best.dense.order.chunks, most = min_of(chunks, problem.most_parts);
+  if (most < 2) return best;
+  const auto in_parts = [&](int parts) {  // none of them empty
+    return fastest_tile(problem, ceil_div(chunks, ceil_div(chunks, parts)), device);
+  };
+  const auto take_if_faster = [&](const Conv1dPlan& plan) {
     if (plan.threads > 0 && all_cycles(plan, problem, device) < all_cycles(best, problem, device)) best = plan;
+  };
+  const Conv1dPlan all = in_parts(most);
+  take_if_faster(all);
+  if (all.threads > 0 && all.dense.tiles > device.multiprocessors) {
+    const long long tiles = all.dense.tiles / all.dense.parts;
+    take_if_faster(in_parts(static_cast<int>(max_of(2LL, device.multiprocessors / tiles))));
   }
   return best;
 }
