@@ -259,8 +259,11 @@ std::optional<std::string> run_components(const Convolution& c, const Conv1dPara
     return leave_to_aten(c, reason, result, question);
   }
   if (parts.count > 1) {
-    launch.detail += (launch.detail.empty() ? "" : "; ") + std::string("2 launches, of phases with ") +
-                     std::to_string(parts.of[0].taps) + " and with " + std::to_string(parts.of[1].taps) + " taps";
+    launch.detail += (launch.detail.empty() ? "" : "; ") + std::to_string(parts.count) + " launches, of phases with ";
+    for (int i = 0; i < parts.count; ++i) {
+      launch.detail += (i == 0 ? "" : i + 1 < parts.count ? ", " : " and ") + std::to_string(parts.of[i].taps);
+    }
+    launch.detail += " taps";
 #ifdef SLUICE_CUDA_LIBRARY
     const bool chained = !c.pre.empty() || !c.post.empty();
     launch.in_passes = chained && question.computes() && !are_linked(c, parts.count, params_of, result);

@@ -55,7 +55,8 @@ Conv1dParams make_params(const Convolution& c, const TensorView& result) {
 
 Conv1dProblem make_problem(const Convolution& c, const Conv1dParams& params) {
   Conv1dProblem problem = problem_of(params);  // as if it were depthwise
-  problem.input_channels = c.input.size(1);
+  const bool is_dense = params.dense.input_channels > 0;
+  problem.input_channels = is_dense ? c.groups * params.dense.input_channels : c.input.size(1);
   problem.groups = c.groups;
   problem.most_parts = problem.interleaves || c.groups > 1 ? 1 : most_parts(c);
   return problem;

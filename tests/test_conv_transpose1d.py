@@ -308,16 +308,17 @@ def test_results_by_positions_that_are_no_runs_are_turned(taps: int, numbers: tu
 def test_taps_that_are_no_multiple_of_the_stride_make_two_launches() -> None:
     found = plan((2, 64, 500), (64, 64, 7), 3)
     assert "; channels of 1 output phase, interleaved" in found.detail
-    assert "; 2 launches, of phases with 3 and with 2 taps" in found.detail
-    assert "; 2 launches, of phases with 1 and with 0 taps" in plan((2, 64, 500), (64, 64, 2), 5).detail
+    assert "; 2 launches, of phases with 3 and 2 taps" in found.detail
+    assert "; 2 launches, of phases with 1 and 0 taps" in plan((2, 64, 500), (64, 64, 2), 5).detail
     assert "launches" not in plan((2, 64, 500), (64, 64, 6), 3).detail
+    assert "; 3 launches, of phases with 3, 2 and 0 taps" in plan((2, 64, 500), (64, 64, 5), 4, 0, 0, 1, 2).detail
     assert plan((2, 64, 500), (64, 64, 4), 2, 4).method == "dense"  # the first input reaches no result
 
 
 @pytest.mark.parametrize(
     ("reason", "arguments", "options"),
     [
-        ("have a divisor in common", ((2, 64, 500), (64, 64, 4), 2, 0, 0, 1, 2), {}),
+        ("leaves most results without a tap", ((2, 64, 500), (64, 64, 4), 5, 0, 0, 1, 5), {}),
         ("have no groups", ((2, 64, 500), (64, 16, 4), 2, 0, 0, 2), {}),
         ("for float16 and bfloat16", ((2, 64, 500), (64, 64, 4), 2), {"dtype": torch.float32}),
         ("have no groups", ((2, 64, 500), (64, 16, 4), 1, 0, 0, 2), {}),

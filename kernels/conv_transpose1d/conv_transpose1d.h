@@ -40,16 +40,21 @@ long long output_phases(const Conv1dTensors& whole);
 // their taps. Inputs that the phase does not reach are left away.
 Conv1dParams phase_params(const Conv1dParams& whole, const OutputPhase& phase);
 
-// Neighbouring phases with equally many taps, which are one dense convolution where channels are summed.
+// Neighbouring phases with equally many taps, which are one dense convolution where channels are summed. With a divisor
+// that stride and dilation have in common, phases are as many times fewer, and the results that are `offset` behind
+// theirs have no tap.
 struct PolyphaseComponent {
   int first_phase, phases;
-  int taps;  // of a phase; 0: nothing reaches these results, and sums are zeros
+  int taps;        // of a phase; 0: nothing reaches these results, and sums are zeros
+  int offset = 0;  // below the divisor
 };
+
+inline constexpr int kMostCommonDivisor = 4;
 
 // Those that have a result.
 struct PolyphaseComponents {
   int count;
-  PolyphaseComponent of[2];
+  PolyphaseComponent of[1 + kMostCommonDivisor];
 };
 
 PolyphaseComponents polyphase_components(const Conv1dTensors& whole);

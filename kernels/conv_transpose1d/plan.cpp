@@ -12,7 +12,7 @@ namespace sluice {
 namespace {
 
 constexpr AtenReason kGroups("sluice's tensor-core kernels for transposed convolutions have no groups");
-constexpr AtenReason kNoTap("stride and dilation have a divisor in common, so that some results have no tap");
+constexpr AtenReason kNoTap("stride and dilation have a divisor in common that leaves most results without a tap");
 constexpr AtenReason kLong("the tensor-core kernels count results and weights up to 2^30");
 constexpr long long kMostResults = 1 << 30;
 constexpr AtenReason kManyPhases("each output phase would be a launch, and there are many");
@@ -32,6 +32,8 @@ long long ceil_of(long long value, long long divisor) { return -floor_of(-value,
 
 bool lies_by_positions(const Conv1dTensors& whole) { return whole.output.strides[1] != 1 || whole.channels == 1; }
 
+long long common_divisor(const Conv1dTensors& whole) { return std::gcd(whole.stride, whole.dilation); }
+
 // The inputs at which the first and the last results of some phases are, and those ahead of the first that their taps
 // reach.
 struct Positions {
@@ -39,11 +41,11 @@ struct Positions {
 };
 
 Positions positions_of(const Conv1dTensors& whole, const PolyphaseComponent& part) {
-  const long long last_phase = part.first_phase + part.phases - 1;
-  const long long first = ceil_of(whole.padding - last_phase * whole.dilation, whole.stride);
+  const long long last_phase = part.first_phase + part.phases - 1, cropped = whole.padding - part.offset;
+  const long long first = ceil_of(cropped - last_phase * whole.dilation, whole.stride);
   return {.first = first,
-          .last = floor_of(whole.output_length - 1 + whole.padding - part.first_phase * whole.dilation, whole.stride),
-          .ahead = (max_of(part.taps, 1) - 1) * whole.dilation - first};
+          .last = floor_of(whole.output_length - 1 + cropped - part.first_phase * whole.dilation, whole.stride),
+          .ahead = (max_of(part.taps, 1) - 1) * (whole.dilation / common_divisor(whole)) - first};
 }
 
 // The number below `modulus` whose product with `value`, which has no divisor in common with it, is 1 more than a
@@ -121,15 +123,17 @@ Conv1dParams phase_params(const Conv1dParams& whole, const OutputPhase& phase) {
 }
 
 PolyphaseComponents polyphase_components(const Conv1dTensors& whole) {
-  const int stride = static_cast<int>(whole.stride), least = whole.taps / stride, longer = whole.taps % stride;
+  const int common = static_cast<int>(common_divisor(whole)), phases = static_cast<int>(whole.stride) / common;
+  const int least = whole.taps / phases, longer = whole.taps % phases;
   PolyphaseComponents found{};
-  const auto add = [&](int first, int phases, int taps) {
-    const PolyphaseComponent part{.first_phase = first, .phases = phases, .taps = taps};
+  const auto add = [&](const PolyphaseComponent& part) {
     const Positions positions = positions_of(whole, part);
-    if (phases > 0 && positions.first <= positions.last) found.of[found.count++] = part;
+    if (part.phases > 0 && positions.first <= positions.last) found.of[found.count++] = part;
   };
-  add(0, longer, least + 1);
-  add(longer, stride - longer, least);
+  add({.first_phase = 0, .phases = longer, .taps = least + 1});
+  add({.first_phase = longer, .phases = phases - longer, .taps = least});
+  for (int offset = 1; offset < common; ++offset)
+    add({.first_phase = 0, .phases = phases, .taps = 0, .offset = offset});
   return found;
 }
 
@@ -144,7 +148,7 @@ bool turns_results(const Conv1dTensors& whole) {
 
 const char* not_interleaved_because(const Conv1dTensors& whole) {
   const long long weights = whole.channels * (whole.taps + whole.stride), results = whole.output_length + whole.padding;
-  if (std::gcd(whole.stride, whole.dilation) != 1) return kNoTap;
+  if (common_divisor(whole) > kMostCommonDivisor) return kNoTap;
   const long long longest = results + (whole.taps + whole.stride) * whole.dilation;
   if (max_of(longest, weights + kRowGroup * (whole.taps + whole.stride)) >= kMostResults) return kLong;
   return nullptr;
@@ -158,19 +162,22 @@ Conv1dParams interleaved_params(const Conv1dParams& whole, const PolyphaseCompon
          .first_phase = part.first_phase,
          .stride = static_cast<int>(whole.stride),
          .step = static_cast<int>(whole.dilation),
-         .crop = static_cast<int>(whole.padding - whole.stride * positions.first),
+         .crop = static_cast<int>(whole.padding - part.offset - whole.stride * positions.first),
+         .tap_step = static_cast<int>(whole.stride / common_divisor(whole)),
          .channels = static_cast<int>(whole.channels),
          .length = static_cast<int>(whole.output_length),
          .by_positions = interleaves_positions(whole)};
   own.phase_bits = std::bit_width(static_cast<unsigned>(own.phases)) - 1;
   own.by_row_channels = FastDivisor(own.row_channels());
   if (whole.channels == 1 && !own.by_positions) params.output.strides[1] = 1;  // which no second channel is at
-  params.dense.weight_taps = whole.taps;
+  params.dense.weight_taps = part.taps > 0 ? whole.taps : 0;
+  if (part.taps == 0) params.dense.input_channels = min_of(params.dense.input_channels, 1LL * kPieceElements);
   params.channels = own.rows();
   params.output_length = positions.last - positions.first + 1;
   params.multiplier = 1;
   params.taps = max_of(part.taps, 1);
   params.stride = 1;
+  params.dilation = whole.dilation / common_divisor(whole);
   params.padding = max_of(positions.ahead, 0LL);
   // Inputs ahead of those that reach a result, or all of them, are left away.
   const long long left_away = min_of(max_of(-positions.ahead, 0LL), whole.length);

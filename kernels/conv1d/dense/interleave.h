@@ -39,6 +39,7 @@ struct Interleave {
   int first_phase = 0;           // `by_positions`: 0, and `phases` are the stride
   int stride = 1;                // results from a position to the next
   int step = 1, crop = 0;        // results
+  int tap_step = 1;              // of the weight, from a phase's tap to its next one
   int channels = 0, length = 0;  // of the result
   bool by_positions = false;     // positions lie side by side in the result's memory, not channels
   int phase_bits = 0;            // by_positions: log2 of `phases`
@@ -97,12 +98,12 @@ struct Interleave {
 inline constexpr int kMostInterleavedPhases = kDensePiece;
 
 // The weight of a transposed convolution, for its rows: tap j of a phase, as the kernel counts them, is tap
-// first_phase + phase + stride (taps - 1 - j) of the weight, where `taps` are a phase's. Phases that no tap reaches
+// first_phase + phase + tap_step (taps - 1 - j) of the weight, where `taps` are a phase's. Phases that no tap reaches
 // have one of zeros.
 struct PhasePackParams {
   Operand<3> weight;         // (output channel, input channel, tap)
   long long input_channels;  // that it has
-  int weight_taps;           // likewise
+  int weight_taps;           // likewise; 0 where none reaches the rows' results
   void* packed;              // as PackParams has it
   PackedOrder order;         // of the rows
   Interleave interleave;
@@ -115,7 +116,7 @@ struct PhasePackParams {
   // Of the weight; `by_phases` divides by the phases.
   SLUICE_HOST_DEVICE int tap(const FastDivisor& by_phases, int column) const {
     const int later = static_cast<int>(by_phases.quotient_of_31_bits(column));
-    return interleave.first_phase + column - later * interleave.phases + later * interleave.stride;
+    return interleave.first_phase + column - later * interleave.phases + later * interleave.tap_step;
   }
   // Where the packed pieces of a column of a channel lie.
   SLUICE_HOST_DEVICE PackedPiece piece(const FastDivisor& by_phases, int channel, int column, int chunk,
