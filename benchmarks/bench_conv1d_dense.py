@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import sluice
+from image_peer import as_image, is_slow
 from sluice import Chain, stages
 from sluice.bench import DTYPES, Case, Suite, Workload, compiled, fresh
 
@@ -87,14 +88,11 @@ class _Inputs:
 
     def conv2d_channels_last(self) -> Callable[[], object]:
         """The same as a two-dimensional convolution, of tensors that lie channels-last already."""
-        x = self.x[:, :, None].contiguous(memory_format=torch.channels_last)
-        weight = self.weight[:, :, None].contiguous(memory_format=torch.channels_last)
+        x, convolve = as_image("conv1d", self.x, self.weight, self.bias, self.numbers)
         alpha = self.alpha[:, None]
 
         def call() -> torch.Tensor:
-            before = self.activation(x, alpha) if self.is_residual else x
-            stride, padding, dilation, groups = self.numbers
-            y = F.conv2d(before, weight, self.bias, (1, stride), (0, padding), (1, dilation), groups)
+            y = convolve(self.activation(x, alpha) if self.is_residual else x)
             return y + x if self.is_residual else self.activation(y, alpha)
 
         return call
@@ -114,10 +112,9 @@ def _make(shape: Shape, dtype: str, layout: str, fn: str, packed: bool, device: 
     def ours(out: torch.Tensor | None = None) -> torch.Tensor:
         return sluice.conv1d(*arguments, **own.chains(), out=out)
 
-    gathers_long = shape.inputs % 8 != 0 and shape.inputs * shape.taps > GATHERED_SUM
     peers = {
         "torch": lambda: own.torch(own.x, own.weight, own.bias, own.alpha),
-        "conv2d_channels_last": None if gathers_long else own.conv2d_channels_last(),
+        "conv2d_channels_last": None if is_slow(shape.inputs, shape.taps) else own.conv2d_channels_last(),
     }
     if fn == "gelu" and layout == "cf" and shape in SEARCHED and not packed:
         mode = "max-autotune-no-cudagraphs"
@@ -208,8 +205,6 @@ CLIFFS = [
     Shape(8, 1600, 1728, 224, 3, 3, 3),
     Shape(6, 96, 192, 20011, 5, 4, 2),
 ]
-# conv2d takes up to a second for a sum that is longer and of channels that are no whole words.
-GATHERED_SUM = 20_000
 WAV2VEC2 = [Shape(8, 512, 512, length, 3, 0, 1, stride=2) for length in (15999, 7999, 3999)]
 WAV2VEC2 += [Shape(8, 512, 512, 999, 2, 0, 1, stride=2)]  # with those of STRIDED, its second to seventh layer
 

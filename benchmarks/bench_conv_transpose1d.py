@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 import sluice
 from bench_conv1d_dense import BEHIND
+from image_peer import as_image
 from sluice.bench import DTYPES, Case, Suite, Workload, compiled, fresh
 
 
@@ -59,11 +60,8 @@ def _make(layer: Layer, dtype: str, layout: str, fn: str, device: torch.device) 
         return activation(F.conv_transpose1d(x, weight, bias, *layer.numbers), alpha)
 
     def conv2d_channels_last() -> Callable[[], object]:
-        """The same as a two-dimensional convolution, of tensors that lie channels-last already."""
-        image, kernel = (tensor[:, :, None].contiguous(memory_format=torch.channels_last) for tensor in (x, weight))
-        stride, padding, output_padding, groups, dilation = layer.numbers
-        numbers = ((1, stride), (0, padding), (0, output_padding), groups, (1, dilation))
-        return lambda: activation(F.conv_transpose2d(image, kernel, bias, *numbers), alpha[:, None])
+        image, convolve = as_image("conv_transpose1d", x, weight, bias, layer.numbers)
+        return lambda: activation(convolve(image), alpha[:, None])
 
     inputs, outputs = layer.B * layer.Cin * layer.L, layer.B * layer.Cout * layer.output_length
     operations = 2 * inputs * layer.K * (layer.Cout // layer.groups)

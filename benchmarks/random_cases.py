@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 import sluice
+from image_peer import as_image, is_slow
 from sluice import stages
 from sluice.bench import DTYPES, Case, Workload
 from sluice.bench.ceilings import FMA_TFLOPS, MATMUL_TFLOPS
@@ -26,7 +27,6 @@ Make = Callable[[torch.device, str], Workload]  # on a device, by a schedule
 _LEAST_BYTES, _MOST_BYTES = 2e6, 600e6  # read and written, of depthwise convolutions and stencils
 _MOST_ELEMENTS = 1 << 28  # in and out, of dense ones
 _MOST_PRODUCTS = 1 << 41  # six milliseconds of tensor cores
-_MOST_GATHERED = 20_000  # of a sum of channels that are no whole words: conv2d takes up to a second for more
 _TILE = 16  # outputs a row of a Toeplitz product
 
 
@@ -64,25 +64,13 @@ def _input(sizes: tuple[int, ...], dtype: str, layout: str, device: torch.device
     return torch.randn(batch, *rest, channels, dtype=DTYPES[dtype], device=device).movedim(-1, 1)
 
 
-def _as_image(
-    op: str, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, stride: int, padding: int, *others: int
-) -> Call | None:
-    """The convolution with GELU behind on images of one row, where the input lies channels-last already.
-
-    Args:
-        op: conv1d or conv_transpose1d; `others` are its further numbers, in torch's order.
-    """
+def _on_images(op: str, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, numbers: tuple[int, ...]) -> Call | None:
+    """The convolution with GELU behind on images of one row, where the input lies channels-last already."""
     channels = x.shape[1]
-    is_last = x.stride(1) == 1 and x.stride(2) >= channels > 1
-    if not is_last or (channels % 8 != 0 and channels * w.shape[2] > _MOST_GATHERED):
+    if x.stride(1) != 1 or x.stride(2) < channels or channels == 1 or is_slow(channels, w.shape[2]):
         return None
-    image, kernel = x[:, :, None], w[:, :, None].contiguous(memory_format=torch.channels_last)
-    if op == "conv1d":
-        dilation, groups = others
-        return lambda: F.gelu(F.conv2d(image, kernel, b, (1, stride), (0, padding), (1, dilation), groups))
-    spare, groups, dilation = others
-    numbers = (1, stride), (0, padding), (0, spare), groups, (1, dilation)
-    return lambda: F.gelu(F.conv_transpose2d(image, kernel, b, *numbers))
+    image, convolve = as_image(op, x, w, b, numbers)
+    return lambda: F.gelu(convolve(image))
 
 
 def _toeplitz_or_fourier(outputs: int, taps: int, products: int, dtype: str) -> tuple[int, int]:
@@ -170,7 +158,7 @@ def _dense(
             matmul_flops=2 * products,
             peers={
                 "torch": lambda: F.gelu(F.conv1d(x, w, b, *numbers)),
-                "conv2d_channels_last": _as_image("conv1d", x, w, b, *numbers),
+                "conv2d_channels_last": _on_images("conv1d", x, w, b, numbers),
             },
         )
 
@@ -238,7 +226,7 @@ def transposed(pick: random.Random) -> Problem | None:
             matmul_flops=2 * products,
             peers={
                 "torch": lambda: F.gelu(F.conv_transpose1d(x, w, b, *numbers)),
-                "conv2d_channels_last": _as_image("conv_transpose1d", x, w, b, *numbers),
+                "conv2d_channels_last": _on_images("conv_transpose1d", x, w, b, numbers),
             },
         )
 

@@ -17,6 +17,15 @@ from sluice.plan import H200
 
 Layout = Callable[[torch.Tensor], torch.Tensor]
 
+# The marks of files whose tests run the kernels on tensor cores.
+ON_TENSOR_CORES = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0),
+        reason="needs a CUDA device of compute capability 9.0",
+    ),
+]
+
 
 @dataclasses.dataclass(frozen=True)
 class Problem:

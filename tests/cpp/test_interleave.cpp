@@ -219,6 +219,17 @@ void check_convolution(const Problem& problem) {
   CHECK(results == problem.definition());
 }
 
+// Of a vocoder's kind, channels first.
+constexpr Sizes kLayer{.inputs = 16,
+                       .outputs = 8,
+                       .length = 30,
+                       .taps = 16,
+                       .stride = 8,
+                       .padding = 4,
+                       .dilation = 1,
+                       .spare = 0,
+                       .channels_last = false};
+
 }  // namespace
 
 TEST(interleaved_phases_make_up_a_transposed_convolution) {
@@ -246,41 +257,23 @@ TEST(a_reason_is_given_where_phases_are_no_rows_of_one_convolution) {
     return text != nullptr ? std::string(text) : std::string();
   };
   const auto contains = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
-  const Sizes layer{.inputs = 16,
-                    .outputs = 8,
-                    .length = 30,
-                    .taps = 16,
-                    .stride = 8,
-                    .padding = 4,
-                    .dilation = 1,
-                    .spare = 0,
-                    .channels_last = false};
-  Sizes s = layer;
+  Sizes s = kLayer;
   CHECK(reason(s).empty());
   s.taps = 15;
   CHECK(reason(s).empty());
-  s = layer, s.dilation = 2;
+  s = kLayer, s.dilation = 2;
   CHECK(reason(s).empty());
   s.dilation = 8;
   CHECK(contains(reason(s), "leaves most results without a tap"));
-  s = layer, s.padding = 16;
+  s = kLayer, s.padding = 16;
   CHECK(reason(s).empty());
-  Problem problem(layer, random);
+  Problem problem(kLayer, random);
   problem.whole.output_length = 1LL << 30;
   CHECK(not_interleaved_because(problem.whole) != nullptr);
 }
 
 TEST(results_that_are_no_runs_of_phases_are_turned) {
   std::mt19937 random(1);
-  const Sizes layer{.inputs = 16,
-                    .outputs = 8,
-                    .length = 30,
-                    .taps = 16,
-                    .stride = 8,
-                    .padding = 4,
-                    .dilation = 1,
-                    .spare = 0,
-                    .channels_last = false};
   const auto turned = [&](Sizes sizes) {
     const bool by_positions = turns_results(Problem(sizes, random).whole);
     sizes.channels_last = true;
@@ -289,15 +282,15 @@ TEST(results_that_are_no_runs_of_phases_are_turned) {
     CHECK(!turns_results(Problem(sizes, random).whole));
     return by_positions;
   };
-  CHECK(!turned(layer));
-  Sizes s = layer;
+  CHECK(!turned(kLayer));
+  Sizes s = kLayer;
   s.taps = 15;
   CHECK(turned(s));
-  s = layer, s.dilation = 3;
+  s = kLayer, s.dilation = 3;
   CHECK(turned(s));
-  s = layer, s.stride = 5, s.taps = 10;
+  s = kLayer, s.stride = 5, s.taps = 10;
   CHECK(turned(s));
-  s = layer, s.stride = s.taps = 64;
+  s = kLayer, s.stride = s.taps = 64;
   CHECK(turned(s));
 }
 

@@ -9,17 +9,11 @@ import torch
 
 import sluice
 from common import HALF_TYPES, TOLERANCE, contiguous, offset_by_one, permuted, relative_error, sliced
-from dense_problems import Layout, Problem
+from dense_problems import ON_TENSOR_CORES, Layout, Problem
 from linked_forms import link_mode
 from sluice import stages
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0),
-        reason="needs a CUDA device of compute capability 9.0",
-    ),
-]
+pytestmark = ON_TENSOR_CORES
 
 LAYOUTS: list[Layout] = [contiguous, permuted, sliced, offset_by_one]
 

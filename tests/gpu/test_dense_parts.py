@@ -10,17 +10,11 @@ import torch
 
 import sluice
 from common import HALF_TYPES, TOLERANCE, contiguous, ends_of_words, offset_by_one, permuted, relative_error
-from dense_problems import Problem
+from dense_problems import ON_TENSOR_CORES, Problem
 from linked_forms import link_mode
 from sluice import stages
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0),
-        reason="needs a CUDA device of compute capability 9.0",
-    ),
-]
+pytestmark = ON_TENSOR_CORES
 
 Layout = Callable[[torch.Tensor], torch.Tensor]
 LAYOUTS: list[Layout] = [contiguous, permuted, ends_of_words, offset_by_one]

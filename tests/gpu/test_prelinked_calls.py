@@ -11,17 +11,12 @@ import pytest
 import torch
 
 import sluice
+from dense_problems import ON_TENSOR_CORES
 from link_processes import result_of, start_process
 from linked_forms import linking
 from offline_linker import PRELINKED, prelinked
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0),
-        reason="needs a CUDA device of compute capability 9.0",
-    ),
-]
+pytestmark = ON_TENSOR_CORES
 
 # Every promised chain behind convolutions of both dtypes and layouts, two of them in channels-last ones, among which
 # every tile is some plan's.

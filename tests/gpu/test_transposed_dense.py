@@ -12,16 +12,11 @@ import torch.nn.functional as F
 
 import sluice
 from common import HALF_TYPES, LAYOUTS, TOLERANCE, assert_close, contiguous, ends_of_words, permuted, relative_error
+from dense_problems import ON_TENSOR_CORES
 from linked_forms import link_mode, linking
 from sluice import stages
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0),
-        reason="needs a CUDA device of compute capability 9.0",
-    ),
-]
+pytestmark = ON_TENSOR_CORES
 
 Layout = Callable[[torch.Tensor], torch.Tensor]
 
