@@ -91,8 +91,7 @@ std::string run_in_parts(const Convolution& c, const Conv1dParams& params, const
                          const DeviceScope& device, const TensorView& target) {
   const std::optional<Tensor> workspace = allocate_workspace(c.op, plan, target);
   char* const memory = static_cast<char*>(TensorView(*workspace).data);
-  const int64_t behind_all_else = plan.workspace_bytes - PartSums::bytes(c, plan.dense.parts);
-  const PartSums sums(c, memory + behind_all_else, plan.dense.parts, target);
+  const PartSums sums(c, memory + (plan.workspace_bytes - plan.dense.sums_bytes), plan.dense.parts, target);
   Conv1dParams own = params;
   own.output = sums.output();
   own.bias = {};
@@ -276,12 +275,14 @@ std::optional<std::string> run_components(const Convolution& c, const Conv1dPara
 // The same where its results are rows of channels, which are turned into the output.
 template <class Output>
 std::optional<std::string> run_turned(const Convolution& c, const TensorView& result, const Question& question,
-                                      [[maybe_unused]] const Output& output) {
+                                      const Output& output) {
   const int64_t pitch = TurnParams::pitch(c.sizes[1]);
   const std::vector<int64_t> sizes = {c.sizes[0], pitch, c.sizes[2]}, strides = {c.sizes[2] * pitch, 1, pitch};
   const TensorView place(result, c.sizes, strides, c.dtype);
   std::optional<Tensor> rows;
-  const auto allocated = [&] {
+  std::optional<TensorView> target;
+  const auto allocated = [&] {  // all of it before the first launch
+    target.emplace(output());
     rows = allocate(c.op, sizes, strides, c.dtype, result);
     TensorView allocated_place = place;
     allocated_place.data = TensorView(*rows).data;
@@ -295,7 +296,7 @@ std::optional<std::string> run_turned(const Convolution& c, const TensorView& re
   if (answer.has_value() && question.computes()) {
     const DeviceScope device(c.op, result.device_index);
     const TurnParams turn{.rows = TensorView(*rows).data,
-                          .output = operand_of<3>(output()),
+                          .output = operand_of<3>(*target),
                           .batch = c.sizes[0],
                           .channels = c.sizes[1],
                           .length = c.sizes[2]};

@@ -51,15 +51,7 @@ ChainBehindAten::ChainBehindAten(const Convolution& c) : convolution_(c) {
 #ifdef SLUICE_CUDA_LIBRARY
   if (!c.bias.has_value() || c.post.empty()) return;
   Chain chain = c.post;
-  if (!chain.program.prepend_addition()) return;
-  bias_sizes_ = {c.sizes[1], 1};
-  bias_strides_ = {c.bias->stride(0), 0};
-  TensorView bias(*c.bias);
-  bias.rank = 2;
-  bias.sizes = bias_sizes_.data();
-  bias.strides = bias_strides_.data();
-  chain.operands.insert(chain.operands.begin() + (chain.program.operands - 1), bias);
-  with_bias_ = std::move(chain);
+  if (chain.prepend_addition(bias_.emplace(*c.bias).view())) with_bias_ = std::move(chain);
 #endif
 }
 

@@ -21,7 +21,7 @@ class ChainBehindAten {
 
  private:
   const Convolution& convolution_;
-  std::vector<int64_t> bias_sizes_ = {}, bias_strides_ = {};
+  std::optional<ChannelOperand> bias_ = std::nullopt;
   std::optional<Chain> with_bias_ = std::nullopt;
 };
 

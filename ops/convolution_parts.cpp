@@ -17,12 +17,6 @@ std::vector<int64_t> strides_of(const Convolution& c, int parts, bool channels_l
   return channels_last ? std::vector<int64_t>{batch, 1, channels} : std::vector<int64_t>{batch, c.sizes[2], 1};
 }
 
-// Adds `operand` ahead of what `chain` does; there is room for it.
-void prepend(Chain& chain, const TensorView& operand) {
-  chain.program.prepend_addition();
-  chain.operands.insert(chain.operands.begin() + (chain.program.operands - 1), operand);
-}
-
 }  // namespace
 
 int most_parts(const Convolution& c) {
@@ -31,30 +25,16 @@ int most_parts(const Convolution& c) {
   return std::max(1, 1 + room - (c.bias.has_value() ? 1 : 0));
 }
 
-int64_t PartSums::bytes(const Convolution& c, int parts) {
-  return parts * c.sizes[0] * c.sizes[1] * c.sizes[2] * static_cast<int64_t>(size_of(kSums));
-}
-
 PartSums::PartSums(const Convolution& c, void* memory, int parts, const TensorView& result)
-    : strides_(strides_of(c, parts, result.strides[1] == 1)),
-      bias_sizes_{c.sizes[1], 1},
-      first_(result, c.sizes, strides_, kSums),
-      chain_(c.post) {
+    : strides_(strides_of(c, parts, result.strides[1] == 1)), first_(result, c.sizes, strides_, kSums), chain_(c.post) {
   first_.data = memory;
   output_ = operand_of<3>(first_);
-  if (c.bias.has_value()) {
-    bias_strides_ = {c.bias->stride(0), 0};
-    TensorView bias(*c.bias);
-    bias.rank = 2;
-    bias.sizes = bias_sizes_.data();
-    bias.strides = bias_strides_.data();
-    prepend(chain_, bias);
-  }
+  if (c.bias.has_value()) chain_.prepend_addition(bias_.emplace(*c.bias).view());
   const int64_t step = part_stride(c, result.strides[1] == 1) * static_cast<int64_t>(size_of(kSums));
   for (int part = parts - 1; part > 0; --part) {  // added from the second on
     TensorView sums = first_;
     sums.data = static_cast<char*>(memory) + part * step;
-    prepend(chain_, sums);
+    chain_.prepend_addition(sums);
   }
 }
 

@@ -11,9 +11,7 @@ int most_parts(const Convolution& convolution);
 
 class PartSums {
  public:
-  static int64_t bytes(const Convolution& convolution, int parts);
-
-  // In `memory`, null where nothing is computed; results lie there as in `result`.
+  // In `memory`, the plan's `sums_bytes`, null where nothing is computed; results lie there as in `result`.
   PartSums(const Convolution& convolution, void* memory, int parts, const TensorView& result);
   PartSums(const PartSums&) = delete;
   PartSums& operator=(const PartSums&) = delete;
@@ -25,7 +23,8 @@ class PartSums {
   const Chain& chain() const { return chain_; }
 
  private:
-  std::vector<int64_t> strides_, bias_sizes_, bias_strides_;
+  std::vector<int64_t> strides_;
+  std::optional<ChannelOperand> bias_;
   TensorView first_;
   Operand<3> output_;
   Chain chain_;

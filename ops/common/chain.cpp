@@ -80,6 +80,12 @@ Chain::Chain(const char* op, const char* argument, const std::string& text, cons
   }
 }
 
+bool Chain::prepend_addition(const TensorView& tensor) {
+  if (!program.prepend_addition()) return false;
+  operands.insert(operands.begin() + (program.operands - 1), tensor);
+  return true;
+}
+
 void Chain::check_interpreted(const char* op) const {
   check(!program.has_cpp(), op,
         ": a cpp stage must run on a CUDA device, or be given a reference= for the CPU, which the ",

@@ -12,6 +12,24 @@ namespace sluice {
 
 using OptionalTensors = std::optional<std::vector<Tensor>>;
 
+// A tensor of one number a channel as an operand over (batch, channel, position): its sizes and strides for that.
+class ChannelOperand {
+ public:
+  explicit ChannelOperand(const Tensor& tensor)
+      : tensor_(tensor), sizes_{tensor.size(0), 1}, strides_{tensor.stride(0), 0} {}
+
+  // Does not outlive this.
+  TensorView view() const {
+    TensorView view = tensor_;
+    view.rank = 2, view.sizes = sizes_.data(), view.strides = strides_.data();
+    return view;
+  }
+
+ private:
+  TensorView tensor_;
+  std::vector<int64_t> sizes_, strides_;
+};
+
 struct Chain {
   Program program;
   std::vector<TensorView> operands;
@@ -24,6 +42,8 @@ struct Chain {
 
   bool empty() const { return program.empty(); }
   void clear() { program = {}, operands.clear(); }
+  // Adds a tensor ahead of all else; false where there is no room for that.
+  bool prepend_addition(const TensorView& tensor);
   // Raises where a stage has a linked form only.
   void check_interpreted(const char* op) const;
   // Raises where `out` shares memory with an operand, unless `may_be_same` and it is that tensor. `operand` is what the

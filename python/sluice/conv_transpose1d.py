@@ -38,8 +38,8 @@ def conv_transpose1d(
     Results that are `stride` apart, an output phase, take the same taps: they are a convolution of stride 1. Depthwise
     transposed convolutions (groups equal to the channels, up to 16 phases) run sluice's own kernels, once for each
     phase. Dense ones (one group) of half types run on the tensor cores of a GPU of compute capability 9.0, phases with
-    as many taps in one launch; a divisor that the stride and the dilation have in common may be up to 4. Others run
-    torch's transposed convolution and then one in-place pass of the chain. Sums of half types are kept in float32.
+    equally many taps in one launch, unless the stride and the dilation have a common divisor greater than 4. Others
+    run torch's transposed convolution and then one in-place pass of the chain. Sums of half types are kept in float32.
 
     Args:
         input: (B, C, L) or (C, L), any strides; float32, float16, bfloat16 or float64.

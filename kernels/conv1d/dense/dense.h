@@ -69,11 +69,12 @@ struct DensePlan {
   PackedOrder order;  // of the weight; a stage is as wide as its chunk
   int shift = 0;      // positions of a stage ahead of the first output's first tap
   int stage_rows = 0;
-  int stage_positions = 0;  // fetched for a stage; some of them for none of its rows
-  bool is_general = false;  // by the kernel with strides, groups and parts
-  int parts = 1;            // of the input channels, each with sums of its own, which are added afterwards
-  int steps = 0;            // of 16 input channels, that count of a stage's rows
-  DensePhases phases;       // whose taps lie so
+  int stage_positions = 0;   // fetched for a stage; some of them for none of its rows
+  bool is_general = false;   // by the kernel with strides, groups and parts
+  int parts = 1;             // of the input channels, each with sums of its own, which are added afterwards
+  long long sums_bytes = 0;  // of those, the last of the workspace; 0 for one part
+  int steps = 0;             // of 16 input channels, that count of a stage's rows
+  DensePhases phases;        // whose taps lie so
   DenseFetch fetch = DenseFetch::channels;
   bool lays_channels = false;  // the input is laid channels side by side first (lay.h)
   int input_stages = 0;

@@ -1,7 +1,7 @@
 // Several convolutions of one input that lie between each other in the result: the output phases of a transposed
 // convolution. Each has output channels of its own, so all are one dense convolution with a row for each of them, and
-// only the store knows where a row's results go: position q of phase f is result q stride + f step - crop. Where phases
-// have different counts of taps, those with as many are a convolution each, with phases first_phase and on.
+// only the store knows where a row's results go: position q of phase f is result q stride + f step - crop. Phases with
+// one tap more than others are a convolution of their own; `first_phase` is the first of a convolution's phases.
 //
 //   result           rows                                  eight neighbours of the result's memory
 //   channels-last    phase, channel rounded up to 8        8 rows of a position: channels of one phase

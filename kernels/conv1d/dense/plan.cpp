@@ -187,6 +187,8 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, bool alternates, i
   plan.alignment = plan.copy_width = kWordBytes;
   plan.reason = own.resident ? kResident : kStreamed;
   if (!problem.is_packed) plan.workspace_bytes = own.order.bytes();
+  if (parts > 1) own.sums_bytes = parts * kSumBytes * problem.batch * problem.channels * problem.output_length;
+  plan.workspace_bytes += own.sums_bytes;
   return plan;
 }
 
@@ -228,15 +230,9 @@ Conv1dPlan fastest_tile(const Conv1dProblem& problem, int parts, const DevicePro
   return best;
 }
 
-// Bytes of the sums of all parts.
-long long part_bytes(const Conv1dPlan& plan, const Conv1dProblem& problem) {
-  const long long results = problem.batch * problem.channels * problem.output_length;
-  return plan.dense.parts > 1 ? plan.dense.parts * results * kSumBytes : 0;
-}
-
 // All that a plan takes behind its input.
 long long all_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
-  const long long added = part_bytes(plan, problem);
+  const long long added = plan.dense.sums_bytes;
   return cycles(plan, problem) + (added > 0 ? kAddCycles + added / (kLaidBytesPerCycle * device.multiprocessors) : 0);
 }
 
@@ -356,16 +352,12 @@ Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& devi
       const long long time = all_cycles(laid, problem, device) + lay_cycles(problem, device);
       return plan.threads == 0 || time < all_cycles(plan, problem, device);
     };
-    // One that aten's is slower than goes before one that it is not.
+    // One that aten does not beat goes before one that it does.
     if (laid.threads > 0 && ((reason == nullptr) == (reason_of_laid == nullptr) ? is_faster() : reason != nullptr)) {
       plan = laid, reason = reason_of_laid;
     }
   }
-  if (reason != nullptr) {
-    refuse(plan, reason);
-  } else {
-    plan.workspace_bytes += part_bytes(plan, problem);
-  }
+  if (reason != nullptr) refuse(plan, reason);
   return plan;
 }
 

@@ -2,7 +2,7 @@
 //
 //   64 channels, or fewer, by as many positions as there is room for
 //     |  lanes along channels, 16 bytes each
-//   shared memory: a row a position, four bytes longer than it is wide, so that a channel's lie in different banks
+//   shared memory: a row a position, longer by an element or two, so that a channel's lie in different banks
 //     |  lanes along positions, an element each
 //   rows of the result
 #include <cstdint>
