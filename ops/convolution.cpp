@@ -30,24 +30,11 @@ bool is_empty(const Convolution& c) { return c.sizes[0] * c.sizes[1] * c.sizes[2
 
 // One of several launches, or one with more behind it.
 struct Launch {
-  std::string detail = {};      // what they are, for the plan's text
-  int64_t workspace_bytes = 0;  // of all, beside the plan's own
-  bool in_passes = false;       // whatever is linked
+  std::string detail = {};       // what they are, for the plan's text
+  int64_t workspace_bytes = 0;   // of all, beside the plan's own
+  bool in_passes = false;        // whatever is linked
+  const void* linked = nullptr;  // the kernel with its chains, where that is known already
 };
-
-// What a plan has to say of itself. `in_passes`: its chains are not linked.
-std::string detail_of(const Conv1dPlan& plan, const Interleave& interleave, const Launch& launch, bool in_passes) {
-  std::string detail = describe(plan);
-  if (plan.which == Conv1dMethod::aten) return detail;
-  if (plan.which == Conv1dMethod::dense && interleave.exists()) {
-    detail += "; channels of " + std::to_string(interleave.phases) + " output phase" +
-              (interleave.phases > 1 ? "s" : "") + ", interleaved as they are stored";
-  }
-  if (plan.which == Conv1dMethod::dense && in_passes && plan.dense.parts == 1)
-    detail += "; chains in passes of their own";
-  if (!launch.detail.empty()) detail += (detail.empty() ? "" : "; ") + launch.detail;
-  return detail;
-}
 
 void check_forced(const Convolution& c, const char* reason_for_aten) {
   check(c.schedule.automatic, c.op, ": schedule must be auto here, because ", reason_for_aten, "; got ",
@@ -124,7 +111,7 @@ std::optional<std::string> run_problem(const Convolution& c, Conv1dParams& param
     Conv1dPlan plan = planned(question.device, chained && question.linked);
     if (plan.which != Conv1dMethod::aten) plan.workspace_bytes += launch.workspace_bytes;
     return plan_text(plan, question, chained, result.elements(),
-                     detail_of(plan, params.interleave, launch, chained && !question.linked));
+                     detail_of(plan, params.interleave, chained && !question.linked, launch.detail));
   }
   // The params may be of a phase, which begins behind the result's first element.
   [[maybe_unused]] const auto set_output = [&] {
@@ -145,7 +132,9 @@ std::optional<std::string> run_problem(const Convolution& c, Conv1dParams& param
   }
   Form form{.reason = kNoChain};
   if (chained) {
-    if (!launch.in_passes) {
+    if (launch.linked != nullptr) {
+      form.kernel = launch.linked;
+    } else if (!launch.in_passes) {
       form = choose_form(c.op, link_request(params, plan), device, result.elements(), question.run);
     }
     if (form.kernel == nullptr) plan = planned(properties, false);
@@ -210,11 +199,11 @@ const char* launch_without_kernel(const Convolution& c, int64_t count, const Par
 #endif
 }
 
-// `count` launches into one output, as run_problem has them.
+// `count` launches into one output, as run_problem has them. `linked` are their kernels where those are known already.
 template <class ParamsOf, class Output>
 std::optional<std::string> run_launches(const Convolution& c, int64_t count, const ParamsOf& params_of,
                                         const TensorView& result, const Question& question, const Output& output,
-                                        const Launch& launch) {
+                                        Launch launch, const std::vector<const void*>& linked = {}) {
   std::optional<TensorView> target;
   const auto allocated_once = [&] {
     if (!target.has_value()) target.emplace(output());
@@ -223,6 +212,7 @@ std::optional<std::string> run_launches(const Convolution& c, int64_t count, con
   std::string answer;
   for (int64_t i = 0; i < count; ++i) {
     Conv1dParams params = params_of(i);
+    launch.linked = linked.empty() ? nullptr : linked[i];
     const std::optional<std::string> own = run_problem(c, params, result, question, allocated_once, launch);
     if (!own.has_value() || question.explains()) return own;
     if (answer.empty()) answer = *own;
@@ -231,20 +221,24 @@ std::optional<std::string> run_launches(const Convolution& c, int64_t count, con
 }
 
 #ifdef SLUICE_CUDA_LIBRARY
-// Whether each of several dense launches has its chains linked: passes compute all of the convolution, and no launch
-// may have written its results before, which an operand of `post` may be.
+// The kernels of several dense launches with their chains linked, or nothing where one has none: then passes compute
+// all of the convolution, because no launch may have written results that an operand of `post` is.
 template <class ParamsOf>
-bool are_linked(const Convolution& c, int64_t count, const ParamsOf& params_of, const TensorView& result) {
+std::vector<const void*> linked_kernels(const Convolution& c, int64_t count, const ParamsOf& params_of,
+                                        const TensorView& result) {
   const DeviceScope device(c.op, result.device_index);
   const DeviceProperties& properties = properties_of(c.op, result.device_index);
+  std::vector<const void*> kernels;
   for (int64_t i = 0; i < count; ++i) {
     const Conv1dParams params = params_of(i);
     const Conv1dPlan plan = plan_conv1d(make_problem(c, params), c.schedule, properties, /*linked=*/true);
-    if (plan.which == Conv1dMethod::aten) return true;  // passes are not asked for
-    const Form form = choose_form(c.op, link_request(params, plan), device, result.elements(), kCompute.run);
-    if (form.kernel == nullptr) return false;
+    const bool asks = plan.which != Conv1dMethod::aten && plan.dense.parts == 1;  // others link nothing of their own
+    const Form form =
+        asks ? choose_form(c.op, link_request(params, plan), device, result.elements(), kCompute.run) : Form{};
+    if (asks && form.kernel == nullptr) return {};
+    kernels.push_back(form.kernel);
   }
-  return true;
+  return kernels;
 }
 #endif
 
@@ -264,9 +258,11 @@ std::optional<std::string> run_components(const Convolution& c, const Conv1dPara
     }
     launch.detail += " taps";
 #ifdef SLUICE_CUDA_LIBRARY
-    const bool chained = !c.pre.empty() || !c.post.empty();
-    launch.in_passes = chained && question.computes() && !are_linked(c, parts.count, params_of, result);
-    if (launch.in_passes) return run_launches(c, 1, params_of, result, question, output, launch);
+    if ((!c.pre.empty() || !c.post.empty()) && question.computes()) {
+      const std::vector<const void*> linked = linked_kernels(c, parts.count, params_of, result);
+      launch.in_passes = linked.empty();
+      return run_launches(c, launch.in_passes ? 1 : parts.count, params_of, result, question, output, launch, linked);
+    }
 #endif
   }
   return run_launches(c, parts.count, params_of, result, question, output, launch);

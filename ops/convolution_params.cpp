@@ -68,4 +68,17 @@ bool is_depthwise(const Convolution& c) {
 
 Conv1dParams depthwise_params(const Convolution& c, const TensorView& result) { return make_params(c, result); }
 
+std::string detail_of(const Conv1dPlan& plan, const Interleave& interleave, bool in_passes, const std::string& more) {
+  std::string detail = describe(plan);
+  if (plan.which == Conv1dMethod::aten) return detail;
+  if (plan.which == Conv1dMethod::dense && interleave.exists()) {
+    detail += "; channels of " + std::to_string(interleave.phases) + " output phase" +
+              (interleave.phases > 1 ? "s" : "") + ", interleaved as they are stored";
+  }
+  if (plan.which == Conv1dMethod::dense && in_passes && plan.dense.parts == 1)
+    detail += "; chains in passes of their own";
+  if (!more.empty()) detail += (detail.empty() ? "" : "; ") + more;
+  return detail;
+}
+
 }  // namespace sluice

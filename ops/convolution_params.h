@@ -16,4 +16,7 @@ Conv1dProblem make_problem(const Convolution& convolution, const Conv1dParams& p
 // From an output channel of a depthwise convolution to the next one; nothing where they are not equally far apart.
 std::optional<int64_t> channel_stride(const Convolution& convolution);
 
+// What a plan has to say of itself, and `more`. `in_passes`: its chains are not linked.
+std::string detail_of(const Conv1dPlan& plan, const Interleave& interleave, bool in_passes, const std::string& more);
+
 }  // namespace sluice

@@ -69,28 +69,6 @@ __device__ __forceinline__ void store_run(Element* run, int count, const Word& o
   }
 }
 
-// The first `count` elements of 64 half types in shared memory to where a run of them begins anywhere, by eight lanes.
-// `place_of(byte)`: where the 16 bytes from there on lie, and parts of them.
-template <class Element, class PlaceOf>
-__device__ __forceinline__ void store_shared_run(Element* run, int count, const PlaceOf& place_of) {
-  constexpr int kElements = kWordElements<Element>, kLanes = 8;
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int end = count < kLanes * kElements ? count : kLanes * kElements;
-  const int before = static_cast<int>(reinterpret_cast<std::uintptr_t>(run) / sizeof(Element) % kElements);
-  const int head = (kElements - before) % kElements;  // elements in front of the first whole word
-  const int first = head + lane * kElements;
-  const Word word = shift_words(load_shared_word(place_of(lane * kWordBytes)),
-                                load_shared_word(place_of((lane + 1) % kLanes * kWordBytes)), head * 2);
-  if (first + kElements <= end) store_global_word(run + first, word);
-  const auto store_element = [&](int i) {
-    const auto from = place_of(i / kElements * kWordBytes) + i % kElements * 2;
-    reinterpret_cast<std::uint16_t*>(run)[i] = *static_cast<const std::uint16_t*>(__cvta_shared_to_generic(from));
-  };
-  if (lane < head && lane < end) store_element(lane);
-  const int tail = head + max_of(end - head, 0) / kElements * kElements + lane;
-  if (end >= head && tail < end) store_element(tail);
-}
-
 // Elements first <= i < last of a word, one after another.
 template <class Element>
 __device__ __forceinline__ void store_word_elements(Element* to, const Word& word, int first, int last) {

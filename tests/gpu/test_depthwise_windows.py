@@ -59,7 +59,9 @@ def test_random_problems(dtype: torch.dtype, layout: str) -> None:
         sluice.conv1d(*arguments, out=out, **given)
         x, w, b, *rest = arguments
         wanted = torch.nn.functional.conv1d(x.double(), w.double(), None if b is None else b.double(), *rest)
-        assert error_of_sums(out, wanted, x, w, *rest) <= TOLERANCE[dtype], problem
+        # One tap after another: what rounding adds up to grows with their number's root.
+        growth = max(1.0, (w.shape[2] / 128) ** 0.5) if dtype == torch.float32 else 1.0
+        assert error_of_sums(out, wanted, x, w, *rest) <= TOLERANCE[dtype] * growth, problem
         if kernel in KERNELS:  # one order of sums in all of the method's kernels
             with contextlib.suppress(ValueError):  # no ring has room for so many taps of a block's channels
                 assert torch.equal(out, sluice.conv1d(*arguments, schedule="two_stage")), problem

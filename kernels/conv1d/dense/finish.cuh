@@ -3,16 +3,17 @@
 
 #include "kernels/conv1d/dense/multiply.cuh"
 #include "kernels/conv1d/dense/pieces.cuh"
+#include "kernels/conv1d/dense/ragged_rows.cuh"
 #include "kernels/mma/matrices.cuh"
 
 namespace sluice {
 
 // The chain on the sums where they are, with the bias, and then, rounded, to a piece's rows of half types in shared
-// memory, as matrices of 8 x 8: rows of 32 channels, or of 16 positions, whose 16 bytes are swizzled. Rows of RowBytes
-// may be those of several warps, whose own parts begin `column` bytes into them.
-template <class Post, class Element, bool ByPositions, int RowBytes = kPieceRowBytes<ByPositions>>
-__device__ __forceinline__ void round_sums(const DenseArguments& a, int lane, float (&values)[16], std::uint32_t to,
-                                           const float* bias, int column = 0) {
+// memory, as matrices of 8 x 8: rows of 32 channels, or of positions. `place_of(call)`: where this lane has a row of
+// the matrices of two blocks of eight channels and two of eight positions.
+template <class Post, class Element, bool ByPositions, class PlaceOf>
+__device__ __forceinline__ void round_sums(const DenseArguments& a, int lane, float (&values)[16], const float* bias,
+                                           const PlaceOf& place_of) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     const float2 added = *reinterpret_cast<const float2*>(bias + j * 8 + lane % 4 * 2);
@@ -24,18 +25,26 @@ __device__ __forceinline__ void round_sums(const DenseArguments& a, int lane, fl
   __syncwarp();
 #pragma unroll
   for (int call = 0; call < 2; ++call) {
-    // Two blocks of eight channels, of two blocks of eight positions each.
     std::uint32_t matrices[4];
 #pragma unroll
     for (int m = 0; m < 4; ++m)
       matrices[m] = Pair<Element>::store(values[call * 8 + m * 2], values[call * 8 + m * 2 + 1]);
-    const int positions = lane / 8 % 2, channels = call * 2 + lane / 16;
-    const int row = lane % 8 + 8 * (ByPositions ? channels : positions);
-    const std::uint32_t offset =
-        static_cast<std::uint32_t>(row * RowBytes + column + (ByPositions ? positions : channels) * 16);
-    store_matrices<ByPositions>(to + swizzled(offset, RowBytes), matrices);
+    store_matrices<ByPositions>(place_of(call), matrices);
   }
   __syncwarp();
+}
+
+// To the rows of a warp's own piece, whose 16 bytes are swizzled.
+template <class Post, class Element, bool ByPositions>
+__device__ __forceinline__ void round_sums(const DenseArguments& a, int lane, float (&values)[16], std::uint32_t to,
+                                           const float* bias) {
+  constexpr int kRowBytes = kPieceRowBytes<ByPositions>;
+  round_sums<Post, Element, ByPositions>(a, lane, values, bias, [&](int call) {
+    const int positions = lane / 8 % 2, channels = call * 2 + lane / 16;
+    const int row = lane % 8 + 8 * (ByPositions ? channels : positions);
+    const int offset = row * kRowBytes + (ByPositions ? positions : channels) * 16;
+    return to + swizzled(static_cast<std::uint32_t>(offset), kRowBytes);
+  });
 }
 
 // A piece whose `post` has no tensors: the chain runs on the sums where they are, and half types pass through shared
@@ -147,28 +156,45 @@ struct WarpPieces {
   __device__ __forceinline__ void finish_rows(int warpgroup, int warp, std::uint32_t rows) const {
     const auto await_others = [warpgroup] { asm volatile("bar.sync %0, 128;" : : "r"(1 + warpgroup) : "memory"); };
     await_others();  // the tile before is stored
+    Element* const result = a.output.template as<Element>() + tile.batch * a.output.strides[0] +
+                            tile.channel * a.output.strides[1] + (tile.position - warp * 16);
+    const RaggedRows<Element> ragged(warp, piece.lane, result, a.output.strides[1]);
+    static_assert(2 * RaggedRows<Element>::kBytes <= 4 * kDenseStagedFloats * 4);
+    std::uint32_t piece_rows = rows;
+    const auto finish = [&](int p, const float* own) {
+      const int positions = p / kColumns * 64, channels = p % kColumns * kDensePiece;
+      const int positions_left = a.output_length - (tile.position - warp * 16) - positions;
+      const int channels_left = a.channels_end(tile.group) - tile.channel - channels;
+      if (positions_left <= 0 || channels_left <= 0) return;  // for all four
+      float values[16];
+#pragma unroll
+      for (int i = 0; i < 16; ++i) values[i] = own[i];
+      round_sums<Post, Element, true>(a, piece.lane, values, bias_of(p),
+                                      [&](int call) { return piece_rows + ragged.matrix(call); });
+      await_others();
+      ragged.store(piece_rows, channels * a.output.strides[1] + positions, channels_left, positions_left);
+      piece_rows = 2 * rows + RaggedRows<Element>::kBytes - piece_rows;  // the others may be reading
+    };
+    // A row's pieces one after another: two of them share the 32 bytes that they meet in, which reach device memory
+    // twice where the second is late.
+    const auto in_rows = [](int i) { return i % Blocks * kColumns + i / Blocks; };
+    if (!Post{a.post}.is_long()) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        const int p = in_rows(i);
+        finish(p, sums[p / kColumns] + p % kColumns * (kDensePiece / 2));
+      }
+      return;
+    }
 #pragma unroll 1
-    for (int p = 0; p < kCount; ++p) {
+    for (int i = 0; i < kCount; ++i) {
+      const int p = in_rows(i);
       float values[16];
       with_sums(p, [&](const float* own) {
 #pragma unroll
-        for (int i = 0; i < 16; ++i) values[i] = own[i];
+        for (int j = 0; j < 16; ++j) values[j] = own[j];
       });
-      const std::uint32_t piece_rows = rows + p % 2 * kDensePiece * kGroupRowBytes;  // the others may be reading
-      round_sums<Post, Element, true, kGroupRowBytes>(a, piece.lane, values, piece_rows, bias_of(p), warp * 32);
-      await_others();
-      const int first_position = tile.position - warp * 16 + p / kColumns * 64;
-      const int first_channel = tile.channel + p % kColumns * kDensePiece;
-#pragma unroll
-      for (int row = warp * 8 + piece.lane / 8; row < warp * 8 + 8; row += 4) {
-        const int channel = first_channel + row;
-        const int count = channel < a.channels_end(tile.group) ? a.output_length - first_position : 0;
-        Element* const run = a.output.template as<Element>() + tile.batch * a.output.strides[0] +
-                             channel * a.output.strides[1] + first_position;
-        store_shared_run<Element>(run, count, [&](int offset) {
-          return piece_rows + swizzled(static_cast<std::uint32_t>(row * kGroupRowBytes + offset), kGroupRowBytes);
-        });
-      }
+      finish(p, values);
     }
   }
 

@@ -81,9 +81,6 @@ struct DensePiece {
 // A row of a piece as half types in shared memory.
 template <bool ByPositions>
 inline constexpr int kPieceRowBytes = ByPositions ? 32 : 64;
-// A row of the positions of four warps; two such pieces lie in what a warpgroup has for its results.
-inline constexpr int kGroupRowBytes = 128;
-static_assert(2 * kDensePiece * kGroupRowBytes <= 4 * kDenseStagedFloats * 4);
 
 // Where a thread's two vectors of a piece lie, and which of them are part of the result.
 template <bool ByPositions, class Arguments>
