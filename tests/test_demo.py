@@ -16,13 +16,14 @@ import torch.nn.functional as F
 
 import sluice
 from common import ROOT
-from sluice.demo import extractor, jobs, main
+from sluice.demo import extractor, jobs, main, vocoder
 from sluice.demo.filters import band_pass
 from sluice.demo.measure import Row, measure, relative_error
 from sluice.demo.recording import Recording, find_recording, read_wav
 from sluice.demo.table import HEADINGS, format_table
 
 QUICK = ["--quick", "--device", "cpu"]
+VOCODER = "vocoder, 1 x 32 frames"
 JOBS = ["band-pass FIR, 255 taps", "features, eager", "features, compiled", "chain of 5 stages"]
 
 
@@ -43,11 +44,17 @@ def row(**changes) -> Row:
 
 
 @pytest.fixture
-def one_short_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_vocoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers.models.speecht5.modeling_speecht5", None)
+
+
+@pytest.fixture
+def one_short_job(no_vocoder: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "_band_pass", lambda *_: iter(()))
     monkeypatch.setattr(jobs, "_features", lambda *_: iter(()))
 
 
+@pytest.mark.usefixtures("no_vocoder")
 def test_demo(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "picture.png"
@@ -55,8 +62,9 @@ def test_demo(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> Non
     out = capsys.readouterr().out.splitlines()
     threads, vectors = torch.get_num_threads(), sluice.info()["cpu"]["instruction_set"]
     assert out[0].endswith(f"speech.wav: 1.0 s at 16000 Hz; CPU with {threads} threads, {vectors}")
-    assert out[1].split() == list(HEADINGS)
-    lines = out[3 : 3 + len(JOBS)]
+    assert out[1].startswith("no vocoder: it needs transformers")
+    assert out[2].split() == list(HEADINGS)
+    lines = out[4 : 4 + len(JOBS)]
     for job, line in zip(JOBS, lines, strict=True):
         assert line.startswith(f"{job} ")
         assert line.split()[-2:] == ["CPU", "ok"]
@@ -64,6 +72,25 @@ def test_demo(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> Non
     content = picture.read_bytes()
     assert content.startswith(b"\x89PNG")
     assert len(content) > 20_000
+
+
+def test_demo_of_a_model(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("transformers")
+    for job in ("_band_pass", "_features"):
+        monkeypatch.setattr(jobs, job, lambda *_: iter(()))
+    small = {"upsample_initial_channel": 32, "upsample_rates": [4, 4, 4, 4], "upsample_kernel_sizes": [8, 8, 8, 8]}
+    vocode = vocoder.vocode
+    monkeypatch.setattr(vocoder, "vocode", lambda *arguments, **options: vocode(*arguments, **options, **small))
+    picture = tmp_path / "picture.png"
+    assert main([*QUICK, "--output", str(picture)]) == 0
+    out = capsys.readouterr().out
+    assert "sluice.nn.ConvTranspose1d" in out
+    assert [line.split()[-2:] for line in out.splitlines() if line.startswith(VOCODER)] == [["CPU", "ok"]]
+    assert out.splitlines()[-2:] == [f"picture: {picture}", f"picture: {tmp_path / 'picture_jobs.png'}"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in tmp_path.glob("*.png"))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +113,7 @@ def test_a_wrong_result_fails(
     capsys.readouterr()
     assert main(arguments) == 1
     captured = capsys.readouterr()
-    assert captured.out.splitlines()[3].endswith(" WRONG")
+    assert captured.out.splitlines()[4].endswith(" WRONG")
     assert "1 of 1 results are wrong" in captured.err
 
 

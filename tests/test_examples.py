@@ -15,6 +15,8 @@ import sluice
 from common import ROOT
 
 TORCH = pathlib.Path(torch.__file__).parent
+LIBRARY = pathlib.Path(sluice.__file__).parent / "_C.so"
+LIBC = "libc.so.6"
 TOOLS = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
@@ -31,15 +33,35 @@ def test_decoding() -> None:
     assert [line.partition(":")[0] for line in lines[:-1]] == [f"{n} tokens and 6 more" for n in (5, 1, 12)]
 
 
-@pytest.mark.skipif(shutil.which("cmake") is None, reason="needs CMake")
-def test_the_libtorch_program(tmp_path: pathlib.Path) -> None:
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Where the LibTorch programs are built."""
+    if shutil.which("cmake") is None:
+        pytest.skip("needs CMake")
+    folder = tmp_path_factory.mktemp("programs")
     for command in (
-        ["cmake", "-S", str(ROOT / "examples/cpp"), "-B", str(tmp_path), f"-DTORCH_DIR={TORCH}"],
-        ["cmake", "--build", str(tmp_path)],
+        ["cmake", "-S", str(ROOT / "examples/cpp"), "-B", str(folder), f"-DTORCH_DIR={TORCH}"],
+        ["cmake", "--build", str(folder)],
     ):
         built = subprocess.run(command, capture_output=True, text=True, env=TOOLS)
         assert built.returncode == 0, built.stdout + built.stderr
-    library = pathlib.Path(sluice.__file__).parent / "_C.so"
-    ran = subprocess.run([str(tmp_path / "filter"), str(library)], capture_output=True, text=True)
+    return folder
+
+
+def test_the_libtorch_program(programs: pathlib.Path) -> None:
+    ran = subprocess.run([str(programs / "filter"), str(LIBRARY)], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "largest difference to ATen" in ran.stdout
+
+
+def test_a_package_in_a_libtorch_program(programs: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "model.pt2"
+    script = str(ROOT / "examples/cpp/make_package.py")
+    environment = {**TOOLS, "PYTHONPATH": str(LIBRARY.parent.parent), "CUDA_VISIBLE_DEVICES": ""}
+    made = subprocess.run([sys.executable, script, str(path)], capture_output=True, text=True, env=environment)
+    assert made.returncode == 0, made.stdout + made.stderr
+    ran = subprocess.run([str(programs / "package"), str(path), str(LIBRARY)], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.count("largest difference to ATen") == 2
+    without = subprocess.run([str(programs / "package"), str(path), LIBC], capture_output=True, text=True)
+    assert without.returncode != 0  # the package does have sluice's op

@@ -1,9 +1,9 @@
 """Runs everything that shows that the GPU code works, in parts, and writes tests/gpu/receipt.json.
 
-    gpu_check.py [PART ...]     all parts by default; parts that passed on this tree already are not run again
+    gpu_check.py [PART ...]     all by default, but for those that passed on the same sources already
 
-Each part takes less than ten minutes. What passed is kept in build/gpu_check.json, so that a run that was cut
-off goes on where it stopped; the receipt is written once every part has passed on the same sources.
+Each part takes less than ten minutes. The receipt has each part's last success with the hash of the sources that the
+part runs (part_sources.py), and is written after every part, so that a run that was cut off goes on where it stopped.
 """
 
 import concurrent.futures
@@ -18,9 +18,9 @@ import sys
 import threading
 import time
 
-from source_tree import RECEIPT, ROOT, source_hash
+from part_sources import part_hash
+from source_tree import RECEIPT, ROOT
 
-STATE = ROOT / "build" / "gpu_check.json"
 LOGS = pathlib.Path(os.environ.get("OUT") or ROOT / "build" / "gpu_check")
 # A test that hangs says where.
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=150"]
@@ -33,7 +33,12 @@ WORKERS = (
 )
 THREADS = {"OMP_NUM_THREADS": "2", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 PART_SECONDS = 570
-SANITIZED = [*PYTEST, "-m", "sanitize", "tests/gpu"]
+# Families of tests/gpu's files, a sanitizer's part each, so that each ends in time; "" has all others.
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "": (),
+    "_causal": ("test_few_taps", "test_sequences", "test_update"),
+    "_dense": ("test_dense", "test_transposed"),
+}
 
 
 def without(*schedules: str) -> tuple[str, str]:
@@ -54,9 +59,16 @@ SYNCCHECK = without(
 )
 
 
-def sanitizer(tool: str, *options: str) -> list[str]:
+def sanitizer(tool: str, *options: str, family: str) -> list[str]:
+    named = tuple(prefix for prefixes in FAMILIES.values() for prefix in prefixes)
+    files = [
+        f"tests/gpu/{path.name}"
+        for path in sorted((ROOT / "tests" / "gpu").glob("test_*.py"))
+        if (path.name.startswith(FAMILIES[family]) if family else not path.name.startswith(named))
+        and "pytest.mark.sanitize" in path.read_text()
+    ]
     command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--print-limit", "20"]
-    return [*command, *options, *SANITIZED]
+    return [*command, *options, *PYTEST, "-m", "sanitize", *files]
 
 
 # The files of each part that runs tests. What needs no GPU at all, CI runs.
@@ -123,6 +135,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         *("gpu/test_every_float", "gpu/test_linking", "gpu/test_pipeline_facts", "gpu/test_prelinked_calls"),
         *("gpu/test_rings", "gpu/test_traps", "gpu/test_compat_layers"),
     ),
+    "models": ("test_models", "test_bench_models", "test_compile_backend"),
 }
 WITHOUT_GPU = (
     *(
@@ -136,7 +149,15 @@ WITHOUT_GPU = (
         "test_binary",
         "test_cpp",
     ),
-    *("test_command_line", "test_cpu", "test_cpu_convolutions", "test_error_words", "test_golden", "test_layout"),
+    *(
+        "test_command_line",
+        "test_cpu",
+        "test_cpu_convolutions",
+        "test_error_words",
+        "test_golden",
+        "test_gpu_check",
+        "test_layout",
+    ),
     *("test_link_libraries", "test_linked_code", "test_plan", "test_plan_calls", "test_fake_refusals"),
     *(
         "test_prelinked",
@@ -147,6 +168,9 @@ WITHOUT_GPU = (
         "test_results",
         "test_source_hash",
     ),
+    *("test_replace", "test_replace_calls", "test_replace_folding", "test_replace_models", "test_replace_random"),
+    *("test_compile_backend_models", "test_compile_backend_registration", "test_compile_passes"),
+    *("test_compile_passes_graphs", "test_compile_passes_random", "test_vmap", "test_vocoder"),
 )
 
 
@@ -159,21 +183,23 @@ PARTS: dict[str, list[str]] = {
     **{part: tests(part) for part in TESTS},
     "alone": [*PYTEST, "--durations=8", "-m", "alone", "-k", "not cpu", "tests"],
     "large": [*PYTEST, "-m", "large", "tests/gpu"],
-    "memcheck": sanitizer("memcheck", *OURS),
-    "racecheck": [*sanitizer("racecheck", *OURS), *RACECHECK],
-    # All kernels: what one of torch's wrote counts as written only where it is watched.
-    "initcheck": sanitizer("initcheck"),
-    "synccheck": [*sanitizer("synccheck", *OURS), *SYNCCHECK],
 }
+for _family in FAMILIES:
+    PARTS[f"memcheck{_family}"] = sanitizer("memcheck", *OURS, family=_family)
+    PARTS[f"racecheck{_family}"] = [*sanitizer("racecheck", *OURS, family=_family), *RACECHECK]
+    # All kernels: what one of torch's wrote counts as written only where it is watched.
+    PARTS[f"initcheck{_family}"] = sanitizer("initcheck", family=_family)
+    PARTS[f"synccheck{_family}"] = [*sanitizer("synccheck", *OURS, family=_family), *SYNCCHECK]
 
 
 # A part leaves most of the cores idle at its end: these follow each other within a lane, the lanes run side by side.
 LANES = (
     ("others", "life"),
     ("streams", "stencils"),
+    ("models",),
     ("convolutions", "pointwise"),
     # A sanitizer takes one core and little of the GPU.
-    *(("memcheck",), ("racecheck",), ("initcheck",), ("synccheck",)),
+    *((name,) for name in PARTS if "check" in name),
 )
 # What must not share the GPU, or takes all of its memory.
 BY_THEMSELVES = ("alone", "large")
@@ -222,12 +248,17 @@ def run_part(name: str) -> dict[str, object] | None:
     return {"passed": counts.get("passed", 0), "skipped": counts.get("skipped", 0), "seconds": seconds}
 
 
-def load_state(digest: str) -> dict[str, dict[str, object]]:
-    state = json.loads(STATE.read_text()) if STATE.exists() else {}
-    return state.get("parts", {}) if state.get("source_hash") == digest else {}
+def receipt_parts() -> dict[str, dict[str, object]]:
+    found = json.loads(RECEIPT.read_text())["parts"] if RECEIPT.exists() else {}
+    return {name: found[name] for name in PARTS if name in found}
 
 
-def write_receipt(digest: str, parts: dict[str, dict[str, object]]) -> None:
+def passed_parts() -> list[str]:
+    """Those that passed on the sources that there are."""
+    return [name for name, part in receipt_parts().items() if part.get("sources") == part_hash(name)]
+
+
+def machine() -> dict[str, str]:
     import torch
 
     import sluice
@@ -235,18 +266,19 @@ def write_receipt(digest: str, parts: dict[str, dict[str, object]]) -> None:
     driver = subprocess.run(
         ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True
     ).stdout.split("\n")[0]
-    receipt = {
-        "source_hash": digest,
+    return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "gpu": torch.cuda.get_device_name(0),
         "driver": driver,
         "torch": torch.__version__,
-        "cuda": torch.version.cuda,
+        "cuda": str(torch.version.cuda),
         "build": sluice.info()["build"],
-        "parts": parts,
     }
-    RECEIPT.write_text(json.dumps(receipt, indent=2) + "\n")
-    print(f"gpu-check: all parts passed, wrote {RECEIPT.relative_to(ROOT)}")
+
+
+def add_to_receipt(name: str, part: dict[str, object]) -> None:
+    parts = receipt_parts() | {name: part}
+    RECEIPT.write_text(json.dumps({"parts": {name: parts[name] for name in PARTS if name in parts}}, indent=2) + "\n")
 
 
 def main() -> int:
@@ -263,33 +295,26 @@ def main() -> int:
         print(f"gpu-check: unknown part {sorted(unknown)}; there are {', '.join(PARTS)}", file=sys.stderr)
         return 2
     LOGS.mkdir(parents=True, exist_ok=True)
-    STATE.parent.mkdir(parents=True, exist_ok=True)
-    digest = source_hash()
-    done = load_state(digest)
-    for name in done.keys() & set(wanted):
-        print(f"gpu-check: {name} passed already")
+    here = machine()
+    passed = passed_parts()
+    for name in [name for name in wanted if name in passed]:
+        print(f"gpu-check: {name} passed on these sources already")
 
     lock = threading.Lock()
 
     def run_lane(names: tuple[str, ...]) -> None:
         for name in names:
-            if name not in wanted or name in done or (result := run_part(name)) is None:
+            if name not in wanted or name in passed or (result := run_part(name)) is None:
                 continue
             with lock:
-                done.update(load_state(digest))  # of another process, which runs other parts beside this one
-                done[name] = result
-                STATE.write_text(json.dumps({"source_hash": digest, "parts": done}, indent=2))
+                add_to_receipt(name, {**result, **here, "sources": part_hash(name)})
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
         list(pool.map(run_lane, LANES))
     run_lane(BY_THEMSELVES)
-    if not all(name in done for name in wanted):
-        return 1
-    if missing := [name for name in PARTS if name not in done]:
-        print(f"gpu-check: still to run: {' '.join(missing)}")
-        return 0
-    write_receipt(digest, {name: done[name] for name in PARTS})
-    return 0
+    missing = [name for name in PARTS if name not in passed_parts()]
+    print(f"gpu-check: {'still to pass: ' + ' '.join(missing) if missing else 'all parts have passed'}")
+    return 1 if set(missing) & set(wanted) else 0
 
 
 if __name__ == "__main__":

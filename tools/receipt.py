@@ -3,21 +3,21 @@
 import json
 import sys
 
-from source_tree import RECEIPT, source_hash
+from part_sources import part_hash
+from source_tree import RECEIPT
 
 
 def main() -> int:
     if not RECEIPT.exists():
         print("receipt: none; run `make gpu-check` on a machine with a GPU")
         return 1
-    receipt = json.loads(RECEIPT.read_text())
-    parts = ", ".join(f"{name} {part['passed']} passed" for name, part in receipt["parts"].items())
-    made = f"{receipt['date']} on {receipt['gpu']}, torch {receipt['torch']}: {parts}"
-    if receipt["source_hash"] != source_hash():
-        print(f"receipt: stale. It was made {made}, but the sources have changed since")
-        return 1
-    print(f"receipt: matches. Made {made}")
-    return 0
+    parts = json.loads(RECEIPT.read_text())["parts"]
+    stale = [name for name, part in parts.items() if part.get("sources") != part_hash(name)]
+    for name, part in parts.items():
+        made = f"{part['passed']} passed on {part['gpu']}, {part['date']}, torch {part['torch']}"
+        print(f"receipt: {name}: {made}{'; the sources have changed since' if name in stale else ''}")
+    print(f"receipt: {'stale: ' + ', '.join(stale) if stale else 'matches'}")
+    return 1 if stale else 0
 
 
 if __name__ == "__main__":

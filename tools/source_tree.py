@@ -2,16 +2,22 @@
 
 import importlib.util
 import pathlib
+import types
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECEIPT = ROOT / "tests" / "gpu" / "receipt.json"
 
 
-def source_hash() -> str:
+def load_source_hash() -> types.ModuleType:
+    """python/sluice/bench/source_hash.py as a module of its own."""
     path = ROOT / "python" / "sluice" / "bench" / "source_hash.py"
     spec = importlib.util.spec_from_file_location("source_hash", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return str(module.source_hash(ROOT))
+    return module
+
+
+def source_hash() -> str:
+    return str(load_source_hash().source_hash(ROOT))

@@ -22,6 +22,7 @@ MARKERS = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.
 PEERS = {
     "torch": "the same in eager PyTorch: `F.conv1d`, `F.conv2d(groups=C)`, pointwise ops one after another",
     "torch_compile": "the same under `torch.compile`",
+    "torch_compile_max_autotune": 'the same under `torch.compile(mode="max-autotune-no-cudagraphs")`',
     "conv2d_channels_last": "the same by `F.conv2d` or `F.conv_transpose2d`, of tensors that lie channels-last already",
     "jiterator": "the chain as one kernel of `torch.cuda.jiterator`",
     "causal_conv1d": "the package causal-conv1d",
@@ -50,6 +51,7 @@ TITLES = {
     "conv_transpose1d": "Transposed convolution",
     "decode": "Decoding: new tokens behind a state",
     "filter2d": "Stencils over images",
+    "models": "Whole networks",
     "overhead": "What a call costs on the host",
     "transform": "Chains over a tensor",
 }
@@ -98,6 +100,25 @@ def streams(document: dict) -> str:
     alone = [case for case in document["cases"] if not case["peers"]]
     parts = [*bodies(beside, "order", scale), "Without peers:", *bodies(alone, "order", scale)]
     return "\n\n".join([heading(document, unit=unit), *parts])
+
+
+def networks(document: dict) -> str:
+    """Times of whole networks in milliseconds, and sluice's gain over eager and compiled torch."""
+    unit, scale = MILLISECONDS
+    peers, note = peers_of(document["cases"])
+    over = [peer for peer in ("torch", "torch_compile") if peer in peers]
+
+    def row(case: dict) -> list[str]:
+        ours, times = case["time_us"], case["peers"]
+        gains = [f"{times[peer] / ours:.2f}" if times.get(peer) is not None else "" for peer in over]
+        return [
+            *(case["name"], cell(ours, scale), *(cell(times.get(peer), scale) for peer in peers)),
+            *(*gains, f"{case['rel_err']:.1e}"),
+        ]
+
+    header = ["network", "sluice", *peers, *(f"{peer} / sluice" for peer in over), "error"]
+    table = "\n".join(lines_of(header, map(row, document["cases"])))
+    return "\n\n".join([heading(document, unit=unit), table, *([note] if note else [])])
 
 
 def stencils(document: dict) -> str:
@@ -264,6 +285,7 @@ FACTS = MEASUREMENTS / "pipeline_facts.md"
 FORMS: dict[str, tuple[pathlib.Path, Callable[[dict], str]]] = {
     "decode": (RESULTS, decoding),
     "filter2d": (RESULTS, stencils),
+    "models": (RESULTS, networks),
     "overhead": (RESULTS, overhead),
     "random": (MEASUREMENTS / "random.md", drawn),
     "schedules": (MEASUREMENTS / "schedules.md", by_schedule),

@@ -5,10 +5,13 @@ from . import _library
 _library.load()
 
 from . import _flops as _flops  # noqa: E402
+from . import _vmap as _vmap  # noqa: E402
+from . import compile as compile  # noqa: E402
 from . import nn, reference, stages  # noqa: E402
 from .causal_conv1d import causal_conv1d  # noqa: E402
 from .causal_conv1d_update import causal_conv1d_update  # noqa: E402
 from .chain import Chain  # noqa: E402
+from .compile.registration import register as _register_backend  # noqa: E402
 from .conv1d import conv1d  # noqa: E402
 from .conv_transpose1d import conv_transpose1d  # noqa: E402
 from .filter2d import filter2d  # noqa: E402
@@ -17,6 +20,7 @@ from .info import info  # noqa: E402
 from .pack import PackedWeight, pack  # noqa: E402
 from .plan import Plan, plan  # noqa: E402
 from .prepare import prepare  # noqa: E402
+from .replace import Replacement, replace  # noqa: E402
 from .stream import (  # noqa: E402
     LinkLimits,
     OverlapReport,
@@ -33,12 +37,15 @@ from .stream import (  # noqa: E402
 )
 from .transform import transform  # noqa: E402
 
+_register_backend()
+
 __all__ = [
     "Chain",
     "LinkLimits",
     "OverlapReport",
     "PackedWeight",
     "Plan",
+    "Replacement",
     "StreamFuture",
     "StreamStats",
     "Streamer",
@@ -56,6 +63,7 @@ __all__ = [
     "plan",
     "prepare",
     "reference",
+    "replace",
     "run_concurrent",
     "stages",
     "stream_iter",

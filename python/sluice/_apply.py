@@ -56,12 +56,15 @@ def operand_list(op: str, input: torch.Tensor, operands: Sequence[torch.Tensor])
 
     torch does not look into such a list when it dispatches: it neither resolves lazy negation there nor asks a subclass
     or a transform of torch.func what it makes of the call. The first is done here; the others are refused where the
-    input does not bring them.
+    input does not bring them. Mapped operands of a mapped input are for the rules of _vmap.py.
     """
     if torch.compiler.is_dynamo_compiling():
         return [operand.resolve_neg() for operand in operands]
-    if innermost_transform() is not None and any(map(torch._C._functorch.is_functorch_wrapped_tensor, operands)):
-        raise ValueError(f"{op}: an operand of a chain must not be batched by torch.vmap, got one that is")
+    functorch = torch._C._functorch
+    is_alone = innermost_transform() is not None and not functorch.is_batchedtensor(input)
+    if is_alone and any(map(functorch.is_functorch_wrapped_tensor, operands)):
+        rule = "an operand of a chain must not be batched by torch.vmap where the input is not"
+        raise ValueError(f"{op}: {rule}, got one that is")
     plain = list(operands)
     for i, operand in enumerate(operands):
         if type(operand) is not torch.Tensor and has_own_dispatch(operand) and not has_own_dispatch(input):

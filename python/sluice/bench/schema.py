@@ -67,6 +67,7 @@ PEERS = frozenset(
     {
         "torch",
         "torch_compile",
+        "torch_compile_max_autotune",
         "conv2d_channels_last",
         "causal_conv1d",
         "flash_fft_conv",

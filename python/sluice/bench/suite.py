@@ -17,7 +17,7 @@ from .timing import Call, Clock, ColdClock
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 # Peers that are compiled when they are first called: seconds, so a quick run leaves them out.
-SLOW_PEERS = frozenset({"torch_compile", "jiterator"})
+SLOW_PEERS = frozenset({"torch_compile", "torch_compile_max_autotune", "jiterator"})
 
 
 # Every schedule: `direct`, and those of kernels/pipeline/rings.def (a test compares the two).

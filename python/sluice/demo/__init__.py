@@ -1,4 +1,7 @@
-"""`python -m sluice demo`: sluice at work on a recording, checked against native torch and timed against it."""
+"""`python -m sluice demo`: sluice at work on a recording, checked against native torch and timed against it.
+
+A whole model before and after one line, `sluice.replace(model)`, where transformers is installed, and three jobs.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import sys
 import torch
 
 from .._library import cuda_unavailable_reason, instruction_set
+from . import vocoder
 from .extractor import RECEPTIVE_FIELD
 from .jobs import filtered, load_for, run_jobs
 from .picture import draw
@@ -22,7 +26,7 @@ _LONGEST, _QUICK = 10.0, 1.0  # seconds of the recording that are used
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs three jobs by sluice and by torch, prints a table and draws a picture.
+    """Runs a vocoder and three jobs by sluice and by torch, prints a table and draws a picture of each.
 
     Args:
         argv: the command line without the program's name; None takes the process's own.
@@ -47,16 +51,25 @@ def main(argv: list[str] | None = None) -> int:
     where = "" if device.type == "cuda" else f"; CPU with {torch.get_num_threads()} threads, {instruction_set()}"
     print(f"{path}: {recording.seconds:.1f} s at {recording.rate} Hz{where}", flush=True)
     with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
+        vocoded = _vocoded(recording, device, quick=arguments.quick)
         rows = run_jobs(recording, load_for(device, quick=arguments.quick))
         after = Recording(filtered(recording, device), recording.rate)
+    if vocoded is not None:
+        print(vocoded.replaced)
+        rows.insert(0, vocoded.row)
     print(format_table(rows))
     print("error: relative L2 against torch in float64; ratio: torch's time / sluice's; float32 without TF32")
     wrong = sum(not row.ok for row in rows)
     if wrong:
         print(f"demo: {wrong} of {len(rows)} results are wrong", file=sys.stderr)
     try:
-        draw(arguments.output, recording, after, rows)
-        print(f"picture: {arguments.output}")
+        path = arguments.output
+        if vocoded is not None:
+            vocoder.draw(path, vocoded)
+            print(f"picture: {path}")
+            path = path.with_stem(f"{path.stem}_jobs")
+        draw(path, recording, after, rows)
+        print(f"picture: {path}")
     except ImportError as error:
         print(f"no picture: it needs matplotlib ({error})")
     except (OSError, ValueError) as error:
@@ -65,10 +78,20 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if wrong else 0
 
 
+def _vocoded(recording: Recording, device: torch.device, *, quick: bool) -> vocoder.Vocoded | None:
+    try:
+        return vocoder.vocode(recording, device, quick=quick)
+    except ImportError as error:
+        print(f"no vocoder: it needs transformers ({error})")
+        return None
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m sluice demo", description=__doc__)
     parser.add_argument("--audio", type=pathlib.Path, help="a 16-bit WAV file (default: examples/data/speech.wav)")
-    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("demo.png"), help="the picture's file")
+    parser.add_argument(
+        "--output", type=pathlib.Path, default=pathlib.Path("demo.png"), help="the first picture's file"
+    )
     parser.add_argument("--device", help="cpu or cuda (default: cuda if there is one)")
     parser.add_argument("--quick", action="store_true", help="one second of the recording, fewer timed runs")
     return parser

@@ -1,0 +1,246 @@
+"""`replace` and what it returns."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from torch.nn.utils import parametrize
+
+from .classes import (
+    OURS,
+    SWAPS,
+    Causal,
+    added_attributes,
+    has_other_hooks,
+    is_convolution,
+    own_class,
+    rebased,
+    target,
+)
+from .norms import FoldedNorm, has_weight_norm, note
+from .program import ATTRIBUTE, Folded, Program, folded_class
+from .table import Row, table
+
+_CONTAINERS = (torch.nn.ModuleList, torch.nn.ModuleDict)
+
+
+class Replacement:
+    """What `sluice.replace` did to a model, and the way back. `print` shows it as a table.
+
+    Attributes:
+        model: the model, the same object that was given.
+        rows: a `Row` for each convolution, then one for each module that calls such, where there is something to say.
+
+    Example:
+        >>> import torch, sluice
+        >>> replacement = sluice.replace(torch.nn.Sequential(torch.nn.Conv1d(4, 8, 3), torch.nn.GELU()))
+        >>> [(row.module, row.now, row.folded) for row in replacement.rows]
+        [('0', 'sluice.nn.Conv1d', 'post: gelu()'), ('', 'Sequential, folded', '')]
+        >>> replacement.undo()
+        Sequential(
+          (0): Conv1d(4, 8, kernel_size=(3,), stride=(1,))
+          (1): GELU(approximate='none')
+        )
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+        self.rows: list[Row] = []
+        self._back: list[Callable[[], None]] = []
+
+    def undo(self) -> torch.nn.Module:
+        """Gives every module its class, its attributes and its activations again. Returns the model.
+
+        A weight_norm that `fold_weight_norm` took out comes back with the values that it had. A second call does
+        nothing.
+        """
+        while self._back:
+            self._back.pop()()
+        return self.model
+
+    def __repr__(self) -> str:
+        return table(self.rows)
+
+    def _does(self, back: Callable[[], None]) -> None:
+        self._back.append(back)
+
+
+def replace(
+    model: torch.nn.Module,
+    *,
+    only: Callable[[str, torch.nn.Module], bool] | None = None,
+    dry_run: bool = False,
+    fold_weight_norm: bool = False,
+) -> Replacement:
+    """Swaps a model's convolutions for sluice's, in place, and folds the activations around them into their chains.
+
+    Modules stay the same objects with another class: their names, hooks, parameters and `state_dict` keys stay. Swapped
+    are `nn.Conv1d`, `nn.ConvTranspose1d`, depthwise `nn.Conv2d`, and causal convolutions of transformers. A parent
+    whose forward `torch.fx` can trace runs its pointwise functions and modules inside of the convolutions, wherever a
+    call gives what the trace saw; other calls, and those that want gradients, run its own forward.
+
+    Args:
+        model: any module. It may be in training mode, and it still trains.
+        only: takes a convolution's name and the module, and says whether it may be swapped.
+        dry_run: whether only the table is made; the model is as it was afterwards.
+        fold_weight_norm: whether weight_norm is computed once and removed, which changes `state_dict` keys.
+
+    Returns:
+        A `Replacement`; its `undo()` is the way back.
+
+    Raises:
+        TypeError: `model` is no module, or `only` is no function.
+
+    Example:
+        >>> import torch, sluice
+        >>> model = torch.nn.Sequential(torch.nn.LeakyReLU(0.1), torch.nn.Conv1d(4, 8, 3), torch.nn.Tanh()).eval()
+        >>> replacement = sluice.replace(model)
+        >>> print(replacement)
+        module       was         is now              folded                              why not
+        1            Conv1d      sluice.nn.Conv1d    pre: leaky_relu(0.1), post: tanh()
+        (the model)  Sequential  Sequential, folded
+        >>> type(replacement.undo()[1])
+        <class 'torch.nn.modules.conv.Conv1d'>
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"replace: model must be a torch.nn.Module, got {type(model).__name__}")
+    if only is not None and not callable(only):
+        raise TypeError(f"replace: only must be a function of a name and a module, got {type(only).__name__}")
+    replacement = Replacement(model)
+    try:
+        _Replacer(replacement, only, fold_weight_norm).run()
+    except BaseException:
+        replacement.undo()
+        raise
+    if dry_run:
+        replacement.undo()
+    return replacement
+
+
+class _Replacer:
+    def __init__(
+        self, replacement: Replacement, only: Callable[[str, torch.nn.Module], bool] | None, fold_norms: bool
+    ) -> None:
+        self.replacement, self.only, self.fold_norms = replacement, only, fold_norms
+        self.rows: dict[torch.nn.Module, Row] = {}
+        self.swapped: set[torch.nn.Module] = set()
+
+    def run(self) -> None:
+        modules = list(self.replacement.model.named_modules())
+        for name, module in modules:
+            if is_convolution(module):
+                self._swap(name, module)
+        parents = [self._fold(name, module) for name, module in modules if self._may_fold(module)]
+        self.replacement.rows = [*self.rows.values(), *(row for row in parents if row is not None)]
+
+    def _swap(self, name: str, module: torch.nn.Module) -> None:
+        was = _shown(module)
+        kind, reason = target(module)
+        if kind is not None and self.only is not None and not self.only(name, module):
+            kind, reason = None, "`only` leaves it"
+        if kind is None:
+            self.rows[module] = Row(name, was, was, note=reason)
+            return
+        if self.fold_norms and has_weight_norm(module):
+            folded = FoldedNorm(module)
+            self.replacement._does(folded.undo)
+            kind = target(module)[0]
+            assert kind is not None
+        former = type(module)
+        added = {key: one for key, one in added_attributes(kind).items() if key not in module.__dict__}
+        module.__dict__.update(added)
+        module.__class__ = kind
+        self.replacement._does(lambda: _swap_back(module, former, kind, tuple(added)))
+        self.swapped.add(module)
+        self.rows[module] = Row(name, was, _shown(module), note=note(module))
+
+    def _may_fold(self, module: torch.nn.Module) -> bool:
+        """Whether the module may call convolutions that are swapped."""
+        called = _callable_convolutions(module)
+        is_new = any(one in self.swapped for one in called)
+        return bool(called) and (is_new or not isinstance(module, Folded)) and type(module) not in _CONTAINERS
+
+    def _fold(self, name: str, module: torch.nn.Module) -> Row | None:
+        own = type(module).bases_of_class[1] if isinstance(module, Folded) else type(module)
+        reason = _why_not(module)
+        program = None if reason else Program(module, own.forward)  # type: ignore[attr-defined]
+        if program is None or not program.folded:
+            shown = reason or (program.reason if program is not None else "")
+            return Row(name, own.__name__, own.__name__, note=shown) if shown else None
+        former, attributes = type(module), dict(module.__dict__)
+        try:
+            module.__class__ = folded_class(own)
+        except TypeError as error:
+            return Row(name, own.__name__, own.__name__, note=f"its class cannot change: {error}")
+        module.__dict__[ATTRIBUTE] = program
+        self.replacement._does(lambda: _unfold(module, former, attributes.get(ATTRIBUTE)))
+        for path, chains in program.folded:
+            self._note(module.get_submodule(path), chains)
+        return Row(name, own.__name__, f"{own.__name__}, folded", note=program.reason)
+
+    def _note(self, module: torch.nn.Module, folded: str) -> None:
+        row = self.rows.get(module)
+        if row is not None and folded not in row.folded.split("; "):
+            self.rows[module] = dataclasses.replace(row, folded="; ".join(filter(None, (row.folded, folded))))
+
+
+def _callable_convolutions(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """Convolutions of ours among the children and in lists of them."""
+    found: list[torch.nn.Module] = []
+    for child in module._modules.values():
+        if isinstance(child, _CONTAINERS):
+            found.extend(_callable_convolutions(child))
+        elif child is not None and own_class(child) in OURS:
+            found.append(child)
+    return found
+
+
+def _why_not(module: torch.nn.Module) -> str:
+    """Why a parent's forward is not looked at."""
+    if "forward" in module.__dict__:
+        return "its forward has been replaced"
+    if parametrize.is_parametrized(module):
+        return "it is parametrised itself"
+    if isinstance(module, (torch.jit.ScriptModule, torch.fx.GraphModule)):
+        return "its forward is generated"
+    hooked = [one for one in _callable_convolutions(module) if has_other_hooks(one)]
+    if hooked and len(hooked) == len(_callable_convolutions(module)):
+        return "hooks see what would be folded"
+    return ""
+
+
+def _shown(module: torch.nn.Module) -> str:
+    own = own_class(module)
+    name = own.__name__
+    if own in OURS and own.__module__.startswith("sluice.nn"):
+        name = f"sluice.nn.{name}"
+    elif own in OURS:
+        name = "sluice.filter2d"
+    if isinstance(module, Causal):
+        name = f"{own.__name__} on sluice.nn.Conv1d"
+    return name + (", parametrised" if own is not type(module) else "")
+
+
+def _swap_back(module: torch.nn.Module, former: type, kind: type, added: tuple[str, ...]) -> None:
+    for name in added:
+        module.__dict__.pop(name, None)
+        module._modules.pop(name, None)
+    if type(module) is kind:
+        module.__class__ = former
+        return
+    # Parametrised since, or no longer: the properties are those of today.
+    own = own_class(module)
+    plain = next((theirs for theirs, ours in SWAPS.items() if own is ours), None)
+    if plain is not None:
+        module.__class__ = rebased(module, plain)
+
+
+def _unfold(module: torch.nn.Module, former: type, program: Program | None) -> None:
+    if isinstance(module, Folded):
+        module.__class__ = former
+    if program is None:
+        module.__dict__.pop(ATTRIBUTE, None)
+    else:
+        module.__dict__[ATTRIBUTE] = program

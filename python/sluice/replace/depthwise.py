@@ -1,0 +1,72 @@
+"""A depthwise `torch.nn.Conv2d`, computed by `sluice.filter2d`."""
+
+from __future__ import annotations
+
+import torch
+
+from .._autocast import cast_arguments
+from .._fake import FLOATING, is_strided
+from .._library import loses_gradient
+from ..chain import Chain
+from ..filter2d import filter2d
+from ..nn.chained import is_traced
+from ..nn.convolution import after, operands_of
+
+_DEVICES = ("cpu", "cuda", "meta")
+
+
+class DepthwiseConv2d(torch.nn.Conv2d):
+    """`torch.nn.Conv2d` with as many groups as channels: `post(conv2d(pre(input)))` in one op.
+
+    `sluice.replace` makes a module one of these; it has torch's attributes. Where grad mode is on and the input or a
+    parameter requires grad, or where `sluice.filter2d` does not take the tensors, torch's code runs.
+
+    Shape:
+        input: (B, C, H, W) or (C, H, W); the result: (B, C, H_out, W_out) or (C, H_out, W_out).
+
+    Example:
+        >>> import torch, sluice
+        >>> model = torch.nn.Sequential(torch.nn.Conv2d(4, 4, 3, padding=1, groups=4))
+        >>> type(sluice.replace(model).model[0]).__name__
+        'DepthwiseConv2d'
+
+    Source: `torch.nn.Conv2d`.
+    """
+
+    def forward(self, input: torch.Tensor, *, pre: Chain | None = None, post: Chain | None = None) -> torch.Tensor:
+        """`post(conv2d(pre(input)))`."""
+        weight, bias = self.weight, self.bias
+        if self._is_torchs(input, weight, bias, *operands_of(pre), *operands_of(post)):
+            return after(post, self._conv_forward(after(pre, input), weight, bias))
+        image, kernel, offsets = cast_arguments(input, weight, bias)
+        return filter2d(
+            image,
+            kernel.squeeze(1),
+            offsets,
+            self.padding,  # type: ignore[arg-type]
+            stride=self.stride,  # type: ignore[arg-type]
+            dilation=self.dilation,  # type: ignore[arg-type]
+            padding_mode=self.padding_mode,
+            pre=pre,
+            post=post,
+        )
+
+    def _is_torchs(self, *tensors: torch.Tensor | None) -> bool:
+        for tensor in tensors:
+            if tensor is not None and not _is_ours(tensor):
+                return True
+        input, weight, bias = tensors[:3]
+        assert input is not None
+        assert weight is not None
+        is_mixed = (input.dtype != weight.dtype or (bias is not None and bias.dtype != weight.dtype)) and not (
+            torch.is_autocast_enabled(input.device.type)
+        )
+        # Torch has its own words for shapes that do not fit, and results for images without pixels.
+        fits = input.dim() in (3, 4) and input.shape[-3] == self.in_channels and input.numel() > 0
+        return is_mixed or not fits or loses_gradient(tensors)
+
+
+def _is_ours(tensor: torch.Tensor) -> bool:
+    if is_traced(tensor):
+        return False
+    return tensor.dtype in FLOATING and tensor.device.type in _DEVICES and is_strided(tensor)

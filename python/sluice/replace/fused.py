@@ -1,0 +1,142 @@
+"""One convolution of a folded forward with the chains around it, decided at each call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from .._fake import FLOATING
+from ..chain import Chain
+from .stage import Stage
+
+_DEVICES = ("cpu", "cuda", "meta")
+
+
+class Fused:
+    """`post(convolution(pre(x)))` as forward has it; immutable.
+
+    Where an operand does not broadcast to the values, or torch would give another dtype, forward's own functions run
+    one by one.
+
+    Args:
+        pre: stages ahead of the convolution.
+        post: stages behind it.
+    """
+
+    def __init__(self, pre: Sequence[Stage], post: Sequence[Stage]) -> None:
+        self.__name__ = "fused"  # torch.fx names values by it
+        self.pre, self.post = _parts(pre), _parts(post)
+        self._fixed_pre = _fixed(self.pre)
+        self._fixed_post = _fixed(self.post)
+
+    def __deepcopy__(self, memo: object) -> Fused:
+        return self
+
+    def __call__(self, convolution: Any, x: torch.Tensor, *operands: Any) -> Any:
+        """The result; `operands` are those of the stages in their order, or their modules."""
+        if not (type(x) is torch.Tensor and x.dtype in FLOATING and x.device.type in _DEVICES):
+            return self._one_by_one(convolution, x, operands)
+        ahead = len(operands) - sum(part.operands for part in self.post)
+        pre, post = self._fixed_pre, self._fixed_post
+        if pre is None:
+            pre = _chain(self.pre, operands[:ahead])
+            if pre is None or not _fits(pre, x, tuple(x.shape)):
+                return self._one_by_one(convolution, x, operands)
+        if post is None:
+            post = _chain(self.post, operands[ahead:])
+            if post is None or not _fits(post, x, result_shape(convolution, tuple(x.shape))):
+                return self._one_by_one(convolution, x, operands)
+        return convolution(x, pre=pre or None, post=post or None)
+
+    def _one_by_one(self, convolution: Any, x: Any, operands: Sequence[Any]) -> Any:
+        at = 0
+        for part in self.pre:
+            x = part.apply(x, *operands[at : at + part.operands])
+            at += part.operands
+        x = convolution(x)
+        for part in self.post:
+            x = part.apply(x, *operands[at : at + part.operands])
+            at += part.operands
+        return x
+
+
+class _Part(NamedTuple):
+    """What a call needs of a stage; the trace goes."""
+
+    make: Callable[..., Chain | None]
+    apply: Callable[..., Any]
+    operands: int
+    is_module: bool
+    is_constant: bool
+
+
+def _parts(stages: Sequence[Stage]) -> tuple[_Part, ...]:
+    return tuple(
+        _Part(s.make, s.apply, len(s.operands) + (s.module is not None), s.module is not None, s.is_constant)
+        for s in stages
+    )
+
+
+def _fixed(parts: Sequence[_Part]) -> Chain | None:
+    """The chain where it is always the same."""
+    if not all(part.is_constant for part in parts):
+        return None
+    return Chain(tuple(stage for part in parts for stage in (part.make() or Chain()).parts))
+
+
+def _chain(given_parts: Sequence[_Part], operands: Sequence[Any]) -> Chain | None:
+    """The chain of a call, None where an operand is no tensor or number, or belongs to another number of dimensions."""
+    parts: list[Any] = []
+    at = 0
+    for part in given_parts:
+        given = operands[at : at + part.operands]
+        at += part.operands
+        if not part.is_module and not all(map(_is_operand, given)):
+            return None
+        made = part.make(*given)
+        if made is None:
+            return None
+        if len(given_parts) == 1:
+            return made
+        parts.extend(made.parts)
+    return Chain(tuple(parts))
+
+
+def _is_operand(given: Any) -> bool:
+    if type(given) in (torch.Tensor, torch.nn.Parameter):
+        return given.dtype in FLOATING  # type: ignore[no-any-return]
+    return type(given) is float
+
+
+def _fits(chain: Chain, x: torch.Tensor, shape: tuple[int, ...] | None) -> bool:
+    """Whether torch would leave values of that shape, and of x's dtype and device, as they are."""
+    for operand in chain.operands:
+        if shape is None or operand.dim() > len(shape) or operand.device != x.device:
+            return False
+        if operand.dtype != x.dtype and not (operand.dim() == 0 and operand.dtype in FLOATING):
+            return False
+        for extent, size in zip(reversed(operand.shape), reversed(shape), strict=False):
+            if extent != size and extent != 1:
+                return False
+    return True
+
+
+def result_shape(convolution: Any, shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of a convolution's result for an input of that shape."""
+    numbers = len(convolution.kernel_size)
+    if len(shape) <= numbers:
+        return tuple(shape)  # which the convolution refuses in its own words
+    lengths = []
+    for d in range(numbers):
+        length, taps = shape[d - numbers], convolution.kernel_size[d]
+        reach, stride = convolution.dilation[d] * (taps - 1) + 1, convolution.stride[d]
+        if convolution.transposed:
+            more = convolution.output_padding[d]
+            lengths.append((length - 1) * stride - 2 * convolution.padding[d] + reach + more)
+            continue
+        padding = convolution.padding
+        zeros = 2 * padding[d] if not isinstance(padding, str) else reach - 1 if padding == "same" else 0
+        lengths.append((length + zeros - reach) // stride + 1)
+    return (*shape[: -numbers - 1], convolution.out_channels, *lengths)

@@ -1,0 +1,173 @@
+"""Which nodes of a trace go into the chains of which convolution: those that nobody else sees.
+
+A group is a convolution, the stages ahead of it and those behind it. It runs where its last node stood, so nothing
+between its first and last node may write into a tensor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import fx
+
+from .classes import OURS, has_other_hooks, own_class
+from .fused import Fused
+from .known import chain_of_module
+from .source import is_calm
+from .stage import Stage, stage_of
+
+_MOST_STAGES = 6
+_MOST_OPERANDS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """What one convolution takes along."""
+
+    path: str
+    pre: tuple[Stage, ...]
+    post: tuple[Stage, ...]
+
+    def __str__(self) -> str:
+        shown = []
+        for name, part in (("pre", self.pre), ("post", self.post)):
+            labels = [stage.label for stage in part if stage.label != "nothing"]
+            if labels:
+                shown.append(f"{name}: {' | '.join(labels)}")
+        return ", ".join(shown)
+
+
+def fold(graph: fx.Graph, modules: dict[str, torch.nn.Module]) -> list[Group]:
+    """Puts fused calls into the graph."""
+    _erase_unused(graph, modules)
+    groups = []
+    for node in list(graph.nodes):
+        if _is_foldable(node, modules):
+            group = _Grower(graph, modules, node).group()
+            if group is not None:
+                groups.append(group)
+    return groups
+
+
+def _is_foldable(node: fx.Node, modules: dict[str, torch.nn.Module]) -> bool:
+    if node.op != "call_module" or len(node.args) != 1 or node.kwargs or not isinstance(node.args[0], fx.Node):
+        return False
+    module = modules[str(node.target)]
+    return own_class(module) in OURS and not has_other_hooks(module)
+
+
+def is_calm_module(module: torch.nn.Module) -> bool:
+    """Whether a call of the module surely writes into no tensor that exists."""
+    if any(has_other_hooks(part) for part in module.modules()):
+        return False
+    if own_class(module) in OURS:
+        return True
+    writes = any(getattr(part, "inplace", False) is True for part in module.modules())
+    return not writes and chain_of_module(module) is not None
+
+
+def _erase_unused(graph: fx.Graph, modules: dict[str, torch.nn.Module]) -> None:
+    """Sizes that only conditions asked for, and the like."""
+    for node in reversed(list(graph.nodes)):
+        is_kept = node.op in ("placeholder", "output", "call_module")
+        if not is_kept and not node.users and is_calm(node, modules, is_calm_module):
+            graph.erase_node(node)
+
+
+class _Grower:
+    """Finds one convolution's group and replaces it."""
+
+    def __init__(self, graph: fx.Graph, modules: dict[str, torch.nn.Module], node: fx.Node) -> None:
+        self.graph, self.modules, self.node = graph, modules, node
+        self.order = {one: i for i, one in enumerate(graph.nodes)}
+        self.members = [node]
+        self.post: list[Stage] = []
+        self.pre: list[Stage] = []
+
+    def group(self) -> Group | None:
+        last = self._behind()
+        self._ahead()
+        if all(stage.label == "nothing" for stage in (*self.pre, *self.post)):
+            return None
+        self._replace(last)
+        return Group(str(self.node.target), tuple(self.pre), tuple(self.post))
+
+    def _behind(self) -> fx.Node:
+        current = self.node
+        while len(current.users) == 1 and len(self.post) < _MOST_STAGES:
+            [user] = current.users
+            stage = stage_of(user, self.modules, current)
+            if stage is None or not self._has_room(self.post, stage) or not self._is_calm_with(user):
+                break
+            self.post.append(stage)
+            self.members.append(user)
+            current = user
+        return current
+
+    def _ahead(self) -> None:
+        current: Any = self.node.args[0]
+        while isinstance(current, fx.Node) and len(self.pre) < _MOST_STAGES:
+            stage = stage_of(current, self.modules)
+            if stage is None or not self._has_room(self.pre, stage) or not self._is_used_here(current, stage):
+                break
+            if stage.mutates and not (len(stage.value.users) == 1 and self._is_fresh(stage.value)):
+                break
+            if not self._is_calm_with(current):
+                break
+            self.pre.insert(0, stage)
+            self.members.insert(0, current)
+            current = stage.value
+
+    def _has_room(self, stages: list[Stage], stage: Stage) -> bool:
+        return sum(not one.is_constant for one in (*stages, stage)) <= _MOST_OPERANDS
+
+    def _is_used_here(self, node: fx.Node, stage: Stage) -> bool:
+        """By this group alone, or by two convolutions that both take it along."""
+        if len(node.users) == 1:
+            return True
+        are_convolutions = all(_is_foldable(user, self.modules) and user.args[0] is node for user in node.users)
+        return len(node.users) == 2 and are_convolutions and stage.is_cheap
+
+    def _is_fresh(self, node: fx.Node) -> bool:
+        """Whether the value is in memory that nobody else has."""
+        if isinstance(node.target, Fused):
+            return True
+        if node.op == "call_module" and own_class(self.modules[str(node.target)]) in OURS:
+            return True
+        stage = stage_of(node, self.modules)
+        return stage is not None and stage.module is None and not stage.mutates and stage.label != "nothing"
+
+    def _is_calm_with(self, node: fx.Node) -> bool:
+        """Whether the group with that node may run where its last node stands."""
+        places = [self.order[one] for one in (*self.members, node)]
+        members = {*self.members, node}
+        return all(
+            one in members or is_calm(one, self.modules, is_calm_module)
+            for one, place in self.order.items()
+            if min(places) < place < max(places)
+        )
+
+    def _replace(self, last: fx.Node) -> None:
+        source = self.pre[0].value if self.pre else self.node.args[0]
+        marker: fx.Node = last
+        operands: list[Any] = []
+        for stage in (*self.pre, *self.post):
+            if stage.module is not None:
+                marker = self._module(stage.module, marker)
+                operands.append(marker)
+            operands.extend(stage.operands)
+        marker = self._module(str(self.node.target), marker)
+        with self.graph.inserting_after(marker):
+            fused = self.graph.call_function(Fused(self.pre, self.post), (marker, source, *operands))
+        last.replace_all_uses_with(fused, delete_user_cb=lambda user: user is not fused)
+        for member in sorted(self.members, key=self.order.__getitem__, reverse=True):
+            if not member.users:
+                self.graph.erase_node(member)
+
+    def _module(self, path: str, behind: fx.Node) -> fx.Node:
+        with self.graph.inserting_after(behind):
+            node = self.graph.get_attr(path)
+        node.meta["is_module"] = True
+        return node

@@ -1,0 +1,80 @@
+"""weight_norm: what folding it away saves, and folding it away so that `undo` can bring it back."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils.weight_norm import WeightNorm, remove_weight_norm
+
+from .classes import is_norm
+
+
+def has_weight_norm(module: torch.nn.Module) -> bool:
+    """Whether the weight is that of one weight_norm, old or parametrised, and nothing else."""
+    if any(isinstance(hook, WeightNorm) and hook.name == "weight" for hook in module._forward_pre_hooks.values()):
+        return sum(map(is_norm, module._forward_pre_hooks.values())) == 1
+    if not parametrize.is_parametrized(module, "weight"):
+        return False
+    parts = list(module.parametrizations["weight"])  # type: ignore[index,operator]
+    return len(parts) == 1 and type(parts[0]) is parametrizations._WeightNorm
+
+
+def note(module: torch.nn.Module) -> str:
+    """What folding the norm away would save, empty where there is none."""
+    if not has_weight_norm(module):
+        return ""
+    size = sum(p.numel() * p.element_size() for n, p in module.named_parameters() if n != "bias")
+    return f"weight_norm reads {_bytes(size)} and writes as much at each call; fold_weight_norm=True computes it once"
+
+
+def _bytes(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 1024:.1f} KiB"
+
+
+class FoldedNorm:
+    """The norm of a module, folded into its weight.
+
+    Args:
+        module: one that `has_weight_norm`.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module, self._kind = module, type(module)
+        self._order = list(module.__dict__)
+        self._hooks = dict(module._forward_pre_hooks)
+        self._weight = module.__dict__.get("weight")  # of old weight_norm: a tensor of the last call
+        self._parameters = {n: p for n, p in module._parameters.items() if n in ("weight_g", "weight_v")}
+        self._parts = module._modules.get("parametrizations")
+        if self._parts is None:
+            remove_weight_norm(module)
+            return
+        self._lists = dict(self._parts._modules)
+        # Copies of the module have the same class, whose property the removal would take away.
+        attributes = {k: v for k, v in vars(self._kind).items() if k not in ("__dict__", "__weakref__")}
+        module.__class__ = type(self._kind.__name__, self._kind.__bases__, attributes)
+        parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)
+
+    def undo(self) -> None:
+        """Brings the norm back with the values that it had, where the weight is now and in its dtype."""
+        module = self._module
+        weight = module.weight
+        assert isinstance(weight, torch.Tensor)
+        del module.weight
+        if self._parts is not None:
+            self._parts._modules.update(self._lists)
+            module._modules["parametrizations"] = self._parts.to(weight.device, weight.dtype)
+            module.__class__ = self._kind
+            return
+        for name, parameter in self._parameters.items():
+            assert parameter is not None
+            parameter.data = parameter.data.to(weight)
+            module._parameters[name] = parameter
+        hooks, now = module._forward_pre_hooks, dict(module._forward_pre_hooks)
+        hooks.clear()
+        hooks.update({key: hook for key, hook in self._hooks.items() if key in now or is_norm(hook)})
+        hooks.update({key: hook for key, hook in now.items() if key not in hooks})
+        attributes = module.__dict__
+        attributes["weight"] = self._weight if self._weight is None else self._weight.to(weight)
+        for name in [*self._order, *(name for name in attributes if name not in self._order)]:
+            if name in attributes:
+                attributes[name] = attributes.pop(name)

@@ -1,0 +1,249 @@
+"""Folded forwards: a class of a module's own class that runs what was made of its traces, where that is right."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from torch.nn.modules.module import _has_any_global_hook
+
+from .._library import innermost_transform, loses_gradient
+from .classes import Derived, derived, has_other_hooks
+from .conditions import expression
+from .groups import Group, fold
+from .guards import Guards, submodule
+from .observe import Observed, Refused
+from .source import Source
+from .trace import MOST_TRACES, VALUE, Trace, evaluating
+
+ATTRIBUTE = "_sluice_folded"
+_VALUES = (torch.Tensor, torch.nn.Parameter)
+
+
+class Way:
+    """What runs for calls that give the same arguments: a function, and what has to hold. It holds no module.
+
+    Attributes:
+        folded: names of convolutions and what their chains compute.
+        reason: why nothing is folded.
+    """
+
+    def __init__(self, root: torch.nn.Module, forward: Callable[..., Any], arguments: dict[str, Any]) -> None:
+        writer = _Writer(root, forward, arguments)
+        writer.explore([], 1)
+        self.folded = [(group.path, str(group)) for group in writer.groups]
+        self.reason = next(filter(None, writer.reasons), "")
+        if writer.groups:
+            self.guards = Guards(root, writer.observed, writer.called)
+            paths = sorted({path for group in writer.groups for path in _paths(group)})
+            self.watched = [(tuple(path.split(".")), len(writer.modules[path]._modules) > 0) for path in paths]
+            self.function = writer.source.function(arguments_of_value(arguments))
+
+
+class _Writer:
+    """Writes a way's source, trace by trace."""
+
+    def __init__(self, root: torch.nn.Module, forward: Callable[..., Any], arguments: dict[str, Any]) -> None:
+        self.source = Source()
+        self.modules = dict(root.named_modules(remove_duplicate=False))
+        self.observed = Observed()
+        self.called: set[str] = set()
+        self.groups: list[Group] = []
+        self.reasons: list[str] = []
+        self._root, self._forward, self._arguments = root, forward, arguments
+        self._traces = 0
+
+    def explore(self, answers: list[bool], depth: int) -> None:
+        """Writes the lines of the ways that begin with those answers."""
+        trace = Trace(self._root, self._forward, self._arguments, answers)
+        self._traces += 1
+        self.observed.add(trace.observed)
+        texts, lines = [], self.source.lines
+        for node in trace.conditions[len(answers) :]:
+            try:
+                texts.append(expression(node, self.source, self.modules))
+            except Refused as error:
+                trace.reason = str(error)
+                break
+        for i, text in enumerate(texts):
+            lines.append("    " * (depth + i) + f"if {text}:")
+        self._finish(trace, depth + len(texts))
+        for i in reversed(range(len(texts))):
+            lines.append("    " * (depth + i) + "else:")
+            if self._traces < MOST_TRACES:
+                self.explore([*trace.answers[: len(answers) + i], False], depth + i + 1)
+            else:
+                lines.append("    " * (depth + i + 1) + "return None")
+
+    def _finish(self, trace: Trace, depth: int) -> None:
+        """The lines of one trace, which give no result where it was refused or has nothing to fold."""
+        groups = [] if trace.reason else fold(trace.graph, self.modules)
+        if not groups:
+            self.reasons.append(trace.reason)
+            self.source.lines.append("    " * depth + "return None")
+            return
+        nodes: list[fx.Node] = list(trace.graph.nodes)
+        self.called |= {str(n.target) for n in nodes if n.op == "call_module" or n.meta.get("is_module")}
+        self.groups.extend(groups)
+        self.source.body(nodes, depth)
+
+
+def arguments_of_value(arguments: dict[str, Any]) -> list[str]:
+    """The names of those that are tensors."""
+    return [name for name, value in arguments.items() if value is VALUE]
+
+
+def _paths(group: Group) -> list[str]:
+    return [group.path, *(stage.module for stage in (*group.pre, *group.post) if stage.module is not None)]
+
+
+class Program:
+    """What a module's folded forward runs. It holds no module, so copies share it.
+
+    Args:
+        root: the module, its convolutions swapped.
+        forward: of its own class.
+    """
+
+    def __init__(self, root: torch.nn.Module, forward: Callable[..., Any]) -> None:
+        self.defaults: dict[str, Any] = {}
+        self.positional: list[str] = []
+        optional = []
+        for parameter in list(inspect.signature(forward).parameters.values())[1:]:
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                continue
+            self.defaults[parameter.name] = VALUE if parameter.default is parameter.empty else parameter.default
+            if parameter.kind is not parameter.KEYWORD_ONLY:
+                self.positional.append(parameter.name)
+            if parameter.default is None:
+                optional.append(parameter.name)
+        self.ways: dict[frozenset[str], Way] = {}
+        self.folded: list[tuple[str, str]] = []
+        self.reason = ""
+        with evaluating(root):
+            for given in _patterns(optional):
+                self._add(root, forward, given)
+
+    def __deepcopy__(self, memo: object) -> Program:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[()]]:
+        return unknown, ()
+
+    def run(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
+        """The result of a call in a tuple, or None where forward has to run itself."""
+        bound = self._bound(args, kwargs)
+        if bound is None:
+            return None
+        given, values = bound
+        way = self.ways.get(given)
+        if way is None or not _is_eager(module, values) or not self._holds(way, module):
+            return None
+        result: tuple[Any] | None = way.function(module, *values)
+        return result
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[frozenset[str], list[torch.Tensor]] | None:
+        """Which optional arguments a call gives, and the tensors; None where it is not one of the traced ways."""
+        if len(args) > len(self.positional):
+            return None
+        values = dict(zip(self.positional, args, strict=False))
+        if kwargs:
+            if any(name in values or name not in self.defaults for name in kwargs):
+                return None
+            values.update(kwargs)
+        given, tensors = [], []
+        for name, default in self.defaults.items():
+            value = values.get(name, default)
+            if default is VALUE or (default is None and value is not None):
+                if type(value) not in _VALUES:
+                    return None
+                tensors.append(value)
+                if default is None:
+                    given.append(name)
+            elif value is not default and not (type(value) is type(default) and value == default):
+                return None
+        return frozenset(given), tensors
+
+    def _holds(self, way: Way, module: torch.nn.Module) -> bool:
+        try:
+            if not way.guards.hold(module):
+                return False
+            for path, has_parts in way.watched:
+                part = submodule(module, path)
+                if has_other_hooks(part) or (has_parts and any(map(has_other_hooks, part.modules()))):
+                    return False
+        except (AttributeError, KeyError):
+            return False
+        return True
+
+    def _add(self, root: torch.nn.Module, forward: Callable[..., Any], given: frozenset[str]) -> None:
+        arguments = {name: VALUE if name in given else value for name, value in self.defaults.items()}
+        try:
+            way = Way(root, forward, arguments)
+        except Refused as error:
+            self.reason = self.reason or str(error)
+            return
+        if way.folded:
+            self.ways[given] = way
+            self.folded.extend(way.folded)
+        elif not self.ways and len(given) == 0:  # of the call with the fewest arguments
+            self.reason = way.reason
+
+
+def _patterns(optional: list[str]) -> list[frozenset[str]]:
+    """Which of the optional arguments calls may give: every choice of two, else none or all."""
+    if len(optional) > 2:
+        return [frozenset(), frozenset(optional)]
+    return [frozenset(c) for n in range(len(optional) + 1) for c in itertools.combinations(optional, n)]
+
+
+def _is_eager(module: torch.nn.Module, values: list[torch.Tensor]) -> bool:
+    """Whether the call is one of plain tensors that wants no gradient.
+
+    Under autocast torch chooses the dtype of each function, so that forward runs itself.
+    """
+    if torch.compiler.is_compiling() or torch._C._is_any_autocast_enabled() or _has_any_global_hook():
+        return False
+    if innermost_transform() is not None or torch._C._get_tracing_state() is not None:
+        return False
+    return not loses_gradient(itertools.chain(values, module.parameters()))
+
+
+def unknown() -> None:
+    """The program of a pickle: it is made when the module is there."""
+
+
+class Folded(Derived):
+    """A module whose forward runs a `Program` where that gives what its own forward gives, and else its own."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[misc]
+        if self.__dict__.get(ATTRIBUTE, self) is None:  # of a pickle, whose parts are there now
+            own: Any = type(self).bases_of_class[1]
+            self.__dict__[ATTRIBUTE] = Program(self, own.forward)  # type: ignore[arg-type]
+
+    @staticmethod
+    def forward_of(own: Any) -> Callable[..., Any]:
+        """The forward of folded modules of class `own`."""
+        traced = own.forward
+
+        @functools.wraps(traced)
+        def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if own.forward is traced and not torch.compiler.is_compiling():
+                program = self.__dict__.get(ATTRIBUTE)  # a slice of a Sequential has none
+                result = None if program is None else program.run(self, args, kwargs)
+                if result is not None:
+                    return result[0]
+            return own.forward(self, *args, **kwargs)
+
+        return forward
+
+
+def folded_class(own: type) -> type:
+    """The class of folded modules of class `own`."""
+    return derived(Folded, own)

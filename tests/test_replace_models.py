@@ -1,0 +1,286 @@
+"""sluice.replace on models of transformers with random weights: no further from float64 than the models as they are."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import sluice
+from sluice.replace.fused import Fused
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+def vocoder(name: str) -> nn.Module:
+    rates: dict[str, Any] = {"upsample_initial_channel": 32, "upsample_rates": [4, 2], "upsample_kernel_sizes": [8, 4]}
+    if name == "speecht5":
+        config = transformers.SpeechT5HifiGanConfig(model_in_dim=8, **rates)
+        return transformers.SpeechT5HifiGan(config)
+    from transformers.models.vits.modeling_vits import VitsHifiGan
+
+    return VitsHifiGan(transformers.VitsConfig(flow_size=8, speaker_embedding_size=5, **rates))
+
+
+def normed(model: Any) -> Any:
+    model.apply_weight_norm()
+    return model
+
+
+def dac() -> nn.Module:
+    from transformers.models.dac.modeling_dac import DacDecoder
+
+    model = DacDecoder(transformers.DacConfig(hidden_size=8, decoder_hidden_size=32, upsampling_ratios=[4, 2]))
+    for name, parameter in model.named_parameters():
+        if name.endswith("alpha"):
+            parameter.data.uniform_(0.2, 1.5)
+    return model
+
+
+def encodec(**options: Any) -> nn.Module:
+    from transformers.models.encodec.modeling_encodec import EncodecDecoder
+
+    return EncodecDecoder(
+        transformers.EncodecConfig(hidden_size=8, codebook_dim=8, num_filters=4, upsampling_ratios=[4, 2], **options)
+    )
+
+
+def mimi() -> Any:
+    return transformers.MimiConfig(
+        hidden_size=16, num_filters=4, upsampling_ratios=[4, 2], num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=2, intermediate_size=16, codebook_dim=16, vector_quantization_hidden_dimension=16,
+        upsample_groups=16,
+    )  # fmt: skip
+
+
+def seanet() -> nn.Module:
+    from transformers.models.mimi import modeling_mimi
+
+    config = mimi()
+    for name in ("MimiSeanetDecoder", "MimiSEANetDecoder", "MimiDecoder"):
+        kind = getattr(modeling_mimi, name, None)
+        if kind is not None:
+            try:
+                model = kind(config)
+            except (TypeError, AttributeError):
+                continue
+            return getattr(model, "decoder_seanet", model)
+    pytest.skip("this version of transformers has no Mimi decoder of that name")
+
+
+def mimi_upsample() -> nn.Module:
+    from transformers.models.mimi.modeling_mimi import MimiConvTranspose1d
+
+    return MimiConvTranspose1d(mimi(), 16, 16, kernel_size=4, stride=2, groups=16, bias=False)
+
+
+def wav2vec2(part: str, norm: str = "group") -> nn.Module:
+    from transformers.models.wav2vec2 import modeling_wav2vec2
+
+    config = transformers.Wav2Vec2Config(
+        hidden_size=32, conv_dim=[16, 16, 16], conv_kernel=[10, 3, 3], conv_stride=[5, 2, 2],
+        num_feat_extract_layers=3, feat_extract_norm=norm, num_conv_pos_embeddings=8,
+        num_conv_pos_embedding_groups=4,
+    )  # fmt: skip
+    return getattr(modeling_wav2vec2, part)(config)  # type: ignore[no-any-return]
+
+
+def whisper() -> nn.Module:
+    from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+    config = transformers.WhisperConfig(
+        d_model=16, encoder_layers=1, encoder_attention_heads=2, encoder_ffn_dim=16, num_mel_bins=8,
+        max_source_positions=24,
+    )  # fmt: skip
+    return WhisperEncoder(config)
+
+
+def code2wav() -> nn.Module:
+    from transformers.models.qwen3_omni_moe import modeling_qwen3_omni_moe as qwen
+
+    config = qwen.Qwen3OmniMoeCode2WavConfig(decoder_dim=32, upsample_rates=(4, 2), hidden_size=32)
+    model = qwen.Qwen3OmniMoeCode2WavDecoderBlock(config, 0)
+    for name, parameter in model.named_parameters():
+        if name.endswith(("alpha", "beta")):
+            parameter.data.uniform_(-0.5, 0.5)
+    return model
+
+
+def conformer() -> nn.Module:
+    from transformers.models.wav2vec2_conformer import modeling_wav2vec2_conformer as conformers
+
+    config = transformers.Wav2Vec2ConformerConfig(hidden_size=16, conv_depthwise_kernel_size=7)
+    return conformers.Wav2Vec2ConformerConvolutionModule(config)
+
+
+def of_channels(channels: int) -> Callable[[int], tuple[torch.Tensor, ...]]:
+    return lambda length: (torch.randn(2, channels, length),)
+
+
+def of_features(features: int) -> Callable[[int], tuple[torch.Tensor, ...]]:
+    return lambda length: (torch.randn(2, length, features),)
+
+
+Inputs = Callable[[int], tuple[torch.Tensor, ...]]
+# How to make it, its input of a length, two lengths, and how many convolutions have something folded.
+MODELS: dict[str, tuple[Callable[[], nn.Module], Inputs, tuple[int, int], int]] = {
+    "SpeechT5HifiGan": (lambda: vocoder("speecht5"), of_features(8), (20, 33), 39),
+    "SpeechT5HifiGan, unbatched": (lambda: vocoder("speecht5"), lambda n: (torch.randn(n, 8),), (20, 33), 39),
+    "VitsHifiGan": (lambda: vocoder("vits"), of_channels(8), (20, 33), 39),
+    "VitsHifiGan, speakers": (
+        lambda: vocoder("vits"), lambda n: (torch.randn(2, 8, n), torch.randn(2, 5, 1)), (20, 33), 39
+    ),
+    "VitsHifiGan, weight_norm": (lambda: normed(vocoder("vits")), of_channels(8), (20, 33), 39),
+    "DacDecoder": (dac, of_channels(8), (20, 33), 15),
+    "EncodecDecoder": (encodec, of_channels(8), (20, 33), 0),
+    "EncodecDecoder, time_group_norm": (
+        lambda: encodec(norm_type="time_group_norm", use_causal_conv=False), of_channels(8), (20, 33), 0
+    ),
+    "Mimi's decoder": (seanet, of_channels(16), (20, 33), 0),
+    "Mimi's upsampling": (mimi_upsample, of_channels(16), (20, 33), 0),
+    "Wav2Vec2's features": (
+        lambda: wav2vec2("Wav2Vec2FeatureEncoder"), lambda n: (torch.randn(2, n),), (400, 555), 2
+    ),
+    "Wav2Vec2's features, layer norm": (
+        lambda: wav2vec2("Wav2Vec2FeatureEncoder", "layer"), lambda n: (torch.randn(2, n),), (400, 555), 0
+    ),
+    "Wav2Vec2's positions": (lambda: wav2vec2("Wav2Vec2PositionalConvEmbedding"), of_features(32), (20, 33), 0),
+    "WhisperEncoder": (whisper, of_channels(8), (48, 48), 0),
+    "code2wav": (code2wav, of_channels(32), (20, 33), 0),
+    "a Conformer's convolutions": (conformer, of_features(16), (20, 33), 1),
+}  # fmt: skip
+
+
+def results(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    with torch.no_grad():
+        found = model(*inputs)
+    return found if isinstance(found, torch.Tensor) else found[0]
+
+
+def fused_calls(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> int:
+    """Convolutions of a call that run with chains."""
+    ran: list[Any] = []
+    former = Fused.__call__
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Fused, "__call__", lambda self, conv, *args: ran.append(conv) or former(self, conv, *args))
+        results(model, inputs)
+    return len(ran)
+
+
+def assert_no_worse(model: nn.Module, twin: nn.Module, wide: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+    result, eager = results(model, inputs), results(twin, inputs)
+    expected = results(wide, tuple(x.double() for x in inputs))
+    assert (result.dtype, result.shape) == (eager.dtype, eager.shape)
+    limit = 3 * (eager.double() - expected).norm() + 1e-7 * expected.norm()
+    assert (result.double() - expected).norm() <= limit
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_of_transformers(device: str, name: str) -> None:
+    make, inputs_of, lengths, folded = MODELS[name]
+    torch.manual_seed(11)
+    model = make().eval().to(device)
+    kinds, keys = [type(module) for module in model.modules()], list(model.state_dict())
+    twin, wide = copy.deepcopy(model), copy.deepcopy(model).double()
+    replacement = sluice.replace(model)
+    assert sum(row.folded != "" for row in replacement.rows) == folded, str(replacement)
+    assert not any(isinstance(m, (nn.Conv1d, nn.ConvTranspose1d)) and type(m) in (nn.Conv1d, nn.ConvTranspose1d)
+                   for m in model.modules())  # fmt: skip
+    assert list(model.state_dict()) == keys
+    for length in lengths:
+        assert_no_worse(model, twin, wide, tuple(x.to(device) for x in inputs_of(length)))
+    inputs = tuple(x.to(device) for x in inputs_of(lengths[0]))
+    assert fused_calls(model, inputs) == folded
+    assert torch.equal(results(copy.deepcopy(model), inputs), results(model, inputs))
+    for value in twin.state_dict().values():
+        if value.is_floating_point():
+            value.mul_(1.25)
+    wide.load_state_dict(twin.state_dict())
+    model.load_state_dict(twin.state_dict())
+    assert_no_worse(model, twin, wide, inputs)
+    replacement.undo()
+    assert [type(module) for module in model.modules()] == kinds
+    assert torch.equal(results(model, inputs), results(twin, inputs))
+
+
+def test_streaming_state_goes_through() -> None:
+    from transformers.models.mimi import modeling_mimi
+
+    torch.manual_seed(2)
+    config = mimi()
+    model = modeling_mimi.MimiEncoder(config).eval()
+    twin = copy.deepcopy(model)
+    sluice.replace(model)
+    x = torch.randn(1, 1, 64)
+    torch.testing.assert_close(results(model, (x,)), results(twin, (x,)))
+
+
+def test_gradient_checkpointing_still_checkpoints() -> None:
+    model = wav2vec2("Wav2Vec2FeatureEncoder").train()
+    sluice.replace(model)
+    layer = model.conv_layers[1]
+    calls = []
+    layer.gradient_checkpointing = True
+    layer._gradient_checkpointing_func = lambda function, *args: calls.append(function) or function(*args)
+    x = torch.randn(2, 16, 40)
+    layer(x)
+    assert len(calls) == 1
+    with torch.no_grad():
+        torch.testing.assert_close(layer.eval()(x), nn.functional.gelu(layer.conv(x)))
+
+
+def test_a_bfloat16_vocoder(device: str) -> None:
+    model = vocoder("vits").eval().to(device, torch.bfloat16)
+    twin, wide = copy.deepcopy(model), copy.deepcopy(model).double()
+    sluice.replace(model)
+    assert_no_worse(model, twin, wide, (torch.randn(2, 8, 20, device=device, dtype=torch.bfloat16),))
+
+
+def test_folding_norms_of_a_vocoder() -> None:
+    model = normed(vocoder("vits")).eval()
+    twin = copy.deepcopy(model)
+    replacement = sluice.replace(model, fold_weight_norm=True)
+    assert not any("parametrizations" in name for name in model.state_dict())
+    x = torch.randn(2, 8, 20)
+    torch.testing.assert_close(results(model, (x,)), results(twin, (x,)))
+    replacement.undo()
+    assert list(model.state_dict()) == list(twin.state_dict())
+    assert torch.equal(results(model, (x,)), results(twin, (x,)))
+
+
+def test_weight_norm_may_go_afterwards() -> None:
+    model = normed(vocoder("vits")).eval()
+    sluice.replace(model)
+    x = torch.randn(2, 8, 20)
+    expected = results(model, (x,))
+    for module in model.modules():
+        if torch.nn.utils.parametrize.is_parametrized(module):
+            torch.nn.utils.parametrize.remove_parametrizations(module, "weight")
+    torch.testing.assert_close(results(model, (x,)), expected)
+    assert fused_calls(model, (x,)) == 39
+
+
+def test_causal_convolutions_with_their_own_padding() -> None:
+    modeling = pytest.importorskip("transformers.models.voxtral_realtime.modeling_voxtral_realtime")
+    torch.manual_seed(4)
+    layer = modeling.VoxtralRealtimeCausalConv1d(4, 6, 3, cache_key="stem", stride=2).eval()
+    model = nn.Sequential(layer, nn.GELU())
+    twin = copy.deepcopy(model)
+    replacement = sluice.replace(model)
+    assert replacement.rows[0].now == "VoxtralRealtimeCausalConv1d on sluice.nn.Conv1d"
+    assert isinstance(layer, sluice.nn.Conv1d)
+    assert isinstance(layer, modeling.VoxtralRealtimeCausalConv1d)
+    for one in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        for length in (9, 16):
+            x = torch.randn(2, 4, length)
+            torch.testing.assert_close(results(one, (x,)), results(twin, (x,)))
+    assert not sluice.replace(model)._back
+    replacement.undo()
+    assert type(layer) is modeling.VoxtralRealtimeCausalConv1d
+    assert list(vars(layer)) == list(vars(twin[0]))

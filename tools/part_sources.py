@@ -1,0 +1,68 @@
+"""Which sources each part of the GPU check runs: a part that passed is not run again while these are the same.
+
+A part leaves out the rooms that it does not run, and every header that nothing but these rooms includes.
+"""
+
+import functools
+import hashlib
+import pathlib
+import re
+
+from source_tree import ROOT, load_source_hash
+
+CONVOLUTIONS = (
+    *("kernels/conv1d/", "kernels/conv_transpose1d/", "kernels/causal_conv1d/"),
+    *("ops/causal", "ops/conv", "ops/pack", "ops/sequences"),
+)
+CAUSAL = ("kernels/causal_conv1d/", "ops/causal", "ops/sequences")
+DENSE = ("kernels/conv1d/dense/", "kernels/conv_transpose1d/")
+STENCILS = ("kernels/filter2d/", "ops/filter2d", "ops/stencil")
+STREAMS = ("kernels/transfer/", "ops/transfer", "python/sluice/stream/")
+# The rooms that a part does not run; what is not named here runs all.
+_TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+LEFT_OUT: dict[str, tuple[str, ...]] = {
+    "pointwise": (*CONVOLUTIONS, *STENCILS, *STREAMS),
+    "convolutions": (*STENCILS, *STREAMS),
+    "stencils": (*CONVOLUTIONS, *STREAMS),
+    "streams": (*CONVOLUTIONS, *STENCILS),
+    "life": (*CONVOLUTIONS, *STENCILS),
+    **dict.fromkeys(_TOOLS, (*DENSE, *CAUSAL)),
+    **{f"{tool}_causal": (*DENSE, *STENCILS, *STREAMS) for tool in _TOOLS},
+    **{f"{tool}_dense": (*CAUSAL, *STENCILS, *STREAMS) for tool in _TOOLS},
+}
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
+
+
+@functools.cache
+def _sources() -> dict[str, bytes]:
+    module = load_source_hash()
+    return {path.relative_to(ROOT).as_posix(): module.without_comments(path) for path in module.hashed_sources(ROOT)}
+
+
+@functools.cache
+def _included(name: str) -> tuple[str, ...]:
+    sources = _sources()
+    return tuple(other for other in _INCLUDE.findall(sources[name].decode(errors="replace")) if other in sources)
+
+
+def sources_of(part: str) -> list[str]:
+    """The files that the part's results depend on, sorted."""
+    left_out = LEFT_OUT.get(part, ())
+    found: set[str] = set()
+    # CMake writes sources that include what nothing else does.
+    headers = {other for name in _sources() for other in _included(name)}
+    reached = [name for name in _sources() if name not in headers and not name.startswith(left_out)]
+    while reached:
+        name = reached.pop()
+        if name not in found:
+            found.add(name)
+            reached += _included(name)
+    return sorted(found)
+
+
+def part_hash(part: str) -> str:
+    """SHA-256 over them, as source_hash takes all."""
+    digest = hashlib.sha256()
+    for name in sources_of(part):
+        digest.update(pathlib.PurePosixPath(name).as_posix().encode() + b"\0" + _sources()[name])
+    return digest.hexdigest()
