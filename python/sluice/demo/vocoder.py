@@ -149,7 +149,7 @@ def draw_spectrograms(path: pathlib.Path, before: Recording, after: Recording, t
     # By name, so that neither the package nor its type check needs matplotlib; without pyplot, so that no display does.
     figure_module: Any = importlib.import_module("matplotlib.figure")
     figure = figure_module.Figure(figsize=(10, 7.6), layout="constrained")
-    grid = figure.add_gridspec(3, 1, height_ratios=[2.4, 2.4, 1.0])
+    grid = figure.add_gridspec(3, 1, height_ratios=[2.3, 2.3, 1.0])
     top = figure.add_subplot(grid[0])
     second = figure.add_subplot(grid[1], sharex=top, sharey=top)
     loudest = float(decibels(before).max())
@@ -181,11 +181,11 @@ def decibels(sound: Recording) -> torch.Tensor:
 
 
 def caption(found: Vocoded) -> str:
-    """What the picture is of, in a line."""
+    """What the picture is of, in two lines."""
     row = found.row
     speed = f"{row.ratio:.2f}x as fast on {row.device}"
     errors = f"error against float64 {found.torch_error:.1e} before, {row.error:.1e} after"
-    return f"SpeechT5HifiGan, {row.dtype_name}, {' x '.join(map(str, row.shape[:2]))} frames: {speed}; {errors}"
+    return f"SpeechT5HifiGan, {row.dtype_name}, {' x '.join(map(str, row.shape[:2]))} frames: {speed}\n{errors}"
 
 
 def draw(path: pathlib.Path, found: Vocoded) -> None:
