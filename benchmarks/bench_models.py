@@ -21,11 +21,12 @@ import torch
 from torch import nn
 
 import sluice
-from model_zoo import ZOO, Entry, in_float64
+from model_zoo import ZOO, Entry
 from record_layers import OneByOne
 from sluice.bench import DTYPES, Case, Suite, Workload
 from sluice.bench.check import WrongResultError, relative_error
 from sluice.bench.timing import ColdClock
+from sluice.demo.measure import in_float64
 
 REPLACE, REPLACE_COMPILED, BACKEND = "replace", "replace + torch.compile", 'backend="sluice"'
 WAYS = (REPLACE, REPLACE_COMPILED, BACKEND)

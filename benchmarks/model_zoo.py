@@ -8,7 +8,6 @@ their level (sluice.demo.weights). transformers from 5.17 on has the classes; `E
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import importlib
@@ -100,14 +99,6 @@ class Entry:
         first, second = (self.draw(given.options, given.batch, length, generator) for length in given.lengths)
         as_given = (x.to(device) if not x.is_floating_point() else x.to(device, dtype) for x in (first, second))
         return Built(module.to(device, dtype), tuple(as_given))
-
-
-def in_float64(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """What a copy of the module in float64 makes of x, by torch."""
-    exact = copy.deepcopy(module).double()
-    # cuDNN would search algorithms for a second to run a convolution in float64 once.
-    with torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
-        return exact(x.double() if x.is_floating_point() else x)
 
 
 @functools.cache

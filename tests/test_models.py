@@ -21,6 +21,7 @@ import sluice
 import test_docs
 from common import DTYPES, HALF_TYPES, ROOT
 from sluice.bench.check import relative_error
+from sluice.demo.measure import in_float64
 
 sys.path.append(str(ROOT / "benchmarks"))
 zoo = importlib.import_module("model_zoo")
@@ -74,7 +75,7 @@ class Subject:
         # Real sizes are compared in their first row, whose float64 is quick.
         self.rows = slice(0, 1 if size == "real" else None)
         self.eager = [self.module(x) for x in self.inputs]
-        self.exact = [zoo.in_float64(self.module, x[self.rows]) for x in self.inputs]
+        self.exact = [in_float64(self.module, x[self.rows]) for x in self.inputs]
         self.limits = [
             FACTOR * relative_error(y[self.rows], exact) + TINY.get(dtype, 1e-6)
             for y, exact in zip(self.eager, self.exact, strict=True)

@@ -4,8 +4,6 @@ A part leaves out the rooms that it does not run, and every header that nothing 
 """
 
 import functools
-import hashlib
-import pathlib
 import re
 
 from source_tree import ROOT, load_source_hash
@@ -62,7 +60,4 @@ def sources_of(part: str) -> list[str]:
 
 def part_hash(part: str) -> str:
     """SHA-256 over them, as source_hash takes all."""
-    digest = hashlib.sha256()
-    for name in sources_of(part):
-        digest.update(pathlib.PurePosixPath(name).as_posix().encode() + b"\0" + _sources()[name])
-    return digest.hexdigest()
+    return str(load_source_hash().hash_of({name: _sources()[name] for name in sources_of(part)}))

@@ -323,12 +323,19 @@ def from_module(module: torch.nn.Module) -> Chain:
 
 def _per_channel(parameter: torch.Tensor) -> torch.Tensor:
     """Of shape (C,): to broadcast over the positions of (B, C, L)."""
-    return parameter if parameter.numel() == 1 else parameter.view(-1, 1)
+    return parameter if parameter.numel() == 1 else parameter.reshape(-1, 1)
+
+
+def _snake_of(module: Any, beta: torch.Tensor | None, is_logarithm: bool) -> Chain:
+    """Of a module with `alpha`, or its logarithm, and `no_div_by_zero`."""
+    alpha: torch.Tensor = module.alpha
+    if is_logarithm:
+        alpha, beta = alpha.exp(), None if beta is None else beta.exp()
+    return snake(_per_channel(alpha), None if beta is None else _per_channel(beta), module.no_div_by_zero)
 
 
 def _snake_of_logarithms(module: Any) -> Chain:
-    alpha, beta = module.alpha.exp(), module.beta.exp()
-    return snake(_per_channel(alpha), _per_channel(beta), module.no_div_by_zero)
+    return _snake_of(module, module.beta, True)
 
 
 _MODULES: dict[type, Callable[[Any], Chain | None]] = {

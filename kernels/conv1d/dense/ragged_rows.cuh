@@ -81,7 +81,8 @@ class RaggedRows {
 
   int lane_, first_row_;
   std::uint32_t matrix_, low_, high_, edges_[2];
-  int heads_[2], from_word_to_edge_[2];  // elements in front of a row's first whole word
+  int heads_[2];  // elements in front of a row's first whole word
+  int from_word_to_edge_[2];
   std::uintptr_t words_[2];
 
   // Four rows on from a row of which there are less than four in front in its eight.
@@ -99,7 +100,6 @@ class RaggedRows {
   // Where rows end: the warp's eight channels one after another, lanes along positions.
   __device__ __forceinline__ void store_elements(std::uint32_t from, long long step, int channels_left,
                                                  int positions_left) const {
-    // This lane's first row begins so many elements in front of its word.
     const int own = lane_ % kLanes;
 #pragma unroll 1
     for (int i = 0; i < kLanes; ++i) {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 # What the behaviour on a GPU depends on. Python wrappers, tests and documents are left out on purpose:
@@ -83,11 +83,14 @@ def source_hash(root: Path) -> str:
         ...     source_hash(pathlib.Path(empty))[:8]
         'e3b0c442'
     """
+    return hash_of({path.relative_to(root).as_posix(): without_comments(path) for path in hashed_sources(root)})
+
+
+def hash_of(sources: Mapping[str, bytes]) -> str:
+    """SHA-256 over files in the order of their names, in hex: each as its name, one NUL byte, and its bytes."""
     digest = hashlib.sha256()
-    for relative, path in sorted((path.relative_to(root).as_posix(), path) for path in hashed_sources(root)):
-        digest.update(relative.encode())
-        digest.update(b"\0")
-        digest.update(without_comments(path))
+    for name in sorted(sources):
+        digest.update(name.encode() + b"\0" + sources[name])
     return digest.hexdigest()
 
 

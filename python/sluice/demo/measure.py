@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import statistics
 import time
@@ -53,6 +54,15 @@ class Row:
     def dtype_name(self) -> str:
         """The dtype without torch's prefix."""
         return str(self.dtype).removeprefix("torch.")
+
+
+def in_float64(model: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """What a copy of the model in float64 makes of x, by torch."""
+    exact = copy.deepcopy(model).double()
+    # cuDNN would search algorithms for a second to run a convolution in float64 once.
+    with torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
+        result: torch.Tensor = exact(x.double() if x.is_floating_point() else x)
+    return result
 
 
 def relative_error(result: torch.Tensor, expected: torch.Tensor) -> float:

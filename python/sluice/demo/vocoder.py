@@ -13,7 +13,7 @@ from torch import nn
 
 from .. import replace
 from .jobs import full_float32
-from .measure import TOLERANCE, Row, measure, relative_error
+from .measure import TOLERANCE, Row, in_float64, measure, relative_error
 from .recording import Recording
 from .weights import keep_levels
 
@@ -128,14 +128,6 @@ def vocode(recording: Recording, device: torch.device, *, quick: bool = False, *
         after = model(x)
     first, second = (Recording(y[0].float().cpu(), RATE) for y in (before, after))
     return Vocoded(first, second, row, torch_error, str(replacement))
-
-
-def in_float64(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """What a copy of the model in float64 makes of x."""
-    # cuDNN would search algorithms for a second to run a convolution in float64 once.
-    with torch.backends.cudnn.flags(enabled=False):
-        result: torch.Tensor = copy.deepcopy(model).double()(x.double())
-    return result
 
 
 def draw_spectrograms(path: pathlib.Path, before: Recording, after: Recording, title: str, times: list[float]) -> None:

@@ -56,7 +56,7 @@ class Chained(torch.nn.Module):
         torch's functions.
         """
         for tensor in tensors:
-            if tensor is not None and not _is_ours(tensor):
+            if tensor is not None and not is_ours(tensor):
                 return True
         return loses_gradient(itertools.chain(tensors, self.parameters(), self._operands()))
 
@@ -90,7 +90,8 @@ def is_traced(value: object) -> bool:
     return isinstance(value, torch.fx.Proxy)
 
 
-def _is_ours(tensor: torch.Tensor) -> bool:
+def is_ours(tensor: torch.Tensor) -> bool:
+    """Whether it is a tensor that sluice's ops take."""
     if is_traced(tensor):
         return False
     return tensor.dtype in FLOATING and tensor.device.type in _DEVICES and is_strided(tensor)

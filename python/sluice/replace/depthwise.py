@@ -5,14 +5,11 @@ from __future__ import annotations
 import torch
 
 from .._autocast import cast_arguments
-from .._fake import FLOATING, is_strided
 from .._library import loses_gradient
 from ..chain import Chain
 from ..filter2d import filter2d
-from ..nn.chained import is_traced
+from ..nn.chained import is_ours
 from ..nn.convolution import after, operands_of
-
-_DEVICES = ("cpu", "cuda", "meta")
 
 
 class DepthwiseConv2d(torch.nn.Conv2d):
@@ -53,7 +50,7 @@ class DepthwiseConv2d(torch.nn.Conv2d):
 
     def _is_torchs(self, *tensors: torch.Tensor | None) -> bool:
         for tensor in tensors:
-            if tensor is not None and not _is_ours(tensor):
+            if tensor is not None and not is_ours(tensor):
                 return True
         input, weight, bias = tensors[:3]
         assert input is not None
@@ -64,9 +61,3 @@ class DepthwiseConv2d(torch.nn.Conv2d):
         # Torch has its own words for shapes that do not fit, and results for images without pixels.
         fits = input.dim() in (3, 4) and input.shape[-3] == self.in_channels and input.numel() > 0
         return is_mixed or not fits or loses_gradient(tensors)
-
-
-def _is_ours(tensor: torch.Tensor) -> bool:
-    if is_traced(tensor):
-        return False
-    return tensor.dtype in FLOATING and tensor.device.type in _DEVICES and is_strided(tensor)

@@ -9,9 +9,8 @@ import torch
 
 from .._fake import FLOATING
 from ..chain import Chain
+from ..nn.chained import is_ours
 from .stage import Stage
-
-_DEVICES = ("cpu", "cuda", "meta")
 
 
 class Fused:
@@ -36,7 +35,7 @@ class Fused:
 
     def __call__(self, convolution: Any, x: torch.Tensor, *operands: Any) -> Any:
         """The result; `operands` are those of the stages in their order, or their modules."""
-        if not (type(x) is torch.Tensor and x.dtype in FLOATING and x.device.type in _DEVICES):
+        if not (type(x) is torch.Tensor and is_ours(x)):
             return self._one_by_one(convolution, x, operands)
         ahead = len(operands) - sum(part.operands for part in self.post)
         pre, post = self._fixed_pre, self._fixed_post

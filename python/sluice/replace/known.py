@@ -65,22 +65,11 @@ def _bigvgan_snake_beta(self: Any, x: Any) -> Any:
     return x  # noqa: RET504
 
 
-def _per_channel(parameter: torch.Tensor) -> torch.Tensor:
-    return parameter if parameter.numel() == 1 else parameter.reshape(-1, 1)
-
-
-def _snake(module: Any, alpha: torch.Tensor, beta: torch.Tensor | None, is_logarithm: Any) -> Chain:
-    if is_logarithm:
-        alpha, beta = alpha.exp(), None if beta is None else beta.exp()
-    wide = None if beta is None else _per_channel(beta)
-    return stages.snake(_per_channel(alpha), wide, module.no_div_by_zero)
-
-
 _TEMPLATES: tuple[tuple[Any, Callable[[Any], Chain]], ...] = (
-    (_dac, lambda m: stages.snake(_per_channel(m.alpha))),
-    (_qwen, lambda m: _snake(m, m.alpha, m.beta, True)),
-    (_bigvgan_snake, lambda m: _snake(m, m.alpha, None, m.alpha_logscale)),
-    (_bigvgan_snake_beta, lambda m: _snake(m, m.alpha, m.beta, m.alpha_logscale)),
+    (_dac, lambda m: stages.snake(stages._per_channel(m.alpha))),
+    (_qwen, lambda m: stages._snake_of(m, m.beta, True)),
+    (_bigvgan_snake, lambda m: stages._snake_of(m, None, m.alpha_logscale)),
+    (_bigvgan_snake_beta, lambda m: stages._snake_of(m, m.beta, m.alpha_logscale)),
 )
 
 
