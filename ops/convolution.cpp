@@ -6,16 +6,15 @@
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
 #include "ops/common/checks.h"
-#include "ops/common/link.h"
 #include "ops/common/plan_text.h"
 #include "ops/convolution_aten.h"
+#include "ops/convolution_forms.h"
 #include "ops/convolution_params.h"
 #include "ops/convolution_parts.h"
 #include "ops/elementwise.h"
 #ifdef SLUICE_CUDA_LIBRARY
 #include "kernels/conv1d/dense/launch.h"
 #include "kernels/conv1d/launch.h"
-#include "kernels/conv1d/link.h"
 #else
 #include "ops/convolution_cpu.h"
 #endif
@@ -30,10 +29,13 @@ bool is_empty(const Convolution& c) { return c.sizes[0] * c.sizes[1] * c.sizes[2
 
 // One of several launches, or one with more behind it.
 struct Launch {
-  std::string detail = {};       // what they are, for the plan's text
-  int64_t workspace_bytes = 0;   // of all, beside the plan's own
-  bool in_passes = false;        // whatever is linked
-  const void* linked = nullptr;  // the kernel with its chains, where that is known already
+  std::string detail = {};      // what they are, for the plan's text
+  int64_t workspace_bytes = 0;  // of all, beside the plan's own
+  bool in_passes = false;       // whatever is linked
+  int64_t number = 0;           // which of them
+#ifdef SLUICE_CUDA_LIBRARY
+  const ConvolutionForms* forms = nullptr;  // of all, where they are known already
+#endif
 };
 
 void check_forced(const Convolution& c, const char* reason_for_aten) {
@@ -111,7 +113,7 @@ std::optional<std::string> run_problem(const Convolution& c, Conv1dParams& param
     Conv1dPlan plan = planned(question.device, chained && question.linked);
     if (plan.which != Conv1dMethod::aten) plan.workspace_bytes += launch.workspace_bytes;
     return plan_text(plan, question, chained, result.elements(),
-                     detail_of(plan, params.interleave, chained && !question.linked, launch.detail));
+                     detail_of(plan, params.interleave, is_chained(params, plan) && !question.linked, launch.detail));
   }
   // The params may be of a phase, which begins behind the result's first element.
   [[maybe_unused]] const auto set_output = [&] {
@@ -125,30 +127,32 @@ std::optional<std::string> run_problem(const Convolution& c, Conv1dParams& param
   const DeviceProperties& properties = properties_of(c.op, result.device_index);
   Conv1dPlan plan = planned(properties, chained);
   if (plan.which == Conv1dMethod::aten) return std::nullopt;
+  ConvolutionForms forms;
+  if (launch.forms != nullptr) {
+    forms = launch.forms[launch.number];
+  } else if (chained && !launch.in_passes) {
+    forms = choose_forms(c.op, params, plan, device, result.elements(), question.run);
+  }
+  params.dense.linked_lay = forms.lay.kernel;
   if (plan.dense.parts > 1) {
     if (question.computes()) return run_in_parts(c, params, plan, device, set_output());
     const PartSums sums(c, nullptr, plan.dense.parts, result);
-    return run_transform(c.op, sums.first(), result, sums.chain(), ScheduleRequest{}, question);
+    forms.own.reason = "";
+    forms.own.error = run_transform(c.op, sums.first(), result, sums.chain(), ScheduleRequest{}, question);
+    return forms.why();
   }
-  Form form{.reason = kNoChain};
-  if (chained) {
-    if (launch.linked != nullptr) {
-      form.kernel = launch.linked;
-    } else if (!launch.in_passes) {
-      form = choose_form(c.op, link_request(params, plan), device, result.elements(), question.run);
-    }
-    if (form.kernel == nullptr) plan = planned(properties, false);
-    if (plan.which == Conv1dMethod::aten) return std::nullopt;
-  }
-  if (!question.computes()) return form.why();
+  const bool own_chained = is_chained(params, plan);
+  if (own_chained && forms.own.kernel == nullptr) plan = planned(properties, false);
+  if (plan.which == Conv1dMethod::aten) return std::nullopt;
+  if (!question.computes()) return forms.why();
   const TensorView target = set_output();
-  if (plan.which == Conv1dMethod::dense && chained && form.kernel == nullptr) {
+  if (plan.which == Conv1dMethod::dense && (launch.in_passes || (own_chained && forms.own.kernel == nullptr))) {
     run_in_passes(c, target);
     return std::string();
   }
   const std::optional<Tensor> workspace = allocate_workspace(c.op, plan, target);
   void* const memory = workspace.has_value() ? TensorView(*workspace).data : nullptr;
-  device.check_launch(launch_conv1d(params, plan, form.kernel, memory, device.stream()));
+  device.check_launch(launch_conv1d(params, plan, forms.own.kernel, memory, device.stream()));
   return std::string();
 #else
   c.pre.check_interpreted(c.op);
@@ -199,11 +203,11 @@ const char* launch_without_kernel(const Convolution& c, int64_t count, const Par
 #endif
 }
 
-// `count` launches into one output, as run_problem has them. `linked` are their kernels where those are known already.
+// `count` launches into one output, as run_problem has them.
 template <class ParamsOf, class Output>
 std::optional<std::string> run_launches(const Convolution& c, int64_t count, const ParamsOf& params_of,
                                         const TensorView& result, const Question& question, const Output& output,
-                                        Launch launch, const std::vector<const void*>& linked = {}) {
+                                        Launch launch) {
   std::optional<TensorView> target;
   const auto allocated_once = [&] {
     if (!target.has_value()) target.emplace(output());
@@ -212,7 +216,7 @@ std::optional<std::string> run_launches(const Convolution& c, int64_t count, con
   std::string answer;
   for (int64_t i = 0; i < count; ++i) {
     Conv1dParams params = params_of(i);
-    launch.linked = linked.empty() ? nullptr : linked[i];
+    launch.number = i;
     const std::optional<std::string> own = run_problem(c, params, result, question, allocated_once, launch);
     if (!own.has_value() || question.explains()) return own;
     if (answer.empty()) answer = *own;
@@ -221,24 +225,23 @@ std::optional<std::string> run_launches(const Convolution& c, int64_t count, con
 }
 
 #ifdef SLUICE_CUDA_LIBRARY
-// The kernels of several dense launches with their chains linked, or nothing where one has none: then passes compute
+// The forms of several dense launches with their chains linked, or nothing where one has none: then passes compute
 // all of the convolution, because no launch may have written results that an operand of `post` is.
 template <class ParamsOf>
-std::vector<const void*> linked_kernels(const Convolution& c, int64_t count, const ParamsOf& params_of,
-                                        const TensorView& result) {
+std::vector<ConvolutionForms> linked_forms(const Convolution& c, int64_t count, const ParamsOf& params_of,
+                                           const TensorView& result) {
   const DeviceScope device(c.op, result.device_index);
   const DeviceProperties& properties = properties_of(c.op, result.device_index);
-  std::vector<const void*> kernels;
+  std::vector<ConvolutionForms> forms;
   for (int64_t i = 0; i < count; ++i) {
     const Conv1dParams params = params_of(i);
     const Conv1dPlan plan = plan_conv1d(make_problem(c, params), c.schedule, properties, /*linked=*/true);
-    const bool asks = plan.which != Conv1dMethod::aten && plan.dense.parts == 1;  // others link nothing of their own
-    const Form form =
-        asks ? choose_form(c.op, link_request(params, plan), device, result.elements(), kCompute.run) : Form{};
-    if (asks && form.kernel == nullptr) return {};
-    kernels.push_back(form.kernel);
+    forms.emplace_back();
+    if (plan.which == Conv1dMethod::aten) continue;
+    forms.back() = choose_forms(c.op, params, plan, device, result.elements(), kCompute.run);
+    if (is_chained(params, plan) && plan.dense.parts == 1 && forms.back().own.kernel == nullptr) return {};
   }
-  return kernels;
+  return forms;
 }
 #endif
 
@@ -259,9 +262,10 @@ std::optional<std::string> run_components(const Convolution& c, const Conv1dPara
     launch.detail += " taps";
 #ifdef SLUICE_CUDA_LIBRARY
     if ((!c.pre.empty() || !c.post.empty()) && question.computes()) {
-      const std::vector<const void*> linked = linked_kernels(c, parts.count, params_of, result);
-      launch.in_passes = linked.empty();
-      return run_launches(c, launch.in_passes ? 1 : parts.count, params_of, result, question, output, launch, linked);
+      const std::vector<ConvolutionForms> forms = linked_forms(c, parts.count, params_of, result);
+      launch.in_passes = forms.empty();
+      launch.forms = forms.data();
+      return run_launches(c, launch.in_passes ? 1 : parts.count, params_of, result, question, output, launch);
     }
 #endif
   }

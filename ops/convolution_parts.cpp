@@ -20,7 +20,7 @@ std::vector<int64_t> strides_of(const Convolution& c, int parts, bool channels_l
 }  // namespace
 
 int most_parts(const Convolution& c) {
-  if (c.in_one_part || !c.pre.empty()) return 1;
+  if (c.in_one_part) return 1;
   const int room = std::min(kMaxOperands - static_cast<int>(c.post.operands.size()), kMaxStages - c.post.program.count);
   return std::max(1, 1 + room - (c.bias.has_value() ? 1 : 0));
 }

@@ -80,16 +80,13 @@ def exit_while_threads_wait_for_one_streamer(device: str) -> None:
 
     def fn(x: torch.Tensor) -> torch.Tensor:
         ready.set()
-        time.sleep(0.001)
+        time.sleep(1)  # no work of torch's: a thread that the interpreter's end meets there ends the process
         return x
 
-    def run() -> None:
-        while True:  # of no work of torch's own: a thread that the interpreter's end meets there ends the process
-            streamer.map(fn, x, chunk_size=1)
-
     for _ in range(3):
-        threading.Thread(target=run, daemon=True).start()
+        threading.Thread(target=streamer.map, args=(fn, x), kwargs={"chunk_size": 1}, daemon=True).start()
     ready.wait()
+    time.sleep(0.2)  # the others reach the streamer
 
 
 @case

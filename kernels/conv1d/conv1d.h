@@ -63,7 +63,8 @@ struct Conv1dProblem {
   bool by_positions = true;  // the output's positions lie side by side, or neither they nor its channels do
   bool is_packed = false;    // a dense weight comes in the kernel's order
   bool interleaves = false;  // its rows are output channels of several phases
-  int most_parts = 1;        // whose sums the pass of a chain can add, where it has no chain before it
+  int most_parts = 1;        // whose sums the pass of a chain can add
+  int pre_work = 0;          // instructions that the chain before it takes for an element, about
   // As the kernel for few output channels asks: what lies side by side in the input.
   bool input_by_channels = false, input_by_positions = false;
   bool has_pre = false, has_post = false;  // chains, before the convolution and behind it

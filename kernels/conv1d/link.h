@@ -12,6 +12,8 @@ LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan);
 // The same for a plan of one method.
 LinkRequest depthwise_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
 LinkRequest dense_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
+// The kernel that lays the input with `pre` on the way, where the plan has it so.
+LinkRequest lay_link_request(const Conv1dParams& params);
 LinkRequest long_filter_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
 LinkRequest few_outputs_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
 LinkRequest fourier_link_request(const Conv1dParams& params, const Conv1dPlan& plan);

@@ -6,6 +6,7 @@
 #include "kernels/common/int_math.h"
 #include "kernels/conv1d/aten_reason.h"
 #include "kernels/conv1d/conv1d.h"
+#include "kernels/conv1d/dense/chain_work.h"
 #include "kernels/conv1d/depthwise/policy.h"
 
 namespace sluice {
@@ -100,6 +101,7 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
           .by_positions = by_positions,
           .is_packed = params.dense.packed != nullptr,
           .interleaves = params.interleave.exists(),
+          .pre_work = is_dense ? chain_work(params.pre) : 0,
           .input_by_channels = params.input.strides[1] == 1,
           .input_by_positions = params.input.strides[2] == 1,
           .has_pre = !params.pre.empty(),

@@ -43,6 +43,7 @@ class Entries {
   void add_automatic(const Conv1dParams& params, const Conv1dProblem& problem, DType dtype) {
     const Conv1dPlan plan = plan_conv1d(problem, ScheduleRequest{}, kH200, /*linked=*/true);
     if (plan.which != Conv1dMethod::aten) add(link_request(params, plan), dtype);
+    if (plan.dense.lays_pre) add(lay_link_request(params), dtype);
   }
 
   void print() const {
@@ -55,8 +56,8 @@ class Entries {
  private:
   void add(const LinkRequest& request, DType dtype) {
     std::ostringstream line;
-    line << request.kernel << " " << request.module << " " << name_of(dtype) << " " << request.post.width << " "
-         << request.post.slices;
+    const LinkedSlot& slot = request.post.width > 0 ? request.post : request.pre;
+    line << request.kernel << " " << request.module << " " << name_of(dtype) << " " << slot.width << " " << slot.slices;
     lines_.insert(line.str());
     sources_[std::string(request.kernel)] = chain_source(request);
   }
@@ -123,6 +124,25 @@ void add_dense(Entries& entries, DType dtype, bool channels_last, int input_chan
       entries.add_automatic(params, dtype);
     }
   }
+}
+
+// Snake before so many output channels that it is applied while the input is laid: from positions, from channels of
+// which there is no multiple of eight, and from whole words of them.
+void add_laid(Entries& entries, DType dtype, bool channels_last, int input_channels) {
+  constexpr long long kLength = 4096, kChannels = 2048;
+  Conv1dParams params{};
+  params.input.data = params.output.data = params.weight.data = memory;
+  params.input.dtype = params.weight.dtype = params.bias.dtype = params.output.dtype = dtype;
+  params.dense = {.weight = {.data = memory, .dtype = dtype, .strides = {}}, .input_channels = input_channels};
+  params.batch = 4, params.channels = kChannels, params.length = params.output_length = kLength;
+  params.multiplier = 1, params.taps = 3, params.stride = params.dilation = params.padding = 1;
+  params.input.strides[0] = input_channels * kLength;
+  params.input.strides[channels_last ? 2 : 1] = channels_last ? input_channels : kLength;
+  params.input.strides[channels_last ? 1 : 2] = 1;
+  params.output.strides[0] = kChannels * kLength, params.output.strides[1] = kLength, params.output.strides[2] = 1;
+  if (!parse_chain("snake(1,1)", 0, params.pre).empty()) std::abort();
+  params.pre.set_precision(dtype, dtype);
+  entries.add_automatic(params, dtype);
 }
 
 // Convolutions with few output channels.
@@ -214,6 +234,9 @@ int print_entries() {
       }
     }
     for (int input_channels : {16, 64, 256}) add_transposed(entries, dtype, input_channels);
+    for (int input_channels : {64, 65}) {
+      for (bool channels_last : {false, true}) add_laid(entries, dtype, channels_last, input_channels);
+    }
     for (int side : {3, 5, 7}) {
       for (bool aligned : {false, true}) add_filter2d(entries, dtype, side, false, aligned);
     }

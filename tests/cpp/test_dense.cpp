@@ -163,6 +163,33 @@ TEST(long_sums_with_few_tiles_are_made_in_parts) {
   CHECK(planned(problem).dense.parts > 1);
 }
 
+TEST(a_chain_before_is_run_while_laying_where_it_would_be_run_for_many_tiles) {
+  const auto lays_pre = [](Conv1dProblem problem, int work) {
+    problem.has_pre = true, problem.pre_work = work;
+    const Conv1dPlan plan = planned(problem);
+    CHECK(!plan.dense.lays_pre || plan.dense.lays_channels);
+    return plan.threads > 0 && plan.dense.lays_pre;
+  };
+  for (DenseFetch fetch : {DenseFetch::channels, DenseFetch::positions}) {
+    Conv1dProblem problem = dense(8, 128, 1280, 3000, 3);
+    problem.fetch = fetch;
+    CHECK(lays_pre(problem, 30));
+    problem.channels = 128;  // a tile's
+    CHECK(!lays_pre(problem, 2));
+  }
+  // One tap: aten's where BLAS reads what a pass of the chain has written.
+  Conv1dProblem product = dense(8, 64, 512, 5000, 1);
+  product.fetch = DenseFetch::positions;
+  CHECK(planned(product).threads == 0 && !lays_pre(product, 30));
+  product.fetch = DenseFetch::shifted;
+  CHECK(lays_pre(product, 30));
+  // Sums in parts are made by a kernel that has no chains.
+  Conv1dProblem parts = dense(2, 512, 64, 500, 65);
+  parts.most_parts = 8, parts.has_pre = true, parts.pre_work = 30;
+  const DensePlan own = planned(parts).dense;
+  CHECK(own.parts > 1 && own.lays_pre);
+}
+
 TEST(a_packed_weight_takes_no_workspace_and_changes_nothing_else) {
   Conv1dProblem problem = dense(4, 256, 256, 6896, 3);
   const Conv1dPlan at_call = planned(problem);

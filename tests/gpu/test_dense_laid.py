@@ -109,6 +109,64 @@ def test_the_same_bits_in_every_form_and_run(layout: Layout, linked_always: None
             assert torch.equal(sluice.conv1d(own, w, b, *numbers, **options), wanted)
 
 
+# Before so many output channels, of so few channels, and of phases, that the chain is run once and not for each tile.
+def test_pre_is_applied_on_the_way(linked_always: None) -> None:
+    x, w, b = make((8, 128, 3001), 1280, 3, torch.float16)
+    odd, odd_w, _ = make((4, 201, 9001), 1280, 1, torch.bfloat16)
+    alpha, shift = torch.rand(128, 1, device="cuda") + 0.5, torch.rand_like(x)
+    for own, weight, bias, pre in (
+        (x, w, b, stages.snake(alpha)),
+        (x, w, b, stages.add(shift) | stages.gelu()),
+        (odd, odd_w, None, stages.tanh() | stages.snake(0.5)),
+        (odd, odd_w, None, stages.cpp("x * 2.0f - y", y=0.25) | stages.snake(0.5)),
+    ):
+        wanted = sluice.conv1d(sluice.transform(own, pre), weight, bias, 1, weight.shape[-1] // 2, post=stages.relu())
+        for layout in (*LAYOUTS, permuted):
+            call = {"pre": pre, "post": stages.relu()}
+            found = sluice.plan("conv1d", layout(own), weight, bias, 1, weight.shape[-1] // 2, **call)
+            assert IS_LAID + ", with pre applied" in found.detail, found
+            result = sluice.conv1d(layout(own), weight, bias, 1, weight.shape[-1] // 2, **call)
+            assert torch.equal(result, wanted)
+            if "cpp" in repr(pre):
+                continue
+            with link_mode("never"):
+                assert torch.equal(sluice.conv1d(layout(own), weight, bias, 1, weight.shape[-1] // 2, **call), wanted)
+                plain = sluice.conv1d(layout(own), weight, bias, 1, weight.shape[-1] // 2, pre=pre)
+            assert torch.equal(plain.relu(), wanted)
+
+
+def test_pre_of_sums_in_parts(linked_always: None) -> None:
+    x, w, b = make((2, 512, 564), 64, 65, torch.float16)
+    pre, post = stages.snake(torch.rand(512, 1, device="cuda") + 0.5), stages.silu()
+    for layout in (*LAYOUTS, permuted):
+        found = sluice.plan("conv1d", layout(x), w, b, pre=pre, post=post)
+        assert "with pre applied" in found.detail and "parts of the input channels" in found.detail, found
+        result = sluice.conv1d(layout(x), w, b, pre=pre, post=post)
+        changed = sluice.transform(x, pre).double()
+        wanted = torch.nn.functional.silu(torch.nn.functional.conv1d(changed, w.double(), b.double()))
+        assert relative_error(result, wanted) <= TOLERANCE[x.dtype]
+        with link_mode("never"):
+            assert torch.equal(sluice.conv1d(layout(x), w, b, pre=pre, post=post), result)
+
+
+def test_pre_of_transposed_ones(linked_always: None) -> None:
+    for shape, outputs, taps, numbers in (
+        ((4, 256, 3001), 128, 16, (8, 4)),  # one component
+        ((2, 512, 2001), 256, 10, (4, 3)),  # phases with two and with three taps
+    ):
+        x, w, _ = make(shape, outputs, taps, torch.float16)
+        w = w.transpose(0, 1).contiguous()
+        pre, post = stages.snake(torch.rand(shape[1], 1, device="cuda") + 0.5), stages.leaky_relu(0.1)
+        wanted = sluice.conv_transpose1d(sluice.transform(x, pre), w, None, *numbers, post=post)
+        for layout in (*LAYOUTS, permuted):
+            found = sluice.plan("conv_transpose1d", layout(x), w, None, *numbers, pre=pre, post=post)
+            assert "with pre applied" in found.detail, found
+            for mode in ("always", "never"):
+                with link_mode(mode):
+                    result = sluice.conv_transpose1d(layout(x), w, None, *numbers, pre=pre, post=post)
+                assert torch.equal(result, wanted)
+
+
 def test_a_hundred_random_problems() -> None:
     pick = random.Random(5)
     seen = 0
@@ -182,5 +240,7 @@ def test_more_than_2_to_31_elements() -> None:
 def test_under_sanitizers(layout: Layout) -> None:
     for channels, length in ((5, 100_003), (41, 30_001), (136, 20_001)):
         x, w, b = make((2, channels, length), 64, 3, torch.float16)
-        with link_mode("never"):
-            assert bool(laid(layout(x), w, b, 4, 1, 1).isfinite().all())
+        for mode in ("never", "always"):
+            with link_mode(mode):
+                assert bool(laid(layout(x), w, b, 4, 1, 1, pre=stages.snake(0.5)).isfinite().all())
+        assert bool(laid(layout(x), w, b, 4, 1, 1).isfinite().all())

@@ -18,9 +18,10 @@ struct DenseTensors {
   Operand<3> weight = {};        // (output channel, input channel, tap)
   long long input_channels = 0;  // a row of the weight, those of a group; 0 where the convolution cannot be dense
   long long groups = 1;
-  int weight_taps = 0;           // of a transposed convolution's whole weight
-  const void* packed = nullptr;  // the weight in packed_order (pack.h); else it is packed into the workspace first
-  bool follows_pack = false;     // the kernel before in the stream packs it
+  int weight_taps = 0;               // of a transposed convolution's whole weight
+  const void* packed = nullptr;      // the weight in packed_order (pack.h); else it is packed into the workspace first
+  bool follows_pack = false;         // the kernel before in the stream packs it
+  const void* linked_lay = nullptr;  // where the plan lays `pre`: its kernel with that linked in; null: interpreted
 };
 
 struct DenseShape {
@@ -77,6 +78,7 @@ struct DensePlan {
   DensePhases phases;        // whose taps lie so
   DenseFetch fetch = DenseFetch::channels;
   bool lays_channels = false;  // the input is laid channels side by side first (lay.h)
+  bool lays_pre = false;       // with `pre` on the way, which the kernel itself then has not
   int input_stages = 0;
   int stage_taps = 0, weight_stages = 0;  // a stage of the weights has so many taps
   bool resident = false;                  // all weights have a stage of their own and stay there

@@ -69,13 +69,12 @@ cudaError_t launch_dense(const Conv1dParams& params, const Conv1dPlan& plan, con
     memory += plan.dense.order.bytes();
   }
   if (plan.dense.lays_channels) {
-    const LayParams lay = {.input = params.input,
-                           .batch = params.batch,
-                           .channels = params.dense.groups * params.dense.input_channels,
-                           .length = params.length,
-                           .laid = memory};
-    if (const cudaError_t status = launch_lay(lay, stream); status != cudaSuccess) return status;
+    LayParams lay = lay_params(params);
+    lay.laid = memory;
+    const cudaError_t status = launch_lay(lay, params.pre, params.pre_operands, params.dense.linked_lay, stream);
+    if (status != cudaSuccess) return status;
     ahead.input = lay.result();
+    ahead.pre = {};
     ahead.dense.follows_pack = false;  // the kernel that is fetched from first does not pack
   }
   const bool half = params.input.dtype == DType::float16;

@@ -11,8 +11,10 @@ namespace sluice {
 // Enqueues the packing of a weight of at least one element.
 cudaError_t launch_pack(const PackParams& params, cudaStream_t stream);
 cudaError_t launch_pack_phases(const PhasePackParams& params, cudaStream_t stream);
-// The same of an input, into memory of at least one piece.
-cudaError_t launch_lay(const LayParams& params, cudaStream_t stream);
+// The same of an input, into memory of at least one piece, with a chain on the way: `linked`, the linker's answer to
+// lay_link_request, or where that is null the interpreted form.
+cudaError_t launch_lay(const LayParams& params, const Program& pre, const Operand<3>* operands, const void* linked,
+                       cudaStream_t stream);
 // Of at least one element.
 cudaError_t launch_turn(const TurnParams& params, cudaStream_t stream);
 

@@ -1,4 +1,5 @@
 #include "kernels/conv1d/link.h"
+#include "kernels/conv1d/dense/lay.h"
 #include "kernels/linking/entry_names.h"
 
 namespace sluice {
@@ -31,11 +32,22 @@ LinkRequest dense_link_request(const Conv1dParams& params, const Conv1dPlan& pla
     request.module = modules(own.is_general, dtype, own.shape);
     request.kernel = entries(own.is_general, dtype, own.shape, own.by_positions);
   }
-  request.pre = linked_slot(params.pre, params.pre_operands, kDensePreWidth, kDensePreSlices);
+  static const Program kNone;
+  request.pre = linked_slot(own.lays_pre ? kNone : params.pre, params.pre_operands, kDensePreWidth, kDensePreSlices);
   request.post = linked_slot(params.post, params.post_operands, kDensePostWidth, kDensePostSlices);
   request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output.dtype;
   // An absent bias is no other code.
   request.dtypes[static_cast<int>(LinkedTensor::bias)] = params.bias.exists() ? params.bias.dtype : params.input.dtype;
+  return request;
+}
+
+LinkRequest lay_link_request(const Conv1dParams& params) {
+  static const NameTable entries("sluice_conv1d_lay", {{"positions", "channels", "words"}, dtype_names()});
+  static const NameTable modules("conv1d_lay", {dtype_names()});
+  const DType dtype = params.input.dtype;
+  LinkRequest request{.module = modules(dtype), .kernel = entries(lay_from(lay_params(params)), dtype)};
+  request.pre = linked_slot(params.pre, params.pre_operands, kPieceElements, 1);
+  for (DType& tensor : request.dtypes) tensor = dtype;  // it has none of these tensors
   return request;
 }
 

@@ -40,6 +40,10 @@ constexpr int kOverlap = 20;  // a twentieth of what is hidden behind something 
 // Of laying an input channels side by side ahead: reckoned; what was measured with it is faster than transposing.
 constexpr long long kLaidBytesPerCycle = 14, kLayCycles = 5000;
 
+// The chain before the convolution (chain_work.h), on its way into a stage and while laying: fitted to LeakyReLU, SiLU
+// and Snake (8 x 128 x 3000 -> 1280, 4 x 96 x 220160 -> 96, H100).
+constexpr long long kPreWork = 4, kPreWorkPerCycle = 70, kLaidWorkPerCycle = 400;
+
 // Of sums in parts: what the kernel stores, element by element, and the pass that adds them: reckoned.
 constexpr long long kPartBytesPerCycle = 4, kAddCycles = 6000;
 
@@ -126,6 +130,9 @@ long long cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
   const long long input = chunks * own.phases.stages() * fetched_bytes(own);
   const bool is_short = problem.length < 4 * own.positions();
   const int rate = input_bytes_per_cycle(own.fetch, problem.stride > 1, is_short);
+  const long long elements = input / kHalfBytes;
+  const bool has_pre = problem.pre_work > 0 && !own.lays_pre;
+  const long long pre = has_pre ? elements * (kPreWork + problem.pre_work) / kPreWorkPerCycle : 0;
   const long long fetches = max_of(input / rate, (input + chunks * weights) / kBytesPerCycle);
   const long long channels = min_of<long long>(tile.channels, outputs_of_group(problem));
   const long long positions = min_of<long long>(own.positions(), problem.output_length);
@@ -133,7 +140,7 @@ long long cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
   const long long stores = in_parts ? positions * channels * kSumBytes / kPartBytesPerCycle
                                     : positions * channels * kHalfBytes / kStoreBytesPerCycle;
   const long long tiles = ceil_div(own.tiles, plan.grid);
-  const long long busy = max_of(products, fetches) + min_of(products, fetches) / kOverlap;
+  const long long busy = max_of(products, fetches + pre) + min_of(products, fetches) / kOverlap;
   if (!own.alternates) return tiles * (busy + stores / 2 + kTileCycles);
   return tiles * max_of(busy + kTurnCycles, (products + stores + kTileCycles) / 2) + stores + kTileCycles;
 }
@@ -204,7 +211,7 @@ const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem,
   // Not of interleaved results: BLAS would leave them to be spread. The limits here were not measured for those.
   const bool lies_for_blas = problem.stride == 1 && problem.groups == 1 && problem.fetch == DenseFetch::positions &&
                              problem.input_channels % kPieceElements == 0;
-  const bool laid_for_a_product = own.lays_channels && problem.fetch != DenseFetch::elements;
+  const bool laid_for_a_product = own.lays_channels && !own.lays_pre && problem.fetch != DenseFetch::elements;
   if (is_product && !problem.interleaves && (lies_for_blas || laid_for_a_product)) return kProduct;
   const long long most_steps = is_product ? kMostStepsOfFewProducts : kMostStepsOfFewTiles;
   if (own.parts == 1 && 2 * own.tiles < device.multiprocessors && steps > most_steps) return kFewTiles;
@@ -241,7 +248,7 @@ long long all_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem, const
 Conv1dPlan fastest_plan(const Conv1dProblem& problem, const DeviceProperties& device) {
   Conv1dPlan best = fastest_tile(problem, /*parts=*/1, device);
   if (best.threads == 0 || 2 * best.dense.tiles > device.multiprocessors) return best;
-  const int chunks = best.dense.order.chunks, most = min_of(chunks, problem.most_parts);
+  const int chunks = best.dense.order.chunks, most = problem.has_pre ? 1 : min_of(chunks, problem.most_parts);
   if (most < 2) return best;
   const auto in_parts = [&](int parts) {  // none of them empty
     return fastest_tile(problem, ceil_div(chunks, ceil_div(chunks, parts)), device);
@@ -264,16 +271,19 @@ Conv1dPlan plan_laid(const Conv1dProblem& problem, const DeviceProperties& devic
   if (problem.length == 0 || !has_pieces) return {};
   Conv1dProblem laid = problem;
   laid.fetch = DenseFetch::channels;
+  laid.has_pre = false, laid.pre_work = 0;
   Conv1dPlan plan = fastest_plan(laid, device);
   if (plan.threads == 0) return plan;
   plan.dense.lays_channels = true;
+  plan.dense.lays_pre = problem.has_pre;
   plan.workspace_bytes += LayParams::bytes(problem.batch, problem.input_channels, problem.length);
   return plan;
 }
 
 long long lay_cycles(const Conv1dProblem& problem, const DeviceProperties& device) {
   const long long bytes = LayParams::bytes(problem.batch, problem.input_channels, problem.length);
-  return kLayCycles + 2 * bytes / (kLaidBytesPerCycle * device.multiprocessors);
+  const long long work = bytes / kHalfBytes * problem.pre_work;
+  return kLayCycles + (2 * bytes / kLaidBytesPerCycle + work / kLaidWorkPerCycle) / device.multiprocessors;
 }
 
 }  // namespace
@@ -310,7 +320,8 @@ std::string describe(const DensePlan& plan) {
          (plan.alternates ? ", two in turn; " : "; ") + number(plan.input_stages) + " stages of " +
          number(plan.order.chunk) + " input channels x " + number(plan.stage_rows) + " positions" + phases + " and " +
          weights + " in shared memory" +
-         (plan.lays_channels ? "; the input is laid channels side by side in a workspace first" : "") + parts;
+         (plan.lays_channels ? "; the input is laid channels side by side in a workspace first" : "") +
+         (plan.lays_pre ? ", with pre applied" : "") + parts;
 }
 
 Conv1dPlan plan_dense_as_it_lies(const Conv1dProblem& problem, const DeviceProperties& device) {
@@ -345,7 +356,7 @@ Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& devi
   };
   plan = plan_dense_as_it_lies(problem, device);
   const char* reason = reason_of(plan);
-  if (problem.fetch != DenseFetch::channels) {
+  if (problem.fetch != DenseFetch::channels || problem.has_pre) {
     const Conv1dPlan laid = plan_laid(problem, device);
     const char* const reason_of_laid = reason_of(laid);
     const auto is_faster = [&] {
