@@ -128,7 +128,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "life": ("test_stream_life",),
     "others": (
         *("test_arguments", "test_autocast", "test_autograd", "test_empty", "test_fakes", "test_flops"),
-        *("test_overlap", "test_views", "test_nn", "gpu/test_nn_packing", "test_compat_transformers"),
+        *("test_overlap", "test_views", "test_nn", "test_nn_repeated", "gpu/test_nn_packing", "test_compat_transformers"),
         *("test_compile", "test_demo", "test_docs", "test_errors", "test_examples"),
         *("gpu/test_bench_clock", "gpu/test_cpp_stage", "gpu/test_device", "gpu/test_launch"),
         *("gpu/test_link_cache", "gpu/test_link_faults"),

@@ -10,11 +10,12 @@ import torch.nn.functional as F
 
 from .. import reference
 from ..chain import Chain
-from ..conv1d import conv1d
+from ..conv1d import conv1d, sides
 from ..conv_transpose1d import conv_transpose1d
 from ..transform import transform
 from .chained import Chained, is_traced
 from .packing import PackedParameter
+from .repeated import LastCall
 
 
 class Conv1d(Chained, torch.nn.Conv1d):
@@ -83,12 +84,15 @@ class Conv1d(Chained, torch.nn.Conv1d):
         )
         self.set_chain("pre", pre)
         self.set_chain("post", post)
-        self._packed = PackedParameter()
+        self._packed, self._last = PackedParameter(), LastCall()
 
     def forward(  # type: ignore[override]
         self, input: torch.Tensor, *, pre: Chain | None = None, post: Chain | None = None
     ) -> torch.Tensor:
         """`post(conv1d(pre(input)))`; chains of a call stand around the module's: `pre` ahead, `post` behind."""
+        is_alone = pre is None and post is None and not torch.compiler.is_compiling()
+        if is_alone and (repeated := self._last.repeat(self, input)) is not None:
+            return repeated
         weight, bias = self.weight, self.bias
         has_chains = not (pre is post is None and self.pre is self.post is None)
         if not has_chains and is_torchs_kernel(self, weight, input):
@@ -104,7 +108,7 @@ class Conv1d(Chained, torch.nn.Conv1d):
             if before is not None and before.operands:  # which broadcast to the input without its padding
                 input, before = transform(input, before, dtype=input.dtype), None
             input, padding = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode), (0,)
-        return conv1d(
+        result = conv1d(
             input,
             self._packed.of(self, weight),
             bias,
@@ -115,9 +119,22 @@ class Conv1d(Chained, torch.nn.Conv1d):
             pre=before,
             post=behind,
         )
+        if is_alone:
+            self._last.keep(None, self, input, {}, {})
+        return result
+
+    def raw_call(self) -> tuple[str, tuple[int, ...]] | None:
+        """The raw op of a call and its numbers, None where zeros are not all and alike on both sides."""
+        if self.padding_mode != "zeros":
+            return None
+        left, right = sides(self.padding, self.weight, self.stride[0], self.dilation[0])  # type: ignore[arg-type]
+        if right is not None and right != left:
+            return None
+        return "conv1d", (self.stride[0], left, self.dilation[0], self.groups)
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Conv1d:
-        self._packed = PackedParameter()  # not to stay on a device that the module leaves
+        # Not to stay on a device that the module leaves.
+        self._packed, self._last = PackedParameter(), LastCall()
         super()._apply(fn, recurse)
         return self
 
@@ -186,6 +203,7 @@ class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
         )
         self.set_chain("pre", pre)
         self.set_chain("post", post)
+        self._last = LastCall()
 
     def forward(  # type: ignore[override]
         self,
@@ -199,6 +217,9 @@ class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
 
         Chains of a call stand around the module's: its `pre` ahead, its `post` behind.
         """
+        is_alone = pre is None and post is None and output_size is None and not torch.compiler.is_compiling()
+        if is_alone and (repeated := self._last.repeat(self, input)) is not None:
+            return repeated
         weight, bias = self.weight, self.bias
         more: Any = self.output_padding
         if output_size is not None:
@@ -220,7 +241,7 @@ class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
         before, behind = None, None
         if has_chains:
             before, behind = joined(pre, self.chain("pre")), joined(self.chain("post"), post)
-        return conv_transpose1d(
+        computed = conv_transpose1d(
             input,
             weight,
             bias,
@@ -232,6 +253,19 @@ class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
             pre=before,
             post=behind,
         )
+        if is_alone:
+            self._last.keep(None, self, input, {}, {})
+        return computed
+
+    def raw_call(self) -> tuple[str, tuple[int, ...]]:
+        """The raw op of a call and its numbers."""
+        numbers = self.stride[0], self.padding[0], self.output_padding[0], self.groups, self.dilation[0]
+        return "conv_transpose1d", numbers  # type: ignore[return-value]
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> ConvTranspose1d:
+        self._last = LastCall()
+        super()._apply(fn, recurse)
+        return self
 
     def _by_torch(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, more: Any) -> torch.Tensor:
         return F.conv_transpose1d(

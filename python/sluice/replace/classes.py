@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.nn.utils import parametrize
 
-from ..chain import Chain
 from ..nn.convolution import Conv1d, ConvTranspose1d
 from ..nn.packing import PackedParameter
+from ..nn.repeated import LastCall
 from .depthwise import DepthwiseConv2d
 
 # Torch's class, the class that takes its place.
@@ -178,5 +178,5 @@ def added_attributes(kind: type) -> dict[str, Any]:
     """What a module of that class has beside torch's attributes."""
     if not issubclass(kind, (Conv1d, ConvTranspose1d)):
         return {}
-    added: dict[str, Chain | PackedParameter | None] = {"pre": None, "post": None}
-    return {**added, "_packed": PackedParameter()} if issubclass(kind, Conv1d) else dict(added)
+    added: dict[str, Any] = {"pre": None, "post": None, "_last": LastCall()}
+    return {**added, "_packed": PackedParameter()} if issubclass(kind, Conv1d) else added

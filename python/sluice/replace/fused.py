@@ -10,6 +10,7 @@ import torch
 from .._fake import FLOATING
 from ..chain import Chain
 from ..nn.chained import is_ours
+from ..nn.repeated import Call
 from .stage import Stage
 
 
@@ -29,15 +30,19 @@ class Fused:
         self.pre, self.post = _parts(pre), _parts(post)
         self._fixed_pre = _fixed(self.pre)
         self._fixed_post = _fixed(self.post)
+        self._behind = sum(part.operands for part in self.post)  # operands of those stages
 
     def __deepcopy__(self, memo: object) -> Fused:
         return self
 
     def __call__(self, convolution: Any, x: torch.Tensor, *operands: Any) -> Any:
         """The result; `operands` are those of the stages in their order, or their modules."""
+        last = None if torch.compiler.is_compiling() else convolution.__dict__.get("_last")
+        if last is not None and (repeated := self._repeated(last.call, convolution, x, operands)) is not None:
+            return repeated
         if not (type(x) is torch.Tensor and is_ours(x)):
             return self._one_by_one(convolution, x, operands)
-        ahead = len(operands) - sum(part.operands for part in self.post)
+        ahead = len(operands) - self._behind
         pre, post = self._fixed_pre, self._fixed_post
         if pre is None:
             pre = _chain(self.pre, operands[:ahead])
@@ -47,7 +52,31 @@ class Fused:
             post = _chain(self.post, operands[ahead:])
             if post is None or not _fits(post, x, result_shape(convolution, tuple(x.shape))):
                 return self._one_by_one(convolution, x, operands)
-        return convolution(x, pre=pre or None, post=post or None)
+        result = convolution(x, pre=pre or None, post=post or None)
+        if last is not None:
+            given = {"pre": operands[:ahead], "post": operands[ahead:]}
+            last.keep(self, convolution, x, {"pre": pre, "post": post}, given)
+        return result
+
+    def _repeated(self, call: Call | None, convolution: Any, x: Any, operands: Sequence[Any]) -> torch.Tensor | None:
+        """The result where the call is like the last one: chains that are their operands' are not made again."""
+        if call is None or call.owner is not self:
+            return None
+        ahead = len(operands) - self._behind
+        tensors: dict[str, Sequence[torch.Tensor]] = {}
+        for name, fixed, parts, given in (
+            ("pre", self._fixed_pre, self.pre, operands[:ahead]),
+            ("post", self._fixed_post, self.post, operands[ahead:]),
+        ):
+            if fixed is not None or name in call.given:
+                found = fixed.operands if fixed is not None else given
+            elif (chain := _chain(parts, given)) is not None and chain.text == call.texts.get(name, ""):
+                found = chain.operands
+            else:
+                return None
+            if found:
+                tensors[name] = found
+        return call.repeat(convolution, x, tensors)
 
     def _one_by_one(self, convolution: Any, x: Any, operands: Sequence[Any]) -> Any:
         at = 0
