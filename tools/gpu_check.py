@@ -128,14 +128,15 @@ TESTS: dict[str, tuple[str, ...]] = {
     "life": ("test_stream_life",),
     "others": (
         *("test_arguments", "test_autocast", "test_autograd", "test_empty", "test_fakes", "test_flops"),
-        *("test_overlap", "test_views", "test_nn", "test_nn_repeated", "gpu/test_nn_packing", "test_compat_transformers"),
+        *("test_overlap", "test_views", "test_nn", "test_nn_repeated"),
+        *("gpu/test_nn_packing", "test_compat_transformers"),
         *("test_compile", "test_demo", "test_docs", "test_errors", "test_examples"),
         *("gpu/test_bench_clock", "gpu/test_cpp_stage", "gpu/test_device", "gpu/test_launch"),
         *("gpu/test_link_cache", "gpu/test_link_faults"),
         *("gpu/test_every_float", "gpu/test_linking", "gpu/test_pipeline_facts", "gpu/test_prelinked_calls"),
         *("gpu/test_rings", "gpu/test_traps", "gpu/test_compat_layers"),
     ),
-    "models": ("test_models", "test_bench_models", "test_compile_backend"),
+    "models": ("test_models", "test_bench_models", "test_compile_backend", "test_replace_functional"),
 }
 WITHOUT_GPU = (
     *(

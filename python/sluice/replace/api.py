@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch.nn.utils import parametrize
 
+from .activations import is_snake, one_pass_class
 from .classes import (
     OURS,
     SWAPS,
@@ -19,6 +20,8 @@ from .classes import (
     rebased,
     target,
 )
+from .functional import NAMES
+from .guards import submodule
 from .norms import FoldedNorm, has_weight_norm, note
 from .program import ATTRIBUTE, Folded, Program, folded_class
 from .table import Row, table
@@ -133,6 +136,10 @@ class _Replacer:
             if is_convolution(module):
                 self._swap(name, module)
         parents = [self._fold(name, module) for name, module in modules if self._may_fold(module)]
+        taken = _in_chains(module for _, module in modules)
+        for name, module in modules:
+            if module not in taken and is_snake(module) and (self.only is None or self.only(name, module)):
+                self._compute_in_one_pass(name, module)
         self.replacement.rows = [*self.rows.values(), *(row for row in parents if row is not None)]
 
     def _swap(self, name: str, module: torch.nn.Module) -> None:
@@ -158,6 +165,8 @@ class _Replacer:
 
     def _may_fold(self, module: torch.nn.Module) -> bool:
         """Whether the module may call convolutions that are swapped."""
+        if _calls_functions(module):
+            return not isinstance(module, Folded) and self.only is None
         called = _callable_convolutions(module)
         is_new = any(one in self.swapped for one in called)
         return bool(called) and (is_new or not isinstance(module, Folded)) and type(module) not in _CONTAINERS
@@ -177,13 +186,43 @@ class _Replacer:
         module.__dict__[ATTRIBUTE] = program
         self.replacement._does(lambda: _unfold(module, former, attributes.get(ATTRIBUTE)))
         for path, chains in program.folded:
-            self._note(module.get_submodule(path), chains)
-        return Row(name, own.__name__, f"{own.__name__}, folded", note=program.reason)
+            if path:
+                self._note(module.get_submodule(path), chains)
+        functions = "; ".join(dict.fromkeys(text for path, text in program.folded if not path))
+        return Row(name, own.__name__, f"{own.__name__}, folded", functions, program.reason)
+
+    def _compute_in_one_pass(self, name: str, module: torch.nn.Module) -> None:
+        former = type(module)
+        try:
+            module.__class__ = one_pass_class(module)
+        except TypeError:  # a class with slots of its own
+            return
+        self.replacement._does(lambda: setattr(module, "__class__", former))
+        self.rows[module] = Row(name, former.__name__, f"{former.__name__}, one pass")
 
     def _note(self, module: torch.nn.Module, folded: str) -> None:
         row = self.rows.get(module)
         if row is not None and folded not in row.folded.split("; "):
             self.rows[module] = dataclasses.replace(row, folded="; ".join(filter(None, (row.folded, folded))))
+
+
+def _in_chains(modules: Iterable[torch.nn.Module]) -> set[torch.nn.Module]:
+    """What folded forwards compute in convolutions."""
+    found: set[torch.nn.Module] = set()
+    for module in modules:
+        program = module.__dict__.get(ATTRIBUTE)
+        if isinstance(module, Folded) and program is not None:
+            found.update(submodule(module, path) for way in program.ways.values() for path, _ in way.watched)
+    return found
+
+
+def _calls_functions(module: torch.nn.Module) -> bool:
+    """Whether the forward of its class names a convolution of torch.nn.functional."""
+    own = type(module)
+    code = getattr(getattr(own, "forward", None), "__code__", None)
+    if code is None or own.__module__.startswith(("torch.", "sluice.")) or own_class(module) in OURS:
+        return False
+    return not NAMES.isdisjoint(code.co_names)
 
 
 def _callable_convolutions(module: torch.nn.Module) -> list[torch.nn.Module]:

@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from .classes import OURS, has_other_hooks, own_class
+from .functional import BOUND
 from .fused import Fused
 from .known import chain_of_module
 from .source import is_calm
@@ -24,14 +25,20 @@ _MOST_OPERANDS = 3
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """What one convolution takes along."""
+    """What one convolution takes along.
+
+    Attributes:
+        path: the module; empty for a call of a function.
+        function: its name.
+    """
 
     path: str
     pre: tuple[Stage, ...]
     post: tuple[Stage, ...]
+    function: str = ""
 
     def __str__(self) -> str:
-        shown = []
+        shown = [self.function] if self.function else []
         for name, part in (("pre", self.pre), ("post", self.post)):
             labels = [stage.label for stage in part if stage.label != "nothing"]
             if labels:
@@ -52,10 +59,18 @@ def fold(graph: fx.Graph, modules: dict[str, torch.nn.Module]) -> list[Group]:
 
 
 def _is_foldable(node: fx.Node, modules: dict[str, torch.nn.Module]) -> bool:
+    if _is_function(node):
+        return True
     if node.op != "call_module" or len(node.args) != 1 or node.kwargs or not isinstance(node.args[0], fx.Node):
         return False
     module = modules[str(node.target)]
     return own_class(module) in OURS and not has_other_hooks(module)
+
+
+def _is_function(node: fx.Node) -> bool:
+    """Whether it calls a convolution of torch.nn.functional, input and weight first."""
+    is_called = node.op == "call_function" and node.target in BOUND
+    return is_called and len(node.args) >= 2 and isinstance(node.args[0], fx.Node)
 
 
 def is_calm_module(module: torch.nn.Module) -> bool:
@@ -89,9 +104,12 @@ class _Grower:
     def group(self) -> Group | None:
         last = self._behind()
         self._ahead()
-        if all(stage.label == "nothing" for stage in (*self.pre, *self.post)):
+        is_function = _is_function(self.node)
+        if not is_function and all(stage.label == "nothing" for stage in (*self.pre, *self.post)):
             return None
         self._replace(last)
+        if is_function:
+            return Group("", tuple(self.pre), tuple(self.post), getattr(self.node.target, "__name__", ""))
         return Group(str(self.node.target), tuple(self.pre), tuple(self.post))
 
     def _behind(self) -> fx.Node:
@@ -158,13 +176,17 @@ class _Grower:
                 marker = self._module(stage.module, marker)
                 operands.append(marker)
             operands.extend(stage.operands)
-        marker = self._module(str(self.node.target), marker)
+        marker = self._function(marker) if _is_function(self.node) else self._module(str(self.node.target), marker)
         with self.graph.inserting_after(marker):
             fused = self.graph.call_function(Fused(self.pre, self.post), (marker, source, *operands))
         last.replace_all_uses_with(fused, delete_user_cb=lambda user: user is not fused)
         for member in sorted(self.members, key=self.order.__getitem__, reverse=True):
             if not member.users:
                 self.graph.erase_node(member)
+
+    def _function(self, behind: fx.Node) -> fx.Node:
+        with self.graph.inserting_after(behind):
+            return self.graph.call_function(BOUND[self.node.target], self.node.args[1:], dict(self.node.kwargs))
 
     def _module(self, path: str, behind: fx.Node) -> fx.Node:
         with self.graph.inserting_after(behind):

@@ -101,6 +101,12 @@ class Observed:
         self.globals: dict[tuple[int, str], tuple[dict[str, Any], str, Any]] = {}
         self.codes: dict[int, CodeType] = {}
         self._reason = ""
+        self._running: Any = None  # a function of C that forward called
+
+    @property
+    def is_in_torch(self) -> bool:
+        """Whether forward is in a function of torch's in C, which looks at what it was given."""
+        return self._running is not None and _is_torchs(self._running)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -132,6 +138,7 @@ class Observed:
         code = frame.f_code
         if is_library(code):
             return
+        self._running = argument if event == "c_call" else None
         if _is_standard(code):
             if event == "call" and _is_users(frame.f_back) and not _is_harmless_file(code):
                 self._refuse(f"forward calls {code.co_name} of {pathlib.Path(code.co_filename).stem}")
@@ -210,6 +217,11 @@ def _is_constant(value: Any) -> bool:
     if isinstance(value, types.ModuleType):
         return value.__name__.partition(".")[0] not in _CHANGING_MODULES
     return callable(value) or isinstance(value, (logging.Logger, torch.dtype))
+
+
+def _is_torchs(function: Any) -> bool:
+    name = getattr(function, "__module__", None) or type(getattr(function, "__self__", None)).__module__
+    return str(name).split(".")[0] == "torch"
 
 
 def _is_harmless(function: Any) -> bool:

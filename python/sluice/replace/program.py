@@ -99,7 +99,8 @@ def arguments_of_value(arguments: dict[str, Any]) -> list[str]:
 
 
 def _paths(group: Group) -> list[str]:
-    return [group.path, *(stage.module for stage in (*group.pre, *group.post) if stage.module is not None)]
+    own = [group.path] if group.path else []
+    return [*own, *(stage.module for stage in (*group.pre, *group.post) if stage.module is not None)]
 
 
 class Program:

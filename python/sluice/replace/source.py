@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from .functional import Bound
 from .fused import Fused
 
 _INFIX = {operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//"}
@@ -125,7 +126,7 @@ def is_calm(node: fx.Node, modules: dict[str, torch.nn.Module], are_calm: Callab
     """Whether a node surely writes into no tensor, so that reads may move across it."""
     if node.kwargs.get("inplace") is True or "out" in node.kwargs or any(a is True for a in node.args):
         return False  # a function may take `inplace` by its place
-    if isinstance(node.target, Fused):
+    if isinstance(node.target, Fused) or (isinstance(node.target, type) and issubclass(node.target, Bound)):
         return True
     if node.op in ("placeholder", "get_attr"):
         return True

@@ -1,0 +1,65 @@
+"""Snakes that no convolution takes along: torch computes one in eight passes, `sluice.transform` in one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .._library import innermost_transform, loses_gradient
+from ..nn.chained import is_ours
+from ..transform import transform
+from .classes import Derived, derived, has_other_hooks
+from .known import chain_of_module
+
+
+class OnePass(Derived):
+    """A Snake that is one pass where no gradient is wanted, and else its own forward."""
+
+    @staticmethod
+    def forward_of(own: Any) -> Callable[..., Any]:
+        """The forward of such modules of class `own`."""
+        former = own.forward
+
+        @functools.wraps(former)
+        def forward(self: Any, x: Any) -> Any:
+            if own.forward is former and (result := _computed(self, x)) is not None:
+                return result
+            return own.forward(self, x)
+
+        return forward
+
+
+def is_snake(module: torch.nn.Module) -> bool:
+    """Whether it is one that may become a `OnePass`."""
+    if isinstance(module, Derived) or has_other_hooks(module):
+        return False
+    chain = chain_of_module(module)
+    return chain is not None and [name for name, _ in chain.parts] == ["snake"]
+
+
+def one_pass_class(module: torch.nn.Module) -> type:
+    """The class of its `OnePass`."""
+    return derived(OnePass, type(module))
+
+
+def _computed(module: torch.nn.Module, x: Any) -> torch.Tensor | None:
+    """The result, None where torch would give another dtype or shape, or something is on that changes its functions."""
+    if torch.compiler.is_compiling() or type(x) is not torch.Tensor or not is_ours(x) or x.dim() != 3:
+        return None
+    if torch._C._is_any_autocast_enabled() or innermost_transform() is not None:
+        return None
+    if torch._C._get_tracing_state() is not None or loses_gradient((x, *module.parameters())):
+        return None
+    chain = chain_of_module(module)
+    if chain is None or not chain.operands:
+        return None
+    for operand in chain.operands:
+        fits = operand.numel() == 1 or operand.shape == (x.shape[1], 1)
+        if type(operand) not in (torch.Tensor, torch.nn.Parameter) or not fits or not is_ours(operand):
+            return None
+        if operand.dtype != x.dtype or operand.device != x.device:
+            return None
+    return transform(x, chain)

@@ -1,0 +1,103 @@
+"""Calls of `torch.nn.functional` convolutions in a traced forward: what a `Fused` calls in a module's place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .._library import loses_gradient
+from ..chain import Chain
+from ..conv1d import conv1d
+from ..conv_transpose1d import conv_transpose1d
+from ..nn.chained import is_ours
+from ..nn.convolution import after, is_torchs_kernel, operands_of
+
+
+class Bound:
+    """A call of a convolution but for its input; computed by sluice where a module with its arguments would be.
+
+    Args:
+        weight, bias: its tensors.
+        numbers: the other arguments, as the subclass names them.
+    """
+
+    transposed: bool
+
+    def __init__(self, weight: Any, bias: Any, **numbers: Any) -> None:
+        self.weight, self.bias, self._numbers = weight, bias, numbers
+        self.stride, self.dilation = _tuple(numbers["stride"]), _tuple(numbers["dilation"])
+        self.padding = numbers["padding"] if isinstance(numbers["padding"], str) else _tuple(numbers["padding"])
+        self.output_padding = _tuple(numbers.get("output_padding", 0))
+        self.groups, self.kernel_size = numbers["groups"], tuple(weight.shape[2:])
+        by_groups = weight.shape[1] * self.groups
+        self.in_channels, self.out_channels = (
+            (weight.shape[0], by_groups) if self.transposed else (by_groups, weight.shape[0])
+        )
+
+    def __call__(self, x: torch.Tensor, *, pre: Chain | None = None, post: Chain | None = None) -> torch.Tensor:
+        """`post(convolution(pre(x)))`."""
+        tensors = [x, self.weight, *operands_of(pre), *operands_of(post), *([] if self.bias is None else [self.bias])]
+        if not all(map(_is_plain, tensors)) or loses_gradient(tensors):
+            return after(post, self._torchs(after(pre, x), self.weight, self.bias, **self._numbers))
+        if not pre and not post and is_torchs_kernel(self, self.weight, x):  # type: ignore[arg-type]
+            return self._torchs(x, self.weight, self.bias, **self._numbers)
+        return self._sluices(x, self.weight, self.bias, **self._numbers, pre=pre, post=post)
+
+    def _torchs(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        raise NotImplementedError
+
+    def _sluices(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        raise NotImplementedError
+
+
+class BoundConv1d(Bound):
+    """`torch.nn.functional.conv1d`."""
+
+    transposed = False
+
+    def __init__(
+        self, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: Any = 1
+    ) -> None:
+        super().__init__(weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+    _torchs = staticmethod(torch.nn.functional.conv1d)  # type: ignore[assignment]
+    _sluices = staticmethod(conv1d)  # type: ignore[assignment]
+
+
+class BoundConvTranspose1d(Bound):
+    """`torch.nn.functional.conv_transpose1d`."""
+
+    transposed = True
+
+    def __init__(
+        self,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: Any = 1,
+        dilation: Any = 1,
+    ) -> None:
+        numbers = {"padding": padding, "output_padding": output_padding, "groups": groups, "dilation": dilation}
+        super().__init__(weight, bias, stride=stride, **numbers)
+
+    _torchs = staticmethod(torch.nn.functional.conv_transpose1d)  # type: ignore[assignment]
+    _sluices = staticmethod(conv_transpose1d)  # type: ignore[assignment]
+
+
+# Torch's function, what its calls become.
+BOUND: dict[Any, type[Bound]] = {
+    torch.nn.functional.conv1d: BoundConv1d,
+    torch.nn.functional.conv_transpose1d: BoundConvTranspose1d,
+}
+NAMES = frozenset(function.__name__ for function in BOUND)
+
+
+def _tuple(value: Any) -> tuple[int, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def _is_plain(tensor: Any) -> bool:
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and is_ours(tensor)
