@@ -138,11 +138,11 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Inputs, tuple[int, int], int]] 
     ),
     "VitsHifiGan, weight_norm": (lambda: normed(vocoder("vits")), of_channels(8), (20, 33), 39),
     "DacDecoder": (dac, of_channels(8), (20, 33), 15),
-    "EncodecDecoder": (encodec, of_channels(8), (20, 33), 0),
+    "EncodecDecoder": (encodec, of_channels(8), (20, 33), 2),
     "EncodecDecoder, time_group_norm": (
         lambda: encodec(norm_type="time_group_norm", use_causal_conv=False), of_channels(8), (20, 33), 0
     ),
-    "Mimi's decoder": (seanet, of_channels(16), (20, 33), 0),
+    "Mimi's decoder": (seanet, of_channels(16), (20, 33), 7),
     "Mimi's upsampling": (mimi_upsample, of_channels(16), (20, 33), 0),
     "Wav2Vec2's features": (
         lambda: wav2vec2("Wav2Vec2FeatureEncoder"), lambda n: (torch.randn(2, n),), (400, 555), 2
@@ -152,7 +152,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Inputs, tuple[int, int], int]] 
     ),
     "Wav2Vec2's positions": (lambda: wav2vec2("Wav2Vec2PositionalConvEmbedding"), of_features(32), (20, 33), 0),
     "WhisperEncoder": (whisper, of_channels(8), (48, 48), 0),
-    "code2wav": (code2wav, of_channels(32), (20, 33), 0),
+    "code2wav": (code2wav, of_channels(32), (20, 33), 7),
     "a Conformer's convolutions": (conformer, of_features(16), (20, 33), 1),
 }  # fmt: skip
 

@@ -136,7 +136,13 @@ TESTS: dict[str, tuple[str, ...]] = {
         *("gpu/test_every_float", "gpu/test_linking", "gpu/test_pipeline_facts", "gpu/test_prelinked_calls"),
         *("gpu/test_rings", "gpu/test_traps", "gpu/test_compat_layers"),
     ),
-    "models": ("test_models", "test_bench_models", "test_compile_backend", "test_replace_functional"),
+    "models": (
+        "test_models",
+        "test_bench_models",
+        "test_compile_backend",
+        "test_replace_functional",
+        "test_replace_passages",
+    ),
 }
 WITHOUT_GPU = (
     *(

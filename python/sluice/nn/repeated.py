@@ -110,6 +110,8 @@ class LastCall:
         own_chains = own.get("pre", _NOT_THERE), own.get("post", _NOT_THERE)
         if raw is None or own_chains != (None, None) or type(input) is not torch.Tensor:
             return
+        if any(isinstance(setting, list) for setting in _settings(own)):  # which may change where it is
+            return
         if _is_watched(own) or _is_changed(input.device.type):
             return
         there = {name: chain for name, chain in chains.items() if chain}

@@ -21,8 +21,11 @@ from .classes import (
     target,
 )
 from .functional import NAMES
+from .fused import PASSAGE
 from .guards import submodule
 from .norms import FoldedNorm, has_weight_norm, note
+from .observe import Refused
+from .passage import Passage, passage_of, passing_class
 from .program import ATTRIBUTE, Folded, Program, folded_class
 from .table import Row, table
 
@@ -135,7 +138,8 @@ class _Replacer:
         for name, module in modules:
             if is_convolution(module):
                 self._swap(name, module)
-        parents = [self._fold(name, module) for name, module in modules if self._may_fold(module)]
+        # Parts first: parents fold what is around those that let it pass.
+        parents = [self._fold(name, module) for name, module in reversed(modules) if self._may_fold(module)][::-1]
         taken = _in_chains(module for _, module in modules)
         for name, module in modules:
             if module not in taken and is_snake(module) and (self.only is None or self.only(name, module)):
@@ -175,6 +179,8 @@ class _Replacer:
         own = type(module).bases_of_class[1] if isinstance(module, Folded) else type(module)
         reason = _why_not(module)
         program = None if reason else Program(module, own.forward)  # type: ignore[attr-defined]
+        if program is not None and not program.folded and self._may_pass(module, own):
+            return None
         if program is None or not program.folded:
             shown = reason or (program.reason if program is not None else "")
             return Row(name, own.__name__, own.__name__, note=shown) if shown else None
@@ -187,9 +193,27 @@ class _Replacer:
         self.replacement._does(lambda: _unfold(module, former, attributes.get(ATTRIBUTE)))
         for path, chains in program.folded:
             if path:
-                self._note(module.get_submodule(path), chains)
+                part = module.get_submodule(path)
+                passage = passage_of(part)
+                self._note(part if passage is None else part.get_submodule(passage.path), chains)
         functions = "; ".join(dict.fromkeys(text for path, text in program.folded if not path))
         return Row(name, own.__name__, f"{own.__name__}, folded", functions, program.reason)
+
+    def _may_pass(self, module: torch.nn.Module, own: type) -> bool:
+        """Makes the module one with a passage, where it can be one."""
+        try:
+            passage = Passage(module, own.forward)  # type: ignore[attr-defined]
+            former, module.__class__ = type(module), passing_class(own)
+        except (Refused, TypeError):
+            return False
+        module.__dict__[PASSAGE] = passage
+
+        def undo() -> None:
+            module.__class__ = former
+            module.__dict__.pop(PASSAGE, None)
+
+        self.replacement._does(undo)
+        return True
 
     def _compute_in_one_pass(self, name: str, module: torch.nn.Module) -> None:
         former = type(module)
@@ -231,7 +255,7 @@ def _callable_convolutions(module: torch.nn.Module) -> list[torch.nn.Module]:
     for child in module._modules.values():
         if isinstance(child, _CONTAINERS):
             found.extend(_callable_convolutions(child))
-        elif child is not None and own_class(child) in OURS:
+        elif child is not None and (own_class(child) in OURS or passage_of(child) is not None):
             found.append(child)
     return found
 

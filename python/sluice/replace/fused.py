@@ -13,6 +13,8 @@ from ..nn.chained import is_ours
 from ..nn.repeated import Call
 from .stage import Stage
 
+PASSAGE = "_sluice_passage"  # the attribute that holds a module's (passage.py)
+
 
 class Fused:
     """`post(convolution(pre(x)))` as forward has it; immutable.
@@ -37,21 +39,30 @@ class Fused:
 
     def __call__(self, convolution: Any, x: torch.Tensor, *operands: Any) -> Any:
         """The result; `operands` are those of the stages in their order, or their modules."""
+        passage = None if torch.compiler.is_compiling() else convolution.__dict__.get(PASSAGE)
+        if passage is None:
+            result = self._whole(convolution, x, operands)
+            return self._one_by_one(convolution, x, operands) if result is None else result
+        found = passage.run(convolution, x, lambda inner, padded: self._whole(inner, padded, operands))
+        return self._one_by_one(convolution, x, operands) if found is None else found[0]
+
+    def _whole(self, convolution: Any, x: Any, operands: Sequence[Any]) -> Any:
+        """The result of one op, None where that would differ from forward's own functions."""
         last = None if torch.compiler.is_compiling() else convolution.__dict__.get("_last")
         if last is not None and (repeated := self._repeated(last.call, convolution, x, operands)) is not None:
             return repeated
         if not (type(x) is torch.Tensor and is_ours(x)):
-            return self._one_by_one(convolution, x, operands)
+            return None
         ahead = len(operands) - self._behind
         pre, post = self._fixed_pre, self._fixed_post
         if pre is None:
             pre = _chain(self.pre, operands[:ahead])
             if pre is None or not _fits(pre, x, tuple(x.shape)):
-                return self._one_by_one(convolution, x, operands)
+                return None
         if post is None:
             post = _chain(self.post, operands[ahead:])
             if post is None or not _fits(post, x, result_shape(convolution, tuple(x.shape))):
-                return self._one_by_one(convolution, x, operands)
+                return None
         result = convolution(x, pre=pre or None, post=post or None)
         if last is not None:
             given = {"pre": operands[:ahead], "post": operands[ahead:]}

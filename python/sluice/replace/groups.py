@@ -16,11 +16,16 @@ from .classes import OURS, has_other_hooks, own_class
 from .functional import BOUND
 from .fused import Fused
 from .known import chain_of_module
+from .passage import Passage, passage_of
 from .source import is_calm
 from .stage import Stage, stage_of
 
 _MOST_STAGES = 6
 _MOST_OPERANDS = 3
+# Stages of zero that are zero.
+_ZERO_STAYS = frozenset(
+    ("nothing", "leaky_relu", "relu", "elu", "silu", "gelu", "tanh", "snake", "neg", "abs", "square")
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,10 +66,12 @@ def fold(graph: fx.Graph, modules: dict[str, torch.nn.Module]) -> list[Group]:
 def _is_foldable(node: fx.Node, modules: dict[str, torch.nn.Module]) -> bool:
     if _is_function(node):
         return True
-    if node.op != "call_module" or len(node.args) != 1 or node.kwargs or not isinstance(node.args[0], fx.Node):
+    if node.op != "call_module" or len(node.args) != 1 or not isinstance(node.args[0], fx.Node):
         return False
     module = modules[str(node.target)]
-    return own_class(module) in OURS and not has_other_hooks(module)
+    if passage_of(module) is not None:
+        return all(value is None for value in node.kwargs.values())
+    return own_class(module) in OURS and not node.kwargs and not has_other_hooks(module)
 
 
 def _is_function(node: fx.Node) -> bool:
@@ -77,10 +84,15 @@ def is_calm_module(module: torch.nn.Module) -> bool:
     """Whether a call of the module surely writes into no tensor that exists."""
     if any(has_other_hooks(part) for part in module.modules()):
         return False
-    if own_class(module) in OURS:
+    if own_class(module) in OURS or passage_of(module) is not None:
         return True
     writes = any(getattr(part, "inplace", False) is True for part in module.modules())
     return not writes and chain_of_module(module) is not None
+
+
+def _passes(stage: Stage, passage: Passage) -> bool:
+    """Whether the stage may be run behind the padding instead of ahead of it."""
+    return not passage.adds_zeros or all(part.partition("(")[0] in _ZERO_STAYS for part in stage.label.split(" | "))
 
 
 def _erase_unused(graph: fx.Graph, modules: dict[str, torch.nn.Module]) -> None:
@@ -100,6 +112,7 @@ class _Grower:
         self.members = [node]
         self.post: list[Stage] = []
         self.pre: list[Stage] = []
+        self.passage = passage_of(modules[str(node.target)]) if node.op == "call_module" else None
 
     def group(self) -> Group | None:
         last = self._behind()
@@ -119,6 +132,8 @@ class _Grower:
             stage = stage_of(user, self.modules, current)
             if stage is None or not self._has_room(self.post, stage) or not self._is_calm_with(user):
                 break
+            if self.passage is not None and self.passage.trims and stage.operands:
+                break
             self.post.append(stage)
             self.members.append(user)
             current = user
@@ -129,6 +144,8 @@ class _Grower:
         while isinstance(current, fx.Node) and len(self.pre) < _MOST_STAGES:
             stage = stage_of(current, self.modules)
             if stage is None or not self._has_room(self.pre, stage) or not self._is_used_here(current, stage):
+                break
+            if self.passage is not None and (stage.operands or not _passes(stage, self.passage)):
                 break
             if stage.mutates and not (len(stage.value.users) == 1 and self._is_fresh(stage.value)):
                 break

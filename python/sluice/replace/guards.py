@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .classes import lasting_class
+from .classes import has_other_hooks, lasting_class
 from .observe import Observed, Refused, is_plain
 
 _CONTAINERS = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
@@ -141,6 +141,20 @@ def _add_named(module: torch.nn.Module, path: Path, names: set[str], paths: dict
                 raise Refused(f"{name} is a list of parameters, whose changes would not be seen")
             paths[(*path, name)] = None
             _add_named(part, (*path, name), names, paths)
+
+
+def holds(guards: Guards, watched: list[tuple[tuple[str, ...], bool]], module: torch.nn.Module) -> bool:
+    """Whether the module is as it was traced, and nothing sees the parts of it that are watched."""
+    try:
+        if not guards.hold(module):
+            return False
+        for path, has_parts in watched:
+            part = submodule(module, path)
+            if has_other_hooks(part) or (has_parts and any(map(has_other_hooks, part.modules()))):
+                return False
+    except (AttributeError, KeyError):
+        return False
+    return True
 
 
 def submodule(root: torch.nn.Module, path: Path) -> torch.nn.Module:

@@ -9,17 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import fx
 from torch.nn.modules.module import _has_any_global_hook
 
 from .._library import innermost_transform, loses_gradient
-from .classes import Derived, derived, has_other_hooks
-from .conditions import expression
+from .classes import Derived, derived
 from .groups import Group, fold
-from .guards import Guards, submodule
-from .observe import Observed, Refused
-from .source import Source
-from .trace import MOST_TRACES, VALUE, Trace, evaluating
+from .guards import Guards, holds
+from .observe import Refused
+from .trace import VALUE, Trace, evaluating
+from .writer import Writer
 
 ATTRIBUTE = "_sluice_folded"
 _VALUES = (torch.Tensor, torch.nn.Parameter)
@@ -34,7 +32,7 @@ class Way:
     """
 
     def __init__(self, root: torch.nn.Module, forward: Callable[..., Any], arguments: dict[str, Any]) -> None:
-        writer = _Writer(root, forward, arguments)
+        writer = _FoldWriter(root, forward, arguments)
         writer.explore([], 1)
         self.folded = [(group.path, str(group)) for group in writer.groups]
         self.reason = next(filter(None, writer.reasons), "")
@@ -45,52 +43,20 @@ class Way:
             self.function = writer.source.function(arguments_of_value(arguments))
 
 
-class _Writer:
-    """Writes a way's source, trace by trace."""
+class _FoldWriter(Writer):
+    """Writes traces with their groups folded."""
 
     def __init__(self, root: torch.nn.Module, forward: Callable[..., Any], arguments: dict[str, Any]) -> None:
-        self.source = Source()
-        self.modules = dict(root.named_modules(remove_duplicate=False))
-        self.observed = Observed()
-        self.called: set[str] = set()
+        super().__init__(root, forward, arguments)
         self.groups: list[Group] = []
-        self.reasons: list[str] = []
-        self._root, self._forward, self._arguments = root, forward, arguments
-        self._traces = 0
 
-    def explore(self, answers: list[bool], depth: int) -> None:
-        """Writes the lines of the ways that begin with those answers."""
-        trace = Trace(self._root, self._forward, self._arguments, answers)
-        self._traces += 1
-        self.observed.add(trace.observed)
-        texts, lines = [], self.source.lines
-        for node in trace.conditions[len(answers) :]:
-            try:
-                texts.append(expression(node, self.source, self.modules))
-            except Refused as error:
-                trace.reason = str(error)
-                break
-        for i, text in enumerate(texts):
-            lines.append("    " * (depth + i) + f"if {text}:")
-        self._finish(trace, depth + len(texts))
-        for i in reversed(range(len(texts))):
-            lines.append("    " * (depth + i) + "else:")
-            if self._traces < MOST_TRACES:
-                self.explore([*trace.answers[: len(answers) + i], False], depth + i + 1)
-            else:
-                lines.append("    " * (depth + i + 1) + "return None")
-
-    def _finish(self, trace: Trace, depth: int) -> None:
+    def finish(self, trace: Trace, depth: int) -> None:
         """The lines of one trace, which give no result where it was refused or has nothing to fold."""
         groups = [] if trace.reason else fold(trace.graph, self.modules)
         if not groups:
-            self.reasons.append(trace.reason)
-            self.source.lines.append("    " * depth + "return None")
-            return
-        nodes: list[fx.Node] = list(trace.graph.nodes)
-        self.called |= {str(n.target) for n in nodes if n.op == "call_module" or n.meta.get("is_module")}
+            return self.give_up(trace.reason, depth)
         self.groups.extend(groups)
-        self.source.body(nodes, depth)
+        return self.write(list(trace.graph.nodes), depth)
 
 
 def arguments_of_value(arguments: dict[str, Any]) -> list[str]:
@@ -143,7 +109,7 @@ class Program:
             return None
         given, values = bound
         way = self.ways.get(given)
-        if way is None or not _is_eager(module, values) or not self._holds(way, module):
+        if way is None or not _is_eager(module, values) or not holds(way.guards, way.watched, module):
             return None
         result: tuple[Any] | None = way.function(module, *values)
         return result
@@ -169,18 +135,6 @@ class Program:
             elif value is not default and not (type(value) is type(default) and value == default):
                 return None
         return frozenset(given), tensors
-
-    def _holds(self, way: Way, module: torch.nn.Module) -> bool:
-        try:
-            if not way.guards.hold(module):
-                return False
-            for path, has_parts in way.watched:
-                part = submodule(module, path)
-                if has_other_hooks(part) or (has_parts and any(map(has_other_hooks, part.modules()))):
-                    return False
-        except (AttributeError, KeyError):
-            return False
-        return True
 
     def _add(self, root: torch.nn.Module, forward: Callable[..., Any], given: frozenset[str]) -> None:
         arguments = {name: VALUE if name in given else value for name, value in self.defaults.items()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dis
 import inspect
+import math
 import operator
 import sys
 from collections.abc import Callable, Iterator
@@ -55,6 +56,18 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
     return method
 
 
+def _rounded(name: str) -> Callable[[Any], Any]:
+    """`math.ceil(value)` and `math.floor(value)`, which ask the value's class."""
+    function = getattr(math, name)
+
+    def method(self: Any) -> Any:
+        return self.tracer.create_proxy("call_function", function, (self,), {})
+
+    return method
+
+
+for _name in ("ceil", "floor"):
+    setattr(_Asked, f"__{_name}__", _rounded(_name))
 for _name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul", "iand", "ior", "ixor"):
     setattr(_Asked, f"__{_name}__", _in_place(_name))
 
