@@ -1,4 +1,5 @@
-// What a chain takes for an element, for plans that compare where it is run: instructions, about.
+// What a chain takes for an element, for plans that compare where it is run: in simple instructions, Snake's and SiLU's
+// as measured (plan.cpp), the others by what they are like.
 #pragma once
 
 #include "kernels/stages/program.h"
