@@ -113,6 +113,31 @@ def _noting(seen: list[Any]) -> Callable[..., None]:
     return hook
 
 
+class Counting(torch.nn.Module):
+    """A parametrisation that doubles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return weight * 2
+
+
+def test_a_parametrised_weight_is_computed_once_a_call(device: str) -> None:
+    for layer in layers(device):
+        counting = Counting()
+        torch.nn.utils.parametrize.register_parametrization(layer, "weight", counting)
+        swapped = sluice.replace(torch.nn.Sequential(layer)).model[0]
+        for length in (9, 9, 7, 7, 9):
+            counting.calls = 0
+            x = torch.randn(2, 4, length, device=device)
+            result = swapped(x)
+            assert counting.calls == 1
+            torch.testing.assert_close(result, own(swapped, x), rtol=1e-5, atol=1e-5)
+
+
 def test_hooks_run(device: str) -> None:
     for layer in layers(device):
         x = torch.randn(2, 4, 9, device=device)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +16,10 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 import sluice
-from common import DTYPES, assert_close
+from common import DTYPES, ROOT, assert_close
+
+sys.path.append(str(ROOT / "benchmarks"))
+parts = importlib.import_module("model_parts")
 
 
 class Snake(nn.Module):
@@ -32,22 +37,12 @@ class Snake(nn.Module):
         return hidden_states  # noqa: RET504
 
 
-class Smoothed(nn.Module):
-    """As BigVGAN has it: up by two, a Snake, down by two, taps for all channels in one."""
+class Smoothed(parts.Smoothed):
+    """As BigVGAN has it, with that Snake: up by two, the activation, down by two, taps for all channels in one."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(6)
         self.activation = Snake()
-        self.register_buffer("up", torch.rand(1, 1, 12))
-        self.register_buffer("down", torch.rand(1, 1, 12))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        channels = x.shape[1]
-        x = F.pad(x, (5, 5), mode="replicate")
-        x = 2 * F.conv_transpose1d(x, self.up.expand(channels, -1, -1), stride=2, groups=channels)
-        x = self.activation(x[..., 15:-15])
-        x = F.pad(x, (5, 6), mode="replicate")
-        return F.conv1d(x, self.down.expand(channels, -1, -1), stride=2, groups=channels)
 
 
 def calls(module: nn.Module, x: torch.Tensor) -> list[str]:
@@ -132,6 +127,28 @@ def test_the_table_undo_and_only(device: str) -> None:
         assert torch.equal(module(x), wanted)
         sluice.replace(module, only=lambda name, part: False)
         assert (type(module), type(module.activation)) == (Smoothed, Snake)
+
+
+class Both(nn.Module):
+    """A convolution of its own with an activation, and one that is called as a function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.taps = nn.Conv1d(6, 6, 3, groups=6), nn.Parameter(torch.randn(6, 1, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.conv1d(F.relu(self.conv(x)), self.taps, groups=6)
+
+
+def test_only_picks_modules_beside_functions(device: str) -> None:
+    module = Both().to(device)
+    for picks, folded in ((True, "post: relu()"), (False, None)):
+        ours = copy.deepcopy(module)
+        replacement = sluice.replace(ours, only=lambda name, part, picks=picks: picks)
+        assert [row.folded for row in replacement.rows if row.module == "conv" and row.folded] == [folded] * picks
+        with torch.no_grad():
+            x = torch.randn(2, 6, 20, device=device)
+            torch.testing.assert_close(ours(x), module(x), rtol=1e-4, atol=1e-4)
 
 
 # --- Snakes -----------------------------------------------------------------------------------------------------------

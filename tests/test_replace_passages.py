@@ -160,6 +160,23 @@ def test_calls_that_take_another_way(device: str) -> None:
         torch.testing.assert_close(ours.part(x, cache), module.part(x, cache), rtol=1e-4, atol=1e-4)
 
 
+def test_a_forward_that_is_another_one(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, replacement, _ = made((Padded, relu_of, nothing, ""), device)
+    x = torch.randn(2, 6, 11, device=device)
+    check(replacement.model, module, x)
+    monkeypatch.setattr(Padded, "forward", lambda self, x: self.conv(x) * 3)
+    check(replacement.model, module, x)
+
+
+def test_activations_that_may_be_others_are_not_run_on_zeros(device: str) -> None:
+    """A part of a Sequential may become one of which zero is no zero."""
+    module, replacement, _ = made((Padded, nn.Sequential(nn.ReLU()), nothing, ""), device)
+    assert shown(replacement) == ""
+    for one in (module, replacement.model):
+        one.before[0] = nn.Sigmoid()
+    check(replacement.model, module, torch.randn(2, 6, 11, device=device))
+
+
 def test_a_residual_that_broadcasts(device: str) -> None:
     """As torch has it: one position of the result for many of the residual."""
     module, replacement, _ = made((lambda: Padded(stride=3), relu_of, residual, ""), device)

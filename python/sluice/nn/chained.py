@@ -14,6 +14,7 @@ from .._library import loses_gradient
 from ..chain import Chain, given_chain
 
 Stages = Chain | torch.nn.Module | None
+PLAIN = (torch.Tensor, torch.nn.Parameter)  # the classes of tensors that no subclass and no tracer has a say in
 _DEVICES = ("cpu", "cuda", "meta")
 
 
@@ -95,6 +96,11 @@ def is_ours(tensor: torch.Tensor) -> bool:
     if is_traced(tensor):
         return False
     return tensor.dtype in FLOATING and tensor.device.type in _DEVICES and is_strided(tensor)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether it is one of torch's own classes as well."""
+    return type(value) in PLAIN and is_ours(value)
 
 
 def _moved(value: Any, fn: Callable[[torch.Tensor], torch.Tensor]) -> Any:

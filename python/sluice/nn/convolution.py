@@ -123,11 +123,14 @@ class Conv1d(Chained, torch.nn.Conv1d):
             self._last.keep(None, self, input, {}, {})
         return result
 
-    def raw_call(self) -> tuple[str, tuple[int, ...]] | None:
-        """The raw op of a call and its numbers, None where zeros are not all and alike on both sides."""
-        if self.padding_mode != "zeros":
+    def raw_call(self, weight: torch.Tensor | None) -> tuple[str, tuple[int, ...]] | None:
+        """The raw op of a call and its numbers, None where more than so many zeros on either side is asked for.
+
+        `weight` is the module's parameter, None where a parametrisation computes it.
+        """
+        if self.padding_mode != "zeros" or (weight is None and isinstance(self.padding, str)):
             return None
-        left, right = sides(self.padding, self.weight, self.stride[0], self.dilation[0])  # type: ignore[arg-type]
+        left, right = sides(self.padding, weight, self.stride[0], self.dilation[0])  # type: ignore[arg-type]
         if right is not None and right != left:
             return None
         return "conv1d", (self.stride[0], left, self.dilation[0], self.groups)
@@ -257,7 +260,7 @@ class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
             self._last.keep(None, self, input, {}, {})
         return computed
 
-    def raw_call(self) -> tuple[str, tuple[int, ...]]:
+    def raw_call(self, weight: torch.Tensor | None) -> tuple[str, tuple[int, ...]]:
         """The raw op of a call and its numbers."""
         numbers = self.stride[0], self.padding[0], self.output_padding[0], self.groups, self.dilation[0]
         return "conv_transpose1d", numbers  # type: ignore[return-value]

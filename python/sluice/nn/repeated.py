@@ -18,13 +18,12 @@ from .._apply import call_raw
 from .._library import innermost_transform
 from ..chain import Chain
 from ..pack import PackedWeight, packed_for
-from .chained import is_ours
+from .chained import PLAIN, is_plain
 
 Operands = Mapping[str, Sequence[torch.Tensor]]  # of the chains that have some: "pre", "post"
 
 _Chains = Mapping[str, "Chain | None"]
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _SETTINGS = ("stride", "padding", "dilation", "groups", "output_padding", "padding_mode", "pre", "post")
 _NOT_THERE = object()  # of `pre` and `post` where they are submodules
 
@@ -36,7 +35,7 @@ class Call(NamedTuple):
     kind: Any
     settings: tuple[Any, ...]
     input: tuple[Any, ...]
-    weight: tuple[Any, ...]
+    weight: tuple[Any, ...] | None  # None where a parametrisation computes it
     operands: dict[str, tuple[tuple[Any, ...], ...]]
     op: str
     numbers: tuple[int, ...]
@@ -57,9 +56,7 @@ class Call(NamedTuple):
         ):
             return None
         weight, bias = own["_parameters"].get("weight"), own["_parameters"].get("bias")
-        if weight is None:
-            weight = module.weight  # of a parametrisation
-        if type(weight) not in _PLAIN or _like(weight) != self.weight or type(bias) not in (*_PLAIN, type(None)):
+        if (None if weight is None else _like(weight)) != self.weight:
             return None
         options: dict[str, Any] = dict(self.texts)
         for name, tensors in operands.items():
@@ -67,12 +64,16 @@ class Call(NamedTuple):
             if len(tensors) != len(alike):
                 return None
             for tensor, like in zip(tensors, alike, strict=True):
-                if type(tensor) not in _PLAIN or _like(tensor) != like or tensor.is_neg():
+                if type(tensor) not in PLAIN or _like(tensor) != like or tensor.is_neg():
                     return None
             options[name + "_operands"] = list(tensors)
+        if weight is None:
+            weight = module.weight
+        if type(weight) not in PLAIN or type(bias) not in (*PLAIN, type(None)):
+            return None
         if (kept := own.get("_packed")) is not None:
             handle = kept.of(module, weight)
-            if type(handle) is PackedWeight and (packed := packed_for(handle, self.weight[1])) is not None:
+            if type(handle) is PackedWeight and (packed := packed_for(handle, weight.dtype)) is not None:
                 options["packed"] = packed
         result: torch.Tensor = call_raw(self.op, self.op, (input, weight, bias, *self.numbers), options)
         return result
@@ -106,7 +107,9 @@ class LastCall:
             given: what the owner made each of.
         """
         self.call = None
-        own, weight, raw = module.__dict__, module.weight, module.raw_call()
+        own = module.__dict__
+        weight, bias = own["_parameters"].get("weight"), own["_parameters"].get("bias")
+        raw = module.raw_call(weight)
         own_chains = own.get("pre", _NOT_THERE), own.get("post", _NOT_THERE)
         if raw is None or own_chains != (None, None) or type(input) is not torch.Tensor:
             return
@@ -116,15 +119,15 @@ class LastCall:
             return
         there = {name: chain for name, chain in chains.items() if chain}
         tensors = {name: chain.operands for name, chain in there.items() if chain.operands}
-        read = [input, weight, *([] if module.bias is None else [module.bias]), *itertools.chain(*tensors.values())]
-        if not all(map(is_ours, read)) or any(chain.has_cpp for chain in there.values()):
+        read = (one for one in (input, weight, bias, *itertools.chain(*tensors.values())) if one is not None)
+        if not all(map(is_plain, read)) or any(chain.has_cpp for chain in there.values()):
             return
         self.call = Call(
             owner,
             type(module),
             _settings(own),
             _like(input),
-            _like(weight),
+            None if weight is None else _like(weight),
             {name: tuple(map(_like, operands)) for name, operands in tensors.items()},
             raw[0],
             raw[1],

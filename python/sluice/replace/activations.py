@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from .._library import innermost_transform, loses_gradient
-from ..nn.chained import is_ours
+from ..nn.chained import is_plain
 from ..transform import transform
 from .classes import Derived, derived, has_other_hooks
+from .guards import is_eager
 from .known import chain_of_module
 
 
@@ -47,19 +47,13 @@ def one_pass_class(module: torch.nn.Module) -> type:
 
 def _computed(module: torch.nn.Module, x: Any) -> torch.Tensor | None:
     """The result, None where torch would give another dtype or shape, or something is on that changes its functions."""
-    if torch.compiler.is_compiling() or type(x) is not torch.Tensor or not is_ours(x) or x.dim() != 3:
-        return None
-    if torch._C._is_any_autocast_enabled() or innermost_transform() is not None:
-        return None
-    if torch._C._get_tracing_state() is not None or loses_gradient((x, *module.parameters())):
+    if torch.compiler.is_compiling() or not is_plain(x) or x.dim() != 3 or not is_eager(module, (x,)):
         return None
     chain = chain_of_module(module)
     if chain is None or not chain.operands:
         return None
     for operand in chain.operands:
         fits = operand.numel() == 1 or operand.shape == (x.shape[1], 1)
-        if type(operand) not in (torch.Tensor, torch.nn.Parameter) or not fits or not is_ours(operand):
-            return None
-        if operand.dtype != x.dtype or operand.device != x.device:
+        if not is_plain(operand) or not fits or operand.dtype != x.dtype or operand.device != x.device:
             return None
     return transform(x, chain)

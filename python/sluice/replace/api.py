@@ -169,8 +169,8 @@ class _Replacer:
 
     def _may_fold(self, module: torch.nn.Module) -> bool:
         """Whether the module may call convolutions that are swapped."""
-        if _calls_functions(module):
-            return not isinstance(module, Folded) and self.only is None
+        if _calls_functions(module) and self.only is None and not isinstance(module, Folded):
+            return True
         called = _callable_convolutions(module)
         is_new = any(one in self.swapped for one in called)
         return bool(called) and (is_new or not isinstance(module, Folded)) and type(module) not in _CONTAINERS
@@ -201,6 +201,8 @@ class _Replacer:
 
     def _may_pass(self, module: torch.nn.Module, own: type) -> bool:
         """Makes the module one with a passage, where it can be one."""
+        if len(_callable_convolutions(module)) != 1:
+            return False
         try:
             passage = Passage(module, own.forward)  # type: ignore[attr-defined]
             former, module.__class__ = type(module), passing_class(own)

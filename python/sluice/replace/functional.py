@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from .._library import loses_gradient
 from ..chain import Chain
 from ..conv1d import conv1d
 from ..conv_transpose1d import conv_transpose1d
-from ..nn.chained import is_ours
+from ..nn.chained import is_plain
 from ..nn.convolution import after, is_torchs_kernel, operands_of
 
 
@@ -23,6 +24,8 @@ class Bound:
     """
 
     transposed: bool
+    _torchs: Callable[..., torch.Tensor]
+    _sluices: Callable[..., torch.Tensor]
 
     def __init__(self, weight: Any, bias: Any, **numbers: Any) -> None:
         self.weight, self.bias, self._numbers = weight, bias, numbers
@@ -38,17 +41,11 @@ class Bound:
     def __call__(self, x: torch.Tensor, *, pre: Chain | None = None, post: Chain | None = None) -> torch.Tensor:
         """`post(convolution(pre(x)))`."""
         tensors = [x, self.weight, *operands_of(pre), *operands_of(post), *([] if self.bias is None else [self.bias])]
-        if not all(map(_is_plain, tensors)) or loses_gradient(tensors):
+        if not all(map(is_plain, tensors)) or loses_gradient(tensors):
             return after(post, self._torchs(after(pre, x), self.weight, self.bias, **self._numbers))
         if not pre and not post and is_torchs_kernel(self, self.weight, x):  # type: ignore[arg-type]
             return self._torchs(x, self.weight, self.bias, **self._numbers)
         return self._sluices(x, self.weight, self.bias, **self._numbers, pre=pre, post=post)
-
-    def _torchs(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        raise NotImplementedError
-
-    def _sluices(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        raise NotImplementedError
 
 
 class BoundConv1d(Bound):
@@ -61,8 +58,8 @@ class BoundConv1d(Bound):
     ) -> None:
         super().__init__(weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
-    _torchs = staticmethod(torch.nn.functional.conv1d)  # type: ignore[assignment]
-    _sluices = staticmethod(conv1d)  # type: ignore[assignment]
+    _torchs = staticmethod(torch.nn.functional.conv1d)
+    _sluices = staticmethod(conv1d)
 
 
 class BoundConvTranspose1d(Bound):
@@ -83,8 +80,8 @@ class BoundConvTranspose1d(Bound):
         numbers = {"padding": padding, "output_padding": output_padding, "groups": groups, "dilation": dilation}
         super().__init__(weight, bias, stride=stride, **numbers)
 
-    _torchs = staticmethod(torch.nn.functional.conv_transpose1d)  # type: ignore[assignment]
-    _sluices = staticmethod(conv_transpose1d)  # type: ignore[assignment]
+    _torchs = staticmethod(torch.nn.functional.conv_transpose1d)
+    _sluices = staticmethod(conv_transpose1d)
 
 
 # Torch's function, what its calls become.
@@ -97,7 +94,3 @@ NAMES = frozenset(function.__name__ for function in BOUND)
 
 def _tuple(value: Any) -> tuple[int, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
-
-
-def _is_plain(tensor: Any) -> bool:
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and is_ours(tensor)

@@ -9,7 +9,7 @@ import torch
 
 from .._fake import FLOATING
 from ..chain import Chain
-from ..nn.chained import is_ours
+from ..nn.chained import PLAIN, is_plain
 from ..nn.repeated import Call
 from .stage import Stage
 
@@ -20,7 +20,7 @@ class Fused:
     """`post(convolution(pre(x)))` as forward has it; immutable.
 
     Where an operand does not broadcast to the values, or torch would give another dtype, forward's own functions run
-    one by one.
+    one by one. Nothing compiles it: a compiler sees the module's own forward.
 
     Args:
         pre: stages ahead of the convolution.
@@ -39,7 +39,7 @@ class Fused:
 
     def __call__(self, convolution: Any, x: torch.Tensor, *operands: Any) -> Any:
         """The result; `operands` are those of the stages in their order, or their modules."""
-        passage = None if torch.compiler.is_compiling() else convolution.__dict__.get(PASSAGE)
+        passage = convolution.__dict__.get(PASSAGE)
         if passage is None:
             result = self._whole(convolution, x, operands)
             return self._one_by_one(convolution, x, operands) if result is None else result
@@ -48,10 +48,10 @@ class Fused:
 
     def _whole(self, convolution: Any, x: Any, operands: Sequence[Any]) -> Any:
         """The result of one op, None where that would differ from forward's own functions."""
-        last = None if torch.compiler.is_compiling() else convolution.__dict__.get("_last")
+        last = convolution.__dict__.get("_last")
         if last is not None and (repeated := self._repeated(last.call, convolution, x, operands)) is not None:
             return repeated
-        if not (type(x) is torch.Tensor and is_ours(x)):
+        if not is_plain(x):
             return None
         ahead = len(operands) - self._behind
         pre, post = self._fixed_pre, self._fixed_post
@@ -144,7 +144,7 @@ def _chain(given_parts: Sequence[_Part], operands: Sequence[Any]) -> Chain | Non
 
 
 def _is_operand(given: Any) -> bool:
-    if type(given) in (torch.Tensor, torch.nn.Parameter):
+    if type(given) in PLAIN:
         return given.dtype in FLOATING  # type: ignore[no-any-return]
     return type(given) is float
 

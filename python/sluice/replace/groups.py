@@ -90,11 +90,6 @@ def is_calm_module(module: torch.nn.Module) -> bool:
     return not writes and chain_of_module(module) is not None
 
 
-def _passes(stage: Stage, passage: Passage) -> bool:
-    """Whether the stage may be run behind the padding instead of ahead of it."""
-    return not passage.adds_zeros or all(part.partition("(")[0] in _ZERO_STAYS for part in stage.label.split(" | "))
-
-
 def _erase_unused(graph: fx.Graph, modules: dict[str, torch.nn.Module]) -> None:
     """Sizes that only conditions asked for, and the like."""
     for node in reversed(list(graph.nodes)):
@@ -145,7 +140,7 @@ class _Grower:
             stage = stage_of(current, self.modules)
             if stage is None or not self._has_room(self.pre, stage) or not self._is_used_here(current, stage):
                 break
-            if self.passage is not None and (stage.operands or not _passes(stage, self.passage)):
+            if self.passage is not None and not self._passes(stage, self.passage):
                 break
             if stage.mutates and not (len(stage.value.users) == 1 and self._is_fresh(stage.value)):
                 break
@@ -157,6 +152,14 @@ class _Grower:
 
     def _has_room(self, stages: list[Stage], stage: Stage) -> bool:
         return sum(not one.is_constant for one in (*stages, stage)) <= _MOST_OPERANDS
+
+    def _passes(self, stage: Stage, passage: Passage) -> bool:
+        """Whether the stage may be run behind the padding instead of ahead of it."""
+        has_parts = stage.module is not None and len(self.modules[stage.module]._modules) > 0  # which may be others
+        if stage.operands or (passage.adds_zeros and has_parts):
+            return False
+        names = (part.partition("(")[0] for part in stage.label.split(" | "))
+        return not passage.adds_zeros or all(name in _ZERO_STAYS for name in names)
 
     def _is_used_here(self, node: fx.Node, stage: Stage) -> bool:
         """By this group alone, or by two convolutions that both take it along."""

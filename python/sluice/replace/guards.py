@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 import types
+from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch.nn.modules.module import _has_any_global_hook
 
+from .._library import innermost_transform, loses_gradient
 from .classes import has_other_hooks, lasting_class
 from .observe import Observed, Refused, is_plain
 
@@ -141,6 +145,18 @@ def _add_named(module: torch.nn.Module, path: Path, names: set[str], paths: dict
                 raise Refused(f"{name} is a list of parameters, whose changes would not be seen")
             paths[(*path, name)] = None
             _add_named(part, (*path, name), names, paths)
+
+
+def is_eager(module: torch.nn.Module, values: Iterable[torch.Tensor]) -> bool:
+    """Whether the call is one of plain tensors that wants no gradient.
+
+    Under autocast torch chooses the dtype of each function, so that forward runs itself.
+    """
+    if torch.compiler.is_compiling() or torch._C._is_any_autocast_enabled() or _has_any_global_hook():
+        return False
+    if innermost_transform() is not None or torch._C._get_tracing_state() is not None:
+        return False
+    return not loses_gradient(itertools.chain(values, module.parameters()))
 
 
 def holds(guards: Guards, watched: list[tuple[tuple[str, ...], bool]], module: torch.nn.Module) -> bool:

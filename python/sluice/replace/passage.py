@@ -62,8 +62,7 @@ class Passage:
             raise Refused("; ".join(filter(None, writer.reasons)) or "forward calls no convolution alone")
         [self.path] = writer.paths
         self.adds_zeros, self.trims = writer.adds_zeros, writer.trims
-        self._guards = Guards(root, writer.observed, writer.called)
-        self._watched = [((*self.path.split("."),), True)]
+        self._forward, self._guards = forward, Guards(root, writer.observed, writer.called)
         self._function = writer.source.function([first.name, CALL])
 
     def __deepcopy__(self, memo: object) -> Passage:
@@ -73,8 +72,11 @@ class Passage:
         return _unknown, ()
 
     def run(self, module: torch.nn.Module, x: Any, call: Callable[..., Any]) -> tuple[Any] | None:
-        """The result in a tuple, the convolution computed by `call(convolution, x)`; None where forward runs itself."""
-        if not holds(self._guards, self._watched, module):
+        """The result in a tuple, the convolution computed by `call(convolution, x)`; None where forward runs itself.
+
+        Hooks of the module and its convolution are the parent's to look for.
+        """
+        if type(module).forward is not self._forward or not holds(self._guards, [], module):
             return None
         result: tuple[Any] | None = self._function(module, x, call)
         return result

@@ -9,18 +9,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn.modules.module import _has_any_global_hook
 
-from .._library import innermost_transform, loses_gradient
+from ..nn.chained import PLAIN
 from .classes import Derived, derived
 from .groups import Group, fold
-from .guards import Guards, holds
+from .guards import Guards, holds, is_eager
 from .observe import Refused
 from .trace import VALUE, Trace, evaluating
 from .writer import Writer
 
 ATTRIBUTE = "_sluice_folded"
-_VALUES = (torch.Tensor, torch.nn.Parameter)
 
 
 class Way:
@@ -109,7 +107,7 @@ class Program:
             return None
         given, values = bound
         way = self.ways.get(given)
-        if way is None or not _is_eager(module, values) or not holds(way.guards, way.watched, module):
+        if way is None or not is_eager(module, values) or not holds(way.guards, way.watched, module):
             return None
         result: tuple[Any] | None = way.function(module, *values)
         return result
@@ -127,7 +125,7 @@ class Program:
         for name, default in self.defaults.items():
             value = values.get(name, default)
             if default is VALUE or (default is None and value is not None):
-                if type(value) not in _VALUES:
+                if type(value) not in PLAIN:
                     return None
                 tensors.append(value)
                 if default is None:
@@ -155,18 +153,6 @@ def _patterns(optional: list[str]) -> list[frozenset[str]]:
     if len(optional) > 2:
         return [frozenset(), frozenset(optional)]
     return [frozenset(c) for n in range(len(optional) + 1) for c in itertools.combinations(optional, n)]
-
-
-def _is_eager(module: torch.nn.Module, values: list[torch.Tensor]) -> bool:
-    """Whether the call is one of plain tensors that wants no gradient.
-
-    Under autocast torch chooses the dtype of each function, so that forward runs itself.
-    """
-    if torch.compiler.is_compiling() or torch._C._is_any_autocast_enabled() or _has_any_global_hook():
-        return False
-    if innermost_transform() is not None or torch._C._get_tracing_state() is not None:
-        return False
-    return not loses_gradient(itertools.chain(values, module.parameters()))
 
 
 def unknown() -> None:
