@@ -318,6 +318,9 @@ std::optional<std::string> run_phases(const Convolution& c, const Conv1dParams& 
                                 : run_components(c, whole, result, question, output);
   }
   if (depthwise && !channel_stride(c).has_value()) return leave_to_aten(c, kApart, result, question);
+  if (const char* reason = depthwise ? faster_by_aten(c, whole, question) : nullptr) {
+    return leave_to_aten(c, reason, result, question);
+  }
   const int64_t phases = output_phases(whole);
   const auto params_of = [&](int64_t first) { return phase_params(whole, output_phase(whole, first)); };
   if (const char* reason = launch_without_kernel(c, phases, params_of, result, question)) {

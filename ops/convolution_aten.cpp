@@ -1,5 +1,6 @@
 #include "ops/convolution_aten.h"
 
+#include "kernels/conv_transpose1d/conv_transpose1d.h"
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
 #include "ops/elementwise.h"
@@ -38,6 +39,13 @@ DType dtype_of_sums(const Convolution& c) {
 }
 
 }  // namespace
+
+const char* faster_by_aten(const Convolution& c, const Conv1dParams& whole, [[maybe_unused]] const Question& question) {
+#ifndef SLUICE_CUDA_LIBRARY
+  if (!question.explains()) return nullptr;  // no launches on a CPU
+#endif
+  return c.schedule.automatic ? bound_by_launches(whole) : nullptr;
+}
 
 Tensor input_behind_pre(const Convolution& c) {
   const TensorView source(c.input);

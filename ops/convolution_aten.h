@@ -5,6 +5,9 @@
 
 namespace sluice {
 
+// Why aten takes a depthwise transposed convolution whose phases kernels of ours could take; null where it does not.
+const char* faster_by_aten(const Convolution& convolution, const Conv1dParams& whole, const Question& question);
+
 // The input behind a pass of `pre`, rounded to the input's dtype as it would be inside of a kernel.
 Tensor input_behind_pre(const Convolution& convolution);
 

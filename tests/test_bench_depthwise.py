@@ -104,17 +104,18 @@ def test_lengths_of_the_packings() -> None:
 
 
 def test_issues_run() -> None:
+    # 32 channels: with 16 and fewer oneDNN of torch 2.13 never returns from 31 padded taps in float16 (AVX512-FP16).
     cases = [
-        OTHERS.issue_case(1, (2, 6, 50), taps, dtype, layout, padding=padding)
+        OTHERS.issue_case(1, (2, 32, 50), taps, dtype, layout, padding=padding)
         for taps, padding in ((4, 0), (31, 15))
         for dtype in ("bf16", "fp16", "fp32")
         for layout in ("cf", "cl")
     ]
     rows = rows_of(cases)
-    assert rows[0]["name"] == "2x6x50 K=4 p=0 bf16 cf pytorch#1"
+    assert rows[0]["name"] == "2x32x50 K=4 p=0 bf16 cf pytorch#1"
     workload = cases[0].make(CPU)
-    assert workload.ours().shape == (2, 6, 47)
-    assert workload.traffic == 2 * 6 * (2 * 50 + 4 + 2 * 47)
+    assert workload.ours().shape == (2, 32, 47)
+    assert workload.traffic == 2 * 32 * (2 * 50 + 4 + 2 * 47)
     assert_close(workload.peers["torch"](), workload.reference())
 
 

@@ -325,6 +325,11 @@ def test_taps_that_are_no_multiple_of_the_stride_make_two_launches() -> None:
         ("for float16 and bfloat16", ((2, 64, 500), (64, 64, 4)), {"dtype": torch.float32}),
         ("need compute capability 9.0", ((2, 64, 500), (64, 64, 4)), {"device": Device(compute_capability=100)}),
         ("each output phase would be a launch, and there are many", ((2, 64, 500), (64, 1, 40), 20, 0, 0, 64), {}),
+        (
+            "each output phase would be a launch, and there are few results",
+            ((2, 64, 500), (64, 1, 12), 3, 0, 0, 64),
+            {},
+        ),
         ("some results have no tap, or no input", ((2, 64, 500), (64, 1, 2), 3, 0, 0, 64), {}),
     ],
 )

@@ -69,6 +69,8 @@ bool turns_results(const Conv1dTensors& whole);
 
 // Why torch's transposed convolution is taken, or null where conv1d's kernels are asked for each phase.
 const char* transposed_by_aten(const Conv1dTensors& whole, long long groups, bool is_depthwise);
+// Why aten's kernel takes less time on a GPU than a launch for each phase of a depthwise one, or null.
+const char* bound_by_launches(const Conv1dParams& whole);
 // Why a schedule is refused where it is.
 inline constexpr const char* kTransposedForcedReason =
     "only depthwise transposed convolutions in which every output has a tap have a choice of schedule";

@@ -17,6 +17,7 @@ constexpr AtenReason kLong("the tensor-core kernels count results and weights up
 constexpr long long kMostResults = 1 << 30;
 constexpr AtenReason kManyPhases("each output phase would be a launch, and there are many");
 constexpr AtenReason kNoTaps("some results have no tap, or no input");
+constexpr AtenReason kFewResults("each output phase would be a launch, and there are few results");
 
 long long floor_of(long long value, long long divisor) {
   return value / divisor - (value % divisor != 0 && value < 0 ? 1 : 0);
@@ -195,6 +196,14 @@ const char* transposed_by_aten(const Conv1dTensors& whole, long long groups, boo
     const OutputPhase phase = output_phase(whole, first);
     if (phase.taps == 0 || reach_of(phase, whole.length).length < 1) return kNoTaps;
   }
+  return nullptr;
+}
+
+const char* bound_by_launches(const Conv1dParams& whole) {
+  if (size_of(whole.input.dtype) != 2) return nullptr;  // aten adds other types in float64
+  const long long results = whole.batch * whole.channels * whole.output_length;
+  const long long by_aten = kAtenLaunches + (whole.pre.empty() ? 0 : 1) + results / kResultsOfLaunch;
+  if (output_phases(whole) > by_aten) return kFewResults;
   return nullptr;
 }
 

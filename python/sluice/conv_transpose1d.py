@@ -35,11 +35,12 @@ def conv_transpose1d(
 ) -> torch.Tensor:
     """`post(F.conv_transpose1d(pre(input), weight, bias, stride, padding, output_padding, groups, dilation))`, one op.
 
-    Results that are `stride` apart, an output phase, take the same taps: they are a convolution of stride 1. Depthwise
-    transposed convolutions (groups equal to the channels, up to 16 phases) run sluice's own kernels, once for each
-    phase. Dense ones (one group) of half types run on the tensor cores of a GPU of compute capability 9.0, phases with
-    equally many taps in one launch, unless the stride and the dilation have a common divisor greater than 4. Others
-    run torch's transposed convolution and then one in-place pass of the chain. Sums of half types are kept in float32.
+    Results that are `stride` apart, an output phase, take the same taps: they are a convolution of stride 1.
+    Depthwise transposed convolutions (groups equal to the channels, up to 16 phases) run sluice's own kernels, once
+    for each phase; of half types on a GPU, where there are results enough for so many launches. Dense ones (one
+    group) of half types run on the tensor cores of a GPU of compute capability 9.0, phases with equally many taps
+    in one launch, unless the stride and the dilation have a common divisor greater than 4. Others run torch's
+    transposed convolution and then one in-place pass of the chain. Sums of half types are kept in float32.
 
     Args:
         input: (B, C, L) or (C, L), any strides; float32, float16, bfloat16 or float64.

@@ -63,7 +63,10 @@ def test_chains_run_in_the_pass_that_adds(problem: Problem) -> None:
             single = in_parts(x, w, bias, problem, post=chain, dtype=torch.float32)
             assert relative_error(single, wanted) <= 1e-3
     before = sluice.plan("conv1d", x, w, b, *problem.numbers, pre=stages.relu())
-    assert "parts" not in before.detail  # which each part would have to compute
+    # A part computes no chain before it: the input is laid with it, or sums are whole.
+    assert "with pre applied" in before.detail or "parts" not in before.detail, before
+    wanted = problem.expected(x, w, b, pre=stages.relu())
+    assert relative_error(sluice.conv1d(x, w, b, *problem.numbers, pre=stages.relu()), wanted) <= 2e-3
     crowded = stages.shift(0.0)
     for _ in range(11):
         crowded = crowded | stages.add(torch.randn_like(residual))

@@ -122,9 +122,12 @@ def test_the_same_bits_in_every_layout_form_and_run(case, dtype: torch.dtype) ->
     ):
         wanted = dense(x, w, b, stride, padding, **options)
         for layout in every:
+            plan = sluice.plan("conv_transpose1d", layout(x), w, b, stride, padding, **options)
             launches = linking()["linked_launches"]
             assert torch.equal(dense(layout(x), w, b, stride, padding, **options), wanted)
             launched = 1 if taps % stride == 0 else 2
+            if "with pre applied" in plan.detail:
+                launched *= 2  # the kernel that lays the input has its own
             assert linking()["linked_launches"] == launches + (launched if options else 0)
             out = layout(torch.empty_like(wanted)).fill_(float("nan"))
             assert torch.equal(dense(x, w, b, stride, padding, **options, out=out), wanted)
