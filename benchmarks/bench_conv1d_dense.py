@@ -1,4 +1,4 @@
-"""Suite `conv1d_dense`: dense and grouped convolutions in half types, plain and with what models have behind them."""
+"""Suite `conv1d_dense`: dense and grouped convolutions in half types, plain and with models' stages after them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ BEHIND: dict[str, tuple[Callable[[torch.Tensor, torch.Tensor], torch.Tensor], Ca
     "gelu": (lambda y, alpha: F.gelu(y), lambda alpha: stages.gelu()),
     "snake": (_snake, stages.snake),
 }
-# A residual unit: the activation before the convolution, and behind it the sum with the unit's input.
+# A residual unit: the activation before the convolution, and after it the sum with the unit's input.
 RESIDUAL = {"leaky_relu, residual": "leaky_relu", "snake, residual": "snake"}
 
 
@@ -87,7 +87,7 @@ class _Inputs:
         return y + x if self.is_residual else self.activation(y, alpha)
 
     def conv2d_channels_last(self) -> Callable[[], object]:
-        """The same as a two-dimensional convolution, of tensors that lie channels-last already."""
+        """The same as a two-dimensional convolution, of channels-last tensors."""
         x, convolve = as_image("conv1d", self.x, self.weight, self.bias, self.numbers)
         alpha = self.alpha[:, None]
 
@@ -228,6 +228,6 @@ SUITE = Suite(
         for layout in ("cf", "cl")
     ]
     + [dense_case(shape, "fp16", layout, "gelu") for shape in (*CLIFFS, *WAV2VEC2) for layout in ("cf", "cl")]
-    # The peer's weight lies channels-last ahead of its calls too.
+    # The peer's weight is channels-last before its calls too.
     + [dense_case(DAC, "fp16", layout, fn, packed=True) for layout in ("cf", "cl") for fn in ("identity", "gelu")],
 )

@@ -68,7 +68,7 @@ class Step:
         )
 
     def expected(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        """The result and the state behind it, computed in `dtype`."""
+        """The result and the state after it, computed in `dtype`."""
         x, state, weight = (t.to(dtype) for t in (self.x, self.state, self.weight))
         bias = None if self.bias is None else self.bias.to(dtype)
         return sluice.reference.causal_conv1d_update(x, state, weight, bias, self.activation, **self.options)
@@ -165,7 +165,7 @@ def _state(problem: Problem, slots: int, device: torch.device) -> torch.Tensor:
 
 
 def moved(problem: Problem, device: torch.device) -> Step:
-    """Rows that move left; several tokens lie as a projection leaves them, channels last."""
+    """Rows that move left; several tokens are channels-last, as a projection writes them."""
     weight, bias = _weights(problem, device)
     if problem.tokens == 1:
         x = fresh(problem.batch, problem.channels, dtype=problem.dtype, device=device)

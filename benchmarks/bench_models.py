@@ -31,7 +31,7 @@ from sluice.demo.measure import in_float64
 REPLACE, REPLACE_COMPILED, BACKEND = "replace", "replace + torch.compile", 'backend="sluice"'
 WAYS = (REPLACE, REPLACE_COMPILED, BACKEND)
 IN_A_GRAPH = ", CUDA graph"
-_FACTOR, _TINY = 3.0, 1e-6  # what an error may be: so many times eager torch's
+_FACTOR, _TINY = 3.0, 1e-6  # the allowed error: this many times eager torch's
 _LARGEST = 5e-2  # an error of eager torch's over this compares nothing
 _WARM_UP = 3  # calls ahead of a capture
 

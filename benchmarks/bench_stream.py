@@ -1,10 +1,10 @@
-"""Suite `stream`: host tensors through the GPU, beside what users write: naive calls, one stream, two streams by hand.
+"""Suite `stream`: host tensors through the GPU, and its peers: naive calls, one stream, two streams by hand.
 
-The floor of a row is what the link, measured in the same process, could do at best with these bytes and this compute;
-for pageable memory also what the host can copy. `time_us` is wall time of the whole call.
+The floor of a row is the least time for these bytes and this compute over the host link, measured in the same process;
+for pageable memory also for the host's copies. `time_us` is wall time of the whole call.
 
-    stream_data.py    memory: pinned, pageable, a mapped file, strided    stream_peers.py     what users write
-    stream_work.py    the floor, and the calls that are timed             stream_real_ops.py  a convolution, a network
+    stream_data.py    memory: pinned, pageable, a mapped file, strided    stream_peers.py     the peers
+    stream_work.py    the floor, and the timed calls                      stream_real_ops.py  a convolution, a network
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from stream_work import DEPTH, cycles_per_second, floor_seconds, streamed
 
 _COLUMNS = 1 << 16
 _ROWS = 4096  # 1 GiB of float32
-_ROWS_BY_HAND = 64  # 16 MiB a chunk, the best that was measured for the loops by hand
-_PIECE = 1 << 24  # numbers that the reference is computed of at a time
+_ROWS_BY_HAND = 64  # 16 MiB per chunk, the best measured for the loops by hand
+_SLICE = 1 << 24  # elements of the reference that are computed at a time
 _MIB = 1 << 20
 
 
@@ -40,7 +40,7 @@ def _identity(x: torch.Tensor) -> torch.Tensor:
 
 
 def _box(x: torch.Tensor) -> torch.Tensor:
-    """The mean of three neighbouring rows, zeros outside: needs a halo of one row."""
+    """The mean of three adjacent rows, zeros outside: needs a halo of one row."""
     padded = torch.nn.functional.pad(x, (0, 0, 1, 1))
     return (padded[:-2] + padded[1:-1] + padded[2:]) / 3
 
@@ -58,7 +58,7 @@ def _busy(ratio: float, row_bytes: int, device: torch.device) -> Function:
 
 @dataclasses.dataclass(frozen=True)
 class Op:
-    """A function of a device tensor, and what it computes, on float64."""
+    """A function of a device tensor, and its float64 reference."""
 
     fn: Function
     expected: Function
@@ -79,11 +79,11 @@ class Row:
     """`op` over `rows` rows of `columns` numbers.
 
     Attributes:
-        op: of `OPS`; ignored where `ratio` is given.
+        op: of `OPS`; ignored if `ratio` is given.
         ratio: the compute's time over that of its copy in.
-        chunk: rows a chunk, where it is forced.
+        chunk: rows per chunk, if forced.
         memory_budget: bytes; the pinned one is half of it.
-        peers: what is timed beside it.
+        peers: timed for comparison.
     """
 
     op: str = "identity"
@@ -124,10 +124,10 @@ def _size(nbytes: int) -> str:
     return f"{nbytes / 2**unit:g} {({30: 'GiB', 20: 'MiB', 10: 'KiB', 0: 'B'})[unit]}"
 
 
-def _pieces(x: torch.Tensor, expected: Function, device: torch.device) -> Iterator[torch.Tensor]:
+def _slices(x: torch.Tensor, expected: Function, device: torch.device) -> Iterator[torch.Tensor]:
     """16 GiB and their float64 would not fit into the host's memory together, and the device is faster."""
-    for part in x.split(max(1, _PIECE // x.shape[1])):
-        yield expected(part.to(device).double())
+    for rows in x.split(max(1, _SLICE // x.shape[1])):
+        yield expected(rows.to(device).double())
 
 
 def _make(row: Row, device: torch.device) -> Workload:
@@ -135,7 +135,7 @@ def _make(row: Row, device: torch.device) -> Workload:
     out = result_like(row.source, x.shape, x.dtype)
     op = OPS[row.op]
     fn = _busy(row.ratio, row.row_bytes, device) if row.ratio else op.fn
-    reference: Callable[[], torch.Tensor | Iterator[torch.Tensor]] = lambda: _pieces(x, op.expected, device)  # noqa: E731
+    reference: Callable[[], torch.Tensor | Iterator[torch.Tensor]] = lambda: _slices(x, op.expected, device)  # noqa: E731
     if op.halo:
         reference = lambda: op.expected(x.to(device).double())  # noqa: E731
     budget = row.memory_budget
@@ -187,7 +187,7 @@ _SIN = "sin(x) * x + 1"
 
 
 def _pinned() -> Iterator[Row]:
-    # The largest first: all that follow lie in its memory.
+    # The largest first: all others reuse its memory.
     yield Row(rows=16 * _ROWS)
     yield Row(rows=4 * _ROWS, peers=("hand_written",))
     yield Row(peers=LOOPS)

@@ -83,7 +83,7 @@ def ten_ops(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 
-# The stage functions, alone and behind a bias: as a chain, and as torch's.
+# The stage functions, alone and after a bias: as a chain, and as torch's.
 FUNCTIONS: dict[str, tuple[Chain, Function]] = {
     "gelu": (stages.gelu(), F.gelu),
     "gelu_tanh": (stages.gelu("tanh"), functools.partial(F.gelu, approximate="tanh")),
@@ -190,7 +190,7 @@ def _make(op: str, n: int, offset: int, dtype: str, schedule: str, depth: int | 
         peers["jiterator"] = None if code is None else lambda: _jiterator(code, *problem.tensors)
     if len(problem.tensors) == 1 and x.is_contiguous():
         copied = torch.empty_like(x)
-        peers["copy"] = lambda: copied.copy_(x)  # of x as it lies; the floor copies aligned bytes
+        peers["copy"] = lambda: copied.copy_(x)  # x with its own alignment; the floor copies aligned bytes
     return Workload(
         ours=lambda: sluice.transform(x, chain, schedule=schedule, depth=depth, out=target),
         write=lambda out: sluice.transform(x, chain, schedule=schedule, depth=depth, out=out),
@@ -265,7 +265,7 @@ def _suffix(schedule: str, depth: int | None) -> str:
 def chain_case(
     dtype: str, n: int, op: str = _ONE, *, offset: int = 0, schedule: str = "auto", depth: int | None = None
 ) -> Case:
-    """`op` on `n` elements whose first lies `offset` elements behind an aligned address."""
+    """`op` on `n` elements whose first is `offset` elements after an aligned address."""
     name = f"{dtype} {_size(n)} {op}"
     if offset:
         name += f", offset {offset}"

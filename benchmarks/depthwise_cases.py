@@ -91,7 +91,7 @@ class Model:
     """A short convolution of bfloat16 activations, channels-last, as a model calls it.
 
     x has the channels from `first` on of a projection whose tokens are `token_stride` elements apart; 0: x is a tensor
-    of its own. `form` says what else there is: "gates" before and behind it, x again as a "residual" behind it, or
+    of its own. `form` says what else there is: "gates" before and after it, x again as a "residual" after it, or
     nothing.
     """
 

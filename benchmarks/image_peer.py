@@ -1,4 +1,4 @@
-"""A convolution as torch computes it on images of one row that lie channels-last, a form that cuDNN reads as it is."""
+"""A convolution as torch computes it on channels-last images of one row, which cuDNN reads directly."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def as_image(
 
     Args:
         op: conv1d or conv_transpose1d.
-        x, weight: laid channels-last here, unless they lie so.
-        numbers: behind the bias, in torch's order.
+        x, weight: converted to channels-last here, unless they are so already.
+        numbers: the arguments after the bias, in torch's order.
     """
     image, kernel = (tensor[:, :, None].contiguous(memory_format=torch.channels_last) for tensor in (x, weight))
     if op == "conv1d":

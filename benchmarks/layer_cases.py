@@ -3,9 +3,9 @@
 transformers chooses a model's functions when the model's module is imported, so a process has one state:
 
     before    transformers' own torch code, and no causal_conv1d package
-    after     behind `sluice.compat.causal_conv1d.install()`
+    after     after `sluice.compat.causal_conv1d.install()`
 
-In both, the scan behind the convolution is transformers' torch code, where mamba_ssm and fla are not installed.
+In both, the scan after the convolution is transformers' torch code, where mamba_ssm and fla are not installed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sluice.bench.check import OpCalls, WrongResultError, relative_error
 
 STATES = ("before", "after")
 CONVOLUTIONS = ("causal_conv1d_fn", "causal_conv1d_update")  # of the prompt, and of one more token
-# The error of `after` may be so many times that of `before`, which is transformers' own in the same dtype.
+# The error of `after` may be this many times that of `before`, which is transformers' own in the same dtype.
 _FACTOR, _TINY = 3.0, 1e-6
 # An error of `before` over this compares nothing. Taps in another order give an error of 0.8 and more.
 _LARGEST_BEFORE = 5e-2
@@ -142,7 +142,7 @@ class Subject:
         return self.layer(token, cache_params=cache)
 
     def outputs(self) -> dict[str, torch.Tensor]:
-        """Results of the prompt and of the new tokens, and the convolution's state behind them, on the host."""
+        """Results of the prompt and of the new tokens, and the convolution's state after them, on the host."""
         cache = self.cache()
         found = {"prefill": self.prefill(cache).cpu()}
         if len(self.tokens):

@@ -65,7 +65,7 @@ def _input(sizes: tuple[int, ...], dtype: str, layout: str, device: torch.device
 
 
 def _on_images(op: str, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, numbers: tuple[int, ...]) -> Call | None:
-    """The convolution with GELU behind on images of one row, where the input lies channels-last already."""
+    """The convolution with GELU after it on images of one row, if the input is channels-last already."""
     channels = x.shape[1]
     if x.stride(1) != 1 or x.stride(2) < channels or channels == 1 or is_slow(channels, w.shape[2]):
         return None
@@ -132,7 +132,7 @@ def _dense(
     last: bool,
     dtype: str,
 ) -> Problem | None:
-    """`sizes` are B, Cin, Cout, L; with GELU behind. None where it is too large, or without a result."""
+    """`sizes` are B, Cin, Cout, L; with GELU after it. None if it is too large or has no result."""
     batch, inputs, outputs, length = sizes
     output_length = (length + 2 * padding - (taps - 1) * dilation - 1) // stride + 1
     elements = batch * (inputs * length + outputs * max(output_length, 0))
@@ -193,7 +193,7 @@ def strided(pick: random.Random) -> Problem | None:
 
 
 def transposed(pick: random.Random) -> Problem | None:
-    """Half types, strides 1 to 8, some with output_padding, dilation or groups, with GELU behind."""
+    """Half types, strides 1 to 8, some with output_padding, dilation or groups, with GELU after it."""
     stride, dtype = pick.choice((1, 2, 2, 3, 4, 5, 8, 8)), pick.choice(("fp16", "bf16"))
     groups = pick.choice((1, 1, 1, 1, round(_log_uniform(pick, 2, 64))))
     most = 2048 if groups == 1 else 64

@@ -1,11 +1,11 @@
-"""Records when copies, kernels and host work ran, for the pictures that tools/draw_streams.py makes.
+"""Records when copies, kernels and host work ran, for the pictures of tools/draw_streams.py.
 
     python benchmarks/record_streams.py [--device cuda:0|cpu] [--mebibytes N] [--cases PROGRAM] [--output FILE]
 
-Each timeline is the second run of what it shows; the CPU has no page-locked memory and no streams:
+Each timeline is a second run; the CPU has no pinned memory and no streams:
 
     lanes     `Streamer.map` in its three orders, from and to pinned and (also on the CPU) pageable memory
-    sample    the same job by hand in torch, as CUDA's sample has it: one stream, depth first, breadth first
+    sample    the same job by hand in torch, as in CUDA's sample: one stream, depth first, breadth first
     host      a host function after a blocking call, and before a non-blocking call's result (also on the CPU)
     kernels   eight small kernels on the legacy default stream and on eight streams, from one thread and from eight
     cases     eight kernels around CUDA's default streams, by PROGRAM, which is tests/gpu/stream_cases.cu compiled
@@ -51,7 +51,7 @@ CASES = {
     "threads_on_legacy": "eight threads, legacy default stream",
     "threads_per_thread": "eight threads, per-thread default streams",
 }
-# Few enough kernels for CUDA's queue of launches, so that the call returns early; all chunks fit a window of 2 * depth.
+# Few enough kernels for CUDA's launch queue, so that the call returns early; all chunks fit 2 * depth event sets.
 _HOST_CHUNKS = 8
 
 
@@ -65,7 +65,7 @@ class Span(NamedTuple):
 
 
 def timeline(what: str, label: str, spans: Sequence[Span], **extra: float) -> dict[str, Any]:
-    """The timeline from its first begin on; `overlap` is the share of its time with at least two rows busy."""
+    """The timeline from its first begin; `overlap` is the share of its time with at least two rows busy."""
     first = min(span.begin_ms for span in spans)
     total = max(span.end_ms for span in spans) - first
     rows = {span.row: [(s.begin_ms, s.end_ms) for s in spans if s.row == span.row] for span in spans}
@@ -84,7 +84,7 @@ class Job:
     expected: torch.Tensor
 
     def twice(self, label: str, run: Callable[[], Any]) -> Any:
-        """What the second run returns; both must have written the result of the whole job at once, to the bit."""
+        """The value of the second run; both must write the bits of the job without chunks."""
         for _ in range(2):
             self.out.zero_()
             value = run()
@@ -93,23 +93,23 @@ class Job:
         return value
 
 
-def make_jobs(mebibytes: int, place: torch.device) -> list[Job]:
+def make_jobs(mebibytes: int, device: torch.device) -> list[Job]:
     x = torch.randn(mebibytes * 2**20 // (4 * _COLUMNS), _COLUMNS)
-    expected = _job(x.to(place)).cpu()
+    expected = _job(x.to(device)).cpu()
     jobs = [Job("pageable", x, torch.empty_like(x), expected)]
-    if place.type == "cuda":
+    if device.type == "cuda":
         jobs.insert(0, Job("pinned", x.pin_memory(), torch.empty_like(x).pin_memory(), expected))
     return jobs
 
 
 def spans_of(stats: sluice.StreamStats) -> list[Span]:
-    """Counted from the begin of the device's run."""
+    """The spans of a run, in milliseconds from its begin on the device."""
     named = list(zip(ROWS, STEPS, strict=True))
     return [Span(step, t.chunk, *(1e3 * at for at in getattr(t, row))) for t in stats.timeline for row, step in named]
 
 
-def record_lanes(job: Job, place: torch.device) -> Iterator[dict[str, Any]]:
-    with sluice.Streamer(place) as streamer:
+def record_lanes(job: Job, device: torch.device) -> Iterator[dict[str, Any]]:
+    with sluice.Streamer(device) as streamer:
         for order in ORDERS:
             options = {"out": job.out, "chunk_size": len(job.source) // _CHUNKS, "order": order}
             job.twice(order, functools.partial(streamer.map, _job, job.source, **options))
@@ -117,7 +117,7 @@ def record_lanes(job: Job, place: torch.device) -> Iterator[dict[str, Any]]:
 
 
 class EventClock:
-    """Dates steps by an event before and one behind each, which costs the step's stream some microseconds."""
+    """Times steps by an event before and one after each, which costs the step's stream some microseconds."""
 
     def __init__(self) -> None:
         self._marks: list[tuple[str, int, torch.cuda.Event, torch.cuda.Event]] = []
@@ -127,7 +127,7 @@ class EventClock:
 
     @contextlib.contextmanager
     def timed(self, row: str, item: int) -> Iterator[None]:
-        """What is launched inside, on the current stream."""
+        """Times the work that is launched inside, on the current stream."""
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         yield
@@ -145,16 +145,16 @@ def launch(step: str, source: torch.Tensor, memory: torch.Tensor, target: torch.
     if step == "copy in":
         memory.copy_(source, non_blocking=True)
     elif step == "compute":
-        memory.copy_(_job(memory))  # a copy on the device that our lanes make as well
+        memory.copy_(_job(memory))  # a copy on the device that Streamer.map makes too
     else:
         target.copy_(memory, non_blocking=True)
 
 
 def one_engine(spans: Sequence[Span]) -> list[Span]:
-    """The same spans, where a copy begins no earlier than the one before it in its direction has ended.
+    """The same spans, but a copy begins no earlier than the end of the previous one in its direction.
 
-    The event before a copy is reached when the copy's stream is free. The copy may still wait for its direction's
-    engine, which copies for one stream after the other.
+    The event before a copy completes when the copy's stream is free. The copy may still wait for its direction's
+    engine, which serves one stream after the other.
     """
     free, result = dict.fromkeys(STEPS, 0.0), []
     for span in sorted(spans, key=lambda span: span.end_ms):
@@ -164,9 +164,9 @@ def one_engine(spans: Sequence[Span]) -> list[Span]:
 
 
 def record_sample(job: Job, streams: Sequence[torch.cuda.Stream], order: str, chunks: int) -> dict[str, Any]:
-    """`order` over chunks that take turns on the streams; breadth first in waves of a chunk on each stream."""
+    """`order` over chunks round robin on the streams; breadth first in waves of one chunk per stream."""
     memory = torch.empty_like(job.source, device=streams[0].device)
-    parts = list(zip(*(x.split(len(x) // chunks) for x in (job.source, memory, job.out)), strict=True))
+    chunk_tensors = list(zip(*(x.split(len(x) // chunks) for x in (job.source, memory, job.out)), strict=True))
     plan = list(itertools.product(range(chunks), STEPS))
     if order == "breadth_first":
         plan.sort(key=lambda one: (one[0] // len(streams), STEPS.index(one[1])))
@@ -175,28 +175,28 @@ def record_sample(job: Job, streams: Sequence[torch.cuda.Stream], order: str, ch
         clock = EventClock()
         for item, step in plan:
             with torch.cuda.stream(streams[item % len(streams)]), clock.timed(step, item):
-                launch(step, *parts[item])
+                launch(step, *chunk_tensors[item])
         return clock.spans()
 
     label = f"{order}, {job.memory}, {chunks} chunks"
     return timeline("sample", label, one_engine(job.twice(label, run)))
 
 
-def record_samples(jobs: Sequence[Job], place: torch.device) -> Iterator[dict[str, Any]]:
-    """With as many chunks as streams, as in CUDA's sample, and with as many as our lanes have."""
-    streams = [torch.cuda.Stream(place) for _ in range(_SAMPLE_STREAMS)]
+def record_samples(jobs: Sequence[Job], device: torch.device) -> Iterator[dict[str, Any]]:
+    """With one chunk per stream, as in CUDA's sample, and with the number of chunks of `record_lanes`."""
+    streams = [torch.cuda.Stream(device) for _ in range(_SAMPLE_STREAMS)]
     for job in jobs:
         yield record_sample(job, streams[:1], "sequential", _SAMPLE_STREAMS)
         for chunks, order in itertools.product((_SAMPLE_STREAMS, _CHUNKS), ORDERS[1:]):
             yield record_sample(job, streams, order, chunks)
 
 
-def record_host(job: Job, place: torch.device) -> Iterator[dict[str, Any]]:
+def record_host(job: Job, device: torch.device) -> Iterator[dict[str, Any]]:
     """A host function and a run of the device on one clock, `time.perf_counter`.
 
-    The run's times count from its begin, which the device reaches after the call has begun and before the call first
-    calls `fn`. They are drawn as if it were the call's begin, so they are too early by `error_ms` at most, and the
-    hidden share is never too large.
+    The run's times count from its begin, which the device reaches between the call's begin and its first call of `fn`.
+    They are drawn as if it were the call's begin, so they are at most `error_ms` too early, and the hidden share is
+    never too large.
     """
     calls: list[float] = []
     block = bytes(range(256)) * (1 << 12)
@@ -208,10 +208,10 @@ def record_host(job: Job, place: torch.device) -> Iterator[dict[str, Any]]:
     def checksum(blocks: int) -> int:
         return functools.reduce(lambda value, _: zlib.crc32(block, value), range(blocks), 0)
 
-    with sluice.Streamer(place, depth=_HOST_CHUNKS // 2) as streamer:
+    with sluice.Streamer(device, depth=_HOST_CHUNKS // 2) as streamer:
         start = functools.partial(streamer.map, fn, job.source, out=job.out, chunk_size=len(job.source) // _HOST_CHUNKS)
         start()
-        waited = timeit.timeit(start(non_blocking=True).result, number=1)  # the host has nothing to do for so long
+        waited = timeit.timeit(start(non_blocking=True).result, number=1)  # the time that the host is idle
         each = min(timeit.repeat(lambda: checksum(8), number=1, repeat=5)) / 8
         count = max(int(waited / each), 1)
 
@@ -253,10 +253,10 @@ def from_threads(label: str, stream: Callable[[], torch.cuda.Stream]) -> Concurr
     return Concurrency(label, tuple((1e-3 * span.begin_ms, 1e-3 * span.end_ms) for span in spans))
 
 
-def record_kernels(place: torch.device) -> Iterator[dict[str, Any]]:
-    recorded = record_concurrency(str(place))
-    recorded.append(from_threads("eight threads, legacy default stream", lambda: torch.cuda.default_stream(place)))
-    recorded.append(from_threads("eight threads, thread_stream", lambda: sluice.thread_stream(place)))
+def record_kernels(device: torch.device) -> Iterator[dict[str, Any]]:
+    recorded = record_concurrency(str(device))
+    recorded.append(from_threads("eight threads, legacy default stream", lambda: torch.cuda.default_stream(device)))
+    recorded.append(from_threads("eight threads, thread_stream", lambda: sluice.thread_stream(device)))
     for one in recorded:
         rows = ["stream 0" if "legacy" in one.label else f"stream {i}" for i in range(_KERNELS)]
         spans = [Span(rows[i], i, 1e3 * begin, 1e3 * end) for i, (begin, end) in enumerate(one.spans)]
@@ -264,7 +264,7 @@ def record_kernels(place: torch.device) -> Iterator[dict[str, Any]]:
 
 
 def record_cases(program: Path) -> Iterator[dict[str, Any]]:
-    """Each case in a process of its own, by the GPU's clock."""
+    """Each case in its own process, by the GPU's clock."""
     for case, label in CASES.items():
         ran = subprocess.run([str(program.resolve()), case], capture_output=True, text=True, check=True)
         rows = [f"thread {i}" if "threads" in case else f"stream {i}" for i in range(_KERNELS)]
@@ -272,14 +272,14 @@ def record_cases(program: Path) -> Iterator[dict[str, Any]]:
         yield timeline("cases", label, [Span(row, i, *(1e-3 * us for us in at)) for i, (row, at) in enumerate(spans)])
 
 
-def record(place: torch.device, mebibytes: int) -> Iterator[dict[str, Any]]:
-    jobs = make_jobs(mebibytes, place)
+def record(device: torch.device, mebibytes: int) -> Iterator[dict[str, Any]]:
+    jobs = make_jobs(mebibytes, device)
     for job in jobs:
-        yield from record_lanes(job, place)
-    if place.type == "cuda":
-        yield from record_samples(jobs, place)
-        yield from record_kernels(place)
-    yield from record_host(jobs[0], place)
+        yield from record_lanes(job, device)
+    if device.type == "cuda":
+        yield from record_samples(jobs, device)
+        yield from record_kernels(device)
+    yield from record_host(jobs[0], device)
 
 
 def main() -> None:
@@ -290,14 +290,14 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="instead of benchmarks/recordings/<gpu>/streams.json")
     given = parser.parse_args()
     try:
-        place = parse_device("record_streams", given.device, name="--device")
-        size = {"cuda": 512, "cpu": 64}[place.type] if given.mebibytes is None else given.mebibytes
+        device = parse_device("record_streams", given.device, name="--device")
+        size = {"cuda": 512, "cpu": 64}[device.type] if given.mebibytes is None else given.mebibytes
         integer("record_streams", "--mebibytes", size, 1)
     except (ValueError, RuntimeError) as error:
         parser.error(str(error))
-    if place.type == "cuda":
-        torch.cuda.set_device(place)
-        gpu = torch.cuda.get_device_name(place)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        gpu = torch.cuda.get_device_name(device)
     else:
         gpu = "cpu"
         print("left out, because they need a CUDA device: pinned memory, the sample's forms, eight kernels")
@@ -305,7 +305,7 @@ def main() -> None:
     head |= {"torch": torch.__version__, "cuda": torch.version.cuda or "none"}
     head |= {"source_hash": source_hash(checkout_root()), "mebibytes": size}
     timelines = []
-    for one in itertools.chain(record(place, size), record_cases(given.cases) if given.cases else ()):
+    for one in itertools.chain(record(device, size), record_cases(given.cases) if given.cases else ()):
         hidden = f", {100 * one['hidden']:.0f} % of the host's work hidden" if "hidden" in one else ""
         print(f"{one['what']}: {one['label']}: {one['total_ms']:.2f} ms, overlap {100 * one['overlap']:.0f} %{hidden}")
         timelines.append(json.dumps(one, allow_nan=False))

@@ -60,7 +60,7 @@ class Prefill:
     def convolve(
         self, cache: torch.Tensor | None, out: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The result, and the states behind it, where the call has any."""
+        """The result, and the states after it, if the call has any."""
         result = sluice.causal_conv1d(
             self.x, self.weight, activation="silu", state_cache=cache, out=out, **self.options
         )
@@ -114,7 +114,7 @@ def _picked(y: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
 def _torch_packed(
     x: torch.Tensor, weight: torch.Tensor, cache: None, places: torch.Tensor, columns: int
 ) -> torch.Tensor:
-    """Each sequence behind K - 1 zeros of its own: one convolution for all, where a loop would have one for each."""
+    """Each sequence after K - 1 zeros of its own: one convolution for all, where a loop would have one for each."""
     y = F.conv1d(_spread(x, places, columns), weight, groups=len(weight))
     return F.silu(_picked(y, places - _HISTORY))
 
@@ -148,7 +148,7 @@ def _tensors(problem: Problem, device: torch.device) -> tuple[torch.Tensor, torc
 
 
 def _states(count: int, problem: Problem, device: torch.device) -> torch.Tensor:
-    """(count, C, K-1), with side by side what is so in x; the package takes no others."""
+    """(count, C, K-1), contiguous in the dimension that is contiguous in x; the package takes no others."""
     return activations((count, problem.channels, _HISTORY), "bf16", problem.layout, device)
 
 
@@ -186,7 +186,7 @@ def _packed(problem: Problem, device: torch.device, **options: torch.Tensor) -> 
 
 
 def _places(problem: Problem, device: torch.device) -> tuple[torch.Tensor, int]:
-    """The column of each position, where each sequence is behind its history, and the number of columns."""
+    """The column of each position, where each sequence follows its history, and the number of columns."""
     ids = _ids(problem, device)[0].long()
     places = torch.arange(len(ids), device=device) + _HISTORY * (ids + 1)
     return places, len(ids) + _HISTORY * len(problem.lengths)

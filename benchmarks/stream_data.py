@@ -1,4 +1,4 @@
-"""Host memory of the suite `stream`: what a tensor may lie in, and random numbers to fill it with."""
+"""Host memory of the suite `stream`, by kind, filled with random numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _locked: dict[str, torch.Tensor] = {}
 
 
 def pinned(role: str, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Page-locked memory, the same for all rows: locking takes 0.35 s a GiB. A role has one tensor at a time."""
+    """Pinned memory, the same for all rows: pinning takes 0.35 s per GiB. A role has one tensor at a time."""
     nbytes = math.prod(shape) * dtype.itemsize
     if role not in _locked or _locked[role].nbytes < nbytes:
         _locked.pop(role, None)
@@ -42,7 +42,7 @@ SOURCES: dict[str, Callable[[Sequence[int], torch.dtype], torch.Tensor]] = {
 
 
 def random_source(source: str, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """A host tensor of random numbers. They are drawn on the device: a core needs a second for each 256 Mi."""
+    """A host tensor of random numbers, drawn on the device: a core needs a second for each 256 Mi."""
     x = SOURCES[source](shape, dtype)
     rows = max(1, _PIECE_BYTES // (math.prod(shape[1:]) * dtype.itemsize))
     for part in x.split(rows):
@@ -52,6 +52,6 @@ def random_source(source: str, shape: Sequence[int], dtype: torch.dtype, device:
 
 
 def result_like(source: str, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Where the result goes: pinned if the source is. NaN, so that an element that nobody writes fails the check."""
+    """The result's memory: pinned if the source is. NaN, so that an unwritten element fails the check."""
     out = pinned("result", shape, dtype) if source == "pinned" else torch.empty(*shape, dtype=dtype)
     return out.fill_(float("nan"))

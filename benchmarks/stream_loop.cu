@@ -1,6 +1,6 @@
-// The engine of kernels/transfer in a loop of C++, without Python: what a chunk costs at least. Beside it the two
-// classic loops over streams, and the rates of the link, each copy begun by a kernel that holds all streams until
-// everything is queued.
+// The engine of kernels/transfer in a C++ loop, without Python: the lower bound of a chunk's cost. For comparison the
+// two classic loops over streams, and the rates of the host link. A kernel holds all streams until the copies of a rate
+// are queued.
 //
 //   depth_first      for each chunk: copy in, copy out, on stream i mod 2
 //   breadth_first    in waves of 8 chunks on as many streams: all copies in, then all copies out
@@ -77,7 +77,7 @@ struct Job {
 class Loop {
  public:
   explicit Loop(const Job& job) : job_(job), slots_(on_device(2 * kDepth * job.chunk)) {
-    options_.window = 2 * kDepth;
+    options_.event_sets = 2 * kDepth;
     std::string error;
     auto driver = make_cuda_driver(0, options_.events(), options_.timed_events(), error);
     if (driver == nullptr) {
@@ -100,7 +100,7 @@ class Loop {
       if (i - kDepth >= engine_->landed()) waits.push_back(event(i - kDepth, Mark::stored));
       while (!engine_->acquire(waits, set(i), 100)) {
       }
-      // What `fn` would launch, at least: the slot's input to its output.
+      // The least that `fn` would launch: the slot's input to its output.
       check(cudaMemcpyAsync(out(i), in(i), job_.size(i), cudaMemcpyDeviceToDevice,
                             static_cast<cudaStream_t>(engine_->native_stream(Stream::compute))));
       engine_->commit(set(i));
@@ -113,7 +113,7 @@ class Loop {
   }
 
  private:
-  int set(std::int64_t i) const { return static_cast<int>(i % options_.window); }
+  int set(std::int64_t i) const { return static_cast<int>(i % options_.event_sets); }
   int event(std::int64_t i, Mark mark) const { return event_of(set(i), mark); }
   char* in(std::int64_t i) const { return slots_ + i % kDepth * job_.chunk; }
   char* out(std::int64_t i) const { return in(i) + kDepth * job_.chunk; }
@@ -128,7 +128,7 @@ class Loop {
   }
 
   void fetch(std::int64_t i) {
-    while (!engine_->wait_landed(i - options_.window + 1, 100)) {
+    while (!engine_->wait_landed(i - options_.event_sets + 1, 100)) {
     }
     std::vector<int> waits;
     if (i - kDepth >= engine_->landed()) waits = {event(i - kDepth, Mark::computed)};
@@ -182,24 +182,24 @@ void breadth_first(const Job& job, const Streams& streams, char* slots) {
   check(cudaDeviceSynchronize());
 }
 
-// --- the link
+// --- the host link
 // --------------------------------------------------------------------------------------------------------------
 __global__ void hold(const volatile int* released) {
   while (*released == 0) {
   }
 }
 
-// GB/s of copies of 512 MiB, 16 one behind another in each direction asked for, of so many devices at once.
-double link_rate(bool in, bool out, int devices = 1) {
+// GB/s of 16 consecutive copies of 512 MiB in each requested direction, on `devices` devices at once.
+double host_link_rate(bool in, bool out, int devices = 1) {
   constexpr std::int64_t kBytes = 512LL << 20;
   constexpr int kCopies = 16;
-  struct Link {
+  struct HostLink {
     char* const host[2] = {pinned(kBytes), pinned(kBytes)};
     char* const device[2] = {on_device(kBytes), on_device(kBytes)};
     const Streams streams{2};
   };
-  using Place = std::unique_ptr<Link>;
-  std::vector<Place> links(static_cast<std::size_t>(devices));
+  using HostLinkPtr = std::unique_ptr<HostLink>;
+  std::vector<HostLinkPtr> links(static_cast<std::size_t>(devices));
   const auto on_all = [&](const auto& work) {
     for (int i = 0; i < devices; ++i) {
       check(cudaSetDevice(i));
@@ -208,14 +208,14 @@ double link_rate(bool in, bool out, int devices = 1) {
   };
   int* released = nullptr;
   check(cudaHostAlloc(reinterpret_cast<void**>(&released), sizeof(int), cudaHostAllocMapped | cudaHostAllocPortable));
-  on_all([](Place& link) {
-    link = std::make_unique<Link>();
+  on_all([](HostLinkPtr& link) {
+    link = std::make_unique<HostLink>();
     for (char* host : link->host) std::memset(host, 1, kBytes);
   });
   std::vector<double> rates;
   for (int sample = 0; sample < kSamples; ++sample) {
     *static_cast<volatile int*>(released) = 0;
-    on_all([&](Place& link) {
+    on_all([&](HostLinkPtr& link) {
       for (int d = 0; d < 2; ++d) hold<<<1, 1, 0, link->streams[d]>>>(released);
       for (int i = 0; i < kCopies; ++i) {
         if (in)
@@ -226,11 +226,11 @@ double link_rate(bool in, bool out, int devices = 1) {
     });
     const auto start = std::chrono::steady_clock::now();
     *static_cast<volatile int*>(released) = 1;
-    on_all([](Place&) { check(cudaDeviceSynchronize()); });
+    on_all([](HostLinkPtr&) { check(cudaDeviceSynchronize()); });
     const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     rates.push_back(static_cast<double>(kBytes) * kCopies * (in + out) * devices / elapsed / 1e9);
   }
-  on_all([](Place& link) {
+  on_all([](HostLinkPtr& link) {
     for (char* host : link->host) cudaFreeHost(host);
     for (char* device : link->device) cudaFree(device);
     link.reset();
@@ -244,13 +244,15 @@ double link_rate(bool in, bool out, int devices = 1) {
 
 int main(int argc, char** argv) {
   const std::int64_t bytes = (argc > 1 ? std::atoll(argv[1]) : 1024) << 20;
-  const double h2d = link_rate(true, false), d2h = link_rate(false, true), duplex = link_rate(true, true);
+  const double h2d = host_link_rate(true, false), d2h = host_link_rate(false, true),
+               duplex = host_link_rate(true, true);
   std::printf("link: h2d %.2f, d2h %.2f, both %.2f GB/s\n", h2d, d2h, duplex);
   int devices = 0;
   check(cudaGetDeviceCount(&devices));
   if (devices > 1) {
     std::printf("all %d devices at once: h2d %.2f, d2h %.2f, both %.2f GB/s\n", devices,
-                link_rate(true, false, devices), link_rate(false, true, devices), link_rate(true, true, devices));
+                host_link_rate(true, false, devices), host_link_rate(false, true, devices),
+                host_link_rate(true, true, devices));
   }
   Job job{pinned(bytes), pinned(bytes), bytes, 0};
   for (std::int64_t i = 0; i < bytes; ++i) job.source[i] = static_cast<char>(i * 31 >> 7);

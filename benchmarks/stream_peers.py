@@ -1,4 +1,4 @@
-"""What users write instead of `Streamer.map`: the peers of the suite `stream`."""
+"""Peers of the suite `stream`: what users write instead of `Streamer.map`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Call = Callable[[], object]
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """`fn` over the chunks of `x`, results into `out`; `rows` a chunk."""
+    """`fn` over the chunks of `x`, results into `out`; `rows` per chunk."""
 
     fn: Function
     x: torch.Tensor
@@ -44,14 +44,14 @@ def _naive_into(loop: Loop) -> object:
 
 
 def _sequential(loop: Loop) -> None:
-    """One stream. From and to pageable memory each `copy_` is a plain one."""
+    """One stream. With pageable memory each `copy_` is a plain one."""
     for source, target in loop.chunks():
         target.copy_(loop.fn(source.to(loop.device, non_blocking=True)), non_blocking=True)
     torch.cuda.synchronize()
 
 
 def _by_hand(loop: Loop) -> None:
-    """Depth first over two streams, chunks in turns: the loop of every tutorial."""
+    """Depth first over two streams, chunks round robin: the loop of every tutorial."""
     for i, (source, target) in enumerate(loop.chunks()):
         with torch.cuda.stream(_streams()[i % 2]):
             target.copy_(loop.fn(source.to(loop.device, non_blocking=True)), non_blocking=True)
@@ -79,7 +79,7 @@ def _prefetch(loop: Loop) -> None:
 
 
 def _sample(loop: Loop, wave: int) -> None:
-    """CUDA's sample: chunks in turns on four streams, `wave` of them at once through copy in, `fn` and copy out."""
+    """CUDA's sample: chunks round robin on four streams, in waves of `wave` through copy in, `fn` and copy out."""
     chunks = list(zip(itertools.cycle(_streams()), loop.chunks(), strict=False))
     for first in range(0, len(chunks), wave):
         moved: list[torch.Tensor] = []
@@ -97,7 +97,7 @@ def _sample(loop: Loop, wave: int) -> None:
 
 _PEERS: dict[str, Callable[[Loop], object]] = {
     "copy_": _naive,  # allocates its result, whose pages are new each time
-    "copy_out": _naive_into,  # as sluice's own call here, into a result that is there
+    "copy_out": _naive_into,  # as sluice's call here, into an existing result
     "sequential": _sequential,
     "hand_written": _by_hand,
     "prefetch": _prefetch,
@@ -110,6 +110,6 @@ SAMPLE = ("sample_depth_first", "sample_breadth_first")
 
 
 def peers(names: Sequence[str], loop: Loop) -> dict[str, Call | None]:
-    """The named peers on these tensors; on the CPU, which has no streams, there are only the naive calls."""
+    """The named peers on these tensors; on the CPU, which has no streams, only the naive calls."""
     usable = {name for name in names if loop.device.type == "cuda" or name in NAIVE}
     return {name: functools.partial(_PEERS[name], loop) if name in usable else None for name in names}

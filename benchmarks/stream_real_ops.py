@@ -76,7 +76,7 @@ def _make_images(name: str, images: int, side: int, batch: int, dtype: str, devi
     out = result_like("pageable", (images, fn(chunk).shape[1]), DTYPES[dtype])
 
     def reference() -> torch.Tensor:
-        # Without streaming, in the same batches and by the same kernels: what streaming adds must be nothing.
+        # Without streaming, in the same batches and by the same kernels: streaming must add no error.
         with torch.backends.cudnn.flags(enabled=True, benchmark=True):
             return torch.cat([fn(part.to(device)) for part in x.split(batch)]).double()
 
@@ -94,7 +94,7 @@ def _make_images(name: str, images: int, side: int, batch: int, dtype: str, devi
 
 
 def images_case(name: str, images: int, side: int, batch: int, dtype: str = "bf16") -> Case:
-    """A network over images of bytes, which become numbers on the device."""
+    """A network over uint8 images, converted to float on the device."""
     title = f"{name}, {images} images {side}x{side} {dtype} pageable"
     params = {"B": images, "H": side, "W": side, "dtype": dtype, "op": name, "source": "pageable"}
     params |= {"order": "depth_first", "fn": "Streamer.map", "devices": 1}

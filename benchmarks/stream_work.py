@@ -1,4 +1,4 @@
-"""What the rows of the suite `stream` have in common: the floor, and the calls that are timed."""
+"""Shared by the rows of the suite `stream`: the floor, and the timed calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cycles_per_second(device: torch.device) -> float:
 
 
 def compute_seconds(fn: Function, chunk: torch.Tensor, calls: int = 10) -> float:
-    """What `fn` takes for a chunk that is on the device already; 0 on the CPU."""
+    """The time of `fn` for a chunk on the device; 0 on the CPU."""
     if chunk.device.type == "cpu":
         return 0.0
     for _ in range(3):
@@ -49,17 +49,17 @@ def compute_seconds(fn: Function, chunk: torch.Tensor, calls: int = 10) -> float
 def floor_seconds(
     inside: int, outside: int, device: torch.device, *, pinned: bool, compute: float = 0.0, devices: int = 1
 ) -> float:
-    """The least time for these bytes and this compute.
+    """Lower bound of the time for these bytes and this compute.
 
-    The first chunk's way in, its compute and the last chunk's way out overlap with nothing; between them both
+    The first chunk's copy in, its compute and the last chunk's copy out overlap with nothing; between them both
     directions, or the compute, are the limit:
 
         in   |--|--|--|--|
         fn      |--|--|--|--|
         out        |--|--|--|--|
 
-    Chunks are 16 MiB, or a 64th of the bytes if that is less. A byte of pageable memory is also copied by the host, on
-    its way in and on its way out, at the rate of all its threads together.
+    Chunks are 16 MiB, or 1/64 of the bytes if that is less. The host also copies each byte of pageable memory, in and
+    out, at the combined rate of all its threads.
     """
     limits = sluice.link_limits(device)
     chunks = max(max(inside, outside) // _CHUNK_BYTES, _LEAST_CHUNKS)

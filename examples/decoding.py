@@ -28,7 +28,7 @@ def main() -> int:
     slots = torch.tensor([6, 0, 3], dtype=torch.int32, device=device)
     is_continued = torch.zeros(len(PROMPTS), dtype=torch.bool, device=device)
 
-    # Prefill: the prompts one behind another, tokens as rows, and where each begins. Nothing is padded.
+    # Prefill: the prompts one after another, tokens as rows, and the start of each. Nothing is padded.
     packed = torch.cat([tokens[:length] for tokens, length in zip(sequences, PROMPTS, strict=True)])
     starts = torch.tensor([0, *PROMPTS], device=device).cumsum(0)
     prefill = sluice.causal_conv1d(

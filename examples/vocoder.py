@@ -21,7 +21,7 @@ from sluice.demo.vocoder import RATE, draw_spectrograms, mel_frames, vocoder
 
 
 def milliseconds(model: torch.nn.Module, x: torch.Tensor) -> float:
-    """The median time of a call, behind two that allocate and pick algorithms."""
+    """The median time of a call, after two that allocate and pick algorithms."""
     times = []
     for _ in range(2 + (20 if x.is_cuda else 3)):
         begin = time.perf_counter()

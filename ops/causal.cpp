@@ -40,7 +40,7 @@ void check_index(const char* op, const char* name, const TensorView& index, cons
 Indices indices_of(const std::optional<Tensor>& tensor) {
   if (!tensor.has_value()) return {};
   const TensorView view(*tensor);
-  // An empty tensor's data may be null, which stands for an absent one; nothing is read of it.
+  // An empty tensor's data may be null, which means absent; nothing is read from this.
   constexpr static int64_t kNothing = 0;
   Indices indices{view.data != nullptr ? view.data : &kNothing, view.scalar_type == ScalarType::Long, {}};
   std::copy_n(view.strides, std::min<int64_t>(view.rank, 2), indices.strides);

@@ -1,4 +1,4 @@
-// What the causal ops have in common: the checks of their arguments, and causal_conv1d as a Convolution.
+// Shared by the causal ops: the checks of their arguments, and causal_conv1d as a Convolution.
 #pragma once
 
 #include <optional>
@@ -14,16 +14,16 @@ namespace sluice {
 void check_taps(const char* op, const TensorView& weight, const std::optional<Tensor>& bias, int64_t dilation,
                 const TensorView& x);
 
-// `post` behind the activation: "silu", "swish", "identity" or none.
+// `post` after the activation: "silu", "swish", "identity" or none.
 std::string with_activation(const char* op, const std::optional<std::string>& activation, const std::string& post);
 
 // int32 or int64 on x's device.
 void check_index(const char* op, const char* name, const TensorView& index, const TensorView& x);
 
-// Of one or two dimensions, or absent.
+// One or two dimensions, or absent.
 Indices indices_of(const std::optional<Tensor>& tensor);
 
-// What causal_conv1d's entries are given alike.
+// Arguments that all of causal_conv1d's entries have.
 struct CausalArguments {
   const Tensor& x;
   const Tensor& weight;
@@ -39,7 +39,7 @@ struct CausalArguments {
 // Without a history, whose length is the convolution's padding.
 Convolution causal_convolution(const char* op, const CausalArguments& arguments);
 
-// (sequences, channels, history) of states that are given or written.
+// States of (sequences, channels, history), read or written.
 void check_states(const char* op, const TensorView& states, const char* argument, const TensorView& x,
                   int64_t sequences, int64_t history);
 

@@ -1,4 +1,4 @@
-// causal_conv1d: arguments to a Convolution with a history; and the states that it leaves behind.
+// causal_conv1d: arguments to a Convolution with a history, and the final states.
 #include "ops/causal.h"
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
@@ -54,7 +54,7 @@ bool runs_as_sequences([[maybe_unused]] const Convolution& c) {
 #endif
 }
 
-// Sequences are rows.
+// Each row is a sequence.
 void run_rows(const Convolution& c, const TensorView& output) {
   if (output.elements() == 0) return;
   SequencesParams params{depthwise_params(c, output), {}};
@@ -79,25 +79,25 @@ void causal_conv1d_out(const Convolution& c, const Tensor& out) {
   run_convolution(c, out);
 }
 
-std::string ask(const Convolution& c, const std::optional<Tensor>& out, const Question& question) {
-  if (!out.has_value()) return ask_convolution(c, nullptr, question);
+std::string prepare_or_plan(const Convolution& c, const std::optional<Tensor>& out, const CallMode& mode) {
+  if (!out.has_value()) return prepare_or_plan_convolution(c, nullptr, mode);
   const TensorView view(*out);
   check_result(c, view);
-  return ask_convolution(c, &view, question);
+  return prepare_or_plan_convolution(c, &view, mode);
 }
 
 std::string prepare_causal_conv1d(const Convolution& c, const std::optional<Tensor>& out) {
-  return ask(c, out, {.run = Run::prepare});
+  return prepare_or_plan(c, out, {.action = Action::prepare});
 }
 
 #ifndef SLUICE_CUDA_LIBRARY
 std::string plan_causal_conv1d(const Convolution& c, const std::optional<Tensor>& out, bool linked,
                                const std::vector<int64_t>& device) {
-  return ask(c, out, plan_question(kOp, linked, device, c.sizes));
+  return prepare_or_plan(c, out, mode_of_plan(kOp, linked, device, c.sizes));
 }
 #endif
 
-// `width`: the columns of history, and so of the states.
+// `width`: the columns of the history, and so of the states.
 void check_final_states(const TensorView& x, int64_t width, const std::optional<Tensor>& initial_states) {
   check_floating(kOp, "x", x);
   check(x.rank == 3, kOp, ": x must have shape (batch, channels, length), got ", x.shape());
@@ -106,7 +106,7 @@ void check_final_states(const TensorView& x, int64_t width, const std::optional<
   check_states(kOp, TensorView(*initial_states), "initial_states", x, x.sizes[0], width);
 }
 
-// Sequences are rows here, and nothing is convolved.
+// Each row is a sequence, and there is no convolution.
 void run_final_states(const TensorView& x, int64_t width, const std::optional<Tensor>& initial_states,
                       const TensorView& states) {
   SequencesParams params{};
@@ -132,7 +132,7 @@ Tensor final_states(const Tensor& x, int64_t width, const std::optional<Tensor>&
   return states;
 }
 
-// `result`: that of the convolution, where the caller gave the memory of both.
+// `result`: the convolution's, if the caller gave the memory of both.
 void check_final_states_out(const Tensor& x, int64_t width, const std::optional<Tensor>& initial_states,
                             const Tensor& out, const std::optional<Tensor>& result) {
   constexpr const char* kWritten = "final_states_out";
@@ -178,7 +178,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("causal_conv1d_out(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ", Tensor(a!) out) -> ()");
   m.def("causal_conv1d_final_states(Tensor x, int width, Tensor? initial_states=None) -> Tensor");
   m.def("causal_conv1d_final_states_out(Tensor x, int width, Tensor? initial_states=None, *, Tensor(a!) out) -> ()");
-  // Before anything is written: the op above is called behind the convolution.
+  // Called before anything is written; the op above is called after the convolution.
   m.def(
       "_check_causal_conv1d_final_states_out(Tensor x, int width, Tensor? initial_states, Tensor out, Tensor? result) "
       "-> ()");

@@ -1,4 +1,4 @@
-// causal_conv1d with sequences that begin anywhere, or states in the slots of a cache: arguments to a SequencesParams.
+// causal_conv1d with sequences that begin anywhere, or states in cache slots: arguments to a SequencesParams.
 #include <torch/csrc/stable/library.h>
 
 #include <limits>
@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kOp = "causal_conv1d";
 constexpr int64_t kNoSlot = std::numeric_limits<int64_t>::min();
 
-// A checked call. `states`: those before; `sequences` is whole but for those after.
+// A checked call. `states`: the initial ones; `sequences` is complete except for the final ones.
 struct Call {
   Convolution convolution;
   std::vector<std::pair<const char*, Tensor>> indices;
@@ -72,7 +72,7 @@ Call check_arguments(const Tensor& x, const Tensor& weight, const std::optional<
   return call;
 }
 
-// What is written shares no memory with what is read.
+// Checks that written tensors share no memory with tensors that are read.
 void check_written(const Call& call, const TensorView& written, const char* name, bool may_be_operand) {
   const Convolution& c = call.convolution;
   const auto check_apart = [&](const char* argument, const std::optional<Tensor>& tensor) {
@@ -97,7 +97,7 @@ void check_result(const Call& call, const TensorView& out) {
   if (call.states.has_value()) check_no_overlap(kOp, out, "the states", *call.states);
 }
 
-// `out` and `final_states_out`: what is written, where the caller has memory for it.
+// `out` and `final_states_out`: the caller's memory for results, if given.
 void check_sequences_out(const Call& call, const std::optional<Tensor>& out,
                          const std::optional<Tensor>& final_states_out) {
   constexpr const char* kWritten = "final_states_out";
@@ -118,13 +118,13 @@ void check_paged_out(const Call& call, const std::optional<Tensor>& out) {
   if (out.has_value()) check_result(call, TensorView(*out));
 }
 
-// The kernels of sequences interpret chains, and an interpreter has no cpp stages.
+// The sequences' kernels interpret chains, and an interpreter has no cpp stages.
 void check_interpreted(const char* argument, const Chain& chain) {
   check(!chain.program.has_cpp(), kOp, ": ", argument,
         " must have no cpp stage in the raw op, which has no linked form, got one");
 }
 
-// `states`: those after.
+// `states`: the final ones.
 void run(const Call& call, const TensorView& output, const std::optional<TensorView>& states) {
   check_interpreted("pre", call.convolution.pre);
   check_interpreted("post", call.convolution.post);
@@ -164,7 +164,7 @@ void causal_conv1d_sequences_out(const Call& call, const Tensor& out, const std:
   run(call, TensorView(out), states);
 }
 
-// The states are the slots of a cache.
+// The states are cache slots.
 Call check_paged_arguments(const Tensor& x, const Tensor& state_cache, const Tensor& weight,
                            const std::optional<Tensor>& bias, const std::optional<std::string>& activation,
                            const std::optional<Tensor>& seq_idx, const std::optional<Tensor>& cu_seqlens,
@@ -258,7 +258,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
         ", Tensor(a!) out, Tensor(b!)? final_states_out=None) -> ()");
   m.def("causal_conv1d_paged(Tensor x, Tensor(a!) state_cache, " SLUICE_PAGED_ARGUMENTS ") -> Tensor");
   m.def("causal_conv1d_paged_out(Tensor x, Tensor(a!) state_cache, " SLUICE_PAGED_ARGUMENTS ", Tensor(b!) out) -> ()");
-  // For calls whose results go through other memory first: all that the ops above check, and nothing is written.
+  // For calls whose results go through other memory first: all checks of the ops above, without writing.
   m.def("_check_causal_conv1d_sequences(" SLUICE_SEQUENCES_ARGUMENTS
         ", Tensor? out=None, Tensor? final_states_out=None) -> ()");
   m.def("_check_causal_conv1d_paged(Tensor x, Tensor state_cache, " SLUICE_PAGED_ARGUMENTS ", Tensor? out=None) -> ()");

@@ -1,4 +1,4 @@
-// causal_conv1d_update: arguments to an UpdateParams; and its two entries, which change the state where it is.
+// causal_conv1d_update: arguments to an UpdateParams, and its two entries, which update the state in place.
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 
@@ -32,7 +32,7 @@ struct Update {
   std::vector<std::pair<const char*, Tensor>> indices;
   Chain pre, post;
   std::vector<int64_t> sizes, strides;  // of the result
-  UpdateTensors tensors;                // but for input, output, weight and bias
+  UpdateTensors tensors;                // without input, output, weight and bias
 };
 
 // A tensor of indices, with its name for messages.
@@ -59,14 +59,14 @@ void check_x(const TensorView& x, bool packed) {
   }
 }
 
-StateForm form_of(const std::string& state_at, bool is_circular, bool has_accepted) {
+StateLayout layout_of(const std::string& state_at, bool is_circular, bool has_accepted) {
   check(state_at == "end" || state_at == "front", kOp, ": state_at must be end or front, got '", state_at, "'");
   const bool is_front = state_at == "front";
   check(is_front || !has_accepted, kOp, ": state_at must be front with num_accepted_tokens, got 'end'");
   check(!is_front || !is_circular, kOp, ": state_at must be end with cache_seqlens, got 'front'");
-  if (has_accepted) return StateForm::accepted;
-  if (is_circular) return StateForm::circular;
-  return is_front ? StateForm::front : StateForm::end;
+  if (has_accepted) return StateLayout::accepted;
+  if (is_circular) return StateLayout::circular;
+  return is_front ? StateLayout::front : StateLayout::end;
 }
 
 void check_state(const TensorView& state, const TensorView& x, const UpdateTensors& t) {
@@ -79,7 +79,7 @@ void check_state(const TensorView& state, const TensorView& x, const UpdateTenso
         " columns, got ", columns);
   check(t.slots.exists() || state.sizes[0] == t.sequences, kOp, ": conv_state must have a row for each of ",
         t.sequences, " sequences without conv_state_indices, got ", state.sizes[0]);
-  if (t.form == StateForm::accepted && !t.is_packed()) {
+  if (t.layout == StateLayout::accepted && !t.is_packed()) {
     const int64_t needed = std::max<int64_t>(t.history() - 1, 0) + t.tokens;
     check(columns >= needed, kOp, ": conv_state must have at least ", needed, " columns for ", t.tokens,
           " tokens behind those accepted, got ", columns);
@@ -103,7 +103,7 @@ void check_chain(const char* argument, Chain& chain, DType dtype) {
   chain.program.set_precision(dtype, dtype);
 }
 
-// What is written shares no memory with what is read.
+// Checks that written tensors share no memory with tensors that are read.
 void check_written(const Update& u, const TensorView& written, const char* name, bool may_be_x) {
   check_no_overlap(kOp, written, "x", TensorView(u.x), may_be_x, name);
   check_no_overlap(kOp, written, "weight", TensorView(u.weight), false, name);
@@ -133,7 +133,7 @@ Update check_arguments(const Tensor& x, const Tensor& conv_state, const Tensor& 
   UpdateTensors t{};
   t.taps = kernel.sizes[1];
   t.dilation = dilation;
-  t.form = form_of(state_at, cache_seqlens.has_value(), num_accepted_tokens.has_value());
+  t.layout = layout_of(state_at, cache_seqlens.has_value(), num_accepted_tokens.has_value());
   t.channels = input.sizes[1];
   t.sequences = input.sizes[0];
   t.tokens = input.rank == 3 ? input.sizes[2] : 1;

@@ -1,7 +1,7 @@
 #include "ops/convolution.h"
 
 #include "kernels/conv1d/aten_reason.h"
-#include "kernels/conv1d/dense/turn.h"
+#include "kernels/conv1d/dense/to_channels_first.h"
 #include "kernels/conv_transpose1d/conv_transpose1d.h"
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
@@ -10,7 +10,7 @@
 #include "ops/convolution_aten.h"
 #include "ops/convolution_forms.h"
 #include "ops/convolution_params.h"
-#include "ops/convolution_parts.h"
+#include "ops/convolution_split_k.h"
 #include "ops/elementwise.h"
 #ifdef SLUICE_CUDA_LIBRARY
 #include "kernels/conv1d/dense/launch.h"
@@ -22,19 +22,19 @@
 namespace sluice {
 namespace {
 
-constexpr Question kCompute{};
+constexpr CallMode kCompute{};
 constexpr AtenReason kApart("the weight's output channels are not equally far apart");
 
 bool is_empty(const Convolution& c) { return c.sizes[0] * c.sizes[1] * c.sizes[2] == 0; }
 
-// One of several launches, or one with more behind it.
+// One of several launches, or one that is followed by more.
 struct Launch {
-  std::string detail = {};      // what they are, for the plan's text
-  int64_t workspace_bytes = 0;  // of all, beside the plan's own
-  bool in_passes = false;       // whatever is linked
-  int64_t number = 0;           // which of them
+  std::string detail = {};      // describes the launches in the plan's text
+  int64_t workspace_bytes = 0;  // beside the plan's own
+  bool in_passes = false;       // even where chains could be linked
+  int64_t number = 0;           // index of the launch
 #ifdef SLUICE_CUDA_LIBRARY
-  const ConvolutionForms* forms = nullptr;  // of all, where they are known already
+  const ConvolutionForms* forms = nullptr;  // of all launches, where they are known already
 #endif
 };
 
@@ -43,7 +43,7 @@ void check_forced(const Convolution& c, const char* reason_for_aten) {
         name_of(c.schedule.schedule));
 }
 
-// A result without elements takes no kernel, but a schedule that does not suit the convolution is refused all the same.
+// A result without elements needs no kernel, but an unsuitable schedule is refused all the same.
 void check_empty([[maybe_unused]] const Convolution& c) {
 #ifdef SLUICE_CUDA_LIBRARY
   if (!is_depthwise(c)) check_forced(c, kForcedReason);
@@ -51,36 +51,36 @@ void check_empty([[maybe_unused]] const Convolution& c) {
 }
 
 template <class Output>
-std::optional<std::string> run_kernels(const Convolution& c, const TensorView& result, const Question& question,
+std::optional<std::string> run_kernels(const Convolution& c, const TensorView& result, const CallMode& mode,
                                        const Output& output);
 
 #ifdef SLUICE_CUDA_LIBRARY
-// What a dense kernel without its chains computes, between passes of them: the bits of the linked one, because the sums
-// between are not rounded.
+// Runs the dense kernel without chains, between passes of them. The bits are the linked kernel's, because the sums are
+// not rounded in between.
 void run_in_passes(const Convolution& c, const TensorView& target) {
   Convolution plain = c;
-  plain.input = input_behind_pre(c);
+  plain.input = input_after_pre(c);
   plain.pre.clear();
   plain.post.clear();
-  plain.in_one_part = true;
+  plain.unsplit = true;
   const auto run = [&](const TensorView& output) {
     const bool done = run_kernels(plain, output, kCompute, [&] { return output; }).has_value();
     check(done, c.op, ": the kernel that has room with its chains has none without them");
   };
   if (c.post.empty()) return run(target);
   plain.dtype = DType::float32;
-  // As the result lies: which transposed convolutions have a kernel is a matter of that.
+  // In the result's layout, on which it depends whether a transposed convolution has a kernel.
   const std::vector<int64_t> strides = c.is_transposed ? layout_strides(target, c.sizes, /*spatial=*/1) : c.strides;
   const Tensor sums = allocate(c.op, c.sizes, strides, plain.dtype, target);
   run(TensorView(sums));
   run_transform(c.op, TensorView(sums), target, c.post, ScheduleRequest{});
 }
 
-std::string run_in_parts(const Convolution& c, const Conv1dParams& params, const Conv1dPlan& plan,
-                         const DeviceScope& device, const TensorView& target) {
+std::string run_split(const Convolution& c, const Conv1dParams& params, const Conv1dPlan& plan,
+                      const DeviceScope& device, const TensorView& target) {
   const std::optional<Tensor> workspace = allocate_workspace(c.op, plan, target);
   char* const memory = static_cast<char*>(TensorView(*workspace).data);
-  const PartSums sums(c, memory + (plan.workspace_bytes - plan.dense.sums_bytes), plan.dense.parts, target);
+  const SplitSums sums(c, memory + (plan.workspace_bytes - plan.dense.sums_bytes), plan.dense.splits, target);
   Conv1dParams own = params;
   own.output = sums.output();
   own.bias = {};
@@ -91,12 +91,12 @@ std::string run_in_parts(const Convolution& c, const Conv1dParams& params, const
 }
 #endif
 
-// The one road to a kernel of sluice's own, whatever is asked: the problem, its plan, and then the launch into what
-// `output` gives, the link, or the text. Nothing where aten makes the sums; else why the chains were not linked, or the
-// text, which says so too. `result` is the output, or stands for it, and `params` are all of it or of one launch.
+// Plans, then launches into `output()`, links or explains, as `mode` says. Returns nothing where aten computes the
+// sums; else why the chains were not linked, or the plan's text. `result` is the output or a view in its place;
+// `params` are of the whole convolution or of one launch.
 template <class Output>
 std::optional<std::string> run_problem(const Convolution& c, Conv1dParams& params, const TensorView& result,
-                                       const Question& question, [[maybe_unused]] const Output& output,
+                                       const CallMode& mode, [[maybe_unused]] const Output& output,
                                        [[maybe_unused]] const Launch& launch = {}) {
   const Conv1dProblem problem = make_problem(c, params);
   const bool chained = !c.pre.empty() || !c.post.empty();
@@ -109,13 +109,13 @@ std::optional<std::string> run_problem(const Convolution& c, Conv1dParams& param
     }
     return plan;
   };
-  if (question.explains()) {
-    Conv1dPlan plan = planned(question.device, chained && question.linked);
+  if (mode.plans()) {
+    Conv1dPlan plan = planned(mode.device, chained && mode.linked);
     if (plan.which != Conv1dMethod::aten) plan.workspace_bytes += launch.workspace_bytes;
-    return plan_text(plan, question, chained, result.elements(),
-                     detail_of(plan, params.interleave, is_chained(params, plan) && !question.linked, launch.detail));
+    return plan_text(plan, mode, chained, result.elements(),
+                     detail_of(plan, params.interleave, is_chained(params, plan) && !mode.linked, launch.detail));
   }
-  // The params may be of a phase, which begins behind the result's first element.
+  // The params may be of a component, which begins after the result's first element.
   [[maybe_unused]] const auto set_output = [&] {
     const TensorView target = output();
     const auto offset = static_cast<char*>(params.output.data) - static_cast<char*>(result.data);
@@ -131,20 +131,20 @@ std::optional<std::string> run_problem(const Convolution& c, Conv1dParams& param
   if (launch.forms != nullptr) {
     forms = launch.forms[launch.number];
   } else if (chained && !launch.in_passes) {
-    forms = choose_forms(c.op, params, plan, device, result.elements(), question.run);
+    forms = choose_forms(c.op, params, plan, device, result.elements(), mode.action);
   }
-  params.dense.linked_lay = forms.lay.kernel;
-  if (plan.dense.parts > 1) {
-    if (question.computes()) return run_in_parts(c, params, plan, device, set_output());
-    const PartSums sums(c, nullptr, plan.dense.parts, result);
+  params.dense.linked_to_channels_last = forms.conversion.kernel;
+  if (plan.dense.splits > 1) {
+    if (mode.computes()) return run_split(c, params, plan, device, set_output());
+    const SplitSums sums(c, nullptr, plan.dense.splits, result);
     forms.own.reason = "";
-    forms.own.error = run_transform(c.op, sums.first(), result, sums.chain(), ScheduleRequest{}, question);
+    forms.own.error = run_transform(c.op, sums.first(), result, sums.chain(), ScheduleRequest{}, mode);
     return forms.why();
   }
   const bool own_chained = is_chained(params, plan);
   if (own_chained && forms.own.kernel == nullptr) plan = planned(properties, false);
   if (plan.which == Conv1dMethod::aten) return std::nullopt;
-  if (!question.computes()) return forms.why();
+  if (!mode.computes()) return forms.why();
   const TensorView target = set_output();
   if (plan.which == Conv1dMethod::dense && (launch.in_passes || (own_chained && forms.own.kernel == nullptr))) {
     run_in_passes(c, target);
@@ -158,33 +158,33 @@ std::optional<std::string> run_problem(const Convolution& c, Conv1dParams& param
   c.pre.check_interpreted(c.op);
   c.post.check_interpreted(c.op);
   if (!is_depthwise(c)) return std::nullopt;
-  if (!question.computes()) return chained ? kOnCpu : kNoChain;
+  if (!mode.computes()) return chained ? kOnCpu : kNoChain;
   set_output();
   run_depthwise_on_cpu(params);
   return std::string();
 #endif
 }
 
-// A transposed convolution that no kernel of sluice's is asked for.
+// A transposed convolution for which aten was chosen.
 std::optional<std::string> leave_to_aten(const Convolution& c, const char* reason, const TensorView& result,
-                                         const Question& question) {
+                                         const CallMode& mode) {
 #ifndef SLUICE_CUDA_LIBRARY
-  if (!question.explains()) {
+  if (!mode.plans()) {
     c.pre.check_interpreted(c.op);
     c.post.check_interpreted(c.op);
     return std::nullopt;
   }
 #endif
   check_forced(c, is_depthwise(c) ? kTransposedForcedReason : kForcedReason);
-  if (!question.explains()) return std::nullopt;
-  return plan_text(aten_plan(reason), question, !c.pre.empty() || !c.post.empty(), result.elements());
+  if (!mode.plans()) return std::nullopt;
+  return plan_text(aten_plan(reason), mode, !c.pre.empty() || !c.post.empty(), result.elements());
 }
 
-// Why a launch behind the first has no kernel on that device, or null: then aten takes all, before one has written its
-// results. `params_of(i)`: of a launch.
+// Why a launch after the first has no kernel on the device, or null. aten must then compute all of it, before a launch
+// has written results. `params_of(i)`: of launch i.
 template <class ParamsOf>
 const char* launch_without_kernel(const Convolution& c, int64_t count, const ParamsOf& params_of,
-                                  [[maybe_unused]] const TensorView& result, const Question& question) {
+                                  [[maybe_unused]] const TensorView& result, const CallMode& mode) {
   const auto reason_on = [&](const DeviceProperties& device) -> const char* {
     for (int64_t i = 1; i < count; ++i) {
       const Conv1dProblem problem = make_problem(c, params_of(i));
@@ -195,7 +195,7 @@ const char* launch_without_kernel(const Convolution& c, int64_t count, const Par
     }
     return nullptr;
   };
-  if (question.explains()) return reason_on(question.device);
+  if (mode.plans()) return reason_on(mode.device);
 #ifdef SLUICE_CUDA_LIBRARY
   return reason_on(properties_of(c.op, result.device_index));
 #else
@@ -203,10 +203,10 @@ const char* launch_without_kernel(const Convolution& c, int64_t count, const Par
 #endif
 }
 
-// `count` launches into one output, as run_problem has them.
+// run_problem for `count` launches into one output.
 template <class ParamsOf, class Output>
 std::optional<std::string> run_launches(const Convolution& c, int64_t count, const ParamsOf& params_of,
-                                        const TensorView& result, const Question& question, const Output& output,
+                                        const TensorView& result, const CallMode& mode, const Output& output,
                                         Launch launch) {
   std::optional<TensorView> target;
   const auto allocated_once = [&] {
@@ -217,16 +217,16 @@ std::optional<std::string> run_launches(const Convolution& c, int64_t count, con
   for (int64_t i = 0; i < count; ++i) {
     Conv1dParams params = params_of(i);
     launch.number = i;
-    const std::optional<std::string> own = run_problem(c, params, result, question, allocated_once, launch);
-    if (!own.has_value() || question.explains()) return own;
+    const std::optional<std::string> own = run_problem(c, params, result, mode, allocated_once, launch);
+    if (!own.has_value() || mode.plans()) return own;
     if (answer.empty()) answer = *own;
   }
   return answer;
 }
 
 #ifdef SLUICE_CUDA_LIBRARY
-// The forms of several dense launches with their chains linked, or nothing where one has none: then passes compute
-// all of the convolution, because no launch may have written results that an operand of `post` is.
+// The linked forms of several dense launches, or nothing where one has none: then passes compute the whole convolution,
+// because an operand of `post` may be the output, which no launch may have written by then.
 template <class ParamsOf>
 std::vector<ConvolutionForms> linked_forms(const Convolution& c, int64_t count, const ParamsOf& params_of,
                                            const TensorView& result) {
@@ -238,106 +238,108 @@ std::vector<ConvolutionForms> linked_forms(const Convolution& c, int64_t count, 
     const Conv1dPlan plan = plan_conv1d(make_problem(c, params), c.schedule, properties, /*linked=*/true);
     forms.emplace_back();
     if (plan.which == Conv1dMethod::aten) continue;
-    forms.back() = choose_forms(c.op, params, plan, device, result.elements(), kCompute.run);
-    if (is_chained(params, plan) && plan.dense.parts == 1 && forms.back().own.kernel == nullptr) return {};
+    forms.back() = choose_forms(c.op, params, plan, device, result.elements(), kCompute.action);
+    if (is_chained(params, plan) && plan.dense.splits == 1 && forms.back().own.kernel == nullptr) return {};
   }
   return forms;
 }
 #endif
 
-// A transposed convolution whose channels are summed: its polyphase components on the dense kernel.
+// A transposed convolution whose channels are summed: a dense kernel for each component range.
 template <class Output>
-std::optional<std::string> run_components(const Convolution& c, const Conv1dParams& whole, const TensorView& result,
-                                          const Question& question, const Output& output, Launch launch = {}) {
-  const PolyphaseComponents parts = polyphase_components(whole);
-  const auto params_of = [&](int64_t i) { return interleaved_params(whole, parts.of[i]); };
-  if (const char* reason = launch_without_kernel(c, parts.count, params_of, result, question)) {
-    return leave_to_aten(c, reason, result, question);
+std::optional<std::string> run_component_ranges(const Convolution& c, const Conv1dParams& whole,
+                                                const TensorView& result, const CallMode& mode, const Output& output,
+                                                Launch launch = {}) {
+  const ComponentRanges ranges = component_ranges(whole);
+  const auto params_of = [&](int64_t i) { return interleaved_params(whole, ranges.of[i]); };
+  if (const char* reason = launch_without_kernel(c, ranges.count, params_of, result, mode)) {
+    return leave_to_aten(c, reason, result, mode);
   }
-  if (parts.count > 1) {
-    launch.detail += (launch.detail.empty() ? "" : "; ") + std::to_string(parts.count) + " launches, of phases with ";
-    for (int i = 0; i < parts.count; ++i) {
-      launch.detail += (i == 0 ? "" : i + 1 < parts.count ? ", " : " and ") + std::to_string(parts.of[i].taps);
+  if (ranges.count > 1) {
+    launch.detail +=
+        (launch.detail.empty() ? "" : "; ") + std::to_string(ranges.count) + " launches, of polyphase components with ";
+    for (int i = 0; i < ranges.count; ++i) {
+      launch.detail += (i == 0 ? "" : i + 1 < ranges.count ? ", " : " and ") + std::to_string(ranges.of[i].taps);
     }
     launch.detail += " taps";
 #ifdef SLUICE_CUDA_LIBRARY
-    if ((!c.pre.empty() || !c.post.empty()) && question.computes()) {
-      const std::vector<ConvolutionForms> forms = linked_forms(c, parts.count, params_of, result);
+    if ((!c.pre.empty() || !c.post.empty()) && mode.computes()) {
+      const std::vector<ConvolutionForms> forms = linked_forms(c, ranges.count, params_of, result);
       launch.in_passes = forms.empty();
       launch.forms = forms.data();
-      return run_launches(c, launch.in_passes ? 1 : parts.count, params_of, result, question, output, launch);
+      return run_launches(c, launch.in_passes ? 1 : ranges.count, params_of, result, mode, output, launch);
     }
 #endif
   }
-  return run_launches(c, parts.count, params_of, result, question, output, launch);
+  return run_launches(c, ranges.count, params_of, result, mode, output, launch);
 }
 
-// The same where its results are rows of channels, which are turned into the output.
+// The same where the kernel writes rows of channels, which are then transposed into the output.
 template <class Output>
-std::optional<std::string> run_turned(const Convolution& c, const TensorView& result, const Question& question,
-                                      const Output& output) {
-  const int64_t pitch = TurnParams::pitch(c.sizes[1]);
+std::optional<std::string> run_converted(const Convolution& c, const TensorView& result, const CallMode& mode,
+                                         const Output& output) {
+  const int64_t pitch = ToChannelsFirstParams::pitch(c.sizes[1]);
   const std::vector<int64_t> sizes = {c.sizes[0], pitch, c.sizes[2]}, strides = {c.sizes[2] * pitch, 1, pitch};
-  const TensorView place(result, c.sizes, strides, c.dtype);
+  const TensorView rows_view(result, c.sizes, strides, c.dtype);
   std::optional<Tensor> rows;
   std::optional<TensorView> target;
   const auto allocated = [&] {  // all of it before the first launch
     target.emplace(output());
     rows = allocate(c.op, sizes, strides, c.dtype, result);
-    TensorView allocated_place = place;
-    allocated_place.data = TensorView(*rows).data;
-    return allocated_place;
+    TensorView allocated_rows = rows_view;
+    allocated_rows.data = TensorView(*rows).data;
+    return allocated_rows;
   };
-  const Launch launch{.detail = "results are rows of channels in a workspace, turned into the output",
+  const Launch launch{.detail = "results are rows of channels in a workspace, transposed into the output",
                       .workspace_bytes = c.sizes[0] * c.sizes[2] * pitch * static_cast<int64_t>(size_of(c.dtype))};
   const std::optional<std::string> answer =
-      run_components(c, make_params(c, place), place, question, allocated, launch);
+      run_component_ranges(c, make_params(c, rows_view), rows_view, mode, allocated, launch);
 #ifdef SLUICE_CUDA_LIBRARY
-  if (answer.has_value() && question.computes()) {
+  if (answer.has_value() && mode.computes()) {
     const DeviceScope device(c.op, result.device_index);
-    const TurnParams turn{.rows = TensorView(*rows).data,
-                          .output = operand_of<3>(*target),
-                          .batch = c.sizes[0],
-                          .channels = c.sizes[1],
-                          .length = c.sizes[2]};
-    device.check_launch(launch_turn(turn, device.stream()));
+    const ToChannelsFirstParams transposition{.rows = TensorView(*rows).data,
+                                              .output = operand_of<3>(*target),
+                                              .batch = c.sizes[0],
+                                              .channels = c.sizes[1],
+                                              .length = c.sizes[2]};
+    device.check_launch(launch_to_channels_first(transposition, device.stream()));
   }
 #endif
   return answer;
 }
 
 template <class Output>
-std::optional<std::string> run_phases(const Convolution& c, const Conv1dParams& whole, const TensorView& result,
-                                      const Question& question, const Output& output) {
+std::optional<std::string> run_polyphase(const Convolution& c, const Conv1dParams& whole, const TensorView& result,
+                                         const CallMode& mode, const Output& output) {
   const bool depthwise = is_depthwise(c);
   if (const char* reason = transposed_by_aten(whole, c.groups, depthwise)) {
-    return leave_to_aten(c, reason, result, question);
+    return leave_to_aten(c, reason, result, mode);
   }
   if (!depthwise && c.stride > 1) {
-    return turns_results(whole) ? run_turned(c, result, question, output)
-                                : run_components(c, whole, result, question, output);
+    return converts_results(whole) ? run_converted(c, result, mode, output)
+                                   : run_component_ranges(c, whole, result, mode, output);
   }
-  if (depthwise && !channel_stride(c).has_value()) return leave_to_aten(c, kApart, result, question);
-  if (const char* reason = depthwise ? faster_by_aten(c, whole, question) : nullptr) {
-    return leave_to_aten(c, reason, result, question);
+  if (depthwise && !channel_stride(c).has_value()) return leave_to_aten(c, kApart, result, mode);
+  if (const char* reason = depthwise ? faster_by_aten(c, whole, mode) : nullptr) {
+    return leave_to_aten(c, reason, result, mode);
   }
-  const int64_t phases = output_phases(whole);
-  const auto params_of = [&](int64_t first) { return phase_params(whole, output_phase(whole, first)); };
-  if (const char* reason = launch_without_kernel(c, phases, params_of, result, question)) {
-    return leave_to_aten(c, reason, result, question);
+  const int64_t components = component_count(whole);
+  const auto params_of = [&](int64_t first) { return component_params(whole, polyphase_component(whole, first)); };
+  if (const char* reason = launch_without_kernel(c, components, params_of, result, mode)) {
+    return leave_to_aten(c, reason, result, mode);
   }
   Launch launch;
-  if (phases > 1) launch.detail = std::to_string(phases) + " output phases, a launch each";
-  return run_launches(c, phases, params_of, result, question, output, launch);
+  if (components > 1) launch.detail = std::to_string(components) + " polyphase components, a launch each";
+  return run_launches(c, components, params_of, result, mode, output, launch);
 }
 
-// All of the convolution, as run_problem has it.
+// run_problem for the whole convolution.
 template <class Output>
-std::optional<std::string> run_kernels(const Convolution& c, const TensorView& result, const Question& question,
+std::optional<std::string> run_kernels(const Convolution& c, const TensorView& result, const CallMode& mode,
                                        const Output& output) {
   Conv1dParams params = make_params(c, result);
-  if (c.is_transposed) return run_phases(c, params, result, question, output);
-  return run_problem(c, params, result, question, output);
+  if (c.is_transposed) return run_polyphase(c, params, result, mode, output);
+  return run_problem(c, params, result, mode, output);
 }
 
 }  // namespace
@@ -356,8 +358,8 @@ void run_convolution(const Convolution& c, const Tensor& output) {
   const TensorView target(output);
   if (is_empty(c)) return check_empty(c);
   if (run_kernels(c, target, kCompute, [&] { return target; }).has_value()) return;
-  const ChainBehindAten behind(c);
-  run_transform(c.op, TensorView(convolve_with_aten(c, behind)), target, behind.chain(), ScheduleRequest{});
+  const ChainAfterAten after(c);
+  run_transform(c.op, TensorView(convolve_with_aten(c, after)), target, after.chain(), ScheduleRequest{});
 }
 
 Tensor convolve(const Convolution& c) {
@@ -373,25 +375,25 @@ Tensor convolve(const Convolution& c) {
   };
   if (run_kernels(c, TensorView(input, c.sizes, c.strides, c.dtype), kCompute, allocated).has_value()) return *output;
 
-  const ChainBehindAten behind(c);
-  Tensor result = convolve_with_aten(c, behind);
+  const ChainAfterAten after(c);
+  Tensor result = convolve_with_aten(c, after);
   const TensorView view(result);
   if (view.dtype == c.dtype && view.has_strides(c.strides.data())) {
-    if (!c.post.empty()) run_transform(c.op, view, view, behind.chain(), ScheduleRequest{});
+    if (!c.post.empty()) run_transform(c.op, view, view, after.chain(), ScheduleRequest{});
     return restrided(c.op, result, c.strides);
   }
-  run_transform(c.op, view, allocated(), behind.chain(), ScheduleRequest{});
+  run_transform(c.op, view, allocated(), after.chain(), ScheduleRequest{});
   return *output;
 }
 
-std::string ask_convolution(const Convolution& c, const TensorView* out, const Question& question) {
+std::string prepare_or_plan_convolution(const Convolution& c, const TensorView* out, const CallMode& mode) {
   const TensorView result = out != nullptr ? *out : TensorView(TensorView(c.input), c.sizes, c.strides, c.dtype);
   if (is_empty(c)) {
     check_empty(c);
     return kEmptyResult;
   }
-  const std::optional<std::string> answer = run_kernels(c, result, question, [&] { return result; });
-  return answer.has_value() ? *answer : prepare_passes(c, result, question);
+  const std::optional<std::string> answer = run_kernels(c, result, mode, [&] { return result; });
+  return answer.has_value() ? *answer : prepare_passes(c, result, mode);
 }
 
 }  // namespace sluice

@@ -1,23 +1,23 @@
-// The part of a convolution that torch's own kernels take, and the passes of its chains around them.
+// Convolutions by torch's kernels, and the passes of their chains.
 #pragma once
 
 #include "ops/convolution.h"
 
 namespace sluice {
 
-// Why aten takes a depthwise transposed convolution whose phases kernels of ours could take; null where it does not.
-const char* faster_by_aten(const Convolution& convolution, const Conv1dParams& whole, const Question& question);
+// Why aten computes a depthwise transposed convolution that sluice's kernels could compute too, or null.
+const char* faster_by_aten(const Convolution& convolution, const Conv1dParams& whole, const CallMode& mode);
 
-// The input behind a pass of `pre`, rounded to the input's dtype as it would be inside of a kernel.
-Tensor input_behind_pre(const Convolution& convolution);
+// The input after a pass of `pre`, rounded to the input's dtype as inside a kernel.
+Tensor input_after_pre(const Convolution& convolution);
 
-// What the pass behind aten's convolution runs: `post`, on CUDA with the bias before it. cuDNN has no bias, so aten
-// adds it in a pass of its own. Does not outlive the convolution.
-class ChainBehindAten {
+// The chain of the pass after aten's convolution: `post`, on CUDA preceded by the bias. cuDNN has no bias, so aten
+// would add it in a pass of its own. Must not outlive the convolution.
+class ChainAfterAten {
  public:
-  explicit ChainBehindAten(const Convolution& convolution);
-  ChainBehindAten(const ChainBehindAten&) = delete;
-  ChainBehindAten& operator=(const ChainBehindAten&) = delete;
+  explicit ChainAfterAten(const Convolution& convolution);
+  ChainAfterAten(const ChainAfterAten&) = delete;
+  ChainAfterAten& operator=(const ChainAfterAten&) = delete;
 
   const Chain& chain() const { return with_bias_.has_value() ? *with_bias_ : convolution_.post; }
   bool adds_bias() const { return with_bias_.has_value(); }
@@ -28,10 +28,10 @@ class ChainBehindAten {
   std::optional<Chain> with_bias_ = std::nullopt;
 };
 
-// aten's convolution after the pass of `pre`; the chain behind it is still to come.
-Tensor convolve_with_aten(const Convolution& convolution, const ChainBehindAten& behind);
+// The pass of `pre` and aten's convolution, without the pass after it.
+Tensor convolve_with_aten(const Convolution& convolution, const ChainAfterAten& after);
 
-// The passes in front of aten's convolution and behind it, into `result`: linked, or why they are not.
-std::string prepare_passes(const Convolution& convolution, const TensorView& result, const Question& question);
+// Links, or explains, the passes before and after aten's convolution into `result`; returns why they are not linked.
+std::string prepare_passes(const Convolution& convolution, const TensorView& result, const CallMode& mode);
 
 }  // namespace sluice

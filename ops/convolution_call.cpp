@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-// As the convolution writes it.
+// Checks `out` and returns it batched.
 Tensor checked_out(const ConvolutionCall& call, const Tensor& out) {
   const Convolution& c = call.convolution;
   std::vector<int64_t> sizes = c.sizes;
@@ -19,11 +19,11 @@ Tensor checked_out(const ConvolutionCall& call, const Tensor& out) {
   return batched(out);
 }
 
-std::string ask(const ConvolutionCall& call, const std::optional<Tensor>& out, const Question& question) {
-  if (!out.has_value()) return ask_convolution(call.convolution, nullptr, question);
+std::string prepare_or_plan(const ConvolutionCall& call, const std::optional<Tensor>& out, const CallMode& mode) {
+  if (!out.has_value()) return prepare_or_plan_convolution(call.convolution, nullptr, mode);
   const Tensor output = checked_out(call, *out);
   const TensorView view(output);
-  return ask_convolution(call.convolution, &view, question);
+  return prepare_or_plan_convolution(call.convolution, &view, mode);
 }
 
 }  // namespace
@@ -58,13 +58,13 @@ void convolve_call_out(const ConvolutionCall& call, const Tensor& out) {
 }
 
 std::string prepare_call(const ConvolutionCall& call, const std::optional<Tensor>& out) {
-  return ask(call, out, {.run = Run::prepare});
+  return prepare_or_plan(call, out, {.action = Action::prepare});
 }
 
 #ifndef SLUICE_CUDA_LIBRARY
 std::string plan_call(const ConvolutionCall& call, const std::optional<Tensor>& out, bool linked,
                       const std::vector<int64_t>& device) {
-  return ask(call, out, plan_question(call.convolution.op, linked, device, call.convolution.sizes));
+  return prepare_or_plan(call, out, mode_of_plan(call.convolution.op, linked, device, call.convolution.sizes));
 }
 #endif
 

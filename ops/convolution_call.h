@@ -1,5 +1,5 @@
-// What conv1d and conv_transpose1d have in common as ops, whatever their numbers are: unbatched inputs, dtypes, chains,
-// the out variant, and what is asked of a call instead of its result.
+// Shared by the ops conv1d and conv_transpose1d: unbatched inputs, dtypes, chains, the out variant, and calls that
+// prepare or plan.
 #pragma once
 
 #include "ops/convolution.h"
@@ -8,10 +8,10 @@ namespace sluice {
 
 struct ConvolutionCall {
   Convolution convolution;
-  bool is_batched;  // else input and result are (channel, position) to the caller
+  bool is_batched;  // else the caller's input and result are (channel, position)
 };
 
-// The arguments that stand behind the numbers in a schema.
+// The arguments after the numbers in a schema.
 struct ConvolutionOptions {
   const std::string& pre;
   const OptionalTensors& pre_operands;
@@ -31,7 +31,7 @@ void check_like_input(const char* op, const char* argument, const TensorView& te
 // Adds the options to a convolution whose tensors, numbers and `sizes` are checked.
 void set_options(Convolution& convolution, const ConvolutionOptions& options);
 
-// What a raw op, its out variant, and `_prepare_<op>` run.
+// Run by a raw op, its out variant, and `_prepare_<op>`.
 Tensor convolve_call(const ConvolutionCall& call);
 void convolve_call_out(const ConvolutionCall& call, const Tensor& out);
 std::string prepare_call(const ConvolutionCall& call, const std::optional<Tensor>& out);

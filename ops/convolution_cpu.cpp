@@ -10,8 +10,8 @@
 namespace sluice {
 namespace {
 
-// A depthwise convolution of rows too short for vectors of their own, as a stencil over planes of one row, which are
-// turned (planes_cpu.h); nothing where it is not one.
+// Runs a depthwise convolution of rows shorter than vectors as a stencil over planes of one row, which are transposed
+// (planes_cpu.h). Returns whether it did.
 bool run_as_planes(const Conv1dParams& p) {
   const bool fits = p.stride == 1 && p.dilation == 1 && p.multiplier == 1 && !p.history.exists();
   if (!fits || p.output_length >= kNarrowPlane) return false;

@@ -7,11 +7,12 @@
 namespace sluice {
 
 ConvolutionForms choose_forms(const char* op, const Conv1dParams& params, const Conv1dPlan& plan,
-                              const DeviceScope& device, long long elements, Run run) {
+                              const DeviceScope& device, long long elements, Action action) {
   ConvolutionForms forms;
-  // The pass that adds a sum's parts has their chain.
-  if (plan.dense.parts == 1) forms.own = choose_form(op, link_request(params, plan), device, elements, run);
-  if (plan.dense.lays_pre) forms.lay = choose_form(op, lay_link_request(params), device, elements, run);
+  // With split-K, the chain is in the pass that adds the sums.
+  if (plan.dense.splits == 1) forms.own = choose_form(op, link_request(params, plan), device, elements, action);
+  if (plan.dense.applies_pre_first)
+    forms.conversion = choose_form(op, to_channels_last_link_request(params), device, elements, action);
   return forms;
 }
 

@@ -1,4 +1,4 @@
-// Which forms of its kernels a launch of a convolution runs: of its own, and of the one that lays its input with `pre`.
+// The forms of a launch's kernels: of the convolution's own, and of the one that converts its input and applies `pre`.
 #pragma once
 
 #include "kernels/conv1d/conv1d.h"
@@ -8,23 +8,23 @@ namespace sluice {
 
 // Whether the plan's own kernel has a chain.
 inline bool is_chained(const Conv1dParams& params, const Conv1dPlan& plan) {
-  return !params.post.empty() || (!params.pre.empty() && !plan.dense.lays_pre);
+  return !params.post.empty() || (!params.pre.empty() && !plan.dense.applies_pre_first);
 }
 
 #ifdef SLUICE_CUDA_LIBRARY
 struct ConvolutionForms {
-  Form own{.reason = kNoChain}, lay{.reason = kNoChain};
+  Form own{.reason = kNoChain}, conversion{.reason = kNoChain};
 
   // Why not all chains are linked, empty where they are.
   std::string why() const {
-    if (own.why() == kNoChain) return lay.why();
-    return own.why().empty() && lay.why() != kNoChain ? lay.why() : own.why();
+    if (own.why() == kNoChain) return conversion.why();
+    return own.why().empty() && conversion.why() != kNoChain ? conversion.why() : own.why();
   }
 };
 
 // Raises and warns as choose_form does.
 ConvolutionForms choose_forms(const char* op, const Conv1dParams& params, const Conv1dPlan& plan,
-                              const DeviceScope& device, long long elements, Run run);
+                              const DeviceScope& device, long long elements, Action action);
 #endif
 
 }  // namespace sluice

@@ -2,12 +2,12 @@
 
 #include <array>
 
-#include "ops/convolution_parts.h"
+#include "ops/convolution_split_k.h"
 
 namespace sluice {
 namespace {
 
-// A weight of a group's input channels, and packed where it comes so.
+// The weight of each group's input channels, and its packed form if given.
 DenseTensors dense_tensors(const Convolution& c) {
   const TensorView weight(c.weight);
   const int output = c.is_transposed ? 1 : 0, input = 1 - output;
@@ -58,7 +58,7 @@ Conv1dProblem make_problem(const Convolution& c, const Conv1dParams& params) {
   const bool is_dense = params.dense.input_channels > 0;
   problem.input_channels = is_dense ? c.groups * params.dense.input_channels : c.input.size(1);
   problem.groups = c.groups;
-  problem.most_parts = problem.interleaves || c.groups > 1 ? 1 : most_parts(c);
+  problem.most_splits = problem.interleaves || c.groups > 1 ? 1 : most_splits(c);
   return problem;
 }
 
@@ -72,10 +72,10 @@ std::string detail_of(const Conv1dPlan& plan, const Interleave& interleave, bool
   std::string detail = describe(plan);
   if (plan.which == Conv1dMethod::aten) return detail;
   if (plan.which == Conv1dMethod::dense && interleave.exists()) {
-    detail += "; channels of " + std::to_string(interleave.phases) + " output phase" +
-              (interleave.phases > 1 ? "s" : "") + ", interleaved as they are stored";
+    detail += "; channels of " + std::to_string(interleave.components) + " polyphase component" +
+              (interleave.components > 1 ? "s" : "") + ", interleaved as they are stored";
   }
-  if (plan.which == Conv1dMethod::dense && in_passes && plan.dense.parts == 1)
+  if (plan.which == Conv1dMethod::dense && in_passes && plan.dense.splits == 1)
     detail += "; chains in passes of their own";
   if (!more.empty()) detail += (detail.empty() ? "" : "; ") + more;
   return detail;

@@ -1,4 +1,4 @@
-// A convolution as conv1d's kernels take it.
+// Params and problems of conv1d's kernels for a Convolution.
 #pragma once
 
 #include <optional>
@@ -7,16 +7,17 @@
 
 namespace sluice {
 
-// With its result in `result`, a transposed one's phases from; only depthwise ones have a `multiplier`.
+// Params with the result in `result`. A transposed convolution's components are derived from them. Only depthwise ones
+// have a `multiplier`.
 Conv1dParams make_params(const Convolution& convolution, const TensorView& result);
 
-// Of params that are the convolution's, or of a launch.
+// The problem of the convolution's params, or of a launch's.
 Conv1dProblem make_problem(const Convolution& convolution, const Conv1dParams& params);
 
-// From an output channel of a depthwise convolution to the next one; nothing where they are not equally far apart.
+// The weight's stride between output channels of a depthwise convolution; nothing where it is not constant.
 std::optional<int64_t> channel_stride(const Convolution& convolution);
 
-// What a plan has to say of itself, and `more`. `in_passes`: its chains are not linked.
+// A plan's detail text, followed by `more`. `in_passes`: its chains are not linked.
 std::string detail_of(const Conv1dPlan& plan, const Interleave& interleave, bool in_passes, const std::string& more);
 
 }  // namespace sluice

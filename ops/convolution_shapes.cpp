@@ -61,7 +61,7 @@ std::vector<int64_t> check_shapes(const char* op, const ConvolutionShapes& shape
   const int64_t reach = dilation * (taps - 1) + 1, padded = input[2] + padding + padding_right;
   check(padded >= reach, op, ": input must be at least as long as the kernel's reach of ", reach,
         " with its padding, got ", padded);
-  // As torch has it: rows of zeros alone are a result only where there are none.
+  // torch's rule: inputs of length 0 are refused unless they have no rows.
   check(input[2] > 0 || input[0] * channels == 0, op, ": input must have at least one position, got ",
         ShapeText{input});
   return {input[0], channels == 0 ? 0 : out_channels, (padded - reach) / stride + 1};

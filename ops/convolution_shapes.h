@@ -1,5 +1,4 @@
-// The shapes of the results of convolutions, and the rules that their arguments' shapes keep to; an op and its plan ask
-// the same.
+// The shapes of convolutions' results, and the rules for their arguments' shapes, which an op and its plan share.
 #pragma once
 
 #include <optional>
@@ -20,8 +19,8 @@ struct ConvolutionShapes {
   int64_t stride, padding, padding_right, dilation, groups;
 };
 
-// Returns (batch, channels, length) of the result. Without input channels there are no output channels either, whatever
-// the weight has: torch's rule.
+// Returns (batch, channels, length) of the result. torch's rule: without input channels there are no output channels,
+// whatever the weight's shape.
 std::vector<int64_t> check_shapes(const char* op, const ConvolutionShapes& shapes,
                                   const std::optional<TensorView>& bias);
 
@@ -31,7 +30,7 @@ struct TransposedShapes {
   int64_t stride, padding, output_padding, groups, dilation;
 };
 
-// The same of a transposed convolution, which torch refuses without input channels.
+// The same for a transposed convolution, which torch refuses without input channels.
 std::vector<int64_t> check_transposed_shapes(const char* op, const TransposedShapes& shapes,
                                              const std::optional<TensorView>& bias);
 

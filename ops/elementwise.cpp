@@ -17,16 +17,16 @@
 namespace sluice {
 namespace {
 
-// Every tensor walks memory as the output does, or is one number: one flat dimension, found without sorting.
+// Whether every tensor is in the output's order in memory, or is one number: one flat dimension, found without sorting.
 bool is_flat(const TensorView& input, const TensorView& output, const Chain& chain) {
-  if (!output.walks_like(input) || !output.is_dense()) return false;
+  if (!output.walks_like(input) || !output.is_non_overlapping_and_dense()) return false;
   for (const TensorView& operand : chain.operands) {
     if (operand.elements() != 1 && !output.walks_like(operand)) return false;
   }
   return true;
 }
 
-// All tensors' strides, merged: those of the output and of the input, then the operands'.
+// All tensors' strides, merged: the output's and the input's, then the operands'.
 Geometry merge(const char* op, const TensorView& input, const TensorView& output, const Chain& chain) {
   const std::vector<int64_t> sizes = sizes_of(output);
   const auto widen = [](const auto& from) { return std::vector<long long>(from.begin(), from.end()); };
@@ -40,7 +40,7 @@ Geometry merge(const char* op, const TensorView& input, const TensorView& output
 }
 
 TransformParams make_params(const char* op, const TensorView& input, const TensorView& output, const Chain& chain) {
-  TransformParams params;  // 3 KiB, of which a call uses a little: not cleared
+  TransformParams params;  // 3 KiB, mostly unused: not cleared
   params.input.data = input.data;
   params.input.dtype = input.dtype;
   params.output.data = output.data;
@@ -62,11 +62,11 @@ TransformParams make_params(const char* op, const TensorView& input, const Tenso
   return params;
 }
 
-// The one road to a kernel, whatever is asked. `only_linked`: where that form is not there, nothing is done or
-// returned.
+// Plans, then launches, links or returns the plan, as `mode` says. `only_linked`: without a linked form, does and
+// returns nothing.
 std::optional<std::string> run(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
-                               const ScheduleRequest& request, const Question& question,
-                               [[maybe_unused]] bool only_linked, bool is_new) {
+                               const ScheduleRequest& request, const CallMode& mode, [[maybe_unused]] bool only_linked,
+                               bool is_new) {
   TransformParams params = make_params(op, input, output, chain);
   params.is_new = is_new;
   const TransformProblem problem = problem_of(params);
@@ -76,27 +76,27 @@ std::optional<std::string> run(const char* op, const TensorView& input, const Te
     return plan;
   };
   const bool chained = !chain.empty();
-  if (question.explains()) {
-    if (only_linked && !question.linked) return std::nullopt;
-    return plan_text(planned(question.device, chained && question.linked), question, chained, output.elements());
+  if (mode.plans()) {
+    if (only_linked && !mode.linked) return std::nullopt;
+    return plan_text(planned(mode.device, chained && mode.linked), mode, chained, output.elements());
   }
 #ifdef SLUICE_CUDA_LIBRARY
   const DeviceScope device(op, input.device_index);
   const DeviceProperties& properties = properties_of(op, input.device_index);
   TransformPlan plan = planned(properties, chained);
   Form form{.reason = kNoChain};
-  if (chained) form = choose_form(op, link_request(params, plan), device, output.elements(), question.run);
+  if (chained) form = choose_form(op, link_request(params, plan), device, output.elements(), mode.action);
   if (form.kernel == nullptr) {
     if (only_linked) return std::nullopt;
     if (chained) plan = planned(properties, false);
   }
-  if (!question.computes()) return form.why();
+  if (!mode.computes()) return form.why();
   device.check_launch(launch_transform(params, plan, form.kernel, device.stream()));
   return std::string();
 #else
   chain.check_interpreted(op);
-  if (!question.computes()) return kOnCpu;
-  constexpr int64_t kGrain = 32 * 1024;  // elements that are worth a thread
+  if (!mode.computes()) return kOnCpu;
+  constexpr int64_t kGrain = 32 * 1024;  // elements per thread at least
   with_instruction_set([&]<InstructionSet set>() {
     torch::stable::parallel_for(0, output.elements(), kGrain,
                                 [&](int64_t first, int64_t last) { transform_cpu<set>(params, first, last); });
@@ -108,19 +108,19 @@ std::optional<std::string> run(const char* op, const TensorView& input, const Te
 }  // namespace
 
 std::string run_transform(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
-                          const ScheduleRequest& request, const Question& question, bool is_new) {
-  if (output.elements() == 0) return question.computes() ? "" : kEmptyResult;
-  return *run(op, input, output, chain, request, question, /*only_linked=*/false, is_new);
+                          const ScheduleRequest& request, const CallMode& mode, bool is_new) {
+  if (output.elements() == 0) return mode.computes() ? "" : kEmptyResult;
+  return *run(op, input, output, chain, request, mode, /*only_linked=*/false, is_new);
 }
 
 std::optional<std::string> run_linked_transform(const char* op, const TensorView& input, const TensorView& output,
                                                 const Chain& chain, const ScheduleRequest& request,
-                                                const Question& question) {
+                                                const CallMode& mode) {
   if (output.elements() == 0) return std::nullopt;
 #ifndef SLUICE_CUDA_LIBRARY
-  if (!question.explains()) return std::nullopt;
+  if (!mode.plans()) return std::nullopt;
 #endif
-  return run(op, input, output, chain, request, question, /*only_linked=*/true, /*is_new=*/false);
+  return run(op, input, output, chain, request, mode, /*only_linked=*/true, /*is_new=*/false);
 }
 
 }  // namespace sluice

@@ -16,10 +16,10 @@ namespace sluice {
 namespace {
 
 constexpr const char* kOp = "filter2d";
-// Far beyond any tensor, and small enough that no sum or product in a plan overflows.
+// Larger than any tensor's, and small enough that no sum or product in a plan overflows.
 constexpr int64_t kLimit = int64_t{1} << 31;        // of padding
 constexpr int64_t kKernelLimit = int64_t{1} << 24;  // of a kernel's sides
-// Bytes are converted ahead of plain windows of more taps: kernels for those read floats.
+// Bytes with default sampling and more taps are converted first: their kernels read floats.
 constexpr int64_t kMostTapsOfBytes = 25;
 
 int64_t count_planes(const TensorView& image) {
@@ -56,12 +56,12 @@ void check_kernel(const TensorView& image, const TensorView& kernel, const std::
         kernel.shape());
 }
 
-// What keeps the image's size; windows of an even extent have the one more below and on the right.
+// Padding that keeps the image's size; windows of an even extent get the extra one below and on the right.
 Padding check_padding(const std::optional<std::vector<int64_t>>& padding, int64_t height, int64_t width,
-                      const Filter2dWindows& windows) {
+                      const Filter2dSampling& sampling) {
   if (!padding.has_value()) {
-    check(windows.stride_down == 1 && windows.stride_across == 1, kOp, ": padding='same' must have stride 1, got (",
-          windows.stride_down, ", ", windows.stride_across, ")");
+    check(sampling.stride_down == 1 && sampling.stride_across == 1, kOp, ": padding='same' must have stride 1, got (",
+          sampling.stride_down, ", ", sampling.stride_across, ")");
     const int64_t top = (height - 1) / 2, left = (width - 1) / 2;
     return {.top = top, .bottom = height - 1 - top, .left = left, .right = width - 1 - left};
   }
@@ -73,8 +73,8 @@ Padding check_padding(const std::optional<std::vector<int64_t>>& padding, int64_
   return {.top = vertical, .bottom = vertical, .left = horizontal, .right = horizontal};
 }
 
-Filter2dWindows check_windows(const std::vector<int64_t>& stride, const std::vector<int64_t>& dilation,
-                              const std::string& mode) {
+Filter2dSampling check_sampling(const std::vector<int64_t>& stride, const std::vector<int64_t>& dilation,
+                                const std::string& mode) {
   const auto pair = [](const char* argument, const std::vector<int64_t>& numbers) {
     check(numbers.size() == 2, kOp, ": ", argument, " must be two numbers, got ", numbers.size());
     for (int64_t number : numbers) {
@@ -94,7 +94,7 @@ Filter2dWindows check_windows(const std::vector<int64_t>& stride, const std::vec
           .border = static_cast<Border>(found - std::begin(kBorderNames))};
 }
 
-// A border's pixels are the image's: torch's limits.
+// A border's pixels come from the image: torch's limits.
 void check_border(const TensorView& image, const Padding& padding, Border border) {
   if (border != Border::reflect && border != Border::circular) return;
   const auto fits = [&](const char* what, int64_t pixels, int64_t extent) {
@@ -107,9 +107,9 @@ void check_border(const TensorView& image, const Padding& padding, Border border
   fits("columns", std::max(padding.left, padding.right), image.sizes[image.rank - 1]);
 }
 
-// The sizes of the result. `height` and `width` are those of a window.
+// The sizes of the result. `height` and `width` are a window's.
 std::vector<int64_t> check_extent(const TensorView& image, int64_t height, int64_t width, const Padding& padding,
-                                  const Filter2dWindows& windows) {
+                                  const Filter2dSampling& sampling) {
   std::vector<int64_t> sizes = sizes_of(image);
   int64_t& rows = sizes[image.rank - 2];
   int64_t& columns = sizes[image.rank - 1];
@@ -117,11 +117,11 @@ std::vector<int64_t> check_extent(const TensorView& image, int64_t height, int64
   columns += padding.left + padding.right;
   check(rows >= height && columns >= width, kOp, ": image must be at least as large as the kernel, ", height, " x ",
         width, ", with its padding, got ", rows, " x ", columns);
-  // As torch has it: planes of zeros alone are a result only where there are none.
+  // As in torch: planes of only padding are a result only if there are no planes.
   check(image.elements() > 0 || count_planes(image) == 0, kOp, ": image must have at least one pixel, got ",
         image.shape());
-  rows = (rows - height) / windows.stride_down + 1;
-  columns = (columns - width) / windows.stride_across + 1;
+  rows = (rows - height) / sampling.stride_down + 1;
+  columns = (columns - width) / sampling.stride_across + 1;
   return sizes;
 }
 
@@ -159,16 +159,16 @@ Stencil check_arguments(const Tensor& given, const Tensor& kernel, const std::op
   }
   const int64_t height = across.has_value() ? taps.sizes[taps.rank - 1] : taps.sizes[taps.rank - 2];
   const int64_t width = across.has_value() ? across->sizes[across->rank - 1] : taps.sizes[taps.rank - 1];
-  Filter2dWindows windows = check_windows(stride, dilation, padding_mode);
-  // Of a window.
-  const int64_t rows = windows.dilation_down * (height - 1) + 1, columns = windows.dilation_across * (width - 1) + 1;
-  const Padding border = check_padding(padding, rows, columns, windows);
+  Filter2dSampling sampling = check_sampling(stride, dilation, padding_mode);
+  // A window's extent.
+  const int64_t rows = sampling.dilation_down * (height - 1) + 1, columns = sampling.dilation_across * (width - 1) + 1;
+  const Padding border = check_padding(padding, rows, columns, sampling);
   const ScheduleRequest request = check_schedule(kOp, schedule, depth);
-  const std::vector<int64_t> sizes = check_extent(image, rows, columns, border, windows);
-  check_border(image, border, windows.border);
+  const std::vector<int64_t> sizes = check_extent(image, rows, columns, border, sampling);
+  check_border(image, border, sampling.border);
   const bool is_ring = !request.automatic && request.schedule != Schedule::direct;
-  const bool plain = windows.are_plain() && (is_ring || height * width > kMostTapsOfBytes);
-  windows.bytes = bytes && !plain;
+  const bool plain = sampling.are_plain() && (is_ring || height * width > kMostTapsOfBytes);
+  sampling.bytes = bytes && !plain;
   Chain before(kOp, "pre", pre, pre_operands, image, sizes_of(image));
   Chain after(kOp, "post", post, post_operands, image, sizes);
   const DType result = check_result_dtype(kOp, dtype).value_or(after.result_dtype().value_or(computed));
@@ -181,7 +181,7 @@ Stencil check_arguments(const Tensor& given, const Tensor& kernel, const std::op
           .height = height,
           .width = width,
           .padding = border,
-          .windows = windows,
+          .sampling = sampling,
           .pre = std::move(before),
           .post = std::move(after),
           .dtype = result,
@@ -214,21 +214,21 @@ void filter2d_out(const Stencil& s, const Tensor& out) {
   if (view.elements() > 0) run_stencil(s, view);
 }
 
-std::string ask(const Stencil& s, const std::optional<Tensor>& out, const Question& question) {
+std::string prepare_or_plan(const Stencil& s, const std::optional<Tensor>& out, const CallMode& mode) {
   if (out.has_value()) check_result(s, TensorView(*out));
   const TensorView result =
       out.has_value() ? TensorView(*out) : TensorView(TensorView(s.image), s.sizes, s.strides, s.dtype);
-  return result.elements() == 0 ? kEmptyResult : run_stencil(s, result, question);
+  return result.elements() == 0 ? kEmptyResult : run_stencil(s, result, mode);
 }
 
 std::string prepare_filter2d(const Stencil& s, const std::optional<Tensor>& out) {
-  return ask(s, out, {.run = Run::prepare});
+  return prepare_or_plan(s, out, {.action = Action::prepare});
 }
 
 #ifndef SLUICE_CUDA_LIBRARY
 std::string plan_filter2d(const Stencil& s, const std::optional<Tensor>& out, bool linked,
                           const std::vector<int64_t>& device) {
-  return ask(s, out, plan_question(kOp, linked, device, s.sizes));
+  return prepare_or_plan(s, out, mode_of_plan(kOp, linked, device, s.sizes));
 }
 #endif
 

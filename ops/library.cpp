@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-// What this library was built as, for `python -m sluice info`.
+// This library's build, for `python -m sluice info`.
 std::string build_info() { return SLUICE_BUILD_INFO; }
 
 std::string current_instruction_set() { return name_of(instruction_set()); }

@@ -1,4 +1,4 @@
-// pack: the weight of a dense conv1d, put into the order of the tensor-core kernels ahead of its calls.
+// pack: packs the weight of a dense conv1d for the tensor-core kernels, ahead of its calls.
 #include "ops/pack.h"
 
 #include "kernels/conv1d/dense/pack.h"
@@ -17,9 +17,11 @@ namespace {
 constexpr const char* kOp = "pack";
 constexpr int64_t kMost = int64_t{1} << 31;
 
-std::vector<int64_t> shape_of(const PackedOrder& order) { return {order.chunks, order.taps, order.rows, order.chunk}; }
+std::vector<int64_t> shape_of(const PackedOrder& order) {
+  return {order.k_blocks, order.taps, order.rows, order.k_block};
+}
 
-// Of a weight of these sizes.
+// The packed shape of a weight of these sizes.
 std::vector<int64_t> packed_shape(int64_t channels, int64_t input_channels, int64_t taps) {
   const std::vector<int64_t> sizes = {channels, input_channels, taps};
   for (int64_t size : sizes) {
@@ -28,7 +30,7 @@ std::vector<int64_t> packed_shape(int64_t channels, int64_t input_channels, int6
   return shape_of(packed_order(channels, input_channels, static_cast<int>(taps)));
 }
 
-// The weight as it is to be packed.
+// Checks the weight and converts it to the packed dtype.
 Tensor check_arguments(const Tensor& weight, const std::optional<ScalarType>& dtype) {
   const TensorView view(weight);
   check_floating(kOp, "weight", view);

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "kernels/causal_conv1d/runs.h"
+#include "kernels/causal_conv1d/subsequences.h"
 #include "kernels/conv1d/depthwise/depthwise_cpu.h"
 #endif
 
@@ -32,7 +32,7 @@ void keep_states(const char* op, const SequencesParams& params, const TensorView
 
 namespace {
 
-constexpr long long kStateChannels = 1024;  // that are worth a thread
+constexpr long long kStateChannels = 1024;  // channels per thread at least
 
 void write_zeros(const Conv1dParams& p) {
   const std::size_t size = size_of(p.output.dtype);
@@ -44,23 +44,23 @@ void write_zeros(const Conv1dParams& p) {
   }
 }
 
-// Each run's tiles are numbered behind those of the run before; one that is zeros counts as one.
+// Tiles are numbered subsequence after subsequence; one that is only zeros counts as one tile.
 template <InstructionSet set>
-void convolve_runs(const SequencesParams& params, const std::vector<SequenceRun>& runs) {
+void convolve_subsequences(const SequencesParams& params, const std::vector<Subsequence>& subsequences) {
   std::vector<long long> starts(1, 0);
   long long grain = 1;
-  RunConvolution convolutions(params);
-  for (const SequenceRun& run : runs) {
-    const DepthwiseTiles tiles = tiles_on_cpu(convolutions.at(run));
-    starts.push_back(starts.back() + (run.slot < 0 ? 1 : tiles.count));
+  SubsequenceConvolution convolutions(params);
+  for (const Subsequence& subsequence : subsequences) {
+    const DepthwiseTiles tiles = tiles_on_cpu(convolutions.at(subsequence));
+    starts.push_back(starts.back() + (subsequence.slot < 0 ? 1 : tiles.count));
     grain = std::max<long long>(grain, tiles.grain);
   }
   torch::stable::parallel_for(0, starts.back(), grain, [&](int64_t first, int64_t last) {
-    RunConvolution own(params);
+    SubsequenceConvolution own(params);
     auto at = std::upper_bound(starts.begin(), starts.end(), first) - starts.begin() - 1;
-    for (; at < static_cast<long long>(runs.size()) && starts[at] < last; ++at) {
-      const Conv1dParams& convolution = own.at(runs[at]);
-      if (runs[at].slot < 0) {
+    for (; at < static_cast<long long>(subsequences.size()) && starts[at] < last; ++at) {
+      const Conv1dParams& convolution = own.at(subsequences[at]);
+      if (subsequences[at].slot < 0) {
         write_zeros(convolution);
         continue;
       }
@@ -73,22 +73,24 @@ void convolve_runs(const SequencesParams& params, const std::vector<SequenceRun>
 }  // namespace
 
 void run_sequences(const char* op, const SequencesParams& params, const TensorView& x) {
-  const std::vector<SequenceRun> runs = runs_on_cpu(params);
-  with_instruction_set([&]<InstructionSet set>() { convolve_runs<set>(params, runs); });
+  const std::vector<Subsequence> subsequences = subsequences_on_cpu(params);
+  with_instruction_set([&]<InstructionSet set>() { convolve_subsequences<set>(params, subsequences); });
   keep_states(op, params, x);
 }
 
 void keep_states(const char*, const SequencesParams& params, const TensorView&) {
   if (!params.sequences.after.exists()) return;
-  const std::vector<SequenceRun> runs = last_runs_on_cpu(params);
+  const std::vector<Subsequence> subsequences = last_subsequences_on_cpu(params);
   const long long channels = params.convolution.channels, blocks = ceil_div(channels, kStateChannels);
   with_instruction_set([&]<InstructionSet set>() {
-    torch::stable::parallel_for(0, static_cast<int64_t>(runs.size()) * blocks, 8, [&](int64_t first, int64_t last) {
-      for (int64_t item = first; item < last; ++item) {
-        const long long channel = item % blocks * kStateChannels;
-        keep_state_cpu<set>(params, runs[item / blocks], channel, std::min(channels, channel + kStateChannels));
-      }
-    });
+    torch::stable::parallel_for(0, static_cast<int64_t>(subsequences.size()) * blocks, 8,
+                                [&](int64_t first, int64_t last) {
+                                  for (int64_t item = first; item < last; ++item) {
+                                    const long long channel = item % blocks * kStateChannels;
+                                    keep_state_cpu<set>(params, subsequences[item / blocks], channel,
+                                                        std::min(channels, channel + kStateChannels));
+                                  }
+                                });
   });
 }
 

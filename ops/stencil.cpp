@@ -20,8 +20,8 @@ namespace sluice {
 
 namespace {
 
-// The stencil as launches of one batch dimension each: as a rule one, and more where the batch dimensions of image,
-// result and operands do not merge into one.
+// The stencil as launches of one batch dimension each: usually one, more if the batch dimensions of image, result and
+// operands do not merge into one.
 struct Launches {
   Filter2dParams params;
   Geometry batches;  // strides: of the result, the image, then the operands of pre and of post
@@ -32,7 +32,7 @@ struct Launches {
     for (int d = 0; d < batches.rank; ++d) total *= d == inner ? 1 : batches.sizes[d];
     return total;
   }
-  // Whether those behind the first are.
+  // Whether the launches after the first are aligned.
   bool others_are_aligned() const {
     for (long long i = 1; i < count(); ++i) {
       if (!is_aligned(at(i))) return false;
@@ -55,7 +55,7 @@ struct Launches {
       operand.data = operand.as<char>() + offset(tensor++) * static_cast<long long>(size_of(operand.dtype));
     };
     move(moved.output);
-    if (moved.windows.bytes) {
+    if (moved.sampling.bytes) {
       moved.image.data = moved.image.as<char>() + offset(tensor++);
     } else {
       move(moved.image);
@@ -66,7 +66,7 @@ struct Launches {
   }
 };
 
-// (channel, row, column), where one kernel for all channels has no channel and a column of taps no columns.
+// (channel, row, column); a kernel shared by all channels has no channel, and a column of taps no columns.
 Operand<3> kernel_of(const Stencil& s) {
   const TensorView kernel(s.kernel);
   const int64_t* const taps = kernel.strides + (s.is_shared() ? 0 : 1);
@@ -116,7 +116,7 @@ Launches launches_of(const Stencil& s, const TensorView& result) {
   // (batch, channel, row, column)
   const auto strides_of = [&](std::size_t tensor) {
     const auto at = [&](int64_t d) { return d < 0 ? 0 : strides[tensor][d]; };
-    // A stride that leads nowhere may be any number, of which words would not be multiples.
+    // The stride of a single batch may be any number, and not a multiple of words.
     const long long batch = batches.sizes[inner] == 1 ? 0 : batches.strides[tensor][inner];
     return std::array<long long, 4>{batch, at(rank - 3), at(rank - 2), at(rank - 1)};
   };
@@ -139,8 +139,8 @@ Launches launches_of(const Stencil& s, const TensorView& result) {
       .top = s.padding.top,
       .left = s.padding.left,
   };
-  params.windows = s.windows;
-  if (s.windows.bytes) params.image.dtype = TensorView(s.kernel).dtype;
+  params.sampling = s.sampling;
+  if (s.sampling.bytes) params.image.dtype = TensorView(s.kernel).dtype;
   s.pre.fill(params.pre, params.pre_operands, [&](std::size_t k) { return strides_of(first_of_pre + k); });
   s.post.fill(params.post, params.post_operands, [&](std::size_t k) { return strides_of(first_of_post + k); });
   return launches;
@@ -148,26 +148,26 @@ Launches launches_of(const Stencil& s, const TensorView& result) {
 
 }  // namespace
 
-std::string run_stencil(const Stencil& s, const TensorView& output, const Question& question) {
+std::string run_stencil(const Stencil& s, const TensorView& output, const CallMode& mode) {
   const bool chained = !s.pre.empty() || !s.post.empty();
 #ifndef SLUICE_CUDA_LIBRARY
-  if (!question.explains()) {
+  if (!mode.plans()) {
     s.pre.check_interpreted(s.op);
     s.post.check_interpreted(s.op);
-    if (!question.computes()) return chained ? kOnCpu : kNoChain;
+    if (!mode.computes()) return chained ? kOnCpu : kNoChain;
   }
 #endif
   const Launches launches = launches_of(s, output);
   Filter2dProblem problem = problem_of(launches.params);
-  problem.aligned = problem.aligned && launches.others_are_aligned();  // because they all run one kernel
+  problem.aligned = problem.aligned && launches.others_are_aligned();  // because all launches run one kernel
   const auto planned = [&](const Filter2dProblem& one, const DeviceProperties& device, bool linked) {
     const Filter2dPlan plan = plan_filter2d(one, s.schedule, device, linked);
     check_plan(s.op, plan, s.schedule);
     return plan;
   };
-  if (question.explains()) {
-    const Filter2dPlan plan = planned(problem, question.device, chained && question.linked);
-    return plan_text(plan, question, chained, output.elements());
+  if (mode.plans()) {
+    const Filter2dPlan plan = planned(problem, mode.device, chained && mode.linked);
+    return plan_text(plan, mode, chained, output.elements());
   }
 #ifdef SLUICE_CUDA_LIBRARY
   const DeviceScope device(s.op, output.device_index);
@@ -175,10 +175,10 @@ std::string run_stencil(const Stencil& s, const TensorView& output, const Questi
   Form form{.reason = kNoChain};
   Filter2dPlan plan = planned(problem, properties, chained);
   if (chained) {
-    form = choose_form(s.op, link_request(launches.params, plan), device, output.elements(), question.run);
+    form = choose_form(s.op, link_request(launches.params, plan), device, output.elements(), mode.action);
     if (form.kernel == nullptr) plan = planned(problem, properties, false);
   }
-  if (!question.computes()) return form.why();
+  if (!mode.computes()) return form.why();
   device.check_launch(launch_filter2d(launches.params, plan, form.kernel, device.stream()));
   for (long long i = 1; i < launches.count(); ++i) {
     const Filter2dParams params = launches.at(i);

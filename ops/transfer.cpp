@@ -1,6 +1,6 @@
-// torch.ops.sluice._transfer_*: the engine that moves chunks (kernels/transfer), as numbers and texts. In _C it drives
-// the host, in _C_cuda, as _transfer_cuda_*, a GPU. No argument is a tensor: python/sluice/stream keeps the memory
-// alive. A call from Python releases the GIL, so one that waits holds nobody up.
+// torch.ops.sluice._transfer_*: the engine that moves chunks (kernels/transfer). In _C it drives the host; in _C_cuda,
+// as _transfer_cuda_*, a GPU. Arguments are numbers, not tensors: python/sluice/stream keeps the memory alive. A call
+// from Python releases the GIL, so a waiting call blocks no other thread.
 #include <torch/csrc/stable/library.h>
 
 #include <algorithm>
@@ -31,13 +31,13 @@ namespace {
 using namespace transfer;
 using Ints = std::vector<int64_t>;
 
-constinit int64_t largest_handle = 0;  // under the registry's mutex; a child's are larger than all that it inherits
+constinit int64_t largest_handle = 0;  // under the registry's mutex; a child's handles exceed all inherited ones
 
-// Never destroyed: Python closes engines at its exit, while CUDA is there.
+// Never destroyed: Python closes engines at its exit, before CUDA is gone.
 struct Registry {
   std::mutex mutex;
   std::unordered_map<int64_t, std::shared_ptr<Engine>> engines;
-  const int64_t inherited = largest_handle;  // engines up to this one are another process's
+  const int64_t inherited = largest_handle;  // handles up to this one are another process's
 };
 
 std::shared_ptr<Engine> engine_of(int64_t handle) {
@@ -61,10 +61,10 @@ std::unique_ptr<Driver> make_driver([[maybe_unused]] int64_t device, const Engin
 #endif
 }
 
-// Under a handle that was never used before: Python counts them.
-void open_engine(int64_t handle, int64_t device, int64_t window, int64_t threads, int64_t ring_buffers,
+// `handle` must be new: Python counts them.
+void open_engine(int64_t handle, int64_t device, int64_t event_sets, int64_t threads, int64_t ring_buffers,
                  int64_t ring_buffer_bytes) {
-  const EngineOptions options{static_cast<int>(window), static_cast<int>(threads), static_cast<int>(ring_buffers),
+  const EngineOptions options{static_cast<int>(event_sets), static_cast<int>(threads), static_cast<int>(ring_buffers),
                               ring_buffer_bytes};
   std::shared_ptr<Engine> engine;
   try {
@@ -78,7 +78,7 @@ void open_engine(int64_t handle, int64_t device, int64_t window, int64_t threads
   all.engines[handle] = std::move(engine);
 }
 
-// Nothing happens where it is not open.
+// Does nothing if the engine is not open.
 void close_engine(int64_t handle) {
   std::shared_ptr<Engine> engine;  // destroyed after the lock is given up
   Registry& all = PerProcess<Registry>::get();
@@ -89,10 +89,10 @@ void close_engine(int64_t handle) {
   }
 }
 
-// The numbers that Python sends, from the first to the last.
-class Words {
+// Reads the numbers that Python sends, in order.
+class CommandReader {
  public:
-  explicit Words(const Ints& numbers) : numbers_(numbers) {}
+  explicit CommandReader(const Ints& numbers) : numbers_(numbers) {}
 
   bool empty() const { return at_ == numbers_.size(); }
   const int64_t* take(int64_t count) {
@@ -107,13 +107,13 @@ class Words {
   std::size_t at_ = 0;
 };
 
-// host, dense, route, mapping, item size, rank, sizes, strides of the host in bytes.
-ChunkCopy take_copy(Words& words) {
-  const int64_t* const head = words.take(6);
+// host, packed, route, mapping, item size, rank, sizes, strides of the host in bytes.
+ChunkCopy take_copy(CommandReader& reader) {
+  const int64_t* const head = reader.take(6);
   const int64_t rank = head[5];
   check(rank >= 0 && rank <= StridedCopy::kMaxRank, "_transfer: a copy must have at most ", StridedCopy::kMaxRank,
         " dimensions, got ", rank);
-  const int64_t* const sizes = words.take(2 * rank);
+  const int64_t* const sizes = reader.take(2 * rank);
   return {make_copy(reinterpret_cast<char*>(head[0]), reinterpret_cast<char*>(head[1]), head[4], static_cast<int>(rank),
                     sizes, sizes + rank),
           static_cast<transfer::Route>(head[2]), static_cast<Mapping>(head[3])};
@@ -122,23 +122,23 @@ ChunkCopy take_copy(Words& words) {
 enum Kind : int64_t { kFetch, kStore, kCommit };
 
 // kind, set, number of waits, number of copies, waits, copies.
-std::pair<Kind, std::shared_ptr<Command>> take_command(Words& words) {
-  const int64_t* const head = words.take(4);
+std::pair<Kind, std::shared_ptr<Command>> take_command(CommandReader& reader) {
+  const int64_t* const head = reader.take(4);
   check(head[0] >= kFetch && head[0] <= kCommit, "_transfer: a command must be a fetch, a store or a commit, got ",
         head[0]);
   auto command = std::make_shared<Command>();
   command->set = static_cast<int>(head[1]);
-  const int64_t* const waits = words.take(head[2]);
+  const int64_t* const waits = reader.take(head[2]);
   command->waits.assign(waits, waits + head[2]);
-  for (int64_t i = 0; i < head[3]; ++i) command->copies.push_back(take_copy(words));
+  for (int64_t i = 0; i < head[3]; ++i) command->copies.push_back(take_copy(reader));
   return {static_cast<Kind>(head[0]), std::move(command)};
 }
 
-// One call takes what has come together since the last: a call from Python costs more than a command. All are read
-// before the first is issued, so that what is refused leaves nothing on its way.
+// One call submits all commands since the last one: a call from Python costs more than a command. All are parsed before
+// the first is issued, so a refused command leaves none in flight.
 void submit(Engine& engine, const Ints& numbers) {
   std::vector<std::pair<Kind, std::shared_ptr<Command>>> commands;
-  for (Words words(numbers); !words.empty();) commands.push_back(take_command(words));
+  for (CommandReader reader(numbers); !reader.empty();) commands.push_back(take_command(reader));
   for (auto& [kind, command] : commands) {
     switch (kind) {
       case kFetch: engine.fetch(std::move(command)); break;
@@ -150,7 +150,7 @@ void submit(Engine& engine, const Ints& numbers) {
 
 void begin_run(int64_t engine, int64_t stream) { engine_of(engine)->begin(reinterpret_cast<void*>(stream)); }
 void submit_commands(int64_t engine, const Ints& commands) { submit(*engine_of(engine), commands); }
-// The chunks that have landed; -1 where the time was over, -2 where a copy has failed.
+// The number of landed chunks; -1 after a timeout, -2 if a copy has failed.
 int64_t acquire_chunk(int64_t engine, const Ints& commands, int64_t set, const Ints& waits, int64_t milliseconds) {
   const std::shared_ptr<Engine> owner = engine_of(engine);
   submit(*owner, commands);
@@ -183,7 +183,7 @@ Ints take_times(int64_t engine) {
   return numbers;
 }
 
-// Copies dense memory by the engine's staging threads; nanoseconds.
+// Nanoseconds of a contiguous copy by the engine's staging threads.
 int64_t time_memcpy(int64_t engine, int64_t target, int64_t source, int64_t bytes) {
   const std::shared_ptr<Engine> owner = engine_of(engine);
   const int64_t sizes[] = {bytes}, strides[] = {1};
@@ -214,7 +214,7 @@ void give_back(int64_t device, int64_t stream) {
 }
 std::string abilities_of(int64_t device) { return device_abilities(static_cast<int>(device)); }
 #else
-// The kind of mapping, and whether it may be written.
+// The kind of mapping, and whether it is writable.
 Ints mapping_info(int64_t address, int64_t bytes) {
   const MappingInfo info = mapping_of(reinterpret_cast<void*>(address), bytes);
   return {static_cast<int64_t>(info.kind), info.writable ? 1 : 0};
@@ -226,7 +226,7 @@ void advise_huge_pages(int64_t address, int64_t bytes) { advise_huge(reinterpret
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def(SLUICE_TRANSFER
-        "open(int engine, int device, int window, int threads, int ring_buffers, int ring_buffer_bytes) -> ()");
+        "open(int engine, int device, int event_sets, int threads, int ring_buffers, int ring_buffer_bytes) -> ()");
   m.def(SLUICE_TRANSFER "close(int engine) -> ()");
   m.def(SLUICE_TRANSFER "begin(int engine, int stream) -> ()");
   m.def(SLUICE_TRANSFER "submit(int engine, int[] commands) -> ()");

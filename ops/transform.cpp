@@ -16,8 +16,8 @@ struct Request {
   TransformCall call;
   TransformChain chain;
 
-  std::string run(const TensorView& output, const Question& question = {}, bool is_new = false) const {
-    return run_transform(call.kOp, call.input, output, chain.chain, call.schedule, question, is_new);
+  std::string run(const TensorView& output, const CallMode& mode = {}, bool is_new = false) const {
+    return run_transform(call.kOp, call.input, output, chain.chain, call.schedule, mode, is_new);
   }
 };
 
@@ -42,21 +42,21 @@ void transform_out(const Request& request, const Tensor& out) {
   request.run(view);
 }
 
-std::string ask(const Request& request, const std::optional<Tensor>& out, const Question& question) {
-  if (!out.has_value()) return request.run(request.chain.result(request.call), question);
+std::string prepare_or_plan(const Request& request, const std::optional<Tensor>& out, const CallMode& mode) {
+  if (!out.has_value()) return request.run(request.chain.result(request.call), mode);
   const TensorView view(*out);
   request.chain.check_result(request.call, view, /*may_be_same=*/true);
-  return request.run(view, question);
+  return request.run(view, mode);
 }
 
 std::string prepare_transform(const Request& request, const std::optional<Tensor>& out) {
-  return ask(request, out, {.run = Run::prepare});
+  return prepare_or_plan(request, out, {.action = Action::prepare});
 }
 
 #ifndef SLUICE_CUDA_LIBRARY
 std::string plan_transform(const Request& request, const std::optional<Tensor>& out, bool linked,
                            const std::vector<int64_t>& device) {
-  return ask(request, out, plan_question(request.call.kOp, linked, device, request.call.sizes));
+  return prepare_or_plan(request, out, mode_of_plan(request.call.kOp, linked, device, request.call.sizes));
 }
 #endif
 

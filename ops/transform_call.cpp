@@ -11,7 +11,7 @@ TransformCall::TransformCall(const Tensor& tensor, const std::optional<ScalarTyp
   check_floating(kOp, "input", input);
   schedule = check_schedule(kOp, name, depth);
   dtype = check_result_dtype(kOp, wanted);
-  const bool keeps_strides = input.elements() > 0 && input.is_dense();
+  const bool keeps_strides = input.elements() > 0 && input.is_non_overlapping_and_dense();
   strides = keeps_strides ? std::vector<int64_t>(input.strides, input.strides + input.rank) : contiguous_strides(sizes);
 }
 

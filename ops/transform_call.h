@@ -6,14 +6,14 @@
 
 namespace sluice {
 
-// What every form of transform is called with beside its chains.
+// Arguments of all entries of transform, without their chains.
 struct TransformCall {
   static constexpr const char* kOp = "transform";
 
   TensorView input;
-  std::optional<DType> dtype;  // that the caller asked for
+  std::optional<DType> dtype;  // the caller's
   ScheduleRequest schedule;
-  // Of the results: the input's shape, with the input's strides where it is dense, else contiguous.
+  // The results': the input's sizes and, if it is non-overlapping and dense, its strides, else contiguous ones.
   std::vector<int64_t> sizes, strides;
 
   TransformCall(const Tensor& input, const std::optional<ScalarType>& dtype, const std::string& schedule,
@@ -27,9 +27,9 @@ struct TransformChain {
 
   TransformChain(const TransformCall& call, const std::string& text, const OptionalTensors& operands);
   Tensor allocate_result(const TransformCall& call) const;
-  // One that nobody has allocated.
+  // A result that is not allocated.
   TensorView result(const TransformCall& call) const { return {call.input, call.sizes, call.strides, dtype}; }
-  // `may_be_same`: the result may take the place of the input or of an operand.
+  // `may_be_same`: the result may overwrite the input or an operand.
   void check_result(const TransformCall& call, const TensorView& out, bool may_be_same) const;
 };
 

@@ -1,4 +1,4 @@
-// transform with several chains: every result from one pass over the input, where their stages fit into one kernel.
+// transform with several chains: every result from one pass over the input, if their stages fit into one kernel.
 #include "ops/common/aten.h"
 #include "ops/common/checks.h"
 #include "ops/common/dispatch.h"
@@ -25,8 +25,8 @@ Request check_arguments(const Tensor& input, const std::vector<std::string>& cha
   return request;
 }
 
-// One chain that stores a result after another: stages of chain 0, emit into output 0, stages of chain 1, ... The last
-// result is the kernel's own output. Nothing where it would have too many stages or tensors.
+// One chain that stores the results one after another: stages of chain 0, emit into output 0, stages of chain 1, ...
+// The last result is the kernel's own output. Nothing if it would have too many stages or tensors.
 std::optional<Chain> combined(const Request& request, const std::vector<TensorView>& outputs) {
   Chain all = request.chains.back().chain;
   Program& program = all.program;
@@ -51,19 +51,19 @@ std::optional<Chain> combined(const Request& request, const std::vector<TensorVi
 }
 
 // Returns why a chain was not linked, or nothing; or the plan of the first pass.
-std::string run(const Request& request, const std::vector<TensorView>& outputs, const Question& question = {}) {
+std::string run(const Request& request, const std::vector<TensorView>& outputs, const CallMode& mode = {}) {
   const TransformCall& call = request.call;
   if (outputs.size() > 1) {
     const std::optional<Chain> all = combined(request, outputs);
     if (all.has_value()) {
-      const auto answer = run_linked_transform(kOp, call.input, outputs.back(), *all, call.schedule, question);
+      const auto answer = run_linked_transform(kOp, call.input, outputs.back(), *all, call.schedule, mode);
       if (answer.has_value()) return *answer;
     }
   }
   std::string reason;
   for (std::size_t c = 0; c < outputs.size(); ++c) {
-    std::string one = run_transform(kOp, call.input, outputs[c], request.chains[c].chain, call.schedule, question);
-    if (question.explains()) return one;
+    std::string one = run_transform(kOp, call.input, outputs[c], request.chains[c].chain, call.schedule, mode);
+    if (mode.plans()) return one;
     if (reason.empty()) reason = std::move(one);
   }
   return reason;
@@ -99,21 +99,21 @@ void transform_many_out(const Request& request, const std::vector<Tensor>& out) 
   run(request, outputs);
 }
 
-std::string ask(const Request& request, const OptionalTensors& out, const Question& question) {
-  if (out.has_value()) return run(request, checked_out(request, *out), question);
+std::string prepare_or_plan(const Request& request, const OptionalTensors& out, const CallMode& mode) {
+  if (out.has_value()) return run(request, checked_out(request, *out), mode);
   std::vector<TensorView> results;
   for (const TransformChain& one : request.chains) results.push_back(one.result(request.call));
-  return run(request, results, question);
+  return run(request, results, mode);
 }
 
 std::string prepare_transform_many(const Request& request, const OptionalTensors& out) {
-  return ask(request, out, {.run = Run::prepare});
+  return prepare_or_plan(request, out, {.action = Action::prepare});
 }
 
 #ifndef SLUICE_CUDA_LIBRARY
 std::string plan_transform_many(const Request& request, const OptionalTensors& out, bool linked,
                                 const std::vector<int64_t>& device) {
-  return ask(request, out, plan_question(kOp, linked, device, request.call.sizes));
+  return prepare_or_plan(request, out, mode_of_plan(kOp, linked, device, request.call.sizes));
 }
 #endif
 

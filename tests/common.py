@@ -101,10 +101,11 @@ def poisoned_like(x: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Te
 
 def double_chain(chain: sluice.Chain) -> sluice.Chain:
     """The chain with its operands in float64."""
-    parts = tuple(
-        (name, tuple(v.double() if isinstance(v, torch.Tensor) else v for v in values)) for name, values in chain._parts
+    scaled = tuple(
+        (name, tuple(v.double() if isinstance(v, torch.Tensor) else v for v in values))
+        for name, values in chain._stages
     )
-    return sluice.Chain(parts)
+    return sluice.Chain(scaled)
 
 
 def in_float64(reference: Callable[..., torch.Tensor], x, w, b=None, *args, pre=None, post=None, **options):

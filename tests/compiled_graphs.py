@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from sluice.compile.fold import Fold
 from sluice.compile.leftover import keeping_table
 
-# What the pass sees ahead of Inductor's decompositions, and behind them.
+# The graph that the pass sees before Inductor's decompositions, and after them.
 FORMS = {"kept": keeping_table, "decomposed": select_decomp_table}
 
 
@@ -25,7 +25,7 @@ def traced(
 
 
 def folded(function: Callable[..., Any], *inputs: Any, **options: Any) -> torch.fx.GraphModule:
-    """The same behind the pass."""
+    """The same after the pass."""
     module = traced(function, *inputs, **options)
     Fold(module.graph).run()
     module.graph.lint()
@@ -46,7 +46,7 @@ def of_sluice(graph: torch.fx.Graph | torch.fx.GraphModule) -> list[torch.fx.Nod
 
 
 class Seen:
-    """The graphs that Inductor has as the last ones of torch's, behind all passes."""
+    """The last graphs of torch that Inductor has, after all passes."""
 
     def __init__(self, monkeypatch: Any) -> None:
         from torch._inductor import graph

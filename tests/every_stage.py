@@ -13,7 +13,7 @@ from sluice.chain import Parameter
 # A number for a parameter -> what the test has in its place: that number, or a tensor.
 MakeParameter = Callable[[float], Parameter]
 
-# A stage's name, and a word more where it has several -> the stage, behind what keeps random numbers in its domain.
+# A stage's name, and a word more if it has several -> the stage, after stages that keep random numbers in its domain.
 SAMPLES: dict[str, Callable[[MakeParameter], Chain]] = {
     "scale": lambda t: stages.scale(t(1.5)),
     "shift": lambda t: stages.shift(t(-0.25)),

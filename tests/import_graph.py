@@ -38,7 +38,7 @@ def graph(root: pathlib.Path) -> Graph:
 
 
 def between_folders(modules: Graph, package: str) -> Graph:
-    """The same for the folders of a package; what lies in none of them is left out."""
+    """The same for the folders of a package; other modules are left out."""
     prefix = package + "."
     found: Graph = {}
 

@@ -1,4 +1,4 @@
-"""Linked and interpreted chains side by side, for the tests that compare them."""
+"""Linked and interpreted chains, for the tests that compare them."""
 
 from __future__ import annotations
 

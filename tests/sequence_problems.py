@@ -113,7 +113,7 @@ def expected(
 
 
 def check(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, **options: Any) -> torch.Tensor:
-    """The op against its definition, in all ways to have its results, the fresh one of which it returns.
+    """The op against its definition, with every kind of output; returns the fresh result.
 
     The arguments stay as they are: a `state_cache` is changed in copies, and `final_states_out` is an example of
     strides and dtype.

@@ -1,4 +1,4 @@
-"""Real engines with delays before everything that is issued, and with planted bugs, for the CPU and the GPU."""
+"""Real engines with a delay before each issued step, and with planted bugs, for the CPU and the GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sluice.stream.device.engine import COMPUTE, D2H, H2D, EngineDevice
 
 
 class DelayedEngine(EngineDevice):
-    """Holds a random stream up before each step: on a GPU by spinning there, on the CPU by sleeping."""
+    """Delays a random stream before each step: on a GPU by spinning there, on the CPU by sleeping."""
 
     seed = 0
     most_microseconds = 500
@@ -74,7 +74,7 @@ class WrongEvent(DelayedEngine):
 
 
 BUGS: list[type[DelayedEngine]] = [SlotReusedEarly, WrongStream, MissingWait, EarlyRead, WrongEvent]
-# What a host, whose compute stream is the caller itself, can get wrong.
+# Bugs that are possible on the host, whose compute stream is the caller.
 BUGS_ON_THE_HOST: list[type[DelayedEngine]] = [MissingWait, EarlyRead]
 
 
@@ -89,8 +89,8 @@ def streamer_on(engine: type[DelayedEngine], seed: int, device: str, depth: int)
 
     with sluice.Streamer(device, depth=depth, staging_threads=2) as streamer:
         lender = streamer._lender
-        lender.make_engine = lambda place: Seeded(place, 2 * depth, 2, (3, 8192))  # type: ignore[method-assign]
+        lender.make_engine = lambda device: Seeded(device, 2 * depth, 2, (3, 8192))  # type: ignore[method-assign]
         yield streamer
-        for lent in lender.lent.values():  # a missing edge leaves copies behind, and slots are freed before engines
+        for lent in lender.lent.values():  # a missing edge leaves copies in flight, and slots are freed before engines
             while not lent.engine.drain(100):
                 pass

@@ -1,9 +1,9 @@
-"""What becomes of streams when a process ends, forks or is interrupted: cases, each for a process of its own.
+"""Streams when a process ends, forks or is interrupted: cases, each for a process of its own.
 
     python tests/stream_life.py [--times 200] [--device cuda] [CASE ...]
 
-runs cases that often in children of one process that has imported torch and has not streamed yet; each child must end
-by itself, in time, with status 0 and without a word. tests/test_stream_life.py runs them several times.
+runs cases repeatedly in children of one process that has imported torch and has not streamed; each child must end by
+itself, in time, with status 0 and without output. tests/test_stream_life.py runs them several times.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from stream_life_common import CASES
 
 assert stream_life_exit, stream_life_fork
 assert stream_life_interrupt
-SECONDS = 60  # a case takes a tenth of one, where nothing hangs; on a GPU seconds
+SECONDS = 60  # a case takes a tenth of a second if nothing hangs; seconds on a GPU
 
 
 def run_in_child(name: str, device: str, seconds: float = SECONDS) -> str:
-    """Runs a case in a child of this process; what was wrong, or nothing."""
+    """Runs a case in a child of this process; the failure, or nothing."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -42,9 +42,9 @@ def run_in_child(name: str, device: str, seconds: float = SECONDS) -> str:
         os.close(write)
         os.setsid()
         random.seed()
-        torch.set_num_threads(1)  # OpenMP's threads do not survive a fork, whoever forks
+        torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
         CASES[name](device)
-        sys.exit(0)  # through the whole end of the interpreter
+        sys.exit(0)  # through the interpreter's whole shutdown
     os.close(write)
     said, hangs, deadline = b"", False, time.monotonic() + seconds
     while True:
@@ -75,7 +75,7 @@ def main() -> int:
     )
     given = parser.parse_args()
     wrong = 0
-    gc.freeze()  # a child that ends collects what is its own
+    gc.freeze()  # a child's last collection skips the parent's objects
     for line in sys.stdin if given.serve else ():
         print(json.dumps(run_in_child(*line.split())), flush=True)
     if given.serve:

@@ -1,4 +1,4 @@
-"""What the cases of stream_life.py share."""
+"""Helpers of the cases of stream_life.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sluice
 Case = Callable[[str], None]
 ROWS, CHUNK = 64, 8
 CASES: dict[str, Case] = {}
-HELD: list[Any] = []  # what a process still has when it ends
+HELD: list[Any] = []  # objects alive when the process ends
 
 
 def case(function: Case) -> Case:
@@ -21,7 +21,7 @@ def case(function: Case) -> Case:
 
 
 def source(rows: int = ROWS) -> torch.Tensor:
-    # Not of a generator, whose lock a fork could leave behind.
+    # Not from a random generator, whose lock a fork could leave locked.
     return torch.arange(50.0 * rows).sin().view(rows, 50)
 
 

@@ -80,7 +80,7 @@ def exit_while_threads_wait_for_one_streamer(device: str) -> None:
 
     def fn(x: torch.Tensor) -> torch.Tensor:
         ready.set()
-        time.sleep(1)  # no work of torch's: a thread that the interpreter's end meets there ends the process
+        time.sleep(1)  # not in torch: the interpreter's end would end the process from a thread there
         return x
 
     for _ in range(3):
@@ -120,7 +120,7 @@ def exit_with_a_source_that_raises_when_it_is_closed(device: str) -> None:
 
 @case
 def collect_iterators_at_any_step(device: str) -> None:
-    """A collection of garbage may end a half-read iterator wherever memory is allocated, inside another call too."""
+    """Garbage collection may end a half-read iterator at any allocation, even inside another call."""
 
     class Knot:
         pass
@@ -144,7 +144,7 @@ def exit_while_copies_do_not_end(device: str) -> None:
     ((_, lent),) = streamer._lender.lent.items()
 
     def fn(x: torch.Tensor) -> torch.Tensor:
-        lent.engine.delay(D2H, 1_000_000)  # a GPU is waited for by its own driver, when the process ends
+        lent.engine.delay(D2H, 1_000_000)  # a GPU's driver waits for it when the process ends
         return x
 
     streamer.map(fn, source(), chunk_size=ROWS // 2, non_blocking=True)

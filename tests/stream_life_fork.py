@@ -1,4 +1,4 @@
-"""Cases of stream_life.py: what a child of a process that streams can do, and what it cannot."""
+"""Cases of stream_life.py: what a child of a streaming process can and cannot do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def wait_for_child(pid: int, seconds: float = 20) -> None:
 
 
 def forked(work: Callable[[], None], leave: Callable[[int], Any] = sys.exit) -> None:
-    """Runs `work` in a child, which ends as any process does, or by `leave`."""
+    """Runs `work` in a child, which ends normally, or by `leave`."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -122,7 +122,7 @@ def fork_with_everything_alive(device: str) -> None:
 @case
 def fork_while_threads_stream(device: str) -> None:
     stop, failed = threading.Event(), []
-    # torch makes what it needs for its first calls under locks that no child is rid of.
+    # torch's first calls take locks that would stay locked in a child.
     assert_works(device)
     assert_works(two(device))
 
@@ -162,7 +162,7 @@ def fork_within_fn(device: str) -> None:
     except RuntimeError as error:
         if os.getpid() == parent:
             raise
-        # Of torch, where fn itself uses CUDA.
+        # torch's error if fn itself uses CUDA.
         assert "the process that" in str(error) or "CUDA" in str(error), error  # noqa: PT017
         child_works(device)
         sys.exit(0)
@@ -211,7 +211,7 @@ def fork_by_multiprocessing(device: str) -> None:
 
 
 class Streamed(torch.utils.data.Dataset[torch.Tensor]):
-    """Items that have been through a stream of the worker's own."""
+    """Items that went through the worker's own stream."""
 
     def __init__(self, works: bool) -> None:
         self.works = works
@@ -230,5 +230,5 @@ def fork_of_data_loaders(device: str) -> None:
     for works in (False, True):
         loader = torch.utils.data.DataLoader(Streamed(works), num_workers=2, multiprocessing_context="fork")
         wanted = [float(i + 1) for i in range(8)]
-        assert [float(y[0, 0, 0]) for y in loader] == wanted  # while an idle Streamer is there to be inherited
+        assert [float(y[0, 0, 0]) for y in loader] == wanted  # with an idle Streamer to inherit
         assert [float(y[0, 0, 0]) for y in sluice.stream_iter(lambda x: x, loader, devices=device)] == wanted

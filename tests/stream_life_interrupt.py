@@ -1,4 +1,4 @@
-"""Cases of stream_life.py: Ctrl-C wherever it can come."""
+"""Cases of stream_life.py: Ctrl-C at every possible step."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Run = Callable[[sluice.Streamer], None]
 
 def baseline(streamer: sluice.Streamer) -> list[object]:
     gc.collect()
-    threads, deadline = 0, time.monotonic() + 2  # one that has told that it is over may still be about to end
+    threads, deadline = 0, time.monotonic() + 2  # a thread that has reported its end may still be running
     while threads != (threads := len(os.listdir("/proc/self/task"))) and time.monotonic() < deadline:
         time.sleep(0.01)
-    slots = sorted((str(place), lent.slots.nbytes) for place, lent in streamer._lender.lent.items())
+    slots = sorted((str(device), lent.slots.nbytes) for device, lent in streamer._lender.lent.items())
     kept = [lent.engine.kept for lent in streamer._lender.lent.values()]
-    return [streamer._tenancy.running, streamer._tenancy.turn._holder, slots, kept, threads]
+    return [streamer._tenancy.running, streamer._tenancy.lock._holder, slots, kept, threads]
 
 
 def was_interrupted_in_threading(error: RuntimeError) -> bool:
@@ -42,7 +42,7 @@ def was_interrupted_in_threading(error: RuntimeError) -> bool:
 
 
 def run_under_signals(run: Run, streamer: sluice.Streamer, seconds: float, most: int) -> None:
-    """Sends signals to the main thread at random times, as Ctrl-C does; what comes when the run is over is too late."""
+    """Sends signals to the main thread at random times, as Ctrl-C does; those after the run are ignored."""
     main = threading.main_thread().ident
     assert main is not None
 
@@ -75,7 +75,7 @@ def run_map(streamer: sluice.Streamer) -> None:
 
 
 def run_iter(streamer: sluice.Streamer) -> None:
-    # Closed, and not left to be collected: what is raised there, Ctrl-C too, CPython reports and drops.
+    # Closed explicitly: CPython reports and drops exceptions of a garbage collection, even Ctrl-C.
     with contextlib.closing(streamer.iter(lambda x: x + 1, items())) as results:  # type: ignore[type-var]
         for i, y in enumerate(results):
             assert float(y[0]) == i + 1
@@ -109,8 +109,8 @@ class Interrupter:
     """Interrupts the main thread before a line of sluice.stream that it executes, by number.
 
     Args:
-        line: which one raises.
-        then: if not None, Ctrl-C comes as a signal instead, before that line, and again so many lines later.
+        line: the one that raises.
+        then: if not None, Ctrl-C comes as a signal before that line, and again `then` lines later.
     """
 
     HERE = os.path.dirname(process.__file__)
@@ -143,7 +143,7 @@ class Interrupter:
 
 
 def interrupted_at_lines(devices: Any, step: int, first: int, then: int | None = None) -> None:
-    """Interrupts every `step`-th line of every kind of run, those that clean up included."""
+    """Interrupts every `step`-th line of every kind of run, clean-up included."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with sluice.Streamer(devices) as streamer:
         for run in RUNS * 2:
@@ -161,7 +161,7 @@ def interrupted_at_lines(devices: Any, step: int, first: int, then: int | None =
                     assert all(lent.engine._drain(200) for lent in streamer._lender.lent.values())
                 run_map(streamer)
                 assert streamer._tenancy.running is None, line
-                assert not streamer._tenancy.turn._holder, line
+                assert not streamer._tenancy.lock._holder, line
                 assert all(lent.engine.kept is None for lent in streamer._lender.lent.values()), line
                 line += step
             assert line > 20 * step or step > 50, line
@@ -171,8 +171,8 @@ def interrupted_at_lines(devices: Any, step: int, first: int, then: int | None =
 
 
 def interrupted_by_signals(devices: Any, seconds: float) -> None:
-    """Real signals, more than one, so that what cleans up is interrupted too: nothing else than Ctrl-C comes out."""
-    sys.unraisablehook = lambda _: None  # CPython's own weak references: what is raised in one it reports and drops
+    """Several real signals, so that clean-up is interrupted too: only KeyboardInterrupt may be raised."""
+    sys.unraisablehook = lambda _: None  # CPython reports and drops exceptions of weak references' callbacks
     with sluice.Streamer(devices) as streamer:
         for run in RUNS:
             run(streamer)
@@ -215,7 +215,7 @@ def interrupt_a_call_without_a_streamer(device: str) -> None:
 
 
 def interrupted_while_a_copy_runs(streamer: sluice.Streamer, pause: float) -> None:
-    """Three signals to the main thread, each `pause` seconds after the one before, during a copy of 0.4 s."""
+    """Three signals to the main thread, `pause` seconds apart, during a copy of 0.4 s."""
     ((_, lent),) = streamer._lender.lent.items()
     main, begun = threading.main_thread().ident, threading.Event()
     assert main is not None
@@ -232,23 +232,23 @@ def interrupted_while_a_copy_runs(streamer: sluice.Streamer, pause: float) -> No
             begun.set()
         return x
 
-    threading.Thread(target=send, daemon=True).start()  # not waited for where `fn` is never called
+    threading.Thread(target=send, daemon=True).start()  # not joined if `fn` is never called
     begin = time.monotonic()
     try:
         streamer.map(fn, source(), chunk_size=CHUNK)
     except KeyboardInterrupt:
-        # Far less than the copy takes, and far more than a busy machine takes to say that none is left.
+        # Far less than the copy takes, and far more than a busy machine needs to report that none is left.
         assert lent.engine._drain(200), "a copy was left running"
         assert time.monotonic() - begin >= 0.4
     else:
         raise AssertionError("not interrupted")
-    with contextlib.suppress(KeyboardInterrupt):  # where the machine is so busy that one comes late
+    with contextlib.suppress(KeyboardInterrupt):  # a busy machine may deliver one late
         time.sleep(0.2)
 
 
 @case
 def interrupt_while_copies_run(device: str) -> None:
-    """Ctrl-C, and again while that is waited for, with a copy that takes its time."""
+    """Ctrl-C, and again during the wait for a slow copy."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with sluice.Streamer(device) as streamer:
         run_map(streamer)
@@ -259,7 +259,7 @@ def interrupt_while_copies_run(device: str) -> None:
 
 @case
 def interrupt_a_wait_for_a_future(device: str) -> None:
-    """Ctrl-C ends the wait, and comes out of it; the result is still to be had."""
+    """Ctrl-C ends the wait and is raised; the result stays available."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     main = threading.main_thread().ident
     assert main is not None

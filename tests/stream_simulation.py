@@ -1,8 +1,8 @@
 """A device whose streams advance in random order, one step at a time, and the bugs that its harness must catch.
 
-Each stream is a queue of operations; any stream whose first operation is ready may take its next step. Memory is slots
-of a few cells, so that a copy takes several steps and can be seen half done. Whatever order the events leave open, some
-seed takes: a schedule that gives right results under all seeds orders everything that must be ordered.
+Each stream is a queue of operations; any stream whose first operation is ready may take its next step. Slots have a few
+cells, so a copy takes several steps and can be seen half done. Seeds cover the orders that the events allow: a schedule
+with correct results under all seeds orders everything that must be ordered.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ POISON = -1
 
 
 class SimulatedDevice:
-    """`sluice.stream.device.engine.Device` in virtual time."""
+    """`sluice.stream.device.engine.Engine` in virtual time."""
 
-    def __init__(self, seed: int, depth: int, window: int, source: list[list[int]]) -> None:
-        self.place = torch.device("cpu")
+    def __init__(self, seed: int, depth: int, event_sets: int, source: list[list[int]]) -> None:
+        self.device = torch.device("cpu")
         self._random = random.Random(seed)
         self._source = source
         self.result = [[POISON] * CELLS for _ in source]
         self._in = [[POISON] * CELLS for _ in range(depth)]
         self._out = [[POISON] * CELLS for _ in range(depth)]
-        self._recorded = [0] * (window * MARKS)
-        self._complete = [0] * (window * MARKS)
+        self._recorded = [0] * (event_sets * MARKS)
+        self._complete = [0] * (event_sets * MARKS)
         self._streams: dict[str, list[Iterator[bool]]] = {"h2d": [], "compute": [], "d2h": [], "other": []}
         self.landed = 0
         self.has_failed = False
         self.compute_stream = "compute"
 
-    # --- streams: an operation is an iterator that yields whether it could take a step -----------------------------
+    # --- streams: an operation is an iterator that yields whether it could step -----------------------------------
     def _record(self, stream: str, event: int) -> None:
         self._recorded[event] += 1
         number = self._recorded[event]
@@ -68,7 +68,7 @@ class SimulatedDevice:
         self._streams[stream].append(run())
 
     def _step(self) -> bool:
-        """One step of one stream; False where none is ready."""
+        """One step of one stream; False if none is ready."""
         names = [name for name, queue in self._streams.items() if queue]
         self._random.shuffle(names)
         for name in names:
@@ -97,7 +97,7 @@ class SimulatedDevice:
         return True
 
     def call(self, slot: int) -> None:
-        """What `fn` launches."""
+        """The work that `fn` launches."""
         self._copy(self.compute_stream, self._in[slot], self._out[slot], change=1000)
 
     def commit(self, event_set: int) -> None:
@@ -208,7 +208,7 @@ class WrongEvent(SimulatedDevice):
 
 
 class RefilledEarly(SimulatedDevice):
-    """Seen by `simulate_refilled`."""
+    """Detected by `simulate_refilled`."""
 
     def wait_read(self, event_set: int, directly: bool, milliseconds: int) -> bool:
         return True
@@ -234,9 +234,9 @@ def simulate(
 ) -> bool:
     """Whether a run gives the right result."""
     source = [[10 * chunk + cell for cell in range(CELLS)] for chunk in range(chunks)]
-    window = 2 * depth
-    device = make(seed, depth, window, source)
-    pipe: Pipeline[int] = Pipeline(device, depth, window, limit or window)
+    event_sets = 2 * depth
+    device = make(seed, depth, event_sets, source)
+    pipe: Pipeline[int] = Pipeline(device, depth, event_sets, limit or event_sets)
     ORDERS[order](SimulatedWork(device, pipe, chunks), depth)
     pipe.settle()
     return device.result == [[value + 1000 for value in row] for row in source]
@@ -245,7 +245,7 @@ def simulate(
 def simulate_refilled(
     seed: int, depth: int, items: int, make: Callable[..., SimulatedDevice] = SimulatedDevice
 ) -> bool:
-    """Whether items from a source that fills one buffer again and again come out right."""
+    """Whether items from a source that refills one buffer give the right results."""
     values = [[10 * item + cell for cell in range(CELLS)] for item in range(items)]
     buffer = [POISON] * CELLS
     device = make(seed, depth, 2 * depth, [buffer] * items)

@@ -1,4 +1,4 @@
-"""What the functions take besides tensors: NumPy's numbers, chains as text, lists of many tensors; in the house's words
+"""What the functions take besides tensors: NumPy's numbers, chains as text, lists of many tensors; in sluice's wording
 what they do not."""
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ OPS = [
 
 
 def raw_call(op: str, device: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The raw op on a (2, 4, 10) input, with a chain behind it."""
+    """The raw op on a (2, 4, 10) input, with a chain after it."""
     ops = torch.ops.sluice
     depthwise, dense = torch.ones(4, 1, 3, device=device), torch.ones(2, 4, 3, device=device)
     calls: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

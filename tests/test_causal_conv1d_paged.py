@@ -48,7 +48,7 @@ def test_result_and_cache(device: str, form: str, dtype: torch.dtype, layout: La
 @pytest.mark.parametrize("index_type", INDEX_TYPES, ids=str)
 @pytest.mark.parametrize("form", ["rows", "starts"])
 def test_slots(device: str, form: str, index_type: torch.dtype) -> None:
-    """Pads, nulls and indices past either end: a result of 0, whatever is added behind it; rows of others stay NaN."""
+    """Pads, nulls and indices past either end: a result of 0, also with an addend after it; other rows stay NaN."""
     far = 2**32 + 1 if index_type == torch.int64 else 2**31 - 1
     indices = index([7, -1, 0, 3, 9, -5, 2, far], device, index_type)
     cache = torch.full((9, 33, 6), NAN, device=device)
@@ -212,7 +212,7 @@ def test_noncontiguous_everything(device: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("width", [1, 3, 4])
 def test_prefill_in_parts_then_decode(device: str, width: int, dtype: torch.dtype) -> None:
-    """Parts of three prompts in turn, packed, then single tokens: as if each had been one row."""
+    """Parts of three prompts, interleaved and packed, then single tokens: the same as one row each."""
     x, w = torch.randn(3, 40, 60, device=device).to(dtype), torch.randn(40, width, device=device).to(dtype)
     b, found, at = torch.randn(40, device=device).to(dtype), [[], [], []], [0, 0, 0]
     whole = sluice.causal_conv1d(x, w, b, activation="silu")

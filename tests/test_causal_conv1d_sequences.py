@@ -276,7 +276,7 @@ def test_chains(device: str, form: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("form", ["rows", "ids", "starts"])
 def test_stages_of_ones_own(form: str, dtype: torch.dtype) -> None:
-    """On the CPU by their references, behind the kernel or ahead of it; what has no sequence stays 0."""
+    """On the CPU by their references, after or before the kernel; tokens without a sequence stay 0."""
     own = stages.cpp("x + 1", reference=lambda x: x + 1)
     x, w, third = torch.randn(2, 9, 12).to(dtype), torch.randn(9, 3), stages.scale(1 / 3)
     given: dict[str, Any] = {"seq_idx": index([[3] * 5 + [-1] * 2 + [2] * 5] * 2, "cpu")} if form == "ids" else {}
@@ -287,7 +287,7 @@ def test_stages_of_ones_own(form: str, dtype: torch.dtype) -> None:
         {"post": stages.scale(0.5) | own | stages.shift(1.0), "residual": torch.randn(9, 1)},
         {"pre": own},
         {"pre": third | own, "post": own},
-        {"pre": third, "post": own},  # rounded, although the sums behind it are not
+        {"pre": third, "post": own},  # rounded, although the sums after it are not
     ):
         check(x, w, activation="silu", **chains, **given)
 
@@ -346,7 +346,7 @@ def test_final_states_are_the_bits_of_tokens(device: str, dtype: torch.dtype) ->
 
 
 def test_rows_are_sequences(device: str) -> None:
-    """As rows, as one id each, and one behind another."""
+    """As a batch, as one id each, and one after another."""
     for width, dilation in ((1, 1), (3, 1), (4, 1), (5, 2)):
         x, w = torch.randn(3, 33, 40, device=device), torch.randn(33, width, device=device)
         options = {"dilation": dilation, "initial_states": torch.randn(3, 33, (width - 1) * dilation, device=device)}

@@ -187,7 +187,7 @@ def test_opcheck(device: str, form: str, layout: Layout) -> None:
 
 
 class Prefill(torch.nn.Module):
-    """Three calls, of which one changes a cache, and one states that it has read."""
+    """Three calls: one changes a cache, another changes states that it has read."""
 
     def __init__(self, device: str) -> None:
         super().__init__()

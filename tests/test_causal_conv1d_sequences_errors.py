@@ -69,7 +69,7 @@ def bad_calls(device: str) -> Iterator[tuple[str, Given, str]]:
 
 
 def overlapping_calls(device: str) -> Iterator[tuple[str, Given, str]]:
-    """Tensors of one piece of memory, of which one is written."""
+    """Tensors that share memory; one is written."""
     numbers, common = torch.zeros(200, dtype=torch.int32, device=device), "got memory in common"
 
     def part(*shape: int, first: int = 0) -> torch.Tensor:

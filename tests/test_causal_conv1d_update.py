@@ -101,7 +101,7 @@ def test_circular_states(device: str, tokens: int | None, index_type: torch.dtyp
 @pytest.mark.parametrize("index_type", INDEX_TYPES, ids=str)
 @pytest.mark.parametrize("form", ["end", "circular", "front", "accepted"])
 def test_slots(device: str, form: str, index_type: torch.dtype) -> None:
-    """Pads, nulls and indices past either end: a result of 0, whatever is added behind it; rows of others stay NaN."""
+    """Pads, nulls and indices past either end: a result of 0, also with an addend after it; other rows stay NaN."""
     far = 2**32 + 1 if index_type == torch.int64 else 2**31 - 1
     indices = torch.tensor([7, -1, 0, 3, 9, -5, 2, far], dtype=index_type, device=device)
     skipped = [1, 2, 4, 5, 7]
@@ -169,7 +169,7 @@ def test_the_state_stays_as_it_was_where_a_stage_behind_is_refused() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("form", ["end", "circular", "front", "accepted"])
 def test_packed_tokens(device: str, form: str, dtype: torch.dtype, index_type: torch.dtype) -> None:
-    """Sequences of no, few and more tokens than columns; tokens of none before and behind them."""
+    """Sequences of no, few and more tokens than columns; tokens without a sequence before and after them."""
 
     def index(*values: int) -> torch.Tensor:
         return torch.tensor(values, dtype=index_type, device=device)
@@ -298,7 +298,7 @@ def test_decoding_goes_on_like_the_whole_sequence(device: str, width: int, dtype
 
 
 def test_the_form_of_transformers(device: str) -> None:
-    """Rows of K columns, the last of which is the new token's: `torch_causal_conv1d_update`."""
+    """Rows of K columns, the last for the new token: `torch_causal_conv1d_update`."""
     state, w = torch.randn(3, 70, 4, device=device), torch.randn(70, 4, device=device)
     b = torch.randn(70, device=device)
     for _ in range(6):

@@ -297,7 +297,7 @@ def test_opcheck(device: str, name: str, layout: Callable[[torch.Tensor], torch.
 
 
 class Steps(torch.nn.Module):
-    """A cache that is updated twice, behind one gate and into the other."""
+    """A cache that is updated twice, after one gate and before the other."""
 
     def __init__(self, device: str) -> None:
         super().__init__()

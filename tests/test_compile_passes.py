@@ -1,4 +1,4 @@
-"""The pass on aten graphs: every pattern alone, ahead of a convolution and behind it."""
+"""The pass on aten graphs: every pattern alone, before a convolution and after it."""
 
 from __future__ import annotations
 

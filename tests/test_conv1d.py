@@ -149,7 +149,7 @@ def test_result_dtype(device: str) -> None:
     for options in ({"dtype": torch.float32}, {"post": stages.cast(torch.float32)}):
         result = sluice.conv1d(x, w, groups=4, **options)
         assert result.dtype == torch.float32
-        assert_close(result, wanted)  # float32 sums are not rounded to half on the way
+        assert_close(result, wanted)  # float32 sums are not rounded to half in between
 
 
 def test_zero_taps_ignore_infinities_outside_their_window(device: str) -> None:

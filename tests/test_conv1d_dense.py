@@ -1,4 +1,4 @@
-"""Dense conv1d in half types: weights packed ahead, plans, and F.conv1d's results wherever the tensors lie."""
+"""Dense conv1d in half types: weights packed ahead, plans, and F.conv1d's results for every layout and alignment."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_results(device: str, case, dtype: torch.dtype, layout) -> None:
     if device == "cpu" and relative_error(F.conv1d(x, w, b, 1, padding, dilation), wanted) > 0.1:
         pytest.skip("torch's own result is wrong: oneDNN, bfloat16 and few channels on a CPU with AMX")
     assert_close(sluice.conv1d(x, w, b, 1, padding, dilation), wanted)
-    for other in (contiguous, permuted, sliced, offset_by_one):  # the result's layout is not the input's to decide
+    for other in (contiguous, permuted, sliced, offset_by_one):  # the result's layout does not depend on the input's
         out = other(torch.empty(wanted.shape, device=device, dtype=dtype)).fill_(float("nan"))
         assert sluice.conv1d(x, sluice.pack(w), b, 1, padding, dilation, out=out) is out
         assert_close(out, wanted)
@@ -118,7 +118,7 @@ def test_strided_weights_and_unbatched_inputs(device: str, layout) -> None:
             sluice.conv1d(x, sluice.pack(other), b, padding=2),
             sluice.conv1d(x[0], other, b, padding=2)[None],
         ):
-            assert_close(result, wanted.double())  # on the CPU torch sums in an order that is the layout's
+            assert_close(result, wanted.double())  # on the CPU torch's order of sums depends on the layout
             assert device == "cpu" or torch.equal(result, wanted)
 
 
@@ -126,27 +126,27 @@ def test_empty_results(device: str) -> None:
     for shape in ((0, 64, 100), (2, 64, 2)):
         x, w, b = make(device, shape, 32, 3, torch.float16)
         padding = 1 if shape[2] > 2 else 0
-        if shape[2] == 2:  # as torch refuses it
+        if shape[2] == 2:  # as torch does
             with pytest.raises(ValueError, match="at least as long as the kernel's reach of 3"):
                 sluice.conv1d(x, w, b)
             continue
         assert sluice.conv1d(x, sluice.pack(w), b, padding=padding).shape == (0, 32, 100)
 
 
-# --- the order of a packed weight --------------------------------------------------------------------------------
+# --- the layout of a packed weight -------------------------------------------------------------------------------
 
 
 def in_packed_order(w: torch.Tensor) -> torch.Tensor:
-    """What kernels/conv1d/dense/pack.h and kernels/mma/swizzle.h say, piece by piece."""
+    """kernels/conv1d/dense/pack.h and kernels/mma/swizzle.h, word by word."""
     outputs, inputs, taps = w.shape
-    chunk = 16 if inputs <= 16 else 32 if inputs <= 32 or inputs in range(65, 97) or inputs in range(129, 161) else 64
-    chunks, rows, pieces = -(-inputs // chunk), -(-outputs // 8) * 8, chunk // 8
-    wide = w.new_zeros(rows, chunks * chunk, taps)
+    k_block = 16 if inputs <= 16 else 32 if inputs <= 32 or inputs in range(65, 97) or inputs in range(129, 161) else 64
+    k_blocks, rows, words = -(-inputs // k_block), -(-outputs // 8) * 8, k_block // 8
+    wide = w.new_zeros(rows, k_blocks * k_block, taps)
     wide[:outputs, :inputs] = w
-    plain = wide.view(rows, chunks, pieces, 8, taps).permute(1, 4, 0, 2, 3)
+    plain = wide.view(rows, k_blocks, words, 8, taps).permute(1, 4, 0, 2, 3)
     packed = torch.empty_like(plain, memory_format=torch.contiguous_format)
-    for row, piece in itertools.product(range(rows), range(pieces)):
-        packed[:, :, row, piece ^ (row * pieces // 8 % pieces)] = plain[:, :, row, piece]
+    for row, word in itertools.product(range(rows), range(words)):
+        packed[:, :, row, word ^ (row * words // 8 % words)] = plain[:, :, row, word]
     return packed.flatten(-2)
 
 
@@ -192,7 +192,7 @@ def test_what_cannot_be_packed(device: str) -> None:
 
 
 def handle(w: torch.Tensor) -> PackedWeight:
-    """Packed on every device, as `pack` does where kernels would read it."""
+    """Packed on every device, as `pack` does where kernels read it."""
     return PackedWeight(w, torch.ops.sluice._pack_conv1d_weight(w))
 
 
@@ -293,9 +293,9 @@ def test_a_packed_weight_that_does_not_fit(device: str) -> None:
     }.items():
         with pytest.raises(RuntimeError, match=match):
             call()
-    # What the function is given it uses where it can.
+    # The raw op uses the packed values where it can.
     assert torch.equal(sluice.conv1d(x.float(), PackedWeight(w.float(), packed)), sluice.conv1d(x.float(), w.float()))
-    for packed in (None, torch.ops.sluice._pack_conv1d_weight(w[:, :10])):  # which no kernel takes, of 10 channels
+    for packed in (None, torch.ops.sluice._pack_conv1d_weight(w[:, :10])):  # of 10 channels, for no kernel
         grouped = sluice.conv1d(x, PackedWeight(w[:, :10], packed), groups=2)
         assert torch.equal(grouped, sluice.conv1d(x, w[:, :10], groups=2))
 

@@ -1,4 +1,4 @@
-"""conv1d in half types with 16 channels a group and more: F.conv1d's results wherever tensors lie, and plans."""
+"""conv1d in half types with 16 channels a group and more: F.conv1d's results for every layout, and plans."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sluice.plan import H200
 
 HAS_CODE = "90a" in sluice.info()["build"]
 
-# Wav2Vec2's positional convolution and ResNeXt's groups in small; groups of odd inputs, of more outputs than a tile
-# has, of 10 outputs, which torch takes; groups with a stride and a dilation.
+# Small versions of Wav2Vec2's positional convolution and ResNeXt's groups; groups of odd inputs, of more outputs than a
+# tile has, of 10 outputs, which torch computes; groups with a stride and a dilation.
 PROBLEMS = [
     Problem((2, 96, 299), 96, 32, 1, 16, groups=2),
     Problem((2, 128, 300), 128, 3, 1, 1, groups=8),
@@ -44,7 +44,7 @@ def test_results_with_chains(device: str, problem: Problem, dtype: torch.dtype, 
 
 @pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
 @pytest.mark.parametrize("last", [False, True])
-def test_groups_go_by_the_dense_kernel(last: bool) -> None:
+def test_groups_run_on_the_dense_kernel(last: bool) -> None:
     wav2vec2 = Problem((8, 768, 1499), 768, 128, 1, 64, groups=16)
     found = plan(wav2vec2, last, post=stages.gelu())
     assert found.method == "dense", found.reason

@@ -1,4 +1,4 @@
-"""Dense conv1d in half types with a stride: F.conv1d's results wherever the tensors lie, and the plans of it."""
+"""Dense conv1d in half types with a stride: F.conv1d's results for every layout and alignment, and its plans."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sluice.plan import H200
 HAS_CODE = "90a" in sluice.info()["build"]
 
 
-# Layers of speech models and codecs in small; taps fewer than the stride and as many, dilations that share a factor
-# with it and that do not, rows that end in every phase, strides wider than a vector and than a raw tile.
+# Small versions of layers of speech models and codecs; taps fewer than the stride and as many, dilations with and
+# without a common factor with it, rows that end in every residue, strides wider than a vector and than a raw tile.
 PROBLEMS = [
     Problem((2, 64, 301), 64, 3, 2, 1),
     Problem((2, 512, 401), 96, 2, 2),
@@ -58,14 +58,14 @@ def test_more_zeros_on_one_side(device: str) -> None:
 
 
 @pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
-def test_a_plan_says_how_the_stride_is_taken() -> None:
+def test_a_plan_says_how_the_stride_is_fetched() -> None:
     whisper = Problem((8, 1280, 3000), 1280, 3, 2, 1)
     last, first = plan(whisper, last=True, post=stages.gelu()), plan(whisper, post=stages.gelu())
     assert last.method == first.method == "dense"
-    assert " positions of a phase and " in last.detail
-    assert "laid channels side by side" in first.detail
+    assert " positions of a residue and " in last.detail
+    assert "converted to channels-last" in first.detail
     short = plan(Problem((1, 128, 1000), 128, 3, 2, 1))
-    assert " positions of all phases and " in short.detail
+    assert " positions of all residues and " in short.detail
 
 
 @pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
@@ -74,7 +74,7 @@ def test_a_weight_packed_ahead_is_not_packed_again() -> None:
     x, w, b = encoder.meta()
     packed = sluice.PackedWeight(w, torch.empty(4, 16, 512, 64, dtype=torch.float16, device="meta"))
     found = sluice.plan("conv1d", x, packed, b, *encoder.numbers, device=H200)
-    assert "laid channels side by side in a workspace first" in found.detail
+    assert "converted to channels-last in a workspace first" in found.detail
     assert found.workspace_bytes == 2 * x.numel()
     assert plan(encoder).workspace_bytes == 2 * x.numel() + 2 * w.numel()
     last, _, _ = encoder.meta(last=True)

@@ -33,7 +33,7 @@ expected = functools.partial(in_float64, sluice.reference.conv_transpose1d)
 
 
 def spread(x: torch.Tensor, w: torch.Tensor, numbers: tuple[int, int, int, int, int]) -> torch.Tensor:
-    """The definition, an input and a tap at a time."""
+    """The definition, one input and one tap at a time."""
     stride, padding, output_padding, groups, dilation = numbers
     batch, channels, length = x.shape
     outputs, taps = w.shape[1], w.shape[2]
@@ -62,19 +62,19 @@ CASES = [
     (20, 1, 20, 100, 12, 2, 5, 0, 1),
     (5, 1, 5, 31, 3, 2, 0, 1, 1),
     (3, 2, 3, 77, 7, 3, 8, 1, 2),
-    (16, 1, 16, 40, 5, 1, 9, 0, 1),  # which narrows the input
+    (16, 1, 16, 40, 5, 1, 9, 0, 1),  # padding crops the input
     (16, 1, 16, 20, 6, 2, 9, 1, 1),
     (7, 1, 7, 9, 2, 3, 0, 0, 1),  # results without a tap
-    (7, 3, 7, 12, 6, 2, 1, 1, 2),  # whose phases of odd results have none
+    (7, 3, 7, 12, 6, 2, 1, 1, 2),  # components of odd results have no tap
     (4, 1, 4, 12, 300, 1, 20, 0, 1),
-    (18, 1, 18, 5, 40, 20, 0, 0, 1),  # more phases than launches are worth
+    (18, 1, 18, 5, 40, 20, 0, 0, 1),  # more components than are worth launches
     (2, 1, 2, 3, 4, 2, 3, 0, 1),
 ]
 IDS = [str(case).replace(" ", "") for case in CASES]
 
 
 def make(device: str, case, dtype: torch.dtype, layout=contiguous, batch: int = 2):
-    """Input, weight, bias and the numbers behind them; results have a variance of about 1."""
+    """Input, weight, bias and the numbers after them; results have a variance of about 1."""
     channels, outputs, groups, length, taps, stride, padding, output_padding, dilation = case
     x = layout(torch.randn(batch, channels, length, device=device, dtype=dtype))
     w = torch.randn(channels, outputs, taps, device=device, dtype=dtype)
@@ -98,7 +98,7 @@ def test_results(device: str, case, dtype: torch.dtype, layout) -> None:
     wanted = expected(x, w, b, *numbers)
     result = sluice.conv_transpose1d(x, w, b, *numbers)
     assert_close(result, wanted)
-    for other in (contiguous, permuted, sliced, offset_by_one):  # the result's layout is not the input's to decide
+    for other in (contiguous, permuted, sliced, offset_by_one):  # the result's layout does not depend on the input's
         out = other(poisoned_like(wanted, dtype))
         assert sluice.conv_transpose1d(x, w, b, *numbers, out=out) is out
         assert_close(out, wanted)
@@ -110,7 +110,7 @@ def test_results(device: str, case, dtype: torch.dtype, layout) -> None:
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_results_with_chains(device: str, case, dtype: torch.dtype, layout) -> None:
     x, w, b, numbers = make(device, case, dtype, layout)
-    # Tensors that differ from position to position: a phase, or a narrowed input, that took a neighbour's would show.
+    # Tensors that differ at each position show a component, or a cropped input, at a wrong position.
     pre = stages.shift(1.0) | stages.mul(layout(torch.rand_like(x))) | stages.add(torch.randn_like(x[:1, :1]))
     plain = expected(x, w, b, *numbers, pre=pre)
     other = layout(torch.randn(plain.shape, device=device, dtype=dtype))
@@ -198,7 +198,7 @@ def test_result_dtype(device: str) -> None:
     for options in ({"dtype": torch.float32}, {"post": stages.cast(torch.float32)}):
         result = sluice.conv_transpose1d(x, w, None, *numbers, **options)
         assert result.dtype == torch.float32
-        assert_close(result, wanted)  # float32 sums are not rounded to half on the way
+        assert_close(result, wanted)  # float32 sums are not rounded to half in between
 
 
 def test_no_result_sees_an_input_that_does_not_reach_it(device: str) -> None:
@@ -252,10 +252,10 @@ def plan(shape, weight, *numbers, dtype=torch.float16, device=H200, **options) -
     return sluice.plan("conv_transpose1d", x, w, None, *numbers, device=device, **options)
 
 
-def test_a_plan_says_how_many_phases_there_are() -> None:
+def test_a_plan_says_how_many_components_there_are() -> None:
     found = plan((2, 64, 500), (64, 1, 12), 2, 5, 0, 64, post=stages.gelu())
     assert found.method == "depthwise"
-    assert found.detail == "2 output phases, a launch each"
+    assert found.detail == "2 polyphase components, a launch each"
     assert plan((2, 64, 500), (64, 1, 3), 1, 1, 0, 64).detail == ""
     assert plan((2, 64, 500), (64, 1, 12), 2, 5, 0, 64, schedule="multi_stage").schedule == "multi_stage"
 
@@ -274,14 +274,14 @@ def test_dense_ones_of_stride_1_go_to_the_tensor_cores() -> None:
     ("inputs", "outputs", "length", "taps", "stride", "padding"),
     [(512, 256, 430, 16, 8, 4), (64, 32, 55040, 4, 2, 1), (1536, 768, 512, 16, 8, 4)],
 )
-def test_phases_that_have_as_many_taps_are_rows_of_one_product(
+def test_components_of_equally_many_taps_are_rows_of_one_product(
     inputs, outputs, length, taps, stride, padding, dtype
 ) -> None:
     found = plan((4, inputs, length), (inputs, outputs, taps), stride, padding, dtype=dtype, post=stages.gelu())
     assert (found.method, found.kernel) == ("dense", "dense")
-    laid = 2 * 4 * inputs * length if "laid channels side by side" in found.detail else 0
-    assert found.workspace_bytes == 2 * inputs * outputs * taps + laid
-    assert f"; channels of {stride} output phases, interleaved as they are stored" in found.detail
+    converted = 2 * 4 * inputs * length if "converted to channels-last" in found.detail else 0
+    assert found.workspace_bytes == 2 * inputs * outputs * taps + converted
+    assert f"; channels of {stride} polyphase components, interleaved as they are stored" in found.detail
 
 
 @pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
@@ -291,15 +291,15 @@ def test_channels_last_has_every_stride() -> None:
     for numbers in ((5,), (5, 2), (10, 0, 3), (5, 2, 1, 1, 3)):
         found = sluice.plan("conv_transpose1d", x, w, None, *numbers, device=H200)
         assert found.method == "dense", found
-        assert found.workspace_bytes == 2 * 64 * 10 * 24  # channels are rounded up to whole groups
+        assert found.workspace_bytes == 2 * 64 * 10 * 24  # channels are rounded up to multiples of 8
 
 
 @pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
 @pytest.mark.parametrize(("taps", "numbers"), [(10, (5,)), (64, (64,)), (4, (2, 1, 0, 1, 3)), (7, (2, 3))], ids=str)
-def test_results_by_positions_that_are_no_runs_are_turned(taps: int, numbers: tuple[int, ...]) -> None:
+def test_channels_first_results_that_are_no_spans_are_transposed(taps: int, numbers: tuple[int, ...]) -> None:
     found = plan((2, 64, 500), (64, 20, taps), *numbers)
     assert found.method == "dense"
-    assert "results are rows of channels in a workspace, turned into the output" in found.detail
+    assert "results are rows of channels in a workspace, transposed into the output" in found.detail
     x, w = (torch.empty(sizes, device="meta") for sizes in ((2, 64, 500), (64, 20, taps)))
     assert found.workspace_bytes >= 2 * 2 * 24 * sluice.conv_transpose1d(x, w, None, *numbers).shape[2]
 
@@ -307,11 +307,12 @@ def test_results_by_positions_that_are_no_runs_are_turned(taps: int, numbers: tu
 @pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
 def test_taps_that_are_no_multiple_of_the_stride_make_two_launches() -> None:
     found = plan((2, 64, 500), (64, 64, 7), 3)
-    assert "; channels of 1 output phase, interleaved" in found.detail
-    assert "; 2 launches, of phases with 3 and 2 taps" in found.detail
-    assert "; 2 launches, of phases with 1 and 0 taps" in plan((2, 64, 500), (64, 64, 2), 5).detail
+    assert "; channels of 1 polyphase component, interleaved" in found.detail
+    assert "; 2 launches, of polyphase components with 3 and 2 taps" in found.detail
+    assert "; 2 launches, of polyphase components with 1 and 0 taps" in plan((2, 64, 500), (64, 64, 2), 5).detail
     assert "launches" not in plan((2, 64, 500), (64, 64, 6), 3).detail
-    assert "; 3 launches, of phases with 3, 2 and 0 taps" in plan((2, 64, 500), (64, 64, 5), 4, 0, 0, 1, 2).detail
+    dilated = plan((2, 64, 500), (64, 64, 5), 4, 0, 0, 1, 2)
+    assert "; 3 launches, of polyphase components with 3, 2 and 0 taps" in dilated.detail
     assert plan((2, 64, 500), (64, 64, 4), 2, 4).method == "dense"  # the first input reaches no result
 
 
@@ -324,9 +325,13 @@ def test_taps_that_are_no_multiple_of_the_stride_make_two_launches() -> None:
         ("have no groups", ((2, 64, 500), (64, 16, 4), 1, 0, 0, 2), {}),
         ("for float16 and bfloat16", ((2, 64, 500), (64, 64, 4)), {"dtype": torch.float32}),
         ("need compute capability 9.0", ((2, 64, 500), (64, 64, 4)), {"device": Device(compute_capability=100)}),
-        ("each output phase would be a launch, and there are many", ((2, 64, 500), (64, 1, 40), 20, 0, 0, 64), {}),
         (
-            "each output phase would be a launch, and there are few results",
+            "each polyphase component would be a launch, and there are many",
+            ((2, 64, 500), (64, 1, 40), 20, 0, 0, 64),
+            {},
+        ),
+        (
+            "each polyphase component would be a launch, and there are few results",
             ((2, 64, 500), (64, 1, 12), 3, 0, 0, 64),
             {},
         ),

@@ -32,7 +32,7 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def laid(x: torch.Tensor, layout: str) -> torch.Tensor:
+def in_layout(x: torch.Tensor, layout: str) -> torch.Tensor:
     return x if layout == "contiguous" else x.movedim(1, -1).contiguous().movedim(-1, 1)
 
 
@@ -41,7 +41,7 @@ def laid(x: torch.Tensor, layout: str) -> torch.Tensor:
 @pytest.mark.parametrize("taps", [1, 4, 8, 9, 31, 300])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 def test_conv1d(instruction_set: str, shape: tuple[int, int, int], taps: int, dtype: torch.dtype, layout: str) -> None:
-    x, w = laid(torch.randn(shape).to(dtype), layout), torch.randn(shape[1], 1, taps).to(dtype)
+    x, w = in_layout(torch.randn(shape).to(dtype), layout), torch.randn(shape[1], 1, taps).to(dtype)
     row = torch.randn(shape[1], 1)
     for stride, dilation in ((1, 1), (2, 1), (3, 2), (50, 7)):
         padding = (taps * dilation + 1) // 2
@@ -49,7 +49,7 @@ def test_conv1d(instruction_set: str, shape: tuple[int, int, int], taps: int, dt
         chains: dict[str, Any] = {"pre": stages.scale(0.5), "post": stages.add(row) | stages.relu()}
         wanted = torch.nn.functional.conv1d(x.double() * 0.5, w.double(), **arguments)
         wanted = (wanted + row.double()).relu()
-        out = laid(torch.full(wanted.shape, torch.nan, dtype=dtype), layout)
+        out = in_layout(torch.full(wanted.shape, torch.nan, dtype=dtype), layout)
         sluice.conv1d(x, w, **arguments, **chains, out=out)
         tolerance = {torch.float32: 1e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float64: 1e-13}[dtype]
         assert (out.double() - wanted).norm() <= tolerance * wanted.norm()
@@ -58,7 +58,7 @@ def test_conv1d(instruction_set: str, shape: tuple[int, int, int], taps: int, dt
 @pytest.mark.parametrize("taps", [2, 4, 5, 8, 9])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 def test_rows_of_any_length(instruction_set: str, dtype: torch.dtype, taps: int) -> None:
-    """Short rows and those of many taps are copied, long ones read as they lie, but for their ends."""
+    """Short rows and those of many taps are copied, long ones read in place, except their ends."""
     w = torch.randn(3, taps).to(dtype)
     tolerance = {torch.float32: 1e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float64: 1e-13}[dtype]
     for length in (64, 1023, 1024, 1024 + taps, 2047, 2048 + 2 * taps, 4096 + 1031):
@@ -77,7 +77,7 @@ def test_rows_of_any_length(instruction_set: str, dtype: torch.dtype, taps: int)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_an_operand_may_be_the_result(instruction_set: str, dtype: torch.dtype, layout: str) -> None:
-    x, residual = (laid(torch.randn(2, 20, 3001).to(dtype), layout) for _ in range(2))
+    x, residual = (in_layout(torch.randn(2, 20, 3001).to(dtype), layout) for _ in range(2))
     w = torch.randn(20, 1, 3).to(dtype)
     chain = stages.silu() | stages.add(residual)
     wanted = sluice.conv1d(x, w, padding=1, groups=20, post=chain)
@@ -87,7 +87,10 @@ def test_an_operand_may_be_the_result(instruction_set: str, dtype: torch.dtype, 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_bits_do_not_depend_on_threads(instruction_set: str, dtype: torch.dtype, layout: str) -> None:
-    x, image = laid(torch.randn(3, 40, 7001).to(dtype), layout), laid(torch.randn(2, 20, 130, 301).to(dtype), layout)
+    x, image = (
+        in_layout(torch.randn(3, 40, 7001).to(dtype), layout),
+        in_layout(torch.randn(2, 20, 130, 301).to(dtype), layout),
+    )
     w, kernel = torch.randn(40, 1, 31).to(dtype), torch.randn(20, 7, 7).to(dtype)
 
     def run(count: int) -> tuple[Any, ...]:
@@ -109,21 +112,21 @@ def test_bits_do_not_depend_on_threads(instruction_set: str, dtype: torch.dtype,
 def test_what_is_not_finite_stays_in_its_window(instruction_set: str, layout: str, value: float) -> None:
     x, w = torch.randn(1, 20, 600), torch.rand(20, 1, 5) + 0.5
     x[0, 7, 300] = value
-    y = sluice.conv1d(laid(x, layout), w, padding=2, groups=20)
+    y = sluice.conv1d(in_layout(x, layout), w, padding=2, groups=20)
     assert (~y.isfinite()).nonzero().tolist() == [[0, 7, t] for t in range(298, 303)]
     for size in (3, 5, 7):
         image = torch.randn(1, 20, 30, 300)
         image[0, 7, 10, 150] = value
-        result = sluice.filter2d(laid(image, layout), torch.rand(20, size, size) + 0.5)
+        result = sluice.filter2d(in_layout(image, layout), torch.rand(20, size, size) + 0.5)
         around = range(-(size // 2), size // 2 + 1)
         assert (~result.isfinite()).nonzero().tolist() == [[0, 7, 10 + i, 150 + j] for i in around for j in around]
 
 
 def between_walls(shape: torch.Size, dtype: torch.dtype, layout: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """An empty tensor with 64 NaNs before and behind it, and all of its memory."""
+    """An empty tensor with 64 NaNs before and after it, and all of its memory."""
     count = shape.numel()
     memory = torch.full((count + 128,), torch.nan, dtype=dtype)
-    strides = laid(torch.empty(shape), layout).stride()
+    strides = in_layout(torch.empty(shape), layout).stride()
     return memory[64 : 64 + count].as_strided(shape, strides, 64), memory
 
 
@@ -133,7 +136,7 @@ def between_walls(shape: torch.Size, dtype: torch.dtype, layout: str) -> tuple[t
 def test_filter2d_of_few_columns_or_channels(
     instruction_set: str, channels: int, dtype: torch.dtype, layout: str
 ) -> None:
-    """Vectors run across channels, from the image or from planes that are turned; the last ones are parts."""
+    """Vectors run across channels, from the image or from transposed planes; the last vectors are partial."""
     tolerance = {torch.float32: 1e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float64: 1e-13}[dtype]
     for height, width, rows, columns, padding in (
         (9, 7, 3, 3, (1, 1)),
@@ -143,7 +146,7 @@ def test_filter2d_of_few_columns_or_channels(
         (30, 8, 11, 11, (5, 5)),
         (6, 19, 2, 4, (0, 3)),
     ):
-        x = laid(torch.randn(2, channels, height, width).to(dtype), layout)
+        x = in_layout(torch.randn(2, channels, height, width).to(dtype), layout)
         kernel, bias = torch.randn(channels, rows, columns).to(dtype), torch.randn(channels).to(dtype)
         wanted = torch.nn.functional.conv2d(
             x.double(), kernel[:, None].double(), bias.double(), padding=padding, groups=channels

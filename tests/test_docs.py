@@ -162,7 +162,7 @@ PAGE = (ROOT / "docs" / "adding_an_op.md").read_text().replace("&lt;", "<").repl
 
 
 def pattern(path: str) -> str:
-    """A glob for a path with placeholders, of which the op is the page's example."""
+    """A glob for a path with placeholders; the op is the page's example."""
     return re.sub(r"<\w+>", "*", path.replace("<op>", "transform"))
 
 

@@ -134,7 +134,7 @@ class EveryOp(torch.nn.Module):
 
 
 def flat(y: torch.Tensor) -> torch.Tensor:
-    """A dense tensor's elements as they lie in memory."""
+    """The elements of a non-overlapping and dense tensor in the order of memory."""
     order = sorted((d for d in range(y.dim()) if y.shape[d] != 1), key=lambda d: -y.stride(d))
     return y.squeeze().permute([sorted(order).index(d) for d in order]).view(-1)
 

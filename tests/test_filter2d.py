@@ -26,12 +26,12 @@ from sluice import stages
 
 
 def channels_last(x: torch.Tensor) -> torch.Tensor:
-    """Channels side by side in memory."""
+    """Contiguous channels."""
     return x.movedim(-3, -1).contiguous().movedim(-1, -3)
 
 
 def row_slice(x: torch.Tensor) -> torch.Tensor:
-    """Columns 1 to W of a wider image, whose rows all lie differently against words."""
+    """Columns 1 to W of a wider image; each row has another alignment."""
     view = x.new_zeros((*x.shape[:-1], x.shape[-1] + 3))[..., 1:-2]
     view.copy_(x)
     return view
@@ -91,7 +91,7 @@ def test_dense(device: str, case, dtype: torch.dtype, layout) -> None:
     w = torch.randn(shape[1], height, width, device=device, dtype=dtype) / (height * width) ** 0.5
     b = torch.randn(shape[1], device=device, dtype=dtype)
     wanted = expected(x, w, b, padding)
-    factor = 2 if device == "cpu" and height * width > 500 else 1  # there, so many products are torch's to sum
+    factor = 2 if device == "cpu" and height * width > 500 else 1  # so many products are summed by torch there
     for schedule in schedules(device):
         result = poisoned(x, wanted.shape, layout)
         assert sluice.filter2d(x, w, b, padding, out=result, schedule=schedule) is result
@@ -159,10 +159,10 @@ def test_rows_of_whole_words(device: str, case, dtype: torch.dtype, size: int) -
     result = poisoned(x, wanted.shape)
     sluice.filter2d(x, w, b, padding, out=result)
     assert_close(result, wanted)
-    if device == "cuda":  # an image that lies otherwise takes other kernels, to the same bits
+    if device == "cuda":  # another layout of the image takes other kernels, to the same bits
         assert torch.equal(sluice.filter2d(row_slice(x), w, b, padding), result)
         assert torch.equal(sluice.filter2d(x, w, b, padding, schedule="sync"), result)
-    # Taps that are not side by side, and one kernel for all channels.
+    # Taps that are not contiguous, and one kernel for all channels.
     assert_close(sluice.filter2d(x, w.mT.contiguous().mT, b, padding), wanted)
     assert_close(sluice.filter2d(x, w[0], None, padding), expected(x, w[0], None, padding))
     # Rows and planes apart, in the image and in the result.

@@ -1,4 +1,4 @@
-"""Depthwise conv1d with hundreds and thousands of taps: F.conv1d's results, and plans that go by Fourier transforms."""
+"""Depthwise conv1d with hundreds and thousands of taps: F.conv1d's results, and plans of the Fourier method."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sluice.plan import H200
 
 
 def columns_of_wider(x: torch.Tensor) -> torch.Tensor:
-    """Rows that begin in the middle of words, each elsewhere, with NaN around them."""
+    """Unaligned rows, each at another offset, with NaN around them."""
     wide = x.new_full((x.shape[0], x.shape[1] + 3, x.shape[2] + 5), float("nan"))
-    part = wide[:, 2 : 2 + x.shape[1], 3 : 3 + x.shape[2]]
-    part.copy_(x)
-    return part
+    inner = wide[:, 2 : 2 + x.shape[1], 3 : 3 + x.shape[2]]
+    inner.copy_(x)
+    return inner
 
 
 def exact(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, padding: int) -> torch.Tensor:
-    """The result in float64, by transforms in float64, whose error is nowhere near a tolerance."""
+    """The result in float64, by transforms in float64, whose error is far below every tolerance."""
     taps, multiplier = w.shape[-1], w.shape[0] // x.shape[1]
     results = x.shape[-1] + 2 * padding - taps + 1
     points = x.shape[-1] + 2 * padding
@@ -30,7 +30,7 @@ def exact(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, padding: int
     return sums if b is None else sums + b.double()[:, None]
 
 
-# Shape, taps, padding, multiplier. On a GPU the first go by transforms, of whole filters and of parts, the last do not.
+# Shape, taps, padding, multiplier. On a GPU the first use transforms of whole and partitioned filters, the last do not.
 CASES = [
     ((16, 4, 5000), 511, 255, 1),
     ((3, 8, 20001), 700, 699, 1),
@@ -50,7 +50,7 @@ def test_results(device: str, case, dtype: torch.dtype, layout) -> None:
     b = torch.randn(shape[1] * multiplier, device=device, dtype=dtype)
     post = stages.mul(torch.rand(shape[1] * multiplier, 1, device=device))
     assert_close(sluice.conv1d(x, w, b, 1, padding, 1, shape[1]), exact(x, w, b, padding))
-    wanted = exact(x, w, b, padding) * post.parts[0][1][0].double()
+    wanted = exact(x, w, b, padding) * post.stages[0][1][0].double()
     assert_close(sluice.conv1d(x, w, b, 1, padding, 1, shape[1], post=post), wanted)
 
 
@@ -70,14 +70,14 @@ def test_plans_name_the_method() -> None:
     made = plan(x, w, 255, post=stages.silu())
     assert (made.method, made.kernel, made.schedule, made.depth) == ("fourier", "fourier", "direct", 1)
     assert made.reason.startswith("auto: Fourier transforms")
-    assert made.detail == "4096 points, segments of 3584 positions, the filter in 1 part"
+    assert made.detail == "4096 points, segments of 3584 positions, the filter in 1 partition"
     # 16 rows of 134 segments, two a block.
     assert (made.tile, made.threads, made.grid) == (3584, 256, 2 * 16 * 134 // 2)
-    # Roots of 256 threads and of 16 lanes, six each; a spectrum a channel; what else a channel has.
+    # Six roots of each of 256 threads and 16 lanes; a spectrum for each channel; the channels' exponents.
     assert made.workspace_bytes == 6 * 8 * (256 + 16) + 2 * 4096 * 8 + 16
     long = plan(x, torch.empty(2, 1, 4096, device="meta"), 2048)
     assert long.method == "fourier"
-    assert long.detail.endswith(" parts")
+    assert long.detail.endswith(" partitions")
 
 
 def test_plans_keep_to_what_the_method_computes() -> None:
@@ -93,5 +93,5 @@ def test_plans_keep_to_what_the_method_computes() -> None:
     assert method(x.half(), w.half()) == "long_filter"
     assert method(x.half(), torch.empty(2, 1, 4096, device="meta", dtype=torch.half)) == "fourier"
     assert sluice.plan("causal_conv1d", x, w[:, 0], device=H200).method == "fourier"
-    # Nearly empty transforms, and fewer than there are multiprocessors.
+    # Nearly empty transforms, and fewer than SMs.
     assert method(x[..., :600], w) == method(x[:1, :, :9000], w) == "depthwise"

@@ -92,21 +92,21 @@ LATE = "def call():\n    from .high import run\n"
 FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .high import Run\n"
 
 
-@pytest.mark.parametrize("source", [LATE, FOR_TYPES, "import house.high\n", "from . import high\n"])
+@pytest.mark.parametrize("source", [LATE, FOR_TYPES, "import package.high\n", "from . import high\n"])
 def test_a_circle_is_seen_however_it_is_hidden(source: str, tmp_path: pathlib.Path) -> None:
-    house = tmp_path / "house"
-    (house / "rooms").mkdir(parents=True)
+    package = tmp_path / "package"
+    (package / "folder").mkdir(parents=True)
     for name, text in {
         "__init__": "",
         "low": source,
-        "high": "from .rooms.middle import x\n",
-        "rooms/__init__": "",
+        "high": "from .folder.middle import x\n",
+        "folder/__init__": "",
     }.items():
-        (house / f"{name}.py").write_text(text)
-    (house / "rooms/middle.py").write_text("import json\n")
-    assert circle(graph(house)) == []
-    (house / "rooms/middle.py").write_text("from ..low import x\n")
-    assert set(circle(graph(house))) == {"house.low", "house.high", "house.rooms.middle"}
+        (package / f"{name}.py").write_text(text)
+    (package / "folder/middle.py").write_text("import json\n")
+    assert circle(graph(package)) == []
+    (package / "folder/middle.py").write_text("from ..low import x\n")
+    assert set(circle(graph(package))) == {"package.low", "package.high", "package.folder.middle"}
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -150,9 +150,9 @@ def test_every_kernel_source_is_listed_and_exists() -> None:
 def test_every_launcher_and_module_is_made() -> None:
     cmake = (ROOT / "CMakeLists.txt").read_text()
     launchers = re.findall(r"^  sluice_launcher\(([\w/]+) (\w+) ", cmake, re.MULTILINE)
-    groups = re.findall(r"^  sluice_module\(([\w/]+) (\w+) ", cmake, re.MULTILINE)
-    made = {f"{room}/{launcher}.cuh" for room, launcher in launchers}
-    made |= {f"{room}/linked_{group}.cu.in" for room, group in groups}
+    modules = re.findall(r"^  sluice_module\(([\w/]+) (\w+) ", cmake, re.MULTILINE)
+    made = {f"{folder}/{launcher}.cuh" for folder, launcher in launchers}
+    made |= {f"{folder}/linked_{module}.cu.in" for folder, module in modules}
     found = {path.relative_to(ROOT / "kernels").as_posix() for path in tracked() if (ROOT / "kernels") in path.parents}
     kinds = (r".+/launch_\w+\.cuh", r".+/linked_\w+\.cu\.in")
     shared = {"pipeline/launch_ring.cuh"}

@@ -75,7 +75,7 @@ def test_direct_kernels_with_a_chain(tools, tmp_path: pathlib.Path, dtype: str, 
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("entry", ["ragged3", "ragged5", "bytes_ragged3", "bytes_ragged5"])
+@pytest.mark.parametrize("entry", ["unaligned3", "unaligned5", "bytes_unaligned3", "bytes_unaligned5"])
 def test_strips_on_rows_that_lie_anyhow(tools, tmp_path: pathlib.Path, dtype: str, entry: str) -> None:
     if entry.startswith("bytes") and dtype != "float32":
         pytest.skip("bytes are computed in float32")
@@ -174,7 +174,7 @@ def test_windows_are_in_registers_and_nearly_all_is_products(
         return  # a thread has one channel of float32
     for chain in ("scale(1.5)|silu", "scale(1.5)|add($0)|silu"):
         sass, _ = linked_kernel(tools, tmp_path, chain, f"sluice_conv1d_{entry.format(dtype)}")
-        # Channels keep up to four numbers of a tile there, of which the loop has no use.
+        # Channels keep up to four numbers of a tile there, which the loop does not use.
         assert len(re.findall(r"\b(?:LDL|STL)\b", sass)) <= (0 if entry.startswith("rows") else 9)
         # The loop: from where a branch leads back to, to the branch.
         lines = [(int(at, 16), text) for at, text in re.findall(r"/\*([0-9a-f]{4,5})\*/\s+(.*?);", sass)]

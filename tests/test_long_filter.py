@@ -157,7 +157,7 @@ def test_infinities_stay_within_their_windows(device: str, taps: int, layout, dt
     w = w.abs() + 0.01
     wanted = sluice.conv1d(x, w, padding=taps // 2, groups=channels)
     for position in (0, 7, 300, 511, 1099):
-        other = x.clone()  # as it lies
+        other = x.clone()  # the same strides
         other[1, 1, position] = value
         result = sluice.conv1d(other, w, padding=taps // 2, groups=channels)
         touched = torch.zeros_like(result, dtype=torch.bool)

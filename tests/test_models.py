@@ -157,7 +157,7 @@ def test_replaced(name: str, dtype: torch.dtype, device: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_with_new_weights(name: str, device: str) -> None:
-    """Loaded behind the first call, when weights may have been prepared."""
+    """Loaded after the first call, when weights may have been prepared."""
     first, second = (subject(name, device, torch.float16, seed=seed) for seed in (0, 1))
     network = first.replaced().model
     bits(network, first.inputs)

@@ -1,4 +1,4 @@
-"""What an `out` may share memory with: by the elements themselves, and not by the ranges that they lie in."""
+"""What an `out` may share memory with: by the elements themselves, not by their address ranges."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from common import DTYPES, FIXED_DEPTH, ROOT, SCHEDULES
 from sluice import stages
 from sluice.plan import H200, Device, Plan
 
-# Compute capability, multiprocessors, threads and shared memory of one, shared memory of a block.
+# Compute capability, SMs, threads and shared memory of one, shared memory of a block.
 DEVICES = {
     "8.0": Device(80, 108, 2048, 164 << 10, 163 << 10),
     "8.6": Device(86, 84, 1536, 100 << 10, 99 << 10),
@@ -128,8 +128,8 @@ def test_what_a_pipe_keeps_in_shared_memory_counts(schedule: str) -> None:
         return sluice.plan("conv1d", x, w, groups=4, schedule=schedule, device=H200)
 
     x = meta(2, 4, 60_000, dtype=torch.float32)
-    room = H200.shared_memory_per_block - STATIC
-    assert room - 16 < plan(28_521, schedule).shared_memory <= room
+    available = H200.shared_memory_per_block - STATIC
+    assert available - 16 < plan(28_521, schedule).shared_memory <= available
     # With these many taps they and a tile of 1024 results take what a block has, which leaves nothing for the pipe.
     inputs = -(-(1024 + 28_540 - 1) // 4) + 2
     assert inputs * 16 + 28_540 * 4 == H200.shared_memory_per_block
@@ -193,7 +193,7 @@ def test_a_plan_names_its_method_and_its_kernel() -> None:
     assert names("transform", x) == ("transform", "flat")
     assert names("transform", x, schedule="sync") == ("transform", "staged_strided")
     assert names("conv1d", x, w, groups=512, padding="same") == ("depthwise", "few_taps_rows")
-    assert names("conv1d", x, w, groups=512) == ("depthwise", "few_taps_rows")  # input and result do not lie alike
+    assert names("conv1d", x, w, groups=512) == ("depthwise", "few_taps_rows")  # not equally aligned
     assert names("conv1d", last, w, groups=512) == ("depthwise", "few_taps_channels")
     assert names("conv1d", last, w, groups=512, dilation=3) == ("depthwise", "gated_channels")
     assert names("conv1d", last, w, groups=512, pre=stages.mul(last)) == ("depthwise", "gated_channels")
@@ -240,7 +240,7 @@ def test_filter2d_plans_for_aligned_rows() -> None:
     image, kernel = meta(8, 3, 100, 240), meta(3, 3, 3)
 
     def is_aligned(x: torch.Tensor, w: torch.Tensor, *args: object, **options: object) -> bool:
-        return "aligned rows" in sluice.plan("filter2d", x, w, *args, device=H200, **options).reason
+        return " aligned rows" in sluice.plan("filter2d", x, w, *args, device=H200, **options).reason
 
     assert is_aligned(image, kernel)
     assert is_aligned(image, kernel, schedule="direct")
@@ -266,7 +266,7 @@ def test_filter2d_plans_for_aligned_rows() -> None:
     assert not is_aligned(image.mT, kernel)
     assert not is_aligned(meta(8, 100, 240, 3).movedim(-1, -3), kernel)
     assert not is_aligned(image, kernel, pre=stages.relu())
-    # A chain behind runs there where it is linked.
+    # A `post` chain runs there if it is linked.
     made = sluice.plan("filter2d", image, kernel, post=stages.relu(), device=H200)
     assert ("aligned rows" in made.reason) == (made.form == "linked")
 

@@ -191,7 +191,7 @@ def test_where_a_tensor_begins_decides() -> None:
     def kernel(x: torch.Tensor, **options: object) -> str:
         return sluice.plan("conv1d", x, w, groups=96, padding="same", device=H200, **options).kernel
 
-    # Short rows of half types that do not lie as their results do have a kernel of their own.
+    # Short rows of half types with another alignment than their results have their own kernel.
     assert kernel(x[..., :120]) == kernel(x[..., 8:128]) == "few_taps_rows"
     assert kernel(x[..., 1:121]) == "window_rows"
     assert kernel(x[..., 1:121], out=meta(8, 96, 520)[..., 1:121]) == "few_taps_rows"

@@ -32,7 +32,7 @@ PROMISED = {
     "silu": stages.silu(),
     "snake": stages.snake(torch.ones(64, 1)),
 }
-IN_CHANNELS = ("relu", "gelu")  # behind channels-last results too
+IN_CHANNELS = ("relu", "gelu")  # of channels-last results too
 A_TILE = len(PROMISED) + len(IN_CHANNELS)
 COUNT = 14 * A_TILE
 PRELINK = BUILD / "sluice_prelink"

@@ -47,7 +47,7 @@ def rings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def having(rings: dict[str, str], policies: str) -> list[str]:
-    """The code of the rings with these policies side by side."""
+    """The code of the rings with these policies, for comparison."""
     found = [code for name, code in rings.items() if policies in name]
     assert found, (policies, list(rings))
     return found

@@ -1,4 +1,4 @@
-"""benchmarks/record_streams.py and the pictures of its recordings: structure and order, and no durations."""
+"""benchmarks/record_streams.py and the pictures of its recordings: structure and order, not durations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SAMPLE = [("sequential", 4), *itertools.product(ORDERS[1:], (4, 16))]
 
 
 def recorded(device: str, mebibytes: int, path: pathlib.Path, *more: str) -> tuple[dict[str, Any], str]:
-    """The recording, and what was printed."""
+    """The recording and the printed text."""
     options = ["--device", device, "--mebibytes", str(mebibytes), "--output", str(path), *more]
     command = [sys.executable, str(ROOT / "benchmarks/record_streams.py"), *options]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
@@ -131,7 +131,7 @@ def test_arguments(recorder: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys
         assert message in capsys.readouterr().err
 
 
-# --- on streams that are none: what is launched where, and in which order --------------------------------------------
+# --- on mock streams: what is launched where, and in which order ------------------------------------------------------
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
@@ -144,7 +144,7 @@ class HostStream:
 
 
 class HostEvent:
-    """Reached when it is recorded; the time is the number of events so far."""
+    """Complete when it is recorded; the time is the number of events so far."""
 
     count = itertools.count()
 
@@ -160,7 +160,7 @@ class HostEvent:
 
 @pytest.fixture
 def entered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, object]]:
-    """Threads and streams in the order in which streams become current; what CUDA would do is done on the host."""
+    """Threads and streams in the order in which streams become current; the host does CUDA's work."""
     entered: list[tuple[int, object]] = []
 
     @contextlib.contextmanager
@@ -172,8 +172,8 @@ def entered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, object]]:
     for name, value in {
         "Event": HostEvent,
         "stream": stream,
-        "synchronize": lambda place=None: None,
-        "default_stream": lambda place=None: default,
+        "synchronize": lambda device=None: None,
+        "default_stream": lambda device=None: default,
         "_sleep": lambda cycles: None,
     }.items():
         monkeypatch.setattr(torch.cuda, name, value, raising=False)
@@ -228,7 +228,7 @@ def test_eight_kernels(recorder: ModuleType, entered: list[tuple[int, object]]) 
 
 @pytest.fixture
 def program(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Answers as the program of cases does, with eight kernels one after another."""
+    """Prints what the program of cases prints, with eight kernels one after another."""
     path = tmp_path / "stream_cases"
     spans = [[1000 * i, 1000 * i + 900] for i in range(8)]
     answer = json.dumps({"case": "CASE", "gpu": "A GPU", "spans_us": spans})

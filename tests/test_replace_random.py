@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import sluice
-from sluice.replace.groups import _Grower
+from sluice.replace.fusions import _Grower
 
 # What a step does with its values: the names of one value's functions, of two values', and of writes.
 ONE = ["relu", "tanh", "leaky", "half", "module", "inplace_module", "dropout", "identity", "view", "cat", "reversed"]

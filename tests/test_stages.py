@@ -180,8 +180,8 @@ def test_every_stage_has_a_sample() -> None:
     assert {stage_of(sample) for sample in SAMPLES} == set(stage_signatures()) | {"cast"}
     for sample, make in SAMPLES.items():
         chain = make(lambda value: value)
-        assert stage_of(sample) in [name for name, _ in chain.parts]
-        for name, values in chain.parts:
+        assert stage_of(sample) in [name for name, _ in chain.stages]
+        for name, values in chain.stages:
             assert name == "cast" or len(values) == len(stage_signatures()[name]), name
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong while chunks are on their way: the right error, nothing half written, counters back, usable again."""
+"""Errors while chunks are in flight: the right type, resources released, the Streamer usable again."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_ctrl_c_within_fn(device: str, where: str) -> None:
 
 @pytest.fixture
 def _python_takes_ctrl_c() -> Iterator[None]:
-    """A shell's background job inherits a SIGINT that is ignored."""
+    """A shell's background job inherits an ignored SIGINT."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""`stream_iter`: items of any shapes, in and out as there is room."""
+"""`stream_iter`: items of any shapes, in and out as slots become free."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ FILLS: dict[str, Fill] = {
 
 
 class ReadEarly(DelayedEngine):
-    """A planted bug: says that memory has been read when that is not so."""
+    """A planted bug: reports that memory has been read before it has."""
 
     def wait_read(self, event_set: int, directly: bool, milliseconds: int) -> bool:
         return True
@@ -151,7 +151,7 @@ def test_an_item_of_a_list_that_changes_under_way(device: str, kind: Callable[..
 
 
 class Counted:
-    """An iterator that knows how far it was pulled, and whether it was closed."""
+    """An iterator that records how far it was pulled, and whether it was closed."""
 
     def __init__(self, count: int) -> None:
         self.pulled, self.closed, self._count = 0, False, count
@@ -207,7 +207,7 @@ def test_a_source_that_raises(device: str, at: int, several: bool) -> None:
     results = sluice.stream_iter(torch.neg, source(), devices=two(device) if several else device)
     with pytest.raises(LookupError, match="empty shelf"):
         collect(results, got)
-    assert got == [-float(i) for i in range(at)]  # what came before it is given out first
+    assert got == [-float(i) for i in range(at)]  # earlier results are yielded first
 
 
 @pytest.mark.parametrize("several", [False, True])

@@ -1,4 +1,4 @@
-"""Streams at the end of a process, across forks and under Ctrl-C: each case several times, in processes of its own."""
+"""Streams at the end of a process, across forks and under Ctrl-C: each case several times, in separate processes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from common import ROOT
 from sluice.stream.device.engine import EngineDevice
 from stream_life import CASES, SECONDS
 
-TIMES = {"cpu": 4, "cuda": 10}  # on the CPU every change waits for them; stream_life.py has --times
+TIMES = {"cpu": 4, "cuda": 10}  # few on the CPU, where every change runs them; stream_life.py has --times
 Run = Callable[[str, str], str]
 
 
 @pytest.fixture(scope="module")
 def in_a_process() -> Iterator[Run]:
-    """Runs a case in a child of a process that has imported torch; says what was wrong."""
+    """Runs a case in a child of a process that has imported torch; returns the failure."""
     program = [sys.executable, str(ROOT / "tests" / "stream_life.py"), "--serve"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as server:
@@ -58,7 +58,7 @@ def test_torn_commands_are_refused_whole() -> None:
         engine.commit(0)
         with pytest.raises(RuntimeError, match="_transfer: commands must be whole"):
             engine._submit(engine._take_commands()[:-1])  # type: ignore[attr-defined]
-        assert sum(engine.counters()) == 0  # the fetch, which was whole, is not on its way
+        assert sum(engine.counters()) == 0  # the complete fetch is not in flight either
         assert engine.drain(1000)
         assert not slot.any()
     finally:
@@ -66,7 +66,7 @@ def test_torn_commands_are_refused_whole() -> None:
 
 
 def test_a_waiter_issues_nothing() -> None:
-    """A thread may still wait for an old future while another one makes up the commands of the next run."""
+    """A thread may still wait for an old future while another builds the commands of the next run."""
     x = torch.randn(8, 3)
     with sluice.Streamer("cpu") as streamer:
         future = streamer.map(torch.neg, x, chunk_size=2, non_blocking=True)

@@ -1,4 +1,4 @@
-"""`stream_map`: chunks, what fn gets and gives, results, outs. On the CPU, and on a GPU where there is one."""
+"""`stream_map`: chunks, arguments and results of fn, outs. On the CPU, and on a GPU if there is one."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_the_callers_thread_and_modes(device: str) -> None:
     ] * 3
     assert seen[0][4] == torch.bfloat16
     assert result.is_inference()
-    # Slots that were first used in inference mode serve other modes too.
+    # Slots first used in inference mode work in other modes too.
     exact(stream(lambda x: x.add_(1), x, device=device, chunk_size=2), x + 1)
 
 

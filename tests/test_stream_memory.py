@@ -1,4 +1,4 @@
-"""Streams and memory that is not theirs to have: wrappers, modes, private pages, budgets of locked pages, threads."""
+"""Streams and memory: wrappers, modes, private pages, budgets of pinned memory, threads that cannot start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from test_streamer import two
 
 # --- tensors without memory -----------------------------------------------------------------------------------------
 class Wrapper(torch.Tensor):
-    """As DTensor: a shape, and another tensor that holds the bytes."""
+    """Like DTensor: a shape, and another tensor that holds the bytes."""
 
     inner: torch.Tensor
 
@@ -118,10 +118,10 @@ def test_what_was_written_into_a_mapping_stays(
     assert torch.equal(x, wanted)
 
 
-# --- memory that is page-locked in place ------------------------------------------------------------------------------
+# --- registered memory ------------------------------------------------------------------------------------------------
 @pytest.fixture
 def locked(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """Addresses that would be locked, on a machine that can."""
+    """Addresses that a machine with CUDA would pin."""
     addresses: set[int] = set()
 
     def register(tensor: torch.Tensor) -> str:
@@ -144,7 +144,7 @@ def test_a_batch_that_is_gone_is_let_go(locked: set[int]) -> None:
         assert locked == {kept.data_ptr(), batch.data_ptr()}
         assert registered.nbytes == 4400
         registered.begin([])
-        assert locked == {kept.data_ptr(), batch.data_ptr()}  # its caller has it still
+        assert locked == {kept.data_ptr(), batch.data_ptr()}  # its caller still holds it
         del batch
         registered.begin([])
         assert locked == {kept.data_ptr()}
@@ -158,10 +158,10 @@ def test_what_is_locked_is_within_the_budget(locked: set[int]) -> None:
     for i, batch in enumerate(batches):
         registered.begin([batch])
         assert registered.lock(batch) == ""
-        assert locked == {b.data_ptr() for b in batches[max(i - 1, 0) : i + 1]}  # the oldest went
+        assert locked == {b.data_ptr() for b in batches[max(i - 1, 0) : i + 1]}  # the oldest was unpinned
     registered.begin(batches)
-    assert registered.lock(batches[0]) == "it has 4000 bytes, and pinned_budget has room for 2000"
-    assert registered.lock(torch.ones(5000)) == "it has 20000 bytes, and pinned_budget has room for 10000"
+    assert registered.lock(batches[0]) == "it has 4000 bytes, and pinned_budget allows 2000"
+    assert registered.lock(torch.ones(5000)) == "it has 20000 bytes, and pinned_budget allows 10000"
     assert locked == {batches[2].data_ptr(), batches[3].data_ptr()}
     assert registered.charged == registered.nbytes == 8000
     assert apart.lock(torch.ones(1000)) == ""

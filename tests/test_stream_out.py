@@ -1,4 +1,4 @@
-"""`stream_map`: outs, files, arguments, progress. On the CPU, and on a GPU where there is one."""
+"""`stream_map`: outs, files, arguments, progress. On the CPU, and on a GPU if there is one."""
 
 from __future__ import annotations
 

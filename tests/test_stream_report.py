@@ -1,4 +1,4 @@
-"""Numbers and pictures of runs, the link's limits, streams of threads, page-locking in place."""
+"""Numbers and pictures of runs, the host link's limits, streams of threads, registered memory."""
 
 from __future__ import annotations
 

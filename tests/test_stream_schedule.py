@@ -1,4 +1,4 @@
-"""Who waits for whom: under every order that the events leave open the result is the same, and bugs are seen."""
+"""Who waits for whom: every order that the events allow gives the same result, and planted bugs are detected."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_planted_bug_in_a_real_engine_is_caught(bug: type[DelayedEngine]) -> N
 
 
 def test_a_small_chunk_costs_few_calls_of_python() -> None:
-    # The host bounds small chunks, and a call takes it about 0.1 us whatever the machine does meanwhile.
+    # The host bounds small chunks; a Python call takes about 0.1 us, and the count does not depend on load.
     calls = 0
 
     def count(frame: FrameType, event: str, _: Any) -> None:

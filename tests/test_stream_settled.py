@@ -1,4 +1,4 @@
-"""What a Streamer learns of a call for the next one like it: known by the callable itself, which is not kept for it."""
+"""What a Streamer learns from a call for the next identical one: by the callable, which is not kept alive."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def test_an_identical_call_copies_ahead_of_the_first_result(device: str) -> None
             assert torch.equal(streamer.map(fn, x, chunk_size=25, order=order), x + 1)
             counts.append(before_first_call())
         assert counts == [1, 2, 1, 1]
-        room[0] = False  # what is in flight is given up, and its chunks are cut anew
+        room[0] = False  # chunks in flight are dropped, and divided again
         assert torch.equal(streamer.map(fn, x, chunk_size=25), x + 1)
         assert [rows for kind, rows in seen if kind == "compute"] == [25, *[13] * 7, 9]
         assert before_first_call() == 2
-        assert torch.equal(streamer.map(fn, x, chunk_size=25), x + 1)  # as the one before: 13 rows from the start
+        assert torch.equal(streamer.map(fn, x, chunk_size=25), x + 1)  # as before: 13 rows from the start
         assert before_first_call() == 2
 
 
@@ -65,7 +65,7 @@ class Scaler(torch.nn.Module):
 
 
 class Slotted:
-    """Nothing refers weakly to it."""
+    """It has no weak references."""
 
     __slots__ = ()
 
@@ -139,7 +139,7 @@ def test_the_id_of_a_callable_that_is_gone_is_no_sign_of_it(device: str) -> None
     x, budget = torch.rand(4000, 256), 24 * 2**20
 
     def chunk_size(streamer: sluice.Streamer, fn: Fn) -> int:
-        streamer.map(fn, x, chunk_size=len(x))  # which the budget makes smaller
+        streamer.map(fn, x, chunk_size=len(x))  # the budget makes chunks smaller
         return streamer.stats().chunk_size
 
     with sluice.Streamer(device, memory_budget=budget) as streamer:

@@ -20,7 +20,7 @@ SIZE = 1000
 
 
 def two(device: str) -> list[str]:
-    """Two devices: the CPU counts as two, so that what belongs to several devices runs everywhere."""
+    """Two devices: the CPU counts as two, so that code for several devices runs everywhere."""
     if device == "cuda":
         if torch.cuda.device_count() < 2:
             pytest.skip("needs two GPUs")
@@ -109,13 +109,13 @@ def test_several_devices_in_one_call(device: str, order: str, halo: int) -> None
 
 
 def test_a_function_for_each_device(device: str) -> None:
-    places, x = two(device), torch.zeros(100, 3)
+    devices, x = two(device), torch.zeros(100, 3)
     result = sluice.stream_map(
-        {places[0]: lambda x: x + 1, places[1]: lambda x: x + 2}, x, devices=places, chunk_size=3
+        {devices[0]: lambda x: x + 1, devices[1]: lambda x: x + 2}, x, devices=devices, chunk_size=3
     )
     assert set(result.flatten().tolist()) <= {1.0, 2.0}
     with pytest.raises(ValueError, match="fn must have a callable for each device, got none for"):
-        sluice.stream_map({places[0]: torch.neg}, x, devices=places)
+        sluice.stream_map({devices[0]: torch.neg}, x, devices=devices)
 
 
 def test_modes_reach_the_workers(device: str) -> None:
@@ -246,7 +246,7 @@ def slow_store(device: str) -> sluice.Streamer:
             super().store(*arguments)
 
     streamer = sluice.Streamer(device, depth=3)
-    streamer._lender.make_engine = lambda place: Slow(place, 2 * 3, 1, (3, 1 << 20))  # type: ignore[method-assign]
+    streamer._lender.make_engine = lambda device: Slow(device, 2 * 3, 1, (3, 1 << 20))  # type: ignore[method-assign]
     return streamer
 
 

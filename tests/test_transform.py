@@ -189,7 +189,7 @@ def test_longest_chain(device: str) -> None:
     with pytest.raises(ValueError, match="at most 24 stages"):
         sluice.transform(x, chain | stages.relu())
     with pytest.raises(ValueError, match="at most 12 tensor operands"):
-        sluice.transform(x, sluice.Chain() | stages.add(x) | sluice.Chain(chain._parts[::2]))
+        sluice.transform(x, sluice.Chain() | stages.add(x) | sluice.Chain(chain._stages[::2]))
 
 
 def test_a_list_of_chains_gives_a_list(device: str) -> None:

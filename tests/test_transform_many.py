@@ -75,7 +75,7 @@ def test_edges(device: str) -> None:
     # More stages, or more results, than one kernel takes.
     long = stages.neg() | stages.neg()
     for count in (7, 20):
-        results = sluice.transform(x, [sluice.Chain(long.parts * 3) for _ in range(count)])
+        results = sluice.transform(x, [sluice.Chain(long.stages * 3) for _ in range(count)])
         assert len(results) == count
         assert all(torch.equal(y, x) for y in results)
     # The last result may take x's place.

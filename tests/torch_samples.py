@@ -20,7 +20,7 @@ Sample = tuple[torch.Tensor, tuple[Any, ...], dict[str, Any]]
 
 
 def op_info(op: str) -> Any:
-    """torch's description of an op. Its modules want expecttest, of which no sample needs anything."""
+    """torch's description of an op. Its modules import expecttest, which no sample needs."""
     if "expecttest" not in sys.modules and importlib.util.find_spec("expecttest") is None:
         stand_in = types.ModuleType("expecttest")
         stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]

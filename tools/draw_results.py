@@ -5,7 +5,7 @@ from result_files import PICTURE, ROOT, Bar, save_picture
 OUTPUT = ROOT / "docs" / "images" / "results.png"
 FASTER, SLOWER, COMPILED, QUIET = "#2f6fab", "#c0572b", "#1b1b1b", "#666666"
 EVEN = 0.03  # within this of torch's time a bar says neither
-LONG = 0.45  # a bar with room for words
+LONG = 0.45  # a bar that fits a label
 RIGHT = 2.3
 
 

@@ -86,7 +86,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_causal_conv1d_update_calls",
         *("test_causal_conv1d_sequences", "test_causal_conv1d_paged"),
         *("test_causal_conv1d_sequences_calls", "test_causal_conv1d_sequences_errors"),
-        *("gpu/test_sequences_kernel", "gpu/test_sequences_turns"),
+        *("gpu/test_sequences_kernel", "gpu/test_sequences_iterations"),
         *("test_compat_causal_conv1d", "test_compat_causal_conv1d_install"),
         *("test_compat_cudnn", "test_compat_fla", "test_compat_sglang", "test_compat_vllm"),
         *("gpu/test_update_kernel", "gpu/test_update_forms", "gpu/test_update_chains"),
@@ -97,7 +97,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "gpu/test_dense",
         "gpu/test_dense_strides",
         "gpu/test_dense_groups",
-        *("gpu/test_dense_laid", "gpu/test_dense_parts"),
+        *("gpu/test_dense_converted", "gpu/test_dense_split_k"),
         "gpu/test_depthwise_windows",
         "gpu/test_depthwise_strides",
         "gpu/test_long_filter_kernel",
@@ -141,7 +141,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_bench_models",
         "test_compile_backend",
         "test_replace_functional",
-        "test_replace_passages",
+        "test_replace_wrappers",
     ),
 }
 WITHOUT_GPU = (
@@ -199,7 +199,7 @@ for _family in FAMILIES:
     PARTS[f"synccheck{_family}"] = [*sanitizer("synccheck", *OURS, family=_family), *SYNCCHECK]
 
 
-# A part leaves most of the cores idle at its end: these follow each other within a lane, the lanes run side by side.
+# A part leaves most of the cores idle at its end: these run one after another within a lane, the lanes concurrently.
 LANES = (
     ("others", "life"),
     ("streams", "stencils"),

@@ -191,8 +191,8 @@ def coefficients_of(fit: Fit) -> tuple[list[np.float32], float]:
 def header() -> str:
     mp.mp.prec = 120
     text = """\
-// Written by tools/minimax.py: polynomials that functions_single.h and functions_half.h are made of, as many bits right
-// as their comments say.
+// Written by tools/minimax.py: the polynomials of functions_single.h and functions_half.h, with the number of correct
+// bits.
 #pragma once
 
 #include "kernels/stages/target.h"

@@ -170,7 +170,7 @@ def source_of(chain: str, dtype: str, width: int, slices: int) -> str:
 
 
 def dense_sources(post: str) -> dict[str, str]:
-    """The same for every dense kernel of conv1d that a plan names, by the kernel, with `post` behind it."""
+    """The same for every dense kernel of conv1d that a plan names, by the kernel, with `post` after it."""
     listed = subprocess.run([str(BINARY), "dense_sources", post], capture_output=True, check=True).stdout.decode()
     parts = listed.split("\0")
     return dict(zip(parts[0:-1:2], parts[1::2], strict=True))

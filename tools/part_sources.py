@@ -1,6 +1,6 @@
 """Which sources each part of the GPU check runs: a part that passed is not run again while these are the same.
 
-A part leaves out the rooms that it does not run, and every header that nothing but these rooms includes.
+A part leaves out the folders that it does not run, and every header that only these folders include.
 """
 
 import functools
@@ -16,7 +16,7 @@ CAUSAL = ("kernels/causal_conv1d/", "ops/causal", "ops/sequences")
 DENSE = ("kernels/conv1d/dense/", "kernels/conv_transpose1d/")
 STENCILS = ("kernels/filter2d/", "ops/filter2d", "ops/stencil")
 STREAMS = ("kernels/transfer/", "ops/transfer", "python/sluice/stream/")
-# The rooms that a part does not run; what is not named here runs all.
+# The folders that a part does not run; a part without a row runs all.
 _TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 LEFT_OUT: dict[str, tuple[str, ...]] = {
     "pointwise": (*CONVOLUTIONS, *STENCILS, *STREAMS),
@@ -47,7 +47,7 @@ def sources_of(part: str) -> list[str]:
     """The files that the part's results depend on, sorted."""
     left_out = LEFT_OUT.get(part, ())
     found: set[str] = set()
-    # CMake writes sources that include what nothing else does.
+    # CMake writes sources that include headers which nothing else includes.
     headers = {other for name in _sources() for other in _included(name)}
     reached = [name for name in _sources() if name not in headers and not name.startswith(left_out)]
     while reached:

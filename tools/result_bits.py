@@ -45,7 +45,7 @@ class Calls:
         return max(1, size // 8 * 8 + self.random.choice([-1, 0, 0, 0, 1])) if self.random.random() < 0.7 else size
 
     def tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Contiguous, behind an aligned address, with its last two dimensions swapped, or every other element."""
+        """Contiguous, after an aligned address, with its last two dimensions swapped, or every other element."""
         values = torch.randn(shape, generator=self.generator).to(dtype).to(DEVICE)
         layout = self.random.choice(["contiguous", "contiguous", "offset", "swapped", "sliced"])
         if layout == "offset":

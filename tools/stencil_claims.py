@@ -1,4 +1,4 @@
-"""The stencil that a text hides copies behind, serial, double-buffered and with three stages: its numbers and ours."""
+"""The stencil of a text that hides copies, serial, double-buffered and with three stages: its numbers and ours."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-// Numbers that are read where the kernels run: slots, lengths, ids.
+// Numbers in tensors that kernels read: slots, lengths, ids.
 #pragma once
 
 #include "kernels/common/qualifiers.h"
@@ -7,7 +7,7 @@ namespace sluice {
 
 // int32 or int64 numbers of one or two dimensions.
 struct Indices {
-  const void* data;  // null where absent
+  const void* data;  // null: absent
   bool is_wide;      // int64
   long long strides[2];
 
@@ -20,7 +20,7 @@ struct Indices {
 
 // A bool for each sequence.
 struct Flags {
-  const bool* data;  // null where absent
+  const bool* data;  // null: absent
   long long stride;
 
   SLUICE_HOST_DEVICE bool exists() const { return data != nullptr; }

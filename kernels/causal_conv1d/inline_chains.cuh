@@ -1,5 +1,5 @@
-// Chains that kernels of sequences run without an interpreter, and without anything to link: a SiLU, or a few products
-// and sums with tensors that lie as the input does, and SiLUs.
+// Chains that the sequences' kernels apply without an interpreter or the linker: a SiLU, or a few products and sums
+// with tensors of the input's layout, and SiLUs.
 #pragma once
 
 #include "kernels/causal_conv1d/light_chain.cuh"
@@ -28,7 +28,7 @@ struct SiluChains {
   using Post = SiluChain<Element>;
 };
 
-// Whether GateChain runs it: a light chain of one tensor at most, whose quads of channels lie as the input's.
+// Whether GateChain applies: a light chain of at most one tensor, whose quads of channels are as the input's.
 inline bool is_gate(const Program& program, const Operand<3>* operands, DType dtype) {
   if (!is_light(program) || program.operands > 1) return false;
   for (int k = 0; k < program.operands; ++k) {

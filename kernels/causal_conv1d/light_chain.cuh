@@ -1,5 +1,5 @@
 // Chains that kernels run without the interpreter: at most three stages, each a SiLU, or a product or a sum with a
-// number or one tensor. LFM2's gates and a residual behind SiLU are such chains. The results have the interpreter's
+// number or one tensor. LFM2's gates and a residual after SiLU are such chains. The results have the interpreter's
 // bits, because both call `evaluate`.
 #pragma once
 
@@ -19,8 +19,8 @@ enum class LightOp : unsigned char { silu, mul, add };
 template <class T>
 struct LightStage {
   LightOp op;
-  T number, alpha;     // the other factor or summand, and what `add` multiplies it with
-  Operand<3> operand;  // (sequence, channel, token); absent: the number counts
+  T number, alpha;     // the other factor or summand, and the factor that `add` gives it
+  Operand<3> operand;  // (sequence, channel, token); absent: use the number
 };
 
 template <class T>
@@ -39,12 +39,12 @@ inline bool is_light(const Program& program) {
          std::all_of(program.stages, program.stages + program.count, [](const Stage& s) { return is_light(s); });
 }
 
-// Whether the chain is nothing, or a SiLU alone.
+// Whether the chain is empty or a single SiLU.
 inline bool is_silu_at_most(const Program& program) {
   return program.empty() || (program.count == 1 && program.stages[0].op == Op::silu);
 }
 
-// For a program that is light.
+// For a light program.
 template <class T>
 LightChain<T> make_light_chain(const Program& program, const Operand<3>* operands) {
   LightChain<T> chain{};

@@ -16,14 +16,14 @@ bool has_same_states(const SequencesParams& params) {
   return is_same(params.sequences.before) && is_same(params.sequences.after);
 }
 
-// Whether sequences are rows with states of their own, or none.
+// Whether sequences are whole rows, with a state each or none.
 bool are_plain_rows(const SequencesParams& params) {
   const Sequences& s = params.sequences;
   return !s.is_packed() && !s.ids.exists() && !s.slots.exists() && !s.continues.exists() && !s.moves_in_place() &&
          has_same_states(params);
 }
 
-// That of a kernel for few taps, or one of 0 threads where none fits the call.
+// The plan of a kernel for few taps, or one of 0 threads if none fits the call.
 Conv1dPlan plan_few_taps(const SequencesParams& params, const DeviceProperties& device) {
   const Conv1dParams& p = params.convolution;
   const Indices& ids = params.sequences.ids;
@@ -34,7 +34,7 @@ Conv1dPlan plan_few_taps(const SequencesParams& params, const DeviceProperties& 
   const bool is_gated = is_gate(p.pre, p.pre_operands, p.input.dtype) &&
                         is_gate(p.post, p.post_operands, p.input.dtype) && has_same_states(params);
   Conv1dProblem problem = problem_of(p);
-  problem.has_post = false;  // the kernels have the chains in them
+  problem.has_post = false;  // these kernels apply the chains themselves
   problem.has_pre = problem.has_tensors = !is_plain;
   const Conv1dPlan plan = plan_depthwise(problem, ScheduleRequest{}, device, /*linked=*/true);
   if (plan.depthwise.which == DepthwiseKernel::few_taps_rows) return is_plain ? plan : none;
@@ -51,9 +51,9 @@ Conv1dPlan plan_general(const Conv1dParams& p) {
   return plan;
 }
 
-// Of a block of sequences_rows: as many as leave each multiprocessor several times the blocks that it runs at a time.
-int turns_of_rows(const Conv1dPlan& plan, const DeviceProperties& device) {
-  constexpr long long kMost = 8, kLeastBlocks = 48;  // of a multiprocessor
+// Iterations of a block of sequences_rows: as many as leave each SM several times its resident blocks.
+int iterations_of_rows(const Conv1dPlan& plan, const DeviceProperties& device) {
+  constexpr long long kMost = 8, kLeastBlocks = 48;  // per SM
   return static_cast<int>(max_of(1LL, min_of(kMost, plan.grid / (kLeastBlocks * device.multiprocessors))));
 }
 
@@ -65,16 +65,16 @@ SequencesArguments<Element> sequences_arguments(const SequencesParams& params, c
   if (are_plain_rows(params)) {
     a.history = params.sequences.before;
   } else if (plan.depthwise.which == DepthwiseKernel::few_taps_rows) {
-    a.turns = turns_of_rows(plan, device);
-    const long long groups = ceil_div<long long>(p.channels, a.rows_per_block * a.turns);
-    a.by_groups = FastDivisor(groups);
-    a.tiles = p.batch * groups * plan.depthwise.tiles_per_row;
+    a.iterations = iterations_of_rows(plan, device);
+    const long long channel_blocks = ceil_div<long long>(p.channels, a.rows_per_block * a.iterations);
+    a.by_channel_blocks = FastDivisor(channel_blocks);
+    a.tiles = p.batch * channel_blocks * plan.depthwise.tiles_per_row;
   }
   a.before_quads = state_quads<Element>(params.sequences.before, params.sequences.columns);
   a.after_quads = state_quads<Element>(params.sequences.after, params.sequences.columns);
   a.across = p.output.strides[1] == 1 && p.channels > 1;
-  a.chunks = static_cast<int>(ceil_div<long long>(p.length, kSequencesPositions));
-  a.channel_chunks = static_cast<int>(ceil_div<long long>(p.channels, kStateBlockChannels));
+  a.position_blocks = static_cast<int>(ceil_div<long long>(p.length, kSequencesPositions));
+  a.channel_blocks = static_cast<int>(ceil_div<long long>(p.channels, kStateBlockChannels));
   return a;
 }
 

@@ -1,12 +1,12 @@
-// causal_conv1d of sequences that begin and end anywhere in the rows of its input, with a state of each.
+// causal_conv1d of sequences that begin and end anywhere in the rows of its input, each with a state.
 //
 //   rows      |aaaaaaaaaaaaaaaa|     a row is a sequence
 //             |bbbbbbbbbbbbbbbb|
-//   packed    |aaaabbbbbbbbcdd.|     one row: sequence n has the positions from starts[n] on
-//   by ids    |aaaabbb...ccdddd|     a change of id begins another run; a negative id has no result but 0
+//   packed    |aaaabbbbbbbbcdd.|     one row: sequence n starts at starts[n]
+//   by ids    |aaaabbb...ccdddd|     a change of id begins another subsequence; a negative id has only zeros
 //
-// A run's first outputs look back at its history, the last columns of its sequence's state, or at zeros. With ids a
-// row's first run has that state, and its last run leaves one:
+// A subsequence's first outputs look back at its history, the last columns of its sequence's state, or at zeros. With
+// ids a row's first subsequence reads this state, and its last one leaves the final state:
 //
 //   before    |....hhh|                       h: the history, (taps - 1) * dilation columns
 //   after     the last `columns` of (before, the sequence's positions)
@@ -20,20 +20,20 @@
 namespace sluice {
 
 struct Sequences {
-  Indices starts;                             // of packed sequences, and one past the last position; else absent
+  Indices starts;                             // of packed sequences, then the end of the last one; else absent
   Indices ids;                                // (row, position); else absent
-  Indices slots;                              // of each sequence; else a sequence's slot is its number
-  Flags continues;                            // whether a sequence has a history; else all do
+  Indices slots;                              // cache slots of the sequences; absent: a sequence's slot is its index
+  Flags continues;                            // whether a sequence has a history; absent: all do
   long long count;                            // packed sequences, or rows
-  long long slot_count, pad_slot, null_slot;  // the latter two name no slot
+  long long slot_count, pad_slot, null_slot;  // the latter two mean no slot
   Operand<3> before;                          // (slot, channel, column); absent: zeros
-  Operand<3> after;                           // absent: not asked for; may be `before`
-  long long columns;                          // of both
+  Operand<3> after;                           // absent: not computed; may be `before`
+  long long columns;                          // of both states
 
   SLUICE_HOST_DEVICE bool is_packed() const { return starts.exists(); }
-  // A row is read before it is written.
+  // In place: a row is read before it is written.
   SLUICE_HOST_DEVICE bool moves_in_place() const { return after.exists() && before.data == after.data; }
-  // -1 where the sequence has none: then its results are 0, and no state is read or written.
+  // -1 for none: the sequence's results are 0, and no state is read or written.
   SLUICE_HOST_DEVICE long long slot_of(long long n) const {
     const long long slot = slots.exists() ? slots.at(n) : n;
     const bool names_one = slot >= 0 && slot < slot_count && slot != pad_slot && slot != null_slot;
@@ -53,16 +53,16 @@ struct SequencesParams {
 };
 
 // Positions first .. last - 1 of a row.
-struct SequenceRun {
+struct Subsequence {
   long long row, first, last;
   long long slot;    // -1: all results are 0
-  bool has_history;  // of its slot
+  bool has_history;  // in its slot
 };
 
-// What states become on the CPU: `last_run` is that of sequence n, of whose channels the range is. Safe to call from
+// Writes a range of the channels of sequence n's final state on the CPU; `last_subsequence` is n's. Safe to call from
 // several threads on ranges that do not overlap.
 template <InstructionSet set>
-void keep_state_cpu(const SequencesParams& params, const SequenceRun& last_run, long long first_channel,
+void keep_state_cpu(const SequencesParams& params, const Subsequence& last_subsequence, long long first_channel,
                     long long last_channel);
 
 }  // namespace sluice

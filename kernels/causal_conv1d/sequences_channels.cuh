@@ -1,6 +1,6 @@
-// Few taps, channels last: few_taps_channels, whose threads find the runs that begin among their positions. A run's
-// first outputs look back at its history, and the state may be written where that was read. So the thread in whose
-// positions a run begins has all of those outputs, also the ones that lie among the positions of the next:
+// Few taps, channels-last: few_taps_channels, whose threads find the subsequences that begin among their positions. A
+// subsequence's first outputs look back at its history, and the final state may overwrite it. So they all belong to the
+// thread in whose positions the subsequence begins, also those at positions of the next thread:
 //
 //   positions      |. . . a a a a b|b b b b b b b b|b c c ...
 //   thread 0's      x x x x x x x h h h                        h: looks back at the history
@@ -13,12 +13,11 @@
 
 namespace sluice {
 
-// Of the runs that begin where `begins` has a bit, from `position` on: the outputs that look back at a history, and
-// states that move where they are. The last that a thread does, and a function of its own, so that the registers of
-// neither count for the other.
+// For subsequences that begin at `position` + the bits of `begins`: the outputs that look back at a history, and states
+// that are updated in place. Last in a thread, and a function of its own, so that registers are not live across both.
 template <class Chains, class Element>
-__device__ __noinline__ void finish_runs(const SequencesArguments<Element>& a, long long row, int position,
-                                         unsigned begins, bool leaves_state, int channel) {
+__device__ __noinline__ void finish_subsequences(const SequencesArguments<Element>& a, long long row, int position,
+                                                 unsigned begins, bool leaves_state, int channel) {
   using Pre = typename Chains::Pre;
   constexpr int kChannels = kFewTapsChannels, kBack = kFewTaps - 1;
   const Sequences& s = a.sequences;
@@ -32,17 +31,17 @@ __device__ __noinline__ void finish_runs(const SequencesArguments<Element>& a, l
 #pragma unroll 1
   for (unsigned left = begins; left != 0; left &= left - 1) {
     const int first = position + __ffs(static_cast<int>(left)) - 1;
-    SequenceRun run;
+    Subsequence subsequence;
     if (s.is_packed()) {
       while (s.starts.at(n + 1) <= first) ++n;
-      run = packed_run(s, row, n, a.length);
+      subsequence = packed_subsequence(s, row, n, a.length);
     } else {
-      run = run_at(s, row, first, a.length, history, first + history);
+      subsequence = subsequence_at(s, row, first, a.length, history, first + history);
     }
-    if (run.has_history) {
-      const int last = static_cast<int>(min_of<long long>(run.last, first + history));
+    if (subsequence.has_history) {
+      const int last = static_cast<int>(min_of<long long>(subsequence.last, first + history));
       float window[2 * kBack][kChannels] = {};  // the history, and as many positions
-      load_columns<kBack>(a, run.slot, channel, history, window);
+      load_columns<kBack>(a, subsequence.slot, channel, history, window);
 #pragma unroll
       for (int j = 0; j < kBack; ++j) {
         if (first + j >= last) break;
@@ -73,17 +72,17 @@ __device__ __noinline__ void finish_runs(const SequencesArguments<Element>& a, l
         store_vector<Element, kChannels>(output + (first + j) * a.output.strides[2], sums);
       }
     }
-    if (s.is_packed() && s.moves_in_place()) keep_quad_state<Pre>(a, run, channel);
+    if (s.is_packed() && s.moves_in_place()) keep_quad_state<Pre>(a, subsequence, channel);
   }
-  if (leaves_state) keep_quad_state<Pre>(a, state_run(a, row), channel);
+  if (leaves_state) keep_quad_state<Pre>(a, state_subsequence(a, row), channel);
 }
 
-// Of the positions of a thread, a bit for each. `HasIds`: of rows with int32 ids side by side, else of packed sequences
-// or whole rows.
+// A bit for each position of a thread. `HasIds`: rows with contiguous int32 ids, else packed sequences or whole rows.
 template <class Element, int Taps, int Positions, bool HasIds>
-class RunsOfPositions {
+class SubsequencesOfPositions {
  public:
-  __device__ __forceinline__ RunsOfPositions(const SequencesArguments<Element>& a, int row, int position, int end)
+  __device__ __forceinline__ SubsequencesOfPositions(const SequencesArguments<Element>& a, int row, int position,
+                                                     int end)
       : row_(row), position_(position), end_(end) {
     const Sequences& s = a.sequences;
     if (!HasIds && s.is_packed()) {
@@ -106,14 +105,15 @@ class RunsOfPositions {
   __device__ __forceinline__ void finish(const SequencesArguments<Element>& a, int channel) const {
     const Sequences& s = a.sequences;
     const bool leaves_state = !s.is_packed() && s.moves_in_place() && position_ == 0 && s.slot_of(row_) >= 0;
-    if (finished_ != 0 || leaves_state) finish_runs<Chains>(a, row_, position_, finished_, leaves_state, channel);
+    if (finished_ != 0 || leaves_state)
+      finish_subsequences<Chains>(a, row_, position_, finished_, leaves_state, channel);
   }
 
  private:
   __device__ __forceinline__ unsigned bits(int first, int last) const {
     return last <= first ? 0u : (~0u >> (32 - (last - position_))) & (~0u << (first - position_));
   }
-  // A run that has results here, from `first` on, of which the ones before `history_end` look back at its history.
+  // A subsequence with results here, from `first` on; those before `history_end` look back at its history.
   __device__ __forceinline__ void begin_at(int first, int history_end, bool is_finished, int padding) {
     if (first >= position_) {
       begins_ |= bits(first, first + 1);
@@ -147,7 +147,7 @@ class RunsOfPositions {
     const Sequences& s = a.sequences;
     const int* const ids = static_cast<const int*>(s.ids.data) + row_ * s.ids.strides[0] + position_;
     const int padding = static_cast<int>(a.padding), back = min_of(padding, position_);
-    int found[kQuad + Positions];  // the first one's is that of position - kQuad
+    int found[kQuad + Positions];  // the first is that of position - kQuad
     const bool is_whole = reinterpret_cast<std::uintptr_t>(ids) % sizeof(int4) == 0 && position_ >= kQuad &&
                           position_ + Positions <= a.length;
     if (is_whole) {
@@ -180,7 +180,7 @@ class RunsOfPositions {
         begins_ |= 1u << i;
       }
     }
-    int before = 0;  // positions of the first one's run
+    int before = 0;  // positions of the first one's subsequence
     bool same = true;
 #pragma unroll
     for (int i = 1; i < Taps; ++i) {
@@ -189,7 +189,7 @@ class RunsOfPositions {
     }
     foreign_ = padding - before;
     if (before != position_ || (zero_ & 1) != 0 || !s.has_history(row_)) return;
-    // The row's first run, which alone has a history.
+    // The row's first subsequence, the only one with a history.
     finished_ = begins_ & 1;
     const unsigned others = (begins_ & ~finished_) | zero_;
     const int stop = others == 0 ? end_ : position_ + __ffs(static_cast<int>(others)) - 1;
@@ -198,14 +198,14 @@ class RunsOfPositions {
 
   int row_, position_, end_;
   unsigned begins_ = 0, zero_ = 0, skipped_ = 0;
-  unsigned finished_ = 0;  // runs that finish_runs has to do with
-  int foreign_ = 0;        // positions before the first one that are of another run
+  unsigned finished_ = 0;  // subsequences left to finish_subsequences
+  int foreign_ = 0;        // positions before the first one, of another subsequence
 };
 
 template <class Element, class Shape, bool HasIds>
-using RunsOf = RunsOfPositions<Element, Shape::kTaps, Shape::kPositions, HasIds>;
+using SubsequencesOf = SubsequencesOfPositions<Element, Shape::kTaps, Shape::kPositions, HasIds>;
 
-inline constexpr int kSequencesChannelBlocks = 10;  // 96 registers: more blocks would spill
+inline constexpr int kSequencesChannelBlocks = 10;  // 96 registers: with more blocks it would spill
 
 // `pre` and `post` with tensors, whose quads are in flight with the inputs'.
 template <class Element>
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kFewTapsChannelThreads, kGatedBlocks)
   using Chains = GateChains<Element>;
   if (blockIdx.x >= a.tiles) return keep_states<typename Chains::Pre, kFewTapsChannels>(a, blockIdx.x - a.tiles);
   using Shape = SequencesGatedShape<Element>;
-  few_taps_channels<Chains, Shape, RunsOf<Element, Shape, HasIds>>(a);
+  few_taps_channels<Chains, Shape, SubsequencesOf<Element, Shape, HasIds>>(a);
 }
 
 template <class Chains, bool HasIds, class Element>
@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(kFewTapsChannelThreads, kSequencesChannelBlock
     sequences_channels_kernel(const __grid_constant__ SequencesArguments<Element> a) {
   if (blockIdx.x >= a.tiles) return keep_states<NoChain, kFewTapsChannels>(a, blockIdx.x - a.tiles);
   using Shape = FewTapsShape<Element>;
-  few_taps_channels<Chains, Shape, RunsOf<Element, Shape, HasIds>>(a);
+  few_taps_channels<Chains, Shape, SubsequencesOf<Element, Shape, HasIds>>(a);
 }
 
 }  // namespace sluice

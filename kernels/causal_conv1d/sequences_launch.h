@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-// Enqueue one kernel each: results and states; the states alone, of which there is at least one column.
+// Each enqueues one kernel: results and states; the states alone, which have at least one column.
 cudaError_t launch_sequences(const SequencesParams& params, const DeviceProperties& device, cudaStream_t stream);
 cudaError_t launch_states(const SequencesParams& params, cudaStream_t stream);
 

@@ -1,9 +1,9 @@
-// The states that sequences leave. Where the states before are not overwritten, blocks behind those of the tiles have
-// them, a thread for each channel of a sequence, or for four. States that move where they are belong to the threads
-// that read them: those blocks have the states of sequences without positions alone.
+// Final states. If they do not overwrite the initial ones, blocks after the tiles' compute them, a thread for each
+// channel of a sequence, or for four. States updated in place belong to the threads that read them: these blocks then
+// only have the states of sequences without positions.
 #pragma once
 
-#include "kernels/causal_conv1d/runs.cuh"
+#include "kernels/causal_conv1d/subsequences.cuh"
 #include "kernels/conv1d/depthwise/few_taps.cuh"
 #include "kernels/stages/no_chain.cuh"
 
@@ -35,40 +35,42 @@ __device__ __forceinline__ void store_bits(DType dtype, void* to, long long offs
   }
 }
 
-// What column j of a state becomes.
+// The new bits of column j of a state.
 template <class Pre, class Element>
-__device__ __forceinline__ std::uint64_t new_column(const SequencesArguments<Element>& a, const SequenceRun& last_run,
-                                                    long long channel, long long j) {
+__device__ __forceinline__ std::uint64_t new_column(const SequencesArguments<Element>& a,
+                                                    const Subsequence& last_subsequence, long long channel,
+                                                    long long j) {
   const Sequences& s = a.sequences;
-  const long long position = last_run.last - s.columns + j;
-  if (position >= last_run.first) {
-    const Element token = token_at<Pre>(a, last_run.row, channel, position);
+  const long long position = last_subsequence.last - s.columns + j;
+  if (position >= last_subsequence.first) {
+    const Element token = token_at<Pre>(a, last_subsequence.row, channel, position);
     if (s.after.dtype != kDType<Element>) return bits_as(s.after.dtype, convert<Compute<Element>>(token));
     std::uint64_t bits = 0;
     __builtin_memcpy(&bits, &token, sizeof(token));
     return bits;
   }
-  if (!last_run.has_history) return 0;
-  const long long from = last_run.slot * s.before.strides[0] + channel * s.before.strides[1] +
-                         (j + last_run.last - last_run.first) * s.before.strides[2];
+  if (!last_subsequence.has_history) return 0;
+  const long long from = last_subsequence.slot * s.before.strides[0] + channel * s.before.strides[1] +
+                         (j + last_subsequence.last - last_subsequence.first) * s.before.strides[2];
   return s.after.dtype == s.before.dtype ? load_bits(s.before.dtype, s.before.data, from)
                                          : bits_as(s.after.dtype, load_as<double>(s.before.data, s.before.dtype, from));
 }
 
-// Columns from the oldest on, so that a row may be moved where it is, and some at a time, whose loads are in flight
-// together.
+// Columns from the oldest on, so that a row may be moved in place; some at a time, with their loads in flight together.
 template <class Pre, class Element>
-__device__ __forceinline__ void keep_state(const SequencesArguments<Element>& a, const SequenceRun& last_run,
+__device__ __forceinline__ void keep_state(const SequencesArguments<Element>& a, const Subsequence& last_subsequence,
                                            long long channel) {
   constexpr int kSome = 4;
   const Sequences& s = a.sequences;
-  if (last_run.last == last_run.first && last_run.has_history && s.before.data == s.after.data) return;
-  const long long to = last_run.slot * s.after.strides[0] + channel * s.after.strides[1];
+  if (last_subsequence.last == last_subsequence.first && last_subsequence.has_history && s.before.data == s.after.data)
+    return;
+  const long long to = last_subsequence.slot * s.after.strides[0] + channel * s.after.strides[1];
 #pragma unroll 1
   for (long long j = 0; j < s.columns; j += kSome) {
     std::uint64_t bits[kSome];
 #pragma unroll
-    for (int i = 0; i < kSome; ++i) bits[i] = j + i < s.columns ? new_column<Pre>(a, last_run, channel, j + i) : 0;
+    for (int i = 0; i < kSome; ++i)
+      bits[i] = j + i < s.columns ? new_column<Pre>(a, last_subsequence, channel, j + i) : 0;
 #pragma unroll
     for (int i = 0; i < kSome; ++i) {
       if (j + i < s.columns) store_bits(s.after.dtype, s.after.data, to + (j + i) * s.after.strides[2], bits[i]);
@@ -76,18 +78,18 @@ __device__ __forceinline__ void keep_state(const SequencesArguments<Element>& a,
   }
 }
 
-// All columns of four channels of a slot.
+// All columns of four channels of a cache slot.
 template <class Element, int Columns>
 struct ColumnQuads {
   Element values[Columns][4];
 
-  __device__ static ColumnQuads load(const Operand<3>& states, StateQuads lie, long long slot, int channel) {
+  __device__ static ColumnQuads load(const Operand<3>& states, StateQuads order, long long slot, int channel) {
     const Element* const from =
         states.template as<const Element>() + slot * states.strides[0] + channel * states.strides[1];
     Quad<Element> quads[Columns];
 #pragma unroll
     for (int c = 0; c < Columns; ++c) {
-      quads[c] = Quad<Element>::load(from + (lie == StateQuads::rows ? 4 * c : c * states.strides[2]));
+      quads[c] = Quad<Element>::load(from + (order == StateQuads::rows ? 4 * c : c * states.strides[2]));
     }
     Element flat[4 * Columns];
     __builtin_memcpy(flat, quads, sizeof(flat));
@@ -97,12 +99,12 @@ struct ColumnQuads {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const Element of_row = flat[i * Columns + c], of_column = flat[4 * c + i];
-        columns.values[c][i] = lie == StateQuads::rows ? of_row : of_column;
+        columns.values[c][i] = order == StateQuads::rows ? of_row : of_column;
       }
     }
     return columns;
   }
-  // Moves the others to the front; without an index that is known at run time alone.
+  // Moves the others to the front; without an index that is only known at run time.
   __device__ void drop_first(int count) {
 #pragma unroll
     for (int step = 1; step < Columns; ++step) {
@@ -114,7 +116,7 @@ struct ColumnQuads {
       }
     }
   }
-  __device__ void store(const Operand<3>& states, StateQuads lie, long long slot, int channel) const {
+  __device__ void store(const Operand<3>& states, StateQuads order, long long slot, int channel) const {
     Element* const to = states.template as<Element>() + slot * states.strides[0] + channel * states.strides[1];
     Element flat[4 * Columns];
 #pragma unroll
@@ -122,14 +124,14 @@ struct ColumnQuads {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const Element of_row = values[(4 * c + i) % Columns][(4 * c + i) / Columns], of_column = values[c][i];
-        flat[4 * c + i] = lie == StateQuads::rows ? of_row : of_column;
+        flat[4 * c + i] = order == StateQuads::rows ? of_row : of_column;
       }
     }
     Quad<Element> quads[Columns];
     __builtin_memcpy(quads, flat, sizeof(flat));
 #pragma unroll
     for (int c = 0; c < Columns; ++c) {
-      quads[c].store(to + (lie == StateQuads::rows ? 4 * c : c * states.strides[2]));
+      quads[c].store(to + (order == StateQuads::rows ? 4 * c : c * states.strides[2]));
     }
   }
 };
@@ -164,7 +166,7 @@ __device__ __forceinline__ void load_columns(const SequencesArguments<Element>& 
   });
 }
 
-// Four channels of a token as the convolution has them: behind `pre`.
+// Four channels of a token after `pre`, as the convolution reads them.
 template <class Pre, class Element>
 __device__ __forceinline__ Quad<Element> quad_at(const SequencesArguments<Element>& a, long long row, long long channel,
                                                  long long position) {
@@ -180,31 +182,31 @@ __device__ __forceinline__ Quad<Element> quad_at(const SequencesArguments<Elemen
   return Quad<Element>::of(values);
 }
 
-// keep_state of four channels that lie side by side in the input, of states in quads.
+// keep_state of four channels that are contiguous in the input, for states in quads.
 template <class Pre, int Columns, class Element>
-__device__ __forceinline__ void keep_quads(const SequencesArguments<Element>& a, const SequenceRun& last_run,
+__device__ __forceinline__ void keep_quads(const SequencesArguments<Element>& a, const Subsequence& last_subsequence,
                                            int channel) {
   const Sequences& s = a.sequences;
-  const long long length = last_run.last - last_run.first;
+  const long long length = last_subsequence.last - last_subsequence.first;
   ColumnQuads<Element, Columns> columns{};
-  if (last_run.has_history && length < Columns) {
-    columns = ColumnQuads<Element, Columns>::load(s.before, a.before_quads, last_run.slot, channel);
+  if (last_subsequence.has_history && length < Columns) {
+    columns = ColumnQuads<Element, Columns>::load(s.before, a.before_quads, last_subsequence.slot, channel);
     columns.drop_first(static_cast<int>(length));
   }
 #pragma unroll
   for (int c = 0; c < Columns; ++c) {
     if (length < Columns - c) continue;
-    const auto quad = quad_at<Pre>(a, last_run.row, channel, last_run.last - Columns + c);
+    const auto quad = quad_at<Pre>(a, last_subsequence.row, channel, last_subsequence.last - Columns + c);
     __builtin_memcpy(columns.values[c], quad.lanes, sizeof(columns.values[c]));
   }
-  columns.store(s.after, a.after_quads, last_run.slot, channel);
+  columns.store(s.after, a.after_quads, last_subsequence.slot, channel);
 }
 
-// keep_state of four channels that lie side by side in the input, where all are of one dtype of 32 bits at most: some
-// columns at a time, whose loads are in flight together. Other dtypes are for calls without `pre`.
+// keep_state of four channels that are contiguous in the input, all of one dtype of at most 32 bits: some columns at a
+// time, with their loads in flight together. Other dtypes are for calls without `pre`.
 template <class Pre, class Element>
-__device__ __forceinline__ void keep_quad_state(const SequencesArguments<Element>& a, const SequenceRun& last_run,
-                                                int channel) {
+__device__ __forceinline__ void keep_quad_state(const SequencesArguments<Element>& a,
+                                                const Subsequence& last_subsequence, int channel) {
   using Bits = std::conditional_t<sizeof(Element) == 2, std::uint16_t, std::uint32_t>;
   constexpr int kSome = 4, kChannels = 4;
   const Sequences& s = a.sequences;
@@ -212,32 +214,35 @@ __device__ __forceinline__ void keep_quad_state(const SequencesArguments<Element
       s.after.dtype == kDType<Element> && (!s.before.exists() || s.before.dtype == kDType<Element>);
   if (!is_one_dtype) {
     if constexpr (std::is_same_v<Pre, NoChain>) {
-      for (int i = 0; i < kChannels; ++i) keep_state<NoChain>(a, last_run, channel + i);
+      for (int i = 0; i < kChannels; ++i) keep_state<NoChain>(a, last_subsequence, channel + i);
     }
     return;
   }
-  if (last_run.last == last_run.first && last_run.has_history && s.before.data == s.after.data) return;
+  if (last_subsequence.last == last_subsequence.first && last_subsequence.has_history && s.before.data == s.after.data)
+    return;
   if (a.after_quads != StateQuads::none && (!s.before.exists() || a.before_quads != StateQuads::none)) {
-    return for_counts<kFewTaps>(static_cast<int>(s.columns),
-                                [&](auto columns) { keep_quads<Pre, decltype(columns)::value>(a, last_run, channel); });
+    return for_counts<kFewTaps>(static_cast<int>(s.columns), [&](auto columns) {
+      keep_quads<Pre, decltype(columns)::value>(a, last_subsequence, channel);
+    });
   }
-  const Bits* const before = static_cast<const Bits*>(s.before.data) + last_run.slot * s.before.strides[0] +
-                             channel * s.before.strides[1] + (last_run.last - last_run.first) * s.before.strides[2];
+  const Bits* const before = static_cast<const Bits*>(s.before.data) + last_subsequence.slot * s.before.strides[0] +
+                             channel * s.before.strides[1] +
+                             (last_subsequence.last - last_subsequence.first) * s.before.strides[2];
   Bits* const after =
-      static_cast<Bits*>(s.after.data) + last_run.slot * s.after.strides[0] + channel * s.after.strides[1];
+      static_cast<Bits*>(s.after.data) + last_subsequence.slot * s.after.strides[0] + channel * s.after.strides[1];
 #pragma unroll 1
   for (long long j = 0; j < s.columns; j += kSome) {
     Bits bits[kSome][kChannels];
 #pragma unroll
     for (int c = 0; c < kSome; ++c) {
-      const long long position = last_run.last - s.columns + j + c;
+      const long long position = last_subsequence.last - s.columns + j + c;
 #pragma unroll
       for (int i = 0; i < kChannels; ++i) bits[c][i] = 0;
       if (j + c >= s.columns) continue;
-      if (position >= last_run.first) {
-        const auto quad = quad_at<Pre>(a, last_run.row, channel, position);
+      if (position >= last_subsequence.first) {
+        const auto quad = quad_at<Pre>(a, last_subsequence.row, channel, position);
         __builtin_memcpy(bits[c], quad.lanes, sizeof(bits[c]));
-      } else if (last_run.has_history) {
+      } else if (last_subsequence.has_history) {
 #pragma unroll
         for (int i = 0; i < kChannels; ++i)
           bits[c][i] = before[i * s.before.strides[1] + (j + c) * s.before.strides[2]];
@@ -255,22 +260,22 @@ __device__ __forceinline__ void keep_quad_state(const SequencesArguments<Element
 inline constexpr int kStateBlockSequences = 4;
 inline constexpr int kStateBlockChannels = 1024;
 
-// Those blocks, of `threads`. A thread has `channels` of them.
+// The number of these blocks, of `threads`. A thread has `channels` channels.
 template <class Element>
 long long state_blocks(const SequencesArguments<Element>& a, int threads, int channels) {
   const Sequences& s = a.sequences;
   if (!s.after.exists()) return 0;
   if (!s.moves_in_place()) return ceil_div<long long>(s.count * (a.channels / channels), threads);
   const bool may_change = (s.is_packed() || a.length == 0) && s.continues.exists();
-  return may_change ? ceil_div<long long>(s.count, kStateBlockSequences) * a.channel_chunks : 0;
+  return may_change ? ceil_div<long long>(s.count, kStateBlockSequences) * a.channel_blocks : 0;
 }
 
-// The run whose end a sequence's state is.
+// The subsequence whose end is the sequence's final state.
 template <class Element>
-__device__ __forceinline__ SequenceRun state_run(const SequencesArguments<Element>& a, long long n) {
+__device__ __forceinline__ Subsequence state_subsequence(const SequencesArguments<Element>& a, long long n) {
   const Sequences& s = a.sequences;
-  if (s.is_packed()) return packed_run(s, 0, n, a.length);
-  return last_run_of(s, {n, 0, a.length, s.slot_of(n), s.has_history(n)}, a.length);
+  if (s.is_packed()) return packed_subsequence(s, 0, n, a.length);
+  return last_subsequence_of(s, {n, 0, a.length, s.slot_of(n), s.has_history(n)}, a.length);
 }
 
 template <class Pre, int Channels = 1, class Element>
@@ -281,19 +286,20 @@ __device__ __noinline__ void keep_states(const SequencesArguments<Element>& a, l
     if (n >= s.count || s.slot_of(n) < 0) return;
     const long long channel = index - n * a.channels;
     if constexpr (Channels == 1) {
-      return keep_state<Pre>(a, state_run(a, n), channel);
+      return keep_state<Pre>(a, state_subsequence(a, n), channel);
     } else {
-      return keep_quad_state<Pre>(a, state_run(a, n), static_cast<int>(channel));
+      return keep_quad_state<Pre>(a, state_subsequence(a, n), static_cast<int>(channel));
     }
   }
-  const long long part = block / a.channel_chunks;
-  const long long channel = (block - part * a.channel_chunks) * kStateBlockChannels;
-  for (long long n = part * kStateBlockSequences; n < min_of((part + 1) * kStateBlockSequences, s.count); ++n) {
-    const SequenceRun run = state_run(a, n);
-    if (run.last > run.first || run.slot < 0) continue;
+  const long long sequence_block = block / a.channel_blocks;
+  const long long channel = (block - sequence_block * a.channel_blocks) * kStateBlockChannels;
+  for (long long n = sequence_block * kStateBlockSequences;
+       n < min_of((sequence_block + 1) * kStateBlockSequences, s.count); ++n) {
+    const Subsequence subsequence = state_subsequence(a, n);
+    if (subsequence.last > subsequence.first || subsequence.slot < 0) continue;
     for (long long c = channel + threadIdx.x; c < min_of<long long>(channel + kStateBlockChannels, a.channels);
          c += blockDim.x) {
-      keep_state<NoChain>(a, run, c);  // of no tokens
+      keep_state<NoChain>(a, subsequence, c);  // without tokens
     }
   }
 }

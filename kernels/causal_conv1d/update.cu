@@ -20,21 +20,21 @@ bool begins_at(const Operand<Rank>& tensor, int bytes) {
   return tensor.dtype == kDType<Element> && reinterpret_cast<std::uintptr_t>(tensor.data) % bytes == 0;
 }
 
-// Whether channels are neighbours, and every token of every sequence begins at a lane.
+// Whether channels are contiguous, and every token of every sequence starts at a lane.
 template <class Element>
 bool has_lanes(const Operand<3>& tensor) {
   return begins_at<Element>(tensor, 4) && tensor.strides[1] == 1 && tensor.strides[0] % kLaneChannels<Element> == 0 &&
          tensor.strides[2] % kLaneChannels<Element> == 0;
 }
 
-// Whether the rows of neighbouring channels are one behind another, in whole words for every slot.
+// Whether the state rows of adjacent channels are contiguous, in whole words for every slot.
 template <class Element>
 bool has_rows(const UpdateTensors& p) {
   return begins_at<Element>(p.state, kWordBytes) && p.state.strides[1] == p.columns && p.state.strides[2] == 1 &&
          p.state.strides[0] % kWordElements<Element> == 0 && p.channels % kWordElements<Element> == 0;
 }
 
-// Whether the channels of a column are neighbours instead, as in a cache of (slots, columns, channels).
+// Whether the channels of a column are contiguous instead, as in a cache of (slots, columns, channels).
 template <class Element>
 bool has_columns(const UpdateTensors& p) {
   return has_lanes<Element>(p.state) && p.channels % kLaneChannels<Element> == 0;
@@ -56,7 +56,7 @@ bool fits_lanes(const UpdateParams& p) {
 }
 
 // --- kernels of lanes -----------------------------------------------------------------------------------------------
-// Chains, and weights of other dtypes or strides, have instances of their own.
+// Chains, and weights of other dtypes or strides, have their own instances.
 template <class Element>
 struct LaneKernels {
   Kernel<LaneArguments<Element>> plain;
@@ -66,7 +66,7 @@ struct LaneKernels {
 template <class Element>
 struct WordsKernels {
   int taps, dilation, columns;
-  LaneKernels<Element> one;                   // sequence a thread
+  LaneKernels<Element> one;                   // one sequence per thread
   Kernel<LaneArguments<Element>> plain_many;  // kWordsSequences
 };
 
@@ -86,7 +86,7 @@ const WordsKernels<Element>* find_words_kernels(const UpdateTensors& p) {
       words_kernels<Element, 4, 1, 3>(), words_kernels<Element, 4, 1, 4>(), words_kernels<Element, 3, 1, 2>(),
       words_kernels<Element, 3, 1, 3>(), words_kernels<Element, 4, 3, 9>(), words_kernels<Element, 4, 3, 10>(),
   };
-  const bool whole_row = p.form == StateForm::end || (p.form == StateForm::front && p.columns == p.history());
+  const bool whole_row = p.layout == StateLayout::end || (p.layout == StateLayout::front && p.columns == p.history());
   if (!whole_row || p.is_packed() || p.tokens != 1 || !has_rows<Element>(p)) return nullptr;
   for (const WordsKernels<Element>& row : kKernels) {
     if (row.taps == p.taps && row.dilation == p.dilation && row.columns == p.columns) return &row;
@@ -114,9 +114,9 @@ LaneArguments<Element> make_lane_arguments(const UpdateParams& p) {
   a.input = p.input.template as<const Element>();
   a.output = p.output.template as<Element>();
   a.state = p.state.template as<Element>();
-  const bool is_dense =
+  const bool has_contiguous_weight =
       begins_at<Element>(p.weight, kWordBytes) && p.weight.strides[1] == 1 && p.weight.strides[0] == p.taps;
-  if (is_dense) a.weight = p.weight.template as<const Element>();
+  if (has_contiguous_weight) a.weight = p.weight.template as<const Element>();
   if (begins_at<Element>(p.bias, 4) && p.bias.strides[0] == 1) a.bias = p.bias.template as<const Element>();
   a.input_stride = p.input.strides[0];
   a.output_stride = p.output.strides[0];
@@ -137,8 +137,8 @@ class LaneCall {
  public:
   LaneCall(const UpdateParams& p, const DeviceProperties& device, cudaStream_t stream)
       : p_(p), device_(device), stream_(stream), arguments_(make_lane_arguments<Element>(p)) {
-    const bool is_dense = arguments_.weight != nullptr && (arguments_.bias != nullptr || !p.bias.exists());
-    is_plain_ = is_dense && p.pre.empty() && is_silu_at_most(p.post);
+    const bool has_contiguous_weight = arguments_.weight != nullptr && (arguments_.bias != nullptr || !p.bias.exists());
+    is_plain_ = has_contiguous_weight && p.pre.empty() && is_silu_at_most(p.post);
   }
 
   cudaError_t launch(const WordsKernels<Element>& kernels) const {
@@ -154,8 +154,8 @@ class LaneCall {
   }
 
  private:
-  // The kernels of lanes wait for the kernel before them themselves (await_previous), so that the launch is over when
-  // that one ends; devices before compute capability 9.0 know no such start.
+  // The kernels of lanes wait for the previous kernel themselves (await_previous), so their launch overlaps its end;
+  // devices before compute capability 9.0 have no such launch.
   template <class Arguments>
   cudaError_t launch_rows(Kernel<Arguments> kernel, const Arguments& a, long long rows, int shared_memory) const {
     const Start start = device_.compute_capability >= 90 ? Start::beside : Start::behind;
@@ -177,7 +177,7 @@ cudaError_t launch_channels(Kernel<Arguments> kernel, Arguments& a, int threads,
   return launch_kernel(kernel, rows_of_work(a) * a.channel_blocks.divisor, threads, shared_memory, stream, a);
 }
 
-// Null where the history is too long, or its dilation is another one.
+// Null if the history is too long, or the dilation another.
 template <class Element>
 Kernel<LightUpdateArguments<Element>> find_registers_kernel(const UpdateTensors& p) {
   if (p.taps == 1 || (p.dilation == 1 && p.taps <= 4)) return update_registers_kernel<Element, 4, 1>;

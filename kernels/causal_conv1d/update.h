@@ -1,11 +1,11 @@
-// causal_conv1d_update: a few new tokens for each of many sequences, whose last columns are kept in rows of a state.
+// causal_conv1d_update: a few new tokens for each of many sequences, whose last columns are in rows of a state.
 //
 //   row of a sequence        |..........|hhh|      h: the history, `history` columns before the first new token
 //   after two tokens         |........hh|htt|      state_at end: the whole row moved left
 //
-//   circular                 |t....hhhtt|          a token goes to its number modulo the columns, nothing moves
-//   front, two accepted      |.hhh......|          the history begins at column accepted - 1
-//   after two tokens         |hhtt......|          what follows the history's first column, then the tokens
+//   circular                 |t....hhhtt|          a token goes to its index modulo the columns, nothing moves
+//   front, two accepted      |.hhh......|          the history starts at column accepted - 1
+//   after two tokens         |hhtt......|          the history after its first column, then the tokens
 #pragma once
 
 #include "kernels/causal_conv1d/indices.h"
@@ -16,25 +16,26 @@
 
 namespace sluice {
 
-enum class StateForm : unsigned char { end, front, circular, accepted };
+enum class StateLayout : unsigned char { end, front, circular, accepted };
 
-// The parts of a call that do not depend on the type of its sums.
+// The arguments that do not depend on the sums' type.
 struct UpdateTensors {
-  // (sequence, channel, token). Packed tokens have a sequence stride of 0, and are counted from the first one of all.
+  // (sequence, channel, token). Packed tokens have a sequence stride of 0, and are counted from the first sequence's
+  // first.
   Operand<3> input, output;
   Operand<3> state;   // (slot, channel, column)
   Operand<2> weight;  // (channel, tap)
   Operand<1> bias;    // may be absent
-  Indices starts;     // of packed sequences, and one past the last token; else absent
-  Indices slots;      // of each sequence, in a row of blocks; else a sequence's slot is its number
+  Indices starts;     // of packed sequences, then the end of the last one; else absent
+  Indices slots;      // of each sequence, in a row of cache blocks; absent: a sequence's slot is its index
   Indices lengths;    // circular: tokens before the new ones
-  Indices accepted;   // tokens of the row that count
-  StateForm form;
+  Indices accepted;   // tokens of the row that are accepted
+  StateLayout layout;
   long long sequences, channels;
   long long tokens;  // of each sequence; packed: of all
   long long blocks, slot_count, columns;
   long long taps, dilation;
-  long long pad_slot, null_slot;  // both name no slot
+  long long pad_slot, null_slot;  // both mean no slot
 
   SLUICE_HOST_DEVICE long long history() const { return (taps - 1) * dilation; }
   SLUICE_HOST_DEVICE bool is_packed() const { return starts.exists(); }
@@ -45,16 +46,16 @@ struct UpdateParams : UpdateTensors {
   Operand<3> pre_operands[kMaxOperands], post_operands[kMaxOperands];
 };
 
-// Where one sequence's tokens and columns are.
+// Offsets of one sequence's tokens and columns.
 //
 //   history    columns (first + j) mod `columns`, j < history(); only circular ones wrap
-//   kept       column j becomes what column j + shift was, for j < kept
-//   tokens     token t goes to column (target + t) mod `columns`, where `writes(t)`
+//   kept       column j takes column j + shift, for j < kept
+//   tokens     token t goes to column (target + t) mod `columns`, if `writes(t)`
 struct UpdateSequence {
   long long token, count;  // of the input
-  long long slot;          // -1 where there is none
+  long long slot;          // -1: none
   long long first, kept, shift, target;
-  long long columns, least;  // tokens below `least` are overtaken by later ones, or older than the row
+  long long columns, least;  // tokens below `least` are overwritten by later ones, or older than the row
   bool wraps;
 
   SLUICE_HOST_DEVICE bool writes(long long t) const { return t >= least && (wraps || target + t < columns); }
@@ -65,7 +66,7 @@ struct UpdateSequence {
   }
 };
 
-// The last block of the sequence's row that names a slot.
+// The slot in the last cache block of the sequence's row that names one.
 SLUICE_HOST_DEVICE long long slot_of(const UpdateTensors& p, long long n) {
   if (!p.slots.exists()) return n;
   for (long long j = p.blocks - 1; j >= 0; --j) {
@@ -82,23 +83,23 @@ SLUICE_HOST_DEVICE UpdateSequence sequence_of(const UpdateTensors& p, long long 
   s.slot = slot_of(p, n);
   const long long history = p.history();
   // The front is a row of `history` columns.
-  s.columns = p.form == StateForm::front ? history : p.columns;
-  switch (p.form) {
-    case StateForm::end:
-    case StateForm::front:
+  s.columns = p.layout == StateLayout::front ? history : p.columns;
+  switch (p.layout) {
+    case StateLayout::end:
+    case StateLayout::front:
       s.first = s.columns - history;
       s.kept = max_of(s.columns - s.count, 0LL);
       s.shift = s.count;
       s.target = s.columns - s.count;
       s.least = max_of(s.count - s.columns, 0LL);
       break;
-    case StateForm::circular:
+    case StateLayout::circular:
       s.wraps = true;
       s.target = p.lengths.at(n);
       s.first = s.target - history;
       s.least = max_of(s.count - s.columns, 0LL);
       break;
-    case StateForm::accepted:
+    case StateLayout::accepted:
       s.first = min_of(max_of(p.accepted.at(n), 1LL), s.columns - history + 1) - 1;
       s.kept = max_of(history - 1, 0LL);
       s.shift = s.first + 1;
@@ -108,8 +109,8 @@ SLUICE_HOST_DEVICE UpdateSequence sequence_of(const UpdateTensors& p, long long 
   return s;
 }
 
-// Packed tokens first .. last - 1 that belong to no sequence: before the first one (all, where there is none) and
-// behind the last one. Who computes sequence n writes zeros there.
+// Packed tokens first .. last - 1 of no sequence: before the first one (all, if there is none) and after the last one.
+// The worker of sequence n writes zeros there.
 struct TokenRange {
   long long first, last;
 };
@@ -122,12 +123,12 @@ SLUICE_HOST_DEVICE TokenRange tokens_behind(const UpdateTensors& p, long long n)
   return {min_of(max_of(p.starts.at(p.sequences), 0LL), p.tokens), p.tokens};
 }
 
-// Sequences, and one more row of work where packed tokens have no sequence at all.
+// Sequences, and one more row of work for packed tokens without any sequence.
 SLUICE_HOST_DEVICE long long rows_of_work(const UpdateTensors& p) {
   return p.is_packed() ? max_of(p.sequences, 1LL) : p.sequences;
 }
 
-// Items of work on the CPU: some channels of a sequence each.
+// Work items on the CPU: some channels of a sequence each.
 inline constexpr long long kUpdateChannels = 256;
 SLUICE_HOST_DEVICE long long update_items(const UpdateTensors& p) {
   return rows_of_work(p) * ceil_div(p.channels, kUpdateChannels);

@@ -1,5 +1,5 @@
-// Some channels of a sequence at a time, as vectors: a column of the window, a tap and a token are a block of one value
-// for each channel.
+// Some channels of a sequence at a time, as vectors: a column of the history, a tap and a token are a panel of one
+// value per channel.
 #include <cstring>
 
 #include "kernels/causal_conv1d/update.h"
@@ -18,8 +18,8 @@ class Update {
         history_(params.history()),
         pre_(params.pre, params.pre_operands, /*walked=*/1),
         post_(params.post, params.post_operands, /*walked=*/1),
-        window_(window_memory_.room_for(max_of(history_, 1LL) * kUpdateChannels)),
-        taps_(tap_memory_.room_for(params.taps * kUpdateChannels)) {}
+        columns_(column_memory_.allocate(max_of(history_, 1LL) * kUpdateChannels)),
+        taps_(tap_memory_.allocate(params.taps * kUpdateChannels)) {}
 
   void run(long long item) {
     const long long blocks = ceil_div(p_.channels, kUpdateChannels), n = item / blocks;
@@ -48,10 +48,10 @@ class Update {
   long long offset(const Operand<Rank>& tensor, long long n, long long t) const {
     return n * tensor.strides[0] + first_ * tensor.strides[1] + t * tensor.strides[2];
   }
-  // The j-th column of the window, oldest first.
+  // The j-th column of the history, oldest first.
   T* column(long long j) const {
     const long long place = oldest_ + j;
-    return window_ + (place < history_ ? place : place - history_) * kUpdateChannels;
+    return columns_ + (place < history_ ? place : place - history_) * kUpdateChannels;
   }
 
   void write_zeros(long long n, TokenRange tokens) const {
@@ -62,7 +62,7 @@ class Update {
     store_elements<Element>(p_.output, /*likely=*/true, offset(p_.output, n, t), p_.output.strides[1], count_, values);
   }
 
-  // The bits of the columns that stay.
+  // Moves the bits of the columns that stay.
   void move_row(const UpdateSequence& s) const {
     const long long size = static_cast<long long>(size_of(p_.state.dtype));
     for (long long c = 0; s.kept > 0 && c < count_; ++c) {
@@ -112,7 +112,7 @@ class Update {
     }
   }
 
-  // Writes the token into the row: its bits, where the row has the input's type.
+  // Writes the token into the row: its bits, if the row has the input's dtype.
   void keep(const UpdateSequence& s, long long n, long long t, const T* value) const {
     const long long to = state_offset(s, s.column(s.target + t)), step = p_.state.strides[1];
     if (p_.state.dtype != p_.input.dtype || !p_.pre.empty()) {
@@ -130,8 +130,8 @@ class Update {
   const UpdateParams& p_;
   const long long history_;
   const CpuChain<T> pre_, post_;
-  Scratch<T> window_memory_, tap_memory_;
-  T* const window_;  // a ring of columns
+  Scratch<T> column_memory_, tap_memory_;
+  T* const columns_;  // a circular buffer of columns
   T* const taps_;
   long long first_ = 0, count_ = 0, oldest_ = 0;
 };

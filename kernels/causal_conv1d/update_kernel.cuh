@@ -1,10 +1,10 @@
 // A thread has one channel of one sequence, and takes its tokens one after another:
 //
-//   history -> window | move the row | token: -> row; sum over window and token, chain, store; -> window
+//   load history | move the row | token: -> row; sum over history and token, chain, store; -> history
 //
-// The token is read before its result is stored, so the result may lie in the input's place. The row is moved behind
-// the history's loads and before the first token is written into it. Neighbouring threads have neighbouring channels.
-// Here windows are in shared memory and chains are interpreted; update_registers.cuh has the short windows.
+// The token is read before its result is stored, so the result may overwrite the input. The row is moved after the
+// history's loads and before the first token is written into it. Adjacent threads have adjacent channels. Here
+// histories are in shared memory and chains are interpreted; update_registers.cuh has the short histories.
 #pragma once
 
 #include "kernels/causal_conv1d/update.h"
@@ -26,9 +26,9 @@ struct ChainedUpdateArguments : UpdateArguments {
   ChainArguments<Compute<Element>, 3> pre, post;
 };
 
-// The last values before a token: a ring for each thread of the block.
+// The last values before a token: a circular buffer for each thread of the block.
 template <class T>
-struct SharedWindow {
+struct SharedHistory {
   T* values;  // the thread's first
   int count, oldest = 0;
 
@@ -55,7 +55,7 @@ struct StateRow {
   __device__ T load(long long column) const {
     return load_as<T>(first, dtype, column * stride);
   }
-  // A token: its bits, where the row has its type.
+  // A token: its bits, if the row has its dtype.
   template <class Token>
   __device__ void store(long long column, Token token) const {
     with_element_type(dtype, [&](auto* tag) {
@@ -78,8 +78,7 @@ struct StateRow {
   }
 
  private:
-  // Eight loads in flight; none of them is of a column that a store before has changed, because `shift` is not
-  // negative.
+  // Eight loads in flight; none reads a column that an earlier store has changed, because `shift` is not negative.
   template <class Bits>
   __device__ void move_as(long long kept, long long shift) const {
     constexpr int kInFlight = 8;
@@ -108,7 +107,7 @@ __device__ __forceinline__ void store_zeros(const Operand<3>& output, long long 
   }
 }
 
-// The thread's sequence, after zeros where no sequence or slot is; false where there is nothing more to do.
+// The thread's sequence, after writing zeros for missing sequences or slots; false if nothing is left to do.
 template <class Element>
 __device__ __forceinline__ bool find_sequence(const UpdateTensors& a, long long n, long long c, UpdateSequence& s) {
   store_zeros<Element>(a.output, n, c, tokens_before(a, n));
@@ -125,7 +124,7 @@ __device__ __forceinline__ StateRow row_of(const UpdateTensors& a, const UpdateS
           a.state.strides[2]};
 }
 
-// The thread's sequence and channel; false where there is no such channel.
+// The thread's sequence and channel; false if there is no such channel.
 __device__ __forceinline__ bool find_channel(const UpdateArguments& a, long long& n, long long& c) {
   const unsigned row = a.channel_blocks.quotient_of_31_bits(blockIdx.x);
   const unsigned block = blockIdx.x - row * static_cast<unsigned>(a.channel_blocks.divisor);
@@ -134,7 +133,7 @@ __device__ __forceinline__ bool find_channel(const UpdateArguments& a, long long
   return c < a.channels;
 }
 
-// One value through a chain whose operands are of the result's shape.
+// One value through a chain whose operands have the result's shape.
 template <class T>
 __device__ __forceinline__ T apply_chain(const ChainArguments<T, 3>& chain, long long n, long long c, long long t,
                                          T value) {
@@ -159,8 +158,8 @@ __global__ void __launch_bounds__(kUpdateThreads)
   UpdateSequence s;
   if (!find_sequence<Element>(a, n, c, s)) return;
   const StateRow state = row_of(a, s, c);
-  SharedWindow<T> window{reinterpret_cast<T*>(shared) + threadIdx.x, static_cast<int>(a.history())};
-  for (int j = 0; j < window.count; ++j) window.set(j, state.template load<T>(s.column(s.first + j)));
+  SharedHistory<T> history{reinterpret_cast<T*>(shared) + threadIdx.x, static_cast<int>(a.history())};
+  for (int j = 0; j < history.count; ++j) history.set(j, state.template load<T>(s.column(s.first + j)));
   state.move(s.kept, s.shift);
 
   const auto tap = [&](int k) {
@@ -176,13 +175,13 @@ __global__ void __launch_bounds__(kUpdateThreads)
     const T value = convert<T>(token);
     T sum = bias;
     for (int k = 0; k + 1 < a.taps; ++k) {
-      sum = multiply_add(tap(k), window.at(static_cast<int>(k * a.dilation)), sum);
+      sum = multiply_add(tap(k), history.at(static_cast<int>(k * a.dilation)), sum);
     }
     sum = multiply_add(tap(static_cast<int>(a.taps) - 1), value, sum);
     sum = apply_chain(a.post, n, c, place, sum);
     const long long to = n * a.output.strides[0] + c * a.output.strides[1] + place * a.output.strides[2];
     a.output.template as<Element>()[to] = convert<Element>(sum);
-    window.push(value);
+    history.push(value);
   }
 }
 

@@ -1,8 +1,8 @@
-// What the kernels share whose threads have a lane of channels: 32 bits of x, two half types or one float32.
+// Shared by the kernels whose threads have a lane of channels: 32 bits of x, two half types or one float32.
 //
-//   x       | c0 c1 | c2 c3 | ...                    a lane each: a warp's loads are 128 bytes one behind another
-//   state   | c0 c0 c0 c1 c1 c1 | c2 c2 c2 ...       a lane's rows are as many 32-bit numbers as there are columns
-//   taps    | c0 c0 c0 c0 c1 c1 c1 c1 | ...          and its taps as many as there are taps
+//   x       | c0 c1 | c2 c3 | ...                    a lane each: a warp loads 128 contiguous bytes
+//   state   | c0 c0 c0 c1 c1 c1 | c2 c2 c2 ...       a lane's rows are one 32-bit number per column
+//   taps    | c0 c0 c0 c0 c1 c1 c1 c1 | ...          and its taps one per tap
 //
 // A thread with 16 bytes of x would read its rows in words that are 48 or 64 bytes from its neighbours' words, and
 // write half a sector at a time.
@@ -22,19 +22,19 @@ inline constexpr int kLanesWarps = kLanesThreads / 32;
 template <class Element>
 inline constexpr int kLaneChannels = 4 / static_cast<int>(sizeof(Element));
 
-// The numbers that most calls read come first: each cache line of arguments is a miss at a kernel's start.
+// Members that most calls read come first: each cache line of arguments is a miss at a kernel's start.
 template <class Element>
 struct LaneArguments {
   const Element* input;
   Element* output;
   Element* state;
-  const Element* weight;  // rows of taps one behind another from a 16-byte address on; else null
-  const Element* bias;    // neighbours; else null
+  const Element* weight;                                // contiguous rows of taps from a 16-byte address on; else null
+  const Element* bias;                                  // contiguous; else null
   long long input_stride, output_stride, state_stride;  // of sequences and slots
   int channels, sequences;
-  long long column_lanes;      // lanes of channels between columns, where channels are neighbours; else 0
+  long long column_lanes;      // lanes of channels between columns, if channels are contiguous; else 0
   FastDivisor channel_blocks;  // of a sequence
-  bool has_slots, silu;        // silu: behind the sums, where the kernel has no chains
+  bool has_slots, silu;        // silu: after the sums, if the kernel has no chains
   UpdateTensors tensors;
 };
 
@@ -48,11 +48,11 @@ template <class Element>
 inline constexpr bool kHasLightChains<ChainedLaneArguments<Element>> = true;
 
 // The block's row of work, the warp's first channel, and how many of its lanes have channels: below 1 past the last.
-struct WarpPlace {
+struct WarpPosition {
   int row, channel, lanes;
 };
 template <class Element>
-__device__ __forceinline__ WarpPlace warp_place(const LaneArguments<Element>& a) {
+__device__ __forceinline__ WarpPosition warp_position(const LaneArguments<Element>& a) {
   constexpr unsigned kChannels = 32 * kLaneChannels<Element>;
   const unsigned row = a.channel_blocks.quotient_of_31_bits(blockIdx.x);
   const unsigned block = blockIdx.x - row * static_cast<unsigned>(a.channel_blocks.divisor);
@@ -85,8 +85,8 @@ __device__ __forceinline__ void store_lane(void* address, std::uint32_t bits) {
   *static_cast<std::uint32_t*>(address) = bits;
 }
 
-// Brings a number near that is read later: the numbers of a sequence are read in branches, one behind another, and each
-// would wait for memory.
+// Prefetches a number: a sequence's numbers are read in branches, one after another, and each read would wait for
+// memory.
 __device__ __forceinline__ void fetch_early(const Indices& indices, long long i) {
   if (!indices.exists()) return;
   [[maybe_unused]] std::uint32_t unused;
@@ -94,7 +94,7 @@ __device__ __forceinline__ void fetch_early(const Indices& indices, long long i)
   asm volatile("ld.global.b32 %0, [%1];" : "=r"(unused) : "l"(__cvta_generic_to_global(at)));
 }
 
-// `Count` neighbouring 32-bit numbers, in one access where their bytes are a power of two.
+// `Count` contiguous 32-bit numbers, in one access if their bytes are a power of two.
 template <int Count>
 __device__ __forceinline__ void load_lanes(const void* address, std::uint32_t* lanes) {
   if constexpr (Count == 4) {
@@ -111,9 +111,9 @@ __device__ __forceinline__ void load_lanes(const void* address, std::uint32_t* l
   }
 }
 
-// The taps and the bias of a lane of channels. `load` puts the loads in flight, `unpack` is where they are first used.
-// Only kernels with chains take weights of other dtypes or strides: the code for these, never run, would still be
-// between the instructions that each block fetches.
+// The taps and the bias of a lane of channels. `load` issues the loads, `unpack` is their first use. Only kernels with
+// chains take weights of other dtypes or strides: this code, even if not executed, would be among the instructions that
+// each block fetches.
 template <class Element, int Taps, bool AnyWeight>
 struct LaneTaps {
   static constexpr int kEach = kLaneChannels<Element>;

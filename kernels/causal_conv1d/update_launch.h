@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-// The most columns of history that a block of one thread can hold, for sums of inputs of this dtype.
+// The largest history in columns that a block of one thread can hold, for sums of inputs of this dtype.
 long long most_history(const DeviceProperties& device, DType dtype);
 
 // Enqueues one kernel; there is at least one channel, and one row of work.

@@ -1,12 +1,11 @@
 // Histories of up to nine columns, in registers: K = 4 with dilation 3, K = 10 without. Any strides, dtypes, tokens and
-// form of the state; chains are light ones. A thread has one channel of one sequence.
+// state layout; light chains. A thread has one channel of one sequence.
 //
 //   age of a value     9 8 7 6 5 4 3 2 1 | 0          columns before the token, and the token
 //   taps, dilation 3   3     2     1     | 0          tap `back` meets the value of age back * Dilation
 //
-// Ages count from the newest, so that every index is known when the kernel is compiled, and taps that a call does not
-// have are left out by a branch that is uniform over the grid. Sums go from the oldest tap to the newest, as
-// everywhere.
+// Ages count from the newest, so every index is a compile-time constant, and a branch that is uniform over the grid
+// skips taps that a call does not have. Sums go from the oldest tap to the newest, as everywhere.
 #pragma once
 
 #include "kernels/causal_conv1d/light_chain.cuh"
@@ -23,9 +22,9 @@ struct LightUpdateArguments : UpdateArguments {
   LightChain<Compute<Element>> pre, post;
 };
 
-// What a channel needs of before its first token.
+// A channel's values before its first token.
 template <class T, int Taps, int History>
-struct RegisterWindow {
+struct RegisterHistory {
   T values[History];  // of age 1 and on
   T taps[Taps];       // the newest first
   T bias;
@@ -37,7 +36,7 @@ struct RegisterWindow {
   }
 };
 
-// `column_of(j)`: of the value of age j + 1. Converting waits, so it is the caller's, behind all loads.
+// `column_of(j)`: the column of age j + 1. Converting waits, so the caller converts, after all loads.
 template <class Stored, int History, class ColumnOf>
 __device__ __forceinline__ void load_history(const StateRow& state, int history, const ColumnOf& column_of,
                                              Stored (&values)[History]) {
@@ -66,30 +65,30 @@ __device__ __forceinline__ void convert_all(const Stored (&from)[Count], T (&to)
 }
 
 template <class Element, class T, int Taps, int History, class ColumnOf>
-__device__ __forceinline__ void load_window(const LightUpdateArguments<Element>& a, const StateRow& state, long long c,
-                                            const ColumnOf& column_of, RegisterWindow<T, Taps, History>& window) {
-  const int history = static_cast<int>(a.history());
+__device__ __forceinline__ void load_channel(const LightUpdateArguments<Element>& a, const StateRow& state, long long c,
+                                             const ColumnOf& column_of, RegisterHistory<T, Taps, History>& history) {
+  const int columns = static_cast<int>(a.history());
   if (a.is_uniform) {
     Element values[History], taps[Taps], bias{};
-    load_history(state, history, column_of, values);
+    load_history(state, columns, column_of, values);
     load_taps(a, c, taps);
     if (a.bias.exists()) bias = a.bias.template as<const Element>()[c * a.bias.strides[0]];
-    convert_all(values, window.values);
-    convert_all(taps, window.taps);
-    window.bias = convert<T>(bias);
+    convert_all(values, history.values);
+    convert_all(taps, history.taps);
+    history.bias = convert<T>(bias);
     return;
   }
   with_element_type(state.dtype, [&](auto* tag) {
     std::remove_cv_t<std::remove_pointer_t<decltype(tag)>> values[History];
-    load_history(state, history, column_of, values);
-    convert_all(values, window.values);
+    load_history(state, columns, column_of, values);
+    convert_all(values, history.values);
   });
   with_element_type(a.weight.dtype, [&](auto* tag) {
     std::remove_cv_t<std::remove_pointer_t<decltype(tag)>> taps[Taps];
     load_taps(a, c, taps);
-    convert_all(taps, window.taps);
+    convert_all(taps, history.taps);
   });
-  window.bias = a.bias.exists() ? load_as<T>(a.bias.data, a.bias.dtype, c * a.bias.strides[0]) : T(0);
+  history.bias = a.bias.exists() ? load_as<T>(a.bias.data, a.bias.dtype, c * a.bias.strides[0]) : T(0);
 }
 
 // One value through a light chain whose operands have any dtype and strides.
@@ -109,7 +108,7 @@ __device__ __forceinline__ T apply_light_chain(const LightChain<T>& chain, long 
   return values[0];
 }
 
-// Blocks a multiprocessor: as many as leave a thread the registers for all its values.
+// Resident blocks per SM: as many as leave a thread the registers for all its values.
 template <class Element, int Taps, int Dilation>
 inline constexpr int kRegisterBlocks = sizeof(Element) == 8        ? 3
                                        : (Taps - 1) * Dilation > 3 ? 4
@@ -134,11 +133,12 @@ __global__ void __launch_bounds__(kUpdateThreads, kRegisterBlocks<Element, Taps,
 #pragma unroll
   for (int i = 0; i < kRegisterTokens; ++i) tokens[i] = load_token(i);
   const StateRow state = row_of(a, s, c);
-  long long column = s.columns > 0 ? s.column(s.target) : 0;  // the next token's
-  // One division: a circular history ends where the tokens begin.
+  long long column = s.columns > 0 ? s.column(s.target) : 0;  // of the next token
+  // One division: a circular history ends at the first token.
   const long long newest = (s.wraps ? column : s.first + a.history()) - 1;
-  RegisterWindow<T, Taps, kHistory> window;
-  load_window(a, state, c, [&](int j) { return s.wraps && newest < j ? newest - j + s.columns : newest - j; }, window);
+  RegisterHistory<T, Taps, kHistory> history;
+  load_channel(
+      a, state, c, [&](int j) { return s.wraps && newest < j ? newest - j + s.columns : newest - j; }, history);
   state.move(s.kept, s.shift);
 
   const int taps = static_cast<int>(a.taps);
@@ -155,15 +155,15 @@ __global__ void __launch_bounds__(kUpdateThreads, kRegisterBlocks<Element, Taps,
     ++column;
     if (s.wraps && column == s.columns) column = 0;
     const T value = convert<T>(token);
-    T sum = window.bias;
+    T sum = history.bias;
 #pragma unroll
     for (int back = Taps - 1; back > 0; --back) {
-      if (back < taps) sum = multiply_add(window.taps[back], window.values[back * Dilation - 1], sum);
+      if (back < taps) sum = multiply_add(history.taps[back], history.values[back * Dilation - 1], sum);
     }
-    sum = multiply_add(window.taps[0], value, sum);
+    sum = multiply_add(history.taps[0], value, sum);
     sum = apply_light_chain<Element>(a.post, n, c, s.token + t, sum);
     output[t * a.output.strides[2]] = convert<Element>(sum);
-    window.push(value);
+    history.push(value);
   }
 }
 

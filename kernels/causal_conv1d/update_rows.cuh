@@ -1,11 +1,11 @@
-// Any number of tokens and any form of the state, where rows of up to `kMostRowColumns` columns are one behind another,
-// or the channels of a column are neighbours. A thread has a lane of channels (update_lanes.cuh) of one sequence, a
-// warp the rows of 32 lanes:
+// Any number of tokens and any state layout whose rows, of up to `kMostRowColumns` columns, are contiguous, or whose
+// columns have contiguous channels. A thread has a lane of channels (update_lanes.cuh) of one sequence, a warp the rows
+// of 32 lanes:
 //
 //   state  ->  shared memory  ->  history to registers, row moved, tokens written  ->  shared memory  ->  state
 //
-// A column's place is known when the kernel runs, so rows are indexed in shared memory, where that costs no traffic.
-// Columns that stay are written back with their own bits.
+// Column indices are only known at run time, so rows are indexed in shared memory, without memory traffic. Columns that
+// stay are written back with their own bits.
 #pragma once
 
 #include "kernels/causal_conv1d/update_lanes.cuh"
@@ -14,7 +14,7 @@
 namespace sluice {
 
 inline constexpr int kMostRowColumns = 16;
-// Tokens of a sequence in flight at once; with chains their operands are too.
+// Tokens of a sequence in flight at once, with their chains' operands.
 template <bool HasChains>
 inline constexpr int kRowTokens = HasChains ? 1 : 4;
 
@@ -43,7 +43,7 @@ struct SharedRows {
   }
 };
 
-// `Unit` after `Unit` from one place to another: number i of the warp's lane is at `lane + i` times the steps.
+// Copies `Unit`s: number i of the warp's lane is at `lane + i` times the steps.
 template <class Unit>
 __device__ __forceinline__ void copy_units(Unit* to, long long to_step, const Unit* from, long long from_step,
                                            int count) {
@@ -62,11 +62,11 @@ __device__ __forceinline__ void copy_units(Unit* to, long long to_step, const Un
   }
 }
 
-// Between the state and the warp's shared memory, either way.
+// Copies between the state and the warp's shared memory, either way.
 struct WarpRows {
   std::uint32_t* shared;
   void* global;             // the warp's first row
-  long long column_stride;  // in lanes of 32 bits; 0: rows are one behind another
+  long long column_stride;  // in lanes of 32 bits; 0: rows are contiguous
   int columns, lanes, lane;
 
   __device__ __forceinline__ void load() const { copy<true>(); }
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kLanesThreads, kHasLightChains<Arguments> ? 5 
   constexpr bool kHasChains = kHasLightChains<Arguments>;
   constexpr int kInFlight = kRowTokens<kHasChains>;
   extern __shared__ __align__(16) std::uint32_t shared_rows[];
-  const WarpPlace warp = warp_place(a);
+  const WarpPosition warp = warp_position(a);
   const int lane = static_cast<int>(threadIdx.x % 32), c = warp.channel + lane * kEach;
   const bool has_channels = lane < warp.lanes;
   const long long n = warp.row;
@@ -154,18 +154,18 @@ __global__ void __launch_bounds__(kLanesThreads, kHasLightChains<Arguments> ? 5 
   if (has_channels) {
     const SharedRows<Element> rows{reinterpret_cast<Element*>(warp_shared + (are_rows ? lane * columns : lane)),
                                    are_rows ? columns : 1, are_rows ? 1 : 32 * kEach};
-    int column = static_cast<int>(s.column(s.target));  // the next token's; below 0 before `least`
+    int column = static_cast<int>(s.column(s.target));  // of the next token; below 0 before `least`
     const int least = static_cast<int>(s.least), end = static_cast<int>(s.columns);
-    // One division: a circular history ends where the tokens begin.
+    // One division: a circular history ends at the first token.
     const int first = !s.wraps             ? static_cast<int>(s.first)
                       : column >= kHistory ? column - kHistory
                                            : column - kHistory + columns;
-    float window[kEach][kHistory];
+    float history[kEach][kHistory];
 #pragma unroll
     for (int j = 0; j < kHistory; ++j) {
       const int from = first + j < columns ? first + j : first + j - columns;
 #pragma unroll
-      for (int i = 0; i < kEach; ++i) window[i][j] = convert<float>(rows.at(i, from));
+      for (int i = 0; i < kEach; ++i) history[i][j] = convert<float>(rows.at(i, from));
     }
     rows.move(static_cast<int>(s.kept), static_cast<int>(s.shift));
     for (int t = 0; t < count; t += kInFlight) {
@@ -189,11 +189,11 @@ __global__ void __launch_bounds__(kLanesThreads, kHasLightChains<Arguments> ? 5 
         for (int i = 0; i < kEach; ++i) {
           sums[i] = taps.bias[i];
 #pragma unroll
-          for (int k = 0; k < kHistory; ++k) sums[i] = multiply_add(taps.taps[i][k], window[i][k], sums[i]);
+          for (int k = 0; k < kHistory; ++k) sums[i] = multiply_add(taps.taps[i][k], history[i][k], sums[i]);
           sums[i] = multiply_add(taps.taps[i][kHistory], values[i], sums[i]);
 #pragma unroll
-          for (int k = 0; k + 1 < kHistory; ++k) window[i][k] = window[i][k + 1];
-          window[i][kHistory - 1] = values[i];
+          for (int k = 0; k + 1 < kHistory; ++k) history[i][k] = history[i][k + 1];
+          history[i][kHistory - 1] = values[i];
         }
         if constexpr (kHasChains) {
           behind[r].run(a.post, sums);

@@ -1,12 +1,10 @@
-// One token for each sequence, where a row of the state is known to have `Columns` and the rows of neighbouring
-// channels are one behind another. A thread has a lane of channels (update_lanes.cuh) of `Sequences` sequences, which
-// share its taps.
+// One token per sequence, where a state's row is known to have `Columns` columns and the rows of adjacent channels are
+// contiguous. A thread has a lane of channels (update_lanes.cuh) of `Sequences` sequences, which share its taps.
 //
-// Rows of two or four columns are a thread's in one access. The words of others go through shared memory:
+// A thread reads rows of two or four columns in one access. Other rows go through shared memory:
 //
-//   global memory    | word 0 | word 1 | ...        a word a thread, none of them its own
-//   shared memory    | row 0, row 0, row 0 | row 1, row 1, row 1 | ...      each thread reads its own, moves it, writes
-//   it
+//   global memory    | word 0 | word 1 | ...        a word a thread, not of its own rows
+//   shared memory    | row 0, row 0, row 0 | row 1, row 1, row 1 | ...      each thread moves its own row
 //
 // All loads of a thread are in flight before the first is used.
 #pragma once
@@ -16,11 +14,11 @@
 
 namespace sluice {
 
-inline constexpr int kWordsSequences = 4;  // of a thread, where there are many
-// Lanes of channels a multiprocessor from which on they are many: 24 warps. Not measured.
+inline constexpr int kWordsSequences = 4;  // per thread, if there are many
+// Lanes of channels per SM that count as many: 24 warps. Not measured.
 inline constexpr long long kWordsManyLanes = 24 * 32;
 
-// The warp's words of a state's rows, which are one behind another.
+// The warp's words of a state's rows, which are contiguous.
 template <int Words>
 struct WarpWords {
   Word words[Words];
@@ -49,7 +47,7 @@ struct LaneRows {
   std::uint32_t lanes[Columns];
   WarpWords<kWords> warp;
 
-  // `rows`: the warp's first; `count`: of the lanes that have channels, a multiple of four.
+  // `rows`: the warp's first; `count`: lanes that have channels, a multiple of four.
   __device__ __forceinline__ void load(const void* rows, int count, int lane) {
     if constexpr (kIsOneAccess) {
       if (lane < count) load_lanes<Columns>(static_cast<const std::uint32_t*>(rows) + lane * Columns, lanes);
@@ -90,7 +88,7 @@ __global__ void __launch_bounds__(kLanesThreads) update_words_kernel(const __gri
   constexpr bool kHasChains = kHasLightChains<Arguments>;
   using Rows = LaneRows<Columns>;
   __shared__ __align__(16) std::uint32_t shared[kLanesWarps][Sequences][Rows::kSharedLanes];
-  const WarpPlace warp = warp_place(a);
+  const WarpPosition warp = warp_position(a);
   const int lane = static_cast<int>(threadIdx.x % 32), c = warp.channel + lane * kEach;
   const int first = warp.row * Sequences, present = min(a.sequences - first, Sequences);
   const Element* const input = a.input + first * a.input_stride + c;
@@ -117,10 +115,10 @@ __global__ void __launch_bounds__(kLanesThreads) update_words_kernel(const __gri
     }
   }
   Rows rows[Sequences];
-  Element* places[Sequences];  // null: no slot
+  Element* states[Sequences];  // null: no slot
 #pragma unroll
   for (int r = 0; r < Sequences; ++r) {
-    places[r] = nullptr;
+    states[r] = nullptr;
     if (r >= present) continue;
     long long slot = first + r;
     if (a.has_slots) {
@@ -128,20 +126,20 @@ __global__ void __launch_bounds__(kLanesThreads) update_words_kernel(const __gri
       slot = slot_of(a.tensors, slot);
     }
     if (slot < 0) continue;
-    places[r] = a.state + slot * a.state_stride + static_cast<long long>(warp.channel) * Columns;
-    rows[r].load(places[r], warp.lanes, lane);
+    states[r] = a.state + slot * a.state_stride + static_cast<long long>(warp.channel) * Columns;
+    rows[r].load(states[r], warp.lanes, lane);
   }
   if (has_channels) taps.unpack(a, c);
 #pragma unroll
   for (int r = 0; r < Sequences; ++r) {
-    if (places[r] != nullptr) rows[r].share(own_shared[r], warp.lanes, lane);
+    if (states[r] != nullptr) rows[r].share(own_shared[r], warp.lanes, lane);
   }
   if constexpr (!Rows::kIsOneAccess) __syncwarp();
 #pragma unroll
   for (int r = 0; r < Sequences; ++r) {
     if (r >= present || !has_channels) continue;
     Element* const out = output + r * a.output_stride;
-    if (places[r] == nullptr) {
+    if (states[r] == nullptr) {
       store_lane(out, 0);
       continue;
     }
@@ -184,7 +182,7 @@ __global__ void __launch_bounds__(kLanesThreads) update_words_kernel(const __gri
   if constexpr (!Rows::kIsOneAccess) __syncwarp();
 #pragma unroll
   for (int r = 0; r < Sequences; ++r) {
-    if (places[r] != nullptr) rows[r].store(places[r], own_shared[r], warp.lanes, lane);
+    if (states[r] != nullptr) rows[r].store(states[r], own_shared[r], warp.lanes, lane);
   }
 }
 

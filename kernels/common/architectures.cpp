@@ -11,8 +11,8 @@ int capability_of(std::string_view architecture) {
   return capability;
 }
 
-// Machine code runs on its generation from its own capability on, PTX on every later one too. With an `a` either runs
-// on that capability alone; with an `f` PTX stays within its generation.
+// Machine code runs from its own capability on within its generation, PTX also on every later one. With an `a` either
+// runs on that capability only; with an `f` PTX stays within its generation.
 bool runs_on(std::string_view architecture, int compute_capability, bool is_ptx) {
   const int capability = capability_of(architecture);
   if (architecture.ends_with('a')) return capability == compute_capability;

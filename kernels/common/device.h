@@ -1,4 +1,4 @@
-// What the host asks CUDA about devices. Answers are read once a device and kept.
+// Device queries of the host. Results are read once per device and kept.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,8 +9,8 @@
 
 namespace sluice {
 
-// `status`, with CUDA's last error cleared where it is one: who gets the status reports or handles it, and torch, which
-// looks at the last error after its own launches, would report it as theirs.
+// `status`, with CUDA's last error cleared if it is one: the caller reports or handles the status; torch, which checks
+// the last error after its own launches, would report it as theirs.
 inline cudaError_t cleared(cudaError_t status) {
   if (status != cudaSuccess) cudaGetLastError();
   return status;
@@ -19,7 +19,7 @@ inline cudaError_t cleared(cudaError_t status) {
 // Fills in `properties` for `device`; the pointer stays valid.
 cudaError_t device_properties(int device, const DeviceProperties** properties);
 
-// A sentence for the user: what failed, and for a driver or a device that does not fit, the versions.
+// A sentence for the user: what failed, and the versions if driver or device do not fit.
 std::string describe(cudaError_t status, int device);
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// The floating-point types that sluice computes on, as run-time values; and the words that they lie in.
+// sluice's floating-point types as run-time values, and their 16-byte words.
 #pragma once
 
 namespace sluice {
@@ -16,7 +16,7 @@ constexpr unsigned long size_of(DType dtype) {
 
 constexpr bool is_half(DType dtype) { return dtype == DType::float16 || dtype == DType::bfloat16; }
 
-inline constexpr int kWordBytes = 16;  // the widest access to global or shared memory; tiles move in these
+inline constexpr int kWordBytes = 16;  // the widest access to global or shared memory; tiles move in words
 constexpr int word_elements(DType dtype) { return kWordBytes / static_cast<int>(size_of(dtype)); }
 
 constexpr const char* name_of(DType dtype) {

@@ -1,11 +1,11 @@
-// Loads at the edges of a tensor: words of which a part is not there, and loads that may not happen.
+// Loads at the edges of a tensor: words that are only partly inside, and conditional loads.
 #pragma once
 
 #include "kernels/common/vector.cuh"
 
 namespace sluice {
 
-// A word of the elements that `element_at(i)` gives.
+// A word of the elements `element_at(i)`.
 template <class Element, class ElementAt>
 __device__ __forceinline__ Word gather_elements(const ElementAt& element_at) {
   Element elements[kWordElements<Element>];
@@ -16,7 +16,7 @@ __device__ __forceinline__ Word gather_elements(const ElementAt& element_at) {
   return word;
 }
 
-// `changed` where `inside(i)`, else the word's own elements.
+// Elements of `changed` where `inside(i)`, else the word's own.
 template <class Element, class Inside>
 __device__ __forceinline__ Word replace_elements(const Word& word, const Word& changed, const Inside& inside) {
   Element before[kWordElements<Element>], after[kWordElements<Element>];
@@ -25,9 +25,8 @@ __device__ __forceinline__ Word replace_elements(const Word& word, const Word& c
   return gather_elements<Element>([&](int i) { return inside(i) ? after[i] : before[i]; });
 }
 
-// 32-bit lanes of global memory; they stay as they are where `exists` is false. One predicated instruction that stands
-// where it is written, where the compiler would make branches or wait for the lanes to be cleared. And not
-// ld.global.nc: that may be put off behind the stores that follow it.
+// 32-bit lanes of global memory; unchanged if not `exists`. One predicated instruction in program order: the compiler
+// would make branches, or wait for the lanes to be cleared. Not ld.global.nc, which may move after later stores.
 template <int Lanes>
 __device__ __forceinline__ void load_lanes_if(bool exists, const void* at, std::uint32_t (&lanes)[Lanes]) {
   static_assert(Lanes == 1 || Lanes == 2 || Lanes == 4);
@@ -48,7 +47,7 @@ __device__ __forceinline__ void load_lanes_if(bool exists, const void* at, std::
   }
 }
 
-// A word to global memory where `exists`; likewise one predicated instruction.
+// Stores a word to global memory if `exists`; also one predicated instruction.
 __device__ __forceinline__ void store_word_if(bool exists, void* address, const Word& word) {
   const int is_written = exists;
   asm volatile("{ .reg .pred p; setp.ne.s32 p, %5, 0; @p st.global.v4.b32 [%0], {%1, %2, %3, %4}; }"

@@ -1,4 +1,4 @@
-// An element's type and its DType, each found from the other.
+// The element type of a DType, and the DType of an element type.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -19,7 +19,7 @@ inline constexpr DType kDType<__nv_bfloat16> = DType::bfloat16;
 template <>
 inline constexpr DType kDType<double> = DType::float64;
 
-// Calls `body` for the element type that `dtype` names, as with_element(dtype, [&]<class Element>() { ... }).
+// Calls `body` for the element type of `dtype`: with_element(dtype, [&]<class Element>() { ... }).
 template <class Body>
 auto with_element(DType dtype, Body&& body) {
   switch (dtype) {

@@ -1,4 +1,4 @@
-// Elements of any dtype in memory, and values of the type that sums are made in.
+// Elements of any dtype in memory, and values of the sums' type.
 #pragma once
 
 #include <type_traits>
@@ -9,11 +9,11 @@
 namespace sluice {
 namespace {
 
-// Whether vectors of T are loaded from such elements and stored to them.
+// Whether vectors of T can be loaded from such elements and stored to them.
 template <class T, class Element>
 inline constexpr bool kHasVectors = std::is_same_v<T, double> == std::is_same_v<Element, double>;
 
-// Whether sums had better read elements as they lie than as a copy of T.
+// Whether sums read elements faster in place than from a copy of T.
 #if defined(__F16C__)
 template <class Element>
 inline constexpr bool kReadsDirectly = true;
@@ -27,7 +27,7 @@ void fill_zeros(T* to, long long count) {
   for (long long i = 0; i < count; ++i) to[i] = 0;
 }
 
-// Calls `body(i, step)` for 0 <= i < count with the step as a constant, where it is a common one.
+// Calls `body(i, step)` for 0 <= i < count, with the step as a constant if it is a common one.
 template <class Body>
 SLUICE_HOST_DEVICE void with_steps(long long count, long long step, const Body& body) {
   if (step == 2) {
@@ -47,7 +47,7 @@ SLUICE_HOST_DEVICE void load_elements(const Element* from, long long step, long 
     long long i = 0;
     for (; i + kLanes<T> <= count; i += kLanes<T>) store_vector<T>(to + i, load_vector<T>(from + i));
     const int rest = static_cast<int>(count - i);
-    if (rest > 0) store_part<T>(to + i, load_part<T>(from + i, rest), rest);
+    if (rest > 0) store_partial<T>(to + i, load_partial<T>(from + i, rest), rest);
   } else {
     for (long long i = 0; i < count; ++i) to[i] = load_host<T>(from[i]);
   }
@@ -68,7 +68,7 @@ SLUICE_HOST_DEVICE void store_elements(Element* to, long long step, long long co
       i += kWidth;
     }
     const int rest = static_cast<int>(count - i);
-    if (rest > 0) store_part<T>(to + i, load_part<T>(from + i, rest), rest);
+    if (rest > 0) store_partial<T>(to + i, load_partial<T>(from + i, rest), rest);
   } else {
     for (long long i = 0; i < count; ++i) store_host(to[i], from[i]);
   }
@@ -82,7 +82,7 @@ void load_elements(const Operand<Rank>& from, long long offset, long long step, 
   });
 }
 
-// `Likely`: a dtype that is tried first.
+// `Likely`: the dtype tested first.
 template <class Likely, int Rank, class T>
 SLUICE_HOST_DEVICE void store_elements(const Operand<Rank>& to, bool likely, long long offset, long long step,
                                        long long count, const T* from) {
@@ -93,7 +93,7 @@ SLUICE_HOST_DEVICE void store_elements(const Operand<Rank>& to, bool likely, lon
   });
 }
 
-// Values side by side, rounded to Element where it has fewer digits.
+// Contiguous values, rounded to Element if it has fewer digits.
 template <class Element, class T>
 SLUICE_HOST_DEVICE void round_elements(T* values, long long count) {
   if constexpr (sizeof(Element) < sizeof(T)) {
@@ -107,7 +107,7 @@ SLUICE_HOST_DEVICE void round_elements(T* values, long long count) {
   }
 }
 
-// Calls `body` for the type of the sums and that of the elements, as body.operator()<T, Element>().
+// Calls `body` for the types of sums and elements: body.operator()<T, Element>().
 template <class Body>
 void with_sums_of(DType dtype, const Body& body) {
   switch (dtype) {

@@ -1,5 +1,5 @@
-// Division by a number that is known at launch: a multiplication and a shift where both fit 31 bits, which is
-// nearly always; a 64-bit division, some hundred instructions on a GPU, elsewhere.
+// Division by a number known at launch: a multiplication and a shift if both fit 31 bits, which is nearly always; else
+// a 64-bit division, some hundred instructions on a GPU.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct FastDivisor {
     }
   }
 
-  // For a dividend and a divisor below 2^31 only: no branch, and no call.
+  // Only for a dividend and a divisor below 2^31: no branch, and no call.
   SLUICE_HOST_DEVICE std::uint32_t quotient_of_31_bits(std::uint32_t dividend) const {
     const std::uint32_t high = static_cast<std::uint32_t>((static_cast<std::uint64_t>(dividend) * multiplier) >> 32);
     return (high + dividend) >> shift;

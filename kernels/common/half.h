@@ -31,7 +31,7 @@ SLUICE_HOST_DEVICE BFloat16 to_bfloat16(float value) {
 SLUICE_HOST_DEVICE float to_float(Half value) {
   const std::uint32_t sign = (value.bits & 0x8000u) << 16;
   const std::uint32_t magnitude = (value.bits & 0x7fffu) << 13;
-  // 2^112 moves half's exponent range onto float's; subnormals come out right as well.
+  // 2^112 moves half's exponent range to float's, subnormals included.
   const float scaled = std::bit_cast<float>(magnitude) * std::bit_cast<float>(0x77800000u);
   const std::uint32_t finite = std::bit_cast<std::uint32_t>(scaled);
   const std::uint32_t special = magnitude | 0x7f800000u;
@@ -52,7 +52,7 @@ SLUICE_HOST_DEVICE Half to_half(float value) {
 template <class T>
 inline constexpr DType kDTypeOf = sizeof(T) == sizeof(double) ? DType::float64 : DType::float32;  // of a compute type
 
-// Element <-> compute type. A double reaches a half type through float, as it does in torch.
+// Element <-> compute type. A double reaches a half type through float, as in torch.
 template <class T>
 SLUICE_HOST_DEVICE T load_host(float value) {
   return static_cast<T>(value);
@@ -87,7 +87,7 @@ SLUICE_HOST_DEVICE void store_host(BFloat16& to, T value) {
   to = to_bfloat16(static_cast<float>(value));
 }
 
-// Calls `body` with a null pointer of the host element type that `dtype` names.
+// Calls `body` with a null pointer of the host element type of `dtype`.
 template <class Body>
 SLUICE_HOST_DEVICE void with_host_element(DType dtype, Body&& body) {
   switch (dtype) {

@@ -1,4 +1,4 @@
-// CPU kernels are compiled once for each of these (CMakeLists.txt, SLUICE_INSTRUCTION_SET), and one is picked for a
+// CPU kernels are compiled once per instruction set (CMakeLists.txt, SLUICE_INSTRUCTION_SET), and one is chosen for a
 // whole range of work:
 //
 //   <op>.h          template <InstructionSet set>
@@ -7,10 +7,10 @@
 //                   void transform_cpu<kInstructionSet>(const TransformParams& params, ...) { ... }
 //   the caller      with_instruction_set([&]<InstructionSet set>() { transform_cpu<set>(params, first, last); });
 //
-// The linker keeps one copy of an inline function, whichever instruction set it was compiled for. Such a source
-// therefore defines nothing but its specialisations for others to see: the rest of it, and of the headers that are made
-// for such sources alone (*_cpu.h), stands in unnamed namespaces, and SLUICE_HOST_DEVICE is always inlined there.
-// tests/test_binary.py looks at the symbols.
+// The linker keeps one copy of an inline function, whichever instruction set it was compiled for. So such a source
+// exports nothing but its specialisations: everything else in it, and in the headers made only for such sources
+// (*_cpu.h), is in unnamed namespaces, and SLUICE_HOST_DEVICE is always inlined there. tests/test_binary.py checks the
+// symbols.
 #pragma once
 
 #include <string>
@@ -21,19 +21,19 @@ namespace sluice {
 enum class InstructionSet { baseline, avx2, avx512 };
 
 #ifdef SLUICE_INSTRUCTION_SET
-// That of this source.
+// The instruction set of this source.
 inline constexpr InstructionSet kInstructionSet = InstructionSet::SLUICE_INSTRUCTION_SET;
 #endif
 
-// What the kernels run with: the best that the machine has, or what the environment variable SLUICE_CPU names.
+// The kernels' instruction set: the best of the machine, or the environment variable SLUICE_CPU's.
 InstructionSet instruction_set();
 
-// False where the machine has no such one, or there is none of that name.
+// False if the name is unknown, or the machine does not have it.
 bool use_instruction_set(std::string_view name);
 
 const char* name_of(InstructionSet set);
 
-// The names of those that the machine has, best first, with spaces between.
+// The names of those that the machine has, best first, separated by spaces.
 std::string usable_instruction_sets();
 
 template <class Body>

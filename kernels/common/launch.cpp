@@ -5,12 +5,11 @@
 namespace sluice {
 namespace {
 
-// Bytes of dynamic shared memory that every kernel may have. The driver's 48 KiB are for static and dynamic memory
-// together.
+// Dynamic shared memory that every kernel may have. The driver's 48 KiB are for static and dynamic memory together.
 constexpr int kDefaultLimit = 48 * 1024 - kStaticSharedMemory;
 
-// A kernel's limit is the process's, not the launch's: a thread that set it to what its own launch needs would lower it
-// below what another thread is about to launch. So all set the same number.
+// A kernel's limit is per process, not per launch: a thread that set its own launch's size could lower it below another
+// thread's coming launch. So all set the same number.
 cudaError_t raise_limit(const void* kernel) {
   int device = 0;
   if (const cudaError_t status = cudaGetDevice(&device); status != cudaSuccess) return status;

@@ -19,14 +19,14 @@ cudaError_t launch_kernel(void (*kernel)(Arguments), long long grid, int threads
 }
 
 #ifdef __CUDACC__
-// From here on, once all blocks have come here, the stream's next kernel may begin beside this one.
+// Once all blocks have called this, the stream's next kernel may start.
 __device__ __forceinline__ void begin_next() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
 }
 
-// Behind it, all that the kernel before wrote is there.
+// After this, all writes of the previous kernel are visible.
 __device__ __forceinline__ void await_previous() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" : : : "memory");

@@ -5,13 +5,13 @@
 
 namespace sluice {
 
-// When a kernel begins: behind all of the kernel before it in its stream, or beside the last blocks of that. Then that
-// one says when (begin_next), and this one waits for it (await_previous, both in launch.cuh) before it touches what the
-// other one writes.
+// When a kernel starts: after the previous kernel of its stream, or during its last blocks. In the second case the
+// previous kernel says when (begin_next), and this one waits for it (await_previous, both in launch.cuh) before it
+// touches what the other one writes.
 enum class Start { behind, beside };
 
-// `kernel` is a __global__ function or a cudaKernel_t, `arguments` its one parameter. After a failure CUDA's last error
-// is cleared: the caller has it, and torch's next call must not find it.
+// `kernel` is a __global__ function or a cudaKernel_t, `arguments` its one parameter. A failure clears CUDA's last
+// error: the caller has it, and torch's next call must not find it.
 cudaError_t launch(const void* kernel, long long grid, int threads, int shared_memory, cudaStream_t stream,
                    void* arguments, Start start = Start::behind);
 

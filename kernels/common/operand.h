@@ -1,4 +1,4 @@
-// A tensor as a kernel takes it: one argument, and not a pointer here, a dtype there and strides at a third place.
+// A tensor as a kernel takes it: pointer, dtype and strides in one argument.
 #pragma once
 
 #include "kernels/common/dtype.h"
@@ -6,7 +6,7 @@
 
 namespace sluice {
 
-// Strides in elements; 0 along a dimension that repeats. `data` is null where the tensor may be absent, and is.
+// Strides in elements; 0 along a broadcast dimension. `data` is null for an absent optional tensor.
 template <int Rank>
 struct Operand {
   void* data;

@@ -1,8 +1,8 @@
-// Sums over windows of pixels whose channels are side by side:
+// Sums over windows of pixels whose channels are contiguous:
 //
 //   output[r, c] = bias[c] + sum_{i, j} weights[i, j, c] from[i row + j pixel + r step + c],   c: lanes
 //
-// in the order of taps that sum_row has. Taps that meet nothing but zeros are left out.
+// in sum_row's order of taps. Taps outside the image, on zeros, are left out.
 #pragma once
 
 #include "kernels/common/tap_sums_cpu.h"
@@ -15,7 +15,7 @@ struct PixelWindow {
   const Element* from;
   long long row, pixel;  // from one to the next
   int rows, columns;     // of taps
-  const T* weights;      // in the order in which an input of `Element` is met (order_channels)
+  const T* weights;      // in the order of an input of `Element` (order_channels)
   long long weight_row, weight_pitch;
   const T* bias;
 };
@@ -42,7 +42,7 @@ SLUICE_HOST_DEVICE void sum_pixels(const PixelWindow<T, Element>& window, long l
   for (int r = 0; r < R; ++r) sums[r].template store<Element>(to + r * to_step);
 }
 
-// The same for rows of `Columns` taps and positions a pixel apart: each value is loaded once for all that it is in.
+// The same for rows of `Columns` taps and positions a pixel apart: each value is loaded once for all its sums.
 template <int R, int N, int Columns, class T, class Element, class To>
 SLUICE_HOST_DEVICE void sum_neighbours(const PixelWindow<T, Element>& window, long long offset, To* to,
                                        long long to_step) {
@@ -70,7 +70,7 @@ SLUICE_HOST_DEVICE void sum_neighbours(const PixelWindow<T, Element>& window, lo
   for (int r = 0; r < R; ++r) sums[r].template store<Element>(to + r * to_step);
 }
 
-// The first `lanes` channels of a vector at R positions, and nothing beside them.
+// Only the first `lanes` channels of a vector, at R positions.
 template <int R, class T, class Element, class To>
 SLUICE_HOST_DEVICE void sum_part_of_pixels(const PixelWindow<T, Element>& window, long long offset, long long step,
                                            To* to, long long to_step, int lanes) {
@@ -84,19 +84,19 @@ SLUICE_HOST_DEVICE void sum_part_of_pixels(const PixelWindow<T, Element>& window
       const Vector<T> weight = load_vector<T>(weights + j * window.weight_pitch);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        const Vector<T> value = load_part<T>(from + j * window.pixel + r * step, lanes);
+        const Vector<T> value = load_partial<T>(from + j * window.pixel + r * step, lanes);
         sums[r] = multiply_add(value, weight, sums[r]);
       }
     }
   }
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) store_part<T>(to + r * to_step, sums[r], lanes);
+  for (int r = 0; r < R; ++r) store_partial<T>(to + r * to_step, sums[r], lanes);
 }
 
-// Calls `take.operator()<R>(r)` for groups of positions 0 .. count - 1. The last one may overlap the one before it:
-// with fewer sums products would wait for each other.
+// Calls `take.operator()<R>(r)` for batches of positions 0 .. count - 1. The last batch may overlap the one before it:
+// with fewer sums, products would wait for each other.
 template <int Most, class Take>
-SLUICE_HOST_DEVICE void in_groups(long long count, const Take& take) {
+SLUICE_HOST_DEVICE void in_batches(long long count, const Take& take) {
   long long r = 0;
   for (; r + Most <= count; r += Most) take.template operator()<Most>(r);
   if constexpr (Most > 4) {
@@ -115,12 +115,12 @@ SLUICE_HOST_DEVICE void in_groups(long long count, const Take& take) {
 }
 
 template <int N>
-inline constexpr int kPixelsAtOnce = 8 / N;  // sums enough to wait for each other's products
+inline constexpr int kPixelsAtOnce = 8 / N;  // enough independent sums to hide the products' latency
 
 template <class T, class Element, class To>
 void sum_parts(const PixelWindow<T, Element>& window, long long step, To* to, long long to_step, long long count,
                int lanes) {
-  in_groups<8>(count, [&]<int R>(long long r) SLUICE_IN_PLACE {
+  in_batches<8>(count, [&]<int R>(long long r) SLUICE_IN_PLACE {
     sum_part_of_pixels<R>(window, r * step, step, to + r * to_step, to_step, lanes);
   });
 }
@@ -128,7 +128,7 @@ void sum_parts(const PixelWindow<T, Element>& window, long long step, To* to, lo
 template <int N, int Columns, class T, class Element, class To>
 void sum_neighbour_row(const PixelWindow<T, Element>& window, long long step, To* to, long long to_step,
                        long long count) {
-  in_groups<kPixelsAtOnce<N>>(count, [&]<int R>(long long r) SLUICE_IN_PLACE {
+  in_batches<kPixelsAtOnce<N>>(count, [&]<int R>(long long r) SLUICE_IN_PLACE {
     if constexpr (R >= 4) {
       sum_neighbours<R, N, Columns>(window, r * step, to + r * to_step, to_step);
     } else {
@@ -146,7 +146,7 @@ void sum_pixel_row(const PixelWindow<T, Element>& window, long long step, To* to
     if (window.columns == 7) return sum_neighbour_row<N, 7>(window, step, to, to_step, count);
     if (window.columns == 11) return sum_neighbour_row<N, 11>(window, step, to, to_step, count);
   }
-  in_groups<kPixelsAtOnce<N>>(count, [&]<int R>(long long r) SLUICE_IN_PLACE {
+  in_batches<kPixelsAtOnce<N>>(count, [&]<int R>(long long r) SLUICE_IN_PLACE {
     sum_pixels<R, N>(window, r * step, step, to + r * to_step, to_step);
   });
 }

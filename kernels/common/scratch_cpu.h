@@ -1,4 +1,4 @@
-// Memory of one thread's work in a CPU kernel.
+// Scratch memory of one thread in a CPU kernel.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 namespace sluice {
 namespace {  // a copy for each instruction set (kernels/common/instruction_set.h)
 
-// Not a std::vector, whose functions the linker would share among instruction sets. Grows only; contents are lost.
+// Not a std::vector: the linker would share its functions among instruction sets. Only grows; contents are lost.
 template <class T>
 class Scratch {
  public:
@@ -16,7 +16,7 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  T* room_for(long long count) {
+  T* allocate(long long count) {
     if (count > count_) {
       ::operator delete(data_, kLine);
       data_ = nullptr;

@@ -1,11 +1,11 @@
-// Registers -> global memory: the store side of every kernel, 16 bytes wide where the address allows it.
+// Registers -> global memory: the store side of every kernel, 16 bytes wide if the address allows it.
 #pragma once
 
 #include "kernels/common/vector.cuh"
 
 namespace sluice {
 
-// All of a vector, rounded to Out, to an address that is aligned to it or to a word, whichever is less.
+// A whole vector, rounded to Out, to an address aligned to its size or to a word, whichever is less.
 template <class Out, int Width, class T>
 __device__ __forceinline__ void store_vector(Out* to, const T* values) {
   constexpr int kBytes = Width * static_cast<int>(sizeof(Out));

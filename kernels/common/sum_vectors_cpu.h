@@ -1,4 +1,4 @@
-// What sums over taps do with vectors: products added in one step, parts of vectors, and pairs of them.
+// Vector operations of sums over taps: products added in one step, partial vectors, and pairs of vectors.
 #pragma once
 
 #include <type_traits>
@@ -10,10 +10,10 @@ namespace {
 
 template <class T>
 SLUICE_HOST_DEVICE Vector<T> broadcast(T value) {
-  return value - Vector<T>{};  // not a sum: that would make 0 of -0
+  return value - Vector<T>{};  // not a sum: that would turn -0 into 0
 }
 
-// a * b + sum, rounded once where the instruction set can.
+// a * b + sum, rounded once if the instruction set can.
 template <class T>
   requires std::is_floating_point_v<T>
 SLUICE_HOST_DEVICE T multiply_add(T a, T b, T sum) {
@@ -46,7 +46,7 @@ SLUICE_HOST_DEVICE Vector<double> multiply_add(Vector<double> a, Vector<double> 
 #endif
 }
 
-// Or the compiler makes the load part of each product that the value is in, and loads it again for every row.
+// Otherwise the compiler folds the load into each product with the value, and repeats it for every row.
 template <class V>
 SLUICE_HOST_DEVICE V in_register(V value) {
 #if defined(__x86_64__)
@@ -55,9 +55,9 @@ SLUICE_HOST_DEVICE V in_register(V value) {
   return value;
 }
 
-// The first `count` elements, fewer than a vector; zeros behind them.
+// The first `count` elements, fewer than a vector, then zeros.
 template <class T, class Element>
-SLUICE_HOST_DEVICE Vector<T> load_part(const Element* from, int count) {
+SLUICE_HOST_DEVICE Vector<T> load_partial(const Element* from, int count) {
 #if defined(__AVX512F__)
   if constexpr (std::is_same_v<Element, double>) {
     return _mm512_maskz_loadu_pd((1u << count) - 1, from);
@@ -74,7 +74,7 @@ SLUICE_HOST_DEVICE Vector<T> load_part(const Element* from, int count) {
 }
 
 template <class T, class Element>
-SLUICE_HOST_DEVICE void store_part(Element* to, Vector<T> value, int count) {
+SLUICE_HOST_DEVICE void store_partial(Element* to, Vector<T> value, int count) {
 #if defined(__AVX512F__)
   if constexpr (std::is_same_v<Element, double>) {
     return _mm512_mask_storeu_pd(to, (1u << count) - 1, value);
@@ -90,8 +90,8 @@ SLUICE_HOST_DEVICE void store_part(Element* to, Vector<T> value, int count) {
 #endif
 }
 
-// Two vectors of neighbours. Those of a bfloat16 tensor come as its even and its odd elements: a shift and a mask make
-// them out of words, in half the instructions that vectors in order take. What meets them is put in that order too.
+// Two adjacent vectors. Those of a bfloat16 tensor are its even and its odd elements: a shift and a mask extract them
+// from words, in half the instructions of vectors in order. Weights and biases are put in this order too.
 template <class T>
 struct Pair {
   Vector<T> first, second;
@@ -121,7 +121,7 @@ SLUICE_HOST_DEVICE Pair<float> join_pair(Pair<float> split) {
 template <class T, class Element>
 SLUICE_HOST_DEVICE Pair<T> load_pair(const Element* from) {
   if constexpr (kEvenAndOdd<Element>) {
-    Words words;
+    IntVector words;
     std::memcpy(&words, from, sizeof(words));
     return {reinterpret_cast<Vector<float>>(words << 16), reinterpret_cast<Vector<float>>(words & 0xffff0000u)};
   } else {
@@ -129,7 +129,7 @@ SLUICE_HOST_DEVICE Pair<T> load_pair(const Element* from) {
   }
 }
 
-// Of values that are in the order of pairs of `Element`.
+// Stores values that are in the order of pairs of `Element`.
 template <class Element, class To, class T>
 SLUICE_HOST_DEVICE void store_pair_like(To* to, Pair<T> pair) {
   if constexpr (kEvenAndOdd<Element> && kEvenAndOdd<To>) {

@@ -1,10 +1,10 @@
-// Sums over taps, from memory into registers: what depthwise convolutions and stencils do on the CPU.
+// Sums over taps, from memory into registers, for depthwise convolutions and stencils on the CPU.
 //
 //   along a row        output[i] = bias    + sum_k weights[k]    from[offsets[k] + i]
 //   over positions     output[r] = bias[c] + sum_k weights[k, c] from[offsets[k] + r step + c],   c: lanes
 //
-// Every output is summed in the order of its taps, whatever is beside it: where a tensor is cut and how many threads
-// share it never shows in a result.
+// Every output is summed in the order of its taps, whatever its neighbours: tiles and the number of threads do not
+// change a result.
 #pragma once
 
 #include "kernels/common/sum_vectors_cpu.h"
@@ -20,10 +20,10 @@ struct Taps {
   long long pitch;
 };
 
-// So many taps are summed by themselves and then added: the error of a long sum grows with its square root.
+// This many taps are summed separately, then added: the error of a long sum grows with its square root.
 inline constexpr int kTapsInASum = 256;
 
-// N vectors of sums side by side: as pairs, or one.
+// N contiguous vectors of sums: as pairs, or one.
 template <class T, int N>
 struct Sums {
   static constexpr int kPairs = N / 2;
@@ -58,7 +58,7 @@ struct Sums {
       }
     }
   }
-  // Or the compiler makes the load part of each product that the values are in.
+  // Otherwise the compiler folds the load into each product with the values.
   SLUICE_HOST_DEVICE void keep() {
 #pragma GCC unroll 8
     for (int n = 0; n < N; n += 2) {
@@ -99,7 +99,7 @@ SLUICE_HOST_DEVICE void add_taps(const Element* from, const Taps<T>& taps, int f
   for (int k = first; k < last; ++k) sums.add(from + taps.offsets[k], Sums<T, N>::all(taps.weights[k]));
 }
 
-// Taps first .. last - 1 of the `part`-th sum.
+// The end of the partial sum that starts at tap `first`.
 SLUICE_HOST_DEVICE int end_of_sum(int first, int count) {
   return count - first < kTapsInASum ? count : first + kTapsInASum;
 }
@@ -165,8 +165,7 @@ SLUICE_HOST_DEVICE void sum_channel_vectors(const Element* from, long long step,
 
 inline constexpr int kPositionsAtOnce = 4;
 
-// Puts weights or biases of `channels` channels into the order in which sum_positions meets those of an input of
-// `Element`.
+// Puts weights or biases of `channels` channels into sum_positions' order for an input of `Element`.
 template <class Element, class T>
 void order_channels(T* values, long long channels) {
   if constexpr (kEvenAndOdd<Element>) {
@@ -178,7 +177,7 @@ void order_channels(T* values, long long channels) {
   }
 }
 
-// `count` positions of `channels` channels, which are whole vectors; weights and bias as order_channels leaves them.
+// `count` positions of `channels` channels, which are whole vectors; weights and bias in order_channels' order.
 template <class T, class Element, class To>
 void sum_positions(const Element* from, long long step, const Taps<T>& taps, const T* bias, To* to, long long to_step,
                    long long channels, long long count) {

@@ -1,4 +1,4 @@
-// Squares of values in registers, turned: vectors of neighbours along a row become vectors across channels.
+// Transposes squares of values in registers: vectors along a row become vectors across channels.
 #pragma once
 
 #include <type_traits>

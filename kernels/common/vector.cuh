@@ -15,7 +15,7 @@ struct alignas(16) Word {
   std::uint32_t lanes[4];
 };
 
-// The type that a chain and a sum are evaluated in.
+// The type in which chains and sums are evaluated.
 template <class Element>
 struct ComputeOf {
   using type = float;
@@ -67,7 +67,7 @@ __device__ __forceinline__ double convert(__nv_bfloat16 value) {
   return __bfloat162float(value);
 }
 
-// Calls `body` with a null pointer of the element type that `dtype` names.
+// Calls `body` with a null pointer of the element type of `dtype`.
 template <class Body>
 __device__ __forceinline__ void with_element_type(DType dtype, Body&& body) {
   switch (dtype) {
@@ -88,12 +88,12 @@ __device__ __forceinline__ T load_as(const void* data, DType dtype, long long in
   return value;
 }
 
-// One rounding, written out: -fmad=false keeps the compiler from making any of its own.
+// One rounding, explicitly: -fmad=false keeps the compiler from contracting.
 __device__ __forceinline__ float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ __forceinline__ double multiply_add(double a, double b, double c) { return fma(a, b, c); }
 
-// Two elements in 32 bits. Half types convert in pairs: one instruction each way, where single conversions
-// to bfloat16 run at a sixteenth of the rate.
+// Two elements in 32 bits. Half types convert in pairs, one instruction each way: single conversions to bfloat16 run at
+// a sixteenth of the rate.
 template <class Element>
 struct Pair;
 template <>
@@ -174,8 +174,7 @@ __device__ __forceinline__ void store_word(void* address, const Word& word) {
   *static_cast<uint4*>(address) = make_uint4(word.lanes[0], word.lanes[1], word.lanes[2], word.lanes[3]);
 }
 
-// To one state space, spelled out: nvJitLink splits a plain store of 16 bytes into four where it has inlined a chain
-// before it.
+// The address space is explicit: nvJitLink splits a generic store of 16 bytes into four after an inlined chain.
 __device__ __forceinline__ void store_global_word(void* address, const Word& word) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                :

@@ -1,5 +1,5 @@
-// Vectors of the instruction set that a source is compiled for, as gcc's vector types. What is computed on them is
-// written for one number: a loop over a vector's lanes becomes one instruction for each of the loop's.
+// Vectors of the source's instruction set, as gcc's vector types. Functions are written for one number: a loop over a
+// vector's lanes becomes one vector instruction per operation.
 #pragma once
 
 #include <cstring>
@@ -11,7 +11,7 @@
 
 #include "kernels/common/half.h"
 
-// Of a lambda whose captures are to stay in registers.
+// Inlines a lambda, so that its captures stay in registers.
 #define SLUICE_IN_PLACE __attribute__((always_inline))
 
 namespace sluice {
@@ -31,8 +31,8 @@ struct VectorOf {
 };
 template <class T>
 using Vector = typename VectorOf<T>::type;
-// The same in memory, wherever it lies. A memcpy would do, but for AVX2 gcc makes two moves of it, whose halves then
-// stop the load of the whole.
+// The same in unaligned memory. With a memcpy, gcc makes two moves of it for AVX2, whose halves then stall the load of
+// the whole.
 template <class T>
 struct VectorInMemory {
   typedef T type __attribute__((vector_size(kVectorBytes), aligned(alignof(T)), may_alias));
@@ -48,8 +48,8 @@ SLUICE_HOST_DEVICE void store_lanes(T* to, Vector<T> vector) {
 template <class T>
 inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
 
-// Vectors that stay in registers from stage to stage: as many as leave half of them free for AVX2, and enough that a
-// stage's switch costs less than what it computes.
+// Vectors that stay in registers from stage to stage: they leave half of the registers free for AVX2, and a stage's
+// switch costs less than its computation.
 inline constexpr int kPanelVectors = 8;
 template <class T>
 inline constexpr int kPanel = kPanelVectors * kLanes<T>;
@@ -58,15 +58,15 @@ struct Panel {
   Vector<T> vectors[kPanelVectors];
 };
 
-// Calls body(0), body(1), ..., or body(0), body(2), ...: as a loop, even an unrolled one, it would put the panel that
-// it indexes into memory.
+// Calls body(0), body(1), ..., or body(0), body(2), ...: a loop, even an unrolled one, would put the indexed panel into
+// memory.
 template <int kStep = 1, class Body>
 SLUICE_HOST_DEVICE void for_each_vector(const Body& body) {
   [&]<int... j>(std::integer_sequence<int, j...>)
       SLUICE_IN_PLACE { (body(j * kStep), ...); }(std::make_integer_sequence<int, kPanelVectors / kStep>());
 }
 
-// Lane by lane: lanes[i] = body(lanes[i], i). Unrolled ahead of the vectoriser, selects would stay scalar.
+// Lane by lane: lanes[i] = body(lanes[i], i). Unrolled before the vectoriser, selects would stay scalar.
 template <class T, class Body>
 SLUICE_HOST_DEVICE Vector<T> each_lane(Vector<T> vector, const Body& body) {
   alignas(kVectorBytes) T lanes[kLanes<T>];
@@ -76,38 +76,38 @@ SLUICE_HOST_DEVICE Vector<T> each_lane(Vector<T> vector, const Body& body) {
   return load_lanes(lanes);
 }
 
-// Half types <-> float: written out, because gcc splits such loops into narrower vectors.
-using Words [[gnu::vector_size(kVectorBytes)]] = std::uint32_t;
+// Half types <-> float: explicit, because gcc splits such loops into narrower vectors.
+using IntVector [[gnu::vector_size(kVectorBytes)]] = std::uint32_t;
 using HalfPlaces [[gnu::vector_size(kVectorBytes)]] = std::uint16_t;
 using HalfWords [[gnu::vector_size(kVectorBytes / 2)]] = std::uint16_t;
 
 SLUICE_HOST_DEVICE Vector<float> to_float(HalfWords bits, BFloat16*) {
 #if defined(__AVX512F__)
-  return (Vector<float>)((Words)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)bits) << 16);
+  return (Vector<float>)((IntVector)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)bits) << 16);
 #elif defined(__AVX2__)
-  return (Vector<float>)((Words)_mm256_cvtepu16_epi32((__m128i)bits) << 16);
+  return (Vector<float>)((IntVector)_mm256_cvtepu16_epi32((__m128i)bits) << 16);
 #else
-  return (Vector<float>)(__builtin_convertvector(bits, Words) << 16);
+  return (Vector<float>)(__builtin_convertvector(bits, IntVector) << 16);
 #endif
 }
 
-// to_bfloat16 of each: the upper half of its word.
-SLUICE_HOST_DEVICE Words round_to_bfloat16(Vector<float> values) {
-  const Words bits = (Words)values;
+// to_bfloat16 of each lane: the upper half of its 32 bits.
+SLUICE_HOST_DEVICE IntVector round_to_bfloat16(Vector<float> values) {
+  const IntVector bits = (IntVector)values;
 #if defined(__AVX512F__)
   const __m512i words = (__m512i)bits, up = _mm512_add_epi32(words, _mm512_set1_epi32(0x7fff));
   const __mmask16 odd = _mm512_test_epi32_mask(words, _mm512_set1_epi32(0x10000));
   const __m512i rounded = _mm512_mask_add_epi32(up, odd, up, _mm512_set1_epi32(1));
   const __mmask16 nan = _mm512_cmp_ps_mask(values, values, _CMP_UNORD_Q);
-  return (Words)_mm512_mask_or_epi32(rounded, nan, words, _mm512_set1_epi32(0x400000));
+  return (IntVector)_mm512_mask_or_epi32(rounded, nan, words, _mm512_set1_epi32(0x400000));
 #else
-  const Words rounded = bits + 0x7fff + ((bits >> 16) & 1);  // to nearest, ties to even
+  const IntVector rounded = bits + 0x7fff + ((bits >> 16) & 1);  // to nearest, ties to even
   return values == values ? rounded : bits | 0x400000;
 #endif
 }
 
 SLUICE_HOST_DEVICE HalfWords from_float(Vector<float> values, BFloat16*) {
-  const Words words = round_to_bfloat16(values) >> 16;
+  const IntVector words = round_to_bfloat16(values) >> 16;
 #if defined(__AVX512F__)
   return (HalfWords)_mm512_maskz_cvtepi32_epi16(0xffff, (__m512i)words);
 #elif defined(__AVX2__)
@@ -177,7 +177,7 @@ SLUICE_HOST_DEVICE void store_vector(Element* to, Vector<T> vector) {
   }
 }
 
-// Two vectors of neighbours: for bfloat16 fewer instructions than one and one.
+// Two adjacent vectors: for bfloat16 fewer instructions than two single ones.
 template <class T, class Element>
 SLUICE_HOST_DEVICE void store_two(Element* to, Vector<T> first, Vector<T> second) {
 #if defined(__AVX512F__)
@@ -219,8 +219,8 @@ SLUICE_HOST_DEVICE void store_panel(void* to, DType dtype, const Panel<T>& panel
   });
 }
 
-// Past the caches, of which no line is read first. `to` is aligned to a vector; until `finish_streaming` other threads
-// may not see it.
+// Past the caches, without reading lines first. `to` is aligned to a vector; other threads may not read it until
+// `finish_streaming`.
 SLUICE_HOST_DEVICE void stream_bytes(char* to, const char* from, int bytes) {
 #if defined(__AVX512F__)
   for (; bytes >= 64; bytes -= 64, to += 64, from += 64) {

@@ -1,5 +1,5 @@
 // Sums over windows of rows in the cache: each value is loaded once for the outputs of several rows, which otherwise
-// wait for loads across the ends of cache lines.
+// wait for loads across cache lines.
 #pragma once
 
 #include "kernels/common/tap_sums_cpu.h"
@@ -9,7 +9,7 @@ namespace {
 
 inline constexpr int kWindowRows = 4;
 
-// A square of taps. N vectors of each of kWindowRows rows, in the order of taps that sum_row has.
+// A square of taps. N vectors of each of kWindowRows rows, in sum_row's order of taps.
 template <int Side, int N, class T, class To>
 SLUICE_HOST_DEVICE void sum_square_vectors(const T* from, long long pitch, const T* weights, T bias, To* to,
                                            long long to_pitch) {
@@ -42,7 +42,7 @@ SLUICE_HOST_DEVICE void sum_square_vectors(const T* from, long long pitch, const
   }
 }
 
-// As many rows as there are groups of kWindowRows; returns how many. At least a vector of columns.
+// As many rows as are whole multiples of kWindowRows; returns how many. At least a vector of columns.
 template <int Side, class T, class To>
 long long sum_squares(const T* from, long long pitch, const T* weights, T bias, To* to, long long to_pitch,
                       long long columns, long long rows) {
@@ -63,7 +63,7 @@ long long sum_squares(const T* from, long long pitch, const T* weights, T bias, 
   return y;
 }
 
-// A row of the copy for outputs of rows First .. Last - 1, of which the first meets row `tap_row` of the taps.
+// A row of the copy for outputs of rows First .. Last - 1; the first meets row `tap_row` of the taps.
 template <int First, int Last, int N, class T>
 SLUICE_HOST_DEVICE void add_window_row(const T* from, const T* weights, int tap_row, int width,
                                        Vector<T> (&sums)[kWindowRows][N]) {
@@ -118,7 +118,7 @@ SLUICE_HOST_DEVICE void sum_window_vectors(const T* from, long long pitch, const
   }
 }
 
-// The same for `height` rows of `width` taps, height > 1, which one sum takes together.
+// The same for `height` rows of `width` taps, height > 1, in one sum.
 template <class T, class To>
 long long sum_windows(const T* from, long long pitch, const T* weights, int height, int width, T bias, To* to,
                       long long to_pitch, long long columns, long long rows) {

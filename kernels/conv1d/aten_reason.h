@@ -1,4 +1,4 @@
-// Why a convolution goes through aten's: sentences that all begin alike.
+// Why a convolution goes to aten: sentences with one beginning.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@ namespace sluice {
 
 inline constexpr char kAtenBecause[] = "auto: aten's convolution and a pass of the chain, because ";
 
-// To be a constant of namespace scope: plans point into it.
+// Must have static storage: plans point into it.
 template <std::size_t Size>
 struct AtenReason {
   char text[sizeof(kAtenBecause) - 1 + Size];
@@ -21,7 +21,7 @@ struct AtenReason {
 
 struct Conv1dPlan;
 
-// Of torch's convolution, for a reason that is an AtenReason or a rule.
+// The plan of torch's convolution; `reason` is an AtenReason or a rule.
 Conv1dPlan aten_plan(const char* reason);
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// Which method a convolution goes by, and what its tensors are to the methods' plans.
+// Chooses a convolution's method, and derives the methods' problem from its tensors.
 #include <cstdint>
 #include <string_view>
 
@@ -12,9 +12,9 @@
 namespace sluice {
 namespace {
 
-constexpr long long kLongestAdjacent = 1LL << 30;  // positions and rows that the few taps' kernels count in 32 bits
+constexpr long long kLongestAdjacent = 1LL << 30;  // positions and rows: the few-tap kernels count in 32 bits
 
-// From this many channels out of one on, tensor cores are several times faster.
+// With this many output channels of one input channel, tensor cores are several times faster.
 constexpr long long kFilterBank = 8;
 
 constexpr AtenReason kGroupsReason(
@@ -32,7 +32,7 @@ bool is_word_aligned(const void* data, DType dtype) {
   return reinterpret_cast<std::uintptr_t>(data) % word == 0;
 }
 
-// Whether so many channels of a position are a vector, of the input and of the output.
+// Whether `width` channels of a position are an aligned vector of the input and of the output.
 bool has_vectors(const Conv1dParams& params, int width) {
   const auto of = [width](const void* data, DType dtype, const long long* strides) {
     return reinterpret_cast<std::uintptr_t>(data) % (width * size_of(dtype)) == 0 && strides[0] % width == 0 &&
@@ -42,13 +42,14 @@ bool has_vectors(const Conv1dParams& params, int width) {
          of(params.output.data, params.output.dtype, params.output.strides);
 }
 
-// Whether each row of the output lies against 16-byte words of the input's dtype as its row of the input does.
-bool lies_alike(const Conv1dParams& params) {
+// Whether each row of the output has its input row's offset to a 16-byte word of the input's dtype.
+bool equally_aligned(const Conv1dParams& params) {
   const long long width = word_elements(params.input.dtype);
-  const auto place = [](const void* data, DType dtype) {
+  const auto element = [](const void* data, DType dtype) {
     return static_cast<long long>(reinterpret_cast<std::uintptr_t>(data) / size_of(dtype));
   };
-  const long long apart = place(params.input.data, params.input.dtype) - place(params.output.data, params.output.dtype);
+  const long long apart =
+      element(params.input.data, params.input.dtype) - element(params.output.data, params.output.dtype);
   const bool rows = params.multiplier == 1
                         ? (params.input.strides[1] - params.output.strides[1]) % width == 0
                         : params.input.strides[1] % width == 0 && params.output.strides[1] % width == 0;
@@ -58,8 +59,8 @@ bool lies_alike(const Conv1dParams& params) {
 }  // namespace
 
 Conv1dProblem problem_of(const Conv1dParams& params) {
-  // The channels-last kernel writes vectors of channels and gives every output channel an input channel of
-  // its own; anything else goes by rows, whatever its strides.
+  // The channels-last kernel writes vectors of channels, each with its own input channel; anything else goes by rows,
+  // whatever its strides.
   const bool channels_last = params.output.strides[1] == 1 && params.channels > 1 && params.multiplier == 1;
   const int width = word_elements(params.input.dtype);
   const bool aligned =
@@ -90,10 +91,10 @@ Conv1dProblem problem_of(const Conv1dParams& params) {
           .channels_last = channels_last,
           .aligned = aligned,
           .adjacent = short_enough && (channels_last ? has_vectors(params, kFewTapsChannels) : positions_adjacent),
-          .alike = !channels_last && lies_alike(params),
+          .equally_aligned = !channels_last && equally_aligned(params),
           .whole_words = whole_words,
-          .one_run = channels_last && params.output.strides[2] == params.channels &&
-                     size_of(params.output.dtype) <= kCollectedBytes,
+          .one_span = channels_last && params.output.strides[2] == params.channels &&
+                      size_of(params.output.dtype) <= kCollectedBytes,
           .pairs = channels_last && has_vectors(params, 2),
           .in_rows = in_rows,
           .in_channels = in_channels,
@@ -121,8 +122,8 @@ std::string describe(const Conv1dPlan& plan) {
 
 bool is_depthwise(const Conv1dProblem& problem, const ScheduleRequest& request) {
   if (problem.groups != problem.input_channels) return false;
-  // One channel into many is depthwise by its numbers and a matrix product by its work: a filter bank, the first layer
-  // of a speech model.
+  // One channel to many is depthwise by its sizes and a matrix product by its work: a filter bank, the first layer of a
+  // speech model.
   const bool filter_bank = problem.input_channels == 1 && problem.channels >= kFilterBank;
   return !filter_bank || !request.automatic;
 }
@@ -171,7 +172,7 @@ Conv1dPlan plan_conv1d(const Conv1dProblem& problem, const ScheduleRequest& requ
   Conv1dPlan plan = choice.method == Conv1dMethod::dense ? plan_dense(problem, device)
                                                          : plan_depthwise(problem, request, device, linked);
   if (plan.threads > 0 || !request.automatic) return plan;
-  aten.reason = plan.reason;  // no kernel has room, and none was asked for
+  aten.reason = plan.reason;  // no kernel fits, and none was requested
   return aten;
 }
 

@@ -1,5 +1,5 @@
-// What a depthwise filter's taps take in the methods that go through them one by one, for those that do not to compare
-// with: instructions that a warp issues.
+// Instructions that warps issue in the methods that take a depthwise filter's taps one by one, for comparison with the
+// other methods.
 #pragma once
 
 #include "kernels/conv1d/conv1d.h"
@@ -7,8 +7,8 @@
 namespace sluice {
 
 struct TapWork {
-  double slots;       // for a tap and 32 outputs
-  double fixed_taps;  // that what is done besides is worth
+  double slots;       // issue slots for a tap and 32 outputs
+  double fixed_taps;  // all other work, in taps
 
   double of(const Conv1dProblem& problem) const {
     const double outputs = static_cast<double>(problem.batch) * static_cast<double>(problem.channels) *

@@ -1,16 +1,16 @@
-// filter2d's `direct` kernels for 3 x 3 and 5 x 5 taps where the rows of the image are whole words, the result's words
-// stand under them, and nothing is shifted. A thread has a strip: one word of columns by some rows. What it needs
-// beside its word are a lane or two of the words there, which the L1 cache has.
+// filter2d's `direct` kernels for 3 x 3 and 5 x 5 taps where rows of image and result are whole words in the same
+// columns. A thread has a strip: one word of columns by some rows. Its halo is a lane or two of the adjacent words,
+// which hit the L1 cache.
 //
-//    image row     ...xx|vvvvvvvv|xx...      v: the strip's word; x: Side / 2 columns of the next ones
+//    image row     ...xx|vvvvvvvv|xx...      v: the strip's word; x: Side / 2 columns of the adjacent ones
 //
-// Threads run on from one line of strips to the next, so that few idle whatever the plane's width. Blocks stay within a
-// plane: its taps are the same for all their threads.
+// Threads continue from one line of strips to the next, so few idle at any plane width. Blocks stay within a plane: its
+// taps are the same for all their threads.
 //
 //    rows 0 .. 7    |  0 |  1 |  2 |  3 |  4 |      blocks of 4 threads on a plane of 5 words by 2 strips:
 //    rows 8 .. 15   |  5 |  6 |  7 |  8 |  9 |      0 1 2 3, 4 5 6 7, 8 9
 //
-// Sums are in the order of the other kernels (patch.cuh), and so are the bits.
+// Sums are in the other kernels' order (patch.cuh), so results have the same bits.
 #pragma once
 
 #include "kernels/filter2d/arguments.cuh"
@@ -21,8 +21,8 @@ namespace sluice {
 
 struct Strip {
   long long batch, channel;  // the same for the whole block
-  int word, row, rows;       // its word of each row; its first row, and how many the output has
-  bool has_left, has_right;  // words beside it
+  int word, row, rows;       // its word of each row; its first row, and the rows that the output has
+  bool has_left, has_right;  // adjacent words
 
   __device__ bool empty() const { return rows <= 0; }
 };
@@ -46,7 +46,7 @@ __device__ __forceinline__ Strip strip_at(const Filter2dArguments<Element>& a, i
   return strip;
 }
 
-// A word of the image and, of those beside it, the 32-bit lanes that a kernel of `Side` columns reaches into.
+// A word of the image, and the 32-bit lanes of the adjacent words that a kernel of `Side` columns reads.
 template <class Element, int Side>
 struct WordWithHalo {
   static constexpr int kWidth = kWordElements<Element>, kReach = Side / 2, kValues = kWidth + Side - 1;
@@ -59,21 +59,21 @@ struct WordWithHalo {
 #pragma unroll
     for (int i = 0; i < kLanes; ++i) left[i] = right[i] = 0;
   }
-  // For rows that are all loaded before the first store, so that the compiler may order the loads. Lanes beyond the
-  // image's edges stay the zeros that clear() has made them.
+  // For rows that are all loaded before the first store, so the compiler may reorder the loads. Lanes outside the image
+  // stay the zeros of clear().
   __device__ __forceinline__ void load(const char* at, const Strip& strip) {
     const uint4 bits = __ldg(reinterpret_cast<const uint4*>(at));
     word = Word{{bits.x, bits.y, bits.z, bits.w}};
     if (strip.has_left) load_lanes(at - kLanes * 4, left);
     if (strip.has_right) load_lanes(at + kWordBytes, right);
   }
-  // For rows that are loaded between stores, where this stands; only where `exists`.
+  // For rows that are loaded between stores, in this order; only where `exists`.
   __device__ __forceinline__ void load_if(bool exists, const char* at, const Strip& strip) {
     load_lanes_if(exists, at, word.lanes);
     load_lanes_if(exists & strip.has_left, at - kLanes * 4, left);
     load_lanes_if(exists & strip.has_right, at + kWordBytes, right);
   }
-  // The column under the strip's first tap, and those behind it.
+  // The columns from the strip's first tap to its last.
   template <class T>
   __device__ __forceinline__ void unpack_to(T (&values)[kValues]) const {
     if constexpr (sizeof(Element) == 2) {
@@ -105,13 +105,13 @@ struct WordWithHalo {
   }
 };
 
-// Where a strip's rows lie in memory.
+// Addresses of a strip's rows.
 template <class Element>
 struct StripRows {
-  const char* image;  // under the first tap of the strip's first row; outside of the image it is not read
+  const char* image;  // under the first tap of the strip's first row; not read outside the image
   char* output;
   long long image_pitch, output_pitch;  // bytes from a row to the next
-  int first, height;                    // that row's number, and how many rows the image has
+  int first, height;                    // that row's index, and the rows that the image has
 
   __device__ StripRows(const Filter2dArguments<Element>& a, const Strip& strip)
       : image_pitch(a.image.strides[2] * static_cast<long long>(sizeof(Element))),
@@ -135,7 +135,7 @@ __device__ __forceinline__ void load_square(const Filter2dArguments<Element>& a,
   for (int t = 0; t < Side * Side; ++t) taps[t] = a.tap(channel, t / Side, t % Side);
 }
 
-// A row of taps on the values above: out = in + the products.
+// A row of taps on `values`: out = in + the products.
 template <int Side, int Columns, class T>
 __device__ __forceinline__ void add_tap_row(const T* taps, const T (&values)[Columns + Side - 1], const T* in, T* out) {
 #pragma unroll
@@ -145,8 +145,7 @@ __device__ __forceinline__ void add_tap_row(const T* taps, const T (&values)[Col
   }
 }
 
-// Where a word of each of the rows from `row` on, of which `rows` are the strip's, lies in a tensor of the result's
-// shape.
+// Places of a word of each of the strip's `rows` rows from `row` on, in a tensor of the result's shape.
 template <class Element>
 __device__ __forceinline__ auto places_of(const Strip& strip, int row, int rows) {
   return [&strip, row, rows](const long long* strides, int r) {
@@ -156,7 +155,7 @@ __device__ __forceinline__ auto places_of(const Strip& strip, int row, int rows)
   };
 }
 
-// Out is the output's type; void: any.
+// Out: the output's type; void: any.
 template <class Out, class Element, class T>
 __device__ __forceinline__ void store_columns(const Filter2dArguments<Element>& a, char* to, const T* values) {
   if constexpr (std::is_void_v<Out>) {
@@ -168,7 +167,7 @@ __device__ __forceinline__ void store_columns(const Filter2dArguments<Element>& 
   }
 }
 
-// A strip of few rows: all that it reads is loaded up front.
+// A strip of few rows: all its inputs are loaded up front.
 template <class Chains, int Side, class Out, class Element>
 __device__ __forceinline__ void filter_strip(const Filter2dArguments<Element>& a) {
   using T = Compute<Element>;
@@ -200,23 +199,23 @@ __device__ __forceinline__ void filter_strip(const Filter2dArguments<Element>& a
     for (int r = 0; r < kRows; ++r) {
       if (0 <= i - r && i - r < Side) add_tap_row<Side, kWidth>(taps + (i - r) * Side, values, sums[r], sums[r]);
     }
-    const int group = i - (Side - 1) - (kChainRows - 1);  // the first of the rows that are whole now
-    if (group < 0 || group % kChainRows != 0) continue;
+    const int complete = i - (Side - 1) - (kChainRows - 1);  // the first of kChainRows rows that are complete now
+    if (complete < 0 || complete % kChainRows != 0) continue;
     T results[kChainRows * kWidth];
 #pragma unroll
-    for (int j = 0; j < kChainRows * kWidth; ++j) results[j] = sums[group + j / kWidth][j % kWidth];
-    run_chain<typename Chains::Post, kWidth, kChainRows>(a.post, places_of<Element>(strip, group, strip.rows - group),
-                                                         results);
+    for (int j = 0; j < kChainRows * kWidth; ++j) results[j] = sums[complete + j / kWidth][j % kWidth];
+    run_chain<typename Chains::Post, kWidth, kChainRows>(
+        a.post, places_of<Element>(strip, complete, strip.rows - complete), results);
 #pragma unroll
     for (int r = 0; r < kChainRows; ++r) {
-      if (group + r < strip.rows)
-        store_columns<Out>(a, rows.output + (group + r) * rows.output_pitch, results + r * kWidth);
+      if (complete + r < strip.rows)
+        store_columns<Out>(a, rows.output + (complete + r) * rows.output_pitch, results + r * kWidth);
     }
   }
 }
 
-// The sums of a strip whose rows of the image come one after another. sums[k] is the row of outputs that meets row k of
-// the kernel next: its products with one row of the image move it on to the place of k + 1.
+// Sums of a strip whose image rows come one after another. sums[k] is the output row that meets row k of the kernel
+// next; its products with one image row move it to sums[k + 1].
 //
 //    row i of the image:    output row i - 4 = sums[4] + taps of row 4, which is stored
 //                           sums[4]          = sums[3] + taps of row 3
@@ -237,9 +236,9 @@ struct MarchingSums {
       for (int j = 0; j < Columns; ++j) sums[k][j] = bias;
     }
   }
-  // The row of outputs that the row of the image completes.
+  // The output row that this image row completes.
   __device__ __forceinline__ void complete(T* results) { add(kLast, results); }
-  // Those that it does not: from the one that meets row `from` of the kernel on, `meets(k)` of them.
+  // The other output rows: from the one that meets row `from` of the kernel down, those with `meets(k)`.
   template <class Meets>
   __device__ __forceinline__ void move_on(int from, const Meets& meets) {
 #pragma unroll
@@ -259,42 +258,43 @@ struct MarchingSums {
 
 // A strip of any number of rows, one after another, each loaded ahead of its use.
 //
-// Three parts: the rows before the first output, all in flight at once with those ahead and the taps, so that a start
-// costs one latency; rows of which nothing is checked; and the last ones, where each row of taps and each load is.
+// Three loops: the rows before the first output, all in flight at once with those ahead and the taps, so that a start
+// costs one latency; rows without checks; and the last rows, where each row of taps and each load is checked.
 template <class Chains, int Side, class Out, class Element>
 __device__ __forceinline__ void march_down_strip(const Filter2dArguments<Element>& a) {
   using T = Compute<Element>;
   using Halo = WordWithHalo<Element, Side>;
   constexpr int kWidth = Halo::kWidth, kLast = Side - 1, kTaps = Side * Side, kAhead = kRowsAhead<Element>;
-  // Floats are summed out of the registers that they were loaded to, which the next row cannot have yet.
-  constexpr int kSlots = kAhead + (sizeof(Element) == sizeof(T) ? 1 : 0), kUnrolled = kSlots < 2 ? 2 : kSlots;
-  static_assert(kUnrolled % kSlots == 0);  // a row's slot is known when the loop is compiled
+  // Floats are summed from the registers they were loaded to, which the next row cannot use yet.
+  constexpr int kRowsInFlight = kAhead + (sizeof(Element) == sizeof(T) ? 1 : 0),
+                kUnrolled = kRowsInFlight < 2 ? 2 : kRowsInFlight;
+  static_assert(kUnrolled % kRowsInFlight == 0);  // a row's registers are known at compile time
   const Strip strip = strip_at(a, a.strip_rows);
   StripRows<Element> rows(a, strip);
-  // A warp may have strips of two lines, and runs through the rows of the longer one. Rows before `limit` are not a
-  // strip's last, and those loaded meanwhile the image's, for all lanes.
+  // A warp may have strips of two lines, and loops over the rows of the longer one. Before `limit`, for all lanes, rows
+  // are not a strip's last and the rows loaded are inside the image.
   constexpr unsigned kWarp = 0xffffffffu;
   const int most_rows = __reduce_max_sync(kWarp, strip.rows);
-  const int end = min_of(rows.height - rows.first, most_rows + kLast);  // of the image's rows that are there and used
+  const int end = min_of(rows.height - rows.first, most_rows + kLast);  // image rows that exist and are used
   const int limit = __reduce_min_sync(
       kWarp, strip.empty() ? most_rows : min_of(strip.rows - kLast, rows.height - rows.first - kLast - kAhead));
 
-  // Taps go through shared memory: 25 loads a thread would take the registers of the rows in flight beside them.
+  // Taps go through shared memory: 25 loads a thread would take the registers of the rows in flight.
   __shared__ alignas(16) T shared_taps[kTaps];
   const int own = min_of(static_cast<int>(threadIdx.x), kTaps - 1);
   const T own_tap = a.tap(strip.channel, own / Side, own % Side);
   T bias = a.bias_of(strip.channel);
-  asm("" : "+f"(bias));  // in no uniform register: a product reads only one, its tap
-  Halo start[kLast], ring[kSlots];
+  asm("" : "+f"(bias));  // not in a uniform register: a product reads only one, its tap
+  Halo start[kLast], ring[kRowsInFlight];
 #pragma unroll
-  for (int i = 0; i < kLast + kSlots; ++i) {
+  for (int i = 0; i < kLast + kRowsInFlight; ++i) {
     Halo& row = i < kLast ? start[i] : ring[i - kLast];
     row.clear();
     if (i >= kLast + kAhead) continue;
     row.load_if(rows.has(i) & !strip.empty(), rows.image, strip);
     rows.image += rows.image_pitch;
   }
-  __syncwarp();  // all loads are on their way before the tap is waited for
+  __syncwarp();  // all loads are issued before waiting for the tap
   if (threadIdx.x < kTaps) shared_taps[threadIdx.x] = own_tap;
   __syncthreads();
   if (strip.empty()) return;
@@ -318,8 +318,8 @@ __device__ __forceinline__ void march_down_strip(const Filter2dArguments<Element
   for (; row + kUnrolled <= limit; row += kUnrolled) {
 #pragma unroll
     for (int u = 0; u < kUnrolled; ++u) {
-      ring[u % kSlots].unpack_to(march.values);
-      ring[(u + kAhead) % kSlots].load_if(true, rows.image, strip);
+      ring[u % kRowsInFlight].unpack_to(march.values);
+      ring[(u + kAhead) % kRowsInFlight].load_if(true, rows.image, strip);
       rows.image += rows.image_pitch;
       finish_row(row + u, true);
       march.move_on();
@@ -348,7 +348,7 @@ __device__ __forceinline__ void aligned_filter2d(const Filter2dArguments<Element
   }
 }
 
-// Without a chain: one that is not linked runs in the patches' kernels.
+// Without chains: a chain that is not linked runs in the patches' kernels.
 template <class Element, int Side, class Out>
 __global__ void __launch_bounds__(kFilter2dThreads, aligned_blocks(Side, kDType<Element>, std::is_void_v<Out>))
     aligned_square_kernel(const __grid_constant__ Filter2dArguments<Element> a) {

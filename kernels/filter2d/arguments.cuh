@@ -1,4 +1,4 @@
-// What all of filter2d's kernels share: their arguments, taps, words at the edges of the image, `pre`.
+// Shared by filter2d's kernels: arguments, taps, words at the image's edges, `pre`.
 #pragma once
 
 #include "kernels/common/edges.cuh"
@@ -16,11 +16,11 @@ namespace sluice {
 template <class Element>
 struct Filter2dArguments : Filter2dTensors, Filter2dTiles {
   using T = Compute<Element>;
-  int chunks;  // of a row of the kernel
+  int tap_words;  // per row of the kernel
   int depth;
   Schedule schedule;
   long long tiles;
-  FastDivisor by_channels, by_across, by_down, by_blocks;  // aligned: across are strips; else tiles
+  FastDivisor by_channels, by_across, by_down, by_blocks;  // aligned: across counts strips; else tiles
   ChainArguments<T, 4> pre, post;
 
   __device__ T tap(long long channel, int i, int j) const {
@@ -34,7 +34,7 @@ struct Filter2dArguments : Filter2dTensors, Filter2dTiles {
     return bias.exists() ? convert<T>(bias.as<const Element>()[channel * bias.strides[0]]) : T(0);
   }
   __device__ DType output_type() const { return known_dtype(LinkedTensor::output, output.dtype); }
-  // Elements by which the rows of a plane of the output lie behind a word, where they all do alike.
+  // The misalignment of the plane's output rows, in elements, if it is the same for all.
   template <int Width>
   __device__ int misalignment(long long batch_index, long long channel) const {
     if (!shifted) return 0;
@@ -52,12 +52,12 @@ inline constexpr int kStripRows = aligned_rows(kDType<Element>);  // 3 x 3
 template <class Element>
 inline constexpr int kRowsAhead = aligned_rows_ahead(kDType<Element>);
 
-// The taps of a channel in shared memory, by `threads` threads. Dense: [row of the kernel][chunks of a word's
-// elements]; separable: its row of taps like that, then its column. What pads the last chunk is never used.
+// Loads a channel's taps into shared memory, by `threads` threads. Non-separable: [row of the kernel][tap words];
+// separable: the row of taps in this layout, then the column. Padding after the last tap is never used.
 template <class Element, class T>
 __device__ __forceinline__ void load_taps(const Filter2dArguments<Element>& a, long long channel, T* taps, int thread,
                                           int threads) {
-  const int pitch = a.chunks * kWordElements<Element>;
+  const int pitch = a.tap_words * kWordElements<Element>;
   if (a.row_taps.exists()) {
     for (int j = thread; j < a.kernel_width; j += threads) taps[j] = a.row_tap(channel, j);
     for (int i = thread; i < a.kernel_height; i += threads) taps[pitch + i] = a.tap(channel, i, 0);
@@ -69,8 +69,8 @@ __device__ __forceinline__ void load_taps(const Filter2dArguments<Element>& a, l
   }
 }
 
-// The word of elements (row, column + i), zero outside of the image, one by one. For edges and for images whose columns
-// are not side by side; kept out of line because the fast path never comes here.
+// The word of elements (row, column + i), zero outside the image, loaded one by one. For edges and for images whose
+// columns are not contiguous; out of line because the fast path never comes here.
 template <class Element>
 __device__ __noinline__ Word gather_word(const Filter2dArguments<Element>& a, long long batch, long long channel,
                                          long long row, long long column) {
@@ -84,7 +84,7 @@ __device__ __noinline__ Word gather_word(const Filter2dArguments<Element>& a, lo
   });
 }
 
-// The two chains of a kernel and who runs each. The squares' own kernels have no `pre`, and numbers only in `post`.
+// A kernel's two chains. The squares' own kernels have no `pre`, and only numbers in `post`.
 template <class Element>
 struct ElementwiseFilter2dChains {
   using Pre = ElementwiseChain<Compute<Element>, 4>;
@@ -92,11 +92,11 @@ struct ElementwiseFilter2dChains {
 };
 template <class Element>
 struct LinkedFilter2dChains {
-  using Pre = LinkedChain<Compute<Element>, 4, Slot::pre>;
-  using Post = LinkedChain<Compute<Element>, 4, Slot::post>;
+  using Pre = LinkedChain<Compute<Element>, 4, ChainSite::pre>;
+  using Post = LinkedChain<Compute<Element>, 4, ChainSite::post>;
 };
 
-// `pre` on such a word, rounded to the image's type as transform would. The zeros of the padding stay as they are.
+// `pre` on this word, rounded to the image's type as transform would. Zeros of the padding stay zero.
 template <class Pre, class Element>
 __device__ __noinline__ Word apply_pre(const Filter2dArguments<Element>& a, Word word, long long batch,
                                        long long channel, long long row, long long column) {

@@ -1,5 +1,5 @@
-// filter2d without a ring. A block takes one tile of one plane: `lanes` threads side by side, the others below them,
-// each with a patch of some words by some rows. Threads read their windows from memory, where neighbours meet in the L1
+// filter2d without a ring. A block computes one tile of one plane: `lanes` threads across, the others below them, each
+// with a patch of some words by some rows. Threads read their windows from memory; overlaps of neighbours hit the L1
 // cache.
 //
 //                <-- 16 lanes -->
@@ -14,13 +14,13 @@
 
 namespace sluice {
 
-// Under a patch's first tap at (row, column) of a plane of the image. Pre is void where there is none.
+// The window of a patch at (row, column) of a plane of the image, without copies. Pre is void where there is none.
 template <class Element, class Pre>
 struct ImageWindow {
   const Filter2dArguments<Element>& a;
   long long batch, channel, top_row, column;
-  const char* corner;  // of the window; outside of the image it is not read
-  bool interior;       // for the whole warp: every word of the window is inside of the image
+  const char* corner;  // of the window; not read outside the image
+  bool interior;       // for the whole warp: every word of the window is inside the image
 
   __device__ ImageWindow(const Filter2dArguments<Element>& arguments, const Patch& patch, int rows)
       : a(arguments),
@@ -32,10 +32,10 @@ struct ImageWindow {
     corner = a.image.template as<const char>() + (batch * a.image.strides[0] + channel * a.image.strides[1] +
                                                   top_row * a.image.strides[2] + column * a.image.strides[3]) *
                                                      static_cast<long long>(sizeof(Element));
-    // Words reach up to one less than their width before the window, wherever it lies against them.
+    // Words start up to one element less than their width before the window.
     const bool inside = a.image.strides[3] == 1 && top_row >= 0 && top_row + rows + a.kernel_height - 1 <= a.height &&
-                        column >= kWidth - 1 && column + (kPatchWords<Element> + a.chunks + 1) * kWidth <= a.width;
-    // By warps: a warp that takes both ways takes the time of both.
+                        column >= kWidth - 1 && column + (kPatchWords<Element> + a.tap_words + 1) * kWidth <= a.width;
+    // By warps: a warp that took both branches would take the time of both.
     interior = __all_sync(0xffffffffu, inside || patch.empty());
   }
 
@@ -64,7 +64,7 @@ struct ImageWindow {
       const long long at = column + index * kWordElements<Element>;
       return window.interior ? prepared(inner_word(index), at) : checked(index, at);
     }
-    // Where the window is interior.
+    // Only where the window is interior.
     __device__ Word inner_word(int index) const { return load_word(first + index * kWordBytes); }
   };
 
@@ -76,11 +76,11 @@ struct ImageWindow {
   }
 };
 
-// Any kernel, dense or separable.
+// Any kernel, separable or not.
 template <class Chains, bool Separable, class Element>
 __device__ __forceinline__ void direct_filter2d(const Filter2dArguments<Element>& a) {
   using T = Compute<Element>;
-  constexpr int kRows = Separable ? kSeparableRows : kDenseRows;
+  constexpr int kRows = Separable ? kSeparableRows : kPatchRows;
   extern __shared__ Word shared[];
   T* const taps = reinterpret_cast<T*>(shared);
   const Filter2dTile tile = tile_at<kRows>(a, blockIdx.x);
@@ -94,31 +94,31 @@ __device__ __forceinline__ void direct_filter2d(const Filter2dArguments<Element>
   if constexpr (Separable) {
     add_separable<kRows>(a, window, taps, sums);
   } else {
-    add_dense<kRows>(a, window, SharedTaps<Element, T>{taps, a.chunks * kWordElements<Element>}, sums);
+    add_full_taps<kRows>(a, window, SharedTaps<Element, T>{taps, a.tap_words * kWordElements<Element>}, sums);
   }
   finish_patch<typename Chains::Post, kRows>(a, patch, sums);
 }
 
-// Side x Side, without `pre`; interpreted, without tensors in `post` either.
+// Side x Side, without `pre`; interpreted: without tensors in `post` too.
 template <class Chains, int Side, class Element>
 __device__ __forceinline__ void square_filter2d(const Filter2dArguments<Element>& a) {
   using T = Compute<Element>;
-  const Filter2dTile tile = tile_at<kDenseRows>(a, blockIdx.x);
-  const Patch patch = patch_at<kDenseRows>(a, tile);
-  const ImageWindow<Element, void> window(a, patch, kDenseRows);
+  const Filter2dTile tile = tile_at<kPatchRows>(a, blockIdx.x);
+  const Patch patch = patch_at<kPatchRows>(a, tile);
+  const ImageWindow<Element, void> window(a, patch, kPatchRows);
   if (patch.empty()) return;
-  T sums[kDenseRows * kPatchColumns<Element>];
+  T sums[kPatchRows * kPatchColumns<Element>];
   start_sums(a, patch.channel, sums);
   if (window.interior) {
-    // Taps straight from memory, beside the image: a barrier would make one wait for the other.
+    // Taps straight from memory, while the image loads: a barrier would make one wait for the other.
     T taps[Side * Side];
 #pragma unroll
     for (int t = 0; t < Side * Side; ++t) taps[t] = a.tap(patch.channel, t / Side, t % Side);
-    add_square<Side, kDenseRows, Element>(window, taps, sums);
+    add_square<Side, kPatchRows, Element>(window, taps, sums);
   } else {
-    add_dense<kDenseRows>(a, window, MemoryTaps<Element>{a, patch.channel}, sums);
+    add_full_taps<kPatchRows>(a, window, MemoryTaps<Element>{a, patch.channel}, sums);
   }
-  finish_patch<typename Chains::Post, kDenseRows>(a, patch, sums);
+  finish_patch<typename Chains::Post, kPatchRows>(a, patch, sums);
 }
 
 template <class Element, bool Separable>

@@ -30,7 +30,7 @@ void filter2d_cpu<kInstructionSet>(const Filter2dParams& params, const Filter2dC
   const auto run = [&](auto work) {
     for (long long index = first; index < last; ++index) work.run(tile_at(params, tiles, index));
   };
-  if (params.windows.bytes) {  // which plain ways do not read
+  if (params.sampling.bytes) {  // only these ways read bytes
     if (tiles.way == Filter2dCpuWay::channels) return run(AcrossChannels<float, Byte>(params));
     return run(AlongRows<float, Byte>(params));
   }

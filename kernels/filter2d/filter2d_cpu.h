@@ -1,4 +1,4 @@
-// filter2d on the CPU: what the work is cut into, and the work.
+// filter2d on the CPU: its tiles, and their computation.
 #pragma once
 
 #include "kernels/common/instruction_set.h"
@@ -10,22 +10,22 @@ namespace sluice {
 //
 //   rows       along the rows of a plane                                       rows_cpu.h
 //   channels   across channels, in a copy of the tile                          channels_cpu.h
-//   pixels     across channels that lie side by side, in the image itself      pixels_cpu.h
-//   planes     across channels, in a copy of narrow planes, turned             planes_cpu.h
+//   pixels     across contiguous channels, in the image itself                 pixels_cpu.h
+//   planes     across channels, in a transposed copy of narrow planes          planes_cpu.h
 enum class Filter2dCpuWay { rows, channels, pixels, planes };
 
 // Channels of a tile of planes.
 inline constexpr int kPlaneChannels = 16;
-// Planes that are less wide are turned: beyond, vectors along their rows are as fast.
+// Planes narrower than this are transposed: from here on, vectors along their rows are as fast.
 inline constexpr long long kNarrowPlane = 64;
 
 // Tiles do not depend on the number of threads.
 struct Filter2dCpuTiles {
   Filter2dCpuWay way;
-  long long columns, rows, channels;  // of a tile at most
+  long long columns, rows, channels;  // of a tile, at most
   long long tiles_across, tiles_down, channel_tiles;
   long long count;  // of tiles
-  long long grain;  // tiles that are worth a thread
+  long long grain;  // tiles per thread at least
 };
 
 Filter2dCpuTiles tiles_on_cpu(const Filter2dParams& params);

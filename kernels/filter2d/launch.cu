@@ -7,7 +7,7 @@ template <class Element>
 cudaError_t launch_as(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked, cudaStream_t stream) {
   if (plan.which == Filter2dKernel::staged) return launch_staged<Element>(params, plan, linked, stream);
   if constexpr (kDType<Element> != DType::float64) {
-    if (takes_strips(plan.which) || takes_ragged_strips(plan.which)) {
+    if (takes_strips(plan.which) || takes_unaligned_strips(plan.which)) {
       return launch_aligned<Element>(params, plan, linked, stream);
     }
   }

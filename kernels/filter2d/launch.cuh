@@ -1,4 +1,4 @@
-// Fills in a kernel's arguments. The launchers are in launch_<kind>.cuh, of which CMakeLists.txt makes instances.
+// Fills in a kernel's arguments. The launchers are in launch_<kind>.cuh; CMakeLists.txt makes their instances.
 #pragma once
 
 #include "kernels/filter2d/arguments.cuh"
@@ -11,7 +11,7 @@ namespace sluice {
 template <class Element>
 Filter2dArguments<Element> make_arguments(const Filter2dParams& params, const Filter2dPlan& plan) {
   Filter2dArguments<Element> a{params, plan};
-  a.chunks = filter2d_chunks(params.kernel_width, params.image.dtype);
+  a.tap_words = filter2d_tap_words(params.kernel_width, params.image.dtype);
   a.depth = plan.depth;
   a.schedule = plan.schedule;
   a.tiles = params.batch * params.channels * plan.tiles_across * plan.tiles_down;
@@ -26,12 +26,12 @@ Filter2dArguments<Element> make_arguments(const Filter2dParams& params, const Fi
   return a;
 }
 
-// Of kernels that read the image through its windows.
+// Arguments of kernels that sample the image.
 template <class Element>
-WindowArguments<Element> make_window_arguments(const Filter2dParams& params, const Filter2dPlan& plan) {
-  WindowArguments<Element> a{make_arguments<Element>(params, plan), params.windows, problem_of(params).interior,
-                             plan.strip_blocks};
-  if (takes_ragged_strips(plan.which)) a.by_across = FastDivisor(plan.warps_across);
+SamplingArguments<Element> make_sampling_arguments(const Filter2dParams& params, const Filter2dPlan& plan) {
+  SamplingArguments<Element> a{make_arguments<Element>(params, plan), params.sampling, problem_of(params).interior,
+                               plan.strip_blocks};
+  if (takes_unaligned_strips(plan.which)) a.by_across = FastDivisor(plan.warps_across);
   return a;
 }
 

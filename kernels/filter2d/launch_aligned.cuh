@@ -1,24 +1,24 @@
 #pragma once
 
 #include "kernels/filter2d/launch.cuh"
-#include "kernels/filter2d/ragged_kernel.cuh"
+#include "kernels/filter2d/unaligned_kernel.cuh"
 
 namespace sluice {
 
 template <class Element>
 cudaError_t launch_aligned(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked,
                            cudaStream_t stream) {
-  if (takes_ragged_strips(plan.which)) {
-    const WindowArguments<Element> a = make_window_arguments<Element>(params, plan);
-    return launch_planned(plan, linked, stream, a, [&]() -> Kernel<WindowArguments<Element>> {
+  if (takes_unaligned_strips(plan.which)) {
+    const SamplingArguments<Element> a = make_sampling_arguments<Element>(params, plan);
+    return launch_planned(plan, linked, stream, a, [&]() -> Kernel<SamplingArguments<Element>> {
       const bool is_3 = params.kernel_width == 3;
       if constexpr (std::is_same_v<Element, float>) {
         using Byte = std::uint8_t;
-        if (params.windows.bytes) {
-          return is_3 ? ragged_square_kernel<Element, Byte, 3> : ragged_square_kernel<Element, Byte, 5>;
+        if (params.sampling.bytes) {
+          return is_3 ? unaligned_square_kernel<Element, Byte, 3> : unaligned_square_kernel<Element, Byte, 5>;
         }
       }
-      return is_3 ? ragged_square_kernel<Element, Element, 3> : ragged_square_kernel<Element, Element, 5>;
+      return is_3 ? unaligned_square_kernel<Element, Element, 3> : unaligned_square_kernel<Element, Element, 5>;
     });
   }
   const Filter2dArguments<Element> a = make_arguments<Element>(params, plan);

@@ -9,10 +9,10 @@ template <class Element>
 cudaError_t launch_direct(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked,
                           cudaStream_t stream) {
   if (is_sampled(plan.which)) {
-    const WindowArguments<Element> a = make_window_arguments<Element>(params, plan);
-    return launch_planned(plan, linked, stream, a, [&]() -> Kernel<WindowArguments<Element>> {
+    const SamplingArguments<Element> a = make_sampling_arguments<Element>(params, plan);
+    return launch_planned(plan, linked, stream, a, [&]() -> Kernel<SamplingArguments<Element>> {
       if constexpr (std::is_same_v<Element, float>) {
-        if (params.windows.bytes) return sampled_filter2d_kernel<Element, std::uint8_t>;
+        if (params.sampling.bytes) return sampled_filter2d_kernel<Element, std::uint8_t>;
       }
       return sampled_filter2d_kernel<Element, Element>;
     });

@@ -1,20 +1,19 @@
-// The sums of one thread's patch. A window hands out the rows of the image under it as 16-byte words, from memory
-// (direct_kernel.cuh) or from a stage (staged_kernel.cuh), and each row is used for every row of the patch that it
-// meets:
+// Sums of one thread's patch. A window yields the image rows under it as 16-byte words, from memory (direct_kernel.cuh)
+// or from a stage (staged_kernel.cuh), and each row is used for every row of the patch that it meets:
 //
 //   image row 0    wwww  ->  output row 0, row 0 of the kernel
 //             1    wwww  ->  output row 1, row 0;  output row 0, row 1
 //             2    wwww  ->  output row 2, row 0;  output row 1, row 1;  output row 0, row 2
 //             ...
 //
-// A row's words lie as they do in memory. What a patch needs of them starts `shift` bytes into the first one and is
-// shifted out of pairs of words, so that tap j of a chunk always meets values j, j + 1, ... in the registers:
+// A row's words are as in memory. The patch's values start `shift` bytes into the first one and are shifted out of
+// pairs of words, so that tap j of a tap word always meets values j, j + 1, ... in the registers:
 //
 //   words     |xxxxxxxx|xxxxxxxx|xxxxxxxx|xxxxxxxx|
-//   values         |vvvvvvvv|vvvvvvvv|                a chunk: as many taps as a word has elements
+//   values         |vvvvvvvv|vvvvvvvv|                a tap word: as many taps as a word has elements
 //                   then, a word further,  |vvvvvvvv|vvvvvvvv|
 //
-// The order of the sums, rows of the kernel and in them taps, ascending, is the same for all kernels: so are the bits.
+// All kernels sum in this order, rows of the kernel and in them taps, ascending: so their results have the same bits.
 #pragma once
 
 #include "kernels/filter2d/arguments.cuh"
@@ -62,9 +61,9 @@ __device__ __forceinline__ Word shifted(const Word& low, const Word& high, int s
   return shift == 0 ? low : shift_words(low, high, shift);
 }
 
-// `body(chunk, values)` for each chunk of taps of one row: tap j of it meets values[j], values[j + 1], ...
+// `body(c, values)` for each tap word of one row: its tap j meets values[j], values[j + 1], ...
 template <class Element, class Row, class Body>
-__device__ __forceinline__ void for_each_chunk(const Row& row, int chunks, Body&& body) {
+__device__ __forceinline__ void for_each_tap_word(const Row& row, int tap_words, Body&& body) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>, kHeld = kPatchWords<Element>, kColumns = kPatchColumns<Element>;
   T values[kColumns + kWidth];
@@ -76,9 +75,9 @@ __device__ __forceinline__ void for_each_chunk(const Row& row, int chunks, Body&
   for (int w = 0; w < kHeld; ++w) unpack<Element>(shifted(words[w], words[w + 1], row.shift), values + w * kWidth);
   Word last = words[kHeld];
 #pragma unroll 1
-  for (int c = 0; c < chunks; ++c) {
+  for (int c = 0; c < tap_words; ++c) {
     const Word next = ahead;
-    if (c + 1 < chunks) ahead = row.word(kHeld + 2 + c);  // on its way while this chunk is summed
+    if (c + 1 < tap_words) ahead = row.word(kHeld + 2 + c);  // in flight while this tap word is summed
     unpack<Element>(shifted(last, next, row.shift), values + kColumns);
     last = next;
     body(c, values);
@@ -87,18 +86,18 @@ __device__ __forceinline__ void for_each_chunk(const Row& row, int chunks, Body&
   }
 }
 
-// A whole chunk of taps from shared memory.
+// A whole tap word from shared memory.
 template <class Element, class T>
-__device__ __forceinline__ void read_chunk(const T* taps, T (&chunk)[kWordElements<Element>]) {
+__device__ __forceinline__ void read_tap_word(const T* taps, T (&tap_word)[kWordElements<Element>]) {
   constexpr int kWords = kWordElements<Element> * static_cast<int>(sizeof(T)) / kWordBytes;
 #pragma unroll
   for (int w = 0; w < kWords; ++w) {
     const Word word = load_word(reinterpret_cast<const char*>(taps) + w * kWordBytes);
-    __builtin_memcpy(chunk + w * (kWordBytes / sizeof(T)), &word, sizeof(Word));
+    __builtin_memcpy(tap_word + w * (kWordBytes / sizeof(T)), &word, sizeof(Word));
   }
 }
 
-// Biases, in the place of the sums to be.
+// Initialises the sums with biases.
 template <int Count, class Element, class T>
 __device__ __forceinline__ void start_sums(const Filter2dArguments<Element>& a, long long channel, T (&sums)[Count]) {
   const T bias = a.bias_of(channel);
@@ -106,19 +105,19 @@ __device__ __forceinline__ void start_sums(const Filter2dArguments<Element>& a, 
   for (int j = 0; j < Count; ++j) sums[j] = bias;
 }
 
-// A dense kernel's taps: in shared memory, as load_taps lays them out.
+// Taps of a non-separable kernel, in shared memory in load_taps' layout.
 template <class Element, class T>
 struct SharedTaps {
   const T* taps;
   int pitch;
 
   __device__ T at(int i, int j) const { return taps[i * pitch + j]; }
-  __device__ void chunk(int i, int j, T (&values)[kWordElements<Element>]) const {
-    read_chunk<Element>(taps + i * pitch + j, values);
+  __device__ void tap_word(int i, int j, T (&values)[kWordElements<Element>]) const {
+    read_tap_word<Element>(taps + i * pitch + j, values);
   }
 };
 
-// Or where the caller has them.
+// The same, in the caller's memory.
 template <class Element>
 struct MemoryTaps {
   using T = Compute<Element>;
@@ -126,7 +125,7 @@ struct MemoryTaps {
   long long channel;
 
   __device__ T at(int i, int j) const { return a.tap(channel, i, j); }
-  __device__ void chunk(int i, int j, T (&values)[kWordElements<Element>]) const {
+  __device__ void tap_word(int i, int j, T (&values)[kWordElements<Element>]) const {
 #pragma unroll
     for (int k = 0; k < kWordElements<Element>; ++k) values[k] = at(i, j + k);
   }
@@ -138,25 +137,25 @@ __device__ __forceinline__ void add_products(T tap, const T* values, T* sums) {
   for (int j = 0; j < Columns; ++j) sums[j] = multiply_add(tap, values[j], sums[j]);
 }
 
-// A dense kernel of any size.
+// A non-separable kernel of any size.
 template <int Rows, class Element, class Window, class Taps, class T>
-__device__ __forceinline__ void add_dense(const Filter2dArguments<Element>& a, const Window& window, const Taps& taps,
-                                          T* sums) {
+__device__ __forceinline__ void add_full_taps(const Filter2dArguments<Element>& a, const Window& window,
+                                              const Taps& taps, T* sums) {
   constexpr int kWidth = kWordElements<Element>, kColumns = kPatchColumns<Element>;
 #pragma unroll 1
   for (int i = 0; i < Rows + a.kernel_height - 1; ++i) {
-    // Row i of the window meets row r of the patch under row i - r of the kernel, where that exists.
+    // Row i of the window meets row r of the patch under row i - r of the kernel, if that exists.
     const auto exists = [&](int r) { return i - r >= 0 && i - r < a.kernel_height; };
-    for_each_chunk<Element>(window.row(i), a.chunks, [&](int c, const T* values) {
+    for_each_tap_word<Element>(window.row(i), a.tap_words, [&](int c, const T* values) {
       const int left = a.kernel_width - c * kWidth;
       if (left >= kWidth) {
 #pragma unroll
         for (int r = 0; r < Rows; ++r) {
           if (!exists(r)) continue;
-          T chunk[kWidth];
-          taps.chunk(i - r, c * kWidth, chunk);
+          T tap_word[kWidth];
+          taps.tap_word(i - r, c * kWidth, tap_word);
 #pragma unroll
-          for (int k = 0; k < kWidth; ++k) add_products<kColumns>(chunk[k], values + k, sums + r * kColumns);
+          for (int k = 0; k < kWidth; ++k) add_products<kColumns>(tap_word[k], values + k, sums + r * kColumns);
         }
       } else {
 #pragma unroll
@@ -178,19 +177,19 @@ template <int Rows, class Element, class Window, class T>
 __device__ __forceinline__ void add_separable(const Filter2dArguments<Element>& a, const Window& window, const T* taps,
                                               T* sums) {
   constexpr int kWidth = kWordElements<Element>, kColumns = kPatchColumns<Element>;
-  const T* const column = taps + a.chunks * kWidth;
+  const T* const column = taps + a.tap_words * kWidth;
 #pragma unroll 1
   for (int i = 0; i < Rows + a.kernel_height - 1; ++i) {
     T across[kColumns];
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) across[j] = T(0);
-    for_each_chunk<Element>(window.row(i), a.chunks, [&](int c, const T* values) {
+    for_each_tap_word<Element>(window.row(i), a.tap_words, [&](int c, const T* values) {
       const int left = a.kernel_width - c * kWidth;
       if (left >= kWidth) {
-        T chunk[kWidth];
-        read_chunk<Element>(taps + c * kWidth, chunk);
+        T tap_word[kWidth];
+        read_tap_word<Element>(taps + c * kWidth, tap_word);
 #pragma unroll
-        for (int k = 0; k < kWidth; ++k) add_products<kColumns>(chunk[k], values + k, across);
+        for (int k = 0; k < kWidth; ++k) add_products<kColumns>(tap_word[k], values + k, across);
       } else {
 #pragma unroll
         for (int k = 0; k < kWidth - 1; ++k) {
@@ -207,8 +206,8 @@ __device__ __forceinline__ void add_separable(const Filter2dArguments<Element>& 
   }
 }
 
-// A kernel of Side x Side taps in registers, on a window that is whole inside of the image. Rows are loaded two ahead
-// of their use.
+// A kernel of Side x Side taps in registers, on a window that is inside the image. Rows are loaded two ahead of their
+// use.
 template <int Side, int Rows, class Element, class Window, class T>
 __device__ __forceinline__ void add_square(const Window& window, const T (&taps)[Side * Side], T* sums) {
   constexpr int kWidth = kWordElements<Element>, kColumns = kPatchColumns<Element>;
@@ -240,7 +239,7 @@ __device__ __forceinline__ void add_square(const Window& window, const T (&taps)
   }
 }
 
-// Runs `post` on the sums, some rows at a time, and stores them.
+// Applies `post` to the sums, some rows at a time, and stores them.
 template <class Post, int Rows, class Element, class T>
 __device__ __forceinline__ void finish_patch(const Filter2dArguments<Element>& a, const Patch& patch, const T* sums) {
   constexpr int kColumns = kPatchColumns<Element>, kValues = kChainRows * kColumns;
@@ -249,7 +248,7 @@ __device__ __forceinline__ void finish_patch(const Filter2dArguments<Element>& a
     T values[kValues];
 #pragma unroll
     for (int h = 0; h < Rows; h += kChainRows) {
-      if (g != h) continue;  // registers have no index: the chain is compiled once, not once a group of rows
+      if (g != h) continue;  // registers cannot be indexed: the chain is compiled once, not once per kChainRows rows
 #pragma unroll
       for (int j = 0; j < kValues; ++j) values[j] = sums[h * kColumns + j];
     }

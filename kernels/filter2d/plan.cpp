@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-// Threads side by side: the shape that is wanted most, of those with the fewest tiles.
+// Threads across: the most preferred shape of those with the fewest tiles.
 int choose_lanes(const Filter2dPolicy& policy, long long vectors, long long height, int patch_rows) {
   int best = 0;
   long long fewest = 0;
@@ -24,15 +24,15 @@ int choose_lanes(const Filter2dPolicy& policy, long long vectors, long long heig
   return best;
 }
 
-// Of the taps in shared memory: rows of whole chunks; separable: one such row, then the column.
+// Taps in shared memory: rows of whole words; separable: one such row, then the column.
 long long tap_bytes(const Filter2dProblem& problem) {
   const long long row =
-      static_cast<long long>(filter2d_chunks(problem.kernel_width, problem.dtype)) * word_elements(problem.dtype);
+      static_cast<long long>(filter2d_tap_words(problem.kernel_width, problem.dtype)) * word_elements(problem.dtype);
   const long long taps = problem.separable ? row + problem.kernel_height : row * problem.kernel_height;
   return round_up<long long>(taps * (problem.dtype == DType::float64 ? 8 : 4), kWordBytes);
 }
 
-// There are strips, and 32-bit numbers do for their places, whatever their rows.
+// Whether strips exist and 32-bit numbers hold their indices, at any number of rows.
 bool fits_strips(const Filter2dProblem& problem) {
   constexpr long long kMost = 1LL << 30;
   const long long planes = problem.batch * problem.channels,
@@ -43,43 +43,44 @@ bool fits_strips(const Filter2dProblem& problem) {
   return planes * ceil_div<long long>(words * problem.output_height, kFilter2dThreads) < kMost;
 }
 
-// Ragged strips: of a word of columns, wherever words of the output lie under them.
-long long ragged_words(const Filter2dProblem& problem) {
+// Unaligned strips across: a word of columns each, wherever the output's words start.
+long long unaligned_words(const Filter2dProblem& problem) {
   const int width = word_elements(problem.dtype);
   return ceil_div<long long>(problem.interior.end_column + width - 1, width);
 }
 
-// A square's kernel for them takes the problem.
-bool is_ragged(const Filter2dProblem& problem, bool linked) {
+// Whether a square's kernel for unaligned rows takes the problem.
+bool suits_unaligned(const Filter2dProblem& problem, bool linked) {
   const bool takes = is_small_square(problem.kernel_height, problem.kernel_width) && !problem.separable &&
                      !problem.has_pre && !problem.casts && (!problem.has_post || linked) &&
-                     problem.dtype != DType::float64 && problem.windows.are_dense() && problem.in_rows;
+                     problem.dtype != DType::float64 && problem.sampling.have_unit_steps() && problem.in_rows;
   if (!takes || problem.interior.end_row <= problem.interior.row) return false;
-  if (min_of(problem.output_height, problem.output_width) < kRaggedLeastExtent) return false;
-  const long long planes = problem.batch * problem.channels, words = ragged_words(problem);
+  if (min_of(problem.output_height, problem.output_width) < kUnalignedLeastExtent) return false;
+  const long long planes = problem.batch * problem.channels, words = unaligned_words(problem);
   return planes < (1LL << 30) && problem.output_height * words < (1LL << 30) &&
-         planes * (ceil_div<long long>(words * problem.output_height, kRaggedLanes) + problem.output_width) <
+         planes * (ceil_div<long long>(words * problem.output_height, kUnalignedLanes) + problem.output_width) <
              (1LL << 30);
 }
 
 Filter2dKernel kernel_of(const Filter2dProblem& problem, Schedule schedule, bool linked) {
   if (schedule != Schedule::direct) return Filter2dKernel::staged;
   const bool is_3 = problem.kernel_height == 3;
-  if (!problem.windows.are_plain()) {
-    if (is_ragged(problem, linked)) {
-      if (problem.windows.bytes) return is_3 ? Filter2dKernel::ragged3_bytes : Filter2dKernel::ragged5_bytes;
-      return is_3 ? Filter2dKernel::ragged3 : Filter2dKernel::ragged5;
+  if (!problem.sampling.are_plain()) {
+    if (suits_unaligned(problem, linked)) {
+      if (problem.sampling.bytes) return is_3 ? Filter2dKernel::bytes_unaligned3 : Filter2dKernel::bytes_unaligned5;
+      return is_3 ? Filter2dKernel::unaligned3 : Filter2dKernel::unaligned5;
     }
-    return problem.windows.bytes ? Filter2dKernel::sampled_bytes : Filter2dKernel::sampled;
+    return problem.sampling.bytes ? Filter2dKernel::bytes_sampled : Filter2dKernel::sampled;
   }
   if (problem.separable) return Filter2dKernel::separable;
   // The squares' own kernels have no `pre`, and interpret no tensors.
   const bool has_own = is_small_square(problem.kernel_height, problem.kernel_width) && !problem.has_pre;
   if (!has_own || (problem.has_tensors && !linked)) return Filter2dKernel::dense;
-  // Theirs for aligned rows interpret nothing.
+  // Those for aligned rows interpret nothing.
   const bool interprets = problem.has_post && !linked;
   const bool aligned = problem.aligned && !interprets && problem.dtype != DType::float64 && fits_strips(problem);
-  if (!aligned && is_ragged(problem, linked)) return is_3 ? Filter2dKernel::ragged3 : Filter2dKernel::ragged5;
+  if (!aligned && suits_unaligned(problem, linked))
+    return is_3 ? Filter2dKernel::unaligned3 : Filter2dKernel::unaligned5;
   if (is_3) return aligned ? Filter2dKernel::aligned3 : Filter2dKernel::square3;
   return aligned ? Filter2dKernel::aligned5 : Filter2dKernel::square5;
 }
@@ -88,10 +89,9 @@ const char* direct_reason(const ScheduleRequest& request, Filter2dKernel kernel)
   if (is_sampled(kernel)) {
     return request.automatic ? "auto: windows through registers, pixel by pixel" : "forced: windows pixel by pixel";
   }
-  if (takes_ragged_strips(kernel)) {
-    return request.automatic
-               ? "auto: words of rows that lie anyhow are shifted in registers; their frame pixel by pixel"
-               : "forced: words of rows that lie anyhow are shifted in registers";
+  if (takes_unaligned_strips(kernel)) {
+    return request.automatic ? "auto: words of unaligned rows are shifted in registers; their frame pixel by pixel"
+                             : "forced: words of unaligned rows are shifted in registers";
   }
   if (!request.automatic) {
     return takes_strips(kernel) ? "forced: words of aligned rows through registers, halos through the L1 cache"
@@ -103,29 +103,28 @@ const char* direct_reason(const ScheduleRequest& request, Filter2dKernel kernel)
              : "auto: patches through registers; what neighbours share comes from the L1 cache";
 }
 
-// Blocks of a kernel without a ring that a multiprocessor's registers hold, by its launch bounds; linked ones have
-// none.
+// Resident blocks per SM of a kernel without a ring, by the registers of its launch bounds; linked kernels have none.
 int register_blocks(Filter2dKernel kernel, const Filter2dProblem& problem, bool linked) {
   if (linked) return 0;
-  if (takes_ragged_strips(kernel)) return ragged_blocks(problem.kernel_height);
+  if (takes_unaligned_strips(kernel)) return unaligned_blocks(problem.kernel_height);
   if (takes_strips(kernel)) return aligned_blocks(problem.kernel_height, problem.dtype, problem.casts);
   return kernel == Filter2dKernel::separable ? kSeparableBlocks : kFilter2dResidentBlocks;
 }
 
-// Blocks that the strips of a plane take.
+// Blocks for the strips of a plane.
 long long blocks_of_plane(long long across, long long strips_down) {
   return ceil_div<long long>(across * strips_down, kFilter2dThreads);
 }
 
-// Rows of a strip of aligned5: those that were measured to be the fastest, or others where the multiprocessor with the
-// most blocks has clearly less to do then, as with few or low images.
+// Rows of a strip of aligned5: the number measured to be fastest, or another where the busiest SM then has clearly less
+// to do, as with few or low images.
 int rows_of_strip(const Filter2dPolicy& policy, const Filter2dProblem& problem, long long across,
                   const DeviceProperties& device) {
   int best = 0;
   long long least = 0;
   const auto consider = [&](int most) {
     const long long strips_down = ceil_div<long long>(problem.output_height, most);
-    const long long rows = ceil_div<long long>(problem.output_height, strips_down);  // all strips are alike
+    const long long rows = ceil_div<long long>(problem.output_height, strips_down);  // all strips have the same height
     const long long blocks = problem.batch * problem.channels * blocks_of_plane(across, strips_down);
     const long long cost =
         max_of<long long>(policy.strip_few_blocks, ceil_div<long long>(blocks, device.multiprocessors)) *
@@ -147,19 +146,19 @@ void set_strips(Filter2dPlan& plan, const Filter2dProblem& problem, const Device
   plan.strip_rows = is_3 ? aligned_rows(problem.dtype) : rows_of_strip(policy, problem, plan.strips_across, device);
   plan.strips_down = ceil_div<long long>(problem.output_height, plan.strip_rows);
   plan.blocks_per_plane = blocks_of_plane(plan.strips_across, plan.strips_down);
-  // As few whole warps as that many blocks need: a small plane leaves most of a whole block idle.
+  // As few whole warps as that many blocks need: otherwise a small plane leaves most of a block idle.
   const long long strips = ceil_div<long long>(plan.strips_across * plan.strips_down, plan.blocks_per_plane);
   plan.threads = static_cast<int>(round_up<long long>(strips, 32));
   plan.tile = plan.threads * plan.strip_rows * word_elements(problem.dtype);
   plan.grid = problem.batch * problem.channels * plan.blocks_per_plane;
 }
 
-// Warps of strips, and behind a plane's blocks of them those of its frame.
-void set_ragged_strips(Filter2dPlan& plan, const Filter2dProblem& problem, const DeviceProperties& device) {
+// Warps of strips; a plane's frame is in blocks after its strips.
+void set_unaligned_strips(Filter2dPlan& plan, const Filter2dProblem& problem, const DeviceProperties& device) {
   const Filter2dInterior& interior = problem.interior;
   constexpr int kWarps = kFilter2dThreads / 32;
-  plan.strips_across = ragged_words(problem);
-  plan.warps_across = ceil_div<long long>(plan.strips_across, kRaggedLanes);
+  plan.strips_across = unaligned_words(problem);
+  plan.warps_across = ceil_div<long long>(plan.strips_across, kUnalignedLanes);
   Filter2dProblem inner = problem;
   inner.output_height = interior.end_row - interior.row;
   plan.strip_rows = rows_of_strip(policy_of(device, kFilter2dPolicies), inner, plan.warps_across * 32, device);
@@ -168,7 +167,7 @@ void set_ragged_strips(Filter2dPlan& plan, const Filter2dProblem& problem, const
   const long long frame = interior.frame(problem.output_height, problem.output_width);
   plan.blocks_per_plane = plan.strip_blocks + ceil_div<long long>(frame, kFilter2dThreads);
   plan.threads = kFilter2dThreads;
-  plan.tile = kWarps * kRaggedLanes * plan.strip_rows * word_elements(problem.dtype);
+  plan.tile = kWarps * kUnalignedLanes * plan.strip_rows * word_elements(problem.dtype);
   plan.grid = problem.batch * problem.channels * plan.blocks_per_plane;
 }
 
@@ -182,10 +181,10 @@ void set_direct(Filter2dPlan& plan, const DeviceProperties& device, long long ti
 
 void set_ring(Filter2dPlan& plan, const Filter2dProblem& problem, const ScheduleRequest& request,
               const DeviceProperties& device, long long tiles, long long bytes) {
-  // The words of the last lane's last chunk, and one more that is shifted into it (patch.cuh).
+  // The last lane's words up to its last tap word, and one more that is shifted in (patch.cuh).
   const long long pitch = static_cast<long long>(plan.lanes) * filter2d_patch_words(problem.dtype) +
-                          filter2d_chunks(problem.kernel_width, problem.dtype) + 1;
-  const long long rows = static_cast<long long>(kFilter2dThreads / plan.lanes) * kDenseRows + problem.kernel_height - 1;
+                          filter2d_tap_words(problem.kernel_width, problem.dtype) + 1;
+  const long long rows = static_cast<long long>(kFilter2dThreads / plan.lanes) * kPatchRows + problem.kernel_height - 1;
   const long long stage_bytes = rows * pitch * kWordBytes + bytes;
   const int producers = producer_threads(plan.schedule);
   RingShape ring{0, 0};
@@ -216,7 +215,7 @@ void set_ring(Filter2dPlan& plan, const Filter2dProblem& problem, const Schedule
 Filter2dProblem problem_of(const Filter2dParams& params) {
   const int width = word_elements(params.image.dtype);
   const bool in_rows = has_rows(params);
-  const bool alike = params.output.strides[3] == 1 && params.output.strides[2] % width == 0;
+  const bool equally_aligned = params.output.strides[3] == 1 && params.output.strides[2] % width == 0;
   const bool aligned =
       reinterpret_cast<std::uintptr_t>(params.output.data) % (width * size_of(params.output.dtype)) == 0 &&
       params.output.strides[0] % width == 0 && params.output.strides[1] % width == 0;
@@ -230,14 +229,14 @@ Filter2dProblem problem_of(const Filter2dParams& params) {
           .separable = params.row_taps.exists(),
           .dtype = params.image.dtype,
           .casts = params.output.dtype != params.image.dtype,
-          .shifted = alike && !aligned,
+          .shifted = equally_aligned && !aligned,
           .aligned = is_aligned(params),
           .has_pre = !params.pre.empty(),
           .has_post = !params.post.empty(),
           .has_tensors = params.post.operands > 0,
           .adjacent = adjacent,
-          .rows_alike = adjacent && params.image.strides[2] % width == 0,
-          .windows = params.windows,
+          .rows_equally_aligned = adjacent && params.image.strides[2] % width == 0,
+          .sampling = params.sampling,
           .in_rows = in_rows,
           .interior = in_rows ? interior_of(params.height, params.width, params.output_height, params.output_width,
                                             params.kernel_height, params.top, params.left)
@@ -250,7 +249,7 @@ bool has_rows(const Filter2dParams& params) {
   return fits(params.image.strides, params.width) && fits(params.output.strides, params.output_width) &&
          max_of(params.height, params.output_height) < kMost && max_of(params.width, params.output_width) < kMost &&
          params.top < params.kernel_height && params.left < params.kernel_width &&
-         params.output_width < params.width + params.kernel_width && params.width >= kRaggedLeastExtent;
+         params.output_width < params.width + params.kernel_width && params.width >= kUnalignedLeastExtent;
 }
 
 bool is_aligned(const Filter2dParams& params) {
@@ -262,7 +261,7 @@ bool is_aligned(const Filter2dParams& params) {
     return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(alignment) == 0 && strides[3] == 1 &&
            fits(0, params.batch) && fits(1, params.channels) && fits(2, height);
   };
-  return params.windows.are_plain() && !params.row_taps.exists() && params.kernel_width % 2 == 1 &&
+  return params.sampling.are_plain() && !params.row_taps.exists() && params.kernel_width % 2 == 1 &&
          params.left == params.kernel_width / 2 && params.top >= 0 && params.top < params.kernel_height &&
          params.output_width == params.width && params.width % vector == 0 &&
          starts_words(params.image.data, params.image.dtype, params.image.strides, params.height) &&
@@ -277,7 +276,7 @@ void set_patches(Filter2dPlan& plan, const Filter2dProblem& problem, const Sched
   const bool sampled = is_sampled(plan.which);
   const int columns = sampled ? 1 : filter2d_columns(problem.dtype);
   const int rows = sampled ? kSampledRows : filter2d_rows(problem.separable, direct);
-  // Vectors begin at the output's words, so a shifted row may need one more than its length asks for.
+  // Vectors start at the output's words, so a shifted row may need one more.
   const int slack = problem.shifted && !sampled ? word_elements(problem.dtype) - 1 : 0;
   const long long vectors = ceil_div<long long>(problem.output_width + slack, columns);
   plan.lanes = choose_lanes(policy_of(device, kFilter2dPolicies), vectors, problem.output_height, rows);
@@ -294,10 +293,11 @@ void set_patches(Filter2dPlan& plan, const Filter2dProblem& problem, const Sched
   }
 }
 
-// Why no ring takes windows that are not plain.
-const char* window_refusal(const Filter2dWindows& windows) {
-  if (!windows.are_dense()) return "a ring copies the image under windows side by side: stride and dilation must be 1";
-  if (windows.border != Border::zeros) return "a ring fills what lies beyond the image: padding_mode must be 'zeros'";
+// Why no ring takes this sampling.
+const char* sampling_refusal(const Filter2dSampling& sampling) {
+  if (!sampling.have_unit_steps())
+    return "a ring copies the image under windows side by side: stride and dilation must be 1";
+  if (sampling.border != Border::zeros) return "a ring fills what lies beyond the image: padding_mode must be 'zeros'";
   return "a ring copies words of the type that is computed in: the image must not be uint8";
 }
 
@@ -312,16 +312,16 @@ Filter2dPlan plan_as(const Filter2dProblem& problem, const ScheduleRequest& requ
   plan.reason = direct_reason(request, plan.which);
   plan.copy_width = problem.adjacent ? kWordBytes : static_cast<int>(size_of(problem.dtype));
   if (is_sampled(plan.which)) plan.copy_width = static_cast<int>(size_of(problem.dtype));
-  if (problem.windows.bytes) plan.copy_width = takes_ragged_strips(plan.which) ? 4 : 1;
-  if (plan.schedule != Schedule::direct && !problem.windows.are_plain()) {
+  if (problem.sampling.bytes) plan.copy_width = takes_unaligned_strips(plan.which) ? 4 : 1;
+  if (plan.schedule != Schedule::direct && !problem.sampling.are_plain()) {
     plan.threads = 0;
-    refuse(plan, window_refusal(problem.windows));
+    refuse(plan, sampling_refusal(problem.sampling));
     return plan;
   }
   if (takes_strips(plan.which)) {
     set_strips(plan, problem, device);
-  } else if (takes_ragged_strips(plan.which)) {
-    set_ragged_strips(plan, problem, device);
+  } else if (takes_unaligned_strips(plan.which)) {
+    set_unaligned_strips(plan, problem, device);
   } else {
     set_patches(plan, problem, request, device);
   }
@@ -332,10 +332,10 @@ Filter2dPlan plan_as(const Filter2dProblem& problem, const ScheduleRequest& requ
   return plan;
 }
 
-// The ring that is faster than `direct`, or `direct`.
+// The ring that is faster than `direct`, else `direct`.
 Schedule fastest(const Filter2dProblem& problem, const DeviceProperties& device, bool linked) {
-  if (!problem.windows.are_plain()) return Schedule::direct;
-  const bool interprets = (problem.has_pre || problem.has_post) && !linked;  // which rings do slowly
+  if (!problem.sampling.are_plain()) return Schedule::direct;
+  const bool interprets = (problem.has_pre || problem.has_post) && !linked;  // slow in rings
   const Filter2dKernel kernel = kernel_of(problem, Schedule::direct, linked);
   const bool has_ring = kernel == Filter2dKernel::dense || kernel == Filter2dKernel::separable;
   if (!has_ring || interprets) return Schedule::direct;
@@ -344,14 +344,14 @@ Schedule fastest(const Filter2dProblem& problem, const DeviceProperties& device,
   const auto plan_of = [&](Schedule schedule) { return plan_as(problem, {true, schedule, 0}, device, linked); };
   const int side = max_of(problem.kernel_height, problem.kernel_width);
   const ByElement& least = problem.separable ? policy.unlike_rows_separable_side : policy.unlike_rows_side;
-  if (!problem.rows_alike && side < least.of(problem.dtype)) return Schedule::direct;
+  if (!problem.rows_equally_aligned && side < least.of(problem.dtype)) return Schedule::direct;
 
   const Filter2dPlan two_stage = plan_of(Schedule::two_stage);
   const bool one_wave =
       two_stage.grid == problem.batch * problem.channels * two_stage.tiles_across * two_stage.tiles_down;
   const bool half = size_of(problem.dtype) == 2;
   const bool eight_rows = problem.separable && half && side >= policy.eight_rows_side;
-  if (eight_rows && problem.rows_alike && !one_wave) return Schedule::direct;
+  if (eight_rows && problem.rows_equally_aligned && !one_wave) return Schedule::direct;
   // A second stage that costs resident blocks costs more than it gains.
   const bool second_is_free = two_stage.threads > 0 && two_stage.grid == plan_of(Schedule::single_stage).grid;
   return second_is_free ? Schedule::two_stage : Schedule::single_stage;

@@ -1,24 +1,24 @@
-// filter2d pixel by pixel: windows any stride apart, taps any dilation apart, any border, any layout, images of bytes.
-// A thread has some rows of one column of the result; threads side by side have columns side by side.
+// filter2d pixel by pixel: any stride, any dilation, any border, any layout, images of bytes. A thread has some rows of
+// one column of the result; threads across have adjacent columns.
 //
 //    lane       0 1 2 3 ...         a tap of the kernel is one pixel for each of a thread's rows; a warp whose windows
-//    row 0      o o o o             lie within the image asks for none of the border's
+//    row 0      o o o o             are inside the image skips the border's checks
 //        1      o o o o
 //        ...                        kSampledRows
 //
-// Sums are in the order of the other kernels (patch.cuh), and so are the bits.
+// Sums are in the other kernels' order (patch.cuh), so results have the same bits.
 #pragma once
 
 #include "kernels/filter2d/patch.cuh"
 
 namespace sluice {
 
-// Of kernels that read the image through its windows. Image: its elements' type, which is Element's or bytes'.
+// Arguments of kernels that sample the image. Image: the type of its elements, Element or uint8.
 template <class Element>
-struct WindowArguments : Filter2dArguments<Element> {
-  Filter2dWindows windows;
+struct SamplingArguments : Filter2dArguments<Element> {
+  Filter2dSampling sampling;
   Filter2dInterior interior;
-  int strip_blocks;  // of a plane; the others of its blocks have the frame
+  int strip_blocks;  // of a plane; its other blocks have the frame
 };
 
 template <class Image, class T>
@@ -34,7 +34,7 @@ __device__ __forceinline__ T pixel_value(Image pixel) {
 template <class Pre, class Element, class T>
 __device__ __noinline__ T prepare_pixel(const Filter2dArguments<Element>& a, T value, long long batch,
                                         long long channel, long long row, long long column) {
-  constexpr int kWidth = kWordElements<Element>;  // what the linker is told
+  constexpr int kWidth = kWordElements<Element>;  // the width that the linker is told
   T values[kWidth] = {value};
   const auto place_of = [&](const long long* strides, int) {
     const long long offset = batch * strides[0] + channel * strides[1] + row * strides[2] + column * strides[3];
@@ -44,13 +44,13 @@ __device__ __noinline__ T prepare_pixel(const Filter2dArguments<Element>& a, T v
   return convert<T>(convert<Element>(values[0]));
 }
 
-// The sums of results (row + r, column), r < Rows, of a channel. Rows behind the result's last are summed from zeros.
+// The sums of results (row + r, column), r < Rows, of a channel. Rows after the result's last are summed from zeros.
 template <class Pre, int Rows, class Image, class Element, class Tap, class RowTap>
-__device__ __forceinline__ void sample_sums(const WindowArguments<Element>& a, long long batch, long long channel,
+__device__ __forceinline__ void sample_sums(const SamplingArguments<Element>& a, long long batch, long long channel,
                                             long long row, long long column, bool exists, const Tap& tap,
                                             const RowTap& row_tap, Compute<Element> (&sums)[Rows]) {
   using T = Compute<Element>;
-  const Filter2dWindows& w = a.windows;
+  const Filter2dSampling& w = a.sampling;
   const long long* const strides = a.image.strides;
   const Image* const plane = a.image.template as<const Image>() + batch * strides[0] + channel * strides[1];
   const long long first_row = row * w.stride_down - a.top, first_column = column * w.stride_across - a.left;
@@ -58,13 +58,13 @@ __device__ __forceinline__ void sample_sums(const WindowArguments<Element>& a, l
   const long long depth = static_cast<long long>(w.dilation_down) * (a.kernel_height - 1);
   const bool inside = first_column >= 0 && first_column + reach < a.width && first_row >= 0 &&
                       first_row + static_cast<long long>(Rows - 1) * w.stride_down + depth < a.height;
-  // By warps: a warp that takes both ways takes the time of both.
+  // By warps: a warp that took both branches would take the time of both.
   const bool interior = __all_sync(0xffffffffu, inside || !exists);
   if (!exists) return;
   const bool separable = a.row_taps.exists();
 #pragma unroll 1
   for (int i = 0; i < a.kernel_height; ++i) {
-    long long rows[Rows];  // of the image; negative: of zeros
+    long long rows[Rows];  // of the image; negative: a row of zeros
     const Image* lines[Rows];
     T across[Rows];
 #pragma unroll
@@ -105,7 +105,7 @@ __device__ __forceinline__ void sample_sums(const WindowArguments<Element>& a, l
 }
 
 template <class Chains, class Image, class Element>
-__device__ __forceinline__ void sampled_filter2d(const WindowArguments<Element>& a) {
+__device__ __forceinline__ void sampled_filter2d(const SamplingArguments<Element>& a) {
   using T = Compute<Element>;
   constexpr int kRows = kSampledRows;
   extern __shared__ Word shared[];
@@ -118,7 +118,7 @@ __device__ __forceinline__ void sampled_filter2d(const WindowArguments<Element>&
   const long long row = ((upper - plane * a.by_down.divisor) * (kFilter2dThreads / a.lanes) + below) * kRows;
   const long long column = (blockIdx.x - upper * a.by_across.divisor) * a.lanes + lane;
   const bool exists = row < a.output_height && column < a.output_width;
-  const int pitch = a.chunks * kWordElements<Element>;
+  const int pitch = a.tap_words * kWordElements<Element>;
   T sums[kRows];
   start_sums(a, channel, sums);
   sample_sums<typename Chains::Pre, kRows, Image>(
@@ -126,7 +126,7 @@ __device__ __forceinline__ void sampled_filter2d(const WindowArguments<Element>&
       [&](int i, int j) { return a.row_taps.exists() ? taps[pitch + i] : taps[i * pitch + j]; },
       [&](int j) { return taps[j]; }, sums);
   if (!exists) return;
-  // The column as a vector of the result, whose elements lie rows apart.
+  // The column as a vector of the result, whose elements are a row apart.
   const auto place_of = [&](const long long* strides, int) {
     return Place{
         .offset = batch * strides[0] + channel * strides[1] + row * strides[2] + column * strides[3],
@@ -140,7 +140,7 @@ __device__ __forceinline__ void sampled_filter2d(const WindowArguments<Element>&
 
 template <class Element, class Image>
 __global__ void __launch_bounds__(kFilter2dThreads, kFilter2dResidentBlocks)
-    sampled_filter2d_kernel(const __grid_constant__ WindowArguments<Element> a) {
+    sampled_filter2d_kernel(const __grid_constant__ SamplingArguments<Element> a) {
   sampled_filter2d<ElementwiseFilter2dChains<Element>, Image>(a);
 }
 

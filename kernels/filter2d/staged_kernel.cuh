@@ -1,14 +1,14 @@
-// filter2d for every schedule with a ring. A stage holds what a tile needs: the image under the tile and its halo, a
-// row after another, as the aligned words that hold it in memory, and then the taps of the tile's channel.
+// filter2d for every schedule with a ring. A pipeline stage holds a tile's inputs: the image under the tile and its
+// halo, row after row, as the aligned words that hold it in memory, then the taps of the tile's channel.
 //
 //   stage    row 0           |..xxxxxx|xxxxxxxx| ... |xxxxxx..|   pitch_words
 //            row 1           |..xxxxxx|xxxxxxxx| ... |xxxxxx..|
 //            ...                                                  rows of the tile + kernel_height - 1
 //            taps
 //
-// What lies outside of the image is zero. Where all rows lie alike against words, as in a dense image of a usual width,
-// the words that are inside of it are one rectangle, and so one copy; else each row is a copy. The words at the edges,
-// and all words of an image whose columns are not side by side, are stored one by one.
+// Values outside the image are zero. If all rows are equally aligned, as in a contiguous image of a usual width, the
+// words inside it are one rectangle and one copy; else each row is a copy. Words at the edges, and all words of an
+// image whose columns are not contiguous, are stored one by one.
 #pragma once
 
 #include "kernels/filter2d/patch.cuh"
@@ -18,13 +18,13 @@
 
 namespace sluice {
 
-// Where a tile's stage lies on the image: row i of it is the image's row top_row + i.
+// A tile's stage on the image: its row i is the image's row top_row + i.
 template <class Element>
 struct StageGrid {
   const Filter2dArguments<Element>& a;
   Filter2dTile tile;
   long long top_row, column;  // of the window of the tile's first output
-  int rows;                   // of a stage
+  int rows;                   // per stage
 
   __device__ StageGrid(const Filter2dArguments<Element>& arguments, const Filter2dTile& at, int tile_rows)
       : a(arguments),
@@ -33,13 +33,13 @@ struct StageGrid {
         column(at.column - a.left),
         rows(tile_rows + a.kernel_height - 1) {}
 
-  // The element under the tile's first tap in row i; outside of the image it is not read.
+  // The element under the tile's first tap in row i; not read outside the image.
   __device__ const char* start(int i) const {
     return a.image.template as<const char>() + (tile.batch * a.image.strides[0] + tile.channel * a.image.strides[1] +
                                                 (top_row + i) * a.image.strides[2] + column * a.image.strides[3]) *
                                                    static_cast<long long>(sizeof(Element));
   }
-  // Bytes of row i's first word that stand before that element.
+  // Bytes of row i's first word before that element.
   __device__ int shift(int i) const {
     return a.image.strides[3] == 1 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(start(i)) & (kWordBytes - 1))
                                    : 0;
@@ -49,7 +49,7 @@ struct StageGrid {
     return column - shift(i) / static_cast<int>(sizeof(Element)) +
            static_cast<long long>(word) * kWordElements<Element>;
   }
-  __device__ bool rows_alike() const {
+  __device__ bool rows_equally_aligned() const {
     return a.image.strides[2] * static_cast<long long>(sizeof(Element)) % kWordBytes == 0;
   }
 
@@ -57,12 +57,12 @@ struct StageGrid {
     int first, last;
     __device__ bool has(int i) const { return first <= i && i < last; }
   };
-  // The rows that the image has.
+  // The stage's rows that are inside the image.
   __device__ Range rows_inside() const {
     const int first = static_cast<int>(min_of<long long>(rows, max_of<long long>(0, -top_row)));
     return {first, static_cast<int>(max_of<long long>(first, min_of<long long>(rows, a.height - top_row)))};
   }
-  // The words of row i that are whole inside of it.
+  // The words of row i that are entirely inside the image.
   __device__ Range words_inside(int i) const {
     constexpr int kWidth = kWordElements<Element>;
     if (a.image.strides[3] != 1) return {0, 0};
@@ -77,7 +77,7 @@ struct StageGrid {
 template <class Element, class Pipe>
 __device__ __forceinline__ void fetch_stage(const StageGrid<Element>& grid, Pipe& pipe, Word* words) {
   const auto& a = grid.a;
-  const bool alike = grid.rows_alike();
+  const bool equally_aligned = grid.rows_equally_aligned();
   const auto rows = grid.rows_inside();
   const auto copy_rows = [&](int first, int count) {
     const auto inside = grid.words_inside(first);
@@ -86,7 +86,7 @@ __device__ __forceinline__ void fetch_stage(const StageGrid<Element>& grid, Pipe
                        grid.start(first) - grid.shift(first) + inside.first * kWordBytes, inside.last - inside.first,
                        count, a.pitch_words, a.image.strides[2] * static_cast<long long>(sizeof(Element))});
   };
-  if (alike) {
+  if (equally_aligned) {
     copy_rows(rows.first, rows.last - rows.first);
     const auto inside = grid.words_inside(0);
     if (rows.first == 0 && rows.last == grid.rows && inside.first == 0 && inside.last == a.pitch_words) return;
@@ -107,7 +107,7 @@ __device__ __forceinline__ void fetch_stage(const StageGrid<Element>& grid, Pipe
       const int begin = column < 0 ? static_cast<int>(-column) : 0;
       const int end = static_cast<int>(min_of<long long>(kWordElements<Element>, a.width - column));
       const char* const from = grid.start(i) - grid.shift(i) + static_cast<long long>(word) * kWordBytes;
-      if (copy_part<kUnit>(pipe, words + w, from, begin * kUnit, end * kUnit)) continue;
+      if (copy_partial<kUnit>(pipe, words + w, from, begin * kUnit, end * kUnit)) continue;
     }
     words[w] = gather_word(a, grid.tile.batch, grid.tile.channel, grid.top_row + i, column);
   }
@@ -136,7 +136,7 @@ __device__ __forceinline__ void staged_filter2d(const Filter2dArguments<Element>
   Pipe pipe(storage, {a.schedule, a.depth}, /*shares=*/true);
   const int stage_words = a.stage_words + a.tap_bytes / kWordBytes;
   const auto grid_of = [&](long long index) {
-    return StageGrid<Element>(a, tile_at<kDenseRows>(a, index), kFilter2dThreads / a.lanes * kDenseRows);
+    return StageGrid<Element>(a, tile_at<kPatchRows>(a, index), kFilter2dThreads / a.lanes * kPatchRows);
   };
 
   const auto fetch = [&](long long index, int stage) {
@@ -157,19 +157,19 @@ __device__ __forceinline__ void staged_filter2d(const Filter2dArguments<Element>
       }
       pipe.consumer_sync();
     }
-    const Patch patch = patch_at<kDenseRows>(a, grid.tile);
+    const Patch patch = patch_at<kPatchRows>(a, grid.tile);
     if (patch.empty()) return;
-    const int below = threadIdx.x / a.lanes, lane = threadIdx.x - below * a.lanes, top = below * kDenseRows;
+    const int below = threadIdx.x / a.lanes, lane = threadIdx.x - below * a.lanes, top = below * kPatchRows;
     const StageWindow<Element> window{grid, words + top * a.pitch_words + lane * kPatchWords<Element>, top};
     const T* const taps = reinterpret_cast<const T*>(words + a.stage_words);
-    T sums[kDenseRows * kPatchColumns<Element>];
+    T sums[kPatchRows * kPatchColumns<Element>];
     start_sums(a, patch.channel, sums);
     if (a.row_taps.exists()) {
-      add_separable<kDenseRows>(a, window, taps, sums);
+      add_separable<kPatchRows>(a, window, taps, sums);
     } else {
-      add_dense<kDenseRows>(a, window, SharedTaps<Element, T>{taps, a.chunks * kWordElements<Element>}, sums);
+      add_full_taps<kPatchRows>(a, window, SharedTaps<Element, T>{taps, a.tap_words * kWordElements<Element>}, sums);
     }
-    finish_patch<typename Chains::Post, kDenseRows>(a, patch, sums);
+    finish_patch<typename Chains::Post, kPatchRows>(a, patch, sums);
   };
 
   run_ring(pipe, a.depth, blockIdx.x, a.tiles, gridDim.x, fetch, compute);

@@ -1,4 +1,4 @@
-// What every way over a tile has: the tile, its chains, and a walk over its pixels and what stands beside the image.
+// Shared by all ways over a tile: the tile, its chains, and a walk over its pixels and its border.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace sluice {
 namespace {
 
-// An image's element where that is uint8, which nothing else has.
+// An element of an image of uint8, which no other tensor has.
 struct Byte {
   std::uint8_t value;
 };
@@ -52,46 +52,48 @@ class TileWork {
   static long long place(const long long* strides, const Tile& tile, long long y, long long x) {
     return tile.batch * strides[0] + tile.channel * strides[1] + y * strides[2] + x * strides[3];
   }
-  long long border_rows() const { return static_cast<long long>(p_.windows.dilation_down) * (p_.kernel_height - 1); }
+  long long border_rows() const { return static_cast<long long>(p_.sampling.dilation_down) * (p_.kernel_height - 1); }
   long long border_columns() const {
-    return static_cast<long long>(p_.windows.dilation_across) * (p_.kernel_width - 1);
+    return static_cast<long long>(p_.sampling.dilation_across) * (p_.kernel_width - 1);
   }
-  // Of the tile's copy: what its windows reach over.
-  long long copied_rows(const Tile& tile) const { return (tile.rows - 1) * p_.windows.stride_down + 1 + border_rows(); }
+  // The tile's copy: the extent of its windows.
+  long long copied_rows(const Tile& tile) const {
+    return (tile.rows - 1) * p_.sampling.stride_down + 1 + border_rows();
+  }
   long long copied_columns(const Tile& tile) const {
-    return (tile.columns - 1) * p_.windows.stride_across + 1 + border_columns();
+    return (tile.columns - 1) * p_.sampling.stride_across + 1 + border_columns();
   }
 
-  // Calls `load(row, from, count, slot)` for each run of pixels of the image in row `r` of the tile's copy, which
-  // begins at `slot`; `zeros(slot, count)` for zeros beside it.
+  // Calls `load(row, from, count, cell)` for each span of the image's pixels in row `r` of the tile's copy, starting at
+  // `cell`, and `zeros(cell, count)` for zeros outside the image.
   template <class Load, class Zeros>
-  void walk_row(const Tile& tile, long long r, long long slot, long long pitch, const Load& load,
+  void walk_row(const Tile& tile, long long r, long long cell, long long pitch, const Load& load,
                 const Zeros& zeros) const {
-    const long long y = pixel_at(tile.row * p_.windows.stride_down - p_.top + r, p_.height, p_.windows.border);
-    if (y < 0) return zeros(slot, pitch);
-    const long long left = tile.column * p_.windows.stride_across - p_.left, width = copied_columns(tile);
+    const long long y = pixel_at(tile.row * p_.sampling.stride_down - p_.top + r, p_.height, p_.sampling.border);
+    if (y < 0) return zeros(cell, pitch);
+    const long long left = tile.column * p_.sampling.stride_across - p_.left, width = copied_columns(tile);
     const long long from = min_of(width, max_of(0LL, -left)), to = max_of(from, min_of(width, p_.width - left));
     const auto border = [&](long long first, long long last) {
-      if (p_.windows.border == Border::zeros) {
-        if (last > first) zeros(slot + first, last - first);
+      if (p_.sampling.border == Border::zeros) {
+        if (last > first) zeros(cell + first, last - first);
         return;
       }
       for (long long i = first; i < last; ++i) {
-        const long long x = pixel_at(left + i, p_.width, p_.windows.border);
-        x < 0 ? zeros(slot + i, 1) : load(y, x, 1, slot + i);
+        const long long x = pixel_at(left + i, p_.width, p_.sampling.border);
+        x < 0 ? zeros(cell + i, 1) : load(y, x, 1, cell + i);
       }
     };
     border(0, from);
-    if (to > from) load(y, left + from, to - from, slot + from);
+    if (to > from) load(y, left + from, to - from, cell + from);
     border(to, width);
-    if (pitch > width) zeros(slot + width, pitch - width);
+    if (pitch > width) zeros(cell + width, pitch - width);
   }
   template <class Load, class Zeros>
   void walk_copy(const Tile& tile, long long pitch, const Load& load, const Zeros& zeros) const {
     for (long long r = 0; r < copied_rows(tile); ++r) walk_row(tile, r, r * pitch, pitch, load, zeros);
   }
 
-  // (tap, channel), `pitch` apart, from channel `c` on; the row of taps of a separable kernel behind the others.
+  // (tap, channel), `pitch` apart, from channel `c` on; a separable kernel's row of taps comes last.
   void load_channel_taps(long long c, long long channels, T* to, long long pitch) const {
     const long long columns = separable_ ? 1 : p_.kernel_width;
     for (int k = 0; k < taps_; ++k) {
@@ -113,9 +115,9 @@ class TileWork {
   const bool separable_;
   const int taps_, row_taps_;  // separable: of the column, of the row
   const Element* const image_;
-  const bool same_dtype_;      // of the output
-  const bool straight_;        // sums go into the result without a chain or another dtype between
-  long long weights_of_ = -1;  // the channel that weights_ begin with
+  const bool same_dtype_;      // of image and output
+  const bool straight_;        // sums are the result: no chain, no other dtype
+  long long weights_of_ = -1;  // the channel that weights_ start with
   Scratch<T> copy_, sums_, weights_;
 };
 

@@ -6,26 +6,26 @@ namespace {
 
 // Fewer channels, or columns, leave most of a vector empty.
 constexpr long long kFewest = 16;
-// Taps of a window that the image is read for directly: more than that are summed in parts.
+// Taps of a window read directly from the image: longer sums are split.
 constexpr long long kMostTaps = 256;
-constexpr long long kThreadWork = 64 * 1024;  // products and elements that are worth a thread
+constexpr long long kThreadWork = 64 * 1024;  // products and elements per thread at least
 
 long long taps_of(const Filter2dParams& params) {
   return static_cast<long long>(params.kernel_height) * params.kernel_width;
 }
 
-// Whether windows are summed from plain images, with nothing in front of them.
+// Whether windows are summed from images without `pre`, with default sampling.
 bool is_plain(const Filter2dParams& params) {
-  return params.pre.empty() && !params.row_taps.exists() && taps_of(params) <= kMostTaps && params.windows.are_plain();
+  return params.pre.empty() && !params.row_taps.exists() && taps_of(params) <= kMostTaps && params.sampling.are_plain();
 }
 
 bool reads_pixels(const Filter2dParams& params) {
   const long long pixel = params.image.strides[3];
-  const bool dense = pixel == params.channels && params.output.strides[3] == params.channels;
-  return is_plain(params) && params.image.strides[1] == 1 && (params.channels >= kFewest || dense);
+  const bool packed = pixel == params.channels && params.output.strides[3] == params.channels;
+  return is_plain(params) && params.image.strides[1] == 1 && (params.channels >= kFewest || packed);
 }
 
-bool turns_planes(const Filter2dParams& params) {
+bool transposes_planes(const Filter2dParams& params) {
   const auto is_flat = [](const Operand<4>& planes, long long width) {
     return planes.strides[3] == 1 && planes.strides[2] == width;
   };
@@ -35,16 +35,16 @@ bool turns_planes(const Filter2dParams& params) {
 }
 
 Filter2dCpuWay way_of(const Filter2dParams& params) {
-  const bool side_by_side = params.output.strides[1] == 1 && params.channels > 1;
-  if (side_by_side && reads_pixels(params)) return Filter2dCpuWay::pixels;
-  if (!side_by_side && turns_planes(params)) return Filter2dCpuWay::planes;
-  if (params.channels >= kFewest && (side_by_side || params.output_width < kFewest / 4)) {
+  const bool is_channels_last = params.output.strides[1] == 1 && params.channels > 1;
+  if (is_channels_last && reads_pixels(params)) return Filter2dCpuWay::pixels;
+  if (!is_channels_last && transposes_planes(params)) return Filter2dCpuWay::planes;
+  if (params.channels >= kFewest && (is_channels_last || params.output_width < kFewest / 4)) {
     return Filter2dCpuWay::channels;
   }
   return Filter2dCpuWay::rows;
 }
 
-// Of a tile of pixels: as many as leave at least a vector of them to the last tile, too.
+// Channels of a tile of pixels: a number that leaves at least a vector of them to the last tile, too.
 long long channels_of_pixels(long long channels) {
   for (long long step : {64, 48, 80, 112}) {
     if (channels % step == 0 || channels % step >= kFewest) return min_of(channels, step);
@@ -57,24 +57,24 @@ long long channels_of_pixels(long long channels) {
 Filter2dCpuTiles tiles_on_cpu(const Filter2dParams& params) {
   Filter2dCpuTiles tiles{};
   tiles.way = way_of(params);
-  // The rows of a tile and of its border stay in the L1 cache for few taps, in the L2 cache for many; a tile is as
-  // large as its border at least, or that would be most of what is loaded.
-  const Filter2dWindows& windows = params.windows;
-  const long long border_columns = static_cast<long long>(windows.dilation_across) * (params.kernel_width - 1),
-                  border_rows = static_cast<long long>(windows.dilation_down) * (params.kernel_height - 1);
+  // The rows of a tile and of its border stay in the L1 cache for few taps, in the L2 cache for many; a tile is at
+  // least as large as its border, or most loads would be of the border.
+  const Filter2dSampling& sampling = params.sampling;
+  const long long border_columns = static_cast<long long>(sampling.dilation_across) * (params.kernel_width - 1),
+                  border_rows = static_cast<long long>(sampling.dilation_down) * (params.kernel_height - 1);
   long long columns = max_of<long long>(32, border_columns), rows = 8;
   switch (tiles.way) {
     case Filter2dCpuWay::rows:
       tiles.channels = 1;
       columns = max_of<long long>(2048, border_columns);
-      // Narrow ones are the taller for it.
+      // Narrow tiles are taller.
       rows = max_of<long long>(16, 8192 / min_of(params.output_width, columns));
       break;
     case Filter2dCpuWay::channels: tiles.channels = 64; break;
     case Filter2dCpuWay::pixels:
       tiles.channels = channels_of_pixels(params.channels);
       columns = max_of<long long>(32, 4096 / tiles.channels);
-      // Narrow ones are the taller for it: columns beside the others are summed down the tile.
+      // Narrow tiles are taller: columns at the sides are summed down the tile.
       rows = max_of<long long>(rows, 8192 / tiles.channels / min_of(params.output_width, columns));
       break;
     case Filter2dCpuWay::planes:
@@ -86,9 +86,9 @@ Filter2dCpuTiles tiles_on_cpu(const Filter2dParams& params) {
   tiles.channels = min_of(params.channels, tiles.channels);
   tiles.columns = min_of(params.output_width, columns);
   tiles.rows = min_of(params.output_height, max_of<long long>(rows, border_rows));
-  // Windows that lie apart are fewer on as many pixels.
-  tiles.columns = max_of<long long>(1, tiles.columns / windows.stride_across);
-  tiles.rows = max_of<long long>(1, tiles.rows / windows.stride_down);
+  // Strided windows are fewer for the same pixels.
+  tiles.columns = max_of<long long>(1, tiles.columns / sampling.stride_across);
+  tiles.rows = max_of<long long>(1, tiles.rows / sampling.stride_down);
   tiles.tiles_across = ceil_div(params.output_width, tiles.columns);
   tiles.tiles_down = ceil_div(params.output_height, tiles.rows);
   tiles.channel_tiles = ceil_div(params.channels, tiles.channels);

@@ -1,4 +1,4 @@
-// What the source of a linked chain is written in. NVRTC reads it from memory, so it includes no header of CUDA's.
+// The definitions for a linked chain's source. NVRTC reads this from memory, so it includes no CUDA header.
 //
 //   using t0 = ChainOperand<DType::bfloat16, float, 8, 2, 0>;
 //   t0::load(lanes, data[0], places);                                       in flight, before any arithmetic
@@ -15,7 +15,7 @@
 
 namespace sluice {
 
-// A stage as the kernel's arguments hold it (ChainArguments::Header).
+// A stage in the kernel's arguments (ChainArguments::Header).
 template <class T>
 struct LinkedHeader {
   unsigned control;
@@ -46,7 +46,7 @@ __device__ __forceinline__ unsigned short encode16(float value) {
   return bits;
 }
 
-// A value as it is after a rounding to `dtype`. A double reaches a half type through float, as in torch.
+// A value rounded to `dtype`. A double reaches a half type through float, as in torch.
 template <DType dtype, class T>
 __device__ __forceinline__ T rounded(T value) {
   if constexpr (dtype == DType::float64) {
@@ -59,8 +59,8 @@ __device__ __forceinline__ T rounded(T value) {
 }
 
 // --- operands ----------------------------------------------------------------------------------------------------
-// A tensor operand's elements for Slices vectors of Width, kept as they are in memory until they are used: operand
-// `Index` has its share of the kernel's lanes (LinkedChain::Loads).
+// A tensor operand's elements for Slices vectors of Width, kept as in memory until they are used: operand `Index` has
+// its share of the kernel's `lanes` (LinkedChain::Loads).
 template <DType dtype, class T, int Width, int Slices, int Index>
 struct ChainOperand {
   static constexpr int kSize = static_cast<int>(size_of(dtype));
@@ -87,7 +87,7 @@ struct ChainOperand {
     }
   }
 
-  // The values of all slices, rounded, to where the operand lies.
+  // Stores the values of all slices, rounded, to the operand.
   __device__ __forceinline__ static void store(const void* data, const Place* places, const T* values) {
 #pragma unroll
     for (int g = 0; g < Slices; ++g) {
@@ -98,7 +98,7 @@ struct ChainOperand {
       for (int i = 0; i < Width; ++i) put(lanes, i, values[g * Width + i]);
       if (place.stride == 1 && place.first == 0 && place.last == Width && address(to) % kAlignment == 0) {
 #pragma unroll
-        for (int b = 0; b < kBytes; b += kAlignment) store_part<kAlignment>(to + b, lanes + b / 4);
+        for (int b = 0; b < kBytes; b += kAlignment) store_partial<kAlignment>(to + b, lanes + b / 4);
         continue;
       }
 #pragma unroll
@@ -132,9 +132,9 @@ struct ChainOperand {
     }
   }
   template <int Bytes>
-  __device__ __forceinline__ static void store_part(char* to, const unsigned* from) {
+  __device__ __forceinline__ static void store_partial(char* to, const unsigned* from) {
     if constexpr (Bytes == 16) {
-      // A plain store would be split (store_global_word).
+      // A generic store would be split (store_global_word).
       asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                    :
                    : "l"(__cvta_generic_to_global(to)), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
@@ -156,7 +156,7 @@ struct ChainOperand {
       if (start >= data && start + kBytes + kAlignment <= data + place.extent * kSize) {
         unsigned both[kLanes + kAlignment / 4];
         load_vector(start, both);
-        load_part<kAlignment>(start + kBytes, both + kLanes);
+        load_partial<kAlignment>(start + kBytes, both + kLanes);
         return shift(both, static_cast<int>(from - start), to);
       }
     }
@@ -168,7 +168,7 @@ struct ChainOperand {
   }
 
   template <int Bytes>
-  __device__ __forceinline__ static void load_part(const char* from, unsigned* to) {
+  __device__ __forceinline__ static void load_partial(const char* from, unsigned* to) {
     if constexpr (Bytes == 16) {
       const uint4 bits = *reinterpret_cast<const uint4*>(from);
       to[0] = bits.x, to[1] = bits.y, to[2] = bits.z, to[3] = bits.w;
@@ -181,7 +181,7 @@ struct ChainOperand {
   }
   __device__ __forceinline__ static void load_vector(const char* from, unsigned* to) {
 #pragma unroll
-    for (int b = 0; b < kBytes; b += kAlignment) load_part<kAlignment>(from + b, to + b / 4);
+    for (int b = 0; b < kBytes; b += kAlignment) load_partial<kAlignment>(from + b, to + b / 4);
   }
 
   // The kBytes that start `bytes` into `both`.

@@ -21,10 +21,10 @@ LinkFault fault_of_compiler(int status) {
 }
 
 LinkFault fault_of_linker(int status) {
-  return status == 7 ? LinkFault::postponed : LinkFault::failed;  // NVJITLINK_ERROR_THREADPOOL: no thread to be had
+  return status == 7 ? LinkFault::postponed : LinkFault::failed;  // NVJITLINK_ERROR_THREADPOOL: no thread available
 }
 
-// A module holds LTO-IR for each of its architectures, of which the linker makes the device's own code.
+// A module holds LTO-IR for each of its architectures, from which the linker makes the device's code.
 std::string source_arch(const LinkRequest& request, int compute_capability) {
   return std::string(module_architecture(request.module, compute_capability));
 }
@@ -38,7 +38,7 @@ std::vector<std::string> compile_options(const LinkRequest& request, int compute
           "--fmad=false", "-default-device"};
 }
 
-// Products and sums are not contracted here either, or the linked form's bits would differ from the interpreter's.
+// No contraction of products and sums here either, or the linked form's bits would differ from the interpreter's.
 std::vector<std::string> link_options(const LinkRequest& request, int compute_capability) {
   return {"-arch=sm_" + target_arch(request, compute_capability), "-lto", "-O3", "-fma=0",
           "-kernels-used=" + std::string(request.kernel)};

@@ -1,4 +1,4 @@
-// A 128-bit digest for names and damage checks (FNV-1a, twice). Not for security: a cache entry carries its whole key,
+// A 128-bit digest for names and damage checks (FNV-1a, twice). Not for security: a cache entry contains its whole key,
 // which is compared.
 #pragma once
 

@@ -23,10 +23,10 @@ namespace {
 constexpr std::string_view kMagic = "sluice-linked-1\n";
 constexpr std::size_t kHeader = kMagic.size() + 16 + 32;
 
-// Names: sluice-<digest of the key>.cubin, and behind it .<process>.<time> while it is written.
+// Names: sluice-<digest of the key>.cubin, followed by .<process>.<time> while it is written.
 constexpr std::string_view kPrefix = "sluice-", kSuffix = ".cubin";
 constexpr std::size_t kDigest = 32;
-// An unfinished entry that is older was left by a process that died.
+// An unfinished entry older than this is from a process that died.
 constexpr std::time_t kAbandonedSeconds = 3600;
 
 std::string size_bytes(unsigned long long size) {
@@ -68,10 +68,10 @@ struct CacheFile {
   bool unfinished;
 };
 
-// The cache's own files; none where the directory cannot be read.
+// The cache's own files; none if the directory cannot be read.
 std::vector<CacheFile> own_files(int directory) {
   std::vector<CacheFile> files;
-  // A descriptor of its own, because a stream closes what it reads from.
+  // A separate descriptor, because a stream closes its descriptor.
   FileDescriptor again(openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   DIR* const opened = again ? fdopendir(again.get()) : nullptr;
   if (opened == nullptr) return files;
@@ -136,7 +136,7 @@ std::string DiskCache::write_entry(std::string_view key, std::string_view data) 
   const int descriptor = directory.descriptor.get();
   make_room(descriptor, entry.size());
   const std::string name = name_of(key);
-  // In containers a process often has the number that its predecessor had: the time tells them apart.
+  // In containers a process often has its predecessor's number: the time distinguishes them.
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
   const std::string scratch = name + "." + std::to_string(getpid()) + "." + std::to_string(now);
   return write_private(descriptor, scratch, name, entry);
@@ -148,8 +148,8 @@ std::string DiskCache::problem() const {
   return found.empty() ? write_problem_ : found;
 }
 
-// Drops what was abandoned, and then the entries that were used longest ago. Others may do the same at the same time: a
-// file that is gone is fine.
+// Removes abandoned files, then the least recently used entries. Other processes may do the same at the same time: a
+// missing file is fine.
 void DiskCache::make_room(int directory, unsigned long long bytes) const {
   std::vector<CacheFile> files = own_files(directory);
   const std::time_t now = std::time(nullptr);

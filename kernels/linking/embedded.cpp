@@ -6,7 +6,7 @@
 // CMakeLists.txt writes, has a row for each file:
 //
 //   SLUICE_HEADER(symbol, "path")
-//   SLUICE_MODULE(name, "architectures", "the one of them that later devices run as well, or none")
+//   SLUICE_MODULE(name, "architectures", "the one of them that later devices also run, or none")
 #define SLUICE_EMBED(symbol, path)                                                     \
   asm(".pushsection .rodata\n.balign 16\n" #symbol ":\n.incbin \"" path "\"\n" #symbol \
       "_end:\n.byte 0\n.popsection\n");                                                \

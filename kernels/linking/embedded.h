@@ -1,4 +1,4 @@
-// Files that the build puts into the library: kernels as LTO-IR, and the headers that a chain's source includes.
+// Files that the build embeds in the library: LTO modules (kernels as LTO-IR), and headers of a chain's source.
 #pragma once
 
 #include <span>
@@ -13,10 +13,10 @@ struct EmbeddedFile {
 
 std::span<const EmbeddedFile> embedded_headers();
 
-// By the name that a LinkRequest has for it.
+// By the name in a LinkRequest.
 EmbeddedFile embedded_module(std::string_view name);
 
-// The architecture, as nvcc names it, of the module's code for a device; empty where none of it runs there.
+// nvcc's name of the architecture of the module's code for a device; empty if none of its code runs there.
 std::string_view module_architecture(std::string_view name, int compute_capability);
 inline bool has_code(std::string_view module, int compute_capability) {
   return !module_architecture(module, compute_capability).empty();

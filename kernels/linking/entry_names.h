@@ -1,5 +1,5 @@
-// Names of linked kernels and of the modules that hold them. Both are made of parts, each from a list of its own; a
-// table makes all combinations once, so that a call finds its names by numbers and never builds one.
+// Names of linked entries (kernels) and of their modules. Both consist of fields, each from a list; a table makes all
+// combinations once, so that a call looks names up by numbers and never builds one.
 //
 //   static const NameTable entries("sluice_conv1d", {{"rows", "channels"}, dtype_names(), {"direct", "plain"}});
 //   entries(1, DType::float16, 1)     "sluice_conv1d_channels_float16_plain"
@@ -16,26 +16,26 @@
 
 namespace sluice {
 
-using NameParts = std::vector<std::string_view>;
+using NameFields = std::vector<std::string_view>;
 
 class NameTable {
  public:
-  NameTable(std::string_view prefix, const std::vector<NameParts>& lists);
+  NameTable(std::string_view prefix, const std::vector<NameFields>& lists);
 
-  // Of the parts with these numbers, one of each list. Lives as long as the table.
-  template <class... Part>
-  std::string_view operator()(Part... part) const {
-    return at({static_cast<int>(part)...});
+  // The name with these fields, by their numbers in the lists. Valid as long as the table.
+  template <class... Field>
+  std::string_view operator()(Field... field) const {
+    return at({static_cast<int>(field)...});
   }
 
  private:
-  std::string_view at(std::initializer_list<int> parts) const;
+  std::string_view at(std::initializer_list<int> fields) const;
 
   std::vector<int> counts_;
   std::vector<std::string> names_;
 };
 
-NameParts dtype_names();     // numbered as DType is
-NameParts schedule_names();  // numbered as Schedule is
+NameFields dtype_names();     // in the order of DType
+NameFields schedule_names();  // in the order of Schedule
 
 }  // namespace sluice

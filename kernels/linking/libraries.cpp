@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-// LTO-IR is tied to the major version of the CUDA that made it, and wants a linker that is not older.
+// LTO-IR is tied to its CUDA's major version, and needs a linker that is not older.
 constexpr int kMajor = SLUICE_CUDA_MAJOR;
 constexpr int kMinor = SLUICE_CUDA_MINOR;
 
@@ -21,8 +21,8 @@ struct Version {
   std::string text() const { return std::to_string(major) + "." + std::to_string(minor); }
 };
 
-// Where a library whose file name starts with `prefix` may be, best first: loaded, beside `neighbour`, in the packages
-// that torch's wheels bring, and where the loader looks by itself.
+// Paths of a library whose file name starts with `prefix`, best first: loaded, next to `neighbour`, in the packages of
+// torch's wheels, and the loader's own.
 std::vector<std::string> candidates(const std::string& prefix, const std::string& neighbour) {
   const std::string name = prefix + std::to_string(kMajor), torch = "torch/lib/";
   const std::string folders[] = {"cu" + std::to_string(kMajor), "cuda_nvrtc", "nvjitlink"};
@@ -45,7 +45,7 @@ std::vector<std::string> candidates(const std::string& prefix, const std::string
   return paths;
 }
 
-// Opens candidates until `take` returns no reason against one. Returns why none will do, or an empty string.
+// Opens candidates until `take` returns no reason against one. Returns why none is suitable, or an empty string.
 template <class Take>
 std::string open_library(const char* title, const std::string& prefix, const std::string& neighbour, const Take& take) {
   std::string met;
@@ -56,7 +56,7 @@ std::string open_library(const char* title, const std::string& prefix, const std
     const std::string reason = take(library);
     if (reason.empty()) return {};
     met += (met.empty() ? "" : ", ") + path + " (" + reason + ")";
-    refused.push_back(library);  // stays open, so that its handle is nobody else's
+    refused.push_back(library);  // stays open, so that its handle is not reused
   }
   return std::string("kernels built with CUDA ") + Version{kMajor, kMinor}.text() + " need " + title +
          " of that or a later minor version; found: " + (met.empty() ? "none" : met);

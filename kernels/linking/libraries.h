@@ -1,5 +1,5 @@
-// NVRTC and nvJitLink as they are found in the process. Torch brings both; sluice links against neither, and needs no
-// header of theirs at run time.
+// NVRTC and nvJitLink of this process. torch brings both; sluice links against neither, and needs none of their headers
+// at run time.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-// The part of the two interfaces that the linker calls. Handles are opaque; 0 is success everywhere.
+// The functions of the two libraries that the linker calls. Handles are opaque; 0 is success everywhere.
 struct LinkLibraries {
   using Program = void*;
   int (*create_program)(Program*, const char* source, const char* name, int headers, const char* const* header_texts,
@@ -30,11 +30,11 @@ struct LinkLibraries {
   int (*link_log)(Link, char*);
 
   std::string versions;     // "NVRTC 13.0, nvJitLink 13.0"
-  std::string identity;     // which builds of the two; empty where that cannot be told
-  std::string unavailable;  // why they cannot be used; empty where they can
+  std::string identity;     // the builds of the two; empty if unknown
+  std::string unavailable;  // why they cannot be used; empty if they can
 };
 
-// Looked for once a process. Versions that will not do are passed over, loaded or not.
+// Found once per process. Unsuitable versions are skipped, loaded or not.
 const LinkLibraries& link_libraries();
 
 }  // namespace sluice

@@ -26,7 +26,7 @@ std::shared_ptr<LinkEntry> LinkTable::entry(std::string_view key) {
   return entries_.emplace(std::string(key), std::make_shared<LinkEntry>()).first->second;
 }
 
-// An entry that somebody holds may be linked this moment. Nobody else can take hold of one while the table is locked.
+// A held entry may be being linked. Nobody else can take hold of one while the table is locked.
 void LinkTable::forget_unlinked() {
   std::erase_if(entries_, [](const auto& item) {
     const std::shared_ptr<LinkEntry>& entry = item.second;

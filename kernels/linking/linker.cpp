@@ -60,7 +60,7 @@ class RelaxedCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-// Errors that are about the code itself last; any other may be over at the next call.
+// Errors in the code are permanent; others may succeed on retry.
 LinkFault fault_of(cudaError_t status) {
   switch (status) {
     case cudaSuccess: return LinkFault::none;
@@ -86,7 +86,7 @@ cudaError_t load_cubin(const std::string& cubin, cudaLibrary_t& library, cudaKer
   if (status != cudaSuccess) return status;
   status = cleared(cudaLibraryEnumerateKernels(&kernel, 1, library));
   if (status == cudaSuccess && kernel == nullptr) status = cudaErrorSymbolNotFound;
-  if (status != cudaSuccess) cleared(cudaLibraryUnload(library));  // nobody has seen a kernel of it
+  if (status != cudaSuccess) cleared(cudaLibraryUnload(library));  // no kernel of it has been used
   return status;
 }
 
@@ -116,7 +116,7 @@ cudaError_t load(LinkEntry& entry) {
   return status;
 }
 
-// Of a kernel that no device has taken, so that nobody has seen it: entry.cubin is there for another try.
+// For a kernel that no device has loaded, so that it was never used: entry.cubin is kept for another try.
 void unload(LinkEntry& entry) {
   const RelaxedCapture relaxed;
   entry.kernel = nullptr;
@@ -124,7 +124,7 @@ void unload(LinkEntry& entry) {
   cleared(cudaLibraryUnload(static_cast<cudaLibrary_t>(std::exchange(entry.library, nullptr))));
 }
 
-// entry.cubin, or a fault.
+// Sets entry.cubin, or a fault.
 void compile(LinkEntry& entry, const LinkRequest& request, const std::string& source, int compute_capability) {
   State& all = state();
   const auto start = std::chrono::steady_clock::now();
@@ -136,7 +136,7 @@ void compile(LinkEntry& entry, const LinkRequest& request, const std::string& so
   entry.cubin = std::move(compilation.cubin);
 }
 
-// Loads what was linked before. False where CUDA will never take it: then it is as if it were not there.
+// Loads a kernel linked earlier. False if CUDA will never load it: then it counts as absent.
 bool load_stored(LinkEntry& entry, std::string cubin, std::atomic<long long>& count) {
   entry.cubin = std::move(cubin);
   const cudaError_t status = load(entry);
@@ -161,7 +161,8 @@ bool is_prelinked(LinkEntry& entry, const LinkRequest& request, int compute_capa
   return entry.prelinked == Prelinked::yes;
 }
 
-// entry.kernel, or a fault. The entry's mutex is held. What CUDA does not take at once is kept for the next time.
+// Sets entry.kernel, or a fault. The entry's mutex is held. A cubin that CUDA does not load at once is kept for the
+// next try.
 void link(LinkEntry& entry, const LinkRequest& request, int compute_capability) {
   State& all = state();
   const std::string source = chain_source(request);
@@ -174,7 +175,7 @@ void link(LinkEntry& entry, const LinkRequest& request, int compute_capability) 
     return fail(entry, LinkFault::failed, link_libraries().unavailable);
   }
   const std::string key = compile_fingerprint(request, compute_capability) + source;
-  const bool stores = !link_libraries().identity.empty();  // or an entry could be that of other libraries
+  const bool stores = !link_libraries().identity.empty();  // otherwise an entry could be another library's
   if (entry.cubin.empty() && stores) {
     std::optional<std::string> stored = all.disk.read(key);
     if (stored.has_value() && load_stored(entry, std::move(*stored), all.read_from_disk)) return;
@@ -205,7 +206,7 @@ LinkOutcome not_linked(const LinkEntry& entry) {
 }
 
 // CUDA loads a kernel into a device's context at its first use; that must not happen inside a capture. A library that
-// the first device had no memory for is begun anew the next time: what is left of it does not run.
+// did not fit into the first device's memory is reloaded the next time: its remains do not run.
 void load_on_device(LinkEntry& entry, std::uint64_t device_bit) {
   const RelaxedCapture relaxed;
   cudaFuncAttributes attributes;
@@ -225,7 +226,7 @@ bool is_capturing(cudaStream_t stream) {
   return capture != cudaStreamCaptureStatusNone;
 }
 
-// A place for one more kernel, given back where none came.
+// Reserves one more kernel, and releases it if none was made.
 class Reservation {
  public:
   Reservation(LinkTable& table, const LinkEntry& entry) : table_(table), entry_(entry), held_(table.reserve()) {}
@@ -296,7 +297,7 @@ int set_link_limit(int kernels) { return state().table.set_limit(kernels); }
 
 LinkStatistics link_statistics() {
   State& all = state();
-  std::string cache_problem = all.disk.problem();  // looks at the disk: not with the lock held
+  std::string cache_problem = all.disk.problem();  // reads the disk: not with the lock held
   const std::lock_guard lock(all.error_mutex);
   return {.linked_launches = all.linked_launches,
           .interpreted_launches = all.interpreted_launches,

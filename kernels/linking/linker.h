@@ -1,9 +1,9 @@
-// The one place that decides whether a kernel runs with its chain linked in or interpreted, and that keeps what was
-// linked: in memory for the process, on disk for the next one.
+// The one place that decides whether a kernel runs with its chain linked in or interpreted, and that keeps linked
+// kernels: in memory for the process, on disk for the next one.
 //
 //   find(request)   known and loaded here -> its kernel
 //                   else: not worth it yet, not possible now -> none, and the reason: the interpreter serves
-//                         else the library's own list, else disk, else NVRTC + nvJitLink (one thread a chain; others
+//                         else the library's own list, else disk, else NVRTC + nvJitLink (one thread per chain; others
 //                         wait for it)
 #pragma once
 
@@ -18,17 +18,17 @@ namespace sluice {
 
 enum class LinkMode : int {
   never,      // SLUICE_LINK=0
-  automatic,  // SLUICE_LINK=1, the default: as LinkPolicy says
+  automatic,  // SLUICE_LINK=1, the default: by LinkPolicy
   always,     // SLUICE_LINK=always: every chain at its first call
 };
 
 // Problems below kSmall elements are interpreted kCallsOfSmall times before they are linked: a link costs 0.1 s, which
-// a small problem that is rare never earns back. What comes linked with the library costs a millisecond, and is loaded
+// a rare small problem never earns back. A kernel that the library contains linked costs a millisecond, and is loaded
 // at once.
 struct LinkPolicy {
   static constexpr long long kSmall = 1 << 14;
   static constexpr int kCallsOfSmall = 2;
-  // Linked kernels of a process: of 10 to 100 KiB each, and never unloaded (link_table.h).
+  // Linked kernels of a process: 10 to 100 KiB each, and never unloaded (link_table.h).
   static constexpr int kMostLinked = 4096;
 };
 
@@ -37,20 +37,20 @@ struct LinkContext {
   int compute_capability;
   cudaStream_t stream;
   long long elements;
-  bool ahead;  // link now, whatever the policy says
+  bool ahead;  // link now, whatever the policy
 };
 
 struct LinkOutcome {
   const void* kernel = nullptr;  // a cudaKernel_t, loaded on the device; null: run the interpreter
   const char* reason = "";       // why there is none
   LinkFault fault = LinkFault::none;
-  std::string error;  // what failed, where something did
+  std::string error;  // the failure, if there was one
 };
 
 LinkOutcome find_linked(const LinkRequest& request, const LinkContext& context);
 
 LinkMode link_mode();
-LinkMode set_link_mode(LinkMode mode);  // returns the former one
+LinkMode set_link_mode(LinkMode mode);  // returns the previous one
 int set_link_limit(int kernels);        // likewise
 
 struct LinkStatistics {

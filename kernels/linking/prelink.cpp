@@ -1,10 +1,10 @@
-// A program of the build: links the chains that come with the library into the kernels of one module.
+// A build tool: links the chains that come with the library into the kernels of one module.
 //
 //   sluice_prelink MODULE FATBINARY CACHE LIST
 //
 // MODULE is an embedded module's name, FATBINARY CUDA's program of that name, which compresses, CACHE a directory that
-// keeps what was linked for the next build of the same sources, and LIST the file to write (prelinked.h). Where nothing
-// can be linked the list is empty and a line says why: the library then links all chains as they come.
+// keeps linked kernels for the next build of the same sources, and LIST the file to write (prelinked.h). If nothing can
+// be linked the list is empty and a line says why: the library then links all chains at run time.
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -38,8 +38,8 @@ void write_file(const std::string& path, const std::string& data) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << data;
 }
 
-// A fourth of the cubin, which CUDA unpacks when it loads it; empty where that failed. --compress-mode=size makes a
-// fifth of it, and takes five times as long: 5 seconds for all.
+// Compresses to a fourth of the cubin; CUDA unpacks it when loading. Empty on failure. --compress-mode=size gives a
+// fifth in five times the time: 5 seconds for all.
 std::string compressed(const Build& build, const LinkRequest& request, const std::string& cubin) {
   const std::string from = build.list + ".cubin", to = build.list + ".fatbin";
   write_file(from, cubin);
@@ -53,7 +53,7 @@ std::string compressed(const Build& build, const LinkRequest& request, const std
   return fatbin;
 }
 
-// The request's entry of the list; empty, and a line said, where it cannot be linked.
+// The request's entry of the list; empty, with a line of output, if it cannot be linked.
 std::string entry_of(const Build& build, const DiskCache& cache, const LinkRequest& request) {
   const std::string source = chain_source(request);
   const std::string key = compile_fingerprint(request, kComputeCapability) + source;

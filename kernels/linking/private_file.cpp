@@ -13,7 +13,7 @@ namespace {
 
 std::string system_error(const std::string& what, int error) { return what + ": " + std::strerror(error); }
 
-// Why others could have put something there; empty where they could not.
+// Why others could have written it; empty if they could not.
 std::string foreign(const struct stat& status) {
   if (status.st_uid != geteuid()) {
     return "it belongs to user " + std::to_string(status.st_uid) + ", not to " + std::to_string(geteuid());
@@ -22,7 +22,7 @@ std::string foreign(const struct stat& status) {
   return shared ? "others than its owner may write to it (chmod go-w helps)" : "";
 }
 
-// mkdir -p with mode 0700. What exists already is fine; whether it can be used shows when it is opened.
+// mkdir -p with mode 0700. Existing directories are fine; opening shows whether they can be used.
 void create_directories(const std::string& path) {
   for (std::size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1)) {
     mkdir(path.substr(0, at).c_str(), S_IRWXU);

@@ -1,5 +1,5 @@
-// Files of the user's own, in a directory that nobody else may write to. Whoever can write there chooses the code that
-// runs on the user's GPU, so owners and rights are asked of what was opened, never of a name; no symbolic link, pipe or
+// The user's own files, in a directory that nobody else may write to: write access there chooses the code that runs on
+// the user's GPU. So owner and rights are checked on the opened file, never on a name, and no symbolic link, pipe or
 // device is followed. The user is the effective one.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace sluice {
 
-// A descriptor and its one owner.
+// A descriptor with a single owner.
 class FileDescriptor {
  public:
   explicit FileDescriptor(int number = -1) : number_(number) {}
@@ -24,7 +24,7 @@ class FileDescriptor {
   explicit operator bool() const { return number_ >= 0; }
   int get() const { return number_; }
   int release() { return std::exchange(number_, -1); }
-  bool close();  // false where the file system says only now that it did not keep what was written
+  bool close();  // false if the file system reports only now that the data was not kept
 
  private:
   int number_;
@@ -32,18 +32,18 @@ class FileDescriptor {
 
 struct PrivateDirectory {
   FileDescriptor descriptor;
-  std::string problem;  // why there is none; empty where it does not exist
+  std::string problem;  // why there is none; empty if it does not exist
 };
 
-// `create`: with mode 0700, parents too, where it does not exist. The rights of one that does are left as they are.
+// `create`: with mode 0700, parents too, if it does not exist. The rights of an existing one are not changed.
 PrivateDirectory open_private_directory(const std::string& path, bool create);
 
-// All of a regular file of the user's that nobody else may write to, of 1 to `limit` bytes; else nothing. Its time of
-// modification becomes now.
+// The contents of a regular file of 1 to `limit` bytes that belongs to the user and nobody else may write to; else
+// nothing. Its modification time becomes now.
 std::optional<std::string> read_private(int directory, const std::string& name, unsigned long long limit);
 
-// A file of mode 0600 under `name`, by way of `scratch`, which must be new: readers see all of it or what was there
-// before. Returns why it could not be written, or an empty string; then nothing is left of `scratch` either.
+// Writes a file of mode 0600 as `name`, through `scratch`, which must be new: readers see all of it or the previous
+// contents. Returns why it could not be written, or an empty string; on failure `scratch` is removed.
 std::string write_private(int directory, const std::string& scratch, const std::string& name, std::string_view data);
 
 }  // namespace sluice

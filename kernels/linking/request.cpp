@@ -3,22 +3,22 @@
 namespace sluice {
 namespace {
 
-void append_key(LinkKey& key, const LinkedSlot& slot) {
-  const int count = slot.program == nullptr ? 0 : slot.program->count;
+void append_key(LinkKey& key, const ChainCall& call) {
+  const int count = call.program == nullptr ? 0 : call.program->count;
   key.append(static_cast<char>(count));
   for (int s = 0; s < count; ++s) {
-    const Stage& stage = slot.program->stages[s];
+    const Stage& stage = call.program->stages[s];
     key.append(static_cast<char>(code_of(stage)));
     if (stage.op == Op::cast) key.append(static_cast<char>(stage.dtype));
     if (stage.op == Op::cpp) key.append({reinterpret_cast<const char*>(&stage.source), sizeof(stage.source)});
     for (signed char operand : stage.operand) {
       key.append(static_cast<char>(operand));
-      if (operand >= 0) key.append(static_cast<char>(slot.operand_dtypes[operand]));
+      if (operand >= 0) key.append(static_cast<char>(call.operand_dtypes[operand]));
     }
   }
 }
 
-bool has_cpp_stage(const LinkedSlot& slot) { return slot.program != nullptr && slot.program->has_cpp(); }
+bool has_cpp_stage(const ChainCall& call) { return call.program != nullptr && call.program->has_cpp(); }
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// What is to be linked: a kernel of an embedded module, and the chains that it leaves open.
+// A link request: a kernel of an embedded module, and the chains that it leaves open.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,14 @@
 namespace sluice {
 
 // A chain as its kernel calls it: on `slices` of `width` values each.
-struct LinkedSlot {
+struct ChainCall {
   const Program* program = nullptr;  // null: the kernel has no such chain
   DType operand_dtypes[kMaxOperands] = {};
   int width = 0;
   int slices = 0;
 };
 
-// Bytes that tell requests apart, without memory of their own: a call makes some to look for what it runs.
+// Bytes that distinguish requests, without allocation: a call makes some to look up its kernel.
 class LinkKey {
  public:
   std::string_view view() const { return {bytes_, size_}; }
@@ -34,22 +34,22 @@ class LinkKey {
 };
 
 struct LinkRequest {
-  std::string_view module;  // the name of one that is embedded (embedded.h); static storage, as the next
+  std::string_view module;  // the name of an embedded one (embedded.h); static storage, as is `kernel`
   std::string_view kernel;  // an extern "C" name in it
   bool wide = false;        // values are double, not float
-  LinkedSlot pre = {}, post = {};
-  DType dtypes[kLinkedTensors] = {};  // of those that the kernel has
+  ChainCall pre = {}, post = {};
+  DType dtypes[kLinkedTensors] = {};  // of the kernel's tensors
 
   bool has_cpp() const;
-  // Tells chains apart that need different code, and nothing else.
+  // Differs only between chains that need different code.
   LinkKey key() const;
 };
 
 template <int Rank>
-LinkedSlot linked_slot(const Program& program, const Operand<Rank>* operands, int width, int slices) {
-  LinkedSlot slot{&program, {}, width, slices};
-  for (int k = 0; k < program.operands; ++k) slot.operand_dtypes[k] = operands[k].dtype;
-  return slot;
+ChainCall chain_call(const Program& program, const Operand<Rank>* operands, int width, int slices) {
+  ChainCall call{&program, {}, width, slices};
+  for (int k = 0; k < program.operands; ++k) call.operand_dtypes[k] = operands[k].dtype;
+  return call;
 }
 
 }  // namespace sluice

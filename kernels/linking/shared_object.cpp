@@ -57,7 +57,7 @@ int visit_object(dl_phdr_info* object, std::size_t, void* data) {
   for (int s = 0; s < object->dlpi_phnum && holder.build_id.empty(); ++s) {
     const ElfW(Phdr) & segment = object->dlpi_phdr[s];
     const std::uintptr_t begin = object->dlpi_addr + segment.p_vaddr;
-    // Tools that rewrite objects may leave notes in the file alone.
+    // Tools that rewrite objects may leave notes only in the file.
     if (segment.p_type != PT_NOTE || segment.p_memsz == 0 || loaded_segment(*object, begin) == nullptr ||
         loaded_segment(*object, begin + segment.p_memsz - 1) == nullptr)
       continue;

@@ -11,9 +11,9 @@ namespace {
 
 std::string dtype_name(DType dtype) { return std::string("sluice::DType::") + name_of(dtype); }
 
-std::string parameter(const LinkedSlot& slot, int s, int p) {
+std::string parameter(const ChainCall& call, int s, int p) {
   // Parameters beyond the third are in the `more` stages that follow.
-  const Stage& stage = slot.program->stages[s + p / kMaxParameters];
+  const Stage& stage = call.program->stages[s + p / kMaxParameters];
   const int operand = stage.operand[p % kMaxParameters];
   if (operand >= 0) return "t" + std::to_string(operand) + "::get(lanes, i)";
   return "s[" + std::to_string(s + p / kMaxParameters) + "].number[" + std::to_string(p % kMaxParameters) + "]";
@@ -21,13 +21,13 @@ std::string parameter(const LinkedSlot& slot, int s, int p) {
 
 bool has_return(const std::string& text) { return text.find("return") != std::string::npos; }
 
-// The request's own stages in the order of their appearance: a source names them by it, so that it does not depend on
-// what else the process has seen.
+// The request's own stages in order of appearance: a source names them by this order, so that it does not depend on the
+// process's other stages.
 std::vector<int> cpp_stages_of(const LinkRequest& request) {
   std::vector<int> sources;
-  for (const LinkedSlot* slot : {&request.pre, &request.post}) {
-    for (int s = 0; slot->program != nullptr && s < slot->program->count; ++s) {
-      const Stage& stage = slot->program->stages[s];
+  for (const ChainCall* call : {&request.pre, &request.post}) {
+    for (int s = 0; call->program != nullptr && s < call->program->count; ++s) {
+      const Stage& stage = call->program->stages[s];
       if (stage.op == Op::cpp && std::find(sources.begin(), sources.end(), stage.source) == sources.end())
         sources.push_back(stage.source);
     }
@@ -39,7 +39,7 @@ std::string space_of(const std::vector<int>& sources, int source) {
   return "sluice_stage_" + std::to_string(std::find(sources.begin(), sources.end(), source) - sources.begin());
 }
 
-// A user's stage as a function. #line makes NVRTC count lines as the user does.
+// A user's stage as a function. #line makes NVRTC count the user's lines.
 std::string cpp_function(const std::string& type, const std::string& space, const CppStage& stage) {
   std::string text = "namespace " + space + " {\n__device__ __forceinline__ " + type + " apply(" + type + " x";
   for (const std::string& name : stage.parameters) text += ", " + type + " " + name;
@@ -50,30 +50,30 @@ std::string cpp_function(const std::string& type, const std::string& space, cons
   return text + "\n}\n#line 1 \"chain\"\n";
 }
 
-// What a stage does to all `count` values.
-std::string stage_statement(const LinkedSlot& slot, int s, bool wide, const std::vector<int>& sources, int count) {
-  const Stage& stage = slot.program->stages[s];
+// A stage's statement on all `count` values.
+std::string stage_statement(const ChainCall& call, int s, bool wide, const std::vector<int>& sources, int count) {
+  const Stage& stage = call.program->stages[s];
   const std::string each = "SLUICE_EACH(" + std::to_string(count) + ") v[i] = ";
   switch (stage.op) {
     case Op::more: return "";
     case Op::cast: return each + "sluice::rounded<" + dtype_name(stage.dtype) + ">(v[i]);";
     case Op::cpp: {
-      std::string call = space_of(sources, stage.source) + "::apply(v[i]";
+      std::string expression = space_of(sources, stage.source) + "::apply(v[i]";
       const int parameters = static_cast<int>(cpp_stage(stage.source).parameters.size());
-      for (int p = 0; p < parameters; ++p) call += ", " + parameter(slot, s, p);
-      return each + call + ");";
+      for (int p = 0; p < parameters; ++p) expression += ", " + parameter(call, s, p);
+      return each + expression + ");";
     }
     default:
       return "sluice::evaluate_all<" + std::to_string(count) +
              ">(sluice::Evaluate<sluice::Op::" + signature_of(stage.op).name +
              (code_of(stage) != stage.op ? ", sluice::Precision::half" : "") +
              ">{}, v, [&](int i) { return sluice::Parameters<" + (wide ? "double" : "float") + ">{{" +
-             parameter(slot, s, 0) + ", " + parameter(slot, s, 1) + ", " + parameter(slot, s, 2) + "}}; });";
+             parameter(call, s, 0) + ", " + parameter(call, s, 1) + ", " + parameter(call, s, 2) + "}}; });";
   }
 }
 
-// A stage function in float32 (docs/measurements/functions.md counts its instructions), snake, whose large angles take
-// a branch, and what users write.
+// A stage function in float32 (docs/measurements/functions.md counts its instructions), snake, whose large angles
+// branch, and users' code.
 bool is_long(const Stage& stage) {
   const bool single = stage.precision == Precision::single && in_half(stage.op) != stage.op;
   return stage.op == Op::snake || stage.op == Op::cpp || single;
@@ -86,24 +86,24 @@ bool is_written(const Program& program, int operand) {
   return false;
 }
 
-std::string slot_source(const char* name, const LinkedSlot& slot, bool wide, const std::vector<int>& sources) {
+std::string chain_call_source(const char* name, const ChainCall& call, bool wide, const std::vector<int>& sources) {
   const std::string type = wide ? "double" : "float", prefix = std::string("sluice_") + name;
-  const int count = slot.program == nullptr ? 0 : slot.program->count;
-  const int operands = count == 0 ? 0 : slot.program->operands;
+  const int count = call.program == nullptr ? 0 : call.program->count;
+  const int operands = count == 0 ? 0 : call.program->operands;
   std::string text;
   for (int k = 0; k < operands; ++k) {
     text += "using " + prefix + "_t" + std::to_string(k) + " = sluice::ChainOperand<" +
-            dtype_name(slot.operand_dtypes[k]) + ", " + type + ", " + std::to_string(slot.width) + ", " +
-            std::to_string(slot.slices) + ", " + std::to_string(k) + ">;\n";
+            dtype_name(call.operand_dtypes[k]) + ", " + type + ", " + std::to_string(call.width) + ", " +
+            std::to_string(call.slices) + ", " + std::to_string(k) + ">;\n";
   }
   text += "extern \"C\" __device__ int " + prefix + "_stages() { return " + std::to_string(count) + "; }\n";
   text += "extern \"C\" __device__ int " + prefix + "_operands() { return " + std::to_string(operands) + "; }\n";
-  const bool has_long = count > 0 && std::any_of(slot.program->stages, slot.program->stages + count, is_long);
+  const bool has_long = count > 0 && std::any_of(call.program->stages, call.program->stages + count, is_long);
   text += "extern \"C\" __device__ int " + prefix + "_is_long() { return " + (has_long ? "1" : "0") + "; }\n";
   text += "extern \"C\" __device__ void " + prefix +
           "_load(unsigned* lanes, const void* const* data, const sluice::Place* places) {\n";
   for (int k = 0; k < operands; ++k) {
-    if (is_written(*slot.program, k)) continue;
+    if (is_written(*call.program, k)) continue;
     text += "  " + prefix + "_t" + std::to_string(k) + "::load(lanes, data[" + std::to_string(k) + "], places);\n";
   }
   text += "}\nextern \"C\" __device__ void " + prefix +
@@ -116,17 +116,17 @@ std::string slot_source(const char* name, const LinkedSlot& slot, bool wide, con
   }
   for (int k = 0; k < operands; ++k)
     text += "  using t" + std::to_string(k) + " = " + prefix + "_t" + std::to_string(k) + ";\n";
-  const int values = slot.width * slot.slices;
+  const int values = call.width * call.slices;
   const std::string each = "  SLUICE_EACH(" + std::to_string(values) + ") ";
-  const bool emits = count > 0 && slot.program->emits();
+  const bool emits = count > 0 && call.program->emits();
   if (emits) text += "  " + type + " kept[" + std::to_string(values) + "];\n" + each + "kept[i] = v[i];\n";
   for (int s = 0; s < count; ++s) {
-    if (slot.program->stages[s].op == Op::emit) {
-      const std::string k = std::to_string(slot.program->stages[s].operand[0]);
+    if (call.program->stages[s].op == Op::emit) {
+      const std::string k = std::to_string(call.program->stages[s].operand[0]);
       text += "  t" + k + "::store(data[" + k + "], places, v);\n" + each + "v[i] = kept[i];\n";
       continue;
     }
-    const std::string statement = stage_statement(slot, s, wide, sources, values);
+    const std::string statement = stage_statement(call, s, wide, sources, values);
     if (!statement.empty()) text += "  " + statement + "\n";
   }
   return text + "}\n";
@@ -143,8 +143,8 @@ std::string chain_source(const LinkRequest& request) {
   text += "extern \"C\" __device__ int sluice_dtype(int which) {\n  constexpr int dtypes[] = {";
   for (DType dtype : request.dtypes) text += std::to_string(static_cast<int>(dtype)) + ", ";
   text += "};\n  return dtypes[which];\n}\n";
-  return text + slot_source("pre", request.pre, request.wide, sources) +
-         slot_source("post", request.post, request.wide, sources);
+  return text + chain_call_source("pre", request.pre, request.wide, sources) +
+         chain_call_source("post", request.post, request.wide, sources);
 }
 
 std::string explain_log(const LinkRequest& request, const std::string& log) {

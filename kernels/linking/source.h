@@ -1,5 +1,5 @@
-// A chain's structure -> the CUDA source that the linker compiles for it. Numbers, pointers, sizes and strides are the
-// kernel's arguments and leave no trace in the source.
+// A chain's structure -> the CUDA source that the linker compiles for it. Numbers, pointers, sizes and strides are
+// arguments of the kernel and not part of the source.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace sluice {
 
 std::string chain_source(const LinkRequest& request);
 
-// What NVRTC said about `source`, told in terms of the user's own stages where it is about one of them.
+// NVRTC's log about `source`, in terms of the user's own stages if it is about one of them.
 std::string explain_log(const LinkRequest& request, const std::string& log);
 
 }  // namespace sluice

@@ -1,8 +1,8 @@
-// Products of a warpgroup's tensor cores, operands in shared memory (wgmma, compute capability 9.0 alone).
+// A warpgroup's products on tensor cores, with operands in shared memory (wgmma, compute capability 9.0 only).
 //
 //   D[64, N] += A[64, 16] B[N, 16]^T      rows of 16 consecutive elements along the reduction, in swizzled tiles
 //
-// What a tile looks like is in swizzle.h. A thread of the four warps has of D, for each j < N / 8:
+// swizzle.h has the tiles' layout. A thread of the four warps holds of D, for each j < N / 8:
 //
 //   sums[4 j + 0, 1]   row 16 warp + lane / 4,      columns 8 j + 2 (lane % 4) and the next
 //   sums[4 j + 2, 3]   the row that is 8 below, the same columns
@@ -16,21 +16,21 @@
 
 namespace sluice {
 
-// Orders a warp's uses of its registers of sums, and of shared memory that it wrote, before the products that follow.
+// Orders a warp's accesses to its sums' registers, and its writes to shared memory, before the following products.
 __device__ __forceinline__ void fence_products() {
 #if __CUDA_ARCH_FEAT_SM90_ALL
   asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
 #endif
 }
 
-// Ends a group of products.
+// Ends a wgmma group.
 __device__ __forceinline__ void commit_products() {
 #if __CUDA_ARCH_FEAT_SM90_ALL
   asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory");
 #endif
 }
 
-// Until at most `Groups` groups are under way.
+// Waits until at most `Groups` wgmma groups are in flight.
 template <int Groups>
 __device__ __forceinline__ void wait_for_products() {
 #if __CUDA_ARCH_FEAT_SM90_ALL
@@ -45,7 +45,7 @@ __device__ __forceinline__ void wait_for_products() {
 #define SLUICE_SUMS_16(i) SLUICE_SUMS_8(i), SLUICE_SUMS_8(i + 8)
 #define SLUICE_SUMS_32(i) SLUICE_SUMS_16(i), SLUICE_SUMS_16(i + 16)
 
-// The predicate says whether D's old value counts; then come the scales of A and B, and that both are K-major.
+// The predicate says whether D's old value is added; then the scales of A and B, and that both are K-major.
 #define SLUICE_PRODUCT(n, type, registers, a, b, p, ...)                                                              \
   asm volatile("{.reg .pred keep; setp.ne.b32 keep, %" #p ", 0; wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type \
                "." type " {" registers "}, %" #a ", %" #b ", keep, 1, 1, 0, 0;}"                                      \

@@ -1,12 +1,12 @@
-// How an op with several kernels for `direct` turns a request into a plan.
+// Plans of an op with several `direct` kernels.
 #pragma once
 
 #include "kernels/pipeline/plan.h"
 
 namespace sluice {
 
-// plan_as(request): the plan of that schedule, with 0 threads where it cannot run. fastest(): the schedule that `auto`
-// takes; where that cannot run, it takes `direct`.
+// plan_as(request): the plan of that schedule, with 0 threads if it cannot run. fastest(): the schedule that `auto`
+// takes; if it cannot run, `direct`.
 template <class PlanAs, class Fastest>
 auto automatic_plan(ScheduleRequest request, const PlanAs& plan_as, const Fastest& fastest) {
   const auto checked = [&] {

@@ -1,5 +1,5 @@
-// Schedule `barrier`: a block-scope cuda::barrier for each stage, set up by one thread, to which the copy reports. From
-// compute capability 9.0 on cuda::memcpy_async then is a bulk copy by one thread; before, cp.async by all.
+// Schedule `barrier`: a block-scope cuda::barrier for each stage, set up by one thread, on which the copies arrive.
+// From compute capability 9.0 on cuda::memcpy_async is then a bulk copy by one thread; before, cp.async by all.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -36,7 +36,7 @@ class BarrierPipe : public WholeBlock {
     }
   }
   __device__ void producer_commit() {
-    [[maybe_unused]] const auto token = barriers_[fetch_].arrive();  // the wait asks for the phase instead
+    [[maybe_unused]] const auto token = barriers_[fetch_].arrive();  // the wait checks the phase instead
     fetch_ = next_stage(fetch_, depth_);
   }
   __device__ void consumer_wait() {

@@ -1,7 +1,7 @@
-// What the schedules with a block-scope cuda::pipeline share: its verbs, and a copy of 16 bytes a thread.
+// Shared by the schedules with a block-scope cuda::pipeline: the verbs, and a copy of 16 bytes per thread.
 //
 // The number of stages is part of the shared state's type but not of the pipeline's, so one kernel serves every depth:
-// only the set-up is compiled once a depth.
+// only the set-up is compiled once per depth.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -17,7 +17,7 @@ class BlockPipeline {
   template <int Depth>
   using State = cuda::pipeline_shared_state<cuda::thread_scope_block, Depth>;
 
-  // Room for `Most` stages; a shallower ring uses a prefix. Raw bytes, because a __shared__ object may not have a
+  // Storage for `Most` stages; a shallower ring uses a prefix. Raw bytes: a __shared__ object may not have a
   // constructor.
   template <int Most>
   struct StorageOf {
@@ -39,7 +39,7 @@ class BlockPipeline {
     });
   }
 
-  // All threads of the block in one role, or, with `role`, each in its own.
+  // All threads of the block in one role, or each in its own `role`.
   template <int Depth, class... Role>
   __device__ static Pipeline make(void* storage, Role... role) {
     return cuda::make_pipeline(cooperative_groups::this_thread_block(), static_cast<State<Depth>*>(storage), role...);

@@ -1,10 +1,10 @@
-// Schedule `bulk`: cp.async.bulk, a row of words an instruction, by the copy engine of the multiprocessor. Compute
-// capability 9.0 and on; 16-byte alignment is a word's own.
+// Schedule `bulk`: cp.async.bulk, a row of words per instruction, by the SM's copy engine. Compute capability 9.0 and
+// later; a word's own alignment, 16 bytes, is enough.
 //
 //   warp 0      acquire: wait until `empty` has all warps    copy: a lane a row    commit: expect the bytes on `full`
 //   all warps   wait on `full`                               compute               release: one lane arrives on `empty`
 //
-// Warp 0 also stores what is no whole word; its lanes' stores come before lane 0's arrival, and so are seen with it.
+// Warp 0 also stores partial words; its lanes' stores precede lane 0's arrival, and so are visible with it.
 #pragma once
 
 #include <cstdint>
@@ -68,7 +68,7 @@ class BulkPipe : public WholeBlock {
   Storage& storage_;
   int depth_;
   int fetch_ = 0, compute_ = 0, full_parity_ = 0, empty_parity_ = 0;
-  bool used_ = false;  // every stage once, so that the next fetch has to wait for a release
+  bool used_ = false;  // every stage once: from then on a fetch waits for a release
   std::uint32_t bytes_ = 0;
 };
 

@@ -1,7 +1,7 @@
-// Schedule `cooperative`: cooperative_groups::memcpy_async, a copy of the whole block at a time, then its wait.
+// Schedule `cooperative`: cooperative_groups::memcpy_async, a copy by the whole block at a time, then its wait.
 //
-// The library makes each call a group of cp.async of its own, so the pipe counts calls: to have the oldest batch, all
-// but the calls of the later ones must have landed.
+// The library makes each call its own cp.async group, so the pipe counts calls: the oldest batch is complete once at
+// most the calls of later batches are in flight.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -44,7 +44,7 @@ class CooperativePipe : public WholeBlock {
   __device__ void consumer_release() { __syncthreads(); }
 
  private:
-  // At most `calls` may be under way afterwards. The count is part of the instruction.
+  // Waits until at most `calls` are in flight. The count is part of the instruction.
   __device__ static void wait_until(int calls) {
     const auto block = cooperative_groups::this_thread_block();
     switch (calls) {
@@ -64,7 +64,7 @@ class CooperativePipe : public WholeBlock {
     cooperative_groups::wait_prior<64>(block);
   }
 
-  std::uint64_t of_batches_ = 0;  // calls of each batch that is under way, the oldest in the lowest byte
+  std::uint64_t of_batches_ = 0;  // calls of each batch in flight, the oldest in the lowest byte
   int batches_ = 0, calls_ = 0;
   int later_ = 0;  // their sum
 };

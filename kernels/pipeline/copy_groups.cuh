@@ -1,5 +1,5 @@
-// Asynchronous copies of single words, which a thread counts in groups: what schedules are made of, for kernels whose
-// warps have rings of their own.
+// Asynchronous copies of single words, which a thread counts in copy groups: for kernels whose warps have their own
+// rings.
 #pragma once
 
 #include "kernels/common/vector.cuh"
@@ -11,7 +11,7 @@ __device__ __forceinline__ void copy_word(std::uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
 }
 
-// What the thread copied since the last group is the next one, even if it is nothing.
+// The thread's copies since the last copy group become the next one, even if there are none.
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" : : : "memory"); }
 
 template <int Groups>
@@ -19,7 +19,8 @@ __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" : : "n"(Groups) : "memory");
 }
 
-// Until at most `groups` of the thread's last groups, up to 7, are under way. The count is part of the instruction.
+// Waits until at most `groups` of the thread's copy groups, up to 7, are in flight. The count is part of the
+// instruction.
 __device__ __forceinline__ void wait_for_copies(int groups) {
   switch (groups) {
     case 0: return wait_for_copies<0>();

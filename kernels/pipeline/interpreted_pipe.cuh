@@ -1,9 +1,9 @@
-// The pipe of interpreted kernels: its schedule is a value, as their chain is. One kernel serves every schedule, with a
-// switch a verb that is uniform over the grid, so that fetch and compute are compiled once and not once a schedule. The
-// schedule's own pipe does the work. Where there is something to win, kernels run linked, with that pipe alone.
+// The pipe of interpreted kernels: its schedule is a value, as their chain is. One kernel serves every schedule, with
+// one switch per verb that is uniform over the grid, so that fetch and compute are compiled once, not once per
+// schedule. The schedule's own pipe does the work. For speed, kernels run linked, with that pipe alone.
 //
-// Every pipe is driven by the unified loop here. At a depth of two it has two_stage's order; in a block with roles,
-// producers run through its fetches alone and consumers through what it computes.
+// The unified loop here drives every pipe. At a depth of two its order is two_stage's; in a block with roles, producers
+// only fetch and consumers only compute.
 #pragma once
 
 #include <new>
@@ -20,7 +20,7 @@ class InterpretedPipe {
     for (const ScheduleTraits& traits : kScheduleTraits) most = max_of(most, traits.producer_threads);
     return most;
   }();
-  static constexpr RingForm kForm = RingForm::unified;
+  static constexpr RingLoop kLoop = RingLoop::unified;
 
   union Storage {
 #define SLUICE_RING(name, Pipe, ...) Pipe::Storage name;
@@ -62,9 +62,9 @@ class InterpretedPipe {
     with_own([&](auto& pipe) { sluice::copy_zeros(pipe, to, from); });
   }
   template <int Unit>
-  __device__ bool copy_part(Word* to, const char* from, int first, int last) {
+  __device__ bool copy_partial(Word* to, const char* from, int first, int last) {
     bool copied = false;
-    with_own([&](auto& pipe) { copied = sluice::copy_part<Unit>(pipe, to, from, first, last); });
+    with_own([&](auto& pipe) { copied = sluice::copy_partial<Unit>(pipe, to, from, first, last); });
     return copied;
   }
   __device__ void producer_commit() {

@@ -1,4 +1,4 @@
-// Launching a kernel as its plan says: the one that the linker made, or else an interpreted one.
+// Launches a plan's kernel: the linked one, or else an interpreted one.
 #pragma once
 
 #include "kernels/common/element.cuh"
@@ -10,7 +10,7 @@ namespace sluice {
 template <class Arguments>
 using Kernel = void (*)(Arguments);
 
-// `interpreted()` says which Kernel<Arguments> runs where there is no `linked` one.
+// `interpreted()` returns the Kernel<Arguments> to run if `linked` is null.
 template <class Arguments, class Interpreted>
 cudaError_t launch_planned(const Plan& plan, const void* linked, cudaStream_t stream, const Arguments& arguments,
                            Interpreted&& interpreted, Start start = Start::behind) {

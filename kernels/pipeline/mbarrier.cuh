@@ -1,7 +1,7 @@
-// The barrier in shared memory that copies report to (mbarrier), as `barrier`, `bulk` and the dense kernel use it, and
-// the bulk copy, whose bytes it counts.
+// The barrier in shared memory on which copies arrive (mbarrier), as used by `barrier`, `bulk` and the dense kernel,
+// and the bulk copy, whose bytes it counts.
 //
-// The waits are our own: CUDA 13.0's sleep between two looks, which costs more than what is waited for.
+// The waits are our own: CUDA 13.0's sleep between two checks, which costs more than the wait.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* address) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(address));
 }
 
-// Whether the phase of this parity has ended.
+// Whether the phase of this parity has completed.
 __device__ __forceinline__ bool has_ended(std::uint64_t* barrier, int parity) {
   std::uint32_t done;
   asm volatile("{.reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
@@ -22,7 +22,7 @@ __device__ __forceinline__ bool has_ended(std::uint64_t* barrier, int parity) {
   return done != 0;
 }
 
-// Until it has.
+// Waits until it has.
 __device__ __forceinline__ void wait_for_phase(std::uint64_t* barrier, int parity) {
 #if __CUDA_ARCH__ >= 900
   std::uint32_t done = 0;
@@ -49,14 +49,14 @@ __device__ __forceinline__ void arrive(std::uint64_t* barrier) {
                : "memory");
 }
 
-// Orders this thread's loads and stores of shared memory before bulk copies into it, which another unit does.
+// Orders this thread's accesses to shared memory before bulk copies into it, which another unit does.
 __device__ __forceinline__ void fence_before_bulk_copy() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
 #endif
 }
 
-// Arrives, and lets the phase go on until `bytes` of bulk copies have come.
+// Arrives, and keeps the phase incomplete until `bytes` of bulk copies have arrived.
 __device__ __forceinline__ void arrive_expecting([[maybe_unused]] std::uint64_t* barrier,
                                                  [[maybe_unused]] std::uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
@@ -67,7 +67,7 @@ __device__ __forceinline__ void arrive_expecting([[maybe_unused]] std::uint64_t*
 #endif
 }
 
-// From global to shared memory. `to`, `from` and `bytes` are multiples of 16.
+// Global to shared memory. `to`, `from` and `bytes` are multiples of 16.
 __device__ __forceinline__ void copy_bulk([[maybe_unused]] std::uint32_t to, [[maybe_unused]] const char* from,
                                           [[maybe_unused]] std::uint32_t bytes,
                                           [[maybe_unused]] std::uint64_t* barrier) {

@@ -1,5 +1,5 @@
-// Schedule `multi_stage`: a block-scope cuda::pipeline of `depth` stages. Copies are cp.async of 16 bytes,
-// whose completion each thread reports to the stage's barrier; a wait is a wait on that barrier.
+// Schedule `multi_stage`: a block-scope cuda::pipeline of `depth` stages. Copies are cp.async of 16 bytes; each thread
+// arrives on the stage's barrier when its copies complete, and a wait is a wait on that barrier.
 #pragma once
 
 #include "kernels/pipeline/block_pipeline.cuh"

@@ -1,10 +1,10 @@
-// The pipe: who waits for whom. Every back end has the four verbs of cuda::pipeline and one copy:
+// The pipe: who waits for whom. Every pipe has the four verbs of cuda::pipeline and one copy:
 //
 //   Pipe pipe(storage, ring, shares);       set up by the whole block
 //   pipe.producer_acquire();                a stage of the ring is free: fetch may write it
 //   pipe.copy(tile);                        words, global -> shared, by all producing threads together
 //   pipe.copy_zeros(to, from);              a word of zeros; optional, else it is stored
-//   pipe.copy_part<Unit>(to, from, ...);    part of a word, zeros around it; optional, else elements are stored
+//   pipe.copy_partial<Unit>(to, from, ...); part of a word, zeros around it; optional, else elements are stored
 //   pipe.producer_commit();                 everything copied (or stored) since acquire is one batch
 //   pipe.consumer_wait();                   the oldest batch is there, for every thread that reads it
 //   pipe.consumer_release();                this thread has read it: its stage may be fetched into again
@@ -12,12 +12,12 @@
 //   pipe.produces(), pipe.consumes()        whether this thread fetches, and whether it computes
 //   pipe.thread(), pipe.threads()           its rank among those that do, and their count
 //   pipe.consumer_sync()                    a barrier among the threads that compute
-//   Pipe::kProducers                        threads of a block beside those that compute
-//   Pipe::kForm                             the loop that drives it, below
+//   Pipe::kProducers                        threads of a block in addition to those that compute
+//   Pipe::kLoop                             the loop that drives it, below
 //
-// `Pipe::Storage` lives in shared memory. `shares` says whether threads read what others have copied; where they do
-// not, a pipe of one thread's own copies needs no barrier. Between acquire and commit a producing thread may also store
-// to the stage directly (edges, strided elements): such stores are seen after consumer_wait.
+// `Pipe::Storage` is in shared memory. `shares`: whether threads read what others have copied; if not, a pipe of one
+// thread's own copies needs no barrier. Between acquire and commit a producing thread may also store to the stage
+// directly (edges, strided elements): such stores are visible after consumer_wait.
 //
 // run_ring is the loop around them, and the only owner of stage numbers:
 //
@@ -36,18 +36,18 @@
 
 namespace sluice {
 
-// What a kernel is told of its ring. Pipes of one schedule read its depth alone.
+// A kernel's ring. Pipes of one schedule only read its depth.
 struct Ring {
   Schedule schedule;
   int depth;
 };
 
-enum class RingForm { unified, two_stage, roles };
+enum class RingLoop { unified, two_stage, roles };
 
-// What pipes share in which every thread of the block fetches and computes.
+// Shared by pipes in which every thread of the block fetches and computes.
 struct WholeBlock {
   static constexpr int kProducers = 0;
-  static constexpr RingForm kForm = RingForm::unified;
+  static constexpr RingLoop kLoop = RingLoop::unified;
   __device__ static bool produces() { return true; }
   __device__ static bool consumes() { return true; }
   __device__ static int thread() { return static_cast<int>(threadIdx.x); }
@@ -82,7 +82,7 @@ __device__ __forceinline__ void run_unified(Pipe& pipe, int depth, long long fir
   }
 }
 
-// Two stages, the first fetch before the loop and the last compute behind it.
+// Two stages, the first fetch before the loop and the last compute after it.
 template <class Pipe, class Fetch, class Compute>
 __device__ __forceinline__ void run_two_stage(Pipe& pipe, long long first, long long end, long long step, Fetch&& fetch,
                                               Compute&& compute) {
@@ -126,14 +126,14 @@ __device__ __forceinline__ void run_roles(Pipe& pipe, int depth, long long first
   }
 }
 
-// Tiles first, first + step, ... < end. `fetch(tile, stage)` fills a stage of the ring through the pipe,
-// `compute(tile, stage)` reads it. Every thread of the block calls this with the same arguments.
+// Tiles first, first + step, ... < end. `fetch(tile, stage)` fills a stage of the ring through the pipe, `compute(tile,
+// stage)` reads it. Every thread of the block calls this with the same arguments.
 template <class Pipe, class Fetch, class Compute>
 __device__ __forceinline__ void run_ring(Pipe& pipe, int depth, long long first, long long end, long long step,
                                          Fetch&& fetch, Compute&& compute) {
-  if constexpr (Pipe::kForm == RingForm::roles) {
+  if constexpr (Pipe::kLoop == RingLoop::roles) {
     run_roles(pipe, depth, first, end, step, fetch, compute);
-  } else if constexpr (Pipe::kForm == RingForm::two_stage) {
+  } else if constexpr (Pipe::kLoop == RingLoop::two_stage) {
     run_two_stage(pipe, first, end, step, fetch, compute);
   } else {
     run_unified(pipe, depth, first, end, step, fetch, compute);

@@ -18,7 +18,7 @@
 
 namespace sluice {
 
-// In whole words, because the ring lies behind it.
+// In whole words, because the ring follows it.
 template <class Pipe>
 inline constexpr int kStorageBytes =
     std::is_empty_v<typename Pipe::Storage> ? 0

@@ -7,7 +7,7 @@
 namespace sluice {
 
 namespace {
-// The driver keeps this much of each block's shared memory for itself (compute capability 8.0 and on).
+// The driver reserves this much of each block's shared memory (compute capability 8.0 and later).
 constexpr int kReservedPerBlock = 1024;
 constexpr int kBulkCopyCapability = least_capability(Schedule::bulk);
 }  // namespace
@@ -17,7 +17,7 @@ RingShape shape_ring(int stage_bytes, int resident_blocks, long long tiles, cons
   const int fits = min_of(most_dynamic_shared_memory(device) / stage_bytes, kMaxDepth);
   const int fixed = fixed_depth(request.schedule), requested = fixed > 0 ? fixed : request.depth;
   if (fits < 1 || requested > fits) return {0, 0};
-  // One resident wave: the blocks share the tiles out among them, so one that has to wait for another to end is late.
+  // One resident wave: the blocks divide the tiles among them, so a block that waits for another to end is late.
   const auto blocks_at = [&](int depth) {
     const int block_bytes = depth * stage_bytes + traits_of(request.schedule).storage_bytes + kReservedPerBlock;
     return max_of(1, min_of(resident_blocks, device.shared_memory_per_multiprocessor / block_bytes));
@@ -26,7 +26,7 @@ RingShape shape_ring(int stage_bytes, int resident_blocks, long long tiles, cons
   if (depth == 0) {
     depth = 1 + ceil_div(kBytesInFlight, resident_blocks * stage_bytes);
     depth = min_of(max_of(2, depth), fits);
-    // No more stages than a block has tiles: the others would never be filled.
+    // At most as many stages as a block has tiles: more would never be filled.
     const auto tiles_of_stages = [&](int stages) {
       return static_cast<long long>(stages) * device.multiprocessors * blocks_at(depth);
     };
@@ -36,7 +36,7 @@ RingShape shape_ring(int stage_bytes, int resident_blocks, long long tiles, cons
 }
 
 int ring_copy_width(Schedule schedule, int row_bytes, const DeviceProperties& device) {
-  // cuda::memcpy_async to a barrier is one as well where the code has them (barrier_pipe.cuh).
+  // cuda::memcpy_async to a barrier is also a bulk copy if the code has them (barrier_pipe.cuh).
   const bool bulk = schedule == Schedule::bulk || (schedule == Schedule::barrier &&
                                                    code_capability(device.compute_capability) >= kBulkCopyCapability);
   return bulk ? row_bytes : kWordBytes;

@@ -1,5 +1,5 @@
-// Policies by architecture. A method's policy.h has what its kernels are compiled with, and a table of what its plan
-// decides by, a row an architecture: a GPU that is measured adds a row, and changes nothing for the others.
+// Policies by architecture. A method's policy.h has its kernels' compile-time constants, and a table of its plan's
+// parameters, one row per architecture: a newly measured GPU adds a row, and changes nothing for the others.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ struct ByElement {
   constexpr int of(DType dtype) const { return size_of(dtype) == 2 ? half : wider; }
 };
 
-// The row of the device's architecture, or of the last one before it; the first row for those that are older than all.
-// Rows are in the order of their `compute_capability`.
+// The row of the device's architecture, or of the last one before it; the first row for older ones. Rows are in the
+// order of their `compute_capability`.
 template <class Policy, std::size_t Rows>
 constexpr const Policy& policy_of(const DeviceProperties& device, const Policy (&rows)[Rows]) {
   const Policy* best = rows;

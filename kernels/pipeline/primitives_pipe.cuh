@@ -1,7 +1,7 @@
-// Schedule `primitives`: the C-like interface under cuda::pipeline. __pipeline_memcpy_async of 16 bytes, with zero-fill
-// for the words of a padding and for those that a row ends in; of 4 and 8 bytes for those that it begins in. A thread
-// that reads only what it copied waits for its own groups of copies (__pipeline_commit, __pipeline_wait_prior); where
-// threads share a stage its copies arrive on a barrier in shared memory (__pipeline_arrive_on).
+// Schedule `primitives`: the C-like interface under cuda::pipeline. __pipeline_memcpy_async of 16 bytes, zero-filled
+// for words of padding and for a row's last word; of 4 and 8 bytes for a row's first word. A thread that only reads its
+// own copies waits for its own copy groups (__pipeline_commit, __pipeline_wait_prior); if threads share a stage, its
+// copies arrive on a barrier in shared memory (__pipeline_arrive_on).
 #pragma once
 
 #include <cuda_awbarrier_primitives.h>
@@ -32,15 +32,15 @@ class PrimitivesPipe : public WholeBlock {
     share_words(tile, thread(), threads(),
                 [](Word* to, const char* from) { __pipeline_memcpy_async(to, from, kWordBytes); });
   }
-  // A word of zeros, which is no load: nothing is read at `from`, though it has to be an aligned address.
+  // A word of zeros, without a load: nothing is read at `from`, but it has to be an aligned address.
   __device__ void copy_zeros(Word* to, const char* from) { __pipeline_memcpy_async(to, from, kWordBytes, kWordBytes); }
-  // The bytes [first, last) of a word, and zeros around them; false where that takes more than copies. An element has
+  // The bytes [first, last) of a word, and zeros around them; false if that takes more than copies. An element has
   // `Unit` bytes.
   //
   //   the row ends here    |xxxxxx..|  16 bytes, the last of them zero-filled
   //   it begins here       |..xxxxxx|  0 4 8   |....xxxx|  0 8   |......xx|  0 0 4     0: a zero-filled copy
   template <int Unit>
-  __device__ bool copy_part(Word* to, const char* from, int first, int last) {
+  __device__ bool copy_partial(Word* to, const char* from, int first, int last) {
     if (first == 0) {
 #pragma unroll
       for (int bytes = Unit; bytes <= kWordBytes; bytes += Unit) {
@@ -69,7 +69,7 @@ class PrimitivesPipe : public WholeBlock {
       __mbarrier_arrive(landed_ + fetch_);
       fetch_ = next_stage(fetch_, depth_);
     } else {
-      __syncwarp();  // a converged warp's groups are counted as one
+      __syncwarp();  // a converged warp's copy groups are counted as one
       __pipeline_commit();
       ++in_flight_;
     }
@@ -89,7 +89,7 @@ class PrimitivesPipe : public WholeBlock {
   }
 
  private:
-  // At most `groups` may be under way afterwards. The count is part of the instruction.
+  // Waits until at most `groups` copy groups are in flight. The count is part of the instruction.
   __device__ static void wait_until(int groups) {
     switch (groups) {
       case 0: return __pipeline_wait_prior(0);

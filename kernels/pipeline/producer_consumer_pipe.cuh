@@ -1,5 +1,5 @@
 // Schedule `producer_consumer`: a block-scope cuda::pipeline with roles. The last warp of the block only copies, the
-// others only compute; a producer that runs ahead waits for nobody until the ring is full.
+// others only compute; the producer waits for nobody until the ring is full.
 #pragma once
 
 #include "kernels/pipeline/block_pipeline.cuh"
@@ -9,7 +9,7 @@ namespace sluice {
 class ProducerConsumerPipe : public BlockPipeline {
  public:
   static constexpr int kProducers = producer_threads(Schedule::producer_consumer);
-  static constexpr RingForm kForm = RingForm::roles;
+  static constexpr RingLoop kLoop = RingLoop::roles;
   using Storage = StorageOf<kMaxDepth>;
 
   __device__ ProducerConsumerPipe(Storage& storage, Ring ring, bool /*shares*/)

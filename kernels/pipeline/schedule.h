@@ -11,7 +11,7 @@ enum class Schedule : int {
 #include "kernels/pipeline/rings.def"
 };
 
-// What plans need to know of a schedule: a row of rings.def.
+// A schedule as plans need it: a row of rings.def.
 struct ScheduleTraits {
   const char* name;
   int fixed_depth, producer_threads, least_capability, storage_bytes;
@@ -25,7 +25,7 @@ inline constexpr ScheduleTraits kScheduleTraits[] = {
 };
 inline constexpr int kSchedules = static_cast<int>(sizeof(kScheduleTraits) / sizeof(ScheduleTraits));
 
-inline constexpr int kMaxDepth = 8;  // stages that a ring has room for
+inline constexpr int kMaxDepth = 8;  // stages of the deepest ring
 
 constexpr const ScheduleTraits& traits_of(Schedule schedule) { return kScheduleTraits[static_cast<int>(schedule)]; }
 constexpr const char* name_of(Schedule schedule) { return traits_of(schedule).name; }
@@ -33,7 +33,7 @@ constexpr int fixed_depth(Schedule schedule) { return traits_of(schedule).fixed_
 constexpr int producer_threads(Schedule schedule) { return traits_of(schedule).producer_threads; }
 constexpr int least_capability(Schedule schedule) { return traits_of(schedule).least_capability; }
 
-// What the caller asked for: a schedule and a depth, or the plan's own choice of either.
+// The caller's request: a schedule and a depth, or the plan's own choice of either.
 struct ScheduleRequest {
   bool automatic = true;
   Schedule schedule = Schedule::direct;

@@ -1,6 +1,5 @@
-// Schedule `thread_scope`: every thread has a cuda::pipeline of its own (cp.async groups, no shared
-// state). A thread sees only its own copies, so where threads share a stage a block barrier stands
-// after the wait and after the last read.
+// Schedule `thread_scope`: every thread has its own cuda::pipeline (cp.async groups, no shared state). A thread only
+// sees its own copies, so if threads share a stage there is a block barrier after the wait and after the last read.
 #pragma once
 
 #include <cuda/pipeline>
@@ -23,8 +22,8 @@ class ThreadScopePipe : public WholeBlock {
     });
   }
   __device__ void producer_commit() {
-    // Groups are counted for a converged warp as one: a diverged commit would make up to 32 of them,
-    // and every later wait would wait for too many.
+    // Copy groups are counted once per converged warp: a diverged commit would make up to 32 of them, and every later
+    // wait would wait for too many.
     __syncwarp();
     pipeline_.producer_commit();
   }

@@ -1,4 +1,4 @@
-// What a pipe copies: a rectangle of 16-byte words.
+// The unit of a pipe's copy: a rectangle of 16-byte words.
 //
 //   global    row 0  |wwwwwwww|.......        from_pitch bytes from row to row
 //             row 1  |wwwwwwww|.......
@@ -9,7 +9,7 @@
 
 namespace sluice {
 
-// `rows` runs of `words`, all 16-byte aligned on both sides.
+// `rows` spans of `words`, all 16-byte aligned on both sides.
 struct WordTile {
   Word* to;
   const char* from;
@@ -17,12 +17,11 @@ struct WordTile {
   int rows = 1;
   int to_pitch = 0;          // words
   long long from_pitch = 0;  // bytes
-  // The number of the first word among those of the stage: it is for thread `skew`. Matters where a thread reads only
-  // what it copied itself.
+  // The first word's index in the stage: thread `skew` copies it. Matters if a thread only reads its own copies.
   int skew = 0;
 };
 
-// Calls `copy(to, from)` for the words that are `thread`'s share among `threads`.
+// Calls `copy(to, from)` for the share of `thread` among `threads`.
 template <class Copy>
 __device__ __forceinline__ void share_words(const WordTile& tile, int thread, int threads, Copy&& copy) {
   if (tile.rows == 1) {

@@ -6,8 +6,8 @@
 namespace sluice {
 namespace {
 
-// One stage of numbers, panel by panel where the values lie: by way of registers a function would store each vector
-// three times. Returns how many values that were.
+// One stage of numbers, panel by panel in place: through registers, a function would store each vector three times.
+// Returns the number of values processed.
 template <class T>
 long long run_in_place(const ChainArguments<T, 1>& chain, T* values, long long count) {
   using Header = typename ChainArguments<T, 1>::Header;

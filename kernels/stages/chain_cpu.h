@@ -1,4 +1,4 @@
-// A chain along the rows of a block that other CPU kernels hold in the cache.
+// A chain along the rows of a block of values that other CPU kernels hold in the cache.
 #pragma once
 
 #include "kernels/common/instruction_set.h"
@@ -6,8 +6,8 @@
 
 namespace sluice {
 
-// `offsets[k]`: of the first value's element in operand k, whose dimension 0 is walked. In a source of its own: the
-// stages of a chain are most of what is to be compiled.
+// `offsets[k]`: of the first value's element in operand k, whose dimension 0 is walked. In its own source: the stages
+// of a chain take most of the compile time.
 template <InstructionSet set, class T>
 void run_chain(const ChainArguments<T, 1>& chain, T* values, long long count, const long long* offsets);
 
@@ -17,7 +17,7 @@ namespace {  // a copy for each instruction set
 template <class T>
 class CpuChain {
  public:
-  // Neighbours in a block are `step` apart in dimension `walked` of the operands.
+  // Consecutive values are `step` apart in dimension `walked` of the operands.
   template <int Rank>
   CpuChain(const Program& program, const Operand<Rank>* operands, int walked, long long step = 1)
       : operands_(program.operands) {
@@ -29,7 +29,7 @@ class CpuChain {
     chain_ = make_chain_arguments<T, 1>(program, rows, 1, &kOne);
   }
 
-  // `offset_of(k)`: of the first value's element in operand k.
+  // `offset_of(k)`: the offset of the first value's element in operand k.
   template <class OffsetOf>
   void run(T* values, long long count, const OffsetOf& offset_of) const {
     if (chain_.count == 0) return;
@@ -38,7 +38,7 @@ class CpuChain {
     run_chain<kInstructionSet>(chain_, values, count, offsets);
   }
 
-  // Over `rows` rows of `count` values, `pitch` apart; what is between them may change. `offset_of(k, row)`.
+  // Over `rows` rows of `count` values, `pitch` apart; values between them may change. `offset_of(k, row)`.
   template <class OffsetOf>
   void run_rows(T* values, long long pitch, long long count, long long rows, const OffsetOf& offset_of) const {
     if (operands_ == 0) return run(values, rows * pitch, [](int) { return 0LL; });

@@ -3,7 +3,7 @@
 namespace sluice {
 namespace {
 
-// No part holds a zero byte but the text, which comes last.
+// Only the text, which comes last, may hold a zero byte.
 std::string identity_of(const CppStage& stage) {
   std::string identity = stage.name;
   for (const std::string& parameter : stage.parameters) identity += '\0' + parameter;

@@ -1,4 +1,4 @@
-// Stages that a user wrote in C++. A program refers to them by number, so that it stays plain data.
+// Users' C++ stages. A program refers to them by number, and so stays plain data.
 #pragma once
 
 #include <deque>
@@ -17,12 +17,12 @@ struct CppStage {
   bool operator==(const CppStage&) const = default;
 };
 
-// Stages by number, kept for good: a number may be in use for as long as there is a thread. Hence bounds.
+// Stages by number, never removed: a number may be in use as long as there is a thread. Hence the bounds.
 class CppStages {
  public:
   CppStages(std::size_t limit, std::size_t limit_bytes) : limit_(limit), limit_bytes_(limit_bytes) {}
 
-  // The number of a stage, the same for equal stages; -1 where it would be one too many.
+  // The number of a stage, the same for equal stages; -1 at the bound.
   int intern(const CppStage& stage);
   const CppStage& operator[](int number) const;
 
@@ -33,7 +33,7 @@ class CppStages {
   std::unordered_map<std::string, int> numbers_;
 };
 
-// Those of the process. Each that compiles is a linked kernel at least, so there are as many as of those by default
+// The process's stages. Each one that compiles is at least one linked kernel, so the default bounds are equal
 // (kernels/linking/linker.h); the bytes are of all texts together.
 inline constexpr std::size_t kMaxCppStages = 4096, kMaxCppBytes = std::size_t{16} << 20;
 int intern_cpp_stage(const CppStage& stage);

@@ -1,14 +1,13 @@
-// What a kernel does with its accumulators: runs the chain behind it on them, rounds them and stores them.
+// A kernel's epilogue: applies the chain to the accumulators, rounds and stores them.
 //
-//   accumulators   [ slice 0 | slice 1 | ... ]      `Width` values each, neighbours in the result
+//   accumulators   [ slice 0 | slice 1 | ... ]      `Width` values each, contiguous in the result
 //
-// The kernel says where a slice lies in a tensor of the result's shape, once, for the chain's operands and for the
+// The kernel gives a slice's place in a tensor of the result's shape, once, for the chain's operands and for the
 // output:
 //
 //   place_of(strides, slice) -> Place    offset and stride by these strides; first <= i < last: the values that exist
 //
-// A kernel's count of slices is a matter of its registers: one that has more accumulators calls this for some after
-// others.
+// The number of slices depends on a kernel's registers: one with more accumulators calls this several times.
 #pragma once
 
 #include <type_traits>
@@ -20,7 +19,7 @@
 
 namespace sluice {
 
-// Puts the loads of the chain's operands in flight; what comes back is `apply`'s.
+// Issues the loads of the chain's operands; the result is passed to `apply`.
 template <int Width, int Slices, class Chain, class T, int Rank, class PlaceOf>
 __device__ __forceinline__ auto load_operands(const Chain& chain, const ChainArguments<T, Rank>& arguments,
                                               const PlaceOf& place_of) {
@@ -42,7 +41,7 @@ __device__ __forceinline__ void store_slices(DType dtype, const T* values, const
   });
 }
 
-// The chain on the values. Their operands are loaded here, behind the sums, whose registers they take the place of.
+// Applies the chain to the values. Operands are loaded here, after the sums, whose registers they reuse.
 template <class Chain, int Width, int Slices, class T, int Rank, class PlaceOf>
 __device__ __forceinline__ void run_chain(const ChainArguments<T, Rank>& arguments, const PlaceOf& place_of,
                                           T (&values)[Width * Slices]) {
@@ -50,7 +49,7 @@ __device__ __forceinline__ void run_chain(const ChainArguments<T, Rank>& argumen
   chain.template apply<Width, Slices>(values, load_operands<Width, Slices>(chain, arguments, place_of));
 }
 
-// The chain on the values, and their store to any place. `dtype`: the output's, which a linked kernel knows.
+// Applies the chain and stores the values at any place. `dtype`: the output's, which a linked kernel knows.
 template <class Chain, int Width, int Slices, class T, int Rank, class PlaceOf>
 __device__ __forceinline__ void finish_slices(const ChainArguments<T, Rank>& arguments, const Operand<Rank>& output,
                                               DType dtype, const PlaceOf& place_of, T (&values)[Width * Slices]) {

@@ -1,14 +1,14 @@
-// A stage on many values that are in registers.
+// A stage on several values in registers.
 #pragma once
 
 #include "kernels/stages/functors.h"
 
 namespace sluice {
 
-// Values whose far angles are asked for at once.
+// Values whose far angles are tested at once.
 inline constexpr int kFarGroup = 8;
 
-// Whether any of the angles is reduced in a way of its own (reductions.h).
+// Whether any of the angles needs the far reduction (reductions.h).
 template <int Count, class ParametersOf>
 __device__ __forceinline__ bool has_far_angle(const float* values, const ParametersOf& parameters_of) {
   float largest[4] = {};
@@ -19,8 +19,8 @@ __device__ __forceinline__ bool has_far_angle(const float* values, const Paramet
   return fmaxf(fmaxf(largest[0], largest[1]), fmaxf(largest[2], largest[3])) > kMostNear;
 }
 
-// The i-th value with `parameters_of(i)`. Snake's far angles are asked for once for all values: a branch for each would
-// keep the compiler from computing them side by side.
+// The i-th value with `parameters_of(i)`. Snake's far angles are tested once for all values: a branch for each would
+// keep the compiler from interleaving them.
 template <int Count, Op op, Precision precision, class T, class ParametersOf>
 __device__ __forceinline__ void evaluate_all(Evaluate<op, precision> evaluate, T* values,
                                              const ParametersOf& parameters_of) {
@@ -38,7 +38,7 @@ __device__ __forceinline__ void evaluate_all(Evaluate<op, precision> evaluate, T
       }
       return;
     }
-    // The code once, and no value[k], which would send them all to memory.
+    // The code once, and without value[k], which would put them all into memory.
 #pragma unroll 1
     for (int k = 0; k < Count; ++k) {
       T value{};

@@ -1,5 +1,5 @@
-// Runs a chain on the CPU: the same functors as on the GPU, over panels of values that stay in registers from one stage
-// to the next, with one switch a stage and panel.
+// Evaluates a chain on the CPU: the same functors as on the GPU, over panels of values that stay in registers from one
+// stage to the next, with one switch per stage and panel.
 #pragma once
 
 #include <cstring>
@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {  // a copy for each instruction set (kernels/common/instruction_set.h)
 
-// A tensor parameter's elements for one panel: side by side, or one for all.
+// A tensor parameter's elements for one panel: contiguous, or one for all.
 struct PanelOperand {
   const void* data;
   DType dtype;
@@ -39,13 +39,13 @@ SLUICE_HOST_DEVICE void round_panel(Panel<T>& values, DType dtype) {
   });
 }
 
-// Few instructions, which are worth a copy for each vector of a panel.
+// Few instructions: worth a copy for each vector of a panel.
 constexpr bool is_light(Op op) {
   return is_arithmetic(op) || op == Op::square || op == Op::abs || op == Op::neg || op == Op::sqrt || op == Op::rsqrt ||
          op == Op::clamp || op == Op::relu || op == Op::leaky_relu;
 }
 
-// Snake without the general reduction of its angle (reductions.h): the same bits where every angle is near.
+// Snake without the far reduction of its angle (reductions.h): the same bits if every angle is near.
 template <Precision precision, class T>
 SLUICE_HOST_DEVICE T snake_of_near(T x, const Parameters<T>& p) {
   return Functions<T, precision>::snake_of_near(x, p.value[0], p.value[1] + p.value[2]);
@@ -53,7 +53,7 @@ SLUICE_HOST_DEVICE T snake_of_near(T x, const Parameters<T>& p) {
 template <Op op, class T>
 inline constexpr bool kMayBeNear = op == Op::snake && sizeof(T) == sizeof(float) && kReducesNear;
 
-// Functions that this instruction set has what they are made of for vectors (target_cpu.h).
+// Functions with a vector version in this instruction set (target_cpu.h).
 #if defined(__AVX512F__)
 template <Op op, Precision precision, class T>
 inline constexpr bool kTakesVectors =
@@ -84,7 +84,7 @@ template <Op, Precision, class>
 inline constexpr bool kTakesVectors = false;
 #endif
 
-// The others run on a panel in memory: an array that is indexed in a loop is never in registers.
+// The others work on a panel in memory: an array indexed in a loop is never in registers.
 template <class T, class Body>
 SLUICE_HOST_DEVICE void each_in_memory(T* values, const Body& body) {
 #pragma GCC unroll 1
@@ -94,7 +94,7 @@ SLUICE_HOST_DEVICE void each_in_memory(T* values, const Body& body) {
   }
 }
 
-// `parameters_of(i)`: those of the panel's i-th element.
+// `parameters_of(i)`: of the panel's i-th element.
 template <Op op, Precision precision, class T, class ParametersOf>
 SLUICE_HOST_DEVICE void evaluate_each(T* values, const ParametersOf& parameters_of) {
   if constexpr (kMayBeNear<op, T>) {
@@ -115,12 +115,12 @@ __attribute__((noinline)) void evaluate_in_memory(T* values, const Parameters<T>
       store_lanes(values + i, evaluate_vector<op, precision>(load_lanes(values + i)));
     }
   } else {
-    const Parameters<T> kept = numbers;  // which no store into the values changes
+    const Parameters<T> kept = numbers;  // a copy that no store into the values changes
     evaluate_each<op, precision>(values, [&](int) SLUICE_IN_PLACE { return kept; });
   }
 }
 
-// The same where a parameter is a tensor.
+// The same with a tensor parameter.
 template <Op op, Precision precision, class T>
 __attribute__((noinline)) void evaluate_in_memory(T* values, const T (&parameters)[kMaxParameters][kPanel<T>]) {
   evaluate_each<op, precision>(values, [&](int i) SLUICE_IN_PLACE {
@@ -151,7 +151,7 @@ SLUICE_HOST_DEVICE void evaluate_numbers(Op op, Panel<T>& values, const Paramete
   });
 }
 
-// Add, sub, mul or div with a tensor, which is read as it is needed.
+// Add, sub, mul or div with a tensor, which is read when it is needed.
 template <class T>
 SLUICE_HOST_DEVICE void evaluate_arithmetic(Op op, Panel<T>& values, const PanelOperand& operand,
                                             const Parameters<T>& numbers) {
@@ -178,14 +178,14 @@ SLUICE_HOST_DEVICE void evaluate_elementwise(Op op, Panel<T>& values,
   });
 }
 
-// One stage, of which a parameter at least is a tensor.
+// One stage with at least one tensor parameter.
 template <class T, class OperandAt>
 SLUICE_HOST_DEVICE void evaluate_with_tensors(Op op, StageKind kind, const signed char (&operands)[kMaxParameters],
                                               const T (&given)[kMaxParameters], Panel<T>& values,
                                               const OperandAt& operand_at) {
   Parameters<T> numbers = {{given[0], given[1], given[2]}};
   PanelOperand tensors[kMaxParameters];
-  int wide = 0;  // whose elements differ
+  int wide = 0;  // operands with an element per value
   for (int p = 0; p < kMaxParameters; ++p) {
     if (operands[p] < 0) continue;
     tensors[p] = operand_at(operands[p]);
@@ -227,7 +227,7 @@ SLUICE_HOST_DEVICE void evaluate_panel(const ChainArguments<T, Rank>& chain, Pan
   }
 }
 
-// A block of any length in memory, of which an op holds one or two in the L1 cache.
+// Values of a block; an op holds one or two blocks in the L1 cache.
 inline constexpr int kCpuBlock = 512;
 
 template <class T>
@@ -242,7 +242,7 @@ void load_block(const void* data, DType dtype, long long offset, long long strid
   });
 }
 
-// `offset_of(operand)` is the offset of the block's first element; dimension 0 is walked.
+// `offset_of(operand)`: the offset of the block's first element; dimension 0 is walked.
 template <class T, int Rank, class OffsetOf>
 void evaluate_block(const ChainArguments<T, Rank>& chain, T* values, int count, const OffsetOf& offset_of) {
   T gathered[kMaxOperands][kPanel<T>];

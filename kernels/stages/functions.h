@@ -1,4 +1,4 @@
-// The stage functions by the type that they compute in and, in float, by how much of it the chain's result shows.
+// The stage functions by compute type and, in float, by the precision that the chain's result needs.
 #pragma once
 
 #include "kernels/stages/functions_half.h"

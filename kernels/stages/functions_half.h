@@ -1,9 +1,9 @@
-// The stage functions for chains from a half type into a half type: relative errors of at most 2^-16, in values that
-// the end of the chain rounds to 8 or 11 bits. The budget is that of memory: on an H200 an element of two bytes each
-// way leaves 33 issue slots and 4.2 MUFU instructions, loads and conversions included.
+// The stage functions for chains from a half type into a half type: relative errors of at most 2^-16, before the end of
+// the chain rounds to 8 or 11 bits. The budget is the memory's: on an H200 two bytes each way leave an element 33 issue
+// slots and 4.2 MUFU instructions, loads and conversions included.
 //
-// ex2.approx.ftz and rcp.approx.ftz flush what is subnormal and overflow early, where bfloat16 still has numbers: hence
-// 2^(x / 2) squared, and 2^-16 in front of both terms of 1 + e^-x.
+// ex2.approx.ftz and rcp.approx.ftz flush subnormals and overflow early, where bfloat16 still has numbers: hence 2^(x /
+// 2) squared, and a factor of 2^-16 on both terms of 1 + e^-x.
 #pragma once
 
 #include "kernels/stages/polynomials.h"
@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// F: float, or a vector of them where the target has what the function is made of for one.
+// F: float, or a vector of floats if the target has vector versions of the function's operations.
 struct HalfFunctions {
   static constexpr float kLog2E = 1.4426950408889634f;
 
@@ -55,7 +55,7 @@ struct HalfFunctions {
     return x * kScale * scaled_logistic(fused(x, -kLog2E, -16.0f));
   }
 
-  // x erfc(|x| / sqrt 2) / 2 left of 0, where 1 + erf(x) would cancel, and x less that right of it. The logarithm of
+  // x erfc(|x| / sqrt 2) / 2 left of 0, where 1 + erf(x) would cancel, and x minus that right of it. The logarithm of
   // erfc is a polynomial up to 6.5; beyond, where torch has 0, its power falls faster, and is 0 from kGeluEnd on.
   template <class F>
   SLUICE_HOST_DEVICE static F gelu(F x) {
@@ -98,7 +98,7 @@ struct HalfFunctions {
   SLUICE_HOST_DEVICE static float snake(float x, float alpha, float beta) {
     return snake_at(angle_of(alpha, x), x, beta);
   }
-  // Where is_near(alpha x).
+  // If is_near(alpha x).
   SLUICE_HOST_DEVICE static float snake_of_near(float x, float alpha, float beta) {
     return snake_at(near_angle(alpha * x), x, beta);
   }

@@ -1,8 +1,8 @@
-// The stage functions in float32: at most 2 units in the last place where the function does not magnify its argument's
-// own rounding more than fourfold (docs/measurements/functions.md).
+// The stage functions in float32: at most 2 ulp if the function does not magnify its argument's own rounding more than
+// fourfold (docs/measurements/functions.md).
 //
-// Where a sum or a product that is rounded would be magnified, its rounding error goes along as a second, low number.
-// An alternative is computed before it is selected: written into the condition, it would become a branch on a GPU.
+// If the rounding error of a sum or a product would be magnified, it is carried as a second, low number. An
+// alternative is computed before it is selected: inside the condition, it would become a branch on a GPU.
 #pragma once
 
 #include "kernels/stages/polynomials.h"
@@ -10,10 +10,10 @@
 
 namespace sluice {
 
-// 2^(a (b + b_low)) = (1 + tail) 2^n, |tail| < 0.42. `about` is next to b + b_low, where b alone is not.
+// 2^(a (b + b_low)) = (1 + tail) 2^n, |tail| < 0.42. `about` is close to b + b_low even if b alone is not.
 struct Power {
   float tail;
-  int bits;  // of n, as Nearest has it
+  int bits;  // of n, as in Nearest
 
   SLUICE_HOST_DEVICE Power(float a, float b, float b_low, float about) {
     const Nearest n = nearest_to_product(a, about);
@@ -22,7 +22,7 @@ struct Power {
     bits = n.bits;
   }
   SLUICE_HOST_DEVICE Power(float a, float b, float b_low) : Power(a, b, b_low, b) {}
-  // e^x, by ln 2, whose parts need no exact product.
+  // e^x, by ln 2 in two parts, whose products need not be exact.
   SLUICE_HOST_DEVICE explicit Power(float x) {
     const Nearest n = nearest_to_product(x, 1.44269504f);
     const float r = less_log2(x, n.number);
@@ -30,9 +30,9 @@ struct Power {
     bits = n.bits;
   }
 
-  // The power 2^more times, where 2^(n + more) is normal.
+  // The power times 2^more, if 2^(n + more) is normal.
   SLUICE_HOST_DEVICE float times(float a, int more = 0) const { return fused(a, tail, a) * power_of_two(bits, more); }
-  // 2^more and the same.
+  // 2^more plus that.
   SLUICE_HOST_DEVICE float plus_one(int more = 0) const {
     const float unit = power_of_two(bits, more);
     return fused(unit, tail, power_of_two(kNearestZero, more) + unit);
@@ -42,7 +42,7 @@ struct Power {
 struct SingleFunctions {
   SLUICE_HOST_DEVICE static float exp(float x) {
     const Power power(at_most(at_least(x, -105.0f), 90.0f));
-    // In two steps, because e^x may be subnormal, and 2^n too large where e^x is not.
+    // In two steps: e^x may be subnormal, and 2^n may overflow although e^x does not.
     const int half = (power.bits - kNearestZero) >> 1;
     return fused(1.0f, power.tail, 1.0f) * power_of_two(half) * power_of_two(power.bits - half);
   }
@@ -75,8 +75,8 @@ struct SingleFunctions {
 
   SLUICE_HOST_DEVICE static float silu(float x) { return over_one_and_exp(x, x); }
 
-  // a / (1 + 2^-p) in quarters, because a power next to 2^128 has results too. What is larger makes 0, as infinity does
-  // in torch; p <= 124 and -p <= 129.4.
+  // a / (1 + 2^-p) in quarters, so that a power near 2^128 has results too. Larger powers give 0, as infinity does in
+  // torch; p <= 124 and -p <= 129.4.
   SLUICE_HOST_DEVICE static float over_one_and(float a, const Power& power) {
     return minus_quotient(-0.25f * a, power.plus_one(-2));
   }
@@ -84,11 +84,11 @@ struct SingleFunctions {
     return over_one_and(a, Power(-at_most(at_least(x, -89.5f), 86.0f)));
   }
 
-  // x erfc(|x| / sqrt 2) / 2 left of 0, where 1 + erf(x) would cancel, and x less that right of it. The logarithm of
-  // erfc is a polynomial, y (line + y bend): neither a power of y^2 nor a quotient comes in. It grows too fast
-  // beyond 6.5, where torch has 0 already.
+  // x erfc(|x| / sqrt 2) / 2 left of 0, where 1 + erf(x) would cancel, and x minus that right of it. The logarithm of
+  // erfc is a polynomial, y (line + y bend), without a power of y^2 or a quotient. It grows too fast beyond 6.5, where
+  // torch has 0 already.
   SLUICE_HOST_DEVICE static float gelu(float x) {
-    constexpr float kLast = 10.3876f;  // has 2^-127, which becomes 0
+    constexpr float kLast = 10.3876f;  // gives 2^-127, which becomes 0
     const float y = magnitude_up_to(kLast, x);
     const float bend = y * gelu_exponent_tail(y);
     const float line = fused(y, kGeluExponentSlope, kGeluExponent);
@@ -134,7 +134,7 @@ struct SingleFunctions {
   SLUICE_HOST_DEVICE static float snake(float x, float alpha, float beta) {
     return snake_at(quarter_angle_of(alpha, x), x, beta);
   }
-  // Where is_near(alpha x).
+  // If is_near(alpha x).
   SLUICE_HOST_DEVICE static float snake_of_near(float x, float alpha, float beta) {
     return snake_at(near_quarter_angle_of(alpha, x), x, beta);
   }
@@ -143,7 +143,7 @@ struct SingleFunctions {
   SLUICE_HOST_DEVICE static float snake_at(Angle angle, float x, float beta) {
     const float v = angle.rest * angle.rest, v_low = fused(angle.rest, angle.rest, -v);
     const float rest = fused(v * sine_squared_tail(v), v, v_low);
-    // sin^2 as a sum of two, because x may cancel it.
+    // sin^2 as a sum of two numbers, because x may cancel it.
     const float complement = 1.0f - v, complement_low = 1.0f - complement - v - rest;
     const float square = angle.odd ? complement : v, square_low = angle.odd ? complement_low : rest;
     const Reciprocal inverse(beta);

@@ -1,4 +1,4 @@
-// What each stage computes: one definition for the CPU, the GPU and the run-time linker.
+// The stages' computations: one definition for the CPU, the GPU and the run-time linker.
 //
 // A stage maps a value and up to three parameters to a value, in float or double. Every file that
 // includes this one is compiled without contraction (-fmad=false, -ffp-contract=off), so a product
@@ -9,13 +9,13 @@
 
 namespace sluice {
 
-// Parameters of the stage at hand: numbers, or the element's own values of tensor operands.
+// A stage's parameters: numbers, or tensor operands' elements for this value.
 template <class T>
 struct Parameters {
   T value[kMaxParameters];
 };
 
-// x <= 0, x < low and the like are written so that a NaN passes through, as in torch.
+// Comparisons such as x <= 0 and x < low are written so that a NaN passes through, as in torch.
 template <Op op, Precision precision = Precision::single, class T>
 SLUICE_HOST_DEVICE T evaluate(T x, const Parameters<T>& p) {
 #ifndef __CUDACC_RTC__
@@ -75,7 +75,7 @@ SLUICE_HOST_DEVICE T evaluate(T x, const Parameters<T>& p) {
   }
 }
 
-// A stage as a function object (x, parameters) -> value, which the functions below call `body` with.
+// A stage as a function object (x, parameters) -> value, the argument of `body` below.
 template <Op op, Precision precision = Precision::single>
 struct Evaluate {
   template <class T>
@@ -84,15 +84,15 @@ struct Evaluate {
   }
 };
 
-// Only float has two precisions; double's code would be the same again.
+// Only float has two precisions; double's code would be duplicated.
 template <Op op, class T, class Body>
 SLUICE_HOST_DEVICE void in_half(Body&& body) {
   if constexpr (sizeof(T) == sizeof(float)) body(Evaluate<op, Precision::half>{});
 }
 
-// Each calls `body` with what computes the stage of a code (stage_list.h), in T. The four that take a tensor most
-// often, those that have parameters, and everything: lists of their own, so that a kernel can give the shortest one the
-// wide path without repeating the longest.
+// Each calls `body` with the function object of a code's stage (stage_list.h), in T. Three lists: the four stages that
+// take a tensor most often, those with parameters, and all, so that a kernel can give the shortest one the wide path
+// without repeating the longest.
 template <class Body>
 SLUICE_HOST_DEVICE bool with_arithmetic(Op op, Body&& body) {
   switch (op) {
@@ -115,7 +115,7 @@ SLUICE_HOST_DEVICE bool with_parametric(Op op, Body&& body) {
   }
 }
 
-// One switch over all of them: nested ones would compile to a chain of comparisons instead of a jump.
+// One switch over all of them: nested switches would compile to a chain of comparisons instead of a jump.
 template <class T, class Body>
 SLUICE_HOST_DEVICE bool with_stage(Op op, Body&& body) {
   switch (op) {

@@ -1,12 +1,12 @@
-// Runs a chain on values in registers, one stage after another.
+// Applies a chain to values in registers, one stage after another.
 //
 //   values   [ v0 v1 .. v7 | v8 .. v15 ]      `Slices` vectors of `Width` consecutive elements
 //                 |  stage 0: a switch that is uniform over the grid, all values at once
 //                 |  stage 1: ...
 //
-// Kernels call `chain.apply(values, chain.load(place))`. `place(operand, slice)` says where a slice's elements
-// lie in an operand, so the interpreter knows nothing of the kernel's geometry. A chain that is linked at run time
-// (linked_chain.cuh) takes the interpreter's place.
+// Kernels call `chain.apply(values, chain.load(place))`. `place(operand, slice)` gives the place of a slice's elements
+// in an operand, so the interpreter knows nothing of the kernel's geometry. A chain linked at run time
+// (linked_chain.cuh) replaces the interpreter.
 #pragma once
 
 #include "kernels/common/vector.cuh"
@@ -16,7 +16,7 @@
 
 namespace sluice {
 
-// `Width` elements at `place`, as T. One 16-byte load a word where the operand allows it.
+// `Width` elements at `place`, as T. In 16-byte loads if the operand allows it.
 template <class Element, int Width, class T>
 __device__ __forceinline__ void load_elements(const Element* data, const Place& place, T* values) {
   const Element* const base = data + place.offset;
@@ -43,8 +43,8 @@ __device__ __forceinline__ void load_elements(const Element* data, const Place& 
   }
 }
 
-// Without `Operands` the chain has numbers only. Kernels have an instance for such chains, because the code that
-// loads operands, never run, still costs the registers that hide the latency of memory.
+// Without `Operands` the chain has only numbers. Kernels have an instance for such chains: the code that loads
+// operands, even if not executed, costs registers that hide memory latency.
 template <class T, int Rank, bool Operands = true>
 struct InterpretedChain {
   static constexpr bool kIsInline = false;
@@ -53,7 +53,7 @@ struct InterpretedChain {
   __device__ __forceinline__ bool empty() const { return arguments.count == 0; }
   __device__ __forceinline__ static constexpr bool has_operands() { return Operands; }  // or may have
 
-  // What the linked form loads ahead; the interpreter loads a stage's operands when it comes to it.
+  // The linked form's loads ahead; the interpreter loads a stage's operands when it reaches the stage.
   template <int Width, int Slices, class PlaceOf>
   __device__ __forceinline__ PlaceOf load(PlaceOf place_of) const {
     return place_of;
@@ -94,7 +94,7 @@ struct InterpretedChain {
     });
   }
 
-  // add, sub, mul or div with one tensor: every slice's elements in flight before the first is used.
+  // add, sub, mul or div with one tensor: every slice's elements are in flight before the first is used.
   template <int Width, int Slices, class PlaceOf>
   __device__ __forceinline__ void apply_arithmetic(int s, T* values, const PlaceOf& place_of) const {
     const Header& header = arguments.headers[s];
@@ -115,11 +115,11 @@ struct InterpretedChain {
     });
   }
 
-  // Any stage with any mix of numbers and tensors, one element at a time. The values take a detour
-  // through local memory so that this long list of stages is compiled once, not once an element.
+  // Any stage with any mix of numbers and tensors, one element at a time. The values go through local memory so that
+  // this long list of stages is compiled once, not once per element.
   template <int Width, int Slices, class PlaceOf>
   __device__ __forceinline__ void apply_elementwise(int s, T* values, const PlaceOf& place_of) const {
-    // Read where it lies, in constant memory: a copy would live on the stack, because it is indexed below.
+    // Read in place, in constant memory: a copy would be on the stack, because it is indexed below.
     const Header& header = arguments.headers[s];
     const signed char* const operand = arguments.operand[s];
     T staged[Width * Slices];
@@ -163,9 +163,9 @@ static __device__ __noinline__ T evaluate_one(Op op, T value, T a, T b, T c) {
   return value;
 }
 
-// The interpreter in little code, for kernels of which there are many: a value at a time, through local memory. Several
-// times slower than InterpretedChain, whose code would take each of them half a minute to compile; where there is
-// something to win these kernels run linked.
+// The interpreter in little code, for kernels with many instances: a value at a time, through local memory. Several
+// times slower than InterpretedChain, whose code would take each of them half a minute to compile; for speed these
+// kernels run linked.
 template <class T, int Rank>
 struct ElementwiseChain {
   static constexpr bool kIsInline = false;
@@ -224,7 +224,7 @@ struct ElementwiseChain {
   }
 };
 
-// Few models have chains of float64, and twenty kernels would each have the long code for them.
+// Few models have chains of float64, and twenty kernels would each hold their long code.
 template <int Rank, bool Operands>
 struct InterpretedChain<double, Rank, Operands> : ElementwiseChain<double, Rank> {};
 

@@ -1,12 +1,12 @@
-// A chain that is left open when the kernel is compiled, and linked in at run time (kernels/linking).
+// A chain left open when the kernel is compiled, and linked in at run time (kernels/linking).
 //
 //   kernel (LTO-IR, built)          chain (LTO-IR, compiled by NVRTC from kernels/linking/source.cpp)
 //   sluice_post_operands()   <----  return 1;
 //   sluice_post_load(...)    <----  operand0's loads
 //   sluice_post_apply(...)   <----  v = v * number(0); v = v + operand0; v = silu(v);
 //
-// The functions are inlined by the linker, so the values never leave their registers and the operands that the
-// chain does not have cost nothing.
+// The linker inlines the functions, so values stay in registers, and operands that the chain does not have cost
+// nothing.
 #pragma once
 
 #include "kernels/common/vector.cuh"
@@ -32,10 +32,9 @@ __device__ void sluice_post_apply(void* values, const void* headers, const unsig
 
 namespace sluice {
 
-enum class Slot { pre, post };
+enum class ChainSite { pre, post };
 
-// A tensor's dtype: in a linked module one that the linker has made a constant, so that the code for the others goes
-// away.
+// A tensor's dtype: in a linked module the linker makes it a constant, so that the code for other dtypes is removed.
 __device__ __forceinline__ DType known_dtype([[maybe_unused]] LinkedTensor which, [[maybe_unused]] DType dtype) {
 #ifdef SLUICE_LINKED_MODULE
   return static_cast<DType>(sluice_dtype(static_cast<int>(which)));
@@ -44,26 +43,26 @@ __device__ __forceinline__ DType known_dtype([[maybe_unused]] LinkedTensor which
 #endif
 }
 
-// Takes the place of InterpretedChain. Width and Slices have to be those that the linker is told (LinkedSlot).
-template <class T, int Rank, Slot slot>
+// Replaces InterpretedChain. Width and Slices have to be those of the linker's ChainCall.
+template <class T, int Rank, ChainSite site>
 struct LinkedChain {
   static constexpr bool kIsInline = true;  // little code: a kernel may repeat it
   const ChainArguments<T, Rank>& arguments;
 
   __device__ __forceinline__ bool empty() const {
-    return (slot == Slot::pre ? sluice_pre_stages() : sluice_post_stages()) == 0;
+    return (site == ChainSite::pre ? sluice_pre_stages() : sluice_post_stages()) == 0;
   }
   __device__ __forceinline__ bool has_operands() const {
-    return (slot == Slot::pre ? sluice_pre_operands() : sluice_post_operands()) > 0;
+    return (site == ChainSite::pre ? sluice_pre_operands() : sluice_post_operands()) > 0;
   }
 
-  // Whether a copy for each of a hundred values would not fit into the instruction cache.
+  // Whether a copy for each of a hundred values would exceed the instruction cache.
   __device__ __forceinline__ bool is_long() const {
-    return (slot == Slot::pre ? sluice_pre_is_long() : sluice_post_is_long()) != 0;
+    return (site == ChainSite::pre ? sluice_pre_is_long() : sluice_post_is_long()) != 0;
   }
 
-  // The operands' elements for Slices vectors, as they are in memory: 32-bit lanes, room for 8 bytes an element. And
-  // where they lie, for those that the chain writes.
+  // The operands' elements for Slices vectors, as in memory: 32-bit lanes, up to 8 bytes an element. And the places of
+  // those that the chain writes.
   template <int Width, int Slices>
   struct Loads {
     unsigned lanes[kMaxOperands * Slices * Width * 2];
@@ -71,11 +70,11 @@ struct LinkedChain {
     Place places[kMaxOperands * Slices];
   };
 
-  // Puts the operands' loads in flight; called before the values are there.
+  // Issues the operands' loads, before the values are computed.
   template <int Width, int Slices, class PlaceOf>
   __device__ __forceinline__ Loads<Width, Slices> load(PlaceOf&& place_of) const {
     Loads<Width, Slices> loads;
-    const int operands = slot == Slot::pre ? sluice_pre_operands() : sluice_post_operands();
+    const int operands = site == ChainSite::pre ? sluice_pre_operands() : sluice_post_operands();
 #pragma unroll
     for (int k = 0; k < kMaxOperands; ++k) {
       if (k >= operands) continue;
@@ -83,7 +82,7 @@ struct LinkedChain {
 #pragma unroll
       for (int g = 0; g < Slices; ++g) loads.places[k * Slices + g] = place_of(k, g);
     }
-    if constexpr (slot == Slot::pre) {
+    if constexpr (site == ChainSite::pre) {
       sluice_pre_load(loads.lanes, loads.data, loads.places);
     } else {
       sluice_post_load(loads.lanes, loads.data, loads.places);
@@ -93,7 +92,7 @@ struct LinkedChain {
 
   template <int Width, int Slices>
   __device__ __forceinline__ void apply(T (&values)[Width * Slices], const Loads<Width, Slices>& loads) const {
-    if constexpr (slot == Slot::pre) {
+    if constexpr (site == ChainSite::pre) {
       sluice_pre_apply(values, arguments.headers, loads.lanes, loads.data, loads.places);
     } else {
       sluice_post_apply(values, arguments.headers, loads.lanes, loads.data, loads.places);

@@ -1,4 +1,4 @@
-// The tensors of a kernel whose dtypes are arguments of the interpreted form and constants of the linked one.
+// Tensors of a kernel whose dtypes are arguments in the interpreted form and constants in the linked one.
 #pragma once
 
 namespace sluice {

@@ -1,5 +1,5 @@
-// Takes the place of a chain in kernels that are run without one, or with a linked one: an interpreter there would take
-// registers that the loads need.
+// Replaces the chain in kernels that run without one, or with a linked one: an interpreter would take registers that
+// the loads need.
 #pragma once
 
 namespace sluice {

@@ -16,7 +16,7 @@ std::string_view trim(std::string_view text) {
   return text;
 }
 
-// Where `separator` stands first outside of "quotes", in which a backslash takes the next character as it is.
+// The first `separator` outside "quotes", in which a backslash escapes the next character.
 std::size_t find_outside_quotes(std::string_view text, char separator) {
   bool inside = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -27,7 +27,7 @@ std::size_t find_outside_quotes(std::string_view text, char separator) {
   return std::string_view::npos;
 }
 
-// Removes and returns what stands before `separator`; all of `text` where there is none.
+// Removes and returns the text before `separator`; all of `text` if there is none.
 std::string_view take_until(std::string_view& text, char separator) {
   const std::size_t at = find_outside_quotes(text, separator);
   const std::string_view head = text.substr(0, at);
@@ -93,7 +93,7 @@ std::string unquoted(std::string_view text) {
   return result;
 }
 
-// cpp("x * tanhf(a * x)",name,a=0.5,b=$0). Parameters beyond a stage's own three go into `more` stages behind it.
+// cpp("x * tanhf(a * x)",name,a=0.5,b=$0). Parameters beyond a stage's own three go into the `more` stages that follow.
 std::string parse_cpp(std::string_view rest, int operands, Program& program) {
   CppStage source;
   const std::string_view text = take_until(rest, ',');
@@ -109,14 +109,14 @@ std::string parse_cpp(std::string_view rest, int operands, Program& program) {
     const std::string_view parameter = take_until(value, '=');
     if (!is_identifier(parameter) || parameter == "x")
       return "a parameter of a cpp stage must be an identifier other than x, got " + quoted(parameter);
-    const int given = static_cast<int>(source.parameters.size()), slot = first + given / kMaxParameters;
-    if (slot == kMaxStages) return "a chain must have at most " + std::to_string(kMaxStages) + " stages";
-    Stage& stage = program.stages[slot];
-    if (slot > program.count) {
+    const int given = static_cast<int>(source.parameters.size()), number = first + given / kMaxParameters;
+    if (number == kMaxStages) return "a chain must have at most " + std::to_string(kMaxStages) + " stages";
+    Stage& stage = program.stages[number];
+    if (number > program.count) {
       stage = Stage{};
       std::memset(stage.operand, -1, sizeof(stage.operand));
       stage.op = Op::more;
-      program.count = slot;
+      program.count = number;
     }
     std::string error = parse_parameter(value, operands, program, stage, given % kMaxParameters);
     if (!error.empty()) return error;

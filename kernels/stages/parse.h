@@ -1,11 +1,11 @@
-// Text -> Program. The text is what a raw op takes and what an exported graph shows:
+// Text -> Program. The text is a raw op's argument, and shown in exported graphs:
 //
 //   chain     = [ stage *( "|" stage ) ]
 //   stage     = name [ "(" [ parameter *( "," parameter ) ] ")" ]
 //   parameter = number | "$" index          a number, or the tensor operand of that index
 //
-// "scale(1.5)|add($0,2)|silu" is 1.5 x, plus twice operand 0, through SiLU. Parameters left out take
-// torch's defaults; `cast` takes a dtype's name: "cast(bfloat16)".
+// "scale(1.5)|add($0,2)|silu" is 1.5 x, plus twice operand 0, through SiLU. Missing parameters have torch's defaults;
+// `cast` takes a dtype's name: "cast(bfloat16)".
 #pragma once
 
 #include <string>

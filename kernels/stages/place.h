@@ -1,11 +1,11 @@
-// Where the elements of a tensor operand lie that belong to one vector of a kernel.
+// The place of a vector's elements in a tensor operand.
 #pragma once
 
 namespace sluice {
 
-// Element i lies at `offset + i * stride`, for first <= i < last; the values of the others do not matter, and they may
-// lie outside of the tensor. Its first `extent` elements, from offset 0 on, may all be read, so that words may be wider
-// than a vector and hold what is not this row's.
+// Element i is at `offset + i * stride`, for first <= i < last; other elements' values are not used, and they may be
+// outside the tensor. The tensor's first `extent` elements, from offset 0 on, may all be read, so that loads may be
+// wider than a vector and include elements of other rows.
 struct Place {
   long long offset;
   long long stride;

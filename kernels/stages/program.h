@@ -1,7 +1,7 @@
 // A stage chain as a small program: op codes, numbers, and operands with strides.
 //
-// A program is plain data. It travels to a kernel as a __grid_constant__ parameter and is run there
-// by the interpreter (stages/interpreter.cuh), or on the CPU by stages/evaluate_cpu.h.
+// A program is plain data. It is passed to a kernel as a __grid_constant__ parameter and run there by the interpreter
+// (stages/interpreter.cuh), or on the CPU by stages/evaluate_cpu.h.
 #pragma once
 
 #include <algorithm>
@@ -17,22 +17,22 @@ inline constexpr int kMaxOperands = 12;
 
 struct Stage {
   Op op;
-  Precision precision;                  // of its functions, which parsing leaves at single
+  Precision precision;                  // of its functions; parsing leaves it at single
   DType dtype;                          // of `cast`
   int source;                           // of `cpp`: number of a CppStage
-  signed char operand[kMaxParameters];  // index of a tensor operand, or -1: the number counts
+  signed char operand[kMaxParameters];  // index of a tensor operand, or -1: use the number
   double number[kMaxParameters];
 };
 
-// What kernels are told of a stage's op: with its precision, where there are two.
+// A stage's op as kernels see it: with its precision, if there are two.
 constexpr Op code_of(const Stage& stage) { return stage.precision == Precision::half ? in_half(stage.op) : stage.op; }
 
 struct Program {
   int count = 0;
-  int operands = 0;  // how many operands the stages name: 1 + the highest index
+  int operands = 0;  // 1 + the highest operand index of the stages
   Stage stages[kMaxStages];
 
-  // A kilobyte, of which a chain uses a little, and a call makes several: what lies behind `count` is never touched.
+  // A kilobyte, mostly unused, and a call makes several: stages from `count` on are not initialised.
   Program() {}
   Program(const Program& other) { *this = other; }
   Program& operator=(const Program& other) {
@@ -48,7 +48,7 @@ struct Program {
       stages[s].precision = is_half(from) && is_half(to) ? Precision::half : Precision::single;
   }
 
-  // Adds a new operand, the last one, before all else; false where there is no room for that.
+  // Prepends the addition of a new operand, the last one; false if it does not fit.
   bool prepend_addition() {
     if (count == kMaxStages || operands == kMaxOperands) return false;
     std::copy_backward(stages, stages + count, stages + count + 1);
@@ -74,12 +74,12 @@ struct Program {
   }
 };
 
-// How a stage runs: cast rounds; numbers has none but numbers; arithmetic is add, sub, mul or div with one
-// tensor; elementwise is everything else.
+// How a stage runs: cast rounds; numbers has only numbers; arithmetic is add, sub, mul or div with one tensor;
+// elementwise is everything else.
 enum class StageKind : unsigned char { numbers, arithmetic, elementwise, cast };
 
-// A program as a kernel takes it: numbers in the compute type T, operands beside them. What every stage needs to
-// branch is one 32-bit word.
+// A program as a kernel takes it: numbers in the compute type T, and operands. One 32-bit number has all that a stage
+// needs to branch.
 template <class T, int Rank>
 struct ChainArguments {
   struct Header {
@@ -108,7 +108,7 @@ inline StageKind kind_of(const Stage& stage) {
   return wide ? StageKind::arithmetic : StageKind::elementwise;
 }
 
-// For a chain over `rank` <= Rank dimensions of `sizes`; the operands may have room for more.
+// For a chain over `rank` <= Rank dimensions of `sizes`; the operands may have more.
 template <class T, int Rank, int MaxRank>
 ChainArguments<T, Rank> make_chain_arguments(const Program& program, const Operand<MaxRank>* operands, int rank,
                                              const long long* sizes) {

@@ -1,11 +1,11 @@
-// What both precisions of the stage functions begin with: 2^x, a logarithm's mantissa, a sine's angle.
+// The first steps of the stage functions in both precisions: 2^x, a logarithm's mantissa, a sine's angle.
 #pragma once
 
 #include "kernels/stages/polynomials.h"
 
 namespace sluice {
 
-// 2^x, good to 22 bits on a GPU and 18 on the CPU; what would be subnormal may be 0.
+// 2^x, to 22 bits on a GPU and 18 on the CPU; subnormal results may be 0.
 #ifdef __CUDA_ARCH__
 SLUICE_HOST_DEVICE float exp2_approximately(float x) {
   float result;
@@ -20,7 +20,7 @@ SLUICE_HOST_DEVICE float exp2_inside(float x) {
   const float fraction = x - n.number;
   return fused(exp2_fraction(fraction), fraction, 1.0f) * power_of_two(n.bits);
 }
-// Anywhere. Nothing asks again where x lies: GCC would thread the answers, and make masks of them.
+// For any x. Later code does not compare x again: GCC would thread the branches, and turn them into masks.
 SLUICE_HOST_DEVICE float exp2_approximately(float x) { return exp2_inside(at_most(at_least(x, -127.0f), 128.0f)); }
 #if defined(SLUICE_INSTRUCTION_SET) && defined(__AVX512F__)
 namespace {
@@ -28,9 +28,9 @@ SLUICE_HOST_DEVICE FloatVector exp2_approximately(FloatVector x) {
   const FloatVector fraction = fraction_of(x);
   return times_power_of_two(fused(exp2_fraction(fraction), fraction, 1.0f), x - fraction);
 }
-SLUICE_HOST_DEVICE FloatVector exp2_inside(FloatVector x) {  // which has no subnormals either
+SLUICE_HOST_DEVICE FloatVector exp2_inside(FloatVector x) {  // 2^-127 is 0 here too
   const FloatVector sum = x + kNearest, fraction = x - (sum - kNearest);
-  const FloatVector power = (FloatVector)(((Words)sum << 23) + (127u << 23));
+  const FloatVector power = (FloatVector)(((IntVector)sum << 23) + (127u << 23));
   return fused(exp2_fraction(fraction), fraction, 1.0f) * power;
 }
 }  // namespace
@@ -45,12 +45,12 @@ SLUICE_HOST_DEVICE Mantissa mantissa_of(float x) {
   const bool subnormal = x < 1.17549435e-38f;
   const int bits = bits_of(subnormal ? x * 8388608.0f : x);
   const int exponent = (bits - 0x3f3504f3) >> 23;  // of sqrt 1/2
-  // As a float by way of the bits of 1.5 * 2^23 + exponent: conversions are slow.
+  // Converted to float through the bits of 1.5 * 2^23 + exponent: conversions are slow.
   const float number = float_of(exponent + kNearestZero) - kNearest;
   return {float_of(bits - (exponent << 23)), subnormal ? number - 23.0f : number};
 }
 
-// ln x where x is 0, negative, infinite or NaN, or `result`.
+// ln x if x is 0, negative, infinite or NaN, else `result`.
 SLUICE_HOST_DEVICE float log_of_special(float x, float result) {
   const float infinity = float_of(0x7f800000);
   const float positive = x < infinity ? result : x;  // a NaN too
@@ -58,7 +58,7 @@ SLUICE_HOST_DEVICE float log_of_special(float x, float result) {
   return x <= 0.0f ? zero_or_less : positive;
 }
 
-// The whole number next to x, exactly for any x.
+// The nearest whole number, exactly for any x.
 SLUICE_HOST_DEVICE double nearest(double x) {
 #if defined(__CUDA_ARCH__) || defined(__CUDACC_RTC__)
   return rint(x);
@@ -67,9 +67,8 @@ SLUICE_HOST_DEVICE double nearest(double x) {
 #endif
 }
 
-// The angle of a sine over pi, less the nearest whole number, for any float. 1 / pi comes in parts of 29 bits, whose
-// products with a float are exact in double; one that is too large to have a fraction is whole, and falls out by
-// itself.
+// The angle of a sine over pi, minus the nearest whole number, for any float. 1 / pi is a sum of numbers of 29 bits,
+// whose products with a float are exact in double; a product too large to have a fraction is whole, and drops out.
 SLUICE_HOST_DEVICE double half_turns(float angle) {
   const double x = angle;
   double turns = 0, part;
@@ -82,7 +81,7 @@ SLUICE_HOST_DEVICE double half_turns(float angle) {
   return turns - nearest(turns);
 }
 
-// An angle less the nearest multiple of pi / 2, and whether that was an odd one: there a sine is a cosine.
+// An angle minus the nearest multiple of pi / 2, and whether that was an odd one: then a sine is a cosine.
 struct Angle {
   float rest;
   bool odd;
@@ -92,13 +91,13 @@ SLUICE_HOST_DEVICE Angle far_quarter_angle(float angle) {
   return {static_cast<float>((turns - 0.5 * quarters) * 3.14159265358979323846), quarters != 0};
 }
 
-// Up to kMostNear an angle is reduced with pi in parts, whose products with whole numbers are exact in an FMA until
-// they cancel. Beyond, where a float hardly knows its phase, it is that of the rounded product, as in torch: there a
-// GPU branches. On the CPU a loop with a branch would not become vector code: it computes both, and leaves the general
-// one out of blocks that have no such angle (evaluate_cpu.h). Without an FMA the general one serves all.
-// What the product's rounding adds may leave pi / 4 by 1/16: that far sine_squared_tail is as good.
+// Up to kMostNear an angle is reduced with pi as a sum, whose products with whole numbers are exact in an FMA until
+// they cancel. Beyond, where a float hardly determines its angle, the rounded product is reduced, as in torch: a GPU
+// branches. On the CPU a loop with a branch would not be vectorised: it computes both, and skips the far reduction in
+// blocks without such an angle (evaluate_cpu.h). Without an FMA the far reduction serves all. The product's rounding
+// may exceed pi / 4 by 1/16: sine_squared_tail is as accurate up to there.
 inline constexpr float kMostNear = 1.5e6f;
-// On the CPU, where the general one serves more.
+// On the CPU, where the far reduction serves more.
 inline constexpr float kMostNearOnCpu = 1e6f;
 SLUICE_HOST_DEVICE bool is_near(float angle) { return !(magnitude(angle) > kMostNearOnCpu); }
 #if defined(__CUDA_ARCH__) || defined(__FMA__)
@@ -107,12 +106,12 @@ inline constexpr bool kReducesNear = true;
 inline constexpr bool kReducesNear = false;
 #endif
 
-// Of a x, with the rounding error of that product.
+// For a x, with the rounding error of that product.
 SLUICE_HOST_DEVICE Angle near_quarter_angle_of(float a, float x) {
   const float angle = a * x, low = fused(a, x, -angle);
   const Nearest n = nearest_to_product(angle, 0.636619772f);
   const float first = fused(n.number, 4.371139e-08f, fused(n.number, -1.57079637f, angle));
-  // Whether n is odd, as a comparison, which becomes vector code.
+  // Whether n is odd, as a comparison, which is vectorised.
   return {fused(n.number, 1.7151245e-15f, first) + low, static_cast<int>(static_cast<unsigned>(n.bits) << 31) < 0};
 }
 SLUICE_HOST_DEVICE Angle quarter_angle_of(float a, float x) {
@@ -136,7 +135,7 @@ SLUICE_HOST_DEVICE Angle quarter_angle_of(float a, float x) {
 #endif
 }
 
-// An angle less the nearest multiple of pi, for half types: good to 2^-20 where x does not outweigh it.
+// An angle minus the nearest multiple of pi, for half types: good to 2^-20 if x does not outweigh it.
 SLUICE_HOST_DEVICE float near_angle(float angle) {
   const float n = nearest_to_product(angle, 0.318309886f).number;
   return fused(n, 8.742278e-08f, fused(n, -3.14159274f, angle));

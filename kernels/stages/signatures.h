@@ -1,4 +1,4 @@
-// The stages' names, parameters and torch's defaults, as the parser reads them and Python asks for them
+// The stages' names, parameters and torch's defaults, for the parser and for Python
 // (torch.ops.sluice._stage_signatures).
 #pragma once
 
@@ -8,19 +8,19 @@
 
 namespace sluice {
 
-// A parameter without a default has to be given.
+// The default of a required parameter.
 inline constexpr double kRequired = std::numeric_limits<double>::quiet_NaN();
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct StageParameter {
   const char* name = nullptr;
-  double number = kRequired;  // that it has where it is not given
+  double number = kRequired;  // the default
 };
 
 struct StageSignature {
   const char* name;
   Op op;
-  StageParameter parameter[kMaxParameters];  // those that it has, then nameless ones
+  StageParameter parameter[kMaxParameters];  // the stage's, then nameless ones
 
   constexpr int parameters() const {
     int count = 0;
@@ -35,7 +35,7 @@ inline constexpr StageSignature kSignatures[] = {
 #include "kernels/stages/stages.def"
 };
 
-// By the stage's own name. Rows stand in the order of Op, so that its number is the index.
+// By the stage's own name. Rows are in the order of Op, whose number is the index.
 constexpr const StageSignature& signature_of(Op op) { return kSignatures[static_cast<int>(op)]; }
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// The stages that a chain is made of.
+// The stages of chains.
 #pragma once
 
 namespace sluice {
@@ -7,14 +7,14 @@ enum class Op : unsigned char {
 #define SLUICE_STAGE(name, ...) name,
 #define SLUICE_SPECIAL_STAGE(name) name,
 #include "kernels/stages/stages.def"
-// What kernels are told of those with functions in half precision.
+// The codes of functions in half precision.
 #define SLUICE_FUNCTION_STAGE(name, ...) name##_in_half,
 #include "kernels/stages/stages.def"
 };
 
-// How exact the functions of a stage are in float. A chain from a half type into a half type has their cheaper forms
+// The precision of a stage's functions in float. A chain from a half type into a half type has the cheaper ones
 // (functions_half.h), whose error its one rounding hides; any other has float32's (functions_single.h). So the choice
-// is one of the dtypes of what an op reads and what the chain ends in, made once for all forms of the chain
+// depends only on the dtypes of the op's input and the chain's result, and is made once for all forms of the chain
 // (Program::set_precision).
 enum class Precision : unsigned char { single, half };
 
@@ -27,7 +27,7 @@ constexpr Op in_half(Op op) {
   }
 }
 
-// Whether a wide path runs the stage where its first parameter alone is a tensor.
+// Whether the stage has a wide path if only its first parameter is a tensor.
 constexpr bool is_arithmetic(Op op) {
   switch (op) {
 #define SLUICE_ARITHMETIC_STAGE(name, ...) case Op::name:

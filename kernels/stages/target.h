@@ -1,11 +1,11 @@
-// The arithmetic that the stage functions are made of, as the target has it: fused products, bits of floats, and the
-// approximation of 1 / x that a GPU has an instruction for (2^x stands in reductions.h, rsqrt in functions.h).
+// The target's arithmetic for the stage functions: fused products, bits of floats, and an approximation of 1 / x, which
+// is one GPU instruction (2^x is in reductions.h, rsqrt in functions.h).
 //
-// On the CPU nothing here branches or calls libm, so that loops over stage functions become vector code, and a fused
+// On the CPU nothing here branches or calls libm, so that loops over stage functions are vectorised, and a fused
 // product is one instruction or, on a target without it, a product and a sum.
 #pragma once
 
-#ifndef __CUDACC_RTC__  // there the overloads are global, without a header
+#ifndef __CUDACC_RTC__  // NVRTC has global overloads, without a header
 #include <bit>
 #include <cmath>
 #endif
@@ -27,7 +27,7 @@ SLUICE_HOST_DEVICE float fused(float a, float b, float c) {
 #endif
 }
 
-// The same rounded once on every target: for sums that cancel.
+// Rounded once on every target: for sums that cancel.
 SLUICE_HOST_DEVICE float fused_exactly(float a, float b, float c) {
 #if defined(__CUDA_ARCH__) || defined(__CUDACC_RTC__) || defined(__FMA__)
   return fused(a, b, c);
@@ -36,7 +36,7 @@ SLUICE_HOST_DEVICE float fused_exactly(float a, float b, float c) {
 #endif
 }
 
-// c0 + c1 x + c2 x^2 + ... by Horner's rule. F: float, or a vector of them where the target has such functions.
+// c0 + c1 x + c2 x^2 + ... by Horner's rule. F: float, or a vector of floats if the target has such functions.
 template <class F>
 SLUICE_HOST_DEVICE float polynomial(F, float last) {
   return last;
@@ -75,7 +75,7 @@ SLUICE_HOST_DEVICE float with_sign_of(float x, float sign) {
 #endif
 }
 
-// x, or the bound where x is beyond it; a NaN stays one.
+// x, or the bound if x is beyond it; a NaN stays a NaN.
 SLUICE_HOST_DEVICE float at_least(float x, float low) {
 #ifdef __CUDA_ARCH__
   float result;
@@ -95,7 +95,7 @@ SLUICE_HOST_DEVICE float at_most(float x, float high) {
 #endif
 }
 
-// at_most(|x|, high), or any number where x is a NaN: what the caller makes of x itself has to bring it back.
+// at_most(|x|, high), or any number if x is a NaN: the caller's use of x itself has to restore the NaN.
 SLUICE_HOST_DEVICE float magnitude_up_to(float high, float x) {
 #if defined(__AVX512F__)
   const int bits = bits_of(magnitude(x)), most = bits_of(high);  // in the order of the floats
@@ -105,32 +105,32 @@ SLUICE_HOST_DEVICE float magnitude_up_to(float high, float x) {
 #endif
 }
 
-// The integer next to x, for |x| < 2^22: `number`, and in the low bits of `bits`, where 0 is kNearestZero.
-inline constexpr float kNearest = 12582912.0f;  // 1.5 * 2^23: a sum with it has no bits for a fraction
+// The integer nearest to x, for |x| < 2^22: `number`, and in the low bits of `bits`, where 0 is kNearestZero.
+inline constexpr float kNearest = 12582912.0f;  // 1.5 * 2^23: a sum with it has no fraction bits
 inline constexpr int kNearestZero = 0x4b400000;
 struct Nearest {
   float number;
   int bits;
 };
-// Of a b.
+// For a b.
 SLUICE_HOST_DEVICE Nearest nearest_to_product(float a, float b) {
   const float sum = fused(a, b, kNearest);
   return {sum - kNearest, bits_of(sum)};
 }
 
-// 2^(n + more) where it is normal, of n's bits as Nearest has them, or of n itself: the shift drops kNearestZero.
+// 2^(n + more) if it is normal, for n's bits as in Nearest, or n itself: the shift drops kNearestZero.
 SLUICE_HOST_DEVICE float power_of_two(int bits, int more = 0) {
   return float_of(static_cast<int>((static_cast<unsigned>(bits) << 23) + (static_cast<unsigned>(127 + more) << 23)));
 }
 
-// x - n ln 2. ln 2 in two parts, of which the first has few bits: its product with n is exact without an FMA too.
+// x - n ln 2. ln 2 is a sum of two numbers, the first with few bits: its product with n is exact even without an FMA.
 inline constexpr float kLog2 = 0.693359375f, kLog2Low = -2.12194440e-4f;
 template <class F>
 SLUICE_HOST_DEVICE F less_log2(F x, F n) {
   return fused(n, -kLog2Low, fused(n, -kLog2, x));
 }
 
-// 1 / x, good to 22 bits on a GPU, and there 0 where |x| >= 2^126.
+// 1 / x, good to 22 bits on a GPU, and there 0 if |x| >= 2^126.
 SLUICE_HOST_DEVICE float reciprocal_approximately(float x) {
 #ifdef __CUDA_ARCH__
   float result;
@@ -141,28 +141,28 @@ SLUICE_HOST_DEVICE float reciprocal_approximately(float x) {
 #endif
 }
 
-// -a / b, next to correctly rounded, for 1/4 <= b < 2^128; b > 2^126 counts as infinite.
+// -a / b, almost correctly rounded, for 1/4 <= b < 2^128; b > 2^126 counts as infinite.
 SLUICE_HOST_DEVICE float minus_quotient(float a, float b) {
 #ifdef __CUDA_ARCH__
   const float inverse = reciprocal_approximately(-b);
   const float first = a * inverse;
-  // In this order a zero keeps its sign. Of an infinity NaN is over, which the maximum leaves out.
+  // In this order a zero keeps its sign. An infinity gives NaN, which the maximum drops.
   return fused(fmaxf(fused(b, first, a), -3e38f), inverse, first);
 #else
   return -a / (b > 0x1p126f ? float_of(0x7f800000) : b);
 #endif
 }
 
-// 1 / b as a sum of two, of which a kernel keeps those of numbers for all elements; of a subnormal b it may be
-// infinite.
+// 1 / b as a sum of two numbers, which a kernel computes once for a parameter that is a number; infinite for some
+// subnormal b.
 struct Reciprocal {
   float value, low;
-  float finite;  // the value, or 0 where b is 0
+  float finite;  // the value, or 0 if b is 0
 
   SLUICE_HOST_DEVICE explicit Reciprocal(float b) {
     value = reciprocal_approximately(b);
     const float left = fused_exactly(-value, b, 1.0f) * value;
-    low = magnitude(left) < magnitude(value) ? left : 0.0f;  // it is not where b is 0 or infinite
+    low = magnitude(left) < magnitude(value) ? left : 0.0f;  // it is not if b is 0 or infinite
     finite = magnitude(value) < float_of(0x7f800000) ? value : 0.0f;
   }
 };

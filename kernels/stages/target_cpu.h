@@ -1,6 +1,5 @@
-// What the stage functions are made of, for a vector of AVX-512 at once: it has instructions for clamps, for the parts
-// of 2^x and for an approximation of 1 / x, and gcc makes none of them out of a loop over numbers. Other instruction
-// sets take the loop.
+// The stage functions' operations on a vector of AVX-512, which has instructions for clamps, for the steps of 2^x and
+// for an approximation of 1 / x; gcc makes none of them from a loop over numbers. Other instruction sets use the loop.
 #pragma once
 
 #include "kernels/common/sum_vectors_cpu.h"
@@ -23,7 +22,7 @@ SLUICE_HOST_DEVICE FloatVector fused(A a, B b, C c) {
 
 SLUICE_HOST_DEVICE FloatVector magnitude(FloatVector x) { return _mm512_abs_ps(x); }
 
-// The second operand comes out where either is a NaN. gcc 12 warns of the intrinsics without a mask.
+// Returns the second operand if either is a NaN. gcc 12 warns of the intrinsics without a mask.
 SLUICE_HOST_DEVICE FloatVector lesser(FloatVector a, FloatVector b) { return _mm512_maskz_min_ps(0xffff, a, b); }
 SLUICE_HOST_DEVICE FloatVector at_most(FloatVector x, float high) { return lesser(broadcast(high), x); }
 SLUICE_HOST_DEVICE FloatVector at_least(FloatVector x, float low) {
@@ -31,13 +30,13 @@ SLUICE_HOST_DEVICE FloatVector at_least(FloatVector x, float low) {
 }
 SLUICE_HOST_DEVICE FloatVector magnitude_up_to(float high, FloatVector x) { return at_most(magnitude(x), high); }
 
-// 1 / x, good to 27 bits: of an infinity the correction is a NaN, which is left out.
+// 1 / x, good to 27 bits: for an infinity the correction is a NaN, which is dropped.
 SLUICE_HOST_DEVICE FloatVector reciprocal_approximately(FloatVector x) {
   const FloatVector first = _mm512_maskz_rcp14_ps(0xffff, x);
   return fused(first, lesser(_mm512_fnmadd_ps(x, first, broadcast(1.0f)), broadcast(1.0f)), first);
 }
 
-// The whole number next to x, what is left of x, and value 2^n. An infinity leaves 0.
+// The nearest whole number to x, the rest of x, and value 2^n. For an infinity the rest is 0.
 SLUICE_HOST_DEVICE FloatVector nearest(FloatVector x) { return _mm512_maskz_roundscale_ps(0xffff, x, 0); }
 SLUICE_HOST_DEVICE FloatVector fraction_of(FloatVector x) { return _mm512_maskz_reduce_ps(0xffff, x, 0); }
 SLUICE_HOST_DEVICE FloatVector times_power_of_two(FloatVector value, FloatVector n) {

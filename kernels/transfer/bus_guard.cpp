@@ -9,8 +9,8 @@
 namespace sluice::transfer {
 namespace {
 
-// SA_NODEFER: the signal is not blocked, so there is no mask to restore. But the thread sanitizer's own handler, which
-// calls ours, blocks all of them.
+// With SA_NODEFER the signal is not blocked, so there is no mask to restore. The thread sanitizer's own handler, which
+// calls ours, blocks all signals.
 #ifdef __SANITIZE_THREAD__
 constexpr int kRestoreMask = 1;
 #else
@@ -27,7 +27,7 @@ struct Installing {
 void on_bus_error(int signal, siginfo_t* info, void* context) {
   if (armed != nullptr) siglongjmp(*armed, 1);
   const bool detailed = (former.sa_flags & SA_SIGINFO) != 0 && former.sa_sigaction != nullptr;
-  // A handler that raises the signal anew comes back here: then it ends the process, as it would have without us.
+  // A handler that raises the signal again returns here: then it ends the process, as it would without this handler.
   if (forwarding || (!detailed && (former.sa_handler == SIG_DFL || former.sa_handler == SIG_IGN))) {
     std::signal(signal, SIG_DFL);
     return;

@@ -1,4 +1,4 @@
-// What the scheduler hands to the engine: one chunk's copies in one direction, what they wait for, what they record.
+// A command from the scheduler to the engine: one chunk's copies in one direction, and the events they wait for.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,19 @@
 
 namespace sluice::transfer {
 
-// Times of one chunk in flight; its three steps end with events. A chunk has a set of six numbers of events, of which
-// three are used; sets are used again after `window` chunks.
+// Times of one chunk in flight; its three steps end with events. A set has six event numbers, three of them used;
+// chunk i uses set i % event_sets.
 enum class Mark : int { fetch_begin, fetched, compute_begin, computed, store_begin, stored };
 inline constexpr int kMarks = 6;
 
 constexpr int event_of(int set, Mark mark) { return set * kMarks + static_cast<int>(mark); }
 
 enum class Route : int {
-  direct = 0,    // page-locked and in rows: the device's copy engine reads or writes it
-  ring = 1,      // staged by threads through the page-locked ring
-  shared = 2,    // the device's memory is the host's: threads copy straight into or out of the slot
-  pageable = 3,  // as direct, of memory that is not page-locked: the driver stages it, and the host waits. Pages of a
-                 // file go by way of a buffer, because the driver's copy could not be left where the file has ended
+  direct = 0,    // pinned and in rows: the device's copy engine reads or writes it
+  ring = 1,      // copied by threads through the pinned ring
+  shared = 2,    // the device's memory is the host's: threads copy into or out of the slot
+  pageable = 3,  // as direct, but not pinned: the driver stages it, and the host waits. Pages of a file go through a
+                 // buffer, because the driver's copy could not be left where the file ends
 };
 inline constexpr int kRoutes = 4;
 
@@ -32,13 +32,13 @@ struct ChunkCopy {
 };
 
 struct Command {
-  std::vector<int> waits;       // events that must be complete before the device moves the first byte
-  std::vector<int> host_waits;  // and before a thread of the host does
+  std::vector<int> waits;       // events that complete before the device moves the first byte
+  std::vector<int> host_waits;  // events that complete before a host thread moves the first byte
   std::vector<ChunkCopy> copies;
   int set = 0;
-  bool issued = false;  // by the caller already: nothing is left but to wait until it has landed
+  bool issued = false;  // by the caller: the worker only waits until it has landed
 
-  // Whether no thread has to touch the bytes.
+  // Whether no host thread has to copy.
   bool immediate() const {
     for (const ChunkCopy& copy : copies) {
       if (copy.route == Route::ring || copy.route == Route::shared) return false;

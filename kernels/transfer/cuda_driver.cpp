@@ -17,7 +17,7 @@
 namespace sluice::transfer {
 namespace {
 
-// The calling thread's device, for as long as this lives.
+// Sets the calling thread's device for its lifetime.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) {
@@ -36,9 +36,8 @@ class CurrentDevice {
   bool changed_ = false;
 };
 
-// Made eight at a time, because making one waits for kernels that run, so that threads that start together would run
-// theirs one after another; and handed out in turns, because as many hardware queues serve them in the order of their
-// making.
+// Created eight at a time: creating a stream waits for running kernels, which would serialize threads that start
+// together. Handed out round robin: eight hardware queues serve streams in the order of their creation.
 constexpr int kStreamsAtOnce = 8;
 struct Spare {  // never destroyed: CUDA may be gone when static objects are
   std::mutex mutex;
@@ -61,9 +60,8 @@ class CudaDriver final : public Driver {
         return;
       }
     }
-    // The chunks' events order the copies and date them. A thread that waits for one spins: an event to be slept on
-    // raises an interrupt, which takes longer than a small copy. While it waits for the ring, other threads need its
-    // core.
+    // The chunks' events order and time the copies. Waiting for them spins: a blocking event raises an interrupt, which
+    // takes longer than a small copy. Waiting for the ring blocks, because other threads need the core.
     for (int i = 0; i < events; ++i) {
       const unsigned flags = i < timed ? cudaEventDefault : cudaEventBlockingSync | cudaEventDisableTiming;
       if (!check(cudaEventCreateWithFlags(&events_[static_cast<std::size_t>(i)], flags))) return;
@@ -117,10 +115,10 @@ class CudaDriver final : public Driver {
   bool copy(Stream stream, const DeviceCopy& copy) override {
     const CurrentDevice current(device_);
     const cudaStream_t on = streams_[static_cast<int>(stream)];
-    const auto run = static_cast<std::size_t>(copy.run);
-    if (copy.rows == 1) return check(cudaMemcpyAsync(copy.target, copy.source, run, cudaMemcpyDefault, on));
+    const auto span = static_cast<std::size_t>(copy.span);
+    if (copy.rows == 1) return check(cudaMemcpyAsync(copy.target, copy.source, span, cudaMemcpyDefault, on));
     return check(cudaMemcpy2DAsync(copy.target, static_cast<std::size_t>(copy.target_pitch), copy.source,
-                                   static_cast<std::size_t>(copy.source_pitch), run,
+                                   static_cast<std::size_t>(copy.source_pitch), span,
                                    static_cast<std::size_t>(copy.rows), cudaMemcpyDefault, on));
   }
 
@@ -130,8 +128,7 @@ class CudaDriver final : public Driver {
                                     reinterpret_cast<void*>(static_cast<std::intptr_t>(microseconds))));
   }
 
-  // Not cudaHostAlloc: pages are put near the device before they are locked, and there are exactly as many as asked
-  // for.
+  // Not cudaHostAlloc: pages are placed near the device before they are pinned, and no more than requested.
   char* allocate_pinned(std::int64_t bytes) override {
     const CurrentDevice current(device_);
     const auto size = static_cast<std::size_t>(bytes);

@@ -9,7 +9,7 @@
 namespace sluice::transfer {
 namespace {
 
-// Times are kept for this many chunks that nobody has taken yet.
+// Most chunks whose times are kept until they are taken.
 constexpr std::size_t kTimesKept = 1 << 16;
 
 }  // namespace
@@ -17,22 +17,22 @@ constexpr std::size_t kTimesKept = 1 << 16;
 Engine::Engine(std::unique_ptr<Driver> driver, const EngineOptions& options)
     : options_(options),
       driver_(std::move(driver)),
-      timeline_(*driver_, options.window, start_event()),
+      timeline_(*driver_, options.event_sets, start_event()),
       in_ring_(*driver_, options.ring_buffers, options.ring_buffer_bytes, ring_event(0)),
       out_ring_(*driver_, options.ring_buffers, options.ring_buffer_bytes, ring_event(options.ring_buffers)),
-      pending_(static_cast<std::size_t>(options.window * kMarks)) {
+      pending_(static_cast<std::size_t>(options.event_sets * kMarks)) {
   const auto fail_with = [this](const std::string& text) { fail(text); };
   const auto failed = [this] { return failed_.load(); };
   const auto begun = [this](Stream stream) {
     return [this, stream](const Command& command) { timeline_.issued(stream, command.set, command.waits); };
   };
-  in_ = make_in_lane(
+  in_ = make_h2d_worker(
       *driver_, pool_, in_ring_,
       {begun(Stream::h2d), [this](int set) { on_issued(set, Mark::fetched); }, [](int) {}, fail_with, failed});
-  out_ = make_out_lane(*driver_, pool_, out_ring_,
-                       {begun(Stream::d2h), [this](int set) { on_issued(set, Mark::stored); },
-                        [this](int set) { on_landed(set); }, fail_with, failed});
-  pool_.start(options.threads, driver_->node());  // last, as it does with what threads are left
+  out_ = make_d2h_worker(*driver_, pool_, out_ring_,
+                         {begun(Stream::d2h), [this](int set) { on_issued(set, Mark::stored); },
+                          [this](int set) { on_landed(set); }, fail_with, failed});
+  pool_.start(options.threads, driver_->node());  // last: it needs only one of the threads that are left
 }
 
 Engine::~Engine() {
@@ -58,17 +58,17 @@ void Engine::begin(void* caller_stream) {
   for (int stream = 0; stream < kStreams; ++stream) driver_->wait(static_cast<Stream>(stream), caller_event());
   if (!driver_->record(Stream::compute, start_event())) fail(driver_->error());
   timeline_.begin();
-  // Whoever writes a page-locked source on that stream may not be through; threads must not read it before.
+  // Work on that stream may still be writing a pinned source; threads must not read it before.
   host_must_wait_ = true;
 }
 
-void Engine::submit(Lane& lane, Mark end, std::shared_ptr<Command> command) {
+void Engine::submit(CopyWorker& worker, Mark end, std::shared_ptr<Command> command) {
   auto& moved = moved_[end == Mark::fetched ? 0 : 1];
   for (const ChunkCopy& copy : command->copies) moved[static_cast<int>(copy.route)] += copy.bytes.bytes();
   if (command->immediate()) {
-    lane.issue(*command);
+    worker.issue(*command);
     command->issued = true;
-    if (end == Mark::stored) lane.push(std::move(command));
+    if (end == Mark::stored) worker.push(std::move(command));
     return;
   }
   if (host_must_wait_ && end == Mark::fetched) {
@@ -79,7 +79,7 @@ void Engine::submit(Lane& lane, Mark end, std::shared_ptr<Command> command) {
     const std::lock_guard lock(mutex_);
     ++pending_[static_cast<std::size_t>(event_of(command->set, end))];
   }
-  lane.push(std::move(command));
+  worker.push(std::move(command));
 }
 
 void Engine::fetch(std::shared_ptr<Command> command) { submit(*in_, Mark::fetched, std::move(command)); }
@@ -117,7 +117,7 @@ bool Engine::wait_read(int set, bool directly, int milliseconds) {
   }
   while (directly && !driver_->complete(event)) {
     if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::yield();  // the copy engine has nothing to do until the caller goes on, and a sleep takes 60 us
+    std::this_thread::yield();  // the copy engine is idle until the caller continues, and a sleep takes 60 us
   }
   return true;
 }

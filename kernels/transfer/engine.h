@@ -1,15 +1,15 @@
-// The engine of one device: it moves the bytes of chunks in both directions and keeps the order by events.
+// The engine of one device moves the bytes of chunks in both directions, ordered by events.
 //
-//                slot 0      slot 1      slot 2        `depth` slots on the device, the scheduler's
+//                slot 0      slot 1      slot 2        the scheduler's `depth` slots on the device
 //   h2d       [copy 0  ][copy 1  ][copy 2  ][copy 3  ]            copy 3 waits for computed[0]: slot 0 is read
 //   compute              [fn 0    ][fn 1    ][fn 2    ][fn 3 ]    fn k waits for fetched[k], and for stored[k - depth]
 //   d2h                             [copy 0 ][copy 1  ][copy 2 ]  copy k waits for computed[k]
 //
-// Every edge is an event on a stream; no stream waits for the host, and the host waits only for memory of its own: for
-// a ring buffer to be free, and for results to land. Which events a command waits for is the scheduler's to say
-// (python/sluice/stream/device/pipeline.py); the engine issues them in the order in which they come.
+// Every edge is an event on a stream. No stream waits for the host. The host waits only for its own memory: for a free
+// buffer of the pinned ring, and for results to land. The scheduler (python/sluice/stream/device/pipeline.py) decides
+// which events a command waits for; the engine issues commands in the order of their arrival.
 //
-// All functions may be called from any thread and none holds a lock while it waits for the device.
+// All functions may be called from any thread, and none holds a lock while it waits for the device.
 #pragma once
 
 #include <atomic>
@@ -21,23 +21,23 @@
 #include <vector>
 
 #include "kernels/transfer/command.h"
+#include "kernels/transfer/copy_worker.h"
 #include "kernels/transfer/driver.h"
-#include "kernels/transfer/lane.h"
-#include "kernels/transfer/ring.h"
+#include "kernels/transfer/pinned_ring.h"
 #include "kernels/transfer/staging_pool.h"
 #include "kernels/transfer/timeline.h"
 
 namespace sluice::transfer {
 
 struct EngineOptions {
-  int window = 6;        // sets of events: chunks in flight, as the host sees it
-  int threads = 1;       // that stage
-  int ring_buffers = 8;  // a direction
+  int event_sets = 6;    // chunks that are issued and not landed
+  int threads = 1;       // of the staging pool
+  int ring_buffers = 8;  // per direction
   std::int64_t ring_buffer_bytes = 8 << 20;
 
-  // Events that a driver must have: those with times, which are the sets and the start of the run, and then the ring's,
-  // the caller's stream and the drain's.
-  int timed_events() const { return window * kMarks + 1; }
+  // Events that a driver must have. First those with times: the sets and the start of the run. Then those of the rings,
+  // the caller's stream and the drain.
+  int timed_events() const { return event_sets * kMarks + 1; }
   int events() const { return timed_events() + 2 * ring_buffers + 1 + kStreams; }
 };
 
@@ -48,23 +48,23 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // A new run: copies wait for what `caller_stream` has in its queue now. Nothing may be in flight.
+  // Starts a run: copies wait for the work now queued on `caller_stream`. Nothing may be in flight.
   void begin(void* caller_stream);
   void fetch(std::shared_ptr<Command> command);
   void store(std::shared_ptr<Command> command);
-  // The compute stream waits for the events. False where a copy that ends in one is not issued (on a host device: not
-  // complete) within the time.
+  // The compute stream waits for the events. False if a copy that ends in one is not issued (on a host device: not
+  // complete) in time.
   bool acquire(const std::vector<int>& waits, int set, int milliseconds);
   void commit(int set);
 
-  // The host's memory that the set's copies in come from has been read: it is staged, or, where the device reads some
-  // of it `directly`, copied. False where it is not within the time.
+  // Waits until the set's source on the host has been read: copied into the ring or, where the device reads some of it
+  // `directly`, to the device. False if that takes longer.
   bool wait_read(int set, bool directly, int milliseconds);
 
-  // Chunks whose results are in the host's memory, since begin().
+  // Chunks since begin() whose results are in host memory.
   std::int64_t landed() const { return landed_.load(); }
   bool wait_landed(std::int64_t count, int milliseconds);
-  // Everything issued is complete, on all three streams; false where it is not within the time.
+  // Waits until all issued work of the three streams is complete; false if that takes longer.
   bool drain(int milliseconds);
   // The caller's stream waits for the compute stream.
   void join(void* caller_stream);
@@ -72,7 +72,7 @@ class Engine {
   bool has_failed() const { return failed_.load(); }
   std::string error();
   std::vector<Times> take_times();
-  // Bytes by route since begin(), in and then out; and bytes of page-locked rings.
+  // Bytes by route since begin(), in, then out; last the bytes of the pinned rings.
   std::vector<std::int64_t> counters() const;
   void* native_stream(Stream stream) const { return driver_->native_stream(stream); }
   void delay(Stream stream, int microseconds) { driver_->delay(stream, microseconds); }
@@ -85,7 +85,7 @@ class Engine {
   int caller_event() const { return ring_event(2 * options_.ring_buffers); }
   int drain_event(int stream) const { return caller_event() + 1 + stream; }
 
-  void submit(Lane& lane, Mark end, std::shared_ptr<Command> command);
+  void submit(CopyWorker& worker, Mark end, std::shared_ptr<Command> command);
   void on_issued(int set, Mark mark);
   void on_landed(int set);
   void fail(const std::string& text);
@@ -95,19 +95,19 @@ class Engine {
   const std::unique_ptr<Driver> driver_;
   Timeline timeline_;
   StagingPool pool_;
-  Ring in_ring_, out_ring_;
+  PinnedRing in_ring_, out_ring_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<int> pending_;  // by event: commands submitted that have not recorded it yet
+  std::vector<int> pending_;  // by event: submitted commands that have not recorded it
   std::string error_;
   std::atomic<bool> failed_ = false;
   std::atomic<std::int64_t> landed_ = 0;
   std::vector<Times> times_;
   std::atomic<std::int64_t> moved_[2][kRoutes] = {};
-  bool host_must_wait_ = false;  // for the caller's stream, before threads read its memory
+  bool host_must_wait_ = false;  // for the caller's stream before threads read its memory
 
-  std::unique_ptr<Lane> in_, out_;  // last: their threads use what stands above
+  std::unique_ptr<CopyWorker> in_, out_;  // last: their threads use the members above
 };
 
 }  // namespace sluice::transfer

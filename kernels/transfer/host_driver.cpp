@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Counts of records, as CUDA has it: who waits, waits for what was recorded before, and a later record does not matter.
+// Counts records, as CUDA does: a wait is for the last record before it; later records do not matter.
 struct Event {
   std::uint64_t recorded = 0, completed = 0;
   Clock::time_point time;
@@ -26,7 +26,7 @@ class HostDriver final : public Driver {
   explicit HostDriver(int events) : events_(static_cast<std::size_t>(events)) {
     try {
       for (Queue& queue : queues_) queue.thread = std::thread([this, &queue] { run(queue); });
-    } catch (...) {  // the first may run already
+    } catch (...) {  // the first may already run
       stop();
       throw;
     }
@@ -91,7 +91,7 @@ class HostDriver final : public Driver {
     return enqueue(stream, [copy] {
       for (std::int64_t row = 0; row < copy.rows; ++row) {
         std::memcpy(copy.target + row * copy.target_pitch, copy.source + row * copy.source_pitch,
-                    static_cast<std::size_t>(copy.run));
+                    static_cast<std::size_t>(copy.span));
       }
     });
   }

@@ -1,4 +1,4 @@
-// A device made of threads: the h2d and d2h streams are one thread each, the compute stream is whoever calls.
+// A device made of threads: the h2d and d2h streams are one thread each, the compute stream is the calling thread.
 #pragma once
 
 #include <memory>

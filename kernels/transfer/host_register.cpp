@@ -1,4 +1,4 @@
-// Page-locking of memory that others own: a registry of ranges with counts, because CUDA refuses a page twice.
+// Pins memory that others own: a registry of ranges with user counts, because CUDA refuses to pin a page twice.
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ struct Range {
 };
 
 std::mutex mutex;
-// By their ends; never destroyed, as CUDA may be gone before static objects.
+// Ranges by their ends; never destroyed, because CUDA may be gone before static objects.
 std::map<std::uintptr_t, Range>& ranges() {
   static auto* const all = new std::map<std::uintptr_t, Range>;
   return *all;
@@ -30,13 +30,13 @@ Range pages_of(void* address, std::int64_t bytes) {
   return {begin / page * page, (end + page - 1) / page * page, address, 1};
 }
 
-// The known range that covers `wanted`; null where there is none.
+// The registered range that covers `wanted`, or null.
 Range* covering(const Range& wanted) {
   const auto found = ranges().lower_bound(wanted.end);
   return found != ranges().end() && found->second.begin <= wanted.begin ? &found->second : nullptr;
 }
 
-// Whether the device has a context. One is not made to find out: it takes hundreds of MiB.
+// Whether the device has a context. The query creates none, which would take hundreds of MiB.
 bool is_used(int device) {
   static const auto state = [] {
     void* entry = nullptr;
@@ -51,7 +51,7 @@ bool is_used(int device) {
   return state == nullptr || state(device, &flags, &active) != 0 || active != 0;
 }
 
-// Memory is locked for all devices, so copies of any of them may be at it.
+// Memory is pinned for all devices, so copies of any of them may use it.
 void wait_for_all_devices() {
   int former = 0, count = 0;
   if (cudaGetDevice(&former) != cudaSuccess || cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
@@ -74,7 +74,7 @@ std::string register_host(void* address, std::int64_t bytes, bool read_only) {
   const unsigned flags = cudaHostRegisterPortable | (read_only ? cudaHostRegisterReadOnly : 0u);
   const cudaError_t status = cudaHostRegister(address, static_cast<std::size_t>(bytes), flags);
   if (status != cudaSuccess) {
-    cudaGetLastError();  // not sticky, but torch would report it at its next call
+    cudaGetLastError();  // not sticky, but torch's next call would report it
     return std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);
   }
   ranges().emplace(wanted.end, wanted);

@@ -55,7 +55,7 @@ void drop_behind(const void* address, std::int64_t bytes, Mapping kind) {
   if (kind == Mapping::anonymous) return;
   const Pages pages = inner_pages(address, bytes);
   if (pages.bytes == 0) return;
-  // Advice: where the kernel does not take it, pages stay until it needs them.
+  // Advice only: if the system ignores it, pages stay until it needs them.
   (void)madvise(pages.begin, pages.bytes, kind == Mapping::shared_file ? MADV_DONTNEED : MADV_PAGEOUT);
 }
 

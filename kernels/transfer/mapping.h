@@ -1,4 +1,4 @@
-// What kind of memory a source is, and giving back the pages of a file that were read.
+// The kind of memory a source is, and releasing the pages of a file that were read.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace sluice::transfer {
 enum class Mapping : int {
   anonymous = 0,     // ordinary memory
   shared_file = 1,   // pages of the file itself: dropping them loses nothing
-  private_file = 2,  // a copy, or of several kinds: a changed page is nowhere else, also one that is read-only now
+  private_file = 2,  // a copy, or several kinds: changed pages exist nowhere else, even if they are read-only now
 };
 
 struct MappingInfo {
@@ -16,14 +16,14 @@ struct MappingInfo {
   bool writable = true;
 };
 
-// Of all mappings that the range lies in, as /proc/self/maps says them; writable where all of them are.
+// All mappings that the range overlaps, from /proc/self/maps; writable if all of them are.
 MappingInfo mapping_of(const void* address, std::int64_t bytes);
 
-// Takes whole pages within the range out of this process, so that reading a file larger than memory does not fill it.
-// The contents stay: of a private mapping the kernel is asked to reclaim, never to discard.
+// Removes whole pages within the range from this process, so that reading a file larger than memory does not fill it.
+// The contents stay: pages of a private mapping are reclaimed, never discarded.
 void drop_behind(const void* address, std::int64_t bytes, Mapping kind);
 
-// Asks for huge pages for memory that is about to be written for the first time.
+// Requests huge pages for memory that has not been written yet.
 void advise_huge(void* address, std::int64_t bytes);
 
 }  // namespace sluice::transfer

@@ -1,4 +1,4 @@
-// Which memory and which cores are near a device. Where the machine does not say, everything is near.
+// The memory and the cores near a device. If the machine does not tell, everything counts as near.
 #pragma once
 
 #include <cstddef>
@@ -7,16 +7,16 @@
 
 namespace sluice::transfer {
 
-// "0-3,8,10-11" as the kernel writes it.
+// "0-3,8,10-11", as Linux writes it.
 std::vector<int> parse_cpu_list(const std::string& text);
 
-// The node of a PCI device ("0000:17:00.0"); -1 where it is not known or there is only one.
+// The node of a PCI device ("0000:17:00.0"); -1 if it is unknown or the only one.
 int node_of_pci_device(const std::string& bus_id);
 
 // Cores that this process may use: all, or those of a node. Never empty.
 std::vector<int> usable_cpus(int node);
 
-// Prefers a node for memory that is not touched yet; keeps the calling thread to a node's cores.
+// Prefers a node for memory that is not touched yet; binds the calling thread to a node's cores.
 void prefer_node(void* address, std::size_t bytes, int node);
 void bind_thread(int node);
 

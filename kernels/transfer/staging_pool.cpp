@@ -11,31 +11,31 @@
 namespace sluice::transfer {
 namespace {
 
-// Large against the microseconds of a hand-over, small against a piece shared out among all threads.
+// Large against the microseconds of a hand-over, small against a packet's share per thread.
 constexpr std::int64_t kSlice = 512 << 10;
 constexpr std::int64_t kSmallestSlice = 64 << 10;
 
-struct Part {
+struct CopyRange {
   Direction direction;
   const StridedCopy& copy;
   std::int64_t begin, end;
-  char* dense;
+  char* packed;
 };
 
-void copy_part(void* context) {
-  const Part& part = *static_cast<const Part*>(context);
-  if (part.direction == Direction::in) {
-    gather(part.copy, part.begin, part.end, part.dense);
+void copy_range(void* context) {
+  const CopyRange& range = *static_cast<const CopyRange*>(context);
+  if (range.direction == Direction::in) {
+    gather(range.copy, range.begin, range.end, range.packed);
   } else {
-    scatter(part.copy, part.begin, part.end, part.dense);
+    scatter(range.copy, range.begin, range.end, range.packed);
   }
 }
 
 }  // namespace
 
-bool copy_guarded(Direction direction, const StridedCopy& copy, std::int64_t begin, std::int64_t end, char* dense) {
-  Part part{direction, copy, begin, end, dense};
-  return guarded(copy_part, &part);
+bool copy_guarded(Direction direction, const StridedCopy& copy, std::int64_t begin, std::int64_t end, char* packed) {
+  CopyRange range{direction, copy, begin, end, packed};
+  return guarded(copy_range, &range);
 }
 
 void StagingPool::start(int threads, int node) {
@@ -43,7 +43,7 @@ void StagingPool::start(int threads, int node) {
   for (int i = 0; i < std::max(threads, 1); ++i) {
     try {
       threads_.emplace_back([this, node] { run(node); });
-    } catch (const std::system_error&) {  // a limit on threads, no memory for a stack: the others do the work
+    } catch (const std::system_error&) {  // a limit on threads, no memory for a stack: the others suffice
       if (threads_.empty()) throw;
       return;
     }
@@ -60,17 +60,17 @@ StagingPool::~StagingPool() {
 }
 
 void StagingPool::submit(Direction direction, const StridedCopy& copy, std::int64_t begin, std::int64_t end,
-                         char* dense, Mapping mapping, Batch& batch) {
+                         char* packed, Mapping mapping, Batch& batch) {
   if (begin >= end) return;
   const std::int64_t bytes = end - begin;
   const std::int64_t even = (bytes + threads() - 1) / threads();
-  // Multiples of a cache line, so that no two threads write one line of the dense side.
+  // Multiples of a cache line, so that no two threads write the same line of the packed side.
   const std::int64_t size = (std::clamp(even, kSmallestSlice, kSlice) + 63) / 64 * 64;
   batch.left_.fetch_add(static_cast<int>((bytes + size - 1) / size), std::memory_order_relaxed);
   {
     const std::lock_guard lock(mutex_);
     for (std::int64_t at = begin; at < end; at += size) {
-      slices_.push_back({direction, &copy, at, std::min(at + size, end), dense + (at - begin), mapping, &batch});
+      slices_.push_back({direction, &copy, at, std::min(at + size, end), packed + (at - begin), mapping, &batch});
     }
   }
   work_.notify_all();
@@ -92,11 +92,11 @@ void StagingPool::run(int node) {
     Slice slice = slices_.front();
     slices_.pop_front();
     lock.unlock();
-    if (!copy_guarded(slice.direction, *slice.copy, slice.begin, slice.end, slice.dense)) {
+    if (!copy_guarded(slice.direction, *slice.copy, slice.begin, slice.end, slice.packed)) {
       slice.batch->lost_.store(true, std::memory_order_relaxed);
     }
     if (slice.copy->rank == 0) drop_behind(slice.copy->host + slice.begin, slice.end - slice.begin, slice.mapping);
-    // Who waits may free it from here on.
+    // The waiting thread may free the batch after this.
     const bool last = slice.batch->left_.fetch_sub(1, std::memory_order_acq_rel) == 1;
     lock.lock();
     if (last) batch_done_.notify_all();

@@ -1,5 +1,5 @@
-// Threads that copy between pageable memory and dense buffers. Pieces of both directions go through one queue, cut into
-// slices, so that no thread waits for the others at the end of a piece.
+// Threads that copy between pageable memory and packed buffers. Packets of both directions share one queue and are
+// divided into slices, so that no thread waits for the others at the end of a packet.
 #pragma once
 
 #include <atomic>
@@ -15,13 +15,12 @@
 
 namespace sluice::transfer {
 
-// What a piece waits for: the slices of it that are not copied yet. It must live until it is done, and not a moment
-// longer: no thread touches it after the one that counts its last slice. So who waits does it on the pool, which wakes
-// it.
+// The slices of a packet that are not copied yet. It must live until done() and may be destroyed then: no thread
+// touches it after counting the last slice. Waiting is therefore on the pool's condition variable, not on the batch's.
 class Batch {
  public:
   bool done() const { return left_.load(std::memory_order_acquire) == 0; }
-  // Whether memory was gone when it was read or written. Only once it is done.
+  // Whether memory was gone when it was read or written. Valid once done().
   bool lost() const { return lost_.load(std::memory_order_relaxed); }
 
  private:
@@ -32,8 +31,8 @@ class Batch {
 
 enum class Direction { in, out };  // host to device, device to host
 
-// Dense bytes [begin, end) of `copy` to or from `dense`; false where a file no longer has the memory.
-bool copy_guarded(Direction direction, const StridedCopy& copy, std::int64_t begin, std::int64_t end, char* dense);
+// Copies packed bytes [begin, end) of `copy` to or from `packed`; false if a file no longer has the memory.
+bool copy_guarded(Direction direction, const StridedCopy& copy, std::int64_t begin, std::int64_t end, char* packed);
 
 class StagingPool {
  public:
@@ -42,12 +41,11 @@ class StagingPool {
   StagingPool(const StagingPool&) = delete;
   StagingPool& operator=(const StagingPool&) = delete;
 
-  // `threads` of at least 1, fewer where the system has no more, near `node` where it is not -1. Throws where it has
-  // none at all.
+  // Starts up to `threads` (at least 1) threads, near `node` unless it is -1. Throws only if the system allows none.
   void start(int threads, int node);
   int threads() const { return static_cast<int>(threads_.size()); }
-  // Copies dense bytes [begin, end) of `copy` to or from `dense`; `copy` and `batch` must live until the batch is done.
-  void submit(Direction direction, const StridedCopy& copy, std::int64_t begin, std::int64_t end, char* dense,
+  // Copies packed bytes [begin, end) of `copy` to or from `packed`; `copy` and `batch` must outlive the batch's work.
+  void submit(Direction direction, const StridedCopy& copy, std::int64_t begin, std::int64_t end, char* packed,
               Mapping mapping, Batch& batch);
   void wait(const Batch& batch);
 
@@ -56,7 +54,7 @@ class StagingPool {
     Direction direction;
     const StridedCopy* copy;
     std::int64_t begin, end;
-    char* dense;
+    char* packed;
     Mapping mapping;
     Batch* batch;
   };

@@ -8,7 +8,7 @@
 namespace sluice::transfer {
 namespace {
 
-// Walks the rows of the host side from any one on.
+// Iterates over the rows of the host side from a given row.
 class Rows {
  public:
   Rows(const StridedCopy& copy, std::int64_t row) : copy_(copy), address_(copy.host) {
@@ -19,10 +19,10 @@ class Rows {
     }
   }
   char* address() const { return address_; }
-  // How many rows the innermost dimension still has from here, this one included.
+  // Rows left in the innermost dimension, this one included.
   std::int64_t left() const { return copy_.rank == 0 ? 1 : copy_.extent[copy_.rank - 1] - index_[copy_.rank - 1]; }
   std::int64_t step() const { return copy_.rank == 0 ? 0 : copy_.stride[copy_.rank - 1]; }
-  // Goes on by `rows`, which are no more than left().
+  // Advances by `rows` <= left().
   void advance(std::int64_t rows) {
     if (copy_.rank == 0) return;
     int d = copy_.rank - 1;
@@ -41,49 +41,49 @@ class Rows {
   std::int64_t index_[StridedCopy::kMaxRank] = {};
 };
 
-// Rows of the size of one number: a compiler turns each memcpy into one load and one store.
+// Rows of one number: the compiler makes each memcpy one load and one store.
 template <int kBytes, bool kGather>
-void move_numbers(char* host, std::int64_t step, char* dense, std::int64_t rows) {
-  for (std::int64_t i = 0; i < rows; ++i, host += step, dense += kBytes) {
-    std::memcpy(kGather ? dense : host, kGather ? host : dense, kBytes);
+void move_numbers(char* host, std::int64_t step, char* packed, std::int64_t rows) {
+  for (std::int64_t i = 0; i < rows; ++i, host += step, packed += kBytes) {
+    std::memcpy(kGather ? packed : host, kGather ? host : packed, kBytes);
   }
 }
 
 template <bool kGather>
-void move_rows(char* host, std::int64_t step, char* dense, std::int64_t run, std::int64_t rows) {
-  switch (run) {
-    case 1: return move_numbers<1, kGather>(host, step, dense, rows);
-    case 2: return move_numbers<2, kGather>(host, step, dense, rows);
-    case 4: return move_numbers<4, kGather>(host, step, dense, rows);
-    case 8: return move_numbers<8, kGather>(host, step, dense, rows);
-    case 16: return move_numbers<16, kGather>(host, step, dense, rows);
+void move_rows(char* host, std::int64_t step, char* packed, std::int64_t span, std::int64_t rows) {
+  switch (span) {
+    case 1: return move_numbers<1, kGather>(host, step, packed, rows);
+    case 2: return move_numbers<2, kGather>(host, step, packed, rows);
+    case 4: return move_numbers<4, kGather>(host, step, packed, rows);
+    case 8: return move_numbers<8, kGather>(host, step, packed, rows);
+    case 16: return move_numbers<16, kGather>(host, step, packed, rows);
     default: break;
   }
-  for (std::int64_t i = 0; i < rows; ++i, host += step, dense += run) {
-    wide_copy(kGather ? dense : host, kGather ? host : dense, run);
+  for (std::int64_t i = 0; i < rows; ++i, host += step, packed += span) {
+    wide_copy(kGather ? packed : host, kGather ? host : packed, span);
   }
 }
 
 template <bool kGather>
-void move(const StridedCopy& copy, std::int64_t begin, std::int64_t end, char* dense) {
+void move(const StridedCopy& copy, std::int64_t begin, std::int64_t end, char* packed) {
   if (begin >= end) return;
-  Rows rows(copy, begin / copy.run);
-  // The rest of a row that an earlier piece began.
-  if (const std::int64_t skip = begin % copy.run; skip != 0) {
-    const std::int64_t bytes = std::min(copy.run - skip, end - begin);
-    wide_copy(kGather ? dense : rows.address() + skip, kGather ? rows.address() + skip : dense, bytes);
+  Rows rows(copy, begin / copy.span);
+  // The rest of a row that the packet before began.
+  if (const std::int64_t skip = begin % copy.span; skip != 0) {
+    const std::int64_t bytes = std::min(copy.span - skip, end - begin);
+    wide_copy(kGather ? packed : rows.address() + skip, kGather ? rows.address() + skip : packed, bytes);
     rows.advance(1);
     begin += bytes;
-    dense += bytes;
+    packed += bytes;
   }
-  while (end - begin >= copy.run) {
-    const std::int64_t count = std::min(rows.left(), (end - begin) / copy.run);
-    move_rows<kGather>(rows.address(), rows.step(), dense, copy.run, count);
+  while (end - begin >= copy.span) {
+    const std::int64_t count = std::min(rows.left(), (end - begin) / copy.span);
+    move_rows<kGather>(rows.address(), rows.step(), packed, copy.span, count);
     rows.advance(count);
-    begin += count * copy.run;
-    dense += count * copy.run;
+    begin += count * copy.span;
+    packed += count * copy.span;
   }
-  if (begin < end) wide_copy(kGather ? dense : rows.address(), kGather ? rows.address() : dense, end - begin);
+  if (begin < end) wide_copy(kGather ? packed : rows.address(), kGather ? rows.address() : packed, end - begin);
 }
 
 }  // namespace
@@ -94,17 +94,17 @@ std::int64_t StridedCopy::rows() const {
   return count;
 }
 
-StridedCopy make_copy(char* host, char* dense, std::int64_t itemsize, int rank, const std::int64_t* sizes,
+StridedCopy make_copy(char* host, char* packed, std::int64_t itemsize, int rank, const std::int64_t* sizes,
                       const std::int64_t* strides) {
   StridedCopy copy;
   copy.host = host;
-  copy.dense = dense;
-  copy.run = itemsize;
+  copy.packed = packed;
+  copy.span = itemsize;
   int inner = rank;
-  while (inner > 0 && (sizes[inner - 1] == 1 || strides[inner - 1] == copy.run)) copy.run *= sizes[--inner];
+  while (inner > 0 && (sizes[inner - 1] == 1 || strides[inner - 1] == copy.span)) copy.span *= sizes[--inner];
   for (int d = 0; d < inner; ++d) {
     if (sizes[d] == 1) continue;
-    // The dimension outside of this one, if one step of it is a whole walk of this one.
+    // Merged with the dimension outside it, if that one's stride is this one's stride times its size.
     if (copy.rank > 0 && copy.stride[copy.rank - 1] == strides[d] * sizes[d]) {
       copy.extent[copy.rank - 1] *= sizes[d];
       copy.stride[copy.rank - 1] = strides[d];
@@ -116,12 +116,12 @@ StridedCopy make_copy(char* host, char* dense, std::int64_t itemsize, int rank, 
   return copy;
 }
 
-void gather(const StridedCopy& copy, std::int64_t begin, std::int64_t end, char* dense) {
-  move<true>(copy, begin, end, dense);
+void gather(const StridedCopy& copy, std::int64_t begin, std::int64_t end, char* packed) {
+  move<true>(copy, begin, end, packed);
 }
 
-void scatter(const StridedCopy& copy, std::int64_t begin, std::int64_t end, const char* dense) {
-  move<false>(copy, begin, end, const_cast<char*>(dense));
+void scatter(const StridedCopy& copy, std::int64_t begin, std::int64_t end, const char* packed) {
+  move<false>(copy, begin, end, const_cast<char*>(packed));
 }
 
 }  // namespace sluice::transfer

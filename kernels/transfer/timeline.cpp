@@ -6,11 +6,11 @@
 
 namespace sluice::transfer {
 
-Timeline::Timeline(Driver& driver, int window, int start_event)
+Timeline::Timeline(Driver& driver, int event_sets, int start_event)
     : driver_(driver),
       start_event_(start_event),
-      steps_(static_cast<std::size_t>(window * kStreams)),
-      when_(static_cast<std::size_t>(window * kMarks)) {}
+      steps_(static_cast<std::size_t>(event_sets * kStreams)),
+      when_(static_cast<std::size_t>(event_sets * kMarks)) {}
 
 std::int64_t Timeline::host_time() const {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start_).count();

@@ -1,6 +1,6 @@
-// When chunks were where. A step ends with an event that is there anyway. It began with the latest of: its issue by the
-// host, the events that it waited for, the end of the step before it on its stream. So nothing is recorded for the
-// beginnings: an event more between two copies costs the host and the link more than a small chunk has time for.
+// When each step of a chunk began and ended. A step ends with an event that ordering needs anyway. It begins with the
+// latest of: its issue by the host, the events it waits for, the end of the previous step on its stream. Beginnings are
+// not recorded: another event between two copies costs the host and the host link too much for small chunks.
 #pragma once
 
 #include <array>
@@ -13,16 +13,16 @@
 
 namespace sluice::transfer {
 
-// Of one chunk, in nanoseconds since the start of the run: kMarks numbers.
+// One chunk's times, in nanoseconds since the start of the run.
 using Times = std::array<std::int64_t, kMarks>;
 
 class Timeline {
  public:
-  Timeline(Driver& driver, int window, int start_event);
+  Timeline(Driver& driver, int event_sets, int start_event);
 
   // The start event has just been recorded; nothing is in flight.
   void begin();
-  // A step of a chunk is being issued, which waits for events.
+  // A step of a chunk is being issued; it waits for the events.
   void issued(Stream stream, int set, const std::vector<int>& waits);
   // The chunk's three steps are complete. Chunks land in the order in which their steps were issued.
   Times landed(int set);
@@ -41,10 +41,10 @@ class Timeline {
   Driver& driver_;
   const int start_event_;
   std::vector<Step> steps_;
-  std::vector<std::int64_t> when_;  // by event, of the last chunk with it that has landed
+  std::vector<std::int64_t> when_;  // by event, of the last landed chunk that used it
   std::int64_t last_end_[kStreams] = {};
   std::chrono::steady_clock::time_point start_;
-  // The host's clock less the device's: the start event may have had to wait, so the least that was seen.
+  // The host's clock minus the device's: the least value seen, because the start event may have waited.
   std::int64_t ahead_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// What transform's kernels are given, and how a tensor is cut into vectors.
+// The arguments of transform's kernels, and how a tensor is cut into vectors.
 //
 // Rows of the innermost dimension are cut into vectors of one 16-byte word of the input's type, so that the
 // *output* of each is aligned; a row's first and last vector may be partial. A thread holds several vectors:
@@ -23,7 +23,7 @@ namespace sluice {
 template <class Element>
 inline constexpr int kTransformVectors = transform_vectors(kDType<Element>);
 
-// Offset of a row, which numbers all dimensions but the innermost. A row in 32 bits is less than 2^31.
+// Offset of a row, which is the index over all dimensions but the innermost. A row in 32 bits is less than 2^31.
 template <class Row>
 __device__ __forceinline__ long long walk_dimensions(Row row, int rank, const FastDivisor* sizes,
                                                      const long long* strides) {
@@ -42,7 +42,7 @@ __device__ __forceinline__ long long walk_dimensions(Row row, int rank, const Fa
   return offset + row * strides[rank - 1];
 }
 
-// Not inlined: the strided walk asks for it in many places.
+// Not inlined: the strided walk calls it in many places.
 static __device__ __noinline__ long long offset_of_row(long long row, int rank, const FastDivisor* sizes,
                                                        const long long* strides) {
   return walk_dimensions(row, rank, sizes, strides);
@@ -52,11 +52,11 @@ template <class Element, Walk walk>
 struct TransformArguments {
   static constexpr bool kFlat = walk == Walk::flat;
   static constexpr int kRank = kFlat ? 1 : kMaxDims;
-  // What a flat tensor's vector needs comes first: every further line of constant memory that a launch has to fetch
-  // before it can ask for its input is latency that a small tensor feels.
+  // A flat tensor's members come first: every further line of constant memory that a block fetches before its first
+  // load is latency that a small tensor feels.
   const Element* input;
   void* output;
-  // What RowView says of a flat tensor's one row. Rows: the first two of each, where they lie alike against words.
+  // RowView's members for a flat tensor's one row. Rows: the first two for all rows, if they are equally aligned.
   int misalignment_of_all, shift;
   long long first_whole, last_whole;
   ChainArguments<Compute<Element>, kRank> chain;
@@ -65,7 +65,7 @@ struct TransformArguments {
   DType output_dtype;
   int rank;
   bool shares;  // some vector's input straddles two words, so threads read words that others copied
-  bool rows_alike;
+  bool rows_equally_aligned;
   int depth;
   Schedule schedule;
   long long input_extent;       // elements from `input` to the end of the last one: all may be read
@@ -75,12 +75,12 @@ struct TransformArguments {
   long long rows;
   long long vectors_per_row;
   long long tiles_per_row;
-  FastDivisor vectors_divisor, tiles_divisor;  // of vectors and tiles a row
+  FastDivisor vectors_divisor, tiles_divisor;  // vectors and tiles per row
 
   __device__ long long row_offset(long long row, const long long* strides) const {
     if constexpr (kFlat) return 0;
     if (rank <= 2) return row * strides[1];
-    // A block of the rows walk is of one row, and a grid has less than 2^31 blocks.
+    // A block of the rows walk is in one row, and a grid has less than 2^31 blocks.
     if constexpr (walk == Walk::rows) return walk_dimensions(static_cast<std::uint32_t>(row), rank, divisors, strides);
     return offset_of_row(row, rank, divisors, strides);
   }
@@ -88,7 +88,7 @@ struct TransformArguments {
   __device__ long long input_stride() const { return walk == Walk::strided ? input_strides[0] : 1; }
   __device__ long long output_stride() const { return walk == Walk::strided ? output_strides[0] : 1; }
 
-  // Elements by which a row's output, at `offset`, lies behind a vector boundary.
+  // The misalignment in elements of a row's output at `offset`.
   template <int Width>
   __device__ int misalignment(long long offset) const {
     return static_cast<int>((reinterpret_cast<std::uintptr_t>(output) / size_of(output_type()) + offset) % Width);
@@ -121,7 +121,7 @@ __device__ __forceinline__ void store_partial(Out* to, const VectorSpan& span, c
   for (int i = span.first; i < span.last; ++i) to[i] = convert<Out>(staged[i]);
 }
 
-// Runs the chain on the thread's vectors and stores them. `row_of(g)` is the row of vector g.
+// Applies the chain to the thread's vectors and stores them. `row_of(g)` is the row of vector g.
 template <int Width, class Element, int Vectors, Walk walk, class Chain, class Loads, class RowOf, class T>
 __device__ __forceinline__ void finish_vectors(const TransformArguments<Element, walk>& a, const Chain& chain,
                                                const Loads& loads, const VectorSpan (&spans)[Vectors], RowOf&& row_of,
@@ -142,7 +142,7 @@ __device__ __forceinline__ void finish_vectors(const TransformArguments<Element,
   });
 }
 
-// Where a vector's elements lie in an operand.
+// The places of a thread's vectors in an operand.
 template <class Element, Walk walk, int Vectors, class RowOf>
 __device__ __forceinline__ auto places_of(const TransformArguments<Element, walk>& a,
                                           const VectorSpan (&spans)[Vectors], RowOf&& row_of) {

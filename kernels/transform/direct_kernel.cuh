@@ -10,12 +10,12 @@ namespace sluice {
 // A row as a block of the flat or the rows walk sees it.
 template <class Element>
 struct RowView {
-  const char* base;  // of the input: the aligned word that vector 0's first byte lies in
+  const char* base;  // of the input: the aligned word that holds vector 0's first byte
   const Element* row;
   long long size;
   int misalignment;  // of the output, in elements
-  int shift;         // bytes of the input's first word that stand before vector 0
-  // Vectors in between are whole, and the words that their inputs lie in are within the tensor, if not within the row.
+  int shift;         // bytes of the input's first word before vector 0
+  // The vectors between are whole, and their inputs' words are inside the tensor, if not inside the row.
   long long first_whole, last_whole;
 
   template <Walk walk>
@@ -23,7 +23,7 @@ struct RowView {
     constexpr int kWidth = kWordElements<Element>;
     const long long offset = a.row_offset(index, a.input_strides);
     row = a.input + offset;
-    if (a.kFlat || a.rows_alike) {
+    if (a.kFlat || a.rows_equally_aligned) {
       misalignment = a.misalignment_of_all;
       shift = a.shift;
     } else {
@@ -42,8 +42,8 @@ struct RowView {
   }
 };
 
-// Whole vectors. Where the input straddles words both are loaded: the second one comes from the L1 cache, which is
-// cheaper than four shuffles.
+// Whole vectors. If the input straddles words both are loaded: the second one comes from the L1 cache, which is cheaper
+// than four shuffles.
 template <class Element, int Vectors>
 __device__ __forceinline__ void load_whole(const RowView<Element>& view, long long first, int threads,
                                            Word (&words)[Vectors]) {
@@ -64,8 +64,8 @@ __device__ __forceinline__ Word load_partial(const RowView<Element>& view, const
   });
 }
 
-// The vector's input where neither rows nor neighbours are long: one word where it is aligned, two where it straddles
-// words, else single elements.
+// The vector's input if neither rows nor adjacent vectors are long: one word if aligned, two if it straddles words,
+// else single elements.
 template <class Element, class T>
 __device__ __forceinline__ void load_vector(const TransformArguments<Element, Walk::strided>& a, long long row_index,
                                             const VectorSpan& span, T* values) {
@@ -73,13 +73,13 @@ __device__ __forceinline__ void load_vector(const TransformArguments<Element, Wa
   const Element* const row = a.input + a.row_offset(row_index, a.input_strides);
   const long long stride = a.input_stride();
   if (stride == 1 && span.first == 0 && span.last == kWidth) {
-    const WordRun<Element> run(row + span.begin, row, row + a.sizes[0]);
-    if (run.shift == 0) {
-      unpack<Element>(load_word(run.base), values);
+    const WordSpan<Element> word_span(row + span.begin, row, row + a.sizes[0]);
+    if (word_span.shift == 0) {
+      unpack<Element>(load_word(word_span.base), values);
       return;
     }
-    if (run.is_whole(0) && run.is_whole(1)) {
-      unpack<Element>(shift_words(load_word(run.word(0)), load_word(run.word(1)), run.shift), values);
+    if (word_span.is_whole(0) && word_span.is_whole(1)) {
+      unpack<Element>(shift_words(load_word(word_span.word(0)), load_word(word_span.word(1)), word_span.shift), values);
       return;
     }
   }
@@ -89,7 +89,7 @@ __device__ __forceinline__ void load_vector(const TransformArguments<Element, Wa
   }
 }
 
-// A tile of a row: vectors `block` + thread, then again, `threads` vectors on.
+// A tile of a row: vectors `block` + thread, then the next `threads` vectors.
 template <class Chain, int Vectors, class Element, Walk walk>
 __device__ __forceinline__ void transform_tile(const TransformArguments<Element, walk>& a, const RowView<Element>& view,
                                                long long row, long long block) {
@@ -106,7 +106,7 @@ __device__ __forceinline__ void transform_tile(const TransformArguments<Element,
     }
     load_whole(view, first, threads, words);
   } else {
-    if (first * kWidth >= view.size + view.misalignment) return;  // beyond the row's end
+    if (first * kWidth >= view.size + view.misalignment) return;  // past the row's end
 #pragma unroll
     for (int g = 0; g < Vectors; ++g) {
       const long long vector = first + g * threads;
@@ -134,8 +134,8 @@ __device__ __forceinline__ void transform_rows(const TransformArguments<Element,
   transform_tile<Chain, Vectors>(a, view, row, static_cast<long long>(tile) * (Vectors * threads));
 }
 
-// Rows that lie end to end in whole words: every vector is one, and only the chain's operands ask for its row. A thread
-// has one, so that most loads are in flight.
+// Contiguous rows of whole words: every vector is whole, and only the chain's operands need its row. A thread has one
+// vector, so that most loads are in flight.
 template <class Chain, class Element>
 __device__ __forceinline__ void transform_whole_rows(const TransformArguments<Element, Walk::rows>& a) {
   using T = Compute<Element>;

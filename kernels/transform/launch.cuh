@@ -1,4 +1,4 @@
-// Fills in a kernel's arguments. The launchers are in launch_<kind>.cuh, of which CMakeLists.txt makes instances.
+// Fills in a kernel's arguments. The launchers are in launch_<kind>.cuh; CMakeLists.txt makes their instances.
 #pragma once
 
 #include "kernels/pipeline/launch.cuh"
@@ -20,7 +20,7 @@ TransformArguments<Element, walk> make_arguments(const TransformParams& params, 
   const TransformProblem& problem = plan.problem;
   a.shift = static_cast<int>(
       (reinterpret_cast<std::uintptr_t>(params.input.data) - problem.misalignment * sizeof(Element)) % kWordBytes);
-  a.rows_alike = true;
+  a.rows_equally_aligned = true;
   a.input_extent = 1;
   for (int d = 0; d < params.rank; ++d) {
     a.sizes[d] = params.sizes[d];
@@ -28,10 +28,11 @@ TransformArguments<Element, walk> make_arguments(const TransformParams& params, 
     a.output_strides[d] = params.output.strides[d];
     a.input_extent += (params.sizes[d] - 1) * params.input.strides[d];
     if (!a.kFlat) a.divisors[d] = FastDivisor(params.sizes[d]);
-    a.rows_alike =
-        a.rows_alike && (d == 0 || (params.input.strides[d] % kWidth == 0 && params.output.strides[d] % kWidth == 0));
+    a.rows_equally_aligned =
+        a.rows_equally_aligned &&
+        (d == 0 || (params.input.strides[d] % kWidth == 0 && params.output.strides[d] % kWidth == 0));
   }
-  a.shares = a.shift != 0 || !a.rows_alike;
+  a.shares = a.shift != 0 || !a.rows_equally_aligned;
   a.rows = problem.rows();
   a.vectors_per_row = problem.vectors_per_row();
   a.tiles_per_row = ceil_div<long long>(a.vectors_per_row, plan.tile / kWidth);

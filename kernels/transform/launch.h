@@ -6,8 +6,8 @@
 
 namespace sluice {
 
-// Enqueues one kernel: `linked`, which is the linker's answer to link_request, or where that is null the interpreted
-// form. `plan` is plan_transform's for these params; there is at least one element.
+// Enqueues one kernel: `linked`, which the linker found for link_request, or the interpreted form if that is null.
+// `plan` is plan_transform's for these params; there is at least one element.
 cudaError_t launch_transform(const TransformParams& params, const TransformPlan& plan, const void* linked,
                              cudaStream_t stream);
 

@@ -5,7 +5,7 @@
 
 namespace sluice {
 
-// Interpreted, everything is walked as strided, where a flat tensor is one row: that halves the kernels.
+// Interpreted, everything is walked as strided, with a flat tensor as one row: this halves the kernels.
 template <class Element>
 cudaError_t launch_staged(const TransformParams& params, const TransformPlan& plan, const void* linked,
                           cudaStream_t stream) {

@@ -6,7 +6,7 @@
 namespace sluice {
 namespace {
 
-// The entries of linked_*.cu.in: sluice_transform_<dtype>_<walk>_<schedule>. Rings take rows as strided ones.
+// The entries of linked_*.cu.in: sluice_transform_<dtype>_<walk>_<schedule>. Rings take rows as strided.
 std::string_view entry_name(const TransformPlan& plan, DType dtype) {
   static const NameTable entries("sluice_transform",
                                  {dtype_names(), {"flat", "rows", "strided", "whole_rows"}, schedule_names()});
@@ -28,7 +28,7 @@ LinkRequest link_request(const TransformParams& params, const TransformPlan& pla
   const DType dtype = params.input.dtype;
   LinkRequest request{
       .module = module_name(plan, dtype), .kernel = entry_name(plan, dtype), .wide = dtype == DType::float64};
-  request.post = linked_slot(params.program, params.operands, word_elements(dtype), plan.vectors);
+  request.post = chain_call(params.program, params.operands, word_elements(dtype), plan.vectors);
   request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output.dtype;
   return request;
 }

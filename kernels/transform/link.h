@@ -1,4 +1,4 @@
-// What the linker is asked for. No CUDA header, so that which kernel a plan names is tested without a GPU.
+// Requests to the linker. No CUDA header, so the choice of a plan's kernel is tested without a GPU.
 #pragma once
 
 #include "kernels/linking/request.h"

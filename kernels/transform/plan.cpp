@@ -21,13 +21,13 @@ const char* kernel_name(const TransformProblem& problem, bool direct, bool linke
   return problem.walk == Walk::flat ? "flat" : "strided";
 }
 
-// Whether rows of `inner` neighbours are whole words, which the kernel counts in 31 bits.
+// Whether rows of `inner` contiguous elements are whole words, which the kernel counts in 31 bits.
 bool are_whole_words(long long elements, long long inner, DType dtype) {
   const int width = word_elements(dtype);
   return inner % width == 0 && elements / width < 1LL << 31;
 }
 
-// Threads of a block that cut a row's vectors most evenly; the more the better where several do.
+// Threads of a block that divide a row's vectors most evenly; the largest of several such numbers.
 int threads_of_rows(long long vectors, const DeviceProperties& device) {
   int best = kTransformThreads;
   const auto idle = [&](int threads) {
@@ -53,7 +53,7 @@ TransformProblem problem_of(const TransformParams& params) {
   for (int d = 0; d < params.rank; ++d) elements *= params.sizes[d];
   const auto address = reinterpret_cast<std::uintptr_t>(params.output.data);
   const long long width = word_elements(params.input.dtype);
-  // Rows start at multiples of `step` behind the first.
+  // Rows start at multiples of `step` after the first.
   long long step = width;
   for (int d = 1; d < params.rank; ++d) step = std::gcd(step, params.output.strides[d]);
   const long long first = static_cast<long long>(address / size_of(params.output.dtype) % width);
@@ -93,7 +93,7 @@ TransformPlan plan_transform(const TransformProblem& problem, const ScheduleRequ
   const int width = word_elements(problem.dtype);
   const bool direct = request.automatic || request.schedule == Schedule::direct;
   const bool whole_rows = direct && linked && problem.whole_rows;
-  const bool by_vectors = problem.walk == Walk::strided || whole_rows;  // of all rows, whichever they are
+  const bool by_vectors = problem.walk == Walk::strided || whole_rows;  // over all rows
   const int vectors = whole_rows         ? 1
                       : direct && linked ? linked_vectors(problem.walk)
                                          : transform_vectors(problem.dtype);
@@ -115,7 +115,7 @@ TransformPlan plan_transform(const TransformProblem& problem, const ScheduleRequ
                       ? "auto: vectors through registers, because an elementwise pass shares nothing between threads "
                         "and enough loads are in flight without a ring"
                       : "forced: vectors through registers, no shared memory";
-    // Without tensors in the chain some kernels have room for more.
+    // Without tensors in the chain, some kernels need fewer registers.
     plan.resident_blocks =
         resident_blocks(plan, linked ? 0 : transform_direct_blocks(size_of(problem.dtype), /*tensors=*/true), device);
   } else {

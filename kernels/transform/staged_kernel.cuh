@@ -27,11 +27,11 @@ __device__ __forceinline__ void staged_transform(const TransformArguments<Elemen
     const int misalignment = a.template misalignment<kWidth>(a.row_offset(row, a.output_strides));
     const long long begin = vector * kWidth - misalignment;
     if (a.input_stride() == 1) {
-      const WordRun<Element> run(from + begin, from, from + a.sizes[0]);
-      const long long left = a.sizes[0] - begin + run.shift / static_cast<int>(sizeof(Element));
+      const WordSpan<Element> word_span(from + begin, from, from + a.sizes[0]);
+      const long long left = a.sizes[0] - begin + word_span.shift / static_cast<int>(sizeof(Element));
       const int count =
-          static_cast<int>(min_of<long long>(kTileVectors + (run.shift != 0), ceil_div<long long>(left, kWidth)));
-      copy_run(pipe, words, run, count);
+          static_cast<int>(min_of<long long>(kTileVectors + (word_span.shift != 0), ceil_div<long long>(left, kWidth)));
+      copy_span(pipe, words, word_span, count);
       return;
     }
     for (int v = pipe.thread(); v < kTileVectors; v += pipe.threads()) {

@@ -15,7 +15,7 @@ struct TransformParams {
   long long sizes[kMaxDims];
   Program program;
   Operand<kMaxDims> operands[kMaxOperands];
-  bool is_new = false;  // the output: of its memory no page may be there yet
+  bool is_new = false;  // the output: its memory may have no pages yet
 };
 
 // The problem as the plan sees it.
@@ -23,9 +23,9 @@ struct TransformProblem {
   long long elements;
   long long inner;   // extent of the innermost dimension
   DType dtype;       // of the input
-  int misalignment;  // elements by which an output row starts behind a boundary of vectors: the most of all rows
+  int misalignment;  // elements by which an output row starts after a vector boundary: the largest of all rows
   Walk walk;
-  bool whole_rows = false;  // rows lie end to end in whole words, in the input and in the output
+  bool whole_rows = false;  // rows are contiguous and whole words, in the input and in the output
 
   long long rows() const { return elements / inner; }
   long long vectors_per_row() const;
@@ -34,16 +34,16 @@ struct TransformProblem {
 TransformProblem problem_of(const TransformParams& params);
 
 struct TransformPlan : Plan {
-  TransformProblem problem;  // that it was made for
-  int vectors = 0;           // of a thread
+  TransformProblem problem;  // the plan's problem
+  int vectors = 0;           // per thread
 };
 
-// `linked`: for the form with its chain linked in. `plan.threads` is 0 and `plan.reason` names the rule where the
-// request cannot be met on `device`.
+// `linked`: for the form with its chain linked in. `plan.threads` is 0 and `plan.reason` names the rule if `device`
+// cannot meet the request.
 TransformPlan plan_transform(const TransformProblem& problem, const ScheduleRequest& request,
                              const DeviceProperties& device, bool linked);
 
-// For problems without tensors: a contiguous result, `inner` neighbours are one row of the input.
+// For problems without tensors: a contiguous result, with `inner` contiguous elements in a row of the input.
 TransformProblem contiguous_problem(long long elements, long long inner, DType dtype);
 
 // Elements first .. last - 1 in the order of the merged dimensions. Safe to call from several threads

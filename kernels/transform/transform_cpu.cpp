@@ -8,11 +8,11 @@
 namespace sluice {
 namespace {
 
-// Bytes of a result from which on it is written past the caches. One stage over 2^22 float32 numbers took 392 us so and
-// 561 otherwise where the last cache has 32 MiB, over 2^21 192 and 147.
+// Bytes of a result from which on it is written past the caches. One stage over 2^22 float32 numbers then took 392 us
+// instead of 561 with a last cache of 32 MiB, over 2^21 192 instead of 147.
 constexpr long long kPastCaches = 16ll << 20;
-// From here on malloc asks the system, whose new pages come into the caches as they are cleared: 2^24 float32 numbers
-// took 32.5 ms past them, 29.4 otherwise (one thread; torch 28.3).
+// From here on malloc gets fresh memory from the system, whose pages come into the caches as they are cleared: 2^24
+// float32 numbers took 32.5 ms past them, 29.4 otherwise (one thread; torch 28.3).
 constexpr long long kNewPages = 32ll << 20;
 
 template <class T>
@@ -24,8 +24,8 @@ SLUICE_HOST_DEVICE Panel<T> load_input(const char* from, DType dtype, bool repea
   return panel;
 }
 
-// Whether the result had better not go through the caches: it does not fit into them, and is not there already, as the
-// input is in its place or an operand is.
+// Whether to write the result past the caches: it does not fit into them, and is not there already, as with an input or
+// an operand in the same memory.
 bool past_caches(const TransformParams& params) {
   long long elements = 1;
   for (int d = 0; d < params.rank; ++d) elements *= params.sizes[d];
@@ -67,7 +67,7 @@ class Range {
  private:
   static constexpr int kCount = kPanel<T>;
 
-  // Where panels lie, and how far apart in bytes.
+  // Addresses of panels, and the bytes between them.
   struct Panels {
     long long count;
     const char* source;
@@ -78,14 +78,14 @@ class Range {
     PanelOperand operands[kMaxOperands];
   };
 
-  // Elements that lie side by side in every tensor.
+  // Elements that are contiguous in every tensor.
   long long span() const {
     long long span = min_of(left_, min_of(input_.template span<kCount>(), output_.template span<kCount>()));
     for (int k = 0; k < params_.program.operands; ++k) span = min_of(span, operands_[k].template span<kCount>());
     return span;
   }
 
-  // Panels that lie one behind the other.
+  // Contiguous panels.
   void evaluate_span(long long count) {
     Panels panels;
     panels.count = count;
@@ -107,7 +107,7 @@ class Range {
     left_ -= kCount * count;
   }
 
-  // A panel of elements that lie apart, or that are the last and too few.
+  // A panel of strided elements, or a partial one at the end.
   __attribute__((noinline)) void evaluate_gathered(int count) {
     alignas(64) char scratch[kScratchBytes<T>], parameters[kMaxOperands][kScratchBytes<T>];
     Panels panels;
@@ -129,8 +129,8 @@ class Range {
     left_ -= count;
   }
 
-  // What changes from panel to panel is in registers: other stores would take places of the queue from which the
-  // processor fetches the lines that results go to (646 us instead of 839 where the caches are too small).
+  // The state that changes from panel to panel is in registers: other stores would take entries of the queue in which
+  // the processor fetches the result's lines (646 us instead of 839 where the caches are too small).
   __attribute__((noinline)) void evaluate(Panels& panels) {
     const DType from = params_.input.dtype, to = params_.output.dtype;
     const int operands = params_.program.operands;

@@ -1,11 +1,10 @@
 // The elements of one tensor in the order of the merged dimensions, span by span:
 //
-//   flat      the order is that of memory, or one element counts for all          one span
-//   periodic  rows or groups of rows that come again, as a bias per column does:  read from a copy, made once, that
-//   goes
-//             | c0 c1 c2 | c0 c1 c2 | c0 c1 c2 | c0 ...                           on for a panel behind its end
-//   rows      anything else                                                       a span a row; none where elements lie
-//                                                                                 apart, which are gathered
+//   flat      the order of memory, or one element for all                       one span
+//   periodic  rows or groups of rows that repeat, as a bias per column does:    read from a copy, made once, that
+//             | c0 c1 c2 | c0 c1 c2 | c0 c1 c2 | c0 ...                         continues for a panel after its end
+//   rows      anything else                                                     a span a row; strided elements are
+//                                                                               gathered
 #pragma once
 
 #include <cstring>
@@ -18,23 +17,23 @@
 namespace sluice {
 namespace {  // a copy for each instruction set (kernels/common/instruction_set.h)
 
-// Of any dtype, and a vector behind it.
+// Scratch for one panel of the widest dtype plus one vector of slack.
 template <class T>
 inline constexpr int kScratchBytes = kPanel<T> * static_cast<int>(sizeof(double)) + kVectorBytes;
 
-// Where the copies of periodic tensors lie.
+// Memory for the copies of periodic tensors.
 struct PeriodArena {
   static constexpr long long kBytes = 24 * 1024;  // half of the L1 cache
   alignas(64) char bytes[kBytes];
   long long used = 0;
 };
 
-// Without memcpy's call, which costs more than a short row.
+// Without a call of memcpy, which costs more than a short row.
 SLUICE_HOST_DEVICE void copy_row(char* to, const char* from, long long bytes) {
-  const auto copy = [&](auto chunk) SLUICE_IN_PLACE {  // the last chunk reaches back over the one before
+  const auto copy = [&](auto step) SLUICE_IN_PLACE {  // the last step reaches back over the one before
     long long i = 0;
-    for (; i + chunk < bytes; i += chunk) std::memcpy(to + i, from + i, chunk);
-    std::memcpy(to + bytes - chunk, from + bytes - chunk, chunk);
+    for (; i + step < bytes; i += step) std::memcpy(to + i, from + i, step);
+    std::memcpy(to + bytes - step, from + bytes - step, step);
   };
   if (bytes >= kVectorBytes) {
     copy(std::integral_constant<int, kVectorBytes>{});
@@ -49,7 +48,7 @@ SLUICE_HOST_DEVICE void copy_row(char* to, const char* from, long long bytes) {
 
 class Walk {
  public:
-  Walk() {}  // uninitialised: a call uses few of those that it has room for
+  Walk() {}  // uninitialised: a call uses few of its array
 
   void start(const Operand<kMaxDims>& tensor, int rank, const long long* sizes, long long first) {
     rank_ = rank;
@@ -75,7 +74,7 @@ class Walk {
     }
   }
 
-  // Makes the tensor periodic where it is, and where there is room for it. `elements` will be read, from `first` on.
+  // Makes the tensor periodic if it is, and if the copy fits. `elements` will be read, from `first` on.
   template <int kCount>
   void repeat_rows(PeriodArena& arena, long long first, long long elements) {
     if (kind_ == Kind::flat || sizes_[0] >= kLongRows * kCount) return;
@@ -101,7 +100,7 @@ class Walk {
     end_ = length;
   }
 
-  // Elements from here on that lie side by side, or are one.
+  // Contiguous elements from here on, or repetitions of one.
   template <int kCount>
   long long span() const {
     if (kind_ == Kind::periodic) return round_up<long long>(end_ - within_, kCount);
@@ -113,7 +112,7 @@ class Walk {
     return data_ + (kind_ == Kind::rows ? offset_ + within_ * strides_[0] : repeats_ ? 0 : within_) * size_;
   }
 
-  // Goes on by that many elements: of a span, or of a row at most.
+  // Advances by this many elements: at most to the end of a span, or of a row.
   void advance(long long count) {
     within_ += count;
     if (within_ < end_ || kind_ == Kind::flat) return;
@@ -130,7 +129,7 @@ class Walk {
     }
   }
 
-  // Copies the next elements, and may write a vector more.
+  // Copies the next elements, and may write up to a vector more.
   __attribute__((noinline)) void gather(long long count, char* to) {
     along_rows(count, [&](const char* row, long long part) SLUICE_IN_PLACE {
       const long long stride = kind_ == Kind::rows ? strides_[0] : !repeats_;
@@ -167,7 +166,7 @@ class Walk {
 
  private:
   enum class Kind { flat, periodic, rows };
-  static constexpr int kLongRows = 8;  // panels in a row from which on most lie within one
+  static constexpr int kLongRows = 8;  // panels per row from which on most are within one
 
   void seek(long long position) {
     end_ = sizes_[0];

@@ -51,7 +51,7 @@ bool is_channels_last(const TensorView& input, int64_t spatial) {
 
 std::vector<int64_t> layout_strides(const TensorView& input, const std::vector<int64_t>& sizes, int64_t spatial) {
   if (!is_channels_last(input, spatial)) return contiguous_strides(sizes);
-  // Those of a contiguous tensor whose channels come last.
+  // The strides of a contiguous channels-last tensor.
   std::vector<int64_t> moved = sizes;
   const auto channel = moved.end() - spatial - 1;
   std::rotate(channel, channel + 1, moved.end());

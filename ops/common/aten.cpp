@@ -23,7 +23,7 @@ class WithoutGraph {
   bool was_enabled_;
 };
 
-// What torch itself says of a failure does not cross the stable ABI; the wrapper puts the op in front.
+// torch's own error text does not cross the stable ABI; the wrapper puts the op in front.
 void check_torch(bool holds) { check(holds, "torch's own part of it failed, for a reason that torch wrote to stderr"); }
 
 template <class... Arguments>
@@ -34,7 +34,7 @@ Tensor call(const char* name, const char* overload, const Arguments&... argument
   return torch::stable::detail::to<Tensor>(stack[0]);
 }
 
-// Of a function of torch::stable's, which names torch's sources in what it throws.
+// Calls a function of torch::stable, whose exceptions name torch's sources.
 template <class Function>
 Tensor call(Function function) {
   const WithoutGraph without_graph;
@@ -84,7 +84,7 @@ Tensor unsqueeze(const Tensor& input, int64_t dimension) { return call("aten::un
 
 Tensor squeeze(const Tensor& input, int64_t dimension) { return call("aten::squeeze", "dim", input, dimension); }
 
-// A copy onto itself moves nothing: torch returns from it at once, 0.3 us later.
+// A copy to itself moves nothing: torch returns at once, 0.3 us later.
 void raise_version(const char* op, const Tensor& out, const char* argument) {
   const WithoutGraph without_graph;
   check(aoti_torch_copy_(out.get(), out.get(), 0) == 0, op, ": ", argument,

@@ -1,6 +1,6 @@
-// The aten ops that sluice calls, through the dispatcher. Arguments are checked before: aten's own error
-// text does not come back over the stable ABI. All run with grad mode off: a graph of what aten did would
-// end at what aten returns, and say nothing of the chain behind it.
+// The aten ops that sluice calls, through the dispatcher. Arguments are checked before, because aten's error text does
+// not cross the stable ABI. All run with grad mode off: a graph of aten's operations would end at aten's result, and
+// omit the chain after it.
 #pragma once
 
 #include "ops/common/tensor_view.h"
@@ -16,13 +16,13 @@ struct ConvolutionNumbers {
 // aten::convolution, one-dimensional.
 Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                    const ConvolutionNumbers& numbers);
-// The same of (B, C, 1, L).
+// The same for (B, C, 1, L).
 Tensor convolution_of_row(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                           const ConvolutionNumbers& numbers);
 // Zeros before and after the last dimension; negative counts are not used.
 Tensor pad_last(const Tensor& input, int64_t before, int64_t after);
 Tensor concatenate_last(const Tensor& first, const Tensor& second);
-// The tensor itself where it has that dtype.
+// The tensor itself if it has that dtype.
 Tensor to_dtype(const Tensor& input, DType dtype);
 std::optional<Tensor> to_dtype(const std::optional<Tensor>& input, DType dtype);
 
@@ -30,8 +30,8 @@ std::optional<Tensor> to_dtype(const std::optional<Tensor>& input, DType dtype);
 Tensor unsqueeze(const Tensor& input, int64_t dimension);
 Tensor squeeze(const Tensor& input, int64_t dimension);
 
-// Tells autograd that `out` is about to be written, as torch's own ops do: who saved it for a gradient can
-// see that it changed. Refuses what torch lets nobody write.
+// Tells autograd that `out` will be written, as torch's own ops do, so that code that saved it for a gradient can see
+// the change. Refuses tensors that torch does not allow to be written.
 void raise_version(const char* op, const Tensor& out, const char* argument = "out");
 
 }  // namespace sluice::aten

@@ -14,7 +14,7 @@
 namespace sluice {
 namespace {
 
-// Names a tensor of a chain in a message.
+// Names a chain's tensor in a message.
 struct OperandText {
   const char* argument;
   int index;
@@ -24,33 +24,33 @@ std::ostream& operator<<(std::ostream& text, const OperandText& operand) {
   return text << operand.argument << " operand " << operand.index;
 }
 
-// A text and what it means; a model calls with few texts over and over.
+// A text and its program; a model calls with few texts, over and over.
 struct Parsed {
   std::string text;
-  int64_t operands = -1;  // that were given with it; -1: there is no text
+  int64_t operands = -1;  // given with it; -1: empty
   Program program;
 };
 
-// Where this thread keeps what it has parsed, by the text: another one may be in its place.
+// This thread's cache of parsed texts: the bucket may hold another text.
 Parsed& lately_parsed(const std::string& text) {
   constexpr std::size_t kTexts = 32;
-  thread_local const std::unique_ptr<Parsed[]> slots(new Parsed[kTexts]);
-  return slots[std::hash<std::string>()(text) % kTexts];
+  thread_local const std::unique_ptr<Parsed[]> buckets(new Parsed[kTexts]);
+  return buckets[std::hash<std::string>()(text) % kTexts];
 }
 
-// The one way from a chain's text to its program.
+// The only way from a chain's text to its program.
 const Program& checked_program(const char* op, const char* argument, const std::string& text, int64_t operands) {
   check(operands <= kMaxOperands, op, ": ", argument, " must have at most ", kMaxOperands, " tensor operands, got ",
         operands);
-  Parsed& slot = lately_parsed(text);
-  if (slot.operands != operands || slot.text != text) {
-    slot.operands = -1;
-    const std::string broken = parse_chain(text, static_cast<int>(operands), slot.program);
+  Parsed& bucket = lately_parsed(text);
+  if (bucket.operands != operands || bucket.text != text) {
+    bucket.operands = -1;
+    const std::string broken = parse_chain(text, static_cast<int>(operands), bucket.program);
     check(broken.empty(), op, ": ", argument, " must be a chain of stages: ", broken);
-    slot.text = text;
-    slot.operands = operands;
+    bucket.text = text;
+    bucket.operands = operands;
   }
-  return slot.program;
+  return bucket.program;
 }
 
 std::optional<DType> last_cast(const Program& program) {
@@ -110,8 +110,8 @@ std::vector<int64_t> Chain::strides(std::size_t k, const std::vector<int64_t>& s
 #ifndef SLUICE_CUDA_LIBRARY
 namespace {
 
-// For fake kernels, which have no tensors to make a Chain of: the name of the dtype that a chain gives its result,
-// empty where that is the input's. Refuses a broken text in the op's own words.
+// For fake kernels, which have no tensors for a Chain: the name of the dtype that a chain gives its result, empty for
+// the input's. Refuses a broken text with the op's own message.
 std::string chain_cast(const std::string& op, const std::string& argument, const std::string& text, int64_t operands) {
   const std::optional<DType> dtype = last_cast(checked_program(op.c_str(), argument.c_str(), text, operands));
   return dtype.has_value() ? name_of(*dtype) : "";
@@ -124,7 +124,7 @@ std::string shortest_text(double number) {
   return {text, std::to_chars(text, text + sizeof(text), number).ptr};
 }
 
-// The table of stages for Python, a line each: "add(other,alpha=1)". A parameter without a default has to be given.
+// The table of stages for Python, one per line: "add(other,alpha=1)". A parameter without a default is required.
 std::string stage_signatures() {
   std::string text;
   for (const StageSignature& signature : kSignatures) {

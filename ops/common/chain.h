@@ -12,13 +12,13 @@ namespace sluice {
 
 using OptionalTensors = std::optional<std::vector<Tensor>>;
 
-// A tensor of one number a channel as an operand over (batch, channel, position): its sizes and strides for that.
+// A tensor of one number per channel as an operand over (batch, channel, position): its sizes and strides there.
 class ChannelOperand {
  public:
   explicit ChannelOperand(const Tensor& tensor)
       : tensor_(tensor), sizes_{tensor.size(0), 1}, strides_{tensor.stride(0), 0} {}
 
-  // Does not outlive this.
+  // Valid as long as this object.
   TensorView view() const {
     TensorView view = tensor_;
     view.rank = 2, view.sizes = sizes_.data(), view.strides = strides_.data();
@@ -34,7 +34,7 @@ struct Chain {
   Program program;
   std::vector<TensorView> operands;
 
-  Chain() = default;  // of no stages
+  Chain() = default;  // without stages
   // Parses `text`; operands must be floating, on the input's device and broadcast to `sizes`. `argument`
   // names the chain in errors ("chain", "pre", "post").
   Chain(const char* op, const char* argument, const std::string& text, const OptionalTensors& tensors,
@@ -42,12 +42,12 @@ struct Chain {
 
   bool empty() const { return program.empty(); }
   void clear() { program = {}, operands.clear(); }
-  // Adds a tensor ahead of all else; false where there is no room for that.
+  // Adds a tensor before all stages; false if it does not fit.
   bool prepend_addition(const TensorView& tensor);
-  // Raises where a stage has a linked form only.
+  // Raises if a stage has only a linked form.
   void check_interpreted(const char* op) const;
-  // Raises where `out` shares memory with an operand, unless `may_be_same` and it is that tensor. `operand` is what the
-  // error calls one.
+  // Raises if `out` shares memory with an operand, unless `may_be_same` and it is that tensor. `operand` names one in
+  // the error.
   void check_no_overlap(const char* op, const TensorView& out, const char* operand, bool may_be_same) const;
   // The dtype of a last `cast`, which sets the result's.
   std::optional<DType> result_dtype() const;

@@ -1,7 +1,7 @@
-// Checks that come before any launch, and their text: `<op>: <argument> must <rule>, got <value>`.
+// Checks before any launch, and their text: `<op>: <argument> must <rule>, got <value>`.
 //
-// The raw op raises this as a RuntimeError. The public Python function makes a TypeError of it where the
-// rule is about a dtype ("must have dtype ..."), else a ValueError (python/sluice/_library.py).
+// The raw op raises this as a RuntimeError. The public Python function turns it into a TypeError if the rule is about a
+// dtype ("must have dtype ..."), else into a ValueError (python/sluice/_library.py).
 #pragma once
 
 #include <sstream>
@@ -24,10 +24,9 @@ void check(bool holds, const Parts&... parts) {
   }();
 }
 
-// Memory, dtypes and devices: `check_floating` is for an op's input, `check_device` for what comes beside it.
-// Both refuse a tensor that has no memory, which a kernel would follow to nowhere, but for one on the meta device: that
-// comes to plans alone, all of whose tensors are there.
-// An argument is named by its text, or by what writes one.
+// Memory, dtypes and devices: `check_floating` for an op's input, `check_device` for other tensors. Both refuse a
+// tensor without memory, which would crash a kernel, except on the meta device, whose calls only make plans. An
+// argument is named by its text, or by an object that writes it.
 template <class Argument>
 void check_memory(const char* op, const Argument& argument, const TensorView& tensor) {
   check(tensor.has_memory || tensor.is_meta(), op, ": ", argument,
@@ -57,7 +56,7 @@ void check_out(const char* op, const TensorView& out, const std::vector<int64_t>
 void check_written_once(const char* op, const char* written, const TensorView& out);
 void check_no_overlap(const char* op, const TensorView& out, const char* argument, const TensorView& input,
                       bool may_be_same, const char* written = "out");
-// For a tensor that may be left out, and that the result may never be.
+// For an optional tensor that must not be the result.
 void check_no_overlap(const char* op, const TensorView& out, const char* argument, const std::optional<Tensor>& input);
 
 // schedule: "auto" or a name; depth: 1..8 or none.

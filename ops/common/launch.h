@@ -11,7 +11,7 @@
 #include "kernels/common/device.h"
 #include "ops/common/checks.h"
 
-// Defined by torch builds that have CUDA only; weak, so that this library loads under any of them.
+// Only torch builds with CUDA define this; weak, so that this library loads under any of them.
 extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device, void** stream) __attribute__((weak));
 
 namespace sluice {
@@ -45,7 +45,7 @@ class DeviceScope {
  private:
   const char* op_;
   int device_;
-  std::optional<torch::stable::accelerator::DeviceGuard> guard_;  // none where the device is current already
+  std::optional<torch::stable::accelerator::DeviceGuard> guard_;  // none if the device is already current
   cudaStream_t stream_ = nullptr;
 };
 

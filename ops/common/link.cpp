@@ -68,14 +68,15 @@ int64_t set_limit(int64_t kernels) {
 
 }  // namespace
 
-Form choose_form(const char* op, const LinkRequest& request, const DeviceScope& device, long long elements, Run run) {
-  const auto stages = [](const LinkedSlot& slot) { return slot.program == nullptr ? 0 : slot.program->count; };
+Form choose_form(const char* op, const LinkRequest& request, const DeviceScope& device, long long elements,
+                 Action action) {
+  const auto stages = [](const ChainCall& call) { return call.program == nullptr ? 0 : call.program->count; };
   if (stages(request.pre) + stages(request.post) == 0) return {.reason = kNoChain};
   const LinkContext context{.device = device.index(),
                             .compute_capability = properties_of(op, device.index()).compute_capability,
                             .stream = device.stream(),
                             .elements = elements,
-                            .ahead = run == Run::prepare};
+                            .ahead = action == Action::prepare};
   const LinkOutcome outcome = find_linked(request, context);
   if (outcome.kernel != nullptr) return {.kernel = outcome.kernel};
   if (request.has_cpp()) {

@@ -8,14 +8,14 @@
 namespace sluice {
 namespace {
 
-// The multiples 0, step, ..., (count - 1) * step, of which a sum takes one.
+// The multiples 0, step, ..., (count - 1) * step; a sum takes one.
 struct Term {
   int64_t step, count;
   int64_t greatest() const { return step * (count - 1); }
 };
 
-// Whether a sum of one multiple of each term can be some number. Two tensors that share an element are two ways
-// to the same address, so that is all there is to decide.
+// Whether a sum of one multiple of each term can equal some number. Two tensors that share an element are two ways to
+// the same address, so that decides it.
 class Sums {
  public:
   explicit Sums(std::vector<Term> terms) {
@@ -29,21 +29,21 @@ class Sums {
     }
   }
 
-  // Says yes, too, where the search would take too long: a caller refuses what may overlap.
+  // Also true if the search would take too long: callers refuse possible overlaps.
   bool may_be(int64_t target) {
     tries_left_ = kMostTries;
     return search(terms_.size(), target);
   }
 
  private:
-  // Of the terms before one: the greatest sum, and what divides all sums.
+  // The terms before one: their largest sum, and a common divisor of all their sums.
   struct Prefix {
     int64_t greatest, divisor;
   };
-  // A strided view takes a few: its strides are larger than all that is inside them. This is a tenth of a millisecond.
+  // A strided view takes few tries: its strides are larger than all sums within them. This is a tenth of a millisecond.
   static constexpr int kMostTries = 20000;
 
-  // A term whose step is so many smaller ones that no gap is left only makes those more.
+  // A term whose step is a multiple of smaller ones, without gaps, extends those.
   bool merge(const Term& term) {
     for (Term& smaller : terms_) {
       if (term.step % smaller.step != 0 || term.step / smaller.step > smaller.count) continue;
@@ -82,7 +82,8 @@ bool overlap(const TensorView& a, const TensorView& b) {
   const auto [a_begin, a_end] = a.extent();
   const auto [b_begin, b_end] = b.extent();
   if (a_end <= b_begin || b_end <= a_begin) return false;
-  // a_begin + (a's way to a byte) = b_begin + (b's way to one), where b's is counted from its last byte backwards.
+  // a_begin + (a's offset of a byte) = b_begin + (b's offset of one), where b's is counted backwards from its last
+  // byte.
   std::vector<Term> terms;
   for (const TensorView* tensor : {&a, &b}) {
     for (int64_t d = 0; d < tensor->rank; ++d) {
@@ -90,7 +91,7 @@ bool overlap(const TensorView& a, const TensorView& b) {
     }
   }
   Sums between_elements(terms);
-  // Bytes within elements one by one: what divides the strides then divides what is searched for.
+  // Offsets within elements are tried one by one, so that the sums keep the strides' common divisor.
   const int64_t target = b_end - 1 - a_begin;
   for (int64_t bytes = 0; bytes <= a.element_size - 1 + b.element_size - 1; ++bytes) {
     if (between_elements.may_be(target - bytes)) return true;
@@ -105,13 +106,13 @@ bool overlaps_itself(const TensorView& tensor) {
     if (tensor.sizes[d] > 1) dimensions.push_back({tensor.strides[d], tensor.sizes[d]});
   }
   std::sort(dimensions.begin(), dimensions.end(), [](const Term& a, const Term& b) { return a.step < b.step; });
-  int64_t reach = 0;  // of the dimensions inside
+  int64_t reach = 0;  // of the inner dimensions
   for (std::size_t d = 0; d < dimensions.size(); ++d) {
     const Term& outer = dimensions[d];
     if (outer.step == 0) return true;
     if (outer.step <= reach) {
-      // One to count - 1 steps of this dimension are made good by steps inside, each of which may go either way:
-      // (inner + reach) + step * (taken - 1) = reach - step, where inner + reach is counted from its least.
+      // One to count - 1 steps of this dimension are compensated by inner steps, each in either direction: (inner +
+      // reach) + step * (taken - 1) = reach - step, where inner + reach is counted from its minimum.
       std::vector<Term> terms{{outer.step, outer.count - 1}};
       for (std::size_t inner = 0; inner < d; ++inner) {
         terms.push_back({dimensions[inner].step, 2 * dimensions[inner].count - 1});

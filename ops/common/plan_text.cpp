@@ -34,10 +34,10 @@ void check_result(const char* op, const std::vector<int64_t>& sizes) {
 
 }  // namespace
 
-Question plan_question(const char* op, bool linked, const std::vector<int64_t>& device,
-                       const std::vector<int64_t>& sizes) {
+CallMode mode_of_plan(const char* op, bool linked, const std::vector<int64_t>& device,
+                      const std::vector<int64_t>& sizes) {
   check_result(op, sizes);
-  return {.run = Run::explain, .device = device_from(op, device), .linked = linked};
+  return {.action = Action::plan, .device = device_from(op, device), .linked = linked};
 }
 
 void check_plan(const char* op, const Plan& plan, const ScheduleRequest& request) {
@@ -45,17 +45,17 @@ void check_plan(const char* op, const Plan& plan, const ScheduleRequest& request
         " at depth ", request.depth);
 }
 
-// One object; but for `elements` its keys are the fields of Python's Plan.
-std::string plan_text(const Plan& plan, const Question& question, bool chained, int64_t elements,
+// A JSON object. Except for `elements`, its keys are the fields of Python's Plan.
+std::string plan_text(const Plan& plan, const CallMode& mode, bool chained, int64_t elements,
                       const std::string& detail) {
   std::ostringstream text;
-  const auto word = [&](const char* key, const char* value) { text << '"' << key << "\": \"" << value << "\", "; };
+  const auto string = [&](const char* key, const char* value) { text << '"' << key << "\": \"" << value << "\", "; };
   const auto number = [&](const char* key, long long value) { text << '"' << key << "\": " << value << ", "; };
   text << '{';
-  word("method", plan.method);
-  word("kernel", plan.kernel);
-  word("schedule", plan.threads > 0 ? name_of(plan.schedule) : "aten");
-  word("form", !chained ? "" : question.linked ? "linked" : "interpreted");
+  string("method", plan.method);
+  string("kernel", plan.kernel);
+  string("schedule", plan.threads > 0 ? name_of(plan.schedule) : "aten");
+  string("form", !chained ? "" : mode.linked ? "linked" : "interpreted");
   number("depth", plan.depth);
   number("tile", plan.tile);
   number("threads", plan.threads);
@@ -66,7 +66,7 @@ std::string plan_text(const Plan& plan, const Question& question, bool chained, 
   number("resident_blocks", plan.resident_blocks);
   number("grid", plan.grid);
   number("elements", elements);
-  word("detail", detail.c_str());
+  string("detail", detail.c_str());
   text << "\"reason\": \"" << plan.reason << "\"}";
   return text.str();
 }

@@ -1,26 +1,25 @@
-// Plans across the op boundary: a device as a list of numbers, a plan as JSON; and the plans that are refused.
+// Plans across the op boundary: a device as a list of numbers, a plan as JSON, and refusals.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "kernels/pipeline/plan.h"
-#include "ops/common/question.h"
+#include "ops/common/call_mode.h"
 
 namespace sluice {
 
-// Of a device that is listed as {compute capability * 10, multiprocessors, threads a multiprocessor, bytes of shared
-// memory a multiprocessor, bytes of shared memory a block}, for a result of `sizes`: of at least one element, and of
-// fewer than any GPU has memory for.
-Question plan_question(const char* op, bool linked, const std::vector<int64_t>& device,
-                       const std::vector<int64_t>& sizes);
+// `device` is {compute capability * 10, SMs, threads per SM, bytes of shared memory per SM, bytes of shared memory per
+// block}. A result of `sizes` must have at least one element, and fewer than any GPU has memory for.
+CallMode mode_of_plan(const char* op, bool linked, const std::vector<int64_t>& device,
+                      const std::vector<int64_t>& sizes);
 
 // Refuses a schedule that was asked for and cannot run.
 void check_plan(const char* op, const Plan& plan, const ScheduleRequest& request);
 
-// Of a kernel that writes `elements`, with chains (`chained`) or without. Of torch's own kernels nothing is known but
-// the reason. `detail`: what the method has to say of its plan.
-std::string plan_text(const Plan& plan, const Question& question, bool chained, int64_t elements,
+// The plan of a kernel that writes `elements`, with chains (`chained`) or without. Plans of torch's kernels have only a
+// reason. `detail`: the method's description of its plan.
+std::string plan_text(const Plan& plan, const CallMode& mode, bool chained, int64_t elements,
                       const std::string& detail = {});
 
 }  // namespace sluice

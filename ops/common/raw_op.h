@@ -1,5 +1,5 @@
 // The entries of a raw op take one list of arguments: the op itself, its out variant, and the one that only links. The
-// list stands once, as the signature of the function that checks it; the entries take what that makes of them.
+// list is written once, as the signature of the function that checks it; the entries take that function's result.
 #pragma once
 
 namespace sluice {
@@ -7,15 +7,14 @@ namespace sluice {
 template <auto kCheck, auto kRun>
 struct RawOp;
 
-// `More` stands behind the list in the schema: an out variant's `out`.
+// `More` follows the list in the schema: an out variant's `out`.
 template <class Call, class... Arguments, Call (*kCheck)(Arguments...), class Result, class... More,
           Result (*kRun)(const Call&, More...)>
 struct RawOp<kCheck, kRun> {
   static Result run(Arguments... arguments, More... more) { return kRun(kCheck(arguments...), more...); }
 };
 
-// TORCH_BOX((raw_op<check_arguments, conv1d>)): in parentheses of its own, because a macro takes its comma for
-// another's.
+// TORCH_BOX((raw_op<check_arguments, conv1d>)): in parentheses, because a macro would split its arguments at the comma.
 template <auto kCheck, auto kRun>
 inline constexpr auto raw_op = &RawOp<kCheck, kRun>::run;
 

@@ -53,10 +53,10 @@ ScalarType scalar_type_of(DType dtype) {
 
 namespace {
 
-// Where memory of torch's could begin, on any device.
+// An address at which torch's memory could start, on any device.
 char* const kFreshMemory = reinterpret_cast<char*>(std::uintptr_t{1} << 20);
 
-// Of any tensor: torch::stable's own throws for dtypes that it has no name for.
+// For any tensor: torch::stable's own throws for dtypes without a name there.
 ScalarType scalar_type_of(const Tensor& tensor) {
   int32_t index = 0;
   aoti_torch_get_dtype(tensor.get(), &index);
@@ -67,7 +67,7 @@ ScalarType scalar_type_of(const Tensor& tensor) {
 
 TensorView::TensorView(const Tensor& tensor)
     : data(nullptr), scalar_type(scalar_type_of(tensor)), rank(tensor.dim()), sizes(nullptr), strides(nullptr) {
-  // Nothing may read what has no strides, or, as a nested tensor, no sizes.
+  // A tensor without strides or, if nested, without sizes must not be read.
   int32_t layout = 0;
   aoti_torch_get_layout(tensor.get(), &layout);
   const bool is_strided = layout == aoti_torch_layout_strided() &&
@@ -78,7 +78,7 @@ TensorView::TensorView(const Tensor& tensor)
   is_floating = known.has_value();
   dtype = known.value_or(DType::float32);
   element_size = is_floating ? static_cast<int64_t>(size_of(dtype)) : static_cast<int64_t>(tensor.element_size());
-  // The pointer of a tensor without memory is an error, or null but for its offset.
+  // The data pointer of a tensor without memory raises an error, or is null plus its offset.
   int64_t offset = 0;
   aoti_torch_get_storage_offset(tensor.get(), &offset);
   if (aoti_torch_get_data_ptr(tensor.get(), &data) != 0) data = nullptr;
@@ -117,7 +117,7 @@ bool TensorView::is_contiguous() const {
   return true;
 }
 
-bool TensorView::is_dense() const {
+bool TensorView::is_non_overlapping_and_dense() const {
   if (is_contiguous()) return true;
   std::vector<int64_t> order;
   for (int64_t d = 0; d < rank; ++d) {

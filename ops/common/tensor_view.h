@@ -1,4 +1,4 @@
-// A tensor's metadata, read once through the stable ABI, and what of it a kernel takes.
+// A tensor's metadata, read once through the stable ABI, in the form that kernels take.
 #pragma once
 
 #include <torch/csrc/stable/tensor.h>
@@ -20,7 +20,7 @@ namespace sluice {
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
-// What a message says of a dtype, a shape or a device: written when a message is, not before.
+// A dtype, a shape or a device in a message: formatted only when the message is.
 struct DtypeText {
   ScalarType dtype;
 };
@@ -39,13 +39,13 @@ std::optional<DType> dtype_of(ScalarType dtype);
 ScalarType scalar_type_of(DType dtype);
 
 struct TensorView {
-  // A tensor on the meta device, of which only a plan is made, lies as it would in fresh memory: here, somewhere.
+  // A tensor on the meta device, which is only planned with, gets an address that fresh memory could have.
   void* data;
   ScalarType scalar_type;
-  DType dtype;  // meaningful where is_floating
+  DType dtype;  // only if is_floating
   bool is_floating;
   int64_t element_size;  // in bytes
-  // False where a tensor only stands for others, as a wrapper subclass and those of torch.func do: nothing may read it.
+  // False if a tensor only stands for others, as wrapper subclasses and torch.func's do: its data must not be read.
   bool has_memory;
   int32_t device_type;
   int32_t device_index;
@@ -54,20 +54,20 @@ struct TensorView {
   const int64_t* strides;
 
   explicit TensorView(const Tensor& tensor);
-  // A tensor in fresh memory of `like`'s device that nobody has allocated. `sizes` and `strides` have to outlive it.
+  // A tensor in unallocated memory of `like`'s device. `sizes` and `strides` have to outlive it.
   TensorView(const TensorView& like, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
              DType dtype);
 
   bool is_meta() const;
   int64_t elements() const;
-  // No two elements share memory and there are no gaps: some order of the dimensions is contiguous.
-  bool is_dense() const;
+  // torch's term: no two elements share memory and there are no gaps; some order of the dimensions is contiguous.
+  bool is_non_overlapping_and_dense() const;
   bool is_contiguous() const;
   bool has_sizes(const std::vector<int64_t>& expected) const;
-  // Whether these strides lead to the same places: those of a dimension of one element lead nowhere.
+  // Whether these strides give the same addresses: those of a dimension of one element do not matter.
   bool has_strides(const int64_t* expected) const;
-  bool walks_like(const TensorView& other) const;  // the same sizes and, so meant, the same strides
-  // Bytes from the first to one past the last that the tensor's elements reach.
+  bool walks_like(const TensorView& other) const;  // the same sizes and, by has_strides, strides
+  // From the tensor's first byte to one past its last.
   std::pair<const char*, const char*> extent() const;
   DeviceText device() const { return {device_type, device_index}; }
   ShapeText shape() const { return {{sizes, static_cast<std::size_t>(rank)}}; }
@@ -75,7 +75,7 @@ struct TensorView {
 
 std::vector<int64_t> sizes_of(const TensorView& tensor);
 
-// A tensor as one argument of a kernel of Rank dimensions: `strides` are over the first of them, those behind are 0.
+// A tensor as one argument of a kernel of Rank dimensions: `strides` are over the first ones, the others are 0.
 template <int Rank, class Strides>
 Operand<Rank> operand_of(const TensorView& tensor, const Strides& strides) {
   Operand<Rank> operand{.data = tensor.data, .dtype = tensor.dtype, .strides = {}};
@@ -83,13 +83,13 @@ Operand<Rank> operand_of(const TensorView& tensor, const Strides& strides) {
   return operand;
 }
 
-// The tensor has Rank dimensions.
+// For a tensor of Rank dimensions.
 template <int Rank>
 Operand<Rank> operand_of(const TensorView& tensor) {
   return operand_of<Rank>(tensor, std::span<const int64_t, Rank>(tensor.strides, Rank));
 }
 
-// A tensor that may be left out: its data is null.
+// An optional tensor: null data if absent.
 template <int Rank>
 Operand<Rank> operand_of(const std::optional<Tensor>& tensor) {
   return tensor.has_value() ? operand_of<Rank>(TensorView(*tensor)) : Operand<Rank>{};

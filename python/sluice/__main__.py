@@ -37,7 +37,7 @@ def _bench(arguments: list[str]) -> int:
 
 
 def _plan(arguments: list[str]) -> int:
-    """Prints the plan for a shape, for the GPU that is there or for an H200."""
+    """Prints the plan for a shape, for the current GPU or an H200."""
     from . import plan
     from ._registry import OPS
 
@@ -141,7 +141,7 @@ def _trace(arguments: list[str]) -> int:
     return main(arguments)
 
 
-# name -> (what runs it, what it is for)
+# name -> (its function, its purpose)
 _COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "info": (_info, "print versions, devices and whether the CUDA kernels are loaded, as JSON"),
     "demo": (_demo, "run the main job on a recording, check it against torch and time both"),

@@ -1,8 +1,8 @@
 """Running ops with chains: the call or its out variant, and a chain on a tensor.
 
-How a chain is written is chain.py's, which stands above; here it is `Stages`, and meets the libraries. On the CPU no
-compiler runs, so that a `cpp` stage is computed by its reference there: the stages ahead of the first one go with the
-op as ever, the rest follow tensor by tensor, and the result is rounded once, as if all had been one pass.
+chain.py, a layer above, writes chains; here they are `Stages` that go to the libraries. On the CPU no compiler runs, so
+its reference computes a `cpp` stage there: the stages before the first one go with the op, the rest follow tensor by
+tensor, and the result is rounded once, as in a single pass.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ._library import (
 
 
 class Stages(Protocol):
-    """What is asked of a chain here."""
+    """The interface of a chain that this module needs."""
 
     @property
     def text(self) -> str: ...
@@ -39,12 +39,12 @@ class Stages(Protocol):
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What a chain is evaluated in for tensors of `dtype`."""
+    """The dtype that a chain is evaluated in, for tensors of `dtype`."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def check_forward_only(op: str, tensors: Sequence[torch.Tensor | None], *chains: Stages | None) -> None:
-    """Raises where a gradient, or a tangent of forward mode, of a tensor or of a chain's would silently be lost."""
+    """Raises if a gradient or a forward-mode tangent, of a tensor or a chain operand, would silently be lost."""
     for chain in chains:
         if chain is not None and chain.operands:
             tensors = (*tensors, *chain.operands)
@@ -54,9 +54,9 @@ def check_forward_only(op: str, tensors: Sequence[torch.Tensor | None], *chains:
 def operand_list(op: str, input: torch.Tensor, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The tensors of a chain as a raw op takes them, in an optional list.
 
-    torch does not look into such a list when it dispatches: it neither resolves lazy negation there nor asks a subclass
-    or a transform of torch.func what it makes of the call. The first is done here; the others are refused where the
-    input does not bring them. Mapped operands of a mapped input are for the rules of _vmap.py.
+    torch does not look into such a list when it dispatches: it neither resolves lazy negation there nor dispatches to a
+    subclass or a transform of torch.func. Negation is resolved here; the others are refused unless the input has
+    them too. The rules of _vmap.py take mapped operands of a mapped input.
     """
     if torch.compiler.is_dynamo_compiling():
         return [operand.resolve_neg() for operand in operands]
@@ -83,7 +83,7 @@ def given_options(
     dtype: torch.dtype | None = None,
     **chains: Stages | None,
 ) -> dict[str, Any]:
-    """The keyword arguments of a raw op that differ from its schema's defaults; each that is named costs a call 0.3 us.
+    """The keyword arguments of a raw op that differ from its schema's defaults; each one costs a call 0.3 us.
 
     `chains` are the op's chain arguments by name; the tensors of `post` go to `post_operands`.
     """
@@ -108,7 +108,7 @@ _overloads: dict[str, Any] = {}
 
 
 def call_raw(op: str, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Calls the raw op of that name, which is looked up once: the way through torch.ops takes 0.3 us."""
+    """Calls the raw op of that name; it is looked up once, because torch.ops takes 0.3 us."""
     if torch.compiler.is_compiling():
         return getattr(torch.ops.sluice, name)(*arguments, **options)
     found = _overloads.get(name)
@@ -129,7 +129,7 @@ def run(
     """`torch.ops.sluice.<op>` of these arguments, the input first, or its out variant and `out`.
 
     Args:
-        op: for messages, and the raw op's name where `raw` does not say another one.
+        op: for messages, and the raw op's name unless `raw` is given.
         arguments: positional ones of the raw op.
         options: its keyword arguments.
         out: written and returned as that object.
@@ -168,7 +168,7 @@ def transform(
 
 
 def needs_references(input: torch.Tensor, *chains: Stages | None) -> bool:
-    """Whether a chain has stages that only their references can compute where the input is."""
+    """Whether a chain has stages that only their references can compute on the input's device."""
     for chain in chains:
         if chain is not None and chain.has_cpp:
             return input.device.type == "cpu"
@@ -185,9 +185,9 @@ def with_references(
     out: torch.Tensor | None = None,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """`compute(input, pre=pre, post=post, out=out, dtype=dtype)`, with references for what no library can compute.
+    """`compute(input, pre=pre, post=post, out=out, dtype=dtype)`, with references for `cpp` stages.
 
-    `compute` is handed what goes with the op; `dtype` is then what it has to return, unrounded.
+    `compute` gets the stages that go with the op; `dtype` is then the dtype that it has to return, unrounded.
     """
     if pre is not None and pre.has_cpp:
         input, pre = transform(input, pre, dtype=input.dtype), None
@@ -212,7 +212,7 @@ def _evaluate(op: str, x: torch.Tensor, chain: Stages) -> torch.Tensor:
 
 
 def _round(values: torch.Tensor, out: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
-    """Rounds to `dtype`, into `out` where it is given."""
+    """Rounds to `dtype`, into `out` if it is given."""
     return run("transform", (values, ""), {"dtype": dtype}, out)
 
 

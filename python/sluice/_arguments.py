@@ -1,4 +1,4 @@
-"""Plain arguments that the functions have in common: checked before any work, in the house's form of message."""
+"""Plain arguments that the functions share: checked before any work, with sluice's wording of messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LIMIT = 1 << 63
 
 
 def integer(op: str, argument: str, value: Any, rule: str = "be an int") -> int:
-    """`value` as an int: those of NumPy are taken, bools are not."""
+    """`value` as an int: NumPy's integers are accepted, bools are not."""
     if type(value) is int:
         if -_LIMIT < value < _LIMIT:
             return value
@@ -24,7 +24,7 @@ def integer(op: str, argument: str, value: Any, rule: str = "be an int") -> int:
 
 
 def single(op: str, argument: str, value: Any) -> int:
-    """The number in `value`, which torch lets be a tuple of one."""
+    """The number in `value`, which may be a tuple of one, as in torch."""
     if isinstance(value, (tuple, list)):
         if len(value) != 1:
             raise ValueError(f"{op}: {argument} must be one number, got {tuple(value)}")
@@ -33,7 +33,7 @@ def single(op: str, argument: str, value: Any) -> int:
 
 
 def are_integers(first: Any, second: Any, third: Any, fourth: Any) -> bool:
-    """Whether `integer` would hand out all four as they are; one question instead of four, which cost a call 0.5 us."""
+    """Whether `integer` would return all four unchanged; one check instead of four, which cost a call 0.5 us."""
     return (
         type(first) is type(second) is type(third) is type(fourth) is int
         and -_LIMIT < first < _LIMIT

@@ -1,7 +1,7 @@
-"""Autocast: convolutions cast as torch casts the arguments of F.conv1d, everything else is left as it is.
+"""Autocast: convolutions cast as torch casts the arguments of F.conv1d, nothing else is cast.
 
-A kernel for autocast calls its op again with the key taken out of the dispatch. The stable ABI has no guard for that,
-so that these kernels are Python's: a program in C++ alone casts what it hands to the raw ops itself.
+An autocast kernel calls its op again with the key excluded from dispatch. The stable ABI has no guard for that,
+so these kernels are in Python: a program without Python casts the arguments of raw ops itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ._library import inquiry
+from ._library import current_mode
 
 _KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
 _EXCLUDED = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
@@ -22,25 +22,25 @@ _library = torch.library.Library("sluice", "IMPL")
 def cast_arguments(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, device: str | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Input, weight and bias as autocast on `device`, by default the input's, hands them to a convolution."""
+    """Input, weight and bias as autocast on `device`, by default the input's, passes them to a convolution."""
     if not torch.compiler.is_dynamo_compiling() and not torch._C._is_any_autocast_enabled():
         return input, weight, bias
     if device is None:
         device = _device_of(input)
     if device not in _KEYS or not torch.is_autocast_enabled(device):
         return input, weight, bias
-    dtype, place = torch.get_autocast_dtype(device), input.device.type
+    dtype, device_type = torch.get_autocast_dtype(device), input.device.type
 
     def cast(tensor: torch.Tensor) -> torch.Tensor:
-        eligible = tensor.is_floating_point() and tensor.dtype != torch.float64 and tensor.device.type == place
+        eligible = tensor.is_floating_point() and tensor.dtype != torch.float64 and tensor.device.type == device_type
         return tensor.to(dtype) if eligible else tensor
 
     return cast(input), cast(weight), None if bias is None else cast(bias)
 
 
 def _device_of(input: torch.Tensor) -> str:
-    """The type of device whose autocast counts: the input's, or for what a plan is made of that of a GPU."""
-    return "cuda" if inquiry.kind and input.device.type == "meta" else input.device.type
+    """The type of device whose autocast counts: the input's, or a GPU's for the tensors of a plan."""
+    return "cuda" if current_mode.action and input.device.type == "meta" else input.device.type
 
 
 def register(name: str, behind: int = 0) -> None:
@@ -61,7 +61,7 @@ def _register(name: str, device: str, behind: int) -> None:
     def kernel(input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         between, weight, rest = args[:behind], args[behind], args[behind + 1 :]  # bias first, where it is given
         cast = cast_arguments(input, weight, rest[0] if rest else None, device)
-        with torch._C._ExcludeDispatchKeyGuard(_EXCLUDED):  # inside of it autocast counts as off
+        with torch._C._ExcludeDispatchKeyGuard(_EXCLUDED):  # autocast counts as off inside
             return op(cast[0], *between, *cast[1:], *rest[1:], **kwargs)
 
     _library.impl(name, kernel, _KEYS[device])

@@ -1,7 +1,7 @@
-"""What the fake kernels share: the layout and the dtype of a result, found without its values.
+"""Shared code of the fake kernels: the layout and the dtype of a result, without its values.
 
-Sizes and strides may be symbolic. A condition on them becomes a guard of the compiled graph, so each asks only what
-decides the result; where a size is known at run time alone, it counts as more than one.
+Sizes and strides may be symbolic. A condition on them becomes a guard of the compiled graph, so kernels test only what
+decides the result; a size that is known only at run time counts as more than one.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ FLOATING = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 def fake_out(*_: Any, **__: Any) -> None:
-    """The fake kernel of every out variant: what it writes is there already."""
+    """The fake kernel of every out variant: its output exists already."""
 
 
 @functools.lru_cache(maxsize=1024)
 def chain_cast(op: str, argument: str, text: str, operands: int) -> str:
-    """The dtype that a chain's text casts its result to, by name; empty where it does not."""
+    """The dtype that a chain's text casts its result to, by name; empty without a cast."""
     return str(torch.ops.sluice._chain_cast(op, argument, text, operands))
 
 
@@ -34,7 +34,7 @@ def chain_dtype(
     shape: Sequence[int],
     dtype: torch.dtype,
 ) -> torch.dtype:
-    """The dtype of a chain's result for values of `dtype`, from the parser that the op itself asks.
+    """The dtype of a chain's result for values of `dtype`, from the op's own parser.
 
     Raises:
         RuntimeError: the text is no chain, or an operand does not fit the input or a result of `shape`.
@@ -58,12 +58,12 @@ def _check_broadcasts(op: str, argument: str, operand: torch.Tensor, shape: Sequ
 
 
 def require(op: str, condition: bool | torch.SymBool, words: Callable[[], str]) -> None:
-    """Raises what the op raises, `words` behind its name, where the condition does not hold."""
+    """Raises the op's error, its name and `words`, if the condition does not hold."""
     torch._check(condition, lambda: f"{op}: {words()}")  # type: ignore[arg-type]
 
 
 def check_schedule(op: str, schedule: str, depth: int | None) -> None:
-    """Raises what the op raises of a schedule or a depth that there is not."""
+    """Raises the op's error about an unknown schedule or depth."""
     if schedule != "auto" or depth is not None:
         torch.ops.sluice._check_schedule(op, schedule, depth)
 
@@ -74,13 +74,13 @@ def is_strided(tensor: torch.Tensor) -> bool:
 
 
 def check_strided(op: str, argument: str, tensor: torch.Tensor) -> None:
-    """Raises what the op raises of a tensor without strides in a list, where torch's dispatcher does not see it."""
+    """Raises the op's error about a tensor without strides in a list, which torch's dispatcher does not see."""
     words = f"{argument} must have memory of its own, got a tensor that stands for others"
     require(op, is_strided(tensor), lambda: words)
 
 
 def check_floating(op: str, argument: str, dtype: torch.dtype) -> None:
-    """Raises what the op raises where `dtype` is none that it computes with."""
+    """Raises the op's error about an unsupported `dtype`."""
     known = "float32, float16, bfloat16 or float64"
     require(op, dtype in FLOATING, lambda: f"{argument} must have dtype {known}, got {dtype_name(dtype)}")
 
@@ -88,7 +88,7 @@ def check_floating(op: str, argument: str, dtype: torch.dtype) -> None:
 def check_like(
     op: str, argument: str, tensor: torch.Tensor | None, input: torch.Tensor, dtype: torch.dtype, reason: str
 ) -> None:
-    """Raises what the op raises where a tensor that is given has another dtype, or device than the input."""
+    """Raises the op's error about a tensor with another dtype, or another device than the input."""
     if tensor is None:
         return
     found = dtype_name(tensor.dtype)
@@ -98,7 +98,7 @@ def check_like(
 
 
 def check_device(op: str, argument: str, tensor: torch.Tensor, input: torch.Tensor) -> None:
-    """Raises what the op raises where a tensor is not on the input's device."""
+    """Raises the op's error about a tensor that is not on the input's device."""
     require(
         op,
         tensor.device == input.device,
@@ -107,7 +107,7 @@ def check_device(op: str, argument: str, tensor: torch.Tensor, input: torch.Tens
 
 
 def check_taps(op: str, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, dilation: int) -> None:
-    """Raises what the causal ops raise of a weight (C, K), a bias (C,) or a dilation; x has channels in dimension 1."""
+    """Raises the causal ops' errors about a weight (C, K), a bias (C,) or a dilation; x has channels in dimension 1."""
     channels = x.shape[1]
     check_floating(op, "weight", weight.dtype)
     words = f"weight must have shape (C, K) with C = {channels}, got {tuple(weight.shape)}"
@@ -129,7 +129,7 @@ def check_taps(op: str, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tenso
 
 
 def check_index(op: str, name: str, index: torch.Tensor, x: torch.Tensor) -> None:
-    """Raises what the causal ops raise of a tensor of numbers that has another dtype or device."""
+    """Raises the causal ops' errors about the dtype or device of an index tensor."""
     words = f"{name} must have dtype int32 or int64, got {dtype_name(index.dtype)}"
     require(op, index.dtype in (torch.int32, torch.int64), lambda: words)
     check_device(op, name, index, x)
@@ -146,7 +146,7 @@ def check_sequences(
     dilation: int,
     chains: dict[str, tuple[str, list[torch.Tensor] | None]],
 ) -> tuple[int | torch.SymInt, int]:
-    """Raises what the ops of sequences raise alike. The number of sequences, and their history's columns."""
+    """Raises the common errors of the ops of sequences. Returns the number of sequences and their history's columns."""
     check = functools.partial(require, op)
     check_floating(op, "x", x.dtype)
     check(x.dim() == 3, lambda: f"x must have shape (batch, channels, length), got {tuple(x.shape)}")
@@ -181,7 +181,7 @@ def check_states(
     sequences: int | torch.SymInt,
     history: int | torch.SymInt,
 ) -> None:
-    """Raises what the op raises of states (sequences, channels, history) that are given or written."""
+    """Raises the op's errors about states (sequences, channels, history)."""
     if states is None:
         return
     check_floating(op, name, states.dtype)
@@ -201,7 +201,7 @@ def check_cache(
     history: int,
     slots: torch.Tensor | None,
 ) -> None:
-    """Raises what the op raises of a cache of states and of the slots in it."""
+    """Raises the op's errors about a cache of states and its slots."""
     check, channels, found = functools.partial(require, op), x.shape[1], tuple(cache.shape)
     check_floating(op, "state_cache", cache.dtype)
     check_device(op, "state_cache", cache, x)
@@ -221,7 +221,7 @@ def check_cache(
 
 
 def check_result(op: str, out: torch.Tensor | None, x: torch.Tensor) -> None:
-    """Raises what the op raises of an `out` that has another dtype, device or shape than x."""
+    """Raises the op's errors about an `out` with another dtype, device or shape than x."""
     if out is None:
         return
     kind = f"out must have dtype {dtype_name(x.dtype)}, got {dtype_name(out.dtype)}"
@@ -234,7 +234,7 @@ def check_result(op: str, out: torch.Tensor | None, x: torch.Tensor) -> None:
 
 
 def check_activation(op: str, activation: str | None) -> None:
-    """Raises what the causal ops raise of an activation that there is not."""
+    """Raises the causal ops' error about an unknown activation."""
     names = (None, "identity", "silu", "swish")
     require(op, activation in names, lambda: f"activation must be None, identity, silu or swish, got '{activation}'")
 
@@ -245,7 +245,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def is_channels_last(x: torch.Tensor, spatial: int = 1) -> bool:
-    """Whether x counts as channels-last; its channels stand in front of the last `spatial` dimensions."""
+    """Whether x counts as channels-last; its channels precede the last `spatial` dimensions."""
     if x.dim() <= spatial:
         return False
     channels = x.shape[-spatial - 1]
@@ -258,7 +258,7 @@ def is_channels_last(x: torch.Tensor, spatial: int = 1) -> bool:
 
 
 def empty_like_layout(x: torch.Tensor, shape: Sequence[int], dtype: torch.dtype, spatial: int = 1) -> torch.Tensor:
-    """An empty tensor of `shape` in x's layout: channels-last where x is, else contiguous."""
+    """An empty tensor of `shape` in x's layout: channels-last if x is, else contiguous."""
     if not is_channels_last(x, spatial):
         return x.new_empty(shape, dtype=dtype)
     channel = len(shape) - spatial - 1
@@ -269,7 +269,7 @@ def empty_like_layout(x: torch.Tensor, shape: Sequence[int], dtype: torch.dtype,
 def check_bias_and_numbers(
     op: str, bias: torch.Tensor | None, outputs: int, stride: int, padding: int, dilation: int, taps: int
 ) -> None:
-    """What a convolution's shapes have in common: a bias for each output channel, and no number of 2^31 and more.
+    """Checks common to convolutions: a bias for each output channel, and no number of 2^31 or more.
 
     Args:
         op: for messages.
@@ -299,14 +299,14 @@ def convolution_result(
     schedule: str,
     depth: int | None,
 ) -> torch.Tensor:
-    """What a convolution of x gives, whose result has that shape: what ops/convolution_call.cpp checks of its options.
+    """The result of a convolution of x, of that shape, after the checks of ops/convolution_call.cpp.
 
     Args:
         op: for messages.
         x: the input, batched.
         shape: of the result.
         chains: the text and the operands of "pre" and "post".
-        dtype: the result's, where it is given.
+        dtype: the result's, if given.
         schedule: as the op has it.
         depth: as the op has it.
     """
@@ -318,7 +318,7 @@ def convolution_result(
 
 
 def is_dense(x: torch.Tensor) -> bool:
-    """Whether some order of the dimensions is contiguous."""
+    """Whether x is non-overlapping and dense: contiguous in some order of its dimensions."""
     left = [d for d in range(x.dim() - 1, -1, -1) if not holds(x.shape[d] == 1)]
     expected = 1
     while left:
@@ -331,14 +331,14 @@ def is_dense(x: torch.Tensor) -> bool:
 
 
 def empty_like_dense(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """An empty tensor of x's shape, with x's strides where it is dense, else contiguous."""
+    """An empty tensor of x's shape, with x's strides if it is non-overlapping and dense, else contiguous."""
     if holds(x.numel() == 0) or not is_dense(x):
         return x.new_empty(x.shape, dtype=dtype)
     return torch.empty_strided(x.shape, x.stride(), dtype=dtype, device=x.device)
 
 
 def holds(condition: bool | torch.SymBool) -> bool:
-    """The condition; False where it depends on a size that is known at run time alone."""
+    """The condition; False if it depends on a size that is known only at run time."""
     if isinstance(condition, bool):
         return condition
     from torch.fx.experimental.symbolic_shapes import guard_or_false  # loads sympy, which eager calls do without

@@ -1,6 +1,6 @@
 """What FlopCounterMode counts for the raw ops: two operations a tap and result, as for torch's convolutions.
 
-Pointwise work counts nothing there, and so neither `transform` nor the chains of the others.
+Pointwise work counts nothing there, so `transform` and the other ops' chains count nothing either.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The compiled libraries: loading them, and what every wrapper shares.
 
-This is the only module that knows how `torch.ops.sluice` comes to be and how its errors look.
+Only this module knows how `torch.ops.sluice` is loaded and how its errors look.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from torch.autograd import forward_ad
 _DIRECTORY = pathlib.Path(__file__).parent
 _MINIMUM_TORCH = (2, 11)
 
-# What torch's dispatcher says of a tensor that no kernel of ours is for.
+# The message of torch's dispatcher for a tensor that no kernel of ours takes.
 _BACKEND = re.compile(r"^Could not run 'sluice::\w+' with arguments from the '(\w+)' backend")
 
-# Why the CUDA kernels are not there, or None where they are.
+# Why the CUDA kernels are missing; None if they are loaded.
 cuda_unavailable_reason: str | None = None
 
 Result = TypeVar("Result")
 
-# What torch says of an argument that is not what a raw op's schema says.
+# The message of torch for an argument that does not match a raw op's schema.
 _WRONG_TYPE = re.compile(
     r"sluice::\w+\(\) Expected a value of type '(?P<wanted>.+)' for argument '(?P<argument>\w+)' .*\n"
     r"Position: .*\nValue: (?P<value>.*)"
 )
 
 
-class _Inquiry(threading.local):
-    """What a thread asks the ops for, in place of their results."""
+class _CallMode(threading.local):
+    """What a thread asks of the ops instead of their results."""
 
     def __init__(self) -> None:
-        self.kind = ""  # "prepare" or "plan": the raw op `_<kind>_<op>` is called, with `options` behind its arguments
+        self.action = ""  # "prepare" or "plan": calls the raw op `_<action>_<op>`, with `options` after its arguments
         self.options: dict[str, Any] = {}
-        self.answers: list[str] = []
+        self.texts: list[str] = []
 
 
-inquiry = _Inquiry()
+current_mode = _CallMode()
 
 
 @contextlib.contextmanager
-def inquire(kind: str, **options: Any) -> Iterator[list[str]]:
-    """While it lasts, the thread's calls compute nothing: they are answered, each in a text of the list."""
-    inquiry.kind, inquiry.options, inquiry.answers = kind, options, []
+def call_mode(action: str, **options: Any) -> Iterator[list[str]]:
+    """Inside it the thread's calls compute nothing; each adds a text to the list."""
+    current_mode.action, current_mode.options, current_mode.texts = action, options, []
     try:
-        yield inquiry.answers
+        yield current_mode.texts
     finally:
-        inquiry.kind = ""
+        current_mode.action = ""
 
 
-# The innermost of torch.func's transforms that runs, or None.
+# The innermost running transform of torch.func, or None.
 innermost_transform = torch._C._functorch.peek_interpreter_stack
 
 
@@ -87,7 +87,7 @@ def load() -> None:
     global cuda_unavailable_reason
     if _torch_version() < _MINIMUM_TORCH:
         raise ImportError(f"sluice needs torch >= {'.'.join(map(str, _MINIMUM_TORCH))}, got {_versions()}")
-    # Read by the kernels at their first chain, where an unknown one would count as the default.
+    # The kernels read it at their first chain and would take an unknown value as the default.
     if (link := os.environ.get("SLUICE_LINK", "1")) not in ("", "0", "1", "always"):
         raise ValueError(f"sluice: SLUICE_LINK must be 0, 1 or always, got {link!r}")
     if hasattr(torch.ops.sluice, "_build_info"):
@@ -112,27 +112,27 @@ def load() -> None:
 
 
 def build_info() -> str:
-    """What the loaded library was built as: version, compiler, CUDA and GPU targets."""
+    """The loaded library's build: version, compiler, CUDA and GPU targets."""
     return str(torch.ops.sluice._build_info())
 
 
 def instruction_sets() -> list[str]:
-    """Those of the CPU that kernels are compiled for, best first."""
+    """The instruction sets that this CPU has and kernels are compiled for, best first."""
     return str(torch.ops.sluice._instruction_sets()).split()
 
 
 def instruction_set() -> str:
-    """The one that the kernels of this process run with."""
+    """The instruction set of this process's kernels."""
     return str(torch.ops.sluice._instruction_set())
 
 
 def most_operands() -> int:
-    """Tensors that a chain may have."""
+    """The most tensors that a chain may have."""
     return int(torch.ops.sluice._most_operands())
 
 
 def stage_signatures() -> dict[str, dict[str, float | None]]:
-    """Each stage's parameters and their defaults, None where one has to be given, from the table of the ops' parser."""
+    """Each stage's parameters and their defaults, None for a required one, from the table of the ops' parser."""
     signatures: dict[str, dict[str, float | None]] = {}
     for line in str(torch.ops.sluice._stage_signatures()).splitlines():
         name, *parameters = re.split(r"[(),]+", line.removesuffix(")"))
@@ -142,7 +142,7 @@ def stage_signatures() -> dict[str, dict[str, float | None]]:
 
 
 def require_forward_only(op: str, tensors: Sequence[torch.Tensor | None]) -> None:
-    """Raises where a gradient, or a tangent of forward mode, would silently be lost."""
+    """Raises if a gradient or a forward-mode tangent would silently be lost."""
     if forward_ad._current_level >= 0:
         _refuse_duals(op, "an input", tensors)
     if not torch.is_grad_enabled():
@@ -178,7 +178,7 @@ def _refuse_duals(op: str, argument: str, tensors: Sequence[torch.Tensor | None]
 
 
 def check_out(op: str, argument: str, out: torch.Tensor) -> None:
-    """Raises unless `out` is a tensor that autograd lets be written: torch's rules for one."""
+    """Raises unless `out` is a tensor that autograd allows to be written, by torch's rules."""
     check_tensor(op, argument, out)
     if out.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(f"{op}: sluice is forward-only and {argument} requires grad; detach() it")
@@ -187,20 +187,20 @@ def check_out(op: str, argument: str, out: torch.Tensor) -> None:
 
 
 def out_target(op: str, out: torch.Tensor, argument: str = "out") -> torch.Tensor:
-    """What an out variant is given for `out`: that tensor, or for a lazily negated one memory for the values."""
+    """The tensor that an out variant writes: `out`, or memory for the values of a lazily negated `out`."""
     check_out(op, argument, out)
     return torch.empty_like(out) if is_negated(out) else out
 
 
 def out_result(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """`out`, when its target has been written."""
-    if target is not out and not inquiry.kind:
+    """`out`, after its target has been written."""
+    if target is not out and not current_mode.action:
         out.copy_(target)
     return out
 
 
 def is_negated(value: object) -> bool:
-    """Whether it is a lazily negated tensor, for which torch hands an op a copy; in traced code none is."""
+    """Whether it is a lazily negated tensor, which torch passes to an op as a copy; never in traced code."""
     return isinstance(value, torch.Tensor) and not torch.compiler.is_dynamo_compiling() and value.is_neg()
 
 
@@ -212,13 +212,12 @@ def with_its_memory(tensor: torch.Tensor) -> torch.Tensor:
 def raise_as_python(op: str, error: RuntimeError, device: torch.device) -> NoReturn:
     """Raises what the C++ checks reported under the type that a Python caller expects.
 
-    Rules about dtypes are `TypeError`, other rules `ValueError`; anything that is not one of sluice's own
-    checks comes out as it is.
+    Rules about dtypes are `TypeError`, other rules `ValueError`; errors of other code are raised unchanged.
     """
     text = str(error).split("\nException raised from", 1)[0].strip()
     if given := _WRONG_TYPE.match(text):
         raise TypeError(f"{op}: {given['argument']} must be of type {given['wanted']}, got {given['value']}") from None
-    if text.startswith("torch's own part of it failed"):  # which does not know for whom it runs
+    if text.startswith("torch's own part of it failed"):  # which does not know the op that it runs for
         raise RuntimeError(f"{op}: {text}") from None
     if not text.startswith(f"{op}: "):
         raise error
@@ -246,8 +245,8 @@ def call_eagerly(
 ) -> Result:
     """The same where nothing is traced."""
     try:
-        if inquiry.kind:
-            return cast("Result", _inquire(function, args, kwargs))
+        if current_mode.action:
+            return cast("Result", _in_call_mode(function, args, kwargs))
         return function(*args, **kwargs)
     except NotImplementedError as error:
         if input.device.type == "cuda" and cuda_unavailable_reason is not None:
@@ -260,13 +259,13 @@ def call_eagerly(
         raise_as_python(op, error, input.device)
 
 
-def _inquire(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _in_call_mode(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     name = function.__name__.partition(".")[0].removesuffix("_out")  # of an op, or of its overload
     if name.startswith("_check_"):
         return function(*args, **kwargs)
-    question = getattr(torch.ops.sluice, f"_{inquiry.kind}_{name}", None)
-    if question is not None:  # the states of a causal convolution have no kernel to choose
-        inquiry.answers.append(str(question(*args, **kwargs, **inquiry.options)))
+    raw_op = getattr(torch.ops.sluice, f"_{current_mode.action}_{name}", None)
+    if raw_op is not None:  # the states of a causal convolution have no kernel to choose
+        current_mode.texts.append(str(raw_op(*args, **kwargs, **current_mode.options)))
     return args[0]
 
 

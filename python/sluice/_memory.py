@@ -1,6 +1,6 @@
-"""What shares memory and is written, refused in the words of ops/common/checks.cpp.
+"""Refuses overlap of written memory, with the messages of ops/common/checks.cpp.
 
-For calls that hand an op other memory than they were given, where the op would find nothing in common.
+It is for calls that pass other memory to an op than they were given, in which the op would find no overlap.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ._fake import require
 
 
 def check_written_once(op: str, written: str, tensor: torch.Tensor) -> None:
-    """Raises unless each element of what is written has a place of its own."""
+    """Raises if two elements of a written tensor share memory."""
     if torch.ops.sluice._overlaps_itself(tensor):
         strides = f"got strides {tensor.stride()} for shape {tuple(tensor.shape)}"
         require(op, False, lambda: f"{written} must not hold an element twice, {strides}")
@@ -20,7 +20,7 @@ def check_written_once(op: str, written: str, tensor: torch.Tensor) -> None:
 def check_no_overlap(
     op: str, written: str, tensor: torch.Tensor, argument: str, input: torch.Tensor, *, may_be_same: bool = False
 ) -> None:
-    """Raises where what is written shares memory with an input, unless it may be the same tensor and is.
+    """Raises if a written tensor shares memory with an input, unless it may be the same tensor and is.
 
     A lazily negated input is read from a copy, which shares none.
     """

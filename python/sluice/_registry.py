@@ -19,7 +19,7 @@ class Op:
 
     Attributes:
         function: the public one; its name is the raw op's, and that of `_plan_<name>` and `_prepare_<name>`.
-        chain: the argument that `prepare` hands its chain.
+        chain: the argument that `prepare` passes its chain as.
         takes_list: whether that may be a list of chains.
     """
 
@@ -29,7 +29,7 @@ class Op:
 
     @property
     def name(self) -> str:
-        """What users call it by."""
+        """The name that users call it by."""
         return self.function.__name__
 
 

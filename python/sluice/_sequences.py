@@ -39,12 +39,12 @@ def of_sequences(
     states_out: torch.Tensor | None,
     out: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The result and, where they are wanted, the final states.
+    """The result and, if wanted, the final states.
 
     Args:
         x: (B, C, L).
         others: weight, bias, activation and initial states.
-        options: keyword arguments of the raw op, tensors of indices among them, but for chains.
+        options: keyword arguments of the raw op except chains, including tensors of indices.
         before: the chain `pre`.
         behind: the chain `post`.
         wants_states: whether final states are returned.
@@ -90,10 +90,10 @@ def _of_sums(
     states_out: torch.Tensor | None,
     out: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """`of_sequences` of a checked call whose chain runs behind the kernels.
+    """`of_sequences` of a checked call whose chain runs after the kernels.
 
-    The states go into memory of their own, which has their dtype: they would be rounded twice in that of the sums, and
-    `states_out` stays as it was where the chain fails.
+    The states go to new memory of their dtype: the dtype of the sums would round them twice, and `states_out` must not
+    change if the chain fails.
     """
     kept: torch.Tensor | None = None
     if wants_states:
@@ -132,7 +132,7 @@ def of_cache(
         options = {**options, **given_options(_OP, x, "auto", None, pre=before, post=behind)}
         result = run(_OP, (x, states, *others), options, out, raw="causal_conv1d_paged")
     else:
-        # Where the chain fails, the states stay as they were.
+        # If the chain fails, the states do not change.
         states = states.clone()
         arguments = x.to(compute_dtype(x.dtype)), states, *others
         with torch.autocast(x.device.type, enabled=False):
@@ -158,7 +158,8 @@ def check_call(
 ) -> None:
     """Raises what the raw op of that name refuses, before anything is allocated, computed or written.
 
-    For calls that hand the op other tensors than they were given: it would refuse less, or in other words.
+    It is for calls that pass other tensors to the op than they were given: the op would refuse less, or with another
+    message.
     """
     if torch.compiler.is_compiling():
         return
@@ -174,7 +175,7 @@ def check_call(
 
 
 def check_flat(x: torch.Tensor, out: torch.Tensor | None, before: Chain | None, behind: Chain | None) -> None:
-    """Raises of x (C, T), which the raw op gets as (1, C, T), what that says of shapes with one dimension more."""
+    """Raises the raw op's errors about shapes for x (C, T), which the op gets as (1, C, T)."""
     shape = tuple(x.shape)
     if out is not None:
         check_tensor(_OP, "out", out)
@@ -193,7 +194,7 @@ def _broadcasts(operand: torch.Tensor, x: torch.Tensor) -> bool:
 
 
 def _prepared(x: torch.Tensor, before: Chain | None, behind: Chain | None) -> tuple[torch.Tensor, Chain | None]:
-    """`pre` ahead of the kernels where they cannot run it, or would run it on another dtype than x's."""
+    """Runs `pre` before the kernels if they cannot run it, or would run it on another dtype than x's."""
     if before is not None and (before.has_cpp or (behind is not None and behind.has_cpp)):
         return apply_chain(x, before, dtype=x.dtype), None
     return x, before
@@ -207,7 +208,7 @@ def _apply_behind(
     slots: int | None,
     out: torch.Tensor | None,
 ) -> torch.Tensor:
-    """The chain on sums that are not rounded, and zeros where there is no sequence or no slot."""
+    """The chain on unrounded sums, and zeros for tokens without a sequence or slot."""
     if needs_references(sums, behind):
         result = with_references(_OP, _apply_ahead, sums, post=behind, out=out, dtype=x.dtype)
     else:
@@ -228,7 +229,7 @@ def _apply_behind(
 def _apply_ahead(
     sums: torch.Tensor, *, pre: Any, post: Any, out: torch.Tensor | None, dtype: torch.dtype
 ) -> torch.Tensor:
-    """For `with_references`: the stages ahead of the first one of a user's own."""
+    """For `with_references`: the stages before the first `cpp` stage."""
     return apply_chain(sums, post, out=out, dtype=dtype)
 
 

@@ -1,6 +1,6 @@
-"""Which results are 0, because a token has no sequence or its sequence no slot: the rule of kernels, in torch's ops.
+"""Which results are 0, because a token has no sequence or its sequence no slot: the kernels' rule, in torch's ops.
 
-For a chain that runs behind a kernel and changes the zeros that the kernel has written.
+It is for a chain that runs after a kernel and changes the zeros that the kernel wrote.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import torch
 def skipped_sequences(
     indices: torch.Tensor | None, slots: int, pad_slot: int, null_slot: int | None
 ) -> torch.Tensor | None:
-    """Which sequences have no slot, a bool for each; None where all have one.
+    """Whether each sequence has no slot; None if all have one.
 
     Args:
-        indices: the slot of each sequence, or a row of them, one of which has to be valid.
-        slots: how many there are.
+        indices: the slot of each sequence, or a row of slots, at least one valid.
+        slots: their number.
         pad_slot: an index that names no slot.
         null_slot: another one.
     """
@@ -28,7 +28,7 @@ def skipped_sequences(
 
 
 def skipped_tokens(starts: torch.Tensor, tokens: int, skipped: torch.Tensor | None) -> torch.Tensor:
-    """Which of the packed tokens have no sequence, or one of those `skipped`; a bool for each."""
+    """Whether each packed token has no sequence, or a `skipped` one."""
     sequences = starts.shape[0] - 1
     positions = torch.arange(tokens, device=starts.device)
     sequence = torch.searchsorted(starts.long(), positions, right=True) - 1

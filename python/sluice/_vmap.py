@@ -1,11 +1,11 @@
 """torch.vmap: batching rules for the raw ops.
 
-A mapped input goes into the batch. A mapped weight of a convolution goes into its groups, each of which is summed as
-before. Whatever else is mapped is computed in a loop over the mapped dimension, with the op itself.
+A mapped input goes into the batch. A mapped weight of a convolution goes into its groups; each is summed as
+before. Other mapped arguments run the op in a loop over the mapped dimension.
 
-torch.library.register_vmap takes no ops with tensors in keyword arguments, which chains have, so the kernels are put
-where it puts them. An op is asked only if a tensor outside of its lists is mapped: torch does not look into lists when
-it dispatches, and _apply.py refuses a chain whose tensors alone are mapped.
+torch.library.register_vmap takes no ops with tensors in keyword arguments, which chains have, so this module registers
+kernels at the same key. A kernel runs only if a tensor outside of the op's lists is mapped: torch does not look into
+lists when it dispatches, and _apply.py refuses a call in which only a chain's tensors are mapped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _library = torch.library.Library("sluice", "IMPL")
 
 
 class Call:
-    """A call of an op: its arguments by name, and by name as well which of their dimensions is mapped.
+    """A call of an op: its arguments by name, and their mapped dimensions by name.
 
     Lists of tensors have lists of dimensions.
     """
@@ -37,11 +37,11 @@ class Call:
         return self.op(**{**self.values, **changed})
 
     def is_mapped(self, *names: str) -> bool:
-        """Whether one of these arguments is, or a tensor of one."""
+        """Whether one of these arguments, or a tensor in one, is mapped."""
         return any(_is_mapped(self.dims.get(name)) for name in names)
 
     def front(self, name: str) -> torch.Tensor:
-        """An argument with the mapped dimension in front; one that is not mapped is expanded."""
+        """An argument with the mapped dimension in front, expanded if it is not mapped."""
         return _front(self.values[name], self.dims[name], self.size)
 
     def rank(self, name: str) -> int:
@@ -50,11 +50,11 @@ class Call:
         return rank
 
     def operands(self, rank: int, batch: int | None = None) -> dict[str, Any]:
-        """The tensors of chains, to broadcast behind the mapped dimension to results of `rank` dimensions.
+        """The tensors of chains, to broadcast after the mapped dimension to results of `rank` dimensions.
 
         Args:
             rank: that of the results for one element of the mapped dimension.
-            batch: the size of their first dimension, where it and the mapped one are made one.
+            batch: the size of their first dimension, if it is merged with the mapped one.
         """
         found: dict[str, Any] = {}
         for name in ("operands", "pre_operands", "post_operands"):
@@ -83,7 +83,7 @@ def _operand(value: torch.Tensor, dim: int | None, size: int, rank: int, batch: 
 
 # --- rules: each has the mapped dimension in front of its results -----------------------------------------------------
 def _loop(call: Call) -> Any:
-    """Each element of the mapped dimension by itself. What the op writes is written through views."""
+    """Each element of the mapped dimension by itself. The op writes through views."""
     for argument in call.op._schema.arguments:
         is_written = argument.alias_info is not None and argument.alias_info.is_write
         if is_written and call.values.get(argument.name) is not None and not call.is_mapped(argument.name):
@@ -167,7 +167,7 @@ RULES: dict[str, Callable[[Call], Any]] = {
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
 def _unwrapped(value: Any, level: int) -> tuple[Any, Any]:
-    """A value as it is below a level of vmap, and which of its dimensions is mapped there."""
+    """A value below a level of vmap, and its mapped dimension there."""
     if isinstance(value, torch.Tensor):
         return torch._C._functorch._unwrap_batched(value, level)  # type: ignore[no-any-return]
     if isinstance(value, (list, tuple)) and any(isinstance(one, torch.Tensor) for one in value):

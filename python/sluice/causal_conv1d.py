@@ -25,7 +25,7 @@ from ._fake import (
     is_strided,
     require,
 )
-from ._library import call, check_out, check_tensor, inquiry
+from ._library import call, check_out, check_tensor, current_mode
 from ._sequences import (
     check_call,
     check_flat,
@@ -72,7 +72,7 @@ def causal_conv1d(
     depth: int | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Depthwise convolution that looks only backwards, of rows or of sequences that are packed into them.
+    """Depthwise convolution that looks only backwards, of a batch of sequences or of packed ones.
 
     With H = (K-1) * dilation columns before a sequence's first position and v = pre(x):
     `y[b, c, t] = act(bias[c] + sum_k weight[c, k] v[b, c, t - (K-1-k) * dilation])`, then `+ residual`, then `post`.
@@ -93,23 +93,23 @@ def causal_conv1d(
         cu_seqlens: (N + 1,) int32 or int64: sequence n has the positions from cu_seqlens[n] on. Empty sequences are
             allowed. Positions of no sequence have the result 0.
         state_cache: (slots, C, columns >= H), any strides, any floating dtype: a row's last H columns are the initial
-            states of the sequence whose slot it is. Changed in place: the row becomes its last columns behind (row, v).
-        cache_indices: (N or more,) int32 or int64, the slot of each sequence; else sequence n has row n. A slot is used
-            by one sequence at most. A sequence without a valid one has the result 0, and no state is changed.
+            states of the sequence whose slot it is. Changed in place: the row becomes the last columns of (row, v).
+        cache_indices: (N or more,) int32 or int64, the slot of each sequence; else sequence n has row n. At most
+            one sequence uses a slot. A sequence without a valid one has the result 0, and no state is changed.
         has_initial_state: (N,) bool: where it is false the row of `state_cache` counts as zeros.
         pad_slot_id: an index that names no slot of `state_cache`.
         null_slot_id: another one.
         dilation: positions from one tap to the next.
-        pre: a chain on x before the convolution and before it is kept; rounded to x's dtype. Its text, if it has no
-            tensors.
-        post: a chain on the result, before it is rounded to x's dtype; its text, if it has no tensors.
+        pre: a chain on x, applied before the convolution and before the states are kept; rounded to x's dtype. Text, if
+            it has no tensors.
+        post: a chain on the result, before it is rounded to x's dtype; text, if it has no tensors.
         schedule: "auto", or one of "direct", "sync", "cooperative", "barrier", "single_stage", "two_stage",
             "multi_stage", "producer_consumer", "thread_scope", "primitives" or "bulk" (docs/pipeline.md).
         depth: stages in flight of a schedule with a ring, 1 to 8; None picks one.
         out: written and returned as that object: x's shape and dtype, any strides, apart from the inputs.
 
     Returns:
-        A tensor of x's shape and dtype, channels-last where x is (stride(1) == 1, C > 1, L > 1, stride(2) >= C), else
+        A tensor of x's shape and dtype, channels-last if x is (stride(1) == 1, C > 1, L > 1, stride(2) >= C), else
         contiguous; with `return_final_states` or `final_states_out` a tuple of it and the final states, contiguous
         (N, C, H) of x's dtype.
 
@@ -165,17 +165,17 @@ def causal_conv1d(
         raise ValueError(f"{_OP}: {name} must come with a state_cache, got none")
     wants_states = return_final_states or final_states_out is not None
     if state_cache is None and len(options) == ("dilation" in options):
-        is_plain = schedule == "auto" and depth is None and not inquiry.kind
+        is_plain = schedule == "auto" and depth is None and not current_mode.action
         if not is_plain or not (
             (wants_states and _suits_sequences(x, weight, dilation, before, behind))
             or _has_history_in_front_of_own_stages(x, initial_states, before, behind)
         ):
             rows = _Rows(x, (weight, bias, named, initial_states), options, before, behind, schedule, depth, out)
             return rows.with_states(final_states_out) if wants_states else rows.result()
-    elif inquiry.kind:
+    elif current_mode.action:
         given = ", ".join([name for name in options if name != "dilation"] or ["state_cache"])
-        raise ValueError(f"{inquiry.kind}: {_OP} must have no seq_idx, cu_seqlens or state_cache, whose kernels have "
-                         f"no schedule to choose and no linked form, got {given}")  # fmt: skip
+        raise ValueError(f"{current_mode.action}: {_OP} must have no seq_idx, cu_seqlens or state_cache, whose kernels "
+                         f"have no schedule to choose and no linked form, got {given}")  # fmt: skip
     elif schedule != "auto" or depth is not None:
         raise ValueError(f"{_OP}: schedule must be auto and depth None with sequences or a state_cache, "
                          f"got {schedule!r} and {depth}")  # fmt: skip
@@ -216,9 +216,9 @@ def causal_conv1d(
 def _suits_sequences(
     x: torch.Tensor, weight: torch.Tensor, dilation: int, before: Chain | None, behind: Chain | None
 ) -> bool:
-    """Whether a convolution of rows whose final states are wanted goes by the kernels of sequences, in one launch.
+    """Whether a batch of sequences with final states takes the kernels of packed sequences, in one launch.
 
-    They are as fast as the others for few taps without chains. Channels last, `pre` would else run ahead of both the
+    They are as fast as the others for few taps without chains. Channels-last, `pre` would otherwise run before both the
     convolution and the states.
     """
     if dilation != 1 or not has_taps(weight) or weight.shape[1] > 4 or x.dim() != 3:
@@ -229,7 +229,7 @@ def _suits_sequences(
 
 
 def _is_light(chain: Chain | None) -> bool:
-    """Whether the kernels of sequences have the stages in them, behind an activation too."""
+    """Whether the kernels of sequences contain the stages, also after an activation."""
     if chain is None:
         return True
     names = {stage.partition("(")[0] for stage in chain.text.split("|")}
@@ -239,13 +239,13 @@ def _is_light(chain: Chain | None) -> bool:
 def _has_history_in_front_of_own_stages(
     x: torch.Tensor, initial_states: torch.Tensor | None, before: Chain | None, behind: Chain | None
 ) -> bool:
-    """The kernels of rows would round such a history to x's dtype, those of sequences link no stages of one's own."""
+    """The kernels of rows would round such a history to x's dtype; those of sequences link no `cpp` stages."""
     return initial_states is not None and initial_states.dtype != x.dtype and has_own_stages(before, behind)
 
 
 @dataclasses.dataclass
 class _Rows:
-    """A convolution whose sequences are rows, by the kernels that have schedules."""
+    """A convolution of a batch of sequences, by the kernels that have schedules."""
 
     x: torch.Tensor
     others: tuple[Any, ...]  # weight, bias, activation and initial states
@@ -273,17 +273,17 @@ class _Rows:
         if pre is not None and x.dtype != dtype:
             x, pre = apply_chain(x, pre, dtype=x.dtype), None
         options = given_options(_OP, x, self.schedule, self.depth, pre=pre, post=post)
-        with torch.autocast(x.device.type, enabled=False):  # which has cast x already, and would round it again
+        with torch.autocast(x.device.type, enabled=False):  # which has cast x already and would round it again
             return run(_OP, (x.to(dtype), *self.others), {**self.numbers, **options}, out)
 
     def with_states(self, states_out: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """The states follow in a launch of their own."""
+        """The states follow in a separate launch."""
         if self.out is not None or self.before is not None:
             self.check(states_out)
         if self.before is not None:
             self.x, self.before = apply_chain(self.x, self.before, dtype=self.x.dtype), None
         weight, initial_states = self.others[0], self.others[3]
-        # Else the op refuses the weight.
+        # Otherwise the op refuses the weight.
         width = (weight.shape[1] - 1) * self.numbers.get("dilation", 1) if has_taps(weight) else 0
         if states_out is not None and has_taps(weight):
             _check_final_states_out(self.x, width, initial_states, states_out, self.out)
@@ -295,7 +295,7 @@ class _Rows:
         return result, states
 
     def check(self, states_out: torch.Tensor | None) -> None:
-        """All that is refused of the call but for its schedule, before a chain runs or `out` is written."""
+        """Refuses the call for all reasons but its schedule, before a chain runs or `out` is written."""
         check_call(
             "causal_conv1d_sequences", (self.x, *self.others), self.numbers, self.before, self.behind,
             out=self.out, final_states_out=states_out,
@@ -320,7 +320,7 @@ def raw_activation(op: str, activation: Any) -> str | None:
 def _check_final_states_out(
     x: torch.Tensor, width: int, initial_states: torch.Tensor | None, states: torch.Tensor, out: torch.Tensor | None
 ) -> None:
-    """All that is asked of `final_states_out`, before the first of two ops writes into `out`."""
+    """Checks `final_states_out`, before the first of two ops writes into `out`."""
     check_out(_OP, "final_states_out", states)
     if out is None or torch.compiler.is_compiling():
         return

@@ -56,7 +56,7 @@ def causal_conv1d_update(
     post: Chain | str | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`causal_conv1d` of new tokens behind the history in `conv_state`, which takes the tokens in place.
+    """`causal_conv1d` of new tokens after the history in `conv_state`, which takes the tokens in place.
 
     With H = (K-1) * dilation columns of history before token 0 and v = pre(x):
     `y[b, c, t] = act(bias[c] + sum_k weight[c, k] v[b, c, t - (K-1-k) * dilation])`, then `+ residual`, then `post`.
@@ -66,14 +66,14 @@ def causal_conv1d_update(
         x: (B, C), a token of each sequence, or (B, C, S); with `query_start_loc` (tokens, C). Any strides; float32,
             float16, bfloat16 or float64.
         conv_state: (slots, C, state_len >= H), any strides, any floating dtype; changed in place. Without
-            `conv_state_indices` row b is sequence b's.
+            `conv_state_indices` row b belongs to sequence b.
         weight: (C, K), any floating dtype.
         bias: (C,), any floating dtype.
         activation: None, "identity", "silu" or "swish"; True means silu, False none.
         cache_seqlens: (B,) int32 or int64, tokens before the new ones. The state is circular then: token t goes to
             column (cache_seqlens + t) % state_len, later tokens win.
-        conv_state_indices: (B,) int32 or int64, the slot of each sequence; (B, blocks): the last valid one. A slot is
-            used by one sequence at most. A sequence without a valid one has the result 0, and no state is changed.
+        conv_state_indices: (B,) int32 or int64, the slot of each sequence; (B, blocks): the last valid one. At most
+            one sequence uses a slot. A sequence without a valid one has the result 0, and no state is changed.
         pad_slot_id: an index that names no slot.
         query_start_loc: (sequences + 1,) int32 or int64: sequence n has the tokens from query_start_loc[n] on. Tokens
             of no sequence have the result 0.
@@ -83,19 +83,19 @@ def causal_conv1d_update(
             and other columns are left alone.
         null_slot_id: another index that names no slot.
         dilation: columns from one tap to the next.
-        pre: a chain on x before the convolution and before it is kept; rounded to x's dtype. Its text, if it has no
-            tensors.
+        pre: a chain on x, applied before the convolution and before the state is kept; rounded to x's dtype. Text, if
+            it has no tensors.
         residual: broadcast to x's shape, added after the activation.
-        post: a chain on the result, before it is rounded to x's dtype; its text, if it has no tensors.
+        post: a chain on the result, before it is rounded to x's dtype; text, if it has no tensors.
         out: written and returned as that object: x's shape and dtype, any strides; may be x.
 
     Returns:
-        A tensor of x's shape and dtype; of (B, C, S) channels-last where x is (stride(1) == 1, C > 1, S > 1,
+        A tensor of x's shape and dtype; for (B, C, S) channels-last if x is (stride(1) == 1, C > 1, S > 1,
         stride(2) >= C), else contiguous.
 
     Raises:
         TypeError: an unsupported dtype, or an argument that is no tensor.
-        ValueError: a shape, a device, an activation, an `out` or a form of state that does not fit.
+        ValueError: a shape, a device, an activation, an `out` or a state layout that does not fit.
         RuntimeError: grad mode is on and an input requires grad, or one is a dual tensor of forward mode.
 
     Example:
@@ -150,7 +150,7 @@ def causal_conv1d_update(
         result = run(_OP, (x, state, *others), options, out)
     else:
         options |= given_options(_OP, x, "auto", None, pre=before)
-        state = state.clone()  # where the chain fails, the states stay as they were
+        state = state.clone()  # if the chain fails, the states do not change
         result = _of_sums(x, state, others, options, behind, out)
     if state is not conv_state:
         conv_state.copy_(state)
@@ -165,7 +165,7 @@ def _of_sums(
     behind: Chain,
     out: torch.Tensor | None,
 ) -> torch.Tensor:
-    """The result where no form of the kernel is linked: the chain runs behind it, on sums that are not rounded yet."""
+    """The result if no kernel is linked: the chain runs after the kernel, on unrounded sums."""
     with torch.autocast(x.device.type, enabled=False):
         sums = run(_OP, (x.to(compute_dtype(x.dtype)), state, *others), options)
     result = apply_chain(sums, behind, out=out, dtype=x.dtype)
@@ -185,7 +185,8 @@ def _check_call(
 ) -> None:
     """Raises what the raw op refuses, before anything is allocated, computed or written.
 
-    For calls that hand the op other tensors than they were given: it would refuse less, or in other words.
+    It is for calls that pass other tensors to the op than they were given: the op would refuse less, or with another
+    message.
     """
     if torch.compiler.is_compiling() or innermost_transform() is not None:
         return
@@ -209,7 +210,7 @@ def _check_tensors(
     out: torch.Tensor | None,
     **options: Any,
 ) -> None:
-    """What ops/causal_conv1d_update.cpp checks, of memory as it is."""
+    """The checks of ops/causal_conv1d_update.cpp, for memory as it is."""
     _check_arguments(x, conv_state, weight, bias, activation, **options)
     state = with_its_memory(conv_state)
     check_written_once(_OP, "conv_state", state)
@@ -225,7 +226,7 @@ def _check_tensors(
 
 
 def _check_written(name: str, written: torch.Tensor, arguments: dict[str, Any]) -> None:
-    """Raises where what is written shares memory with an argument or an operand; `out` may be x."""
+    """Raises if written memory overlaps an argument or an operand; `out` may be x."""
     for argument, value in arguments.items():
         if isinstance(value, torch.Tensor):
             may_be_same = (name, argument) == ("out", "x")
@@ -313,7 +314,7 @@ def _check_slots(index: torch.Tensor, sequences: int, x: torch.Tensor) -> None:
 
 
 def _check_state(state: torch.Tensor, x: torch.Tensor, history: int, rows: int | None, tokens: int | None) -> None:
-    """`rows`: as many as there must be; `tokens`: of each sequence, where they stand behind accepted ones."""
+    """`rows`: the required number; `tokens`: of each sequence, if they follow accepted ones."""
     check, channels, found = functools.partial(require, _OP), x.shape[1], tuple(state.shape)
     check_floating(_OP, "conv_state", state.dtype)
     check_device(_OP, "conv_state", state, x)

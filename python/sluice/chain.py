@@ -13,12 +13,12 @@ from ._library import stage_signatures
 
 Parameter = Union[float, int, torch.Tensor]
 
-_STAGES = frozenset(stage_signatures())
+_STAGE_NAMES = frozenset(stage_signatures())
 _CASTS = frozenset(map(dtype_name, FLOATING))
 
 
 class CppSource(NamedTuple):
-    """What `cpp` was given beside the parameters' values."""
+    """The arguments of `cpp`, without the parameters' values."""
 
     text: str
     name: str
@@ -26,31 +26,31 @@ class CppSource(NamedTuple):
     reference: Callable[..., torch.Tensor] | None
 
 
-# A stage's name and its values, in the order of its text. A cpp stage's first value is its source. Stages that came as
-# text, which the ops' parser alone reads, are one part without a name.
-Part = tuple[str, tuple[Union[Parameter, str, CppSource], ...]]
+# A stage's name and its values, in the order of its text. A cpp stage's first value is its source. Stages given
+# as text, which only the ops' parser reads, are one stage without a name.
+Stage = tuple[str, tuple[Union[Parameter, str, CppSource], ...]]
 
 
 class Chain:
     """An immutable sequence of stages. `a | b` is a, then b; `chain(x)` is `sluice.transform(x, chain)`.
 
-    Chains are equal where they have the same text and their tensors the same bits, as those of a copy or of a pickle
-    have. A chain holds the tensors that it was given and follows no module: where they are a module's parameters or
+    Chains are equal if they have the same text and their tensors the same bits, as in a copy or a pickle. A chain holds
+    the tensors that it was given and follows no module: if they are a module's parameters or
     buffers, compose it in `forward`, as `sluice.stages` shows.
     """
 
-    __slots__ = ("_has_cpp", "_operands", "_parts", "_text")
+    __slots__ = ("_has_cpp", "_operands", "_stages", "_text")
 
     _has_cpp: bool
-    _parts: tuple[Part, ...]
+    _stages: tuple[Stage, ...]
     _text: str
     _operands: tuple[torch.Tensor, ...]
 
-    def __init__(self, parts: tuple[Part, ...] = ()) -> None:
-        self._parts = parts
-        [self._text], operands = encode_together([parts])
+    def __init__(self, stages: tuple[Stage, ...] = ()) -> None:
+        self._stages = stages
+        [self._text], operands = encode_together([stages])
         self._operands = tuple(operands)
-        self._has_cpp = any(name == "cpp" for name, _ in parts)
+        self._has_cpp = any(name == "cpp" for name, _ in stages)
 
     @property
     def text(self) -> str:
@@ -63,9 +63,9 @@ class Chain:
         return self._operands
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def stages(self) -> tuple[Stage, ...]:
         """The stages as (name, values); a `cpp` stage's first value is its source."""
-        return self._parts
+        return self._stages
 
     @property
     def has_cpp(self) -> bool:
@@ -74,33 +74,33 @@ class Chain:
 
     def result_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """The dtype of the chain's result for an input of `dtype`: a last `cast` decides it."""
-        name, values = self._parts[-1] if self._parts else (None, ())
+        name, values = self._stages[-1] if self._stages else (None, ())
         if name == "":
             name, values = "cast", (chain_cast("transform", "chain", str(values[0]), 0) or dtype_name(dtype),)
         return getattr(torch, str(values[0])) if name == "cast" else dtype  # type: ignore[no-any-return]
 
     def partition(self) -> tuple[Chain, tuple[Any, ...] | None, Chain]:
-        """The stages ahead of the first `cpp` stage, its values, the stages behind it; (self, None, empty) if none."""
-        at = next((i for i, (name, _) in enumerate(self._parts) if name == "cpp"), None)
+        """The stages before the first `cpp` stage, its values, the stages after it; (self, None, empty) if none."""
+        at = next((i for i, (name, _) in enumerate(self._stages) if name == "cpp"), None)
         if at is None:
             return self, None, Chain()
-        return Chain(self._parts[:at]), self._parts[at][1], Chain(self._parts[at + 1 :])
+        return Chain(self._stages[:at]), self._stages[at][1], Chain(self._stages[at + 1 :])
 
     def __or__(self, other: object) -> Chain:
         if not isinstance(other, Chain):
             return NotImplemented
-        return Chain(self._parts + other._parts)
+        return Chain(self._stages + other._stages)
 
     def __call__(self, x: torch.Tensor, **options: Any) -> torch.Tensor:
         """`sluice.transform(x, self, **options)`."""
         return _apply.transform(x, self, **options)
 
     def __len__(self) -> int:
-        # As for __hash__: dynamo of torch 2.11 asks an object whose __init__ has not run whether it is true.
-        return len(getattr(self, "_parts", ()))
+        # As for __hash__: dynamo of torch 2.11 tests the truth of an object before its __init__ has run.
+        return len(getattr(self, "_stages", ()))
 
     def __iter__(self) -> Iterator[Chain]:
-        return (Chain((part,)) for part in self._parts)
+        return (Chain((stage,)) for stage in self._stages)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Chain):
@@ -110,11 +110,11 @@ class Chain:
         return all(map(_has_same_bits, self._operands, other._operands))
 
     def __hash__(self) -> int:
-        # dynamo asks for it before __init__ has run, where it compiles that by itself.
+        # dynamo calls it before __init__ has run, if it compiles __init__ by itself.
         return hash(getattr(self, "_text", ""))
 
     def __reduce__(self) -> tuple[Callable[..., Chain], tuple[Any, ...]]:
-        return restored, (self._parts,)
+        return restored, (self._stages,)
 
     def __repr__(self) -> str:
         def show(value: Parameter | str) -> str:
@@ -129,16 +129,16 @@ class Chain:
             named = (f"{name}={show(value)}" for name, value in zip(source.parameters, values[1:], strict=True))
             return iter([repr(source.text), *named])
 
-        parts = (f"{name}({', '.join(arguments(values))})" if name else str(values[0]) for name, values in self._parts)
-        return " | ".join(parts) if self._parts else "Chain()"
+        texts = (f"{name}({', '.join(arguments(values))})" if name else str(values[0]) for name, values in self._stages)
+        return " | ".join(texts) if self._stages else "Chain()"
 
 
 def given_chain(op: str, argument: str, value: Chain | str) -> Chain:
-    """A chain that an op was given, as one or as the text that its raw op takes.
+    """The chain that an op was given as a chain or as text.
 
     Raises:
         TypeError: it is neither.
-        ValueError: the text names tensors, which a chain alone brings along.
+        ValueError: the text names tensors, which only a chain has.
     """
     if isinstance(value, Chain):
         return value
@@ -149,18 +149,18 @@ def given_chain(op: str, argument: str, value: Chain | str) -> Chain:
     return Chain((("", (value,)),)) if value else Chain()
 
 
-def restored(parts: tuple[Part, ...]) -> Chain:
-    """The chain of a pickle. torch.load trusts this function, so it lets no text in that is code.
+def restored(stages: tuple[Stage, ...]) -> Chain:
+    """The chain of a pickle. torch.load trusts this function, so it refuses text that is code.
 
     Raises:
-        ValueError: the parts are none that a stage of sluice.stages has.
+        ValueError: a stage is not from sluice.stages.
     """
-    for name, values in parts:
+    for name, values in stages:
         is_cpp = name == "cpp" and isinstance(values[0], CppSource)
-        known = is_cpp or name in _STAGES or (name == "cast" and values[0] in _CASTS)
+        known = is_cpp or name in _STAGE_NAMES or (name == "cast" and values[0] in _CASTS)
         if not known or any(isinstance(value, str) for value in values if name != "cast"):
             raise ValueError(f"Chain: a pickle must hold stages of sluice.stages, got {name!r}")
-    return Chain(parts)
+    return Chain(stages)
 
 
 torch.serialization.add_safe_globals([restored])
@@ -171,7 +171,7 @@ def _has_same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
         return True
     if (a.shape, a.dtype, a.device) != (b.shape, b.dtype, b.device) or a.device.type == "meta":
         return False
-    return torch.equal(_bits(a), _bits(b))  # which NaNs differ from themselves
+    return torch.equal(_bits(a), _bits(b))  # bits, because a NaN differs from itself
 
 
 def _bits(x: torch.Tensor) -> torch.Tensor:
@@ -179,24 +179,24 @@ def _bits(x: torch.Tensor) -> torch.Tensor:
 
 
 def _number_text(value: float) -> str:
-    # hex() is what torch.compile turns a symbolic number into a constant at; repr() it does not trace.
+    # At hex() torch.compile turns a symbolic number into a constant; it does not trace repr().
     return repr(float.fromhex(float(value).hex()))
 
 
 def count_operands(chains: list[Chain]) -> int:
-    """Tensors that the chains have together, as `encode_together` numbers them."""
-    return len(encode_together([chain.parts for chain in chains])[1])
+    """The number of tensors of the chains together, as `encode_together` counts them."""
+    return len(encode_together([chain.stages for chain in chains])[1])
 
 
-def encode_together(chains: list[tuple[Part, ...]]) -> tuple[list[str], list[torch.Tensor]]:
-    """The texts of several chains, and the one list of tensors that they number."""
+def encode_together(chains: list[tuple[Stage, ...]]) -> tuple[list[str], list[torch.Tensor]]:
+    """The texts of several chains, and their common list of tensors."""
     operands: list[torch.Tensor] = []
-    return [_encode(parts, operands) for parts in chains], operands
+    return [_encode(stages, operands) for stages in chains], operands
 
 
-def _encode(parts: tuple[Part, ...], operands: list[torch.Tensor]) -> str:
+def _encode(stages: tuple[Stage, ...], operands: list[torch.Tensor]) -> str:
     texts: list[str] = []
-    for name, values in parts:
+    for name, values in stages:
         arguments: list[str] = []
         names: tuple[str, ...] = ()
         for value in values:

@@ -44,13 +44,13 @@ def conv1d(
 ) -> torch.Tensor:
     """`post(F.conv1d(pre(input), weight, bias, stride, padding, dilation, groups))` in one op.
 
-    Depthwise convolutions (groups equal to the channels) run sluice's own kernels, and so do dense ones of half types,
-    with groups of 16 channels and more, on a GPU of compute capability 9.0, on its tensor cores; others run torch's
-    convolution and then one in-place pass of the chain. Sums of half types are kept in float32.
+    Depthwise convolutions (groups equal to the channels) run sluice's own kernels. Dense ones of half types with groups
+    of 16 channels and more run on the tensor cores of a GPU of compute capability 9.0. Others run torch's convolution
+    and then one in-place pass of the chain. Sums of half types are kept in float32.
 
     Args:
         input: (B, C, L) or (C, L), any strides; float32, float16, bfloat16 or float64.
-        weight: (C_out, C / groups, K), of the input's dtype; also what `sluice.pack` made of it.
+        weight: (C_out, C / groups, K), of the input's dtype, or a `PackedWeight` (`sluice.pack`).
         bias: (C_out,), of the input's dtype.
         stride: positions from one output to the next, at least 1.
         padding: zeros on both sides of each row, or "valid" (none), or "same" (stride 1 only).
@@ -60,7 +60,7 @@ def conv1d(
             its text, as "scale(2)|gelu".
         post: a chain on the biased result, before it is rounded. Its operands broadcast to the result's shape.
         dtype: the result's dtype; by default that of a last `cast` of `post`, else the input's.
-        out: written and returned as that object: the result's shape and dtype, any strides, apart from the inputs.
+        out: written and returned; of the result's shape and dtype, any strides, not overlapping the inputs.
         schedule: "auto", or for depthwise convolutions one of "direct", "sync", "cooperative", "barrier",
             "single_stage", "two_stage", "multi_stage", "producer_consumer", "thread_scope", "primitives" or
             "bulk" (docs/pipeline.md).
@@ -68,9 +68,9 @@ def conv1d(
 
     Returns:
         (B, C_out, L_out), or (C_out, L_out) for an unbatched input. Channels-last where the input is (stride(1) == 1,
-        C > 1, L > 1, stride(2) >= C), else contiguous. Under autocast inputs are cast as F.conv1d's are. An input
-        without channels has a result without channels, and one without positions is refused, unless B or C is 0: as
-        torch does.
+        C > 1, L > 1, stride(2) >= C), else contiguous. Under autocast inputs are cast as F.conv1d's are. As in torch,
+        an input without channels has a result without channels, and one without positions is refused, unless B or C is
+        0.
 
     Raises:
         TypeError: an unsupported dtype, or one that differs between input, weight and bias.
@@ -170,8 +170,8 @@ def _check_packed(packed: torch.Tensor | None, weight: torch.Tensor, input: torc
         return
     check, half = functools.partial(require, "conv1d"), (torch.float16, torch.bfloat16)
     found, wanted = packed.dtype, input.dtype
-    words = "packed must have dtype float16 or bfloat16 like the input, got"
-    check(found == wanted and wanted in half, lambda: f"{words} {dtype_name(found)} for {dtype_name(wanted)}")
+    rule = "packed must have dtype float16 or bfloat16 like the input, got"
+    check(found == wanted and wanted in half, lambda: f"{rule} {dtype_name(found)} for {dtype_name(wanted)}")
     check_device("conv1d", "packed", packed, input)
     sizes, shape = tuple(weight.shape), tuple(packed_shape(weight))
     check(
@@ -231,7 +231,7 @@ def _result_shape(
     )
     nothing = holds(length == 0) and not holds(batch * channels == 0)
     check(not nothing, lambda: f"input must have at least one position, got {tuple(x.shape)}")
-    # As torch has it: without channels there are no results.
+    # torch's rule: without input channels there are no output channels.
     return batch, 0 if holds(channels == 0) else outputs, (padded - reach) // stride + 1
 
 

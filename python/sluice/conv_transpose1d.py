@@ -35,27 +35,27 @@ def conv_transpose1d(
 ) -> torch.Tensor:
     """`post(F.conv_transpose1d(pre(input), weight, bias, stride, padding, output_padding, groups, dilation))`, one op.
 
-    Results that are `stride` apart, an output phase, take the same taps: they are a convolution of stride 1.
-    Depthwise transposed convolutions (groups equal to the channels, up to 16 phases) run sluice's own kernels, once
-    for each phase; of half types on a GPU, where there are results enough for so many launches. Dense ones (one
-    group) of half types run on the tensor cores of a GPU of compute capability 9.0, phases with equally many taps
-    in one launch, unless the stride and the dilation have a common divisor greater than 4. Others run torch's
+    Results that are `stride` apart (a polyphase component) take the same taps: they are a convolution of stride 1.
+    Depthwise transposed convolutions (groups equal to the channels, up to 16 components) run sluice's own kernels, once
+    for each component; of half types on a GPU only where there are enough results for that many launches. Dense ones
+    (one group) of half types run on the tensor cores of a GPU of compute capability 9.0, components with equally many
+    taps in one launch, unless the stride and the dilation have a common divisor greater than 4. Others run torch's
     transposed convolution and then one in-place pass of the chain. Sums of half types are kept in float32.
 
     Args:
         input: (B, C, L) or (C, L), any strides; float32, float16, bfloat16 or float64.
-        weight: (C, C_out / groups, K), of the input's dtype. Of what `sluice.pack` made of one, the weight is taken.
+        weight: (C, C_out / groups, K), of the input's dtype, or a `PackedWeight`, whose packed values are unused.
         bias: (C_out,), of the input's dtype.
         stride: positions of the result from one input to the next, at least 1.
-        padding: positions that the result is without on both sides.
-        output_padding: positions that it has more on the right; less than the stride or the dilation.
+        padding: positions that are cropped from both sides of the result.
+        output_padding: positions that are added on the right; less than the stride or the dilation.
         groups: divides C and C_out.
         dilation: positions from one tap to the next, at least 1.
         pre: a chain on the input, rounded to the input's dtype. A chain without tensors may be its text, as
             "scale(2)|gelu".
         post: a chain on the biased result, before it is rounded. Its operands broadcast to the result's shape.
         dtype: the result's dtype; by default that of a last `cast` of `post`, else the input's.
-        out: written and returned as that object: the result's shape and dtype, any strides, apart from the inputs.
+        out: written and returned; of the result's shape and dtype, any strides, not overlapping the inputs.
         schedule: "auto", or for depthwise convolutions whose results all have a tap one of "direct", "sync",
             "cooperative", "barrier", "single_stage", "two_stage", "multi_stage", "producer_consumer", "thread_scope",
             "primitives" or "bulk" (docs/pipeline.md).
@@ -64,8 +64,8 @@ def conv_transpose1d(
     Returns:
         (B, C_out, L_out), or (C_out, L_out) for an unbatched input, with L_out = (L - 1) stride - 2 padding +
         dilation (K - 1) + output_padding + 1. Channels-last where the input is (stride(1) == 1, C > 1, L > 1,
-        stride(2) >= C), else contiguous. Under autocast inputs are cast as F.conv_transpose1d's are. L_out may be 0. An
-        input without channels is refused, and one without positions, unless B is 0: as torch does.
+        stride(2) >= C), else contiguous. Under autocast inputs are cast as F.conv_transpose1d's are. L_out may be 0. As
+        in torch, an input without channels is refused, and so is one without positions, unless B is 0.
 
     Raises:
         TypeError: an unsupported dtype, or one that differs between input, weight and bias.
@@ -184,7 +184,7 @@ def _result_shape(
     )
     nothing = holds(length == 0) and not holds(batch == 0)
     check(not nothing, lambda: f"input must have at least one position, got {tuple(x.shape)}")
-    if isinstance(length, int):  # one that is symbolic has its guards, and memory is smaller
+    if isinstance(length, int):  # symbolic lengths have guards, and memory is smaller
         check(
             length < 2**62 // stride,
             lambda: f"stride must spread the input over less than 2^62 positions, got {stride} for {length}",

@@ -46,36 +46,36 @@ def filter2d(
 ) -> torch.Tensor:
     """`post(F.conv2d(pre(image), kernel[:, None], bias, stride, padding, dilation, C))` for each image of a batch.
 
-    A correlation, as `F.conv2d` is one: the kernel is not flipped. Sums are float32 (float64 for float64); float32
+    A correlation, like `F.conv2d`: the kernel is not flipped. Sums are float32 (float64 for float64); float32
     never uses TF32. Padding is with zeros, or as `F.pad` pads in another `padding_mode`.
 
     Args:
         image: (..., H, W), any strides; float32, float16, bfloat16 or float64, or uint8, which is computed in float32
-            and read as bytes (with a ring, or more than 25 taps of plain windows, it is converted first).
+            and read as bytes (converted first with a ring, or with over 25 taps at stride and dilation 1).
         kernel: (kh, kw), or (C, kh, kw) with one for each of the channels in dimension -3. A separable kernel is a
-            tuple of its column (kh,) and its row (kw,), or of (C, kh) and (C, kw), and stands for their outer product.
-            Of the image's dtype (float32 for uint8); odd and even sizes.
-        bias: (C,), or (1,) where there is one kernel for all channels; of the kernel's dtype.
+            tuple of its column (kh,) and its row (kw,), or of (C, kh) and (C, kw): their outer product.
+            The dtype is the image's (float32 for uint8); sizes may be odd or even.
+        bias: (C,), or (1,) for one kernel for all channels; of the kernel's dtype.
         padding: "same" (the result has the image's size; for an even kernel the extra pixels are at the bottom and on
             the right, as in torch; stride 1 only), "valid" (none), or two numbers: pixels above and below, pixels on
             the left and right.
         stride: of the windows, a number or two: down and across.
         dilation: of a window's taps, likewise.
-        padding_mode: what padding holds: "zeros", "replicate" (the nearest pixel), "reflect" (the image mirrored in its
-            outermost pixels, less than its size of them), or "circular" (the image again, at most once).
+        padding_mode: the padding's values: "zeros", "replicate" (the nearest pixel), "reflect" (the image mirrored at
+            its outermost pixels, fewer pixels than its size), or "circular" (the image again, at most once).
         pre: a chain on the image, before padding is added; rounded to the image's dtype (float32 for uint8). A chain
-            without tensors may be its text, as "scale(2)|gelu".
+            without tensors may be text: "scale(2)|gelu".
         post: a chain on the biased result, before it is rounded. Its operands broadcast to the result's shape.
         dtype: the result's dtype; by default that of a last `cast` of `post`, else the image's, float32 for uint8.
         out: written and returned as that object: the result's shape and dtype, any strides, apart from the inputs.
         schedule: "auto", or one of "direct", "sync", "cooperative", "barrier", "single_stage", "two_stage",
             "multi_stage", "producer_consumer", "thread_scope", "primitives" or "bulk" (docs/pipeline.md). A
-            stride, a dilation or a padding_mode goes with the first two only.
+            stride, a dilation or a padding_mode is allowed with the first two only.
         depth: stages in flight of a schedule with a ring, 1 to 8; None picks one.
 
     Returns:
-        (..., H_out, W_out). Channels-last where the image is (stride(-3) == 1, C > 1, stride(-1) >= C, or stride(-2)
-        where W is 1 and H is not), else contiguous. Nothing is cast under autocast.
+        (..., H_out, W_out). Channels-last if the image is (stride(-3) == 1, C > 1, stride(-1) >= C, or stride(-2)
+        if W is 1 and H is not), else contiguous. Nothing is cast under autocast.
 
     Raises:
         TypeError: an unsupported dtype, one that differs between image, kernel and bias, or one that is no tensor.
@@ -95,7 +95,7 @@ def filter2d(
     """
     check_tensor("filter2d", "image", image)
     column, row, zeros = raw_arguments(kernel, padding)
-    windows = raw_windows(stride, dilation, padding_mode)
+    sampling = raw_sampling(stride, dilation, padding_mode)
     if bias is not None:
         check_tensor("filter2d", "bias", bias)
     before = None if pre is None else given_chain("filter2d", "pre", pre)
@@ -109,7 +109,7 @@ def filter2d(
         floating = image.to(_floating(image.dtype))
         return with_references("filter2d", compute, floating, pre=before, post=after, out=out, dtype=dtype)
     options = given_options("filter2d", image, schedule, depth, dtype, pre=before, post=after)
-    options.update(windows)
+    options.update(sampling)
     if row is not None:
         options["row_kernel"] = row
     arguments = (image, column, bias) if zeros is None else (image, column, bias, zeros)
@@ -123,16 +123,16 @@ def raw_arguments(
     return *_parts(kernel), _padding(padding)
 
 
-def raw_windows(stride: int | tuple[int, int], dilation: int | tuple[int, int], padding_mode: str) -> dict[str, Any]:
-    """The raw op's stride, dilation and padding_mode, where they differ from its defaults."""
-    windows: dict[str, Any] = {}
+def raw_sampling(stride: int | tuple[int, int], dilation: int | tuple[int, int], padding_mode: str) -> dict[str, Any]:
+    """The raw op's stride, dilation and padding_mode, if they differ from its defaults."""
+    sampling: dict[str, Any] = {}
     for argument, given in (("stride", stride), ("dilation", dilation)):
         if given != 1:
-            windows[argument] = _pair(argument, given)
+            sampling[argument] = _pair(argument, given)
     if padding_mode != "zeros":
         check_string("filter2d", "padding_mode", padding_mode)
-        windows["padding_mode"] = padding_mode
-    return windows
+        sampling["padding_mode"] = padding_mode
+    return sampling
 
 
 def _pair(argument: str, given: int | tuple[int, int]) -> list[int]:
@@ -144,7 +144,7 @@ def _pair(argument: str, given: int | tuple[int, int]) -> list[int]:
 
 
 def _parts(kernel: Kernel) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """A dense kernel, or the column and the row of a separable one."""
+    """A non-separable kernel, or the column and the row of a separable one."""
     if not isinstance(kernel, (tuple, list)):
         check_tensor("filter2d", "kernel", kernel)
         return kernel, None
@@ -167,7 +167,7 @@ def _padding(padding: str | tuple[int, int]) -> list[int] | None:
 
 
 def _floating(dtype: torch.dtype) -> torch.dtype:
-    """What an image of `dtype` is computed in."""
+    """The dtype that an image of `dtype` is computed in."""
     return torch.float32 if dtype == torch.uint8 else dtype
 
 
@@ -201,7 +201,7 @@ def _check_kernel(image: torch.Tensor, kernel: torch.Tensor, row: torch.Tensor |
 
 
 def _padded(padding: list[int] | None, height: int, width: int, stride: list[int]) -> tuple[int, int]:
-    """Rows and columns that the image is given in all. `height` and `width` are those of a window."""
+    """Rows and columns of padding in all. `height` and `width` are a window's."""
     if padding is None:
         for step in stride:
             require("filter2d", step == 1, lambda: f"padding='same' must have stride 1, got ({stride[0]}, {stride[1]})")
@@ -214,7 +214,7 @@ def _padded(padding: list[int] | None, height: int, width: int, stride: list[int
     return 2 * padding[0], 2 * padding[1]
 
 
-def _check_windows(stride: list[int], dilation: list[int], padding_mode: str) -> None:
+def _check_sampling(stride: list[int], dilation: list[int], padding_mode: str) -> None:
     for argument, given in (("stride", stride), ("dilation", dilation)):
         require("filter2d", len(given) == 2, f"{argument} must be two numbers, got {len(given)}".format)
         for number in given:
@@ -227,7 +227,7 @@ def _check_windows(stride: list[int], dilation: list[int], padding_mode: str) ->
 
 
 def _check_border(image: torch.Tensor, padded: tuple[int, int], mode: str) -> None:
-    """A border's pixels are the image's. Of an odd number the larger part is below, or on the right."""
+    """A border's pixels are the image's. The larger half of an odd number is below, or on the right."""
     if mode not in ("reflect", "circular"):
         return
     for what, pixels, extent in zip(("rows", "columns"), padded, image.shape[-2:], strict=True):
@@ -272,7 +272,7 @@ def _(
         offsets = 1 if shared or image.dim() < 3 else image.shape[-3]
         for fits in (bias.dim() == 1, bias.numel() == offsets):
             check(fits, lambda: f"bias must have shape ({offsets},), got {found}")
-    _check_windows(stride, dilation, padding_mode)
+    _check_sampling(stride, dilation, padding_mode)
     height, width = dilation[0] * (height - 1) + 1, dilation[1] * (width - 1) + 1  # of a window
     padded = _padded(padding, height, width, stride)
     check_schedule("filter2d", schedule, depth)

@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 
 def info() -> dict[str, Any]:
-    """What a bug report needs: versions, the build, what runs on the CPU, whether CUDA kernels are there, the devices.
+    """What a bug report needs: versions, the build, what runs on the CPU, whether CUDA kernels are loaded, the devices.
 
     Example:
         >>> import sluice
@@ -49,20 +49,20 @@ def info() -> dict[str, Any]:
 
 
 def balance(properties: Any) -> dict[str, float]:
-    """What a GPU could compute and move at most: `flops_per_byte` is the first over the second.
+    """The peak arithmetic and bandwidth of a GPU: `flops_per_byte` is the first over the second.
 
-    A kernel with fewer operations a byte is bound by memory. `fp32_tflops` are of FMA at the highest clock, in
-    10^12 operations a second; `memory_tbps` is of device memory, in 10^12 bytes a second.
+    A kernel with fewer operations per byte is bound by memory. `fp32_tflops` counts FMA at the highest clock, in
+    10^12 operations per second; `memory_tbps` is device memory's, in 10^12 bytes per second.
 
     Args:
         properties: those of `torch.cuda.get_device_properties`.
 
     Returns:
-        The three numbers; none where torch does not tell the clocks.
+        The three numbers; none if torch does not report the clocks.
     """
     if not all(getattr(properties, name, 0) for name in ("clock_rate", "memory_clock_rate", "memory_bus_width")):
         return {}
-    lanes = 64 if (properties.major, properties.minor) == (8, 0) else 128  # FMA a multiprocessor and cycle
+    lanes = 64 if (properties.major, properties.minor) == (8, 0) else 128  # FMA per SM and cycle
     tflops = 2 * lanes * properties.multi_processor_count * properties.clock_rate * 1e3 / 1e12
     tbps = 2 * properties.memory_clock_rate * 1e3 * properties.memory_bus_width / 8 / 1e12  # twice a cycle
     return {
@@ -73,7 +73,7 @@ def balance(properties: Any) -> dict[str, float]:
 
 
 def overlap_abilities(index: int) -> dict[str, Any]:
-    """What a GPU can do at once: `copy_engines` copies, and kernels beside them and beside each other."""
+    """What a GPU can do at once: `copy_engines` copies, kernels during copies, and concurrent kernels."""
     if not hasattr(torch.ops.sluice, "_transfer_cuda_abilities"):
         return {}
     found = json.loads(torch.ops.sluice._transfer_cuda_abilities(index))
@@ -90,14 +90,14 @@ def overlap_abilities(index: int) -> dict[str, Any]:
 def linking() -> dict[str, Any]:
     """How chains are linked into kernels in this process: the libraries found, the mode, and what was done so far.
 
-    `unavailable` says why nothing can be linked, and is empty where it can; `library_builds` tells one build of NVRTC
-    and of nvJitLink from another. `linked_launches` and `interpreted_launches` count kernels with chains; `compiled`,
-    `read_from_disk` and `read_from_library` where linked ones came from; the last are of the `prelinked` kernels that
-    come linked with the library. `failed` links are not tried again; `postponed` ones, as where memory is short, are.
-    `linked_kernels` of at most `linked_limit` are loaded, of `linked_bytes` in all, and stay for the life of the
-    process; chains beyond them run interpreted. A problem of fewer than `small_below` elements whose kernel does not
-    come linked is interpreted for its first `calls_of_small` calls. `cache_problem` says why linked kernels are not
-    kept in `cache_directory`, and is empty where they are.
+    `unavailable` says why nothing can be linked, and is empty if linking works; `library_builds` identifies the builds
+    of NVRTC and nvJitLink. `linked_launches` and `interpreted_launches` count kernels with chains. `compiled`,
+    `read_from_disk` and `read_from_library` count the sources of linked ones; the last are among the `prelinked`
+    kernels of the library. `failed` links are not tried again; `postponed` ones, usually for lack of memory, are.
+    `linked_kernels` are loaded, at most `linked_limit`, with `linked_bytes` in all, for the lifetime of the process;
+    further chains run interpreted. A problem of fewer than `small_below` elements whose kernel is not prelinked
+    is interpreted for its first `calls_of_small` calls. `cache_problem` says why linked kernels are not
+    kept in `cache_directory`, and is empty if they are.
     """
     if not hasattr(torch.ops.sluice, "_link_info"):
         return {"unavailable": _library.cuda_unavailable_reason}

@@ -1,4 +1,4 @@
-"""`pack`: the weight of a dense convolution, put into the order of the tensor-core kernels ahead of its calls."""
+"""`pack`: the weight of a dense convolution, packed for the tensor-core kernels ahead of its calls."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import torch
 from ._apply import check_forward_only
 from ._arguments import check_dtype
 from ._fake import FLOATING, dtype_name, require
-from ._library import call, check_tensor, inquiry
+from ._library import call, check_tensor, current_mode
 
 _HALF_TYPES = (torch.float16, torch.bfloat16)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PackedWeight:
-    """A weight and what `pack` made of it; `conv1d` takes it in the weight's place.
+    """A weight and its packed copy; `conv1d` takes it instead of the weight.
 
     Attributes:
-        weight: (C_out, C_in / groups, K), as it was given.
-        packed: its values in the kernels' order, copied when it was packed; None where no kernel would read them.
+        weight: (C_out, C_in / groups, K), as given to `pack`.
+        packed: a copy of its values in the kernels' layout; None where no kernel would read it.
 
     Example:
         >>> import torch, sluice
@@ -33,28 +33,27 @@ class PackedWeight:
 
 
 def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight:
-    """The weight, to be packed once: what `conv1d` computes with it is `conv1d` of the weight, bit for bit, and sooner.
+    """Packs a weight once: `conv1d` calls with it are faster, and their results are bit for bit the same.
 
-    The tensor-core kernels (float16 and bfloat16, compute capability 9.0) read weights in an order of their own. Left
-    alone, every call puts its weight into that order first: a small kernel, and memory as large as the weight for as
-    long as the call runs. A packed weight saves both, and is twice in memory instead.
+    The tensor-core kernels (float16 and bfloat16, compute capability 9.0) read weights in their own layout. Otherwise
+    every call packs its weight first: a small kernel, and memory as large as the weight while the call runs. A packed
+    weight saves both, but is in memory twice.
 
-    The values are copied. After a change of `weight` the caller packs again; until then results are those of the old
-    values where a tensor-core kernel runs, and of the new ones elsewhere. In a compiled model the call may stand in the
-    model's own code: where torch freezes weights (`torch._inductor.config.freezing`), or AOTInductor folds constants
-    (`aot_inductor.use_runtime_constant_folding`), it runs once, and else at every call.
+    The values are copied. After a change of `weight`, pack again; until then tensor-core kernels use the old values and
+    others the new ones. In a compiled model the call may be part of the model's code: it runs once where torch freezes
+    weights (`torch._inductor.config.freezing`) or AOTInductor folds constants
+    (`aot_inductor.use_runtime_constant_folding`), else at every call.
 
     Args:
         weight: (C_out, C_in / groups, K), any strides.
-        dtype: that of the calls, where it is not the weight's: under autocast to bfloat16, `torch.bfloat16`.
+        dtype: the calls' dtype if it is not the weight's: under autocast to bfloat16, `torch.bfloat16`.
 
     Returns:
-        A `PackedWeight`. On the CPU, for other GPUs and for wider dtypes it holds the weight alone; calls that have no
-        use for the packed values, because of their length or because a wide stride asks for another order, take the
-        weight as well.
+        A `PackedWeight`. On the CPU, for other GPUs and for wider dtypes it holds only the weight. Calls that cannot
+        use the packed values, because of their length or a wide stride, use the weight as well.
 
     Raises:
-        TypeError: `weight` is no tensor of one of sluice's dtypes, or `dtype` is no dtype.
+        TypeError: `weight` is not a tensor of one of sluice's dtypes, or `dtype` is not a dtype.
         ValueError: a weight of another shape, or without elements.
         RuntimeError: grad mode is on and the weight requires grad.
 
@@ -85,22 +84,22 @@ def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight
     return PackedWeight(weight, packed)
 
 
-# So that one may be an argument of a function that is exported.
+# Makes it a valid argument of exported functions.
 torch.utils._pytree.register_dataclass(PackedWeight, serialized_type_name="sluice.PackedWeight")
 
 
 def _has_kernels(device: torch.device) -> bool:
-    """Whether a tensor-core kernel may run there; for what a plan is made of, one may."""
-    if inquiry.kind and device.type == "meta":
+    """Whether a tensor-core kernel may run on the device; always on "meta" for plans."""
+    if current_mode.action and device.type == "meta":
         return True
     if device.type != "cuda":
         return False
-    properties = torch.cuda.get_device_properties(device)  # which torch.compile takes for a constant
+    properties = torch.cuda.get_device_properties(device)  # a constant for torch.compile
     return (properties.major, properties.minor) == (9, 0)
 
 
 def packed_for(weight: PackedWeight, dtype: torch.dtype) -> torch.Tensor | None:
-    """The packed values, where a call with weights of `dtype` can use them."""
+    """The packed values if a call with weights of `dtype` can use them."""
     return weight.packed if weight.packed is not None and weight.packed.dtype == dtype else None
 
 
@@ -116,5 +115,5 @@ def _(weight: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
 
 
 def packed_shape(weight: torch.Tensor) -> list[int]:
-    """The shape of what a weight is packed into. Sizes of a weight are constants of a compiled graph."""
+    """The shape of a weight's packed values. A weight's sizes are constants of a compiled graph."""
     return list(torch.ops.sluice._packed_conv1d_shape(*(int(size) for size in weight.shape)))

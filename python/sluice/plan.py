@@ -9,41 +9,41 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ._library import inquire
+from ._library import call_mode
 from ._registry import find
 from .chain import Chain
 from .info import linking
 from .pack import PackedWeight
 
-# Elements behind which tensors lie alike again in fresh memory, whatever is asked of their alignment.
+# Storage offsets that are equal modulo this number of elements have the same alignment, for every dtype.
 _ALIGNED = 1024
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a kernel is launched with.
+    """How a call runs, and why.
 
     Attributes:
-        schedule: the schedule's name, or "aten" where torch's own kernel does the work.
-        depth: stages in flight; 1 where there is no ring.
+        schedule: the schedule's name, or "aten" if torch's own kernel computes the result.
+        depth: pipeline stages in flight; 1 without a ring.
         tile: outputs of one tile.
         threads: of one block.
         shared_memory: dynamic shared memory of one block, in bytes.
         grid: blocks.
         reason: why, in a sentence.
-        form: "linked" where the chain is compiled into the kernel, "interpreted" where the kernel runs it step by
-            step, "" where there is no chain.
+        form: "linked" if the chain is compiled into the kernel, "interpreted" if the kernel runs it stage by stage,
+            "" without a chain.
         form_reason: why, in a sentence.
-        method: how the result is computed: "transform", "depthwise", "long_filter", "fourier", "dense",
+        method: the method that computes the result: "transform", "depthwise", "long_filter", "fourier", "dense",
             "few_outputs", "stencil", or "aten" for torch's own kernels.
-        kernel: the kernel that runs, by its name in the library.
-        workspace_bytes: device memory that the kernel needs beside inputs and result.
-        alignment: bytes at whose multiples the kernel's vectors lie in device memory; what lies otherwise is shifted or
-            goes element by element.
-        copy_width: bytes of one load or copy out of device memory, where the input's elements are side by side.
-        resident_blocks: blocks that a multiprocessor holds at once: those of a ring's grid; elsewhere at least so many,
-            or 0 where the linker decides.
-        detail: what else the method decided, in words.
+        kernel: the kernel's name in the library.
+        workspace_bytes: device memory that the kernel needs in addition to inputs and result.
+        alignment: bytes to which the kernel's vectors are aligned in device memory; unaligned data is shifted or copied
+            element by element.
+        copy_width: bytes of one load or copy from device memory, if the input's elements are contiguous.
+        resident_blocks: blocks that an SM holds at once: exact for a ring, a lower bound otherwise, or 0 if the linker
+            decides.
+        detail: the method's other decisions, as text.
     """
 
     schedule: str
@@ -66,7 +66,7 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """What a plan needs to know of a GPU: made by hand, plans can be made for one that is not there."""
+    """The properties of a GPU that a plan needs; a device made by hand plans for an absent GPU."""
 
     compute_capability: int = 90
     multiprocessors: int = 132
@@ -79,7 +79,7 @@ H200 = Device()
 
 
 def current_device() -> Device:
-    """The current CUDA device, or one H200 where there is none."""
+    """The current CUDA device, or one H200 without one."""
     if not torch.cuda.is_available():
         return H200
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -97,13 +97,13 @@ def plan(op: str, *args: Any, device: Device | None = None, **kwargs: Any) -> Pl
 
     Args:
         op: "transform", "conv1d", "conv_transpose1d", "causal_conv1d" or "filter2d".
-        *args: the op's arguments. Tensors may lie anywhere, on the "meta" device too: only their shapes, strides,
-            storage offsets and dtypes count. Without a chain `transform` is a copy.
-        device: the GPU to plan for; by default the current one, or one H200 where there is none.
+        *args: the op's arguments. Tensors may be on any device, also "meta": only their shapes, strides, storage
+            offsets and dtypes count. Without a chain `transform` is a copy.
+        device: the GPU to plan for; by default the current one, or one H200 without one.
         **kwargs: the op's keyword arguments.
 
     Returns:
-        A `Plan`; its `reason` is a sentence. For a list of chains, that of the first pass.
+        A `Plan`; its `reason` is a sentence. For a list of chains, the plan of the first pass.
 
     Raises:
         TypeError: an argument of another type than the op takes, or one that it does not have.
@@ -125,8 +125,8 @@ def plan(op: str, *args: Any, device: Device | None = None, **kwargs: Any) -> Pl
     numbers = list(dataclasses.astuple(device or current_device()))
     state = linking()
     links = not state["unavailable"] and state["mode"] != "never"
-    # A plan is a fact about shapes: what autograd or a mode thinks of the tensors changes nothing.
-    with _disable_current_modes(), torch.no_grad(), inquire("plan", linked=links, device=numbers) as texts:
+    # A plan depends on shapes only, not on autograd or a mode.
+    with _disable_current_modes(), torch.no_grad(), call_mode("plan", linked=links, device=numbers) as texts:
         known: dict[int, torch.Tensor] = {}
         function(*_imagined(args, known), **_imagined(kwargs, known))
     if not texts:
@@ -137,7 +137,7 @@ def plan(op: str, *args: Any, device: Device | None = None, **kwargs: Any) -> Pl
 
 
 def _imagined(value: Any, known: dict[int, torch.Tensor]) -> Any:
-    """`value` with tensors that have no memory in the places of its tensors: one for each that is not `known` yet."""
+    """`value` with tensors without memory instead of its tensors, the same one for the same tensor."""
     if isinstance(value, torch.Tensor):
         if id(value) not in known:
             known[id(value)] = _without_memory(value)
@@ -145,7 +145,7 @@ def _imagined(value: Any, known: dict[int, torch.Tensor]) -> Any:
     if isinstance(value, PackedWeight):
         return PackedWeight(_imagined(value.weight, known), _imagined(value.packed, known))
     if isinstance(value, Chain):
-        return Chain(tuple((name, _imagined(values, known)) for name, values in value.parts))
+        return Chain(tuple((name, _imagined(values, known)) for name, values in value.stages))
     if isinstance(value, dict):
         return {name: _imagined(one, known) for name, one in value.items()}
     return type(value)(_imagined(one, known) for one in value) if type(value) in (list, tuple) else value

@@ -1,4 +1,4 @@
-"""`prepare`: linking ahead of the first call."""
+"""`prepare`: linking before the first call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ._library import inquire
+from ._library import call_mode
 from ._registry import find
 from .chain import Chain, given_chain
 
@@ -17,19 +17,19 @@ def prepare(
 ) -> str:
     """Links the chain into the kernel that a call would run, without running it.
 
-    For servers that may not stall at a first call, and ahead of a CUDA graph's capture, in which nothing can be linked.
-    Sizes, strides and numbers are a kernel's arguments, so one preparation serves all calls with the same chain,
+    Use it in servers that must not stall at a first call, and before a CUDA graph's capture, in which nothing can be
+    linked. Sizes, strides and numbers are kernel arguments, so one preparation serves all calls with the same chain,
     dtypes and layout.
 
     Args:
-        chain: for `transform` its chain, or its list of chains; for the others their `post`.
+        chain: `transform`'s chain or list of chains; the other ops' `post`.
         x: the op's input; only its shape, strides, dtype and device count.
-        *args: the op's further arguments, as the op takes them after its input (and `transform`'s after its chain).
+        *args: the op's arguments after its input (for `transform`, after its chain).
         op: "transform", "conv1d", "conv_transpose1d", "causal_conv1d" or "filter2d".
         **kwargs: the op's keyword arguments.
 
     Returns:
-        An empty string where the call will run linked; else the reason why it will not, as a sentence.
+        An empty string if the call will run linked; else the reason why not, as a sentence.
 
     Raises:
         TypeError: `chain` is no chain, and for `transform` no list of them either.
@@ -44,6 +44,6 @@ def prepare(
     called = find("prepare", op)
     if not called.takes_list:
         chain = given_chain("prepare", "chain", chain)  # type: ignore[arg-type]
-    with inquire("prepare") as reasons:
+    with call_mode("prepare") as reasons:
         called.function(x, *args, **{called.chain: chain}, **kwargs)
     return "; ".join(dict.fromkeys(reason for reason in reasons if reason))

@@ -1,6 +1,6 @@
-"""What every op means, in plain torch: the definitions that the tests compare with.
+"""The definition of every op, in plain torch; the tests compare with it.
 
-Slow, allocating, and exact where float64 is: hand these functions float64 tensors for a reference.
+These functions are slow and allocate, and are exact in float64: call them with float64 tensors for a reference.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def transform(x: torch.Tensor, chain: Chain, *, dtype: torch.dtype | None = None
     """`chain(x)`, evaluated in float32 (float64 for float64) and rounded once at its end."""
     compute = compute_dtype(x.dtype)
     value = x.to(compute)
-    for name, parameters in chain._parts:
+    for name, parameters in chain._stages:
         if name == "cast":
             value = value.to(getattr(torch, str(parameters[0]))).to(compute)
             continue
@@ -129,7 +129,7 @@ def conv_transpose1d(
 
 
 def _runs(length: int, ids: torch.Tensor | None) -> list[tuple[int, int, bool]]:
-    """A row's sequences, by start and end, and whether they count: those of a negative id are padding."""
+    """A row's sequences, by start and end, and whether they count: a negative id is padding."""
     numbers = [0] * length if ids is None else ids.tolist()
     starts = [t for t in range(length) if t == 0 or numbers[t] != numbers[t - 1]] or [0]
     return [(a, b, a < b and numbers[a] >= 0) for a, b in zip(starts, [*starts[1:], length], strict=True)]
@@ -208,7 +208,7 @@ def _slot(indices: torch.Tensor | None, n: int, slots: int, skipped: Sequence[in
 def _advance(
     row: torch.Tensor, new: torch.Tensor, history: int, length: int | None, accepted: int | None, front: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The columns before the tokens `new`, oldest first, and the row behind them; both are (channels, columns)."""
+    """The columns before the tokens `new`, oldest first, and the row after them; both are (channels, columns)."""
     columns, count = row.shape[-1], new.shape[-1]
     new, after = new.to(row.dtype), row.clone()
     if length is not None:

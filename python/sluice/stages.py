@@ -10,12 +10,12 @@ A chain is made with these functions and `|`, and is itself a function on tensor
     >>> chain(torch.zeros(2))
     tensor([0.1405, 0.1405])
 
-Wherever a stage takes a number it takes a tensor as well: any strides, any floating dtype, broadcast to the
-chain's input by torch's rules. A number is a constant of a compiled graph; a 0-d tensor in its place is not.
+A stage's number may also be a tensor: any strides, any floating dtype, broadcast to the
+chain's input by torch's rules. A number is a constant of a compiled graph; a 0-d tensor is not.
 
 A module keeps the tensors of its chains as parameters or buffers and composes the chains in `forward`, which costs
-some microseconds, and nothing in compiled code. So they follow `.to()`, `.double()` and `load_state_dict(assign=True)`,
-which put new tensors in the places of the old ones; a chain composed in `__init__` would keep the old ones:
+some microseconds, and nothing in compiled code. They then follow `.to()`, `.double()` and
+`load_state_dict(assign=True)`, which replace tensors; a chain composed in `__init__` would keep the old ones:
 
     >>> class Gain(torch.nn.Module):
     ...     def __init__(self, channels):
@@ -83,7 +83,7 @@ def _stage(name: str, *values: Parameter | str | CppSource) -> Chain:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """The value of a stage, NumPy's numbers as Python's."""
+    """The value of a stage, with NumPy's numbers as Python's."""
     if isinstance(value, torch.Tensor):
         if value.is_complex() or not value.is_floating_point():
             raise TypeError(f"{name}: a tensor parameter must have a floating dtype, got {value.dtype}")
@@ -229,13 +229,13 @@ def snake(alpha: Parameter, beta: Parameter | None = None, eps: float = 1e-9) ->
     """`x + sin(alpha * x) ** 2 / (beta + eps)`; without beta it is alpha.
 
     The periodic activation of Ziyin et al., "Neural Networks Fail to Learn Periodic Functions and How to Fix It"
-    (2020), in the two-parameter form of BigVGAN. Per channel of (B, C, L) a parameter has shape (C, 1).
+    (2020), in BigVGAN's version with two parameters. For each channel of (B, C, L) a parameter has shape (C, 1).
     """
     return _stage("snake", alpha, alpha if beta is None else beta, eps)
 
 
 def cast(dtype: torch.dtype) -> Chain:
-    """Rounds to `dtype` where it stands. As the last stage it sets the result's dtype.
+    """Rounds to `dtype` at this stage. As the last stage it sets the result's dtype.
 
     Raises:
         TypeError: `dtype` is not float32, float16, bfloat16 or float64.
@@ -254,20 +254,20 @@ def cpp(
 ) -> Chain:
     """A stage of your own, in CUDA C++; compiled and linked into the kernel at its first call on a GPU.
 
-    `x` is the value, a float (a double for float64 tensors), and so are the parameters, whether they were given as
-    numbers or as tensors: a new value never compiles again. Numbers written into the expression do, and a process
-    takes 4096 different expressions at most. The stage is code that runs in your process, as an extension's is.
+    `x` is the value, a float (a double for float64 tensors); so are the parameters, given as numbers or as tensors: a
+    new value never compiles again. A new number in the expression does, and a process takes at most 4096 different
+    expressions. The stage is code that runs in your process, like an extension.
 
     Args:
-        expression: an expression, or several statements with a `return`. CUDA's mathematical functions are there.
+        expression: an expression, or several statements with a `return`. CUDA's mathematical functions are available.
         name: an identifier, for messages.
         reference: the stage on the CPU: a function of a tensor `x` and the parameters by name that returns a tensor
             of x's shape. Without it a chain with this stage runs on CUDA devices only.
         **parameters: numbers, or tensors that broadcast to the chain's input.
 
     Raises:
-        ValueError: `name` or a parameter's name is no identifier. What the compiler says of the expression comes as
-            a ValueError at the first call; a torch.OutOfMemoryError there means that the GPU had no room for the
+        ValueError: `name` or a parameter's name is no identifier. The compiler's errors about the expression are
+            a ValueError at the first call; a torch.OutOfMemoryError there means that the GPU had no memory for the
             kernel, and the next call tries again.
 
     Example:
@@ -289,15 +289,15 @@ def cpp(
 
 
 def from_module(module: torch.nn.Module) -> Chain:
-    """The chain that computes what an elementwise module does, with its parameters as they are now.
+    """The chain that computes an elementwise module, with its current parameters.
 
-    Parameters become the chain's tensors, not copies: later values count where they are written in place, new tensors
-    need a new chain. Subclasses are other modules, because their `forward` may be another one.
+    Parameters become the chain's tensors, not copies: values written in place later count, new tensors need a new
+    chain. Subclasses are not accepted, because their `forward` may differ.
 
     Args:
         module: of `torch.nn` Identity, ReLU, ReLU6, LeakyReLU, PReLU, ELU, SELU, GELU, SiLU, Sigmoid, LogSigmoid, Tanh,
-            Softplus, Hardtanh, and Dropout in eval mode; of transformers the Snakes and the activations that are such
-            functions under other names; Sequential of those.
+            Softplus, Hardtanh, and Dropout in eval mode; from transformers the Snakes and those activations under
+            other names; Sequential of those.
 
     Raises:
         TypeError: another module, or none.

@@ -14,7 +14,7 @@ from ._library import (
     call,
     check_out,
     check_tensor,
-    inquiry,
+    current_mode,
     most_operands,
     out_result,
     out_target,
@@ -22,7 +22,7 @@ from ._library import (
 )
 from .chain import Chain, count_operands, encode_together, given_chain
 
-# Not any sequence of texts, which a text would be.
+# Not every sequence of texts: a text is one itself.
 Chains = Sequence[Chain] | list[str] | list[Chain | str] | tuple[Chain | str, ...]
 
 _MOST_OPERANDS = most_operands()
@@ -63,19 +63,19 @@ def transform(
 
     Args:
         x: any shape, any strides; float32, float16, bfloat16 or float64.
-        chain: the stages; tensor operands broadcast to x's shape. A chain without tensors may be its text, as
-            "scale(2)|gelu". A list of chains gives a list of results; linked, all come from one pass over x, as long as
-            they have no more than 24 stages and 12 tensors together, results but one included.
+        chain: the stages; tensor operands broadcast to x's shape. A chain without tensors may be text:
+            "scale(2)|gelu". A list of chains gives a list of results; linked, one pass over x computes all, if
+            they have at most 24 stages and 12 tensors together, including all results but one.
         out: written and returned as that object: x's shape, the result's dtype, any strides. It may be x itself
-            or an operand itself, but must not overlap them otherwise. For a list of chains, a list, of which the last
-            alone may be x or an operand.
+            or an operand itself, but must not overlap them otherwise. For a list of chains, a list; only the last
+            one may be x or an operand.
         dtype: the result's dtype; by default that of a last `cast`, else x's.
         schedule: "auto", or one of "direct", "sync", "cooperative", "barrier", "single_stage", "two_stage",
             "multi_stage", "producer_consumer", "thread_scope", "primitives" or "bulk" (docs/pipeline.md).
         depth: stages in flight of a schedule with a ring, 1 to 8; None picks one.
 
     Returns:
-        A tensor of x's shape. It keeps x's strides where x is dense, else it is contiguous.
+        A tensor of x's shape. It keeps x's strides if x is non-overlapping and dense, else it is contiguous.
 
     Raises:
         TypeError: an unsupported dtype, or an argument that is no tensor or chain.
@@ -136,23 +136,23 @@ def _transform_together(
         if outs is not None:
             for out in outs:
                 check_out("transform", "out", out)
-        # Before anything is written: an out may be what a later call reads.
+        # All results before any write: a later call may read an out.
         results = [
             *_transform_together(x, chains[:first], None, dtype, schedule, depth),
             *_transform_together(x, chains[first:], None, dtype, schedule, depth),
         ]
-        if outs is None or inquiry.kind:
+        if outs is None or current_mode.action:
             return results
         return [_apply.transform(one, Chain(), out=out) for one, out in zip(results, outs, strict=True)]
-    # Operands are numbered through all chains.
-    texts, operands = encode_together([chain.parts for chain in chains])
+    # Operands are numbered across all chains.
+    texts, operands = encode_together([chain.stages for chain in chains])
     require_forward_only("transform", (x, *operands))
     options = given_options("transform", x, schedule, depth, dtype)
     if operands:
         options["operands"] = operand_list("transform", x, operands)
     if outs is None:
         made: Any = call("transform", x, torch.ops.sluice.transform_many, x, texts, **options)
-        return [x] * len(chains) if inquiry.kind else list(made)
+        return [x] * len(chains) if current_mode.action else list(made)
     targets = [out_target("transform", out) for out in outs]
     call("transform", x, torch.ops.sluice.transform_many_out, x, texts, **options, out=targets)
     return [out_result(out, target) for out, target in zip(outs, targets, strict=True)]

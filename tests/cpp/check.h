@@ -1,4 +1,4 @@
-// A test is a function registered by TEST; CHECK reports and counts what fails.
+// A test is a function registered by TEST; CHECK reports and counts failures.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ struct Case {
 
 std::vector<Case>& cases();
 int& failures();
-// Where this run's random numbers begin: SLUICE_TEST_SEED, or another number every time.
+// The seed of this run's random numbers: SLUICE_TEST_SEED, or a new number every time.
 unsigned seed();
 
 struct Registration {

@@ -1,5 +1,5 @@
-// Every linked kernel that a plan can name, for the tests and tools that hold them against the built modules: what
-// link_request says of problems that between them reach every kernel, under every schedule and of every dtype.
+// Every linked entry that a plan can name, for the tests and tools that compare them with the built modules: the link
+// requests of problems that together reach every kernel, under every schedule and of every dtype.
 #include <iostream>
 #include <map>
 #include <set>
@@ -17,14 +17,14 @@ using namespace sluice;
 
 namespace {
 
-constexpr long long kRow = 4096;  // neighbours, and whole words of every dtype
+constexpr long long kRow = 4096;  // contiguous elements, and whole words of every dtype
 
 alignas(16) char memory[32];
 void* address(bool aligned, DType dtype) { return memory + (aligned ? 0 : size_of(dtype)); }
 
 class Entries {
  public:
-  // Those of a problem under every schedule that takes it.
+  // Adds the entries of a problem under every schedule that takes it.
   template <class Params, class PlanOf>
   void add(const Params& params, DType dtype, PlanOf&& plan_of) {
     for (int s = 0; s < kSchedules; ++s) {
@@ -43,7 +43,7 @@ class Entries {
   void add_automatic(const Conv1dParams& params, const Conv1dProblem& problem, DType dtype) {
     const Conv1dPlan plan = plan_conv1d(problem, ScheduleRequest{}, kH200, /*linked=*/true);
     if (plan.which != Conv1dMethod::aten) add(link_request(params, plan), dtype);
-    if (plan.dense.lays_pre) add(lay_link_request(params), dtype);
+    if (plan.dense.applies_pre_first) add(to_channels_last_link_request(params), dtype);
   }
 
   void print() const {
@@ -56,8 +56,8 @@ class Entries {
  private:
   void add(const LinkRequest& request, DType dtype) {
     std::ostringstream line;
-    const LinkedSlot& slot = request.post.width > 0 ? request.post : request.pre;
-    line << request.kernel << " " << request.module << " " << name_of(dtype) << " " << slot.width << " " << slot.slices;
+    const ChainCall& call = request.post.width > 0 ? request.post : request.pre;
+    line << request.kernel << " " << request.module << " " << name_of(dtype) << " " << call.width << " " << call.slices;
     lines_.insert(line.str());
     sources_[std::string(request.kernel)] = chain_source(request);
   }
@@ -96,12 +96,12 @@ void add_conv1d(Entries& entries, DType dtype, bool channels_last, int taps, boo
   params.input.strides[2] *= 2;
   entries.add_automatic(params, problem_of(params), dtype);
   params.input.strides[2] /= 2;
-  // Of other weights, which tensor cores do not take.
+  // With weights of another dtype, which tensor cores do not take.
   params.weight.dtype = dtype == DType::float32 ? DType::float16 : DType::float32;
   entries.add_automatic(params, problem_of(params), dtype);
 }
 
-// Convolutions among which every tile is some plan's, with the chain behind them.
+// Convolutions that together use every tile, with a `post`.
 void add_dense(Entries& entries, DType dtype, bool channels_last, int input_channels, int taps, int stride = 1,
                const char* post = nullptr) {
   for (int channels = 16; channels <= 256; channels += 16) {
@@ -126,9 +126,9 @@ void add_dense(Entries& entries, DType dtype, bool channels_last, int input_chan
   }
 }
 
-// Snake before so many output channels that it is applied while the input is laid: from positions, from channels of
-// which there is no multiple of eight, and from whole words of them.
-void add_laid(Entries& entries, DType dtype, bool channels_last, int input_channels) {
+// Snake before enough output channels that it is applied while the input is converted to channels-last: from positions,
+// from a number of channels that is not a multiple of eight, and from whole words of channels.
+void add_converted(Entries& entries, DType dtype, bool channels_last, int input_channels) {
   constexpr long long kLength = 4096, kChannels = 2048;
   Conv1dParams params{};
   params.input.data = params.output.data = params.weight.data = memory;
@@ -163,7 +163,7 @@ void add_few_outputs(Entries& entries, DType dtype, bool channels_last, int chan
   entries.add_automatic(params, dtype);
 }
 
-// Transposed ones of a stride, among which every tile of interleaved results is some plan's.
+// Transposed convolutions of a stride that together use every tile of interleaved results.
 void add_transposed(Entries& entries, DType dtype, int input_channels) {
   constexpr int kStride = 2, kTaps = 4;
   for (int channels = 16; channels <= 256; channels += 16) {
@@ -176,13 +176,13 @@ void add_transposed(Entries& entries, DType dtype, int input_channels) {
       params.multiplier = 1, params.taps = kTaps, params.stride = kStride, params.padding = params.dilation = 1;
       const long long strides[3] = {channels * length, length, 1};
       for (int d = 0; d < 3; ++d) params.input.strides[d] = params.output.strides[d] = strides[d];
-      entries.add_automatic(interleaved_params(params, polyphase_components(params).of[0]), dtype);
+      entries.add_automatic(interleaved_params(params, component_ranges(params).of[0]), dtype);
     }
   }
 }
 
 void add_filter2d(Entries& entries, DType dtype, int side, bool separable, bool aligned,
-                  const Filter2dWindows& windows = {}, long long height = 64) {
+                  const Filter2dSampling& sampling = {}, long long height = 64) {
   Filter2dParams params{};
   params.image.data = address(aligned, dtype);
   params.row_taps.data = separable ? memory : nullptr;
@@ -193,13 +193,13 @@ void add_filter2d(Entries& entries, DType dtype, int side, bool separable, bool 
   params.kernel_height = params.kernel_width = side, params.top = params.left = side / 2;
   const long long strides[4] = {2 * height * kRow, height * kRow, kRow, 1};
   for (int d = 0; d < 4; ++d) params.image.strides[d] = params.output.strides[d] = strides[d];
-  params.windows = windows;
+  params.sampling = sampling;
   entries.add(params, dtype, plan_filter2d);
 }
 
 }  // namespace
 
-// Dense kernels and the sources of their chains, a zero behind each.
+// Dense kernels and the sources of their chains, each followed by a zero.
 int print_dense_sources(const char* post) {
   Entries entries;
   for (DType dtype : {DType::float16, DType::bfloat16}) {
@@ -214,7 +214,7 @@ int print_dense_sources(const char* post) {
   return 0;
 }
 
-// A line each: kernel, module, dtype, and the vectors that `post` is called on, as their width and number.
+// A line each: kernel, module, dtype, and the width and number of the vectors in a call of `post`.
 int print_entries() {
   Entries entries;
   for (DType dtype : kDTypes) {
@@ -235,14 +235,14 @@ int print_entries() {
     }
     for (int input_channels : {16, 64, 256}) add_transposed(entries, dtype, input_channels);
     for (int input_channels : {64, 65}) {
-      for (bool channels_last : {false, true}) add_laid(entries, dtype, channels_last, input_channels);
+      for (bool channels_last : {false, true}) add_converted(entries, dtype, channels_last, input_channels);
     }
     for (int side : {3, 5, 7}) {
       for (bool aligned : {false, true}) add_filter2d(entries, dtype, side, false, aligned);
     }
     add_filter2d(entries, dtype, 7, true, true);
     add_filter2d(entries, dtype, 7, false, true, {.border = Border::reflect});
-    // Rows that are no whole words are strips, and where the image is low patches.
+    // Unaligned rows are strips, and patches if the image is low.
     add_filter2d(entries, dtype, 3, false, false, {}, 32);
     add_filter2d(entries, dtype, 5, false, false, {}, 32);
   }

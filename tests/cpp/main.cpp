@@ -4,7 +4,7 @@
 
 #include "tests/cpp/check.h"
 
-// What the linker would compile, for tests/test_linked_code.py: <chain> <dtype> <width> <slices>.
+// The linker's source, for tests/test_linked_code.py: <chain> <dtype> <width> <slices>.
 int print_source(char** arguments);
 
 // The linked kernels that plans can name (linked_entries.cpp).
@@ -38,7 +38,7 @@ int main(int count, char** arguments) {
   if (count == 2 && std::strcmp(arguments[1], "entries") == 0) return print_entries();
   if (count == 3 && std::strcmp(arguments[1], "dense_sources") == 0) return print_dense_sources(arguments[2]);
   std::cout << "random seed " << seed() << ": SLUICE_TEST_SEED=" << seed() << " draws the same\n";
-  // Those whose names contain one of the arguments, and none of the arguments behind a minus; without any, all.
+  // Tests whose names contain one of the arguments, and none of those after a minus; without arguments, all.
   int chosen = 0;
   for (const Case& test : cases()) {
     bool named = false, named_any = false, left_out = false;

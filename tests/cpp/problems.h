@@ -13,7 +13,7 @@ inline TransformProblem flat(long long elements, DType dtype) {
   return {.elements = elements, .inner = elements, .dtype = dtype, .misalignment = 0, .walk = Walk::flat};
 }
 
-// Its tensors as contiguous ones lie.
+// The strides of contiguous tensors.
 inline Conv1dProblem depthwise(long long batch, long long channels, long long length, int taps, DType dtype) {
   return {.batch = batch,
           .input_channels = channels,
@@ -24,10 +24,10 @@ inline Conv1dProblem depthwise(long long batch, long long channels, long long le
           .dtype = dtype,
           .aligned = true,
           .adjacent = true,
-          .alike = true};
+          .equally_aligned = true};
 }
 
-// On rows that are not as `aligned` asks for.
+// On rows that are not `aligned`.
 inline Filter2dProblem square(long long batch, long long channels, long long height, long long width, int side,
                               DType dtype) {
   return {.batch = batch,

@@ -25,7 +25,7 @@ TEST(a_copy_of_a_program_has_its_stages_and_no_more) {
   CHECK(copy.count == 4 && copy.operands == 1 && copy.stages[3].op == Op::add && copy.stages[3].operand[0] == 0);
   copy = shorter;
   CHECK(copy.count == 2 && copy.operands == 0 && copy.stages[0].number[0] == 2.0 && copy.stages[1].op == Op::exp);
-  CHECK(copy.stages[2].op == longer.stages[2].op);  // left as it was, and never looked at
+  CHECK(copy.stages[2].op == longer.stages[2].op);  // unchanged, and never read
   copy = Program{};
   CHECK(copy.empty() && copy.operands == 0);
 }

@@ -1,4 +1,4 @@
-// Output phases: their taps, inputs and results are those of the transposed convolution, each once.
+// Polyphase components: their taps, inputs and results are the transposed convolution's, each once.
 #include <cmath>
 #include <random>
 #include <vector>
@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-// One channel, whose numbers and values are drawn.
+// One channel of random sizes and values.
 struct Problem {
   std::vector<double> input, weight, output, operand;
   Conv1dParams params;
@@ -57,10 +57,10 @@ struct Problem {
   }
 };
 
-// As conv1d's kernels are to compute it.
+// Computes what conv1d's kernels do.
 void convolve(const Conv1dParams& p) {
   CHECK(p.stride == 1 && p.length > 0 && p.padding >= 0 && p.taps > 0);
-  // Some kernels count on it that the padded input is no longer than what the results reach.
+  // Some kernels rely on a padded input no longer than what the results reach.
   CHECK(p.padding + p.length <= p.output_length + (p.taps - 1) * p.dilation);
   CHECK(p.dense.weight.data == p.weight.data && p.dense.weight.strides[2] == p.weight.strides[1]);
   for (long long t = 0; t < p.output_length; ++t) {
@@ -71,60 +71,60 @@ void convolve(const Conv1dParams& p) {
       if (exists) sum += p.weight.as<double>()[k * p.weight.strides[1]] * p.input.as<double>()[i * p.input.strides[2]];
     }
     double& result = p.output.as<double>()[t * p.output.strides[2]];
-    CHECK(std::isnan(result));  // nobody wrote it before
+    CHECK(std::isnan(result));  // not written before
     result = sum + p.post_operands[0].as<double>()[t * p.post_operands[0].strides[2]];
   }
 }
 
-TEST(output_phases_make_up_a_transposed_convolution) {
+TEST(polyphase_components_make_up_a_transposed_convolution) {
   std::mt19937 random(std::random_device{}());
-  int by_phases = 0, by_aten = 0;
+  int by_components = 0, by_aten = 0;
   for (int n = 0; n < 20000; ++n) {
     Problem problem(random);
     if (transposed_by_aten(problem.params, /*groups=*/1, /*is_depthwise=*/true) != nullptr) {
       ++by_aten;
       continue;
     }
-    ++by_phases;
-    for (long long first = 0; first < output_phases(problem.params); ++first) {
-      convolve(phase_params(problem.params, output_phase(problem.params, first)));
+    ++by_components;
+    for (long long first = 0; first < component_count(problem.params); ++first) {
+      convolve(component_params(problem.params, polyphase_component(problem.params, first)));
     }
     const std::vector<double> wanted = problem.definition();
     double error = 0;
     for (std::size_t t = 0; t < wanted.size(); ++t) error = std::max(error, std::abs(problem.output[t] - wanted[t]));
     CHECK(error < 1e-12);
   }
-  CHECK(by_phases > 4000 && by_aten > 4000);
+  CHECK(by_components > 4000 && by_aten > 4000);
 }
 
-TEST(an_output_phase_has_every_stride_th_tap) {
+TEST(a_polyphase_component_has_every_stride_th_tap) {
   std::mt19937 random(1);
   Problem problem(random);
   Conv1dTensors& p = problem.params;  // a layer of HiFi-GAN
   p.length = 430, p.taps = 16, p.stride = 8, p.padding = 4, p.dilation = 1, p.output_length = 3440;
-  CHECK(output_phases(p) == 8);
+  CHECK(component_count(p) == 8);
   for (long long first = 0; first < 8; ++first) {
-    const OutputPhase phase = output_phase(p, first);
-    CHECK(phase.outputs == 430 && phase.taps == 2 && phase.tap_step == 8 && phase.dilation == 1);
-    CHECK(phase.first_tap == (first + 4) % 8 && phase.offset == (first + 4) / 8);
+    const PolyphaseComponent component = polyphase_component(p, first);
+    CHECK(component.outputs == 430 && component.taps == 2 && component.tap_step == 8 && component.dilation == 1);
+    CHECK(component.first_tap == (first + 4) % 8 && component.offset == (first + 4) / 8);
   }
 }
 
-TEST(a_transposed_convolution_goes_by_phases_where_each_has_a_tap_and_a_sum_of_its_own) {
+TEST(a_transposed_convolution_is_computed_by_components_where_each_has_a_tap) {
   std::mt19937 random(1);
   Problem problem(random);
   Conv1dTensors& p = problem.params;
   p.length = 500, p.taps = 12, p.stride = 2, p.padding = 5, p.dilation = 1, p.output_length = 1000;
   CHECK(transposed_by_aten(p, 1, true) == nullptr && transposed_by_aten(p, 1, false) == nullptr);
-  p.dilation = 2;  // results at odd places have no tap
+  p.dilation = 2;  // odd results have no tap
   CHECK(transposed_by_aten(p, 1, true) != nullptr);
   p.dilation = 3;
   CHECK(transposed_by_aten(p, 1, true) == nullptr);
   p.stride = 1;
   CHECK(transposed_by_aten(p, 1, true) == nullptr && transposed_by_aten(p, 1, false) == nullptr);
-  p.stride = kMostPhases + 1, p.taps = 40, p.dilation = 1;
+  p.stride = kMostComponents + 1, p.taps = 40, p.dilation = 1;
   CHECK(transposed_by_aten(p, 1, true) != nullptr);
-  p.output_length = kMostPhases;
+  p.output_length = kMostComponents;
   CHECK(transposed_by_aten(p, 1, true) == nullptr);
 }
 

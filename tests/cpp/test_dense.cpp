@@ -1,11 +1,11 @@
-// The dense method's plans and the order of its weights.
+// The dense method's plans and the layout of its packed weights.
 #include <random>
 #include <set>
 #include <string_view>
 #include <vector>
 
 #include "kernels/common/architectures.h"
-#include "kernels/conv1d/dense/lay.h"
+#include "kernels/conv1d/dense/to_channels_last.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/problems.h"
 
@@ -29,7 +29,7 @@ Conv1dProblem dense(long long batch, long long input_channels, long long channel
 
 Conv1dPlan planned(const Conv1dProblem& problem) { return plan_dense(problem, kH200); }
 
-// What the kernel relies on.
+// Checks what the kernel relies on.
 void check_plan(const Conv1dProblem& problem, const Conv1dPlan& plan) {
   const DensePlan& own = plan.dense;
   const DenseShape& tile = own.tile();
@@ -37,7 +37,7 @@ void check_plan(const Conv1dProblem& problem, const Conv1dPlan& plan) {
   CHECK(plan.shared_memory <= most_dynamic_shared_memory(kH200));
   const long long input = round_up(own.stage_rows * own.order.row_bytes(), kTileAlignment);
   const long long weight = 1LL * own.stage_taps * tile.channels * own.order.row_bytes();
-  CHECK(weight % kTileAlignment == 0);  // so that every stage begins where a swizzle does
+  CHECK(weight % kTileAlignment == 0);  // every stage begins at a swizzle atom
   const bool transposes = own.fetch == DenseFetch::positions;
   const int raw = dense_raw_bytes(own.fetch);
   CHECK(plan.shared_memory >= own.input_stages * input + own.weight_stages * weight + kDenseSharedBytes + raw);
@@ -50,8 +50,8 @@ void check_plan(const Conv1dProblem& problem, const Conv1dPlan& plan) {
   CHECK(own.channel_tiles * tile.channels >= problem.channels);
   CHECK(own.tiles == problem.batch * own.position_tiles * own.channel_tiles);
   CHECK(plan.grid == min_of<long long>(own.tiles, kH200.multiprocessors));
-  const int groups = ceil_div(own.order.taps, own.stage_taps);
-  if (own.resident) CHECK(own.channel_tiles == 1 && own.weight_stages == groups * own.order.chunks);
+  const int tap_stages = ceil_div(own.order.taps, own.stage_taps);
+  if (own.resident) CHECK(own.channel_tiles == 1 && own.weight_stages == tap_stages * own.order.k_blocks);
 }
 
 }  // namespace
@@ -73,8 +73,9 @@ TEST(dense_plans_keep_what_the_kernel_relies_on) {
               ++planned_ones;
               shapes.insert(plan.dense.shape);
               check_plan(problem, plan);
-              const long long laid = LayParams::bytes(problem.batch, problem.input_channels, problem.length);
-              CHECK(plan.workspace_bytes == plan.dense.order.bytes() + (plan.dense.lays_channels ? laid : 0));
+              const long long converted =
+                  ToChannelsLastParams::bytes(problem.batch, problem.input_channels, problem.length);
+              CHECK(plan.workspace_bytes == plan.dense.order.bytes() + (plan.dense.converts_input ? converted : 0));
             }
           }
         }
@@ -82,7 +83,7 @@ TEST(dense_plans_keep_what_the_kernel_relies_on) {
     }
   }
   CHECK(planned_ones > 11000);
-  CHECK(shapes.size() == std::size(kDenseShapes));  // or a tile would be compiled for nothing
+  CHECK(shapes.size() == std::size(kDenseShapes));  // no tile is compiled needlessly
 }
 
 TEST(dense_convolutions_that_do_not_fit_are_left_to_aten) {
@@ -124,7 +125,7 @@ TEST(dense_convolutions_for_which_aten_was_faster_are_left_to_it) {
   problem.input_channels = 63;
   CHECK(reason(problem).empty());
   problem.fetch = DenseFetch::elements;
-  CHECK(reason(problem).empty());  // laid channels side by side first
+  CHECK(reason(problem).empty());  // converted to channels-last first
   problem.input_channels = 80, problem.groups = 4;
   CHECK(contains(reason(problem), "in the middle of 16 bytes"));
   problem.taps = 3;
@@ -138,56 +139,56 @@ TEST(dense_convolutions_for_which_aten_was_faster_are_left_to_it) {
   CHECK(reason(problem).empty());
 }
 
-TEST(long_sums_with_few_tiles_are_made_in_parts) {
+TEST(long_sums_with_few_tiles_are_split) {
   std::mt19937 random(sluice::test::seed());
   const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
-  int in_parts = 0;
+  int split = 0;
   for (int n = 0; n < 300; ++n) {
     Conv1dProblem problem = dense(draw(1, 4), draw(65, 2000), draw(8, 300), draw(20, 2000), draw(1, 65));
-    problem.most_parts = draw(1, 12);
+    problem.most_splits = draw(1, 12);
     problem.fetch = n % 2 == 0 ? DenseFetch::channels : DenseFetch::elements;
     const Conv1dPlan plan = planned(problem);
     const DensePlan& own = plan.dense;
-    if (plan.threads == 0 || own.parts == 1) continue;
-    ++in_parts;
-    CHECK(own.parts <= problem.most_parts && own.is_general && !own.alternates && !own.resident);
-    CHECK((own.parts - 1) * own.chunks_of_tile() < own.order.chunks);
-    CHECK(own.parts * own.chunks_of_tile() >= own.order.chunks);
+    if (plan.threads == 0 || own.splits == 1) continue;
+    ++split;
+    CHECK(own.splits <= problem.most_splits && own.is_general && !own.is_pingpong && !own.resident);
+    CHECK((own.splits - 1) * own.k_blocks_of_tile() < own.order.k_blocks);
+    CHECK(own.splits * own.k_blocks_of_tile() >= own.order.k_blocks);
     const long long sums = 4 * problem.batch * problem.channels * problem.output_length;
-    CHECK(own.tiles % own.parts == 0);
-    CHECK(plan.workspace_bytes >= own.order.bytes() + own.parts * sums);
+    CHECK(own.tiles % own.splits == 0);
+    CHECK(plan.workspace_bytes >= own.order.bytes() + own.splits * sums);
   }
-  CHECK(in_parts > 30);
+  CHECK(split > 30);
   Conv1dProblem problem = dense(2, 512, 64, 500, 65);
-  problem.most_parts = 8;
-  CHECK(planned(problem).dense.parts > 1);
+  problem.most_splits = 8;
+  CHECK(planned(problem).dense.splits > 1);
 }
 
-TEST(a_chain_before_is_run_while_laying_where_it_would_be_run_for_many_tiles) {
-  const auto lays_pre = [](Conv1dProblem problem, int work) {
+TEST(pre_is_applied_by_the_conversion_where_many_tiles_would_apply_it) {
+  const auto applies_pre_first = [](Conv1dProblem problem, int work) {
     problem.has_pre = true, problem.pre_work = work;
     const Conv1dPlan plan = planned(problem);
-    CHECK(!plan.dense.lays_pre || plan.dense.lays_channels);
-    return plan.threads > 0 && plan.dense.lays_pre;
+    CHECK(!plan.dense.applies_pre_first || plan.dense.converts_input);
+    return plan.threads > 0 && plan.dense.applies_pre_first;
   };
   for (DenseFetch fetch : {DenseFetch::channels, DenseFetch::positions}) {
     Conv1dProblem problem = dense(8, 128, 1280, 3000, 3);
     problem.fetch = fetch;
-    CHECK(lays_pre(problem, 30));
+    CHECK(applies_pre_first(problem, 30));
     problem.channels = 128;  // a tile's
-    CHECK(!lays_pre(problem, 2));
+    CHECK(!applies_pre_first(problem, 2));
   }
-  // One tap: aten's where BLAS reads what a pass of the chain has written.
+  // One tap: aten's where BLAS reads the result of a pass of the chain.
   Conv1dProblem product = dense(8, 64, 512, 5000, 1);
   product.fetch = DenseFetch::positions;
-  CHECK(planned(product).threads == 0 && !lays_pre(product, 30));
+  CHECK(planned(product).threads == 0 && !applies_pre_first(product, 30));
   product.fetch = DenseFetch::shifted;
-  CHECK(lays_pre(product, 30));
-  // Sums in parts are made by a kernel that has no chains.
-  Conv1dProblem parts = dense(2, 512, 64, 500, 65);
-  parts.most_parts = 8, parts.has_pre = true, parts.pre_work = 30;
-  const DensePlan own = planned(parts).dense;
-  CHECK(own.parts > 1 && own.lays_pre);
+  CHECK(applies_pre_first(product, 30));
+  // The split-K kernel has no chains.
+  Conv1dProblem splits = dense(2, 512, 64, 500, 65);
+  splits.most_splits = 8, splits.has_pre = true, splits.pre_work = 30;
+  const DensePlan own = planned(splits).dense;
+  CHECK(own.splits > 1 && own.applies_pre_first);
 }
 
 TEST(a_packed_weight_takes_no_workspace_and_changes_nothing_else) {
@@ -208,7 +209,7 @@ TEST(rows_of_positions_need_raw_tiles_or_go_element_by_element) {
     problem = dense(2, 64, 64, 20000, 9, dilation);
     const bool fits = planned(problem).threads > 0;
     problem.fetch = DenseFetch::positions;
-    const Conv1dPlan plan = plan_dense_as_it_lies(problem, kH200);
+    const Conv1dPlan plan = plan_dense_unconverted(problem, kH200);
     CHECK((plan.threads > 0) == fits);
     narrow += fits && plan.dense.fetch == DenseFetch::elements;
   }
@@ -222,7 +223,7 @@ TEST(few_weights_stay_in_shared_memory) {
   CHECK(!planned(dense(4, 16, 1024, 5000, 3)).dense.resident);  // more output channels than a tile has
 }
 
-TEST(weights_are_packed_a_piece_at_a_time) {
+TEST(weights_are_packed_a_word_at_a_time) {
   for (long long channels : {1, 8, 13, 40}) {
     for (long long input_channels : {1, 16, 20, 32, 64, 100}) {
       constexpr int kTaps = 3;
@@ -237,14 +238,14 @@ TEST(weights_are_packed_a_piece_at_a_time) {
       params.packed = packed.data(), params.order = order;
       pack_cpu(params);
       std::size_t found = 0, zeros = 0;
-      for (int chunk = 0; chunk < order.chunks; ++chunk) {
+      for (int k_block = 0; k_block < order.k_blocks; ++k_block) {
         for (int tap = 0; tap < kTaps; ++tap) {
-          const std::size_t first = (static_cast<std::size_t>(chunk) * kTaps + tap) * order.rows * order.chunk;
+          const std::size_t first = (static_cast<std::size_t>(k_block) * kTaps + tap) * order.rows * order.k_block;
           for (long long row = 0; row < order.rows; ++row) {
-            for (int c = 0; c < order.chunk; ++c) {
-              const auto byte = static_cast<std::uint32_t>((row * order.chunk + c) * 2);
+            for (int c = 0; c < order.k_block; ++c) {
+              const auto byte = static_cast<std::uint32_t>((row * order.k_block + c) * 2);
               const std::uint16_t value = packed[first + swizzled(byte, order.row_bytes()) / 2];
-              const long long input_channel = chunk * order.chunk + c;
+              const long long input_channel = k_block * order.k_block + c;
               const bool exists = row < channels && input_channel < input_channels;
               const long long expected = (row * input_channels + input_channel) * kTaps + tap + 1;
               CHECK(value == (exists ? expected : 0));

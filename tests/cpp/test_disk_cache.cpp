@@ -1,4 +1,4 @@
-// The cache of linked kernels in directories of every kind: its own, a user's, another user's, and ones with traps in.
+// The cache of linked kernels in various directories: its own, a user's, another user's, and ones with traps.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -21,7 +21,7 @@ namespace {
 constexpr unsigned long long kRoomy = 1 << 20;
 const std::string kData = "a cubin";
 
-// An empty directory, or the name of one to be made; gone with the test.
+// An empty directory, or the name of one to be made; removed with the test.
 class Folder {
  public:
   explicit Folder(const char* name, bool exists = true)
@@ -62,7 +62,7 @@ void age(const fs::path& path, int seconds) {
   fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::seconds(seconds));
 }
 
-// A cache that is off: nothing comes of it, nothing is left, and it says why.
+// A disabled cache: it reads and writes nothing, and says why.
 bool refuses(const fs::path& path, const char* because) {
   const DiskCache cache = cache_in(path);
   cache.write("key", kData);
@@ -122,7 +122,7 @@ TEST(the_disk_cache_leaves_files_that_are_not_its_own) {
   for (const std::string& name : names) CHECK(text_of(folder.path / name) == large);
   CHECK(text_of(elsewhere.path / "target") == large);
   CHECK(fs::is_symlink(folder.path / ("sluice-" + digest + ".cubin")));
-  // They are not counted either: the cache has its whole room.
+  // They are not counted either: the cache has its whole capacity.
   for (int i = 47; i < 50; ++i) CHECK(cache.read("key " + std::to_string(i)).has_value());
   CHECK(count(folder.path) >= names.size() + 2 + 6);
 }
@@ -163,7 +163,7 @@ TEST(a_directory_that_others_may_write_to_is_not_used) {
   const Folder folder("rights");
   const DiskCache cache = cache_in(folder.path);
   cache.write("key", kData);
-  CHECK(cache.read("key") == kData && mode_of(folder.path) == 0755);  // a directory of the user's stays as it is
+  CHECK(cache.read("key") == kData && mode_of(folder.path) == 0755);  // a user's directory is not changed
   for (mode_t writable : {0775, 0757, 01777}) {
     chmod(folder.path.c_str(), writable);
     CHECK(!cache.read("key").has_value());
@@ -210,7 +210,7 @@ TEST(no_link_and_no_pipe_is_followed) {
 
   fs::remove(entry);
   cache.write("key", "new");
-  fs::resize_file(entry, 1ull << 40);  // of zeros: nothing is read of what is larger than the cache
+  fs::resize_file(entry, 1ull << 40);  // zeros: a file larger than the cache is not read
   CHECK(!cache.read("key").has_value());
 }
 
@@ -222,7 +222,7 @@ TEST(a_disk_that_is_full_leaves_nothing_behind) {
   const auto handler = signal(SIGXFSZ, SIG_IGN);
   const struct rlimit small = {1000, former.rlim_max};
   CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
-  cache.write("key", std::string(5000, 'x'));  // a write of which 1000 bytes succeed
+  cache.write("key", std::string(5000, 'x'));  // a write that stops after 1000 bytes
   setrlimit(RLIMIT_FSIZE, &former);
   signal(SIGXFSZ, handler);
   CHECK(count(folder.path) == 0 && !cache.problem().empty());

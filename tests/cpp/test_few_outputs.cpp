@@ -13,7 +13,7 @@ using namespace sluice;
 
 namespace {
 
-// A layer from `channels_in` channels, whose rows or positions begin at words where there are whole ones.
+// A layer from `channels_in` channels, whose rows or positions are aligned where they are whole words.
 Conv1dProblem layer(long long batch, long long channels_in, long long channels, long long length, int taps,
                     bool by_positions, long long dilation = 1) {
   const bool whole = (by_positions ? length : channels_in) % 8 == 0;
@@ -35,9 +35,9 @@ Conv1dProblem layer(long long batch, long long channels_in, long long channels, 
           .input_by_positions = by_positions};
 }
 
-using Fragment = float[32][4][2];  // of a lane's registers: two elements each
+using Fragment = float[32][4][2];  // [lane][register][half]
 
-// What mma.sync.m16n8k16 does: sums += a b, of whole matrices by the lanes' registers (mma_sync.cuh).
+// mma.sync.m16n8k16: sums += a b, of whole matrices in the lanes' registers (mma_sync.cuh).
 void multiply(float (&sums)[32][4], const Fragment& a, const Fragment& b) {
   float left[16][16], right[16][8];
   for (int lane = 0; lane < 32; ++lane) {
@@ -62,7 +62,7 @@ struct WarpProblem {
   std::vector<float> x, w;  // [channel][64 positions], [column][channel]
 };
 
-// P as a warp makes it: words of the input, fragments of the weights, and where sums are stored.
+// P as a warp computes it: words of the input, fragments of the weights, and stores of the sums.
 std::vector<float> products_of_warp(const WarpProblem& p, bool by_positions, int columns) {
   std::vector<float> result(static_cast<std::size_t>(columns) * kSumPitch, NAN);
   const int tiles = columns / (by_positions ? 16 : 8), position_tiles = by_positions ? 8 : 4;
@@ -70,25 +70,24 @@ std::vector<float> products_of_warp(const WarpProblem& p, bool by_positions, int
   for (auto& tile : sums) {
     for (auto& lane : tile) lane[0] = lane[1] = lane[2] = lane[3] = 0;
   }
-  for (int chunk = 0; chunk < few_outputs_chunks(p.input_channels); ++chunk) {
+  for (int k_block = 0; k_block < few_outputs_k_blocks(p.input_channels); ++k_block) {
     static float words[32][kFewOutputsWords][8], weights[kMostColumns / 8][32][8];
     for (int lane = 0; lane < 32; ++lane) {
       for (int i = 0; i < kFewOutputsWords; ++i) {
         for (int e = 0; e < 8; ++e) {
           const int position = word_position(by_positions, lane, i) + (by_positions ? e : 0);
           const int channel =
-              chunk * kFewOutputsChannels + word_channel(by_positions, lane, i) + (by_positions ? 0 : e);
+              k_block * kFewOutputsChannels + word_channel(by_positions, lane, i) + (by_positions ? 0 : e);
           const bool exists = channel < p.input_channels;
           words[lane][i][e] = exists ? p.x[static_cast<std::size_t>(channel * kWarpPositions + position)] : 0.0f;
         }
       }
-      for (int f = 0; f < fragments_of_chunk(columns); ++f) {
+      for (int f = 0; f < fragments_of_k_block(columns); ++f) {
         for (int e = 0; e < 8; ++e) {
-          const WeightPlace place = weight_place(by_positions, columns, f, lane, e);
-          const int channel = chunk * kFewOutputsChannels + place.channel;
-          const bool exists = place.column < p.columns && channel < p.input_channels;
-          weights[f][lane][e] =
-              exists ? p.w[static_cast<std::size_t>(place.column * p.input_channels + channel)] : 0.0f;
+          const WeightFragment at = weight_fragment(by_positions, columns, f, lane, e);
+          const int channel = k_block * kFewOutputsChannels + at.channel;
+          const bool exists = at.column < p.columns && channel < p.input_channels;
+          weights[f][lane][e] = exists ? p.w[static_cast<std::size_t>(at.column * p.input_channels + channel)] : 0.0f;
         }
       }
     }
@@ -114,7 +113,7 @@ std::vector<float> products_of_warp(const WarpProblem& p, bool by_positions, int
       }
     }
   }
-  // As store_sums has it.
+  // The same as store_sums.
   for (int tile = 0; tile < tiles; ++tile) {
     for (int m = 0; m < position_tiles; ++m) {
       for (int lane = 0; lane < 32; ++lane) {

@@ -102,8 +102,8 @@ TEST(filter2d_strips_cover_aligned_planes) {
     return plan_filter2d(problem, ScheduleRequest{}, kH200, false).strip_rows;
   };
   CHECK(rows(64, 1080, DType::float32) == 72 && rows(64, 1080, DType::float16) == 36);  // as measured
-  CHECK(rows(1, 1080, DType::float16) <= 16);  // one image feeds all multiprocessors
-  CHECK(rows(64, 100, DType::float16) == 34);  // all strips are alike
+  CHECK(rows(1, 1080, DType::float16) <= 16);                                           // one image feeds all SMs
+  CHECK(rows(64, 100, DType::float16) == 34);  // all strips have the same height
 }
 
 TEST(filter2d_picks_the_kernel_that_can) {
@@ -178,7 +178,7 @@ TEST(filter2d_is_aligned_where_rows_are_whole_words) {
   CHECK(changed([](auto& p) { p.batch = 1, p.image.strides[0] = p.output.strides[0] = 1; }));
   CHECK(changed([](auto& p) { p.channels = 1, p.image.strides[1] = p.output.strides[1] = 7; }));
   CHECK(changed([](auto& p) { p.output.dtype = DType::float32; }));
-  // Four elements of an output of halves are eight bytes.
+  // Four elements of an output of a half type are eight bytes.
   CHECK(
       changed([&](auto& p) { p.image.dtype = DType::float32, p.output.data = output + 8, p.output.strides[2] = 244; }));
   CHECK(!changed([&](auto& p) { p.image.dtype = DType::float32, p.output.data = output + 4; }));
@@ -194,7 +194,7 @@ TEST(filter2d_finds_the_pixels_of_a_border) {
   CHECK(row(Border::replicate) == "0 0 0 0 1 2 3 3 3 3 ");
   CHECK(row(Border::reflect) == "3 2 1 0 1 2 3 2 1 0 ");
   CHECK(row(Border::circular) == "1 2 3 0 1 2 3 0 1 2 ");
-  // Further out than any border is wide: no pixel, and none beside the image.
+  // Further out than any border: no pixel.
   CHECK(pixel_at(-9, 4, Border::reflect) == -1 && pixel_at(-9, 4, Border::circular) < 0);
   CHECK(pixel_at(12, 4, Border::reflect) < 0 && pixel_at(12, 4, Border::circular) == -1);
 }
@@ -208,7 +208,7 @@ TEST(filter2d_frames_and_interiors_have_every_result_once) {
         const Filter2dInterior interior = interior_of(kHeight, kWidth, height, width, side, top, left);
         std::vector<int> times(height * width, 0);
         for (int y = interior.row; y < interior.end_row; ++y) {
-          // Windows lie within the image, and off its first and last row.
+          // Windows are inside the image, and off its first and last row.
           CHECK(y - top >= 1 && y - top + side <= kHeight - 1);
           for (int x = interior.column; x < interior.end_column; ++x) {
             CHECK(x - left >= 0 && x - left + side <= kWidth);
@@ -216,7 +216,7 @@ TEST(filter2d_frames_and_interiors_have_every_result_once) {
           }
         }
         for (long long i = 0; i < interior.frame(height, width); ++i) {
-          const FramePlace at = frame_place(interior, height, width, i);
+          const FramePixel at = frame_pixel(interior, height, width, i);
           CHECK(at.row >= 0 && at.row < height && at.column >= 0 && at.column < width);
           ++times[at.row * width + at.column];
         }
@@ -224,10 +224,10 @@ TEST(filter2d_frames_and_interiors_have_every_result_once) {
       }
     }
   }
-  CHECK(interior_of(3, 100, 3, 100, 3, 1, 1).end_row == 0);  // a first and a last row, and none without them
+  CHECK(interior_of(3, 100, 3, 100, 3, 1, 1).end_row == 0);  // only a first and a last row
 }
 
-TEST(filter2d_ragged_strips_cover_their_interior) {
+TEST(filter2d_unaligned_strips_cover_their_interior) {
   for (DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {
     for (int side : {3, 5}) {
       for (long long width : {64, 65, 131, 1919, 4000}) {
@@ -237,13 +237,13 @@ TEST(filter2d_ragged_strips_cover_their_interior) {
             problem.in_rows = true;
             problem.interior = interior_of(height, width, height, width, side, side / 2, side / 2);
             const Filter2dPlan plan = plan_filter2d(problem, ScheduleRequest{}, kH200, false);
-            CHECK(plan.which == (side == 3 ? Filter2dKernel::ragged3 : Filter2dKernel::ragged5));
+            CHECK(plan.which == (side == 3 ? Filter2dKernel::unaligned3 : Filter2dKernel::unaligned5));
             const Filter2dInterior& interior = problem.interior;
-            // Wherever a word of the output begins, one word more than the columns fill has the last of them.
+            // Wherever a word of the output starts, one more word than the columns fill has the last of them.
             const long long elements = word_elements(dtype);
             CHECK(plan.strips_across * elements - (elements - 1) >= interior.end_column);
-            CHECK((plan.warps_across - 1) * kRaggedLanes < plan.strips_across &&
-                  plan.strips_across <= plan.warps_across * kRaggedLanes);
+            CHECK((plan.warps_across - 1) * kUnalignedLanes < plan.strips_across &&
+                  plan.strips_across <= plan.warps_across * kUnalignedLanes);
             const long long rows = interior.end_row - interior.row;
             CHECK((plan.strips_down - 1) * plan.strip_rows < rows && rows <= plan.strips_down * plan.strip_rows);
             CHECK(plan.strip_blocks * 4LL >= plan.warps_across * plan.strips_down);
@@ -259,8 +259,8 @@ TEST(filter2d_ragged_strips_cover_their_interior) {
 
 TEST(filter2d_rings_refuse_windows_and_say_why) {
   Filter2dProblem problem = square(2, 3, 100, 240, 7, DType::float32);
-  const auto reason = [&](const Filter2dWindows& windows) {
-    problem.windows = windows;
+  const auto reason = [&](const Filter2dSampling& sampling) {
+    problem.sampling = sampling;
     CHECK(plan_filter2d(problem, ScheduleRequest{}, kH200, true).threads > 0);
     const Filter2dPlan plan = plan_filter2d(problem, forced(Schedule::multi_stage), kH200, true);
     return plan.threads == 0 ? std::string(plan.reason) : std::string();

@@ -1,4 +1,4 @@
-// The Fourier method: its plans, and its kernels' arithmetic on the host, thread after thread by the same functions
+// The Fourier method: its plans, and its kernels' arithmetic on the host, thread after thread with the same functions
 // (passes.h), against sums in float64.
 #include <cmath>
 #include <cstring>
@@ -30,7 +30,7 @@ Roots roots_of(int x) {
   return roots;
 }
 
-// All threads of a block, one after another between two barriers.
+// A team of all threads of a block, run one after another between two barriers.
 struct HostTeam {
   std::vector<Points>& points;
 
@@ -65,9 +65,9 @@ float float_of(unsigned bits) {
   return value;
 }
 
-// A row of each of the batches' channel, one filter, as fourier_kernel.cuh and spectra.cu compute it.
+// A row of one channel for each sample, with one filter, as fourier_kernel.cuh and spectra.cu compute it.
 struct Row {
-  std::vector<std::vector<float>> inputs;  // of each batch
+  std::vector<std::vector<float>> inputs;  // of each sample
   std::vector<float> taps;
   int padding;
 };
@@ -82,51 +82,51 @@ std::vector<std::vector<float>> run(const Row& row, const FourierPlan& plan, int
   unsigned largest_tap = 0;
   for (float tap : row.taps) largest_tap = max_of(largest_tap, bits_of(tap));
   const int filter_exponent = biased_exponent(largest_tap);
-  std::vector<Block> spectra(plan.parts);
-  for (int part = 0; part < plan.parts; ++part) {
+  std::vector<Block> spectra(plan.partitions);
+  for (int partition = 0; partition < plan.partitions; ++partition) {
     const float down = float_of(bits_of_power(kExponentOfOne - filter_exponent));
-    for (int i = 0; i < min_of(plan.part_taps, taps - part * plan.part_taps); ++i) {
-      spectra[part].set(i, {row.taps[part * plan.part_taps + i] * down, 0});
+    for (int i = 0; i < min_of(plan.partition_taps, taps - partition * plan.partition_taps); ++i) {
+      spectra[partition].set(i, {row.taps[partition * plan.partition_taps + i] * down, 0});
     }
-    spectra[part].there();
+    spectra[partition].there();
   }
   std::vector<std::vector<float>> results(row.inputs.size(), std::vector<float>(outputs, kNaN));
   for (long long pair = 0; pair < plan.pairs; ++pair) {
     unsigned largest[2] = {0, 0};
-    const auto value = [&](int which, int part, int n) {
+    const auto value = [&](int which, int partition, int n) {
       const long long index = 2 * pair + which;
       if (index >= plan.segments) return 0.0f;
       const int batch = static_cast<int>(index / plan.segments_per_row);
       const long long begin = index % plan.segments_per_row * plan.segment;
-      return input_at(row, batch, begin - row.padding + static_cast<long long>(part) * plan.part_taps + n);
+      return input_at(row, batch, begin - row.padding + static_cast<long long>(partition) * plan.partition_taps + n);
     };
-    for (int part = 0; part < plan.parts; ++part) {
+    for (int partition = 0; partition < plan.partitions; ++partition) {
       for (int n = 0; n < kFourierPoints; ++n) {
-        for (int w : {0, 1}) largest[w] = max_of(largest[w], bits_of(value(w, part, n)));
+        for (int w : {0, 1}) largest[w] = max_of(largest[w], bits_of(value(w, partition, n)));
       }
     }
     const bool finite =
         is_finite_magnitude(largest[0]) && is_finite_magnitude(largest[1]) && is_finite_magnitude(largest_tap);
     Block sums;
     for (auto& points : sums.points) points = {};
-    for (int part = 0; part < plan.parts; ++part) {
+    for (int partition = 0; partition < plan.partitions; ++partition) {
       Block inputs;
       float down[2] = {1, 1};
       for (int w : {0, 1}) {
         if (finite) down[w] = float_of(bits_of_power(kExponentOfOne - biased_exponent(largest[w])));
       }
       for (int n = 0; n < kFourierPoints; ++n)
-        inputs.set(n, {value(0, part, n) * down[0], value(1, part, n) * down[1]});
+        inputs.set(n, {value(0, partition, n) * down[0], value(1, partition, n) * down[1]});
       if (finite) {
         inputs.there();
         for (int n = 0; n < kFourierPoints; ++n) {
-          const Complex factor = spectra[part].at(n);
+          const Complex factor = spectra[partition].at(n);
           sums.set(n, add_product(inputs.at(n), {factor.re, -factor.im}, sums.at(n)));
         }
         continue;
       }
-      for (int k = 0; k < min_of(plan.part_taps, taps - part * plan.part_taps); ++k) {
-        const float tap = row.taps[part * plan.part_taps + k];
+      for (int k = 0; k < min_of(plan.partition_taps, taps - partition * plan.partition_taps); ++k) {
+        const float tap = row.taps[partition * plan.partition_taps + k];
         for (int n = 0; n < kFourierPoints; ++n) {
           const Complex input = inputs.at((n + k) % kFourierPoints), sum = sums.at(n);
           sums.set(n, {std::fmaf(tap, input.re, sum.re), std::fmaf(tap, input.im, sum.im)});
@@ -181,7 +181,7 @@ Case random_case(std::mt19937_64& random, float scale = 1.0f) {
   return made;
 }
 
-// Against float64 where the window is finite; elsewhere what is not finite has to be so. The results of some positions.
+// The error against float64 at some positions, where the window is finite; elsewhere results must not be finite.
 double error_of(const Case& made, std::mt19937_64& random) {
   const auto results = run(made.row, made.plan, made.outputs);
   double wrong = 0, all = 0;
@@ -241,7 +241,7 @@ TEST(a_fourier_transform_is_one_and_its_inverse) {
   CHECK(std::sqrt(wrong / all) < 6e-7);
 }
 
-// 16 lanes of 8 bytes are what shared memory moves at once: one in each pair of banks.
+// Shared memory serves 16 lanes of 8 bytes at once: one in each pair of banks.
 TEST(fourier_exchanges_have_no_bank_conflicts_and_lose_nothing) {
   const auto check = [](const auto& place) {
     std::set<int> places;
@@ -271,7 +271,7 @@ TEST(fourier_segments_are_exact_to_float32) {
   CHECK(largest < 1e-6);
 }
 
-TEST(what_is_not_finite_stays_in_its_windows_behind_a_fourier_transform) {
+TEST(what_is_not_finite_stays_in_its_windows_after_a_fourier_transform) {
   std::mt19937_64 random(22);
   for (int trial = 0; trial < 60; ++trial) {
     Case made = random_case(random);
@@ -284,7 +284,7 @@ TEST(what_is_not_finite_stays_in_its_windows_behind_a_fourier_transform) {
   }
 }
 
-// A loud row in a block with a quiet one does it no harm.
+// A loud row does not harm a quiet one in the same block.
 TEST(a_fourier_segments_error_is_relative_to_its_own_inputs) {
   std::mt19937_64 random(23);
   Case made = random_case(random);
@@ -311,7 +311,7 @@ TEST(a_fourier_segments_error_is_relative_to_its_own_inputs) {
   CHECK(std::sqrt(wrong / all) < 1e-6);
 }
 
-// What docs/limits.md says: the error of each result, not only of all together.
+// docs/limits.md: the error of each result, not only of all together.
 TEST(a_loud_sample_costs_its_segment_what_the_documents_say) {
   std::mt19937_64 random(25);
   double largest = 0;
@@ -353,19 +353,19 @@ TEST(a_fourier_plan_keeps_what_the_kernel_relies_on) {
     if (plan.which != Conv1dMethod::fourier) continue;
     ++taken;
     const FourierPlan& own = plan.fourier;
-    CHECK(own.parts >= 1 && own.part_taps >= 1 && own.segment >= 1);
-    CHECK(1LL * own.parts * own.part_taps >= taps && (own.parts - 1LL) * own.part_taps < taps);
-    CHECK(own.segment + own.part_taps - 1 <= kFourierPoints && own.segment % kSegmentMultiple == 0);
+    CHECK(own.partitions >= 1 && own.partition_taps >= 1 && own.segment >= 1);
+    CHECK(1LL * own.partitions * own.partition_taps >= taps && (own.partitions - 1LL) * own.partition_taps < taps);
+    CHECK(own.segment + own.partition_taps - 1 <= kFourierPoints && own.segment % kSegmentMultiple == 0);
     CHECK(own.segments_per_row * own.segment >= problem.output_length);
     CHECK((own.segments_per_row - 1) * own.segment < problem.output_length);
     CHECK(own.segments == problem.batch * own.segments_per_row && 2 * own.pairs >= own.segments);
     CHECK(2 * own.pairs <= own.segments + 1 && plan.grid == own.pairs * problem.channels);
     CHECK(plan.threads == kFourierThreads && plan.shared_memory <= 48 * 1024 && plan.resident_blocks >= 2);
-    CHECK(plan.workspace_bytes >= (kRootWords + problem.channels * own.parts * kSpectrumWords) * kWordBytes);
+    CHECK(plan.workspace_bytes >= (kRootWords + problem.channels * own.partitions * kSpectrumWords) * kWordBytes);
     CHECK(plan.workspace_bytes <= policy_of(kH200, kFourierPolicies).most_workspace + 1);
     Conv1dParams params{};
     const std::string_view kernel = link_request(params, plan).kernel;
-    CHECK(kernel == (own.parts > 1 ? "sluice_conv1d_fourier_parts" : "sluice_conv1d_fourier_whole"));
+    CHECK(kernel == (own.partitions > 1 ? "sluice_conv1d_fourier_parts" : "sluice_conv1d_fourier_whole"));
   }
   CHECK(taken > 1000 && taken < 4500);
 }

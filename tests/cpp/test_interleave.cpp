@@ -1,5 +1,5 @@
-// Phases as rows of one dense convolution: the kernel's index arithmetic, run on the host, makes the transposed
-// convolution, writes each result once and none beside it.
+// Polyphase components as rows of one dense convolution: the kernel's index arithmetic, run on the host, computes the
+// transposed convolution, writes each result once and nothing else.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
@@ -91,28 +91,29 @@ Sizes drawn(std::mt19937& random) {
   return s;
 }
 
-// The packed weight, as the kernel ahead makes it: a piece after another.
-std::vector<std::uint16_t> pack_phases(const PhasePackParams& params) {
+// The packed weight as the packing kernel makes it, word by word.
+std::vector<std::uint16_t> pack_polyphase(const PolyphasePackParams& params) {
   const PackedOrder& order = params.order;
   const auto* const weight = params.weight.as<const std::uint16_t>();
   const long long* const strides = params.weight.strides;
   std::vector<std::uint16_t> packed(order.elements(), 0xffff);
-  const FastDivisor by_phases(params.interleave.phases);
-  const auto write = [&](int channel, int tap, const PackedPiece& piece) {
-    for (int i = 0; i < kPieceElements; ++i) {
-      const long long input = piece.input_channel(order) + i;
+  const FastDivisor by_components(params.interleave.components);
+  const auto write = [&](int channel, int tap, const PackedWord& word) {
+    for (int i = 0; i < kHalvesPerWord; ++i) {
+      const long long input = word.input_channel(order) + i;
       const bool exists =
           channel < params.interleave.channels && input < params.input_channels && tap < params.weight_taps;
-      std::uint16_t& element = packed.at(piece.index(order) * kPieceElements + i);
+      std::uint16_t& element = packed.at(word.index(order) * kHalvesPerWord + i);
       CHECK(element == 0xffff);
       element = exists ? weight[channel * strides[0] + input * strides[1] + tap * strides[2]] : 0;
     }
   };
   for (int channel = 0; channel < params.channels(); ++channel) {
     for (int column = 0; column < params.columns_of_channel(); ++column) {
-      for (int chunk = 0; chunk < order.chunks; ++chunk) {
-        for (int place = 0; place < order.pieces(); ++place) {
-          write(channel, params.tap(by_phases, column), params.piece(by_phases, channel, column, chunk, place));
+      for (int k_block = 0; k_block < order.k_blocks; ++k_block) {
+        for (int word = 0; word < order.words(); ++word) {
+          write(channel, params.tap(by_components, column),
+                params.packed_word(by_components, channel, column, k_block, word));
         }
       }
     }
@@ -121,31 +122,31 @@ std::vector<std::uint16_t> pack_phases(const PhasePackParams& params) {
   return packed;
 }
 
-// What the tensor cores sum: (position, row), as far as tiles reach, where there is no row something that may not show.
+// The tensor cores' sums, (position, row), of all tiles; rows that do not exist have a value that must not be stored.
 std::vector<std::int64_t> sums_of(const Problem& problem, const Conv1dParams& params, int positions, int rows) {
   const int inputs = static_cast<int>(params.dense.input_channels);
   const PackedOrder order = packed_order(params.channels, inputs, params.taps);
-  const std::vector<std::uint16_t> packed = pack_phases({.weight = params.dense.weight,
-                                                         .input_channels = inputs,
-                                                         .weight_taps = params.dense.weight_taps,
-                                                         .packed = nullptr,
-                                                         .order = order,
-                                                         .interleave = params.interleave});
+  const std::vector<std::uint16_t> packed = pack_polyphase({.weight = params.dense.weight,
+                                                            .input_channels = inputs,
+                                                            .weight_taps = params.dense.weight_taps,
+                                                            .packed = nullptr,
+                                                            .order = order,
+                                                            .interleave = params.interleave});
   const int length = problem.sizes.length;
-  // Of the first inputs, those that reach no result may be left away.
+  // Leading inputs that reach no result may be left out.
   const auto moved = static_cast<const char*>(params.input.data) - static_cast<const char*>(problem.whole.input.data);
-  const long long left_away = moved / 2;
-  CHECK(left_away >= 0 && params.length <= length - left_away);
+  const long long left_out = moved / 2;
+  CHECK(left_out >= 0 && params.length <= length - left_out);
   std::vector<std::int64_t> sums(static_cast<std::size_t>(positions) * rows, 1LL << 50);
   for (int row = 0; row < std::min<long long>(rows, order.rows); ++row) {
     for (int q = 0; q < positions; ++q) sums[q * rows + row] = 0;
-    for (int chunk = 0; chunk < order.chunks; ++chunk) {
+    for (int k_block = 0; k_block < order.k_blocks; ++k_block) {
       for (int tap = 0; tap < order.taps; ++tap) {
-        for (int c = 0; c < order.chunk; ++c) {
-          const auto byte = static_cast<std::uint32_t>((row * order.chunk + c) * 2);
-          const std::size_t first = (static_cast<std::size_t>(chunk) * order.taps + tap) * order.rows * order.chunk;
+        for (int c = 0; c < order.k_block; ++c) {
+          const auto byte = static_cast<std::uint32_t>((row * order.k_block + c) * 2);
+          const std::size_t first = (static_cast<std::size_t>(k_block) * order.taps + tap) * order.rows * order.k_block;
           const int value = packed[first + swizzled(byte, order.row_bytes()) / 2];
-          const int channel = chunk * order.chunk + c;
+          const int channel = k_block * order.k_block + c;
           if (channel >= inputs) {
             CHECK(value == 0);
             continue;
@@ -153,7 +154,7 @@ std::vector<std::int64_t> sums_of(const Problem& problem, const Conv1dParams& pa
           for (int q = 0; q < positions; ++q) {
             const long long i = q - params.padding + tap * params.dilation;
             if (i < 0 || i >= params.length) continue;
-            sums[q * rows + row] += 1LL * problem.input[channel * length + left_away + i] * value;
+            sums[q * rows + row] += 1LL * problem.input[channel * length + left_out + i] * value;
           }
         }
       }
@@ -169,12 +170,12 @@ struct Store {
   std::vector<std::int64_t>& results;
 
   void vector(int first_position, int first_row, int number, std::set<int>& seen) const {
-    const PieceVector at = own.piece_vector(number);
+    const EpilogueVector at = own.epilogue_vector(number);
     const ResultVector to = own.result_vector(first_position + at.position, first_row + at.row);
-    for (int i = 0; i < kPieceElements; ++i) {
-      const PieceVector from = own.element(at, i);
-      CHECK(from.position >= 0 && from.position < 16 && from.row >= 0 && from.row < kDensePiece);
-      CHECK(seen.insert(from.position * kDensePiece + from.row).second);
+    for (int i = 0; i < kHalvesPerWord; ++i) {
+      const EpilogueVector from = own.element(at, i);
+      CHECK(from.position >= 0 && from.position < 16 && from.row >= 0 && from.row < kEpilogueColumns);
+      CHECK(seen.insert(from.position * kEpilogueColumns + from.row).second);
       if (i < to.first || i >= to.last) continue;
       const int channel = to.channel + (own.by_positions ? 0 : i), t = to.position + (own.by_positions ? i : 0);
       CHECK(channel < own.channels && t >= 0 && t < own.length);
@@ -183,43 +184,43 @@ struct Store {
       CHECK(result == kUnwritten);
       result = sums[(first_position + from.position) * rows + first_row + from.row];
     }
-    // Neighbouring lanes of a run hold neighbouring words of it.
-    if (number % own.run_lanes() == 0) return;
-    const PieceVector before = own.piece_vector(number - 1);
+    // Consecutive lanes of a span hold consecutive words of it.
+    if (number % own.span_lanes() == 0) return;
+    const EpilogueVector before = own.epilogue_vector(number - 1);
     const ResultVector former = own.result_vector(first_position + before.position, first_row + before.row);
-    CHECK(former.channel == to.channel && former.position + kPieceElements == to.position);
+    CHECK(former.channel == to.channel && former.position + kHalvesPerWord == to.position);
   }
 
-  void piece(int first_position, int first_row) const {
+  void epilogue_tile(int first_position, int first_row) const {
     std::set<int> seen;
     for (int number = 0; number < 64; ++number) vector(first_position, first_row, number, seen);
-    CHECK(seen.size() == 16 * kDensePiece);
+    CHECK(seen.size() == 16 * kEpilogueColumns);
   }
 };
 
-void write_component(const Problem& problem, const PolyphaseComponent& part, std::vector<std::int64_t>& results) {
-  const Conv1dParams params = interleaved_params(problem.whole, part);
+void write_range(const Problem& problem, const ComponentRange& range, std::vector<std::int64_t>& results) {
+  const Conv1dParams params = interleaved_params(problem.whole, range);
   const Interleave& own = params.interleave;
   CHECK(params.stride == 1 && params.padding >= 0 && params.output_length > 0);
   CHECK(own.channels == problem.sizes.outputs && own.length == problem.whole.output_length);
-  CHECK(params.channels % own.phases == 0 && params.channels >= 1LL * own.phases * own.channels);
+  CHECK(params.channels % own.components == 0 && params.channels >= 1LL * own.components * own.channels);
   const int positions = static_cast<int>(round_up<long long>(params.output_length, 64));
   const int rows = static_cast<int>(round_up<long long>(params.channels, 128));
   const std::vector<std::int64_t> sums = sums_of(problem, params, positions, rows);
   const Store store{own, sums, rows, results};
   for (int position = 0; position < positions; position += 16) {
-    for (int row = 0; row < rows; row += kDensePiece) store.piece(position, row);
+    for (int row = 0; row < rows; row += kEpilogueColumns) store.epilogue_tile(position, row);
   }
 }
 
 void check_convolution(const Problem& problem) {
   std::vector<std::int64_t> results(1LL * problem.whole.channels * problem.whole.output_length, kUnwritten);
-  const PolyphaseComponents parts = polyphase_components(problem.whole);
-  for (int i = 0; i < parts.count; ++i) write_component(problem, parts.of[i], results);
+  const ComponentRanges ranges = component_ranges(problem.whole);
+  for (int i = 0; i < ranges.count; ++i) write_range(problem, ranges.of[i], results);
   CHECK(results == problem.definition());
 }
 
-// Of a vocoder's kind, channels first.
+// A vocoder's layer, channels-first.
 constexpr Sizes kLayer{.inputs = 16,
                        .outputs = 8,
                        .length = 30,
@@ -232,25 +233,25 @@ constexpr Sizes kLayer{.inputs = 16,
 
 }  // namespace
 
-TEST(interleaved_phases_make_up_a_transposed_convolution) {
+TEST(interleaved_components_make_up_a_transposed_convolution) {
   std::mt19937 random(sluice::test::seed());
-  int taken[2] = {}, dilated = 0, ragged = 0, uneven = 0, without_tap = 0, cropped = 0;
+  int taken[2] = {}, dilated = 0, unaligned = 0, uneven = 0, without_tap = 0, cropped = 0;
   for (int n = 0; n < 1500; ++n) {
     const Problem problem(drawn(random), random);
     if (not_interleaved_because(problem.whole) != nullptr) continue;
     check_convolution(problem);
     ++taken[problem.sizes.channels_last];
     dilated += problem.sizes.dilation > 1;
-    ragged += problem.sizes.channels_last && problem.sizes.outputs % 8 != 0;
+    unaligned += problem.sizes.channels_last && problem.sizes.outputs % 8 != 0;
     uneven += problem.sizes.taps % problem.sizes.stride != 0;
     without_tap += problem.sizes.taps < problem.sizes.stride;
     cropped += problem.sizes.padding > problem.sizes.taps * problem.sizes.dilation - problem.sizes.stride;
   }
-  CHECK(taken[0] > 500 && taken[1] > 500 && dilated > 100 && ragged > 300);
+  CHECK(taken[0] > 500 && taken[1] > 500 && dilated > 100 && unaligned > 300);
   CHECK(uneven > 100 && without_tap > 30 && cropped > 50);
 }
 
-TEST(a_reason_is_given_where_phases_are_no_rows_of_one_convolution) {
+TEST(a_reason_is_given_where_components_are_no_rows_of_one_convolution) {
   std::mt19937 random(1);
   const auto reason = [&](const Sizes& sizes) {
     const char* const text = not_interleaved_because(Problem(sizes, random).whole);
@@ -272,31 +273,31 @@ TEST(a_reason_is_given_where_phases_are_no_rows_of_one_convolution) {
   CHECK(not_interleaved_because(problem.whole) != nullptr);
 }
 
-TEST(results_that_are_no_runs_of_phases_are_turned) {
+TEST(results_that_are_no_spans_of_components_are_transposed) {
   std::mt19937 random(1);
-  const auto turned = [&](Sizes sizes) {
-    const bool by_positions = turns_results(Problem(sizes, random).whole);
+  const auto transposed = [&](Sizes sizes) {
+    const bool channels_first = converts_results(Problem(sizes, random).whole);
     sizes.channels_last = true;
-    CHECK(!turns_results(Problem(sizes, random).whole));
+    CHECK(!converts_results(Problem(sizes, random).whole));
     sizes.channels_last = false, sizes.outputs = 1;  // rows of one channel are rows of positions
-    CHECK(!turns_results(Problem(sizes, random).whole));
-    return by_positions;
+    CHECK(!converts_results(Problem(sizes, random).whole));
+    return channels_first;
   };
-  CHECK(!turned(kLayer));
+  CHECK(!transposed(kLayer));
   Sizes s = kLayer;
   s.taps = 15;
-  CHECK(turned(s));
+  CHECK(transposed(s));
   s = kLayer, s.dilation = 3;
-  CHECK(turned(s));
+  CHECK(transposed(s));
   s = kLayer, s.stride = 5, s.taps = 10;
-  CHECK(turned(s));
+  CHECK(transposed(s));
   s = kLayer, s.stride = s.taps = 64;
-  CHECK(turned(s));
+  CHECK(transposed(s));
 }
 
-TEST(components_have_equally_many_taps_and_a_result) {
+TEST(component_ranges_have_equally_many_taps_and_a_result) {
   std::mt19937 random(1);
-  const auto parts_of = [&](int taps, int stride, int length, int dilation = 1) {
+  const auto ranges_of = [&](int taps, int stride, int length, int dilation = 1) {
     const Sizes sizes{.inputs = 3,
                       .outputs = 2,
                       .length = length,
@@ -306,21 +307,21 @@ TEST(components_have_equally_many_taps_and_a_result) {
                       .dilation = dilation,
                       .spare = 0,
                       .channels_last = true};
-    return polyphase_components(Problem(sizes, random).whole);
+    return component_ranges(Problem(sizes, random).whole);
   };
-  const PolyphaseComponents even = parts_of(6, 3, 9), uneven = parts_of(7, 3, 9), few = parts_of(2, 5, 9);
-  CHECK(even.count == 1 && even.of[0].phases == 3 && even.of[0].taps == 2);
-  CHECK(uneven.count == 2 && uneven.of[0].phases == 1 && uneven.of[0].taps == 3);
-  CHECK(uneven.of[1].first_phase == 1 && uneven.of[1].phases == 2 && uneven.of[1].taps == 2);
-  CHECK(few.count == 2 && few.of[1].first_phase == 2 && few.of[1].taps == 0);
-  CHECK(parts_of(2, 5, 1).count == 1);  // no result behind the taps of the only input
-  const PolyphaseComponents apart = parts_of(5, 4, 9, 2);
-  CHECK(apart.count == 3 && apart.of[0].phases == 1 && apart.of[0].taps == 3);
-  CHECK(apart.of[1].first_phase == 1 && apart.of[1].phases == 1 && apart.of[1].taps == 2);
-  CHECK(apart.of[2].phases == 2 && apart.of[2].taps == 0 && apart.of[2].offset == 1);
+  const ComponentRanges even = ranges_of(6, 3, 9), uneven = ranges_of(7, 3, 9), few = ranges_of(2, 5, 9);
+  CHECK(even.count == 1 && even.of[0].components == 3 && even.of[0].taps == 2);
+  CHECK(uneven.count == 2 && uneven.of[0].components == 1 && uneven.of[0].taps == 3);
+  CHECK(uneven.of[1].first_component == 1 && uneven.of[1].components == 2 && uneven.of[1].taps == 2);
+  CHECK(few.count == 2 && few.of[1].first_component == 2 && few.of[1].taps == 0);
+  CHECK(ranges_of(2, 5, 1).count == 1);  // no result after the taps of the only input
+  const ComponentRanges apart = ranges_of(5, 4, 9, 2);
+  CHECK(apart.count == 3 && apart.of[0].components == 1 && apart.of[0].taps == 3);
+  CHECK(apart.of[1].first_component == 1 && apart.of[1].components == 1 && apart.of[1].taps == 2);
+  CHECK(apart.of[2].components == 2 && apart.of[2].taps == 0 && apart.of[2].offset == 1);
 }
 
-TEST(layers_of_vocoders_have_as_many_taps_a_phase_as_reach_it) {
+TEST(layers_of_vocoders_have_as_many_taps_a_component_as_reach_it) {
   std::mt19937 random(1);
   const auto rows_of = [&](int length, int taps, int stride, int padding) {
     const Sizes sizes{.inputs = 32,
@@ -333,9 +334,9 @@ TEST(layers_of_vocoders_have_as_many_taps_a_phase_as_reach_it) {
                       .spare = 0,
                       .channels_last = false};
     const Conv1dParams whole = Problem(sizes, random).whole;
-    const PolyphaseComponents parts = polyphase_components(whole);
-    CHECK(parts.count == 1);
-    return interleaved_params(whole, parts.of[0]);
+    const ComponentRanges ranges = component_ranges(whole);
+    CHECK(ranges.count == 1);
+    return interleaved_params(whole, ranges.of[0]);
   };
   const Conv1dParams upper = rows_of(430, 16, 8, 4), lower = rows_of(550, 4, 2, 1);
   CHECK(upper.taps == 2 && upper.channels == 128 && upper.padding == 1 && upper.output_length == 431);
@@ -348,10 +349,10 @@ TEST(plans_of_interleaved_results_keep_to_their_tiles) {
   for (long long inputs : {16, 64, 512, 1536}) {
     for (long long outputs : {1, 8, 32, 256, 768}) {
       for (long long length : {20, 430, 3440, 55040}) {
-        for (int phases : {2, 3, 8}) {
+        for (int components : {2, 3, 8}) {
           Conv1dProblem problem{.batch = 4,
                                 .input_channels = inputs,
-                                .channels = phases * round_up(outputs, 8LL),
+                                .channels = components * round_up(outputs, 8LL),
                                 .groups = 1,
                                 .output_length = length + 1,
                                 .taps = 2,

@@ -17,7 +17,7 @@ namespace {
 
 LinkRequest request_for(const Program& program, DType operand = DType::float32) {
   LinkRequest request{.module = "module", .kernel = "kernel"};
-  request.post = LinkedSlot{&program, {}, 8, 1};
+  request.post = ChainCall{&program, {}, 8, 1};
   for (DType& dtype : request.post.operand_dtypes) dtype = operand;
   return request;
 }

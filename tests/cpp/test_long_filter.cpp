@@ -1,6 +1,6 @@
 // The long filters' method: its plans, and its products on the host, lane by lane and register by register as the
-// kernel's (multiply.cuh, finish.cuh) and the PTX manual's tables say. Numbers are random and count modulo 2^64, so
-// that a tap that an output gets twice, or not, or at another input, shows.
+// kernel (multiply.cuh, finish.cuh) and the PTX manual's tables say. Numbers are random modulo 2^64, so that
+// an output with a missing, repeated or misplaced tap is found.
 #include <array>
 #include <cstdint>
 #include <random>
@@ -21,13 +21,13 @@ using Number = std::uint64_t;
 
 struct Filter {
   int dilation, shift, steps;
-  std::vector<Number> input = {}, taps = {};  // the former: of a stage, from its first position on
+  std::vector<Number> input = {}, taps = {};  // `input`: of a stage, from its first position on
 
   Number tap_at(int distance) const {
     const int k = distance / dilation;
     return distance >= 0 && k * dilation == distance && k < static_cast<int>(taps.size()) ? taps[k] : 0;
   }
-  // As fetch.cuh's fetch_taps lays them down, in elements of two bytes.
+  // Stored like fetch.cuh's fetch_taps, in elements of two bytes.
   std::vector<Number> two_copies() const {
     std::vector<Number> memory(tap_bytes(steps) / 2);
     for (int i = 0; i < tap_copy_elements(steps); ++i) {
@@ -41,9 +41,9 @@ struct Filter {
 struct Matrices {
   Number value[32][4][2];  // [lane][register][half]
 };
-using Share = std::array<Number, 4>;  // of a lane, of a step of T
+using Share = std::array<Number, 4>;  // a lane's elements of a step of T
 struct Sums {
-  Number value[32][kGroupTiles][4] = {};
+  Number value[32][kTilesPerWarp][4] = {};
 };
 
 // ldmatrix: lane 8 m + r names row r of matrix m, and lane l gets elements 2 (l % 4) and the next of row l / 4.
@@ -109,15 +109,15 @@ Sums many_steps(const Filter& filter) {
   Sums sums;
   const std::vector<Number> taps = filter.two_copies();
   Matrices held[kHeldFragments / 2];
-  const auto load = [&](int place, int fragment) {
-    held[place / 2] =
+  const auto load = [&](int first, int fragment) {
+    held[first / 2] =
         load_matrices(filter.input, [&](int lane) { return fragment_position(lane) + fragment * kStepPositions; });
   };
   for (int u = 0; u < kHeldFragments; u += 2) load(u, u);
   int left = filter.steps;
   for (int step = 0; left > 0; step += 2) {
     for (int i = step; i < step + 2; ++i) {
-      for (int tile = 0; tile < kGroupTiles; ++tile) {
+      for (int tile = 0; tile < kTilesPerWarp; ++tile) {
         const int upper = (i + 2 * tile * kFragmentsApart) % kHeldFragments;
         const int lower = (upper + kFragmentsApart) % kHeldFragments, half = i % 2 * 2;
         Matrices rows;
@@ -138,15 +138,15 @@ Sums many_steps(const Filter& filter) {
   return sums;
 }
 
-// finish.cuh: as pairs where they are, and as vectors once four lanes have exchanged sums.
+// finish.cuh: pairs without an exchange, and vectors after four lanes exchanged their sums.
 std::vector<Number> outputs_of(const Sums& sums) {
   std::vector<std::vector<Number>> values(32, std::vector<Number>(kLaneSums));
-  std::vector<Number> pairs(kGroupOutputs), vectors(kGroupOutputs);
+  std::vector<Number> pairs(kOutputsPerWarp), vectors(kOutputsPerWarp);
   std::set<int> written;
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < kLaneSums; ++i) {
       values[lane][i] = sums.value[lane][i / 4][i % 4];
-      CHECK(sum_output(lane, i) == i / 2 * kPartOutputs + lane * 2 + i % 2);
+      CHECK(sum_output(lane, i) == i / 2 * kOutputsPerQuarter + lane * 2 + i % 2);
       pairs[sum_output(lane, i)] = values[lane][i];
     }
   }
@@ -163,7 +163,7 @@ std::vector<Number> outputs_of(const Sums& sums) {
       CHECK(written.insert(vector_output(lane) + i).second);
     }
   }
-  CHECK(vectors == pairs && static_cast<int>(written.size()) == kGroupOutputs);
+  CHECK(vectors == pairs && static_cast<int>(written.size()) == kOutputsPerWarp);
   return pairs;
 }
 
@@ -203,7 +203,7 @@ TEST(a_long_filters_products_give_every_output_every_tap_once) {
       if (reach > 1024) continue;
       CHECK(steps <= kFewSteps || steps % 2 == 0);
       for (int shift = 0; shift < kVectorOutputs; ++shift) {
-        for (int tiles = steps <= kFewSteps ? 1 : kGroupTiles; tiles <= kGroupTiles; ++tiles) {
+        for (int tiles = steps <= kFewSteps ? 1 : kTilesPerWarp; tiles <= kTilesPerWarp; ++tiles) {
           const Filter filter = random_filter(random, taps, dilation, shift, steps, tiles * kTileOutputs);
           const Sums sums = steps <= kFewSteps ? few_steps(filter, tiles) : many_steps(filter);
           check_outputs(filter, outputs_of(sums), tiles * kTileOutputs);
@@ -238,11 +238,11 @@ TEST(channels_are_turned_multiplied_and_turned_back) {
   std::mt19937_64 random(22);
   for (int taps : {1, 9, 16, 31, 57, 64, 200, 300}) {
     const int steps = static_cast<int>(long_filter_channel_steps(taps));
-    for (int outputs : {kTileOutputs, kGroupOutputs}) {
-      const int positions = window_positions(outputs, steps), row_bytes = turned_row_bytes(positions);
-      std::vector<Number> column(positions * 8), turned(8 * row_bytes / 2), back(outputs * 8);
+    for (int outputs : {kTileOutputs, kOutputsPerWarp}) {
+      const int positions = window_positions(outputs, steps), row_bytes = transposed_row_bytes(positions);
+      std::vector<Number> column(positions * 8), rows(8 * row_bytes / 2), back(outputs * 8);
       for (Number& value : column) value = random();
-      const auto element_of = [](const std::vector<Number>& from, int row_byte, int lane) {
+      const auto element = [](const std::vector<Number>& from, int row_byte, int lane) {
         CHECK(row_byte % 16 == 0);
         return from.at(row_byte / 2 + lane / 4);
       };
@@ -251,8 +251,8 @@ TEST(channels_are_turned_multiplied_and_turned_back) {
         for (int lane = 0; lane < 32; ++lane) {
           for (int m = 0; m < 2; ++m) {
             for (int e = 0; e < 2; ++e) {
-              const int row = i * 16 + turned_load_byte(8 * m + lane % 4 * 2 + e);
-              turned.at((turned_store_byte(lane, positions) + i * 2 + m * 16) / 2 + e) = element_of(column, row, lane);
+              const int row = i * 16 + transposed_load_byte(8 * m + lane % 4 * 2 + e);
+              rows.at((transposed_store_byte(lane, positions) + i * 2 + m * 16) / 2 + e) = element(column, row, lane);
             }
           }
         }
@@ -260,7 +260,7 @@ TEST(channels_are_turned_multiplied_and_turned_back) {
       for (int c = 0; c < 8; ++c) {
         Filter filter = random_filter(random, taps, 1, 0, steps, outputs);
         for (int p = 0; p < positions; ++p) {
-          filter.input[p] = turned.at(c * row_bytes / 2 + p);
+          filter.input[p] = rows.at(c * row_bytes / 2 + p);
           CHECK(filter.input[p] == column[p * 8 + c]);
         }
         Sums sums;
@@ -276,14 +276,14 @@ TEST(channels_are_turned_multiplied_and_turned_back) {
         }
         const std::vector<Number> results = outputs_of(sums);
         check_outputs(filter, results, outputs);
-        for (int o = 0; o < outputs; ++o) turned.at(c * row_bytes / 2 + o) = column[o * 8 + c] = results[o];
+        for (int o = 0; o < outputs; ++o) rows.at(c * row_bytes / 2 + o) = column[o * 8 + c] = results[o];
       }
       for (int i = 0; i < outputs; i += 32) {
         for (int lane = 0; lane < 32; ++lane) {
           for (int m = 0; m < 4; ++m) {
             for (int e = 0; e < 2; ++e) {
               const int row = i * 2 + word_load_byte(8 * m + lane % 4 * 2 + e, positions);
-              back.at((i * 16 + word_store_byte(lane) + m * 128) / 2 + e) = element_of(turned, row, lane);
+              back.at((i * 16 + word_store_byte(lane) + m * 128) / 2 + e) = element(rows, row, lane);
             }
           }
         }
@@ -309,7 +309,7 @@ TEST(a_long_filters_plan_keeps_what_the_kernel_relies_on) {
             if (length < 128) continue;
             const Conv1dPlan plan = plan_conv1d(problem, {}, device, true);
             if (plan.which == Conv1dMethod::fourier) continue;  // faster
-            if (plan.which != Conv1dMethod::long_filter) {      // no room
+            if (plan.which != Conv1dMethod::long_filter) {      // does not fit
               CHECK(capability == 86 && taps >= 2048);
               continue;
             }
@@ -319,7 +319,7 @@ TEST(a_long_filters_plan_keeps_what_the_kernel_relies_on) {
             CHECK(own.team == 1 || (own.team == kLongFilterWarps && !few));
             const int teams = kLongFilterWarps / own.team;
             const long long outputs = length + (aligned ? 0 : 7);
-            CHECK(own.segment % kGroupOutputs == 0 && own.segment / kGroupOutputs <= 32);
+            CHECK(own.segment % kOutputsPerWarp == 0 && own.segment / kOutputsPerWarp <= 32);
             CHECK(own.segments_per_row * own.segment >= outputs);
             CHECK((own.segments_per_row - 1) * own.segment < outputs);
             CHECK(own.segments == 2 * channels * own.segments_per_row);
@@ -352,16 +352,16 @@ TEST(a_channels_last_filters_plan_keeps_what_the_kernel_relies_on) {
           CHECK((plan.which == Conv1dMethod::long_filter) == (whole_words || taps > 128));
           if (plan.which != Conv1dMethod::long_filter) continue;
           CHECK(own.which == LongFilterKernel::channels);
-          CHECK(own.segment == (length <= kTileOutputs ? kTileOutputs : kGroupOutputs));
-          CHECK(own.segments_per_row * kGroupOutputs >= length && own.channel_blocks * 32 >= channels);
-          CHECK((own.segments_per_row - 1) * kGroupOutputs < length && (own.channel_blocks - 1) * 32 < channels);
+          CHECK(own.segment == (length <= kTileOutputs ? kTileOutputs : kOutputsPerWarp));
+          CHECK(own.segments_per_row * kOutputsPerWarp >= length && own.channel_blocks * 32 >= channels);
+          CHECK((own.segments_per_row - 1) * kOutputsPerWarp < length && (own.channel_blocks - 1) * 32 < channels);
           CHECK(own.segments == 3 * own.segments_per_row * own.channel_blocks);
           CHECK(own.stage_positions == own.segment + own.steps * 16 && own.steps * 16 >= taps + 7);
           CHECK(own.stage_words * kWordBytes == 4 * word_column_bytes(own.stage_positions));
           CHECK(plan.grid <= kH200.multiprocessors * plan.resident_blocks && plan.grid <= own.segments);
           CHECK(plan.grid == own.segments || plan.grid % own.channel_blocks == 0 || plan.grid < own.channel_blocks);
           CHECK(plan.shared_memory == plan.depth * own.stage_words * kWordBytes +
-                                          kLongFilterWarps * turned_bytes(own.stage_positions, own.steps));
+                                          kLongFilterWarps * transposed_bytes(own.stage_positions, own.steps));
           CHECK(plan.shared_memory <= most_dynamic_shared_memory(kH200) && plan.resident_blocks >= 1);
           CHECK(plan.copy_width == (whole_words ? 16 : 2));
           problem.has_tensors = true;

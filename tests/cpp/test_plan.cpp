@@ -37,10 +37,10 @@ TEST(a_ring_is_no_deeper_than_a_block_has_tiles) {
     CHECK(depth_of(tiles_a_block * wave, forced(Schedule::sync)) == min_of(tiles_a_block, 4));
     CHECK(depth_of(tiles_a_block * wave + 1, forced(Schedule::sync)) == min_of(tiles_a_block + 1, 4));
   }
-  CHECK(depth_of(1, forced(Schedule::sync, 5)) == 5);  // what was asked for
+  CHECK(depth_of(1, forced(Schedule::sync, 5)) == 5);  // as requested
   CHECK(depth_of(1, forced(Schedule::two_stage)) == 2);
-  // A shallower ring leaves room for more blocks, whose share of the tiles is smaller: stages of 50 KB, 2 blocks a
-  // multiprocessor at a depth of 2, and 4 at a depth of 1.
+  // A shallower ring allows more blocks, each with fewer tiles: stages of 50 KB, 2 blocks per SM at a depth of 2, and 4
+  // at a depth of 1.
   CHECK(shape_ring(50000, 4, 2 * kH200.multiprocessors, forced(Schedule::sync), kH200).depth == 1);
   CHECK(shape_ring(50000, 4, 2 * kH200.multiprocessors + 1, forced(Schedule::sync), kH200).depth == 2);
 }
@@ -124,7 +124,7 @@ TEST(rows_are_cut_evenly) {
     return std::pair<long long, int>{plan.grid / rows, plan.threads};
   };
   CHECK(blocks(10, 8192, DType::bfloat16) == std::pair(8LL, 128));  // a vector a thread: rows are whole words
-  CHECK(blocks(10, 4100, DType::bfloat16) == std::pair(3LL, 96));   // 513 vectors: rows begin up to 4 elements into one
+  CHECK(blocks(10, 4100, DType::bfloat16) == std::pair(3LL, 96));   // 513 vectors: rows start up to 4 elements into one
   CHECK(contiguous_problem(41000, 4100, DType::bfloat16).vectors_per_row() == 513);
   CHECK(contiguous_problem(41010, 4101, DType::bfloat16).vectors_per_row() == 514);
 }
@@ -145,7 +145,7 @@ TEST(conv1d_goes_by_the_method_that_its_channels_ask_for) {
   problem.input_channels = problem.groups = 1;
   problem.channels = 7;
   CHECK(method() == Conv1dMethod::depthwise);
-  problem.channels = 8;  // a filter bank, unless its schedule is asked for
+  problem.channels = 8;  // a filter bank, unless the schedule is given
   CHECK(method() == Conv1dMethod::dense && method(forced(Schedule::sync)) == Conv1dMethod::depthwise);
 }
 
@@ -199,7 +199,7 @@ TEST(few_taps_have_a_kernel_where_vectors_are_side_by_side) {
     return plan_conv1d(problem, request, kH200, linked).depthwise.which;
   };
   CHECK(kernel(true) == DepthwiseKernel::few_taps_rows);
-  CHECK(kernel(false) == DepthwiseKernel::rows);  // tensors in the chain behind it
+  CHECK(kernel(false) == DepthwiseKernel::rows);  // tensors in `post`
   problem.has_tensors = false;
   CHECK(kernel(true) == DepthwiseKernel::few_taps_rows);
   CHECK(kernel(false) == DepthwiseKernel::plain_rows);  // the other interprets nothing
@@ -211,11 +211,11 @@ TEST(few_taps_have_a_kernel_where_vectors_are_side_by_side) {
   CHECK(kernel(true) == DepthwiseKernel::window_rows);
   CHECK(kernel(true, forced(Schedule::direct)) == DepthwiseKernel::rows);
   problem.taps = 4;
-  CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200, false).depthwise.alike);
-  problem.aligned = problem.alike = false;
+  CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200, false).depthwise.equally_aligned);
+  problem.aligned = problem.equally_aligned = false;
   CHECK(kernel(false) == DepthwiseKernel::few_taps_rows);
-  CHECK(!plan_conv1d(problem, ScheduleRequest{}, kH200, false).depthwise.alike);
-  problem.output_length = kLeastPlainLength - 1;  // threads of a short row that lies anyhow have few words
+  CHECK(!plan_conv1d(problem, ScheduleRequest{}, kH200, false).depthwise.equally_aligned);
+  problem.output_length = kLeastPlainLength - 1;  // threads of a short, unaligned row have few words
   CHECK(kernel(false) == DepthwiseKernel::window_rows);
   CHECK(kernel(false, forced(Schedule::direct)) == DepthwiseKernel::few_taps_rows);
   problem.output_length = 2048;
@@ -262,12 +262,12 @@ TEST(windows_leave_few_threads_idle) {
         for (long long channels : {2, 3, 14, 33, 37, 64, 1537}) {
           for (long long length : {80, 300, 1501, 4096, 131072}) {
             Conv1dProblem problem = depthwise(3, channels, length, taps, dtype);
-            problem.channels_last = problem.one_run = true;
+            problem.channels_last = problem.one_span = true;
             problem.pairs = pairs && channels % 2 == 0, problem.adjacent = false;
             const Conv1dPlan last = plan_depthwise(problem, {}, kH200, true);
             CHECK(last.depthwise.which == DepthwiseKernel::window_channels && last.threads <= kWindowThreads);
             CHECK(last.threads % last.depthwise.lanes == 0 && last.threads > kWindowThreads / 2);
-            // The threads of a position's channels are all busy, but for those of the last tile.
+            // The threads of a position's channels are all busy, except in the last tile.
             const long long vectors = (channels + last.depthwise.width - 1) / last.depthwise.width;
             CHECK(last.depthwise.channel_tiles * last.depthwise.lanes - vectors < last.depthwise.channel_tiles);
             CHECK(last.depthwise.collects == (vectors <= kCollectedLanes));
@@ -288,7 +288,7 @@ TEST(windows_leave_few_threads_idle) {
   }
 }
 
-// Fields that plans had no words for before: who runs, what it copies at once, how many blocks there are.
+// The fields kernel, copy width, alignment and resident blocks.
 TEST(a_plan_names_its_kernel_and_what_it_copies) {
   const auto is = [](const Plan& plan, std::string_view method, std::string_view kernel, int copy_width, int blocks) {
     CHECK(plan.method == method && plan.kernel == kernel && plan.copy_width == copy_width);
@@ -324,7 +324,7 @@ TEST(a_plan_names_its_kernel_and_what_it_copies) {
      4);
   channels.whole_words = false;
   is(plan_conv1d(channels, forced(Schedule::bulk), kH200, false), "depthwise", "staged_channels", 4, 4);
-  channels.taps = 400;  // 50 KiB of them a block
+  channels.taps = 400;  // 50 KiB of them per block
   is(plan_conv1d(channels, forced(Schedule::direct), kH200, false), "depthwise", "channels", 4, 4);
   channels.taps = 700;
   is(plan_conv1d(channels, forced(Schedule::direct), kH200, false), "depthwise", "channels", 4, 2);
@@ -338,7 +338,7 @@ TEST(a_plan_names_its_kernel_and_what_it_copies) {
   is(plan_filter2d(image, {}, kH200, false), "stencil", "aligned3", 16, 4);
   image.separable = true;
   is(plan_filter2d(image, forced(Schedule::direct), kH200, false), "stencil", "separable", 16, 3);
-  image.adjacent = image.rows_alike = false;
+  image.adjacent = image.rows_equally_aligned = false;
   is(plan_filter2d(image, forced(Schedule::bulk), kH200, false), "stencil", "staged", 2, 4);
 
   is(plan_transform(flat(1 << 20, DType::float16), {}, kH200, false), "transform", "flat", 16, 8);
@@ -363,7 +363,7 @@ TEST(a_policy_has_a_row_for_every_device) {
 }
 
 TEST(auto_takes_the_ring_that_was_measured_to_be_faster) {
-  // Of doubles, which windows in registers do not take.
+  // Doubles, which windows in registers do not take.
   Conv1dProblem problem = depthwise(8, 1024, 4096, 4, DType::float64);
   problem.whole_words = problem.has_post = true;
   const auto schedule = [&](int taps, bool linked = true) {
@@ -381,7 +381,7 @@ TEST(auto_takes_the_ring_that_was_measured_to_be_faster) {
   CHECK(schedule(4) == Schedule::two_stage);
   problem.batch = 64;
   CHECK(schedule(7) == Schedule::two_stage && schedule(31) == Schedule::single_stage);
-  CHECK(schedule(4000) == Schedule::direct);  // no ring has room for so many
+  CHECK(schedule(4000) == Schedule::direct);  // no ring fits that many
   problem.dtype = DType::bfloat16;
   CHECK(schedule(7) == Schedule::direct && schedule(7, false) == Schedule::direct);
   problem.has_pre = true;
@@ -393,7 +393,7 @@ TEST(auto_takes_the_ring_that_was_measured_to_be_faster) {
     return plan_filter2d(image, ScheduleRequest{}, kH200, linked).schedule;
   };
   CHECK(stencil(3) == Schedule::direct && stencil(7) == Schedule::two_stage && stencil(31) == Schedule::single_stage);
-  image.rows_alike = false;
+  image.rows_equally_aligned = false;
   CHECK(stencil(11) == Schedule::direct && stencil(21) != Schedule::direct);
   image.has_post = true;
   CHECK(stencil(21, false) == Schedule::direct);

@@ -31,7 +31,7 @@ TEST(what_is_cut_off_or_damaged_is_not_prelinked) {
   }
   for (std::size_t byte = kPrelinkedName; byte < kPrelinkedName + 8; ++byte) {
     std::string damaged = list;
-    damaged[byte] = '\xff';  // of the first size, which is beyond the list's then
+    damaged[byte] = '\xff';  // of the first size, which then exceeds the list
     CHECK(count_prelinked(damaged) == 0 && find_prelinked(damaged, name('b')).empty());
   }
 }

@@ -1,5 +1,5 @@
-// The engine that moves chunks, on a host device: strided copies, pieces through the ring, order by events, files cut
-// short.
+// The engine that moves chunks, on a host device: strided copies, packets through the pinned ring, order by events,
+// truncated files.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -26,43 +26,43 @@ Bytes numbered(std::size_t size) {
   return bytes;
 }
 
-// Element by element, by the definition.
+// Gathers element by element, by the definition.
 Bytes gathered(const Bytes& host, std::int64_t item, const std::vector<std::int64_t>& sizes,
                const std::vector<std::int64_t>& strides) {
   std::int64_t count = 1;
   for (std::int64_t size : sizes) count *= size;
-  Bytes dense;
+  Bytes packed;
   for (std::int64_t i = 0; i < count; ++i) {
     std::int64_t rest = i, at = 0;
     for (std::size_t d = sizes.size(); d-- > 0;) {
       at += rest % sizes[d] * strides[d];
       rest /= sizes[d];
     }
-    dense.insert(dense.end(), host.begin() + at, host.begin() + at + item);
+    packed.insert(packed.end(), host.begin() + at, host.begin() + at + item);
   }
-  return dense;
+  return packed;
 }
 
 struct Layout {
   std::int64_t item;
   std::vector<std::int64_t> sizes, strides;
-  int rank;  // that is left outside of a run
+  int rank;  // dimensions left outside a span
 };
 
 const Layout kLayouts[] = {
     {4, {60}, {4}, 0},
     {4, {5, 12}, {48, 4}, 0},             // contiguous
     {4, {5, 12}, {64, 4}, 1},             // rows of a wider tensor
-    {2, {6, 7, 5}, {200, 20, 2}, 2},      // two steps
+    {2, {6, 7, 5}, {200, 20, 2}, 2},      // two strides
     {8, {4, 3, 5}, {120, 40, 8}, 0},      // contiguous, three dimensions
-    {4, {3, 4, 6}, {192, 48, 8}, 1},      // every second element, all of one step
+    {4, {3, 4, 6}, {192, 48, 8}, 1},      // every second element, one common stride
     {1, {9, 11}, {1, 16}, 2},             // transposed
     {16, {3, 1, 4}, {256, 1000, 32}, 2},  // a dimension of one element
     {4, {3, 4}, {0, 4}, 1},               // expanded
     {3, {5, 7}, {31, 3}, 1},              // a size that is no power of two
 };
 
-TEST(strided_copies_gather_any_piece) {
+TEST(strided_copies_gather_any_packet) {
   const Bytes host = numbered(4096);
   for (const Layout& layout : kLayouts) {
     const Bytes wanted = gathered(host, layout.item, layout.sizes, layout.strides);
@@ -73,10 +73,10 @@ TEST(strided_copies_gather_any_piece) {
     CHECK(copy.bytes() == static_cast<std::int64_t>(wanted.size()));
     for (std::int64_t begin = 0; begin <= copy.bytes(); begin += 7) {
       for (std::int64_t end = begin; end <= copy.bytes(); end += 13) {
-        Bytes piece(static_cast<std::size_t>(end - begin) + 1, 'x');
-        gather(copy, begin, end, piece.data());
-        CHECK(std::memcmp(piece.data(), wanted.data() + begin, static_cast<std::size_t>(end - begin)) == 0);
-        CHECK(piece.back() == 'x');
+        Bytes packet(static_cast<std::size_t>(end - begin) + 1, 'x');
+        gather(copy, begin, end, packet.data());
+        CHECK(std::memcmp(packet.data(), wanted.data() + begin, static_cast<std::size_t>(end - begin)) == 0);
+        CHECK(packet.back() == 'x');
       }
     }
   }
@@ -88,14 +88,14 @@ TEST(strided_copies_scatter_what_they_gathered) {
     Bytes target(host.size(), 'x');
     StridedCopy copy = make_copy(target.data(), nullptr, layout.item, static_cast<int>(layout.sizes.size()),
                                  layout.sizes.data(), layout.strides.data());
-    const Bytes dense = gathered(host, layout.item, layout.sizes, layout.strides);
+    const Bytes packed = gathered(host, layout.item, layout.sizes, layout.strides);
     const std::int64_t middle = copy.bytes() / 3;
-    scatter(copy, 0, middle, dense.data());
-    scatter(copy, middle, copy.bytes(), dense.data() + middle);
-    CHECK(gathered(target, layout.item, layout.sizes, layout.strides) == dense);
+    scatter(copy, 0, middle, packed.data());
+    scatter(copy, middle, copy.bytes(), packed.data() + middle);
+    CHECK(gathered(target, layout.item, layout.sizes, layout.strides) == packed);
     Bytes touched(host.size(), 'y');  // what is between the rows stays as it was
     copy.host = touched.data();
-    const Bytes marks(dense.size(), 'z');
+    const Bytes marks(packed.size(), 'z');
     scatter(copy, 0, copy.bytes(), marks.data());
     for (std::size_t i = 0; i < touched.size(); ++i) CHECK(touched[i] == 'z' || target[i] == 'x');
   }
@@ -124,15 +124,15 @@ TEST(cpu_lists_are_read) {
   CHECK(node_of_pci_device("ffff:ff:ff.0") == -1);
 }
 
-// An edge that the harness leaves out, to show that it sees what it is there for.
+// An edge that the harness leaves out, to show that the check detects it.
 enum class Missing { none, fetched, stored };
 
-// Runs `chunks` of `bytes` through an engine with slots of its own, by the routes in turns; each chunk's compute adds
-// one to each byte.
+// Runs `chunks` of `bytes` through an engine with its own slots, by the routes round robin; compute adds one to each
+// byte.
 Bytes streamed(const std::vector<Route>& routes, std::int64_t bytes, int chunks, int depth, unsigned seed,
                Missing missing = Missing::none) {
   EngineOptions options;
-  options.window = 2 * depth;
+  options.event_sets = 2 * depth;
   options.threads = 3;
   options.ring_buffers = 3;
   options.ring_buffer_bytes = 4096;
@@ -146,23 +146,23 @@ Bytes streamed(const std::vector<Route>& routes, std::int64_t bytes, int chunks,
     if (seed != 0) engine.delay(stream, static_cast<int>(random() % 200));
   };
   const auto route_of = [&](int chunk) { return routes[static_cast<std::size_t>(chunk) % routes.size()]; };
-  const auto command = [&](int chunk, const char* host, char* dense, std::vector<int> waits) {
+  const auto command = [&](int chunk, const char* host, char* packed, std::vector<int> waits) {
     auto made = std::make_shared<Command>();
-    // On the host columns lie behind one another, which takes a copy each: issuing a chunk takes as long as on a GPU.
+    // The host stores columns one after another, which takes a copy each: issuing a chunk takes as long as on a GPU.
     const std::int64_t columns = bytes % 1000 == 0 ? 1000 : 1, sizes[] = {columns, bytes / columns},
                        strides[] = {1, columns};
-    made->set = chunk % options.window;
+    made->set = chunk % options.event_sets;
     made->waits = std::move(waits);
-    made->copies.push_back({make_copy(const_cast<char*>(host), dense, 1, 2, sizes, strides), route_of(chunk)});
+    made->copies.push_back({make_copy(const_cast<char*>(host), packed, 1, 2, sizes, strides), route_of(chunk)});
     return made;
   };
-  const auto mark = [&](int chunk, Mark which) { return event_of(chunk % options.window, which); };
+  const auto mark = [&](int chunk, Mark which) { return event_of(chunk % options.event_sets, which); };
   const auto slot = [&](std::vector<Bytes>& slots, int chunk) {
     return slots[static_cast<std::size_t>(chunk % depth)].data();
   };
   const auto fetch = [&](int chunk) {
     if (chunk >= chunks) return;
-    while (!engine.wait_landed(chunk - options.window + 1, 100)) {
+    while (!engine.wait_landed(chunk - options.event_sets + 1, 100)) {
     }
     std::vector<int> waits;
     if (chunk >= depth) waits = {mark(chunk - depth, Mark::computed)};
@@ -185,12 +185,12 @@ Bytes streamed(const std::vector<Route>& routes, std::int64_t bytes, int chunks,
     std::vector<int> waits;
     if (missing != Missing::fetched) waits.push_back(mark(chunk, Mark::fetched));
     if (chunk >= depth && missing != Missing::stored) waits.push_back(mark(chunk - depth, Mark::stored));
-    while (!engine.acquire(waits, chunk % options.window, 100)) {
+    while (!engine.acquire(waits, chunk % options.event_sets, 100)) {
     }
     const char* const from = slot(in, chunk);
     char* const to = slot(out, chunk);
     for (std::int64_t i = 0; i < bytes; ++i) to[i] = static_cast<char>(from[i] + 1);
-    engine.commit(chunk % options.window);
+    engine.commit(chunk % options.event_sets);
     jitter(Stream::d2h);
     engine.store(command(chunk, result.data() + chunk * bytes, to, {mark(chunk, Mark::computed)}));
     fetch(chunk + depth);
@@ -209,7 +209,7 @@ Bytes streamed(const std::vector<Route>& routes, std::int64_t bytes, int chunks,
   CHECK(std::equal(moved.begin(), moved.end(), counters.begin()));
   CHECK((counters.back() != 0) == (moved[static_cast<std::size_t>(Route::ring)] != 0));
   for (std::size_t i = 0; i < result.size(); ++i) result[i] = static_cast<char>(result[i] - 1 - source[i]);
-  return result;  // zeros where all is right
+  return result;  // zeros if all is right
 }
 
 bool right(const Bytes& bytes) {
@@ -339,7 +339,7 @@ TEST(dropping_pages_of_a_file_keeps_what_was_written) {
   close(file);
 }
 
-// What was written into a private mapping is nowhere else, whatever may be done with its pages now.
+// Data written into a private mapping exists nowhere else, even after the mapping became read-only.
 TEST(a_private_mapping_that_was_made_read_only_keeps_what_was_written) {
   char path[] = "/tmp/sluice_transfer_XXXXXX";
   const int file = mkstemp(path);
@@ -355,7 +355,7 @@ TEST(a_private_mapping_that_was_made_read_only_keeps_what_was_written) {
   CHECK(!info.writable);
   drop_behind(mapped, size, info.kind);
   CHECK(mapped[20000] == 'q');
-  // A range is of the kind of all mappings that it lies in, not of the first.
+  // The kind of a range depends on all mappings that it overlaps, not on the first.
   CHECK(mmap(mapped, bytes / 2, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0) == mapped);
   CHECK(mapping_of(mapped, size / 2).kind == Mapping::shared_file);
   CHECK(mapping_of(mapped, size).kind == Mapping::private_file);

@@ -1,5 +1,4 @@
-// transform on the CPU from and into memory that ends where the tensors do, so that a sanitizer sees a step beside
-// them.
+// transform on the CPU from and into memory that ends with the tensors, so that a sanitizer sees accesses beyond them.
 #include <array>
 #include <vector>
 

@@ -8,7 +8,7 @@ DEVICE = "cuda"
 
 
 def placed(sizes: tuple[int, int, int], layout: str, offset: int, gap: int, fill: float, dtype) -> torch.Tensor:
-    """A part of a wider tensor of `fill`: `offset` elements behind its words, and `gap` behind each row."""
+    """A part of a wider tensor of `fill`: `offset` elements after a word boundary, and `gap` after each row."""
     batch, channels, length = sizes
     rows = (batch, channels, length + gap) if layout == "cf" else (batch, length, channels + gap)
     count = rows[0] * rows[1] * rows[2]
@@ -17,5 +17,5 @@ def placed(sizes: tuple[int, int, int], layout: str, offset: int, gap: int, fill
 
 
 def around(part: torch.Tensor) -> torch.Tensor:
-    """All of the memory that `part` lies in."""
+    """All of the memory around `part`."""
     return torch.as_strided(part, (part.untyped_storage().nbytes() // part.itemsize,), (1,), 0)

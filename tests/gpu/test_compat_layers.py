@@ -25,7 +25,7 @@ pytest.importorskip("transformers")
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 
 KINDS, HALF = ("mamba2", "qwen3_next"), ("fp16", "bf16")
-# Sequences, and tokens of each prompt: not whole chunks of the scans, one of which has small chunks for small memory.
+# Sequences, and tokens of each prompt: not whole chunks of the scans; one scan has small chunks for small memory.
 BATCH, PROMPT, CHUNK, NEW = 2, 300, 64, 8
 STEPS, WARM_UP = 256, 3  # of the compiled loop; CUDA graphs are recorded at the second step
 WRONG = 0.5  # the error that taps in another order exceed: they give 0.8 and more
@@ -157,7 +157,7 @@ def cases(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def results(cases: ModuleType, device: str, folder: pathlib.Path, *whats: str) -> list[dict[str, Any]]:
-    """What processes that run side by side have found."""
+    """The findings of concurrent processes."""
     paths = [str(ROOT / "tests"), str(ROOT / "benchmarks"), *filter(None, [os.environ.get("PYTHONPATH")])]
     # With inductor's caches there would be no code to look into the second time.
     more = {"PYTHONPATH": os.pathsep.join(paths), "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}

@@ -21,7 +21,7 @@ SOFT = stages.cpp(
 
 
 def soft(scale: torch.Tensor) -> sluice.Chain:
-    source = SOFT.parts[0][1][0]
+    source = SOFT.stages[0][1][0]
     return stages.cpp(source.text, name=source.name, a=0.5, b=scale, reference=source.reference)
 
 

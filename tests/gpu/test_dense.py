@@ -23,7 +23,7 @@ LAYOUTS: list[Layout] = [contiguous, permuted, sliced, offset_by_one, ends_of_wo
 
 
 def dense(x, w, b, padding: int = 0, dilation: int = 1, **options) -> torch.Tensor:
-    """By the kernel, and not by aten's convolution."""
+    """Computed by the kernel, not by aten."""
     assert sluice.plan("conv1d", x, w, b, 1, padding, dilation).method == "dense"
     return sluice.conv1d(x, w, b, 1, padding, dilation, **options)
 
@@ -65,7 +65,7 @@ def test_random_problems(dtype: torch.dtype, layout: Layout) -> None:
         if plan.method != "dense":
             continue
         length = shape[2] + 2 * padding - (taps - 1) * dilation
-        # Into the middle of a larger tensor, in any layout: each result is written, and nothing else.
+        # Written to the middle of a larger tensor, in any layout: every result, and nothing else.
         around = torch.full((shape[0], outputs + 4, length + 6), 7.0, device="cuda", dtype=dtype)
         around = rng.choice([contiguous, permuted])(around)
         out = around[:, 2 : 2 + outputs, 3 : 3 + length].fill_(float("nan"))
@@ -102,7 +102,7 @@ def test_the_same_bits_in_every_layout_form_and_run(case, dtype: torch.dtype, li
                 own["post"] = sluice.Chain(
                     tuple(
                         (name, tuple(layout(v) if v is residual else v for v in values))
-                        for name, values in own["post"].parts
+                        for name, values in own["post"].stages
                     )
                 )
             assert torch.equal(dense(layout(x), w, b, padding, dilation, **own), wanted)
@@ -143,7 +143,7 @@ def test_capture(ahead: bool) -> None:
         w.normal_()
         result.fill_(float("nan"))
         graph.replay()
-        # A weight that is packed at each call is packed at each replay; one that was packed ahead is what it was.
+        # A replay packs the weight if the call did; a weight packed ahead keeps its values.
         assert torch.equal(result, sluice.conv1d(x, old if ahead else w, b, padding=2, **chains))
 
 
@@ -173,9 +173,9 @@ def test_more_than_2_to_31_elements(layout: Layout) -> None:
     result = dense(x, w, b, 1, post=stages.relu())
     assert result.numel() > 2**31
     for begin in (0, length // 2, length - 4096):
-        piece = dense(x[..., max(begin - 1, 0) : begin + 4097].contiguous(), w, b, 1, post=stages.relu())
+        own = dense(x[..., max(begin - 1, 0) : begin + 4097].contiguous(), w, b, 1, post=stages.relu())
         first = 1 if begin > 0 else 0
-        assert torch.equal(result[..., begin : begin + 4096], piece[..., first : first + 4096])
+        assert torch.equal(result[..., begin : begin + 4096], own[..., first : first + 4096])
 
 
 @pytest.mark.sanitize

@@ -19,7 +19,7 @@ LAYOUTS: list[Layout] = [contiguous, permuted, sliced, offset_by_one]
 
 
 def dense(problem: Problem, x, w, b, **options) -> torch.Tensor:
-    """By the kernel, and not by aten's convolution."""
+    """Computed by the kernel, not by aten."""
     found = sluice.plan("conv1d", x, w, b, *problem.numbers)
     assert found.method == "dense", found.reason
     return sluice.conv1d(x, w, b, *problem.numbers, **options)
@@ -68,7 +68,7 @@ def test_random_problems(dtype: torch.dtype, layout: Layout) -> None:
             continue
         dense_ones += 1
         wanted = problem.expected(x, w, b)
-        # Into the middle of a larger tensor: each result is written once its group's, and nothing else.
+        # Written to the middle of a larger tensor: every result of every group, and nothing else.
         around = torch.full((x.shape[0], problem.outputs + 4, wanted.shape[2] + 6), 7.0, device="cuda", dtype=dtype)
         around = rng.choice([contiguous, permuted])(around)
         out = around[:, 2 : 2 + problem.outputs, 3 : 3 + wanted.shape[2]].fill_(float("nan"))

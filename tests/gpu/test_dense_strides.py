@@ -23,7 +23,7 @@ LAYOUTS: list[Layout] = [contiguous, permuted, sliced, offset_by_one, ends_of_wo
 
 
 def dense(x, w, b, *numbers: int, **options) -> torch.Tensor:
-    """By the kernel, and not by aten's convolution. `numbers`: stride, padding, dilation."""
+    """Computed by the kernel, not by aten. `numbers`: stride, padding, dilation."""
     found = sluice.plan("conv1d", x, w, b, *numbers)
     assert found.method == "dense", found.reason
     return sluice.conv1d(x, w, b, *numbers, **options)
@@ -34,7 +34,7 @@ def error_of(result, x, w, b, *numbers: int) -> float:
     return relative_error(result, wanted)
 
 
-# Wav2Vec2's, Whisper's, codecs' encoders and a patch embedding, in full.
+# Layers of Wav2Vec2, Whisper and codecs' encoders, and a patch embedding, in full size.
 LAYERS = [
     ((2, 512, 31999), 512, 3, 2, 0, 1),
     ((2, 512, 1999), 512, 2, 2, 0, 1),
@@ -83,7 +83,7 @@ def test_random_problems(dtype: torch.dtype, layout: Layout) -> None:
             continue
         dense_ones += 1
         length = (shape[2] + 2 * padding - (taps - 1) * dilation - 1) // stride + 1
-        # Into the middle of a larger tensor, in any layout: each result is written, and nothing else.
+        # Written to the middle of a larger tensor, in any layout: every result, and nothing else.
         around = torch.full((shape[0], outputs + 4, length + 6), 7.0, device="cuda", dtype=dtype)
         around = rng.choice([contiguous, permuted])(around)
         out = around[:, 2 : 2 + outputs, 3 : 3 + length].fill_(float("nan"))
@@ -114,7 +114,7 @@ def test_the_same_bits_in_every_form_and_run(case, dtype: torch.dtype, linked_al
         {"pre": stages.snake(alpha), "post": stages.leaky_relu(0.1) | stages.add(residual) | stages.mul(scale)},
         {"pre": stages.leaky_relu(0.1) | stages.shift(0.25), "post": stages.add(residual), "dtype": torch.float32},
     ):
-        for layout in LAYOUTS:  # the order of a sum is the layout's: phase by phase, or tap by tap
+        for layout in LAYOUTS:  # sums go residue by residue, or tap by tap, depending on the layout
             own = layout(x)
             wanted = dense(own, w, b, *numbers, **options)
             assert torch.equal(dense(own, w, b, *numbers, **options), wanted)
@@ -169,14 +169,14 @@ def test_more_than_2_to_31_elements(layout: Layout) -> None:
     result = dense(x, w, b, 2)
     assert x.numel() > 2**31
     for begin in (0, length // 4, result.shape[-1] - 4096):
-        piece = dense(layout(x[..., 2 * begin : 2 * begin + 2 * 4096 + 1]), w, b, 2)
-        assert torch.equal(result[..., begin : begin + 4096], piece[..., :4096])
+        own = dense(layout(x[..., 2 * begin : 2 * begin + 2 * 4096 + 1]), w, b, 2)
+        assert torch.equal(result[..., begin : begin + 4096], own[..., :4096])
 
 
 @pytest.mark.sanitize
 @pytest.mark.parametrize("layout", [contiguous, permuted, sliced, ends_of_words], ids=lambda f: f.__name__)
 def test_under_sanitizers(layout: Layout) -> None:
-    # All phases read, some of them, and more positions than the taps ask for.
+    # All residues read, some of them, and more positions than the taps read.
     for inputs, outputs, length, taps, *numbers in (
         (20, 40, 600, 3, 2, 1),
         (64, 130, 400, 5, 3, 1, 2),

@@ -58,7 +58,7 @@ def test_random_problems(dtype: torch.dtype, layout: str) -> None:
         assert error_of_sums(out, wanted, x, w, *rest) <= TOLERANCE[dtype], problem
         if plan.method == "depthwise":
             ran.add(plan.kernel)
-            with contextlib.suppress(ValueError):  # no ring has room for what a tile reaches over
+            with contextlib.suppress(ValueError):  # the inputs of a tile do not fit into a ring
                 assert torch.equal(out, sluice.conv1d(*arguments, schedule="two_stage")), problem
         out.fill_(7.0)
         assert bool((around(out) == 7.0).all()), problem

@@ -63,7 +63,7 @@ def test_random_problems(dtype: torch.dtype, layout: str) -> None:
         growth = max(1.0, (w.shape[2] / 128) ** 0.5) if dtype == torch.float32 else 1.0
         assert error_of_sums(out, wanted, x, w, *rest) <= TOLERANCE[dtype] * growth, problem
         if kernel in KERNELS:  # one order of sums in all of the method's kernels
-            with contextlib.suppress(ValueError):  # no ring has room for so many taps of a block's channels
+            with contextlib.suppress(ValueError):  # so many taps of a block's channels do not fit into a ring
                 assert torch.equal(out, sluice.conv1d(*arguments, schedule="two_stage")), problem
         out.fill_(7.0)
         assert bool((around(out) == 7.0).all()), problem

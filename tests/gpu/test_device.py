@@ -29,7 +29,7 @@ def test_runs_on_the_current_stream() -> None:
     x, w = torch.zeros(8, 64, 4096, device="cuda"), torch.randn(64, 1, 5, device="cuda")
     torch.cuda.synchronize()
     with torch.cuda.stream(side):
-        torch.cuda._sleep(50_000_000)  # whoever does not wait for this stream reads zeros
+        torch.cuda._sleep(50_000_000)  # a reader that does not wait for this stream reads zeros
         x.fill_(1.0)
         results = [depthwise(x, w), sluice.transform(x, stages.scale(2.0)), sluice.causal_conv1d(x, w[:, 0])]
         results.append(sluice.filter2d(x, w[:3, 0]))
@@ -147,7 +147,7 @@ def form(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def with_a_word_behind(x: torch.Tensor) -> torch.Tensor:
-    """`x` in an allocation that is a word of 16 bytes longer, all of which is written."""
+    """`x` in an allocation that is 16 bytes longer; all of it is written."""
     storage = x.new_zeros(x.untyped_storage().nbytes() // x.element_size() + 16 // x.element_size())
     return storage.as_strided(x.size(), x.stride()).copy_(x)
 
@@ -198,7 +198,7 @@ def test_short_selection(schedule: str) -> None:
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("stages_before", [0, 22])
 def test_a_bias_behind_atens_convolution_is_added_in_the_chains_pass(channels_last: bool, stages_before: int) -> None:
-    """cuDNN has none, so aten adds it in a pass of its own; a chain of 24 stages has no room for it."""
+    """cuDNN has none, so aten adds it in a separate pass; a chain of 24 stages cannot take it."""
     x, w, b = (torch.randn(*shape, device="cuda") for shape in ((4, 48, 999), (80, 48, 3), (80,)))
     if channels_last:
         x = x.transpose(1, 2).contiguous().transpose(1, 2)

@@ -1,4 +1,4 @@
-"""few_taps_rows: outputs and inputs that lie anyhow, rows that fill many blocks, histories in front of them."""
+"""few_taps_rows: unaligned outputs and inputs, rows that fill many blocks, histories before them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def gap_of(rng: random.Random, length: int) -> int:
-    """Rows of one position that are one behind another would be channels last."""
+    """Contiguous rows of one position would be channels-last."""
     return rng.choice([0, 0, 1, 2, 5]) if length > 1 else rng.choice([1, 2, 5])
 
 

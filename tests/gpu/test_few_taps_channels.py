@@ -37,7 +37,7 @@ def kernel_of(taps: int, dilation: int, has_pre: bool, has_tensors: bool) -> str
 
 
 def draw_length(rng: random.Random, channels: int, dilation: int, dtype: torch.dtype) -> int:
-    """1 to 40, or around one or two tiles: threads side by side have four channels each."""
+    """1 to 40, or around one or two tiles: adjacent threads have four channels each."""
     lanes = 32
     while lanes > 1 and lanes // 2 >= -(-channels // 4):
         lanes //= 2
@@ -49,7 +49,7 @@ def draw_length(rng: random.Random, channels: int, dilation: int, dtype: torch.d
 def quads(rng: random.Random, sizes: tuple[int, int, int], fill: float, dtype: torch.dtype) -> torch.Tensor:
     """Channels last, in the middle of other memory, whose vectors of four channels are aligned.
 
-    What has one position has its channels side by side as well.
+    With one position the channels are contiguous as well.
     """
     return placed(sizes, "cl", 4 * rng.randrange(3), 4 * rng.choice([0, 0, 1, 2]), fill, dtype)
 
@@ -77,7 +77,7 @@ class Problem:
         return sluice.plan("conv1d", self.x, self.w, self.b, *self.numbers, out=self.out, **given).kernel
 
     def into_out(self, **given: Any) -> torch.Tensor:
-        """A copy of the result, behind a look at what is around it."""
+        """A copy of the result, after a check of the memory around it."""
         self.out.fill_(NAN)
         self.run(out=self.out, **given)
         result = self.out.clone()
@@ -87,7 +87,7 @@ class Problem:
 
 
 def assert_near(result: torch.Tensor, wanted: torch.Tensor, name: object) -> None:
-    """A chain of numbers of about 1 behind sums of such numbers."""
+    """A chain of numbers of about 1 after sums of such numbers."""
     allowed = 4 * max(TOLERANCE[result.dtype], 5e-6)
     torch.testing.assert_close(result.double(), wanted, rtol=allowed, atol=allowed, msg=lambda text: f"{name}: {text}")
 

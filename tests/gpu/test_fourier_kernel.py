@@ -18,7 +18,7 @@ pytestmark = pytest.mark.gpu
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 LAYOUTS = [contiguous, offset_by_one, columns_of_wider]
-WHOLE, PARTS = 1500, 6000  # taps of a filter in one part, and in several
+WHOLE, PARTITIONED = 1500, 6000  # taps of a filter in one partition, and in several
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def _needs_cuda(cuda: str) -> None:
 
 
 def fourier(x, w, b=None, padding: int = 0, **options) -> torch.Tensor:
-    """By the kernel of that name, and no other."""
+    """Computed by the Fourier method."""
     groups = x.shape[1]
     asked = {name: value for name, value in options.items() if name != "out"}
     assert sluice.plan("conv1d", x, w, b, 1, padding, 1, groups, **asked).method == "fourier"
@@ -66,7 +66,7 @@ def test_random_problems(dtype: torch.dtype, layout) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("taps", [WHOLE, PARTS])
+@pytest.mark.parametrize("taps", [WHOLE, PARTITIONED])
 def test_the_same_bits_in_both_forms_and_every_run(taps: int, layout, dtype: torch.dtype, linked_always: None) -> None:
     x, w, b = make(3, 20, 20001, taps, dtype, layout)
     gain = torch.rand(20, 1, device="cuda") + 0.5
@@ -77,7 +77,7 @@ def test_the_same_bits_in_both_forms_and_every_run(taps: int, layout, dtype: tor
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("taps", [WHOLE, PARTS])
+@pytest.mark.parametrize("taps", [WHOLE, PARTITIONED])
 def test_chains(taps: int, dtype: torch.dtype) -> None:
     x, w, b = make(3, 20, 20001, taps, dtype, offset_by_one)
     # shift(0.5) shows whether padding is zero after `pre`, as it must be.
@@ -93,7 +93,7 @@ def test_chains(taps: int, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("taps", [WHOLE, PARTS])
+@pytest.mark.parametrize("taps", [WHOLE, PARTITIONED])
 def test_infinities_stay_within_their_windows(taps: int, dtype: torch.dtype, value: float) -> None:
     x, w, _ = make(2, 20, 20001, taps, dtype)
     w = w.abs() + 0.01
@@ -114,7 +114,7 @@ def test_infinities_stay_within_their_windows(taps: int, dtype: torch.dtype, val
 
 
 def test_infinities_have_the_same_bits_in_both_forms(linked_always: None) -> None:
-    for taps in (WHOLE, PARTS):
+    for taps in (WHOLE, PARTITIONED):
         x, w, b = make(2, 20, 20001, taps)
         x[torch.rand_like(x) < 1e-5] = float("inf")
         x[torch.rand_like(x) < 1e-5] = float("nan")
@@ -135,7 +135,7 @@ def test_infinite_taps_and_sums_are_what_they_are() -> None:
     assert bool(result[:, 2].isnan().all())
     assert_close(result[:, 3:], exact(x[:, 3:], w[3:], b[3:], 0))
     assert bool((fourier(x * 1e38, torch.ones_like(w)) == float("inf")).all())
-    # The sums in between may be large or small, whatever the products are.
+    # Intermediate sums may be large or small, whatever the products are.
     finite = w.nan_to_num(posinf=0.0)
     for loud, quiet in ((1e37, 1e-37), (1e-30, 1e-3), (1e30, 1e3)):
         assert_close(fourier(x * loud, finite * quiet), exact(x * loud, finite * quiet, None, 0))
@@ -150,7 +150,7 @@ def test_a_loud_row_does_a_quiet_one_no_harm() -> None:
     assert bool((result[3] == 0).all())
 
 
-@pytest.mark.parametrize("taps", [WHOLE, PARTS])
+@pytest.mark.parametrize("taps", [WHOLE, PARTITIONED])
 def test_a_loud_sample_costs_its_segment_what_the_documents_say(taps: int) -> None:
     x, w, _ = make(2, 20, 20001, taps)
     x[..., 5000] = 1e6
@@ -160,7 +160,7 @@ def test_a_loud_sample_costs_its_segment_what_the_documents_say(taps: int) -> No
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("taps", [WHOLE, PARTS])
+@pytest.mark.parametrize("taps", [WHOLE, PARTITIONED])
 def test_causal_convolutions_with_states(taps: int, dtype: torch.dtype) -> None:
     x, w, b = make(3, 20, 20001, taps, dtype)
     for states_dtype in (dtype, torch.float32):
@@ -198,7 +198,7 @@ def test_over_2_31_elements() -> None:
 @pytest.mark.parametrize("mode", ["never", "always"], ids=["interpreted", "linked"])
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 def test_under_sanitizers(layout, mode: str) -> None:
-    for taps in (WHOLE, PARTS):
+    for taps in (WHOLE, PARTITIONED):
         x, w, _ = make(2, 20, 7001, taps, torch.float32, layout)
         states = torch.randn(2, 20, taps - 1, device="cuda")
         gain = torch.rand(20, 1, device="cuda")

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.gpu
 @pytest.mark.alone
 @pytest.mark.usefixtures("cuda")
 def test_host_work_runs_under_device_work() -> None:
-    """A host function of 0.8 of the device's time takes no time of its own before `result()`, and all of it behind."""
+    """A host function of 0.8 of the device's time adds no time before `result()`, and all of its time after it."""
     x = torch.randn(64, 4096).pin_memory()
     slow = lambda x: (torch.cuda._sleep(50_000_000), x + 1)[1]  # noqa: E731
 

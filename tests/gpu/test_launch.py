@@ -1,4 +1,4 @@
-"""Launches with much shared memory: two threads in one kernel, plans to the last byte, and no error left behind."""
+"""Launches with much shared memory: two threads in one kernel, plans to the last byte, and no error remains."""
 
 from __future__ import annotations
 

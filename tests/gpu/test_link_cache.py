@@ -68,7 +68,7 @@ def test_a_folder_of_the_users_keeps_what_is_in_it(tmp_path: pathlib.Path) -> No
     (entry,) = [path for path in tmp_path.iterdir() if path.name.startswith("sluice-")]
     assert stat.S_IMODE(entry.stat().st_mode) == 0o600
     assert {path.name for path in tmp_path.iterdir()} == {"thesis.tex", "model.cubin", entry.name}
-    tmp_path.chmod(0o777)  # whoever can write there could choose the code that runs
+    tmp_path.chmod(0o777)  # anyone who can write there could choose the code that runs
     result = result_of(start_process(tmp_path))
     assert (result["compiled"], result["read_from_disk"]) == (1, 0)
     assert "others than its owner may write to it" in result["cache_problem"]

@@ -15,7 +15,7 @@ from sluice import stages
 
 pytestmark = pytest.mark.gpu
 
-# Takes all memory of the device, links until CUDA has no room for another kernel, and gives the memory back.
+# Takes all memory of the device, links until another kernel does not fit, and gives the memory back.
 SHORT_OF_MEMORY = """
 import ctypes, itertools, json, time, torch, sluice
 from sluice import stages

@@ -70,7 +70,7 @@ def check_one(rng: random.Random) -> None:
     result = chain(x)
     if not chain.has_cpp:
         assert same_bits(result, interpreted(lambda: chain(x))), f"{chain} on {dtype} {shape}"
-    rounds = any(name == "cast" for name, _ in chain.parts)
+    rounds = any(name == "cast" for name, _ in chain.stages)
     wanted = reference.transform(x.double(), double_chain(chain), dtype=torch.float64)
     exact = reference.transform(x, chain)
     # A chain may amplify roundings, or jump where one changes a sign: its own float32 evaluation says how much.

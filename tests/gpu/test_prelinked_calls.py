@@ -18,7 +18,7 @@ from offline_linker import PRELINKED, prelinked
 
 pytestmark = ON_TENSOR_CORES
 
-# Every promised chain behind convolutions of both dtypes and layouts, two of them in channels-last ones, among which
+# Every promised chain after convolutions of both dtypes and layouts, two of them in channels-last ones, among which
 # every tile is some plan's.
 PROGRAM = """
 import itertools, json, re, time, torch, sluice
@@ -28,7 +28,7 @@ from sluice import stages
 # The first is so small that other chains are interpreted twice before they are linked.
 cases = [(32, 100), (64, 9000), (32, 20_000), (64, 20_000), (96, 9000), (128, 9000), (128, 60_000)]
 calls, kernels, slowest = [], set(), 0.0
-TILES = r"tiles of (\\d+) positions x (\\d+) channels(, two in turn)?;"
+TILES = r"tiles of (\\d+) positions x (\\d+) channels(, ping-pong)?;"
 for dtype, (channels, length) in itertools.product((torch.float16, torch.bfloat16), cases[:CASES]):
     x = torch.randn(3, channels, length, device="cuda", dtype=dtype)
     w = torch.randn(channels, channels, 3, device="cuda", dtype=dtype) / (3 * channels) ** 0.5
@@ -39,8 +39,8 @@ for dtype, (channels, length) in itertools.product((torch.float16, torch.bfloat1
         for post in posts[: 2 if by_channels else 5]:
             plan = sluice.plan("conv1d", source, w, bias, padding=1, post=post)
             assert plan.method == "dense"
-            positions, width, in_turn = re.match(TILES, plan.detail).groups()
-            kernel = int(positions) * (2 if in_turn else 1), width  # tiles in turn are halves of a kernel's
+            positions, width, is_pingpong = re.match(TILES, plan.detail).groups()
+            kernel = int(positions) * (2 if is_pingpong else 1), width  # ping-pong tiles are halves of a kernel's
             kernels.add((dtype, by_channels, post.text, kernel))
             calls.append(lambda s=source, w=w, b=bias, p=post: sluice.conv1d(s, w, b, padding=1, post=p))
 wanted = [interpreted(call) for call in calls]

@@ -76,7 +76,7 @@ def states_of(kernel: str, count: int, width: int, dtype: torch.dtype) -> Given:
 @pytest.mark.parametrize("dtype", FEW_TAPS_TYPES, ids=str)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_every_length(kernel: str, dtype: torch.dtype) -> None:
-    """None to three tiles, and every tail behind them; rows, ids and starts in turn, each with other dtypes' tails."""
+    """None to three tiles, and every tail after them; rows, ids and starts alternate, each with other dtypes' tails."""
     tile = tile_of(kernel, dtype)
     lengths = {*range(27), *(n * tile + d for n in (1, 2, 3) for d in range(-9, 10))}
     for number, length in enumerate(sorted(size for size in lengths if size >= 0)):
@@ -131,7 +131,7 @@ def test_ids_that_change_anywhere(kernel: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", FEW_TAPS_TYPES, ids=str)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_many_short_sequences(kernel: str, dtype: torch.dtype) -> None:
-    """Of 1 to 5 positions each, and of any number in turn; some without positions or without a slot."""
+    """Sequences of 1 to 5 positions, alternating with any length; some without positions or without a slot."""
     for sizes in (*([n] * (60 // n) for n in range(1, 6)), [1, 0, 2, 5, 0, 0, 1, 3, 4, 1] * 4):
         starts, length = index(list(itertools.accumulate(sizes, initial=0))), sum(sizes)
         for width in (2, 4):

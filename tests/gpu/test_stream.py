@@ -1,4 +1,4 @@
-"""Streaming through a GPU: what only a GPU shows. Overlap, order, memory, traces, graphs; bugs planted and caught."""
+"""Streaming, as far as only a GPU shows it: overlap, order, memory, traces, graphs, planted bugs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def profiled(call: Callable[[], object], path: pathlib.Path) -> list[dict[str, A
     return [event for event in json.loads(path.read_text())["traceEvents"] if event.get("ph") == "X"]
 
 
-# --- order: fuzz, and bugs that it must see ------------------------------------------------------------------------
+# --- order: fuzz, and bugs that it must detect ---------------------------------------------------------------------
 def fuzz_once(engine: type[DelayedEngine], seed: int, staging: str, order: str) -> bool:
     x = torch.randn(24, 16 * 1024).pin_memory()
     out = torch.empty_like(x, pin_memory=True)
@@ -56,7 +56,7 @@ def test_a_thousand_delayed_runs_are_equal_to_the_bit(part: int) -> None:
         assert fuzz_once(DelayedEngine, seed, ("auto", "ring")[seed % 2], ORDERS[seed % 3]), f"seed {seed}"
 
 
-# Alone: the race that a bug opens may not show beside other tests, and then nothing is caught.
+# Alone: other tests running at the same time may hide the race that a bug opens.
 @pytest.mark.alone
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_each_planted_bug_is_caught(bug: type[DelayedEngine]) -> None:
@@ -95,7 +95,7 @@ def test_it_overlaps_beside_a_hundred_other_streams() -> None:
     x = pinned(64, MIB // 4)
     with sluice.Streamer(depth=3) as streamer:
         out = torch.empty_like(x).pin_memory()
-        duplex = []  # the best of ten: three milliseconds are long enough for the host to be busy otherwise
+        duplex = []  # the best of ten: within three milliseconds the host may be interrupted
         for _ in range(10):
             streamer.map(torch.neg, x, out=out, chunk_size=8)
             duplex.append(sluice.overlap_report(streamer.stats()).duplex)
@@ -192,7 +192,7 @@ def test_no_allocation_no_pageable_copy_no_synchronisation(source: str, order: s
 
 
 def test_plain_copies_are_seen_as_pageable(tmp_path: pathlib.Path) -> None:
-    """The gate above sees what it is there for."""
+    """The check above detects plain copies."""
     x = torch.randn(64, 64 * 1024)
     call = lambda: sluice.stream_map(torch.neg, x, chunk_size=16, staging="pageable", pinned_budget=0)  # noqa: E731
     with pytest.warns(UserWarning, match="pageable"):
@@ -208,9 +208,9 @@ def test_peak_memory_is_slots_and_outputs_run_after_run() -> None:
         for _ in range(50):
             torch.cuda.reset_peak_memory_stats()
             streamer.map(torch.neg, x, chunk_size=32)
-            # What was asked for: the allocator may hand out a larger block that it has.
+            # The requested bytes: the allocator may return a larger block.
             peaks.add(torch.cuda.memory_stats()["requested_bytes.all.peak"])
-    assert len(peaks) <= 2, peaks  # the first run allocates, all others are alike
+    assert len(peaks) <= 2, peaks  # the first run allocates, all others are equal
 
 
 def test_a_tensor_larger_than_the_device_may_hold() -> None:
@@ -222,7 +222,7 @@ def test_a_tensor_larger_than_the_device_may_hold() -> None:
         with pytest.raises(torch.OutOfMemoryError):
             x.to("cuda")
         assert torch.equal(sluice.stream_map(torch.neg, x, memory_budget=200 * MIB), -x)
-        result = sluice.stream_map(lambda x: x * 2, x, chunk_size=512)  # 512 MiB a chunk: halved until it fits
+        result = sluice.stream_map(lambda x: x * 2, x, chunk_size=512)  # 512 MiB per chunk: halved until it fits
         assert torch.equal(result, x * 2)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
@@ -298,7 +298,7 @@ def test_a_linked_chain_as_fn() -> None:
 
 # --- streams of threads -----------------------------------------------------------------------------------------------
 def spans(launch: Callable[[Callable[[], None]], None]) -> float:
-    """Milliseconds that eight small kernels take in all."""
+    """Milliseconds of eight small kernels."""
     torch.cuda.synchronize()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
@@ -365,14 +365,14 @@ def test_several_gpus_share_a_call(devices: list[int]) -> None:
         slow = {0: lambda x: (torch.cuda._sleep(20_000_000), x * 2)[1]} | {d: lambda x: x * 2 for d in devices[1:]}
         assert torch.equal(streamer.map(slow, x, chunk_size=8), x * 2)
         counts = streamer.stats().chunks_by_device
-        assert counts[0] < min(counts[1:])  # whoever is free takes the next chunk
+        assert counts[0] < min(counts[1:])  # a free device takes the next chunk
     assert torch.cuda.current_device() == 0
 
 
 @pytest.mark.sanitize
 @pytest.mark.parametrize("staging", ["auto", "ring"])
 def test_short_selection(staging: str) -> None:
-    """What runs under compute-sanitizer."""
+    """Runs under compute-sanitizer."""
     for x in (pinned(40, 33), torch.randn(40, 33)[:, 3:], torch.randn(33, 40).t()):
         for order in ORDERS:
             assert torch.equal(sluice.stream_map(torch.neg, x, chunk_size=7, order=order, staging=staging), -x)

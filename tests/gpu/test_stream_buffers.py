@@ -1,4 +1,4 @@
-"""Streams and the memory of others, as only a GPU shows it: sources that refill, pages that are locked or cut off."""
+"""Streams and the caller's memory, as far as only a GPU shows it: refilled, registered, truncated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _needs_cuda(cuda: str) -> None:
     pass
 
 
-# --- sources that fill one buffer again and again ---------------------------------------------------------------------
+# --- sources that refill one buffer -----------------------------------------------------------------------------------
 def refilled(count: int, buffer: torch.Tensor) -> Iterator[torch.Tensor]:
     for i in range(count):
         buffer.numpy().fill(i)
@@ -45,12 +45,12 @@ def test_a_tensor_on_the_gpu_that_is_filled_again(devices: int) -> None:
 
     def source() -> Iterator[torch.Tensor]:
         for i in range(12):
-            torch.cuda._sleep(2_000_000)  # written long after the item was handed out
+            torch.cuda._sleep(2_000_000)  # written long after the item was yielded
             buffer.fill_(i)
             yield buffer
 
     def fn(x: torch.Tensor) -> torch.Tensor:
-        torch.cuda._sleep(5_000_000)  # and read long after the next item could have been
+        torch.cuda._sleep(5_000_000)  # and read long after the next item could have been written
         return x + 1
 
     def on_another(x: torch.Tensor) -> torch.Tensor:
@@ -81,7 +81,7 @@ def test_copies_of_a_refilled_buffer_run_under_compute() -> None:
         assert sluice.overlap_report(streamer.stats()).overlap > 0.3
 
 
-# --- memory that is page-locked in place ------------------------------------------------------------------------------
+# --- registered memory ------------------------------------------------------------------------------------------------
 def test_batches_are_let_go_one_after_the_other() -> None:
     kept: list[torch.Tensor] = []
     with sluice.Streamer() as streamer:
@@ -106,7 +106,7 @@ def test_locked_memory_is_within_the_budget() -> None:
         assert not batches[0].is_pinned()
         large = torch.randn(4096, 3 * 1024)
         assert torch.equal(streamer.map(torch.neg, large, staging="register"), -large)
-        assert "pinned_budget has room for" in streamer.stats().fallbacks[0]
+        assert "pinned_budget allows" in streamer.stats().fallbacks[0]
         assert not large.is_pinned()
 
 
@@ -128,7 +128,7 @@ def test_host_registered_waits_for_every_device(index: int) -> None:
     assert bool((there == 1).all())
 
 
-# --- files that are cut short under plain copies ----------------------------------------------------------------------
+# --- files that are truncated under plain copies ----------------------------------------------------------------------
 @pytest.mark.filterwarnings("ignore:.*pageable")
 def test_a_mapped_file_under_plain_copies(tmp_path: pathlib.Path) -> None:
     x, size = torch.randn(3000, 1001), 3000 * 1001

@@ -28,7 +28,7 @@ def make(shape: tuple[int, int, int], outputs: int, taps: int, stride: int, dtyp
 
 
 def dense(x, w, b, *numbers: int, **options) -> torch.Tensor:
-    """By the kernel, and not by aten's convolution."""
+    """Computed by the kernel, not by aten."""
     found = sluice.plan("conv_transpose1d", x, w, b, *numbers, **options)
     assert found.method == "dense", found
     return sluice.conv_transpose1d(x, w, b, *numbers, **options)
@@ -82,7 +82,7 @@ def test_random_problems(dtype: torch.dtype, layout: Layout, results: Layout) ->
         x, w, b = make(shape, outputs, taps, numbers[0], dtype, layout)
         w = rng.choice([w, w.transpose(0, 1).contiguous().transpose(0, 1), ends_of_words(w)])
         wanted = wanted_of(x, w, b, *numbers)
-        # Into the middle of a larger tensor: each result is written, and nothing else.
+        # Written to the middle of a larger tensor: every result, and nothing else.
         around = results(torch.full((shape[0], outputs + 4, wanted.shape[2] + 6), 7.0, device="cuda", dtype=dtype))
         edge = rng.choice([0, 2])
         out = around[:, edge : edge + outputs, 3 : 3 + wanted.shape[2]].fill_(float("nan"))
@@ -127,7 +127,7 @@ def test_the_same_bits_in_every_layout_form_and_run(case, dtype: torch.dtype) ->
             assert torch.equal(dense(layout(x), w, b, stride, padding, **options), wanted)
             launched = 1 if taps % stride == 0 else 2
             if "with pre applied" in plan.detail:
-                launched *= 2  # the kernel that lays the input has its own
+                launched *= 2  # the conversion of the input is linked too
             assert linking()["linked_launches"] == launches + (launched if options else 0)
             out = layout(torch.empty_like(wanted)).fill_(float("nan"))
             assert torch.equal(dense(x, w, b, stride, padding, **options, out=out), wanted)
@@ -138,7 +138,7 @@ def test_the_same_bits_in_every_layout_form_and_run(case, dtype: torch.dtype) ->
 
 
 def test_results_of_a_layout_that_only_some_strides_have() -> None:
-    """Channels last any stride is stored as it is summed, by positions turned; in passes too."""
+    """Channels-last results of any stride are stored directly, channels-first ones transposed; in passes too."""
     x, w, b = make((2, 64, 300), 48, 10, 5, torch.float16, permuted)
     options = {"pre": stages.relu(), "post": stages.gelu()}
     wanted = F.gelu(wanted_of(x.relu(), w, b, 5, 2))
@@ -152,7 +152,7 @@ def test_results_of_a_layout_that_only_some_strides_have() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("outputs", [2, 7, 8, 33, 64, 130])
-def test_results_are_turned_in_every_size_and_place(outputs: int, dtype: torch.dtype) -> None:
+def test_results_are_transposed_in_every_size_and_layout(outputs: int, dtype: torch.dtype) -> None:
     x, w, b = make((3, 24, 777), outputs, 6, 3, torch.float16)
     wanted = dense(permuted(x), w, b, 3, 2, dtype=dtype)
     assert torch.equal(dense(x, w, b, 3, 2, dtype=dtype), wanted)
@@ -193,7 +193,7 @@ def test_what_is_not_finite_stays_where_it_reaches(taps, stride, padding, dilati
 @pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("mode", ["never", "always"])
 def test_a_result_may_be_a_tensor_of_its_chain(mode: str, layout: Layout) -> None:
-    """Of two launches neither reads what the other one has written."""
+    """Neither of two launches reads what the other has written."""
     x, w, b = make((2, 48, 400), 40, 7, 3, torch.float16, layout)
     sums = dense(x, w, b, 3, 1, dtype=torch.float32)
     out = layout(torch.randn_like(sums).half())
@@ -241,9 +241,9 @@ def test_more_than_2_to_31_elements(layout: Layout) -> None:
     result = dense(x, w, b, 2, 1)
     assert result.numel() > 2**31
     for begin in (1, length // 2, length - 4096):
-        piece = dense(layout(x[..., begin - 1 : begin + 4097].contiguous()), w, b, 2, 1)
+        own = dense(layout(x[..., begin - 1 : begin + 4097].contiguous()), w, b, 2, 1)
         end = min(begin + 4096, length - 1)
-        assert torch.equal(result[..., 2 * begin : 2 * end], piece[..., 2 : 2 + 2 * (end - begin)])
+        assert torch.equal(result[..., 2 * begin : 2 * end], own[..., 2 : 2 + 2 * (end - begin)])
 
 
 @pytest.mark.sanitize

@@ -52,12 +52,12 @@ def test_stride_1_goes_to_the_tensor_cores(padding: int, dtype: torch.dtype, lay
 @pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("taps", "stride", "padding"), [(12, 2, 5), (16, 8, 4), (4, 2, 1), (31, 3, 1)])
-def test_phases_have_the_interpreters_bits(taps: int, stride: int, padding: int, dtype, layout: Layout) -> None:
+def test_components_have_the_interpreters_bits(taps: int, stride: int, padding: int, dtype, layout: Layout) -> None:
     x, w, b = make((3, 72, 501), (72, 1, taps), 72, dtype, layout)
     gain, length = torch.rand(72, 1, device="cuda"), 500 * stride - 2 * padding + taps
     other = torch.randn(3, 72, length, device="cuda")
     options = {"pre": stages.silu() | stages.mul(gain), "post": stages.add(other) | stages.snake(gain)}
-    # Left to itself, aten would take what has few results for its launches.
+    # With "auto", aten would compute results too few for the launches.
     compute = functools.partial(sluice.conv_transpose1d, x, w, b, stride, padding, 0, 72, schedule="direct", **options)
     launches = linking()["linked_launches"]
     result = compute()
@@ -99,7 +99,7 @@ def test_depthwise_sums_are_full_float32_whatever_tf32_says() -> None:
         torch.backends.cudnn.allow_tf32 = False
 
 
-def test_a_graph_replays_every_phase() -> None:
+def test_a_graph_replays_every_component() -> None:
     x, w, b = make((2, 64, 500), (64, 1, 12), 64, torch.float16, contiguous)
     compute = functools.partial(sluice.conv_transpose1d, x, w, b, 2, 5, 0, 64, post=stages.silu())
     compute()
@@ -115,7 +115,7 @@ def test_a_graph_replays_every_phase() -> None:
 
 
 @pytest.mark.large
-def test_phases_over_2_31_elements() -> None:
+def test_components_over_2_31_elements() -> None:
     x = torch.empty(2, 1024, 2**31 // (4 * 1024) + 13, device="cuda", dtype=torch.bfloat16).uniform_(-1, 1)
     w = torch.randn(1024, 1, 4, device="cuda", dtype=torch.bfloat16)
     y = sluice.conv_transpose1d(x, w, None, 2, 1, 0, 1024)
@@ -130,7 +130,7 @@ def test_phases_over_2_31_elements() -> None:
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.parametrize("schedule", ["direct", "multi_stage"])
 def test_short_selection(schedule: str, mode: str) -> None:
-    """What runs under compute-sanitizer, whose tools are told by a test's name to leave a ring out."""
+    """Runs under compute-sanitizer; its tools skip rings by the test's name."""
     with link_mode(mode):
         for dtype in (torch.float32, torch.bfloat16):
             for layout in (contiguous, permuted):

@@ -176,7 +176,7 @@ def every_second(t: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", LANE_TYPES, ids=str)
 @pytest.mark.parametrize("name", [name for name in KERNELS if name != "words, many"])
 def test_weights_and_biases(name: str, dtype: torch.dtype) -> None:
-    """However they lie and of whatever dtype: the same numbers give the same bits."""
+    """In every layout and dtype the same numbers give the same bits."""
     case = KERNELS[name]
     x, state, dense, bias = case.x(dtype), case.state(dtype), case.weight(dtype), randn(case.channels, dtype=dtype)
     weights = [dense, dense.float(), dense.t().contiguous().t(), eight_bytes_further(dense), every_second(dense)]
@@ -221,9 +221,9 @@ def test_a_result_in_the_tokens_memory(name: str, dtype: torch.dtype) -> None:
         assert_same_bits(moved, other)
 
 
-# --- launches one behind another ------------------------------------------------------------------------------------
+# --- launches one after another -------------------------------------------------------------------------------------
 class Step:
-    """Kernels of torch before and behind the op: what each writes the next reads, or the other way round."""
+    """Kernels of torch before and after the op: each reads what the one before wrote, or overwrites what it read."""
 
     def __init__(self, case: Case, dtype: torch.dtype) -> None:
         self.tokens, self.state, self.base = case.x(dtype), case.state(dtype), case.weight(dtype)
@@ -240,7 +240,7 @@ class Step:
         torch.mul(self.base, 1.25, out=self.weight)  # the kernel just before writes the weight
         self.settle()
         first = update_settled(self.tokens, self.state, self.weight, self.bias, dilation=self.dilation)
-        self.weight.fill_(float("nan"))  # the one just behind overwrites it
+        self.weight.fill_(float("nan"))  # the next one overwrites it
         self.settle()
         y = self.tokens * 2
         self.settle()

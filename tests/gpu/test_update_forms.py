@@ -37,7 +37,7 @@ def draw(low: int, high: int, count: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def options_of(form: str, sequences: int, number: int) -> dict[str, Any]:
-    """The form's, and slots in most calls, some of which are none; index types in turn."""
+    """The state layout's, and slots in most calls, some of them none; index types alternate."""
     kind, other = (torch.int32, torch.int64)[number // 2 % 2], (torch.int32, torch.int64)[number // 4 % 2]
     options: dict[str, Any] = {}
     if form == "circular":
@@ -79,7 +79,7 @@ def check_tokens(
 def check_packed(
     form: str, number: int, channels: int, taps: tuple[int, int], layout: Layout, dtype: torch.dtype
 ) -> None:
-    """Sequences of 0, 1, 3, 4 and 5 tokens, in turn with tokens before and behind all of them."""
+    """Sequences of 0, 1, 3, 4 and 5 tokens, alternating with tokens before and after all of them."""
     width, more = taps
     before, behind = ((2, 3), (0, 1), (1, 0), (0, 0))[number % 4]
     starts = list(itertools.accumulate((0, 1, 3, 4, 5), initial=before))

@@ -115,7 +115,7 @@ MIXED: list[Types] = [
 
 @pytest.mark.parametrize("types", [*((t,) * 4 for t in DTYPES), *MIXED], ids=lambda types: "-".join(map(str, types)))
 def test_a_history_in_registers(types: Types) -> None:
-    """x, state, weight and bias of these dtypes, in every form of the state and layout of x in turn."""
+    """x, state, weight and bias of these dtypes, alternating over every state layout and layout of x."""
     own, state_type, weight_type, bias_type = types
     every = itertools.product(REGISTERS + DILATED, (None, 1, 4, 5, 11))
     for number, ((width, dilation), tokens) in enumerate(every):

@@ -1,5 +1,5 @@
-// What a chain takes for an element, for plans that compare where it is run: in simple instructions, Snake's and SiLU's
-// as measured (plan.cpp), the others by what they are like.
+// Estimated instructions of a chain for one element, for plans that decide where to run it: Snake's and SiLU's are
+// measured (plan.cpp), the others follow from what they resemble.
 #pragma once
 
 #include "kernels/stages/program.h"

@@ -4,17 +4,17 @@
 //
 //   stage of the input: 16, 32 or 64 channels wide        sums: 64 positions x the tile's channels a product
 //   row 0   |ci ..|  l0 - padding                         tap 0: rows 0 ..
-//   row 1   |     |  l0 - padding + 1                     tap 1: rows d ..        the same tile, from another row on
+//   row 1   |     |  l0 - padding + 1                     tap 1: rows d ..        the same tile, from row d on
 //    ...                                                   ...
 //
-// With a stride the rows of a stage are positions of one phase, or of all, phase by phase (phases.h).
+// With a stride the rows of a stage are positions of one residue, or of all, residue by residue (residues.h).
 //
 //   warpgroups 0, 1   warps 0 .. 6: input [ stage | stage | .. ]    warp 7: weights [ stage | stage | .. ]
 //                                   full |  ^ empty                             full |  ^ empty
 //   warpgroups 2, 3                products, the chain, the store: of half the tile's positions each, or of whole tiles
-//                                  in turn
+//                                  alternately (ping-pong)
 //
-// Blocks stay and take tile after tile, so that the next tile's stages are fetched under the last one's store.
+// Blocks are persistent: the next tile's stages are fetched during the previous tile's store.
 #pragma once
 
 #include "kernels/conv1d/dense/fetch.cuh"
@@ -22,7 +22,7 @@
 
 namespace sluice {
 
-// `Arguments`: DenseArguments, or of another store, which has its own finish_tile and load_bias for them.
+// `Arguments`: DenseArguments, or a type with its own overloads of finish_tile and load_bias.
 template <class Chains, class Element, int Blocks, int Channels, bool ByPositions, class Arguments>
 __device__ __forceinline__ void dense_conv1d(const Arguments& a) {
   extern __shared__ __align__(kTileAlignment) char memory[];
@@ -31,7 +31,7 @@ __device__ __forceinline__ void dense_conv1d(const Arguments& a) {
   const std::uint32_t raw = weights + a.weight_stages * a.weight_stage_bytes(Channels);
   DenseShared& shared = *reinterpret_cast<DenseShared*>(memory + (raw - inputs) + a.raw_bytes());
   if (threadIdx.x == 0) {
-    const int readers = a.alternates ? 1 : 2;
+    const int readers = a.is_pingpong ? 1 : 2;
     for (int s = 0; s < a.input_stages; ++s) {
       initialise(shared.input_full + s, kDenseFetchThreads);
       initialise(shared.input_empty + s, readers);
@@ -58,29 +58,29 @@ __device__ __forceinline__ void dense_conv1d(const Arguments& a) {
 #if __CUDA_ARCH_FEAT_SM90_ALL
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(kDenseConsumerRegisters));
 #endif
-  // Out of a shuffle, so that the compiler knows it for the same in all of a warp.
+  // A shuffle tells the compiler that it is uniform in a warp.
   const int warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128 - (kDenseThreads / 128 - 2), 0);
-  RingPlace input, weight;
+  PipelineState input, weight;
   const auto skip_tile = [&] {
     input.advance(a.input_stages, a.input_steps());
-    if (!a.resident) weight.advance(a.weight_stages, a.weight_groups());
+    if (!a.resident) weight.advance(a.weight_stages, a.weight_stages_of_tile());
   };
   DenseSums<Blocks, Channels> sums;
   const int step = static_cast<int>(gridDim.x);
   int t = static_cast<int>(blockIdx.x);
-  if (a.alternates && warpgroup == 1) {
+  if (a.is_pingpong && warpgroup == 1) {
     skip_tile();
     t += step;
   }
-  int bias_channel = -1;  // the first of the bias that is there
-  for (; t < a.tiles; t += a.alternates ? 2 * step : step) {
+  int bias_channel = -1;  // first channel of the bias in shared memory
+  for (; t < a.tiles; t += a.is_pingpong ? 2 * step : step) {
     const DenseTile tile = dense_tile<Channels>(a, t);
     if (tile.channel != bias_channel) load_bias<Channels>(a, tile, shared, warpgroup);
     bias_channel = tile.channel;
-    if (a.alternates && t >= step) await_turn(warpgroup);
-    multiply_tile<Element, Blocks, Channels>(a, tile.group, inputs, weights, shared, warpgroup, t + step >= a.tiles,
-                                             input, weight, sums);
-    if (a.alternates) skip_tile();
+    if (a.is_pingpong && t >= step) await_order(warpgroup);
+    multiply_tile<Element, Blocks, Channels>(a, tile.group_or_split, inputs, weights, shared, warpgroup,
+                                             t + step >= a.tiles, input, weight, sums);
+    if (a.is_pingpong) skip_tile();
     finish_tile<typename Chains::Post, Element, Blocks, Channels, ByPositions>(a, tile, shared, warpgroup, sums);
   }
 }

@@ -1,4 +1,4 @@
-// Groups of channels and the tiles that they are cut into: a tile of output channels lies in one group.
+// Groups of channels and the tiles that they are cut into: a tile of output channels is in one group.
 //
 //   group        0                       1
 //   tiles        0       1               2       3             by_tiles: 2
@@ -12,8 +12,8 @@
 namespace sluice {
 
 struct DenseGroups {
-  int inputs = 0, channels = 0;  // of each: input channels, and output channels
-  FastDivisor by_tiles;          // of output channels, of each
+  int inputs = 0, channels = 0;  // of a group: input channels, output channels
+  FastDivisor by_tiles;          // divides by a group's tiles of output channels
 
   SLUICE_HOST_DEVICE int group_of(int channel_tile) const {
     return static_cast<int>(by_tiles.quotient_of_31_bits(static_cast<std::uint32_t>(channel_tile)));
@@ -25,8 +25,8 @@ struct DenseGroups {
   SLUICE_HOST_DEVICE int first_input(int group) const { return group * inputs; }
   SLUICE_HOST_DEVICE int first_output(int group) const { return group * channels; }
   SLUICE_HOST_DEVICE int end(int group) const { return (group + 1) * channels; }
-  // Rows of the packed weight: with more than one group each has whole ones of kRowGroup.
-  SLUICE_HOST_DEVICE int packed_end(int group) const { return round_up(end(group), kRowGroup); }
+  // End of the packed weight's rows; with several groups each has a multiple of kSwizzleRows.
+  SLUICE_HOST_DEVICE int packed_end(int group) const { return round_up(end(group), kSwizzleRows); }
 };
 
 inline DenseGroups dense_groups(long long groups, long long input_channels, long long channels, int tile_channels) {

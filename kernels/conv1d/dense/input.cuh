@@ -1,4 +1,4 @@
-// What every way to fetch the input of the dense kernel has in common.
+// Shared by all ways to fetch the dense kernel's input.
 #pragma once
 
 #include "kernels/common/edges.cuh"
@@ -6,12 +6,12 @@
 
 namespace sluice {
 
-// `pre` on eight channels of a group, `channel` and the next, at a position of the input; in padding they stay zero.
+// `pre` on the eight channels of a group from `channel` on, at one position; padding stays zero.
 template <class Pre, class Element, class Arguments>
-__device__ __forceinline__ Word apply_pre(const Arguments& a, int batch, int group, int channel, int position,
+__device__ __forceinline__ Word apply_pre(const Arguments& a, int batch, int group_or_split, int channel, int position,
                                           const Word& word) {
-  const int left = a.input_channels_of(group) - channel;
-  const int own = a.first_input_channel(group) + channel;
+  const int left = a.input_channels_of(group_or_split) - channel;
+  const int own = a.first_input_channel(group_or_split) + channel;
   if (position < 0 || position >= a.length || left <= 0) return word;
   const auto place_of = [&](const long long* strides, int) {
     const long long offset = batch * strides[0] + own * strides[1] + position * strides[2];
@@ -25,24 +25,23 @@ __device__ __forceinline__ Word apply_pre(const Arguments& a, int batch, int gro
 }
 
 template <class Pre, class Element, class Arguments>
-__device__ __forceinline__ void apply_pre_in_place(const Arguments& a, int batch, int group, int channel, int position,
-                                                   std::uint32_t word) {
-  store_shared_word(word, apply_pre<Pre, Element>(a, batch, group, channel, position, load_shared_word(word)));
+__device__ __forceinline__ void apply_pre_in_place(const Arguments& a, int batch, int group_or_split, int channel,
+                                                   int position, std::uint32_t word) {
+  store_shared_word(word, apply_pre<Pre, Element>(a, batch, group_or_split, channel, position, load_shared_word(word)));
 }
 
-// A stage's words are all in shared memory, and the tensor cores may read them: they do so through the unit that bulk
-// copies write through.
+// Marks a stage as filled. The tensor cores read it through the async proxy, hence the fence.
 __device__ __forceinline__ void hand_over(DenseShared& shared, int stage) {
   fence_before_bulk_copy();
   arrive(shared.input_full + stage);
 }
 
 // 16 bytes from global to shared memory, asynchronously.
-__device__ __forceinline__ void copy_piece(std::uint32_t to, const void* from) {
+__device__ __forceinline__ void copy_swizzled_word(std::uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
 }
-// The first `bytes` of 16 from global to shared memory, and zeros, asynchronously.
-__device__ __forceinline__ void copy_piece(std::uint32_t to, const void* from, int bytes) {
+// The same for the first `bytes` of 16; the rest is zeros.
+__device__ __forceinline__ void copy_swizzled_word(std::uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :
                : "r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes)

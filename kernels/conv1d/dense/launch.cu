@@ -39,13 +39,13 @@ cudaError_t launch_as(const Conv1dParams& params, const Conv1dPlan& plan, const 
 cudaError_t pack_at_call(const Conv1dParams& params, const PackedOrder& order, void* memory, cudaStream_t stream) {
   const DenseTensors& own = params.dense;
   if (params.interleave.exists()) {
-    return launch_pack_phases({.weight = own.weight,
-                               .input_channels = own.input_channels,
-                               .weight_taps = own.weight_taps,
-                               .packed = memory,
-                               .order = order,
-                               .interleave = params.interleave},
-                              stream);
+    return launch_pack_polyphase({.weight = own.weight,
+                                  .input_channels = own.input_channels,
+                                  .weight_taps = own.weight_taps,
+                                  .packed = memory,
+                                  .order = order,
+                                  .interleave = params.interleave},
+                                 stream);
   }
   return launch_pack({.weight = own.weight,
                       .channels = params.channels,
@@ -68,14 +68,15 @@ cudaError_t launch_dense(const Conv1dParams& params, const Conv1dPlan& plan, con
     ahead.dense.follows_pack = true;
     memory += plan.dense.order.bytes();
   }
-  if (plan.dense.lays_channels) {
-    LayParams lay = lay_params(params);
-    lay.laid = memory;
-    const cudaError_t status = launch_lay(lay, params.pre, params.pre_operands, params.dense.linked_lay, stream);
+  if (plan.dense.converts_input) {
+    ToChannelsLastParams conversion = to_channels_last_params(params);
+    conversion.converted = memory;
+    const cudaError_t status = launch_to_channels_last(conversion, params.pre, params.pre_operands,
+                                                       params.dense.linked_to_channels_last, stream);
     if (status != cudaSuccess) return status;
-    ahead.input = lay.result();
+    ahead.input = conversion.result();
     ahead.pre = {};
-    ahead.dense.follows_pack = false;  // the kernel that is fetched from first does not pack
+    ahead.dense.follows_pack = false;  // the conversion, and not the packing, is the previous kernel
   }
   const bool half = params.input.dtype == DType::float16;
   return half ? launch_as<__half>(ahead, plan, linked, stream) : launch_as<__nv_bfloat16>(ahead, plan, linked, stream);

@@ -1,4 +1,4 @@
-// The dense kernel for one tile of a convolution with a stride. CMakeLists.txt makes instances.
+// Launches the dense kernel with strides, groups and splits, for one tile. CMakeLists.txt makes instances.
 #pragma once
 
 #include "kernels/conv1d/dense/launch_tile.cuh"

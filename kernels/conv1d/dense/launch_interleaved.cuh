@@ -11,7 +11,7 @@ __global__ void __launch_bounds__(kDenseThreads, 1) interleaved_kernel(const __g
   dense_conv1d<Chains, Element, Blocks, Channels, /*ByPositions=*/false>(a);
 }
 
-// As launch_tile.
+// Like launch_tile.
 template <class Element, int Blocks, int Channels>
 cudaError_t launch_interleaved(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked,
                                cudaStream_t stream) {

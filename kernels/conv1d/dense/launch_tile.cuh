@@ -33,7 +33,7 @@ inline DenseArguments make_dense_arguments(const Conv1dParams& params, const Con
       .whole_vectors =
           params.output.dtype == params.input.dtype && params.output.strides[own.by_positions ? 2 : 1] == 1,
       .aligned_vectors = has_words(params.output, outputs, own.by_positions ? 2 : 1),
-      .chunks = own.order.chunks,
+      .k_blocks = own.order.k_blocks,
       .row_bytes = own.order.row_bytes(),
       .stage_rows = own.stage_rows,
       .input_stages = own.input_stages,
@@ -41,7 +41,7 @@ inline DenseArguments make_dense_arguments(const Conv1dParams& params, const Con
       .weight_stages = own.weight_stages,
       .resident = own.resident,
       .packed_rows = static_cast<int>(own.order.rows),
-      .alternates = own.alternates,
+      .is_pingpong = own.is_pingpong,
       .tile_positions = own.positions(),
       .tiles = static_cast<int>(own.tiles),
       .by_channel_tiles = FastDivisor(own.channel_tiles),
@@ -53,15 +53,19 @@ inline DenseArguments make_dense_arguments(const Conv1dParams& params, const Con
 
 inline GeneralDenseArguments make_general_arguments(const Conv1dParams& params, const Conv1dPlan& plan) {
   const DensePlan& own = plan.dense;
-  const int parts = own.parts;
-  const DenseGroups groups = parts > 1
-                                 ? dense_groups(parts, parts * own.chunks_of_tile() * own.order.chunk,
-                                                parts * params.channels, own.tile().channels)
+  const int splits = own.splits;
+  const DenseGroups groups = splits > 1
+                                 ? dense_groups(splits, splits * own.k_blocks_of_tile() * own.order.k_block,
+                                                splits * params.channels, own.tile().channels)
                                  : dense_groups(params.dense.groups, params.dense.groups * params.dense.input_channels,
                                                 params.channels, own.tile().channels);
-  return {make_dense_arguments(params, plan),  own.phases, own.stage_positions,
-          own.weight_stages_of_tile(),         groups,     own.partial_steps(),
-          parts > 1 ? own.chunks_of_tile() : 0};
+  return {make_dense_arguments(params, plan),
+          own.residues,
+          own.stage_positions,
+          own.weight_stages_of_tile(),
+          groups,
+          own.partial_steps(),
+          splits > 1 ? own.k_blocks_of_tile() : 0};
 }
 
 // Without `linked` the params have no chains: interpreting them would take the registers that hold the sums.

@@ -1,5 +1,5 @@
 #include "kernels/conv1d/link.h"
-#include "kernels/conv1d/dense/lay.h"
+#include "kernels/conv1d/dense/to_channels_last.h"
 #include "kernels/linking/entry_names.h"
 
 namespace sluice {
@@ -11,7 +11,7 @@ constexpr std::string_view kShapeNames[] = {
 #undef SLUICE_DENSE_TILE
 };
 
-NameParts shape_names() { return {std::begin(kShapeNames), std::end(kShapeNames)}; }
+NameFields shape_names() { return {std::begin(kShapeNames), std::end(kShapeNames)}; }
 
 }  // namespace
 
@@ -19,7 +19,7 @@ LinkRequest dense_link_request(const Conv1dParams& params, const Conv1dPlan& pla
   static const NameTable entries("sluice_conv1d",
                                  {{"dense", "general"}, dtype_names(), shape_names(), {"channels", "positions"}});
   static const NameTable modules("conv1d", {{"dense", "general"}, dtype_names(), shape_names()});
-  // Of interleaved_tiles.def's tiles alone; plans name no others.
+  // Only the tiles of interleaved_tiles.def exist; plans name no others.
   static const NameTable interleaved_entries("sluice_conv1d_interleaved", {dtype_names(), shape_names()});
   static const NameTable interleaved_modules("conv1d_interleaved", {dtype_names(), shape_names()});
   const DensePlan& own = plan.dense;
@@ -33,21 +33,23 @@ LinkRequest dense_link_request(const Conv1dParams& params, const Conv1dPlan& pla
     request.kernel = entries(own.is_general, dtype, own.shape, own.by_positions);
   }
   static const Program kNone;
-  request.pre = linked_slot(own.lays_pre ? kNone : params.pre, params.pre_operands, kDensePreWidth, kDensePreSlices);
-  request.post = linked_slot(params.post, params.post_operands, kDensePostWidth, kDensePostSlices);
+  request.pre =
+      chain_call(own.applies_pre_first ? kNone : params.pre, params.pre_operands, kDensePreWidth, kDensePreSlices);
+  request.post = chain_call(params.post, params.post_operands, kDensePostWidth, kDensePostSlices);
   request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output.dtype;
-  // An absent bias is no other code.
+  // A missing bias must not change the link key: use the input's dtype.
   request.dtypes[static_cast<int>(LinkedTensor::bias)] = params.bias.exists() ? params.bias.dtype : params.input.dtype;
   return request;
 }
 
-LinkRequest lay_link_request(const Conv1dParams& params) {
-  static const NameTable entries("sluice_conv1d_lay", {{"positions", "channels", "words"}, dtype_names()});
-  static const NameTable modules("conv1d_lay", {dtype_names()});
+LinkRequest to_channels_last_link_request(const Conv1dParams& params) {
+  static const NameTable entries("sluice_conv1d_to_channels_last", {{"positions", "channels", "words"}, dtype_names()});
+  static const NameTable modules("conv1d_to_channels_last", {dtype_names()});
   const DType dtype = params.input.dtype;
-  LinkRequest request{.module = modules(dtype), .kernel = entries(lay_from(lay_params(params)), dtype)};
-  request.pre = linked_slot(params.pre, params.pre_operands, kPieceElements, 1);
-  for (DType& tensor : request.dtypes) tensor = dtype;  // it has none of these tensors
+  LinkRequest request{.module = modules(dtype),
+                      .kernel = entries(channels_last_from(to_channels_last_params(params)), dtype)};
+  request.pre = chain_call(params.pre, params.pre_operands, kHalvesPerWord, 1);
+  for (DType& tensor : request.dtypes) tensor = dtype;  // the kernel has none of these tensors
   return request;
 }
 

@@ -1,10 +1,10 @@
-// The multiplying warpgroups of the dense kernel: sums of a tile in registers. For each 16 input channels of each tap,
-// Blocks products of 64 positions by all channels of the tile.
+// The multiplying warpgroups of the dense kernel keep a tile's sums in registers. Each k-step (16 input channels of a
+// tap) is Blocks products of 64 positions by all channels of the tile.
 //
-//   together      warpgroup 0    positions 0 .. 64 Blocks - 1 of every tile
+//   cooperative   warpgroup 0    positions 0 .. 64 Blocks - 1 of every tile
 //                 warpgroup 1    the other half
-//   alternating   warpgroup 0    tiles 0, 2, ..     one multiplies while the other finishes its tile, and begins when
-//                 warpgroup 1    tiles 1, 3, ..     the other's products are all under way
+//   ping-pong     warpgroup 0    tiles 0, 2, ..     one multiplies while the other stores its tile, and begins when
+//                 warpgroup 1    tiles 1, 3, ..     all of the other's products are in flight
 #pragma once
 
 #include "kernels/conv1d/dense/arguments.cuh"
@@ -12,30 +12,31 @@
 
 namespace sluice {
 
-// Of a warpgroup's part of a tile.
+// The first of a warpgroup's positions in a tile.
 template <int Blocks>
 __device__ __forceinline__ int first_position(const DenseArguments& a, int warpgroup) {
-  return a.alternates ? 0 : warpgroup * 64 * Blocks;
+  return a.is_pingpong ? 0 : warpgroup * 64 * Blocks;
 }
 
 template <int Blocks, int Channels>
 using DenseSums = float[Blocks][Channels / 2];
 
-// Waits for this warpgroup's turn, or gives it to the other one: barriers in the hardware, of which load_bias has two.
-__device__ __forceinline__ void await_turn(int warpgroup) {
+// Waits until this warpgroup may multiply, or lets the other one. Hardware barriers 1 and 2 are load_bias's.
+__device__ __forceinline__ void await_order(int warpgroup) {
   asm volatile("bar.sync %0, 256;" : : "r"(3 + warpgroup) : "memory");
 }
-__device__ __forceinline__ void pass_turn(int warpgroup) {
+__device__ __forceinline__ void pass_order(int warpgroup) {
   asm volatile("bar.arrive %0, 256;" : : "r"(4 - warpgroup) : "memory");
 }
 
-// The sums of one tile, of `group`, of whose rows `Steps` of 16 input channels count; `is_last`: of the block's. A tap
-// is a group of products: its fence, products and commit stand in one run of instructions, or ptxas makes groups of its
-// own and waits for all of them. Stages are given back one tap late, when it is known that they are over.
+// One tile's sums over `Steps` k-steps of each row; `is_last`: the block's last tile. A tap is one wgmma group: its
+// fence, products and commit must be consecutive, or ptxas forms its own groups and waits for all of them. Stages are
+// released one tap late, when their products have completed.
 template <int Steps, int RowBytes, class Element, int Blocks, int Channels, class Arguments>
-__device__ __forceinline__ void multiply_rows(const Arguments& a, int group, std::uint32_t inputs,
+__device__ __forceinline__ void multiply_rows(const Arguments& a, int group_or_split, std::uint32_t inputs,
                                               std::uint32_t weights, DenseShared& shared, int warpgroup, bool is_last,
-                                              RingPlace& input, RingPlace& weight, DenseSums<Blocks, Channels>& sums) {
+                                              PipelineState& input, PipelineState& weight,
+                                              DenseSums<Blocks, Channels>& sums) {
   const bool signals = threadIdx.x % 128 == 0;
   int keep = 0;
   int weight_before = -1, input_before = -1;
@@ -44,11 +45,11 @@ __device__ __forceinline__ void multiply_rows(const Arguments& a, int group, std
     if (signals && input_before >= 0) arrive(shared.input_empty + input_before);
     weight_before = input_before = -1;
   };
-  for (PhaseStep step; step.chunk < a.chunks_of(group); step.advance(a)) {
-    if (a.begins_stage(step.phase)) wait_for_phase(shared.input_full + input.stage, input.parity);
+  for (ResidueStep step; step.k_block < a.k_blocks_of(group_or_split); step.advance(a)) {
+    if (a.begins_stage(step.residue)) wait_for_phase(shared.input_full + input.stage, input.parity);
     std::uint64_t rows = tile_descriptor(inputs + input.stage * a.input_stage_bytes(), RowBytes) +
-                         descriptor_step((a.first_row(step.phase) + first_position<Blocks>(a, warpgroup)) * RowBytes);
-    const int taps = a.taps_of(step.phase);
+                         descriptor_step((a.first_row(step.residue) + first_position<Blocks>(a, warpgroup)) * RowBytes);
+    const int taps = a.taps_of(step.residue);
     for (int k = 0; k < taps; k += a.stage_taps) {
       wait_for_phase(shared.weight_full + weight.stage, weight.parity);
       std::uint64_t columns = tile_descriptor(weights + weight.stage * a.weight_stage_bytes(Channels), RowBytes);
@@ -73,11 +74,11 @@ __device__ __forceinline__ void multiply_rows(const Arguments& a, int group, std
       weight.advance(a.weight_stages);
       if (a.resident) weight.parity = 0;
     }
-    if (!a.ends_stage(step.phase)) continue;
+    if (!a.ends_stage(step.residue)) continue;
     input_before = input.stage;
     input.advance(a.input_stages);
   }
-  if (a.alternates && !is_last) pass_turn(warpgroup);
+  if (a.is_pingpong && !is_last) pass_order(warpgroup);
   wait_for_products<0>();
   give_back();
 }

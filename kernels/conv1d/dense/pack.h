@@ -1,10 +1,9 @@
 // The weight of a dense convolution in the order in which the kernel's copies fetch it:
 //
-//   [chunk of input channels][tap][output channel][input channel of the chunk]
+//   [k-block of input channels][tap][output channel][input channel of the k-block]
 //
-// so that what a tile of output channels needs of a tap and a chunk is one run of memory, whatever the tile; a row's
-// pieces of 16 bytes are swizzled already as tensor cores read them (kernels/mma/swizzle.h). Where there is no such
-// channel, they are zeros.
+// A tile's weights of a tap and a k-block are contiguous, whatever the tile. A row's 16-byte words are swizzled as the
+// tensor cores read them (kernels/mma/swizzle.h). Channels that do not exist are zeros.
 #pragma once
 
 #include "kernels/common/int_math.h"
@@ -14,61 +13,61 @@
 
 namespace sluice {
 
-inline constexpr int kPieceElements = 8;  // of a half type in 16 bytes
-inline constexpr int kRowGroup = 8;       // rows behind which a swizzle begins anew
+inline constexpr int kHalvesPerWord = 8;  // half-type elements of a 16-byte word
+inline constexpr int kSwizzleRows = 8;    // of a swizzle atom: the pattern repeats after them
 
 struct PackedOrder {
-  int chunks = 0, taps = 0;
-  long long rows = 0;  // output channels, rounded up to whole groups
-  int chunk = 0;       // input channels of a row: 64, 32 or 16
+  int k_blocks = 0, taps = 0;
+  long long rows = 0;  // output channels, rounded up to swizzle atoms
+  int k_block = 0;     // input channels of a row: 64, 32 or 16
 
-  SLUICE_HOST_DEVICE int row_bytes() const { return chunk * 2; }
-  SLUICE_HOST_DEVICE int pieces() const { return chunk / kPieceElements; }  // of a row
-  long long elements() const { return rows * chunks * taps * chunk; }
+  SLUICE_HOST_DEVICE int row_bytes() const { return k_block * 2; }
+  SLUICE_HOST_DEVICE int words() const { return k_block / kHalvesPerWord; }  // of a row
+  long long elements() const { return rows * k_blocks * taps * k_block; }
   long long bytes() const { return 2 * elements(); }
   bool operator==(const PackedOrder&) const = default;
 };
 
-// Chunks of 64 channels, or of 32 where that leaves less of the last one empty. Of many chunks wider ones are worth
-// more (H200, 96 and 160 channels: 1.04 to 1.12 times and 1.02 times faster in halves; 224: 0.92 to 0.99).
+// k-blocks of 64 channels, or of 32 where less of the last one is then empty. Many k-blocks are better wide (H200, 96
+// and 160 channels: 1.04 to 1.12 times and 1.02 times faster in halves; 224: 0.92 to 0.99).
 inline constexpr long long kMostInHalves = 160;
-constexpr PackedOrder order_in_chunks(int chunk, long long channels, long long input_channels, int taps) {
-  return {.chunks = static_cast<int>((input_channels + chunk - 1) / chunk),
+constexpr PackedOrder order_in_k_blocks(int k_block, long long channels, long long input_channels, int taps) {
+  return {.k_blocks = static_cast<int>((input_channels + k_block - 1) / k_block),
           .taps = taps,
-          .rows = (channels + kRowGroup - 1) / kRowGroup * kRowGroup,
-          .chunk = chunk};
+          .rows = (channels + kSwizzleRows - 1) / kSwizzleRows * kSwizzleRows,
+          .k_block = k_block};
 }
 constexpr PackedOrder packed_order(long long channels, long long input_channels, int taps) {
   const bool in_halves = input_channels <= 32 || (input_channels <= kMostInHalves && (input_channels - 1) % 64 < 32);
-  return order_in_chunks(input_channels <= 16 ? 16 : in_halves ? 32 : 64, channels, input_channels, taps);
+  return order_in_k_blocks(input_channels <= 16 ? 16 : in_halves ? 32 : 64, channels, input_channels, taps);
 }
 
 struct PackParams {
   Operand<3> weight;                   // (output channel, input channel, tap)
-  long long channels, input_channels;  // that it has
-  void* packed;                        // of the weight's dtype, a half type; order.elements() of them, at 16 bytes
+  long long channels, input_channels;  // of the weight
+  void* packed;                        // order.elements() of the weight's half type, aligned to 16 bytes
   PackedOrder order;
 };
 
-// One piece of the packed weight: where it lies, and where it comes from.
-struct PackedPiece {
-  int chunk, tap;
+// One 16-byte word of the packed weight: where it is stored, and which channels it holds.
+struct PackedWord {
+  int k_block, tap;
   long long row;
-  int place;  // in the row
+  int word;  // of the row
 
-  // In pieces, from the first one on.
+  // In words from the start.
   SLUICE_HOST_DEVICE long long index(const PackedOrder& order) const {
-    return ((static_cast<long long>(chunk) * order.taps + tap) * order.rows + row) * order.pieces() + place;
+    return ((static_cast<long long>(k_block) * order.taps + tap) * order.rows + row) * order.words() + word;
   }
-  // The first of eight. The swizzle is its own inverse.
+  // The first of eight input channels. The swizzle is its own inverse.
   SLUICE_HOST_DEVICE long long input_channel(const PackedOrder& order) const {
-    const int in_group = static_cast<int>(row % kRowGroup) * order.row_bytes();
-    const auto from = swizzled(static_cast<std::uint32_t>(in_group + place * 16), order.row_bytes());
-    return static_cast<long long>(chunk) * order.chunk + (static_cast<int>(from) - in_group) / 2;
+    const int row_start = static_cast<int>(row % kSwizzleRows) * order.row_bytes();  // in its swizzle atom
+    const auto from = swizzled(static_cast<std::uint32_t>(row_start + word * 16), order.row_bytes());
+    return static_cast<long long>(k_block) * order.k_block + (static_cast<int>(from) - row_start) / 2;
   }
 };
 
-// On the host, for tests and for weights that lie there.
+// On the host, for tests and for weights in host memory.
 void pack_cpu(const PackParams& params);
 
 }  // namespace sluice

@@ -4,24 +4,24 @@
 
 namespace sluice {
 
-// Half types are moved as the bits that they are.
+// Half types are copied as bits.
 void pack_cpu(const PackParams& params) {
   const PackedOrder& order = params.order;
   const auto* const weight = params.weight.as<const std::uint16_t>();
   auto* const packed = static_cast<std::uint16_t*>(params.packed);
   const long long* const strides = params.weight.strides;
-  const auto write = [&](const PackedPiece& piece) {
-    for (int i = 0; i < kPieceElements; ++i) {
-      const long long input_channel = piece.input_channel(order) + i;
-      const bool exists = piece.row < params.channels && input_channel < params.input_channels;
-      packed[piece.index(order) * kPieceElements + i] =
-          exists ? weight[piece.row * strides[0] + input_channel * strides[1] + piece.tap * strides[2]] : 0;
+  const auto write = [&](const PackedWord& word) {
+    for (int i = 0; i < kHalvesPerWord; ++i) {
+      const long long input_channel = word.input_channel(order) + i;
+      const bool exists = word.row < params.channels && input_channel < params.input_channels;
+      packed[word.index(order) * kHalvesPerWord + i] =
+          exists ? weight[word.row * strides[0] + input_channel * strides[1] + word.tap * strides[2]] : 0;
     }
   };
-  for (PackedPiece piece{}; piece.chunk < order.chunks; ++piece.chunk) {
-    for (piece.tap = 0; piece.tap < order.taps; ++piece.tap) {
-      for (piece.row = 0; piece.row < order.rows; ++piece.row) {
-        for (piece.place = 0; piece.place < order.pieces(); ++piece.place) write(piece);
+  for (PackedWord word{}; word.k_block < order.k_blocks; ++word.k_block) {
+    for (word.tap = 0; word.tap < order.taps; ++word.tap) {
+      for (word.row = 0; word.row < order.rows; ++word.row) {
+        for (word.word = 0; word.word < order.words(); ++word.word) write(word);
       }
     }
   }

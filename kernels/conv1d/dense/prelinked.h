@@ -1,4 +1,4 @@
-// The chains with which dense kernels come linked in the library: the activations that models have most.
+// The chains that dense kernels are linked with at build time: the most common activations of models.
 #pragma once
 
 #include <functional>
@@ -9,17 +9,17 @@ namespace sluice {
 
 struct PrelinkedChains {
   const char *pre, *post;
-  bool in_channels;  // behind results whose channels lie side by side too, and not their positions alone
+  bool in_channels;  // also for results whose channels are contiguous, not only for positions
 };
 
-// Numbers are arguments of the kernel, so these stand for every slope; snake's is an alpha per channel in the input's
-// dtype. Vocoders and codecs, whose activations LeakyReLU, SiLU and Snake are, keep positions side by side. Each takes
-// the build 1.4 seconds for each of 14 kernels (docs/measurements/linking.md).
+// Numbers are kernel arguments, so one entry serves every slope; snake's is an alpha per channel in the input's dtype.
+// Vocoders and codecs, which use LeakyReLU, SiLU and Snake, are channels-first. Each chain adds 1.4 seconds for each of
+// 14 kernels to the build (docs/measurements/linking.md).
 inline constexpr PrelinkedChains kDensePrelinked[] = {
     {"", "relu", true}, {"", "leaky_relu", false}, {"", "gelu", true}, {"", "silu", false}, {"", "snake($0,$0)", false},
 };
 
-// The request for each of them and each dense kernel, as a call makes it. What it points to is gone afterwards.
+// Visits the request of each of them with each dense kernel, as a call makes it. It points to temporaries.
 void for_each_prelinked(const std::function<void(const LinkRequest&)>& visit);
 
 }  // namespace sluice

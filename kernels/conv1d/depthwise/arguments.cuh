@@ -1,4 +1,4 @@
-// What both layouts' kernels share: their arguments, the words at the edges of the input, `pre`.
+// Shared by the kernels of both layouts: arguments, words at the edges of the input, `pre`.
 #pragma once
 
 #include "kernels/common/edges.cuh"
@@ -20,8 +20,8 @@ struct Conv1dArguments : Conv1dTensors, DepthwisePlan {
   using T = Compute<Element>;
   int depth;
   Schedule schedule;
-  int rows_per_block;  // few taps; channels: positions in the place of rows
-  bool dense_weight;   // of the input's dtype, its rows one run of memory from a multiple of four elements on
+  int rows_per_block;      // few taps; channels: positions instead of rows
+  bool contiguous_weight;  // of the input's dtype, contiguous from a multiple of four elements on
   FastDivisor by_channels, by_vectors, by_multiplier, by_lanes;
   FastDivisor by_across, by_along;  // tiles of a row; channels: tiles of a position's channels, and of the positions
   ChainArguments<T, 3> pre, post;
@@ -35,7 +35,7 @@ struct Conv1dArguments : Conv1dTensors, DepthwisePlan {
     return load_as<T>(bias.data, known_dtype(LinkedTensor::bias, bias.dtype), channel * bias.strides[0]);
   }
   __device__ DType output_type() const { return known_dtype(LinkedTensor::output, output.dtype); }
-  // Elements by which the row's output lies behind a boundary of `Width` elements.
+  // The misalignment of the row's output to `Width` elements.
   template <int Width>
   __device__ int misalignment(long long batch_index, long long channel) const {
     const long long element = batch_index * output.strides[0] + channel * output.strides[1];
@@ -43,7 +43,7 @@ struct Conv1dArguments : Conv1dTensors, DepthwisePlan {
   }
 };
 
-// One input value at any position: history or zero outside of the tensor. `channel` is an input channel.
+// One input value at any position: history or zero outside the tensor. `channel` is an input channel.
 template <class Element>
 __device__ __forceinline__ Element element_at(const Conv1dArguments<Element>& a, long long batch, long long channel,
                                               long long position) {
@@ -51,7 +51,7 @@ __device__ __forceinline__ Element element_at(const Conv1dArguments<Element>& a,
     return a.input.template as<const Element>()[batch * a.input.strides[0] + channel * a.input.strides[1] +
                                                 position * a.input.strides[2]];
   }
-  // A word may begin before the history does.
+  // A word may begin before the history.
   if (position < 0 && position >= -a.padding && a.history.exists()) {
     const long long index =
         batch * a.history.strides[0] + channel * a.history.strides[1] + (position + a.padding) * a.history.strides[2];
@@ -61,8 +61,8 @@ __device__ __forceinline__ Element element_at(const Conv1dArguments<Element>& a,
   return convert<Element>(typename Conv1dArguments<Element>::T(0));
 }
 
-// The word of elements (channel + i channel_step, position + i position_step), one by one. For edges and
-// for inputs that are not contiguous; kept out of line because the fast path never comes here.
+// The word of elements (channel + i channel_step, position + i position_step), one by one. For edges and for inputs
+// that are not contiguous; out of line because the fast path never comes here.
 template <class Element>
 __device__ __noinline__ Word gather_word(const Conv1dArguments<Element>& a, long long batch, long long channel,
                                          long long position, int channel_step, long long position_step) {
@@ -74,7 +74,7 @@ __device__ __noinline__ Word gather_word(const Conv1dArguments<Element>& a, long
   });
 }
 
-// The two chains of a kernel: whether `pre` may be there, and who runs each.
+// A kernel's two chains: whether it may have `pre`, and their evaluators.
 template <class Element, bool Operands>
 struct InterpretedChains {
   using Pre = InterpretedChain<Compute<Element>, 3>;
@@ -87,11 +87,11 @@ struct ElementwiseChains {
 };
 template <class Element>
 struct LinkedChains {
-  using Pre = LinkedChain<Compute<Element>, 3, Slot::pre>;
-  using Post = LinkedChain<Compute<Element>, 3, Slot::post>;
+  using Pre = LinkedChain<Compute<Element>, 3, ChainSite::pre>;
+  using Post = LinkedChain<Compute<Element>, 3, ChainSite::post>;
 };
 
-// `pre` on a word of such elements, rounded to the input's type as transform would. Padding stays as it is.
+// `pre` on such a word, rounded to the input's type as transform would. Padding is not changed.
 template <class Pre, class Element>
 __device__ __noinline__ Word apply_pre(const Conv1dArguments<Element>& a, Word word, long long batch, long long channel,
                                        long long position, int channel_step, long long position_step) {

@@ -1,7 +1,7 @@
-// Depthwise conv1d, channels last: a vector is consecutive channels of one position.
+// Depthwise conv1d, channels-last: a vector is consecutive channels of one position.
 //
-// A block covers 8 vectors of channels by 64 positions. A thread has one vector of channels and 4
-// consecutive positions; the taps of the block's channels lie in shared memory, one row of channels a tap.
+// A block covers 8 vectors of channels by 64 positions. A thread has one vector of channels and 4 consecutive
+// positions; the taps of the block's channels are in shared memory, one row of channels a tap.
 //
 //                     channels ->  128 bytes of each position
 //   position t     | v0 v1 v2 .. v7 |   threads 0..7   positions 0..3 each
@@ -20,7 +20,7 @@ struct ChannelTile {
 
 template <int Width, class Element>
 __device__ __forceinline__ ChannelTile channel_tile(const Conv1dArguments<Element>& a, long long tile) {
-  // Channels first: neighbouring blocks read neighbouring memory.
+  // Channels first: adjacent blocks read adjacent memory.
   const long long upper = a.by_across.quotient(tile);
   const long long batch = a.by_along.quotient(upper);
   return {batch, (tile - upper * a.by_across.divisor) * (kChannelVectors * Width),
@@ -34,7 +34,7 @@ __device__ __forceinline__ bool is_whole_vector(const Conv1dArguments<Element>& 
          channel + kWordElements<Element> <= a.channels && is_word_aligned(address);
 }
 
-// Every input of the tile is there and every vector of it is whole: no load needs a check.
+// Every input and every vector of the tile is whole: no load needs a check.
 template <class Element>
 __device__ __forceinline__ bool is_interior(const Conv1dArguments<Element>& a, const ChannelTile& tile) {
   constexpr int kChannels = kChannelVectors * kWordElements<Element>;
@@ -57,12 +57,12 @@ __device__ __forceinline__ void load_taps(const Conv1dArguments<Element>& a, lon
   }
 }
 
-// One thread's part of a tile: a vector of channels at kPositions positions.
+// A thread's work in a tile: a vector of channels at kPositions positions.
 template <class Element>
 struct ChannelVector {
   long long batch, channel, position;
-  int lane;  // of the tile's channels
-  int last;  // how many of the vector's channels exist
+  int lane;  // in the tile's channels
+  int last;  // channels of the vector that exist
 
   __device__ ChannelVector(const Conv1dArguments<Element>& a, const ChannelTile& tile) : batch(tile.batch) {
     constexpr int kWidth = kWordElements<Element>;
@@ -75,7 +75,7 @@ struct ChannelVector {
   __device__ bool exists(const Conv1dArguments<Element>& a) const { return last > 0 && position < a.output_length; }
 };
 
-// Biases, in the place of the sums to be.
+// Initialises the sums with biases.
 template <class Element, class T>
 __device__ __forceinline__ void start_sums(const Conv1dArguments<Element>& a, const ChannelVector<Element>& v,
                                            T* sums) {
@@ -118,7 +118,7 @@ __device__ __forceinline__ void add_products(const Conv1dArguments<Element>& a, 
   }
 }
 
-// Runs `post` and stores.
+// Applies `post` and stores.
 template <class Post, class Element, class T>
 __device__ __forceinline__ void finish_sums(const Conv1dArguments<Element>& a, const ChannelVector<Element>& v,
                                             T (&sums)[kPositions * kWordElements<Element>]) {

@@ -1,4 +1,4 @@
-// The depthwise method on the CPU: what the work is cut into, and the work.
+// The depthwise method on the CPU: its tiles, and their computation.
 #pragma once
 
 #include "kernels/common/instruction_set.h"
@@ -6,14 +6,14 @@
 
 namespace sluice {
 
-// A tile is some positions of one row, or of some channels that lie side by side in memory: its vectors run along the
-// row, or across the channels. Tiles do not depend on the number of threads.
+// A tile is some positions of one row, or of some contiguous channels: its vectors run along the row, or across the
+// channels. Tiles do not depend on the number of threads.
 struct DepthwiseTiles {
   bool across_channels;
   long long positions, channels;  // of a tile at most; along a row: the outputs of one input channel
   long long position_tiles, channel_tiles;
   long long count;  // of tiles
-  long long grain;  // tiles that are worth a thread
+  long long grain;  // tiles per thread at least
 };
 
 DepthwiseTiles tiles_on_cpu(const Conv1dParams& params);

@@ -1,4 +1,4 @@
-// What the kernels for up to four taps share.
+// Shared by the kernels for up to four taps.
 #pragma once
 
 #include "kernels/conv1d/depthwise/arguments.cuh"
@@ -17,7 +17,7 @@ inline constexpr int kFewTapsRowBlocks = few_taps_row_blocks(kDType<Element>);
 template <class Element>
 inline constexpr int kFewTapsChannelBlocks = few_taps_channel_blocks(kDType<Element>);
 
-// Four elements side by side, as they are in memory: half a word of a half type, a word of float.
+// Four contiguous elements, as in memory: half a word of a half type, a word of float.
 template <class Element>
 struct Quad {
   static constexpr int kLanes = static_cast<int>(sizeof(Element));
@@ -29,19 +29,19 @@ struct Quad {
     for (int i = 0; i < kLanes; ++i) quad.lanes[i] = word.lanes[i];
     return quad;
   }
-  // Of values, rounded.
+  // Rounds values.
   __device__ static Quad of(const float* values) {
     Quad quad;
     pack<Element, 4>(values, quad.lanes);
     return quad;
   }
-  // From an address that is aligned to its size.
+  // From an address aligned to its size.
   __device__ static Quad load(const Element* from) {
     if constexpr (kLanes == 4) return first_of(load_word(from));
     const uint2 bits = *reinterpret_cast<const uint2*>(from);
     return first_of(Word{{bits.x, bits.y, 0, 0}});
   }
-  // To an address that is aligned to its size.
+  // To an address aligned to its size.
   __device__ void store(Element* to) const {
     if constexpr (kLanes == 4) {
       *reinterpret_cast<uint4*>(to) = uint4{lanes[0], lanes[1], lanes[2], lanes[3]};
@@ -63,7 +63,7 @@ struct Quad {
   }
 };
 
-// A value of which nothing is known: no instruction, where a zero would be one.
+// An undefined value: no instruction, where a zero would be one.
 __device__ __forceinline__ std::uint32_t anything() {
   std::uint32_t bits;
   asm volatile("" : "=r"(bits));
@@ -86,7 +86,7 @@ __device__ __forceinline__ void load_few_taps(const Conv1dArguments<Element>& a,
   });
 }
 
-// Of four channels whose taps are one run of memory: Count quads.
+// The taps of four channels that are contiguous: Count quads.
 template <int Count, int Taps, class Element>
 __device__ __forceinline__ void load_quads_of_taps(const Element* from, float (&taps)[4][Taps]) {
   float values[4 * Count];

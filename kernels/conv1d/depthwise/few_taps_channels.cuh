@@ -1,7 +1,7 @@
-// Depthwise conv1d with few taps, channels last: what a device copy does, and a few products an output.
+// Depthwise conv1d with few taps, channels-last: a device copy's memory traffic, and a few products an output.
 //
-// A block is `lanes` threads along the channels by as many below them as fill it. A thread has four channels, whose
-// taps and whose window of positions are in its registers, at up to kPositions positions, `dilation` apart:
+// A block is `lanes` threads across the channels by as many below them as fit. A thread has four channels, whose taps
+// and window of positions are in its registers, at up to kPositions positions, `dilation` apart:
 //
 //                     channels ->
 //   position t - 3   | vvvv |                before the first output
@@ -14,8 +14,8 @@
 
 namespace sluice {
 
-// What the kernels of this file are compiled for. `kDilates`: positions of a residue of the dilation follow each other.
-// `kAhead`: `pre` may be there, and the operands of `post` are loaded with the window, not behind the sums.
+// The kernels' compile-time shape. `kDilates`: consecutive positions are `dilation` apart. `kAhead`: there may be a
+// `pre`, and the operands of `post` are loaded with the window, not after the sums.
 template <class Element>
 struct FewTapsShape {
   static constexpr int kTaps = kFewTaps, kPositions = kFewTapsPositions<Element>;
@@ -32,10 +32,10 @@ struct EightTapsShape {
   static constexpr bool kDilates = true, kAhead = true;
 };
 
-// All positions are of one run.
-struct OneRun {
+// All positions are of one subsequence.
+struct OneSubsequence {
   template <class... Arguments>
-  __device__ explicit OneRun(const Arguments&...) {}
+  __device__ explicit OneSubsequence(const Arguments&...) {}
 
   __device__ __forceinline__ static constexpr bool begins(int) { return false; }
   __device__ __forceinline__ static constexpr bool is_skipped(int) { return false; }
@@ -45,18 +45,18 @@ struct OneRun {
   __device__ __forceinline__ void finish(const Arguments&...) const {}
 };
 
-// The taps of a thread's channels. A dense weight of the input's dtype is read as it lies, in as many quads as there
+// The taps of a thread's channels. A contiguous weight of the input's dtype is read in place, in as many quads as there
 // are taps.
 template <class Element, int Taps>
 __device__ __forceinline__ void load_channel_taps(const Conv1dArguments<Element>& a, long long channel,
                                                   float (&taps)[kFewTapsChannels][Taps]) {
-  if (!a.dense_weight) return load_few_taps(a, channel, taps);
+  if (!a.contiguous_weight) return load_few_taps(a, channel, taps);
   const Element* const from = a.weight.template as<const Element>() + channel * a.taps;
   for_counts<Taps>(a.taps, [&](auto count) { load_quads_of_taps<decltype(count)::value>(from, taps); });
 }
 
-// What stands before the input, in the first `Count` vectors of a window. Without a call, so that no vector in flight
-// is waited for.
+// The values before the input, in the first `Count` vectors of a window. Without a function call, which would wait for
+// the vectors in flight.
 template <int Count, int Window, class Element>
 __device__ __forceinline__ void load_history(const Conv1dArguments<Element>& a, long long batch, int channel, int start,
                                              int dilation, Quad<Element> (&window)[Window]) {
@@ -77,8 +77,8 @@ __device__ __forceinline__ void load_history(const Conv1dArguments<Element>& a, 
   });
 }
 
-// Four channels at the window's positions `at`, `at` + `dilation`, ... behind `pre`, rounded as transform would. What
-// lies outside of the input stays as it is.
+// Applies `pre` to four channels at the window's positions `at`, `at` + `dilation`, ..., rounded as transform would.
+// Values outside the input are not changed.
 template <class Pre, int Count, class Element>
 __device__ __forceinline__ void prepare_window(const Conv1dArguments<Element>& a, long long batch, int channel, int at,
                                                int dilation, Quad<Element> (&window)[Count]) {
@@ -105,15 +105,15 @@ __device__ __forceinline__ void prepare_window(const Conv1dArguments<Element>& a
   }
 }
 
-// `Runs` says where a row has several sequences (kernels/causal_conv1d/sequences_channels.cuh):
+// `Subsequences` describes rows with several sequences (kernels/causal_conv1d/sequences_channels.cuh):
 //
-//   Runs(a, batch, position, end)    position .. end - 1 are the thread's
+//   Subsequences(a, batch, position, end)    position .. end - 1 are the thread's
 //   are_any()                        whether any of these is true:
-//   begins(i)                        a run begins at position + i, and zeros stand before it
-//   is_skipped(i), is_zero(i)        position + i has its result from `finish`, here or in another thread, or 0
-//   is_foreign(r)                    vector r of the window is of another run than the first position, and counts as 0
-//   finish<Chains>(a, channel)       what a thread has to do for runs that begin there
-template <class Chains, class Shape, class Runs = OneRun, class Arguments>
+//   begins(i)                        a subsequence begins at position + i, after zeros
+//   is_skipped(i), is_zero(i)        the result at position + i is from `finish`, here or in another thread, or is 0
+//   is_foreign(r)                    vector r of the window is of another subsequence than the first position: it is 0
+//   finish<Chains>(a, channel)       a thread's remaining work on subsequences that begin in its positions
+template <class Chains, class Shape, class Subsequences = OneSubsequence, class Arguments>
 __device__ __forceinline__ void few_taps_channels(const Arguments& a) {
   using Element = typename Arguments::Input;
   using Post = typename Chains::Post;
@@ -178,7 +178,7 @@ __device__ __forceinline__ void few_taps_channels(const Arguments& a) {
       }
     }
   }
-  Runs runs(a, batch, position, end);
+  Subsequences subsequences(a, batch, position, end);
   float taps[kChannels][kTaps], bias[kChannels];
   load_channel_taps<Element>(a, channel, taps);
 #pragma unroll
@@ -187,7 +187,7 @@ __device__ __forceinline__ void few_taps_channels(const Arguments& a) {
   float values[kTaps][kChannels];  // of the last positions
 #pragma unroll
   for (int r = 0; r < kTaps - 1; ++r) {
-    if (runs.is_foreign(r)) window[r] = Quad<Element>{};
+    if (subsequences.is_foreign(r)) window[r] = Quad<Element>{};
     window[r].unpack_to(values[r]);
   }
   const auto add_tap = [&](int k, int first, float* sums) {
@@ -205,7 +205,7 @@ __device__ __forceinline__ void few_taps_channels(const Arguments& a) {
       }
     }
   };
-  const auto convolve = [&](const auto& own_runs) {
+  const auto convolve = [&](const auto& own_subsequences) {
 #pragma unroll
     for (int c = 0; c < kPositions; c += kChained) {
       if (c >= a.vectors_per_thread) break;
@@ -213,9 +213,9 @@ __device__ __forceinline__ void few_taps_channels(const Arguments& a) {
 #pragma unroll
       for (int j = 0; j < kChained; ++j) {
         const int at = c + j;
-        // Beyond the last output's last tap nothing is used.
+        // Values after the last output's last tap are not used.
         window[at + kTaps - 1].unpack_to(values[(at + kTaps - 1) % kTaps]);
-        if (own_runs.begins(at)) {
+        if (own_subsequences.begins(at)) {
 #pragma unroll
           for (int k = 0; k < kTaps - 1; ++k) {
 #pragma unroll
@@ -228,7 +228,7 @@ __device__ __forceinline__ void few_taps_channels(const Arguments& a) {
         for (int i = 0; i < kChannels; ++i) sums[j * kChannels + i] = bias[i];
         add_taps(at, sums + j * kChannels);
       }
-      const auto exists = [&](int j) { return position + c + j < end && !own_runs.is_skipped(c + j); };
+      const auto exists = [&](int j) { return position + c + j < end && !own_subsequences.is_skipped(c + j); };
       if constexpr (Shape::kAhead) {
         post.template apply<kChannels, kChained>(sums, loaded[c / kChained]);
       } else {
@@ -236,7 +236,8 @@ __device__ __forceinline__ void few_taps_channels(const Arguments& a) {
             a.post, [&](const long long* strides, int j) { return place_of(strides, c + j, exists(j)); }, sums);
       }
 #pragma unroll
-      for (int i = 0; i < kChained * kChannels; ++i) sums[i] = own_runs.is_zero(c + i / kChannels) ? 0.0f : sums[i];
+      for (int i = 0; i < kChained * kChannels; ++i)
+        sums[i] = own_subsequences.is_zero(c + i / kChannels) ? 0.0f : sums[i];
       store_slices<kChannels, kChained>(a.output_type(), sums, [&](auto* tag, int j, const float* own) {
         using Out = std::remove_pointer_t<decltype(tag)>;
         const auto* const strides = a.output.strides;
@@ -246,17 +247,17 @@ __device__ __forceinline__ void few_taps_channels(const Arguments& a) {
       });
     }
   };
-  if constexpr (std::is_same_v<Runs, OneRun>) {
-    convolve(runs);
-  } else if (runs.are_any()) {
-    convolve(runs);
+  if constexpr (std::is_same_v<Subsequences, OneSubsequence>) {
+    convolve(subsequences);
+  } else if (subsequences.are_any()) {
+    convolve(subsequences);
   } else {
-    convolve(OneRun());  // fewer instructions
+    convolve(OneSubsequence());  // fewer instructions
   }
-  runs.template finish<Chains>(a, channel);
+  subsequences.template finish<Chains>(a, channel);
 }
 
-// Without a chain: one that is not linked runs in the other kernels.
+// Without chains: a chain that is not linked runs in the other kernels.
 template <class Element>
 __global__ void __launch_bounds__(kFewTapsChannelThreads, kFewTapsChannelBlocks<Element>)
     few_taps_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {

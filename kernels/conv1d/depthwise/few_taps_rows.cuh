@@ -1,29 +1,30 @@
-// Depthwise conv1d with up to four taps, channels first: what a device copy does, and four products an output.
+// Depthwise conv1d with up to four taps, channels-first: a device copy's memory traffic, and four products an output.
 //
-// A block is `lanes` threads along a row by as many rows as fill it. A thread has up to kWords words of outputs, a
-// block's width of them apart, so that a warp's loads and stores are side by side; all loads are in flight before the
-// first sum. Words of outputs are aligned. The window of each has one aligned word of input, `main`, and what is beside
-// it, `left` elements before it and the others behind:
+// A block is `lanes` threads along a row by as many rows as fit. A thread has up to kWords words of outputs, a block's
+// width apart, so that a warp's loads and stores are contiguous; all loads are in flight before the first sum. Words of
+// outputs are aligned. The window of each has one aligned word of input, `main`, `left` elements before it and others
+// after it:
 //
 //   input     ....|......bb|mmmmmmmm|a.......|....      |: 16-byte boundaries of the input
-//   outputs              |oooooooo|                     |: of the output, the same ones where rows lie alike
+//   outputs              |oooooooo|                     |: of the output, the same if rows are equally aligned
 //
-// Input and output may lie differently. All of a row's words have one `left`, and one distance from outputs to `main`.
-// Where the window begins in the first half of a word, that word is `main`, and `left` is 0 or less.
+// Input and output may be aligned differently. All of a row's words have the same `left`, and the same distance from
+// outputs to `main`. If the window starts in the first half of a word, that word is `main`, and `left` is 0 or
+// negative.
 //
-// A word that a row's end cuts through is left to code that asks for each element.
+// Words cut by a row's end are left to code that checks each element.
 #pragma once
 
 #include "kernels/conv1d/depthwise/few_taps_words.cuh"
 
 namespace sluice {
 
-// The words that a row's end cuts through, element by element. A function of its own and the last that a thread does,
-// so that the registers of neither count for the other.
+// The words cut by a row's end, element by element. Last in a thread, and a function of its own, so that registers are
+// not live across both.
 template <class Post, class Element>
 __device__ __noinline__ void convolve_cut_words(const Conv1dArguments<Element>& a, unsigned row, int first_word) {
   constexpr int kWidth = kWordElements<Element>, kWindow = kFewTaps - 1 + kWidth;
-  constexpr int kSlices = kFewTapsChained / kWidth;  // what a linked chain takes: the second one of a float is nobody's
+  constexpr int kSlices = kFewTapsChained / kWidth;  // the width of a linked chain: a float's second slice is unused
   const WordsOfRow<Element> words(a, row, first_word);
   const WindowsOfRow<Element> windows(a, words);
   const unsigned batch = words.batch, channel = words.channel;
@@ -46,7 +47,7 @@ __device__ __noinline__ void convolve_cut_words(const Conv1dArguments<Element>& 
       const long long offset = batch * a.history.strides[0] + input_channel * a.history.strides[1];
 #pragma unroll
       for (int i = 0; i < kWindow; ++i) {
-        // A word may begin before the history does.
+        // A word may begin before the history.
         if (from + i < 0 && at + i >= 0) {
           values[i] = convert<float>(
               convert<Element>(load_as<float>(a.history.data, known_dtype(LinkedTensor::history, a.history.dtype),
@@ -81,7 +82,7 @@ __device__ __noinline__ void convolve_cut_words(const Conv1dArguments<Element>& 
   }
 }
 
-// The row of the result.
+// A row of the result.
 template <class Chains, class Element>
 struct RowOfResult {
   char* row;
@@ -91,7 +92,7 @@ struct RowOfResult {
                     (words.batch * a.output.strides[0] + words.channel * a.output.strides[1]) *
                         static_cast<long long>(size_of(a.output_type())))) {}
 
-  // The chain, and the stores, of words c, c + 1, ... that are whole.
+  // Applies the chain to words c, c + 1, ... that are whole, and stores them.
   template <int kChained, class Ends>
   __device__ __forceinline__ void store(const Conv1dArguments<Element>& a, const WordsOfRow<Element>& words, int c,
                                         const bool (&whole)[kChained], float (&sums)[kChained * kWordElements<Element>],
@@ -111,18 +112,18 @@ struct RowOfResult {
   }
 };
 
-// The words that few_taps_rows leaves out are those that a row's end cuts through. Another type stands in its place
-// where a row has several sequences (kernels/causal_conv1d/sequences_rows.cuh):
+// few_taps_rows leaves out the words cut by a row's end. Another type replaces this one for rows of several sequences
+// (kernels/causal_conv1d/sequences_rows.cuh):
 //
 //   Ends(a, words)                           a thread's
-//   is_cut(g), are_cut()                     whether word g, or any, has outputs whose windows are not all of their own
-//                                            sequence, or is left to `finish`
-//   reaches(g, j, back), is_zero(g, j)       whether output j's is, so far back; or its result is 0
-//   is_left(g), are_any()                    whether word g is left to `finish`; whether that has anything to do
+//   is_cut(g), are_cut()                     whether word g, or any, has outputs whose windows leave their sequence, or
+//                                            is left to `finish`
+//   reaches(g, j, back), is_zero(g, j)       whether output j's tap `back` is in its sequence; or its result is 0
+//   is_left(g), are_any()                    whether word g is left to `finish`; whether `finish` has work
 //   finish<Post>(a, row, first_word, done)   a bit of `done` is a word that has its results
 //   kLoadsHistory, load_history(a, words, before)
-//                                            whether it puts what precedes a row in front of the row's first word
-//   not_loaded()                             the value of what is not loaded, which nobody asks for
+//                                            whether it loads the values before the row's first word
+//   not_loaded()                             a value for what is not loaded and not used
 struct RowEnds {
   static constexpr bool kLoadsHistory = false;
   __device__ __forceinline__ static std::uint32_t not_loaded() { return anything(); }
@@ -142,7 +143,7 @@ struct RowEnds {
   }
 };
 
-// Without the questions where no word of a thread is cut: fewer instructions.
+// Without the checks if no word of a thread is cut: fewer instructions.
 template <class Ends, class Convolve>
 __device__ __forceinline__ void convolve_with(const Ends& ends, const Convolve& convolve) {
   if constexpr (std::is_base_of_v<RowEnds, Ends>) {
@@ -154,7 +155,7 @@ __device__ __forceinline__ void convolve_with(const Ends& ends, const Convolve& 
   }
 }
 
-// sums[j] += taps[k] * window[j + k], in the order of k, and zeros in the place of what is not of an output's sequence.
+// sums[j] += taps[k] * window[j + k], in the order of k, with zeros for values of other sequences.
 template <int Width, class Ends>
 __device__ __forceinline__ void add_cut_window(const Ends& ends, int g, const float (&taps)[kFewTaps], int count,
                                                const float* window, float* sums) {
@@ -168,8 +169,8 @@ __device__ __forceinline__ void add_cut_window(const Ends& ends, int g, const fl
   }
 }
 
-// Four taps, the last of them on the output's own position, and rows that lie alike: `main` is at the outputs' place,
-// and nothing is read behind it.
+// Four taps, the last of them on the output's own position, and equally aligned rows: `main` is at the outputs, and
+// nothing is read after it.
 template <class Chains, class Ends, class Arguments>
 __device__ __forceinline__ void four_taps_rows(const Arguments& a, unsigned row, int first_word) {
   using Element = typename Arguments::Input;
@@ -177,7 +178,7 @@ __device__ __forceinline__ void four_taps_rows(const Arguments& a, unsigned row,
   constexpr int kChained = kFewTapsChained / kWidth;
   const WordsOfRow<Element> words(a, row, first_word);
   const int step = words.step, begin = words.begin, last = words.last(a, 0);
-  // Only the first word may lie before the row or at its start.
+  // Only the first word may start before the row or at its start.
   const bool first = (begin <= last) & ((begin >= 4) | ((begin == 0) & (Ends::kLoadsHistory || !a.history.exists())));
   const Element* const input = words.input_of(a);
 
@@ -248,7 +249,7 @@ __device__ __forceinline__ void four_taps_rows(const Arguments& a, unsigned row,
   }
 }
 
-// Any padding, any count of taps, and rows that lie anyhow.
+// Any padding, up to four taps, any alignment.
 template <class Chains, class Ends, class Arguments>
 __device__ __forceinline__ void any_few_taps_rows(const Arguments& a, unsigned row, int first_word) {
   using Element = typename Arguments::Input;
@@ -258,7 +259,7 @@ __device__ __forceinline__ void any_few_taps_rows(const Arguments& a, unsigned r
   const int step = words.step, begin = words.begin;
   const Element* const input = settled(words.input_of(a) + windows.apart);  // `main` of outputs at 0
   Word main[kWords];
-  unsigned all_whole = 0;  // a bit a word
+  unsigned all_whole = 0;  // a bit per word
 #pragma unroll
   for (int g = 0; g < kWords; ++g) {
     const int at = begin + g * step;
@@ -268,7 +269,7 @@ __device__ __forceinline__ void any_few_taps_rows(const Arguments& a, unsigned r
     load_lanes_if(all_there, input + at, main[g].lanes);
     all_whole |= static_cast<unsigned>(all_there) << g;
   }
-  asm volatile("" : "+r"(all_whole));  // kept, not computed anew
+  asm volatile("" : "+r"(all_whole));  // kept, not recomputed
   const Ends ends(a, words);
 #pragma unroll
   for (int g = 0; g < kWords; ++g) all_whole &= ~(static_cast<unsigned>(ends.is_left(g)) << g);
@@ -288,7 +289,7 @@ __device__ __forceinline__ void any_few_taps_rows(const Arguments& a, unsigned r
       float sums[kChained * kWidth];
 #pragma unroll
       for (int i = 0; i < kChained * kWidth; ++i) sums[i] = bias;
-      // Late, for the registers' sake: by now a neighbour's word has brought them into the L1 cache.
+      // Late, to save registers: by now a neighbour's word has brought them into the L1 cache.
       Window<Element> window[kChained];
 #pragma unroll
       for (int g = 0; g < kChained; ++g) {
@@ -325,7 +326,7 @@ __device__ __forceinline__ void any_few_taps_rows(const Arguments& a, unsigned r
   }
 }
 
-// A block's rows from `first_row` on, those from `end_row` on left out: one tile of each.
+// A block's rows from `first_row` on, without those from `end_row` on: one tile of each.
 template <class Chains, class Ends, class Arguments>
 __device__ __forceinline__ void few_taps_rows(const Arguments& a, unsigned first_row, unsigned end_row, int tile) {
   const unsigned below = a.by_lanes.quotient_of_31_bits(threadIdx.x);
@@ -333,7 +334,7 @@ __device__ __forceinline__ void few_taps_rows(const Arguments& a, unsigned first
   const unsigned row = first_row + below;
   if (row >= end_row) return;
   const int first_word = tile * (a.vectors_per_thread * a.lanes) + lane;
-  if (static_cast<int>(a.padding) == kFewTaps - 1 && a.taps == kFewTaps && a.alike) {
+  if (static_cast<int>(a.padding) == kFewTaps - 1 && a.taps == kFewTaps && a.equally_aligned) {
     four_taps_rows<Chains, Ends>(a, row, first_word);
   } else {
     any_few_taps_rows<Chains, Ends>(a, row, first_word);
@@ -348,7 +349,7 @@ __device__ __forceinline__ void few_taps_rows(const Arguments& a) {
   few_taps_rows<Chains, Ends>(a, upper * a.rows_per_block, rows, tile);
 }
 
-// Without a chain: one that is not linked runs in the other kernels.
+// Without chains: a chain that is not linked runs in the other kernels.
 template <class Element>
 __global__ void __launch_bounds__(kFewTapsThreads, kFewTapsRowBlocks<Element>)
     few_taps_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {

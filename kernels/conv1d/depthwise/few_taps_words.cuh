@@ -1,18 +1,18 @@
-// What few_taps_rows knows of a row: its words of outputs, their windows of inputs, its taps.
+// A row as few_taps_rows sees it: its words of outputs, their windows of inputs, its taps.
 #pragma once
 
 #include "kernels/conv1d/depthwise/few_taps.cuh"
 
 namespace sluice {
 
-// What a word's window may reach: four elements before `main`, and a word behind it.
+// The extent of a word's window: four elements before `main`, and a word after it.
 template <class Element>
 struct Window {
   Quad<Element> before;
   Word main, after;
 };
 
-// A quad or a word from behind `main`.
+// A quad or a word after `main`.
 template <class Element>
 __device__ __forceinline__ void load_behind_if(bool is_quad, bool is_word, const Element* from, Word& word) {
   if constexpr (sizeof(Element) == 2) {
@@ -24,13 +24,13 @@ __device__ __forceinline__ void load_behind_if(bool is_quad, bool is_word, const
   load_lanes_if(sizeof(Element) == 2 ? is_word : is_quad, from, word.lanes);
 }
 
-// The values from `left` elements before `main` on. Shifts at run time take the place of one copy of the products for
-// each `left`, and rows of one warp that lie differently stay together.
+// The values from `left` elements before `main` on. Run-time shifts replace a copy of the products for each `left`, and
+// rows of one warp with different alignments do not diverge.
 template <class Element>
 __device__ __forceinline__ void unpack_window(const Window<Element>& window, int left,
                                               float (&values)[kWordElements<Element> + 4]) {
   constexpr int kHalf = sizeof(Element) == 2, kAhead = Quad<Element>::kLanes;
-  // A float's `left` is at most 3: nobody asks for its first lane.
+  // A float's `left` is at most 3: its first lane is not used.
   constexpr int kFirst = kHalf ? 0 : 1, kCount = kHalf ? 6 : 7;
   std::uint32_t lanes[kAhead + 8];
 #pragma unroll
@@ -58,20 +58,20 @@ __device__ __forceinline__ void unpack_window(const Window<Element>& window, int
   rest.unpack_to(values + kWordElements<Element>);
 }
 
-// The same value, of which the compiler does not know where it comes from: a sum with it stays one addition, where sums
-// of sums of 64 bits would be taken apart and put together anew for every word.
+// The same value, hidden from the compiler: a sum with it stays one addition; otherwise 64-bit sums of sums would be
+// reassociated for every word.
 template <class T>
 __device__ __forceinline__ T* settled(T* pointer) {
   asm volatile("" : "+l"(pointer));
   return pointer;
 }
 
-// What a thread needs to know of its words: word g begins at `begin + g * step` of row (batch, channel).
+// A thread's words: word g starts at `begin + g * step` of row (batch, channel).
 template <class Element>
 struct WordsOfRow {
   unsigned batch, channel;
   int step, begin;
-  int stop;  // words from here on are another block's
+  int stop;  // words from here on belong to another block
 
   __device__ __forceinline__ WordsOfRow(const Conv1dArguments<Element>& a, unsigned row, int first_word) {
     constexpr int kWidth = kWordElements<Element>;
@@ -79,10 +79,11 @@ struct WordsOfRow {
     channel = row - batch * static_cast<unsigned>(a.channels);
     step = a.lanes * kWidth;
     begin = first_word * kWidth - a.template misalignment<kWidth>(batch, channel);
-    asm volatile("" : "+r"(begin));  // kept, not computed anew
+    asm volatile("" : "+r"(begin));  // kept, not recomputed
     stop = begin + a.vectors_per_thread * step;
   }
-  // A word at most here is all there in the output, and in the input `apart` elements from it, and this block's.
+  // The last start of a whole word: its outputs exist and are this block's, and its inputs, `apart` elements away,
+  // exist.
   __device__ __forceinline__ int last(const Conv1dArguments<Element>& a, int apart) const {
     const int both = min_of(static_cast<int>(a.length) - apart, static_cast<int>(a.output_length));
     return min_of(both - kWordElements<Element>, stop - 1);
@@ -91,22 +92,22 @@ struct WordsOfRow {
     return settled(a.input.template as<const Element>() + batch * a.input.strides[0] +
                    a.by_multiplier.quotient_of_31_bits(channel) * a.input.strides[1]);
   }
-  // Where the outputs at, at + 1, ... are in a tensor of the result's shape.
+  // The places of outputs at, at + 1, ... in a tensor of the result's shape.
   __device__ __forceinline__ Place place_of(const long long* strides, int at, int first, int last) const {
     const long long offset = batch * strides[0] + channel * strides[1] + at * strides[2];
     return {.offset = offset, .stride = strides[2], .first = first, .last = last};
   }
 };
 
-// Where the windows of a row's words are in the input.
+// The windows of a row's words in the input.
 template <class Element>
 struct WindowsOfRow {
-  int left;         // elements of a window before `main`, or less than 0: elements of `main` before the window
-  int right;        // elements behind `main`, or 0 and less
+  int left;         // elements of a window before `main`; negative: elements of `main` before the window
+  int right;        // elements after `main`, or 0 and less
   int apart;        // from a word's outputs to `main`
-  int first, last;  // whole words: all outputs and all inputs of the window are there
-  // Whole words above `before_from` load the quad before `main`; those below `quads_until` load the quad behind it, and
-  // those below `words_until` the word behind it. What is not loaded is zero or not asked for.
+  int first, last;  // whole words: all outputs and all inputs of the window exist
+  // Whole words above `before_from` load the quad before `main`; those below `quads_until` load the quad after it, and
+  // those below `words_until` the word after it. Values not loaded are zero or not used.
   int before_from, quads_until, words_until;
 
   __device__ __forceinline__ WindowsOfRow(const Conv1dArguments<Element>& a, const WordsOfRow<Element>& words) {
@@ -118,7 +119,7 @@ struct WindowsOfRow {
     left = ((padding - words.begin - place - kLeast) & (kWidth - 1)) + kLeast;
     right = a.taps - 1 - left;
     apart = left - padding;
-    // What is beside a `main` is all there, or it is zeros, because the row begins or ends with `main`.
+    // A neighbour of `main` is whole, or it is zeros because the row begins or ends with `main`.
     const int start = words.begin + apart;  // of a `main`; the others are whole words away
     const bool zeros_before = (start & (kWidth - 1)) == 0 && !a.history.exists();
     const bool zeros_behind = ((length - start) & (kWidth - 1)) == 0;
@@ -130,12 +131,12 @@ struct WindowsOfRow {
     before_from = left > 0 ? -apart : kNever;
     quads_until = 0 < right && right <= 4 ? end : -kNever;
     words_until = right > 4 ? end : -kNever;
-    asm volatile("" : "+r"(before_from), "+r"(quads_until), "+r"(words_until));  // kept, not computed anew
+    asm volatile("" : "+r"(before_from), "+r"(quads_until), "+r"(words_until));  // kept, not recomputed
   }
   __device__ __forceinline__ bool whole(int at) const { return (at >= first) & (at <= last); }
 };
 
-// The taps of a channel, with loads that are in flight together; taps[k] from k = `a.taps` on is of no use.
+// The taps of a channel, with their loads in flight together; taps[k] from k = `a.taps` on are not used.
 template <class Element>
 __device__ __forceinline__ void load_taps_of_row(const Conv1dArguments<Element>& a, unsigned channel,
                                                  float (&taps)[kFewTaps]) {
@@ -143,7 +144,7 @@ __device__ __forceinline__ void load_taps_of_row(const Conv1dArguments<Element>&
     using Weight = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
     const Weight* const from = a.weight.template as<const Weight>() + channel * a.weight.strides[0];
     if constexpr (std::is_same_v<Weight, Element>) {
-      if (a.dense_weight && a.taps == kFewTaps) {
+      if (a.contiguous_weight && a.taps == kFewTaps) {
         Quad<Element>::load(from).unpack_to(taps);
         return;
       }

@@ -1,4 +1,4 @@
-// Fills in a kernel's arguments. The launchers are in launch_<kind>.cuh, of which CMakeLists.txt makes instances.
+// Fills in a kernel's arguments. The launchers are in launch_<kind>.cuh; CMakeLists.txt makes their instances.
 #pragma once
 
 #include "kernels/conv1d/depthwise/arguments.cuh"
@@ -14,13 +14,13 @@ Conv1dArguments<Element> make_arguments(const Conv1dParams& params, const Conv1d
   a.depth = plan.depth;
   a.schedule = plan.schedule;
   a.by_channels = FastDivisor(params.channels);
-  // Of the vectors of a row, where a thread finds its own; of its tiles, where a block does.
+  // Vectors of a row, if a thread finds its own; tiles of a row, if a block does.
   a.by_vectors = FastDivisor(plan.schedule == Schedule::direct ? max_of(1LL, own.vectors_per_row) : own.tiles_per_row);
   a.by_multiplier = FastDivisor(params.multiplier);
   a.rows_per_block = plan.threads / a.lanes;
-  a.dense_weight = params.weight.dtype == params.input.dtype && params.weight.strides[1] == 1 &&
-                   params.weight.strides[0] == params.taps &&
-                   reinterpret_cast<std::uintptr_t>(params.weight.data) % (4 * sizeof(Element)) == 0;
+  a.contiguous_weight = params.weight.dtype == params.input.dtype && params.weight.strides[1] == 1 &&
+                        params.weight.strides[0] == params.taps &&
+                        reinterpret_cast<std::uintptr_t>(params.weight.data) % (4 * sizeof(Element)) == 0;
   a.by_lanes = FastDivisor(a.lanes);
   a.by_across = FastDivisor(takes_channels(own.which) ? own.channel_tiles : own.tiles_per_row);
   a.by_along = FastDivisor(own.position_tiles);

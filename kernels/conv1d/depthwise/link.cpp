@@ -7,11 +7,11 @@
 namespace sluice {
 namespace {
 
-// The entries of linked_*.cu.in: sluice_conv1d_<rows or channels>_<dtype>_<schedule>, or another kernel of `direct` in
-// its place.
+// The entries of linked_*.cu.in: sluice_conv1d_<rows or channels>_<dtype>_<schedule>, or another kernel of `direct`
+// instead.
 std::string_view entry_name(const Conv1dPlan& plan, DType dtype) {
   static const NameTable entries = [] {
-    NameParts kernels = schedule_names();
+    NameFields kernels = schedule_names();
     kernels.insert(kernels.end(), {"plain", "few_taps", "window", "window_pairs", "gated", "eight_taps"});
     return NameTable("sluice_conv1d", {{"rows", "channels"}, dtype_names(), kernels});
   }();
@@ -44,15 +44,15 @@ LinkRequest depthwise_link_request(const Conv1dParams& params, const Conv1dPlan&
   LinkRequest request{
       .module = module_name(plan, dtype), .kernel = entry_name(plan, dtype), .wide = dtype == DType::float64};
   const int width = word_elements(dtype);
-  request.pre = linked_slot(params.pre, params.pre_operands, width, 1);
+  request.pre = chain_call(params.pre, params.pre_operands, width, 1);
   const auto post = [&](int vector, int slices) {
-    return linked_slot(params.post, params.post_operands, vector, slices);
+    return chain_call(params.post, params.post_operands, vector, slices);
   };
   switch (plan.depthwise.which) {
     case DepthwiseKernel::few_taps_rows: request.post = post(width, kFewTapsChained / width); break;
     case DepthwiseKernel::gated_channels:
     case DepthwiseKernel::eight_taps_channels:
-      request.pre = linked_slot(params.pre, params.pre_operands, kFewTapsChannels, 1);
+      request.pre = chain_call(params.pre, params.pre_operands, kFewTapsChannels, 1);
       [[fallthrough]];
     case DepthwiseKernel::few_taps_channels:
       request.post = post(kFewTapsChannels, kFewTapsChained / kFewTapsChannels);

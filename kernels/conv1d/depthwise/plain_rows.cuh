@@ -1,10 +1,10 @@
-// Depthwise conv1d, channels first, with no more taps than a word has elements: stride and dilation 1, no `pre`, any
+// Depthwise conv1d, channels-first, with at most a word's elements of taps: stride and dilation 1, no `pre`, any
 // alignment.
 //
-// A block is `lanes` threads along a row by as many rows as fill it. A thread has kPlainRowWords words of outputs, a
-// block's width of them apart, so that a warp's loads and stores are side by side. Words of the output are aligned, and
-// the window of each begins `shift` elements into the first of three aligned words of the input. All of a row's words
-// have one shift. Neighbours need the same words, so two of the three come from the L1 cache:
+// A block is `lanes` threads along a row by as many rows as fit. A thread has kPlainRowWords words of outputs, a
+// block's width apart, so that a warp's loads and stores are contiguous. Words of the output are aligned, and the
+// window of each starts `shift` elements into the first of three aligned words of the input. All of a row's words have
+// the same shift. Adjacent threads need the same words, so two of the three come from the L1 cache:
 //
 //   input     |....ssww|wwwwwwww|wwwwwwww|       |: 16-byte boundaries of the input
 //                   wwwwwwwwwwwwww               the window of a word: width + taps - 1 elements
@@ -18,7 +18,7 @@ namespace sluice {
 template <class Element>
 inline constexpr int kPlainRowWords = plain_row_words(kDType<Element>);
 
-// The 32 bytes that begin `shift` bytes into three words.
+// The 32 bytes that start `shift` bytes into three words.
 template <class Element>
 __device__ __forceinline__ void shift_window(const Word (&from)[3], int shift, Word (&to)[2]) {
   std::uint32_t lanes[12];
@@ -39,7 +39,7 @@ __device__ __forceinline__ void shift_window(const Word (&from)[3], int shift, W
   }
 }
 
-// What a thread knows of its words: outputs begin + g * step, ... of row (batch, channel).
+// A thread's words: outputs begin + g * step, ... of row (batch, channel).
 template <class Element>
 struct PlainWords {
   static constexpr int kWidth = kWordElements<Element>;
@@ -53,7 +53,7 @@ struct PlainWords {
     start = begin - a.padding;
     shift = static_cast<int>(
         (static_cast<long long>(reinterpret_cast<std::uintptr_t>(row_of(a)) / sizeof(Element)) + start) & (kWidth - 1));
-    // Counted from the first word of inputs, in 32 bits: what is farther away than that is out of a thread's reach.
+    // Counted from the first word of inputs, in 32 bits: no thread reaches further.
     constexpr long long kFar = 1LL << 30;
     least = static_cast<int>(a.input.strides[2] == 1 ? min_of(kFar, max_of<long long>(shift - start, 0)) : kFar);
     behind = static_cast<int>(max_of(-kFar, min_of(kFar, a.length - start + shift)));
@@ -65,7 +65,7 @@ struct PlainWords {
            a.by_multiplier.quotient(channel) * a.input.strides[1];
   }
   __device__ __forceinline__ bool exists(int g) const { return g < count && g * step < left; }
-  // The three words of its inputs are all in the tensor, and all of its outputs are.
+  // Whether the three words of its inputs and all of its outputs are inside their tensors.
   __device__ __forceinline__ bool whole(int g) const {
     return (g < count) & (g * step >= least) & (g * step + 3 * kWidth <= behind) & (g * step + kWidth <= left) &
            (begin + g * step >= 0);
@@ -76,8 +76,8 @@ struct PlainWords {
   }
 };
 
-// The words that are not whole, element by element. A function of its own and the last that a thread does, so that the
-// registers of neither count for the other.
+// The words that are not whole, element by element. Last in a thread, and a function of its own, so that registers are
+// not live across both.
 template <class Post, class Element>
 __device__ __noinline__ void convolve_cut_plain_words(const Conv1dArguments<Element>& a, long long row, unsigned tile,
                                                       int lane) {
@@ -88,7 +88,7 @@ __device__ __noinline__ void convolve_cut_plain_words(const Conv1dArguments<Elem
   for (int g = 0; g < own.count; ++g) {
     if (own.whole(g) || !own.exists(g)) continue;
     const long long input_channel = a.by_multiplier.quotient(own.channel), start = own.start + g * own.step;
-    T values[2 * kWidth], sums[kWords * kWidth];  // of the chain's slices the first; the others are nobody's
+    T values[2 * kWidth], sums[kWords * kWidth];  // only the chain's first slices are used
     unpack<Element>(gather_word(a, own.batch, input_channel, start, 0, 1), values);
     unpack<Element>(gather_word(a, own.batch, input_channel, start + kWidth, 0, 1), values + kWidth);
     const T bias = a.bias_of(own.channel);
@@ -125,7 +125,7 @@ __device__ __forceinline__ void plain_rows(const Conv1dArguments<Element>& a) {
 
   Word words[kWords][3];
   bool cut = false;
-  // The middle ones first: those of a warp are all that it needs, but for its ends.
+  // The middle words first: except at a warp's ends, they hold all that it needs.
 #pragma unroll
   for (int g = 0; g < kWords; ++g) {
     cut |= own.exists(g) & !own.whole(g);
@@ -133,7 +133,7 @@ __device__ __forceinline__ void plain_rows(const Conv1dArguments<Element>& a) {
     for (int i = 0; i < 4; ++i) words[g][1].lanes[i] = anything();
     load_lanes_if(own.whole(g), from + g * own.step + kWidth, words[g][1].lanes);
   }
-  // The last word holds nothing of a window that ends before it.
+  // A window that ends before the last word does not need it.
   const bool has_third = own.shift + kWidth + a.taps - 1 > 2 * kWidth;
 #pragma unroll
   for (int g = 0; g < kWords; ++g) {
@@ -172,7 +172,7 @@ __device__ __forceinline__ void plain_rows(const Conv1dArguments<Element>& a) {
   if (cut) convolve_cut_plain_words<typename Chains::Post>(a, row, tile, lane);
 }
 
-// Interpreted, there are no tensors in `post`; without a chain the interpreter's registers are the loads'.
+// Interpreted, there are no tensors in `post`; without a chain, loads use the interpreter's registers.
 template <class Chains, class Element>
 __global__ void __launch_bounds__(kFewTapsThreads, kPlainRowBlocks)
     plain_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr long long kLargest = 1LL << 40;  // of any product below, so that none overflows
 
-// Inputs that `outputs` consecutive results reach over.
+// The extent of `outputs` consecutive results in the input.
 long long reach(const Conv1dProblem& problem, long long outputs) {
   const long long span = (outputs - 1) * problem.stride + (problem.taps - 1LL) * problem.dilation + 1;
   return min_of(span, kLargest);
@@ -18,13 +18,13 @@ long long reach(const Conv1dProblem& problem, long long outputs) {
 
 bool steps_by_one(const Conv1dProblem& problem) { return problem.stride == 1 && problem.dilation == 1; }
 
-// Whether the kernel would go through a chain stage by stage, which the few taps' do not, and rings do slowly.
+// Whether the kernel would interpret a chain; the few taps' kernels cannot, and rings are slow at it.
 bool interprets(const Conv1dProblem& problem, bool linked) { return (problem.has_pre || problem.has_post) && !linked; }
 
-// Channels of a thread of window_channels: two of a half type are 4 bytes, as one float is.
+// Channels per thread of window_channels: two of a half type are 4 bytes, as one float is.
 int window_width(const Conv1dProblem& problem) { return problem.pairs && size_of(problem.dtype) == 2 ? 2 : 1; }
 
-// Threads side by side along the channels, and the shared memory that the taps of their channels take.
+// Threads across the channels, and the shared memory for their channels' taps.
 long long window_channel_tiles(const Conv1dProblem& problem) {
   return ceil_div(ceil_div<long long>(problem.channels, window_width(problem)), 32LL);
 }
@@ -37,7 +37,7 @@ long long window_channel_tap_bytes(const Conv1dProblem& problem) {
   return round_up<long long>(1LL * problem.taps * columns * compute_bytes(problem.dtype), kWordBytes);
 }
 
-// Whether a kernel with windows in registers takes it. They run where the schedule is left open.
+// Whether a kernel with windows in registers takes the problem; only if the schedule is automatic.
 bool suits_windows(const Conv1dProblem& problem, const ScheduleRequest& request, bool linked) {
   if (!request.automatic || !steps_by_one(problem) || interprets(problem, linked) || problem.dtype == DType::float64) {
     return false;
@@ -48,7 +48,7 @@ bool suits_windows(const Conv1dProblem& problem, const ScheduleRequest& request,
   return !is_plain && problem.taps <= kMostWindowRowTaps;
 }
 
-// The kernel with few taps that takes a channels-last problem, or `channels`.
+// The few-tap kernel for a channels-last problem, or `channels`.
 DepthwiseKernel few_taps_channels(const Conv1dProblem& problem, bool linked) {
   constexpr long long kMostDilation = 1 << 20;  // positions are counted in 32 bits
   const bool fits = problem.adjacent && problem.stride == 1 && problem.dilation <= kMostDilation &&
@@ -72,13 +72,13 @@ DepthwiseKernel kernel_of(const Conv1dProblem& problem, const ScheduleRequest& r
     const DepthwiseKernel kernel = few_taps_channels(problem, linked);
     return windows && kernel == DepthwiseKernel::channels ? DepthwiseKernel::window_channels : kernel;
   }
-  if (few_taps && (problem.alike || !windows)) return DepthwiseKernel::few_taps_rows;
+  if (few_taps && (problem.equally_aligned || !windows)) return DepthwiseKernel::few_taps_rows;
   if (windows) return DepthwiseKernel::window_rows;
   return plain && problem.taps <= register_taps(problem.dtype) ? DepthwiseKernel::plain_rows : DepthwiseKernel::rows;
 }
 
-// Blocks of a kernel without a ring that a multiprocessor's registers hold, by its launch bounds. Linked, only the few
-// taps' and the windows' kernels have any.
+// Resident blocks per SM of a kernel without a ring, by the registers of its launch bounds. Linked, only the few taps'
+// and the windows' kernels have any.
 int register_blocks(DepthwiseKernel kernel, const Conv1dProblem& problem, int width, bool linked) {
   switch (kernel) {
     case DepthwiseKernel::few_taps_rows: return few_taps_row_blocks(problem.dtype);
@@ -93,8 +93,8 @@ int register_blocks(DepthwiseKernel kernel, const Conv1dProblem& problem, int wi
   }
 }
 
-// Bytes of one load into registers. A stride or a dilation takes rows apart; channels that are no whole words come one
-// by one.
+// Bytes of one load into registers: single elements if a stride or a dilation takes rows apart, or channels are not
+// whole words.
 int load_width(DepthwiseKernel kernel, const Conv1dProblem& problem) {
   const int element = static_cast<int>(size_of(problem.dtype));
   if (takes_few_taps(kernel) && takes_channels(kernel)) return kFewTapsChannels * element;
@@ -103,7 +103,7 @@ int load_width(DepthwiseKernel kernel, const Conv1dProblem& problem) {
   return whole ? kWordBytes : element;
 }
 
-// Where the taps of `rows` rows do not fit into a block's shared memory, the plan is refused.
+// Refuses the plan if the taps of `rows` rows exceed a block's shared memory.
 void set_direct(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device, long long tiles,
                 long long rows) {
   plan.depthwise.tiles = plan.grid = tiles;
@@ -145,13 +145,13 @@ void set_ring(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequ
   plan.reason = request.automatic ? auto_ring_reason(plan.schedule, plan.depthwise.which) : ring_reason(request);
 }
 
-// Vectors of a row that follow its output's alignment, so that it may need one more than its length asks for.
+// Vectors of a row that follow its output's alignment, so that it may need one more.
 long long vectors_of_row(const Conv1dProblem& problem, int outputs) {
   const int slack = problem.aligned ? 0 : word_elements(problem.dtype) - 1;
   return ceil_div<long long>(problem.output_length + slack, outputs);
 }
 
-// `most`: words of a thread.
+// `most`: words per thread.
 void set_interleaved_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device, int most) {
   const int width = word_elements(problem.dtype);
   const long long rows = problem.batch * problem.channels, vectors = vectors_of_row(problem, width);
@@ -161,13 +161,13 @@ void set_interleaved_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const 
   own.vectors_per_thread = cut.words;
   own.tiles_per_row = cut.tiles;
   own.lanes = cut.lanes;
-  own.alike = problem.alike;
+  own.equally_aligned = problem.equally_aligned;
   plan.threads = cut.threads();
   plan.tile = plan.threads * cut.words * width;
   own.tiles = plan.grid = cut.blocks(rows);
 }
 
-// Threads side by side cut a row evenly, into an even number of parts, so that each begins at an output's word.
+// Threads across divide a row evenly, into an even number of shares, so that each starts at an output's word.
 void set_window_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
   constexpr long long kLeastLanes = 32;
   const long long rows = problem.batch * problem.channels;
@@ -180,19 +180,19 @@ void set_window_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const Devic
     own.tiles_per_row *= 2;
     lanes = even_share(vectors, own.tiles_per_row);
   }
-  // Where there are more taps than outputs, more threads copy than sum.
+  // With more taps than outputs, more threads copy than sum.
   lanes = max_of(lanes, min_of(kLeastLanes, even_share(problem.taps, kWindowOutputs)));
   own.tiles_per_row = ceil_div(vectors, lanes);
   own.lanes = static_cast<int>(lanes);
   own.vectors_per_row = vectors;
   own.vectors_per_thread = 1;
-  // Rows are apart by as many banks as threads would be, and their taps by an odd number of words.
+  // The bank offset between rows is that between threads; taps of rows are an odd number of words apart.
   const int quads = ceil_div(problem.taps, 4), outputs = own.lanes * kWindowOutputs / 4;
   own.stage_words = outputs + round_up(quads, 8);
   own.tap_bytes = (quads | 1) * kWordBytes;
   const int row_bytes = own.stage_words * kWordBytes + own.tap_bytes;
-  const int room = device.shared_memory_per_multiprocessor / kWindowRowBlocks - 1024;  // that each block reserves
-  const int rows_per_block = max_of(1, min_of(kWindowThreads / own.lanes, room / row_bytes));
+  const int capacity = device.shared_memory_per_multiprocessor / kWindowRowBlocks - 1024;  // reserved per block
+  const int rows_per_block = max_of(1, min_of(kWindowThreads / own.lanes, capacity / row_bytes));
   plan.threads = own.lanes * rows_per_block;
   plan.tile = plan.threads * kWindowOutputs;
   plan.shared_memory = row_bytes * rows_per_block;
@@ -206,22 +206,22 @@ void set_window_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const D
   own.lanes = window_channel_lanes(problem);
   const int below = kWindowThreads / own.lanes;
   plan.threads = own.lanes * below;
-  const auto set_turns = [&](int turns) {
-    own.vectors_per_thread = turns;
+  const auto set_iterations = [&](int iterations) {
+    own.vectors_per_thread = iterations;
     own.position_tiles =
-        ceil_div<long long>(problem.output_length, static_cast<long long>(below) * kWindowPositions * turns);
+        ceil_div<long long>(problem.output_length, static_cast<long long>(below) * kWindowPositions * iterations);
     own.tiles = plan.grid = problem.batch * own.channel_tiles * own.position_tiles;
   };
   const long long enough =
       static_cast<long long>(kWindowWaves) * window_channel_blocks(own.width) * device.multiprocessors;
-  for (int turns = kWindowTurns; turns > 0; turns /= 2) {
-    set_turns(turns);
+  for (int iterations = kWindowIterations; iterations > 0; iterations /= 2) {
+    set_iterations(iterations);
     if (plan.grid >= enough) break;
   }
   plan.tile = plan.threads * own.width * kWindowPositions * own.vectors_per_thread;
   own.tap_bytes = static_cast<int>(window_channel_tap_bytes(problem));
-  // Threads stand for all channels then, and the run may begin within a word.
-  own.collects = problem.one_run && own.channel_tiles == 1 && own.lanes <= kCollectedLanes;
+  // All channels have threads then, and the span may start within a word.
+  own.collects = problem.one_span && own.channel_tiles == 1 && own.lanes <= kCollectedLanes;
   const int results = own.collects ? plan.threads * own.width * kWindowPositions * kCollectedBytes + kWordBytes : 0;
   plan.shared_memory = own.tap_bytes + results;
 }
@@ -261,8 +261,8 @@ void set_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const Schedule
   }
 }
 
-// Threads that share a run of outputs with a stride or a dilation, so that a warp's loads lie side by side.
-int lanes_of_run(const Conv1dProblem& problem, int outputs) {
+// Threads that share contiguous outputs with a stride or a dilation, so that a warp's loads are adjacent.
+int lanes_of_span(const Conv1dProblem& problem, int outputs) {
   constexpr long long kWarp = 32;
   return static_cast<int>(min_of(ceil_div<long long>(max_of(problem.output_length, 1LL), outputs), kWarp));
 }
@@ -272,7 +272,7 @@ void set_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequ
               const DeviceProperties& device) {
   const int outputs = conv1d_row_outputs(problem.dtype);
   DepthwisePlan& own = plan.depthwise;
-  if (plan.schedule == Schedule::direct && !steps_by_one(problem)) own.lanes = lanes_of_run(problem, outputs);
+  if (plan.schedule == Schedule::direct && !steps_by_one(problem)) own.lanes = lanes_of_span(problem, outputs);
   own.vectors_per_row = own.lanes > 1
                             ? own.lanes * ceil_div<long long>(problem.output_length, 1LL * own.lanes * outputs)
                             : vectors_of_row(problem, outputs);
@@ -284,7 +284,7 @@ void set_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequ
     const long long words = ceil_div<long long>(reach(problem, plan.tile), word_elements(problem.dtype)) + 2;
     return set_ring(plan, problem, request, device, rows * own.tiles_per_row, 1, words, 1);
   }
-  // Short rows with many taps: fewer threads, so that a block's rows are few enough for their taps to fit.
+  // Short rows with many taps: fewer threads, so that the taps of a block's rows fit.
   const char* const reason = plan.reason;
   for (int threads = kConv1dThreads; threads >= 32; threads /= 2) {
     plan.threads = threads;
@@ -332,13 +332,13 @@ Conv1dPlan plan_as(const Conv1dProblem& problem, const ScheduleRequest& request,
                    bool linked) {
   const DepthwiseKernel kernel = kernel_of(problem, request, linked);
   const Conv1dPlan plan = plan_as(problem, kernel, request, device, linked);
-  // A block of `rows` has the taps of fewer channels.
+  // A block of `rows` holds the taps of fewer channels.
   const bool is_last_resort = plan.threads == 0 && kernel == DepthwiseKernel::channels && request.automatic;
   return is_last_resort ? plan_as(problem, DepthwiseKernel::rows, request, device, linked) : plan;
 }
 
-// The ring that is faster than `direct`, or `direct`; what was not measured runs `direct`. For what windows in
-// registers do not take: doubles, channels with `pre`, filters longer than theirs.
+// The ring that is faster than `direct`, or `direct`, also for what was not measured. For problems that windows in
+// registers do not take: doubles, channels with `pre`, longer filters.
 Schedule fastest(const Conv1dProblem& problem, const DeviceProperties& device, bool linked) {
   if (!steps_by_one(problem) || interprets(problem, linked)) return Schedule::direct;
   const DepthwiseKernel direct = kernel_of(problem, {true, Schedule::direct, 0}, linked);
@@ -366,7 +366,7 @@ Conv1dPlan plan_depthwise(const Conv1dProblem& problem, const ScheduleRequest& r
       [&] { return fastest(problem, device, linked); });
 }
 
-double depthwise_slots(const Conv1dProblem& problem, const DeviceProperties& device) {
+double depthwise_issue_slots(const Conv1dProblem& problem, const DeviceProperties& device) {
   return policy_of(device, kDepthwisePolicies).work.of(problem);
 }
 

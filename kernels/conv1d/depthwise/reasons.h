@@ -1,4 +1,4 @@
-// Why a plan of the depthwise method is as it is, in a sentence.
+// The reasons of depthwise plans, in a sentence each.
 #pragma once
 
 #include "kernels/conv1d/depthwise/depthwise.h"

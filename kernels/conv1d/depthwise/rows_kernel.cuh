@@ -1,14 +1,14 @@
-// Depthwise conv1d, channels first: a row is one (batch, channel), a vector is consecutive positions.
+// Depthwise conv1d, channels-first: a row is one (batch, channel), a vector is consecutive positions.
 //
-// With stride and dilation 1 a thread slides a window over its row, one aligned word at a time. The row's
-// alignment is not shifted away: it becomes an offset of the taps, so any padding and any pointer cost nothing.
+// With stride and dilation 1 a thread slides a window over its row, one aligned word at a time. The row's alignment is
+// not shifted away: it becomes an offset of the taps, so any padding and any pointer cost nothing.
 //
 //   words      |xxxxxxxx|xxxxxxxx|xxxxxxxx|     Width elements each, aligned in memory
 //   outputs         oooooooo oooooooo           need words from `offset` on: output j, tap k reads element
 //                   ^offset                     offset + j + k counted from the first word
 //
-// With other strides and dilations each tap reads elements: a thread's outputs lie as many positions apart as threads
-// share a run of them, so that what these read at a time lies as close as the stride has it.
+// With other strides and dilations each tap reads elements: contiguous outputs are shared by `lanes` threads, each with
+// every `lanes`-th one, so that their loads are as close as the stride allows.
 #pragma once
 
 #include "kernels/conv1d/depthwise/arguments.cuh"
@@ -30,11 +30,11 @@ __device__ __forceinline__ RowSpan row_span(const Conv1dArguments<Element>& a, l
   span.channel = row - span.batch * a.channels;
   if (a.lanes > 1) {
     const int shared = Outputs * a.lanes;
-    const long long run = a.by_lanes.quotient(vector);
-    const int lane = static_cast<int>(vector - run * a.lanes);
-    // The last run ends where the row does, so that none of its inputs lies behind those of outputs that exist.
-    const int back = static_cast<int>(max_of<long long>((run + 1) * shared - a.output_length, 0));
-    span.begin = run * shared + lane - back;
+    const long long share = a.by_lanes.quotient(vector);
+    const int lane = static_cast<int>(vector - share * a.lanes);
+    // The last share ends at the row's end, so that none of its inputs is past those of existing outputs.
+    const int back = static_cast<int>(max_of<long long>((share + 1) * shared - a.output_length, 0));
+    span.begin = share * shared + lane - back;
     span.first = back > lane ? ceil_div(back - lane, a.lanes) : 0;
     span.last = Outputs;
     return span;
@@ -46,17 +46,17 @@ __device__ __forceinline__ RowSpan row_span(const Conv1dArguments<Element>& a, l
   return span;
 }
 
-// Steps that a vector of elements takes in 32 bits, and positions that it does not reach then.
+// Largest step for 32-bit offsets within a vector, and a position that it then cannot reach.
 inline constexpr long long kFarStep = 1 << 24, kFarPosition = 1 << 30;
 
-// A row of the input in global memory, by aligned words and by gathered vectors. Pre is void where there is none.
+// A row of the input in global memory, by aligned words and by gathered vectors. Pre is void if there is none.
 template <class Element, class Pre>
 struct GlobalRow {
   static constexpr bool kIsStaged = false;
   const Conv1dArguments<Element>& a;
   long long batch, channel;  // of the input
   const Element* row;
-  int lead;  // elements of row's first word that stand before it
+  int lead;  // elements of row's first word before it
 
   __device__ bool has_pre() const {
     if constexpr (std::is_void_v<Pre>) {
@@ -86,7 +86,7 @@ struct GlobalRow {
     const bool whole = a.input.strides[2] == 1 && position >= 0 && position + kWidth <= a.length;
     return prepared(whole ? load_word(row + position) : gather_word(a, batch, channel, position, 0, 1), position, 1);
   }
-  // `Count` consecutive words, all in flight together where none is an edge.
+  // `Count` consecutive words, all in flight together if none is an edge.
   template <int Count>
   __device__ void load(long long index, Word (&words)[Count]) const {
     constexpr int kWidth = kWordElements<Element>;
@@ -99,7 +99,7 @@ struct GlobalRow {
       for (int w = 0; w < Count; ++w) words[w] = word(index + w);
     }
   }
-  // Words of elements `step` positions apart, all in flight together where no history stands before them.
+  // Words of elements `step` positions apart, all in flight together if no history precedes them.
   template <int Count>
   __device__ void gather(long long position, long long step, Word (&words)[Count]) const {
     constexpr int kWidth = kWordElements<Element>;
@@ -124,7 +124,7 @@ struct GlobalRow {
 #pragma unroll
     for (int w = 0; w < Count; ++w) words[w] = prepared(words[w], word_position(w), step);
   }
-  // Whether elements lie side by side, as `pre` leaves them.
+  // Whether elements are contiguous and need no `pre`.
   __device__ bool is_plain() const { return !has_pre() && a.input.strides[2] == 1; }
 };
 
@@ -132,7 +132,7 @@ __device__ __forceinline__ long long floor_div(long long value, int divisor) {
   return value >= 0 ? value / divisor : -((divisor - 1 - value) / divisor);
 }
 
-// Up to this many taps (register_taps) are held there, and the whole window as well: nothing waits for anything else.
+// Up to this many taps (register_taps) and the whole window are in registers: no load waits for another.
 template <class Element>
 inline constexpr int kRegisterTaps = kWordElements<Element>;
 
@@ -182,7 +182,7 @@ __device__ __forceinline__ void slide(const Conv1dArguments<Element>& a, const R
 #pragma unroll
   for (int w = 0; w < kHeld; ++w) unpack<Element>(held[w], window + w * kWidth);
   for (int base = 0; base < end; base += kWidth) {
-    // The last tap of all may need nothing of the next word.
+    // The last tap may need nothing of the next word.
     if (end - base > 1) {
       unpack<Element>(row.word(first_word + kHeld + base / kWidth), window + Outputs);
     }
@@ -207,8 +207,8 @@ __device__ __forceinline__ void slide(const Conv1dArguments<Element>& a, const R
   }
 }
 
-// Taps from `first` on and before `last` of the sum that follows, whose elements all exist; the first tap's are at
-// `from`. `Between` is 0 where it is not known.
+// Taps first .. last - 1 of the sum below, whose elements all exist; the first tap's are at `from`. `Between` is 0 if
+// not known at compile time.
 template <int Between, class Element, int Outputs, class Tap, class T>
 __device__ __forceinline__ void step_along(const Element* from, long long between, int dilation, int first, int last,
                                            Tap&& tap, T (&sums)[Outputs]) {
@@ -229,7 +229,7 @@ __device__ __forceinline__ void step(const Conv1dArguments<Element>& a, const Ro
   const long long between = static_cast<long long>(a.stride) * span.apart;
   const long long position = span.begin * a.stride - a.padding;
   const auto along = [&](const Element* from, int first, int last) {
-    switch (between) {  // so that it is part of the loads
+    switch (between) {  // a constant in the loads' addresses
       case kWarp: return step_along<kWarp>(from, between, a.dilation, first, last, tap, sums);
       case 2 * kWarp: return step_along<2 * kWarp>(from, between, a.dilation, first, last, tap, sums);
       default: return step_along<0>(from, between, a.dilation, first, last, tap, sums);
@@ -238,7 +238,7 @@ __device__ __forceinline__ void step(const Conv1dArguments<Element>& a, const Ro
   if constexpr (Row::kIsStaged) {
     along(row.at(position), 0, a.taps);
   } else {
-    // Taps that no output of the warp reaches the padding with.
+    // Taps with which no output of the warp reaches the padding.
     int first = 0, last = a.taps;
     if (position < 0) first = static_cast<int>(min_of<long long>(ceil_div<long long>(-position, a.dilation), a.taps));
     const long long left = a.length - position - (Outputs - 1) * between;
@@ -293,7 +293,7 @@ __device__ __forceinline__ void convolve_row(const Conv1dArguments<Element>& a, 
 template <class Element>
 inline constexpr int kRowOutputs = conv1d_row_outputs(kDType<Element>);
 
-// The rows of a block's threads share its taps, which lie in shared memory.
+// The rows of a block's threads share its taps, which are in shared memory.
 template <class Chains, class Element>
 __device__ __forceinline__ void direct_rows(const Conv1dArguments<Element>& a) {
   using T = Compute<Element>;
@@ -320,7 +320,7 @@ __device__ __forceinline__ void direct_rows(const Conv1dArguments<Element>& a) {
   convolve_row<Element, kOutputs, typename Chains::Post>(a, span, input, [&](int k) { return own[k]; });
 }
 
-// Without a chain, or with one that is interpreted.
+// Without a chain, or with an interpreted one.
 template <class Chains, class Element>
 __global__ void __launch_bounds__(kConv1dThreads, direct_row_blocks(!std::is_same_v<Chains, NoChains>))
     direct_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {

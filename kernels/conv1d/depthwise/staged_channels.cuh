@@ -1,4 +1,4 @@
-// Depthwise conv1d, channels last, for every schedule with a ring.
+// Depthwise conv1d, channels-last, for every schedule with a ring.
 //
 // A stage holds the block's inputs, zeros and history filled in, and its taps:
 //   [ (63 stride + (taps - 1) dilation + 1) positions x 8 words | taps x channels ]
@@ -22,7 +22,7 @@ __device__ __forceinline__ void staged_channels(const Conv1dArguments<Element>& 
     Word* const words = shared + stage * stage_words;
     const ChannelTile tile = channel_tile<kWidth>(a, index);
     const long long first = tile.position * a.stride - a.padding;
-    // The vectors that exist and are aligned are one rectangle; the others are gathered.
+    // Vectors that exist and are aligned are one rectangle; the others are gathered.
     const int positions = a.stage_words / kChannelVectors;
     int begin = 0, end = 0, vectors = 0;
     const Element* const corner = a.input.template as<const Element>() + tile.batch * a.input.strides[0] +

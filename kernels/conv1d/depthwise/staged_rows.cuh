@@ -1,7 +1,7 @@
-// Depthwise conv1d, channels first, for every schedule with a ring.
+// Depthwise conv1d, channels-first, for every schedule with a ring.
 //
-// A tile is the outputs of one block, all of one row, and a stage holds its inputs, zeros and
-// history filled in, then the row's taps:  [ words of input with halo | taps ]
+// A tile is the outputs of one block, all of one row, and a stage holds its inputs, zeros and history filled in, then
+// the row's taps:  [ words of input with halo | taps ]
 #pragma once
 
 #include "kernels/conv1d/depthwise/rows_kernel.cuh"
@@ -57,7 +57,7 @@ __device__ __forceinline__ void staged_rows(const Conv1dArguments<Element>& a) {
     long long first_word;
     int count;
     locate(span, row, first_word, count);
-    // Words that the row has whole are one copy; those at its edges, and all of a row that is not dense, are gathered.
+    // Whole words of the row are one copy; those at its edges, and all of a row that is not contiguous, are gathered.
     const long long begin = first_word * kWidth - row.lead;
     int first = 0, last = 0;
     if (a.input.strides[2] == 1) {
@@ -80,7 +80,7 @@ __device__ __forceinline__ void staged_rows(const Conv1dArguments<Element>& a) {
         const int begin = position < 0 ? static_cast<int>(-position) : 0;
         const int end = static_cast<int>(min_of<long long>(kWidth, a.length - position));
         const char* const from = reinterpret_cast<const char*>(row.row + position);
-        if (copy_part<kUnit>(pipe, words + w, from, begin * kUnit, end * kUnit)) continue;
+        if (copy_partial<kUnit>(pipe, words + w, from, begin * kUnit, end * kUnit)) continue;
       }
       words[w] = gather_word(a, row.batch, row.channel, position, 0, 1);
     }
@@ -106,7 +106,7 @@ __device__ __forceinline__ void staged_rows(const Conv1dArguments<Element>& a) {
     span = row_span<kOutputs, kWidth>(a, index, vector + threadIdx.x);
     if (span.last <= span.first) return;
     const T* const taps = reinterpret_cast<const T*>(words + a.stage_words);
-    convolve_row<Element, kOutputs, typename Chains::Post>(  // taps of a tile are in shared memory, behind its input
+    convolve_row<Element, kOutputs, typename Chains::Post>(  // a tile's taps are in shared memory, after its input
         a, span, SharedRow<Element>{words, first_word, row.lead}, [&](int k) { return taps[k]; });
   };
 

@@ -1,19 +1,19 @@
-// Depthwise conv1d, channels last, with stride and dilation 1 and no `pre`: windows of positions in registers.
+// Depthwise conv1d, channels-last, with stride and dilation 1 and no `pre`: windows of positions in registers.
 //
-// A block is `lanes` threads along the channels by as many below them as fill it, and comes back that many positions
-// later as often as its plan says. A thread has Width channels, two where pairs of them are aligned in memory, at 16
-// consecutive positions. Taps of the block's channels are in shared memory, inputs come from the L1 cache, each once a
-// thread; for each four taps it reads four inputs, and has 64 products a channel to sum:
+// A block is `lanes` threads across the channels by as many below them as fit, and iterates over later positions as
+// often as its plan says. A thread has Width channels, two where pairs of them are aligned in memory, at 16 consecutive
+// positions. Taps of the block's channels are in shared memory; inputs come from the L1 cache, once per thread: for
+// each four taps it reads four inputs, and has 64 products a channel to sum:
 //
 //                     channels ->
-//   position p        | ww |          w: in registers from the taps before, n: read now
+//   position p        | ww |          w: in registers from earlier taps, n: read now
 //      ...            | ww |
 //   position p + 15   | nn |
 //      ...            | nn |
 #pragma once
 
 #include "kernels/common/store.cuh"
-#include "kernels/conv1d/depthwise/window_turns.cuh"
+#include "kernels/conv1d/depthwise/register_ring.cuh"
 
 namespace sluice {
 
@@ -32,13 +32,13 @@ __device__ __forceinline__ void read_channels(const Element* from, float (&value
   }
 }
 
-// The inputs of a thread, its channels' for the outputs from `position` on, one after the other.
+// A thread's inputs, its channels' for the outputs from `position` on, one after the other.
 template <int Width, class Element>
 struct ChannelWindow {
   const Conv1dArguments<Element>& a;
   long long batch, channel, position;
   const Element* from;
-  int first, last;  // the inputs of the tensor
+  int first, last;  // inputs inside the tensor
   int next = 0;
 
   __device__ __forceinline__ ChannelWindow(const Conv1dArguments<Element>& arguments, long long batch_index,
@@ -53,7 +53,7 @@ struct ChannelWindow {
   }
   __device__ __forceinline__ bool is_whole() const { return first == 0 && last == kWindowPositions + a.taps - 1; }
 
-  // Checked: some of them may not be there.
+  // Checked: some may be outside the tensor.
   template <bool Checked>
   __device__ __forceinline__ void read(float (&values)[Width]) {
     if (!Checked || (next >= first && next < last)) {
@@ -75,7 +75,7 @@ struct ChannelWindow {
 template <bool Checked, int Width, class Element>
 __device__ __forceinline__ void slide_channels(ChannelWindow<Width, Element>& inputs, const float* taps, int tap_pitch,
                                                int count, float (&sums)[Width][kWindowPositions]) {
-  constexpr int kRing = kWindowPositions + 4, kTurns = kRing / 4;
+  constexpr int kRing = kWindowPositions + 4, kSteps = kRing / 4;
   float ring[kRing][Width];
 #pragma unroll
   for (int i = 0; i < kWindowPositions - 1; ++i) inputs.template read<Checked>(ring[i]);
@@ -96,17 +96,17 @@ __device__ __forceinline__ void slide_channels(ChannelWindow<Width, Element>& in
   int k = 0;
 #pragma unroll 1
   for (; k + kRing <= count; k += kRing) {
-    for_turns<kTurns>([&](auto turn) {
-      constexpr int kFirst = 4 * decltype(turn)::value;
+    for_unrolled<kSteps>([&](auto step) {
+      constexpr int kFirst = 4 * decltype(step)::value;
 #pragma unroll
       for (int i = 0; i < 4; ++i) inputs.template read<Checked>(ring[(kFirst + i + kWindowPositions - 1) % kRing]);
 #pragma unroll
       for (int i = 0; i < 4; ++i) add_tap(k + kFirst + i, kFirst + i);
     });
   }
-  // What is left is less than once around. Not products with zero: the window may hold infinities.
-  for_turns<kTurns>([&](auto turn) {
-    constexpr int kFirst = 4 * decltype(turn)::value;
+  // The rest is less than once around. Not products with zero: the window may hold infinities.
+  for_unrolled<kSteps>([&](auto step) {
+    constexpr int kFirst = 4 * decltype(step)::value;
     const int left = count - k - kFirst;
     if (left <= 0) return;
 #pragma unroll
@@ -120,7 +120,7 @@ __device__ __forceinline__ void slide_channels(ChannelWindow<Width, Element>& in
   });
 }
 
-// Taps of the block's channels, taps[k][channel], rows of `pitch`. Neighbouring threads read neighbouring taps.
+// Taps of the block's channels, taps[k][channel], rows of `pitch`. Adjacent threads read adjacent taps.
 template <class Element>
 __device__ __forceinline__ void load_window_taps(const Conv1dArguments<Element>& a, long long channel, int channels,
                                                  int pitch, float* taps) {
@@ -133,17 +133,16 @@ __device__ __forceinline__ void load_window_taps(const Conv1dArguments<Element>&
   }
 }
 
-// Results of a block's positions, all channels of each, which are one run of memory: collected in shared memory as far
-// behind a word as they are in the output, so that they are stored as words. For few channels, whose threads would
-// store parts of sectors.
+// The results of a block's positions, all channels of each, are contiguous: collected in shared memory with the
+// output's misalignment, so that they are stored as words. For few channels, whose threads would store partial sectors.
 template <class Out>
-struct CollectedRun {
+struct CollectedSpan {
   static constexpr int kWidth = kWordElements<Out>;
   Out* to;      // in the output
   Out* staged;  // in shared memory
   int lead;     // elements of the first word before it
 
-  __device__ __forceinline__ CollectedRun(Out* output, Word* words)
+  __device__ __forceinline__ CollectedSpan(Out* output, Word* words)
       : to(output), lead(static_cast<int>(reinterpret_cast<std::uintptr_t>(output) / sizeof(Out) % kWidth)) {
     staged = reinterpret_cast<Out*>(words) + lead;
   }
@@ -160,30 +159,30 @@ struct CollectedRun {
 
 template <class Chains, int Width, class Element>
 __device__ __forceinline__ void window_channels(const Conv1dArguments<Element>& a) {
-  constexpr int kPart = kWindowChained, kPositions = kWindowPositions;
+  constexpr int kChained = kWindowChained, kPositions = kWindowPositions;
   extern __shared__ Word shared[];
   float* const taps = reinterpret_cast<float*>(shared);
   const int below = static_cast<int>(a.by_lanes.quotient_of_31_bits(threadIdx.x));
   const int lane = static_cast<int>(threadIdx.x) - below * a.lanes, channels = a.lanes * Width;
-  const int pitch = channels + Width;  // so that neighbouring taps of a channel are in different banks
+  const int pitch = channels + Width;  // so that adjacent taps of a channel are in different banks
   const unsigned upper = a.by_across.quotient_of_31_bits(blockIdx.x);
   const unsigned batch = a.by_along.quotient_of_31_bits(upper);
   const long long first = (blockIdx.x - upper * a.by_across.divisor) * channels, channel = first + lane * Width;
   const unsigned tile = upper - batch * static_cast<unsigned>(a.by_along.divisor);
   load_window_taps(a, first, channels, pitch, taps);
   __syncthreads();
-  if (channel >= a.channels) return;  // where results are collected, threads are as many as there are channels
+  if (channel >= a.channels) return;  // collecting needs as many threads as channels
   Word* const staged = shared + a.tap_bytes / kWordBytes;
 
-  // A turn's windows take all registers: what can be computed again is not kept beside them.
+  // An iteration's windows take all registers: values that can be recomputed are not kept.
   const int step = a.rows_per_block * kPositions;
-  const auto first_position = [&](int turn) {
-    return (static_cast<long long>(tile) * a.vectors_per_thread + turn) * step;
+  const auto first_position = [&](int iteration) {
+    return (static_cast<long long>(tile) * a.vectors_per_thread + iteration) * step;
   };
 #pragma unroll 1
-  for (int turn = 0; turn < a.vectors_per_thread; ++turn) {
-    if (first_position(turn) >= a.output_length) return;
-    const long long position = first_position(turn) + below * kPositions;
+  for (int iteration = 0; iteration < a.vectors_per_thread; ++iteration) {
+    if (first_position(iteration) >= a.output_length) return;
+    const long long position = first_position(iteration) + below * kPositions;
     if (!a.collects && position >= a.output_length) return;
     float sums[Width][kPositions];
 #pragma unroll
@@ -198,34 +197,35 @@ __device__ __forceinline__ void window_channels(const Conv1dArguments<Element>& 
     } else {
       slide_channels<true>(inputs, taps + lane * Width, pitch, a.taps, sums);
     }
-    int again = turn;
-    asm("" : "+r"(again));  // or it would be known that this is what was computed above, and kept
+    int again = iteration;
+    asm("" : "+r"(again));  // or the compiler would keep the values computed above
     const long long block_position = first_position(again);
     const int left = static_cast<int>(max_of(0LL, min_of<long long>(kPositions, a.output_length - position)));
 #pragma unroll
-    for (int part = 0; part < kPositions; part += kPart) {
-      // For the chain a vector is positions of one channel, as many channels as there are slices.
-      float values[Width * kPart];
+    for (int chained = 0; chained < kPositions; chained += kChained) {
+      // For the chain a vector is positions of one channel, and channels are slices.
+      float values[Width * kChained];
 #pragma unroll
-      for (int i = 0; i < Width * kPart; ++i) values[i] = sums[i / kPart][part + i % kPart];
+      for (int i = 0; i < Width * kChained; ++i) values[i] = sums[i / kChained][chained + i % kChained];
       const auto place_of = [&](const long long* strides, int c) {
-        const long long offset = batch * strides[0] + (channel + c) * strides[1] + (position + part) * strides[2];
-        return Place{.offset = offset, .stride = strides[2], .first = 0, .last = max_of(0, min_of(kPart, left - part))};
+        const long long offset = batch * strides[0] + (channel + c) * strides[1] + (position + chained) * strides[2];
+        return Place{
+            .offset = offset, .stride = strides[2], .first = 0, .last = max_of(0, min_of(kChained, left - chained))};
       };
-      run_chain<typename Chains::Post, kPart, Width>(a.post, place_of, values);
+      run_chain<typename Chains::Post, kChained, Width>(a.post, place_of, values);
       with_element_type(a.output_type(), [&](auto* tag) {
         using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
         Out* const batch_output = a.output.template as<Out>() + batch * a.output.strides[0];
-        Out* to = batch_output + channel + (position + part) * a.output.strides[2];
+        Out* to = batch_output + channel + (position + chained) * a.output.strides[2];
         if (a.collects) {
-          to = CollectedRun<Out>(batch_output + block_position * a.channels, staged).staged + channel +
-               (below * kPositions + part) * a.channels;
+          to = CollectedSpan<Out>(batch_output + block_position * a.channels, staged).staged + channel +
+               (below * kPositions + chained) * a.channels;
         }
 #pragma unroll
-        for (int j = 0; j < kPart; ++j) {
-          if (part + j >= left) continue;
+        for (int j = 0; j < kChained; ++j) {
+          if (chained + j >= left) continue;
           if constexpr (Width == 2) {
-            const float own[2] = {values[j], values[kPart + j]};
+            const float own[2] = {values[j], values[kChained + j]};
             store_vector<Out, 2>(to + j * a.output.strides[2], own);
           } else {
             to[j * a.output.strides[2]] = convert<Out>(values[j]);
@@ -239,13 +239,13 @@ __device__ __forceinline__ void window_channels(const Conv1dArguments<Element>& 
       using Out = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;
       Out* const to = a.output.template as<Out>() + batch * a.output.strides[0] + block_position * a.channels;
       const long long positions = min_of<long long>(step, a.output_length - block_position);
-      CollectedRun<Out>(to, staged).store(static_cast<int>(positions * a.channels));
+      CollectedSpan<Out>(to, staged).store(static_cast<int>(positions * a.channels));
     });
     __syncthreads();
   }
 }
 
-// Without a chain: one that is not linked runs in the other kernels.
+// Without chains: a chain that is not linked runs in the other kernels.
 template <int Width, class Element>
 __global__ void __launch_bounds__(kWindowThreads, window_channel_blocks(Width))
     window_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {

@@ -1,24 +1,23 @@
-// Depthwise conv1d, channels first, with more taps than plain_rows holds and stride and dilation 1: a window of inputs
+// Depthwise conv1d, channels-first, with more taps than plain_rows holds and stride and dilation 1: a window of inputs
 // in registers.
 //
-// A block is `lanes` threads along a row by as many rows as fill it. It has its inputs in shared memory as floats, from
-// the first output's first tap on, so that the alignment of the tensor is no matter of the sums, and the taps of its
-// rows:
+// A block is `lanes` threads along a row by as many rows as fit. Its inputs are in shared memory as floats, from the
+// first output's first tap on, so that sums do not depend on the tensor's alignment, and so are the taps of its rows:
 //
 //   row 0   [ lanes x 12 + taps - 1 inputs, zeros and history filled in | ]     a.stage_words words each
 //   row 1   [ ... ]
 //   row 0   [ taps | ]                                                          a.tap_bytes each
 //
-// A thread has 12 consecutive outputs, so it is 3 words from the next one's, and eight of them read a word each of
+// A thread has 12 consecutive outputs, so it is 3 words from the next one, and eight threads read a word each from
 // different banks. For each four taps it reads one word of inputs and one of taps, and has 48 products to sum:
 //
-//   thread t, taps k .. k + 3     |wwww|wwww|wwww|nnnn|     w: in registers from the taps before, n: read now
+//   thread t, taps k .. k + 3     |wwww|wwww|wwww|nnnn|     w: in registers from earlier taps, n: read now
 //
-// The results go through shared memory, where the inputs were, so that words of the output are aligned and a warp's are
-// side by side.
+// The results go through shared memory, in the inputs' memory, so that words of the output are aligned and a warp's are
+// contiguous.
 #pragma once
 
-#include "kernels/conv1d/depthwise/window_turns.cuh"
+#include "kernels/conv1d/depthwise/register_ring.cuh"
 
 namespace sluice {
 
@@ -27,7 +26,7 @@ __device__ __forceinline__ void read_quad(const float* from, float* to) {
   to[0] = quad.x, to[1] = quad.y, to[2] = quad.z, to[3] = quad.w;
 }
 
-// sums[j] += sum_k taps[k] * inputs[j + k], in the order of k. Both begin at words, and may be read to the end of the
+// sums[j] += sum_k taps[k] * inputs[j + k], in the order of k. Both start at words, and may be read to the end of the
 // last one.
 __device__ __forceinline__ void slide_window(const float* inputs, const float* taps, int count,
                                              float (&sums)[kWindowOutputs]) {
@@ -35,14 +34,14 @@ __device__ __forceinline__ void slide_window(const float* inputs, const float* t
   float ring[4 * kRing], own[4];
 #pragma unroll
   for (int q = 0; q < kQuads; ++q) read_quad(inputs + 4 * q, ring + 4 * q);
-  // Reads the words of a turn; element i of its window is ring[(kFirst + i) % (4 * kRing)].
-  const auto read = [&](auto turn) {
-    constexpr int kTurn = decltype(turn)::value;
-    read_quad(inputs + 4 * (kTurn + kQuads), ring + 4 * ((kTurn + kQuads) % kRing));
-    read_quad(taps + 4 * kTurn, own);
+  // Reads the words of a step; element i of its window is ring[(kFirst + i) % (4 * kRing)].
+  const auto read = [&](auto step) {
+    constexpr int kStep = decltype(step)::value;
+    read_quad(inputs + 4 * (kStep + kQuads), ring + 4 * ((kStep + kQuads) % kRing));
+    read_quad(taps + 4 * kStep, own);
   };
-  const auto add_tap = [&](auto turn, int i) {
-    constexpr int kFirst = 4 * decltype(turn)::value;
+  const auto add_tap = [&](auto step, int i) {
+    constexpr int kFirst = 4 * decltype(step)::value;
 #pragma unroll
     for (int j = 0; j < kWindowOutputs; ++j) {
       sums[j] = multiply_add(own[i], ring[(kFirst + i + j) % (4 * kRing)], sums[j]);
@@ -50,20 +49,20 @@ __device__ __forceinline__ void slide_window(const float* inputs, const float* t
   };
 #pragma unroll 1
   for (; count >= 4 * kRing; count -= 4 * kRing, inputs += 4 * kRing, taps += 4 * kRing) {
-    for_turns<kRing>([&](auto turn) {
-      read(turn);
+    for_unrolled<kRing>([&](auto step) {
+      read(step);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) add_tap(turn, i);
+      for (int i = 0; i < 4; ++i) add_tap(step, i);
     });
   }
-  // What is left is less than once around. Not products with zero: the window may hold infinities.
-  for_turns<kRing>([&](auto turn) {
-    const int left = count - 4 * decltype(turn)::value;
+  // The rest is less than once around. Not products with zero: the window may hold infinities.
+  for_unrolled<kRing>([&](auto step) {
+    const int left = count - 4 * decltype(step)::value;
     if (left <= 0) return;
-    read(turn);
+    read(step);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if (i < left) add_tap(turn, i);
+      if (i < left) add_tap(step, i);
     }
   });
 }
@@ -73,7 +72,7 @@ template <class Element>
 struct WindowRow {
   long long batch, channel, start;  // of the input
   const Element* from;
-  int first, last;  // the elements of the tensor among them
+  int first, last;  // elements inside the tensor
 
   __device__ __forceinline__ WindowRow(const Conv1dArguments<Element>& a, long long batch_index,
                                        long long output_channel, long long begin, int count)
@@ -84,7 +83,7 @@ struct WindowRow {
     last = static_cast<int>(max_of<long long>(first, min_of<long long>(count, a.length - start)));
   }
 
-  // By threads lane, lane + lanes, ... of `lanes`, a word each where the row lies so, else an element.
+  // By threads lane, lane + lanes, ... of `lanes`, a word each if the row is aligned, else an element.
   __device__ __forceinline__ void copy(const Conv1dArguments<Element>& a, int lane, int lanes, int count,
                                        float* to) const {
     constexpr int kWidth = kWordElements<Element>;
@@ -112,7 +111,7 @@ struct WindowRow {
     for (int i = done + lane; i < last; i += lanes) to[i] = convert<float>(from[i * a.input.strides[2]]);
   }
 
-  // `pre` on what copy() left, a thread on words of its own. Its result is rounded, as transform's would be.
+  // `pre` on the copied words, which the same threads hold. Its result is rounded, as transform's would be.
   template <class Pre>
   __device__ __forceinline__ void prepare(const Conv1dArguments<Element>& a, int lane, int lanes, int count,
                                           float* inputs) const {
@@ -135,7 +134,7 @@ __device__ __forceinline__ void window_rows(const Conv1dArguments<Element>& a) {
   const bool has_row = row < a.batch * a.channels;
   const long long batch = has_row ? a.by_channels.quotient(row) : 0, channel = has_row ? row - batch * a.channels : 0;
   const long long begin = tile * outputs - a.template misalignment<kWidth>(batch, channel);
-  const int left = static_cast<int>(min_of<long long>(outputs, a.output_length - begin));  // outputs that there are
+  const int left = static_cast<int>(min_of<long long>(outputs, a.output_length - begin));  // outputs that exist
   float* const inputs = reinterpret_cast<float*>(shared + below * a.stage_words);
   float* const taps = reinterpret_cast<float*>(shared + a.rows_per_block * a.stage_words) + below * (a.tap_bytes / 4);
 
@@ -194,7 +193,7 @@ __device__ __forceinline__ void window_rows(const Conv1dArguments<Element>& a) {
   finish_slices<typename Chains::Post, kWidth, kVectors>(a.post, a.output, a.output_type(), place_of, values);
 }
 
-// Without a chain: one that is not linked runs in the other kernels.
+// Without chains: a chain that is not linked runs in the other kernels.
 template <class Element>
 __global__ void __launch_bounds__(kWindowThreads, kWindowRowBlocks)
     window_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {

@@ -1,4 +1,4 @@
-// What the kernel for few output channels is given.
+// Arguments of the kernel for few output channels.
 #pragma once
 
 #include "kernels/common/edges.cuh"
@@ -13,11 +13,11 @@
 
 namespace sluice {
 
-// Plans see to it that positions and tiles are counted in 31 bits.
+// Plans ensure that positions and tiles fit into 31 bits.
 struct FewOutputsArguments : FewOutputsPlan {
-  Operand<3> input, output, weight;  // the last: (output channel, input channel, tap)
+  Operand<3> input, output, weight;  // `weight`: (output channel, input channel, tap)
   Operand<1> bias;
-  long long input_extent;  // elements from the input's first to behind its last
+  long long input_extent;  // elements from the input's start to its end
   int input_channels, channels, length, output_length, taps, padding, dilation;
   FastDivisor by_tiles, by_taps;
   ChainArguments<float, 3> pre, post;
@@ -29,8 +29,8 @@ struct FewOutputsArguments : FewOutputsPlan {
   }
 };
 
-// The results `begin` to `end` of a row of the batch. Its input begins at position `first`, and so many are `needed`;
-// with whole words of positions it begins at one.
+// Results `begin` to `end` of one sample. They need `needed` input positions from `first` on, which is aligned where
+// whole words of positions are read.
 struct FewOutputsTile {
   int batch, begin, end, first, needed;
 
@@ -49,8 +49,8 @@ struct FewOutputsChains {
     using Post = ElementwiseChain<float, 3>;
   };
   struct Linked {
-    using Pre = LinkedChain<float, 3, Slot::pre>;
-    using Post = LinkedChain<float, 3, Slot::post>;
+    using Pre = LinkedChain<float, 3, ChainSite::pre>;
+    using Post = LinkedChain<float, 3, ChainSite::post>;
   };
 };
 

@@ -1,5 +1,5 @@
-// The method for convolutions of half types that sum many input channels to a few output channels, as the last layers
-// of vocoders and codecs do: bound by reading the input. How it does is drawn in few_outputs_kernel.cuh.
+// The method for convolutions of half types from many input channels to few output channels, as in the last layers of
+// vocoders and codecs: bound by reading the input. few_outputs_kernel.cuh draws it.
 #pragma once
 
 #include <string>
@@ -9,23 +9,22 @@
 namespace sluice {
 
 struct FewOutputsPlan {
-  int columns = 0;            // output channels times taps, rounded up to those that a warp has sums for
-  bool by_positions = false;  // the input's positions lie side by side, or else its channels
-  bool whole_words = false;   // and begin at words, of which there is a whole number
+  int columns = 0;            // output channels times taps, rounded up to what a warp has sums for
+  bool by_positions = false;  // the input's positions are contiguous, else its channels
+  bool whole_words = false;   // in aligned rows of whole words
   int outputs = 0;            // positions of a tile's result
-  int shift = 0;              // positions of a tile's input ahead of its first output's first tap
+  int shift = 0;              // positions of a tile's input before its first output's first tap
   long long tiles_of_row = 0;
-  long long tiles = 0;  // that the blocks share out among them
+  long long tiles = 0;  // of the whole grid
 };
 
 struct Conv1dProblem;
 struct Conv1dPlan;
 
-// Whether a problem of one group is one that the kernel computes, and by its counted bytes faster than the dense
-// method's.
+// Whether the kernel can compute a problem of one group, and by its counted bytes is faster than the dense method.
 bool suits_few_outputs(const Conv1dProblem& problem, const DeviceProperties& device);
 
-// For a problem that suits.
+// For a problem that suits_few_outputs.
 Conv1dPlan plan_few_outputs(const Conv1dProblem& problem, const DeviceProperties& device);
 
 std::string describe(const FewOutputsPlan& plan);

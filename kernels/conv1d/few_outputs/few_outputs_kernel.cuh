@@ -1,15 +1,14 @@
-// conv1d of half types with few output channels, on tensor cores (mma.sync): the sums over input channels first, those
-// over taps behind them.
+// conv1d of half types with few output channels, on tensor cores (mma.sync): sums over input channels first, then over
+// taps.
 //
-//   input --16 bytes a lane, `pre`--> registers --mma, with the weights in shared memory--> P in registers (places.h)
-//                                                                                                   |
-//   shared memory   | weights, in the order of registers | P: a row of positions for each column |<--
-//                                                             |
+//   input --16 bytes a lane, `pre`--> registers --mma, weights in shared memory--> P in registers (fragment_layout.h)
+//                                                                                           |
+//   shared memory   | weights, in fragment layout | P: a row of positions for each column |<--
+//                                                              |
 //   output[c][l] = bias + P[c, tap 0][l] + P[c, tap 1][l + dilation] + ..., in this order, then `post`
 //
-// A block takes every `grid`-th tile: so many outputs of a row of the batch, and what its taps reach behind them is
-// read by the next tile once more. Each warp reads 64 positions, and eight words a lane are on their way at once; what
-// keeps memory busy while a block adds and stores is the others of the multiprocessor.
+// A block takes every `grid`-th tile; the halo of its taps is read again by the next tile. Each warp reads 64 positions
+// with eight words a lane in flight. While a block adds and stores, the SM's other blocks keep memory busy.
 #pragma once
 
 #include "kernels/conv1d/few_outputs/fetch.cuh"
@@ -17,20 +16,20 @@
 
 namespace sluice {
 
-// Of a warp: channels side by side, four tiles of 16 positions by Columns / 8 of columns; else eight tiles of eight
-// positions by Columns / 16 of columns.
+// A warp's sums: with contiguous channels four tiles of 16 positions by Columns / 8 of columns; else eight tiles of
+// eight positions by Columns / 16 of columns.
 template <int Columns, bool ByPositions>
 struct WarpSums {
   static constexpr int kPositionTiles = ByPositions ? 8 : 4, kColumnTiles = Columns / (ByPositions ? 16 : 8);
   float of[kPositionTiles][kColumnTiles][4] = {};
 };
 
-// Element `j` of two words, as a register of a product.
+// Element `j` of two words, as a register of an mma fragment.
 __device__ __forceinline__ std::uint32_t pair_of(const Word& low, const Word& high, int j) {
   return __byte_perm(low.lanes[j / 2], high.lanes[j / 2], j % 2 == 0 ? 0x5410 : 0x7632);
 }
 
-// sums += the words' part of P. `weights`: the lane's word of the chunk's first fragment.
+// sums += the words' products. `weights`: the lane's word of the k-block's first fragment.
 template <class Element, int Columns, bool ByPositions>
 __device__ __forceinline__ void multiply_words(const Word (&words)[kFewOutputsWords], std::uint32_t weights,
                                                WarpSums<Columns, ByPositions>& sums) {
@@ -81,46 +80,46 @@ __device__ __forceinline__ void multiply(const FewOutputsArguments& a, const Few
 #pragma unroll 1
   for (int begin = 0; begin < a.input_channels; begin += kFewOutputsChannels) {
     const int left = a.input_channels - begin - channel;  // from the lane's first channel on
-    const auto run_of = [&](int i) {
+    const auto span_of = [&](int i) {
       if constexpr (ByPositions) {
         const int further = word_channel(true, 0, i);
-        return RunWord<Element>{from + further * a.input.strides[1], position, further < left ? a.length : 0};
+        return SpanWord<Element>{from + further * a.input.strides[1], position, further < left ? a.length : 0};
       } else {
         const int further = word_position(false, 0, i), own = position + further;
-        return RunWord<Element>{from + further * a.input.strides[2], 0, own >= 0 && own < end ? left : 0};
+        return SpanWord<Element>{from + further * a.input.strides[2], 0, own >= 0 && own < end ? left : 0};
       }
     };
     Word words[kFewOutputsWords];
     if constexpr (Whole) {
-      load_whole_words<Element>(run_of, words);
+      load_whole_words<Element>(span_of, words);
     } else {
-      load_shifted_words<Element>(a, run_of, words);
+      load_shifted_words<Element>(a, span_of, words);
     }
     if (!Pre{a.pre}.empty()) {
 #pragma unroll
       for (int i = 0; i < kFewOutputsWords; ++i) {
-        const RunWord<Element> run = run_of(i);
-        if (!run.exists()) continue;
+        const SpanWord<Element> span = span_of(i);
+        if (!span.exists()) continue;
         const int own_channel = begin + channel + (ByPositions ? word_channel(true, 0, i) : 0);
         const int own_position = position + (ByPositions ? 0 : word_position(false, 0, i));
         constexpr int kDimension = ByPositions ? 2 : 1;
         if constexpr (Pre::kIsInline) {
-          words[i] = apply_pre<Pre, Element>(a, words[i], tile.batch, own_channel, own_position, kDimension, run.first,
-                                             run.count);
+          words[i] = apply_pre<Pre, Element>(a, words[i], tile.batch, own_channel, own_position, kDimension, span.first,
+                                             span.count);
         } else {
           words[i] = apply_long_pre<Pre, Element>(a, words[i], tile.batch, own_channel, own_position, kDimension,
-                                                  run.first, run.count);
+                                                  span.first, span.count);
         }
       }
     }
-    __syncwarp();  // lanes at an edge have been elsewhere
+    __syncwarp();  // lanes at an edge have diverged
     multiply_words<Element>(words, weights, sums);
-    weights += fragments_of_chunk(Columns) * kFragmentBytes;
+    weights += fragments_of_k_block(Columns) * kFragmentBytes;
     from += kFewOutputsChannels * a.input.strides[1];
   }
 }
 
-// To their rows of P. `to`: of the warp's first position; a column that is none has no row.
+// Stores sums to their rows of P. `to`: row 0 at the warp's first position; columns beyond `columns` have no row.
 template <int Columns, bool ByPositions>
 __device__ __forceinline__ void store_sums(const WarpSums<Columns, ByPositions>& sums, float* to, int lane,
                                            int columns) {
@@ -133,7 +132,7 @@ __device__ __forceinline__ void store_sums(const WarpSums<Columns, ByPositions>&
       for (int half = 0; half < 2; ++half) {
         const int column = tile * 16 + half * 8 + g;
         if (column >= columns) continue;
-        // Sums 2 half and 2 half + 1 of product j are of positions 16 t + j and 16 t + 8 + j.
+        // Sums 2 half and 2 half + 1 of product j belong to positions 16 t + j and 16 t + 8 + j.
         float* const row = to + column * kSumPitch + t * 16;
 #pragma unroll
         for (int q = 0; q < 4; ++q) {
@@ -158,7 +157,7 @@ __device__ __forceinline__ void store_sums(const WarpSums<Columns, ByPositions>&
   }
 }
 
-// The sums over taps, bias and `post`, two neighbours a thread.
+// The sums over taps, bias and `post`, two adjacent outputs a thread.
 template <class Post>
 __device__ __forceinline__ void finish_tile(const FewOutputsArguments& a, const FewOutputsTile& tile,
                                             const float* sums) {
@@ -207,9 +206,9 @@ __device__ __forceinline__ void few_outputs(const FewOutputsArguments& a) {
       }
       store_sums(own, sums + warp * kWarpPositions, lane, a.channels * a.taps);
     }
-    __syncthreads();  // P is there
+    __syncthreads();  // P is complete
     finish_tile<typename Chains::Post>(a, tile, sums);
-    __syncthreads();  // and nobody reads it any more
+    __syncthreads();  // and no longer read
   }
 }
 

@@ -10,10 +10,10 @@ LinkRequest few_outputs_link_request(const Conv1dParams& params, const Conv1dPla
   const FewOutputsPlan& own = plan.few_outputs;
   const DType dtype = params.input.dtype;
   LinkRequest request{.module = modules(dtype), .kernel = entries(own.by_positions, own.columns > kFewColumns, dtype)};
-  request.pre = linked_slot(params.pre, params.pre_operands, kFewOutputsPreWidth, 1);
-  request.post = linked_slot(params.post, params.post_operands, kFewOutputsPostWidth, 1);
+  request.pre = chain_call(params.pre, params.pre_operands, kFewOutputsPreWidth, 1);
+  request.post = chain_call(params.post, params.post_operands, kFewOutputsPostWidth, 1);
   request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output.dtype;
-  // An absent bias is no other code.
+  // A missing bias must not change the link key: use the input's dtype.
   request.dtypes[static_cast<int>(LinkedTensor::bias)] = params.bias.exists() ? params.bias.dtype : dtype;
   return request;
 }

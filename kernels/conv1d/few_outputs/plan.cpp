@@ -6,8 +6,8 @@ namespace sluice {
 namespace {
 
 constexpr int kHalfBytes = 2, kWordPositions = kWordBytes / kHalfBytes;
-constexpr long long kMostPositions = 1 << 30;  // of a row and around it, and tiles
-constexpr int kLeastCapability = 80;           // with such products of bfloat16
+constexpr long long kMostPositions = 1 << 30;  // of a padded row, and tiles
+constexpr int kLeastCapability = 80;           // has mma.sync of bfloat16
 
 long long columns_of(const Conv1dProblem& problem) { return problem.channels * problem.taps; }
 
@@ -22,7 +22,7 @@ int rounded_columns(const Conv1dProblem& problem) {
   return columns_of(problem) <= kFewColumns ? kFewColumns : kMostColumns;
 }
 
-// Whole waves of tiles as even as they come, of a multiple of eight outputs each.
+// Whole waves of even tiles, each a multiple of eight outputs.
 void set_tiles(FewOutputsPlan& plan, const Conv1dProblem& problem, long long blocks, int least) {
   const int around = static_cast<int>(reach(problem)) - 1 + plan.shift;
   const long long most = (kFewOutputsPositions - around) / kWordPositions * kWordPositions;
@@ -38,9 +38,9 @@ void set_tiles(FewOutputsPlan& plan, const Conv1dProblem& problem, long long blo
 
 bool suits_few_outputs(const Conv1dProblem& problem, const DeviceProperties& device) {
   const FewOutputsPolicy& policy = policy_of(device, kFewOutputsPolicies);
-  const bool lies = problem.input_by_channels || problem.input_by_positions;
+  const bool has_words = problem.input_by_channels || problem.input_by_positions;
   const bool fits = device.compute_capability >= kLeastCapability && size_of(problem.dtype) == kHalfBytes &&
-                    problem.groups == 1 && problem.stride == 1 && !problem.interleaves && lies &&
+                    problem.groups == 1 && problem.stride == 1 && !problem.interleaves && has_words &&
                     problem.channels <= policy.most_channels && problem.taps > 1 && problem.taps <= kMostColumns &&
                     columns_of(problem) <= kMostColumns && problem.input_channels < kMostPositions &&
                     problem.batch < kMostPositions && problem.padding >= 0 && problem.padding < kMostPositions &&

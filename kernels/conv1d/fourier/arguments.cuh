@@ -1,15 +1,15 @@
-// What the Fourier method's kernels are given, and where a segment lies.
+// Arguments of the Fourier method's kernels, and their segments.
 #pragma once
 
 #include "kernels/conv1d/depthwise/arguments.cuh"
-#include "kernels/conv1d/fourier/places.h"
+#include "kernels/conv1d/fourier/workspace_layout.h"
 
 namespace sluice {
 
 // In the workspace, in this order.
 struct FourierTables {
   Word* roots;     // those of all threads, then those of a row's lanes (root_word)
-  Word* spectra;   // of each channel, of each part (spectrum_word)
+  Word* spectra;   // of each channel and partition (spectrum_word)
   int* exponents;  // of each channel's taps: biased_exponent, or kFiniteExponents where one is not finite
 
   __host__ __device__ FourierTables(void* workspace, long long spectra_of_all)
@@ -35,11 +35,11 @@ struct FourierArguments : Conv1dTensors, FourierPlan {
   }
 };
 
-// `index` counts a channel's segments, batch after batch. One behind the last has no inputs and no outputs.
+// `index` counts a channel's segments, sample after sample. The one after the last has no inputs and no outputs.
 struct FourierSegment {
   int batch, channel, input_channel;
   int begin;            // its first output
-  int outputs, length;  // that exist: of the segment, and of the row's inputs
+  int outputs, length;  // existing outputs of the segment, and inputs of the row
 
   __device__ __forceinline__ FourierSegment(const FourierArguments& a, int channel, int index) : channel(channel) {
     const bool exists = index < a.segments;
@@ -51,7 +51,7 @@ struct FourierSegment {
   }
 };
 
-// A Word as others of the stream wrote it. Not hoisted by the compiler, whose registers are the points'.
+// A Word that an earlier kernel wrote. Volatile, so that the compiler does not hoist it: registers hold the points.
 __device__ __forceinline__ Word load_table_word(const Word* from) {
   Word word;
   asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -62,23 +62,23 @@ __device__ __forceinline__ Word load_table_word(const Word* from) {
 
 __device__ __forceinline__ unsigned magnitude_bits(float value) { return __float_as_uint(value) & 0x7fffffffu; }
 
-// Each of all threads of the block, through `slots` in shared memory: one for each value of a warp.
+// The maximum of each value over the block, through `scratch` in shared memory: one for each value and warp.
 template <int Count>
-__device__ __forceinline__ void largest_of_block(unsigned (&values)[Count], unsigned* slots) {
+__device__ __forceinline__ void largest_of_block(unsigned (&values)[Count], unsigned* scratch) {
   constexpr int kWarps = kFourierThreads / 32;
 #pragma unroll
   for (int i = 0; i < Count; ++i) {
     values[i] = __reduce_max_sync(0xffffffffu, values[i]);
-    if (threadIdx.x % 32 == 0) slots[i * kWarps + threadIdx.x / 32] = values[i];
+    if (threadIdx.x % 32 == 0) scratch[i * kWarps + threadIdx.x / 32] = values[i];
   }
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < Count * kWarps; ++i) values[i / kWarps] = max_of(values[i / kWarps], slots[i]);
+  for (int i = 0; i < Count * kWarps; ++i) values[i / kWarps] = max_of(values[i / kWarps], scratch[i]);
 }
 
 __device__ __forceinline__ float two_to_the(int exponent) { return __uint_as_float(bits_of_power(exponent)); }
 
-// One thread of a team, with its points.
+// A team as one thread of a GPU sees it, with the thread's points.
 template <class LoadRoots>
 struct FourierThread {
   Points& points;

@@ -7,14 +7,13 @@
 //   segment 2 i + 1 --> imaginary parts  --> there, times the spectrum, back ---<
 //                                                                                \--> imaginary parts --> ...
 //
-// The taps are real, so that the two do not mix. The product's order in a circle of kFourierPoints gives right sums
-// wherever a window does not run over the end, which are the segment's; the others are dropped. A filter of more taps
-// is cut into parts, each with inputs of its own: their products are summed before the way back.
+// The taps are real, so the two segments do not mix. The circular convolution of kFourierPoints is right wherever a
+// window does not wrap around: those are the segment's outputs, the others are dropped. A longer filter is partitioned;
+// each partition has its own inputs, and their products are summed before the inverse transform.
 //
-// Each segment is brought near 1 by a power of two, and so is each channel's filter: the error of a transform is
-// relative to its largest input, and the two segments of a block have nothing to do with each other. Where an input or
-// a tap is not finite it would be everywhere behind a transform: such segments are summed tap by tap, in the taps'
-// order.
+// Each segment and each channel's filter are scaled near 1 by a power of two: the error of a transform is relative to
+// its largest input, and the two segments of a block are unrelated. A transform would spread an input or a tap that is
+// not finite to all outputs: such segments are summed tap by tap, in the taps' order.
 #pragma once
 
 #include "kernels/common/launch.cuh"
@@ -24,13 +23,13 @@
 
 namespace sluice {
 
-// A thread's points of one segment go through a chain as slices of eight, of neighbours that are kFourierThreads apart.
+// A thread's points of one segment go through a chain as slices of eight elements that are kFourierThreads apart.
 inline constexpr int kSliceLength = kFourierChainWidth * kFourierThreads;
 
-// Which of a slice's points, `thread` + i kFourierThreads in positions, lie in 0 <= from + position < end.
+// The place of a slice: of its positions thread + i kFourierThreads, those with 0 <= from + position < end exist.
 __device__ __forceinline__ Place place_of_slice(long long row, long long stride, int from, int end, int slice) {
   const int at = from + static_cast<int>(threadIdx.x) + slice * kSliceLength;
-  const auto count = [](int distance) {  // of positions before, kFourierThreads apart; distances may be negative
+  const auto count = [](int distance) {  // of positions before it, kFourierThreads apart; distances may be negative
     const int steps = (distance + kFourierThreads - 1) / kFourierThreads;
     return min_of(distance > 0 ? steps : 0, kFourierChainWidth);
   };
@@ -38,7 +37,7 @@ __device__ __forceinline__ Place place_of_slice(long long row, long long stride,
       .offset = row + at * stride, .stride = kFourierThreads * stride, .first = count(-at), .last = count(end - at)};
 }
 
-// A value as the input's type has it.
+// Rounded to the input's dtype.
 __device__ __forceinline__ float rounded_as(DType dtype, float value) {
   switch (dtype) {
     case DType::float16: return convert<float>(convert<__half>(value));
@@ -47,12 +46,12 @@ __device__ __forceinline__ float rounded_as(DType dtype, float value) {
   }
 }
 
-// A thread's inputs of a segment for one part of the filter: point i is position `thread` + i kFourierThreads. Zeros
+// A thread's inputs of a segment for one partition of the filter: point i is position thread + i kFourierThreads. Zeros
 // outside of the row and its history.
 template <class Pre>
-__device__ __forceinline__ void load_segment(const FourierArguments& a, const FourierSegment& segment, int part,
+__device__ __forceinline__ void load_segment(const FourierArguments& a, const FourierSegment& segment, int partition,
                                              float (&values)[kFourierRadix]) {
-  const int from = segment.begin - static_cast<int>(a.padding) + part * a.part_taps;
+  const int from = segment.begin - static_cast<int>(a.padding) + partition * a.partition_taps;
   const int first = from + static_cast<int>(threadIdx.x);
   const auto is_inside = [&](int i) {
     return static_cast<unsigned>(first + i * kFourierThreads) < static_cast<unsigned>(segment.length);
@@ -101,27 +100,27 @@ __device__ __forceinline__ void load_segment(const FourierArguments& a, const Fo
   }
 }
 
-// Where an input or a tap is not finite: every sum for itself, its taps in order.
+// Sums inputs or taps that are not finite: each output on its own, its taps in order.
 template <class Pre>
 __device__ __forceinline__ void sum_directly(const FourierArguments& a, const FourierSegment (&segments)[2],
                                              Complex* inputs, Points& points) {
   const int thread = static_cast<int>(threadIdx.x);
   Points sums{};
 #pragma unroll 1
-  for (int part = 0; part < a.parts; ++part) {
-    load_segment<Pre>(a, segments[0], part, points.re);
-    load_segment<Pre>(a, segments[1], part, points.im);
-    __syncthreads();  // nobody reads the part before
+  for (int partition = 0; partition < a.partitions; ++partition) {
+    load_segment<Pre>(a, segments[0], partition, points.re);
+    load_segment<Pre>(a, segments[1], partition, points.im);
+    __syncthreads();  // the previous partition is no longer read
 #pragma unroll
     for (int i = 0; i < kFourierRadix; ++i) inputs[thread + i * kFourierThreads] = points.at(i);
     __syncthreads();
-    const int first = part * a.part_taps, taps = min_of(a.part_taps, a.taps - first);
+    const int first = partition * a.partition_taps, taps = min_of(a.partition_taps, a.taps - first);
 #pragma unroll 1
     for (int k = 0; k < taps; ++k) {
       const float tap = a.tap(segments[0].channel, first + k);
 #pragma unroll
       for (int i = 0; i < kFourierRadix; ++i) {
-        // A window that runs over the end is no output's.
+        // Windows that wrap around belong to no output.
         const Complex input = inputs[(thread + i * kFourierThreads + k) % kFourierPoints];
         sums.set(i, {fmaf(tap, input.re, sums.re[i]), fmaf(tap, input.im, sums.im[i])});
       }
@@ -130,14 +129,14 @@ __device__ __forceinline__ void sum_directly(const FourierArguments& a, const Fo
   points = sums;
 }
 
-// A segment's sums to its results.
+// Scales a segment's sums, adds the bias, applies `post` and stores.
 template <class Post>
 __device__ __forceinline__ void finish_segment(const FourierArguments& a, const FourierSegment& segment, Scale scale,
                                                float bias, float (&values)[kFourierRadix]) {
   const float first = two_to_the(scale.first), second = two_to_the(scale.second);
 #pragma unroll
   for (int i = 0; i < kFourierRadix; ++i) values[i] = fmaf(values[i] * first, second, bias);
-  // Places count from the segment's start, and first is 0.
+  // Places count from the segment's start, so `first` is 0.
   const auto place_of = [&](const long long* strides, int slice) {
     const long long row = segment.batch * strides[0] + segment.channel * strides[1] + segment.begin * strides[2];
     return place_of_slice(row, strides[2], 0, segment.outputs, slice);
@@ -156,33 +155,33 @@ __device__ __forceinline__ void finish_segment(const FourierArguments& a, const 
                                                    });
 }
 
-// `InParts`: of a filter of more parts than one, whose products are summed.
-template <class Chains, bool InParts>
+// `Partitioned`: the filter has several partitions, whose products are summed.
+template <class Chains, bool Partitioned>
 __device__ __forceinline__ void fourier(const FourierArguments& a) {
   using Pre = typename Chains::Pre;
   extern __shared__ Word shared[];
   auto* const exchange = reinterpret_cast<Complex*>(shared);
-  auto* const slots = reinterpret_cast<unsigned*>(exchange + kExchangePlaces);
+  auto* const scratch = reinterpret_cast<unsigned*>(exchange + kExchangePlaces);
   const int thread = static_cast<int>(threadIdx.x), block = static_cast<int>(blockIdx.x);
   const int channel = static_cast<int>(a.by_pairs.quotient_of_31_bits(block));
   const int pair = block - channel * static_cast<int>(a.pairs);
   const FourierSegment segments[2] = {{a, channel, 2 * pair}, {a, channel, 2 * pair + 1}};
-  const int parts = InParts ? a.parts : 1;
+  const int partitions = Partitioned ? a.partitions : 1;
 
   Points points;
   unsigned largest[2] = {0, 0};  // magnitudes, as bits
 #pragma unroll 1
-  for (int part = 0; part < parts; ++part) {
-    load_segment<Pre>(a, segments[0], part, points.re);
-    load_segment<Pre>(a, segments[1], part, points.im);
+  for (int partition = 0; partition < partitions; ++partition) {
+    load_segment<Pre>(a, segments[0], partition, points.re);
+    load_segment<Pre>(a, segments[1], partition, points.im);
 #pragma unroll
     for (int i = 0; i < kFourierRadix; ++i) {
       largest[0] = max_of(largest[0], magnitude_bits(points.re[i]));
       largest[1] = max_of(largest[1], magnitude_bits(points.im[i]));
     }
   }
-  largest_of_block(largest, slots);
-  await_previous();  // the spectra are there
+  largest_of_block(largest, scratch);
+  await_previous();  // the spectra kernel has completed
   const int filter_exponent = a.tables.exponents[channel];
   const bool is_finite =
       is_finite_magnitude(largest[0]) && is_finite_magnitude(largest[1]) && filter_exponent < kFiniteExponents;
@@ -204,16 +203,17 @@ __device__ __forceinline__ void fourier(const FourierArguments& a) {
     const FourierThread<decltype(load_roots)> team{points, load_roots};
     Points sums{};
 #pragma unroll 1
-    for (int part = 0; part < parts; ++part) {
-      if constexpr (InParts) {
-        load_segment<Pre>(a, segments[0], part, points.re);
-        load_segment<Pre>(a, segments[1], part, points.im);
-        __syncthreads();  // nobody reads the exchange of the part before
+    for (int partition = 0; partition < partitions; ++partition) {
+      if constexpr (Partitioned) {
+        load_segment<Pre>(a, segments[0], partition, points.re);
+        load_segment<Pre>(a, segments[1], partition, points.im);
+        __syncthreads();  // the previous partition's exchange is no longer read
       }
 #pragma unroll
       for (int i = 0; i < kFourierRadix; ++i) points.re[i] *= down[0], points.im[i] *= down[1];
       there(team, exchange);
-      const Word* const spectrum = a.tables.spectra + (static_cast<long long>(channel) * parts + part) * kSpectrumWords;
+      const Word* const spectrum =
+          a.tables.spectra + (static_cast<long long>(channel) * partitions + partition) * kSpectrumWords;
 #pragma unroll
       for (int i = 0; i < kFourierRadix / kComplexesOfWord; ++i) {
         const Word word = load_table_word(spectrum + spectrum_word(thread, i));
@@ -236,18 +236,18 @@ __device__ __forceinline__ void fourier(const FourierArguments& a) {
   finish_segment<typename Chains::Post>(a, segments[1], scales[1], bias, points.im);
 }
 
-template <bool InParts>
-inline constexpr int kFourierBlocks = InParts ? kFourierBlocksInParts : kFourierBlocksOfOne;
+template <bool Partitioned>
+inline constexpr int kFourierBlocks = Partitioned ? kFourierBlocksPartitioned : kFourierBlocksOfOne;
 
 // Without a chain.
-template <bool InParts>
-__global__ void __launch_bounds__(kFourierThreads, kFourierBlocks<InParts>)
+template <bool Partitioned>
+__global__ void __launch_bounds__(kFourierThreads, kFourierBlocks<Partitioned>)
     plain_fourier_kernel(const __grid_constant__ FourierArguments a) {
-  fourier<NoChains, InParts>(a);
+  fourier<NoChains, Partitioned>(a);
 }
 
-// One for filters of one part and of many: the sums are the same. A template, because what is none would come along in
-// the modules of linked kernels.
+// One kernel for whole and partitioned filters: the sums are the same. A template, or it would be compiled into the
+// modules of linked kernels too.
 template <class Compute>
 __global__ void __launch_bounds__(kFourierThreads, kFourierBlocks<true>)
     interpreted_fourier_kernel(const __grid_constant__ FourierArguments a) {

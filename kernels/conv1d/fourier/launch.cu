@@ -12,7 +12,7 @@ cudaError_t launch_fourier(const Conv1dParams& params, const Conv1dPlan& plan, c
   FourierArguments a{};
   static_cast<Conv1dTensors&>(a) = params;
   static_cast<FourierPlan&>(a) = own;
-  a.tables = FourierTables(workspace, params.channels * own.parts);
+  a.tables = FourierTables(workspace, params.channels * own.partitions);
   a.by_pairs = FastDivisor(own.pairs);
   a.by_segments = FastDivisor(own.segments_per_row);
   a.by_multiplier = FastDivisor(params.multiplier);
@@ -24,8 +24,8 @@ cudaError_t launch_fourier(const Conv1dParams& params, const Conv1dPlan& plan, c
   return launch_planned(
       plan, linked, stream, a,
       [&]() -> Kernel<FourierArguments> {
-        if (chained) return interpreted_fourier_kernel<float>;  // of one part or of many
-        return own.parts > 1 ? plain_fourier_kernel<true> : plain_fourier_kernel<false>;
+        if (chained) return interpreted_fourier_kernel<float>;  // whole or partitioned
+        return own.partitions > 1 ? plain_fourier_kernel<true> : plain_fourier_kernel<false>;
       },
       own.begins_beside ? Start::beside : Start::behind);
 }

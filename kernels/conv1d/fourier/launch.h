@@ -10,7 +10,7 @@ namespace sluice {
 cudaError_t launch_fourier(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, void* workspace,
                            cudaStream_t stream);
 
-// The kernel ahead: the roots and the filters' spectra into the workspace.
+// Enqueues the spectra kernel, which writes the roots and the filters' spectra to the workspace.
 cudaError_t launch_spectra(const Conv1dParams& params, const FourierPlan& plan, void* workspace, cudaStream_t stream);
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// A Fourier transform of 4096 complex points, there and back, as 256 threads do it with 16 points each: three passes of
-// radix 16. Plain functions of a thread's number, so that the host runs the same ones, thread after thread, in a test.
+// A Fourier transform of 4096 complex points and its inverse, by 256 threads with 16 points each: three radix-16
+// passes. Plain functions of a thread's number, so that a test runs the same code on the host, thread after thread.
 //
 //   position  n = n0 + 16 n1 + 256 n2       thread (n1, n0) holds all n2
 //      | 16 points over n2, times w4096^((n0 + 16 n1) k0)        all threads exchange
@@ -9,20 +9,20 @@
 //      v 16 points over n0
 //   frequency k = k0 + 16 k1 + 256 k2       thread (k0, k1) holds all k2
 //
-// The way back takes the same steps from the last to the first, with real and imaginary parts in each other's place,
-// which conjugates every root. Frequencies stay where they are in between: a product does not mind their order.
+// The inverse takes the same steps in reverse with real and imaginary parts swapped, which conjugates every root.
+// Frequencies are not reordered in between: the product is elementwise.
 //
 // Points are exchanged through shared memory, which is 16 rows, one for each k0:
 //
-//   with all threads    row k0, place t           written and read by neighbours in t: no two in one bank
-//   within a row        row k0, place 17 k1 + n0  written by neighbours in n0 and read by neighbours in k1: 17 is odd
+//   with all threads    row k0, place t           written and read with consecutive t: no bank conflicts
+//   within a row        row k0, place 17 k1 + n0  written with consecutive n0 and read with consecutive k1: 17 is odd
 #pragma once
 
 #include <cmath>
 
 #include "kernels/common/qualifiers.h"
 
-// Where a loop indexes a thread's registers; a host has none to index.
+// For loops that index a thread's registers; not needed on the host.
 #ifdef __CUDACC__
 #define SLUICE_UNROLL _Pragma("unroll")
 #else
@@ -66,8 +66,7 @@ struct Roots {
     return times(kept[high + 2], kept[low - 1]);
   }
 };
-// exp(-2 pi i x / 4096) is the root of a thread with all others, x its number; within a row x is kWithinRow times its
-// lane.
+// A thread's root among all threads is exp(-2 pi i x / 4096) with x its number; within a row x is kWithinRow * lane.
 inline constexpr int kWithinRow = 16;
 SLUICE_HOST_DEVICE int row_of_thread(int thread) { return thread / kFourierRadix; }
 SLUICE_HOST_DEVICE int lane_of_row(int thread) { return thread % kFourierRadix; }
@@ -98,15 +97,15 @@ SLUICE_HOST_DEVICE void transform16(Points& points) {
     transform4(z[column][0], z[column][1], z[column][2], z[column][3]);
   }
   const auto diagonal = [](Complex a) { return Complex{(a.re + a.im) * kHalf, (a.im - a.re) * kHalf}; };  // w16^2
-  const auto turned = [](Complex a) { return Complex{a.im, -a.re}; };                                     // w16^4
+  const auto rotated = [](Complex a) { return Complex{a.im, -a.re}; };                                    // w16^4
   z[1][1] = times(z[1][1], {kEighth, -kRest});
   z[1][2] = diagonal(z[1][2]);
   z[1][3] = times(z[1][3], {kRest, -kEighth});
   z[2][1] = diagonal(z[2][1]);
-  z[2][2] = turned(z[2][2]);
-  z[2][3] = turned(diagonal(z[2][3]));
+  z[2][2] = rotated(z[2][2]);
+  z[2][3] = rotated(diagonal(z[2][3]));
   z[3][1] = times(z[3][1], {kRest, -kEighth});
-  z[3][2] = turned(diagonal(z[3][2]));
+  z[3][2] = rotated(diagonal(z[3][2]));
   z[3][3] = times(z[3][3], {-kEighth, kRest});
   SLUICE_UNROLL
   for (int row = 0; row < 4; ++row) {
@@ -123,7 +122,7 @@ SLUICE_HOST_DEVICE void swap_parts(Points& points) {
 
 // --- exchanges: a thread's i-th point goes to, and comes from ---------------------------------------------------
 SLUICE_HOST_DEVICE int place_of_all(int thread, int i) { return thread + i * kRowPlaces; }  // i: the row
-SLUICE_HOST_DEVICE int place_in_row(int thread, int i) {                                    // as all others wrote it
+SLUICE_HOST_DEVICE int place_in_row(int thread, int i) {                                    // as place_of_all wrote it
   return row_of_thread(thread) * kRowPlaces + lane_of_row(thread) + i * kFourierRadix;
 }
 SLUICE_HOST_DEVICE int place_across(int thread, int i) {  // i: k1; the lane: n0
@@ -136,7 +135,7 @@ SLUICE_HOST_DEVICE int place_along(int thread, int i) {  // i: n0; the lane: k1
 template <class Place>
 SLUICE_HOST_DEVICE void put(Complex* exchange, int thread, const Points& points, const Place& place) {
   Complex* const own = exchange + place(thread, 0);
-  // The distances are constants, and so are offsets of one address.
+  // The differences are constants, so they become offsets of one address.
   SLUICE_UNROLL
   for (int i = 0; i < kFourierRadix; ++i) own[place(0, i)] = points.at(i);
 }
@@ -160,10 +159,10 @@ struct Along {
   SLUICE_HOST_DEVICE int operator()(int thread, int i) const { return place_along(thread, i); }
 };
 
-// --- the way to the frequencies and back ------------------------------------------------------------------------
-// A team is the threads, one on a GPU and all of them on a host: each(f) calls f(thread, points) for them, sync_all()
-// is a barrier of all and sync_row() one of the 16 of a row, all_roots(thread) gives the roots of a thread's number and
-// row_roots(thread) those of its lane. Behind there() and back() the exchange's places may still be read.
+// --- the transform and its inverse --------------------------------------------------------------------------------
+// A team is one thread on a GPU, and all threads on a host: each(f) calls f(thread, points) for them, sync_all() is a
+// barrier of all and sync_row() one of the 16 of a row; all_roots(thread) gives the roots of a thread's number,
+// row_roots(thread) those of its lane. After there() and back() other threads may still read the exchange.
 template <class Team>
 SLUICE_HOST_DEVICE void there(const Team& team, Complex* exchange) {
   team.each([&](int thread, Points& points) {
@@ -217,8 +216,8 @@ SLUICE_HOST_DEVICE Complex add_product(Complex a, Complex b, Complex sum) {
   return {fmaf(a.re, b.re, fmaf(-a.im, b.im, sum.re)), fmaf(a.re, b.im, fmaf(a.im, b.re, sum.im))};
 }
 
-// --- powers of two, which bring a segment and a filter near 1 and their product back ------------------------------
-// By the bits of the largest magnitude among finite values. What is 2^127 and more is brought to below 4, not 2.
+// --- powers of two, which scale a segment and a filter near 1 and their product back ------------------------------
+// From the bits of the largest finite magnitude. Values of 2^127 and more are scaled to below 4, not 2.
 inline constexpr int kFiniteExponents = 255, kExponentOfOne = 127, kLogPoints = 12;
 SLUICE_HOST_DEVICE int biased_exponent(unsigned largest_bits) {
   const int exponent = static_cast<int>(largest_bits >> 23);
@@ -234,7 +233,7 @@ struct Scale {
 };
 SLUICE_HOST_DEVICE Scale scale_of(int segment_exponent, int filter_exponent) {
   const int exponent = segment_exponent + filter_exponent - 2 * kExponentOfOne - kLogPoints;
-  const int least = 1 - kExponentOfOne, half = exponent / 2;  // below twice the least nothing is left of any product
+  const int least = 1 - kExponentOfOne, half = exponent / 2;  // below twice the least all products vanish
   return {half < least ? least : half, exponent - half < least ? least : exponent - half};
 }
 

@@ -1,16 +1,16 @@
-// Sizes of the Fourier method's kernels, and from where on it is taken.
+// Sizes of the Fourier method's kernels, and the limits within which plans choose it.
 #pragma once
 
-#include "kernels/conv1d/fourier/places.h"
+#include "kernels/conv1d/fourier/workspace_layout.h"
 #include "kernels/pipeline/policy.h"
 
 namespace sluice {
 
-// What the kernels are compiled with.
+// Compiled into the kernels.
 
-// Blocks that a multiprocessor's registers hold, by the launch bounds: a filter in parts has sums beside the points.
+// Resident blocks of an SM, by the launch bounds: partitioned filters have sums beside the points.
 inline constexpr int kFourierBlocksOfOne = 3;
-inline constexpr int kFourierBlocksInParts = 2;
+inline constexpr int kFourierBlocksPartitioned = 2;
 
 // A thread's points of a segment go through a chain as slices of this width.
 inline constexpr int kFourierChainWidth = 8;
@@ -20,18 +20,17 @@ inline constexpr int kFourierSlices = kFourierRadix / kFourierChainWidth;
 inline constexpr int kFourierSharedBytes =
     kExchangePlaces * static_cast<int>(sizeof(Complex)) + 2 * kFourierThreads / 32 * static_cast<int>(sizeof(unsigned));
 
-// Segments begin at multiples of so many outputs of their row, so that stores of float32 rows that begin at a line of
-// 128 bytes are whole lines.
+// Segments begin at multiples of 32 outputs, so that stores to 128-byte aligned float32 rows are whole lines.
 inline constexpr int kSegmentMultiple = 32;
 
-// What plans decide by, a row an architecture.
+// The limits of plans, a row an architecture.
 struct FourierPolicy {
   int compute_capability;
 
   ByElement least_taps;
-  // Instructions that a warp issues for a pair of segments: with a filter in one part; in several, with each and once.
-  int whole_slots, part_slots, pair_slots;
-  // By how much longer than its instructions' issue a transform takes.
+  // Instructions that a warp issues for a pair of segments: of a whole filter; for each partition; once for all.
+  int whole_issue_slots, partition_slots, pair_issue_slots;
+  // Measured time over issue-bound time.
   double slack;
   long long most_workspace;  // bytes
 };
@@ -42,9 +41,9 @@ inline constexpr FourierPolicy kFourierPolicies[] = {
         // H200, 8 x 768 x 8192: 240 us with 192 to 512 taps of float32 (265 by these numbers).
         .compute_capability = 90,
         .least_taps = {.half = 512, .wider = 64},
-        .whole_slots = 2350,
-        .part_slots = 1350,
-        .pair_slots = 1230,
+        .whole_issue_slots = 2350,
+        .partition_slots = 1350,
+        .pair_issue_slots = 1230,
         .slack = 1.6,
         .most_workspace = 1LL << 30,
     },

@@ -1,4 +1,4 @@
-// The spectra of all filters, a block each part of one, and the roots of unity, in a block of their own.
+// The spectra of all filters, a block for each partition of one, and the roots of unity in one more block.
 #include "kernels/common/launch.cuh"
 #include "kernels/conv1d/fourier/arguments.cuh"
 #include "kernels/conv1d/fourier/launch.h"
@@ -9,7 +9,7 @@ namespace {
 
 struct SpectraArguments {
   Operand<2> weight;
-  int taps, parts, part_taps, spectra;
+  int taps, partitions, partition_taps, spectra;
   FourierTables tables;
 };
 
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kFourierThreads, 2) spectra_kernel(const __gri
     if (thread < kFourierRadix) store_roots(a, true, thread);
     return;
   }
-  const int channel = spectrum / a.parts, part = spectrum - channel * a.parts;
+  const int channel = spectrum / a.partitions, partition = spectrum - channel * a.partitions;
   const auto tap = [&](int k) {
     return load_as<float>(a.weight.data, a.weight.dtype, channel * a.weight.strides[0] + k * a.weight.strides[1]);
   };
@@ -52,9 +52,9 @@ __global__ void __launch_bounds__(kFourierThreads, 2) spectra_kernel(const __gri
   largest_of_block(largest, reinterpret_cast<unsigned*>(exchange + kExchangePlaces));
   const bool is_finite = is_finite_magnitude(largest[0]);
   const int exponent = biased_exponent(largest[0]);
-  if (part == 0 && thread == 0) a.tables.exponents[channel] = is_finite ? exponent : kFiniteExponents;
+  if (partition == 0 && thread == 0) a.tables.exponents[channel] = is_finite ? exponent : kFiniteExponents;
 
-  const int first = part * a.part_taps, taps = min_of(a.part_taps, a.taps - first);
+  const int first = partition * a.partition_taps, taps = min_of(a.partition_taps, a.taps - first);
   const float down = two_to_the(kExponentOfOne - exponent);
   Points points;
 #pragma unroll
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kFourierThreads, 2) spectra_kernel(const __gri
     points.set(i, {k < taps ? tap(first + k) * down : 0.0f, 0.0f});
   }
   there(FourierThread{points, roots_of}, exchange);
-  // Conjugated: an output's taps lie along its inputs, not against them.
+  // Conjugated: a convolution of neural networks is a correlation.
   Word* const to = a.tables.spectra + static_cast<long long>(spectrum) * kSpectrumWords;
 #pragma unroll
   for (int i = 0; i < kFourierRadix / kComplexesOfWord; ++i) {
@@ -82,11 +82,11 @@ __global__ void __launch_bounds__(kFourierThreads, 2) spectra_kernel(const __gri
 }  // namespace
 
 cudaError_t launch_spectra(const Conv1dParams& params, const FourierPlan& plan, void* workspace, cudaStream_t stream) {
-  const long long spectra = params.channels * plan.parts;
+  const long long spectra = params.channels * plan.partitions;
   const SpectraArguments a{.weight = params.weight,
                            .taps = params.taps,
-                           .parts = plan.parts,
-                           .part_taps = plan.part_taps,
+                           .partitions = plan.partitions,
+                           .partition_taps = plan.partition_taps,
                            .spectra = static_cast<int>(spectra),
                            .tables = FourierTables(workspace, spectra)};
   return launch_kernel(spectra_kernel, spectra + 1, kFourierThreads, kFourierSharedBytes, stream, a);

@@ -1,4 +1,4 @@
-// What the long filters' kernel is given, and where a segment of a row lies.
+// Arguments of the long filters' kernels, and the segments of a row.
 #pragma once
 
 #include "kernels/conv1d/depthwise/arguments.cuh"
@@ -6,7 +6,7 @@
 
 namespace sluice {
 
-// With the tensors, the chains and the edges of the depthwise kernels.
+// Tensors, chains and edges are those of the depthwise kernels.
 template <class Element>
 struct LongFilterArguments : Conv1dArguments<Element>, LongFilterPlan {
   FastDivisor by_segments, by_batch, by_dilation;
@@ -14,38 +14,38 @@ struct LongFilterArguments : Conv1dArguments<Element>, LongFilterPlan {
   __device__ int stage_bytes() const { return LongFilterPlan::stage_words * kWordBytes; }
 };
 
-// Outputs `begin`, ... of a row. Its stage begins with the aligned word of the input that its first tap stands in:
+// Outputs `begin`, ... of a row. Its pipeline stage begins with the aligned input word that contains its first tap:
 //
 //   input   ...|........|..xxxxxx|xxxxxxxx|      |: 16-byte boundaries
 //              ^start     ^start + shift: the first tap of output `begin`
 //
-// Output `begin` is at a 16-byte boundary as well, so the first segment may begin before its row does. Segments follow
-// each other in a row, rows in the batch, and channels come last: a warp keeps its taps as long as it can. Plans see to
-// it that positions, rows and segments are counted in 31 bits.
+// Output `begin` is at a 16-byte boundary as well, so the first segment may begin before its row does. Segments are
+// ordered by channel, then sample, then position in the row, so that a warp keeps its taps as long as it can. Plans
+// ensure that positions, rows and segments fit into 31 bits.
 template <class Element>
 struct Segment {
-  int part, batch, channel;  // the first: of its row
+  int in_row, batch, channel;  // `in_row`: index in its row
   int begin, shift;
-  const Element* input;  // of the row, position 0
-  long long result;      // where the row begins in the output
+  const Element* input;  // position 0 of the row
+  long long result;      // offset of the row in the output
 
   __device__ __forceinline__ Segment(const LongFilterArguments<Element>& a, int index) {
     const int row = static_cast<int>(a.by_segments.quotient_of_31_bits(index));
-    part = index - row * static_cast<int>(a.segments_per_row);
+    in_row = index - row * static_cast<int>(a.segments_per_row);
     channel = static_cast<int>(a.by_batch.quotient_of_31_bits(row));
     batch = row - channel * static_cast<int>(a.batch);
     set_row(a);
   }
   __device__ __forceinline__ void advance(const LongFilterArguments<Element>& a) {
-    if (++part < static_cast<int>(a.segments_per_row)) {
+    if (++in_row < static_cast<int>(a.segments_per_row)) {
       begin += a.segment;
       return;
     }
-    part = 0;
+    in_row = 0;
     if (++batch < static_cast<int>(a.batch)) {
       input += a.input.strides[0];
       result += a.output.strides[0];
-      return set_places(a);
+      return set_position(a);
     }
     batch = 0;
     if (++channel < static_cast<int>(a.channels)) set_row(a);
@@ -53,11 +53,11 @@ struct Segment {
   __device__ __forceinline__ void set_row(const LongFilterArguments<Element>& a) {
     input = a.input.template as<const Element>() + batch * a.input.strides[0] + input_channel(a) * a.input.strides[1];
     result = batch * a.output.strides[0] + channel * a.output.strides[1];
-    set_places(a);
+    set_position(a);
   }
-  __device__ __forceinline__ void set_places(const LongFilterArguments<Element>& a) {
-    const auto place = reinterpret_cast<std::uintptr_t>(a.output.data) / size_of(a.output_type()) + result;
-    begin = part * a.segment - static_cast<int>(place % kVectorOutputs);
+  __device__ __forceinline__ void set_position(const LongFilterArguments<Element>& a) {
+    const auto element = reinterpret_cast<std::uintptr_t>(a.output.data) / size_of(a.output_type()) + result;
+    begin = in_row * a.segment - static_cast<int>(element % kVectorOutputs);
     const int first = begin - static_cast<int>(a.padding);
     shift = static_cast<int>(reinterpret_cast<std::uintptr_t>(input + first) / sizeof(Element)) & (kVectorOutputs - 1);
   }
@@ -67,11 +67,11 @@ struct Segment {
   __device__ __forceinline__ int start(const LongFilterArguments<Element>& a) const {
     return begin - static_cast<int>(a.padding) - shift;
   }
-  // Outputs from `begin` on that exist, the segment's or later ones.
+  // Outputs of the row from `begin` on.
   __device__ __forceinline__ int left(const LongFilterArguments<Element>& a) const {
     return max_of(static_cast<int>(a.output_length) - begin, 0);
   }
-  // Of the input, that its groups or tiles multiply with something, be it zero.
+  // Input words that its tiles read, including those multiplied by zero taps.
   template <bool FewSteps>
   __device__ __forceinline__ int words(const LongFilterArguments<Element>& a) const {
     constexpr int kAtOnce = outputs_at_once(FewSteps);
@@ -80,7 +80,7 @@ struct Segment {
   }
 };
 
-// The warps that share a ring: their threads in order, and how they wait for each other. A team of few steps is a warp.
+// The warps that share a ring: their threads in order, and their barrier. With few steps a team is one warp.
 template <bool FewSteps>
 struct Team {
   int lane, first_warp, all_warps;

@@ -1,14 +1,14 @@
-// The same products, channels last: words of 8 channels are turned in shared memory, so that a channel's positions lie
-// side by side, and turned back behind the products.
+// The same products for channels-last tensors: words of 8 channels are transposed in shared memory, so that a channel's
+// positions are contiguous, and transposed back after the products.
 //
-//   stage, a column of words a warp          turned, a warp's 8 channels
+//   stage, a column of words a warp          transposed, a warp's 8 channels
 //
 //   position 0 | c0 .. c7 |                  c0 | position 0, 1, 2, ... |   --mma, as of a row--> sums, `post`
 //   position 1 | c0 .. c7 |  --ldmatrix.trans-->  c1 | position 0, 1, 2, ... |                        |
 //     ...                                    ...        ^------------------------ rounded pairs, in place
 //
-// and back into the column, which nobody else reads; then the block stores whole sectors of positions. A block keeps
-// its channels as long as its grid is a multiple of their tiles.
+// and back into the column, which no other warp reads; then the block stores whole sectors of positions. A block keeps
+// its channels if the grid is a multiple of the channel blocks.
 #pragma once
 
 #include "kernels/conv1d/long_filter/fetch.cuh"
@@ -18,7 +18,7 @@
 
 namespace sluice {
 
-// A block's outputs: kBlockWords words of channels, and up to a group of positions.
+// A block's outputs: kBlockWords words of channels, by up to kOutputsPerWarp positions.
 template <class Element>
 struct ChannelSegment {
   int batch, channel, begin;
@@ -27,15 +27,15 @@ struct ChannelSegment {
     const int upper = static_cast<int>(a.by_across.quotient_of_31_bits(index));
     channel = (index - upper * static_cast<int>(a.channel_blocks)) * (kBlockWords * kVectorOutputs);
     batch = static_cast<int>(a.by_segments.quotient_of_31_bits(upper));
-    begin = (upper - batch * static_cast<int>(a.segments_per_row)) * kGroupOutputs;
+    begin = (upper - batch * static_cast<int>(a.segments_per_row)) * kOutputsPerWarp;
   }
   __device__ __forceinline__ int outputs(const LongFilterArguments<Element>& a) const {
-    return min_of(static_cast<int>(a.output_length) - begin, kGroupOutputs);
+    return min_of(static_cast<int>(a.output_length) - begin, kOutputsPerWarp);
   }
   __device__ __forceinline__ int tiles(const LongFilterArguments<Element>& a) const {
-    return outputs(a) > kTileOutputs ? kGroupTiles : 1;
+    return outputs(a) > kTileOutputs ? kTilesPerWarp : 1;
   }
-  // Of the input, that its tiles multiply with something, be it zero.
+  // Input positions that its tiles read, including those multiplied by zero taps.
   __device__ __forceinline__ int positions(const LongFilterArguments<Element>& a) const {
     return window_positions(tiles(a) * kTileOutputs, a.steps);
   }
@@ -45,7 +45,7 @@ struct ChannelSegment {
 struct StageColumn {
   int first;              // position
   int channel, existing;  // of the word, and how many of its channels exist
-  std::uint32_t words;    // where the word of position 0 is
+  std::uint32_t words;    // address of the word of position 0
 
   template <class Element>
   __device__ __forceinline__ StageColumn(const LongFilterArguments<Element>& a, const ChannelSegment<Element>& segment,
@@ -59,7 +59,7 @@ struct StageColumn {
 };
 inline constexpr int kColumnStep = kLongFilterThreads / kBlockWords;
 
-// Words whose channels all exist and lie in one of memory's are copied, others put together from their elements.
+// Copies words whose channels all exist and are aligned, and gathers others by elements.
 template <class Element>
 __device__ __forceinline__ void fetch_columns(const LongFilterArguments<Element>& a,
                                               const ChannelSegment<Element>& segment, std::uint32_t stage) {
@@ -93,7 +93,7 @@ __device__ __forceinline__ void fetch_columns(const LongFilterArguments<Element>
   }
 }
 
-// `pre` on the words that the thread has fetched.
+// Applies `pre` to the words that the thread fetched.
 template <class Pre, class Element>
 __device__ __forceinline__ void prepare_columns(const LongFilterArguments<Element>& a,
                                                 const ChannelSegment<Element>& segment, std::uint32_t stage) {
@@ -112,10 +112,11 @@ __device__ __forceinline__ void store_shared(std::uint32_t to, std::uint32_t lan
   asm volatile("st.shared.b32 [%0], %1;" : : "r"(to), "r"(lane) : "memory");
 }
 
-// A warp's column of words to rows of channels.
-__device__ __forceinline__ void turn_columns(std::uint32_t column, std::uint32_t turned, int stage_positions,
-                                             int positions, int lane) {
-  std::uint32_t from = column + turned_load_byte(lane), to = turned + turned_store_byte(lane, stage_positions);
+// Transposes a warp's column of words into rows of channels.
+__device__ __forceinline__ void transpose_columns(std::uint32_t column, std::uint32_t transposed, int stage_positions,
+                                                  int positions, int lane) {
+  std::uint32_t from = column + transposed_load_byte(lane),
+                to = transposed + transposed_store_byte(lane, stage_positions);
 #pragma unroll 2
   for (int i = 0; i < positions; i += 16, from += 16 * kWordBytes, to += 16 * 2) {
     std::uint32_t matrices[2];
@@ -125,10 +126,10 @@ __device__ __forceinline__ void turn_columns(std::uint32_t column, std::uint32_t
   }
 }
 
-// And back.
-__device__ __forceinline__ void turn_rows(std::uint32_t turned, std::uint32_t column, int stage_positions,
-                                          int positions, int lane) {
-  std::uint32_t from = turned + word_load_byte(lane, stage_positions), to = column + word_store_byte(lane);
+// Transposes them back.
+__device__ __forceinline__ void transpose_rows(std::uint32_t transposed, std::uint32_t column, int stage_positions,
+                                               int positions, int lane) {
+  std::uint32_t from = transposed + word_load_byte(lane, stage_positions), to = column + word_store_byte(lane);
 #pragma unroll 2
   for (int i = 0; i < positions; i += 32, from += 32 * 2, to += 32 * kWordBytes) {
     std::uint32_t matrices[4];
@@ -138,21 +139,21 @@ __device__ __forceinline__ void turn_rows(std::uint32_t turned, std::uint32_t co
   }
 }
 
-// The result of one channel to its turned row, whose input nobody needs any more, and which has room for so many tiles.
+// Stores one channel's result to its transposed row, whose input is no longer needed. The row holds `tiles` tiles.
 template <class Post, class Element>
 __device__ __forceinline__ void finish_channel(const LongFilterArguments<Element>& a, std::uint32_t row, int tiles,
-                                               int lane, const float (&sums)[kGroupTiles][4]) {
+                                               int lane, const float (&sums)[kTilesPerWarp][4]) {
   float values[kLaneSums];
 #pragma unroll
   for (int i = 0; i < kLaneSums; ++i) values[i] = sums[i / 4][i % 4];
   run_chain<Post, kVectorOutputs, 1>(a.post, [](const long long*, int) { return Place{}; }, values);
-  std::uint32_t pairs[kGroupParts];
+  std::uint32_t pairs[kQuartersPerWarp];
   pack<Element, kLaneSums>(values, pairs);
   __syncwarp();
 #pragma unroll
-  for (int part = 0; part < kGroupParts; ++part) {
-    if (part / 2 >= tiles) break;
-    store_shared(row + lane * 4 + part * kPartOutputs * 2, pairs[part]);
+  for (int quarter = 0; quarter < kQuartersPerWarp; ++quarter) {
+    if (quarter / 2 >= tiles) break;
+    store_shared(row + lane * 4 + quarter * kOutputsPerQuarter * 2, pairs[quarter]);
   }
 }
 
@@ -160,7 +161,7 @@ template <class Post, class Element>
 __device__ __noinline__ void finish_channel_within_windows(const LongFilterArguments<Element>& a, int channel,
                                                            std::uint32_t row, int tiles, float bias) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  float sums[kGroupTiles][4];
+  float sums[kTilesPerWarp][4];
   multiply_within_windows(a, channel, 0, row, tiles, bias, lane, sums);
   finish_channel<Post>(a, row, tiles, lane, sums);
 }
@@ -198,11 +199,11 @@ __device__ __forceinline__ void long_filter_channels(const LongFilterArguments<E
   using Post = typename Chains::Post;
   extern __shared__ Word shared[];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int row_bytes = turned_row_bytes(a.stage_positions), one_taps = 2 * tap_copy_bytes(a.steps);
+  const int row_bytes = transposed_row_bytes(a.stage_positions), one_taps = 2 * tap_copy_bytes(a.steps);
   const auto ring = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
   const std::uint32_t ring_end = ring + a.depth * a.stage_bytes();
-  const std::uint32_t turned = ring_end + warp * turned_bytes(a.stage_positions, a.steps);
-  const std::uint32_t taps = turned + kVectorOutputs * row_bytes;
+  const std::uint32_t transposed = ring_end + warp * transposed_bytes(a.stage_positions, a.steps);
+  const std::uint32_t taps = transposed + kVectorOutputs * row_bytes;
   const int end = static_cast<int>(a.segments), grid = static_cast<int>(gridDim.x);
 
   int ahead = static_cast<int>(blockIdx.x), own_channel = -1;
@@ -211,7 +212,7 @@ __device__ __forceinline__ void long_filter_channels(const LongFilterArguments<E
   int under_way = 0;
 #pragma unroll 1
   for (int index = static_cast<int>(blockIdx.x); index < end; index += grid) {
-    __syncthreads();  // nobody reads the segment before any more, whose stage is the next to be filled
+    __syncthreads();  // the previous segment is no longer read: its stage is filled next
 #pragma unroll 1
     for (; under_way < a.depth; ++under_way, ahead += grid) {
       if (ahead < end) fetch_columns(a, ChannelSegment<Element>(a, ahead), ahead_stage);
@@ -232,17 +233,17 @@ __device__ __forceinline__ void long_filter_channels(const LongFilterArguments<E
     }
     wait_for_copies(a.depth - 1);
     if (!Pre{a.pre}.empty()) prepare_columns<Pre>(a, segment, stage);
-    __syncthreads();  // the segment is there, whoever fetched it
+    __syncthreads();  // all threads' copies of the segment have arrived
 
     const int tiles = segment.tiles(a);
     const std::uint32_t column = stage + warp * word_column_bytes(a.stage_positions);
-    turn_columns(column, turned, a.stage_positions, segment.positions(a), lane);
+    transpose_columns(column, transposed, a.stage_positions, segment.positions(a), lane);
     __syncwarp();
-    std::uint32_t row = turned, pairs = taps + tap_pair_byte(lane, 0, a.steps);
+    std::uint32_t row = transposed, pairs = taps + tap_pair_byte(lane, 0, a.steps);
 #pragma unroll 1
     for (int c = 0; c < existing; ++c, row += row_bytes, pairs += one_taps) {
       const float bias = __shfl_sync(0xffffffffu, biases, c);
-      float sums[kGroupTiles][4];
+      float sums[kTilesPerWarp][4];
 #pragma unroll
       for (int i = 0; i < kLaneSums; ++i) sums[i / 4][i % 4] = bias;
       multiply_tiles<Element>(row + tile_position(lane) * static_cast<int>(sizeof(Element)), pairs, a.steps, tiles,
@@ -254,7 +255,7 @@ __device__ __forceinline__ void long_filter_channels(const LongFilterArguments<E
       }
     }
     __syncwarp();
-    turn_rows(turned, column, a.stage_positions, tiles * kTileOutputs, lane);
+    transpose_rows(transposed, column, a.stage_positions, tiles * kTileOutputs, lane);
     __syncthreads();
     store_columns(a, segment, stage);
     stage += a.stage_bytes();

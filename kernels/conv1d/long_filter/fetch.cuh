@@ -1,4 +1,4 @@
-// A segment's input on its way to shared memory, and its taps on theirs.
+// Fetches a segment's input to shared memory, and its taps to shared memory or registers.
 #pragma once
 
 #include "kernels/conv1d/long_filter/arguments.cuh"
@@ -6,7 +6,7 @@
 
 namespace sluice {
 
-// Words that lie in the row, one behind another.
+// Copies contiguous words of the row.
 template <class Element, bool FewSteps>
 __device__ __forceinline__ void copy_words(const Element* from, std::uint32_t to, int words,
                                            const Team<FewSteps>& team) {
@@ -28,8 +28,8 @@ __device__ __forceinline__ void copy_words(const Element* from, std::uint32_t to
   if (team.rank() < words) copy_word(to, from);
 }
 
-// A stage that is not within its row: words that lie in the row are copied, those outside of it and its history are
-// zeros, and the elements of the others, which an end of the row cuts through or which are history, come one by one.
+// A stage that exceeds its row. Words of the row are copied, words outside of the row and its history are zeros, and
+// the others, of history or across an end of the row, are gathered by elements.
 template <class Element, bool FewSteps>
 __device__ __forceinline__ void fetch_edges(const LongFilterArguments<Element>& a, const Segment<Element>& segment,
                                             std::uint32_t stage, int words, const Team<FewSteps>& team) {
@@ -45,16 +45,16 @@ __device__ __forceinline__ void fetch_edges(const LongFilterArguments<Element>& 
   for (int i = rank; i < zeros; i += ranks) {
     store_shared_word(stage + (i < of.known ? i : i - of.known + of.known_end) * kWordBytes, Word{});
   }
-  const int in_front = (of.own - of.known) * kWidth, elements = in_front + (of.known_end - of.own_end) * kWidth;
+  const int before = (of.own - of.known) * kWidth, elements = before + (of.known_end - of.own_end) * kWidth;
   auto* const to = static_cast<Element*>(__cvta_shared_to_generic(stage));
 #pragma unroll 1
   for (int i = rank; i < elements; i += ranks) {
-    const int place = i < in_front ? of.known * kWidth + i : of.own_end * kWidth + i - in_front;
-    const int position = start + place;
+    const int at = i < before ? of.known * kWidth + i : of.own_end * kWidth + i - before;
+    const int position = start + at;
     if (static_cast<unsigned>(position) < static_cast<unsigned>(length)) {
-      to[place] = segment.input[position];
+      to[at] = segment.input[position];
     } else {
-      to[place] = element_at(a, segment.batch, segment.input_channel(a), position);  // history, or nothing
+      to[at] = element_at(a, segment.batch, segment.input_channel(a), position);  // history, or zero
     }
   }
 }
@@ -70,7 +70,7 @@ __device__ __forceinline__ void fetch_segment(const LongFilterArguments<Element>
   }
 }
 
-// `pre` on the words that have something of the input's.
+// Applies `pre` to the words that contain input.
 template <class Pre, class Element, bool FewSteps>
 __device__ __forceinline__ void prepare_segment(const LongFilterArguments<Element>& a, const Segment<Element>& segment,
                                                 std::uint32_t stage, const Team<FewSteps>& team) {
@@ -86,7 +86,7 @@ __device__ __forceinline__ void prepare_segment(const LongFilterArguments<Elemen
   }
 }
 
-// The tap that stands so far behind a window's first, or zero where none does.
+// The tap `distance` positions after a window's first, or zero where there is none.
 template <class Element>
 __device__ __forceinline__ Element tap_at(const LongFilterArguments<Element>& a, const Element* row, int distance) {
   int k = distance;
@@ -104,7 +104,7 @@ __device__ __forceinline__ const Element* taps_of(const LongFilterArguments<Elem
   return a.weight.template as<const Element>() + channel * a.weight.strides[0];
 }
 
-// The lane's share of a step of T. Out of line: channels follow each other rarely.
+// The lane's share of a step of T. Out of line: channels change rarely.
 template <class Element>
 __device__ __noinline__ uint2 fetch_step(const LongFilterArguments<Element>& a, const Element* row, int lane, int step,
                                          int shift) {
@@ -116,18 +116,18 @@ __device__ __noinline__ uint2 fetch_step(const LongFilterArguments<Element>& a, 
   return share;
 }
 
-// Of all steps. Taps side by side that follow each other position for position are loaded here, for where rows begin
-// elsewhere against words each has to have its own.
+// The lane's shares of all steps. Contiguous taps without dilation are loaded inline, because rows of another alignment
+// each need their own.
 template <class Element>
 __device__ __forceinline__ void fetch_steps(const LongFilterArguments<Element>& a, int channel, int lane, int shift,
                                             uint2 (&shares)[kFewSteps]) {
   const Element* const row = taps_of(a, channel);
-  const bool is_dense = a.dilation == 1 && a.weight.strides[1] == 1;
+  const bool is_contiguous = a.dilation == 1 && a.weight.strides[1] == 1;
   const int first = tap_distance(lane, 0, 0, shift);
 #pragma unroll
   for (int s = 0; s < kFewSteps; ++s) {
     if (s >= a.steps) break;
-    if (!is_dense) {
+    if (!is_contiguous) {
       shares[s] = fetch_step(a, row, lane, s, shift);
       continue;
     }
@@ -153,7 +153,7 @@ __device__ __forceinline__ void fetch_taps(const LongFilterArguments<Element>& a
   for (int i = team.rank(); i < elements; i += team.ranks()) {
     const Element tap = tap_at(a, row, i - kTapsFront);
     first[i] = tap;
-    if (i + 1 < elements) second[i + 1] = tap;  // the last is zero, and behind the copy there may be no more memory
+    if (i + 1 < elements) second[i + 1] = tap;  // the last is zero, and memory may end after the copy
   }
 }
 

@@ -1,4 +1,4 @@
-// A group's sums on their way to the result: pairs of neighbours, the chain, and the store.
+// The epilogue of a warp tile: pairs of adjacent outputs, the chain, and the store.
 #pragma once
 
 #include "kernels/conv1d/long_filter/arguments.cuh"
@@ -6,10 +6,10 @@
 
 namespace sluice {
 
-// Of four parts of the group a lane has two columns of a row each (sum_output), `values[i]` and the next of part i / 2.
-// Four lanes have all columns of the same rows: afterwards lane t of them has the row of part t, whole (vector_output).
-// Both steps of a transposition of 4 x 4; `swap(upper, apart, i, j)`: entry j of the lower lane with i of the upper
-// one.
+// A lane has two columns of one row in each of the warp tile's four quarters (sum_output): `values[i]` and the next in
+// quarter i / 2. Four lanes have all columns of the same rows: afterwards lane t has the whole row of quarter t
+// (vector_output). Both steps of a 4 x 4 transposition; `swap(upper, apart, i, j)`: entry j of the lower lane with i of
+// the upper one.
 template <class Swap>
 __device__ __forceinline__ void transpose_quad(int lane, const Swap& swap) {
   const bool odd = (lane & 1) != 0, upper = (lane & 2) != 0;
@@ -26,29 +26,29 @@ __device__ __forceinline__ void swap_lanes(bool upper, int apart, T& first, T& s
   second = upper ? second : received;
 }
 
-// Pairs of the input's type, from the sums where they are: each store of a warp is a line of 128 bytes, as wide as
-// vectors would be, and no lane waits for another. `row`: the lane's pair of the row's output 0; `begin`: the group's
-// first output.
+// Stores pairs of the input's dtype without exchanging sums: each store of a warp is a line of 128 bytes, as wide as
+// vectors would be. `row`: the lane's pair at the row's output 0; `begin`: the warp tile's first output.
 template <class Element>
 __device__ __forceinline__ void store_pairs(Element* row, int begin, int lane, int end,
                                             const float (&values)[kLaneSums]) {
   Element* const to = row + begin;
-  if (begin >= 0 && begin + kGroupOutputs <= end) {
+  if (begin >= 0 && begin + kOutputsPerWarp <= end) {
 #pragma unroll
-    for (int part = 0; part < kGroupParts; ++part) {
-      store_vector<Element, 2>(to + part * kPartOutputs, values + 2 * part);
+    for (int quarter = 0; quarter < kQuartersPerWarp; ++quarter) {
+      store_vector<Element, 2>(to + quarter * kOutputsPerQuarter, values + 2 * quarter);
     }
     return;
   }
 #pragma unroll
-  for (int part = 0; part < kGroupParts; ++part) {
-    if (begin + part * kPartOutputs >= end) break;
-    const int at = begin + part * kPartOutputs + lane * 2;
-    store_elements<Element, 2>(to + part * kPartOutputs, 1, max_of(-at, 0), min_of(end - at, 2), values + 2 * part);
+  for (int quarter = 0; quarter < kQuartersPerWarp; ++quarter) {
+    if (begin + quarter * kOutputsPerQuarter >= end) break;
+    const int at = begin + quarter * kOutputsPerQuarter + lane * 2;
+    store_elements<Element, 2>(to + quarter * kOutputsPerQuarter, 1, max_of(-at, 0), min_of(end - at, 2),
+                               values + 2 * quarter);
   }
 }
 
-// As vectors of eight neighbours, which the chain's tensors are loaded as, and of any type.
+// Vectors of eight contiguous outputs, as the chain's tensors are loaded, of any result dtype.
 template <class Post, class Element>
 __device__ __forceinline__ void finish_vectors(const LongFilterArguments<Element>& a, const Segment<Element>& segment,
                                                int begin, int lane, float (&values)[kLaneSums]) {
@@ -70,10 +70,10 @@ __device__ __forceinline__ void finish_vectors(const LongFilterArguments<Element
   });
 }
 
-// `begin`: the group's first output in its row. The kernel without chains is for results of the input's type.
+// `begin`: the warp tile's first output in its row. The kernel without chains is for results of the input's dtype.
 template <class Post, class Element>
-__device__ __forceinline__ void finish_group(const LongFilterArguments<Element>& a, const Segment<Element>& segment,
-                                             int begin, int lane, const float (&sums)[kGroupTiles][4]) {
+__device__ __forceinline__ void finish_warp_tile(const LongFilterArguments<Element>& a, const Segment<Element>& segment,
+                                                 int begin, int lane, const float (&sums)[kTilesPerWarp][4]) {
   float values[kLaneSums];
 #pragma unroll
   for (int i = 0; i < kLaneSums; ++i) values[i] = sums[i / 4][i % 4];

@@ -1,5 +1,5 @@
 #include "kernels/conv1d/link.h"
-#include "kernels/conv1d/long_filter/places.h"
+#include "kernels/conv1d/long_filter/fragment_layout.h"
 #include "kernels/linking/entry_names.h"
 
 namespace sluice {
@@ -10,8 +10,8 @@ LinkRequest long_filter_link_request(const Conv1dParams& params, const Conv1dPla
   static const NameTable modules("conv1d_long_filter", {dtype_names()});
   const DType dtype = params.input.dtype;
   LinkRequest request{.module = modules(dtype), .kernel = entries(plan.long_filter.which, dtype)};
-  request.pre = linked_slot(params.pre, params.pre_operands, kVectorOutputs, 1);
-  request.post = linked_slot(params.post, params.post_operands, kLaneSums, 1);
+  request.pre = chain_call(params.pre, params.pre_operands, kVectorOutputs, 1);
+  request.post = chain_call(params.post, params.post_operands, kLaneSums, 1);
   set_tensor_dtypes(request, params);
   return request;
 }

@@ -1,9 +1,8 @@
 // Depthwise conv1d of half types as a product with a Toeplitz matrix, on tensor cores (mma.sync).
 //
-// The row is the first matrix already: its rows are windows that overlap, an address apart. The taps are the second one
-// (places.h). A team, which is a warp, or a block where the taps are many, takes segments of rows, one behind another:
-// it has a ring of stages for its segments' input. A few steps' taps are in its lanes' registers, more of them in
-// shared memory.
+// The row itself is the first matrix, whose rows are overlapping windows; the taps are the second (fragment_layout.h).
+// A team, which is a warp, or a block where the taps are many, takes consecutive segments of rows and has a ring of
+// stages for their input. Taps of few steps are in its lanes' registers, those of more steps in shared memory.
 //
 //   shared memory   | team 0: stage 0 | stage 1 | ... | taps || team 1: ...
 //
@@ -11,8 +10,8 @@
 //                                                                                                            |
 //   global <--128 bytes a warp, or 16 bytes a lane where the chain has tensors---------------------------- chain
 //
-// Alignment costs nothing: a stage begins with an aligned word, and how far its first output's first tap stands behind
-// that shifts the taps. Nor does padding, which is zeros in the stage.
+// Alignment costs nothing: a stage begins with an aligned word, and the taps are shifted by the distance to its first
+// output's first tap. Padding costs nothing either: it is zeros in the stage.
 #pragma once
 
 #include "kernels/conv1d/long_filter/fetch.cuh"
@@ -21,22 +20,22 @@
 
 namespace sluice {
 
-// Those groups of a segment, a bit each, whose sums are not all finite. Out of line, and behind the others: the
-// registers are theirs.
+// The warp tiles of a segment, a bit each, whose sums are not all finite. Out of line and after the others, because it
+// needs their registers.
 template <class Post, bool FewSteps, class Element>
 __device__ __noinline__ void finish_within_windows(const LongFilterArguments<Element>& a, int index,
-                                                   std::uint32_t input, unsigned groups) {
+                                                   std::uint32_t input, unsigned warp_tiles) {
   const Segment<Element> segment(a, index);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const float bias = a.bias_of(segment.channel);
 #pragma unroll 1
-  for (; groups != 0; groups &= groups - 1) {
-    const int offset = (__ffs(static_cast<int>(groups)) - 1) * kGroupOutputs, begin = segment.begin + offset;
+  for (; warp_tiles != 0; warp_tiles &= warp_tiles - 1) {
+    const int offset = (__ffs(static_cast<int>(warp_tiles)) - 1) * kOutputsPerWarp, begin = segment.begin + offset;
     const bool is_half = FewSteps && static_cast<int>(a.output_length) - begin <= kTileOutputs;
-    float sums[kGroupTiles][4];
+    float sums[kTilesPerWarp][4];
     multiply_within_windows(a, segment.channel, segment.shift, input + offset * static_cast<int>(sizeof(Element)),
-                            is_half ? 1 : kGroupTiles, bias, lane, sums);
-    finish_group<Post>(a, segment, begin, lane, sums);
+                            is_half ? 1 : kTilesPerWarp, bias, lane, sums);
+    finish_warp_tile<Post>(a, segment, begin, lane, sums);
   }
 }
 
@@ -69,8 +68,8 @@ __device__ __forceinline__ void long_filter(const LongFilterArguments<Element>& 
   const int first_position = FewSteps ? tile_position(lane) : fragment_position(lane);
 #pragma unroll 1
   for (; index < end; ++index) {
-    // Nobody reads the segment before any more, whose stage is the next to be filled, nor its taps. One group of copies
-    // a segment, be there one or not.
+    // The previous segment's stage and taps are no longer read; the stage is filled next. One copy group for each
+    // segment, even where it is empty.
     team.sync();
 #pragma unroll 1
     for (; fetched < index + a.depth; ++fetched) {
@@ -93,38 +92,38 @@ __device__ __forceinline__ void long_filter(const LongFilterArguments<Element>& 
       bias = a.bias_of(channel);
     }
     wait_for_copies(a.depth - 1);
-    team.sync();  // the segment is there, whoever fetched it
+    team.sync();  // all threads' copies of the segment have arrived
     if (!Pre{a.pre}.empty()) {
       prepare_segment<Pre>(a, segment, stage, team);
       team.sync();
     }
 
     unsigned infinite = 0;
-    const int begin_of_team = segment.begin + team.warp() * kGroupOutputs;
+    const int begin_of_team = segment.begin + team.warp() * kOutputsPerWarp;
     const int stop = min_of(static_cast<int>(a.output_length), segment.begin + a.segment);
-    std::uint32_t window = stage + (team.warp() * kGroupOutputs + first_position) * static_cast<int>(sizeof(Element));
+    std::uint32_t window = stage + (team.warp() * kOutputsPerWarp + first_position) * static_cast<int>(sizeof(Element));
 #pragma unroll 1
-    for (int begin = begin_of_team; begin < stop; begin += team.warps() * kGroupOutputs) {
-      float sums[kGroupTiles][4];
+    for (int begin = begin_of_team; begin < stop; begin += team.warps() * kOutputsPerWarp) {
+      float sums[kTilesPerWarp][4];
 #pragma unroll
       for (int i = 0; i < kLaneSums; ++i) sums[i / 4][i % 4] = bias;
       if constexpr (!FewSteps) {
         multiply_many<Element>(window, pairs, a.steps, sums);
       } else if (stop - begin > kTileOutputs) {
-        multiply_few<Element, kGroupTiles>(window, few_taps, a.steps, sums);
+        multiply_few<Element, kTilesPerWarp>(window, few_taps, a.steps, sums);
       } else {
         multiply_few<Element, 1>(window, few_taps, a.steps, sums);
       }
       if (__any_sync(0xffffffffu, is_any_infinite(sums))) {
-        infinite |= 1u << ((begin - segment.begin) / kGroupOutputs);
+        infinite |= 1u << ((begin - segment.begin) / kOutputsPerWarp);
       } else {
-        finish_group<Post>(a, segment, begin, lane, sums);
+        finish_warp_tile<Post>(a, segment, begin, lane, sums);
       }
-      window += team.warps() * kGroupOutputs * static_cast<int>(sizeof(Element));
+      window += team.warps() * kOutputsPerWarp * static_cast<int>(sizeof(Element));
     }
     if (infinite != 0) {
       finish_within_windows<Post, FewSteps>(a, index, stage, infinite);
-      // All of these registers were needed there.
+      // Recomputed rather than kept in registers during the call.
       segment = Segment<Element>(a, index);
       ahead = Segment<Element>(a, min_of(fetched, end - 1));
       channel = -1;
@@ -139,7 +138,7 @@ template <bool FewSteps>
 inline constexpr int kBlocks =
     long_filter_blocks(FewSteps ? LongFilterKernel::few_steps : LongFilterKernel::many_steps);
 
-// Without a chain, for results of the input's type.
+// Without a chain, for results of the input's dtype.
 template <class Element, bool FewSteps>
 __global__ void __launch_bounds__(kLongFilterThreads, kBlocks<FewSteps>)
     plain_long_filter_kernel(const __grid_constant__ LongFilterArguments<Element> a) {

@@ -1,4 +1,4 @@
-// The sums of a group of tiles, by tensor cores (places.h), and what keeps infinities in their windows.
+// The sums of a warp tile on tensor cores (fragment_layout.h), and what confines infinities to their windows.
 #pragma once
 
 #include "kernels/conv1d/long_filter/fetch.cuh"
@@ -13,7 +13,7 @@ __device__ __forceinline__ uint2 load_shared_pairs(std::uint32_t from) {
   return pairs;
 }
 
-// Zeros in the place of infinities and NaN.
+// Replaces infinities and NaN by zeros.
 template <class Element>
 __device__ __forceinline__ std::uint32_t finite_or_zero(std::uint32_t pair) {
   constexpr std::uint32_t kExponent = std::is_same_v<Element, __half> ? 0x7c00 : 0x7f80;
@@ -24,8 +24,8 @@ __device__ __forceinline__ std::uint32_t finite_or_zero(std::uint32_t pair) {
 
 __device__ __forceinline__ bool is_finite(float value) { return fabsf(value) <= 3.402823466e38f; }
 
-// Whether one of the sums is not finite: zero times it is NaN then, and zero else.
-__device__ __forceinline__ bool is_any_infinite(const float (&sums)[kGroupTiles][4]) {
+// Whether one of the sums is not finite: then zero times it is NaN, else zero.
+__device__ __forceinline__ bool is_any_infinite(const float (&sums)[kTilesPerWarp][4]) {
   float zero = 0.0f;
 #pragma unroll
   for (int i = 0; i < kLaneSums; ++i) zero = multiply_add(sums[i / 4][i % 4], 0.0f, zero);
@@ -35,10 +35,10 @@ __device__ __forceinline__ bool is_any_infinite(const float (&sums)[kGroupTiles]
 template <class Element>
 inline constexpr int kStepBytes = kStepPositions * static_cast<int>(sizeof(Element));
 
-// sums += X T of a group, or of its first tile, in few steps. `window`: the lane's row of tile 0's first product.
+// sums += X T of a warp tile, or of its first tile, in few steps. `window`: the lane's row of tile 0's first product.
 template <class Element, int Tiles>
 __device__ __forceinline__ void multiply_few(std::uint32_t window, const uint2 (&taps)[kFewSteps], int steps,
-                                             float (&sums)[kGroupTiles][4]) {
+                                             float (&sums)[kTilesPerWarp][4]) {
   constexpr int kTileBytes = kTileOutputs * static_cast<int>(sizeof(Element));
   std::uint32_t rows[2][Tiles][4];
   const auto load = [&](int step) {
@@ -63,15 +63,15 @@ __device__ __forceinline__ void multiply_few(std::uint32_t window, const uint2 (
   }
 }
 
-// sums += X T of a group. `window`: the lane's row of fragments 0 and 1; `taps`: its pairs of step 0. Of X a window of
-// kHeldFragments fragments is in registers, two loaded at once; those of a step and the next are not used any more once
-// both are done, and their place is taken by what is used four steps later at the earliest.
+// sums += X T of a warp tile. `window`: the lane's row of fragments 0 and 1; `taps`: its pairs of step 0. Registers
+// hold a window of kHeldFragments fragments of X, loaded two at once. The fragments of two steps are dead after both,
+// and their registers get fragments that are used four steps later at the earliest.
 template <class Element>
 __device__ __forceinline__ void multiply_many(std::uint32_t window, std::uint32_t taps, int steps,
-                                              float (&sums)[kGroupTiles][4]) {
+                                              float (&sums)[kTilesPerWarp][4]) {
   std::uint32_t held[kHeldFragments / 2][4];
-  const auto load = [&](int place, int fragment) {
-    load_matrices(window + fragment * kStepBytes<Element>, held[place / 2]);
+  const auto load = [&](int first, int fragment) {
+    load_matrices(window + fragment * kStepBytes<Element>, held[first / 2]);
   };
 #pragma unroll
   for (int u = 0; u < kHeldFragments; u += 2) load(u, u);
@@ -84,7 +84,7 @@ __device__ __forceinline__ void multiply_many(std::uint32_t window, std::uint32_
       for (int i = s; i < s + 2; ++i) {
         const uint2 next = load_shared_pairs(taps + (i + 1) * kStepBytes<Element>);
 #pragma unroll
-        for (int tile = 0; tile < kGroupTiles; ++tile) {
+        for (int tile = 0; tile < kTilesPerWarp; ++tile) {
           const int upper = (i + 2 * tile * kFragmentsApart) % kHeldFragments;
           const int lower = (upper + kFragmentsApart) % kHeldFragments, half = i % 2 * 2;
           const std::uint32_t rows[4] = {held[upper / 2][half], held[lower / 2][half], held[upper / 2][half + 1],
@@ -102,10 +102,10 @@ __device__ __forceinline__ void multiply_many(std::uint32_t window, std::uint32_
   }
 }
 
-// sums += X T of a group, or of its first tile, with taps in shared memory and without a window that moves.
+// sums += X T of a warp tile, or of its first tile, with taps in shared memory and without a moving window.
 template <class Element>
 __device__ __forceinline__ void multiply_tiles(std::uint32_t window, std::uint32_t taps, int steps, int tiles,
-                                               float (&sums)[kGroupTiles][4]) {
+                                               float (&sums)[kTilesPerWarp][4]) {
   constexpr int kTileBytes = kTileOutputs * static_cast<int>(sizeof(Element));
 #pragma unroll 1
   for (int s = 0; s < steps; ++s, window += kStepBytes<Element>, taps += kStepBytes<Element>) {
@@ -119,18 +119,18 @@ __device__ __forceinline__ void multiply_tiles(std::uint32_t window, std::uint32
   }
 }
 
-// The group's sums where some input may be infinite or NaN: T's zeros make NaN of it in up to seven outputs on either
-// side whose taps do not reach it. So sums that are not finite are made anew: by the same products without such inputs,
-// unless the sum over the output's own window is not finite either. An output depends on nothing but its window, to the
-// last bit. `group` is where the group of `tiles` tiles begins in shared memory.
+// The sums of a warp tile where some input may be infinite or NaN: T's zeros turn it into NaN in up to seven outputs on
+// either side whose taps do not reach it. So sums that are not finite are recomputed by the same products without such
+// inputs, unless the sum over the output's own window is not finite either. An output depends only on its window, to
+// the last bit. `inputs`: shared address at which the `tiles` tiles begin.
 template <class Element>
 __device__ __forceinline__ void multiply_within_windows(const LongFilterArguments<Element>& a, int channel, int shift,
-                                                        std::uint32_t group, int tiles, float bias, int lane,
-                                                        float (&sums)[kGroupTiles][4]) {
+                                                        std::uint32_t inputs, int tiles, float bias, int lane,
+                                                        float (&sums)[kTilesPerWarp][4]) {
   float exact[kLaneSums];
 #pragma unroll
   for (int i = 0; i < kLaneSums; ++i) sums[i / 4][i % 4] = exact[i] = bias;
-  const auto* const x = static_cast<const Element*>(__cvta_shared_to_generic(group)) + shift;
+  const auto* const x = static_cast<const Element*>(__cvta_shared_to_generic(inputs)) + shift;
 #pragma unroll 1
   for (int k = 0; k < a.taps; ++k) {
     const float tap = a.tap(channel, k);
@@ -141,12 +141,12 @@ __device__ __forceinline__ void multiply_within_windows(const LongFilterArgument
     }
   }
   const Element* const row = taps_of(a, channel);
-  const std::uint32_t window = group + tile_position(lane) * sizeof(Element);
+  const std::uint32_t window = inputs + tile_position(lane) * sizeof(Element);
 #pragma unroll 1
   for (int s = 0; s < a.steps; ++s) {
     const uint2 taps = fetch_step(a, row, lane, s, shift);
 #pragma unroll
-    for (int tile = 0; tile < kGroupTiles; ++tile) {
+    for (int tile = 0; tile < kTilesPerWarp; ++tile) {
       if (tile >= tiles) break;
       std::uint32_t rows[4];
       load_matrices(window + s * kStepBytes<Element> + tile * kTileOutputs * sizeof(Element), rows);

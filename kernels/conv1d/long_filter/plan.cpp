@@ -6,34 +6,34 @@ namespace sluice {
 namespace {
 
 constexpr int kHalfBytes = 2;
-constexpr long long kMostPositions = 1 << 30;  // of a row and around it, and rows and segments
+constexpr long long kMostPositions = 1 << 30;  // of a padded row; rows and segments too
 
 long long reach(const Conv1dProblem& problem) { return (problem.taps - 1LL) * min_of(problem.dilation, 1LL << 30) + 1; }
 
 bool has_few_steps(const LongFilterPlan& plan) { return plan.which == LongFilterKernel::few_steps; }
 
-// Rows whose outputs begin in the middle of 16 bytes have a first vector that is partly another's.
+// Unaligned rows share their first vector with the row before.
 long long outputs_of_row(const Conv1dProblem& problem) {
   return problem.output_length + (problem.aligned ? 0 : kVectorOutputs - 1);
 }
 
-// A row in segments as even as groups come, and in more of them where teams would have nothing to do.
+// Splits a row into even segments of whole warp tiles, and into more of them where teams would be idle.
 void set_segments(LongFilterPlan& plan, const Conv1dProblem& problem, long long teams) {
   const long long rows = problem.batch * problem.channels, outputs = outputs_of_row(problem);
-  const long long least = kGroupOutputs * plan.team;
+  const long long least = kOutputsPerWarp * plan.team;
   long long most = kLongFilterSegment * plan.team;
   while (most > least && rows * ceil_div(outputs, most) < teams) most /= 2;
-  plan.segment = static_cast<int>(round_up<long long>(ceil_div(outputs, ceil_div(outputs, most)), kGroupOutputs));
+  plan.segment = static_cast<int>(round_up<long long>(ceil_div(outputs, ceil_div(outputs, most)), kOutputsPerWarp));
   plan.segments_per_row = ceil_div<long long>(outputs, plan.segment);
   plan.segments = rows * plan.segments_per_row;
-  // A row of one segment has no more outputs than are summed at once, whole tiles or groups.
+  // A row of one segment needs only its own outputs, rounded up to those summed at once.
   const long long made = round_up<long long>(outputs, outputs_at_once(has_few_steps(plan)));
   const long long in_stage = min_of<long long>(plan.segment, made);
   plan.stage_words = window_positions(static_cast<int>(in_stage), plan.steps) / word_elements(problem.dtype);
 }
 
-// The deepest of rings up to `deepest`, unless a shorter one lets more blocks be resident. `beside`: a block's shared
-// memory for anything else. No threads where not even two stages fit.
+// Chooses the deepest ring up to `deepest`, unless a shorter one lets more blocks be resident. `beside`: a block's
+// other shared memory. `threads` stays 0 where not even two stages fit.
 void set_ring(Conv1dPlan& plan, int deepest, long long stage_bytes, long long beside, const DeviceProperties& device) {
   for (int depth = deepest; depth >= 2; --depth) {
     const long long bytes = depth * stage_bytes + beside;
@@ -47,7 +47,7 @@ void set_ring(Conv1dPlan& plan, int deepest, long long stage_bytes, long long be
   }
 }
 
-// Rows: a ring a team, which keeps kBytesInFlight under way.
+// Channels-first: a ring for each team, deep enough for kBytesInFlight of an SM.
 void set_row_rings(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
   const LongFilterPlan& own = plan.long_filter;
   const int teams = kLongFilterWarps / own.team, most = long_filter_blocks(own.which);
@@ -59,7 +59,7 @@ void set_row_rings(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceP
   set_ring(plan, deepest, teams * stage_bytes, teams * taps, device);
 }
 
-// `plan` for teams of so many warps.
+// `plan` for teams of `team` warps.
 Conv1dPlan with_team(Conv1dPlan plan, int team, const Conv1dProblem& problem, const DeviceProperties& device) {
   LongFilterPlan& own = plan.long_filter;
   own.team = team;
@@ -70,7 +70,7 @@ Conv1dPlan with_team(Conv1dPlan plan, int team, const Conv1dProblem& problem, co
 }
 
 constexpr const char* kTooMany = "the kernel counts segments of rows up to 2^30";
-constexpr const char* kNoRoom = "taps and two stages of their input must fit into shared memory";
+constexpr const char* kDoesNotFit = "taps and two stages of their input must fit into shared memory";
 
 void set_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
   LongFilterPlan& own = plan.long_filter;
@@ -80,14 +80,14 @@ void set_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProper
       "auto: tensor cores, a row's windows against a Toeplitz matrix of its taps; asynchronous copies, a ring a warp";
   const Conv1dPlan alone = with_team(plan, 1, problem, device);
   plan = alone;
-  // A block's warps share taps and halos where a warp's own are so many that fewer blocks are resident.
+  // A block's warps share taps and halos where separate ones would lower the number of resident blocks.
   if (!has_few_steps(own) && alone.resident_blocks < long_filter_blocks(own.which)) {
     const Conv1dPlan shared = with_team(plan, kLongFilterWarps, problem, device);
     if (shared.resident_blocks > alone.resident_blocks) plan = shared;
   }
-  if (plan.threads == 0) return refuse(plan, kNoRoom);
+  if (plan.threads == 0) return refuse(plan, kDoesNotFit);
   if (own.segments >= kMostPositions) return refuse(plan, kTooMany);
-  // One wave: segments that follow each other in a row or a channel keep its taps.
+  // One wave: consecutive segments of a row or a channel keep its taps.
   const int teams = kLongFilterWarps / own.team;
   plan.grid = min_of(ceil_div<long long>(own.segments, teams), 1LL * device.multiprocessors * plan.resident_blocks);
   own.segments_per_team = own.segments / (plan.grid * teams);
@@ -101,19 +101,19 @@ void set_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const DevicePr
   own.steps = static_cast<int>(long_filter_channel_steps(reach(problem)));
   own.whole_words = problem.whole_words;
   plan.reason =
-      "auto: tensor cores, each channel's windows against a Toeplitz matrix of its taps; words of channels are turned "
-      "in shared memory";
-  own.segment = problem.output_length <= kTileOutputs ? kTileOutputs : kGroupOutputs;
+      "auto: tensor cores, each channel's windows against a Toeplitz matrix of its taps; words of channels are "
+      "transposed in shared memory";
+  own.segment = problem.output_length <= kTileOutputs ? kTileOutputs : kOutputsPerWarp;
   own.stage_positions = window_positions(own.segment, own.steps);
   own.stage_words = kBlockWords * word_column_bytes(own.stage_positions) / kWordBytes;
-  own.segments_per_row = ceil_div<long long>(problem.output_length, kGroupOutputs);
+  own.segments_per_row = ceil_div<long long>(problem.output_length, kOutputsPerWarp);
   own.channel_blocks = ceil_div<long long>(problem.channels, kBlockWords * kVectorOutputs);
   own.segments = problem.batch * own.segments_per_row * own.channel_blocks;
   set_ring(plan, /*deepest=*/3, 1LL * own.stage_words * kWordBytes,
-           kLongFilterWarps * turned_bytes(own.stage_positions, own.steps), device);
-  if (plan.threads == 0) return refuse(plan, kNoRoom);
+           kLongFilterWarps * transposed_bytes(own.stage_positions, own.steps), device);
+  if (plan.threads == 0) return refuse(plan, kDoesNotFit);
   if (own.segments >= kMostPositions) return refuse(plan, kTooMany);
-  // One wave, whose blocks keep their channels' taps if those go into it evenly.
+  // One wave; blocks keep their channels' taps where the channel blocks divide it.
   const long long blocks = 1LL * device.multiprocessors * plan.resident_blocks;
   plan.grid =
       min_of(own.segments, blocks < own.channel_blocks ? blocks : blocks / own.channel_blocks * own.channel_blocks);
@@ -156,7 +156,7 @@ Conv1dPlan plan_long_filter(const Conv1dProblem& problem, const DeviceProperties
   return plan;
 }
 
-double long_filter_slots(const Conv1dProblem& problem, const DeviceProperties& device) {
+double long_filter_issue_slots(const Conv1dProblem& problem, const DeviceProperties& device) {
   return policy_of(device, kLongFilterPolicies).work.of(problem);
 }
 

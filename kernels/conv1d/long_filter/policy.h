@@ -1,41 +1,41 @@
-// Sizes of the long filters' kernel, and from where on it is taken.
+// Sizes of the long filters' kernels, and the limits within which plans choose them.
 #pragma once
 
+#include "kernels/conv1d/long_filter/fragment_layout.h"
 #include "kernels/conv1d/long_filter/long_filter.h"
-#include "kernels/conv1d/long_filter/places.h"
 #include "kernels/conv1d/tap_work.h"
 #include "kernels/pipeline/policy.h"
 
 namespace sluice {
 
-// What the kernel is compiled with.
+// Compiled into the kernels.
 
 inline constexpr int kLongFilterThreads = 128;
 inline constexpr int kLongFilterWarps = kLongFilterThreads / 32;
-// Blocks that a multiprocessor's registers hold, by the launch bounds.
+// Resident blocks of an SM, by the launch bounds.
 constexpr int long_filter_blocks(LongFilterKernel which) { return which == LongFilterKernel::many_steps ? 4 : 5; }
 
-// Outputs of a warp's segment, at most: four groups for each time that a halo is fetched.
+// Maximum outputs of a warp's segment: four warp tiles for each halo.
 inline constexpr int kLongFilterSegment = 1024;
 
-// Shared memory for a team's taps: both copies, and a step's more, which are loaded ahead and not used.
+// Shared memory for a team's taps: both copies, and one more step, which is loaded ahead and not used.
 SLUICE_HOST_DEVICE constexpr int tap_bytes(int steps) { return round_up(2 * tap_copy_bytes(steps) + 32, 128); }
 
-// Channels last: what a warp has beside the ring, its channels' input turned and their taps.
-SLUICE_HOST_DEVICE constexpr int turned_bytes(int positions, int steps) {
-  return kVectorOutputs * (turned_row_bytes(positions) + 2 * tap_copy_bytes(steps));
+// Channels-last: a warp's memory beside the ring, for its channels' transposed input and taps.
+SLUICE_HOST_DEVICE constexpr int transposed_bytes(int positions, int steps) {
+  return kVectorOutputs * (transposed_row_bytes(positions) + 2 * tap_copy_bytes(steps));
 }
 
-// What plans decide by, a row an architecture.
+// The limits of plans, a row an architecture.
 struct LongFilterPolicy {
   int compute_capability;
 
-  // Rows.
-  int least_taps;          // fewer are a copy's work for the depthwise kernels
-  long long most_reach;    // positions from the first tap to the last: more have no room
-  long long least_length;  // shorter results leave the tiles of a group nearly empty
+  // Channels-first.
+  int least_taps;          // with fewer, the depthwise kernels take no longer than a copy
+  long long most_reach;    // positions from the first tap to the last: more do not fit
+  long long least_length;  // shorter results leave warp tiles nearly empty
 
-  // Channels last, where words of channels are copied and where they are gathered.
+  // Channels-last, where words of channels are copied and where they are gathered.
   int least_channel_taps, least_gathered_channel_taps;
   long long most_channel_reach;
   long long least_channels, least_channel_length;

@@ -1,4 +1,4 @@
-"""Whether a result is right. What is wrong is neither timed nor published."""
+"""Whether a result is right. Wrong results are neither timed nor published."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def relative_error(result: torch.Tensor, reference: torch.Tensor | Iterable[torc
 
     Args:
         result: what is checked.
-        reference: the whole, or its pieces along dimension 0.
+        reference: the whole, or its slices along dimension 0.
 
     Raises:
-        ValueError: pieces that are not as many rows as the result.
+        ValueError: the slices do not have as many rows as the result.
     """
     if isinstance(reference, torch.Tensor):
         return float(torch.div(*_norms(result, reference)))
     begin, norms = 0, []
-    for piece in reference:
-        norms.append(_norms(result[begin : begin + len(piece)], piece))
-        begin += len(piece)
+    for rows in reference:
+        norms.append(_norms(result[begin : begin + len(rows)], rows))
+        begin += len(rows)
     if begin != len(result):
         raise ValueError(f"reference must have the result's {len(result)} rows, got {begin}")
     difference, expected = (torch.linalg.vector_norm(torch.stack(parts)) for parts in zip(*norms, strict=True))
@@ -67,7 +67,7 @@ def check(case: Case, workload: Workload) -> float:
     """The relative error of the case's result.
 
     The result is written over NaNs, so that an element that no thread writes cannot pass. The call that is timed
-    allocates its own result and must give the same bits. Behind aten, and in a whole network, both results must be
+    allocates its own result and must give the same bits. After aten, and in a whole network, both results must be
     close to the reference instead, because torch's kernels may add with atomics.
 
     Raises:
@@ -82,7 +82,7 @@ def check(case: Case, workload: Workload) -> float:
     try:
         reference = workload.reference()
         error = relative_error(poisoned, reference)
-        if may_vary:  # none of these has a reference in pieces, which could be read once
+        if may_vary:  # their references are no iterators of slices, which could be read only once
             error = max(error, relative_error(result, reference))
     finally:
         torch.backends.cudnn.enabled = enabled

@@ -41,7 +41,7 @@ def load_suite(root: Path, name: str) -> Suite:
         raise BenchError(f"unknown suite {name!r}; {root / 'benchmarks'} has: {', '.join(known) or 'none'}")
     path = root / "benchmarks" / f"bench_{name}.py"
     if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))  # what a large suite is made of lies beside it
+        sys.path.append(str(path.parent))  # the modules of a large suite are in the same folder
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

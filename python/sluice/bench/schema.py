@@ -1,4 +1,4 @@
-"""The shape of the result files `benchmarks/results/<gpu>/<suite>.json`.
+"""The format of the result files `benchmarks/results/<gpu>/<suite>.json`.
 
 Other tools read these files. A key that is added, renamed or left out here is a change of the contract.
 """

@@ -101,7 +101,7 @@ def _is_checkout(directory: Path) -> bool:
 
 
 def checkout_root() -> Path:
-    """The checkout that this package lies in, else the one around the working directory.
+    """The checkout that contains this package, else the one around the working directory.
 
     Raises:
         FileNotFoundError: there is neither: the package was installed, and the working directory is elsewhere.

@@ -42,19 +42,19 @@ class Workload:
 
     Attributes:
         ours: the call that is timed, as a user writes it; returns the result.
-        write: the same call with `out=`; the check hands it a poisoned tensor.
-        reference: the result in float64, or its pieces along dimension 0, where all of it would not fit; on the host or
+        write: the same call with `out=`; the check passes it a poisoned tensor.
+        reference: the result in float64, or its slices along dimension 0 if all of it would not fit; on the host or
             on the device.
         plan: how `ours` runs.
         traffic: bytes: each input read once, each output written once.
         flops: floating-point operations where only FMA applies; 0 where they cannot be the limit.
         matmul_flops: those that tensor cores can do on half types; the same.
-        peers: what is timed beside `ours`, by its name in the results; None where it cannot be measured. One that
+        peers: callables timed with `ours`, by their names in the results; None where it cannot be measured. One that
             raises when it is called is published as null as well.
         linked: whether `ours` runs its chains linked; None: seen by calling it once.
         floor_peer: the peer whose time is the floor, in a suite whose floor is neither bytes nor flops.
         fma_tflops: the rate that `flops` are possible at.
-        link_seconds: the least time that the link and the compute allow, where the link is the floor.
+        link_seconds: the lower bound of the host link and the compute, if the host link is the floor.
     """
 
     ours: Callable[[], torch.Tensor]

@@ -64,7 +64,7 @@ class _EventClock:
             end.record()
 
     def _prepare_l2(self) -> None:
-        """Queues what each sample begins behind."""
+        """Queues the work that each sample waits for."""
 
 
 class ColdClock(_EventClock):
@@ -72,7 +72,7 @@ class ColdClock(_EventClock):
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
-        # Whatever was in L2 is pushed out by writing more than fits.
+        # Writing more than fits evicts everything from L2.
         size = max(256 * _MIB, 4 * torch.cuda.get_device_properties(device).L2_cache_size)
         self._larger_than_l2 = torch.empty(size, dtype=torch.uint8, device=device)
 
@@ -207,7 +207,7 @@ class Timing:
 
 
 def interleave(clock: Clock, calls: Mapping[str, Call], effort: Effort = FULL) -> dict[str, Timing]:
-    """Times the callables in turns, so that a drift of the clocks or of the temperature meets all of them.
+    """Times the callables interleaved, so that a drift of the clocks or of the temperature affects all of them.
 
     A callable that takes longer than `SLOW_US` is timed twice a round: a launch is nothing beside it. One that takes
     longer than `VERY_SLOW_US` is timed once a round, in three rounds.

@@ -1,13 +1,13 @@
-"""torch.compile with sluice: the backend "sluice", and the same as a pass for Inductor.
+"""torch.compile with sluice: the backend "sluice", and the same as a compiler pass for Inductor.
 
 Two ways to the same ops:
 
 - `torch.compile(model, backend="sluice")`.
-- `torch._inductor.config.post_grad_custom_post_pass = sluice.compile.passes` for those who keep Inductor's entry, as
+- `torch._inductor.config.post_grad_custom_post_pass = sluice.compile.passes` with Inductor as the backend:
   `torch.compile(model)`, or AOTInductor on an exported program.
 
 Convolutions over one dimension and the pointwise ops around them become `torch.ops.sluice.conv1d` and
-`conv_transpose1d` with chains, where no gradient is needed. `TORCH_LOGS="+sluice"` says for each one what it has become
+`conv_transpose1d` with chains, if no gradient is needed. `TORCH_LOGS="+sluice"` says what each one has become
 or why it was left alone.
 """
 

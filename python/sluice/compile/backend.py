@@ -1,4 +1,4 @@
-"""`backend="sluice"` of torch.compile: Inductor, with sluice's ops for convolutions and what is around them."""
+"""`backend="sluice"` of torch.compile: Inductor, with sluice's ops for convolutions and the ops around them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def sluice(
 ) -> Callable[..., Any]:
     """What torch.compile calls for `backend="sluice"`.
 
-    Where no gradient is needed, 1-d convolutions and their pointwise neighbours become sluice's ops; everything else,
-    and whole graphs that need gradients, is Inductor's as it stands. `TORCH_LOGS="+sluice"` says what became of each
+    If no gradient is needed, 1-d convolutions and their pointwise neighbours become sluice's ops; everything else,
+    and every graph that needs gradients, is Inductor's. `TORCH_LOGS="+sluice"` says what became of each
     convolution.
 
     Args:

@@ -1,7 +1,7 @@
-"""Stages that are several ops of the graph: what decompositions leave of activations, and what models write out.
+"""Stages that are several ops of the graph: decomposed activations, and those that models write out.
 
-Each function looks at one node, which a stage would end in, and says what x it starts from. It collects the nodes in
-between; whether anything else reads them is the caller's question.
+Each function matches a stage that ends in one node, and returns the x that it starts from. It collects the nodes in
+between; the caller checks whether anything else reads them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.fx import Node
 
 from .. import stages
 from .nodes import aten, given, is_number, number, readers
-from .stage import Call, Stage
+from .stage import Call, GraphStage
 
 _MUL = (aten.mul.Tensor, aten.mul.Scalar)
 _ADD = (aten.add.Tensor, aten.add.Scalar)
@@ -250,13 +250,13 @@ INTERIOR = frozenset(
 )  # fmt: skip
 
 
-def composite_stages(root: Node, x: Node) -> Iterator[Stage]:
+def composite_stages(root: Node, x: Node) -> Iterator[GraphStage]:
     """The stages that end in `root`, start from `x` and have nodes in between."""
     for recognize in _RECOGNIZERS.get(root.target, ()):
         walk = _Walk(x)
         calls = recognize(root, walk)
         if calls is not None:
-            yield Stage(x, root, frozenset(walk.seen - {root}), calls)
+            yield GraphStage(x, root, frozenset(walk.seen - {root}), calls)
 
 
 def starts(root: Node) -> list[Node]:

@@ -1,11 +1,10 @@
-"""The pass: aten convolutions and the pointwise ops around them become sluice's ops with chains.
+"""The compiler pass: aten convolutions and the pointwise ops around them become sluice's ops with chains.
 
     x -> leaky_relu -> convolution -> gelu -> add(residual)
     x -> sluice.conv1d(pre="leaky_relu(0.1)", post="gelu()|add($0,1.0)", post_operands=[residual])
 
-The new node takes the place of the last op that it replaces: all that it reads is there. What comes ahead of a
-convolution is folded only where nothing else reads it, so that it is written no more; what comes behind, only as long
-as each value has one reader.
+The new node replaces the last of its ops, where all its inputs exist. Stages before a convolution are folded only if
+nothing else reads them, so that they are no longer written; stages after it, as long as each value has one reader.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from torch.fx import Graph, Node
 from .convolution import Convolution, fake_result, is_convolution, read
 from .graph_stages import ahead, behind
 from .nodes import aten, fake_value, given, is_number, is_same_place, readers, reads_size, same_sizes
-from .stage import GraphChain, Stage, compose
+from .stage import GraphChain, GraphStage, compose
 
 log = logging.getLogger("sluice.compile")  # below "sluice", which TORCH_LOGS knows as any package
 _KEPT_META = ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node", "seq_nr", "original_aten")
@@ -40,7 +39,7 @@ class Fold:
             self.barriers[node], self.places[node] = count, place
 
     def run(self) -> int:
-        """Replaces what it can; the number of convolutions that are sluice's now."""
+        """Replaces convolutions; returns the number of replaced ones."""
         return sum(self._fold(node) for node in self.convolutions)
 
     def _fold(self, node: Node) -> bool:
@@ -65,12 +64,12 @@ class Fold:
         _erase_unused([root])
         return True
 
-    # --- behind ---
-    def _after(self, convolution: Convolution) -> tuple[list[Stage], str]:
+    # --- after ---
+    def _after(self, convolution: Convolution) -> tuple[list[GraphStage], str]:
         """The stages of `post`, and why there are no more."""
         value = fake_value(convolution.node)
         assert value is not None
-        found: list[Stage] = []
+        found: list[GraphStage] = []
         end = convolution.node
         while True:
             stage = behind(end)
@@ -91,7 +90,7 @@ class Fold:
             end = stage.root
         return _without_widening(found), reason
 
-    def _why_sizes(self, found: list[Stage]) -> str:
+    def _why_sizes(self, found: list[GraphStage]) -> str:
         """Why a value that is written no more must be there: something needs its extent ahead of the chain's end."""
         last = self.places[found[-1].root]
         for user in _size_readers(found, {found[-1].root}):
@@ -99,8 +98,8 @@ class Fold:
                 return f"{user} is needed ahead of it"
         return ""
 
-    def _move_sizes(self, found: list[Stage], new: Node) -> None:
-        """Takes the extents of values that are written no more from the new node, behind which they are needed."""
+    def _move_sizes(self, found: list[GraphStage], new: Node) -> None:
+        """Takes the extents of values that are no longer written from the new node, after which they are needed."""
         for user in _size_readers(found, {new}):
             with self.graph.inserting_after(new):
                 size = self.graph.call_function(aten.sym_size.int, (new, user.args[1]))
@@ -112,8 +111,8 @@ class Fold:
     def _why_apart(self, first: Node, last: Node) -> str:
         return "" if self.barriers[first] == self.barriers[last] else "an op in between writes in place"
 
-    # --- ahead ---
-    def _before(self, convolution: Convolution) -> tuple[list[Stage], Node, tuple[int, int]]:
+    # --- before ---
+    def _before(self, convolution: Convolution) -> tuple[list[GraphStage], Node, tuple[int, int]]:
         """The stages of `pre`, what they start from, and zeros to the left and right that a pad puts in between."""
         x, sides = convolution.x, (0, 0)
         takers = self._takers(x)
@@ -133,8 +132,8 @@ class Fold:
                 return 0
         return len(users)
 
-    def _stages_ahead(self, x: Node, convolution: Convolution, takers: int) -> tuple[list[Stage], Node]:
-        wanted, found, end = fake_value(convolution.x), list[Stage](), x
+    def _stages_ahead(self, x: Node, convolution: Convolution, takers: int) -> tuple[list[GraphStage], Node]:
+        wanted, found, end = fake_value(convolution.x), list[GraphStage](), x
         assert wanted is not None
         is_read_alone = takers > 0
         while is_read_alone and (stage := self._stage_ahead(x, convolution, found, takers)) is not None:
@@ -146,7 +145,9 @@ class Fold:
             x = found.pop(0).root
         return ([], end) if all(stage.only_casts for stage in found) else (found, x)
 
-    def _stage_ahead(self, root: Node, convolution: Convolution, found: list[Stage], takers: int) -> Stage | None:
+    def _stage_ahead(
+        self, root: Node, convolution: Convolution, found: list[GraphStage], takers: int
+    ) -> GraphStage | None:
         wanted = fake_value(convolution.x)
         assert wanted is not None
         for stage in ahead(root):
@@ -157,7 +158,7 @@ class Fold:
                 return stage
         return None
 
-    def _is_written(self, root: Node, stage: Stage, takers: int) -> bool:
+    def _is_written(self, root: Node, stage: GraphStage, takers: int) -> bool:
         """Whether it costs less to write a value once than to read for each taker what it is made from.
 
         Folded, each taker reads x and the operands of its size; else these are read once, and the value is written
@@ -176,8 +177,8 @@ class Fold:
         convolution: Convolution,
         x: Node,
         sides: tuple[int, int],
-        before: list[Stage],
-        after: list[Stage],
+        before: list[GraphStage],
+        after: list[GraphStage],
         root: Node,
     ) -> Node | str:
         value, expected = fake_value(convolution.node), fake_value(root)
@@ -210,8 +211,8 @@ def _chain_options(argument: str, found: GraphChain) -> dict[str, Any]:
     return {argument: found.chain.text, **operands}
 
 
-def _without_widening(found: list[Stage]) -> list[Stage]:
-    """The stages without casts at their end that only widen, and views of the same shape behind them.
+def _without_widening(found: list[GraphStage]) -> list[GraphStage]:
+    """The stages without casts at their end that only widen, and views of the same shape after them.
 
     The value is shorter to write then, and the kernel that reads it widens it for free.
     """
@@ -227,11 +228,11 @@ def _without_widening(found: list[Stage]) -> list[Stage]:
     return found
 
 
-def _is_inside(node: Node, found: list[Stage]) -> bool:
+def _is_inside(node: Node, found: list[GraphStage]) -> bool:
     return any(node is stage.root or node in stage.interior for stage in found)
 
 
-def _size_readers(found: list[Stage], left: set[Node]) -> list[Node]:
+def _size_readers(found: list[GraphStage], left: set[Node]) -> list[Node]:
     """What reads the extents of the nodes of stages, those in `left` excepted."""
     nodes = dict.fromkeys(node for stage in found for node in (stage.x, *stage.interior, stage.root))
     return [user for node in nodes if node not in left for user in node.users if reads_size(user)]
@@ -270,7 +271,7 @@ def _is_python(node: Node) -> bool:
 
 
 def _reader_of_strides(root: Node) -> Node | None:
-    """A node behind `root` whose result may depend on the strides of what it reads; None where there is none.
+    """A node after `root` whose result may depend on the strides of what it reads; None where there is none.
 
     Inductor gives the graph's outputs the strides that they had, and makes reshapes of views.
     """

@@ -1,4 +1,4 @@
-"""Stages that a graph has behind a node and ahead of one."""
+"""Stages of a graph after a node and before one."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torch.fx import Node
 from .composite import INTERIOR, composite_stages, starts
 from .nodes import is_closed, readers
 from .single import single_stages
-from .stage import Stage
+from .stage import GraphStage
 
-_MOST_VISITED = 32  # nodes behind one: gelu's tanh form has nine
+_MOST_VISITED = 32  # nodes after one: gelu by tanh has nine
 
 
-def behind(x: Node) -> Stage | None:
+def behind(x: Node) -> GraphStage | None:
     """The stage that alone reads x; the largest, where a smaller one is a part of it."""
     found = [stage for root in _ends(x) for stage in composite_stages(root, x) if is_closed(*stage[:3])]
     if not found and len(users := readers(x)) == 1:
@@ -23,7 +23,7 @@ def behind(x: Node) -> Stage | None:
     return max(found, key=lambda stage: len(stage.interior), default=None)
 
 
-def ahead(root: Node) -> Iterator[Stage]:
+def ahead(root: Node) -> Iterator[GraphStage]:
     """The stages that end in `root`, largest first, whose nodes nothing else reads."""
     found = [stage for x in starts(root) for stage in composite_stages(root, x)]
     found.sort(key=lambda stage: -len(stage.interior))

@@ -1,4 +1,4 @@
-"""Activations that are kept from decomposition for the pass to see, and the decomposition of those that are left."""
+"""Activations that are not decomposed before the pass, and the decomposition of those that it leaves."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def keeping_table() -> KeepingTable:
 
 
 def decompose_kept(graph: Graph, table: Table) -> None:
-    """Puts what `table` makes of them in the place of the ops of `KEPT`."""
+    """Replaces the ops of `KEPT` by their decompositions in `table`."""
     for node in list(graph.nodes):
         if node.op == "call_function" and node.target in KEPT and node.target in table:
             _decompose(node, table)

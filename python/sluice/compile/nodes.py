@@ -1,4 +1,4 @@
-"""What the pass asks of a node of an aten graph: its fake value, its numbers, who uses it."""
+"""Properties of a node of an aten graph: its fake value, its numbers, its users."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from .. import stages
 from .nodes import aten, fake_value, given, number, prims, same_sizes
-from .stage import Call, Stage
+from .stage import Call, GraphStage
 
 # What an op does to its first argument, of its node; None where no stage does it.
 Recognizer = Callable[[Node], "tuple[Call, ...] | None"]
@@ -159,13 +159,13 @@ _BINARY = (
 )  # fmt: skip
 
 
-def single_stages(node: Node) -> Iterator[Stage]:
+def single_stages(node: Node) -> Iterator[GraphStage]:
     """The stages that a node is by itself: one for each argument that may be its x."""
     if node.op != "call_function":
         return
     if (recognizer := _UNARY.get(node.target)) is not None:
         if isinstance(x := node.args[0], Node) and (calls := recognizer(node)) is not None:
-            yield Stage(x, node, frozenset(), calls)
+            yield GraphStage(x, node, frozenset(), calls)
         return
     if node.target not in _BINARY or len(node.args) < 2:
         return
@@ -175,17 +175,17 @@ def single_stages(node: Node) -> Iterator[Stage]:
         return
     for x, other, is_swapped in ((a, b, False), (b, a, True)):
         if isinstance(x, Node) and (calls := _binary(node, x, other, is_swapped)) is not None:
-            yield Stage(x, node, frozenset(), calls)
+            yield GraphStage(x, node, frozenset(), calls)
 
 
-def _of_itself(node: Node, x: Any) -> Iterator[Stage]:
+def _of_itself(node: Node, x: Any) -> Iterator[GraphStage]:
     """An op on a tensor and itself, which is no operand."""
     if isinstance(x, Node) and node.target is aten.mul.Tensor:
-        yield Stage(x, node, frozenset(), ((stages.square, ()),))
+        yield GraphStage(x, node, frozenset(), ((stages.square, ()),))
     if isinstance(x, Node) and node.target is aten.add.Tensor:
         alpha = number(node.kwargs.get("alpha", 1))
         if alpha is not None:
-            yield Stage(x, node, frozenset(), ((stages.scale, (1 + alpha,)),))
+            yield GraphStage(x, node, frozenset(), ((stages.scale, (1 + alpha,)),))
 
 
 def cast_of(node: Node) -> torch.dtype | None:

@@ -17,7 +17,7 @@ from .nodes import broadcasts, fake_value, is_floating, is_same_place
 Call = tuple[Callable[..., Chain], tuple[Any, ...]]
 
 
-class Stage(NamedTuple):
+class GraphStage(NamedTuple):
     """The nodes from `x`, which is left out, to `root`, and what they compute of x."""
 
     x: Node
@@ -68,7 +68,7 @@ class GraphChain(NamedTuple):
         return True
 
 
-def compose(found: list[Stage], dtype: torch.dtype) -> GraphChain:
+def compose(found: list[GraphStage], dtype: torch.dtype) -> GraphChain:
     """The chain of stages whose first x has `dtype`.
 
     A cast rounds only to what is narrower than `dtype`: between half types the graph rounds after each op, a chain at

@@ -1,7 +1,7 @@
-"""Modules that stand in the places of torch's, with chains before and behind.
+"""Drop-in modules for torch's, with chains before and after.
 
-They have torch's parameters and `state_dict`, and they train: where grad mode is on and an input or a parameter
-requires grad, they run torch's own code, and else sluice's.
+They have torch's parameters and `state_dict`, and they train: if grad mode is on and an input or a parameter
+requires grad, they run torch's own code, otherwise sluice's.
 
     >>> import torch, sluice
     >>> layer = sluice.nn.Conv1d(4, 8, 3, padding=1, post=torch.nn.LeakyReLU(0.1))

@@ -1,4 +1,4 @@
-"""`CausalConv1d`: the short convolution of Mamba, its kin and their decoding, as a module."""
+"""`CausalConv1d`: the short convolution of Mamba and similar models, and its decoding, as a module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
     """A depthwise convolution whose outputs see no later inputs: `post(act(conv(pre(x))) + residual)` in one op.
 
     Its parameters are those of the `torch.nn.Conv1d(C, C, K, padding=K - 1, groups=C)` that Mamba, Jamba, Bamba,
-    Falcon-H1 or Qwen3-Next have, so their `state_dict` fits. Where grad mode is on and an input or a parameter requires
+    Falcon-H1 or Qwen3-Next have, so their `state_dict` fits. If grad mode is on and an input or a parameter requires
     grad, torch's code runs.
 
     Args:
@@ -27,8 +27,7 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
         dilation: positions from one tap to the next.
         bias: whether there is one.
         activation: as of `sluice.causal_conv1d`.
-        pre, post: as those of `sluice.nn.Conv1d`; what stands before the convolution and what is kept as state is
-            behind `pre`.
+        pre, post: as those of `sluice.nn.Conv1d`; states keep the results of `pre`.
         device, dtype: of the parameters.
 
     Shape:
@@ -105,12 +104,12 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
         )
 
     def step(self, x: torch.Tensor, conv_state: torch.Tensor, **options: Any) -> torch.Tensor:
-        """The results of new tokens behind `conv_state`, which is changed in place. It has no gradients.
+        """The results of new tokens after `conv_state`, which is changed in place. It has no gradients.
 
         Args:
             x: (B, C) or (B, C, S).
             conv_state: (B, C, state_len), state_len at least (K - 1) * dilation.
-            options: those of `sluice.causal_conv1d_update` that the module has not itself.
+            options: those of `sluice.causal_conv1d_update` that are not the module's own.
         """
         return causal_conv1d_update(
             x,

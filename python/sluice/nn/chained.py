@@ -1,4 +1,4 @@
-"""What modules with chains have in common: how chains are given, moved, evaluated with gradients, and shown."""
+"""The common part of modules with chains: how chains are given, moved, evaluated with gradients, and shown."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from .._library import loses_gradient
 from ..chain import Chain, given_chain
 
 Stages = Chain | torch.nn.Module | None
-PLAIN = (torch.Tensor, torch.nn.Parameter)  # the classes of tensors that no subclass and no tracer has a say in
+PLAIN = (torch.Tensor, torch.nn.Parameter)  # tensor classes without the dispatch of a subclass or a tracer
 _DEVICES = ("cpu", "cuda", "meta")
 
 
 class Chained(torch.nn.Module):
     """A module with chains, each a `Chain` or a module that `stages.from_module` knows.
 
-    `chain_names` are the attributes that hold them. A module among them is a submodule as any other one. The tensors of
-    a chain follow `.to()` and its like; they are no parameters, so `state_dict` does not have them.
+    `chain_names` are the attributes that hold them. A module among them is a normal submodule. The tensors of
+    a chain follow `.to()` and similar calls; they are no parameters, so `state_dict` does not have them.
     """
 
     chain_names: tuple[str, ...] = ("pre", "post")
 
     def set_chain(self, name: str, value: Chain | str | torch.nn.Module | None) -> None:
-        """Makes it the chain of that name; a `TypeError` where it is none."""
+        """Makes it the chain of that name; a `TypeError` if it is no chain."""
         if isinstance(value, torch.nn.Module):
-            stages.from_module(value)  # refuses what it does not know
+            stages.from_module(value)  # refuses unknown modules
         elif value is not None:
             value = given_chain(type(self).__name__, name, value)
         setattr(self, name, value)
 
     def chain(self, name: str) -> Chain | None:
-        """The chain as it is now, None where it is empty."""
+        """The current chain, None if it is empty."""
         value: Stages = getattr(self, name)
         if isinstance(value, torch.nn.Module):
             value = stages.from_module(value)
@@ -51,10 +51,10 @@ class Chained(torch.nn.Module):
         return result
 
     def is_torchs(self, *tensors: torch.Tensor | None) -> bool:
-        """Whether torch's code has the call.
+        """Whether torch's code runs the call.
 
-        So it is where a gradient is wanted, and where a tensor is none that sluice's ops take. Graphs of torch.fx have
-        torch's functions.
+        It does if a gradient is wanted, or if sluice's ops do not take a tensor. Graphs of torch.fx have torch's
+        functions.
         """
         for tensor in tensors:
             if tensor is not None and not is_ours(tensor):
@@ -72,12 +72,12 @@ class Chained(torch.nn.Module):
         for name in self.chain_names:
             value = getattr(self, name)
             if isinstance(value, Chain) and value.operands:
-                parts = [(stage, tuple(_moved(part, fn) for part in values)) for stage, values in value.parts]
-                setattr(self, name, Chain(tuple(parts)))
+                stages = [(stage, tuple(_moved(one, fn) for one in values)) for stage, values in value.stages]
+                setattr(self, name, Chain(tuple(stages)))
         return self
 
     def shown_chains(self) -> list[str]:
-        """Those that are no submodules, which torch shows."""
+        """The chains that are no submodules; torch shows submodules."""
         given = ((name, getattr(self, name)) for name in self.chain_names)
         return [f"{name}={value!r}" for name, value in given if isinstance(value, Chain)]
 
@@ -87,7 +87,7 @@ class Chained(torch.nn.Module):
 
 
 def is_traced(value: object) -> bool:
-    """Whether torch.fx traces it: then nothing is known of it."""
+    """Whether torch.fx traces it: then its properties are unknown."""
     return isinstance(value, torch.fx.Proxy)
 
 
@@ -104,7 +104,7 @@ def is_plain(value: Any) -> bool:
 
 
 def _moved(value: Any, fn: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """As `nn.Module._apply`: a parameter stays the same object, which others may hold as well."""
+    """Like `nn.Module._apply`: a parameter stays the same object, because others may hold it."""
     if not isinstance(value, torch.Tensor):
         return value
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""`Conv1d` and `ConvTranspose1d`: torch's modules, computed by sluice where no gradient is wanted."""
+"""`Conv1d` and `ConvTranspose1d`: torch's modules, computed by sluice if no gradient is wanted."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .repeated import LastCall
 
 
 class Conv1d(Chained, torch.nn.Conv1d):
-    """`torch.nn.Conv1d` with a chain before and behind: `post(conv1d(pre(input)))` in one op.
+    """`torch.nn.Conv1d` with a chain before and after: `post(conv1d(pre(input)))` in one op.
 
-    Constructor, attributes, `state_dict` and results are torch's, for every `padding_mode`. Where grad mode is on and
-    the input or a parameter requires grad, or where sluice has no kernels for the tensors, torch's code runs. In half
-    types on a GPU with tensor-core kernels the weight is packed once, and again when its version, its memory or its
-    device has changed.
+    Constructor, attributes, `state_dict` and results are torch's, for every `padding_mode`. If grad mode is on and the
+    input or a parameter requires grad, or if sluice has no kernels for the tensors, torch's code runs. In half
+    types on a GPU with tensor-core kernels the weight is packed once, and again after its version, memory or device
+    changes.
 
     Args:
         pre, post: each a chain, the text of one without tensors, or a module that `sluice.stages.from_module` knows,
@@ -89,7 +89,7 @@ class Conv1d(Chained, torch.nn.Conv1d):
     def forward(  # type: ignore[override]
         self, input: torch.Tensor, *, pre: Chain | None = None, post: Chain | None = None
     ) -> torch.Tensor:
-        """`post(conv1d(pre(input)))`; chains of a call stand around the module's: `pre` ahead, `post` behind."""
+        """`post(conv1d(pre(input)))`; a call's chains go around the module's: `pre` before, `post` after."""
         is_alone = pre is None and post is None and not torch.compiler.is_compiling()
         if is_alone and (repeated := self._last.repeat(self, input)) is not None:
             return repeated
@@ -124,9 +124,9 @@ class Conv1d(Chained, torch.nn.Conv1d):
         return result
 
     def raw_call(self, weight: torch.Tensor | None) -> tuple[str, tuple[int, ...]] | None:
-        """The raw op of a call and its numbers, None where more than so many zeros on either side is asked for.
+        """The raw op of a call and its numbers; None if the padding is not just as many zeros on both sides.
 
-        `weight` is the module's parameter, None where a parametrisation computes it.
+        `weight` is the module's parameter, None if a parametrisation computes it.
         """
         if self.padding_mode != "zeros" or (weight is None and isinstance(self.padding, str)):
             return None
@@ -136,17 +136,17 @@ class Conv1d(Chained, torch.nn.Conv1d):
         return "conv1d", (self.stride[0], left, self.dilation[0], self.groups)
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Conv1d:
-        # Not to stay on a device that the module leaves.
+        # It must not stay on a device that the module leaves.
         self._packed, self._last = PackedParameter(), LastCall()
         super()._apply(fn, recurse)
         return self
 
 
 class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
-    """`torch.nn.ConvTranspose1d` with a chain before and behind: `post(conv_transpose1d(pre(input)))` in one op.
+    """`torch.nn.ConvTranspose1d` with a chain before and after: `post(conv_transpose1d(pre(input)))` in one op.
 
-    Constructor, attributes, `state_dict` and results are torch's. Where grad mode is on and the input or a parameter
-    requires grad, or where sluice has no kernels for the tensors, torch's code runs.
+    Constructor, attributes, `state_dict` and results are torch's. If grad mode is on and the input or a parameter
+    requires grad, or if sluice has no kernels for the tensors, torch's code runs.
 
     Args:
         pre, post: as those of `sluice.nn.Conv1d`.
@@ -218,7 +218,7 @@ class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
     ) -> torch.Tensor:
         """`post(conv_transpose1d(pre(input)))`; `output_size` is that of the result's positions.
 
-        Chains of a call stand around the module's: its `pre` ahead, its `post` behind.
+        A call's chains go around the module's: `pre` before, `post` after.
         """
         is_alone = pre is None and post is None and output_size is None and not torch.compiler.is_compiling()
         if is_alone and (repeated := self._last.repeat(self, input)) is not None:
@@ -283,14 +283,14 @@ class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
         )
 
 
-# Positions under which torch's convolution of one channel is as fast on the CPU: 16 take 3.4 us, sluice's 5.4.
+# Below this number of positions torch's convolution of one channel is as fast on the CPU: 16 take 3.4 us, sluice's 5.4.
 _FEW_POSITIONS = 1024
 
 
 def is_torchs_kernel(
     module: torch.nn.Conv1d | torch.nn.ConvTranspose1d, weight: torch.Tensor, input: torch.Tensor
 ) -> bool:
-    """Whether a call without chains best runs torch's own kernel: then the module calls it without a detour."""
+    """Whether torch's kernel is best for a call without chains: then the module calls it directly."""
     if is_traced(weight) or is_traced(input):
         return True
     if module.groups == module.in_channels:  # depthwise convolutions run sluice's kernels

@@ -1,4 +1,4 @@
-"""The weight of a module in the order of the tensor-core kernels: packed once, and again when it has changed."""
+"""The weight of a module in the order of the tensor-core kernels: packed once, and again after a change."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class _Kept(NamedTuple):
 
 
 class PackedParameter:
-    """What a module keeps of its weight. Copies and pickles of it are empty.
+    """A module's packed weights. Copies and pickles of it are empty.
 
-    Nothing is kept for a CUDA graph, nor read by one: it would replay the values of its capture, and their memory goes
-    when the weight changes. Its kernels pack the weight at each replay.
+    A CUDA graph neither fills nor reads it: it would replay the values of its capture, whose memory is freed when the
+    weight changes. Its kernels pack the weight at each replay.
     """
 
     def __init__(self) -> None:
-        # By stream: a kernel of another one might read the values before they are there, or when they are gone.
+        # By stream: a kernel of another stream might read the values before they are written or after they are freed.
         self._kept: dict[int, _Kept] = {}
 
     def __reduce__(self) -> tuple[type[PackedParameter], tuple[()]]:
@@ -44,11 +44,11 @@ class PackedParameter:
         return PackedParameter()
 
     def of(self, module: torch.nn.Module, weight: torch.Tensor) -> torch.Tensor | PackedWeight:
-        """What a convolution of the module takes for its weight.
+        """The weight that a convolution of the module takes.
 
-        A weight that is no parameter of the module, as those of weight_norm, is another tensor at each call: nothing is
-        kept of it, and the kernels pack it themselves. A change through `weight.data`, of which torch counts no
-        version, is not seen unless it moves the weight.
+        A weight that is no parameter of the module, as with weight_norm, is another tensor at each call: it is not
+        kept, and the kernels pack it themselves. A change through `weight.data` is not seen unless it moves the weight,
+        because torch does not count its version.
         """
         if weight.device.type != "cuda" or weight.shape[1] == 1:  # depthwise
             return weight

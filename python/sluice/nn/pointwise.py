@@ -12,11 +12,11 @@ from .chained import Chained
 class Transform(Chained):
     """A chain as a module: `sluice.transform(x, chain)` in one pass.
 
-    Where grad mode is on and x or a tensor of the chain requires grad, torch's code runs.
+    If grad mode is on and x or a tensor of the chain requires grad, torch's code runs.
 
     Args:
-        chain: a chain, the text of one without tensors, or a module that `sluice.stages.from_module` knows, as a
-            `Sequential` of pointwise ones.
+        chain: a chain, the text of one without tensors, or a module that `sluice.stages.from_module` knows, for
+            example a `Sequential` of pointwise ones.
 
     Shape:
         x: any; the result: the same.

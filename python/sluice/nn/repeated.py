@@ -1,7 +1,7 @@
-"""Calls of a convolution module that repeat: what the first one found out is kept, and what it rests on is compared.
+"""Repeated calls of a convolution module: results of the first call's checks are kept, and their conditions compared.
 
-Most of what a call of a small convolution costs is Python that looks at its arguments. The raw op looks at them again,
-so that a call like the one before may go to it straight away.
+Most of the cost of a small convolution is Python that checks its arguments. The raw op checks them again, so a call
+like the one before may go to it directly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOT_THERE = object()  # of `pre` and `post` where they are submodules
 
 
 class Call(NamedTuple):
-    """A call that the raw op computed, and what has to be the same for the next one to go there as well."""
+    """A call that the raw op computed, and the conditions for the next one to go there too."""
 
     owner: object  # what made the chains of the call; None where it has none
     kind: Any
@@ -40,10 +40,10 @@ class Call(NamedTuple):
     op: str
     numbers: tuple[int, ...]
     texts: dict[str, str]  # of the chains
-    given: frozenset[str]  # those whose tensors are just what the owner was given for them
+    given: frozenset[str]  # chains whose tensors are those that the owner was given
 
     def repeat(self, module: Any, input: torch.Tensor, operands: Operands) -> torch.Tensor | None:
-        """The result, or None where the call is another one. The texts of its chains are the caller's to compare."""
+        """The result, or None for a different call. The caller compares the texts of its chains."""
         own = module.__dict__
         if (
             type(module) is not self.kind
@@ -80,7 +80,7 @@ class Call(NamedTuple):
 
 
 class LastCall:
-    """Where a module keeps its last call. Copies and pickles of it are empty."""
+    """A module's last call. Copies and pickles of it are empty."""
 
     def __init__(self) -> None:
         self.call: Call | None = None
@@ -92,7 +92,7 @@ class LastCall:
         return LastCall()
 
     def repeat(self, module: Any, input: torch.Tensor) -> torch.Tensor | None:
-        """The result of a call without chains, where it is like the last one."""
+        """The result of a call without chains, if it is like the last one."""
         call = self.call
         return call.repeat(module, input, {}) if call is not None and call.owner is None else None
 
@@ -100,11 +100,11 @@ class LastCall:
         """Keeps the call that sluice's op has computed, unless a repeated one would have more to do.
 
         Args:
-            owner: what made the chains of the call; None where it has none.
+            owner: the maker of the call's chains; None without chains.
             module: the convolution.
             input: its input.
             chains: of the call, "pre" and "post".
-            given: what the owner made each of.
+            given: the tensors that the owner made each of.
         """
         self.call = None
         own = module.__dict__
@@ -113,7 +113,7 @@ class LastCall:
         own_chains = own.get("pre", _NOT_THERE), own.get("post", _NOT_THERE)
         if raw is None or own_chains != (None, None) or type(input) is not torch.Tensor:
             return
-        if any(isinstance(setting, list) for setting in _settings(own)):  # which may change where it is
+        if any(isinstance(setting, list) for setting in _settings(own)):  # which may change in place
             return
         if _is_watched(own) or _is_changed(input.device.type):
             return
@@ -165,7 +165,7 @@ def _is_watched(own: dict[str, Any]) -> bool:
 
 
 def _is_changed(device: str) -> bool:
-    """Whether something is on that may make another call of it: gradients, autocast, modes, transforms, a tracer."""
+    """Whether gradients, autocast, modes, transforms or a tracer may change the call."""
     return (
         torch.is_grad_enabled()
         or torch.is_autocast_enabled(device)

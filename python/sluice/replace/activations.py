@@ -1,4 +1,4 @@
-"""Snakes that no convolution takes along: torch computes one in eight passes, `sluice.transform` in one."""
+"""Snakes that are folded into no convolution: torch computes one in eight passes, `sluice.transform` in one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .known import chain_of_module
 
 
 class OnePass(Derived):
-    """A Snake that is one pass where no gradient is wanted, and else its own forward."""
+    """A Snake that is one pass if no gradient is wanted, and otherwise its own forward."""
 
     @staticmethod
     def forward_of(own: Any) -> Callable[..., Any]:
@@ -37,7 +37,7 @@ def is_snake(module: torch.nn.Module) -> bool:
     if isinstance(module, Derived) or has_other_hooks(module):
         return False
     chain = chain_of_module(module)
-    return chain is not None and [name for name, _ in chain.parts] == ["snake"]
+    return chain is not None and [name for name, _ in chain.stages] == ["snake"]
 
 
 def one_pass_class(module: torch.nn.Module) -> type:
@@ -46,7 +46,7 @@ def one_pass_class(module: torch.nn.Module) -> type:
 
 
 def _computed(module: torch.nn.Module, x: Any) -> torch.Tensor | None:
-    """The result, None where torch would give another dtype or shape, or something is on that changes its functions."""
+    """The result; None if torch would give another dtype or shape, or a mode changes its functions."""
     if torch.compiler.is_compiling() or not is_plain(x) or x.dim() != 3 or not is_eager(module, (x,)):
         return None
     chain = chain_of_module(module)

@@ -20,12 +20,12 @@ from .classes import (
     rebased,
     target,
 )
+from .conv_wrapper import ConvWrapper, wrapper_of, wrapping_class
 from .functional import NAMES
-from .fused import PASSAGE
+from .fused import WRAPPER
 from .guards import submodule
 from .norms import FoldedNorm, has_weight_norm, note
 from .observe import Refused
-from .passage import Passage, passage_of, passing_class
 from .program import ATTRIBUTE, Folded, Program, folded_class
 from .table import Row, table
 
@@ -33,11 +33,11 @@ _CONTAINERS = (torch.nn.ModuleList, torch.nn.ModuleDict)
 
 
 class Replacement:
-    """What `sluice.replace` did to a model, and the way back. `print` shows it as a table.
+    """The changes that `sluice.replace` made to a model, and their undoing. `print` shows them as a table.
 
     Attributes:
         model: the model, the same object that was given.
-        rows: a `Row` for each convolution, then one for each module that calls such, where there is something to say.
+        rows: a `Row` for each convolution, then one for each module that calls convolutions, if it has a note.
 
     Example:
         >>> import torch, sluice
@@ -57,9 +57,9 @@ class Replacement:
         self._back: list[Callable[[], None]] = []
 
     def undo(self) -> torch.nn.Module:
-        """Gives every module its class, its attributes and its activations again. Returns the model.
+        """Restores every module's class, attributes and activations. Returns the model.
 
-        A weight_norm that `fold_weight_norm` took out comes back with the values that it had. A second call does
+        A weight_norm that `fold_weight_norm` removed comes back with its old values. A second call does
         nothing.
         """
         while self._back:
@@ -82,19 +82,19 @@ def replace(
 ) -> Replacement:
     """Swaps a model's convolutions for sluice's, in place, and folds the activations around them into their chains.
 
-    Modules stay the same objects with another class: their names, hooks, parameters and `state_dict` keys stay. Swapped
-    are `nn.Conv1d`, `nn.ConvTranspose1d`, depthwise `nn.Conv2d`, and causal convolutions of transformers. A parent
-    whose forward `torch.fx` can trace runs its pointwise functions and modules inside of the convolutions, wherever a
-    call gives what the trace saw; other calls, and those that want gradients, run its own forward.
+    Modules stay the same objects with another class: names, hooks, parameters and `state_dict` keys stay. It swaps
+    `nn.Conv1d`, `nn.ConvTranspose1d`, depthwise `nn.Conv2d`, and causal convolutions of transformers. A parent whose
+    forward `torch.fx` can trace runs its pointwise functions and modules inside the convolutions, if a call matches the
+    trace; other calls, and those that want gradients, run its own forward.
 
     Args:
         model: any module. It may be in training mode, and it still trains.
         only: takes a convolution's name and the module, and says whether it may be swapped.
-        dry_run: whether only the table is made; the model is as it was afterwards.
+        dry_run: whether only the table is made; the model does not change.
         fold_weight_norm: whether weight_norm is computed once and removed, which changes `state_dict` keys.
 
     Returns:
-        A `Replacement`; its `undo()` is the way back.
+        A `Replacement`; its `undo()` restores the model.
 
     Raises:
         TypeError: `model` is no module, or `only` is no function.
@@ -138,7 +138,7 @@ class _Replacer:
         for name, module in modules:
             if is_convolution(module):
                 self._swap(name, module)
-        # Parts first: parents fold what is around those that let it pass.
+        # Children first: parents fold stages around those that are wrappers.
         parents = [self._fold(name, module) for name, module in reversed(modules) if self._may_fold(module)][::-1]
         taken = _in_chains(module for _, module in modules)
         for name, module in modules:
@@ -194,25 +194,25 @@ class _Replacer:
         for path, chains in program.folded:
             if path:
                 part = module.get_submodule(path)
-                passage = passage_of(part)
-                self._note(part if passage is None else part.get_submodule(passage.path), chains)
+                wrapper = wrapper_of(part)
+                self._note(part if wrapper is None else part.get_submodule(wrapper.path), chains)
         functions = "; ".join(dict.fromkeys(text for path, text in program.folded if not path))
         return Row(name, own.__name__, f"{own.__name__}, folded", functions, program.reason)
 
     def _may_pass(self, module: torch.nn.Module, own: type) -> bool:
-        """Makes the module one with a passage, where it can be one."""
+        """Makes the module a convolution wrapper, if it can be one."""
         if len(_callable_convolutions(module)) != 1:
             return False
         try:
-            passage = Passage(module, own.forward)  # type: ignore[attr-defined]
-            former, module.__class__ = type(module), passing_class(own)
+            wrapper = ConvWrapper(module, own.forward)  # type: ignore[attr-defined]
+            former, module.__class__ = type(module), wrapping_class(own)
         except (Refused, TypeError):
             return False
-        module.__dict__[PASSAGE] = passage
+        module.__dict__[WRAPPER] = wrapper
 
         def undo() -> None:
             module.__class__ = former
-            module.__dict__.pop(PASSAGE, None)
+            module.__dict__.pop(WRAPPER, None)
 
         self.replacement._does(undo)
         return True
@@ -233,7 +233,7 @@ class _Replacer:
 
 
 def _in_chains(modules: Iterable[torch.nn.Module]) -> set[torch.nn.Module]:
-    """What folded forwards compute in convolutions."""
+    """The chains that folded forwards compute in convolutions."""
     found: set[torch.nn.Module] = set()
     for module in modules:
         program = module.__dict__.get(ATTRIBUTE)
@@ -257,13 +257,13 @@ def _callable_convolutions(module: torch.nn.Module) -> list[torch.nn.Module]:
     for child in module._modules.values():
         if isinstance(child, _CONTAINERS):
             found.extend(_callable_convolutions(child))
-        elif child is not None and (own_class(child) in OURS or passage_of(child) is not None):
+        elif child is not None and (own_class(child) in OURS or wrapper_of(child) is not None):
             found.append(child)
     return found
 
 
 def _why_not(module: torch.nn.Module) -> str:
-    """Why a parent's forward is not looked at."""
+    """Why a parent's forward is not traced."""
     if "forward" in module.__dict__:
         return "its forward has been replaced"
     if parametrize.is_parametrized(module):
@@ -295,7 +295,7 @@ def _swap_back(module: torch.nn.Module, former: type, kind: type, added: tuple[s
     if type(module) is kind:
         module.__class__ = former
         return
-    # Parametrised since, or no longer: the properties are those of today.
+    # Parametrised since, or no longer: take the current properties.
     own = own_class(module)
     plain = next((theirs for theirs, ours in SWAPS.items() if own is ours), None)
     if plain is not None:

@@ -1,4 +1,4 @@
-"""Which modules are swapped, and for what class: the parameters, hooks and names of the module stay where they are."""
+"""The modules that are swapped, and their new classes: parameters, hooks and names of the module stay."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..nn.packing import PackedParameter
 from ..nn.repeated import LastCall
 from .depthwise import DepthwiseConv2d
 
-# Torch's class, the class that takes its place.
+# Torch's class, its replacement.
 SWAPS: dict[type, type] = {
     torch.nn.Conv1d: Conv1d,
     torch.nn.ConvTranspose1d: ConvTranspose1d,
     torch.nn.Conv2d: DepthwiseConv2d,
 }
 OURS: tuple[type, ...] = tuple(SWAPS.values())
-# Convolutions of transformers that pad on the left alone, then call `super().forward`.
+# Convolutions of transformers that pad only on the left, then call `super().forward`.
 _CAUSAL_NAMES = frozenset(
     f"transformers.models.{name}"
     for name in (

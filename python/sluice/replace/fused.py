@@ -11,43 +11,43 @@ from .._fake import FLOATING
 from ..chain import Chain
 from ..nn.chained import PLAIN, is_plain
 from ..nn.repeated import Call
-from .stage import Stage
+from .stage import TracedStage
 
-PASSAGE = "_sluice_passage"  # the attribute that holds a module's (passage.py)
+WRAPPER = "_sluice_conv_wrapper"  # the attribute that holds a module's (conv_wrapper.py)
 
 
 class Fused:
     """`post(convolution(pre(x)))` as forward has it; immutable.
 
-    Where an operand does not broadcast to the values, or torch would give another dtype, forward's own functions run
-    one by one. Nothing compiles it: a compiler sees the module's own forward.
+    If an operand does not broadcast to the values, or torch would give another dtype, forward's own functions run
+    one by one. It is never compiled: a compiler sees the module's own forward.
 
     Args:
-        pre: stages ahead of the convolution.
-        post: stages behind it.
+        pre: stages before the convolution.
+        post: stages after it.
     """
 
-    def __init__(self, pre: Sequence[Stage], post: Sequence[Stage]) -> None:
+    def __init__(self, pre: Sequence[TracedStage], post: Sequence[TracedStage]) -> None:
         self.__name__ = "fused"  # torch.fx names values by it
-        self.pre, self.post = _parts(pre), _parts(post)
+        self.pre, self.post = _folded_stages(pre), _folded_stages(post)
         self._fixed_pre = _fixed(self.pre)
         self._fixed_post = _fixed(self.post)
-        self._behind = sum(part.operands for part in self.post)  # operands of those stages
+        self._behind = sum(stage.operands for stage in self.post)  # operands of those stages
 
     def __deepcopy__(self, memo: object) -> Fused:
         return self
 
     def __call__(self, convolution: Any, x: torch.Tensor, *operands: Any) -> Any:
         """The result; `operands` are those of the stages in their order, or their modules."""
-        passage = convolution.__dict__.get(PASSAGE)
-        if passage is None:
+        wrapper = convolution.__dict__.get(WRAPPER)
+        if wrapper is None:
             result = self._whole(convolution, x, operands)
             return self._one_by_one(convolution, x, operands) if result is None else result
-        found = passage.run(convolution, x, lambda inner, padded: self._whole(inner, padded, operands))
+        found = wrapper.run(convolution, x, lambda inner, padded: self._whole(inner, padded, operands))
         return self._one_by_one(convolution, x, operands) if found is None else found[0]
 
     def _whole(self, convolution: Any, x: Any, operands: Sequence[Any]) -> Any:
-        """The result of one op, None where that would differ from forward's own functions."""
+        """The result of one op, None if it would differ from forward's own functions."""
         last = convolution.__dict__.get("_last")
         if last is not None and (repeated := self._repeated(last.call, convolution, x, operands)) is not None:
             return repeated
@@ -70,18 +70,18 @@ class Fused:
         return result
 
     def _repeated(self, call: Call | None, convolution: Any, x: Any, operands: Sequence[Any]) -> torch.Tensor | None:
-        """The result where the call is like the last one: chains that are their operands' are not made again."""
+        """The result if the call is like the last one: chains with the same operands are not made again."""
         if call is None or call.owner is not self:
             return None
         ahead = len(operands) - self._behind
         tensors: dict[str, Sequence[torch.Tensor]] = {}
-        for name, fixed, parts, given in (
+        for name, fixed, stages, given in (
             ("pre", self._fixed_pre, self.pre, operands[:ahead]),
             ("post", self._fixed_post, self.post, operands[ahead:]),
         ):
             if fixed is not None or name in call.given:
                 found = fixed.operands if fixed is not None else given
-            elif (chain := _chain(parts, given)) is not None and chain.text == call.texts.get(name, ""):
+            elif (chain := _chain(stages, given)) is not None and chain.text == call.texts.get(name, ""):
                 found = chain.operands
             else:
                 return None
@@ -91,18 +91,18 @@ class Fused:
 
     def _one_by_one(self, convolution: Any, x: Any, operands: Sequence[Any]) -> Any:
         at = 0
-        for part in self.pre:
-            x = part.apply(x, *operands[at : at + part.operands])
-            at += part.operands
+        for stage in self.pre:
+            x = stage.apply(x, *operands[at : at + stage.operands])
+            at += stage.operands
         x = convolution(x)
-        for part in self.post:
-            x = part.apply(x, *operands[at : at + part.operands])
-            at += part.operands
+        for stage in self.post:
+            x = stage.apply(x, *operands[at : at + stage.operands])
+            at += stage.operands
         return x
 
 
-class _Part(NamedTuple):
-    """What a call needs of a stage; the trace goes."""
+class _FoldedStage(NamedTuple):
+    """The part of a stage that calls need, without the trace."""
 
     make: Callable[..., Chain | None]
     apply: Callable[..., Any]
@@ -111,36 +111,36 @@ class _Part(NamedTuple):
     is_constant: bool
 
 
-def _parts(stages: Sequence[Stage]) -> tuple[_Part, ...]:
+def _folded_stages(stages: Sequence[TracedStage]) -> tuple[_FoldedStage, ...]:
     return tuple(
-        _Part(s.make, s.apply, len(s.operands) + (s.module is not None), s.module is not None, s.is_constant)
+        _FoldedStage(s.make, s.apply, len(s.operands) + (s.module is not None), s.module is not None, s.is_constant)
         for s in stages
     )
 
 
-def _fixed(parts: Sequence[_Part]) -> Chain | None:
-    """The chain where it is always the same."""
-    if not all(part.is_constant for part in parts):
+def _fixed(stages: Sequence[_FoldedStage]) -> Chain | None:
+    """The chain, if it is always the same."""
+    if not all(stage.is_constant for stage in stages):
         return None
-    return Chain(tuple(stage for part in parts for stage in (part.make() or Chain()).parts))
+    return Chain(tuple(one for stage in stages for one in (stage.make() or Chain()).stages))
 
 
-def _chain(given_parts: Sequence[_Part], operands: Sequence[Any]) -> Chain | None:
-    """The chain of a call, None where an operand is no tensor or number, or belongs to another number of dimensions."""
-    parts: list[Any] = []
+def _chain(stages: Sequence[_FoldedStage], operands: Sequence[Any]) -> Chain | None:
+    """The chain of a call, None if an operand is no tensor or number, or needs another number of dimensions."""
+    found: list[Any] = []
     at = 0
-    for part in given_parts:
-        given = operands[at : at + part.operands]
-        at += part.operands
-        if not part.is_module and not all(map(_is_operand, given)):
+    for stage in stages:
+        given = operands[at : at + stage.operands]
+        at += stage.operands
+        if not stage.is_module and not all(map(_is_operand, given)):
             return None
-        made = part.make(*given)
+        made = stage.make(*given)
         if made is None:
             return None
-        if len(given_parts) == 1:
+        if len(stages) == 1:
             return made
-        parts.extend(made.parts)
-    return Chain(tuple(parts))
+        found.extend(made.stages)
+    return Chain(tuple(found))
 
 
 def _is_operand(given: Any) -> bool:
@@ -166,7 +166,7 @@ def result_shape(convolution: Any, shape: Sequence[int]) -> tuple[int, ...]:
     """The shape of a convolution's result for an input of that shape."""
     numbers = len(convolution.kernel_size)
     if len(shape) <= numbers:
-        return tuple(shape)  # which the convolution refuses in its own words
+        return tuple(shape)  # which the convolution refuses
     lengths = []
     for d in range(numbers):
         length, taps = shape[d - numbers], convolution.kernel_size[d]

@@ -1,4 +1,4 @@
-"""What a folded forward compares at each call with what its trace saw: attributes, submodules, and hooks."""
+"""Checks of a folded forward at each call against its trace: attributes, submodules, and hooks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DEPTH = 4
 
 
 class _Tensor:
-    """A tensor that was there; its values do not matter."""
+    """A tensor; its values do not matter."""
 
 
 Path = tuple[str, ...]
@@ -59,7 +59,7 @@ class Guards:
             self._lengths.append(((), tuple(root._modules)))
 
     def hold(self, root: torch.nn.Module) -> bool:
-        """Whether all is as it was."""
+        """Whether nothing has changed."""
         for path, name, then in self._values:
             now = getattr(at(root, path), name, _MISSING)
             if now is not then and not _is_same(now, then):

@@ -1,4 +1,4 @@
-"""weight_norm: what folding it away saves, and folding it away so that `undo` can bring it back."""
+"""weight_norm: the saving of folding it, and a folding that `undo` can revert."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def has_weight_norm(module: torch.nn.Module) -> bool:
 
 
 def note(module: torch.nn.Module) -> str:
-    """What folding the norm away would save, empty where there is none."""
+    """The saving of folding the norm, as text; empty without one."""
     if not has_weight_norm(module):
         return ""
     size = sum(p.numel() * p.element_size() for n, p in module.named_parameters() if n != "bias")
@@ -55,7 +55,7 @@ class FoldedNorm:
         parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)
 
     def undo(self) -> None:
-        """Brings the norm back with the values that it had, where the weight is now and in its dtype."""
+        """Restores the norm with its old values, on the weight's current device and in its dtype."""
         module = self._module
         weight = module.weight
         assert isinstance(weight, torch.Tensor)

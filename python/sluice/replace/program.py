@@ -1,4 +1,4 @@
-"""Folded forwards: a class of a module's own class that runs what was made of its traces, where that is right."""
+"""Folded forwards: a class of a module's own class that runs the code made from its traces, if that is right."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from ..nn.chained import PLAIN
 from .classes import Derived, derived
-from .groups import Group, fold
+from .fusions import Fusion, fold
 from .guards import Guards, holds, is_eager
 from .observe import Refused
 from .trace import VALUE, Trace, evaluating
@@ -22,7 +22,7 @@ ATTRIBUTE = "_sluice_folded"
 
 
 class Way:
-    """What runs for calls that give the same arguments: a function, and what has to hold. It holds no module.
+    """A function for calls that give the same arguments, and its conditions. It holds no module.
 
     Attributes:
         folded: names of convolutions and what their chains compute.
@@ -32,28 +32,28 @@ class Way:
     def __init__(self, root: torch.nn.Module, forward: Callable[..., Any], arguments: dict[str, Any]) -> None:
         writer = _FoldWriter(root, forward, arguments)
         writer.explore([], 1)
-        self.folded = [(group.path, str(group)) for group in writer.groups]
+        self.folded = [(fusion.path, str(fusion)) for fusion in writer.fusions]
         self.reason = next(filter(None, writer.reasons), "")
-        if writer.groups:
+        if writer.fusions:
             self.guards = Guards(root, writer.observed, writer.called)
-            paths = sorted({path for group in writer.groups for path in _paths(group)})
+            paths = sorted({path for fusion in writer.fusions for path in _paths(fusion)})
             self.watched = [(tuple(path.split(".")), len(writer.modules[path]._modules) > 0) for path in paths]
             self.function = writer.source.function(arguments_of_value(arguments))
 
 
 class _FoldWriter(Writer):
-    """Writes traces with their groups folded."""
+    """Writes traces with their fusions folded."""
 
     def __init__(self, root: torch.nn.Module, forward: Callable[..., Any], arguments: dict[str, Any]) -> None:
         super().__init__(root, forward, arguments)
-        self.groups: list[Group] = []
+        self.fusions: list[Fusion] = []
 
     def finish(self, trace: Trace, depth: int) -> None:
-        """The lines of one trace, which give no result where it was refused or has nothing to fold."""
-        groups = [] if trace.reason else fold(trace.graph, self.modules)
-        if not groups:
+        """Writes the lines of one trace; they give no result if it was refused or has nothing to fold."""
+        fusions = [] if trace.reason else fold(trace.graph, self.modules)
+        if not fusions:
             return self.give_up(trace.reason, depth)
-        self.groups.extend(groups)
+        self.fusions.extend(fusions)
         return self.write(list(trace.graph.nodes), depth)
 
 
@@ -62,13 +62,13 @@ def arguments_of_value(arguments: dict[str, Any]) -> list[str]:
     return [name for name, value in arguments.items() if value is VALUE]
 
 
-def _paths(group: Group) -> list[str]:
-    own = [group.path] if group.path else []
-    return [*own, *(stage.module for stage in (*group.pre, *group.post) if stage.module is not None)]
+def _paths(fusion: Fusion) -> list[str]:
+    own = [fusion.path] if fusion.path else []
+    return [*own, *(stage.module for stage in (*fusion.pre, *fusion.post) if stage.module is not None)]
 
 
 class Program:
-    """What a module's folded forward runs. It holds no module, so copies share it.
+    """The code of a module's folded forward. It holds no module, so copies share it.
 
     Args:
         root: the module, its convolutions swapped.
@@ -101,7 +101,7 @@ class Program:
         return unknown, ()
 
     def run(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
-        """The result of a call in a tuple, or None where forward has to run itself."""
+        """The result of a call in a tuple, or None if forward has to run itself."""
         bound = self._bound(args, kwargs)
         if bound is None:
             return None
@@ -113,7 +113,7 @@ class Program:
         return result
 
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[frozenset[str], list[torch.Tensor]] | None:
-        """Which optional arguments a call gives, and the tensors; None where it is not one of the traced ways."""
+        """Which optional arguments a call gives, and the tensors; None if it is not one of the traced ways."""
         if len(args) > len(self.positional):
             return None
         values = dict(zip(self.positional, args, strict=False))
@@ -144,7 +144,7 @@ class Program:
         if way.folded:
             self.ways[given] = way
             self.folded.extend(way.folded)
-        elif not self.ways and len(given) == 0:  # of the call with the fewest arguments
+        elif not self.ways and len(given) == 0:  # for the call with the fewest arguments
             self.reason = way.reason
 
 
@@ -156,15 +156,15 @@ def _patterns(optional: list[str]) -> list[frozenset[str]]:
 
 
 def unknown() -> None:
-    """The program of a pickle: it is made when the module is there."""
+    """The program of a pickle: it is made once the module exists."""
 
 
 class Folded(Derived):
-    """A module whose forward runs a `Program` where that gives what its own forward gives, and else its own."""
+    """A module whose forward runs a `Program` if that equals its own forward, and otherwise its own."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[misc]
-        if self.__dict__.get(ATTRIBUTE, self) is None:  # of a pickle, whose parts are there now
+        if self.__dict__.get(ATTRIBUTE, self) is None:  # from a pickle; its children exist now
             own: Any = type(self).bases_of_class[1]
             self.__dict__[ATTRIBUTE] = Program(self, own.forward)  # type: ignore[arg-type]
 

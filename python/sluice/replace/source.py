@@ -12,7 +12,7 @@ from torch import fx
 from .functional import Bound
 from .fused import Fused
 
-CALL = "_call_"  # the argument that computes the convolution of a passage (passage.py)
+CALL = "_call_"  # the argument that computes the convolution of a wrapper (conv_wrapper.py)
 
 _INFIX = {operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//"}
 
@@ -72,7 +72,7 @@ class Source:
             return self.module(str(node.target))
         if node.op == "get_attr":
             return f"self.{node.target}" if _is_path(str(node.target)) else _walk(str(node.target))
-        if node.op == "call_module" and node.meta.get("is_passed"):
+        if node.op == "call_module" and node.meta.get("is_wrapped"):
             return f"a_{CALL}({self.module(str(node.target))}, {args[0]})"
         if node.op == "call_module":
             return f"{self.module(str(node.target))}({', '.join(args + named)})"
@@ -100,7 +100,7 @@ class Source:
             elif node.op != "placeholder":
                 done = [self.name(one) for one in node.all_input_nodes if last[one] is node]
                 self.lines.append(f"{indent}{self.name(node)} = {self.call(node)}")
-                if node.meta.get("is_passed"):
+                if node.meta.get("is_wrapped"):
                     self.lines.append(f"{indent}if {self.name(node)} is None: return None")
                 if done:
                     self.lines.append(indent + " = ".join(done) + " = None")

@@ -1,4 +1,4 @@
-"""What a node of a trace is to a chain: the stage that computes it, or why there is none."""
+"""The stage of a chain that computes a node of a trace, if there is one."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _CHEAP = frozenset(("leaky_relu", "relu", "scale", "shift", "div", "neg", "abs",
 
 
 @dataclasses.dataclass(frozen=True)
-class Slot:
+class OperandRef:
     """An operand of a folded node, by its number."""
 
     number: int
 
 
 @dataclasses.dataclass(frozen=True)
-class Stage:
+class TracedStage:
     """A node that a chain computes.
 
     Attributes:
         label: for the table.
         value: the node whose values the stage changes.
-        operands: the other nodes that it reads, in the order of their slots.
+        operands: the other nodes that it reads, in the order of their numbers.
         module: the name of the submodule that it calls, or None.
-        make: the chain, of the operands, or of the module, which may have none any more.
-        apply: what forward does, of the value, and the operands or the module.
+        make: makes the chain from the operands or the module, None if the module no longer has one.
+        apply: forward's function of the value, and the operands or the module.
         mutates: whether forward writes into `value`.
         is_constant: whether the chain is always the same.
     """
@@ -58,7 +58,7 @@ class Stage:
         return self.label.partition("(")[0] in _CHEAP and self.is_constant and not self.mutates
 
 
-def stage_of(node: fx.Node, modules: dict[str, torch.nn.Module], value: fx.Node | None = None) -> Stage | None:
+def stage_of(node: fx.Node, modules: dict[str, torch.nn.Module], value: fx.Node | None = None) -> TracedStage | None:
     """The stage that computes `node` from `value`, by default from the only value that it can be."""
     if node.op == "call_module":
         return _of_module(node, modules, value)
@@ -74,7 +74,7 @@ def stage_of(node: fx.Node, modules: dict[str, torch.nn.Module], value: fx.Node 
     return found(node, name, value)
 
 
-def _of_module(node: fx.Node, modules: dict[str, torch.nn.Module], value: fx.Node | None) -> Stage | None:
+def _of_module(node: fx.Node, modules: dict[str, torch.nn.Module], value: fx.Node | None) -> TracedStage | None:
     module = modules[str(node.target)]
     if len(node.args) != 1 or node.kwargs or not isinstance(node.args[0], fx.Node):
         return None
@@ -83,7 +83,7 @@ def _of_module(node: fx.Node, modules: dict[str, torch.nn.Module], value: fx.Nod
     chain = chain_of_module(module)
     if chain is None or any(has_other_hooks(part) for part in module.modules()):
         return None
-    return Stage(
+    return TracedStage(
         repr(chain) if chain else "nothing",
         node.args[0],
         (),
@@ -108,10 +108,10 @@ def _number(given: Any) -> bool:
     return isinstance(given, (int, float)) and not isinstance(given, bool) and math.isfinite(given)
 
 
-def _unary(names: tuple[str, ...], make: Callable[..., Chain], **defaults: Any) -> Callable[..., Stage | None]:
-    """Of a function of a value and of constants by these names."""
+def _unary(names: tuple[str, ...], make: Callable[..., Chain], **defaults: Any) -> Callable[..., TracedStage | None]:
+    """The maker of stages for a function of a value and of constants by these names."""
 
-    def of(node: fx.Node, name: str, value: fx.Node | None) -> Stage | None:
+    def of(node: fx.Node, name: str, value: fx.Node | None) -> TracedStage | None:
         first = node.args[0] if node.args else node.kwargs.get("input")
         given = dict(defaults)
         rest = node.args[1:]
@@ -126,28 +126,28 @@ def _unary(names: tuple[str, ...], make: Callable[..., Chain], **defaults: Any) 
             chain = make(**given)
         except (TypeError, ValueError):
             return None
-        if not all(_number(part) for _, values in chain.parts for part in values):
+        if not all(_number(one) for _, values in chain.stages for one in values):
             return None
         is_method = node.op == "call_method"
         mutates = bool(mutates) or name.endswith("_")
         label, applied = repr(chain) if chain else "nothing", _applied(node, is_method, first, ())
-        return Stage(label, first, (), None, lambda: chain, applied, mutates)
+        return TracedStage(label, first, (), None, lambda: chain, applied, mutates)
 
     return of
 
 
 def _applied(node: fx.Node, is_method: bool, value: fx.Node, operands: tuple[fx.Node, ...]) -> Callable[..., Any]:
-    """What forward does there, as a function of the value and the operands."""
-    places = {value: 0, **{one: i + 1 for i, one in enumerate(operands)}}
+    """Forward's operation at the node, as a function of the value and the operands."""
+    numbers = {value: 0, **{one: i + 1 for i, one in enumerate(operands)}}
 
-    def slots(a: Any) -> Any:
-        return fx.node.map_arg(a, lambda n: Slot(places[n]))  # type: ignore[arg-type,return-value]
+    def refs(a: Any) -> Any:
+        return fx.node.map_arg(a, lambda n: OperandRef(numbers[n]))  # type: ignore[arg-type,return-value]
 
-    args, kwargs, target = slots(node.args), slots(node.kwargs), node.target
+    args, kwargs, target = refs(node.args), refs(node.kwargs), node.target
 
     def apply(*values: Any) -> Any:
         def fill(a: Any) -> Any:
-            return values[a.number] if isinstance(a, Slot) else a
+            return values[a.number] if isinstance(a, OperandRef) else a
 
         given = [fill(a) for a in args]
         named = {k: fill(a) for k, a in kwargs.items()}
@@ -175,8 +175,8 @@ def _pow(exponent: Any) -> Chain:
 
 
 # --- functions of two values ------------------------------------------------------------------------------------------
-def _binary(kind: str, *, reversible: bool, in_place: bool = False) -> Callable[..., Stage | None]:
-    def of(node: fx.Node, name: str, value: fx.Node | None) -> Stage | None:
+def _binary(kind: str, *, reversible: bool, in_place: bool = False) -> Callable[..., TracedStage | None]:
+    def of(node: fx.Node, name: str, value: fx.Node | None) -> TracedStage | None:
         if len(node.args) != 2:
             return None
         kwargs = dict(node.kwargs)
@@ -198,11 +198,15 @@ def _binary(kind: str, *, reversible: bool, in_place: bool = False) -> Callable[
         if isinstance(other, fx.Node):
             label = {"add": "add", "sub": "sub" if is_first else "rsub", "mul": "mul", "div": "div"}[kind]
             applied = _applied(node, apply_method, first, (other,))
-            return Stage(f"{label}({other.name})", first, (other,), None, make, applied, in_place, is_constant=False)
+            return TracedStage(
+                f"{label}({other.name})", first, (other,), None, make, applied, in_place, is_constant=False
+            )
         if not _number(other) or (kind == "div" and other == 0):
             return None
         chain = make(other)
-        return Stage(repr(chain), first, (), None, lambda: chain, _applied(node, apply_method, first, ()), in_place)
+        return TracedStage(
+            repr(chain), first, (), None, lambda: chain, _applied(node, apply_method, first, ()), in_place
+        )
 
     return of
 
@@ -224,7 +228,7 @@ def _maker(kind: str, alpha: Any, is_first: bool) -> Callable[..., Chain]:
 
 _CLAMP = _unary(("min", "max"), stages.clamp, min=None, max=None)
 _LEAKY = _unary(("negative_slope", "inplace"), stages.leaky_relu, negative_slope=0.01)
-_FUNCTIONS: dict[Any, Callable[..., Stage | None]] = {
+_FUNCTIONS: dict[Any, Callable[..., TracedStage | None]] = {
     F.leaky_relu: _LEAKY,
     F.relu: _unary(("inplace",), stages.relu),
     torch.relu: _unary((), stages.relu),
@@ -263,7 +267,7 @@ _FUNCTIONS: dict[Any, Callable[..., Stage | None]] = {
     operator.truediv: _binary("div", reversible=False),
     operator.itruediv: _binary("div", reversible=False, in_place=True),
 }  # fmt: skip
-_METHODS: dict[str, Callable[..., Stage | None]] = {
+_METHODS: dict[str, Callable[..., TracedStage | None]] = {
     "relu": _unary((), stages.relu),
     "relu_": _unary((), stages.relu),
     "tanh": _unary((), stages.tanh),

@@ -1,16 +1,16 @@
 """Streaming: host tensors through a GPU in chunks, both copies and the compute overlapped.
 
-api.py         stream_map, stream_iter: a Streamer for one call     streamer.py; call.py, who has it and for how long
-map/           run.py, one call; ledger.py, what its devices share; learner.py, the first chunk; work.py, the others
+api.py         stream_map, stream_iter: a Streamer for one call     streamer.py; call.py, its calls one after the other
+map/           run.py, one call; ledger.py, state that devices share; learner.py, the first chunk; work.py, the others
                arguments.py, chunks.py, outputs.py, progress.py, future.py
 iter/          iterate.py, one iterator; items.py, the items of one device
-report/        stats.py, numbers; overlap.py and timeline.py, what they say
+report/        stats.py, numbers; overlap.py and timeline.py, their evaluation
 device/        pipeline.py, which slot, which event, who waits for whom; engine.py, the C++ engine (kernels/transfer)
                lender.py, lent.py, what runs borrow; slots.py, routes.py, registered.py, memory.py, layout.py, limits.py
-command.py     `python -m sluice trace`     concurrent.py  a stream a host thread, n functions on n streams
+command.py     `python -m sluice trace`     concurrent.py  a stream per host thread, n functions on n streams
 
-Under them all: arguments.py, what is checked before any work; structure.py, what fn returns; ending.py, process.py,
-faults.py and modes.py. A folder imports those named below it; map and iter do not know each other.
+Used by all: arguments.py, checks before any work; structure.py, results of fn; ending.py, process.py, faults.py and
+modes.py. A folder imports those named below it; map and iter do not import each other.
 """
 
 from .api import stream_iter, stream_map

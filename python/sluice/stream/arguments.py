@@ -1,4 +1,4 @@
-"""Arguments that `stream_map` and its kin have in common: checked before any work, in the house's form of message."""
+"""Checks of arguments that `stream_map` and `stream_iter` share, before any work, with sluice's wording of messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def integer(op: str, name: str, value: Any, least: int, most: int | None = None)
 
 
 def check_depth(op: str, depth: Any) -> int:
-    """Slots a device."""
+    """Slots per device."""
     return integer(op, "depth", depth, 1, _MAX_DEPTH)
 
 
@@ -43,7 +43,7 @@ def one_of(op: str, name: str, value: Any, choices: Sequence[str]) -> str:
 
 
 def parse_device(op: str, value: Any, name: str = "devices") -> torch.device:
-    """A device that chunks can be computed on: a GPU with its index, or the CPU."""
+    """A device to compute chunks on: a GPU with its index, or the CPU."""
     try:
         device = torch.device("cuda", int(value)) if isinstance(value, numbers.Integral) else torch.device(value)
     except (RuntimeError, TypeError):
@@ -63,7 +63,7 @@ def parse_device(op: str, value: Any, name: str = "devices") -> torch.device:
 
 
 def parse_devices(op: str, devices: Any) -> list[torch.device]:
-    """One device or several that differ; None is the current GPU, or the CPU where there is none."""
+    """One device or several different ones; None is the current GPU, else the CPU."""
     if devices is None:
         usable = torch.cuda.is_available() and _library.cuda_unavailable_reason is None
         return [parse_device(op, "cuda" if usable else "cpu")]
@@ -92,7 +92,7 @@ def parse_functions(op: str, fn: Any, devices: Sequence[torch.device]) -> dict[t
 
 
 def as_tensor(op: str, name: str, value: Any) -> torch.Tensor:
-    """A tensor whose bytes can be streamed; a NumPy array becomes one without a copy, read-only ones too."""
+    """A tensor whose bytes can be streamed. A NumPy array, read-only or not, becomes one without a copy."""
     if not isinstance(value, torch.Tensor):
         if type(value).__module__.partition(".")[0] != "numpy" or not hasattr(value, "__array_interface__"):
             raise TypeError(f"{op}: {name} must be a torch.Tensor or a NumPy array, got {type(value).__name__}")
@@ -112,7 +112,7 @@ def as_tensor(op: str, name: str, value: Any) -> torch.Tensor:
 
 
 def check_memory(op: str, name: str, tensor: torch.Tensor, where: str = "") -> None:
-    """Raises where the bytes of a tensor are not in memory of its own: DTensor and other wrappers, fake tensors."""
+    """Raises if a tensor has no memory of its own: DTensor and other wrappers, fake tensors."""
     kind = type(tensor)
     if kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__:
         try:

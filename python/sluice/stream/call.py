@@ -1,4 +1,4 @@
-"""Calls and iterators of a Streamer, one after the other, each from its turn to its end."""
+"""Calls and iterators of a Streamer, one after the other, each from taking the lock to its end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .device.lender import Lender
-from .ending import Hold, Turn
+from .ending import Holder, InterruptibleLock
 from .iter.iterate import IterRun
 from .map.future import StreamFuture
 from .map.run import MapRun
@@ -20,73 +20,73 @@ _ONE_AT_A_TIME = (
 
 
 class Tenancy:
-    """Who has what a Streamer lends, and what the last one who had it left.
+    """The call that uses a Streamer's engines and slots, and the state that the last one left.
 
     Args:
-        lender: of what is handed from one to the next.
+        lender: owns what is handed from one call to the next.
     """
 
     def __init__(self, lender: Lender) -> None:
         self.lender = lender
-        self.owner, self.turn = Owner(), Turn()
+        self.owner, self.lock = Owner(), InterruptibleLock()
         self.running: MapRun | IterRun | None = None
-        self.outstanding: StreamFuture | None = None  # its calls of fn are issued, and its chunks on their way
-        self.stats: Callable[[], StreamStats] = StreamStats  # of the last run that is complete
+        self.outstanding: StreamFuture | None = None  # its calls of fn are issued, its chunks in flight
+        self.stats: Callable[[], StreamStats] = StreamStats  # of the last complete run
         self.is_closed = self.is_closed_at_exit = False
 
     def check_open(self, op: str) -> None:
-        """Raises where nothing can begin any more."""
+        """Raises if no call can begin any more."""
         self.owner.check(op, "Streamer")
         if self.is_closed_at_exit:
-            raise SystemExit  # ends a thread that runs while the interpreter exits, without a word
+            raise SystemExit  # silently ends a thread that runs while the interpreter exits
         if self.is_closed:
             raise RuntimeError(f"{op}: the Streamer must be open, got a closed one")
 
-    def take(self, op: str, hold: Hold) -> None:
-        """Waits for the turn."""
-        self.turn.take(hold, f"{op}: {_ONE_AT_A_TIME}")
+    def take(self, op: str, holder: Holder) -> None:
+        """Waits for the lock."""
+        self.lock.take(holder, f"{op}: {_ONE_AT_A_TIME}")
 
     def complete_outstanding(self) -> None:
-        """Waits for a future that nobody has asked for; the turn is held."""
+        """Waits for a future whose result was not requested; the lock is held."""
         if (future := self.outstanding) is not None:
-            future.settle()  # what went wrong is for whoever asks for its result
+            future.settle()  # an error is raised where its result is requested
             self.outstanding = None
 
     def free(self) -> None:
-        """Ends what is in flight and frees everything; the turn is held."""
+        """Ends what is in flight and frees everything; the lock is held."""
         self.complete_outstanding()
         self.lender.close()
 
 
 class Call:
-    """One call or iterator, and what it has taken: to be ended whatever became of it, and maybe twice.
+    """One call or iterator and what it holds; `end` must follow in any case, and may be called twice.
 
     Args:
         op: for messages.
-        tenancy: whose turn it takes.
-        streamer: what must be there for as long as the call.
+        tenancy: its lock is taken.
+        streamer: kept alive as long as the call.
         finished: called once, when the Streamer is free again.
     """
 
     def __init__(self, op: str, tenancy: Tenancy, streamer: object, finished: Callable[[], None]) -> None:
         self._op, self._tenancy, self._streamer = op, tenancy, streamer
         self._finished = [finished]
-        self._hold = Hold()
+        self._holder = Holder()
         self._run: MapRun | IterRun | None = None
         self._future: StreamFuture | None = None
 
     def begin(self, make_run: Callable[[], MapRun | IterRun]) -> None:
-        """Waits for the turn and makes the run."""
+        """Waits for the lock and makes the run."""
         tenancy = self._tenancy
         tenancy.check_open(self._op)
-        tenancy.take(self._op, self._hold)
+        tenancy.take(self._op, self._holder)
         tenancy.check_open(self._op)
         tenancy.complete_outstanding()
         self._run = tenancy.running = make_run()
 
-    # No `try` stands where `Ending` guards: CPython's table of handlers leaves its first step out.
+    # No `try` where `Ending` guards: CPython's exception table does not cover a `try`'s first instruction.
     def perform(self, non_blocking: bool) -> Any:
-        """The result of a map, or its future, which ends the run where this call itself ends well."""
+        """The result of a map, or its future, which ends the run if this call succeeds."""
         run = self._run
         assert isinstance(run, MapRun)
         try:
@@ -114,12 +114,12 @@ class Call:
             raise told from None
 
     def end(self, error: BaseException | None) -> None:
-        """Ends the run, and gives back all that the call has taken."""
+        """Ends the run and gives back everything that the call holds."""
         tenancy = self._tenancy
         if not tenancy.owner.is_here():
-            return  # a child that was forked meanwhile: nothing of it is the child's
+            return  # a child that was forked meanwhile owns nothing of it
         is_promised = self._future is not None and error is None
-        if tenancy.turn.has(self._hold):  # until it is given back, engines and slots are this call's
+        if tenancy.lock.has(self._holder):  # until it is given back, this call owns engines and slots
             if is_promised:
                 tenancy.outstanding = self._future
             elif self._run is not None:
@@ -128,7 +128,7 @@ class Call:
             tenancy.running = None
             if tenancy.is_closed:
                 tenancy.free()
-        tenancy.turn.give_back(self._hold)
+        tenancy.lock.give_back(self._holder)
         if not is_promised:
             self._finish()
 
@@ -136,7 +136,7 @@ class Call:
         self._tenancy.stats = stats
         if self._tenancy.outstanding is self._future:
             self._tenancy.outstanding = None
-        self._future = None  # which has this: no circle keeps the run's tensors
+        self._future = None  # breaks a reference cycle that would keep the run's tensors
         self._finish()
 
     def _finish(self) -> None:

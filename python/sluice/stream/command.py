@@ -26,14 +26,14 @@ _COLUMNS = 4096
 
 
 def _job(x: torch.Tensor) -> torch.Tensor:
-    """Arithmetic that takes a GPU about as long as the link takes for the bytes, and a CPU not too long."""
+    """Takes a GPU about as long as the host link takes for the bytes, and a CPU not too long."""
     for _ in range(24 if x.is_cuda else 1):
         x = torch.sin(x) * 0.5 + x
     return x
 
 
 def record_orders(mebibytes: int, device: str) -> list[StreamStats]:
-    """The standard job, pinned in and out, in each order; the second run of each, when nothing is new any more."""
+    """The standard job, pinned in and out, in each order; the second run of each is recorded."""
     rows = max(mebibytes * 2**20 // (4 * _COLUMNS), _CHUNKS)
     pinned = device != "cpu"
     x = torch.randn(rows, _COLUMNS)
@@ -56,39 +56,39 @@ class Concurrency:
 
     @property
     def seconds(self) -> float:
-        """From the first kernel's begin to the last one's end."""
+        """From the first kernel's begin to the last kernel's end."""
         return max(end for _, end in self.spans) - min(begin for begin, _ in self.spans)
 
 
 def record_concurrency(device: str) -> list[Concurrency]:
     """Eight small kernels from one thread: on the legacy default stream, and on eight streams of `run_concurrent`."""
-    place = torch.device(device)
+    cuda = torch.device(device)
     events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(_KERNELS)]  # type: ignore[no-untyped-call]
     start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
     def timed(pair: list[torch.cuda.Event]) -> Callable[[], None]:
         def run() -> None:
             pair[0].record()
-            torch.cuda._sleep(2_000_000)  # one thread that counts cycles: every multiprocessor but one stays free
+            torch.cuda._sleep(2_000_000)  # one thread that counts cycles: all SMs but one stay free
             pair[1].record()
 
         return run
 
     def on_default_stream() -> None:
-        with torch.cuda.stream(torch.cuda.default_stream(place)):
+        with torch.cuda.stream(torch.cuda.default_stream(cuda)):
             for pair in events:
                 timed(pair)()
 
     def on_eight_streams() -> None:
-        run_concurrent([timed(pair) for pair in events], device=place)
+        run_concurrent([timed(pair) for pair in events], device=cuda)
 
     recorded = []
     for label, run in (("legacy default stream", on_default_stream), ("eight streams", on_eight_streams)):
         for _ in range(2):
-            torch.cuda.synchronize(place)
+            torch.cuda.synchronize(cuda)
             start.record()
             run()
-            torch.cuda.synchronize(place)
+            torch.cuda.synchronize(cuda)
         spans = [(1e-3 * start.elapsed_time(a), 1e-3 * start.elapsed_time(b)) for a, b in events]
         recorded.append(Concurrency(label, tuple(spans)))
     return recorded

@@ -19,12 +19,12 @@ _threads = threading.local()
 
 
 class _Owner:
-    """Lives as long as its thread; the stream goes to the next thread that asks."""
+    """Lives as long as its thread; then another thread may get the stream."""
 
 
-def _take_stream(place: torch.device) -> torch.cuda.Stream:
-    pointer = int(torch.ops.sluice._transfer_cuda_take_stream(place.index))
-    return torch.cuda.ExternalStream(pointer, device=place)  # type: ignore[no-untyped-call]
+def _take_stream(device: torch.device) -> torch.cuda.Stream:
+    pointer = int(torch.ops.sluice._transfer_cuda_take_stream(device.index))
+    return torch.cuda.ExternalStream(pointer, device=device)  # type: ignore[no-untyped-call]
 
 
 def _give_back(owner: process.Owner, index: int, pointer: int) -> None:
@@ -35,12 +35,12 @@ def _give_back(owner: process.Owner, index: int, pointer: int) -> None:
 def thread_stream(device: torch.device | str | int | None = None) -> Any:
     """The calling thread's own CUDA stream on a device: the same one each time, and no other thread's.
 
-    Work of threads on the legacy default stream runs one after another; on these streams it runs at once. They are
-    non-blocking streams, which the legacy default stream does not order. A thread's stream serves another thread when
-    the first one has ended.
+    Work of several threads on the legacy default stream runs one after another; on these streams it runs concurrently.
+    They are non-blocking streams, so the legacy default stream does not order them. After its thread has ended, a
+    stream may serve another thread.
 
     Args:
-        device: None is the current GPU, or the CPU where there is none.
+        device: None is the current GPU, else the CPU.
 
     Returns:
         A `torch.cuda.Stream`, which is a context manager; for the CPU a null context, so that the same code runs there.
@@ -55,67 +55,67 @@ def thread_stream(device: torch.device | str | int | None = None) -> Any:
         >>> sluice.thread_stream() is sluice.thread_stream()
         True
     """
-    (place,) = parse_devices("thread_stream", device)
+    (device,) = parse_devices("thread_stream", device)
     if not hasattr(_threads, "streams"):
         _threads.streams, _threads.owner = {}, _Owner()
     streams: dict[torch.device, Any] = _threads.streams
-    if place not in streams:
-        if place.type == "cpu":
-            streams[place] = contextlib.nullcontext()
+    if device not in streams:
+        if device.type == "cpu":
+            streams[device] = contextlib.nullcontext()
         else:
-            stream = streams[place] = _take_stream(place)
-            returned = weakref.finalize(_threads.owner, _give_back, process.Owner(), place.index, stream.cuda_stream)
+            stream = streams[device] = _take_stream(device)
+            returned = weakref.finalize(_threads.owner, _give_back, process.Owner(), device.index, stream.cuda_stream)
             returned.atexit = False  # type: ignore[misc]
-    return streams[place]
+    return streams[device]
 
 
 @dataclasses.dataclass
 class _Pool:
-    """Streams that no call uses now."""
+    """Idle streams."""
 
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     idle: dict[torch.device, list[torch.cuda.Stream]] = dataclasses.field(default_factory=dict)
 
-    def take(self, place: torch.device, count: int) -> list[torch.cuda.Stream]:
+    def take(self, device: torch.device, count: int) -> list[torch.cuda.Stream]:
         with self.lock:
-            idle = self.idle.setdefault(place, [])
+            idle = self.idle.setdefault(device, [])
             taken = [idle.pop() for _ in range(min(count, len(idle)))]
-        return taken + [_take_stream(place) for _ in range(count - len(taken))]
+        return taken + [_take_stream(device) for _ in range(count - len(taken))]
 
-    def give_back(self, place: torch.device, streams: Sequence[torch.cuda.Stream]) -> None:
+    def give_back(self, device: torch.device, streams: Sequence[torch.cuda.Stream]) -> None:
         with self.lock:
-            self.idle[place] += streams
+            self.idle[device] += streams
 
 
 _pool = _Pool()
 
 
-def _begin_anew() -> None:
+def _reset() -> None:
     global _pool, _threads
     _pool, _threads = _Pool(), threading.local()
 
 
-process.after_fork(_begin_anew)
+process.after_fork(_reset)
 
 
 def run_concurrent(fns: Sequence[Callable[[], Any]], *, device: torch.device | str | int | None = None) -> list[Any]:
-    """Calls n functions, each under a stream of its own, so that what they launch on a GPU runs at once.
+    """Calls n functions on n streams, so that their GPU work runs concurrently.
 
-    They are called one after another on the calling thread; only what they launch overlaps. Their streams begin after
-    what the caller's current stream has in its queue, and that stream waits for all of them, so the results can be used
-    on it as if they had been made there. On the CPU the functions are called and that is all.
+    They are called one after another on the calling thread; only the launched work overlaps. The streams wait for the
+    work queued on the caller's current stream, and that stream then waits for them, so it can use the results as if
+    they had been computed there. On the CPU the functions are only called.
 
     Args:
         fns: callables without arguments.
-        device: None is the current GPU, or the CPU where there is none.
+        device: None is the current GPU, else the CPU.
 
     Returns:
-        What each function returned.
+        The results of the functions.
 
     Raises:
-        TypeError: `fns` is no sequence of callables.
+        TypeError: `fns` is not a sequence of callables.
         ValueError: there is no such device.
-        BaseException: what a function raises, with its number as a note, after the streams are joined.
+        BaseException: raised by a function, with its number as a note, after the streams are joined.
 
     Example:
         >>> import torch, sluice
@@ -124,14 +124,14 @@ def run_concurrent(fns: Sequence[Callable[[], Any]], *, device: torch.device | s
         [tensor([1., 2., 3.]), tensor([0., 2., 4.])]
     """
     op = "run_concurrent"
-    (place,) = parse_devices(op, device)
+    (device,) = parse_devices(op, device)
     functions = list(fns) if isinstance(fns, (list, tuple)) else None
     if functions is None or not all(callable(function) for function in functions):
         raise TypeError(f"{op}: fns must be a list of callables, got {type(fns).__name__}")
-    if place.type == "cpu":
+    if device.type == "cpu":
         return [_call(op, i, function) for i, function in enumerate(functions)]
-    streams = _pool.take(place, len(functions))
-    caller = torch.cuda.current_stream(place)
+    streams = _pool.take(device, len(functions))
+    caller = torch.cuda.current_stream(device)
     results: list[Any] = []
     try:
         for i, (function, stream) in enumerate(zip(functions, streams, strict=True)):
@@ -141,7 +141,7 @@ def run_concurrent(fns: Sequence[Callable[[], Any]], *, device: torch.device | s
     finally:
         for stream in streams:
             caller.wait_stream(stream)
-        _pool.give_back(place, streams)
+        _pool.give_back(device, streams)
     for tensor in pytree.tree_leaves(results):
         if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
             tensor.record_stream(caller)  # its memory belongs to the function's stream

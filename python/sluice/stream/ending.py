@@ -1,13 +1,13 @@
-"""How a call ends: wholly, whatever interrupts it, and whoever comes next finds everything in its place.
+"""How a call ends: completely, even if it is interrupted, so that the next call finds a consistent state.
 
-Ctrl-C raises `KeyboardInterrupt` between any two steps of the main thread, those that clean up included. Three rules
-hold against it. What is taken is on record from the moment it is taken (`Turn`). What gives it back may be called
-again, and is called twice (`Ending`): an interrupt within the first call is made good by the second. And what copies
-read or write is kept by the engine until they are over (`EngineDevice.kept`): an interrupt can delay the end of a call,
-but it cannot free memory under a copy.
+Ctrl-C raises `KeyboardInterrupt` between any two steps of the main thread, also during clean-up. Three rules make that
+safe. Taking a lock records its holder in the same step (`InterruptibleLock`). Clean-up may be repeated, and is called
+twice (`Ending`): the second call completes an interrupted first one. The engine keeps memory that copies read or write
+until they are complete (`EngineDevice.kept`): an interrupt can delay the end of a call, but cannot free memory under a
+copy.
 
-Locks of `threading` that Python code takes in several steps (Event, Condition, Queue) are not safe here: an interrupt
-within `wait` can leave them locked for those that would `set`.
+Primitives of `threading` that Python code takes in several steps (Event, Condition, Queue) are not safe here: an
+interrupt within `wait` can leave them locked, which blocks `set`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Item = TypeVar("Item")
 
 
 class Latch:
-    """A moment that has come or not: an Event whose waiters may be interrupted."""
+    """An Event whose waiters may be interrupted."""
 
     __slots__ = ("_has_come", "_wake")
 
@@ -38,27 +38,27 @@ class Latch:
         self._wake.acquire()
 
     def set(self) -> None:
-        """It has come."""
+        """Wakes all waiters, now and later."""
         self._has_come = True
-        with contextlib.suppress(RuntimeError):  # it is awake already
+        with contextlib.suppress(RuntimeError):  # already released
             self._wake.release()
 
     def wait(self, seconds: float | None) -> bool:
-        """Whether it has come, after waiting for at most so long."""
+        """Whether it is set, after waiting at most `seconds`."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while not self._has_come:
             left = _LOOK_UP_SECONDS if deadline is None else min(_LOOK_UP_SECONDS, deadline - time.monotonic())
             if left <= 0:
                 return False
             if self._wake.acquire(timeout=left):
-                self.set()  # for the others that wait
+                self.set()  # for the other waiters
         return True
 
 
 class Channel(Generic[Item]):
     """A queue whose readers may be interrupted.
 
-    Not `queue.SimpleQueue`: with several readers its `get(timeout=)` may wait for ever on Python 3.11.
+    Not `queue.SimpleQueue`: with several readers its `get(timeout=)` may wait forever on Python 3.11.
     """
 
     __slots__ = ("_items", "_wake")
@@ -73,14 +73,14 @@ class Channel(Generic[Item]):
         self._wake_one()
 
     def _wake_one(self) -> None:
-        with contextlib.suppress(RuntimeError):  # somebody is about to wake already
+        with contextlib.suppress(RuntimeError):  # a reader is already being woken
             self._wake.release()
 
     def get(self, seconds: float | None) -> Item:
-        """The oldest item, after waiting for at most so long.
+        """The oldest item, after waiting at most `seconds`.
 
         Raises:
-            IndexError: there is none in time.
+            IndexError: there was none in time.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         while True:
@@ -95,12 +95,12 @@ class Channel(Generic[Item]):
             self._wake.acquire(timeout=left)
 
     def clear(self) -> None:
-        """Drops what nobody has taken."""
+        """Drops all items."""
         self._items.clear()
 
 
-class Hold:
-    """Whoever has a turn, or will."""
+class Holder:
+    """A call that has, or waits for, an `InterruptibleLock`."""
 
     __slots__ = ("over", "thread")
 
@@ -109,54 +109,55 @@ class Hold:
         self.over = Latch()
 
 
-class Turn:
-    """One at a time; a thread that comes twice is told so instead of waiting for itself.
+class InterruptibleLock:
+    """A lock that raises if its own thread takes it again, instead of waiting for itself.
 
-    No lock: one that is interrupted between taking it and noting so stays locked. `dict.setdefault` is both at once.
+    Not a `threading.Lock`: an interrupt between taking it and recording that would leave it locked. `dict.setdefault`
+    does both in one step.
     """
 
     def __init__(self) -> None:
-        self._holder: dict[str, Hold] = {}
+        self._holder: dict[str, Holder] = {}
 
-    def has(self, hold: Hold) -> bool:
-        """Whether `hold` has the turn."""
-        return self._holder.get("turn") is hold
+    def has(self, holder: Holder) -> bool:
+        """Whether `holder` has the lock."""
+        return self._holder.get("lock") is holder
 
     def is_here(self) -> bool:
-        """Whether the calling thread has the turn."""
-        holder = self._holder.get("turn")
-        return holder is not None and holder.thread == threading.get_ident()
+        """Whether the calling thread has the lock."""
+        current = self._holder.get("lock")
+        return current is not None and current.thread == threading.get_ident()
 
-    def try_take(self, hold: Hold) -> bool:
-        """Whether `hold` has the turn now; never waits."""
-        return self._holder.setdefault("turn", hold) is hold
+    def try_take(self, holder: Holder) -> bool:
+        """Takes the lock if it is free; whether `holder` has it. Never waits."""
+        return self._holder.setdefault("lock", holder) is holder
 
-    def take(self, hold: Hold, rule: str, seconds: float | None = None) -> bool:
-        """Waits for the turn, but no longer than so many seconds; whether `hold` has it.
+    def take(self, holder: Holder, rule: str, seconds: float | None = None) -> bool:
+        """Waits for the lock, at most `seconds`; whether `holder` has it.
 
         Raises:
-            RuntimeError: this thread has it already; `rule` is the text.
+            RuntimeError: this thread already has it; `rule` is the text.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
-        while (holder := self._holder.setdefault("turn", hold)) is not hold:
-            if holder.thread == hold.thread:
+        while (current := self._holder.setdefault("lock", holder)) is not holder:
+            if current.thread == holder.thread:
                 raise RuntimeError(rule)
-            if not holder.over.wait(None if deadline is None else deadline - time.monotonic()):
+            if not current.over.wait(None if deadline is None else deadline - time.monotonic()):
                 return False
         return True
 
-    def give_back(self, hold: Hold) -> None:
-        """Lets the next one go; nothing where `hold` has not got the turn."""
-        if self.has(hold):
-            del self._holder["turn"]
-        hold.over.set()
+    def give_back(self, holder: Holder) -> None:
+        """Releases the lock if `holder` has it, and wakes those that wait for `holder`."""
+        if self.has(holder):
+            del self._holder["lock"]
+        holder.over.set()
 
 
 class Ending:
     """Calls `end(error)` when a block is left. To be entered twice: `with Ending(end), Ending(end):`.
 
     Args:
-        end: gets what was raised, or None. Must be safe to call again, after it was interrupted and after it was not.
+        end: gets the exception, or None. Must be safe to call again, after an interrupt and after success.
     """
 
     __slots__ = ("_end",)
@@ -175,28 +176,28 @@ class Ending:
             try:
                 self._end(error or interrupted)
                 break
-            except KeyboardInterrupt as interrupt:  # memory that copies are still writing must not be given back
+            except KeyboardInterrupt as interrupt:  # memory that copies still write must not be given back
                 interrupted = interrupt
         if interrupted is None or isinstance(error, KeyboardInterrupt):
             return
         try:
             raise interrupted
         finally:
-            del interrupted  # whose traceback has this frame
+            del interrupted  # its traceback holds this frame
 
 
 class Workers:
-    """Threads, each for one job, that are over before their owner lets go of what they use.
+    """Threads, one per job, that end before their owner releases what they use.
 
-    Not `Thread.join`: it cannot be asked of a thread whose start was interrupted.
+    Not `Thread.join`: it does not work for a thread whose start was interrupted.
 
     Args:
-        jobs: what each thread calls; must not raise.
+        jobs: called by the threads; must not raise.
     """
 
     def __init__(self, jobs: Sequence[Callable[[], None]]) -> None:
         self._jobs = jobs
-        self._begins: dict[int, bool] = {}  # or, where it is False, never will
+        self._begins: dict[int, bool] = {}  # by job; False: it never will
         self._over = [Latch() for _ in jobs]
 
     def start(self) -> None:
@@ -212,14 +213,14 @@ class Workers:
                 self._over[i].set()
 
     def wait(self, seconds: float) -> bool:
-        """Whether all are over, after waiting for at most so long for one that is not."""
+        """Whether all have ended, after waiting at most `seconds` for the first that has not."""
         return all(over.wait(seconds) for over in self._over)
 
     def join(self) -> None:
-        """Waits until those that have begun are over; those that have not never will.
+        """Waits until the jobs that have begun end; the others never begin.
 
         Raises:
-            NotInTime: at the interpreter's exit, where one takes too long.
+            NotInTime: one takes too long at the interpreter's exit.
         """
         for i, over in enumerate(self._over):
             if self._begins.setdefault(i, False) and not over.wait(process.seconds_left()):

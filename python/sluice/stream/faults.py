@@ -1,4 +1,4 @@
-"""What goes wrong while chunks are on their way, and how it is told."""
+"""Errors while chunks are in flight, and how they are reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TransferError(RuntimeError):
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """`error.add_note(note)`, on Python 3.10 too; once."""
+    """`error.add_note(note)`, also on Python 3.10; adds a note only once."""
     notes = getattr(error, "__notes__", [])
     if note in notes:
         return
@@ -26,7 +26,7 @@ def add_note(error: BaseException, note: str) -> None:
 
 
 def translated(op: str, error: BaseException) -> BaseException:
-    """What the engine reported, under the type that a caller expects; other errors as they are."""
+    """An error of the engine, with the type that a caller expects; other errors unchanged."""
     text = str(error)
     if isinstance(error, RuntimeError) and text.startswith("_transfer: engine must be used by the process"):
         return RuntimeError(f"{op}: the run must end in the process that began it, got a fork of it")
@@ -40,26 +40,26 @@ def translated(op: str, error: BaseException) -> BaseException:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether less memory would have helped."""
+    """Whether the error means out of memory, so that smaller chunks may succeed."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)  # the CPU has no type of its own
 
 
 def version_of(tensor: torch.Tensor) -> int | None:
-    """How often a tensor was changed in place; inference tensors do not count."""
+    """The number of in-place changes of a tensor; None for inference tensors, which have no counter."""
     return None if tensor.is_inference() else int(tensor._version)
 
 
 class Watch:
-    """Notices that a caller changes a source while it is read, where its version counter shows it."""
+    """Detects by the version counter that a caller changes a source while it is read."""
 
     def __init__(self, op: str, tensors: Mapping[str, torch.Tensor]) -> None:
         self._op = op
         self._watched = [(tensor, name, version_of(tensor)) for name, tensor in tensors.items()]
 
     def check(self) -> None:
-        """Raises `RuntimeError` where a source has changed."""
+        """Raises `RuntimeError` if a source has changed."""
         for tensor, name, version in self._watched:
             if version is not None and version_of(tensor) != version:
                 changes = int(tensor._version) - version

@@ -1,4 +1,4 @@
-"""The caller's modes of torch, which are a thread's own, for the threads that call `fn` on its behalf."""
+"""The caller's torch modes, which are per thread, for the worker threads that call `fn`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 class Modes:
-    """Grad, inference and autocast modes of the thread that makes this."""
+    """Grad, inference and autocast modes of the constructing thread."""
 
     def __init__(self) -> None:
         self._grad = torch.is_grad_enabled()
@@ -23,7 +23,7 @@ class Modes:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """The same modes, in whichever thread this is."""
+        """Enters the same modes in the current thread."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.inference_mode(self._inference))
             stack.enter_context(torch.set_grad_enabled(self._grad))
@@ -35,14 +35,14 @@ class Modes:
 
 
 def untraced(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls it as it is where torch.compile traces the caller: what streams issue is no part of a graph."""
-    # Loading Dynamo just to tell it so would take a second, and where it is not loaded nothing is traced.
+    """Calls the function outside of torch.compile's tracing: the work of streams is not part of a graph."""
+    # Loading Dynamo takes a second; if it is not loaded, nothing is traced.
     if "torch._dynamo" not in sys.modules:
         return function(*arguments)
     return torch.compiler.disable(function)(*arguments)
 
 
 def mark_step() -> None:
-    """Tells the CUDA graphs of compiled functions that the last call's results are not needed any more."""
-    if "torch._inductor.cudagraph_trees" in sys.modules:  # loading it only to tell it would take seconds
+    """Tells the CUDA graphs of compiled functions that the last call's results are no longer needed."""
+    if "torch._inductor.cudagraph_trees" in sys.modules:  # loading it would take seconds
         torch.compiler.cudagraph_mark_step_begin()

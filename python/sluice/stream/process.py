@@ -1,8 +1,8 @@
-"""What belongs to one process, and ends with it.
+"""Objects that belong to one process, and its exit.
 
-A child of `fork` has none of its parent's threads, and what they had locked stays locked in it. So whatever has threads
-behind it remembers who made it: in a child it refuses to work, and to end it there takes nothing. At the interpreter's
-exit nobody is waited for longer than `EXIT_SECONDS`.
+A child of `fork` has none of its parent's threads, and their locks stay locked in it. Objects that use threads
+therefore record the process that made them: in a child they refuse to work, and ending them there does nothing. At the
+interpreter's exit no wait takes longer than `EXIT_SECONDS`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import os
 import time
 from collections.abc import Callable
 
-# Work that is cancelled ends with the chunks that are on their way: milliseconds, unless fn itself takes longer.
+# Cancelled work ends when its chunks in flight have landed: milliseconds, unless fn itself takes longer.
 EXIT_SECONDS = 5.0
 
-_forks = 0  # between the first process and this one: a number of a process may come again, this one does not
+_forks = 0  # between the first process and this one: a process id may recur, this count does not
 _exit_began: float | None = None
 
 
 class Owner:
-    """The process that makes this."""
+    """The process that constructs this."""
 
     __slots__ = ("_forks", "_pid")
 
@@ -28,7 +28,7 @@ class Owner:
         self._pid, self._forks = os.getpid(), _forks
 
     def is_here(self) -> bool:
-        """Whether this is that process, and no child of it."""
+        """Whether this is that process and not a child of it."""
         return self._pid == os.getpid() and self._forks == _forks
 
     def check(self, op: str, what: str) -> None:
@@ -38,7 +38,7 @@ class Owner:
 
 
 def after_fork(renew: Callable[[], None]) -> None:
-    """Calls `renew` in each child before anything else of this package runs there."""
+    """Calls `renew` in each child before any other code of this package runs there."""
     os.register_at_fork(after_in_child=renew)
 
 
@@ -52,30 +52,30 @@ after_fork(_count_fork)
 
 
 def begin_exit() -> None:
-    """From now on waits are limited."""
+    """Limits waits from now on."""
     global _exit_began
     _exit_began = time.monotonic()
 
 
 def end_exit() -> None:
-    """What is still called, by handlers that run later, waits as ever."""
+    """Ends the limit, for exit handlers that run later."""
     global _exit_began
     _exit_began = None
 
 
 def seconds_left() -> float | None:
-    """How long anything may be waited for; None: as long as it takes."""
+    """The longest wait that is still allowed; None: no limit."""
     return None if _exit_began is None else max(0.0, _exit_began + EXIT_SECONDS - time.monotonic())
 
 
 class NotInTime(SystemExit):
-    """At the interpreter's exit something does not end. A `SystemExit`, because it ends a thread without a word."""
+    """Something does not end at the interpreter's exit. A `SystemExit`, because that ends a thread silently."""
 
 
 def keep_for_ever(thing: object) -> None:
-    """Nothing frees it any more, the interpreter's end included: something that cannot be stopped still uses it.
+    """Keeps an object that work which cannot be stopped still uses, even past the interpreter's end.
 
-    It is on the stack of a thread that waits for ever; the interpreter leaves such threads as they are.
+    It is on the stack of a thread that waits forever; the interpreter does not touch such threads.
     """
     _thread.start_new_thread(_wait_for_ever, (thing,))
 

@@ -1,4 +1,4 @@
-"""`Streamer`: streams, slots and rings that several calls use; `stream_map` and `stream_iter` borrow one."""
+"""`Streamer`: streams, slots and rings shared by several calls; `stream_map` and `stream_iter` borrow one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .arguments import check_budget, check_depth, integer, parse_devices, parse_
 from .call import Call, Tenancy
 from .device.lender import Lender
 from .device.limits import default_threads
-from .ending import Ending, Hold
+from .ending import Ending, Holder
 from .iter.iterate import IterRun
 from .map.arguments import MapArguments, parse_map
 from .map.run import MapRun
@@ -29,22 +29,22 @@ _all: weakref.WeakSet[Streamer] = weakref.WeakSet()
 class Streamer:
     """Streams host tensors through `fn` on one or more devices, call after call, with the same slots and rings.
 
-    For repeated calls: from the third identical one with `out` given, nothing is allocated or page-locked. Two threads
-    that use one Streamer are served one after the other; two Streamers run at once. It is a context manager that closes
-    at its end. It belongs to the process that made it: a child of `fork` makes its own.
+    From the third identical call with `out` given, nothing is allocated or pinned. Two threads that use one Streamer
+    are served one after the other; two Streamers run concurrently. It is a context manager that closes at its end. It
+    belongs to the process that made it: a child of `fork` makes its own.
 
     Args:
-        devices: a device or a list of them; None is the current GPU, or the CPU where there is none.
-        depth: slots a device: chunks that are there at once.
-        memory_budget: bytes a device for slots and one output of `fn`, a hard limit; None: no limit.
-        pinned_budget: bytes of page-locked memory for rings, results and what `staging="register"` locks; None: a
-            quarter of the machine's memory, 4 GiB at most, and half of it for what is locked in place.
-        staging_threads: threads that copy pageable memory; None: the cores of the process, of more than four all but
-            two, and 16 at most.
+        devices: a device or a list of them; None is the current GPU, else the CPU.
+        depth: slots per device: chunks on it at once.
+        memory_budget: bytes per device for slots and one output of `fn`, a hard limit; None: no limit.
+        pinned_budget: bytes of pinned memory for rings, results and what `staging="register"` pins; None: a quarter of
+            the machine's memory, 4 GiB at most, and half of the machine's memory for registered memory.
+        staging_threads: threads that copy pageable memory; None: the cores of the process (all but two of more than
+            four), 16 at most.
 
     Raises:
         TypeError: an argument of the wrong type.
-        ValueError: an argument out of range, or a device that is not there.
+        ValueError: an argument out of range, or a device that does not exist.
 
     Example:
         >>> import torch, sluice
@@ -76,10 +76,10 @@ class Streamer:
             threads = integer(op, "staging_threads", staging_threads, 1)
         self._lender = Lender(len(self._devices), depth, *budgets, threads)
         self._tenancy = Tenancy(self._lender)
-        self._iterator: Callable[[], Any] = lambda: None  # a weak reference to the one that has begun
+        self._iterator: Callable[[], Any] = lambda: None  # a weak reference to the current one
         _all.add(self)
 
-    # --- what it is for -------------------------------------------------------------------------------------------
+    # --- public ---------------------------------------------------------------------------------------------------
     def map(
         self,
         fn: Any,
@@ -93,7 +93,7 @@ class Streamer:
         non_blocking: bool = False,
         progress: Any = None,
     ) -> Any:
-        """`fn(*inputs)`, chunk by chunk along `dim`; see `stream_map`, whose arguments these are.
+        """`fn(*inputs)`, chunk by chunk along `dim`; arguments as for `stream_map`.
 
         Raises:
             RuntimeError: the Streamer is closed, or the call comes from within its own run.
@@ -109,16 +109,15 @@ class Streamer:
         return self._iter("stream_iter", fn, iterable, ordered)
 
     def stats(self) -> StreamStats:
-        """Numbers of the last run that is complete."""
+        """Numbers of the last complete run."""
         self._tenancy.owner.check("Streamer.stats", "Streamer")
         return self._tenancy.stats()
 
     def trace(self, path: str) -> str:
-        """Draws the last run as a timeline: rows per stream, a box for each chunk, overlap and use of the link.
+        """Draws the last run as a timeline: a row per stream, a box per chunk, overlap and use of the host link.
 
         Args:
-            path: `*.png` for a picture (needs matplotlib), `*.json` for a trace that chrome://tracing and Perfetto
-                show.
+            path: `*.png` for a picture (needs matplotlib), `*.json` for a trace for chrome://tracing and Perfetto.
 
         Returns:
             The path.
@@ -132,7 +131,7 @@ class Streamer:
         return write_trace(self._tenancy.stats(), path)
 
     def cancel(self) -> None:
-        """Stops what runs now, from any thread: its call raises `concurrent.futures.CancelledError`."""
+        """Stops the current run, from any thread: its call raises `concurrent.futures.CancelledError`."""
         self._tenancy.owner.check("Streamer.cancel", "Streamer")
         running, outstanding = self._tenancy.running, self._tenancy.outstanding
         if running is not None:
@@ -142,18 +141,18 @@ class Streamer:
 
     def close(self) -> None:
         """Waits for what is in flight and frees streams, slots and rings. A second call does nothing."""
-        tenancy, hold = self._tenancy, Hold()
+        tenancy, holder = self._tenancy, Holder()
         if not tenancy.owner.is_here() or (tenancy.is_closed and not self._lender.lent):
             return
 
         def end(_: BaseException | None) -> None:
-            if tenancy.turn.has(hold):
+            if tenancy.lock.has(holder):
                 tenancy.is_closed = True
                 tenancy.free()
-            tenancy.turn.give_back(hold)
+            tenancy.lock.give_back(holder)
 
         with Ending(end), Ending(end):
-            tenancy.take("Streamer.close", hold)
+            tenancy.take("Streamer.close", holder)
 
     def __enter__(self) -> Streamer:
         self._tenancy.check_open("Streamer")
@@ -167,10 +166,10 @@ class Streamer:
         if tenancy is None or tenancy.is_closed or not tenancy.owner.is_here():
             return
         tenancy.is_closed = True
-        if tenancy.turn.try_take(Hold()):  # else an iterator has it that goes with us, and frees all at its end
+        if tenancy.lock.try_take(Holder()):  # else an iterator that ends with this has it, and frees all
             tenancy.free()
 
-    # --- how ------------------------------------------------------------------------------------------------------
+    # --- implementation -------------------------------------------------------------------------------------------
     def _map(self, *arguments: Any) -> Any:
         return untraced(self._map_now, *arguments)
 
@@ -204,8 +203,8 @@ class Streamer:
                 non_blocking=non_blocking,
                 progress=progress,
             )
-            places = self._places(op, arguments)
-            functions = parse_functions(op, fn, places)
+            chosen = self._chosen_devices(op, arguments)
+            functions = parse_functions(op, fn, chosen)
             call.begin(lambda: self._make_map_run(arguments, functions))
             return call.perform(non_blocking)
 
@@ -214,7 +213,7 @@ class Streamer:
         limits = self._lender.limits(len(functions))
         return MapRun(arguments, functions, self._lender.lend(list(functions)), limits, self._lender.registered)
 
-    def _places(self, op: str, arguments: MapArguments) -> list[torch.device]:
+    def _chosen_devices(self, op: str, arguments: MapArguments) -> list[torch.device]:
         if not arguments.on_device:
             return self._devices
         here = arguments.inputs[0].device
@@ -257,14 +256,14 @@ class Streamer:
             running.cancel(is_quiet=True)
 
     def _close_at_exit(self) -> None:
-        """Closes it, if what it does ends in time; if not, what it uses is kept for as long as the process is there."""
-        tenancy, hold = self._tenancy, Hold()
+        """Closes it if its work ends in time; otherwise keeps everything that it uses until the process ends."""
+        tenancy, holder = self._tenancy, Holder()
         tenancy.is_closed_at_exit = True
         if (iterator := self._iterator()) is not None:
-            with contextlib.suppress(BaseException):  # of the source; or it runs in another thread
+            with contextlib.suppress(BaseException):  # raised by the source, or because it runs in another thread
                 iterator.close()
         try:
-            if not tenancy.turn.take(hold, "an iterator could not be closed", process.seconds_left()):
+            if not tenancy.lock.take(holder, "an iterator could not be closed", process.seconds_left()):
                 raise process.NotInTime
             tenancy.is_closed = True
             if (future := tenancy.outstanding) is not None:
@@ -273,12 +272,12 @@ class Streamer:
         except BaseException:
             process.keep_for_ever(self)
         finally:
-            tenancy.turn.give_back(hold)
+            tenancy.lock.give_back(holder)
 
 
 @atexit.register
 def _close_all() -> None:
-    # Threads of the engines must have ended before the libraries go.
+    # Threads of the engines must end before the libraries are unloaded.
     process.begin_exit()
     with contextlib.suppress(BaseException):
         streamers = list(_all)

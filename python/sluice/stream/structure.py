@@ -1,4 +1,4 @@
-"""What `fn` may return: a tensor, or a tuple, list or dict of tensors; taken apart and put together again."""
+"""Results of `fn`: a tensor, or a tuple, list or dict of tensors, flattened and rebuilt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 @dataclasses.dataclass(frozen=True)
 class Structure:
-    """How tensors were held together: by `kind`, a dict under `keys`; `kind` is Tensor for one that stood alone."""
+    """How tensors were held together: by `kind`, a dict with `keys`; `kind` is Tensor for a single tensor."""
 
     kind: type
     keys: tuple[Hashable, ...] = ()
@@ -28,14 +28,14 @@ class Structure:
         return list(tensors) if issubclass(self.kind, list) else tuple(tensors)
 
     def name(self, index: int) -> str:
-        """How a message calls one of the tensors: "", "[1]" or "['left']"."""
+        """The suffix that names a tensor in messages: "", "[1]" or "['left']"."""
         if self.kind is torch.Tensor:
             return ""
         return f"[{self.keys[index]!r}]" if self.keys else f"[{index}]"
 
 
 def flatten(value: Any) -> tuple[list[torch.Tensor], Structure] | None:
-    """The tensors of `value` and their structure; None where `value` holds something else."""
+    """The tensors of `value` and their structure; None if `value` holds anything else."""
     if isinstance(value, torch.Tensor):
         return [value], Structure(torch.Tensor)
     if isinstance(value, dict):
@@ -48,7 +48,7 @@ def flatten(value: Any) -> tuple[list[torch.Tensor], Structure] | None:
 
 
 def describe(value: Any) -> str:
-    """What `value` is, for a message."""
+    """The kind of `value`, for messages."""
     if isinstance(value, (tuple, list, dict)):
         held = value.values() if isinstance(value, dict) else value
         kinds = sorted({type(item).__name__ for item in held if not isinstance(item, torch.Tensor)})
@@ -58,7 +58,7 @@ def describe(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """One tensor of what `fn` returns; of a map, as the first chunk showed it."""
+    """One tensor of a result of `fn`; for a map, from the first chunk."""
 
     dtype: torch.dtype
     sizes: tuple[int, ...]  # of the first chunk, without its halo

@@ -1,1 +1,1 @@
-"""A device and the way to it: its engine and streams, its slots, and the host memory that is copied."""
+"""A device: its engine and streams, its slots, and the host memory that is copied."""

@@ -1,4 +1,4 @@
-"""The engine of one device, behind the calls that the scheduler makes: `Device` is what a test can put in its place."""
+"""The engine of one device; tests replace it by another implementation of the protocol `Engine`."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from ..process import Owner
 H2D, COMPUTE, D2H = range(3)
 FETCH_BEGIN, FETCHED, COMPUTE_BEGIN, COMPUTED, STORE_BEGIN, STORED = range(6)
 MARKS = 6
-# Of ops/transfer.cpp: kinds of command, and what `acquire` says instead of a number of landed chunks.
+# From ops/transfer.cpp: kinds of command, and what `acquire` returns instead of a number of landed chunks.
 _FETCH, _STORE, _COMMIT = range(3)
 _NOT_IN_TIME, _FAILED = -1, -2
-# Engines are known by numbers of ours, so that one is on record before it is there.
+# Engines have handles chosen here, so that an engine is recorded before it exists.
 _handles = itertools.count(1)
 
 
-class Device(Protocol):
+class Engine(Protocol):
     """Three streams, events, and copies that follow them.
 
     An event is `set * MARKS + mark`. `fetch` and `store` wait for events, move bytes and record FETCHED and STORED of
-    their set; `acquire` makes the compute stream wait, `commit` records COMPUTED on it. All is issued in the order in
-    which it was asked for, but `fetch`, `store` and `commit` may wait until something else is asked for, or `flush`.
+    their set; `acquire` makes the compute stream wait, `commit` records COMPUTED on it. Commands are issued in the
+    order of the calls, but `fetch`, `store` and `commit` may be deferred until another call or `flush`.
     """
 
-    place: torch.device
+    device: torch.device
 
     def begin(self) -> None:
-        """Starts a run: all streams wait for what the caller's stream has in its queue."""
+        """Starts a run: all streams wait for the work queued on the caller's stream."""
 
     def fetch(self, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
         """A chunk to the device."""
@@ -47,30 +47,30 @@ class Device(Protocol):
         """Issues what has not been issued yet."""
 
     def acquire(self, event_set: int, waits: Sequence[int], milliseconds: int) -> bool:
-        """Whether the compute stream now waits for the events; False where a copy has not been issued in time."""
+        """Makes the compute stream wait for the events; False if a copy was not issued in time."""
 
     def commit(self, event_set: int) -> None:
-        """What was issued on the compute stream is the chunk's."""
+        """Records that the chunk's work is issued on the compute stream."""
 
     def wait(self, count: int, milliseconds: int) -> bool:
-        """Whether that many chunks have landed, after waiting for at most so long."""
+        """Whether `count` chunks have landed, after waiting at most `milliseconds`."""
 
     def wait_read(self, event_set: int, directly: bool, milliseconds: int) -> bool:
-        """Whether the copies in have read the host's memory, some of it `directly`, after waiting at most so long."""
+        """Whether copies in have read the host's memory, some `directly`, after waiting at most `milliseconds`."""
 
     @property
     def known_landed(self) -> int:
-        """Chunks that had landed when `acquire` looked last, since `begin`."""
+        """Chunks since `begin` that had landed at the last `acquire`."""
 
     def drain(self, milliseconds: int) -> bool:
-        """Whether everything issued is complete. What has not been issued yet never will be."""
+        """Whether everything issued is complete. Drops commands that have not been issued."""
 
     @property
     def has_failed(self) -> bool:
-        """Whether a copy had failed when `acquire` looked last; `error` looks now."""
+        """Whether a copy had failed at the last `acquire`; `error` is up to date."""
 
     def error(self) -> str:
-        """What went wrong with a copy; empty where nothing did."""
+        """The error of a copy; empty if none failed."""
 
     def compute(self) -> contextlib.AbstractContextManager[Any]:
         """Makes the compute stream the current one."""
@@ -80,32 +80,32 @@ class EngineDevice:
     """A device of the C++ engine: a GPU, or the CPU, whose streams are threads.
 
     Args:
-        place: cuda:i, or the CPU.
-        window: chunks in flight, as the host sees it.
-        threads: that stage pageable memory.
-        ring: number and bytes of the page-locked buffers of each direction.
+        device: cuda:i, or the CPU.
+        event_sets: most chunks that are issued and not landed.
+        threads: copy pageable memory to and from the pinned ring.
+        ring: number and bytes of the pinned buffers of each direction.
     """
 
-    def __init__(self, place: torch.device, window: int, threads: int, ring: tuple[int, int]) -> None:
-        self.place = place
-        self.is_cuda = place.type == "cuda"
+    def __init__(self, device: torch.device, event_sets: int, threads: int, ring: tuple[int, int]) -> None:
+        self.device = device
+        self.is_cuda = device.type == "cuda"
         self._prefix = "_transfer_cuda_" if self.is_cuda else "_transfer_"
         self._owner = Owner()
-        # What copies that were issued read and write. Let go of when they are over, whoever forgets it before.
+        # Keeps memory that issued copies read and write until they are complete.
         self.kept: object = None
         self._streams: list[torch.cuda.Stream] = []
         self._close = self.op("close")
         if self.is_cuda:
             torch.cuda.init()  # a child of fork gets torch's own error
         self._handle = next(_handles)
-        self.op("open")(self._handle, place.index or 0, window, threads, *ring)
+        self.op("open")(self._handle, device.index or 0, event_sets, threads, *ring)
         if self.is_cuda:
             pointers = [int(self.op("stream")(self._handle, which)) for which in range(3)]
-            self._streams = [torch.cuda.ExternalStream(pointer, device=place) for pointer in pointers]  # type: ignore[no-untyped-call]
+            self._streams = [torch.cuda.ExternalStream(pointer, device=device) for pointer in pointers]  # type: ignore[no-untyped-call]
         for name in ("submit", "acquire", "wait", "wait_read", "landed", "drain", "error", "times", "counters"):
             setattr(self, f"_{name}", functools.partial(self.op(name), self._handle))
         self._commands: list[int] = []  # not submitted yet: a call into C++ costs more than a command
-        # As `acquire` saw them last. Attributes, because each chunk asks several times.
+        # As of the last `acquire`. Attributes, because each chunk reads them several times.
         self.known_landed = 0
         self.has_failed = False
 
@@ -115,7 +115,7 @@ class EngineDevice:
 
     def caller_stream(self) -> int:
         """The caller's current stream on this device, as a number."""
-        return int(torch.cuda.current_stream(self.place).cuda_stream) if self.is_cuda else 0
+        return int(torch.cuda.current_stream(self.device).cuda_stream) if self.is_cuda else 0
 
     def begin(self) -> None:
         """Starts a run."""
@@ -123,11 +123,11 @@ class EngineDevice:
         self.op("begin")(self._handle, self.caller_stream())
 
     def _put(self, kind: int, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
-        # Made aside and added whole: whoever is interrupted here has asked for all of it or for nothing.
-        words = [kind, event_set, len(waits), len(copies), *waits]
+        # Built first and appended in one step: an interrupt leaves all of the command or none.
+        command = [kind, event_set, len(waits), len(copies), *waits]
         for copy in copies:
-            words += copy
-        self._commands.extend(words)
+            command += copy
+        self._commands.extend(command)
 
     def _take_commands(self) -> list[int]:
         commands, self._commands = self._commands, []
@@ -142,7 +142,7 @@ class EngineDevice:
         self._put(_STORE, event_set, waits, copies)
 
     def commit(self, event_set: int) -> None:
-        """What was issued on the compute stream is the chunk's."""
+        """Records that the chunk's work is issued on the compute stream."""
         self._put(_COMMIT, event_set, (), ())
 
     def flush(self) -> None:
@@ -151,7 +151,7 @@ class EngineDevice:
             self._submit(self._take_commands())  # type: ignore[attr-defined]
 
     def acquire(self, event_set: int, waits: Sequence[int], milliseconds: int) -> bool:
-        """Whether the compute stream now waits for the events."""
+        """Makes the compute stream wait for the events; False if a copy was not issued in time."""
         status = self._acquire(self._take_commands(), event_set, waits, milliseconds)  # type: ignore[attr-defined]
         if status > self.known_landed:
             self.known_landed = status
@@ -159,12 +159,12 @@ class EngineDevice:
         return bool(status != _NOT_IN_TIME)
 
     def wait(self, count: int, milliseconds: int) -> bool:
-        """Whether that many chunks have landed, after waiting for at most so long."""
+        """Whether `count` chunks have landed, after waiting at most `milliseconds`."""
         self.flush()
         return self.wait_issued(count, milliseconds)
 
     def wait_issued(self, count: int, milliseconds: int) -> bool:
-        """As `wait`, for those who issue nothing: what is not flushed is another run's, and another thread's."""
+        """As `wait`, without `flush`: pending commands may be another run's, on another thread."""
         return bool(self._wait(count, milliseconds))  # type: ignore[attr-defined]
 
     def wait_read(self, event_set: int, directly: bool, milliseconds: int) -> bool:
@@ -177,24 +177,24 @@ class EngineDevice:
         return int(self._landed())  # type: ignore[attr-defined]
 
     def drain(self, milliseconds: int) -> bool:
-        """Whether everything issued is complete. What has not been issued yet never will be."""
+        """Whether everything issued is complete. Drops commands that have not been issued."""
         self._commands = []
         return not self.is_open() or bool(self._drain(milliseconds))  # type: ignore[attr-defined]
 
     def is_open(self) -> bool:
-        """Whether it is there: neither closed nor another process's."""
+        """Whether it is usable: neither closed nor another process's."""
         return self._handle != 0 and self._owner.is_here()
 
     def error(self) -> str:
-        """What went wrong with a copy; empty where nothing did."""
+        """The error of a copy; empty if none failed."""
         return str(self._error())  # type: ignore[attr-defined]
 
     def times(self) -> list[int]:
-        """Six nanoseconds since `begin` for each landed chunk, in the order of landing; each is told once."""
+        """Six times in nanoseconds since `begin` per landed chunk, in the order of landing; each is returned once."""
         return list(self._times())  # type: ignore[attr-defined]
 
     def counters(self) -> list[int]:
-        """Bytes in by route, bytes out by route, bytes of page-locked rings."""
+        """Bytes in by route, bytes out by route, bytes of the pinned rings."""
         return list(self._counters())  # type: ignore[attr-defined]
 
     def join(self) -> None:
@@ -203,13 +203,13 @@ class EngineDevice:
         self.op("join")(self._handle, self.caller_stream())
 
     def barrier(self) -> None:
-        """Copies in that come later wait for the compute stream: for memory that it may have used before."""
+        """Later copies in wait for the compute stream, which may still use the memory that they write."""
         if self.is_cuda:
             self.flush()
             self._streams[H2D].wait_event(self._streams[COMPUTE].record_event())
 
     def follow(self, event: torch.cuda.Event) -> None:
-        """What `fn` launches from now on waits for an event of the caller's."""
+        """Work that `fn` launches from now on waits for an event of the caller's."""
         if self.is_cuda:
             self.flush()
             self._streams[COMPUTE].wait_event(event)
@@ -220,7 +220,7 @@ class EngineDevice:
         self.op("delay")(self._handle, stream, microseconds)
 
     def memcpy_seconds(self, target: torch.Tensor, source: torch.Tensor) -> float:
-        """Copies dense host memory by the staging threads."""
+        """Seconds of a contiguous host copy by the staging threads."""
         nanoseconds = self.op("memcpy")(self._handle, target.data_ptr(), source.data_ptr(), source.nbytes)
         return float(nanoseconds) * 1e-9
 
@@ -248,7 +248,7 @@ class EngineDevice:
 
 @contextlib.contextmanager
 def _current(stream: torch.cuda.Stream) -> Iterator[None]:
-    """Makes a stream, and its device, the current one; the caller's come back even if that is interrupted."""
+    """Makes a stream and its device current; restores the caller's, even after an interrupt."""
     here, there = torch.cuda.current_stream(), torch.cuda.current_stream(stream.device)
     owner = Owner()
 

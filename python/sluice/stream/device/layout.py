@@ -1,4 +1,4 @@
-"""Host tensors as the engine sees them: bytes with strides, and the dense layout of their chunks on a device."""
+"""Host tensors as the engine sees them, bytes with strides, and the packed layout of their chunks on a device."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import torch
 DIRECT, RING, SHARED, PAGEABLE = range(4)
 ROUTES = ("direct", "ring", "shared", "pageable")
 
-# Where the copy engine walks rows itself, shorter ones than this cost more than staging them.
+# Rows below this many bytes cost the copy engine more than copying them through the pinned ring.
 _SHORTEST_ROW = 1024
-# Slots and the tensors within them start here, as torch's own allocations do.
+# Alignment of slots and of the tensors within them, as of torch's allocations.
 ALIGNMENT = 512
-# Entries of a cache of what follows from a chunk's extent: a run has few extents, unless fn makes them.
+# Most entries of a cache keyed by a chunk's extent: a run has few extents, unless fn makes more.
 _MOST_KEPT = 256
 
 Key = TypeVar("Key")
@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 
 
 def keep(cache: dict[Key, Value], key: Key, value: Value) -> Value:
-    """Puts a value into a cache, which begins anew where it is full."""
+    """Puts a value into a cache, which is emptied first if it is full."""
     if len(cache) >= _MOST_KEPT:
         cache.clear()
     cache[key] = value
@@ -37,8 +37,8 @@ def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(sorted(range(tensor.dim()), key=lambda d: (-(tensor.stride(d) or math.inf), d)))
 
 
-def dense_strides(sizes: Sequence[int], order: Sequence[int]) -> list[int]:
-    """The strides of a dense tensor whose dimensions lie in memory in that order."""
+def packed_strides(sizes: Sequence[int], order: Sequence[int]) -> list[int]:
+    """Strides without gaps for dimensions that are `order` in memory, slowest first."""
     strides, step = [0] * len(sizes), 1
     for d in reversed(order):
         strides[d] = step
@@ -47,11 +47,14 @@ def dense_strides(sizes: Sequence[int], order: Sequence[int]) -> list[int]:
 
 
 def rows_in_memory(sizes: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int, int]:
-    """The bytes of a run, how many loops are around it, and the innermost one's step, for sizes in memory order."""
-    run, inner = itemsize, len(sizes)
-    while inner > 0 and (sizes[inner - 1] == 1 or strides[inner - 1] * itemsize == run):
+    """Bytes of a contiguous span, the number of loops around it, and the innermost loop's stride in bytes.
+
+    `sizes` and `strides` are in memory order.
+    """
+    span, inner = itemsize, len(sizes)
+    while inner > 0 and (sizes[inner - 1] == 1 or strides[inner - 1] * itemsize == span):
         inner -= 1
-        run *= sizes[inner]
+        span *= sizes[inner]
     loops, outer = 0, 0
     for size, stride in zip(sizes[:inner], strides[:inner], strict=True):
         if size == 1:
@@ -59,11 +62,11 @@ def rows_in_memory(sizes: Sequence[int], strides: Sequence[int], itemsize: int) 
         if not (loops and outer == stride * size):
             loops += 1
         outer = stride
-    return run, loops, outer * itemsize
+    return span, loops, outer * itemsize
 
 
 def span_bytes(tensor: torch.Tensor) -> int:
-    """From the first byte of a tensor to behind its last."""
+    """Bytes from a tensor's first byte to its last, gaps included."""
     if tensor.numel() == 0:
         return 0
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
@@ -71,7 +74,7 @@ def span_bytes(tensor: torch.Tensor) -> int:
 
 
 def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors have a byte of memory in common."""
+    """Whether two tensors share a byte of memory."""
     begin, other = a.data_ptr(), b.data_ptr()
     if not (begin < other + span_bytes(b) and other < begin + span_bytes(a)):
         return False
@@ -88,8 +91,8 @@ def same_elements(a: torch.Tensor, b: torch.Tensor) -> bool:
     )
 
 
-class Room(NamedTuple):
-    """What a dense tensor on a device is like: its dimensions lie in memory in that order."""
+class TensorSpec(NamedTuple):
+    """A tensor in a slot, without gaps; `order` are its dimensions in memory, slowest first."""
 
     dtype: torch.dtype
     sizes: tuple[int, ...]
@@ -109,7 +112,7 @@ class HostTensor:
         tensor: any strides.
         dim: the dimension that chunks divide.
         route: DIRECT, RING, SHARED or PAGEABLE.
-        mapping: as the engine's Mapping: 0 memory, 1 a file, 2 a private copy of one.
+        mapping: the engine's Mapping: 0 memory, 1 a file, 2 a private copy of one.
     """
 
     tensor: torch.Tensor
@@ -119,7 +122,7 @@ class HostTensor:
     order: tuple[int, ...] = dataclasses.field(init=False)
     # The first byte, and the bytes from row to row.
     _begin: tuple[int, int] = dataclasses.field(init=False, repr=False, compare=False)
-    # What `copy` says of chunks of an extent, for each place on the device: all but where they begin on the host.
+    # The constant end of `copy`'s command by extent and device pointer: all but the first byte on the host.
     _tails: dict[tuple[int, int], list[int]] = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -134,16 +137,16 @@ class HostTensor:
         sizes[self.dim] = extent
         return sizes
 
-    def room(self, extent: int) -> Room:
-        """What a chunk with that many rows takes on a device."""
-        return Room(self.tensor.dtype, tuple(self.sizes(extent)), self.order)
+    def spec(self, extent: int) -> TensorSpec:
+        """The spec of a chunk of that many rows on a device."""
+        return TensorSpec(self.tensor.dtype, tuple(self.sizes(extent)), self.order)
 
     def nbytes(self, extent: int) -> int:
         """The bytes of a chunk with that many rows."""
         return math.prod(self.sizes(extent)) * self.tensor.element_size()
 
     def copy(self, low: int, extent: int, device_pointer: int) -> list[int]:
-        """The engine's words for rows [low, low + extent), to or from a dense place on the device."""
+        """The engine's command for rows [low, low + extent), to or from packed memory on the device."""
         tail = self._tails.get((extent, device_pointer))
         if tail is None:
             tensor, itemsize, sizes = self.tensor, self.tensor.element_size(), self.sizes(extent)
@@ -155,36 +158,36 @@ class HostTensor:
         return [first + low * step, *tail]
 
     def is_direct(self, extent: int) -> bool:
-        """Whether a copy engine can walk a chunk by itself at full speed."""
+        """Whether a copy engine copies a chunk at full speed."""
         sizes = self.sizes(extent)
         strides = [self.tensor.stride(d) for d in self.order]
-        run, loops, pitch = rows_in_memory([sizes[d] for d in self.order], strides, self.tensor.element_size())
-        return loops == 0 or (loops == 1 and run >= _SHORTEST_ROW and run <= pitch < 2**31)
+        span, loops, pitch = rows_in_memory([sizes[d] for d in self.order], strides, self.tensor.element_size())
+        return loops == 0 or (loops == 1 and span >= _SHORTEST_ROW and span <= pitch < 2**31)
 
 
 def aligned(nbytes: int) -> int:
-    """`nbytes` up to the next place where a tensor may start."""
+    """`nbytes`, rounded up to the alignment of tensors in a slot."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def charged(nbytes: int) -> int:
-    """What torch's allocator counts at most for an allocation: up to a MiB of a larger block may not be split off."""
+    """Upper bound of what torch's allocator counts: up to a MiB of a larger block may not be split off."""
     return aligned(nbytes) if nbytes <= 1 << 20 else -(-nbytes // (2 << 20)) * (2 << 20)
 
 
 def view_of(
     memory: torch.Tensor, offset: int, dtype: torch.dtype, sizes: Sequence[int], strides: Sequence[int]
 ) -> torch.Tensor:
-    """A tensor of any dtype within a buffer of bytes; `offset` in bytes."""
-    if torch.is_inference_mode_enabled():  # one made inside could never be changed in place outside
+    """A tensor of any dtype within a buffer of bytes; `offset` is in bytes."""
+    if torch.is_inference_mode_enabled():  # an inference tensor could not be changed in place outside
         with torch.inference_mode(False):
             return view_of(memory, offset, dtype, sizes, strides)
     made = torch.empty(0, dtype=dtype, device=memory.device)
     return made.set_(memory.untyped_storage(), offset // dtype.itemsize, tuple(sizes), tuple(strides))  # type: ignore[call-overload,no-any-return]
 
 
-def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor whose bytes lie in memory: without the lazy conjugation and negation of torch."""
+def resolved(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as its bytes are stored: without torch's lazy conjugation and negation."""
     tensor = tensor.detach()
     if tensor.is_conj():
         tensor = tensor.conj()
@@ -192,7 +195,7 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def as_given(chunk: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """A chunk of `plain(like)` as a chunk of `like`."""
+    """A chunk of `resolved(like)` as a chunk of `like`."""
     if like.is_neg():
         chunk = torch._neg_view(chunk)
     return chunk.conj() if like.is_conj() else chunk

@@ -1,4 +1,4 @@
-"""The engines, slots and page-locked memory of one Streamer, which its runs borrow one after the other."""
+"""The engines, slots and pinned memory of one Streamer, which its runs borrow one after the other."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .slots import Slots
 
 
 class Lender:
-    """Makes what runs ask for, at the first time, and keeps it for the next one.
+    """Makes engines and slots at their first use and keeps them for the next run.
 
     Args:
-        devices: how many there are.
-        depth: slots a device.
-        memory_budget: bytes a device for slots and one output of `fn`, or None.
-        pinned_budget: bytes of page-locked memory, or None.
-        threads: that stage pageable memory.
+        devices: their number.
+        depth: slots per device.
+        memory_budget: bytes per device for slots and one output of `fn`, or None.
+        pinned_budget: bytes of pinned memory, or None.
+        threads: copy pageable memory.
     """
 
     def __init__(
@@ -32,29 +32,29 @@ class Lender:
         self._pinned_budget = memory.default_pinned_budget() if pinned_budget is None else pinned_budget
         self._ring = memory.ring_shape(self._pinned_budget, devices)
         self.lent: dict[torch.device, Lent] = {}
-        room = self._pinned_budget - self.limits(devices).ring_bytes
-        self.registered = Registered(room if is_given else memory.default_registered_budget(), shared=is_given)
+        left = self._pinned_budget - self.limits(devices).ring_bytes
+        self.registered = Registered(left if is_given else memory.default_registered_budget(), shared=is_given)
 
-    def limits(self, devices: int) -> Limits:
-        """What a run on so many devices may take."""
-        ring_bytes = 2 * self._ring[0] * self._ring[1] * devices
+    def limits(self, count: int) -> Limits:
+        """The limits of a run on `count` devices."""
+        ring_bytes = 2 * self._ring[0] * self._ring[1] * count
         return Limits(self._depth, 2 * self._depth, self._memory_budget, self._pinned_budget, ring_bytes)
 
-    def make_engine(self, place: torch.device) -> EngineDevice:
+    def make_engine(self, device: torch.device) -> EngineDevice:
         """The engine of a device."""
-        buffers, size = self._ring if all(self._ring) else (1, 4096)  # never used then: Routes refuses
-        return EngineDevice(place, 2 * self._depth, self._threads, (buffers, size))
+        buffers, size = self._ring if all(self._ring) else (1, 4096)  # never used: Routes refuses
+        return EngineDevice(device, 2 * self._depth, self._threads, (buffers, size))
 
-    def lend(self, places: Sequence[torch.device]) -> dict[torch.device, Lent]:
-        """What a run on these devices uses."""
-        for place in places:
-            if place not in self.lent:
-                self.lent[place] = Lent(self.make_engine(place), Slots(place, self._depth))
-            self.lent[place].nbytes = self.lent[place].slots.nbytes
-        return {place: self.lent[place] for place in places}
+    def lend(self, devices: Sequence[torch.device]) -> dict[torch.device, Lent]:
+        """Engines and slots for a run on these devices."""
+        for device in devices:
+            if device not in self.lent:
+                self.lent[device] = Lent(self.make_engine(device), Slots(device, self._depth))
+            self.lent[device].nbytes = self.lent[device].slots.nbytes
+        return {device: self.lent[device] for device in devices}
 
     def let_go(self) -> None:
-        """Gives back what is large: slots, and memory that was page-locked in place. Nothing may be in flight."""
+        """Frees slots and unpins registered memory. Nothing may be in flight."""
         for lent in self.lent.values():
             lent.slots.release()
             lent.settled.let_go()

@@ -1,4 +1,4 @@
-"""What a Streamer lends its runs, and what runs leave there for those that come after them."""
+"""Engines and slots that a Streamer lends its runs, and state that a run leaves for later ones."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .slots import Slots
 
 
 class Settled:
-    """The chunk size that fitted the last problem of a device: a callable, and what else decides.
+    """The chunk size that fitted the last problem of a device: a callable, and everything else that determines it.
 
-    The callable is known again by itself and not by its `id`, which goes to another one when it is gone. It is not kept
-    alive: a function, a module, an object by a weak reference, a bound method by one to its object. What Python has no
-    such reference to, as a method of a builtin type, is held until another one comes.
+    The callable is compared by identity, not by `id`, which may be reused. It is not kept alive: there is a weak
+    reference to it, or to the object of a bound method. A callable without weak references, such as a method of a
+    builtin type, is held until the next one.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Settled:
         self._rows = 0
 
     def keep(self, fn: Callable[..., object], problem: Hashable, rows: int) -> None:
-        """So many rows fitted."""
+        """Records that `rows` fitted."""
         if not self._is_for(fn):
             try:
                 self._callable = weakref.WeakMethod(fn) if isinstance(fn, types.MethodType) else weakref.ref(fn)
@@ -34,7 +34,7 @@ class Settled:
         self._problem, self._rows = problem, rows
 
     def rows_for(self, fn: Callable[..., object], problem: Hashable) -> int | None:
-        """What fitted an identical problem; None where the last one was another."""
+        """The rows that fitted an identical problem; None if the last problem differed."""
         return self._rows if self._is_for(fn) and self._problem == problem else None
 
     def let_go(self) -> None:
@@ -44,31 +44,31 @@ class Settled:
 
     def _is_for(self, fn: Callable[..., object]) -> bool:
         known = self._callable()
-        # Each access makes another bound method, equal where object and function are the same.
+        # Each access makes a new bound method; two are equal if object and function are the same.
         return known is fn or (isinstance(fn, types.MethodType) and isinstance(known, types.MethodType) and known == fn)
 
 
 @dataclasses.dataclass
 class Lent:
-    """What a Streamer lends a run for one device."""
+    """One device's engine and slots, lent to a run."""
 
     engine: EngineDevice
     slots: Slots
     settled: Settled = dataclasses.field(default_factory=Settled)
-    nbytes: int = 0  # of the slots, when they were lent last
+    nbytes: int = 0  # of the slots, when last lent
 
     def take_back(self) -> None:
-        """Gives back what the run has allocated that borrowed the slots; nothing may be in flight."""
+        """Frees slots that the borrowing run has allocated; nothing may be in flight."""
         if self.slots.nbytes != self.nbytes:
             self.slots.release()
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What a Streamer allows its runs."""
+    """Limits of a Streamer's runs."""
 
     depth: int
-    window: int
+    event_sets: int
     memory_budget: int | None
     pinned_budget: int
     ring_bytes: int

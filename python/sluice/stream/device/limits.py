@@ -1,4 +1,4 @@
-"""`link_limits`: what the link between host and device can do at most, measured."""
+"""`link_limits`: measured rates of the host link, which joins host and device."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ import torch
 
 from .. import process
 from ..arguments import parse_devices
-from ..ending import Ending, Hold, Turn
+from ..ending import Ending, Holder, InterruptibleLock
 from .engine import D2H, H2D, EngineDevice
 
 _BYTES = 64 << 20
 _COPIES = 6
 _SAMPLES = 5
-_ASSUMED_RATE = 20.0  # of a PCIe 4 link
+_ASSUMED_RATE = 20.0  # GB/s each way, PCIe 4
 
-_measuring = [Turn()]
+_measuring = [InterruptibleLock()]
 _known: dict[torch.device, LinkLimits] = {}
 
 
-def _measure_anew() -> None:
-    _measuring[0] = Turn()
+def _reset() -> None:
+    _measuring[0] = InterruptibleLock()
 
 
-process.after_fork(_measure_anew)
+process.after_fork(_reset)
 
 
 @dataclasses.dataclass(frozen=True)
 class LinkLimits:
     """Rates in GB/s (10^9 bytes a second).
 
-    On the CPU there is no link: all four are rates of copies in the host's memory.
+    The CPU has no host link: all four are rates of copies in the host's memory.
 
     Attributes:
-        h2d: host to device, from page-locked memory, alone.
+        h2d: host to device, from pinned memory, alone.
         d2h: device to host, alone.
-        duplex: both at once, together.
+        duplex: both directions at once, summed.
         host_memcpy: the host's own copy, by the staging threads.
 
     Example:
@@ -54,16 +54,16 @@ class LinkLimits:
 
 
 def default_threads() -> int:
-    """Staging threads: the cores of this process, less those that issue copies, up to where more stop helping."""
+    """Staging threads: the cores of this process but two that issue copies; more than 16 do not help."""
     cores = len(os.sched_getaffinity(0))
     return max(1, min(cores - 2 if cores > 4 else cores, 16))
 
 
 def link_limits(device: torch.device | str | int | None = None) -> LinkLimits:
-    """The rates of the link to a device, measured at the first call in a process and kept.
+    """The rates of the host link of a device, measured at the first call in a process and kept.
 
     Args:
-        device: a GPU or the CPU; None is the current GPU, or the CPU where there is none.
+        device: a GPU or the CPU; None is the current GPU, else the CPU.
 
     Returns:
         A `LinkLimits`, in GB/s.
@@ -77,39 +77,39 @@ def link_limits(device: torch.device | str | int | None = None) -> LinkLimits:
         >>> limits.host_memcpy > 0 and limits is sluice.link_limits("cpu")
         True
     """
-    (place,) = parse_devices("link_limits", device)
-    if place not in _known:
-        turn, hold = _measuring[0], Hold()  # one at a time: two would measure each other
+    (device,) = parse_devices("link_limits", device)
+    if device not in _known:
+        lock, holder = _measuring[0], Holder()  # one at a time: two would disturb each other
 
         def end(_: BaseException | None) -> None:
-            turn.give_back(hold)
+            lock.give_back(holder)
 
         with Ending(end), Ending(end):
-            # A collection of garbage within a measurement may run anything, another measurement too.
-            if not turn.is_here():
-                turn.take(hold, "")
-            if place not in _known:
-                _known[place] = _measure(place)
-    return _known[place]
+            # Garbage collection within a measurement may run any code, even another measurement.
+            if not lock.is_here():
+                lock.take(holder, "")
+            if device not in _known:
+                _known[device] = _measure(device)
+    return _known[device]
 
 
-def one_way_rate(place: torch.device, memory_budget: int | None) -> float:
-    """GB/s each way when both are busy; not measured where that would take more memory than the budget."""
-    known = _known.get(place)
+def one_way_rate(device: torch.device, memory_budget: int | None) -> float:
+    """GB/s each way with both directions busy; assumed if measuring would exceed the budget."""
+    known = _known.get(device)
     if known is None and memory_budget is not None and memory_budget < 2 * _BYTES:
         return _ASSUMED_RATE
-    return (known or link_limits(place)).duplex / 2
+    return (known or link_limits(device)).duplex / 2
 
 
-def _measure(place: torch.device) -> LinkLimits:
-    engine = EngineDevice(place, 1, default_threads(), (2, 1 << 20))
+def _measure(device: torch.device) -> LinkLimits:
+    engine = EngineDevice(device, 1, default_threads(), (2, 1 << 20))
 
     def end(_: BaseException | None) -> None:
         engine.close()
 
     with Ending(end), Ending(end), torch.inference_mode(False):
         memcpy = _host_memcpy(engine)
-        return LinkLimits(*_link(engine), memcpy) if engine.is_cuda else LinkLimits(memcpy, memcpy, memcpy, memcpy)
+        return LinkLimits(*_host_link(engine), memcpy) if engine.is_cuda else LinkLimits(memcpy, memcpy, memcpy, memcpy)
 
 
 def _host_memcpy(engine: EngineDevice) -> float:
@@ -117,16 +117,16 @@ def _host_memcpy(engine: EngineDevice) -> float:
     return _BYTES / statistics.median(engine.memcpy_seconds(target, source) for _ in range(_SAMPLES)) / 1e9
 
 
-def _link(engine: EngineDevice) -> tuple[float, float, float]:
+def _host_link(engine: EngineDevice) -> tuple[float, float, float]:
     up, down = (torch.empty(_BYTES, dtype=torch.uint8, device="cpu", pin_memory=True) for _ in range(2))
-    there, back = (torch.zeros(_BYTES, dtype=torch.uint8, device=engine.place) for _ in range(2))
-    torch.cuda.synchronize(engine.place)
+    there, back = (torch.zeros(_BYTES, dtype=torch.uint8, device=engine.device) for _ in range(2))
+    torch.cuda.synchronize(engine.device)
     pairs = {H2D: (there, up), D2H: (down, back)}
 
     def rate(directions: list[int]) -> float:
         samples = []
         for _ in range(_SAMPLES + 1):
-            torch.cuda.synchronize(engine.place)
+            torch.cuda.synchronize(engine.device)
             begins, ends = [], []
             for direction in directions:
                 stream = engine.stream(direction)
@@ -146,7 +146,7 @@ def _link(engine: EngineDevice) -> tuple[float, float, float]:
                 stream = engine.stream(direction)
                 assert stream is not None
                 ends.append(_event(stream))
-            torch.cuda.synchronize(engine.place)
+            torch.cuda.synchronize(engine.device)
             last = min(begins, key=lambda begin: begin.elapsed_time(ends[0]))
             samples.append(float(max(last.elapsed_time(end) for end in ends)) * 1e-3)
         moved = len(directions) * _COPIES * _BYTES

@@ -1,4 +1,4 @@
-"""Host memory: what is page-locked, what is a file, what a budget allows."""
+"""Host memory: pinned, mapped from a file, and within budgets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..process import Owner
 from .layout import span_bytes
 
 _MIB = 1 << 20
-_DROP_FROM = 64 * _MIB  # mapped files from this size on are taken out of memory behind the reader
+_DROP_FROM = 64 * _MIB  # mapped files from this size on are dropped from memory after they are read
 _HUGE_FROM = 32 * _MIB
 _RING_BUFFERS = 8
 _RING_BUFFER_BYTES = 8 * _MIB
@@ -24,7 +24,7 @@ _PAGE = 4096
 
 @functools.cache
 def has_cuda() -> bool:
-    """Whether page-locked memory can be had here."""
+    """Whether pinned memory is available."""
     return torch.cuda.is_available() and _library.cuda_unavailable_reason is None
 
 
@@ -33,17 +33,17 @@ def _machine_bytes() -> int:
 
 
 def default_pinned_budget() -> int:
-    """A quarter of the machine's memory, but no more than 4 GiB: page-locking takes 0.35 s a GiB."""
+    """A quarter of the machine's memory, at most 4 GiB: pinning takes 0.35 s per GiB."""
     return min(4 << 30, _machine_bytes() // 4)
 
 
 def default_registered_budget() -> int:
-    """What may be locked in place where nobody gave a budget: the caller's memory, so what it asks for, up to half."""
+    """Registered bytes without a given budget: up to half of the machine's memory, as it is the caller's own."""
     return _machine_bytes() // 2
 
 
 def ring_shape(pinned_budget: int, devices: int) -> tuple[int, int]:
-    """Number and bytes of the buffers of one direction's ring, so that all rings fit; (0, 0) where none does."""
+    """Number and bytes of the buffers of one direction's pinned ring, so that all fit; (0, 0) if none does."""
     share = pinned_budget // (2 * devices)
     for buffers in (_RING_BUFFERS, 2):
         size = min(_RING_BUFFER_BYTES, share // buffers // _PAGE * _PAGE)
@@ -53,12 +53,12 @@ def ring_shape(pinned_budget: int, devices: int) -> tuple[int, int]:
 
 
 def smallest_pinned_budget(devices: int) -> int:
-    """The least that rings can be made of."""
+    """The least bytes for pinned rings."""
     return 2 * 2 * _PAGE * devices
 
 
 def mapping_kind(tensor: torch.Tensor, least: int | None = None) -> int:
-    """The engine's Mapping of a tensor of at least so many bytes, from where on pages are given back; else 0."""
+    """The engine's Mapping of a tensor of at least `least` bytes, whose pages are dropped after reading; else 0."""
     nbytes = span_bytes(tensor)
     if nbytes < (_DROP_FROM if least is None else least):
         return 0
@@ -67,17 +67,17 @@ def mapping_kind(tensor: torch.Tensor, least: int | None = None) -> int:
 
 
 def is_pinned(tensor: torch.Tensor) -> bool:
-    """Whether a host tensor is page-locked; never asks a driver that is not there."""
+    """Whether a host tensor is pinned; does not query a driver that is missing."""
     return has_cuda() and tensor.numel() > 0 and bool(tensor.is_pinned())
 
 
 def pinned_charge(nbytes: int) -> int:
-    """What a page-locked tensor takes: torch's host allocator rounds up to a power of two."""
+    """Bytes that a pinned tensor takes: torch's host allocator rounds up to a power of two."""
     return 1 << max(nbytes - 1, 511).bit_length()
 
 
 def host_tensor(sizes: Sequence[int], dtype: torch.dtype, pinned: bool) -> torch.Tensor:
-    """An empty host tensor; a large pageable one asks for huge pages, as all of it is about to be written."""
+    """An empty host tensor; a large pageable one requests huge pages, because all of it will be written."""
     made = torch.empty(tuple(sizes), dtype=dtype, device="cpu", pin_memory=pinned)
     if not pinned and made.nbytes >= _HUGE_FROM:
         torch.ops.sluice._transfer_advise_huge(made.data_ptr(), made.nbytes)
@@ -85,7 +85,7 @@ def host_tensor(sizes: Sequence[int], dtype: torch.dtype, pinned: bool) -> torch
 
 
 def register(tensor: torch.Tensor, read_only: bool | None = None) -> str:
-    """Page-locks a tensor's memory in place; empty text where that worked."""
+    """Pins a tensor's memory in place; the error text is empty on success."""
     nbytes = span_bytes(tensor)
     if read_only is None:
         read_only = not torch.ops.sluice._transfer_mapping(tensor.data_ptr(), nbytes)[1]
@@ -93,22 +93,22 @@ def register(tensor: torch.Tensor, read_only: bool | None = None) -> str:
 
 
 def unregister(tensor: torch.Tensor) -> None:
-    """Undoes one `register` of the same tensor, after all devices have done what they were given."""
+    """Undoes one `register` of the same tensor, after all devices have finished their work."""
     torch.ops.sluice._transfer_cuda_unregister(tensor.data_ptr(), span_bytes(tensor))
 
 
 @contextlib.contextmanager
 def host_registered(tensor: torch.Tensor, read_only: bool | None = None) -> Iterator[torch.Tensor]:
-    """Page-locks a host tensor in place, for as long as the context lasts; inside, `tensor.is_pinned()`.
+    """Pins a host tensor in place while the context lasts; inside, `tensor.is_pinned()`.
 
-    For memory that is streamed again and again and was not allocated page-locked: locking takes 0.35 s a GiB. Contexts
-    may be nested, and views of a registered tensor registered again. On a machine without CUDA, and for a tensor that
-    is page-locked already or empty, nothing is done. At its end all devices that the process uses are waited for, as
-    their copies may be at the memory.
+    For memory that is streamed repeatedly and was not allocated pinned: pinning takes 0.35 s per GiB. Contexts may be
+    nested, and views of a registered tensor may be registered again. Nothing is done without CUDA, or for a tensor that
+    is empty or already pinned. The end waits for all devices that the process uses, because their copies may use the
+    memory.
 
     Args:
-        tensor: on the host, any strides: all memory from its first to its last element is locked.
-        read_only: whether the memory cannot be written, as a file mapped for reading; None finds out.
+        tensor: on the host, any strides: all memory from its first to its last element is pinned.
+        read_only: whether the memory cannot be written, as a file mapped for reading; None: found out.
 
     Yields:
         The tensor.
@@ -116,7 +116,7 @@ def host_registered(tensor: torch.Tensor, read_only: bool | None = None) -> Iter
     Raises:
         TypeError: not a tensor, or one without memory of its own.
         ValueError: a tensor that is not on the host.
-        RuntimeError: the memory cannot be locked; the text says why.
+        RuntimeError: the memory cannot be pinned; the text says why.
 
     Example:
         >>> import torch, sluice
@@ -139,5 +139,5 @@ def host_registered(tensor: torch.Tensor, read_only: bool | None = None) -> Iter
     try:
         yield tensor
     finally:
-        if owner.is_here():  # a child of fork has locked nothing
+        if owner.is_here():  # a child of fork has pinned nothing
             unregister(tensor)

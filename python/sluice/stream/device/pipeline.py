@@ -1,17 +1,17 @@
 """The scheduler of one device: which slot, which events, who waits for whom.
 
-    chunk s runs in slot s % depth, with the events of set s % window
+    chunk s runs in slot s % depth, with the events of set s % event_sets
 
-    fetch(s)     h2d stream       waits COMPUTED(s - depth)     the slot's input is read
-    compute(s)   compute stream   waits FETCHED(s)              its own bytes are there
-                                        STORED(s - depth)       the slot's output is copied
+    fetch(s)     h2d stream       waits COMPUTED(s - depth)     the slot's input has been read
+    compute(s)   compute stream   waits FETCHED(s)              its own bytes have arrived
+                                        STORED(s - depth)       the slot's output has been copied
     store(s)     d2h stream       waits COMPUTED(s)             the result is written
-    enter(s)     host             waits until s - window has landed: its events are used again
-    wait_read(s) host             waits FETCHED(s) (staged: until then): the source may fill its memory anew
+    enter(s)     host             waits until s - event_sets has landed: its events are reused
+    wait_read(s) host             waits FETCHED(s) (ring: until copied there): the source may refill its memory
 
-What `fn` returns is copied into the slot's output before COMPUTED, so it may be anything: its input, a view, the same
-storage each time. It need not be kept, and the allocator sees all of it on one stream. Nothing here knows what a chunk
-is made of; tests run this file against a simulated device.
+The result of `fn` is copied into the slot's output before COMPUTED, so it may be its input, a view, or the same storage
+each time. It need not be kept, and the allocator sees all of it on one stream. Nothing here depends on the contents of
+a chunk; tests run this file against a simulated engine.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from .. import process
 from ..faults import TransferError
-from .engine import COMPUTED, FETCHED, MARKS, STORED, Device
+from .engine import COMPUTED, FETCHED, MARKS, STORED, Engine
 
-# The host looks up this often while it waits: for Ctrl-C, cancel() and progress.
+# A waiting host checks this often for Ctrl-C, cancel() and progress.
 _POLL_MILLISECONDS = 20
 
 Item = TypeVar("Item")
@@ -33,7 +33,7 @@ Item = TypeVar("Item")
 
 @dataclasses.dataclass(slots=True)
 class Flight(Generic[Item]):
-    """A chunk or an iterable's item on its way: its number on this device, its slot and its set of events."""
+    """A chunk or an item in flight: its number on this device, its slot and its event set."""
 
     item: Item
     sequence: int
@@ -45,64 +45,64 @@ class Pipeline(Generic[Item]):
     """Slots and events of one device.
 
     Args:
-        device: what copies and computes.
+        engine: copies and computes.
         depth: slots.
-        window: sets of events the device has.
-        limit: chunks that may be issued and not landed; at most `window`.
+        event_sets: event sets of the engine.
+        limit: chunks that may be issued and not landed; at most `event_sets`.
         checkpoint: called while the host waits; raises to stop the run.
     """
 
     def __init__(
-        self, device: Device, depth: int, window: int, limit: int, checkpoint: Callable[[], None] = lambda: None
+        self, engine: Engine, depth: int, event_sets: int, limit: int, checkpoint: Callable[[], None] = lambda: None
     ) -> None:
-        self.device, self.depth, self.window, self.limit = device, depth, window, min(limit, window)
+        self.engine, self.depth, self.event_sets, self.limit = engine, depth, event_sets, min(limit, event_sets)
         self._checkpoint = checkpoint
         self._entered = 0
         self.stored = 0
 
     def _unless_landed(self, sequence: int, mark: int) -> list[int]:
-        """What there is to wait for of a chunk that came before, if there was one."""
-        return [sequence % self.window * MARKS + mark] if sequence >= self.device.known_landed else []
+        """The event to wait for of an earlier chunk, unless it has landed or does not exist."""
+        return [sequence % self.event_sets * MARKS + mark] if sequence >= self.engine.known_landed else []
 
     def enter(self, item: Item) -> Flight[Item]:
-        """Gives an item its slot and its events."""
+        """Assigns an item its slot and its event set."""
         sequence = self._entered
         self.wait_landed(sequence - self.limit + 1)
         self._entered += 1
-        return Flight(item, sequence, sequence % self.depth, sequence % self.window)
+        return Flight(item, sequence, sequence % self.depth, sequence % self.event_sets)
 
     def fetch(self, flight: Flight[Item], copies: Sequence[Sequence[int]]) -> None:
         """Issues the copies to the device."""
         waits = self._unless_landed(flight.sequence - self.depth, COMPUTED)
-        self.device.fetch(flight.event_set, waits, copies)
+        self.engine.fetch(flight.event_set, waits, copies)
 
     def acquire(self, flight: Flight[Item]) -> None:
-        """Makes the compute stream wait for the chunk's bytes and for its slot."""
+        """Makes the compute stream wait for the chunk's bytes and its slot."""
         event_set = flight.event_set
         waits = [event_set * MARKS + FETCHED, *self._unless_landed(flight.sequence - self.depth, STORED)]
-        while not self.device.acquire(event_set, waits, _POLL_MILLISECONDS):
+        while not self.engine.acquire(event_set, waits, _POLL_MILLISECONDS):
             self._checkpoint()
-        if self.device.has_failed:
+        if self.engine.has_failed:
             self._raise_error()
 
     def commit(self, flight: Flight[Item]) -> None:
-        """Everything that belongs to the chunk is issued on the compute stream."""
-        self.device.commit(flight.event_set)
+        """Records that all work of the chunk is issued on the compute stream."""
+        self.engine.commit(flight.event_set)
 
     def store(self, flight: Flight[Item], copies: Sequence[Sequence[int]]) -> None:
         """Issues the copies to the host."""
-        self.device.store(flight.event_set, [flight.event_set * MARKS + COMPUTED], copies)
+        self.engine.store(flight.event_set, [flight.event_set * MARKS + COMPUTED], copies)
         self.stored += 1
 
     def wait_landed(self, count: int) -> None:
-        """Waits until so many chunks have landed."""
-        while count > self.device.known_landed and not self.device.wait(count, _POLL_MILLISECONDS):
+        """Waits until `count` chunks have landed."""
+        while count > self.engine.known_landed and not self.engine.wait(count, _POLL_MILLISECONDS):
             self._checkpoint()
             self._raise_error()
 
     def wait_read(self, flight: Flight[Item], directly: bool) -> None:
         """Waits until a chunk's copies in have read the host's memory, some of it `directly`."""
-        while not self.device.wait_read(flight.event_set, directly, _POLL_MILLISECONDS):
+        while not self.engine.wait_read(flight.event_set, directly, _POLL_MILLISECONDS):
             self._checkpoint()
             self._raise_error()
 
@@ -112,29 +112,29 @@ class Pipeline(Generic[Item]):
         self._raise_error()
 
     def drain(self) -> None:
-        """Waits for everything that is in flight, whatever became of it, and begins to count anew.
+        """Waits for everything in flight, failed or not, and resets the counts.
 
         Raises:
-            NotInTime: at the interpreter's exit, where that takes too long.
+            NotInTime: that takes too long at the interpreter's exit.
         """
-        while not self.device.drain(100):
+        while not self.engine.drain(100):
             if process.seconds_left() == 0:
                 raise process.NotInTime
         self._entered = self.stored = 0
 
     def _raise_error(self) -> None:
-        if text := self.device.error():
+        if text := self.engine.error():
             raise TransferError(text)
 
 
 class Work(Protocol):
-    """What an order arranges."""
+    """The steps that an order arranges."""
 
     def ahead(self) -> list[Flight[Any]]:
-        """Chunks that are fetched already, once."""
+        """Chunks that are already fetched; returned once."""
 
     def take(self) -> Any:
-        """The next chunk; None where there is no more."""
+        """The next chunk; None at the end."""
 
     def fetch(self, chunk: Any) -> Flight[Any]:
         """Issues its copy in."""
@@ -179,7 +179,7 @@ def breadth_first(work: Work, depth: int) -> None:
 def sequential(work: Work, depth: int) -> None:
     """One chunk after the other: nothing overlaps."""
     del depth
-    work.settle()  # the first chunk, which a call learns from, is on its way out
+    work.settle()  # the first chunk, which a call learns from, is being copied out
     while (chunk := work.take()) is not None:
         flight = work.fetch(chunk)
         work.compute(flight)

@@ -1,7 +1,7 @@
-"""Memory of the caller's that a Streamer page-locks in place: until its tensors are gone, or others need the budget.
+"""Memory of the caller's that a Streamer pins in place, until its tensors are gone or others need the budget.
 
-Each is held here, so that none can be freed while it is locked. Whether somebody else holds it too is looked at when
-the next call begins: a batch that its caller has dropped is let go then.
+Tensors are held here, so that none is freed while it is pinned. The next call checks whether anyone else holds them: a
+batch that its caller has dropped is unpinned then.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ def _holders(tensor: torch.Tensor) -> int:
 
 
 class Registered:
-    """What is page-locked in place.
+    """Memory that is pinned in place.
 
     Args:
-        budget: bytes; a tensor that does not fit is not locked.
-        shared: whether results are page-locked out of the same budget.
+        budget: bytes; a tensor that does not fit is not pinned.
+        shared: whether pinned results use the same budget.
     """
 
     def __init__(self, budget: int, shared: bool) -> None:
         self._budget, self._shared = budget, shared
-        self._held: dict[_Range, torch.Tensor] = {}  # the one that was used last comes last
+        self._held: dict[_Range, torch.Tensor] = {}  # least recently used first
         self._wanted: list[_Range] = []  # by the call that runs
 
     @property
     def nbytes(self) -> int:
-        """All that is locked."""
+        """All registered bytes."""
         return sum(nbytes for _, nbytes in self._held)
 
     @property
     def charged(self) -> int:
-        """What is taken from the budget of results."""
+        """Bytes taken from the budget of results."""
         return self.nbytes if self._shared else 0
 
     def begin(self, tensors: Iterable[torch.Tensor]) -> None:
-        """A call begins, which uses these: what nobody but this holds, and the call does not use, is let go."""
+        """Begins a call that uses these tensors; unpins others that nobody else holds."""
         self._wanted = [_range(tensor) for tensor in tensors if tensor.device.type == "cpu"]
         if not self._held:
             return
-        one = _holders(torch.empty(1, device="cpu"))  # of a tensor that nobody else has
+        one = _holders(torch.empty(1, device="cpu"))  # of a tensor that nobody else holds
         for where in list(self._held):
             if self._is_wanted(where):
                 self._held[where] = self._held.pop(where)
@@ -61,25 +61,25 @@ class Registered:
                 self._let_go(where)
 
     def lock(self, tensor: torch.Tensor) -> str:
-        """Page-locks a tensor's memory; the text says why not, and is empty where that worked."""
+        """Pins a tensor's memory; the text says why not, and is empty on success."""
         where = _range(tensor)
         if where in self._held:
             return ""
         if where[1] > self._budget:
-            return f"it has {where[1]} bytes, and pinned_budget has room for {max(self._budget, 0)}"
+            return f"it has {where[1]} bytes, and pinned_budget allows {max(self._budget, 0)}"
         for other in list(self._held):
             if self.nbytes + where[1] > self._budget and not self._is_wanted(other):
                 self._let_go(other)
         if self.nbytes + where[1] > self._budget:
-            return f"it has {where[1]} bytes, and pinned_budget has room for {self._budget - self.nbytes}"
+            return f"it has {where[1]} bytes, and pinned_budget allows {self._budget - self.nbytes}"
         error = memory.register(tensor)
         if not error:
-            self._held[where] = tensor.detach()  # a holder of its own, whatever becomes of the caller's
+            self._held[where] = tensor.detach()  # keeps the storage if the caller drops the tensor
             self._wanted.append(where)
         return error
 
     def release(self) -> None:
-        """Lets go of all of it."""
+        """Unpins everything."""
         for where in list(self._held):
             self._let_go(where)
 

@@ -1,4 +1,4 @@
-"""How each host tensor's bytes travel: directly, through the ring, or not by way of any link at all."""
+"""How each host tensor's bytes travel: directly, through the pinned ring, or without a host link."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .registered import Registered
 
 
 class Routes:
-    """Decides for the tensors of one run, and page-locks where that is asked for.
+    """Decides for the tensors of one run, and pins where that is requested.
 
     Args:
         op: for messages.
         staging: "auto", "register", "ring" or "pageable".
         pinned_budget: bytes for rings and results.
-        ring_bytes: of all rings, were they needed; 0 where the budget has no room for them.
-        registered: page-locks in place.
+        ring_bytes: of all rings, if they are needed; 0 if they do not fit the budget.
+        registered: pins in place.
     """
 
     def __init__(self, op: str, staging: str, pinned_budget: int, ring_bytes: int, registered: Registered) -> None:
@@ -31,9 +31,9 @@ class Routes:
             text = f'{op}: staging="pageable" copies pageable memory as it is, which neither overlaps nor is fast; '
             warnings.warn(text + 'it is there to compare with "auto"', UserWarning, stacklevel=8)
 
-    def of(self, tensor: torch.Tensor, dim: int, extent: int, place: torch.device, name: str) -> HostTensor:
-        """A side of a copy; `extent` rows are a usual chunk."""
-        if place.type == "cpu":
+    def of(self, tensor: torch.Tensor, dim: int, extent: int, device: torch.device, name: str) -> HostTensor:
+        """One side of a copy; a usual chunk has `extent` rows."""
+        if device.type == "cpu":
             route = RING if self._staging == "ring" else SHARED
             return HostTensor(tensor, dim, route, memory.mapping_kind(tensor))
         pinned = memory.is_pinned(tensor) or (self._staging == "register" and self._register(tensor, name))
@@ -56,12 +56,12 @@ class Routes:
         return True
 
     def allocator(self, cuda: bool) -> Allocator:
-        """What makes the results of this run."""
+        """The allocator of this run's results."""
         return Allocator(self._budget - self._ring_bytes - self._registered.charged if cuda else 0)
 
 
 class Allocator:
-    """Host memory for results: page-locked as long as the budget lasts, then pageable."""
+    """Host memory for results: pinned while the budget lasts, then pageable."""
 
     def __init__(self, pinned_left: int) -> None:
         self._left = pinned_left
@@ -76,7 +76,7 @@ class Allocator:
         if pinned:
             try:
                 made = memory.host_tensor(sizes, dtype, True)
-            except RuntimeError:  # a machine that locks less than the budget allows
+            except RuntimeError:  # the machine pins less than the budget allows
                 self._left = 0
             else:
                 self._left -= charge

@@ -1,1 +1,1 @@
-"""`stream_iter`: items pulled as there is room, and results as they land."""
+"""`stream_iter`: items pulled as slots become free, and results as they land."""

@@ -1,4 +1,4 @@
-"""One item of an iterator on one device: to a slot, through `fn`, and back into memory of its own."""
+"""One item of an iterator on one device: to a slot, through `fn`, and back into separate memory."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from torch.utils import _pytree as pytree
 
 from .. import faults
 from ..arguments import as_tensor, check_memory, check_modes
-from ..device.layout import DIRECT, HostTensor, Room, as_given, charged, memory_order, plain
+from ..device.layout import DIRECT, HostTensor, TensorSpec, as_given, charged, memory_order, resolved
 from ..device.lent import Lent, Limits
 from ..device.pipeline import Flight, Pipeline
 from ..device.registered import Registered
 from ..device.routes import Allocator, Routes
-from ..device.slots import Place, bytes_of
+from ..device.slots import SlotViews, bytes_of
 from ..modes import mark_step
 from ..structure import Structure, describe, flatten
 
 
 @dataclasses.dataclass
 class Item:
-    """An item on its way: what came in, and what goes out."""
+    """An item in flight: its arguments and its result."""
 
     index: int
-    leaves: list[Any]  # of its arguments; host tensors among them are streamed
-    spec: Any
-    given: dict[int, torch.Tensor]  # the host tensors, by their place in `leaves`
+    leaves: list[Any]  # of its arguments; host tensors are streamed
+    tree_spec: Any
+    given: dict[int, torch.Tensor]  # the host tensors, by their index in `leaves`
     sources: list[HostTensor]
-    rooms: tuple[Room, ...]  # of the sources, in a slot
+    specs: tuple[TensorSpec, ...]  # of the sources, in a slot
     watch: faults.Watch
-    is_resident: bool  # whether tensors that are on a GPU already are among its arguments
+    has_gpu_tensors: bool  # whether its arguments include tensors on a GPU
     results: list[torch.Tensor] = dataclasses.field(default_factory=list)
     structure: Structure | None = None
 
@@ -44,18 +44,18 @@ class Item:
 
 
 def tensors_on_gpus(item: Any) -> list[torch.Tensor]:
-    """The tensors within an item that `fn` gets as they are."""
+    """The tensors within an item that `fn` gets unchanged."""
     return [leaf for leaf in pytree.tree_leaves(item) if isinstance(leaf, torch.Tensor) and leaf.is_cuda]
 
 
 def _rows(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor that has a first dimension."""
+    """The tensor, with a first dimension."""
     return tensor.unsqueeze(0) if tensor.dim() == 0 else tensor
 
 
-def _copies(ends: Sequence[HostTensor], place: Place) -> list[list[int]]:
-    """The engine's words for whole tensors, to or from their place in a slot."""
-    pairs = zip(ends, place.pointers, strict=True)
+def _copies(ends: Sequence[HostTensor], views: SlotViews) -> list[list[int]]:
+    """The engine's commands for whole tensors, to or from their views of a slot."""
+    pairs = zip(ends, views.pointers, strict=True)
     return [end.copy(0, end.tensor.shape[0], pointer) for end, pointer in pairs if end.tensor.numel()]
 
 
@@ -74,11 +74,13 @@ class ItemWork:
         self, op: str, fn: Callable[..., Any], lent: Lent, limits: Limits, checkpoint: Callable[[], None]
     ) -> None:
         self.op, self.fn, self.lent, self.limits = op, fn, lent, limits
-        self.engine, self.slots, self.place = lent.engine, lent.slots, lent.engine.place
-        self.pipe: Pipeline[Item] = Pipeline(lent.engine, limits.depth, limits.window, limits.window, checkpoint)
+        self.engine, self.slots, self.device = lent.engine, lent.slots, lent.engine.device
+        self.pipe: Pipeline[Item] = Pipeline(
+            lent.engine, limits.depth, limits.event_sets, limits.event_sets, checkpoint
+        )
         self.routes = Routes(op, "auto", limits.pinned_budget, limits.ring_bytes, Registered(0, shared=True))
         self.order_of_items: list[int] = []
-        # What copies read and write must outlive them, whoever lets go of an item first.
+        # Keeps memory that copies read and write until they are complete.
         self._in_flight: collections.deque[Flight[Item]] = collections.deque()
         self._pinned_each = (limits.pinned_budget - limits.ring_bytes) // (limits.depth + 2)
 
@@ -88,11 +90,11 @@ class ItemWork:
         self.engine.begin()
 
     def fetch(self, index: int, item: Any, ready: Sequence[torch.cuda.Event] = ()) -> Flight[Item]:
-        """Issues the copies of an item's tensors into a slot; `fn` will wait until its tensors on a GPU are `ready`."""
+        """Issues the copies of an item's tensors into a slot; `fn` will wait for `ready`, its GPU tensors' events."""
         check_modes(self.op)
         for event in ready:
             self.engine.follow(event)
-        leaves, spec = pytree.tree_flatten(item if isinstance(item, tuple) else (item,))
+        leaves, tree_spec = pytree.tree_flatten(item if isinstance(item, tuple) else (item,))
         given: dict[int, torch.Tensor] = {}
         sources = []
         for i, leaf in enumerate(leaves):
@@ -101,34 +103,34 @@ class ItemWork:
                 continue
             name = f"a tensor of item {index}"
             given[i] = as_tensor(self.op, name, leaf)
-            tensor = _rows(plain(given[i]))
-            sources.append(self.routes.of(tensor, 0, tensor.shape[0], self.place, name))
+            tensor = _rows(resolved(given[i]))
+            sources.append(self.routes.of(tensor, 0, tensor.shape[0], self.device, name))
         watch = faults.Watch(self.op, {f"tensor {i} of item {index}": tensor for i, tensor in given.items()})
-        rooms = tuple(source.room(source.tensor.shape[0]) for source in sources)
-        is_resident = bool(tensors_on_gpus(leaves))
-        flight = self.pipe.enter(Item(index, leaves, spec, given, sources, rooms, watch, is_resident))
+        specs = tuple(source.spec(source.tensor.shape[0]) for source in sources)
+        has_gpu_tensors = bool(tensors_on_gpus(leaves))
+        flight = self.pipe.enter(Item(index, leaves, tree_spec, given, sources, specs, watch, has_gpu_tensors))
         landed = self.engine.landed()
         while self._in_flight and self._in_flight[0].sequence < landed:
             self._in_flight.popleft()
         self._in_flight.append(flight)
-        self._grow_input(flight, bytes_of(rooms))
-        self.pipe.fetch(flight, _copies(sources, self.slots.input(flight.slot, rooms)))
-        self.engine.flush()  # the next item may be long in coming
+        self._grow_input(flight, bytes_of(specs))
+        self.pipe.fetch(flight, _copies(sources, self.slots.input(flight.slot, specs)))
+        self.engine.flush()  # the next item may take long
         return flight
 
     def wait_read(self) -> None:
-        """Waits until the memory of the item that was fetched last has been read.
+        """Waits until the memory of the item fetched last has been read.
 
-        Tensors on a GPU are read by `fn` itself, so that an item that holds some must have been computed.
+        Tensors on a GPU are read by `fn` itself, so an item that holds some must have been computed.
 
         Raises:
-            RuntimeError: it was changed before, as its version counter shows.
+            RuntimeError: it was changed before that, as its version counter shows.
         """
         if not self._in_flight:
             return
         flight = self._in_flight[-1]
         sources = flight.item.sources
-        if flight.item.is_resident:
+        if flight.item.has_gpu_tensors:
             self.pipe.wait_landed(flight.sequence + 1)
         elif sources:
             self.pipe.wait_read(flight, any(source.route == DIRECT for source in sources))
@@ -139,7 +141,7 @@ class ItemWork:
             grown = self.slots.grow_input(flight.slot, nbytes)
         if grown:
             self._check_budget(flight, 0)
-            self.engine.barrier()  # the compute stream may still use memory that the allocator has just given us
+            self.engine.barrier()  # the compute stream may still use memory that the allocator has just returned
 
     def _check_budget(self, flight: Flight[Item], output: int) -> None:
         budget = self.limits.memory_budget
@@ -148,21 +150,21 @@ class ItemWork:
                              f"got {budget}")  # fmt: skip
 
     def compute(self, flight: Flight[Item]) -> None:
-        """Calls `fn` and issues the copies of what it returns."""
+        """Calls `fn` and issues the copies of its result."""
         self.pipe.acquire(flight)
         with self.engine.compute():
             tensors = self._call(flight)
             targets = self._targets(flight.item, tensors)
-            rooms = tuple(
-                Room(tensor.dtype, tuple(tensor.shape), memory_order(target.tensor))
+            specs = tuple(
+                TensorSpec(tensor.dtype, tuple(tensor.shape), memory_order(target.tensor))
                 for tensor, target in zip(tensors, targets, strict=True)
             )
-            if self.slots.grow_output(flight.slot, bytes_of(rooms)):
+            if self.slots.grow_output(flight.slot, bytes_of(specs)):
                 self._check_budget(flight, sum(charged(t.numel() * t.element_size()) for t in tensors))
-            result = self.slots.output(flight.slot, rooms)
+            result = self.slots.output(flight.slot, specs)
             with torch.no_grad():
-                for place, tensor in zip(result.tensors, tensors, strict=True):
-                    place.copy_(tensor)
+                for view, tensor in zip(result.tensors, tensors, strict=True):
+                    view.copy_(tensor)
         del tensors
         self.pipe.commit(flight)
         self.order_of_items.append(flight.item.index)
@@ -172,13 +174,13 @@ class ItemWork:
     def _call(self, flight: Flight[Item]) -> list[torch.Tensor]:
         item = flight.item
         leaves = list(item.leaves)
-        chunks = self.slots.input(flight.slot, item.rooms).tensors
+        chunks = self.slots.input(flight.slot, item.specs).tensors
         for (i, given), chunk in zip(item.given.items(), chunks, strict=True):
-            tensor = chunk.detach()  # whose shape fn may change
+            tensor = chunk.detach()  # fn may change its shape
             leaves[i] = as_given(tensor.view(()) if given.dim() == 0 else tensor, given)
         mark_step()
         try:
-            value = self.fn(*pytree.tree_unflatten(leaves, item.spec))
+            value = self.fn(*pytree.tree_unflatten(leaves, item.tree_spec))
         except BaseException as error:
             faults.add_note(error, f"{self.op}: raised by fn for item {item.index}")
             raise
@@ -190,8 +192,8 @@ class ItemWork:
             raise TypeError(f"{self.op}: fn must {rule}, got {describe(value)} for item {item.index}")
         tensors, item.structure = taken
         for tensor in tensors:
-            if tensor.device != self.place and not (self.place.type == tensor.device.type == "cpu"):
-                raise ValueError(f"{self.op}: fn must return tensors on {self.place}, got one on {tensor.device} "
+            if tensor.device != self.device and not (self.device.type == tensor.device.type == "cpu"):
+                raise ValueError(f"{self.op}: fn must return tensors on {self.device}, got one on {tensor.device} "
                                  f"for item {item.index}")  # fmt: skip
             check_memory(self.op, "the result", tensor, f" for item {item.index}")
         self._shapes = [tuple(tensor.shape) for tensor in tensors]
@@ -202,10 +204,10 @@ class ItemWork:
         allocate = Allocator(left)
         made = [allocate(list(tensor.shape), tensor.dtype) for tensor in tensors]
         item.results = [t.view(shape) for t, shape in zip(made, self._shapes, strict=True)]
-        return [self.routes.of(t, 0, t.shape[0], self.place, "the result") for t in made]
+        return [self.routes.of(t, 0, t.shape[0], self.device, "the result") for t in made]
 
     def abandon(self) -> None:
-        """Waits for what is in flight, and gives back what this iterator allocated."""
+        """Waits for everything in flight and releases what this iterator allocated."""
         self.pipe.drain()
         self._in_flight.clear()
         self.lent.take_back()

@@ -1,18 +1,18 @@
-"""Iterators: items are pulled as there is room, results come out as they land.
+"""Iterators: items are pulled as slots become free, results are yielded as they land.
 
-A source may fill one buffer again and again, or one of several, when it is asked for the next item. So it is asked only
-when the item before has been read: when its bytes are staged or, where the copy engine reads them itself, copied; when
-`fn` has run, where it was given tensors on a GPU. Nothing less is right. That a source has handed out fresh memory so
-far says nothing about the next item; a version counter does not see what NumPy or a thread of the source writes; and a
-pool of buffers may be filled long before the same one is seen again.
+A source may refill one buffer, or one of several, when the next item is requested. The request therefore waits until
+the previous item has been read: until its bytes are in the pinned ring, or copied if the copy engine reads them itself,
+or until `fn` has run if it was given tensors on a GPU. Nothing less is correct: a source that has returned fresh memory
+so far may reuse it next time, a version counter does not see writes by NumPy or by a thread of the source, and a pool
+of buffers may be refilled long before the same buffer is seen again.
 
     source   [item n-1]           [item n  ]           [item n+1]     its own work overlaps with compute and copies out,
     h2d                [copy n-1 ]          [copy n   ]               not with the copy in of the item before
     compute  [ fn n-2      ]       [ fn n-1      ]     [ fn n
     d2h           [copy n-3]           [copy n-2 ]
 
-What it costs is an idle link while the source works, a microsecond or a millisecond for each item. The elements of a
-list or a tuple exist already, so that nothing is waited for; there a change that a version counter shows raises.
+The cost is an idle host link while the source works, a microsecond or a millisecond per item. The elements of a list or
+a tuple already exist, so there is no wait; there a change that a version counter shows raises.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from ..process import Owner
 from ..report.stats import StreamStats, record_of, stats_of
 from .items import Item, ItemWork, tensors_on_gpus
 
-# Between two elements of these no code runs that could write to one.
+# Between two elements of these iterators no code runs that could write to one.
 _OF_WHAT_EXISTS: tuple[type, ...] = (type(iter([])), type(iter(())))
 
 
 class Source:
-    """The caller's iterable: what it raises is kept until the results before it are out."""
+    """The caller's iterable: its error is kept until the results before it are yielded."""
 
     def __init__(self, iterable: Iterable[Any]) -> None:
         self._iterator = iter(iterable)
@@ -66,12 +66,12 @@ class Source:
         return self.pulled - 1, item
 
     def ready(self, item: Any) -> list[torch.cuda.Event]:
-        """Events after which the item's tensors on GPUs are written, if the source did so on the current streams."""
-        places = {tensor.device for tensor in tensors_on_gpus(item)} if self.may_refill else ()
-        return [torch.cuda.current_stream(place).record_event() for place in places]
+        """Events after which the item's GPU tensors are written, if the source wrote them on the current streams."""
+        devices = {tensor.device for tensor in tensors_on_gpus(item)} if self.may_refill else ()
+        return [torch.cuda.current_stream(device).record_event() for device in devices]
 
     def close(self) -> None:
-        """Closes a generator that was left early."""
+        """Closes a generator that is left early."""
         self.has_ended = True
         if (close := getattr(self._iterator, "close", None)) is not None:
             close()
@@ -103,35 +103,35 @@ class IterRun:
         self._cancelled = self._is_quiet = False
         self._began = time.perf_counter()
         self.source = Source(iterable)
-        self.works = [ItemWork(op, fn, lent[place], limits, self.checkpoint) for place, fn in functions.items()]
+        self.works = [ItemWork(op, fn, lent[device], limits, self.checkpoint) for device, fn in functions.items()]
         self.workers: Workers | None = None
         self.tasks: Channel[_Task | None] = Channel()
 
     def cancel(self, is_quiet: bool = False) -> None:
-        """Stops the iterator at its next step; quietly, by `SystemExit`, where the interpreter exits."""
+        """Stops the iterator at its next step; at the interpreter's exit silently, by `SystemExit`."""
         self._is_quiet = is_quiet
         self._cancelled = True
 
     def checkpoint(self) -> None:
-        """Raises where it was cancelled."""
+        """Raises if it was cancelled."""
         if self._cancelled:
             if self._is_quiet:
                 raise SystemExit
             raise CancelledError(f"{self.op}: cancelled by cancel(): there are no more results")
 
     def results(self) -> Iterator[Any]:
-        """The results. However it is left, `end` must follow."""
+        """The results. `end` must follow in any case."""
         for work in self.works:
             work.begin()
         return _on_one(self, self.works[0]) if len(self.works) == 1 else _on_several(self)
 
     def end(self, has_failed: bool) -> None:
-        """Waits for what is in flight, gives back what the run has taken, closes the source; may be called again.
+        """Waits for everything in flight, releases what the run holds, closes the source; may be called again.
 
         Raises:
-            NotInTime: at the interpreter's exit, where that takes too long.
+            NotInTime: that takes too long at the interpreter's exit.
         """
-        del has_failed  # who leaves an iterator early has done nothing wrong
+        del has_failed  # leaving an iterator early is not an error
         if self.workers is not None:
             self.tasks.clear()
             self.tasks.put(None)
@@ -142,18 +142,18 @@ class IterRun:
         self.source.close()
 
     def told(self, error: BaseException) -> BaseException:
-        """What a caller is to see of something that went wrong."""
+        """The error for the caller."""
         return faults.translated(self.op, error)
 
     def record(self) -> Callable[[], StreamStats]:
-        """Takes the numbers of this run, which is over."""
+        """Takes the raw numbers of this finished run."""
         records = [record_of(work.engine, work.order_of_items, work.slots.nbytes) for work in self.works]
         seconds = time.perf_counter() - self._began
         return functools.cache(functools.partial(stats_of, records, depth=self.limits.depth, seconds=seconds))
 
 
 def _on_one(run: IterRun, work: ItemWork) -> Iterator[Any]:
-    """On the caller's thread: at most depth + 1 items are pulled and not yet given out."""
+    """On the caller's thread: at most depth + 1 items are pulled and not yet yielded."""
     source, depth = run.source, run.limits.depth
     fetched: collections.deque[Flight[Item]] = collections.deque()
     stored: collections.deque[Flight[Item]] = collections.deque()
@@ -167,7 +167,7 @@ def _on_one(run: IterRun, work: ItemWork) -> Iterator[Any]:
 
     def pull() -> tuple[int, Any] | None:
         if source.may_refill and not source.has_ended:
-            while fetched and fetched[-1].item.is_resident:
+            while fetched and fetched[-1].item.has_gpu_tensors:
                 compute_oldest()
             work.wait_read()
         return source.pull()
@@ -177,11 +177,11 @@ def _on_one(run: IterRun, work: ItemWork) -> Iterator[Any]:
             run.checkpoint()
             while error is None and source.pulled - given <= depth and (pulled := pull()) is not None:
                 fetched.append(work.fetch(*pulled, source.ready(pulled[1])))
-                if len(fetched) >= min(2, depth):  # the next copy in is issued before this call
+                if len(fetched) >= min(2, depth):  # issues the next copy in before this call
                     compute_oldest()
             while error is None and fetched:
                 compute_oldest()
-        except Exception as raised:  # results that came before it are given out first; Ctrl-C does not wait for them
+        except Exception as raised:  # earlier results are yielded first; Ctrl-C does not wait for them
             error = raised
         if not stored:
             if error is not None:
@@ -202,11 +202,11 @@ def _on_one(run: IterRun, work: ItemWork) -> Iterator[Any]:
 
 
 class _Task:
-    """An item that some worker will take."""
+    """An item for any worker."""
 
     def __init__(self, index: int, item: Any, ready: list[torch.cuda.Event]) -> None:
         self.index, self.item, self.ready = index, item, ready
-        self.read = Latch()  # its memory may be filled anew
+        self.read = Latch()  # its memory may be refilled
         self.is_done = False
         self.value: Any = None
         self.error: BaseException | None = None
@@ -235,10 +235,10 @@ def _work_on(run: IterRun, work: ItemWork, modes: Modes, done: Channel[None]) ->
 
     def start(task: _Task) -> None:
         flight = work.fetch(task.index, task.item, task.ready)
-        if flight.item.is_resident:
+        if flight.item.has_gpu_tensors:
             work.compute(flight)
             read(task)
-        else:  # not after fn, which may take long: other devices wait for the source meanwhile
+        else:  # not after fn, which may take long while other devices wait for the source
             read(task)
             work.compute(flight)
         flying.append((task, flight))
@@ -256,18 +256,18 @@ def _work_on(run: IterRun, work: ItemWork, modes: Modes, done: Channel[None]) ->
                 try:
                     start(task)
                 except BaseException as error:
-                    while flying:  # what came before it
+                    while flying:  # earlier items first
                         land()
                     task.error = error
                     task.is_done = True
                     done.put(None)
-                    return  # the pipeline is out of step: the consumer ends all of it
+                    return  # the pipeline is inconsistent: the consumer ends the run
             if flying and (task is None or len(flying) >= work.limits.depth):
                 land()
 
 
 def _on_several(run: IterRun) -> Iterator[Any]:
-    """A worker for each device; at most depth + 2 items are pulled and not yet given out."""
+    """A worker for each device; at most depth + 2 items are pulled and not yet yielded."""
     source, depth, modes = run.source, run.limits.depth, Modes()
     done: Channel[None] = Channel()
     run.workers = Workers([functools.partial(_work_on, run, work, modes, done) for work in run.works])
@@ -279,7 +279,7 @@ def _on_several(run: IterRun) -> Iterator[Any]:
             while not waiting[-1].read.wait(0.02):
                 run.checkpoint()
                 if any(task.error is not None for task in waiting):
-                    return None  # its worker has ended, so that maybe none takes the last item
+                    return None  # its worker has ended, so perhaps none takes the last item
         return source.pull()
 
     while True:

@@ -1,1 +1,1 @@
-"""`stream_map`: tensors in chunks, and their results put together."""
+"""`stream_map`: tensors in chunks, and their results joined."""

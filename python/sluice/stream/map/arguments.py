@@ -20,7 +20,7 @@ Progress = Callable[[int, int], object]
 
 
 def parse_halo(op: str, halo: Any) -> tuple[int, int]:
-    """Rows before and behind a chunk."""
+    """Rows before and after a chunk."""
     if isinstance(halo, (tuple, list)):
         if len(halo) != 2:
             raise ValueError(f"{op}: halo must be an int or (left, right), got {halo!r}")
@@ -41,7 +41,7 @@ def parse_progress(op: str, progress: Any) -> Progress | bool | None:
 
 @dataclasses.dataclass(frozen=True)
 class MapArguments:
-    """What one call of `map` asks for."""
+    """The checked arguments of one call of `map`."""
 
     op: str
     inputs: list[torch.Tensor]
@@ -56,7 +56,7 @@ class MapArguments:
     staging: str
     non_blocking: bool
     progress: Progress | bool | None
-    on_device: bool  # the inputs are on a GPU already
+    on_device: bool  # the inputs are on a GPU
 
     @property
     def is_in_place(self) -> bool:
@@ -65,7 +65,7 @@ class MapArguments:
 
 
 def normal_dim(op: str, name: str, tensor: torch.Tensor, dim: int) -> int:
-    """`dim` of a tensor, counted from the front."""
+    """`dim` of a tensor as a non-negative number."""
     if not -tensor.dim() <= dim < tensor.dim():
         raise ValueError(f"{op}: dim must be in range of {name}, which has {tensor.dim()} dimensions, got {dim}")
     return dim % tensor.dim()
@@ -98,8 +98,8 @@ def parse_map(
     if len(set(extents)) != 1:
         raise ValueError(f"{op}: inputs must have one extent in dimension {dim}, got {', '.join(map(str, extents))}")
     if len({tensor.device for tensor in tensors}) != 1:
-        places = ", ".join(str(tensor.device) for tensor in tensors)
-        raise ValueError(f"{op}: inputs must be all on the host or all on one GPU, got {places}")
+        devices = ", ".join(str(tensor.device) for tensor in tensors)
+        raise ValueError(f"{op}: inputs must be all on the host or all on one GPU, got {devices}")
     if chunk_size is not None:
         chunk_size = integer(op, "chunk_size", chunk_size, 1)
         if chunk_size > max(extents[0], 1) and extents[0] > 0:

@@ -1,21 +1,21 @@
-"""Chunks: which rows of the inputs each call of `fn` sees, and how many there should be."""
+"""Chunks: the rows of the inputs that each call of `fn` sees, and their number."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 
-# A chunk costs this much beside its bytes: its call, and what the streams wait for each other.
+# A chunk's cost beside its bytes: its call, and the waits of streams for each other.
 _SECONDS_PER_CHUNK = 20e-6
-# Below this a chunk's copy is shorter than the host needs to issue a chunk.
+# A shorter copy takes less time than the host needs to issue a chunk.
 _SHORTEST_SECONDS = 60e-6
-# One long copy must not hold up another one of the same direction for more than a millisecond.
+# One long copy must not delay another of the same direction by more than a millisecond.
 _LARGEST_BYTES = 32 << 20
 
 
 @dataclasses.dataclass(slots=True)
 class Chunk:
-    """Rows [begin, end) of the result, made from rows [low, high) of the inputs, which hold the halo too."""
+    """Rows [begin, end) of the result, computed from rows [low, high) of the inputs, which include the halo."""
 
     index: int
     begin: int
@@ -66,15 +66,15 @@ class Chunks:
 
     @property
     def widest(self) -> int:
-        """The most rows that a chunk can have, halo included."""
+        """The most rows of a chunk, halo included."""
         return min(self.extent, self.size + sum(self.halo))
 
 
 def automatic_size(extent: int, bytes_per_row: float, gigabytes_per_second: float) -> int:
-    """The chunk size for a link of that speed, in rows.
+    """The chunk size for a host link of that speed, in rows.
 
-    n chunks of c bytes take (n + 2) (c / B + t): the fill and the drain of the pipeline ask for small chunks, the time
-    t that each costs for large ones. The least is at c = sqrt(total t B / 2).
+    n chunks of c bytes take (n + 2) (c / B + t): the pipeline's fill and drain favour small chunks, the cost t of each
+    favours large ones. The minimum is at c = sqrt(total t B / 2).
     """
     if extent == 0 or bytes_per_row == 0:
         return max(extent, 1)

@@ -1,4 +1,4 @@
-"""`StreamFuture`: the result of a run whose last chunks are still on their way."""
+"""`StreamFuture`: the result of a run whose last chunks are still in flight."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..ending import Ending, Hold, Turn
+from ..ending import Ending, Holder, InterruptibleLock
 from ..faults import CancelledError
 from ..process import Owner, seconds_left
 from ..report.stats import StreamStats
@@ -18,10 +18,10 @@ _NOT_WITHIN = "a StreamFuture must be waited for outside of what finishes it, go
 
 
 class StreamFuture:
-    """What `stream_map(..., non_blocking=True)` returns: all calls of `fn` are issued, results are on their way.
+    """The result of `stream_map(..., non_blocking=True)`: all calls of `fn` are issued, results are in flight.
 
-    Ctrl-C ends a wait, and not the run: the result may be asked for again. In a child of `fork` all but its collection
-    is refused with a `RuntimeError`.
+    Ctrl-C ends a wait, not the run: the result may be requested again. In a child of `fork` every use raises a
+    `RuntimeError`; only garbage collection is allowed.
 
     Example:
         >>> import torch, sluice
@@ -34,7 +34,7 @@ class StreamFuture:
 
     def __init__(self, run: MapRun, release: Callable[[Callable[[], StreamStats]], None]) -> None:
         self._run, self._release = run, release
-        self._owner, self._turn = Owner(), Turn()
+        self._owner, self._lock = Owner(), InterruptibleLock()
         self._finished = False
         self._value: Any = None
         self._error: BaseException | None = None
@@ -42,38 +42,38 @@ class StreamFuture:
         self._waiting: dict[int, None] = {}  # threads within the engine's wait
 
     def done(self) -> bool:
-        """Whether `result` would return, or raise, at once. Never blocks."""
+        """Whether `result` would return or raise immediately. Never blocks."""
         self._owner.check(self._run.op, "StreamFuture")
         if self._finished:
             return True
-        hold = Hold()
+        holder = Holder()
 
         def end(_: BaseException | None) -> None:
-            self._turn.give_back(hold)
+            self._lock.give_back(holder)
 
         with Ending(end), Ending(end):
-            # Where another thread has the turn, it is about to finish it.
-            if self._turn.try_take(hold) and not self._finished and self._run.has_landed():
+            # If another thread has the lock, it is about to finish.
+            if self._lock.try_take(holder) and not self._finished and self._run.has_landed():
                 self._finish()
         return self._finished
 
     def result(self, timeout: float | None = None) -> Any:
-        """The complete result; waits for it. May be called again and again, from any thread.
+        """The complete result; waits for it. May be called repeatedly, from any thread.
 
         Args:
-            timeout: seconds to wait at most; None: as long as it takes.
+            timeout: seconds to wait at most; None: no limit.
 
         Returns:
-            What `stream_map` returns without `non_blocking`.
+            The result that `stream_map` returns without `non_blocking`.
 
         Raises:
-            TimeoutError: it is not there in time; it may be asked for again.
+            TimeoutError: it is not complete in time; it may be requested again.
             concurrent.futures.CancelledError: it was cancelled.
             RuntimeError: a source was changed while the device could still read it, or a copy failed.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.done():
-            if self._turn.is_here():
+            if self._lock.is_here():
                 raise RuntimeError(f"{self._run.op}: {_NOT_WITHIN}")
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"{self._run.op}: the result must land within {timeout} s, got no result yet")
@@ -84,7 +84,7 @@ class StreamFuture:
         return self._value
 
     def cancel(self) -> bool:
-        """Gives the result up: `result` raises from then on. False where it was complete already."""
+        """Gives up the result: `result` raises from then on. False if it was already complete."""
         if self.done():
             return False
         self._run.cancel()
@@ -97,27 +97,27 @@ class StreamFuture:
         return self._stats()
 
     def settle(self) -> None:
-        """Waits until the run is over, whatever became of it."""
+        """Waits until the run is over, failed or not."""
         self._owner.check(self._run.op, "StreamFuture")
-        hold = Hold()
+        holder = Holder()
 
         def end(_: BaseException | None) -> None:
-            self._turn.give_back(hold)
+            self._lock.give_back(holder)
 
         with Ending(end), Ending(end):
-            self._turn.take(hold, f"{self._run.op}: {_NOT_WITHIN}")
+            self._lock.take(holder, f"{self._run.op}: {_NOT_WITHIN}")
             if not self._finished:
                 self._finish()
 
     def end_at_exit(self) -> None:
-        """Cancels it; whoever waits for the result in another thread ends without a word."""
-        hold = Hold()
-        if not self._finished and self._turn.take(hold, "it is being finished here", seconds_left()):
+        """Cancels it; other threads that wait for the result end silently."""
+        holder = Holder()
+        if not self._finished and self._lock.take(holder, "it is being finished here", seconds_left()):
             if not self._run.has_landed():
                 self._error = SystemExit()
             self._finish()
-            self._turn.give_back(hold)
-        # A thread that comes back from C++ when the interpreter has ended is ended there, and with it the process.
+            self._lock.give_back(holder)
+        # A thread that returns from C++ after the interpreter has ended would end the whole process.
         while self._waiting.keys() - {threading.get_ident()} and seconds_left() != 0:
             time.sleep(0.001)
 
@@ -126,14 +126,14 @@ class StreamFuture:
         self._waiting[thread] = None
         try:
             self._run.wait(milliseconds)
-        except RuntimeError:  # the engine was closed, which another thread does after it has finished this
+        except RuntimeError:  # another thread has finished this and closed the engine
             if not self._finished:
                 raise
         finally:
             self._waiting.pop(thread, None)
 
     def _finish(self) -> None:
-        """Takes the result; the turn is held. An interrupt leaves it to be called again."""
+        """Takes the result; the lock is held. May be called again after an interrupt."""
         if self._error is None:
             try:
                 self._value = self._run.settle()

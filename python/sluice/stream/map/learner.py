@@ -1,4 +1,4 @@
-"""The first chunk, from which the rest of a call is learned: how large chunks may be, and what `fn` makes of one."""
+"""The first chunk, from which a call learns how large chunks may be and what `fn` returns for one."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from .. import faults
 from ..device.layout import charged
 from ..device.lent import Settled
 from ..device.pipeline import Flight
-from ..device.slots import bytes_of, result_rooms
+from ..device.slots import bytes_of, result_specs
 from ..structure import flatten
 from .chunks import Chunks
 from .outputs import Allocate
 from .work import DeviceWork, Job
 
-# With a memory_budget, fn first shows on this part of a chunk how large its results are.
+# With a memory_budget, fn first runs on 1 / this of a chunk, to learn how large its results are.
 _PROBED_PART = 32
 
 
 class Learner:
-    """Finds out on one device, before the other chunks run, what all of them need.
+    """Learns on one device, before the other chunks run, what all of them need.
 
     Args:
         work: of the device.
-        settled: what an identical call before this one found out.
+        settled: the chunk size of an identical earlier call.
         allocate: makes memory for results.
     """
 
@@ -40,12 +40,12 @@ class Learner:
 
     def _inside(self, chunks: Chunks) -> int:
         """Bytes of a slot's input."""
-        return bytes_of(source.room(chunks.widest) for source in self._work.sources)
+        return bytes_of(source.spec(chunks.widest) for source in self._work.sources)
 
     def _outside(self) -> int:
-        """Bytes of a slot's output, for results as the first chunk's."""
+        """Bytes of a slot's output, for results like the first chunk's."""
         leaves = self._ledger.outputs.leaves
-        return bytes_of(result_rooms(leaves, [leaf.sizes[leaf.dim] for leaf in leaves]))
+        return bytes_of(result_specs(leaves, [leaf.sizes[leaf.dim] for leaf in leaves]))
 
     def _needed(self, chunks: Chunks, slot_output: int, output: int) -> int:
         """Bytes of all slots and one output of `fn`, as torch's allocator counts them."""
@@ -53,12 +53,12 @@ class Learner:
         return self._slots_for(chunks) * each + charged(output)
 
     def learn(self) -> None:
-        """Runs the first chunk alone: smaller and smaller ones, where memory or the budget ask for it."""
+        """Runs the first chunk alone, and smaller ones until memory and budget suffice."""
         work, ledger, rows = self._work, self._ledger, self._work.first_rows
         arguments, budget = ledger.arguments, ledger.limits.memory_budget
         problem = (rows, arguments.halo, budget, tuple((s.dtype, s.shape) for s in arguments.inputs))
         known = self._settled.rows_for(work.fn, problem)
-        is_settled = known is not None  # an identical call found out; this one only checks it
+        is_settled = known is not None  # by an identical call; this one only checks it
         if known is not None:
             rows = known
         elif budget is not None:
@@ -93,10 +93,10 @@ class Learner:
         del tensors
         work.pipe.commit(flight)
         work.store(flight)
-        work.engine.flush()  # it need not wait until other chunks are fetched
+        work.engine.flush()  # without waiting until other chunks are fetched
 
     def prepare(self) -> None:
-        """Allocates this device's slots for what another one has learned."""
+        """Allocates this device's slots for the chunks that another device has learned."""
         chunks, budgeted = self._ledger.chunks, self._ledger.limits.memory_budget is not None
         count, inside = self._slots_for(chunks), self._inside(chunks)
         if budgeted and not self._slots.fits_exactly(inside, count):
@@ -105,7 +105,7 @@ class Learner:
         self._work.reserve_outputs(self._outside(), count, exactly=budgeted)
 
     def _probe(self, rows: int, budget: int) -> int:
-        """How many rows fit, from what `fn` makes of a few: the budget must hold for results of any size."""
+        """The rows that fit, from the results of `fn` for a few: the budget must hold for results of any size."""
         work, arguments = self._work, self._ledger.arguments
         chunks = Chunks(arguments.extent, max(1, rows // _PROBED_PART), arguments.halo)
         try:
@@ -122,7 +122,7 @@ class Learner:
         return self._fitting_rows(rows, budget, lambda size, _: math.ceil(share * size))
 
     def _fitting_rows(self, rows: int, budget: int, output: Callable[[int, int], int]) -> int:
-        """The most rows, up to `rows`, that fit if `output(rows, bytes of the input)` is what comes out of them."""
+        """The most rows, up to `rows`, that fit if their results take `output(rows, bytes of the input)`."""
         arguments = self._ledger.arguments
 
         def needed(size: int) -> int:
@@ -139,13 +139,13 @@ class Learner:
     ) -> tuple[Flight[Job], list[torch.Tensor], int]:
         work, ledger, count = self._work, self._ledger, self._slots_for(chunks)
         inside = self._inside(chunks)
-        # Before anything runs: memory that the compute stream has just given up is not safe to copy into.
+        # Before anything runs: copies must not write memory that the compute stream has just released.
         if budget is not None and not self._slots.fits_exactly(inside, count):
             self._slots.release()
         self._slots.reserve_inputs(inside, count)
         flight = work.fetch(chunks[0])
         if is_settled and ledger.arguments.order == "depth_first":
-            work.engine.flush()  # the first copy need not wait until the next one is known
+            work.engine.flush()  # the first copy need not wait for the next one
             if count > 1 and (chunk := work.take()) is not None:
                 work.fetched_ahead = [work.fetch(chunk)]
         work.pipe.acquire(flight)
@@ -153,7 +153,7 @@ class Learner:
         taken = flatten(value)
         output = sum(charged(t.numel() * t.element_size()) for t in taken[0]) if taken else 0
         ledger.outputs.structure = None
-        tensors = ledger.outputs.take(value, chunks[0], work.place)
+        tensors = ledger.outputs.take(value, chunks[0], work.device)
         slot_output = self._outside()
         needed = self._needed(chunks, slot_output, output)
         if budget is None or needed <= budget:

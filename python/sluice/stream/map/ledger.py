@@ -1,4 +1,4 @@
-"""What the devices of one call share: chunks that are left, where results go, and whether to go on."""
+"""State that the devices of one call share: remaining chunks, targets of results, whether to continue."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from ..device.layout import HostTensor, plain
+from ..device.layout import HostTensor, resolved
 from ..device.lent import Limits
 from ..device.routes import Routes
 from ..faults import CancelledError
@@ -17,11 +17,11 @@ from .outputs import Allocate, Assembly, Outputs, chunk_name
 
 
 class StoppedError(Exception):
-    """Another device's worker has failed; its error is the one that counts."""
+    """Another device's worker has failed; its error is the one that is raised."""
 
 
 class Ledger:
-    """The state of one call, but for its devices.
+    """The state of one call that is not per device.
 
     Args:
         arguments: checked.
@@ -36,7 +36,7 @@ class Ledger:
         self.assemblies: list[Assembly] = []
         self.tries: list[str] = []
         self.chunks = Chunks(arguments.extent, max(arguments.extent, 1), arguments.halo)
-        self.current: Chunk | None = None  # the one that was computed last
+        self.current: Chunk | None = None  # computed last
         self.is_touched = False  # whether a byte of the result may be written
         self.poll: Callable[[], object] | None = None  # shows progress while a device's thread waits
         self.stopped_by: BaseException | None = None
@@ -45,17 +45,17 @@ class Ledger:
 
     # --- chunks ---------------------------------------------------------------------------------------------------
     def take(self) -> Chunk | None:
-        """The next chunk for whoever asks."""
+        """The next chunk for the calling device; None at the end."""
         self.checkpoint()
         index, chunks = next(self._next), self.chunks
         return chunks[index] if index < chunks.count else None
 
     def start_over(self) -> None:
-        """Counts chunks anew, but for the first one, which is learned from."""
+        """Restarts with the second chunk; the first one is learned from."""
         self._next = itertools.count(1)
 
     def checkpoint(self) -> None:
-        """Called while the host waits: shows progress, and raises where the run must stop."""
+        """Called while the host waits: shows progress, and raises if the run must stop."""
         if self._cancelled:
             if self._is_quiet:
                 raise SystemExit
@@ -66,24 +66,24 @@ class Ledger:
             poll()
 
     def cancel(self, is_quiet: bool) -> None:
-        """Stops the run at its next chunk; quietly, by `SystemExit`, where the interpreter exits."""
+        """Stops the run at its next chunk; at the interpreter's exit silently, by `SystemExit`."""
         self._is_quiet = is_quiet
         self._cancelled = True
 
     def stop(self, error: BaseException) -> None:
-        """Stops all devices, because one has failed; the first error counts."""
+        """Stops all devices, because one has failed; the first error is kept."""
         self.stopped_by = self.stopped_by or error
 
     # --- inputs and results ---------------------------------------------------------------------------------------
-    def sources(self, place: torch.device, rows: int) -> list[HostTensor]:
-        """The inputs as the engine of a device takes them."""
+    def sources(self, device: torch.device, rows: int) -> list[HostTensor]:
+        """The inputs as sources of copies to a device."""
         pairs = zip(self.arguments.inputs, self.arguments.dims, strict=True)
         return [
-            self.routes.of(plain(tensor), dim, rows, place, f"inputs[{i}]") for i, (tensor, dim) in enumerate(pairs)
+            self.routes.of(resolved(tensor), dim, rows, device, f"inputs[{i}]") for i, (tensor, dim) in enumerate(pairs)
         ]
 
     def settle_on(self, chunks: Chunks, allocate: Allocate) -> None:
-        """The first chunk has run: sizes are settled, and results can be allocated."""
+        """Allocates the results, whose sizes are known now that the first chunk has run."""
         self.chunks = chunks
         structure = self.outputs.structure
         assert structure is not None
@@ -99,5 +99,5 @@ class Ledger:
         ]
 
     def name(self, chunk: Chunk) -> str:
-        """How a message calls a chunk."""
+        """A chunk's name in messages."""
         return f"{chunk_name(chunk, self.arguments.dim)} ({len(self.chunks)} chunks)"

@@ -1,4 +1,4 @@
-"""What `fn` returned for a chunk: checked against the first one, and where in the result it goes."""
+"""Results of `fn` for chunks: checked against the first one, and written to the result."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ Allocate = Callable[[Sequence[int], torch.dtype], torch.Tensor]
 
 
 def chunk_name(chunk: Chunk, dim: int) -> str:
-    """How messages call a chunk."""
+    """A chunk's name in messages."""
     return f"chunk {chunk.index}, rows {chunk.begin} to {chunk.end} of dimension {dim}"
 
 
 class Outputs:
-    """Checks what calls of `fn` return, and cuts the halo off.
+    """Checks results of `fn` and removes the halo.
 
     Args:
         arguments: of the call.
-        place: the device that results must be on.
     """
 
     def __init__(self, arguments: MapArguments) -> None:
@@ -36,14 +35,14 @@ class Outputs:
         self.structure: Structure | None = None
         self.leaves: list[Leaf] = []
 
-    def take(self, value: Any, chunk: Chunk, place: torch.device) -> list[torch.Tensor]:
-        """The tensors that one call returned, without the halo's rows; the first call sets what others must match.
+    def take(self, value: Any, chunk: Chunk, device: torch.device) -> list[torch.Tensor]:
+        """The tensors of one result, without the halo's rows; others must match the first call's.
 
         Raises:
-            TypeError: `fn` returned something else than tensors.
-            ValueError: a tensor is somewhere else, or differs from the first chunk's in more than its extent.
+            TypeError: `fn` returned anything but tensors.
+            ValueError: a tensor is on another device, or differs from the first chunk's in more than its extent.
         """
-        if self._is_like_the_first(value, place):
+        if self._is_like_the_first(value, device):
             return [value.detach() if value.requires_grad else value]
         op = self._arguments.op
         taken = flatten(value)
@@ -51,7 +50,7 @@ class Outputs:
             rule = "return a tensor, or a tuple, list or dict of tensors"
             raise TypeError(f"{op}: fn must {rule}, got {describe(value)}")
         tensors, structure = taken
-        trimmed = [self._trim(t, structure.name(i), chunk, place) for i, t in enumerate(tensors)]
+        trimmed = [self._trim(t, structure.name(i), chunk, device) for i, t in enumerate(tensors)]
         if self.structure is None:
             self.leaves = [Leaf(t.dtype, tuple(t.shape), self._dim(t)) for t in trimmed]
             self.structure = structure
@@ -70,25 +69,25 @@ class Outputs:
                 raise ValueError(f"{op}: {name} must {rule}, got {tuple(tensor.shape)} for {where}")
         return trimmed
 
-    def _is_like_the_first(self, value: Any, place: torch.device) -> bool:
-        """Whether nothing is left to check: one tensor, of the first one's shape, without a halo."""
+    def _is_like_the_first(self, value: Any, device: torch.device) -> bool:
+        """Whether no check is needed: one tensor of the first one's shape, no halo."""
         if type(value) is not torch.Tensor or self._has_halo:
             return False
         if self.structure is None or self.structure.kind is not torch.Tensor:
             return False
         leaf = self.leaves[0]
         same = value.shape == leaf.sizes and value.dtype == leaf.dtype and value.layout == torch.strided
-        return same and value.device == place
+        return same and value.device == device
 
     def _dim(self, tensor: torch.Tensor) -> int:
         return self._arguments.dim % tensor.dim()
 
-    def _trim(self, tensor: torch.Tensor, name: str, chunk: Chunk, place: torch.device) -> torch.Tensor:
+    def _trim(self, tensor: torch.Tensor, name: str, chunk: Chunk, device: torch.device) -> torch.Tensor:
         op, dim = self._arguments.op, self._arguments.dim
         where = chunk_name(chunk, dim)
-        is_there = tensor.device == place or (place.type == "cpu" and tensor.device.type == "cpu")
+        is_there = tensor.device == device or (device.type == "cpu" and tensor.device.type == "cpu")
         if tensor.layout != torch.strided or not is_there:
-            raise ValueError(f"{op}: the result{name} must be a strided tensor on {place}, got one on {tensor.device} "
+            raise ValueError(f"{op}: the result{name} must be a strided tensor on {device}, got one on {tensor.device} "
                              f"for {where}")  # fmt: skip
         check_memory(op, f"the result{name}", tensor, f" for {where}")
         if not -tensor.dim() <= dim < tensor.dim():
@@ -104,14 +103,14 @@ class Outputs:
 
 
 class Assembly:
-    """One tensor of the result, from chunks whose extents are known, guessed from the first, or neither.
+    """One tensor of the result, assembled from the results of chunks.
 
-    Chunks usually have extents in the proportion of the first one; then each has its place in the result, in whatever
-    order they come. One that has not goes into memory of its own, and all are concatenated at the end.
+    Extents are usually proportional to the chunks' rows; then each chunk's result is written to its range of the
+    result, in any order. A result of another extent gets memory of its own, and all are concatenated at the end.
 
     Args:
         arguments: of the call.
-        leaf: what the first chunk showed.
+        leaf: the first chunk's tensor.
         name: of this tensor in messages.
         chunks: all of them.
         out: the caller's tensor, or None.
@@ -135,7 +134,7 @@ class Assembly:
         last = chunks[self._end].rows
         self._last = first if last == rows else -(-first * last // max(rows, 1))
         self._lock = threading.Lock()
-        self._pieces: dict[int, torch.Tensor] = {}
+        self._chunk_results: dict[int, torch.Tensor] = {}
         total = first * self._end + self._last
         self._direct = True
         if out is None:
@@ -146,8 +145,8 @@ class Assembly:
         if keeps:
             self._check_out(out, total)
         overwrites = arguments.is_in_place and (any(arguments.halo) or not keeps)
-        # An input that others of its rows are still to be read from, memory that holds the values lazily negated or
-        # conjugated, or a total that only the last chunk will show.
+        # A copy is needed if out is an input whose other rows are still to be read, if it is lazily negated or
+        # conjugated, or if only the last chunk shows the total extent.
         copied = overwrites or out.is_neg() or out.is_conj()
         self._direct = out.shape[leaf.dim] == total and not copied
         self._result = out
@@ -170,34 +169,36 @@ class Assembly:
         return self._last if index == self._end else self._full
 
     def target(self, index: int, extent: int) -> tuple[torch.Tensor, int]:
-        """The tensor that a chunk's result is written to, and at which row."""
+        """The tensor that a chunk's result is written to, and its first row there."""
         if self._direct and extent == self._extent(index):
             return self._result, index * self._full
-        piece = self._allocate(self._leaf.with_extent(extent), self._leaf.dtype)
+        result = self._allocate(self._leaf.with_extent(extent), self._leaf.dtype)
         with self._lock:
-            self._pieces[index] = piece
-        return piece, 0
+            self._chunk_results[index] = result
+        return result, 0
 
     def capacity(self) -> torch.Tensor:
-        """The tensor that most chunks are written to: it says how they travel."""
+        """The tensor that most chunks are written to; it determines their route."""
         return self._result
 
     def finish(self) -> torch.Tensor:
         """The complete result."""
         leaf, out = self._leaf, self._out
-        if not self._pieces:
+        if not self._chunk_results:
             if out is not None and self._result is not out:
                 out.copy_(self._result)
                 return out
             return self._result
-        parts = [
-            self._pieces[i] if i in self._pieces else self._result.narrow(leaf.dim, i * self._full, self._extent(i))
+        results = [
+            self._chunk_results[i]
+            if i in self._chunk_results
+            else self._result.narrow(leaf.dim, i * self._full, self._extent(i))
             for i in range(len(self._chunks))
         ]
         if out is None:
-            return torch.cat(parts, leaf.dim)
-        total = sum(part.shape[leaf.dim] for part in parts)
+            return torch.cat(results, leaf.dim)
+        total = sum(result.shape[leaf.dim] for result in results)
         if total != out.shape[leaf.dim]:
             raise ValueError(f"{self._op}: {self._name} must have shape {tuple(leaf.with_extent(total))}, "
                              f"got {tuple(out.shape)}")  # fmt: skip
-        return out.copy_(torch.cat(parts, leaf.dim))
+        return out.copy_(torch.cat(results, leaf.dim))

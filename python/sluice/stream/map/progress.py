@@ -9,11 +9,11 @@ from .arguments import Progress
 
 
 class Reporter:
-    """Tells how many bytes have moved, each time that there are more.
+    """Reports how many bytes have moved whenever there are more.
 
     Args:
         op: names the bar.
-        progress: True for a tqdm bar (none where tqdm is not installed), a callable, or None.
+        progress: True for a tqdm bar (none if tqdm is not installed), a callable, or None.
         count: gives (done, total) in bytes.
     """
 
@@ -32,11 +32,11 @@ class Reporter:
 
     @property
     def is_asked(self) -> bool:
-        """Whether there is anyone to tell."""
+        """Whether there is a bar or a callable."""
         return self._call is not None or self._bar is not None
 
     def poll(self) -> None:
-        """Tells where there is something new."""
+        """Reports progress if there is any."""
         if not self.is_asked:
             return
         done, total = self._count()
@@ -44,7 +44,7 @@ class Reporter:
             self._tell(done, total)
 
     def finish(self) -> None:
-        """Tells that everything is done."""
+        """Reports that everything is done."""
         if not self.is_asked:
             return
         _, total = self._count()
@@ -62,6 +62,6 @@ class Reporter:
             self._bar.update(done - self._bar.n)
 
     def close(self) -> None:
-        """Takes the bar away."""
+        """Closes the bar."""
         if self._bar is not None:
             self._bar.close()

@@ -1,4 +1,4 @@
-"""One call of `map`: learns from the first chunk, then hands chunks to devices and gathers what comes back."""
+"""One call of `map`: learns from the first chunk, then distributes chunks to devices and gathers their results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .learner import Learner
 from .ledger import Ledger, StoppedError
 from .outputs import Allocate
 from .progress import Reporter
-from .work import DeviceWork, ResidentWork
+from .work import DeviceWork, OnDeviceWork
 
 
 class MapRun:
@@ -35,7 +35,7 @@ class MapRun:
         functions: `fn` of each device.
         lent: engine and slots of each device.
         limits: depth and budgets.
-        registered: page-locks in place, and lets go of what is gone or the budget needs.
+        registered: pins in place, and unpins memory that is gone or whose budget is needed.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class MapRun:
         self.arguments, self.op, self.limits = arguments, arguments.op, limits
         routes = Routes(self.op, arguments.staging, limits.pinned_budget, limits.ring_bytes, registered)
         self.ledger = Ledger(arguments, limits, routes)
-        limit = limits.window if len(lent) == 1 else limits.depth + 1
-        kind = ResidentWork if arguments.on_device else DeviceWork
-        self.works = [kind(self.ledger, functions[place], lent[place], limit) for place in lent]
+        limit = limits.event_sets if len(lent) == 1 else limits.depth + 1
+        kind = OnDeviceWork if arguments.on_device else DeviceWork
+        self.works = [kind(self.ledger, functions[device], lent[device], limit) for device in lent]
         if arguments.on_device:
-            allocate = _allocator_on(self.works[0].place)
-        else:  # of what page-locking the inputs has left of the budget
-            allocate = routes.allocator(any(place.type == "cuda" for place in lent))
-        self._learners = [Learner(work, lent[work.place].settled, allocate) for work in self.works]
+            allocate = _allocator_on(self.works[0].device)
+        else:  # from the budget that registering the inputs has left
+            allocate = routes.allocator(any(device.type == "cuda" for device in lent))
+        self._learners = [Learner(work, lent[work.device].settled, allocate) for work in self.works]
         self.reporter = Reporter(self.op, arguments.progress, self.landed_bytes)
         if len(self.works) == 1 and self.reporter.is_asked:
             self.ledger.poll = self.reporter.poll
@@ -65,19 +65,19 @@ class MapRun:
         self._record: Callable[[], StreamStats] | None = None
         names = [f"inputs[{i}]" for i in range(len(arguments.inputs))]
         sources = self.works[0].sources
-        # What threads stage has been read when the last chunk is issued; what the device reads itself may not.
+        # Sources that threads copy have been read when the last chunk is issued; those that the device reads may not.
         late = [s.route == DIRECT or arguments.on_device for s in sources]
         named = list(zip(names, arguments.inputs, late, strict=True))
         self._early = faults.Watch(self.op, {name: tensor for name, tensor, is_late in named if not is_late})
         self._late = faults.Watch(self.op, {name: tensor for name, tensor, is_late in named if is_late})
 
     def cancel(self, is_quiet: bool = False) -> None:
-        """Stops the run at its next chunk; quietly, by `SystemExit`, where the interpreter exits."""
+        """Stops the run at its next chunk; at the interpreter's exit silently, by `SystemExit`."""
         self.ledger.cancel(is_quiet)
 
     # --- the whole ------------------------------------------------------------------------------------------------
     def issue(self) -> None:
-        """Calls `fn` for all chunks; returns when the last call is issued. Whatever is raised, `end` must follow."""
+        """Calls `fn` for all chunks; returns when the last call is issued. `end` must follow, also after an error."""
         for work in self.works:
             work.begin()
         if len(self.works) == 1:
@@ -87,7 +87,7 @@ class MapRun:
         self._early.check()
 
     def _issue_on(self, work: DeviceWork, start: Callable[[], None]) -> None:
-        with work.engine.compute():  # once, and not for each chunk: it takes as long as a small one
+        with work.engine.compute():  # once, not per chunk: it takes as long as a small chunk
             start()
             ORDERS[self.arguments.order](work, self.limits.depth)
         work.engine.flush()
@@ -110,7 +110,7 @@ class MapRun:
                     self._issue_on(work, learn if work is self.works[0] else prepare)
             except StoppedError:
                 pass
-            except BaseException as error:  # told by the thread that waits for all of them
+            except BaseException as error:  # raised by the thread that waits for all workers
                 ledger.stop(error)
 
         pairs = zip(self.works, self._learners, strict=True)
@@ -122,7 +122,7 @@ class MapRun:
             raise ledger.stopped_by
 
     def settle(self) -> Any:
-        """Waits until everything has landed and returns the result. May be called again where it was interrupted."""
+        """Waits until everything has landed and returns the result. May be called again after an interrupt."""
         for work in self.works:
             work.settle()
         self._late.check()
@@ -140,17 +140,17 @@ class MapRun:
         return all(work.has_landed() for work in self.works)
 
     def wait(self, milliseconds: int) -> None:
-        """Waits until the results have landed, but no longer than that."""
+        """Waits until the results have landed, at most `milliseconds`."""
         for work in list(self.works):
             if not work.has_landed():
                 work.engine.wait_issued(work.pipe.stored, milliseconds)
                 return
 
     def end(self, has_failed: bool) -> None:
-        """Gives back what the run has taken; may be called again. After a fault what is in flight ends first.
+        """Releases what the run holds; may be called again. After a failure it waits for everything in flight.
 
         Raises:
-            NotInTime: at the interpreter's exit, where that takes too long.
+            NotInTime: that takes too long at the interpreter's exit.
         """
         if has_failed:
             self.ledger.stop(StoppedError())
@@ -163,7 +163,7 @@ class MapRun:
             work.engine.kept = None
 
     def told(self, error: BaseException) -> BaseException:
-        """What a caller is to see of something that went wrong: the right type, with notes."""
+        """The error for the caller: the right type, with notes."""
         told = faults.translated(self.op, error)
         ledger = self.ledger
         if isinstance(told, KeyboardInterrupt) and ledger.current is not None:
@@ -174,24 +174,23 @@ class MapRun:
         return told
 
     def _raise_versions(self) -> None:
-        """Tells autograd of `out`, which was written behind torch's back."""
+        """Tells autograd that `out` was written, which torch does not see."""
         for out in self.arguments.outs or []:
             if not out.is_inference():
                 torch.autograd.graph.increment_version(out)
 
     # --- numbers --------------------------------------------------------------------------------------------------
     def landed_bytes(self) -> tuple[int, int]:
-        """Bytes moved in both directions, and all there will be."""
+        """Bytes moved in both directions, and their total."""
         done = sum(work.landed_bytes() for work in self.works)
         inside = sum(tensor.nbytes for tensor in self.arguments.inputs)
         outside = sum(assembly.capacity().nbytes for assembly in self.ledger.assemblies)
         return done, inside + outside
 
     def record(self) -> Callable[[], StreamStats]:
-        """Takes the numbers of this run, which is over, for a call to make sense of: most runs are never asked.
+        """Takes the raw numbers of this finished run; most runs are never asked for `StreamStats`.
 
-        Undoes the circles of references, in which the inputs would be kept until a collection comes by. May be called
-        again.
+        Breaks reference cycles that would keep the inputs until a garbage collection. May be called again.
         """
         if self._record is None:
             self._record = self._take_record()
@@ -214,12 +213,12 @@ class MapRun:
         return functools.cache(functools.partial(stats_of, records, **known))
 
 
-def _allocator_on(place: torch.device) -> Allocate:
-    """Makes memory of a device that belongs to the stream which is current now, the caller's."""
-    caller = torch.cuda.current_stream(place)
+def _allocator_on(device: torch.device) -> Allocate:
+    """Allocates on a device, on the caller's stream, which is current now."""
+    caller = torch.cuda.current_stream(device)
 
     def allocate(sizes: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         with torch.cuda.stream(caller):
-            return torch.empty(tuple(sizes), dtype=dtype, device=place)
+            return torch.empty(tuple(sizes), dtype=dtype, device=device)
 
     return allocate

@@ -1,4 +1,4 @@
-"""The chunks of one device: their tensors, their calls of `fn`, and what goes back."""
+"""The chunks of one device: their tensors, their calls of `fn`, and their results."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from .. import faults
-from ..device.layout import HostTensor, Room, as_given, charged, keep, memory_order
+from ..device.layout import HostTensor, TensorSpec, as_given, charged, keep, memory_order
 from ..device.lent import Lent
 from ..device.limits import one_way_rate
 from ..device.pipeline import Flight, Pipeline
-from ..device.slots import Place, bytes_of, result_rooms
+from ..device.slots import SlotViews, bytes_of, result_specs
 from ..modes import mark_step
 from .chunks import Chunk, automatic_size
 from .ledger import Ledger
@@ -21,34 +21,34 @@ from .ledger import Ledger
 
 @dataclasses.dataclass(slots=True)
 class Job:
-    """A chunk on its way, and what came out of it."""
+    """A chunk in flight, and its result."""
 
     chunk: Chunk
-    source: Place = dataclasses.field(init=False)  # known when it has a slot
-    result: Place | None = None
+    source: SlotViews = dataclasses.field(init=False)  # known when it has a slot
+    result: SlotViews | None = None
     extents: tuple[int, ...] = ()  # of the result's tensors
 
 
 class DeviceWork:
-    """What an order arranges on one device (`pipeline.Work`), whose compute stream is the current one."""
+    """The steps of chunks on one device (`pipeline.Work`), whose compute stream is the current one."""
 
     def __init__(self, ledger: Ledger, fn: Callable[..., Any], lent: Lent, limit: int) -> None:
         self.ledger, self.fn, self.lent = ledger, fn, lent
         self.engine, self.slots = lent.engine, lent.slots
-        self.place = lent.engine.place
+        self.device = lent.engine.device
         self.pipe: Pipeline[Job] = Pipeline(
-            lent.engine, ledger.limits.depth, ledger.limits.window, limit, checkpoint=ledger.checkpoint
+            lent.engine, ledger.limits.depth, ledger.limits.event_sets, limit, checkpoint=ledger.checkpoint
         )
         self.order_of_chunks: list[int] = []  # as they were stored
-        self._bytes_after: list[int] = [0]  # moved when so many chunks have landed
+        self._bytes_after: list[int] = [0]  # bytes moved, by number of landed chunks
         self.first_rows = self._wanted_rows()
-        self.sources = ledger.sources(self.place, min(self.first_rows, ledger.arguments.extent))
+        self.sources = ledger.sources(self.device, min(self.first_rows, ledger.arguments.extent))
         self._targets: list[HostTensor] = []
-        self.fetched_ahead: list[Flight[Job]] = []  # fetched while the first chunk is learned from
+        self.fetched_ahead: list[Flight[Job]] = []  # fetched while the first chunk is computed
         self._is_empty = not any(source.tensor.numel() for source in self.sources)
         self._is_lazy = any(t.is_conj() or t.is_neg() for t in ledger.arguments.inputs)
-        self._input_rooms: dict[int, tuple[Room, ...]] = {}  # by extent: nearly all chunks are alike
-        self._output_rooms: dict[tuple[int, ...], tuple[Room, ...]] = {}  # by extents
+        self._input_specs: dict[int, tuple[TensorSpec, ...]] = {}  # by extent: nearly all chunks have the same
+        self._output_specs: dict[tuple[int, ...], tuple[TensorSpec, ...]] = {}  # by extents
         self._bytes_of_rows: dict[int, int] = {}
 
     def _wanted_rows(self) -> int:
@@ -59,31 +59,31 @@ class DeviceWork:
         if arguments.chunk_size is not None:
             return arguments.chunk_size
         row = sum(tensor.nbytes for tensor in arguments.inputs) / extent
-        return automatic_size(extent, row, one_way_rate(self.place, limits.memory_budget))
+        return automatic_size(extent, row, one_way_rate(self.device, limits.memory_budget))
 
     def reserve_outputs(self, nbytes: int, count: int, exactly: bool) -> None:
-        """Makes the first slots' outputs large enough, and no larger where a budget asks for that."""
+        """Makes the first slots' outputs large enough, with a budget no larger."""
         if exactly:
             self.slots.release_other_outputs(nbytes)
         for slot in range(count):
             self.slots.grow_output(slot, nbytes)
 
     def start_over(self) -> None:
-        """The first chunk did not fit: gives back what it has taken."""
+        """Releases the memory of a first chunk that did not fit."""
         self.pipe.drain()
         self.fetched_ahead = []
         self.ledger.start_over()
         self.slots.release()
-        self._output_rooms.clear()
+        self._output_specs.clear()
 
     # --- every chunk ----------------------------------------------------------------------------------------------
     def ahead(self) -> list[Flight[Job]]:
-        """Chunks whose copies in are issued already, once."""
+        """Chunks whose copies in are already issued; returned once."""
         ahead, self.fetched_ahead = self.fetched_ahead, []
         return ahead
 
     def begin(self) -> None:
-        """Starts the engine's run: everything waits for what the caller's stream has in its queue."""
+        """Starts the engine's run: everything waits for the work queued on the caller's stream."""
         self.engine.kept = self.ledger
         self.engine.begin()
 
@@ -95,10 +95,10 @@ class DeviceWork:
         """Issues the copies of a chunk's rows into a slot."""
         job = Job(chunk)
         flight, extent = self.pipe.enter(job), chunk.extent
-        rooms = self._input_rooms.get(extent)
-        if rooms is None:
-            rooms = keep(self._input_rooms, extent, tuple(source.room(extent) for source in self.sources))
-        job.source = self.slots.input(flight.slot, rooms)
+        specs = self._input_specs.get(extent)
+        if specs is None:
+            specs = keep(self._input_specs, extent, tuple(source.spec(extent) for source in self.sources))
+        job.source = self.slots.input(flight.slot, specs)
         self.pipe.fetch(flight, self._source_copies(job))
         return flight
 
@@ -109,15 +109,15 @@ class DeviceWork:
         return [source.copy(low, extent, pointers[i]) for i, source in enumerate(self.sources)]
 
     def compute(self, flight: Flight[Job]) -> None:
-        """Calls `fn` on the compute stream and puts what it returns into the slot."""
+        """Calls `fn` on the compute stream and copies its result into the slot."""
         ledger, chunk = self.ledger, flight.item.chunk
         self.pipe.acquire(flight)
         ledger.current = chunk
-        self.place_result(flight, ledger.outputs.take(self.call(flight), chunk, self.place))
+        self.place_result(flight, ledger.outputs.take(self.call(flight), chunk, self.device))
         self.pipe.commit(flight)
 
     def call(self, flight: Flight[Job]) -> Any:
-        """What `fn` returns for a chunk whose bytes are there."""
+        """The result of `fn` for a chunk whose bytes have arrived."""
         arguments = self._inputs(flight.item)
         if self._is_lazy:
             inputs = self.ledger.arguments.inputs
@@ -129,29 +129,29 @@ class DeviceWork:
             faults.add_note(error, f"{self.ledger.op}: raised by fn for {self.ledger.name(flight.item.chunk)}")
             raise
         finally:
-            arguments.clear()  # a traceback that is kept must not keep them
+            arguments.clear()  # a traceback must not keep them alive
 
     def _inputs(self, job: Job) -> list[torch.Tensor]:
-        # New ones each time: fn may change their shape in place.
+        # New tensors each time: fn may change their shape in place.
         return [tensor.detach() for tensor in job.source.tensors]
 
     def place_result(self, flight: Flight[Job], tensors: list[torch.Tensor]) -> None:
-        """Copies what `fn` returned into the slot."""
+        """Copies the result of `fn` into the slot."""
         slot, leaves = flight.slot, self.ledger.outputs.leaves
         extents = tuple([tensor.shape[leaves[i].dim] for i, tensor in enumerate(tensors)])
-        rooms = self._output_rooms.get(extents)
-        if rooms is None:
+        specs = self._output_specs.get(extents)
+        if specs is None:
             orders = [memory_order(assembly.capacity()) for assembly in self.ledger.assemblies]
-            rooms = keep(self._output_rooms, extents, result_rooms(leaves, extents, orders))
-        result = self.slots.known_output(slot, rooms)
+            specs = keep(self._output_specs, extents, result_specs(leaves, extents, orders))
+        result = self.slots.known_output(slot, specs)
         if result is None:
-            self._make_room(flight, bytes_of(rooms), tensors)
-            result = self.slots.output(slot, rooms)
+            self._grow_output(flight, bytes_of(specs), tensors)
+            result = self.slots.output(slot, specs)
         flight.item.result, flight.item.extents = result, extents
         for i, tensor in enumerate(tensors):
             result.tensors[i].copy_(tensor)
 
-    def _make_room(self, flight: Flight[Job], nbytes: int, tensors: list[torch.Tensor]) -> None:
+    def _grow_output(self, flight: Flight[Job], nbytes: int, tensors: list[torch.Tensor]) -> None:
         ledger, budget = self.ledger, self.ledger.limits.memory_budget
         if self.slots.grow_output(flight.slot, nbytes) and budget is not None:
             output = sum(charged(t.numel() * t.element_size()) for t in tensors)
@@ -160,7 +160,7 @@ class DeviceWork:
                                  f"{ledger.name(flight.item.chunk)}, got {budget}")  # fmt: skip
 
     def store(self, flight: Flight[Job]) -> None:
-        """Issues the copies of a chunk's result to where it belongs."""
+        """Issues the copies of a chunk's result to the host."""
         job = flight.item
         assert job.result is not None
         self.ledger.is_touched = True
@@ -172,7 +172,7 @@ class DeviceWork:
         self.order_of_chunks.append(job.chunk.index)
         self.pipe.store(flight, copies)
 
-    def _result_copies(self, job: Job, result: Place) -> list[list[int]]:
+    def _result_copies(self, job: Job, result: SlotViews) -> list[list[int]]:
         ledger, index = self.ledger, job.chunk.index
         copies: list[list[int]] = []
         for i, extent in enumerate(job.extents):
@@ -187,14 +187,14 @@ class DeviceWork:
             whole = self.ledger.assemblies[i].capacity()
             leaf = self.ledger.outputs.leaves[i]
             name = "out" if self.ledger.arguments.out is not None else "the result"
-            self._targets.append(self.ledger.routes.of(whole, leaf.dim, leaf.sizes[leaf.dim], self.place, name))
+            self._targets.append(self.ledger.routes.of(whole, leaf.dim, leaf.sizes[leaf.dim], self.device, name))
         known = self._targets[index]
         if tensor is known.tensor:
             return known
-        # Memory of its own for one chunk: in the order of dimensions that the slot has.
-        piece = self.ledger.routes.of(tensor, known.dim, extent, self.place, "the result")
-        object.__setattr__(piece, "order", known.order)
-        return piece
+        # Separate memory for one chunk, with the slot's order of dimensions.
+        single = self.ledger.routes.of(tensor, known.dim, extent, self.device, "the result")
+        object.__setattr__(single, "order", known.order)
+        return single
 
     # --- the end --------------------------------------------------------------------------------------------------
     def settle(self) -> None:
@@ -202,22 +202,22 @@ class DeviceWork:
         self.pipe.settle()
 
     def has_landed(self) -> bool:
-        """Whether they have; never waits."""
+        """Whether all results have landed; never waits."""
         return self.engine.landed() >= self.pipe.stored or self.engine.error() != ""
 
     def landed_bytes(self) -> int:
-        """Bytes of the chunks that have landed, both directions."""
+        """Bytes of landed chunks, both directions."""
         return self._bytes_after[min(self.engine.landed(), len(self._bytes_after) - 1)]
 
     def abandon(self) -> None:
-        """Waits for what is in flight, after a fault, and gives back what this run allocated."""
+        """After a failure, waits for everything in flight and releases what this run allocated."""
         self.order_of_chunks.clear()
         self.pipe.drain()
         self.lent.take_back()
 
 
-class ResidentWork(DeviceWork):
-    """Chunks of inputs that are on the device already, into a result on the device: the compute stream copies all."""
+class OnDeviceWork(DeviceWork):
+    """Chunks of inputs on the device, for a result on the device: the compute stream does all copies."""
 
     def _source_copies(self, job: Job) -> list[list[int]]:
         return []
@@ -230,10 +230,10 @@ class ResidentWork(DeviceWork):
         return tensors
 
     def reserve_outputs(self, nbytes: int, count: int, exactly: bool) -> None:
-        """Nothing: results do not pass through slots."""
+        """Does nothing: results do not pass through slots."""
 
     def place_result(self, flight: Flight[Job], tensors: list[torch.Tensor]) -> None:
-        """Copies what `fn` returned to where it belongs."""
+        """Copies the result of `fn` into the whole result."""
         ledger, index, leaves = self.ledger, flight.item.chunk.index, self.ledger.outputs.leaves
         ledger.is_touched = True
         extents = [tensor.shape[leaf.dim] for leaf, tensor in zip(leaves, tensors, strict=True)]
@@ -241,9 +241,9 @@ class ResidentWork(DeviceWork):
             target, row = assembly.target(index, extent)
             with torch.no_grad():
                 target.narrow(leaf.dim, row, extent).copy_(tensor)
-        flight.item.result = Place([], [], bytes_of(result_rooms(leaves, extents)))
+        flight.item.result = SlotViews([], [], bytes_of(result_specs(leaves, extents)))
 
-    def _result_copies(self, job: Job, result: Place) -> list[list[int]]:
+    def _result_copies(self, job: Job, result: SlotViews) -> list[list[int]]:
         return []
 
     def settle(self) -> None:

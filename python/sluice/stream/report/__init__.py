@@ -1,1 +1,1 @@
-"""What a run did: its numbers, what overlapped, and the pictures."""
+"""Numbers, overlap and pictures of a run."""

@@ -1,4 +1,4 @@
-"""`overlap_report`: how much of a run overlapped, and how near it came to what the link allows."""
+"""`overlap_report`: how much of a run overlapped, and how close it came to the bound of the host link."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ ROWS = ("h2d", "compute", "d2h")
 
 @dataclasses.dataclass(frozen=True)
 class OverlapReport:
-    """What overlapped with what. Fractions are of `seconds`, from the first to the last moment that anything ran.
+    """How much of a run overlapped. Fractions are of `seconds`.
 
     Attributes:
-        seconds: that span.
-        busy: for "h2d", "compute" and "d2h", the fraction in which that row did something.
-        overlap: the fraction in which at least two rows did something.
-        all_three: the fraction in which all three did.
-        duplex: the fraction in which both directions of the link were in use.
-        link_utilisation: bytes moved, over what the link could have moved in that time, both directions at once; None
-            for a trace, which does not say how many bytes there were.
-        bound_seconds: the least time that these bytes and this compute could take, with the fill and the drain of the
-            pipeline; None for a trace.
+        seconds: from the first begin to the last end of a copy or a kernel.
+        busy: for "h2d", "compute" and "d2h", the fraction in which that row was busy.
+        overlap: the fraction in which at least two rows were busy.
+        all_three: the fraction in which all three were busy.
+        duplex: the fraction in which both directions of the host link were busy.
+        link_utilisation: bytes moved, over what the host link could have moved in that time in both directions; None
+            for a trace, which has no byte counts.
+        bound_seconds: lower bound of the time for these bytes and this compute, with the pipeline's fill and drain;
+            None for a trace.
         efficiency: bound_seconds / seconds; None for a trace.
-        pageable_bytes: copied without page-locked memory in between.
-        pageable_copies: how many copies a profiler's trace calls pageable; 0 for stats.
+        pageable_bytes: copied without pinned memory in between.
+        pageable_copies: copies that a profiler's trace calls pageable; 0 for stats.
 
     Example:
         >>> import torch, sluice
@@ -55,7 +55,7 @@ class OverlapReport:
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """The union of intervals, as intervals that do not touch."""
+    """The union of intervals, as disjoint intervals."""
     union: list[Interval] = []
     for begin, end in sorted(intervals):
         if union and begin <= union[-1][1]:
@@ -66,7 +66,7 @@ def merged(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def covered(rows: Sequence[Iterable[Interval]], least: int) -> float:
-    """For how long at least so many of the rows did something."""
+    """For how long at least `least` of the rows were busy."""
     steps: list[tuple[float, int]] = []
     for row in rows:
         for begin, end in merged(row):
@@ -80,7 +80,7 @@ def covered(rows: Sequence[Iterable[Interval]], least: int) -> float:
 
 
 def overlap_report(stats_or_trace: StreamStats | Mapping[str, Any] | str | os.PathLike[str]) -> OverlapReport:
-    """How much of a run overlapped, and how near it came to the bound of the link.
+    """How much of a run overlapped, and how close it came to the bound of the host link.
 
     Args:
         stats_or_trace: the `StreamStats` of a run (`Streamer.stats()`), or a chrome trace as a dict or the path of a
@@ -90,8 +90,8 @@ def overlap_report(stats_or_trace: StreamStats | Mapping[str, Any] | str | os.Pa
         An `OverlapReport`.
 
     Raises:
-        TypeError: something else.
-        ValueError: a run or a trace in which nothing ran.
+        TypeError: another type.
+        ValueError: a run or a trace without copies and kernels.
 
     Example:
         >>> import sluice
@@ -129,7 +129,7 @@ def _of_stats(stats: StreamStats) -> OverlapReport:
 
 
 def _bound(stats: StreamStats, inside: int, outside: int) -> float:
-    """max(K, in / up, out / down), shared out among devices, and one chunk's fill and drain."""
+    """max(K, in / up, out / down), divided among devices, plus one chunk's fill and drain."""
     devices, chunks = max(len(stats.devices), 1), max(stats.chunks, 1)
     limits = [link_limits(device) for device in stats.devices]
     both = inside > 0 and outside > 0
@@ -142,7 +142,7 @@ def _bound(stats: StreamStats, inside: int, outside: int) -> float:
 
 
 def merged_by_device(timeline: Sequence[ChunkTimes]) -> list[Interval]:
-    """The compute intervals of each device, merged device by device."""
+    """The compute intervals, merged for each device."""
     union: list[Interval] = []
     for device in sorted({times.device for times in timeline}):
         union += merged(times.compute for times in timeline if times.device == device)

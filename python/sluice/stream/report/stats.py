@@ -1,4 +1,4 @@
-"""What a run did: numbers for people, tests and pictures."""
+"""Numbers of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..device.layout import ROUTES
 
 @dataclasses.dataclass(frozen=True)
 class ChunkTimes:
-    """When a chunk was where, in seconds since its run began on its device: (begin, end) pairs."""
+    """(begin, end) of a chunk's steps, in seconds since its run began on its device."""
 
     chunk: int
     device: str
@@ -23,22 +23,22 @@ class ChunkTimes:
 
 @dataclasses.dataclass(frozen=True)
 class StreamStats:
-    """What a run of a Streamer did.
+    """Numbers of a run of a Streamer.
 
     Attributes:
-        chunks: how many there were; 0 for a Streamer that has not run.
+        chunks: their number; 0 for a Streamer that has not run.
         chunk_size: rows of each but the last; 0 for an iterator.
-        depth: slots a device.
+        depth: slots per device.
         order: of the steps.
         devices: the devices' names.
-        chunks_by_device: how many each one got.
+        chunks_by_device: chunks of each device.
         seconds: from the call to its complete result.
         bytes_in: from the host, by route: direct, ring, shared (the CPU's own memory), pageable.
         bytes_out: to the host, by route.
         slot_bytes: of the devices' slots.
-        pinned_bytes: of page-locked rings.
+        pinned_bytes: of the pinned rings.
         tries: a line for each chunk size that was too large, as "64 rows: out of memory".
-        fallbacks: why something that was asked for was not done, as memory that could not be page-locked.
+        fallbacks: why a request was not met, such as memory that could not be pinned.
         timeline: a `ChunkTimes` for each chunk, the first 65536 of each device.
 
     Example:
@@ -68,11 +68,11 @@ class StreamStats:
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """What one device did in a run, as the engine told it when the run was over; `stats_of` makes sense of it.
+    """Raw numbers of one device after a run, for `stats_of`.
 
     Attributes:
         device: its name.
-        chunks: their numbers, in the order of landing.
+        chunks: their indices, in the order of landing.
         counters: of the engine.
         times: of the engine.
         slot_bytes: of its slots.
@@ -86,12 +86,12 @@ class Record:
 
 
 def record_of(engine: EngineDevice, chunks: list[int], slot_bytes: int) -> Record:
-    """Takes what there is to know of a device's run, which is over."""
-    return Record(str(engine.place), chunks, engine.counters(), engine.times(), slot_bytes)
+    """Takes the raw numbers of a device's finished run."""
+    return Record(str(engine.device), chunks, engine.counters(), engine.times(), slot_bytes)
 
 
 def stats_of(records: Sequence[Record], **known: Any) -> StreamStats:
-    """The numbers of a run on these devices; `known` are the fields of `StreamStats` that no engine knows."""
+    """The numbers of a run on these devices; `known` are the fields of `StreamStats` that engines do not count."""
     return StreamStats(
         chunks=sum(len(record.chunks) for record in records),
         devices=tuple(record.device for record in records),
@@ -116,6 +116,6 @@ def _timeline_of(record: Record) -> list[ChunkTimes]:
 
 
 def _by_route(records: Sequence[Record], direction: int) -> dict[str, int]:
-    """The bytes of one direction, summed over devices; routes that nothing took are left out."""
+    """Bytes of one direction, summed over devices; unused routes are left out."""
     sums = [sum(record.counters[direction * len(ROUTES) + r] for record in records) for r in range(len(ROUTES))]
     return {name: total for name, total in zip(ROUTES, sums, strict=True) if total}

@@ -1,4 +1,4 @@
-"""Timelines: a run drawn as rows per stream with a box for each chunk, and the same as a chrome trace."""
+"""Timelines: a run drawn with a row per stream and a box per chunk, or as a chrome trace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LABELS = {"h2d": "copy in", "compute": "compute", "d2h": "copy out"}
 
 
 def chrome_trace(stats: StreamStats) -> dict[str, Any]:
-    """The run as chrome://tracing and Perfetto read it: microseconds, a process a device, a thread a stream."""
+    """The run for chrome://tracing and Perfetto: microseconds, a process per device, a thread per stream."""
     devices = {name: number for number, name in enumerate(stats.devices)}
     events: list[dict[str, Any]] = []
     for name, number in devices.items():
@@ -43,14 +43,14 @@ def chrome_trace(stats: StreamStats) -> dict[str, Any]:
 
 
 def describe(stats: StreamStats) -> str:
-    """One line: order, chunks, time, overlap, and the use of the link where there is one."""
+    """One line: order, chunks, time, overlap, and the use of the host link if there is one."""
     report = overlap_report(stats)
     moved = (sum(stats.bytes_in.values()) + sum(stats.bytes_out.values())) / 1e9
-    has_link = report.link_utilisation is not None and all(device != "cpu" for device in stats.devices)
+    has_host_link = report.link_utilisation is not None and all(device != "cpu" for device in stats.devices)
     return (
         f"{stats.order}, {stats.chunks} chunks, depth {stats.depth}: {1e3 * report.seconds:.2f} ms, "
         f"{moved / report.seconds:.1f} GB/s, overlap {100 * report.overlap:.0f} %"
-        + (f", link {100 * (report.link_utilisation or 0):.0f} %" if has_link else "")
+        + (f", link {100 * (report.link_utilisation or 0):.0f} %" if has_host_link else "")
     )
 
 
@@ -69,7 +69,7 @@ def write_trace(stats: StreamStats, path: str | os.PathLike[str]) -> str:
 
 
 def draw(runs: Sequence[StreamStats], path: str | os.PathLike[str]) -> None:
-    """Draws runs below one another on one scale of time.
+    """Draws runs one below the other on a common time scale.
 
     Raises:
         ImportError: matplotlib is not installed.
