@@ -17,8 +17,9 @@ DEMO_BUILD := $(if $(or $(DRIVER),$(filter 1,$(SLUICE_WITH_CUDA)),$(wildcard bui
 PRELINK := $(or $(SLUICE_PRELINK),$(if $(DRIVER),ON,OFF))
 NATIVE := $(shell find kernels ops tests/cpp -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml
 
-# What one clone compiled, ccache knows in another.
+# What one clone compiled, ccache knows in another: paths are relative, and objects with line tables do not depend on it.
 export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test wheel bench lint format gpu-check receipt results sanitize clean
