@@ -17,7 +17,7 @@ DEMO_BUILD := $(if $(or $(DRIVER),$(filter 1,$(SLUICE_WITH_CUDA)),$(wildcard bui
 PRELINK := $(or $(SLUICE_PRELINK),$(if $(DRIVER),ON,OFF))
 NATIVE := $(shell find kernels ops tests/cpp -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml
 
-# What one clone compiled, ccache knows in another: paths are relative, and objects with line tables do not depend on it.
+# ccache reuses what another clone compiled: paths are relative, and line tables do not make it hash the clone's folder.
 export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 
