@@ -33,11 +33,11 @@ WORKERS = (
 )
 THREADS = {"OMP_NUM_THREADS": "2", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 PART_SECONDS = 570
-# Families of tests/gpu's files, a sanitizer's part each, so that each ends in time; "" has all others.
+# Families of files, a sanitizer's part each, so that each ends in time; "" has all others.
 FAMILIES: dict[str, tuple[str, ...]] = {
     "": (),
-    "_causal": ("test_few_taps", "test_sequences", "test_update"),
-    "_dense": ("test_dense", "test_transposed"),
+    "_causal": ("conv1d/test_gpu_few_taps", "causal_conv1d/", "causal_conv1d_update/"),
+    "_dense": ("conv1d/test_gpu_dense", "conv_transpose1d/"),
 }
 
 
@@ -61,10 +61,11 @@ SYNCCHECK = without(
 
 def sanitizer(tool: str, *options: str, family: str) -> list[str]:
     named = tuple(prefix for prefixes in FAMILIES.values() for prefix in prefixes)
+    paths = {path.relative_to(ROOT / "tests").as_posix(): path for path in (ROOT / "tests").rglob("test_gpu*.py")}
     files = [
-        f"tests/gpu/{path.name}"
-        for path in sorted((ROOT / "tests" / "gpu").glob("test_*.py"))
-        if (path.name.startswith(FAMILIES[family]) if family else not path.name.startswith(named))
+        f"tests/{name}"
+        for name, path in sorted(paths.items())
+        if (name.startswith(FAMILIES[family]) if family else not name.startswith(named))
         and "pytest.mark.sanitize" in path.read_text()
     ]
     command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--print-limit", "20"]
@@ -73,111 +74,151 @@ def sanitizer(tool: str, *options: str, family: str) -> list[str]:
 
 # The files of each part that runs tests. What needs no GPU at all, CI runs.
 TESTS: dict[str, tuple[str, ...]] = {
-    "pointwise": ("test_functions", "test_stages", "test_own_stages", "test_transform", "test_transform_many"),
-    "convolutions": (
-        "test_conv1d",
-        "test_conv1d_dense",
-        "test_conv_transpose1d",
-        "test_torch_samples",
-        "test_conv1d_strides",
-        "test_conv1d_groups",
-        "test_causal_conv1d",
-        "test_causal_conv1d_update",
-        "test_causal_conv1d_update_calls",
-        *("test_causal_conv1d_sequences", "test_causal_conv1d_paged"),
-        *("test_causal_conv1d_sequences_calls", "test_causal_conv1d_sequences_errors"),
-        *("gpu/test_sequences_kernel", "gpu/test_sequences_iterations"),
-        *("test_compat_causal_conv1d", "test_compat_causal_conv1d_install"),
-        *("test_compat_cudnn", "test_compat_fla", "test_compat_sglang", "test_compat_vllm"),
-        *("gpu/test_update_kernel", "gpu/test_update_forms", "gpu/test_update_chains"),
-        *("gpu/test_few_taps", "gpu/test_few_taps_channels", "gpu/test_sequences_chains"),
-        "test_long_filter",
-        "gpu/test_transposed_kernels",
-        "gpu/test_transposed_dense",
-        "gpu/test_dense",
-        "gpu/test_dense_strides",
-        "gpu/test_dense_groups",
-        *("gpu/test_dense_converted", "gpu/test_dense_split_k"),
-        "gpu/test_depthwise_windows",
-        "gpu/test_depthwise_strides",
-        "gpu/test_long_filter_kernel",
-        "test_fourier",
-        "gpu/test_fourier_kernel",
-        "gpu/test_few_outputs",
+    "pointwise": (
+        "stages/test_functions",
+        "stages/test_chains",
+        "stages/test_own_stages",
+        "transform/test_results",
+        "transform/test_many",
     ),
-    "stencils": ("test_filter2d", "test_filter2d_windows", "gpu/test_filter2d_strips"),
+    "convolutions": (
+        "conv1d/test_results",
+        "conv1d/test_dense",
+        "conv_transpose1d/test_results",
+        "contracts/test_torch_samples",
+        "conv1d/test_strides",
+        "conv1d/test_groups",
+        "causal_conv1d/test_results",
+        "causal_conv1d_update/test_results",
+        "causal_conv1d_update/test_calls",
+        *("causal_conv1d/test_sequences", "causal_conv1d/test_paged"),
+        *("causal_conv1d/test_calls", "causal_conv1d/test_errors"),
+        *("causal_conv1d/test_gpu_sequences", "causal_conv1d/test_gpu_iterations"),
+        *("compat/test_causal_conv1d", "compat/test_install"),
+        *("compat/test_cudnn", "compat/test_fla", "compat/test_sglang", "compat/test_vllm"),
+        *(
+            "causal_conv1d_update/test_gpu_kernels",
+            "causal_conv1d_update/test_gpu_forms",
+            "causal_conv1d_update/test_gpu_chains",
+        ),
+        *("conv1d/test_gpu_few_taps", "conv1d/test_gpu_few_taps_channels", "causal_conv1d/test_gpu_chains"),
+        "conv1d/test_long_filter",
+        "conv_transpose1d/test_gpu_kernels",
+        "conv_transpose1d/test_gpu_dense",
+        "conv1d/test_gpu_dense",
+        "conv1d/test_gpu_dense_strides",
+        "conv1d/test_gpu_dense_groups",
+        *("conv1d/test_gpu_dense_converted", "conv1d/test_gpu_dense_split_k"),
+        "conv1d/test_gpu_depthwise_windows",
+        "conv1d/test_gpu_depthwise_strides",
+        "conv1d/test_gpu_long_filter",
+        "conv1d/test_fourier",
+        "conv1d/test_gpu_fourier",
+        "conv1d/test_gpu_few_outputs",
+    ),
+    "stencils": ("filter2d/test_results", "filter2d/test_windows", "filter2d/test_gpu_strips"),
     "streams": (
         *(
-            "test_stream_faults",
-            "test_stream_iter",
-            "test_stream_map",
-            "test_stream_out",
-            "test_record_streams",
-            "test_stream_report",
+            "streams/test_faults",
+            "streams/test_iter",
+            "streams/test_map",
+            "streams/test_out",
+            "bench/test_record_streams",
+            "streams/test_report",
         ),
         *(
-            "test_stream_memory",
-            "test_stream_schedule",
-            "test_stream_settled",
-            "test_streamer",
-            "gpu/test_host_work",
-            "gpu/test_stream",
-            "gpu/test_stream_buffers",
+            "streams/test_memory",
+            "streams/test_schedule",
+            "streams/test_settled",
+            "streams/test_streamer",
+            "streams/test_gpu_host_work",
+            "streams/test_gpu",
+            "streams/test_gpu_buffers",
         ),
     ),
-    "life": ("test_stream_life",),
+    "life": ("streams/test_life",),
     "others": (
-        *("test_arguments", "test_autocast", "test_autograd", "test_empty", "test_fakes", "test_flops"),
-        *("test_overlap", "test_views", "test_nn", "test_nn_repeated"),
-        *("gpu/test_nn_packing", "test_compat_transformers"),
-        *("test_compile", "test_demo", "test_docs", "test_errors", "test_examples"),
-        *("gpu/test_bench_clock", "gpu/test_cpp_stage", "gpu/test_device", "gpu/test_launch"),
-        *("gpu/test_link_cache", "gpu/test_link_faults"),
-        *("gpu/test_every_float", "gpu/test_linking", "gpu/test_pipeline_facts", "gpu/test_prelinked_calls"),
-        *("gpu/test_rings", "gpu/test_traps", "gpu/test_compat_layers"),
+        *(
+            "contracts/test_arguments",
+            "contracts/test_autocast",
+            "contracts/test_autograd",
+            "contracts/test_empty",
+            "contracts/test_fakes",
+            "contracts/test_flops",
+        ),
+        *("contracts/test_overlap", "contracts/test_views", "nn/test_modules", "nn/test_repeated"),
+        *("nn/test_gpu_packing", "compat/test_transformers"),
+        *(
+            "contracts/test_compile",
+            "demo/test_demo",
+            "docs/test_docs",
+            "contracts/test_errors",
+            "docs/test_examples",
+        ),
+        *("bench/test_gpu_clock", "stages/test_gpu_own_stages", "contracts/test_gpu", "gpu/test_launch"),
+        *("linking/test_gpu_cache", "linking/test_gpu_faults"),
+        *(
+            "stages/test_gpu_every_float",
+            "linking/test_gpu_chains",
+            "gpu/test_pipeline_facts",
+            "linking/test_gpu_prelinked",
+        ),
+        *("gpu/test_rings", "gpu/test_traps", "compat/test_gpu_layers"),
     ),
     "models": (
-        "test_models",
-        "test_bench_models",
-        "test_compile_backend",
-        "test_replace_functional",
-        "test_replace_wrappers",
+        "models/test_models",
+        "bench/test_models",
+        "compile/test_backend",
+        "replace/test_functional",
+        "replace/test_wrappers",
     ),
 }
 WITHOUT_GPU = (
     *(
-        "test_bench",
-        "test_bench_decode",
-        "test_bench_depthwise",
-        "test_bench_filter2d",
-        "test_bench_random",
-        "test_bench_stream",
-        "test_bench_timing",
-        "test_binary",
-        "test_cpp",
+        "bench/test_runner",
+        "bench/test_decode",
+        "bench/test_depthwise",
+        "bench/test_filter2d",
+        "bench/test_random",
+        "bench/test_stream",
+        "bench/test_timing",
+        "tools/test_binary",
+        "tools/test_cpp",
     ),
     *(
-        "test_command_line",
-        "test_cpu",
-        "test_cpu_convolutions",
-        "test_error_words",
-        "test_golden",
-        "test_gpu_check",
-        "test_layout",
+        "tools/test_command_line",
+        "cpu/test_pointwise",
+        "cpu/test_convolutions",
+        "contracts/test_error_words",
+        "tools/test_golden",
+        "tools/test_gpu_check",
+        "tools/test_layout",
     ),
-    *("test_link_libraries", "test_linked_code", "test_plan", "test_plan_calls", "test_fake_refusals"),
     *(
-        "test_prelinked",
-        "test_program_code",
-        "test_random_seed",
-        "test_record_layers",
-        "test_result_bits",
-        "test_results",
-        "test_source_hash",
+        "linking/test_libraries",
+        "linking/test_linked_code",
+        "contracts/test_plans",
+        "contracts/test_plan_calls",
+        "contracts/test_fake_refusals",
     ),
-    *("test_replace", "test_replace_calls", "test_replace_folding", "test_replace_models", "test_replace_random"),
-    *("test_compile_backend_models", "test_compile_backend_registration", "test_compile_passes"),
-    *("test_compile_passes_graphs", "test_compile_passes_random", "test_vmap", "test_vocoder"),
+    *(
+        "linking/test_prelinked",
+        "tools/test_program_code",
+        "tools/test_random_seed",
+        "bench/test_record_layers",
+        "tools/test_result_bits",
+        "bench/test_results",
+        "tools/test_source_hash",
+    ),
+    *(
+        "replace/test_modules",
+        "replace/test_calls",
+        "replace/test_folding",
+        "replace/test_models",
+        "replace/test_random",
+    ),
+    *("compile/test_backend_models", "compile/test_registration", "compile/test_passes"),
+    *("compile/test_passes_graphs", "compile/test_passes_random", "contracts/test_vmap", "demo/test_vocoder"),
 )
 
 
@@ -189,7 +230,7 @@ def tests(part: str) -> list[str]:
 PARTS: dict[str, list[str]] = {
     **{part: tests(part) for part in TESTS},
     "alone": [*PYTEST, "--durations=8", "-m", "alone", "-k", "not cpu", "tests"],
-    "large": [*PYTEST, "-m", "large", "tests/gpu"],
+    "large": [*PYTEST, "-m", "large", "tests"],
 }
 for _family in FAMILIES:
     PARTS[f"memcheck{_family}"] = sanitizer("memcheck", *OURS, family=_family)

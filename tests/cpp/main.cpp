@@ -4,7 +4,7 @@
 
 #include "tests/cpp/check.h"
 
-// The linker's source, for tests/test_linked_code.py: <chain> <dtype> <width> <slices>.
+// The linker's source, for tests/linking/test_linked_code.py: <chain> <dtype> <width> <slices>.
 int print_source(char** arguments);
 
 // The linked kernels that plans can name (linked_entries.cpp).

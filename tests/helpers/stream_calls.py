@@ -1,0 +1,32 @@
+"""Calls of `stream_map` on a device of the test, and what an exact result is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import sluice
+
+ORDERS = ["depth_first", "breadth_first", "sequential"]
+
+
+def stream(fn: Any, *inputs: Any, device: str, **options: Any) -> Any:
+    return sluice.stream_map(fn, *inputs, devices=device, **options)
+
+
+def exact(result: torch.Tensor, wanted: torch.Tensor) -> None:
+    assert result.device.type == "cpu"
+    assert result.dtype == wanted.dtype
+    assert result.shape == wanted.shape
+    assert torch.equal(result, wanted)
+
+
+def two(device: str) -> list[str]:
+    """Two devices: the CPU counts as two, so that code for several devices runs everywhere."""
+    if device == "cuda":
+        if torch.cuda.device_count() < 2:
+            pytest.skip("needs two GPUs")
+        return ["cuda:0", "cuda:1"]
+    return ["cpu:0", "cpu:1"]
