@@ -7,6 +7,7 @@ part runs (part_sources.py), and is written after every part, so that a run that
 """
 
 import concurrent.futures
+import fnmatch
 import importlib.util
 import json
 import os
@@ -33,12 +34,6 @@ WORKERS = (
 )
 THREADS = {"OMP_NUM_THREADS": "2", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 PART_SECONDS = 570
-# Families of files, a sanitizer's part each, so that each ends in time; "" has all others.
-FAMILIES: dict[str, tuple[str, ...]] = {
-    "": (),
-    "_causal": ("conv1d/test_gpu_few_taps", "causal_conv1d/", "causal_conv1d_update/"),
-    "_dense": ("conv1d/test_gpu_dense", "conv_transpose1d/"),
-}
 
 
 def without(*schedules: str) -> tuple[str, str]:
@@ -59,172 +54,70 @@ SYNCCHECK = without(
 )
 
 
-def sanitizer(tool: str, *options: str, family: str) -> list[str]:
-    named = tuple(prefix for prefixes in FAMILIES.values() for prefix in prefixes)
-    paths = {path.relative_to(ROOT / "tests").as_posix(): path for path in (ROOT / "tests").rglob("test_gpu*.py")}
-    files = [
-        f"tests/{name}"
-        for name, path in sorted(paths.items())
-        if (name.startswith(FAMILIES[family]) if family else not name.startswith(named))
-        and "pytest.mark.sanitize" in path.read_text()
-    ]
-    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--print-limit", "20"]
-    return [*command, *options, *PYTEST, "-m", "sanitize", *files]
-
-
-# The files of each part that runs tests. What needs no GPU at all, CI runs.
+# What a part runs of tests/: folders, and patterns of files, which come before every folder. What is marked no_gpu is
+# left out, as are the folders WITHOUT_GPU: CI runs them.
 TESTS: dict[str, tuple[str, ...]] = {
-    "pointwise": (
-        "stages/test_functions",
-        "stages/test_chains",
-        "stages/test_own_stages",
-        "transform/test_results",
-        "transform/test_many",
-    ),
-    "convolutions": (
-        "conv1d/test_results",
-        "conv1d/test_dense",
-        "conv_transpose1d/test_results",
-        "contracts/test_torch_samples",
-        "conv1d/test_strides",
-        "conv1d/test_groups",
-        "causal_conv1d/test_results",
-        "causal_conv1d_update/test_results",
-        "causal_conv1d_update/test_calls",
-        *("causal_conv1d/test_sequences", "causal_conv1d/test_paged"),
-        *("causal_conv1d/test_calls", "causal_conv1d/test_errors"),
-        *("causal_conv1d/test_gpu_sequences", "causal_conv1d/test_gpu_iterations"),
-        *("compat/test_causal_conv1d", "compat/test_install"),
-        *("compat/test_cudnn", "compat/test_fla", "compat/test_sglang", "compat/test_vllm"),
-        *(
-            "causal_conv1d_update/test_gpu_kernels",
-            "causal_conv1d_update/test_gpu_forms",
-            "causal_conv1d_update/test_gpu_chains",
-        ),
-        *("conv1d/test_gpu_few_taps", "conv1d/test_gpu_few_taps_channels", "causal_conv1d/test_gpu_chains"),
-        "conv1d/test_long_filter",
-        "conv_transpose1d/test_gpu_kernels",
-        "conv_transpose1d/test_gpu_dense",
-        "conv1d/test_gpu_dense",
-        "conv1d/test_gpu_dense_strides",
-        "conv1d/test_gpu_dense_groups",
-        *("conv1d/test_gpu_dense_converted", "conv1d/test_gpu_dense_split_k"),
-        "conv1d/test_gpu_depthwise_windows",
-        "conv1d/test_gpu_depthwise_strides",
-        "conv1d/test_gpu_long_filter",
-        "conv1d/test_fourier",
-        "conv1d/test_gpu_fourier",
-        "conv1d/test_gpu_few_outputs",
-    ),
-    "stencils": ("filter2d/test_results", "filter2d/test_windows", "filter2d/test_gpu_strips"),
-    "streams": (
-        *(
-            "streams/test_faults",
-            "streams/test_iter",
-            "streams/test_map",
-            "streams/test_out",
-            "bench/test_record_streams",
-            "streams/test_report",
-        ),
-        *(
-            "streams/test_memory",
-            "streams/test_schedule",
-            "streams/test_settled",
-            "streams/test_streamer",
-            "streams/test_gpu_host_work",
-            "streams/test_gpu",
-            "streams/test_gpu_buffers",
-        ),
-    ),
-    "life": ("streams/test_life",),
+    "pointwise": ("transform", "stages"),
+    "convolutions": ("conv1d", "conv_transpose1d", "causal_conv1d", "causal_conv1d_update", "compat"),
+    "stencils": ("filter2d",),
+    "streams": ("streams",),
+    "life": ("streams/test_life.py",),
     "others": (
-        *(
-            "contracts/test_arguments",
-            "contracts/test_autocast",
-            "contracts/test_autograd",
-            "contracts/test_empty",
-            "contracts/test_fakes",
-            "contracts/test_flops",
-        ),
-        *("contracts/test_overlap", "contracts/test_views", "nn/test_modules", "nn/test_repeated"),
-        *("nn/test_gpu_packing", "compat/test_transformers"),
-        *(
-            "contracts/test_compile",
-            "demo/test_demo",
-            "docs/test_docs",
-            "contracts/test_errors",
-            "docs/test_examples",
-        ),
-        *("bench/test_gpu_clock", "stages/test_gpu_own_stages", "contracts/test_gpu", "gpu/test_launch"),
-        *("linking/test_gpu_cache", "linking/test_gpu_faults"),
-        *(
-            "stages/test_gpu_every_float",
-            "linking/test_gpu_chains",
-            "gpu/test_pipeline_facts",
-            "linking/test_gpu_prelinked",
-        ),
-        *("gpu/test_rings", "gpu/test_traps", "compat/test_gpu_layers"),
+        *("bench", "contracts", "demo", "docs", "gpu", "linking", "nn"),
+        *("compat/test_transformers.py", "compat/test_gpu_layers.py"),  # minutes
+        "stages/test_*own_stages.py",  # in chains of convolutions
     ),
-    "models": (
-        "models/test_models",
-        "bench/test_models",
-        "compile/test_backend",
-        "replace/test_functional",
-        "replace/test_wrappers",
-    ),
+    "models": ("compile", "models", "replace"),
 }
-WITHOUT_GPU = (
-    *(
-        "bench/test_runner",
-        "bench/test_decode",
-        "bench/test_depthwise",
-        "bench/test_filter2d",
-        "bench/test_random",
-        "bench/test_stream",
-        "bench/test_timing",
-        "tools/test_binary",
-        "tools/test_cpp",
-    ),
-    *(
-        "tools/test_command_line",
-        "cpu/test_pointwise",
-        "cpu/test_convolutions",
-        "contracts/test_error_words",
-        "tools/test_golden",
-        "tools/test_gpu_check",
-        "tools/test_layout",
-    ),
-    *(
-        "linking/test_libraries",
-        "linking/test_linked_code",
-        "contracts/test_plans",
-        "contracts/test_plan_calls",
-        "contracts/test_fake_refusals",
-    ),
-    *(
-        "linking/test_prelinked",
-        "tools/test_program_code",
-        "tools/test_random_seed",
-        "bench/test_record_layers",
-        "tools/test_result_bits",
-        "bench/test_results",
-        "tools/test_source_hash",
-    ),
-    *(
-        "replace/test_modules",
-        "replace/test_calls",
-        "replace/test_folding",
-        "replace/test_models",
-        "replace/test_random",
-    ),
-    *("compile/test_backend_models", "compile/test_registration", "compile/test_passes"),
-    *("compile/test_passes_graphs", "compile/test_passes_random", "contracts/test_vmap", "demo/test_vocoder"),
-)
+WITHOUT_GPU = ("cpu", "tools")
+# Families of the sanitized tests, a sanitizer's part each, so that each ends in time; "" has all others.
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "": (),
+    "_causal": ("causal_conv1d", "causal_conv1d_update", "conv1d/test_gpu_few_taps*.py"),
+    "_dense": ("conv_transpose1d", "conv1d/test_gpu_dense*.py"),
+}
+
+
+def row_of(path: pathlib.Path, table: dict[str, tuple[str, ...]]) -> str:
+    """The row with a pattern of the test file, or else with its folder; "" if there is none."""
+    name = path.relative_to(ROOT / "tests").as_posix()
+    for wanted in (name, name.partition("/")[0]):
+        for row, patterns in table.items():
+            if any(fnmatch.fnmatchcase(wanted, pattern) for pattern in patterns):
+                return row
+    return ""
+
+
+def files_of(row: str, table: dict[str, tuple[str, ...]]) -> list[pathlib.Path]:
+    return [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if row_of(path, table) == row]
+
+
+def has_line(path: pathlib.Path, start: str) -> bool:
+    return re.search("^" + start, path.read_text(), re.MULTILINE) is not None
+
+
+def needs_no_gpu(path: pathlib.Path) -> bool:
+    return has_line(path, r"pytestmark = .*\bpytest\.mark\.no_gpu\b")
+
+
+def has_sanitized_tests(path: pathlib.Path) -> bool:
+    return has_line(path, r"@pytest\.mark\.sanitize\b")
+
+
+def arguments(paths: list[pathlib.Path]) -> list[str]:
+    return [path.relative_to(ROOT).as_posix() for path in paths]
+
+
+def sanitizer(tool: str, *options: str, family: str) -> list[str]:
+    files = [path for path in files_of(family, FAMILIES) if has_sanitized_tests(path)]
+    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--print-limit", "20"]
+    return [*command, *options, *PYTEST, "-m", "sanitize", *arguments(files)]
 
 
 def tests(part: str) -> list[str]:
-    files = [f"tests/{name}.py" for name in TESTS[part]]
-    return [*PYTEST, *WORKERS, "--durations=8", "-m", "not large and not alone", "-k", "not cpu", *files]
+    files = [path for path in files_of(part, TESTS) if not needs_no_gpu(path)]
+    chosen = ["-m", "not large and not alone and not no_gpu", "-k", "not cpu"]
+    return [*PYTEST, *WORKERS, "--durations=8", *chosen, *arguments(files)]
 
 
 PARTS: dict[str, list[str]] = {

@@ -17,6 +17,7 @@ from sluice.bench.check import WrongResultError
 from sluice.bench.runner import run_case, run_suite
 from sluice.bench.schema import PEERS, validate
 
+pytestmark = pytest.mark.no_gpu
 SUITE = bench.load_suite(ROOT, "decode")
 MODULE = sys.modules["bench_decode"]
 make = MODULE.decode_case

@@ -18,6 +18,7 @@ from sluice.bench.runner import run_case, run_suite
 from sluice.bench.schema import PEERS, validate
 from sluice.compat import causal_conv1d as stand_in
 
+pytestmark = pytest.mark.no_gpu
 SUITE = bench.load_suite(ROOT, "conv1d_depthwise")
 OTHERS, SEQUENCES = sys.modules["depthwise_cases"], sys.modules["sequence_cases"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import pytest
 import torch
 
 from bench_documents import CPU, FEW, ScriptedClock, good_document
@@ -12,6 +13,7 @@ from sluice import bench
 from sluice.bench.runner import run_suite
 from sluice.bench.schema import PEERS, validate
 
+pytestmark = pytest.mark.no_gpu
 MODULE_SUITE = bench.load_suite(ROOT, "filter2d")
 MODULE = sys.modules["bench_filter2d"]
 

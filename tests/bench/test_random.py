@@ -16,6 +16,7 @@ from sluice import bench
 from sluice.bench.runner import run_suite
 from sluice.bench.timing import Effort
 
+pytestmark = pytest.mark.no_gpu
 CPU = torch.device("cpu")
 FEW = Effort(rounds=1, samples=1, warm_up=0, slow_peers=False)
 

@@ -19,6 +19,7 @@ from common import ROOT, parts_of_positions
 from sluice.bench.check import WrongResultError
 from sluice.compat.causal_conv1d import causal_conv1d_fn, causal_conv1d_update
 
+pytestmark = pytest.mark.no_gpu
 HEAD = ["date", "gpu", "torch", "cuda", "transformers", "source_hash", "scans", "small", "numbers", "cases"]
 LAYERS, TYPES, STATES = ("Mamba2Mixer", "Qwen3NextGatedDeltaNet"), ("fp16", "bf16"), ("before", "after")
 PROMPTS = [("prefill", 1, 24), ("prefill", 2, 16), ("decode", 3, 1)]

@@ -14,6 +14,8 @@ import result_files
 import write_results
 from common import ROOT
 
+pytestmark = pytest.mark.no_gpu
+
 
 def document(**changes: object) -> dict:
     case = {"name": "x / (1 + |x|)", "params": {"n": 1}, "time_us": 10.0, "floor_us": 9.0, "efficiency": 0.9}

@@ -21,6 +21,8 @@ from sluice.bench.runner import run_case, run_suite
 from sluice.bench.schema import PARAMETERS, PEERS, SUITES, validate
 from sluice.bench.timing import FULL, HostClock
 
+pytestmark = pytest.mark.no_gpu
+
 
 def pairs(**bad):
     return [(key, value) for key, values in bad.items() for value in values]

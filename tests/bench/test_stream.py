@@ -14,6 +14,7 @@ from sluice import bench
 from sluice.bench.runner import run_suite
 from sluice.bench.schema import PEERS, validate
 
+pytestmark = pytest.mark.no_gpu
 SUITE = bench.load_suite(ROOT, "stream")
 MODULE = sys.modules["bench_stream"]
 REAL_OPS = sys.modules["stream_real_ops"]

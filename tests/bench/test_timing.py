@@ -14,6 +14,7 @@ from sluice.bench import timing
 from sluice.bench.check import relative_error
 from sluice.bench.timing import FULL, QUICK, ColdClock, Effort, GraphClock, HostClock, interleave
 
+pytestmark = pytest.mark.no_gpu
 CPU = torch.device("cpu")
 
 

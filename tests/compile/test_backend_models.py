@@ -15,6 +15,7 @@ import sluice
 from common import assert_close
 from compiled_graphs import Seen
 
+pytestmark = pytest.mark.no_gpu
 transformers = pytest.importorskip("transformers")
 
 

@@ -13,6 +13,9 @@ import torch.nn.functional as F
 from common import HALF_TYPES, assert_close
 from compiled_graphs import FORMS, calls, folded, of_sluice
 
+pytestmark = pytest.mark.no_gpu
+
+
 # --- every pattern alone ----------------------------------------------------------------------------------------------
 Activation = Callable[..., torch.Tensor]
 

@@ -15,6 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from common import DTYPES, HALF_TYPES, assert_close, permuted
 from compiled_graphs import FORMS, calls, folded, of_sluice
 
+pytestmark = pytest.mark.no_gpu
+
 
 # --- several ----------------------------------------------------------------------------------------------------------
 def texts(module: torch.fx.GraphModule) -> list[tuple[str, str]]:

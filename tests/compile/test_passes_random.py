@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from compiled_graphs import FORMS, calls, of_sluice, traced
 from sluice.compile.fold import Fold
 
+pytestmark = pytest.mark.no_gpu
 CHANNELS, LENGTH = 4, 12
 Value = torch.Tensor
 

@@ -12,6 +12,7 @@ import pytest
 
 from common import ROOT
 
+pytestmark = pytest.mark.no_gpu
 HEAVY = "[name for name in sys.modules if name.startswith(('torch._dynamo', 'torch._inductor'))]"
 MODEL = "torch.nn.Sequential(torch.nn.Conv1d(2, 2, 3), torch.nn.ReLU(), torch.nn.Flatten())"
 RUN = f"""

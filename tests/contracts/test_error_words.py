@@ -12,6 +12,7 @@ import torch
 import sluice
 from sluice import stages
 
+pytestmark = pytest.mark.no_gpu
 SILU = stages.silu()
 FOREIGN = (
     "aoti_torch",

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import sluice
 
+pytestmark = pytest.mark.no_gpu
 EXTENTS = [0, 1, 2, 3, 4, 6, 20]
 Arguments = tuple[list[Any], dict[str, Any]]
 

@@ -15,6 +15,7 @@ from sluice import stages
 from sluice.__main__ import main
 from sluice.plan import H200, Device, Plan, current_device
 
+pytestmark = pytest.mark.no_gpu
 EXTENTS = [0, 0, 1, 1, 2, 3, 4, 6, 8, 64, 300]
 NUMBERS = [
     *EXTENTS,

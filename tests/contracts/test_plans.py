@@ -16,6 +16,7 @@ from planned_calls import DEVICES, STATIC, Call, check, meta
 from sluice import stages
 from sluice.plan import H200, Plan
 
+pytestmark = pytest.mark.no_gpu
 CODE_FOR_90A_AND_PTX_FOR_80 = "80, 90a and PTX for 80" in sluice.info()["build"]
 
 

@@ -13,6 +13,7 @@ import sluice
 from common import DTYPES, TOLERANCE
 from sluice import stages
 
+pytestmark = pytest.mark.no_gpu
 SIZE = 3
 
 

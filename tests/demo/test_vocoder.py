@@ -16,6 +16,7 @@ from common import ROOT
 from sluice.demo import vocoder
 from sluice.demo.recording import Recording, find_recording, read_wav
 
+pytestmark = pytest.mark.no_gpu
 pytest.importorskip("transformers")
 CPU = torch.device("cpu")
 SMALL = {"upsample_initial_channel": 32, "resblock_kernel_sizes": [3], "resblock_dilation_sizes": [[1, 3]]}

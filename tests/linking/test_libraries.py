@@ -16,7 +16,7 @@ import sluice
 from common import ROOT
 from pretended_libraries import COMPILER, pretender
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
+pytestmark = [pytest.mark.no_gpu, pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")]
 
 
 SEARCH = """

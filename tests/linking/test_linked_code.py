@@ -14,6 +14,7 @@ import pytest
 from common import ROOT, SCHEDULES
 from offline_linker import OfflineLinker, cuobjdump, entries, functions, modules, source_of
 
+pytestmark = pytest.mark.no_gpu
 SIZES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 
 

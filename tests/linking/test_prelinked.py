@@ -25,6 +25,7 @@ from offline_linker import (
 from pretended_libraries import COMPILER, pretender
 from sluice import stages
 
+pytestmark = pytest.mark.no_gpu
 PROMISED = {
     "relu": stages.relu(),
     "leaky_relu": stages.leaky_relu(0.1),

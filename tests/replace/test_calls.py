@@ -19,6 +19,8 @@ import sluice
 from folded_modules import ResidualBlock, assert_twins, folded, parent, why_not, x_of
 from sluice.replace.fused import Fused
 
+pytestmark = pytest.mark.no_gpu
+
 
 @pytest.fixture
 def count(monkeypatch: pytest.MonkeyPatch) -> list[Any]:

@@ -17,6 +17,8 @@ from torch import nn
 import sluice
 from folded_modules import Parent, ResidualBlock, assert_twins, folded, parent, why_not, x_of
 
+pytestmark = pytest.mark.no_gpu
+
 
 # --- what is folded ---------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)

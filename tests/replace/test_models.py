@@ -15,7 +15,7 @@ import sluice
 from sluice.replace.fused import Fused
 
 transformers = pytest.importorskip("transformers")
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = [pytest.mark.no_gpu, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")]
 
 
 def vocoder(name: str) -> nn.Module:

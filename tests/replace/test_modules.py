@@ -19,7 +19,7 @@ from torch.nn.utils import parametrizations, parametrize
 import sluice
 from common import DTYPES, assert_close
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(weight_norm|spectral_norm).*:FutureWarning")
+pytestmark = [pytest.mark.no_gpu, pytest.mark.filterwarnings("ignore:.*(weight_norm|spectral_norm).*:FutureWarning")]
 NORMS = {
     "weight_norm": parametrizations.weight_norm,
     "old weight_norm": torch.nn.utils.weight_norm,

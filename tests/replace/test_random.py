@@ -14,6 +14,7 @@ from torch import nn
 import sluice
 from sluice.replace.fusions import _Grower
 
+pytestmark = pytest.mark.no_gpu
 # What a step does with its values: the names of one value's functions, of two values', and of writes.
 ONE = ["relu", "tanh", "leaky", "half", "module", "inplace_module", "dropout", "identity", "view", "cat", "reversed"]
 TWO = ["add", "sub", "rsub", "mul", "div"]

@@ -1,13 +1,22 @@
-"""The receipt of the GPU check: which sources make which part stale."""
+"""The GPU check: which tests its parts run, and which sources make which part stale."""
 
 from __future__ import annotations
 
+import fnmatch
 import importlib
 import types
 
 import pytest
 
 from common import ROOT
+
+FILES = sorted((ROOT / "tests").rglob("test_*.py"))
+
+
+@pytest.fixture
+def gpu_check(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    return importlib.import_module("gpu_check")
 
 
 @pytest.fixture
@@ -63,3 +72,36 @@ def test_folders_that_parts_leave_out_are_there(part_sources: types.ModuleType) 
     for folders in part_sources.LEFT_OUT.values():
         for folder in folders:
             assert any(name.startswith(folder) for name in names), folder
+
+
+def test_every_test_file_has_its_part_of_the_gpu_check(gpu_check: types.ModuleType) -> None:
+    patterns = [pattern for patterns in gpu_check.TESTS.values() for pattern in patterns]
+    assert len({*patterns, *gpu_check.WITHOUT_GPU}) == len(patterns) + len(gpu_check.WITHOUT_GPU)
+    for path in FILES:
+        folder = path.relative_to(ROOT / "tests").parts[0]
+        assert (gpu_check.row_of(path, gpu_check.TESTS) == "") == (folder in gpu_check.WITHOUT_GPU), path
+    run = [part for parts in (*gpu_check.LANES, gpu_check.BY_THEMSELVES) for part in parts]
+    assert sorted(run) == sorted(gpu_check.PARTS)
+
+
+def test_every_folder_and_pattern_of_the_gpu_check_has_tests(gpu_check: types.ModuleType) -> None:
+    names = {path.relative_to(ROOT / "tests").as_posix() for path in FILES}
+    names |= {name.partition("/")[0] for name in names}
+    for table in (gpu_check.TESTS, gpu_check.FAMILIES, {"": gpu_check.WITHOUT_GPU}):
+        for pattern in (pattern for patterns in table.values() for pattern in patterns):
+            assert fnmatch.filter(names, pattern), pattern
+
+
+def test_parts_run_what_a_gpu_shows(gpu_check: types.ModuleType) -> None:
+    run = [name for part in gpu_check.TESTS for name in gpu_check.PARTS[part] if name.startswith("tests/")]
+    assert len(set(run)) == len(run)
+    for path in FILES:
+        name = path.relative_to(ROOT).as_posix()
+        is_left_out = gpu_check.needs_no_gpu(path) or name.split("/")[1] in gpu_check.WITHOUT_GPU
+        assert (name in run) != is_left_out, name
+
+
+def test_every_sanitized_test_is_of_one_family(gpu_check: types.ModuleType) -> None:
+    run = [name for family in gpu_check.FAMILIES for name in gpu_check.PARTS[f"memcheck{family}"]]
+    sanitized = [path for path in FILES if "\n@pytest.mark.sanitize\n" in path.read_text()]
+    assert sorted(name for name in run if name.startswith("tests/")) == sorted(gpu_check.arguments(sanitized))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import pathlib
 import re
 import subprocess
@@ -173,13 +172,3 @@ def test_schedules_are_named_alike_everywhere() -> None:
 
     rings = re.findall(r"^SLUICE_RING\((\w+),", (ROOT / "kernels/pipeline/rings.def").read_text(), re.MULTILINE)
     assert ["direct", *rings] == SCHEDULES
-
-
-def test_every_test_file_has_its_part_of_the_gpu_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    gpu_check = importlib.import_module("gpu_check")
-    listed = [name for names in (*gpu_check.TESTS.values(), gpu_check.WITHOUT_GPU) for name in names]
-    found = [p.relative_to(ROOT / "tests").with_suffix("").as_posix() for p in (ROOT / "tests").rglob("test_*.py")]
-    assert sorted(listed) == sorted(found)
-    run = [part for parts in (*gpu_check.LANES, gpu_check.BY_THEMSELVES) for part in parts]
-    assert sorted(run) == sorted(gpu_check.PARTS)
