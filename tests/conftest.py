@@ -38,6 +38,18 @@ def cuda() -> str:
 
 
 @pytest.fixture
+def fresh_compiler() -> None:
+    torch._dynamo.reset()
+
+
+@pytest.fixture(params=["never", "always"], ids=["interpreted", "linked"])
+def form(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Chains are interpreted in one run of the test, linked in the other."""
+    with link_mode(request.param):
+        yield request.param
+
+
+@pytest.fixture
 def linked_always(cuda: str) -> Iterator[None]:
     """Every chain is linked at its first call, and a fallback that nobody asked for is an error."""
     if linking()["unavailable"]:

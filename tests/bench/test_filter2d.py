@@ -7,11 +7,10 @@ import sys
 import pytest
 import torch
 
-from bench_documents import CPU, FEW, ScriptedClock, good_document
+from bench_documents import rows_of
 from common import ROOT, SCHEDULES
 from sluice import bench
-from sluice.bench.runner import run_suite
-from sluice.bench.schema import PEERS, validate
+from sluice.bench.schema import PEERS
 
 pytestmark = pytest.mark.no_gpu
 MODULE_SUITE = bench.load_suite(ROOT, "filter2d")
@@ -35,10 +34,7 @@ def test_rows() -> None:
     cases = [make((2, 3, 20, 30), size, dtype) for size in (3, 11) for dtype in ("fp16", "fp32")]
     cases.append(make((2, 1, 40, 30), 7, "fp32", separable=True))
     cases += [make((1, 1, 20, 30), 5, "fp32", schedule=name) for name in SCHEDULES]
-    outcome = run_suite(bench.Suite("filter2d", cases), CPU, ScriptedClock(2.0), FEW, lambda line: None)
-    assert outcome.failures == []
-    rows = outcome.rows
-    validate(good_document() | {"suite": "filter2d", "cases": rows})
+    rows = rows_of("filter2d", cases)
     assert rows[0]["params"] == {"B": 2, "C": 3, "H": 20, "W": 30, "K": 3, "dtype": "fp16", "op": "filter2d"}
     assert rows[4]["params"]["fn"] == "separable"
     assert set(rows[0]["peers"]) == {"torch", "torch_compile", "torchvision"} <= PEERS

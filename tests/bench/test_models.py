@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import nn
 
-from bench_documents import CPU, FEW, ScriptedClock, good_document
+from bench_documents import CPU, FEW, ScriptedClock, rows_of
 from common import ROOT
 from sluice import bench
 from sluice.bench.check import WrongResultError, relative_error
 from sluice.bench.runner import run_suite
-from sluice.bench.schema import PEERS, validate
+from sluice.bench.schema import PEERS
 from sluice.demo.weights import keep_levels
 
 SUITE = bench.load_suite(ROOT, "models")
@@ -36,11 +36,6 @@ def _fresh() -> Iterator[None]:
 
 
 # --- the suite --------------------------------------------------------------------------------------------------------
-def rows_of(cases: list[bench.Case], effort: object = FEW) -> list[dict]:
-    outcome = run_suite(bench.Suite("models", cases), CPU, ScriptedClock(2.0), effort, lambda line: None)
-    assert outcome.failures == []
-    validate(good_document() | {"suite": "models", "cases": outcome.rows})
-    return outcome.rows
 
 
 def test_every_network_has_its_rows() -> None:
@@ -57,7 +52,7 @@ def test_every_network_has_its_rows() -> None:
 def test_replaced_networks(dtype: str, capsys: pytest.CaptureFixture[str]) -> None:
     right = [name for name in HERE if MODULE.subject(name, dtype, "small", CPU).error < 0.05]
     assert len(right) >= len(HERE) - 1  # oneDNN of torch 2.11 has wrong sums of bfloat16 in groups on some CPUs
-    rows = rows_of([MODULE.model_case(name, dtype, MODULE.REPLACE, "small") for name in right])
+    rows = rows_of("models", [MODULE.model_case(name, dtype, MODULE.REPLACE, "small") for name in right])
     for row in rows:
         compiled = {"torch_compile": None, "torch_compile_max_autotune": None}  # which a quick run leaves out
         assert row["peers"] == {"torch": 2.0, **compiled}
@@ -74,7 +69,7 @@ def test_every_way_and_every_peer(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setattr(MODULE, "Captured", lambda call: captured.append(call) or call)
     ways = [*MODULE.WAYS, MODULE.REPLACE + MODULE.IN_A_GRAPH]
     effort = dataclasses.replace(FEW, slow_peers=True)
-    rows = rows_of([MODULE.model_case("whisper_stem", "fp32", way, "small") for way in ways], effort)
+    rows = rows_of("models", [MODULE.model_case("whisper_stem", "fp32", way, "small") for way in ways], effort)
     both = {"torch", "torch_compile"}
     assert [set(row["peers"]) - both for row in rows] == [{"torch_compile_max_autotune"}, set(), set(),
                                                           {"torch_compile_max_autotune"}]  # fmt: skip

@@ -8,24 +8,15 @@ import sys
 import pytest
 import torch
 
-from bench_documents import CPU, FEW, ScriptedClock, good_document
+from bench_documents import CPU, rows_of
 from common import ROOT
 from sluice import bench
-from sluice.bench.runner import run_suite
-from sluice.bench.schema import PEERS, validate
+from sluice.bench.schema import PEERS
 
 pytestmark = pytest.mark.no_gpu
 SUITE = bench.load_suite(ROOT, "stream")
 MODULE = sys.modules["bench_stream"]
 REAL_OPS = sys.modules["stream_real_ops"]
-
-
-def rows_of(cases: list[bench.Case]) -> list[dict]:
-    outcome = run_suite(bench.Suite("stream", cases), CPU, ScriptedClock(2.0), FEW, lambda line: None)
-    assert outcome.failures == []
-    validate(good_document() | {"suite": "stream", "cases": outcome.rows})
-    assert all(row["floor_kind"] == "link" for row in outcome.rows)
-    return outcome.rows
 
 
 def small(row: object) -> object:
@@ -38,7 +29,8 @@ def small(row: object) -> object:
 def test_rows() -> None:
     rows = [row for rows in (MODULE._pinned, MODULE._pageable) for row in rows() if row.ratio == 0]
     unique = {case.name: case for case in (MODULE.stream_case(small(row)) for row in rows)}
-    made = rows_of(list(unique.values()))
+    made = rows_of("stream", list(unique.values()))
+    assert all(row["floor_kind"] == "link" for row in made)
     peers = {name: us for row in made for name, us in row["peers"].items()}
     loops = {"sequential", "hand_written", "prefetch", "sample_depth_first", "sample_breadth_first"}
     assert set(peers) == {"copy_", "copy_out"} | loops <= PEERS
@@ -58,7 +50,8 @@ def test_real_ops(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(REAL_OPS, "network", network)
     monkeypatch.setattr(REAL_OPS, "compute_seconds", lambda fn, chunk: 1.0)
-    conv, images = rows_of([REAL_OPS.conv_case(4, 5000, 31), REAL_OPS.images_case("tiny", 24, 16, 8)])
+    conv, images = rows_of("stream", [REAL_OPS.conv_case(4, 5000, 31), REAL_OPS.images_case("tiny", 24, 16, 8)])
+    assert conv["floor_kind"] == images["floor_kind"] == "link"
     assert conv["rel_err"] < 1e-6
     assert images["rel_err"] == 0
     assert images["floor_us"] > 3e6  # three batches of a second each

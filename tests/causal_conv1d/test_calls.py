@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,18 +16,13 @@ from torch.library import opcheck
 from torch.utils._pytree import tree_leaves
 
 import sluice
-from common import HALF_TYPES, contiguous, permuted, poisoned_like, sliced
+from common import HALF_TYPES, Layout, contiguous, permuted, poisoned_like, sliced
 from sequence_calls import FORMS, OP, WRITTEN, Given, call_raw, converted, good_call, ints, raw_call
 from sequence_problems import expanded, projected, strides_of_result
 from sluice import stages
 from update_problems import assert_same_bits
 
-Layout = Callable[[torch.Tensor], torch.Tensor]
-
-
-@pytest.fixture(autouse=True)
-def _fresh_compiler() -> None:
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import torch
 
-from common import contiguous, permuted
+from common import NAN, NARROW_TYPES, Given, Layout, contiguous, permuted
+from gpu_tensors import DEVICE, index, randn
+from marks import ON_GPU
 from sequence_problems import check
 from sluice import stages
 from update_problems import assert_same_bits
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
-
-DEVICE = "cuda"
-NAN = float("nan")
-DTYPES = [torch.float32, torch.float16, torch.bfloat16]
-Given = dict[str, Any]
-Layout = Callable[[torch.Tensor], torch.Tensor]
-
-
-def index(values: Any, dtype: torch.dtype = torch.int32) -> torch.Tensor:
-    return torch.tensor(values, dtype=dtype, device=DEVICE)
-
-
-def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(shape, device=DEVICE).to(dtype)
+pytestmark = ON_GPU
 
 
 def part(x: torch.Tensor) -> torch.Tensor:
@@ -87,7 +74,7 @@ def sequences(channels: int, length: int, dtype: torch.dtype, number: int) -> It
     yield layout(randn(1, channels, length, dtype=dtype)), {"cu_seqlens": index(starts)}, len(starts) - 1
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("name", CHAINS)
 def test_chains(name: str, dtype: torch.dtype) -> None:
     """Tails of tiles and a few short lengths; the states are moved in place, or are results of their own."""
@@ -103,7 +90,7 @@ def test_chains(name: str, dtype: torch.dtype) -> None:
             number += 1
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_a_sequence_that_begins_anywhere(dtype: torch.dtype) -> None:
     """In each place of a thread's positions and of tiles, with 1 to 5 positions."""
     channels = 132
@@ -117,7 +104,7 @@ def test_a_sequence_that_begins_anywhere(dtype: torch.dtype) -> None:
         check(x, weight, cu_seqlens=starts, state_cache=cache, cache_indices=slots, **given)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_gates_of_ones_change_no_bits(dtype: torch.dtype) -> None:
     """The kernel with gates gives the bits of the one without a chain."""
     for number, (channels, length) in enumerate(itertools.product((132, 8), (3, 16, 45, 300))):
@@ -128,7 +115,7 @@ def test_gates_of_ones_change_no_bits(dtype: torch.dtype) -> None:
             assert_same_bits(gated, check(x, weight, activation="silu", **given))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_what_is_not_finite_stays_in_its_sequence(dtype: torch.dtype) -> None:
     """In every second sequence, its state and its gates."""
     channels, sizes = 36, [3, 1, 2, 5, 8, 1, 1, 16, 4, 7, 2, 30]

@@ -9,17 +9,13 @@ import pytest
 import torch
 
 import sluice
-from common import contiguous, permuted
+from common import NARROW_TYPES, contiguous, permuted
+from gpu_tensors import randn
+from marks import ON_GPU
 from sequence_problems import check
 from update_problems import assert_same_bits
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
-
-HALF_OR_FLOAT = [torch.float16, torch.bfloat16, torch.float32]
-
-
-def randn(*shape: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.randn(shape, device="cuda").to(dtype)
+pytestmark = ON_GPU
 
 
 def starts_of(count: int, length: int) -> torch.Tensor:
@@ -87,7 +83,7 @@ def test_rows_of_ids_that_blocks_take_in_turn() -> None:
 # The columns of a state beyond the history, and its layout: a channel's columns contiguous, or a column's
 # channels, from a multiple of four elements on or from elsewhere.
 @pytest.mark.parametrize("lies", ["rows", "columns", "rows apart", "columns anywhere"])
-@pytest.mark.parametrize("dtype", HALF_OR_FLOAT, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_states_of_short_sequences(dtype: torch.dtype, lies: str) -> None:
     channels = 20
     for width, more in itertools.product((2, 3, 4), (0, 1, 2, 3)):

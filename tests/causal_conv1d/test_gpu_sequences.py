@@ -5,25 +5,34 @@ from __future__ import annotations
 import itertools
 import json
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
 import sluice
-from common import DTYPES, contiguous, ends_of_words, parts_of_positions, permuted, sliced
+from common import (
+    DTYPES,
+    NAN,
+    NARROW_TYPES,
+    Given,
+    Layout,
+    contiguous,
+    ends_of_words,
+    parts_of_positions,
+    permuted,
+    sliced,
+)
+from gpu_tensors import DEVICE, index, randn
+from marks import ON_GPU
 from sequence_problems import X_LAYOUTS, Draw, assert_each_close, check, counted, expected
 from sluice import stages
 from update_problems import assert_same_bits
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
+pytestmark = ON_GPU
 
-DEVICE = "cuda"
-NAN = float("nan")
 OP = "causal_conv1d"
-Given = dict[str, Any]
-Layout = Callable[[torch.Tensor], torch.Tensor]
 
 # x's channels and layout, and the positions of a block's tile for half types (kernels/conv1d/depthwise/policy.h).
 #   channels: up to four taps; a thread has four channels at 8 positions, 32 threads are side by side where there are
@@ -37,20 +46,11 @@ KERNELS: dict[str, tuple[int, Layout, int]] = {
     "general by channels": (33, permuted, 8),
     "general by positions": (3, sliced, 1024),
 }
-FEW_TAPS_TYPES = [torch.float16, torch.bfloat16, torch.float32]
 
 
 def tile_of(kernel: str, dtype: torch.dtype) -> int:
     tile = KERNELS[kernel][2]
     return tile if kernel.startswith("general") else tile * 2 // dtype.itemsize
-
-
-def index(values: Any, dtype: torch.dtype = torch.int32) -> torch.Tensor:
-    return torch.tensor(values, dtype=dtype, device=DEVICE)
-
-
-def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(shape, device=DEVICE).to(dtype)
 
 
 def check_on(kernel: str, batch: int, length: int, width: int, dtype: torch.dtype, **given: Any) -> None:
@@ -73,14 +73,14 @@ def states_of(kernel: str, count: int, width: int, dtype: torch.dtype) -> Given:
     return {"initial_states": randn(count, KERNELS[kernel][0], width - 1, dtype=dtype)}
 
 
-@pytest.mark.parametrize("dtype", FEW_TAPS_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_every_length(kernel: str, dtype: torch.dtype) -> None:
     """None to three tiles, and every tail after them; rows, ids and starts alternate, each with other dtypes' tails."""
     tile = tile_of(kernel, dtype)
     lengths = {*range(27), *(n * tile + d for n in (1, 2, 3) for d in range(-9, 10))}
     for number, length in enumerate(sorted(size for size in lengths if size >= 0)):
-        width, form = 2 + number // 3 % 3, (number + FEW_TAPS_TYPES.index(dtype)) % 3
+        width, form = 2 + number // 3 % 3, (number + NARROW_TYPES.index(dtype)) % 3
         if form == 0:
             given = states_of(kernel, 2, width, dtype) if number % 2 else cache_of(kernel, 2, width + 1, dtype)
             check_on(kernel, 2, length, width, dtype, **given)
@@ -94,14 +94,14 @@ def test_every_length(kernel: str, dtype: torch.dtype) -> None:
             check_on(kernel, 1, length, width, dtype, cu_seqlens=starts, **cache_of(kernel, 4, width, dtype))
 
 
-@pytest.mark.parametrize("dtype", FEW_TAPS_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_sequence_that_begins_anywhere(kernel: str, dtype: torch.dtype) -> None:
     """In each place of words and tiles, with 1 to 5 positions: its first outputs may be in the next tile.
 
     The states are changed in place, by the thread in whose tile the sequence begins.
     """
-    tile, shift = tile_of(kernel, dtype), FEW_TAPS_TYPES.index(dtype)
+    tile, shift = tile_of(kernel, dtype), NARROW_TYPES.index(dtype)
     for begin in sorted({*range(34), *range(max(tile - 9, 0), tile + 10)}):
         size, width, length = 1 + (begin + shift) % 5, 2 + (begin + shift) % 3, begin + 5 + begin % 19
         starts = index([0, begin, begin + size, length], torch.int64 if begin % 2 else torch.int32)
@@ -110,7 +110,7 @@ def test_a_sequence_that_begins_anywhere(kernel: str, dtype: torch.dtype) -> Non
         check_on(kernel, 1, length, width, dtype, cu_seqlens=starts[1:-1], **states_of(kernel, 1, width, dtype))
 
 
-@pytest.mark.parametrize("dtype", FEW_TAPS_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_ids_that_change_anywhere(kernel: str, dtype: torch.dtype) -> None:
     """Each row's change is one place further."""
@@ -128,7 +128,7 @@ def test_ids_that_change_anywhere(kernel: str, dtype: torch.dtype) -> None:
         check_on(kernel, count, length, width, dtype, seq_idx=padded, **cache)
 
 
-@pytest.mark.parametrize("dtype", FEW_TAPS_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_many_short_sequences(kernel: str, dtype: torch.dtype) -> None:
     """Sequences of 1 to 5 positions, alternating with any length; some without positions or without a slot."""
@@ -162,7 +162,7 @@ def test_taps_channels_and_layouts(layout: Layout, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("value", [NAN, float("inf")])
-@pytest.mark.parametrize("dtype", FEW_TAPS_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_what_is_not_finite_stays_in_its_sequence(kernel: str, dtype: torch.dtype, value: float) -> None:
     """In padding, in sequences without a slot, in every second sequence, and in their states."""
@@ -187,7 +187,7 @@ def test_what_is_not_finite_stays_in_its_sequence(kernel: str, dtype: torch.dtyp
         assert result.mT[ids < 0].eq(0).all()
 
 
-@pytest.mark.parametrize("dtype", FEW_TAPS_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
 def test_threads_with_all_the_words_or_positions_that_they_may_have(layout: Layout, dtype: torch.dtype) -> None:
     """Enough rows for an H200's threads, and positions for more than 2048 of a sequence."""
@@ -203,7 +203,7 @@ def test_threads_with_all_the_words_or_positions_that_they_may_have(layout: Layo
         check(x, weight, state_cache=cache[:1])
 
 
-@pytest.mark.parametrize("dtype", FEW_TAPS_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
 def test_sequences_without_positions(layout: Layout, dtype: torch.dtype) -> None:
     """Their states are the work of blocks of their own, for 4 sequences and 1024 channels each."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,9 +10,9 @@ import torch
 import torch.nn.functional as F
 
 import sluice
-from common import DTYPES, assert_close, contiguous, double_chain, permuted, poisoned_like, sliced
+from common import DTYPES, NAN, Layout, assert_close, contiguous, double_chain, permuted, poisoned_like, sliced
+from sequence_calls import ints
 from sequence_problems import (
-    STATE_LAYOUTS,
     X_LAYOUTS,
     Draw,
     assert_each_close,
@@ -27,15 +26,7 @@ from sequence_problems import (
     strided,
 )
 from sluice import stages
-from update_problems import assert_same_bits
-
-INDEX_TYPES = [torch.int32, torch.int64]
-Layout = Callable[[torch.Tensor], torch.Tensor]
-NAN = float("nan")
-
-
-def index(values: Any, device: str, dtype: torch.dtype = torch.int32) -> torch.Tensor:
-    return torch.tensor(values, dtype=dtype, device=device)
+from update_problems import INDEX_TYPES, STATE_LAYOUTS, assert_same_bits
 
 
 def starts_of(lengths: list[int], first: int = 0) -> list[int]:
@@ -122,7 +113,7 @@ def test_packed_sequences(device: str, name: str, layout: Layout) -> None:
         x = layout(torch.randn(1, 35, starts[-1] + behind, device=device).to(dtype))
         w, b = torch.randn(35, width, device=device).to(dtype), torch.randn(35, device=device).to(dtype)
         states = torch.randn(len(starts) - 1, 35, width - 1, device=device).to(dtype)
-        given = {"cu_seqlens": index(starts, device), "activation": "silu"}
+        given = {"cu_seqlens": ints(starts, device), "activation": "silu"}
         check(x, w, b, **given)
         result = check(x[0], w, b, initial_states=states, **given)
         assert not result[:, :first].any()
@@ -131,7 +122,7 @@ def test_packed_sequences(device: str, name: str, layout: Layout) -> None:
 
 def test_packed_sequences_are_what_they_are_by_themselves(device: str) -> None:
     lengths = [5, 1, 0, 64, 2, 33]
-    starts, w = index(starts_of(lengths), device), torch.randn(20, 4, device=device)
+    starts, w = ints(starts_of(lengths), device), torch.randn(20, 4, device=device)
     x, states = torch.randn(1, 20, sum(lengths), device=device), torch.randn(6, 20, 3, device=device)
     result, final = sluice.causal_conv1d(x, w, initial_states=states, cu_seqlens=starts, return_final_states=True)
     for n, part in enumerate(x.split(lengths, dim=-1)):
@@ -146,7 +137,7 @@ def test_states_carry_packed_sequences_across_calls(device: str) -> None:
     at = [0, 0, 0]
     for lengths in ([1, 0, 7], [0, 30, 2], [2, 3, 0], [37, 7, 31]):
         parts = [x[n, :, at[n] : at[n] + size] for n, size in enumerate(lengths)]
-        packed, starts = torch.cat(parts, dim=-1), index(starts_of(lengths), device)
+        packed, starts = torch.cat(parts, dim=-1), ints(starts_of(lengths), device)
         options = {"cu_seqlens": starts, "initial_states": states, "dilation": 2}
         result, states = sluice.causal_conv1d(packed, w, return_final_states=True, **options)
         found.append(result.split(lengths, dim=-1))
@@ -170,7 +161,7 @@ IDS = {
 def test_ids(device: str, name: str, layout: Layout) -> None:
     """Each id for one token, and for ten."""
     for index_type, (repeats, width) in itertools.product(INDEX_TYPES, ((1, 2), (1, 7), (10, 1), (10, 4))):
-        ids = index(IDS[name], device, index_type).repeat_interleave(repeats, dim=1)
+        ids = ints(IDS[name], device, index_type).repeat_interleave(repeats, dim=1)
         for dtype in (torch.float32, torch.bfloat16):
             x = layout(torch.randn(len(ids), 35, ids.shape[1], device=device).to(dtype))
             w, b = torch.randn(35, width, device=device).to(dtype), torch.randn(35, device=device)
@@ -185,7 +176,7 @@ def test_ids(device: str, name: str, layout: Layout) -> None:
 def test_ids_give_what_starts_give(device: str) -> None:
     lengths, w = [3, 1, 40, 2, 19], torch.randn(20, 4, device=device)
     ids = torch.arange(5, device=device).repeat_interleave(torch.tensor(lengths, device=device))[None]
-    x, starts = torch.randn(1, 20, 65, device=device), index(starts_of(lengths), device)
+    x, starts = torch.randn(1, 20, 65, device=device), ints(starts_of(lengths), device)
     by_ids, last = sluice.causal_conv1d(x, w, seq_idx=ids, return_final_states=True)
     by_starts, final = sluice.causal_conv1d(x, w, cu_seqlens=starts, return_final_states=True)
     torch.testing.assert_close(by_ids, by_starts, rtol=2e-6, atol=2e-6)
@@ -199,7 +190,7 @@ def test_states_of_rows_with_ids(device: str) -> None:
         torch.ones(2, 4, device=device),
         torch.ones(4, 2, 3, device=device),
     )
-    ids = index([[0] * 5, [0, 0, 1, 1, 1], [0, 0, 0, 0, 1], [-1, -1, 0, 0, -1]], device)
+    ids = ints([[0] * 5, [0, 0, 1, 1, 1], [0, 0, 0, 0, 1], [-1, -1, 0, 0, -1]], device)
     result, final = sluice.causal_conv1d(x, w, seq_idx=ids, initial_states=states * 2, return_final_states=True)
     wanted = [[7, 6, 5, 4, 4], [7, 6, 1, 2, 3], [7, 6, 5, 4, 1], [0, 0, 1, 2, 0]]
     assert result[:, 0].tolist() == wanted
@@ -213,7 +204,7 @@ def test_states_of_rows_with_ids(device: str) -> None:
 @pytest.mark.parametrize("layout", STATE_LAYOUTS, ids=lambda f: f.__name__)
 def test_layouts_and_dtypes_of_states(device: str, layout: Layout) -> None:
     """`final_states_out` may have any; what it has in common with the initial states is copied from them."""
-    starts = index([0, 1, 1, 9], device)
+    starts = ints([0, 1, 1, 9], device)
     for dtype, other in itertools.product(DTYPES, DTYPES):
         x, w = torch.randn(1, 9, 9, device=device).to(dtype), torch.randn(9, 3, device=device).to(dtype)
         states = layout(torch.randn(3, 9, 4, device=device).to(other))
@@ -225,7 +216,7 @@ def test_layouts_and_dtypes_of_states(device: str, layout: Layout) -> None:
 
 
 def test_states_in_the_place_of_the_initial_ones(device: str) -> None:
-    starts, w = index([0, 1, 1, 9, 11], device), torch.randn(9, 4, device=device)
+    starts, w = ints([0, 1, 1, 9, 11], device), torch.randn(9, 4, device=device)
     x, states = torch.randn(1, 9, 11, device=device), torch.randn(4, 9, 3, device=device)
     wanted = sluice.causal_conv1d(x, w, cu_seqlens=starts, initial_states=states, return_final_states=True)
     result, returned = sluice.causal_conv1d(
@@ -246,7 +237,7 @@ def test_dilation(device: str, dilation: int, layout: Layout) -> None:
         )
         states = torch.randn(2, 35, (width - 1) * dilation, device=device).to(dtype)
         check(x, w, dilation=dilation, initial_states=states)
-        check(x[:1], w, dilation=dilation, activation="silu", cu_seqlens=index([0, length // 2, length], device))
+        check(x[:1], w, dilation=dilation, activation="silu", cu_seqlens=ints([0, length // 2, length], device))
     for schedule in ("direct", "multi_stage"):
         result = sluice.causal_conv1d(x, w, dilation=dilation, initial_states=states, schedule=schedule)
         assert_close(result, expected(x, w, dilation=dilation, initial_states=states)[0], factor=2)
@@ -259,9 +250,9 @@ def test_chains(device: str, form: str, dtype: torch.dtype) -> None:
     shape = (35, 20) if form == "flat" else (1 if form == "starts" else 2, 35, 20)
     x, gate, back = (torch.randn(shape, device=device).to(dtype) for _ in range(3))
     w, b = torch.randn(35, 4, device=device).to(dtype), torch.randn(35, device=device)
-    given: dict[str, Any] = {"cu_seqlens": index([0, 1, 3, 3, 20], device)}
+    given: dict[str, Any] = {"cu_seqlens": ints([0, 1, 3, 3, 20], device)}
     if form in ("rows", "ids"):
-        given = {} if form == "rows" else {"seq_idx": index([[0] * 7 + [-1] + [2] * 12] * 2, device)}
+        given = {} if form == "rows" else {"seq_idx": ints([[0] * 7 + [-1] + [2] * 12] * 2, device)}
     check(x, w, pre=stages.mul(gate), post=stages.mul(back), **given)  # LFM2's two gates
     for operand in (torch.randn(35, 1, device=device), torch.randn(20, device=device), permuted(gate), gate.double()):
         chains = {"pre": stages.mul(operand), "residual": back, "post": stages.mul(operand) | stages.tanh()}
@@ -279,9 +270,9 @@ def test_stages_of_ones_own(form: str, dtype: torch.dtype) -> None:
     """On the CPU by their references, after or before the kernel; tokens without a sequence stay 0."""
     own = stages.cpp("x + 1", reference=lambda x: x + 1)
     x, w, third = torch.randn(2, 9, 12).to(dtype), torch.randn(9, 3), stages.scale(1 / 3)
-    given: dict[str, Any] = {"seq_idx": index([[3] * 5 + [-1] * 2 + [2] * 5] * 2, "cpu")} if form == "ids" else {}
+    given: dict[str, Any] = {"seq_idx": ints([[3] * 5 + [-1] * 2 + [2] * 5] * 2, "cpu")} if form == "ids" else {}
     if form == "starts":
-        x, given = x[:1], {"cu_seqlens": index([1, 3, 3, 11], "cpu")}
+        x, given = x[:1], {"cu_seqlens": ints([1, 3, 3, 11], "cpu")}
     for chains in (
         {"post": own},
         {"post": stages.scale(0.5) | own | stages.shift(1.0), "residual": torch.randn(9, 1)},
@@ -298,9 +289,9 @@ def test_noncontiguous_everything(device: str, form: str) -> None:
     w, b = permuted(torch.randn(33, 4, device=device)), strided(torch.randn(33, device=device))
     given: dict[str, Any] = {}
     if form == "ids":
-        given["seq_idx"] = strided(index([[0] * 9 + [1] * 9, [2] * 18, [-1] * 3 + [5] * 15], device))
+        given["seq_idx"] = strided(ints([[0] * 9 + [1] * 9, [2] * 18, [-1] * 3 + [5] * 15], device))
     if form == "starts":
-        x, given["cu_seqlens"] = x[:1], strided(index([0, 1, 4, 18], device, torch.int64))
+        x, given["cu_seqlens"] = x[:1], strided(ints([0, 1, 4, 18], device, torch.int64))
     given["initial_states"] = sliced(torch.randn(3, 33, 3, device=device))
     given["residual"] = sliced(torch.randn(x.shape, device=device))
     check(x, w, b, **given, final_states_out=permuted(torch.empty(3, 33, 3, device=device)))
@@ -316,13 +307,13 @@ def test_noncontiguous_everything(device: str, form: str) -> None:
 @pytest.mark.parametrize("value", [NAN, float("inf"), -float("inf")])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_what_is_not_finite_stays_in_its_sequence(device: str, dtype: torch.dtype, value: float) -> None:
-    w, starts = torch.randn(33, 4, device=device).to(dtype), index([2, 5, 5, 9, 10, 18], device)
+    w, starts = torch.randn(33, 4, device=device).to(dtype), ints([2, 5, 5, 9, 10, 18], device)
     x, states = torch.randn(1, 33, 20, device=device).to(dtype), torch.randn(5, 33, 3, device=device).to(dtype)
     x[..., 6] = x[..., :2] = x[..., 18:] = states[1] = value
     result = check(x, w, cu_seqlens=starts, initial_states=states)
     assert result[..., [*range(6), *range(9, 20)]].isfinite().all()
     assert not result[..., 6:9].isfinite().any()
-    ids = index([[-1, -1, 3, 3, 3, 8, 8, 8, 8, 2, *[5] * 8, -1, -1]], device)
+    ids = ints([[-1, -1, 3, 3, 3, 8, 8, 8, 8, 2, *[5] * 8, -1, -1]], device)
     result = check(x, w, seq_idx=ids, post=stages.shift(1.0))
     assert result[..., [*range(6), *range(9, 20)]].isfinite().all()
     assert not result[..., 6:9].isfinite().any()
@@ -334,7 +325,7 @@ def test_what_is_not_finite_stays_in_its_sequence(device: str, dtype: torch.dtyp
 def test_final_states_are_the_bits_of_tokens(device: str, dtype: torch.dtype) -> None:
     """Those of a NaN too."""
     x = numbers_that_are_none(1, 8, 9, dtype=dtype, device=device)
-    w, starts = torch.zeros(8, 4, device=device), index([0, 3, 4, 9], device)
+    w, starts = torch.zeros(8, 4, device=device), ints([0, 3, 4, 9], device)
     initial = torch.randn(3, 8, 3, device=device).to(dtype)
     for given in ({}, {"final_states_out": permuted(poisoned_like(initial))}):
         states = sluice.causal_conv1d(
@@ -352,7 +343,7 @@ def test_rows_are_sequences(device: str) -> None:
         options = {"dilation": dilation, "initial_states": torch.randn(3, 33, (width - 1) * dilation, device=device)}
         rows = sluice.causal_conv1d(x, w, **options)
         ids = sluice.causal_conv1d(x, w, seq_idx=torch.zeros(3, 40, dtype=torch.int32, device=device), **options)
-        flat, starts = x.transpose(0, 1).reshape(33, 120), index([0, 40, 80, 120], device)
+        flat, starts = x.transpose(0, 1).reshape(33, 120), ints([0, 40, 80, 120], device)
         packed = sluice.causal_conv1d(flat, w, cu_seqlens=starts, **options).view(33, 3, 40).transpose(0, 1)
         for found in (ids, packed):
             torch.testing.assert_close(found, rows, rtol=2e-6, atol=2e-6)

@@ -17,13 +17,10 @@ from common import HALF_TYPES, contiguous, permuted, poisoned_like, sliced
 from sluice import stages
 from update_problems import assert_same_bits, projected
 
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
+
 OP = "causal_conv1d_update"
 FLOATING = "float32, float16, bfloat16 or float64"
-
-
-@pytest.fixture(autouse=True)
-def _fresh_compiler() -> None:
-    torch._dynamo.reset()
 
 
 def good_call(device: str) -> dict[str, Any]:

@@ -10,16 +10,14 @@ import pytest
 import torch
 
 import sluice
-from common import permuted
+from common import NARROW_TYPES, Given, permuted
+from gpu_tensors import DEVICE, randn
+from marks import ON_GPU
 from sequence_problems import numbers_that_are_none
 from sluice import stages
 from update_problems import assert_same_bits, check, twin
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
-
-DEVICE = "cuda"
-LANE_TYPES = [torch.float32, torch.float16, torch.bfloat16]
-Given = dict[str, Any]
+pytestmark = ON_GPU
 
 
 class Case(NamedTuple):
@@ -53,10 +51,6 @@ KERNELS = {
     "registers": Case(4, 1, 3, 5, 33),
     "general": Case(12, 1, 12, 3),
 }
-
-
-def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(shape, device=DEVICE).to(dtype)
 
 
 def update(x: torch.Tensor, state: torch.Tensor, weight: torch.Tensor, *others: Any, **given: Any) -> torch.Tensor:
@@ -121,7 +115,7 @@ def test_a_factor_of_one_changes_no_bits() -> None:
         assert_same_bits(sluice.transform(x, ONES), x)
 
 
-@pytest.mark.parametrize("dtype", LANE_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("name", CHAINS)
 def test_chains_have_the_interpreters_bits(name: str, dtype: torch.dtype) -> None:
     every = itertools.product(LIGHT_ROWS, (None, 1, 4), (None, "silu"))
@@ -142,7 +136,7 @@ def test_chains_have_the_interpreters_bits(name: str, dtype: torch.dtype) -> Non
         assert_same_bits(moved, other)
 
 
-@pytest.mark.parametrize("dtype", LANE_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_chains_of_packed_tokens(dtype: torch.dtype) -> None:
     """An operand's place is its token's among all; a sequence's operand is the same for all sequences of a call."""
     starts, slots = torch.tensor([1, 1, 2, 5, 9, 14], device=DEVICE), torch.tensor([5, 0, -1, 2, 4], device=DEVICE)
@@ -173,7 +167,7 @@ def every_second(t: torch.Tensor) -> torch.Tensor:
     return torch.stack([t, t + 1], dim=-1)[..., 0]
 
 
-@pytest.mark.parametrize("dtype", LANE_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("name", [name for name in KERNELS if name != "words, many"])
 def test_weights_and_biases(name: str, dtype: torch.dtype) -> None:
     """In every layout and dtype the same numbers give the same bits."""
@@ -190,7 +184,7 @@ def test_weights_and_biases(name: str, dtype: torch.dtype) -> None:
     check(x, state, randn(case.channels, case.width), randn(case.channels), **given)  # numbers no half type has
 
 
-@pytest.mark.parametrize("dtype", LANE_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("name", KERNELS)
 def test_numbers_that_are_none_keep_their_bits(name: str, dtype: torch.dtype) -> None:
     """Tokens that are kept and columns that move, NaN in all of its spellings."""
@@ -207,7 +201,7 @@ def test_numbers_that_are_none_keep_their_bits(name: str, dtype: torch.dtype) ->
         check(x, state, case.weight(dtype), dilation=case.dilation, state_at="front", conv_state_indices=slots)
 
 
-@pytest.mark.parametrize("dtype", LANE_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_result_in_the_tokens_memory(name: str, dtype: torch.dtype) -> None:
     case = KERNELS[name]
@@ -267,7 +261,7 @@ def settled(step: Step, times: int) -> list[torch.Tensor]:
     return [step.run(update_and_wait) for _ in range(times)]
 
 
-@pytest.mark.parametrize("dtype", LANE_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("name", KERNELS)
 def test_calls_one_behind_another(name: str, dtype: torch.dtype) -> None:
     """A kernel may start before the one before it has ended, and waits for what that writes."""
@@ -279,7 +273,7 @@ def test_calls_one_behind_another(name: str, dtype: torch.dtype) -> None:
     assert_same_bits(step.state, other.state)
 
 
-@pytest.mark.parametrize("dtype", LANE_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("name", KERNELS)
 def test_replays_of_a_cuda_graph(name: str, dtype: torch.dtype) -> None:
     """Twenty of them without a pause, with the bits of the same calls outside of a graph."""

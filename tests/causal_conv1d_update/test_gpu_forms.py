@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
 import sluice
-from common import contiguous, permuted
+from common import NARROW_TYPES, Layout, contiguous, permuted
+from gpu_tensors import DEVICE, index, randn
+from marks import ON_GPU
 from update_problems import assert_same_bits, check, twin
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
+pytestmark = ON_GPU
 
-DEVICE = "cuda"
-LANE_TYPES = [torch.float32, torch.float16, torch.bfloat16]
 FORMS = ["end", "front", "circular", "accepted"]
 # Taps, and columns beside the history: up to 16 in all are the kernel's.
 ROWS = [(3, 0), (3, 1), (4, 0), (4, 1), (4, 5), (4, 13), (4, 14)]
 TOKENS = [1, 2, 3, 4, 5, 8, 9, 17]
-Layout = Callable[[torch.Tensor], torch.Tensor]
-
-
-def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(shape, device=DEVICE).to(dtype)
-
-
-def index(values: Any, dtype: torch.dtype = torch.int32) -> torch.Tensor:
-    return torch.tensor(values, dtype=dtype, device=DEVICE)
 
 
 def draw(low: int, high: int, count: int, dtype: torch.dtype) -> torch.Tensor:
@@ -89,21 +79,21 @@ def check_packed(
     check(x, layout(state), *parameters(number, channels, width, dtype), **options)
 
 
-@pytest.mark.parametrize("dtype", LANE_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("form", FORMS)
 def test_tokens_of_rows(form: str, dtype: torch.dtype) -> None:
     for number, (tokens, taps, layout) in enumerate(itertools.product(TOKENS, ROWS, (contiguous, permuted))):
         check_tokens(form, number, 264, tokens, taps, layout, dtype)
 
 
-@pytest.mark.parametrize("dtype", LANE_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("form", FORMS)
 def test_packed_tokens(form: str, dtype: torch.dtype) -> None:
     for number, (taps, layout, _) in enumerate(itertools.product(ROWS, (contiguous, permuted), range(2))):
         check_packed(form, number, 264, taps, layout, dtype)
 
 
-@pytest.mark.parametrize("dtype", LANE_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("form", FORMS)
 def test_channels_that_fill_no_words(form: str, dtype: torch.dtype) -> None:
     """Of 130 a column has whole lanes; of 33 it has them in float32 alone; of 520 the last warp has a few."""
@@ -113,7 +103,7 @@ def test_channels_that_fill_no_words(form: str, dtype: torch.dtype) -> None:
         check_packed(form, number + 1, channels, taps, layouts[1], dtype)
 
 
-@pytest.mark.parametrize("dtype", LANE_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("form", FORMS)
 def test_rows_in_the_middle_of_others(form: str, dtype: torch.dtype) -> None:
     """Slots and columns of a state that are apart, and tokens and results that are parts of wider ones.

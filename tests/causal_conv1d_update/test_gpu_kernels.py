@@ -9,24 +9,16 @@ import pytest
 import torch
 
 import sluice
-from common import DTYPES, permuted
+from common import DTYPES, NARROW_TYPES, permuted
+from gpu_tensors import DEVICE, index, randn
+from marks import ON_GPU
 from update_problems import X_LAYOUTS, Draw, check
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
+pytestmark = ON_GPU
 
-DEVICE = "cuda"
-LANE_TYPES = [torch.float32, torch.float16, torch.bfloat16]
 # Taps, dilation and columns of the rows that the kernel of words is compiled for, and of their neighbours.
 WORDS = [(4, 1, 3), (4, 1, 4), (3, 1, 2), (3, 1, 3), (4, 3, 9), (4, 3, 10)]
 OTHERS = [(4, 1, 5), (3, 1, 4), (4, 1, 16), (4, 1, 17), (4, 3, 11), (4, 2, 6), (5, 1, 4), (2, 1, 1)]
-
-
-def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(shape, device=DEVICE).to(dtype)
-
-
-def index(values: Any, dtype: torch.dtype = torch.int32) -> torch.Tensor:
-    return torch.tensor(values, dtype=dtype, device=DEVICE)
 
 
 def some_slots(sequences: int, slots: int, pad_every: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
@@ -45,7 +37,7 @@ def test_a_few_random_calls(number: int) -> None:
 
 
 @pytest.mark.sanitize
-@pytest.mark.parametrize("dtype", LANE_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_rows_one_behind_another(dtype: torch.dtype) -> None:
     """The kernel of words gives the bits of the kernel of single channels, which takes rows that are apart."""
     for channels, width, more in ((256, 4, 0), (520, 4, 1), (264, 3, 0), (1032, 3, 1)):
@@ -69,7 +61,7 @@ def test_kernels_under_sanitizers(dtype: torch.dtype) -> None:
             check(x, layout(state), w, w[:, 0].contiguous(), "silu", dilation=dilation, conv_state_indices=slots)
 
 
-@pytest.mark.parametrize("dtype", LANE_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("sequences", [1, 3, 5])
 def test_one_token(sequences: int, dtype: torch.dtype) -> None:
     """Channels that fill warps and blocks, and that do not; counts that are no lanes or no words."""
@@ -87,7 +79,7 @@ def test_one_token(sequences: int, dtype: torch.dtype) -> None:
         check(x, randn(slots, channels, columns, dtype=dtype), w, bias, activation, **options)
 
 
-@pytest.mark.parametrize("dtype", LANE_TYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize(("sequences", "channels"), [(64, 5120), (65, 5120), (66, 8192), (67, 8192)])
 def test_four_sequences_a_thread(sequences: int, channels: int, dtype: torch.dtype) -> None:
     """The last thread has one to four of them, and any of them may have no slot."""

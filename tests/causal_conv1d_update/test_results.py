@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,19 +11,14 @@ import torch.nn.functional as F
 import sluice
 from common import (
     DTYPES,
+    Layout,
     assert_close,
     contiguous,
-    ends_of_words,
-    offset_by_one,
-    parts_of_positions,
     permuted,
     sliced,
 )
 from sluice import stages
-from update_problems import X_LAYOUTS, Draw, assert_same_bits, check, projected, twin
-
-INDEX_TYPES = [torch.int32, torch.int64]
-Layout = Callable[[torch.Tensor], torch.Tensor]
+from update_problems import INDEX_TYPES, STATE_LAYOUTS, X_LAYOUTS, Draw, assert_same_bits, check, projected, twin
 
 
 def sizes(sequences: int, channels: int, tokens: int | None) -> tuple[int, ...]:
@@ -42,9 +36,6 @@ def test_result_and_state(device: str, tokens: int | None, width: int, dtype: to
     for more, state_layout in ((0, contiguous), (1, permuted), (6, sliced)):
         state = state_layout(torch.randn(3, 70, width - 1 + more, device=device, dtype=dtype))
         check(x, state, w, b, "silu")
-
-
-STATE_LAYOUTS = [contiguous, permuted, sliced, offset_by_one, ends_of_words, parts_of_positions]
 
 
 @pytest.mark.parametrize("layout", STATE_LAYOUTS, ids=lambda f: f.__name__)

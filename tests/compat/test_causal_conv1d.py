@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from common import assert_close, contiguous, permuted
+from common import DTYPES, assert_close, contiguous, permuted
+from compat_references import functions
 from sluice import reference
 from sluice.compat.causal_conv1d import (
     causal_conv1d_fn,
@@ -21,10 +22,8 @@ from sluice.compat.causal_conv1d import (
     causal_conv1d_varlen_states,
     cpp_functions,
 )
-from update_problems import assert_same_bits, projected, sliced
+from update_problems import X_LAYOUTS, assert_same_bits, sliced
 
-DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
-LAYOUTS = [contiguous, permuted, projected, sliced]
 SIGNATURES = {
     "causal_conv1d_fn": "x, weight, bias=None, seq_idx=None, initial_states=None, return_final_states=False, "
     "final_states_out=None, activation=None",
@@ -40,13 +39,6 @@ SIGNATURES = {
     "return_dinitial_states, silu_activation",
     "causal_conv1d_update_function": "x, conv_state, weight, bias, silu_activation, cache_seqlens, conv_state_indices",
 }
-
-
-def functions() -> dict[str, Callable[..., Any]]:
-    found = {}
-    for module in (causal_conv1d_interface, causal_conv1d_varlen, cpp_functions):
-        found |= {name: getattr(module, name) for name in module.__all__}
-    return found
 
 
 def test_every_function_has_the_packages_signature() -> None:
@@ -78,7 +70,7 @@ def packed_ids(length: int, device: str) -> torch.Tensor:
     return torch.stack(rows).int()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", X_LAYOUTS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("width", [2, 3, 4, 7])
 def test_prefill(device: str, width: int, dtype: torch.dtype, layout: Callable[..., Any]) -> None:
@@ -99,7 +91,7 @@ def test_prefill(device: str, width: int, dtype: torch.dtype, layout: Callable[.
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("width", [2, 4])
 def test_packed_rows_with_initial_states(device: str, width: int, dtype: torch.dtype) -> None:
-    for length, layout in itertools.product((4, 21), LAYOUTS):
+    for length, layout in itertools.product((4, 21), X_LAYOUTS):
         x, weight, bias, states = problem(device, dtype, width, length, layout)
         ids = packed_ids(length, device)
         for before in (None, states):

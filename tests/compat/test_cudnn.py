@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 
-from common import assert_close, contiguous, permuted
+from common import DTYPES, Layout, assert_close, contiguous, permuted
+from compat_references import convolved
 from sluice.compat.cudnn import b2b_causal_conv1d, causal_conv1d, causal_conv1d_nwh, causal_conv1d_update
 from update_problems import assert_same_bits, projected
 
-DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 WIDTHS = [2, 3, 4, 6]
-Layout = Callable[[torch.Tensor], torch.Tensor]
-
-
-def convolved(history: torch.Tensor, tokens: torch.Tensor, weight: torch.Tensor, bias: Any, activation: Any) -> Any:
-    """(C, K-1) and (C, S) of one sequence: its result (C, S) in float64."""
-    columns, offset = torch.cat([history, tokens], dim=-1).double(), None if bias is None else bias.double()
-    sums = F.conv1d(columns[None], weight.double()[:, None], offset, groups=len(weight))[0]
-    return F.silu(sums) if activation in ("silu", "swish") else sums
 
 
 def of_rows(x: torch.Tensor, states: torch.Tensor | None, weight: torch.Tensor, *others: Any) -> torch.Tensor:

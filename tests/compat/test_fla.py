@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from common import assert_close, contiguous, permuted
+from common import NARROW_TYPES, Layout, assert_close, contiguous, permuted
 from sluice.compat.fla import (
     ShortConvolution,
     causal_conv1d,
@@ -23,9 +23,7 @@ from sluice.compat.fla import (
 )
 from update_problems import assert_same_bits
 
-DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 WIDTHS = [1, 2, 3, 4, 6]
-Layout = Callable[[torch.Tensor], torch.Tensor]
 
 
 def projected(x: torch.Tensor) -> torch.Tensor:
@@ -59,7 +57,7 @@ def taps(device: str, dtype: torch.dtype, width: int) -> tuple[torch.Tensor, tor
 
 
 @pytest.mark.parametrize("layout", [contiguous, permuted, projected], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("tokens", [1, 2, 5, 64])
 def test_rows(device: str, tokens: int, width: int, dtype: torch.dtype, layout: Layout) -> None:
@@ -181,7 +179,7 @@ def test_update_states(device: str, width: int, dtype: torch.dtype) -> None:
     assert torch.equal(nothing, torch.zeros(2, 70, width, device=device, dtype=dtype))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_update(device: str, width: int, dtype: torch.dtype) -> None:
     """Single tokens in each of their shapes; the cache is changed in place and returned."""

@@ -20,9 +20,10 @@ import pytest
 import torch
 
 from common import ROOT, relative_error
+from marks import ON_GPU
 
 pytest.importorskip("transformers")
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
+pytestmark = ON_GPU
 
 KINDS, HALF = ("mamba2", "qwen3_next"), ("fp16", "bf16")
 # Sequences, and tokens of each prompt: not whole chunks of the scans; one scan has small chunks for small memory.

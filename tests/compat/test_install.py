@@ -17,8 +17,9 @@ import pytest
 import torch
 
 from common import ROOT
+from compat_references import functions
 from sluice.compat import causal_conv1d as compat
-from sluice.compat.causal_conv1d import causal_conv1d_fn, causal_conv1d_interface, causal_conv1d_varlen, cpp_functions
+from sluice.compat.causal_conv1d import causal_conv1d_fn
 
 MODULES = [
     "causal_conv1d",
@@ -26,13 +27,6 @@ MODULES = [
     "causal_conv1d.causal_conv1d_varlen",
     "causal_conv1d.cpp_functions",
 ]
-
-
-def functions() -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for module in (causal_conv1d_interface, causal_conv1d_varlen, cpp_functions):
-        found |= {name: getattr(module, name) for name in module.__all__}
-    return found
 
 
 @pytest.fixture

@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from common import assert_close, contiguous, permuted, sliced
+from common import NARROW_TYPES, Layout, assert_close, contiguous, permuted, sliced
+from compat_references import convolved
 from sluice.compat.sglang import PAD_SLOT_ID, causal_conv1d_fn, causal_conv1d_update
 from update_problems import assert_same_bits, projected
 
-DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 WIDTHS = [2, 3, 4, 6]
-Layout = Callable[[torch.Tensor], torch.Tensor]
-
-
-def convolved(history: torch.Tensor, tokens: torch.Tensor, weight: torch.Tensor, bias: Any, activation: Any) -> Any:
-    """(C, K-1) and (C, S) of one sequence: its result (C, S) in float64."""
-    columns, offset = torch.cat([history, tokens], dim=-1).double(), None if bias is None else bias.double()
-    sums = F.conv1d(columns[None], weight.double()[:, None], offset, groups=len(weight))[0]
-    return F.silu(sums) if activation in ("silu", "swish", True) else sums
 
 
 def prefilled(
@@ -62,7 +52,7 @@ def slots_on(device: str, dtype: torch.dtype = torch.int32) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("layout", [contiguous, permuted, sliced], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_prefill(device: str, width: int, dtype: torch.dtype, layout: Layout) -> None:
     weight, bias = (torch.randn(70, *shape, device=device, dtype=dtype) for shape in ((width,), ()))
@@ -115,7 +105,7 @@ def test_without_states(device: str) -> None:
 
 
 @pytest.mark.parametrize("layout", [contiguous, permuted, projected], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("tokens", [1, 4, 5])
 def test_update(device: str, tokens: int, width: int, dtype: torch.dtype, layout: Layout) -> None:

@@ -9,26 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from common import assert_close, contiguous, permuted, poisoned_like
+from common import Layout, assert_close, contiguous, permuted, poisoned_like
+from compat_references import convolved
 from sluice.compat.vllm import NULL_BLOCK_ID, PAD_SLOT_ID, causal_conv1d_fn, causal_conv1d_update
 from update_problems import assert_same_bits, projected
 
 DTYPES = [torch.float32, torch.bfloat16]
 WIDTHS = [2, 3, 4, 5, 6]
 SD, DS = permuted, contiguous
-Layout = Callable[[torch.Tensor], torch.Tensor]
-
-
-def convolved(history: torch.Tensor, tokens: torch.Tensor, weight: torch.Tensor, bias: Any, activation: Any) -> Any:
-    """(C, K-1) and (C, S) of one sequence: its result (C, S) in float64."""
-    if tokens.numel() == 0:
-        return tokens.double()
-    columns, offset = torch.cat([history, tokens], dim=-1).double(), None if bias is None else bias.double()
-    sums = F.conv1d(columns[None], weight.double()[:, None], offset, groups=len(weight))[0]
-    return F.silu(sums) if activation in ("silu", "swish", True) else sums
 
 
 def moved(history: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:

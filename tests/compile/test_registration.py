@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
 from common import ROOT
+from python_process import python
 
 pytestmark = pytest.mark.no_gpu
 HEAVY = "[name for name in sys.modules if name.startswith(('torch._dynamo', 'torch._inductor'))]"
@@ -20,12 +18,6 @@ with torch.no_grad():
     model, x = {MODEL}, torch.randn(1, 2, 9)
     torch.testing.assert_close(torch.compile(model, backend="sluice", fullgraph=True)(x), model(x))
 """
-
-
-def python(source: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(ROOT / "python"), *filter(None, [os.environ.get("PYTHONPATH")])])
-    named = {**os.environ, "PYTHONPATH": path, **environment}
-    return subprocess.run([sys.executable, "-c", source], env=named, capture_output=True, text=True)
 
 
 def test_importing_sluice_loads_no_compiler() -> None:

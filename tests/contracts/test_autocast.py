@@ -10,10 +10,8 @@ import torch.nn.functional as F
 from torch.testing._internal.optests import opcheck
 
 import sluice
-from common import relative_error
+from common import HALF_TYPES, relative_error
 from sluice import stages
-
-HALVES = [torch.bfloat16, torch.float16]
 
 
 class Block(torch.nn.Module):
@@ -35,7 +33,7 @@ def block_in_torch(block: Block, x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("backend", [None, "eager", "aot_eager", "inductor"])
-@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("dtype", HALF_TYPES)
 def test_readmes_block_behind_a_module_of_torch(device: str, dtype: torch.dtype, backend: str | None) -> None:
     torch._dynamo.reset()
     first, block = torch.nn.Conv1d(8, 64, 5, padding=2).to(device), Block().to(device)
@@ -122,7 +120,7 @@ def calls(device: str) -> dict[str, tuple[Callable[..., torch.Tensor], Callable[
 
 
 @pytest.mark.parametrize("name", calls("cpu"))
-@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("dtype", HALF_TYPES)
 def test_raw_ops_and_functions_cast_as_torch_does(device: str, name: str, dtype: torch.dtype) -> None:
     raw, function = calls(device)[name]
     x, w, b = torch.randn(2, 4, 20), torch.randn(4, 1, 3), torch.randn(4)

@@ -12,10 +12,7 @@ import sluice
 from common import assert_close, permuted
 from sluice import stages
 
-
-@pytest.fixture(autouse=True)
-def _fresh_compiler() -> None:
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 class Block(torch.nn.Module):

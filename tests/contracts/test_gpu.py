@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
 import sluice
 from common import FIXED_DEPTH, SCHEDULES, assert_close, permuted
-from linked_forms import link_mode
+from marks import ON_GPU
 from sluice import stages
 
-pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(autouse=True)
-def _needs_cuda(cuda: str) -> None:
-    pass
+pytestmark = ON_GPU
 
 
 def depthwise(x: torch.Tensor, w: torch.Tensor, **options) -> torch.Tensor:
@@ -138,12 +131,6 @@ def test_filter2d_over_2_31_elements(schedule: str) -> None:
             wanted = torch.nn.functional.conv2d(x[plane, rows].double()[None, None], w.double()[None, None], padding=2)
             assert_close(y[plane, rows][2:-2], wanted[0, 0, 2:-2])
     assert not y.isnan().any()
-
-
-@pytest.fixture(params=["never", "always"], ids=["interpreted", "linked"])
-def form(request: pytest.FixtureRequest) -> Iterator[str]:
-    with link_mode(request.param):
-        yield request.param
 
 
 def with_a_word_behind(x: torch.Tensor) -> torch.Tensor:

@@ -16,38 +16,20 @@ from common import (
     LAYOUTS,
     assert_close,
     contiguous,
-    double_chain,
+    in_float64,
     offset_by_one,
     permuted,
     relative_error,
     sliced,
 )
+from convolution_tensors import convolution
+from dense_problems import HAS_CODE
 from sluice import PackedWeight, stages
 from sluice.plan import H200, Device
 
-HAS_CODE = "90a" in sluice.info()["build"]
-
-
-def make(device: str, shape: tuple[int, int, int], outputs: int, taps: int, dtype: torch.dtype, layout=contiguous):
-    """Input, weight and bias; results have variance 1."""
-    x = layout(torch.randn(shape, device=device, dtype=dtype))
-    w = torch.randn(outputs, shape[1], taps, device=device, dtype=dtype) / (shape[1] * taps) ** 0.5
-    return x, w, torch.randn(outputs, device=device, dtype=dtype)
-
 
 def expected(x, w, b, padding, dilation, pre=None, post=None) -> torch.Tensor:
-    """In float64, with `pre` rounded to the input's dtype as the op rounds it."""
-    x = sluice.reference.transform(x, pre) if pre is not None else x
-    return sluice.reference.conv1d(
-        x.double(),
-        w.double(),
-        b.double(),
-        1,
-        padding,
-        dilation,
-        post=None if post is None else double_chain(post),
-        dtype=torch.float64,
-    )
+    return in_float64(sluice.reference.conv1d, x, w, b, 1, padding, dilation, pre=pre, post=post)
 
 
 # Shape, output channels, taps, padding, dilation: few channels and many, odd ones, more taps than positions of a tile,
@@ -75,7 +57,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_results(device: str, case, dtype: torch.dtype, layout) -> None:
     shape, outputs, taps, padding, dilation = case
-    x, w, b = make(device, shape, outputs, taps, dtype, layout)
+    x, w, b = convolution(shape, outputs, taps, dtype, layout, device=device)
     wanted = expected(x, w, b, padding, dilation)
     if device == "cpu" and relative_error(F.conv1d(x, w, b, 1, padding, dilation), wanted) > 0.1:
         pytest.skip("torch's own result is wrong: oneDNN, bfloat16 and few channels on a CPU with AMX")
@@ -91,7 +73,7 @@ def test_results(device: str, case, dtype: torch.dtype, layout) -> None:
 @pytest.mark.parametrize("case", [CASES[1], CASES[5], CASES[6], CASES[8]], ids=str)
 def test_results_with_chains(device: str, case, dtype: torch.dtype, layout) -> None:
     shape, outputs, taps, padding, dilation = case
-    x, w, b = make(device, shape, outputs, taps, dtype, layout)
+    x, w, b = convolution(shape, outputs, taps, dtype, layout, device=device)
     # shift(0.5) shows whether padding is zero after `pre`, as it must be.
     pre = stages.shift(0.5) | stages.snake(torch.rand(shape[1], 1, device=device) + 0.5) | stages.leaky_relu(0.1)
     plain = expected(x, w, b, padding, dilation, pre)
@@ -109,7 +91,7 @@ def test_results_with_chains(device: str, case, dtype: torch.dtype, layout) -> N
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 def test_strided_weights_and_unbatched_inputs(device: str, layout) -> None:
-    x, w, b = make(device, (1, 24, 333), 40, 5, torch.bfloat16)
+    x, w, b = convolution((1, 24, 333), 40, 5, torch.bfloat16, device=device)
     wanted = sluice.conv1d(x, w, b, padding=2)
     across = w.permute(2, 1, 0).contiguous().permute(2, 1, 0)
     for other in (layout(w), across):
@@ -124,7 +106,7 @@ def test_strided_weights_and_unbatched_inputs(device: str, layout) -> None:
 
 def test_empty_results(device: str) -> None:
     for shape in ((0, 64, 100), (2, 64, 2)):
-        x, w, b = make(device, shape, 32, 3, torch.float16)
+        x, w, b = convolution(shape, 32, 3, torch.float16, device=device)
         padding = 1 if shape[2] > 2 else 0
         if shape[2] == 2:  # as torch does
             with pytest.raises(ValueError, match="at least as long as the kernel's reach of 3"):
@@ -208,7 +190,7 @@ class Model(torch.nn.Module):
 
 @pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
 def test_a_packed_weight_is_compiled_and_exported(device: str, layout, tmp_path: pathlib.Path) -> None:
-    x, w, b = make(device, (2, 20, 400), 36, 5, torch.float16, layout)
+    x, w, b = convolution((2, 20, 400), 36, 5, torch.float16, layout, device=device)
     model = Model(handle(w), b)
     with torch.no_grad():
         wanted = model(x)
@@ -236,7 +218,7 @@ class Argument(torch.nn.Module):
 
 
 def test_a_packed_weight_is_an_argument_of_an_exported_function(device: str) -> None:
-    x, w, _ = make(device, (2, 20, 400), 36, 5, torch.bfloat16)
+    x, w, _ = convolution((2, 20, 400), 36, 5, torch.bfloat16, device=device)
     with torch.no_grad():
         program = torch.export.export(Argument(), (x, handle(w)))
         assert torch.equal(program.module()(x, handle(w)), sluice.conv1d(x, w, padding=2))
@@ -256,7 +238,7 @@ class PacksItself(torch.nn.Module):
 def test_freezing_packs_once(device: str, freezing: bool) -> None:
     from torch._inductor.utils import run_and_get_code
 
-    x, w, _ = make(device, (2, 20, 400), 36, 5, torch.float16)
+    x, w, _ = convolution((2, 20, 400), 36, 5, torch.float16, device=device)
     model = PacksItself(w).eval()
     torch._dynamo.reset()
     with torch.no_grad(), torch._inductor.config.patch(freezing=freezing):
@@ -266,7 +248,7 @@ def test_freezing_packs_once(device: str, freezing: bool) -> None:
 
 
 def test_opcheck(device: str) -> None:
-    x, w, b = make(device, (2, 20, 90), 36, 5, torch.float16)
+    x, w, b = convolution((2, 20, 90), 36, 5, torch.float16, device=device)
     packed = torch.ops.sluice._pack_conv1d_weight(w)
     opcheck(torch.ops.sluice._pack_conv1d_weight.default, (w,))
     opcheck(torch.ops.sluice._pack_conv1d_weight.default, (w, torch.bfloat16))
@@ -274,7 +256,7 @@ def test_opcheck(device: str) -> None:
 
 
 def test_a_packed_weight_that_does_not_fit(device: str) -> None:
-    x, w, _ = make(device, (2, 20, 90), 36, 5, torch.float16)
+    x, w, _ = convolution((2, 20, 90), 36, 5, torch.float16, device=device)
     packed = torch.ops.sluice._pack_conv1d_weight(w)
     shifted = torch.cat([packed.flatten()[:1], packed.flatten()])[1:].view(packed.shape)
     conv = torch.ops.sluice.conv1d
@@ -301,7 +283,7 @@ def test_a_packed_weight_that_does_not_fit(device: str) -> None:
 
 
 def test_autocast_takes_weights_packed_for_it(device: str) -> None:
-    x, w, b = (tensor.float() for tensor in make(device, (2, 20, 90), 36, 5, torch.bfloat16))
+    x, w, b = (tensor.float() for tensor in convolution((2, 20, 90), 36, 5, torch.bfloat16, device=device))
     packed = PackedWeight(w, torch.ops.sluice._pack_conv1d_weight(w, torch.bfloat16))
     with torch.autocast(device, dtype=torch.bfloat16):
         wanted = sluice.conv1d(x, w, b)

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import pytest
 import torch
 
 import sluice
-from common import HALF_TYPES, TOLERANCE, contiguous, ends_of_words, offset_by_one, permuted, relative_error, sliced
-from dense_problems import ON_TENSOR_CORES, make
+from common import (
+    HALF_TYPES,
+    TOLERANCE,
+    Layout,
+    contiguous,
+    ends_of_words,
+    permuted,
+    relative_error,
+)
+from convolution_tensors import convolution
+from dense_problems import LAYOUTS_AND_ENDS
 from linked_forms import link_mode
+from marks import ON_TENSOR_CORES
 from sluice import stages
 
 pytestmark = ON_TENSOR_CORES
-
-Layout = Callable[[torch.Tensor], torch.Tensor]
-
-
-LAYOUTS: list[Layout] = [contiguous, permuted, sliced, offset_by_one, ends_of_words]
 
 
 def dense(x, w, b, padding: int = 0, dilation: int = 1, **options) -> torch.Tensor:
@@ -39,7 +43,7 @@ def error_of(result, x, w, b, padding: int = 0, dilation: int = 1) -> float:
     [(2048, 64, 16, 9024), (1024, 200, 32, 6144), (512, 128, 64, 9024), (1, 512, 9, 5000), (1536, 1536, 7, 1024)],
 )
 def test_accuracy_of_long_sums(inputs: int, outputs: int, taps: int, length: int, dtype: torch.dtype) -> None:
-    x, w, b = make((2, inputs, length), outputs, taps, dtype)
+    x, w, b = convolution((2, inputs, length), outputs, taps, dtype)
     result = dense(x, w, b, taps // 2, out=x.new_full((2, outputs, length + taps // 2 * 2 - taps + 1), float("nan")))
     assert error_of(result, x, w, b, taps // 2) <= TOLERANCE[dtype]
 
@@ -53,14 +57,14 @@ def random_problem(rng: random.Random) -> tuple[tuple[int, int, int], int, int, 
     return (rng.randint(1, 3), size(9), max(20, size(12)) + reach), size(9), taps, padding, dilation
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("layout", LAYOUTS_AND_ENDS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 def test_random_problems(dtype: torch.dtype, layout: Layout) -> None:
     rng = random.Random(torch.initial_seed())
     for _ in range(30):
         problem = random_problem(rng)
         shape, outputs, taps, padding, dilation = problem
-        x, w, b = make(shape, outputs, taps, dtype, layout)
+        x, w, b = convolution(shape, outputs, taps, dtype, layout)
         plan = sluice.plan("conv1d", x, w, b, 1, padding, dilation)
         if plan.method != "dense":
             continue
@@ -83,7 +87,7 @@ def test_random_problems(dtype: torch.dtype, layout: Layout) -> None:
 )
 def test_the_same_bits_in_every_layout_form_and_run(case, dtype: torch.dtype, linked_always: None) -> None:
     inputs, outputs, length, taps, padding, dilation = case
-    x, w, b = make((2, inputs, length), outputs, taps, dtype)
+    x, w, b = convolution((2, inputs, length), outputs, taps, dtype)
     alpha, scale = torch.rand(inputs, 1, device="cuda") + 0.5, torch.rand(outputs, 1, device="cuda")
     plain = dense(x, w, b, padding, dilation)
     residual = torch.randn_like(plain)
@@ -96,7 +100,7 @@ def test_the_same_bits_in_every_layout_form_and_run(case, dtype: torch.dtype, li
     for options in chains:
         wanted = dense(x, w, b, padding, dilation, **options)
         packed = sluice.pack(w)
-        for layout in LAYOUTS:
+        for layout in LAYOUTS_AND_ENDS:
             own = {**options}
             if "post" in own and options is not chains[1]:
                 own["post"] = sluice.Chain(
@@ -113,9 +117,9 @@ def test_the_same_bits_in_every_layout_form_and_run(case, dtype: torch.dtype, li
                 assert torch.equal(dense(layout(x), w, b, padding, dilation, **own), wanted)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("layout", LAYOUTS_AND_ENDS, ids=lambda f: f.__name__)
 def test_rows_do_not_leak_into_each_other(layout: Layout) -> None:
-    x, w, b = make((3, 40, 500), 48, 9, torch.bfloat16)
+    x, w, b = convolution((3, 40, 500), 48, 9, torch.bfloat16)
     wanted = dense(x, w, b, 8)
     x[1] = float("nan")
     x[0, :, 300] = float("inf")
@@ -130,7 +134,7 @@ def test_rows_do_not_leak_into_each_other(layout: Layout) -> None:
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_capture(ahead: bool) -> None:
-    x, w, b = make((2, 64, 3000), 96, 5, torch.float16)
+    x, w, b = convolution((2, 64, 3000), 96, 5, torch.float16)
     weight = sluice.pack(w) if ahead else w
     chains = {"pre": stages.leaky_relu(0.1), "post": stages.gelu()}
     sluice.prepare(chains["post"], x, weight, b, 1, 2, op="conv1d", pre=chains["pre"])
@@ -148,7 +152,7 @@ def test_capture(ahead: bool) -> None:
 
 
 def test_two_streams_do_not_share_workspace() -> None:
-    problems = [make((4, 128, 4000), 128, 5, torch.float16) for _ in range(2)]
+    problems = [convolution((4, 128, 4000), 128, 5, torch.float16) for _ in range(2)]
     wanted = [dense(*problem, 2) for problem in problems]
     streams = [torch.cuda.Stream() for _ in problems]
     torch.cuda.synchronize()
@@ -169,7 +173,7 @@ def test_more_than_2_to_31_elements(layout: Layout) -> None:
     length = (1 << 25) + 1000
     x = torch.empty(1, 64, length, device="cuda", dtype=torch.bfloat16).normal_()
     x = layout(x)
-    _, w, b = make((1, 64, 16), 72, 3, torch.bfloat16)
+    _, w, b = convolution((1, 64, 16), 72, 3, torch.bfloat16)
     result = dense(x, w, b, 1, post=stages.relu())
     assert result.numel() > 2**31
     for begin in (0, length // 2, length - 4096):
@@ -182,7 +186,7 @@ def test_more_than_2_to_31_elements(layout: Layout) -> None:
 @pytest.mark.parametrize("layout", [contiguous, permuted, ends_of_words], ids=lambda f: f.__name__)
 def test_under_sanitizers(layout: Layout) -> None:
     for inputs, outputs, length, taps in ((20, 40, 300, 3), (64, 130, 90, 5)):
-        x, w, b = make((2, inputs, length), outputs, taps, torch.float16, layout)
+        x, w, b = convolution((2, inputs, length), outputs, taps, torch.float16, layout)
         with link_mode("never"):
             for chains in ({}, {"pre": stages.relu(), "post": stages.gelu()}):
                 result = sluice.conv1d(x, w, b, padding=1, **chains)

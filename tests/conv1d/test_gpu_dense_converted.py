@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import pytest
 import torch
 
 import sluice
-from common import HALF_TYPES, TOLERANCE, contiguous, offset_by_one, permuted, relative_error, sliced
-from dense_problems import ON_TENSOR_CORES
+from common import HALF_TYPES, TOLERANCE, Layout, contiguous, offset_by_one, permuted, relative_error, sliced
+from convolution_tensors import convolution
 from linked_forms import link_mode
+from marks import ON_TENSOR_CORES
 from sluice import stages
 
 pytestmark = ON_TENSOR_CORES
 
-Layout = Callable[[torch.Tensor], torch.Tensor]
 Numbers = tuple[int, ...]  # stride, padding, dilation, groups
 IS_CONVERTED = "converted to channels-last in a workspace first"
 
@@ -38,12 +37,6 @@ def odd_pixels(x: torch.Tensor) -> torch.Tensor:
 
 
 LAYOUTS: list[Layout] = [contiguous, sliced, offset_by_one, every_second, odd_pixels]
-
-
-def make(shape: tuple[int, int, int], outputs: int, taps: int, dtype: torch.dtype, groups: int = 1):
-    x = torch.randn(shape, device="cuda", dtype=dtype)
-    w = torch.randn(outputs, shape[1] // groups, taps, device="cuda", dtype=dtype)
-    return x, w / (shape[1] // groups * taps) ** 0.5, torch.randn(outputs, device="cuda", dtype=dtype)
 
 
 def converted(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, *numbers: int, **options) -> torch.Tensor:
@@ -78,7 +71,7 @@ CASES: list[tuple[tuple[int, int, int], int, int, Numbers]] = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_results(case, layout: Layout, dtype: torch.dtype) -> None:
     shape, outputs, taps, numbers = case
-    x, w, b = make(shape, outputs, taps, dtype, numbers[3])
+    x, w, b = convolution(shape, outputs, taps, dtype, groups=numbers[3])
     result = converted(layout(x), w, b, *numbers)
     wanted = torch.nn.functional.conv1d(x.double(), w.double(), b.double(), *numbers)
     assert relative_error(result, wanted) <= TOLERANCE[dtype]
@@ -88,7 +81,7 @@ def test_results(case, layout: Layout, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 def test_the_same_bits_in_every_form_and_run(layout: Layout, linked_always: None) -> None:
-    x, w, b = make((4, 136, 30001), 200, 5, torch.bfloat16)
+    x, w, b = convolution((4, 136, 30001), 200, 5, torch.bfloat16)
     numbers = (3, 2, 1, 1)
     own = layout(x)
     alpha, scale = torch.rand(136, 1, device="cuda") + 0.5, torch.rand(200, 1, device="cuda")
@@ -111,8 +104,8 @@ def test_the_same_bits_in_every_form_and_run(layout: Layout, linked_always: None
 
 # With so many output channels the conversion applies `pre` once, instead of the kernel for each tile.
 def test_pre_is_applied_by_the_conversion(linked_always: None) -> None:
-    x, w, b = make((8, 128, 3001), 1280, 3, torch.float16)
-    odd, odd_w, _ = make((4, 201, 9001), 1280, 1, torch.bfloat16)
+    x, w, b = convolution((8, 128, 3001), 1280, 3, torch.float16)
+    odd, odd_w, _ = convolution((4, 201, 9001), 1280, 1, torch.bfloat16)
     alpha, shift = torch.rand(128, 1, device="cuda") + 0.5, torch.rand_like(x)
     for own, weight, bias, pre in (
         (x, w, b, stages.snake(alpha)),
@@ -136,7 +129,7 @@ def test_pre_is_applied_by_the_conversion(linked_always: None) -> None:
 
 
 def test_pre_with_split_k(linked_always: None) -> None:
-    x, w, b = make((2, 512, 564), 64, 65, torch.float16)
+    x, w, b = convolution((2, 512, 564), 64, 65, torch.float16)
     pre, post = stages.snake(torch.rand(512, 1, device="cuda") + 0.5), stages.silu()
     for layout in (*LAYOUTS, permuted):
         found = sluice.plan("conv1d", layout(x), w, b, pre=pre, post=post)
@@ -155,7 +148,7 @@ def test_pre_of_transposed_ones(linked_always: None) -> None:
         ((4, 256, 3001), 128, 16, (8, 4)),  # one component range
         ((2, 512, 2001), 256, 10, (4, 3)),  # components with two and with three taps
     ):
-        x, w, _ = make(shape, outputs, taps, torch.float16)
+        x, w, _ = convolution(shape, outputs, taps, torch.float16)
         w = w.transpose(0, 1).contiguous()
         pre, post = stages.snake(torch.rand(shape[1], 1, device="cuda") + 0.5), stages.leaky_relu(0.1)
         wanted = sluice.conv_transpose1d(sluice.transform(x, pre), w, None, *numbers, post=post)
@@ -175,7 +168,9 @@ def test_a_hundred_random_problems() -> None:
         channels, stride = pick.randint(1, 300), pick.randint(2, 12)
         taps, length = pick.randint(1, 2 * stride), pick.randint(20_000, 60_000)
         numbers = (stride, pick.randint(0, 9), pick.randint(1, 3), 1)
-        x, w, b = make((pick.randint(1, 4), channels, length), pick.randint(8, 200), taps, pick.choice(HALF_TYPES))
+        x, w, b = convolution(
+            (pick.randint(1, 4), channels, length), pick.randint(8, 200), taps, pick.choice(HALF_TYPES)
+        )
         own = pick.choice(LAYOUTS)(x)
         if IS_CONVERTED not in sluice.plan("conv1d", own, w, b, *numbers).detail:
             continue
@@ -186,7 +181,7 @@ def test_a_hundred_random_problems() -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 def test_rows_do_not_leak_into_each_other(layout: Layout) -> None:
-    x, w, b = make((3, 300, 40_001), 48, 9, torch.bfloat16)
+    x, w, b = convolution((3, 300, 40_001), 48, 9, torch.bfloat16)
     wanted = converted(x, w, b, 4, 8)
     x[1] = float("nan")
     x[0, :, 300] = float("inf")
@@ -200,7 +195,7 @@ def test_rows_do_not_leak_into_each_other(layout: Layout) -> None:
 
 
 def test_capture() -> None:
-    x, w, b = make((4, 200, 30_001), 96, 5, torch.float16)
+    x, w, b = convolution((4, 200, 30_001), 96, 5, torch.float16)
     chains = {"pre": stages.leaky_relu(0.1), "post": stages.gelu()}
     sluice.prepare(chains["post"], x, w, b, 4, 2, op="conv1d", pre=chains["pre"])
     graph = torch.cuda.CUDAGraph()
@@ -228,7 +223,7 @@ def test_more_than_2_to_31_elements() -> None:
         pytest.skip("needs 40 GiB of device memory")
     length = (1 << 25) + 1001
     x = torch.empty(1, 72, length, device="cuda", dtype=torch.bfloat16).normal_()
-    _, w, b = make((1, 72, 16), 64, 3, torch.bfloat16)
+    _, w, b = convolution((1, 72, 16), 64, 3, torch.bfloat16)
     result = converted(x, w, b, 2)
     assert x.numel() > 2**31
     for begin in (0, length // 4, result.shape[-1] - 4096):
@@ -240,7 +235,7 @@ def test_more_than_2_to_31_elements() -> None:
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 def test_under_sanitizers(layout: Layout) -> None:
     for channels, length in ((5, 100_003), (41, 30_001), (136, 20_001)):
-        x, w, b = make((2, channels, length), 64, 3, torch.float16)
+        x, w, b = convolution((2, channels, length), 64, 3, torch.float16)
         for mode in ("never", "always"):
             with link_mode(mode):
                 assert bool(converted(layout(x), w, b, 4, 1, 1, pre=stages.snake(0.5)).isfinite().all())

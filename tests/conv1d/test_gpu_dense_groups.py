@@ -8,14 +8,13 @@ import pytest
 import torch
 
 import sluice
-from common import HALF_TYPES, TOLERANCE, contiguous, offset_by_one, permuted, relative_error, sliced
-from dense_problems import ON_TENSOR_CORES, Layout, Problem
+from common import HALF_TYPES, LAYOUTS, TOLERANCE, contiguous, offset_by_one, permuted, relative_error
+from dense_problems import Layout, Problem
 from linked_forms import link_mode
+from marks import ON_TENSOR_CORES
 from sluice import stages
 
 pytestmark = ON_TENSOR_CORES
-
-LAYOUTS: list[Layout] = [contiguous, permuted, sliced, offset_by_one]
 
 
 def dense(problem: Problem, x, w, b, **options) -> torch.Tensor:

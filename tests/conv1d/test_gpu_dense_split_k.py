@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import pytest
 import torch
 
 import sluice
-from common import HALF_TYPES, TOLERANCE, contiguous, ends_of_words, offset_by_one, permuted, relative_error
-from dense_problems import ON_TENSOR_CORES, Problem
+from common import HALF_TYPES, TOLERANCE, Layout, contiguous, ends_of_words, offset_by_one, permuted, relative_error
+from dense_problems import Problem
 from linked_forms import link_mode
+from marks import ON_TENSOR_CORES
 from sluice import stages
 
 pytestmark = ON_TENSOR_CORES
 
-Layout = Callable[[torch.Tensor], torch.Tensor]
 LAYOUTS: list[Layout] = [contiguous, permuted, ends_of_words, offset_by_one]
 # Long sums and few outputs; a last split of fewer k-blocks, odd counts of channels, a stride, a dilation.
 CASES = [

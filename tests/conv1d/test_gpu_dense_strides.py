@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import pytest
 import torch
 
 import sluice
-from common import HALF_TYPES, TOLERANCE, contiguous, ends_of_words, offset_by_one, permuted, relative_error, sliced
-from dense_problems import ON_TENSOR_CORES, make
+from common import (
+    HALF_TYPES,
+    TOLERANCE,
+    Layout,
+    contiguous,
+    ends_of_words,
+    offset_by_one,
+    permuted,
+    relative_error,
+    sliced,
+)
+from convolution_tensors import convolution
+from dense_problems import LAYOUTS_AND_ENDS
 from linked_forms import link_mode
+from marks import ON_TENSOR_CORES
 from sluice import stages
 
 pytestmark = ON_TENSOR_CORES
-
-Layout = Callable[[torch.Tensor], torch.Tensor]
-
-
-LAYOUTS: list[Layout] = [contiguous, permuted, sliced, offset_by_one, ends_of_words]
 
 
 def dense(x, w, b, *numbers: int, **options) -> torch.Tensor:
@@ -52,7 +58,7 @@ LAYERS = [
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
 def test_layers_of_models(layer, dtype: torch.dtype, layout: Layout) -> None:
     shape, outputs, taps, *numbers = layer
-    x, w, b = make(shape, outputs, taps, dtype, layout)
+    x, w, b = convolution(shape, outputs, taps, dtype, layout)
     result = dense(x, w, b, *numbers)
     assert error_of(result, x, w, b, *numbers) <= TOLERANCE[dtype]
     assert torch.equal(dense(x, sluice.pack(w), b, *numbers), result)
@@ -68,7 +74,7 @@ def random_problem(rng: random.Random) -> tuple[tuple[int, int, int], int, int, 
     return (rng.randint(1, 3), size(9), length), size(9), taps, stride, padding, dilation
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("layout", LAYOUTS_AND_ENDS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 def test_random_problems(dtype: torch.dtype, layout: Layout) -> None:
     rng = random.Random(torch.initial_seed())
@@ -77,7 +83,7 @@ def test_random_problems(dtype: torch.dtype, layout: Layout) -> None:
         problem = random_problem(rng)
         shape, outputs, taps, stride, padding, dilation = problem
         numbers = (stride, padding, dilation)
-        x, w, b = make(shape, outputs, taps, dtype, layout)
+        x, w, b = convolution(shape, outputs, taps, dtype, layout)
         plan = sluice.plan("conv1d", x, w, b, *numbers)
         if plan.method != "dense":
             continue
@@ -104,7 +110,7 @@ def test_random_problems(dtype: torch.dtype, layout: Layout) -> None:
 )
 def test_the_same_bits_in_every_form_and_run(case, dtype: torch.dtype, linked_always: None) -> None:
     inputs, outputs, length, taps, *numbers = case
-    x, w, b = make((2, inputs, length), outputs, taps, dtype)
+    x, w, b = convolution((2, inputs, length), outputs, taps, dtype)
     alpha, scale = torch.rand(inputs, 1, device="cuda") + 0.5, torch.rand(outputs, 1, device="cuda")
     residual = torch.randn_like(dense(x, w, b, *numbers))
     packed = sluice.pack(w)
@@ -114,7 +120,7 @@ def test_the_same_bits_in_every_form_and_run(case, dtype: torch.dtype, linked_al
         {"pre": stages.snake(alpha), "post": stages.leaky_relu(0.1) | stages.add(residual) | stages.mul(scale)},
         {"pre": stages.leaky_relu(0.1) | stages.shift(0.25), "post": stages.add(residual), "dtype": torch.float32},
     ):
-        for layout in LAYOUTS:  # sums go residue by residue, or tap by tap, depending on the layout
+        for layout in LAYOUTS_AND_ENDS:  # sums go residue by residue, or tap by tap, depending on the layout
             own = layout(x)
             wanted = dense(own, w, b, *numbers, **options)
             assert torch.equal(dense(own, w, b, *numbers, **options), wanted)
@@ -125,10 +131,10 @@ def test_the_same_bits_in_every_form_and_run(case, dtype: torch.dtype, linked_al
                 assert torch.equal(dense(own, w, b, *numbers, **options), wanted)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("layout", LAYOUTS_AND_ENDS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("stride", [2, 3, 5])
 def test_rows_do_not_leak_into_each_other(layout: Layout, stride: int) -> None:
-    x, w, b = make((3, 40, 900), 48, 9, torch.bfloat16)
+    x, w, b = convolution((3, 40, 900), 48, 9, torch.bfloat16)
     wanted = dense(x, w, b, stride, 8)
     x[1] = float("nan")
     x[0, :, 300] = float("inf")
@@ -145,7 +151,7 @@ def test_rows_do_not_leak_into_each_other(layout: Layout, stride: int) -> None:
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
 def test_capture(ahead: bool, layout: Layout) -> None:
-    x, w, b = make((2, 64, 6000), 96, 5, torch.float16, layout)
+    x, w, b = convolution((2, 64, 6000), 96, 5, torch.float16, layout)
     weight = sluice.pack(w) if ahead else w
     chains = {"pre": stages.leaky_relu(0.1), "post": stages.gelu()}
     sluice.prepare(chains["post"], x, weight, b, 2, 2, op="conv1d", pre=chains["pre"])
@@ -165,7 +171,7 @@ def test_more_than_2_to_31_elements(layout: Layout) -> None:
         pytest.skip("needs 40 GiB of device memory")
     length = (1 << 25) + 1000
     x = layout(torch.empty(1, 72, length, device="cuda", dtype=torch.bfloat16).normal_())
-    _, w, b = make((1, 72, 16), 64, 3, torch.bfloat16)
+    _, w, b = convolution((1, 72, 16), 64, 3, torch.bfloat16)
     result = dense(x, w, b, 2)
     assert x.numel() > 2**31
     for begin in (0, length // 4, result.shape[-1] - 4096):
@@ -182,7 +188,7 @@ def test_under_sanitizers(layout: Layout) -> None:
         (64, 130, 400, 5, 3, 1, 2),
         (16, 24, 500, 2, 5),
     ):
-        x, w, b = make((2, inputs, length), outputs, taps, torch.float16, layout)
+        x, w, b = convolution((2, inputs, length), outputs, taps, torch.float16, layout)
         with link_mode("never"):
             for chains in ({}, {"pre": stages.relu(), "post": stages.gelu()}):
                 result = sluice.conv1d(x, w, b, *numbers, **chains)

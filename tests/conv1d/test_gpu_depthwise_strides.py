@@ -9,19 +9,13 @@ import pytest
 import torch
 
 import sluice
-from common import TOLERANCE, error_of_sums, relative_error
+from common import DTYPES, TOLERANCE, error_of_sums, relative_error
+from gpu_tensors import around, placed
 from linked_forms import link_mode
-from placed_tensors import around, placed
+from marks import ON_GPU
 from sluice import stages
 
-pytestmark = pytest.mark.gpu
-
-DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
-
-
-@pytest.fixture(autouse=True)
-def _needs_cuda(cuda: str) -> None:
-    pass
+pytestmark = ON_GPU
 
 
 def draw(rng: random.Random, dtype: torch.dtype, layout: str):

@@ -9,20 +9,15 @@ import pytest
 import torch
 
 import sluice
-from common import TOLERANCE, error_of_sums, relative_error
+from common import NARROW_TYPES, TOLERANCE, error_of_sums, relative_error
+from gpu_tensors import around, placed
 from linked_forms import link_mode
-from placed_tensors import around, placed
+from marks import ON_GPU
 from sluice import stages
 
-pytestmark = pytest.mark.gpu
+pytestmark = ON_GPU
 
-DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 KERNELS = ("few_taps_rows", "plain_rows", "window_rows", "window_channels")
-
-
-@pytest.fixture(autouse=True)
-def _needs_cuda(cuda: str) -> None:
-    pass
 
 
 def draw(rng: random.Random, dtype: torch.dtype, layout: str, taps: int):
@@ -40,7 +35,7 @@ def draw(rng: random.Random, dtype: torch.dtype, layout: str, taps: int):
 
 
 @pytest.mark.parametrize("layout", ["cf", "cl"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_random_problems(dtype: torch.dtype, layout: str) -> None:
     rng = random.Random(torch.initial_seed())
     ran = set()
@@ -76,7 +71,7 @@ def test_random_problems(dtype: torch.dtype, layout: str) -> None:
 @pytest.mark.parametrize("taps", [3, 4, 7, 33, 100])
 @pytest.mark.parametrize("channels", [3, 14, 37, 130])
 @pytest.mark.parametrize("layout", ["cf", "cl"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_the_same_bits_in_both_forms(
     dtype: torch.dtype, layout: str, channels: int, taps: int, linked_always: None
 ) -> None:
@@ -101,7 +96,7 @@ def test_the_same_bits_in_both_forms(
 
 
 @pytest.mark.parametrize("layout", ["cf", "cl"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_an_output_depends_on_its_window_alone(dtype: torch.dtype, layout: str) -> None:
     for taps in (2, 3, 4, 5, 9, 18, 19, 20, 21, 40):
         for length in (61, 400):

@@ -21,16 +21,12 @@ from common import (
     relative_error,
 )
 from linked_forms import link_mode
+from marks import ON_GPU
 from sluice import stages
 
-pytestmark = pytest.mark.gpu
+pytestmark = ON_GPU
 
 LEAST = 16384  # positions of all results, by the policy
-
-
-@pytest.fixture(autouse=True)
-def _needs_cuda(cuda: str) -> None:
-    pass
 
 
 LAYOUTS = [contiguous, permuted, offset_by_one, ends_of_words, parts_of_positions]

@@ -9,18 +9,11 @@ import pytest
 import torch
 
 import sluice
-from common import SCHEDULES, TOLERANCE, contiguous, error_of_sums, permuted, sliced
-from placed_tensors import around, placed
+from common import NAN, NARROW_TYPES, SCHEDULES, TOLERANCE, contiguous, error_of_sums, permuted, sliced
+from gpu_tensors import DEVICE, around, placed, randn
+from marks import ON_GPU
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
-
-DEVICE = "cuda"
-NAN = float("nan")
-DTYPES = [torch.float32, torch.float16, torch.bfloat16]
-
-
-def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(shape, device=DEVICE).to(dtype)
+pytestmark = ON_GPU
 
 
 def gap_of(rng: random.Random, length: int) -> int:
@@ -53,7 +46,7 @@ def check_rows(
     assert bool((around(out) == 7.0).all()), problem
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("taps", [1, 2, 3, 4])
 def test_any_alignment(taps: int, dtype: torch.dtype) -> None:
     rng = random.Random(torch.initial_seed())
@@ -63,14 +56,14 @@ def test_any_alignment(taps: int, dtype: torch.dtype) -> None:
             check_rows(rng, sizes, taps, padding, (rng.randrange(8), rng.randrange(8)), dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_every_pair_of_alignments(dtype: torch.dtype) -> None:
     rng = random.Random(torch.initial_seed())
     for number, offsets in enumerate(itertools.product(range(8), range(8))):
         check_rows(rng, (1, 2, 77 + number), 2 + number % 3, (0, 1, 2, 3)[number // 3 % 4], offsets, dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("sizes", [(1, 300, 16384), (2, 1100, 1030), (3, 700, 2051), (1, 1100, 4099)])
 def test_many_rows(sizes: tuple[int, int, int], dtype: torch.dtype) -> None:
     """Threads with all the words that they may have."""
@@ -112,7 +105,7 @@ def check_history(rng: random.Random, length: int, taps: int, dilation: int, sch
     assert found is not None
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("dilation", [1, 2, 3])
 def test_histories_of_rows_at_any_alignment(dilation: int, dtype: torch.dtype) -> None:
     rng = random.Random(torch.initial_seed())
@@ -122,7 +115,7 @@ def test_histories_of_rows_at_any_alignment(dilation: int, dtype: torch.dtype) -
         check_history(rng, rng.randint(1, 70), rng.randint(2, 4), dilation, ["direct"], dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_an_output_depends_on_its_window_alone(dtype: torch.dtype) -> None:
     """Not on what stands beside a row, and not on what a tap of zero would meet."""
     rng = random.Random(torch.initial_seed())

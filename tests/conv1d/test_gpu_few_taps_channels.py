@@ -11,23 +11,27 @@ import pytest
 import torch
 
 import sluice
-from common import TOLERANCE, contiguous, double_chain, error_of_sums, in_float64, permuted, sliced
+from common import (
+    NAN,
+    NARROW_TYPES,
+    TOLERANCE,
+    Given,
+    contiguous,
+    double_chain,
+    error_of_sums,
+    in_float64,
+    permuted,
+    sliced,
+)
+from gpu_tensors import DEVICE, around, placed, randn
 from linked_forms import link_mode
-from placed_tensors import around, placed
+from marks import LINKED_ON_GPU
 from sluice import reference, stages
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("linked_always")]
+pytestmark = LINKED_ON_GPU
 
-DEVICE = "cuda"
-NAN = float("nan")
-DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 DILATIONS = [1, 2, 3, 7]
 FEW_TAPS = ("few_taps_channels", "gated_channels", "eight_taps_channels")
-Given = dict[str, Any]
-
-
-def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(shape, device=DEVICE).to(dtype)
 
 
 def kernel_of(taps: int, dilation: int, has_pre: bool, has_tensors: bool) -> str:
@@ -100,7 +104,7 @@ NUMBERS: list[Given] = [
 ]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("given", NUMBERS, ids=lambda given: "-".join(given) or "none")
 def test_chains_of_numbers(given: Given, dtype: torch.dtype) -> None:
     """All sums of the method have one order, and all forms of a chain the same bits."""
@@ -121,7 +125,7 @@ def test_chains_of_numbers(given: Given, dtype: torch.dtype) -> None:
             assert error <= TOLERANCE[dtype], problem.name
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_channels_that_are_no_quads(dtype: torch.dtype) -> None:
     rng = random.Random(torch.initial_seed())
     for taps, dilation, channels in itertools.product((2, 4, 7), DILATIONS, (6, 33, 130)):
@@ -172,7 +176,7 @@ def check_chain(rng: random.Random, problem: Problem, name: str, kernel: str, dt
         assert torch.equal(result, problem.run(**given)), (name, problem.name)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("name", CHAINS)
 def test_chains_with_tensors(name: str, dtype: torch.dtype) -> None:
     rng = random.Random(torch.initial_seed())
@@ -183,7 +187,7 @@ def test_chains_with_tensors(name: str, dtype: torch.dtype) -> None:
         check_chain(rng, problem, name, "gated_channels", torch.float32 if wide else dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("name", ["residual", "silu and gate"])
 def test_eight_taps_with_tensors(name: str, dtype: torch.dtype) -> None:
     rng = random.Random(torch.initial_seed())
@@ -225,14 +229,14 @@ def check_history(rng: random.Random, taps: int, dilation: int, dtype: torch.dty
     assert bool((around(out) == 7.0).all()), name
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_histories_with_a_dilation(dtype: torch.dtype) -> None:
     rng = random.Random(torch.initial_seed())
     for taps, dilation, _ in itertools.product(range(2, 9), DILATIONS, range(3)):
         check_history(rng, taps, dilation, dtype, lambda x: {})
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_histories_behind_gates(dtype: torch.dtype) -> None:
     """`pre` is for tokens alone: a history is what it left of earlier ones."""
     rng = random.Random(torch.initial_seed())
@@ -246,7 +250,7 @@ def test_histories_behind_gates(dtype: torch.dtype) -> None:
         check_history(rng, taps, dilation, dtype, lambda x: {"residual": torch.randn_like(x)})
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_an_output_depends_on_its_window_alone(dtype: torch.dtype) -> None:
     rng = random.Random(torch.initial_seed())
     for taps, dilation in itertools.product(range(1, 9), DILATIONS):

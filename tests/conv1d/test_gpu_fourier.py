@@ -9,21 +9,17 @@ import pytest
 import torch
 
 import sluice
-from common import TOLERANCE, assert_close, contiguous, offset_by_one, relative_error
+from common import NARROW_TYPES, TOLERANCE, assert_close, contiguous, offset_by_one, relative_error
+from convolution_tensors import depthwise
 from fourier_problems import columns_of_wider, exact
-from linked_forms import assert_same_bits, link_mode
+from linked_forms import assert_forms_agree, link_mode
+from marks import ON_GPU
 from sluice import stages
 
-pytestmark = pytest.mark.gpu
+pytestmark = ON_GPU
 
-DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 LAYOUTS = [contiguous, offset_by_one, columns_of_wider]
 WHOLE, PARTITIONED = 1500, 6000  # taps of a filter in one partition, and in several
-
-
-@pytest.fixture(autouse=True)
-def _needs_cuda(cuda: str) -> None:
-    pass
 
 
 def fourier(x, w, b=None, padding: int = 0, **options) -> torch.Tensor:
@@ -34,13 +30,7 @@ def fourier(x, w, b=None, padding: int = 0, **options) -> torch.Tensor:
     return sluice.conv1d(x, w, b, 1, padding, 1, groups, **options)
 
 
-def make(batch: int, channels: int, length: int, taps: int, dtype=torch.float32, layout=contiguous, multiplier=1):
-    x = layout(torch.randn(batch, channels, length, device="cuda", dtype=dtype))
-    w = torch.randn(channels * multiplier, 1, taps, device="cuda", dtype=dtype) / taps**0.5
-    return x, w, torch.randn(channels * multiplier, device="cuda", dtype=dtype)
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 def test_random_problems(dtype: torch.dtype, layout) -> None:
     rng = random.Random(torch.initial_seed())
@@ -50,7 +40,7 @@ def test_random_problems(dtype: torch.dtype, layout) -> None:
         padding = rng.choice([0, taps // 2, taps - 1, rng.randint(0, taps + 9)])
         length = max(int(2 ** rng.uniform(8, 16)), taps + 1 - 2 * padding)
         problem = (rng.randint(1, 5), rng.randint(1, 24), length, taps, padding, multiplier)
-        x, w, b = make(*problem[:4], dtype, layout, multiplier)
+        x, w, b = depthwise(problem[:3], problem[3], dtype, layout, multiplier)
         results = length + 2 * padding - taps + 1
         around = torch.full((problem[0], w.shape[0] + 4, results + 6), 7.0, device="cuda", dtype=dtype)
         out = around[:, 2 : 2 + w.shape[0], 3 : 3 + results].fill_(float("nan"))
@@ -64,22 +54,22 @@ def test_random_problems(dtype: torch.dtype, layout) -> None:
     assert done >= 10
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("taps", [WHOLE, PARTITIONED])
 def test_the_same_bits_in_both_forms_and_every_run(taps: int, layout, dtype: torch.dtype, linked_always: None) -> None:
-    x, w, b = make(3, 20, 20001, taps, dtype, layout)
+    x, w, b = depthwise((3, 20, 20001), taps, dtype, layout)
     gain = torch.rand(20, 1, device="cuda") + 0.5
     plain = fourier(x, w, b, taps // 2)
     assert_close(plain, exact(x, w, b, taps // 2))
     residual = torch.randn_like(plain)
-    assert_same_bits(functools.partial(fourier, x, w, b, taps // 2), residual, gain)
+    assert_forms_agree(functools.partial(fourier, x, w, b, taps // 2), residual, gain)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("taps", [WHOLE, PARTITIONED])
 def test_chains(taps: int, dtype: torch.dtype) -> None:
-    x, w, b = make(3, 20, 20001, taps, dtype, offset_by_one)
+    x, w, b = depthwise((3, 20, 20001), taps, dtype, offset_by_one)
     # shift(0.5) shows whether padding is zero after `pre`, as it must be.
     pre = stages.shift(0.5) | stages.snake(torch.rand(20, 1, device="cuda") + 0.5) | stages.leaky_relu(0.1)
     residual = torch.randn(3, 20, 20001 + 2 * (taps // 2) - taps + 1, device="cuda", dtype=dtype)
@@ -92,10 +82,10 @@ def test_chains(taps: int, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("taps", [WHOLE, PARTITIONED])
 def test_infinities_stay_within_their_windows(taps: int, dtype: torch.dtype, value: float) -> None:
-    x, w, _ = make(2, 20, 20001, taps, dtype)
+    x, w, _ = depthwise((2, 20, 20001), taps, dtype)
     w = w.abs() + 0.01
     padding = taps // 2
     wanted = exact(x, w, None, padding)
@@ -115,7 +105,7 @@ def test_infinities_stay_within_their_windows(taps: int, dtype: torch.dtype, val
 
 def test_infinities_have_the_same_bits_in_both_forms(linked_always: None) -> None:
     for taps in (WHOLE, PARTITIONED):
-        x, w, b = make(2, 20, 20001, taps)
+        x, w, b = depthwise((2, 20, 20001), taps)
         x[torch.rand_like(x) < 1e-5] = float("inf")
         x[torch.rand_like(x) < 1e-5] = float("nan")
         post = stages.silu() | stages.add(torch.randn(20, 1, device="cuda"))
@@ -126,7 +116,7 @@ def test_infinities_have_the_same_bits_in_both_forms(linked_always: None) -> Non
 
 
 def test_infinite_taps_and_sums_are_what_they_are() -> None:
-    x, w, b = make(2, 20, 20001, WHOLE)
+    x, w, b = depthwise((2, 20, 20001), WHOLE)
     x = x.abs() + 0.5
     w[1, 0, 4] = float("inf")
     b[2] = float("nan")
@@ -142,7 +132,7 @@ def test_infinite_taps_and_sums_are_what_they_are() -> None:
 
 
 def test_a_loud_row_does_a_quiet_one_no_harm() -> None:
-    x, w, _ = make(4, 20, 2500, WHOLE)
+    x, w, _ = depthwise((4, 20, 2500), WHOLE)
     loudness = torch.tensor([1e-12, 1e12, 1.0, 0.0], device="cuda").reshape(4, 1, 1)
     result = fourier(x * loudness, w, None, WHOLE - 1)
     for batch in range(3):
@@ -152,17 +142,17 @@ def test_a_loud_row_does_a_quiet_one_no_harm() -> None:
 
 @pytest.mark.parametrize("taps", [WHOLE, PARTITIONED])
 def test_a_loud_sample_costs_its_segment_what_the_documents_say(taps: int) -> None:
-    x, w, _ = make(2, 20, 20001, taps)
+    x, w, _ = depthwise((2, 20, 20001), taps)
     x[..., 5000] = 1e6
     result = fourier(x, w, None, taps - 1)
     bound = 2e-7 * 1.01e6 * w.double().norm(dim=-1)
     assert bool(((result - exact(x, w, None, taps - 1)).abs() <= bound).all())
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("taps", [WHOLE, PARTITIONED])
 def test_causal_convolutions_with_states(taps: int, dtype: torch.dtype) -> None:
-    x, w, b = make(3, 20, 20001, taps, dtype)
+    x, w, b = depthwise((3, 20, 20001), taps, dtype)
     for states_dtype in (dtype, torch.float32):
         states = torch.randn(3, 20, taps - 1, device="cuda", dtype=dtype).to(states_dtype)
         assert sluice.plan("causal_conv1d", x, w[:, 0], b, initial_states=states).method == "fourier"
@@ -171,7 +161,7 @@ def test_causal_convolutions_with_states(taps: int, dtype: torch.dtype) -> None:
 
 
 def test_graphs_replay_with_new_inputs() -> None:
-    x, w, b = make(3, 20, 20001, WHOLE)
+    x, w, b = depthwise((3, 20, 20001), WHOLE)
     out = torch.empty_like(fourier(x, w, b, WHOLE - 1))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -199,7 +189,7 @@ def test_over_2_31_elements() -> None:
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 def test_under_sanitizers(layout, mode: str) -> None:
     for taps in (WHOLE, PARTITIONED):
-        x, w, _ = make(2, 20, 7001, taps, torch.float32, layout)
+        x, w, _ = depthwise((2, 20, 7001), taps, torch.float32, layout)
         states = torch.randn(2, 20, taps - 1, device="cuda")
         gain = torch.rand(20, 1, device="cuda")
         with link_mode(mode):

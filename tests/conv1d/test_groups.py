@@ -7,11 +7,9 @@ import torch
 
 import sluice
 from common import HALF_TYPES, LAYOUTS
-from dense_problems import Problem, check_results, check_results_with_chains, plan
+from dense_problems import HAS_CODE, Problem, check_results, check_results_with_chains, plan
 from sluice import stages
 from sluice.plan import H200
-
-HAS_CODE = "90a" in sluice.info()["build"]
 
 # Small versions of Wav2Vec2's positional convolution and ResNeXt's groups; groups of odd inputs, of more outputs than a
 # tile has, of 10 outputs, which torch computes; groups with a stride and a dilation.

@@ -6,46 +6,19 @@ import pytest
 import torch
 
 import sluice
-from common import HALF_TYPES, LAYOUTS, assert_close, contiguous, double_chain, offset_by_one, permuted
+from common import HALF_TYPES, LAYOUTS, assert_close, contiguous, in_float64, offset_by_one, permuted
+from convolution_tensors import depthwise
+from fourier_problems import columns_of_wider
 from sluice import stages
 from sluice.plan import H200
 
 
-def make(
-    device: str, shape: tuple[int, int, int], taps: int, dtype: torch.dtype, layout=contiguous, multiplier: int = 1
-):
-    """Input, weight and bias; results have variance 1."""
-    x = layout(torch.randn(shape, device=device, dtype=dtype))
-    w = torch.randn(shape[1] * multiplier, 1, taps, device=device, dtype=dtype) / taps**0.5
-    return x, w, torch.randn(shape[1] * multiplier, device=device, dtype=dtype)
-
-
 def expected(x, w, b, padding, dilation=1, pre=None, post=None) -> torch.Tensor:
-    """In float64, with `pre` rounded to the input's dtype as the op rounds it."""
-    x = sluice.reference.transform(x, pre) if pre is not None else x
-    return sluice.reference.conv1d(
-        x.double(),
-        w.double(),
-        None if b is None else b.double(),
-        1,
-        padding,
-        dilation,
-        x.shape[1],
-        post=None if post is None else double_chain(post),
-        dtype=torch.float64,
-    )
+    return in_float64(sluice.reference.conv1d, x, w, b, 1, padding, dilation, x.shape[1], pre=pre, post=post)
 
 
 def method(x, w, padding: int = 0, dilation: int = 1, **options) -> str:
     return sluice.plan("conv1d", x, w, None, 1, padding, dilation, x.shape[1], device=H200, **options).method
-
-
-def columns_of_wider(x: torch.Tensor) -> torch.Tensor:
-    """Rows that begin in the middle of words, each elsewhere, with NaN around them."""
-    wide = x.new_full((x.shape[0], x.shape[1] + 1, x.shape[2] + 5), float("nan"))
-    part = wide[:, 1:, 3 : 3 + x.shape[2]]
-    part.copy_(x)
-    return part
 
 
 # Shape, taps, padding, dilation, multiplier: one step of the tensor cores and many, odd lengths, rows shorter than the
@@ -81,7 +54,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_results(device: str, case, dtype: torch.dtype, layout) -> None:
     shape, taps, padding, dilation, multiplier = case
-    x, w, b = make(device, shape, taps, dtype, layout, multiplier)
+    x, w, b = depthwise(shape, taps, dtype, layout, multiplier, device=device)
     for bias in (b, None):
         wanted = expected(x, w, bias, padding, dilation)
         result = sluice.conv1d(x, w, bias, 1, padding, dilation, shape[1])
@@ -99,7 +72,7 @@ def test_results(device: str, case, dtype: torch.dtype, layout) -> None:
 @pytest.mark.parametrize("taps", [5, 6, 7, 8, 15, 16, 17, 18, 19, 34, 35, 50, 51, 66, 67, 130, 131, 146, 147, 259, 600])
 def test_every_shift_of_the_taps(device: str, taps: int) -> None:
     """Where a row begins, and where its windows do, against words of 16 bytes."""
-    x, w, _ = make(device, (1, 2, 700), taps, torch.float16)
+    x, w, _ = depthwise((1, 2, 700), taps, torch.float16, device=device)
     wide = torch.full((1, 2, 720), float("nan"), device=device, dtype=torch.float16)
     for first in range(8):
         for padding in (taps - 1, taps // 2, first):
@@ -114,7 +87,7 @@ def test_every_shift_of_the_taps(device: str, taps: int) -> None:
 @pytest.mark.parametrize("case", [*CASES[-4:], CASES[2], CASES[5], CASES[7], CASES[12], CASES[14]], ids=str)
 def test_results_with_chains(device: str, case, dtype: torch.dtype, layout) -> None:
     shape, taps, padding, dilation, multiplier = case
-    x, w, b = make(device, shape, taps, dtype, layout, multiplier)
+    x, w, b = depthwise(shape, taps, dtype, layout, multiplier, device=device)
     # shift(0.5) shows whether padding is zero after `pre`, as it must be.
     pre = stages.shift(0.5) | stages.snake(torch.rand(shape[1], 1, device=device) + 0.5) | stages.leaky_relu(0.1)
     plain = expected(x, w, b, padding, dilation, pre)
@@ -132,7 +105,7 @@ def test_results_with_chains(device: str, case, dtype: torch.dtype, layout) -> N
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 @pytest.mark.parametrize(("length", "taps"), [(300, 31), (1031, 64), (40, 7), (2000, 200), (64, 128)])
 def test_causal_convolutions_with_states(device: str, length: int, taps: int, dtype: torch.dtype) -> None:
-    x, w, b = make(device, (2, 5, length), taps, dtype)
+    x, w, b = depthwise((2, 5, length), taps, dtype, device=device)
     w = w[:, 0]
     for states_dtype in (dtype, torch.float32):
         states = torch.randn(2, 5, taps - 1, device=device, dtype=dtype).to(states_dtype)
@@ -152,7 +125,7 @@ def test_causal_convolutions_with_states(device: str, length: int, taps: int, dt
 @pytest.mark.parametrize("taps", [5, 31, 130])
 def test_infinities_stay_within_their_windows(device: str, taps: int, layout, dtype: torch.dtype, value: float) -> None:
     channels = 3 if layout is contiguous else 17
-    x, w, _ = make(device, (2, channels, 1100), taps, dtype)
+    x, w, _ = depthwise((2, channels, 1100), taps, dtype, device=device)
     x = layout(x)
     w = w.abs() + 0.01
     wanted = sluice.conv1d(x, w, padding=taps // 2, groups=channels)
@@ -171,7 +144,7 @@ def test_infinities_stay_within_their_windows(device: str, taps: int, layout, dt
 
 
 def test_infinite_taps_and_sums_are_what_they_are(device: str) -> None:
-    x, w, b = make(device, (1, 3, 500), 9, torch.bfloat16)
+    x, w, b = depthwise((1, 3, 500), 9, torch.bfloat16, device=device)
     x = x.abs() + 0.5
     w[1, 0, 4] = float("inf")
     b[2] = float("nan")

@@ -10,15 +10,21 @@ import torch
 from torch.library import opcheck
 
 import sluice
-from common import DTYPES, FIXED_DEPTH, LAYOUTS, SCHEDULES, assert_close, contiguous, in_float64, permuted, sliced
+from common import (
+    DTYPES,
+    FIXED_DEPTH,
+    LAYOUTS,
+    SCHEDULES,
+    assert_close,
+    contiguous,
+    in_float64,
+    permuted,
+    poisoned,
+    sliced,
+)
 from sluice import stages
 
 expected = functools.partial(in_float64, sluice.reference.conv1d)
-
-
-def poisoned(x: torch.Tensor, shape: torch.Size, layout=contiguous) -> torch.Tensor:
-    out = layout(x.new_empty(shape))
-    return out.fill_(float("nan"))
 
 
 # batch, channels, length, taps, stride, padding, dilation, multiplier

@@ -8,12 +8,9 @@ import torch.nn.functional as F
 
 import sluice
 from common import HALF_TYPES, LAYOUTS, assert_close
-from dense_problems import Problem, check_results, check_results_with_chains, plan
+from dense_problems import HAS_CODE, Problem, check_results, check_results_with_chains, plan
 from sluice import stages
 from sluice.plan import H200
-
-HAS_CODE = "90a" in sluice.info()["build"]
-
 
 # Small versions of layers of speech models and codecs; taps fewer than the stride and as many, dilations with and
 # without a common factor with it, rows that end in every residue, strides wider than a vector and than a raw tile.

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 import sluice
-from common import HALF_TYPES, LAYOUTS, TOLERANCE, assert_close, contiguous, ends_of_words, permuted, relative_error
-from dense_problems import ON_TENSOR_CORES
+from common import (
+    HALF_TYPES,
+    LAYOUTS,
+    TOLERANCE,
+    Layout,
+    assert_close,
+    contiguous,
+    ends_of_words,
+    permuted,
+    relative_error,
+)
+from convolution_tensors import transposed
 from linked_forms import link_mode, linking
+from marks import ON_TENSOR_CORES
 from sluice import stages
 
 pytestmark = ON_TENSOR_CORES
-
-Layout = Callable[[torch.Tensor], torch.Tensor]
-
-
-def make(shape: tuple[int, int, int], outputs: int, taps: int, stride: int, dtype: torch.dtype, layout=contiguous):
-    x = layout(torch.randn(shape, device="cuda", dtype=dtype))
-    w = torch.randn(shape[1], outputs, taps, device="cuda", dtype=dtype) / (shape[1] * max(1, taps // stride)) ** 0.5
-    return x, w, torch.randn(outputs, device="cuda", dtype=dtype)
 
 
 def dense(x, w, b, *numbers: int, **options) -> torch.Tensor:
@@ -52,7 +54,7 @@ def wanted_of(x, w, b, *numbers: int) -> torch.Tensor:
     ],
 )
 def test_layers_of_models(inputs, outputs, length, taps, stride, padding, dtype, layout: Layout) -> None:
-    x, w, b = make((2, inputs, length), outputs, taps, stride, dtype, layout)
+    x, w, b = transposed((2, inputs, length), outputs, taps, dtype, layout, stride=stride)
     out = layout(x.new_full((2, outputs, length * stride), float("nan")))
     assert_close(dense(x, w, b, stride, padding, out=out), wanted_of(x, w, b, stride, padding))
 
@@ -79,7 +81,7 @@ def test_random_problems(dtype: torch.dtype, layout: Layout, results: Layout) ->
     for _ in range(60):
         problem = random_problem(rng)
         shape, outputs, taps, numbers = problem
-        x, w, b = make(shape, outputs, taps, numbers[0], dtype, layout)
+        x, w, b = transposed(shape, outputs, taps, dtype, layout, stride=numbers[0])
         w = rng.choice([w, w.transpose(0, 1).contiguous().transpose(0, 1), ends_of_words(w)])
         wanted = wanted_of(x, w, b, *numbers)
         # Written to the middle of a larger tensor: every result, and nothing else.
@@ -109,7 +111,7 @@ def test_random_problems(dtype: torch.dtype, layout: Layout, results: Layout) ->
 )
 def test_the_same_bits_in_every_layout_form_and_run(case, dtype: torch.dtype) -> None:
     inputs, outputs, length, taps, stride, padding = case
-    x, w, b = make((2, inputs, length), outputs, taps, stride, dtype)
+    x, w, b = transposed((2, inputs, length), outputs, taps, dtype, stride=stride)
     alpha, scale = torch.rand(inputs, 1, device="cuda") + 0.5, torch.rand(outputs, 1, device="cuda")
     residual = torch.randn_like(dense(x, w, b, stride, padding))
     every = [contiguous, permuted, ends_of_words]
@@ -139,7 +141,7 @@ def test_the_same_bits_in_every_layout_form_and_run(case, dtype: torch.dtype) ->
 
 def test_results_of_a_layout_that_only_some_strides_have() -> None:
     """Channels-last results of any stride are stored directly, channels-first ones transposed; in passes too."""
-    x, w, b = make((2, 64, 300), 48, 10, 5, torch.float16, permuted)
+    x, w, b = transposed((2, 64, 300), 48, 10, torch.float16, permuted, stride=5)
     options = {"pre": stages.relu(), "post": stages.gelu()}
     wanted = F.gelu(wanted_of(x.relu(), w, b, 5, 2))
     for mode in ("never", "always"):
@@ -153,7 +155,7 @@ def test_results_of_a_layout_that_only_some_strides_have() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("outputs", [2, 7, 8, 33, 64, 130])
 def test_results_are_transposed_in_every_size_and_layout(outputs: int, dtype: torch.dtype) -> None:
-    x, w, b = make((3, 24, 777), outputs, 6, 3, torch.float16)
+    x, w, b = transposed((3, 24, 777), outputs, 6, torch.float16, stride=3)
     wanted = dense(permuted(x), w, b, 3, 2, dtype=dtype)
     assert torch.equal(dense(x, w, b, 3, 2, dtype=dtype), wanted)
     around = torch.full((5, outputs + 2, 2 * wanted.shape[2] + 3), 7.0, device="cuda", dtype=dtype)
@@ -170,7 +172,7 @@ def test_results_are_transposed_in_every_size_and_layout(outputs: int, dtype: to
     [(16, 8, 4, 1), (4, 2, 1, 1), (9, 3, 2, 2), (7, 3, 2, 1), (2, 5, 0, 1), (5, 2, 9, 3)],
 )
 def test_what_is_not_finite_stays_where_it_reaches(taps, stride, padding, dilation, layout: Layout) -> None:
-    x, w, b = make((3, 40, 500), 48, taps, stride, torch.bfloat16, layout)
+    x, w, b = transposed((3, 40, 500), 48, taps, torch.bfloat16, layout, stride=stride)
     out = permuted(torch.empty_like(wanted_of(x, w, b, stride, padding, 0, 1, dilation), dtype=x.dtype))
     compute = functools.partial(dense, x, w, b, stride, padding, 0, 1, dilation, out=out)
     wanted = compute().clone()
@@ -194,7 +196,7 @@ def test_what_is_not_finite_stays_where_it_reaches(taps, stride, padding, dilati
 @pytest.mark.parametrize("mode", ["never", "always"])
 def test_a_result_may_be_a_tensor_of_its_chain(mode: str, layout: Layout) -> None:
     """Neither of two launches reads what the other has written."""
-    x, w, b = make((2, 48, 400), 40, 7, 3, torch.float16, layout)
+    x, w, b = transposed((2, 48, 400), 40, 7, torch.float16, layout, stride=3)
     sums = dense(x, w, b, 3, 1, dtype=torch.float32)
     out = layout(torch.randn_like(sums).half())
     wanted = (sums + out.float()).half()
@@ -204,7 +206,7 @@ def test_a_result_may_be_a_tensor_of_its_chain(mode: str, layout: Layout) -> Non
 
 
 def test_capture_and_two_streams() -> None:
-    problems = [make((2, 128, 3000), 96, 4, 2, torch.float16) for _ in range(2)]
+    problems = [transposed((2, 128, 3000), 96, 4, torch.float16, stride=2) for _ in range(2)]
     chains = {"pre": stages.leaky_relu(0.1), "post": stages.gelu()}
     x, w, b = problems[0]
     sluice.prepare(chains["post"], x, w, b, 2, 1, op="conv_transpose1d", pre=chains["pre"])
@@ -237,7 +239,7 @@ def test_more_than_2_to_31_elements(layout: Layout) -> None:
         pytest.skip("needs 40 GiB of device memory")
     length = (1 << 24) + 1000
     x = layout(torch.empty(1, 64, length, device="cuda", dtype=torch.bfloat16).normal_())
-    _, w, b = make((1, 64, 16), 72, 4, 2, torch.bfloat16)
+    _, w, b = transposed((1, 64, 16), 72, 4, torch.bfloat16, stride=2)
     result = dense(x, w, b, 2, 1)
     assert result.numel() > 2**31
     for begin in (1, length // 2, length - 4096):
@@ -251,7 +253,7 @@ def test_more_than_2_to_31_elements(layout: Layout) -> None:
 def test_under_sanitizers(layout: Layout) -> None:
     cases = (20, 40, 150, 16, 8, 4), (64, 35, 90, 4, 2, 1), (20, 35, 90, 7, 3, 1), (16, 70, 50, 2, 5, 0)
     for inputs, outputs, length, taps, stride, padding in cases:
-        x, w, b = make((2, inputs, length), outputs, taps, stride, torch.float16, layout)
+        x, w, b = transposed((2, inputs, length), outputs, taps, torch.float16, layout, stride=stride)
         with link_mode("never"):
             for chains in ({}, {"pre": stages.relu(), "post": stages.gelu()}):
                 assert bool(dense(x, w, b, stride, padding, **chains).isfinite().all())

@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 import sluice
-from common import LAYOUTS, assert_close, contiguous, permuted
+from common import HALF_TYPES, LAYOUTS, NARROW_TYPES, Layout, assert_close, contiguous, permuted
+from convolution_tensors import transposed
 from linked_forms import interpreted, link_mode, linking
+from marks import ON_GPU
 from sluice import stages
 
-pytestmark = pytest.mark.gpu
-
-Layout = Callable[[torch.Tensor], torch.Tensor]
-
-
-@pytest.fixture(autouse=True)
-def _needs_cuda(cuda: str) -> None:
-    pass
-
-
-def make(shape: tuple[int, int, int], weight: tuple[int, int, int], groups: int, dtype: torch.dtype, layout: Layout):
-    x = layout(torch.randn(shape, device="cuda", dtype=dtype))
-    w = torch.randn(weight, device="cuda", dtype=dtype) / (shape[1] // groups * weight[2]) ** 0.5
-    return x, w, torch.randn(groups * weight[1], device="cuda", dtype=dtype)
+pytestmark = ON_GPU
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 @pytest.mark.parametrize("padding", [0, 3, 6, 11])
 def test_stride_1_goes_to_the_tensor_cores(padding: int, dtype: torch.dtype, layout: Layout) -> None:
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("needs compute capability 9.0")
-    x, w, b = make((2, 64, 1003), (64, 72, 7), 1, dtype, layout)
+    x, w, b = transposed((2, 64, 1003), 72, 7, dtype, layout, groups=1)
     for options in ({}, {"pre": stages.leaky_relu(0.1), "post": stages.gelu()}):
         assert sluice.plan("conv_transpose1d", x, w, b, 1, padding, **options).method == "dense"
         wanted = sluice.reference.conv_transpose1d(x.double(), w.double(), b.double(), 1, padding)
@@ -50,10 +38,10 @@ def test_stride_1_goes_to_the_tensor_cores(padding: int, dtype: torch.dtype, lay
 
 @pytest.mark.usefixtures("linked_always")
 @pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize(("taps", "stride", "padding"), [(12, 2, 5), (16, 8, 4), (4, 2, 1), (31, 3, 1)])
 def test_components_have_the_interpreters_bits(taps: int, stride: int, padding: int, dtype, layout: Layout) -> None:
-    x, w, b = make((3, 72, 501), (72, 1, taps), 72, dtype, layout)
+    x, w, b = transposed((3, 72, 501), 1, taps, dtype, layout, groups=72)
     gain, length = torch.rand(72, 1, device="cuda"), 500 * stride - 2 * padding + taps
     other = torch.randn(3, 72, length, device="cuda")
     options = {"pre": stages.silu() | stages.mul(gain), "post": stages.add(other) | stages.snake(gain)}
@@ -74,7 +62,7 @@ def test_components_have_the_interpreters_bits(taps: int, stride: int, padding: 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64], ids=str)
 def test_nothing_is_written_around_a_result(dtype: torch.dtype, layout: Layout) -> None:
     for weight, groups, stride in (((72, 1, 12), 72, 2), ((72, 40, 5), 1, 1), ((72, 40, 4), 1, 2)):
-        x, w, b = make((2, 72, 203), weight, groups, dtype, layout)
+        x, w, b = transposed((2, 72, 203), *weight[1:], dtype, layout, groups=groups)
         wanted = F.conv_transpose1d(x.double(), w.double(), b.double(), stride, 1, 0, groups)
         batch, channels, length = (size + 6 for size in wanted.shape)
         rows = torch.full((batch, channels, length), float("nan"), device="cuda", dtype=dtype)
@@ -88,7 +76,7 @@ def test_nothing_is_written_around_a_result(dtype: torch.dtype, layout: Layout) 
 
 
 def test_depthwise_sums_are_full_float32_whatever_tf32_says() -> None:
-    x, w, b = make((2, 64, 700), (64, 1, 12), 64, torch.float32, contiguous)
+    x, w, b = transposed((2, 64, 700), 1, 12, torch.float32, contiguous, groups=64)
     bare = torch.randn(64, 1, 2, device="cuda")  # with stride 3 some results have no tap: torch's convolution
     torch.backends.cudnn.allow_tf32 = True
     try:
@@ -100,7 +88,7 @@ def test_depthwise_sums_are_full_float32_whatever_tf32_says() -> None:
 
 
 def test_a_graph_replays_every_component() -> None:
-    x, w, b = make((2, 64, 500), (64, 1, 12), 64, torch.float16, contiguous)
+    x, w, b = transposed((2, 64, 500), 1, 12, torch.float16, contiguous, groups=64)
     compute = functools.partial(sluice.conv_transpose1d, x, w, b, 2, 5, 0, 64, post=stages.silu())
     compute()
     torch.cuda.synchronize()
@@ -138,7 +126,7 @@ def test_short_selection(schedule: str, mode: str) -> None:
                     ((70, 1, 12), 70, 2, 5), ((70, 2, 5), 70, 3, 0), ((70, 1, 5), 70, 1, 9), ((70, 33, 4), 1, 1, 2),
                     ((70, 33, 4), 1, 2, 1),
                 ):  # fmt: skip
-                    x, w, b = make((2, 70, 131), weight, groups, dtype, layout)
+                    x, w, b = transposed((2, 70, 131), *weight[1:], dtype, layout, groups=groups)
                     chains = {"pre": stages.relu(), "post": stages.silu()}
                     own = schedule if groups > 1 else "auto"  # dense ones have no schedule to choose
                     sluice.conv_transpose1d(x, w, b, stride, padding, 0, groups, schedule=own, **chains)

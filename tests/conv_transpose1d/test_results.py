@@ -13,6 +13,7 @@ from torch.library import opcheck
 import sluice
 from common import (
     DTYPES,
+    HALF_TYPES,
     LAYOUTS,
     SCHEDULES,
     assert_close,
@@ -23,11 +24,10 @@ from common import (
     poisoned_like,
     sliced,
 )
+from convolution_tensors import transposed
+from dense_problems import HAS_CODE
 from sluice import stages
 from sluice.plan import H200, Device
-
-HAS_CODE = "90a" in sluice.info()["build"]
-
 
 expected = functools.partial(in_float64, sluice.reference.conv_transpose1d)
 
@@ -74,13 +74,11 @@ IDS = [str(case).replace(" ", "") for case in CASES]
 
 
 def make(device: str, case, dtype: torch.dtype, layout=contiguous, batch: int = 2):
-    """Input, weight, bias and the numbers after them; results have a variance of about 1."""
+    """Input, weight, bias and the numbers after them."""
     channels, outputs, groups, length, taps, stride, padding, output_padding, dilation = case
-    x = layout(torch.randn(batch, channels, length, device=device, dtype=dtype))
-    w = torch.randn(channels, outputs, taps, device=device, dtype=dtype)
-    w /= max(1.0, channels // groups * taps / stride) ** 0.5
-    b = torch.randn(groups * outputs, device=device, dtype=dtype)
-    return x, w, b, (stride, padding, output_padding, groups, dilation)
+    shape, options = (batch, channels, length), {"stride": stride, "groups": groups, "device": device}
+    numbers = (stride, padding, output_padding, groups, dilation)
+    return *transposed(shape, outputs, taps, dtype, layout, **options), numbers
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
@@ -269,7 +267,7 @@ def test_dense_ones_of_stride_1_go_to_the_tensor_cores() -> None:
 
 
 @pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 @pytest.mark.parametrize(
     ("inputs", "outputs", "length", "taps", "stride", "padding"),
     [(512, 256, 430, 16, 8, 4), (64, 32, 55040, 4, 2, 1), (1536, 768, 512, 16, 8, 4)],

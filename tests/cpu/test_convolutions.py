@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import pathlib
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
 import sluice
-from sluice import _library, stages
+from common import DTYPES, TOLERANCE
+from sluice import stages
 
+pytestmark = pytest.mark.usefixtures("threads")
+
+NEAR = TOLERANCE | {torch.float64: 1e-13}
 SHAPES = [(2, 3, 5000), (2, 40, 37), (1, 17, 300), (3, 64, 9)]
 LAYOUTS = ["contiguous", "channels_last"]
-
-
-@pytest.fixture(params=_library.instruction_sets())
-def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = _library.instruction_set()
-    torch.ops.sluice._set_instruction_set(request.param)
-    yield request.param
-    torch.ops.sluice._set_instruction_set(before)
-
-
-@pytest.fixture(autouse=True)
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def in_layout(x: torch.Tensor, layout: str) -> torch.Tensor:
@@ -39,7 +27,7 @@ def in_layout(x: torch.Tensor, layout: str) -> torch.Tensor:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("taps", [1, 4, 8, 9, 31, 300])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_conv1d(instruction_set: str, shape: tuple[int, int, int], taps: int, dtype: torch.dtype, layout: str) -> None:
     x, w = in_layout(torch.randn(shape).to(dtype), layout), torch.randn(shape[1], 1, taps).to(dtype)
     row = torch.randn(shape[1], 1)
@@ -51,16 +39,16 @@ def test_conv1d(instruction_set: str, shape: tuple[int, int, int], taps: int, dt
         wanted = (wanted + row.double()).relu()
         out = in_layout(torch.full(wanted.shape, torch.nan, dtype=dtype), layout)
         sluice.conv1d(x, w, **arguments, **chains, out=out)
-        tolerance = {torch.float32: 1e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float64: 1e-13}[dtype]
+        tolerance = NEAR[dtype]
         assert (out.double() - wanted).norm() <= tolerance * wanted.norm()
 
 
 @pytest.mark.parametrize("taps", [2, 4, 5, 8, 9])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_of_any_length(instruction_set: str, dtype: torch.dtype, taps: int) -> None:
     """Short rows and those of many taps are copied, long ones read in place, except their ends."""
     w = torch.randn(3, taps).to(dtype)
-    tolerance = {torch.float32: 1e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float64: 1e-13}[dtype]
+    tolerance = NEAR[dtype]
     for length in (64, 1023, 1024, 1024 + taps, 2047, 2048 + 2 * taps, 4096 + 1031):
         x, states = torch.randn(2, 3, length).to(dtype), torch.randn(2, 3, taps - 1).to(dtype)
         whole = torch.cat((states, x), 2).double()
@@ -132,12 +120,12 @@ def between_walls(shape: torch.Size, dtype: torch.dtype, layout: str) -> tuple[t
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("channels", [2, 3, 5, 8, 13, 16, 17, 24, 31, 45, 65, 200])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_filter2d_of_few_columns_or_channels(
     instruction_set: str, channels: int, dtype: torch.dtype, layout: str
 ) -> None:
     """Vectors run across channels, from the image or from transposed planes; the last vectors are partial."""
-    tolerance = {torch.float32: 1e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float64: 1e-13}[dtype]
+    tolerance = NEAR[dtype]
     for height, width, rows, columns, padding in (
         (9, 7, 3, 3, (1, 1)),
         (20, 33, 5, 5, (2, 0)),

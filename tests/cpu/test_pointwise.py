@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -14,22 +13,7 @@ from every_stage import SAMPLES
 from function_errors import FUNCTIONS, check_every_half
 from sluice import stages
 
-INSTRUCTION_SETS = str(torch.ops.sluice._instruction_sets()).split()
-
-
-@pytest.fixture(params=INSTRUCTION_SETS, autouse=True)
-def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = str(torch.ops.sluice._instruction_set())
-    torch.ops.sluice._set_instruction_set(request.param)
-    yield request.param
-    torch.ops.sluice._set_instruction_set(before)
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("instruction_set")
 
 
 def test_the_setter_takes_what_there_is(instruction_set: str) -> None:

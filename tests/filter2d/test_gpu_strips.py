@@ -10,12 +10,13 @@ import torch
 import torch.nn.functional as F
 
 import sluice
+from common import NARROW_TYPES
+from images import MODES
 from linked_forms import interpreted, linking
+from marks import LINKED_ON_GPU
 from sluice import stages
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("linked_always")]
-DTYPES = [torch.float32, torch.float16, torch.bfloat16]
-MODES = ["zeros", "replicate", "reflect", "circular"]
+pytestmark = LINKED_ON_GPU
 
 
 def placed(x: torch.Tensor, offset: int, apart: int) -> torch.Tensor:
@@ -34,7 +35,7 @@ def padded(x: torch.Tensor, side: int, mode: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("side", [3, 5])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_rows_that_lie_anyhow_give_the_bits_of_a_ring(dtype: torch.dtype, side: int) -> None:
     draw = random.Random(side)
     for _ in range(30):
@@ -52,7 +53,7 @@ def test_rows_that_lie_anyhow_give_the_bits_of_a_ring(dtype: torch.dtype, side: 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("side", [3, 5, 6])
-@pytest.mark.parametrize("dtype", [*DTYPES, torch.float64, torch.uint8], ids=str)
+@pytest.mark.parametrize("dtype", [*NARROW_TYPES, torch.float64, torch.uint8], ids=str)
 def test_borders_give_the_bits_of_an_image_with_them(dtype: torch.dtype, side: int, mode: str) -> None:
     for shape in ((2, 3, 70, 129), (1, 2, 20, 37), (1, 1, 200, 320)):
         x = torch.randint(0, 100, shape, device="cuda").to(dtype)
@@ -71,7 +72,7 @@ def test_borders_give_the_bits_of_an_image_with_them(dtype: torch.dtype, side: i
 
 @pytest.mark.parametrize("mode", ["zeros", "reflect"])
 @pytest.mark.parametrize("side", [3, 5, 7])
-@pytest.mark.parametrize("dtype", [*DTYPES, torch.uint8], ids=str)
+@pytest.mark.parametrize("dtype", [*NARROW_TYPES, torch.uint8], ids=str)
 def test_windows_link_to_the_bits_of_the_interpreter(dtype: torch.dtype, side: int, mode: str) -> None:
     x = torch.randint(0, 100, (2, 3, 75, 133), device="cuda").to(dtype)
     computed = torch.float32 if dtype == torch.uint8 else dtype
@@ -92,7 +93,7 @@ def test_windows_link_to_the_bits_of_the_interpreter(dtype: torch.dtype, side: i
 
 
 def test_strips_in_place_of_an_operand() -> None:
-    for dtype in DTYPES:
+    for dtype in NARROW_TYPES:
         x = torch.randn(2, 2, 150, 519, device="cuda").to(dtype)
         w = torch.randn(2, 3, 3, device="cuda").to(dtype)
         out = x.clone()
@@ -103,7 +104,7 @@ def test_strips_in_place_of_an_operand() -> None:
 
 @pytest.mark.parametrize("side", [3, 5])
 def test_nothing_not_finite_leaves_its_window(side: int) -> None:
-    for dtype in DTYPES:
+    for dtype in NARROW_TYPES:
         for width in (131, 640):
             x = torch.ones(1, 2, 90, width, device="cuda", dtype=dtype)
             for row, column in ((0, 0), (0, width - 1), (45, 64), (89, width - 1), (50, 0)):

@@ -19,10 +19,11 @@ from common import (
     double_chain,
     offset_by_one,
     permuted,
+    poisoned,
     relative_error,
     sliced,
 )
-from image_layouts import channels_last, row_slice
+from images import channels_last, row_slice
 from sluice import stages
 
 IMAGES = [*LAYOUTS, channels_last, row_slice]
@@ -48,10 +49,6 @@ def expected(x, kernel, bias=None, padding="same", *, pre=None, post=None) -> to
         post=None if post is None else double_chain(post),
         dtype=torch.float64,
     )
-
-
-def poisoned(x: torch.Tensor, shape: torch.Size, layout=contiguous) -> torch.Tensor:
-    return layout(x.new_empty(shape)).fill_(float("nan"))
 
 
 # The image's shape, the kernel's size, padding.

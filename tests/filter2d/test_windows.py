@@ -12,11 +12,9 @@ from torch.library import opcheck
 
 import sluice
 from common import DTYPES, LAYOUTS, assert_close, contiguous, double_chain
-from image_layouts import channels_last, row_slice
+from images import MODES, channels_last, row_slice
 from sluice import stages
 from sluice.plan import H200
-
-MODES = ["zeros", "replicate", "reflect", "circular"]
 
 
 def expected(x: torch.Tensor, kernel, bias=None, padding="same", *, pre=None, post=None, **windows) -> torch.Tensor:

@@ -5,23 +5,17 @@ from __future__ import annotations
 import concurrent.futures
 import pathlib
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 import torch
 
 import sluice
 from common import FIXED_DEPTH, SCHEDULES, assert_close
-from linked_forms import link_mode
+from marks import ON_GPU
 from nvcc_program import nvcc_program
 from sluice import stages
 
-pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(autouse=True)
-def _needs_cuda(cuda: str) -> None:
-    pass
+pytestmark = ON_GPU
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +28,6 @@ def launches(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def test_launches(launches: pathlib.Path, mode: str) -> None:
     result = subprocess.run([str(launches), mode], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stdout
-
-
-@pytest.fixture(params=["never", "always"], ids=["interpreted", "linked"])
-def form(request: pytest.FixtureRequest) -> Iterator[str]:
-    with link_mode(request.param):
-        yield request.param
 
 
 def depthwise(x: torch.Tensor, w: torch.Tensor, schedule: str) -> torch.Tensor:

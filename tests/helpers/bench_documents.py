@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from sluice import bench
+from sluice.bench.runner import run_suite
+from sluice.bench.schema import validate
 from sluice.bench.timing import Effort
 
 CPU = torch.device("cpu")
@@ -33,3 +36,11 @@ def good_document(suite="transform", **row):
     document = {"suite": suite, "gpu": "NVIDIA H200", "torch": "2.11.0+cu130", "cuda": "13.0", "date": "2026-11-21"}
     document |= {"source_hash": "0" * 64, "copy_tbps": 4.22, "matmul_tflops": 780.0}
     return document | {"cases": [good_row() | row]}
+
+
+def rows_of(suite: str, cases: list[bench.Case], effort: Effort = FEW) -> list[dict]:
+    """What a run of the cases on the CPU writes: no failure, a valid document, 2 us for torch."""
+    outcome = run_suite(bench.Suite(suite, cases), CPU, ScriptedClock(2.0), effort, lambda line: None)
+    assert outcome.failures == []
+    validate(good_document() | {"suite": suite, "cases": outcome.rows})
+    return outcome.rows

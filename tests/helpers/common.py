@@ -17,6 +17,10 @@ from sluice import bench
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 HALF_TYPES = [torch.float16, torch.bfloat16]
+NARROW_TYPES = [torch.float32, *HALF_TYPES]  # many kernels have no float64
+NAN = float("nan")
+Layout = Callable[[torch.Tensor], torch.Tensor]
+Given = dict[str, Any]  # arguments by name
 SCHEDULES = list(bench.SCHEDULES)
 FIXED_DEPTH = {"direct": 1, "single_stage": 1, "two_stage": 2}
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 2e-3, torch.bfloat16: 1e-2, torch.float64: 1e-12}
@@ -63,7 +67,7 @@ def parts_of_positions(x: torch.Tensor) -> torch.Tensor:
     return part
 
 
-LAYOUTS: list[Callable[[torch.Tensor], torch.Tensor]] = [contiguous, permuted, sliced, offset_by_one]
+LAYOUTS: list[Layout] = [contiguous, permuted, sliced, offset_by_one]
 
 
 def relative_error(result: torch.Tensor, expected: torch.Tensor) -> float:
@@ -97,6 +101,11 @@ def assert_close(result: torch.Tensor, expected: torch.Tensor, *, factor: float 
 def poisoned_like(x: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
     """An output full of NaN, so that an element nobody writes shows."""
     return torch.full_like(x, float("nan"), dtype=dtype or x.dtype)
+
+
+def poisoned(x: torch.Tensor, shape: tuple[int, ...], layout: Layout = contiguous) -> torch.Tensor:
+    """The same with another shape, in a layout."""
+    return layout(x.new_empty(shape)).fill_(NAN)
 
 
 def double_chain(chain: sluice.Chain) -> sluice.Chain:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,20 +10,25 @@ import torch
 import torch.nn.functional as F
 
 import sluice
-from common import assert_close, contiguous, in_float64, offset_by_one, permuted, relative_error, sliced
+from common import (
+    LAYOUTS,
+    Layout,
+    assert_close,
+    contiguous,
+    ends_of_words,
+    in_float64,
+    offset_by_one,
+    permuted,
+    relative_error,
+    sliced,
+)
+from convolution_tensors import convolution
 from sluice import stages
 from sluice.plan import H200
 
-Layout = Callable[[torch.Tensor], torch.Tensor]
-
-# The marks of files whose tests run the kernels on tensor cores.
-ON_TENSOR_CORES = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0),
-        reason="needs a CUDA device of compute capability 9.0",
-    ),
-]
+HAS_CODE = "90a" in sluice.info()["build"]
+# Of inputs of kernels on tensor cores.
+LAYOUTS_AND_ENDS: list[Layout] = [*LAYOUTS, ends_of_words]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,11 +44,9 @@ class Problem:
     groups: int = 1
 
     def make(self, device: str, dtype: torch.dtype, layout: Layout = contiguous) -> tuple[torch.Tensor, ...]:
-        """Input, weight and bias; results have variance 1."""
-        x = layout(torch.randn(self.shape, device=device, dtype=dtype))
-        inputs = self.shape[1] // self.groups
-        w = torch.randn(self.outputs, inputs, self.taps, device=device, dtype=dtype) / (inputs * self.taps) ** 0.5
-        return x, w, torch.randn(self.outputs, device=device, dtype=dtype)
+        """Input, weight and bias."""
+        options = {"groups": self.groups, "device": device}
+        return convolution(self.shape, self.outputs, self.taps, dtype, layout, **options)
 
     def meta(self, last: bool = False) -> tuple[torch.Tensor, ...]:
         """The same without memory, the input (B, C, L) or channels-last."""
@@ -60,13 +62,6 @@ class Problem:
     def expected(self, x, w, b, pre=None, post=None) -> torch.Tensor:
         """In float64, with `pre` rounded to the input's dtype as the op rounds it."""
         return in_float64(sluice.reference.conv1d, x, w, b, *self.numbers, pre=pre, post=post)
-
-
-def make(shape: tuple[int, int, int], outputs: int, taps: int, dtype: torch.dtype, layout: Layout = contiguous):
-    """Input, weight and bias on a GPU, for one group; results without a bias have variance 1."""
-    x = layout(torch.randn(shape, device="cuda", dtype=dtype))
-    w = torch.randn(outputs, shape[1], taps, device="cuda", dtype=dtype) / (shape[1] * taps) ** 0.5
-    return x, w, torch.randn(outputs, device="cuda", dtype=dtype)
 
 
 def check_results(problem: Problem, device: str, dtype: torch.dtype, layout: Layout) -> None:

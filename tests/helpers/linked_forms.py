@@ -34,7 +34,7 @@ def interpreted(compute: Callable[[], Result]) -> Result:
         return compute()
 
 
-def assert_same_bits(compute: Callable[..., torch.Tensor], residual: torch.Tensor, gain: torch.Tensor) -> None:
+def assert_forms_agree(compute: Callable[..., torch.Tensor], residual: torch.Tensor, gain: torch.Tensor) -> None:
     """A convolution's `compute(**chains)`, linked and interpreted and run after run.
 
     Args:

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 import sluice
+from common import Given
 from sluice import stages
 
 OP = "causal_conv1d"
 FORMS = ["ids", "starts", "cache"]
 WRITTEN = ("out", "final_states_out", "state_cache")
-Given = dict[str, Any]
 
 
 def ints(values: Any, device: str, dtype: torch.dtype = torch.int32) -> torch.Tensor:

@@ -14,15 +14,13 @@ from common import (
     DTYPES,
     contiguous,
     double_chain,
-    ends_of_words,
     offset_by_one,
-    parts_of_positions,
     permuted,
     poisoned_like,
     sliced,
 )
 from sluice import stages
-from update_problems import assert_nothing_around_is_written, bits, twin
+from update_problems import STATE_LAYOUTS, assert_nothing_around_is_written, bits, twin
 
 # Of an element: of its size, by the rounding to its dtype; of any size, by sums of numbers of about 1.
 RELATIVE = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float64: 1e-13}
@@ -43,7 +41,6 @@ def expanded(x: torch.Tensor) -> torch.Tensor:
 
 
 X_LAYOUTS = [contiguous, permuted, projected, sliced, offset_by_one]
-STATE_LAYOUTS = [contiguous, permuted, sliced, offset_by_one, ends_of_words, parts_of_positions]
 
 
 def strided(index: torch.Tensor) -> torch.Tensor:

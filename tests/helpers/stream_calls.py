@@ -9,6 +9,7 @@ import torch
 
 import sluice
 
+MIB = 1 << 20
 ORDERS = ["depth_first", "breadth_first", "sequential"]
 
 

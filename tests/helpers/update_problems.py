@@ -9,7 +9,18 @@ from typing import Any
 import torch
 
 import sluice
-from common import DTYPES, assert_close, contiguous, double_chain, offset_by_one, permuted, poisoned_like, sliced
+from common import (
+    DTYPES,
+    assert_close,
+    contiguous,
+    double_chain,
+    ends_of_words,
+    offset_by_one,
+    parts_of_positions,
+    permuted,
+    poisoned_like,
+    sliced,
+)
 from sluice import stages
 
 
@@ -23,6 +34,8 @@ def projected(x: torch.Tensor) -> torch.Tensor:
 
 
 X_LAYOUTS = [contiguous, permuted, projected, sliced]
+STATE_LAYOUTS = [contiguous, permuted, sliced, offset_by_one, ends_of_words, parts_of_positions]
+INDEX_TYPES = [torch.int32, torch.int64]
 
 
 def twin(t: torch.Tensor) -> torch.Tensor:

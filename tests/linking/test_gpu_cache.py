@@ -8,12 +8,11 @@ import shutil
 import stat
 import subprocess
 
-import pytest
-
 import link_processes
 from link_processes import finish, result_of
+from marks import LINKED_ON_GPU
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("linked_always")]
+pytestmark = LINKED_ON_GPU
 
 
 PROGRAM = """

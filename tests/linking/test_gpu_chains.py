@@ -11,12 +11,13 @@ import pytest
 import torch
 
 import sluice
-from common import SCHEDULES, TOLERANCE, double_chain, permuted, relative_error
+from common import NARROW_TYPES, SCHEDULES, TOLERANCE, double_chain, permuted, relative_error
 from every_stage import SAMPLES
 from linked_forms import interpreted, linking
+from marks import LINKED_ON_GPU
 from sluice import reference, stages
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("linked_always")]
+pytestmark = LINKED_ON_GPU
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -111,7 +112,7 @@ def test_convolutions_have_the_interpreters_bits(schedule: str, layout: str) -> 
                 assert torch.equal(result, interpreted(compute))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_few_taps_have_the_interpreters_bits(dtype: torch.dtype) -> None:
     """Rows that begin and end within words, beside tensors of the chain's."""
     gain = torch.rand(70, 1, device="cuda")

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import sluice
-from dense_problems import ON_TENSOR_CORES
 from link_processes import result_of, start_process
 from linked_forms import linking
+from marks import ON_TENSOR_CORES
 from offline_linker import PRELINKED, prelinked
 
 pytestmark = ON_TENSOR_CORES

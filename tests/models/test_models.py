@@ -18,7 +18,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import sluice
-from common import DTYPES, HALF_TYPES, ROOT
+from common import DTYPES, HALF_TYPES, NARROW_TYPES, ROOT
 from sluice.bench.check import relative_error
 from sluice.demo.measure import in_float64
 from snippets import snippets
@@ -302,7 +302,7 @@ def check_graph(found: Subject, other: Subject) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("name", [name for name, entry in zoo.ZOO.items() if entry.capturable])
 def test_cuda_graph(name: str, dtype: torch.dtype, cuda: str) -> None:
     check_graph(*(subject(name, cuda, dtype, seed=seed) for seed in (0, 1)))

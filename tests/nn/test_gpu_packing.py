@@ -12,6 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sluice
+from common import HALF_TYPES
 
 pytestmark = pytest.mark.gpu
 
@@ -50,7 +51,7 @@ def packs_of(layer: sluice.nn.Conv1d, x: torch.Tensor) -> int:
     return packs.count
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 def test_packed_once_and_after_each_change(dtype: torch.dtype) -> None:
     layer, x = layer_and_x(dtype)
     assert [packs_of(layer, x) for _ in range(3)] == [1, 0, 0]

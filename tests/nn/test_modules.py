@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import sluice
-from common import DTYPES, LAYOUTS, assert_close
+from common import DTYPES, HALF_TYPES, LAYOUTS, assert_close
 from sluice import stages
 
 OURS = {torch.nn.Conv1d: sluice.nn.Conv1d, torch.nn.ConvTranspose1d: sluice.nn.ConvTranspose1d}
@@ -377,7 +377,7 @@ def test_causal(device: str, activation: str | None, dilation: int) -> None:
     assert "6, kernel_size=4" in repr(layer)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 def test_causal_of_half_types_with_a_weight_of_float32(device: str, dtype: torch.dtype) -> None:
     layer = sluice.nn.CausalConv1d(6, 4, activation="silu", post=torch.nn.Tanh()).to(device)
     x = torch.randn(2, 6, 21, device=device).to(dtype)

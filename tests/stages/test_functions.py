@@ -10,23 +10,22 @@ import pytest
 import torch
 
 import sluice
-from common import ROOT
+from common import HALF_TYPES, ROOT
 from function_errors import FUNCTIONS, Worst, all_of_half, check_every_half, last_place
 from sluice import stages
 
-HALVES = [torch.float16, torch.bfloat16]
 INFINITY, NAN = float("inf"), float("nan")
 # Units in the last place: on a GPU, and on a CPU without FMA, where errors that go along as low numbers are lost.
 ALLOWED = {"cuda": 2.0, "cpu": 4.0}
 
 
-@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_half_is_rounded_exactly_or_to_a_neighbour(device: str, name: str, dtype: torch.dtype) -> None:
     check_every_half(FUNCTIONS[name], dtype, device)
 
 
-@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_between_halves_are_good_to_sixteen_bits(device: str, name: str, dtype: torch.dtype) -> None:
     """A chain shows what its end would round away: the relative error of what it computes."""
@@ -72,7 +71,7 @@ def test_what_is_special_stays_so(device: str, name: str) -> None:
     assert bool(function.chain(signalling).isnan().all())
 
 
-@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 def test_a_float32_result_of_halves_has_float32s_functions(device: str, dtype: torch.dtype) -> None:
     x = all_of_half(dtype, device)
     x = x[x.abs() < 80]

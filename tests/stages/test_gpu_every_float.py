@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from common import HALF_TYPES
 from function_errors import FUNCTIONS, Worst, all_of_half
 from linked_forms import interpreted, linking
+from marks import LINKED_ON_GPU
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("linked_always")]
+pytestmark = LINKED_ON_GPU
 
 CHUNK = 2**25
 
@@ -36,7 +38,7 @@ def test_every_float32(name: str) -> None:
     assert worst.far <= max(worst.far_of_torch, 2), worst
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_halves_have_the_interpreters_bits(name: str, dtype: torch.dtype) -> None:
     chain, x = FUNCTIONS[name].chain, all_of_half(dtype, "cuda")

@@ -8,9 +8,10 @@ import torch
 import sluice
 from common import TOLERANCE, assert_close, double_chain, relative_error
 from linked_forms import interpreted
+from marks import LINKED_ON_GPU
 from sluice import reference, stages
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("linked_always")]
+pytestmark = LINKED_ON_GPU
 
 
 SOFT = stages.cpp(

@@ -16,10 +16,10 @@ import pytest
 import torch
 
 import sluice
+from stream_calls import ORDERS
 
 CHUNKS = 8
 WHERE = {"first": 0, "middle": 4, "last": CHUNKS - 1}
-ORDERS = ["depth_first", "breadth_first", "sequential"]
 
 
 class StrangeError(Exception):

@@ -12,17 +12,12 @@ import pytest
 import torch
 
 import sluice
+from marks import ON_GPU
 from sluice import stages
+from stream_calls import MIB, ORDERS
 from stream_fuzz import BUGS, DelayedEngine, streamer_on
 
-pytestmark = pytest.mark.gpu
-ORDERS = ["depth_first", "breadth_first", "sequential"]
-MIB = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def _needs_cuda(cuda: str) -> None:
-    pass
+pytestmark = ON_GPU
 
 
 def pinned(*shape: int) -> torch.Tensor:

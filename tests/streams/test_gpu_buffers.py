@@ -10,14 +10,10 @@ import pytest
 import torch
 
 import sluice
+from marks import ON_GPU
+from stream_calls import MIB
 
-pytestmark = pytest.mark.gpu
-MIB = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def _needs_cuda(cuda: str) -> None:
-    pass
+pytestmark = ON_GPU
 
 
 # --- sources that refill one buffer -----------------------------------------------------------------------------------

@@ -11,10 +11,9 @@ import pytest
 import torch
 
 import sluice
+from stream_calls import ORDERS
 from stream_fuzz import BUGS_ON_THE_HOST, DelayedEngine, streamer_on
 from stream_simulation import BUGS, RefilledEarly, SimulatedDevice, simulate, simulate_refilled
-
-ORDERS = ["depth_first", "breadth_first", "sequential"]
 
 
 @pytest.mark.parametrize("order", ORDERS)

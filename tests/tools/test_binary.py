@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import re
 import shutil
@@ -12,22 +11,12 @@ import sys
 import pytest
 import torch
 
-import sluice
 from common import DTYPES, ROOT, SCHEDULES
 from offline_linker import OfflineLinker, cuobjdump, entries, functions, kernels_in, modules, objects
+from python_process import PACKAGE, python
 
-PACKAGE = pathlib.Path(sluice.__file__).parent
 CUDA_LIBRARY = PACKAGE / "_C_cuda.so"
 needs_cuda_library = pytest.mark.skipif(not CUDA_LIBRARY.exists(), reason="built without CUDA")
-
-
-def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent), **environment},
-    )
 
 
 @needs_cuda_library

@@ -1,8 +1,10 @@
-"""Layouts of images."""
+"""Images: layouts, and how a border is padded."""
 
 from __future__ import annotations
 
 import torch
+
+MODES = ["zeros", "replicate", "reflect", "circular"]
 
 
 def channels_last(x: torch.Tensor) -> torch.Tensor:

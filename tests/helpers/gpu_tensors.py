@@ -1,10 +1,20 @@
-"""Tensors at any alignment, in the middle of memory that a test looks at afterwards."""
+"""Tensors on a GPU: random ones, indices, and parts of wider memory that a test looks at afterwards."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
 DEVICE = "cuda"
+
+
+def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(shape, device=DEVICE).to(dtype)
+
+
+def index(values: Any, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+    return torch.tensor(values, dtype=dtype, device=DEVICE)
 
 
 def placed(sizes: tuple[int, int, int], layout: str, offset: int, gap: int, fill: float, dtype) -> torch.Tensor:
