@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 
 import pytest
 import torch
@@ -11,7 +11,10 @@ from torch.testing._internal.optests import opcheck
 
 import sluice
 from common import HALF_TYPES, relative_error
+from ops import every
 from sluice import stages
+
+calls = functools.partial(every, "cast")
 
 
 class Block(torch.nn.Module):
@@ -60,63 +63,6 @@ def test_autocast_inside_of_a_compiled_function(device: str) -> None:
 
     inside, outside = torch.compile(step, fullgraph=True)(torch.randn(2, 4, 20, device=device))
     assert (inside.dtype, outside.dtype) == (torch.bfloat16, torch.float32)
-
-
-def calls(device: str) -> dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]]:
-    """name -> (the raw op, the function), each of input, weight and bias."""
-    ops = torch.ops.sluice
-
-    def written(op: Callable[..., None], *args: object, dtype: torch.dtype) -> torch.Tensor:
-        out = torch.empty(2, 4, 20, device=device, dtype=dtype)
-        op(*args, out=out)
-        return out
-
-    def out_dtype(x: torch.Tensor) -> torch.dtype:
-        on = torch.is_autocast_enabled(device) and x.dtype != torch.float64
-        return torch.get_autocast_dtype(device) if on else x.dtype
-
-    return {
-        "conv1d": (
-            lambda x, w, b: ops.conv1d(x, w, b, 1, 1, 1, 4, post="silu"),
-            lambda x, w, b: sluice.conv1d(x, w, b, padding=1, groups=4, post=stages.silu()),
-        ),
-        "conv1d_out": (
-            lambda x, w, b: written(ops.conv1d_out, x, w, b, 1, 1, 1, 4, dtype=out_dtype(x)),
-            lambda x, w, b: sluice.conv1d(
-                x, w, b, padding=1, groups=4, out=torch.empty_like(x, dtype=out_dtype(x))
-            ),
-        ),
-        "conv_transpose1d": (
-            lambda x, w, b: ops.conv_transpose1d(x, w, b, 1, 1, 0, 4, post="silu"),
-            lambda x, w, b: sluice.conv_transpose1d(x, w, b, padding=1, groups=4, post=stages.silu()),
-        ),
-        "conv_transpose1d_out": (
-            lambda x, w, b: written(ops.conv_transpose1d_out, x, w, b, 1, 1, 0, 4, dtype=out_dtype(x)),
-            lambda x, w, b: sluice.conv_transpose1d(
-                x, w, b, padding=1, groups=4, out=torch.empty_like(x, dtype=out_dtype(x))
-            ),
-        ),
-        "causal_conv1d": (
-            lambda x, w, b: ops.causal_conv1d(x, w[:, 0], b, "silu"),
-            lambda x, w, b: sluice.causal_conv1d(x, w[:, 0], b, activation="silu"),
-        ),
-        "causal_conv1d_out": (
-            lambda x, w, b: written(ops.causal_conv1d_out, x, w[:, 0], b, dtype=out_dtype(x)),
-            lambda x, w, b: sluice.causal_conv1d(x, w[:, 0], b, out=torch.empty_like(x, dtype=out_dtype(x))),
-        ),
-        "causal_conv1d_update": (
-            lambda x, w, b: ops.causal_conv1d_update(x, torch.ones_like(x), w[:, 0], b, "silu"),
-            lambda x, w, b: sluice.causal_conv1d_update(x, torch.ones_like(x), w[:, 0], b, "silu"),
-        ),
-        "causal_conv1d_update_out": (
-            lambda x, w, b: written(
-                ops.causal_conv1d_update_out, x, torch.ones_like(x), w[:, 0], b, dtype=out_dtype(x)
-            ),
-            lambda x, w, b: sluice.causal_conv1d_update(
-                x, torch.ones_like(x), w[:, 0], b, out=torch.empty_like(x, dtype=out_dtype(x))
-            ),
-        ),
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", calls("cpu"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 
@@ -10,41 +11,21 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 
 import sluice
+from ops import every
 from sluice import stages
 
-CHAIN = "scale(3)"
-OPS = [
-    *("transform", "conv1d", "dense conv1d", "conv_transpose1d", "dense conv_transpose1d"),
-    *("causal_conv1d", "causal_conv1d_update", "filter2d"),
-]
+functions = functools.partial(every, "places")
+out_calls = functools.partial(every, "written")
+raw_calls = functools.partial(every, "raw")
 
 
-def raw_call(op: str, device: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The raw op on a (2, 4, 10) input, with a chain after it."""
-    ops = torch.ops.sluice
-    depthwise, dense = torch.ones(4, 1, 3, device=device), torch.ones(2, 4, 3, device=device)
-    calls: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-        "transform": lambda x: ops.transform(x, CHAIN),
-        "conv1d": lambda x: ops.conv1d(x, depthwise, None, 1, 1, 1, 4, post=CHAIN),
-        "dense conv1d": lambda x: ops.conv1d(x, dense, None, 1, 1, pre=CHAIN, post=CHAIN),
-        "conv_transpose1d": lambda x: ops.conv_transpose1d(x, depthwise, None, 2, 1, 0, 4, post=CHAIN),
-        "dense conv_transpose1d": lambda x: ops.conv_transpose1d(x, depthwise, None, 2, pre=CHAIN, post=CHAIN),
-        "causal_conv1d": lambda x: ops.causal_conv1d(x, depthwise[:, 0], post=CHAIN),
-        "causal_conv1d_update": lambda x: ops.causal_conv1d_update(
-            x, torch.ones(*x.shape[:2], 2, device=device), torch.ones(x.shape[1], 3, device=device), post=CHAIN
-        ),
-        "filter2d": lambda x: ops.filter2d(x, depthwise[:, 0].repeat(1, 3)[0].view(3, 3), post=CHAIN),
-    }
-    return calls[op]
-
-
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", raw_calls("cpu"))
 @pytest.mark.parametrize("rank", [2, 3])
 def test_a_raw_op_gives_no_gradient_rather_than_a_wrong_one(device: str, op: str, rank: int) -> None:
     if rank == 2 and op == "causal_conv1d":
         pytest.skip("causal_conv1d takes batches only")
     x = torch.randn((2, 4, 10)[3 - rank :], device=device, requires_grad=True)
-    result = raw_call(op, device)(x)
+    result = raw_calls(device)[op](x)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's, that the op has no autograd kernel
         if result.requires_grad:
@@ -54,9 +35,9 @@ def test_a_raw_op_gives_no_gradient_rather_than_a_wrong_one(device: str, op: str
     assert torch.is_grad_enabled()
 
 
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", raw_calls("cpu"))
 def test_a_raw_op_takes_inference_tensors_in_every_mode(device: str, op: str) -> None:
-    call = raw_call(op, device)
+    call = raw_calls(device)[op]
     with torch.inference_mode():
         x = torch.randn(2, 4, 10, device=device)
         inside = call(x)
@@ -64,37 +45,6 @@ def test_a_raw_op_takes_inference_tensors_in_every_mode(device: str, op: str) ->
     with torch.no_grad():
         torch.testing.assert_close(call(x.clone()), inside)
         assert not torch.is_grad_enabled()
-
-
-def out_calls(device: str) -> dict[str, tuple[torch.Tensor, Callable[[torch.Tensor], object]]]:
-    """name -> (a result to write, a call that writes it)."""
-    x, w = torch.randn(2, 4, 10, device=device), torch.randn(4, 1, 3, device=device)
-    silu, dense = stages.silu(), torch.randn(2, 4, 3, device=device)
-    states = torch.empty(2, 4, 2, device=device)
-
-    def empty(*shape: int) -> torch.Tensor:
-        return torch.empty(shape, device=device)
-
-    return {
-        "transform": (empty(2, 4, 10), lambda out: sluice.transform(x, silu, out=out)),
-        "nothing": (empty(0), lambda out: sluice.transform(x[0, 0, :0], silu, out=out)),
-        "transform_many": (
-            empty(2, 4, 10),
-            lambda out: sluice.transform(x, [silu, silu], out=[torch.empty_like(x), out]),
-        ),
-        "conv1d": (empty(2, 4, 8), lambda out: sluice.conv1d(x, w, groups=4, out=out)),
-        "dense conv1d": (empty(2, 2, 8), lambda out: sluice.conv1d(x, dense, out=out)),
-        "unbatched conv1d": (empty(2, 8), lambda out: sluice.conv1d(x[0], dense, out=out)),
-        "conv_transpose1d": (empty(2, 4, 21), lambda out: sluice.conv_transpose1d(x, w, None, 2, groups=4, out=out)),
-        "dense conv_transpose1d": (empty(2, 1, 21), lambda out: sluice.conv_transpose1d(x, w, None, 2, out=out)),
-        "causal_conv1d": (empty(2, 4, 10), lambda out: sluice.causal_conv1d(x, w[:, 0], out=out)),
-        "final states": (states, lambda out: sluice.causal_conv1d(x, w[:, 0], final_states_out=out)),
-        "causal_conv1d_update": (
-            empty(2, 4, 10),
-            lambda out: sluice.causal_conv1d_update(x, empty(2, 4, 2).zero_(), w[:, 0], out=out),
-        ),
-        "filter2d": (empty(2, 4, 10), lambda out: sluice.filter2d(x, dense[0, :1], out=out)),
-    }
 
 
 @pytest.mark.parametrize("name", out_calls("cpu"))
@@ -146,28 +96,6 @@ def test_an_inference_tensor_is_no_out_outside_of_inference_mode(device: str) ->
     assert torch.equal(out, torch.zeros_like(out))
     with torch.inference_mode():
         assert torch.equal(sluice.transform(x, stages.silu(), out=out), sluice.transform(x, stages.silu()))
-
-
-def functions(device: str) -> dict[str, Callable[[torch.Tensor], object]]:
-    """Calls with a (2, 4, 10) tensor in each place where one can stand."""
-    x, w = torch.randn(2, 4, 10, device=device), torch.randn(4, 1, 3, device=device)
-    return {
-        "transform": lambda t: sluice.transform(t, stages.silu()),
-        "operand": lambda t: sluice.transform(x, stages.add(t)),
-        "many": lambda t: sluice.transform(x, [stages.silu(), stages.add(t)]),
-        "conv1d": lambda t: sluice.conv1d(t, w, groups=4),
-        "weight": lambda t: sluice.conv1d(x, t[0, :, None, :3], groups=4),
-        "post": lambda t: sluice.conv1d(x, w, groups=4, padding=1, post=stages.mul(t)),
-        "conv_transpose1d": lambda t: sluice.conv_transpose1d(t, w, None, 2),
-        "transposed weight": lambda t: sluice.conv_transpose1d(x, t[0, :, None, :3], groups=4),
-        "causal_conv1d": lambda t: sluice.causal_conv1d(t, w[:, 0]),
-        "initial_states": lambda t: sluice.causal_conv1d(x, w[:, 0], initial_states=t[..., :2]),
-        "residual": lambda t: sluice.causal_conv1d(x, w[:, 0], residual=t),
-        "causal_conv1d_update": lambda t: sluice.causal_conv1d_update(t, x[..., :2].clone(), w[:, 0]),
-        "conv_state": lambda t: sluice.causal_conv1d_update(x[..., 0], t, w[:, 0]),
-        "an update's residual": lambda t: sluice.causal_conv1d_update(x, x[..., :2].clone(), w[:, 0], residual=t),
-        "filter2d": lambda t: sluice.filter2d(t, w[:, 0]),
-    }
 
 
 @pytest.mark.parametrize("name", functions("cpu"))

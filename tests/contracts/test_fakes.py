@@ -16,8 +16,9 @@ from torch.library import opcheck
 
 import sluice
 from common import DTYPES, load_packaged
-from every_layout import DEGENERATE, OPS, SHAPES, Call, laid_out_like, layouts, run
+from every_layout import DEGENERATE, SHAPES, laid_out_like, layouts
 from linked_forms import link_mode
+from ops import OPS, VARIANTS, Call, run
 from sluice import _fake, stages
 
 NAMES = {dtype: str(dtype).removeprefix("torch.") for dtype in DTYPES}
@@ -65,29 +66,29 @@ def compare(make: Callable[..., Call], x: torch.Tensor, dtypes: list[torch.dtype
 
 
 def dtypes_of(op: str) -> list[torch.dtype]:
-    return [*DTYPES, torch.uint8] if op.startswith("filter2d") else DTYPES
+    return next(row.dtypes for row in OPS.values() if op in row.variants)
 
 
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", VARIANTS)
 def test_every_layout_dtype_and_result_dtype(device: str, op: str) -> None:
-    rank, make = OPS[op]
+    rank, make = VARIANTS[op]
     for name, layout in layouts(SHAPES[rank]).items():
         for dtype in dtypes_of(op):
             compare(make, laid_out_like(layout, dtype, device), DTYPES, name)
 
 
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", VARIANTS)
 def test_sides_of_one_element_and_of_none(device: str, op: str) -> None:
-    rank, make = OPS[op]
+    rank, make = VARIANTS[op]
     for shape in DEGENERATE[rank]:
         for name, layout in layouts(shape).items():
             compare(make, laid_out_like(layout, torch.float32, device), [torch.float16], f"{shape} {name}")
 
 
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", VARIANTS)
 def test_strides_of_one_element_decide_nothing(device: str, op: str) -> None:
     """Compilers change them at will: equal but for them, two inputs have results in one layout."""
-    rank, make = OPS[op]
+    rank, make = VARIANTS[op]
 
     def significant(call: Call) -> list[list[int]]:
         return [[s for n, s in zip(y.shape, y.stride(), strict=True) if n != 1] for y in run(call)]
@@ -106,9 +107,9 @@ def test_strides_of_one_element_decide_nothing(device: str, op: str) -> None:
             assert results[0] == results[1] == results[2], f"{shape} {name} {canonical.stride()}"
 
 
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", VARIANTS)
 def test_opcheck(device: str, op: str) -> None:
-    rank, make = OPS[op]
+    rank, make = VARIANTS[op]
     for name, layout in layouts(SHAPES[rank]).items():
         call = make(laid_out_like(layout, torch.float32, device), "silu|cast( float16)", None)
         # Tracing it takes ten times as long as the others, and a layout of each kind is traced.
@@ -127,7 +128,7 @@ class EveryOp(torch.nn.Module):
     def forward(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         found = []
         for x in inputs:
-            for rank, make in OPS.values():
+            for rank, make in VARIANTS.values():
                 for y in run(make(x, "silu | cast (float64) ", None)) if rank == x.dim() else []:
                     found += [y, flat(y) * 2]
         return found
@@ -174,9 +175,9 @@ def test_exported_and_packaged(device: str, tmp_path: pathlib.Path) -> None:
         assert_same(load_packaged(path, device)(inputs), model(inputs))
 
 
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", VARIANTS)
 def test_dynamic_shapes_compile_once(device: str, op: str) -> None:
-    rank, make = OPS[op]
+    rank, make = VARIANTS[op]
     sizes = {3: [(2, 4, 6), (3, 4, 7), (5, 4, 12)], 4: [(2, 3, 5, 6), (3, 3, 7, 9), (4, 3, 12, 8)]}[rank]
     for name in FEW[rank]:
         torch._dynamo.reset()
@@ -188,13 +189,11 @@ def test_dynamic_shapes_compile_once(device: str, op: str) -> None:
         assert counter.frame_count == 1, name
 
 
-@pytest.mark.parametrize(
-    "op", ["transform", "conv1d dense", "conv_transpose1d dense", "causal_conv1d", "causal_conv1d_update", "filter2d"]
-)
+@pytest.mark.parametrize("op", [row.plain for row in OPS.values()])
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("dim", ["batch", "positions"])
 def test_sizes_that_only_the_run_knows(device: str, op: str, channels_last: bool, dim: str) -> None:
-    rank, make = OPS[op]
+    rank, make = VARIANTS[op]
 
     def select(x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
         kept = x.index_select(0 if dim == "batch" else rank - 1, chosen.nonzero().squeeze(1))
@@ -254,17 +253,9 @@ def test_text_means_the_same_in_a_fake() -> None:
 
 
 def test_text_of_every_argument_is_read_by_the_op(device: str) -> None:
-    broken = {
-        "transform": {"chain": "sulu"},
-        "conv1d dense": {"pre": "cast(int8)", "post": "add($1)"},
-        "conv_transpose1d dense": {"pre": "cast(int8)", "post": "add($1)"},
-        "causal_conv1d": {"post": "silu||relu"},
-        "causal_conv1d_update": {"pre": "cast(int8)", "post": "silu||relu"},
-        "filter2d": {"pre": "relu|", "post": "clamp(a)"},
-    }
-    for op, texts in broken.items():
-        rank, make = OPS[op]
-        for argument, text in texts.items():
+    for row in OPS.values():
+        rank, make = VARIANTS[row.plain]
+        for argument, text in row.broken_chains.items():
             call = make(torch.randn(SHAPES[rank], device=device), "silu", None)
             call = Call(call.op, call.arguments, {**call.options, argument: text})
             if argument == "chain":
@@ -291,61 +282,13 @@ def test_eager_calls_do_not_read_a_text_twice(device: str, monkeypatch: pytest.M
         pytest.fail("an eager call asked for a chain's dtype")
 
     monkeypatch.setattr(_fake, "chain_cast", asked)
-    for rank, make in OPS.values():
+    for rank, make in VARIANTS.values():
         run(make(torch.randn(SHAPES[rank], device=device), "cast(float16)", None))
     sluice.transform(torch.randn(3, device=device), stages.relu() | stages.cast(torch.float16))
 
 
 def test_fakes_refuse_dtypes_that_the_ops_refuse(device: str) -> None:
-    x, w = torch.randn(2, 4, 6, device=device), torch.randn(4, 4, 3, device=device)
-    integers = torch.ones(2, 4, 6, device=device, dtype=torch.int32)
-    image, taps, row = x[:, :, None].expand(2, 4, 5, 6), torch.ones(3, 3, device=device), torch.ones(3, device=device)
-    ops = torch.ops.sluice
-    accepted = {"state_at": "front", "num_accepted_tokens": integers[:, 0, 0]}  # two rules are broken: the first counts
-    for call in (
-        Call(ops.transform, (integers, "silu"), {}),
-        Call(ops.transform, (x, "silu"), {"dtype": torch.int64}),
-        Call(ops.transform_many, (integers, ["silu"]), {}),
-        Call(ops.conv1d, (integers, w), {}),
-        Call(ops.conv1d, (x, w.half()), {}),
-        Call(ops.conv1d, (x, w, w[:, 0, 0].half()), {}),
-        Call(ops.conv1d, (x, w), {"dtype": torch.int64}),
-        Call(ops.conv1d, (x, w[:, 0]), {}),
-        Call(ops.conv1d, (x, w[:, :3]), {}),
-        Call(ops.conv1d, (x, w, None, 1, 0, 1, 3), {}),
-        Call(ops.conv1d, (x, w, None, 1, 0, 1, 0), {}),
-        Call(ops.conv1d, (x, w[:3, :2], None, 1, 0, 1, 2), {}),
-        Call(ops.conv_transpose1d, (integers, w), {}),
-        Call(ops.conv_transpose1d, (x, w.half()), {}),
-        Call(ops.conv_transpose1d, (x, w, w[:, 0, 0].half()), {}),
-        Call(ops.conv_transpose1d, (x, w), {"dtype": torch.int64}),
-        Call(ops.conv_transpose1d, (x, w[:, 0]), {}),
-        Call(ops.conv_transpose1d, (x, w[:3]), {}),
-        Call(ops.conv_transpose1d, (x, w[:, :0]), {}),
-        Call(ops.conv_transpose1d, (x, w, None, 1, 0, 1), {}),
-        Call(ops.conv_transpose1d, (x, w, None, 1, 5), {}),
-        Call(ops.conv_transpose1d, (x, w, None, 1, 0, 0, 3), {}),
-        Call(ops.causal_conv1d, (integers, w[:, 0]), {}),
-        Call(ops.causal_conv1d, (x, integers[0]), {}),
-        Call(ops.causal_conv1d, (x, w), {}),
-        Call(ops.causal_conv1d, (x, w[:3, 0]), {}),
-        Call(ops.causal_conv1d_final_states, (integers, 3), {}),
-        Call(ops.causal_conv1d_final_states, (x[0], 3), {}),
-        Call(ops.causal_conv1d_update, (integers, x, w[:, 0]), {}),
-        Call(ops.causal_conv1d_update, (x, integers, w[:, 0]), {}),
-        Call(ops.causal_conv1d_update, (x, x, integers[0]), {}),
-        Call(ops.causal_conv1d_update, (x, x.clone(), w[:, 0]), {"cache_seqlens": x[:, 0, 0]}),
-        Call(ops.causal_conv1d_update, (x, x[0], w[:, 0]), {}),
-        Call(ops.causal_conv1d_update, (x, x[:1], w[:, 0]), accepted),
-        Call(ops.filter2d, (image.int(), taps), {}),
-        Call(ops.filter2d, (image, taps.half()), {}),
-        Call(ops.filter2d, (image.to(torch.uint8), taps.half()), {}),
-        Call(ops.filter2d, (image, row), {"row_kernel": row.half()}),
-        Call(ops.filter2d, (image, taps), {"dtype": torch.int64}),
-        Call(ops.filter2d, (image, row), {}),
-        Call(ops.filter2d, (image, taps.expand(3, 3, 3)), {}),
-        Call(ops.filter2d, (image, row), {"row_kernel": row.expand(4, 3)}),
-    ):
+    for call in (call for row in OPS.values() for call in row.refused(device)):
         words = outcome(call)
         assert isinstance(words, str), call
         with FakeTensorMode(allow_non_fake_inputs=True):

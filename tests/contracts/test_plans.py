@@ -5,39 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterator
 
 import pytest
 import torch
 
 import sluice
 from common import DTYPES, SCHEDULES
-from planned_calls import DEVICES, STATIC, Call, check, meta
+from ops import OPS
+from planned_calls import DEVICES, STATIC, check, meta
 from sluice import stages
 from sluice.plan import H200, Plan
 
 pytestmark = pytest.mark.no_gpu
+PLANNED = {op: row for op, row in OPS.items() if row.planned is not None}
 CODE_FOR_90A_AND_PTX_FOR_80 = "80, 90a and PTX for 80" in sluice.info()["build"]
-
-
-def calls(dtype: torch.dtype) -> Iterator[Call]:
-    """Every op in every layout, with few taps and with many."""
-    x = meta(8, 512, 2048, dtype=dtype)
-    last = x.new_empty(8, 2048, 512).transpose(1, 2)
-    image = meta(64, 3, 1080, 1920, dtype=dtype)
-    pixels = meta(64, 1080, 1920, 3, dtype=dtype).movedim(-1, -3)
-    for rows in (x, last, x[..., ::2], meta(1, 512, 2048, dtype=dtype)[0]):
-        yield "transform", (rows, stages.silu()), {}
-        for taps in (1, 4, 15, 64, 255, 4000):
-            yield "conv1d", (rows, meta(512, 1, taps, dtype=dtype)), {"groups": 512, "padding": taps - 1}
-            yield "conv_transpose1d", (rows, meta(512, 1, taps + 1, dtype=dtype)), {"groups": 512, "stride": 2}
-            if rows.dim() == 3:
-                yield "causal_conv1d", (rows, meta(512, taps, dtype=dtype)), {"activation": "silu"}
-    for size in (3, 5, 11, 31, 200):
-        kernel = meta(3, size, size, dtype=dtype)
-        for frames in (image, pixels):
-            yield "filter2d", (frames, kernel), {}
-            yield "filter2d", (frames, (kernel[:, 0], kernel[:, 0])), {"post": stages.silu()}
 
 
 @pytest.mark.parametrize("name", DEVICES)
@@ -47,7 +28,8 @@ def test_every_schedule_fits_the_device_or_is_refused(name: str, schedule: str, 
     device = DEVICES[name]
     planned: dict[str, int] = {}
     refusals: list[str] = []
-    for op, arguments, options in calls(dtype):
+    calls = [call for row in PLANNED.values() for call in row.planned(dtype)]
+    for op, arguments, options in calls:
         try:
             plan = sluice.plan(op, *arguments, schedule=schedule, device=device, **options)
         except ValueError as error:
@@ -62,7 +44,7 @@ def test_every_schedule_fits_the_device_or_is_refused(name: str, schedule: str, 
     if schedule == "bulk" and CODE_FOR_90A_AND_PTX_FOR_80 and name != "9.0":
         assert not planned
     elif schedule != "bulk":
-        assert all(planned[op] >= 3 for op in ("transform", "conv1d", "conv_transpose1d", "causal_conv1d", "filter2d"))
+        assert all(planned[op] >= 3 for op in PLANNED)
 
 
 @pytest.mark.skipif(not CODE_FOR_90A_AND_PTX_FOR_80, reason="built for other GPUs")

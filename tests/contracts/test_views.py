@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import sluice
+from ops import every
 from sluice import stages
 
 
@@ -24,51 +26,8 @@ def imaginary(tensor: torch.Tensor) -> torch.Tensor:
 
 
 VIEWS = [negated, imaginary]
-
-
-def calls(device: str) -> dict[str, Callable[[Callable[[torch.Tensor], torch.Tensor]], Any]]:
-    """Each op with `view` around every tensor that it takes, one at a time."""
-    x, w, b = torch.randn(2, 4, 9, device=device), torch.randn(4, 1, 3, device=device), torch.randn(4, device=device)
-    y, states, gain = torch.randn_like(x), torch.randn(2, 4, 2, device=device), torch.randn(4, 1, device=device)
-    dense, taps = torch.randn(3, 4, 2, device=device), torch.randn(3, device=device)
-    conv, causal, stencil, transform = sluice.conv1d, sluice.causal_conv1d, sluice.filter2d, sluice.transform
-    update = sluice.causal_conv1d_update
-    cpp = stages.cpp("x + a", a=y, reference=lambda x, a: x + a)
-
-    def updated(state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return update(x, state, w[:, 0], b, "silu"), state
-
-    return {
-        "x": lambda v: transform(v(x), stages.scale(2.0) | stages.add(y)),
-        "operand": lambda v: transform(x, stages.add(v(y))),
-        "number": lambda v: transform(x, stages.scale(v(gain[0, 0]))),
-        "operands": lambda v: transform(x, stages.mul(v(gain)) | stages.add(y) | stages.sub(v(y))),
-        "operand of a list": lambda v: transform(x, [stages.add(v(y)), stages.mul(gain)]),
-        "x of a list": lambda v: transform(v(x), [stages.add(v(y)), stages.mul(gain)]),
-        "operand and cpp": lambda v: transform(x, stages.mul(v(gain)) | cpp) if device == "cpu" else x,
-        "input": lambda v: conv(v(x), w, b, groups=4),
-        "weight": lambda v: conv(x, v(w), b, groups=4),
-        "bias": lambda v: conv(x, w, v(b), groups=4),
-        "pre": lambda v: conv(x, w, groups=4, pre=stages.mul(v(gain))),
-        "post": lambda v: conv(x, w, groups=4, padding=1, post=stages.add(v(y))),
-        "dense": lambda v: conv(v(x), v(dense), pre=stages.mul(v(gain)), post=stages.scale(v(b[0]))),
-        "unbatched": lambda v: conv(v(x[0]), w, groups=4, post=stages.mul(v(gain))),
-        "transposed": lambda v: sluice.conv_transpose1d(
-            v(x), v(w), v(b), 2, groups=4, pre=stages.mul(v(gain)), post=stages.scale(v(b[0]))
-        ),
-        "dense and transposed": lambda v: sluice.conv_transpose1d(v(x), v(w[:, :, :2]), post=stages.add(v(b[0]))),
-        "causal": lambda v: causal(v(x), v(w[:, 0]), v(b)),
-        "residual": lambda v: causal(x, w[:, 0], residual=v(y)),
-        "states": lambda v: causal(x, w[:, 0], initial_states=v(states), return_final_states=True),
-        "update": lambda v: update(v(x), states.clone(), v(w[:, 0]), v(b)),
-        "conv_state": lambda v: updated(v(states)),
-        "an update's chains": lambda v: update(
-            x, states.clone(), w[:, 0], pre=stages.mul(v(gain)), residual=v(y), post=stages.add(v(gain))
-        ),
-        "image": lambda v: stencil(v(x), w[0, :, :2]),
-        "separable": lambda v: stencil(x, (v(taps), v(taps)), v(b[:1])),
-        "stencil's chains": lambda v: stencil(x, w[0], pre=stages.mul(v(gain)), post=stages.add(v(y))),
-    }
+calls = functools.partial(every, "viewed")
+out_calls = functools.partial(every, "viewed_outs")
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -92,26 +51,6 @@ def test_a_chains_operand_stays_the_callers_tensor() -> None:
     chain(torch.zeros(4))
     assert chain.operands[0] is y
     assert chain == stages.add(y)
-
-
-def out_calls(device: str) -> dict[str, Callable[[torch.Tensor | None], torch.Tensor]]:
-    x, w = torch.randn(2, 4, 9, device=device), torch.randn(4, 1, 3, device=device)
-    many = [stages.add(x), stages.neg()]
-    return {
-        "transform": lambda out: sluice.transform(x, stages.add(x), out=out),
-        "list": lambda out: sluice.transform(x, many, out=None if out is None else [torch.empty_like(x), out])[1],
-        "cpp": lambda out: sluice.transform(
-            x, stages.cpp("x + 1", reference=lambda x: x + 1) if device == "cpu" else stages.shift(1.0), out=out
-        ),
-        "conv1d": lambda out: sluice.conv1d(x, w, groups=4, padding=1, out=out),
-        "conv_transpose1d": lambda out: sluice.conv_transpose1d(x, w, groups=4, padding=1, out=out),
-        "causal_conv1d": lambda out: sluice.causal_conv1d(x, w[:, 0], out=out),
-        "causal_conv1d_update": lambda out: sluice.causal_conv1d_update(x, x[..., :2].clone(), w[:, 0], out=out),
-        "filter2d": lambda out: sluice.filter2d(x, w[0], out=out),
-        "final states": lambda out: sluice.causal_conv1d(
-            torch.cat([x, x], 2), w[:, 0].repeat(1, 4)[:, :10], return_final_states=True, final_states_out=out
-        )[1],
-    }
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -235,21 +174,8 @@ def test_a_subclass_with_its_own_dispatch(device: str) -> None:
 
 
 def test_a_tensor_without_memory_never_reaches_a_kernel(device: str) -> None:
-    x, w = torch.randn(1, 4, 9, device=device), torch.randn(4, 1, 3, device=device)
-    ops = torch.ops.sluice
-    for raw in (
-        lambda t: ops.transform(x, "add($0)", [t]),
-        lambda t: ops.transform_many(x, ["add($0)", "silu"], [t]),
-        lambda t: ops.conv1d(x, w, None, 1, 1, 1, 4, pre="mul($0)", pre_operands=[t]),
-        lambda t: ops.conv1d(x, w, None, 1, 1, 1, 4, post="mul($0)", post_operands=[t]),
-        lambda t: ops.conv_transpose1d(x, w, None, 1, 1, 0, 4, pre="mul($0)", pre_operands=[t]),
-        lambda t: ops.conv_transpose1d(x, w, None, 1, 1, 0, 4, post="mul($0)", post_operands=[t]),
-        lambda t: ops.causal_conv1d(x, w[:, 0], post="add($0)", post_operands=[t]),
-        lambda t: ops.causal_conv1d_update(x, x[..., :2].clone(), w[:, 0], pre="add($0)", pre_operands=[t]),
-        lambda t: ops.causal_conv1d_update(x, x[..., :2].clone(), w[:, 0], post="add($0)", post_operands=[t]),
-        lambda t: ops.filter2d(x, w[0], pre="add($0)", pre_operands=[t]),
-        lambda t: ops.filter2d(x, w[0], post="add($0)", post_operands=[t]),
-    ):
+    x = torch.randn(1, 4, 9, device=device)
+    for raw in every("operands", device).values():
         for empty in (Wrapper(x), torch._efficientzerotensor((4, 9), device=device)):
             with pytest.raises(RuntimeError, match="operand 0 must have memory of its own, got a tensor that stands"):
                 raw(empty)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import torch
 
@@ -28,7 +29,13 @@ def meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
-Call = tuple[str, tuple[object, ...], dict[str, object]]
+Call = tuple[str, tuple[object, ...], dict[str, object]]  # an op, arguments and options
+
+
+def rows_of(dtype: torch.dtype) -> Iterator[torch.Tensor]:
+    """512 rows in every layout: contiguous, channels-last, stepped and unbatched."""
+    x = meta(8, 512, 2048, dtype=dtype)
+    yield from (x, x.new_empty(8, 2048, 512).transpose(1, 2), x[..., ::2], meta(1, 512, 2048, dtype=dtype)[0])
 
 
 def check(plan: Plan, device: Device, schedule: str) -> None:

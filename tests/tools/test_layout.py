@@ -11,21 +11,9 @@ import pytest
 import sluice
 from common import ROOT
 from import_graph import between_folders, circle, graph
+from ops import OPS
 
-OPS = {
-    op: op for op in ("transform", "conv1d", "conv_transpose1d", "causal_conv1d", "causal_conv1d_update", "filter2d")
-}
-WITHOUT_PLANS = {"causal_conv1d_update"}  # one kernel, no schedules
-FOLDERS = {"causal_conv1d_update": "causal_conv1d"}  # of kernels, where the name is not the op's
 SOURCES = (".py", ".cpp", ".cu", ".cuh", ".h", ".in", ".def")
-BENCHMARKS = {
-    "transform": "bench_transform.py",
-    "conv1d": "bench_conv1d_dense.py",
-    "conv_transpose1d": "bench_conv_transpose1d.py",
-    "causal_conv1d": "bench_conv1d_depthwise.py",
-    "causal_conv1d_update": "bench_decode.py",
-    "filter2d": "bench_filter2d.py",
-}
 
 
 def tracked() -> list[pathlib.Path]:
@@ -111,11 +99,12 @@ def test_a_circle_is_seen_however_it_is_hidden(source: str, tmp_path: pathlib.Pa
 @pytest.mark.parametrize("op", OPS)
 def test_every_op_has_all_its_places(op: str) -> None:
     for place in (
-        f"kernels/{FOLDERS.get(op, op)}",
+        f"kernels/{OPS[op].kernels or op}",
         f"ops/{op}.cpp",
         f"python/sluice/{op}.py",
         f"tests/{op}/test_results.py",
-        f"benchmarks/{BENCHMARKS[op]}",
+        f"tests/helpers/ops/{op}.py",
+        f"benchmarks/{OPS[op].benchmark}",
     ):
         assert (ROOT / place).exists(), place
     assert f"ops/{op}.cpp" in (ROOT / "CMakeLists.txt").read_text()
@@ -131,7 +120,7 @@ def test_every_op_has_all_its_places(op: str) -> None:
 
 
 def test_the_registry_has_every_op() -> None:
-    assert list(sluice._registry.OPS) == [op for op in OPS if op not in WITHOUT_PLANS]
+    assert list(sluice._registry.OPS) == [op for op, row in OPS.items() if row.planned is not None]
 
 
 def test_every_kernel_source_is_listed_and_exists() -> None:
