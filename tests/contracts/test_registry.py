@@ -37,8 +37,7 @@ def test_a_row_has_what_the_contracts_need(op: str) -> None:
     assert row.broken_chains
     assert getattr(torch.ops.sluice, op) in {call.op for call in row.refused("cpu")}
     assert all(getattr(row, name)("cpu") for name in CALLS)
-    rules = (ROOT / "tests" / row.bad_calls).read_text()
-    assert re.search(rf'\b{op}: |OP = "{op}"', rules)
+    assert re.search(rf"\b{op}\b", (ROOT / "tests" / row.bad_calls).read_text())
 
 
 @pytest.mark.parametrize("name", [*CALLS, "cast"])

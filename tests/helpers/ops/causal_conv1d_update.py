@@ -165,7 +165,7 @@ def _cast(device: str) -> dict[str, tuple[Callable[..., torch.Tensor], Callable[
 CAUSAL_CONV1D_UPDATE = Row(
     op="causal_conv1d_update",
     benchmark="bench_decode.py",
-    bad_calls="causal_conv1d_update/test_calls.py",
+    bad_calls="causal_conv1d_update/test_errors.py",
     kernels="causal_conv1d",
     variants={
         "causal_conv1d_update": (3, _tokens),

@@ -1,0 +1,52 @@
+"""Plans of dense conv1d: what they say, and why a problem is left to aten."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import sluice
+from dense_problems import HAS_CODE
+from sluice import PackedWeight, stages
+from sluice.plan import H200, Device
+
+
+def plan(shape: tuple[int, int, int], outputs: int, taps: int, *arguments, dtype=torch.float16, device=H200, **options):
+    x = torch.empty(shape, dtype=dtype, device="meta")
+    w = torch.empty(outputs, shape[1], taps, dtype=dtype, device="meta")
+    return sluice.plan("conv1d", x, w, None, *arguments, device=device, **options)
+
+
+@pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
+def test_a_plan_says_what_it_does() -> None:
+    found = plan((4, 128, 55168), 128, 11, 1, 25, 5, post=stages.gelu())
+    assert (found.method, found.kernel, found.schedule) == ("dense", "dense", "bulk")
+    assert found.reason.startswith("auto: tensor cores")
+    assert found.detail.startswith("tiles of ")
+    assert found.workspace_bytes == 2 * 2 * 11 * 128 * 64
+    assert found.form
+    w = torch.empty(128, 128, 11, dtype=torch.float16, device="meta")
+    x = torch.empty(4, 128, 55168, dtype=torch.float16, device="meta")
+    packed = PackedWeight(w, torch.empty(2, 11, 128, 64, dtype=torch.float16, device="meta"))
+    assert sluice.plan("conv1d", x, packed, device=H200).workspace_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("reason", "arguments", "options"),
+    [
+        ("for float16 and bfloat16", (), {"dtype": torch.float32}),
+        ("need compute capability 9.0", (), {"device": Device(compute_capability=100)}),
+        ("so few positions", (), {"length": 7}),
+        ("reaches over more positions", (1, 2000, 2000), {}),
+    ],
+)
+def test_what_is_left_to_aten_has_a_reason(reason: str, arguments, options) -> None:
+    found = plan((2, 64, options.pop("length", 500)), 64, 3, *arguments, **options)
+    assert (found.method, found.schedule, found.detail, found.workspace_bytes) == ("aten", "aten", "", 0)
+    assert found.reason.startswith("auto: aten's convolution and a pass of the chain, because ")
+    assert reason in found.reason or not HAS_CODE
+
+
+def test_a_schedule_is_refused() -> None:
+    with pytest.raises(ValueError, match="schedule must be auto here, because only depthwise .*; got two_stage"):
+        plan((2, 64, 500), 64, 3, schedule="two_stage")
