@@ -5,6 +5,7 @@ A row is a network in one of sluice's ways to run it, with torch's ways as its p
 graphs as well. The floor is what convolutions and linear layers must move and multiply if each is one pass: a copy of
 their inputs, results and weights, or their products at the rate of a matmul.
 
+A network is a part of the suite, with a results file of its own, and is dropped before the next.
 A result whose error against float64 is over three times eager torch's is wrong, and is not timed. Errors of the peers
 are printed when they are first called. Networks that transformers has not are left out with a warning.
 """
@@ -72,7 +73,7 @@ class Subject:
         return lambda: network(self.x)
 
 
-@functools.lru_cache(maxsize=1)  # rows of a network are one after another
+@functools.lru_cache(maxsize=1)  # of the part that runs: SUITE.release drops it
 def subject(name: str, dtype: str, size: str, device: torch.device) -> Subject:
     return Subject(ZOO[name], dtype, size, device)
 
@@ -169,6 +170,7 @@ def model_case(name: str, dtype: str, way: str, size: str = "real") -> Case:
         params={"B": batch, "L": length, "dtype": dtype, "op": name, "fn": way},
         make=functools.partial(_make, name, dtype, size, way),
         tolerance=_FACTOR * _LARGEST,
+        part=name,
     )
 
 
@@ -183,4 +185,4 @@ def _cases() -> list[Case]:
     return cases
 
 
-SUITE = Suite("models", _cases(), clock=lambda device: OneByOne(ColdClock(device)))
+SUITE = Suite("models", _cases(), clock=lambda device: OneByOne(ColdClock(device)), release=subject.cache_clear)

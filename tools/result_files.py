@@ -19,9 +19,25 @@ def _rank(path: pathlib.Path) -> tuple[int, str]:
 
 @functools.cache
 def _all_documents() -> list[dict]:
-    """Those of the first card last."""
-    paths = sorted(ROOT.glob("benchmarks/results/*/*.json"), key=_rank, reverse=True)
-    return [json.loads(path.read_text()) | {"path": path.relative_to(ROOT).as_posix()} for path in paths]
+    """Those of the first card last. The parts of a suite on a card are one document."""
+    suites: dict[tuple[str, str], list[dict]] = {}
+    for path in sorted(sorted(ROOT.glob("benchmarks/results/*/*.json")), key=_rank, reverse=True):
+        document = json.loads(path.read_text()) | {"path": path.relative_to(ROOT).as_posix()}
+        suites.setdefault((path.parent.name, document["suite"]), []).append(document)
+    return [files[0] if len(files) == 1 else _joined(files) for files in suites.values()]
+
+
+def _joined(files: list[dict]) -> dict:
+    """The cases of all files, below the newest's head."""
+    cases = [case for document in files for case in document["cases"]]
+    if len({case["name"] for case in cases}) != len(cases):
+        raise ValueError(f"parts must have cases of names that differ: {', '.join(d['path'] for d in files)}")
+    return max(files, key=lambda document: document["date"]) | {"cases": cases, "files": files}
+
+
+def files_of(found: Iterable[dict]) -> list[dict]:
+    """The documents as their files have them: of a suite that has parts, one for each."""
+    return [file for document in found for file in document.get("files", [document])]
 
 
 def _one_of_each_suite(found: Iterable[dict]) -> list[dict]:
@@ -54,7 +70,7 @@ def save_picture(draw: Callable[[], object], output: pathlib.Path) -> None:
 
 def is_older(document: dict) -> bool:
     """Whether it was measured on other sources than those of this tree."""
-    return bool(document["source_hash"] != tree_hash())
+    return any(file["source_hash"] != tree_hash() for file in files_of([document]))
 
 
 @functools.cache
@@ -65,7 +81,7 @@ def tree_hash() -> str:
 def measured(found: list[dict]) -> str:
     """Where and when these documents were measured, for a caption; of several machines, which suites on each."""
     machines: dict[str, list[dict]] = {}
-    for document in found:
+    for document in files_of(found):
         name = f"{document['gpu']}, torch {document['torch']}, CUDA {document['cuda']}"
         machines.setdefault(name, []).append(document)
     parts = []

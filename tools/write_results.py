@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import stencil_claims
 from recorded_tables import facts, layers, timelines
-from result_files import PICTURE, ROOT, documents, is_older, measured, newest
+from result_files import PICTURE, ROOT, documents, files_of, is_older, measured, newest
 from table_text import MICROSECONDS, MILLISECONDS, cell, lines_of
 
 MARKERS = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.DOTALL)
@@ -318,7 +318,7 @@ def render() -> dict[pathlib.Path, str]:
 
 def main() -> int:
     stale = 0
-    for document in filter(is_older, documents()):
+    for document in filter(is_older, files_of(documents())):
         print(f"{document['path']}: measured on older sources than this tree's ({document['date']})")
     for path, tables in render().items():
         text = path.read_text()

@@ -153,3 +153,47 @@ def test_layers_are_a_line_each_and_those_left_out_are_named(
     *_, row, blank, left_out = recorded_tables.layers().splitlines()
     assert row == "| Mixer decode 3 x 1 fp16, C = 8 | 20.0 | 4.0 | 100.0 | 80.0 | 20.00 | 5.00 |"
     assert (blank, left_out) == ("", "Left out: Mixer decode 3 x 1 fp16 (no memory).")
+
+
+def test_the_parts_of_a_suite_are_one_document(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def read() -> dict:
+        result_files._all_documents.cache_clear()
+        (found,) = result_files.documents()
+        assert result_files.newest() == [found]
+        return found
+
+    tree = result_files.tree_hash()
+    monkeypatch.setattr(result_files, "ROOT", tmp_path)
+    folder = tmp_path / "benchmarks" / "results" / "a-card"
+    folder.mkdir(parents=True)
+    days = {"b": "2026-11-25", "a": "2026-11-23", "c": "2026-11-24"}
+    for part, day in days.items():
+        made = document(name=part, rel_err=1e-3) | {"suite": "models", "date": day}
+        (folder / f"models.{part}.json").write_text(
+            json.dumps(made | {"source_hash": "0" * 64 if part == "c" else tree})
+        )
+    found = read()
+    assert [case["name"] for case in found["cases"]] == ["a", "b", "c"]
+    assert found["date"] == "2026-11-25"
+    assert result_files.is_older(found)
+    heading, table, _ = write_results.networks(found).split("\n\n")
+    assert "measured 2026-11-23 and 2026-11-25, 2026-11-24 on older sources than this tree's" in heading
+    assert [line.split(" | ")[0] for line in table.splitlines()[2:]] == ["| a", "| b", "| c"]
+
+    monkeypatch.setattr("sys.argv", ["write_results.py", "--check"])
+    monkeypatch.setattr(write_results, "render", dict)
+    write_results.main()
+    said = capsys.readouterr().out
+    assert (
+        said == f"benchmarks/results/a-card/models.c.json: measured on older sources than this tree's ({days['c']})\n"
+    )
+
+    (folder / "models.b.json").unlink()  # a network that was not measured
+    (folder / "models.c.json").unlink()
+    assert [case["name"] for case in read()["cases"]] == ["a"]
+    (folder / "models.json").write_text((folder / "models.a.json").read_text())
+    with pytest.raises(ValueError, match=r"names that differ: .*models\.a\.json, .*models\.json"):
+        read()
+    result_files._all_documents.cache_clear()

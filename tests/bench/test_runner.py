@@ -80,7 +80,7 @@ class TestSchema:
         for path in sorted((ROOT / "benchmarks" / "results").glob("*/*.json")):
             document = json.loads(path.read_text(encoding="utf-8"))
             validate(document)
-            assert path.stem == document["suite"]
+            assert path.stem.partition(".")[0] == document["suite"]
             assert path.parent.name == gpu_slug(document["gpu"])
 
 

@@ -2,7 +2,7 @@
 
     benchmarks/bench_<suite>.py   SUITE: cases, each of which makes a Workload      suite.py
     runner.py                     checks the result; times ours, floor, peers       check.py, timing.py, ceilings.py
-    benchmarks/results/<gpu>/     what is published                                 schema.py, source_hash.py
+    benchmarks/results/<gpu>/     what is published: a file a suite, or a part      schema.py, source_hash.py
 
 The clock: CUDA events, an L2 that holds nothing of the tensors, medians, peers interleaved with ours. Suite `decode` is
 warm, in a CUDA graph, and `overhead` is timed on the host.

@@ -1,4 +1,4 @@
-"""`python -m sluice bench`: finds the suites of the checkout, runs them, writes their results."""
+"""`python -m sluice bench`: finds the suites of the checkout, runs them, writes the results of each part."""
 
 from __future__ import annotations
 
@@ -69,14 +69,50 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m sluice bench",
         description="Times sluice beside its peers and its floor, on a GPU; suite `cpu` on the CPU.",
     )
-    parser.add_argument("suites", nargs="*", metavar="suite", help="names of benchmarks/bench_<suite>.py; all if none")
+    parser.add_argument(
+        "suites",
+        nargs="*",
+        metavar="suite[:part]",
+        help="names of benchmarks/bench_<suite>.py, or of parts that --list shows; all if none",
+    )
     parser.add_argument("--quick", action="store_true", help="few samples, no compiled peers; writes nothing")
     parser.add_argument("--only", metavar="TEXT", help="only cases whose name contains TEXT; writes nothing")
     parser.add_argument(
         "--list", action="store_true", help="print the suites, or the cases of those named, and stop; needs no GPU"
     )
+    parser.add_argument(
+        "--budget",
+        type=float,
+        metavar="SECONDS",
+        help="begin no suite and no part later than this after the start; those left out are printed as arguments",
+    )
     parser.add_argument("--output", type=Path, metavar="DIR", help="instead of benchmarks/results of the checkout")
     return parser
+
+
+def _argument(suite: str, part: str | None) -> str:
+    """How a part is named on the command line."""
+    return suite if part is None else f"{suite}:{part}"
+
+
+def _loaded(root: Path, arguments: Sequence[str]) -> list[Suite]:
+    """Each suite once, with all of its parts or those that are named, in the order of the arguments."""
+    named: dict[str, list[str | None]] = {}
+    for argument in arguments:
+        name, colon, part = argument.partition(":")
+        named.setdefault(name, []).append(part if colon else None)
+    return [_with_parts(load_suite(root, name), parts) for name, parts in named.items()]
+
+
+def _with_parts(suite: Suite, names: Sequence[str | None]) -> Suite:
+    if None in names:
+        return suite
+    known = suite.parts()
+    for name in names:
+        if name not in known:
+            parts = ", ".join(part for part in known if part is not None) or "none"
+            raise BenchError(f"unknown part {name!r} of suite {suite.name!r}; it has: {parts}")
+    return dataclasses.replace(suite, cases=[case for name in dict.fromkeys(names) for case in known[name].cases])
 
 
 def _selected(suite: Suite, only: str | None) -> Suite:
@@ -88,9 +124,13 @@ def _selected(suite: Suite, only: str | None) -> Suite:
 def _listed(suites: Sequence[Suite], by_case: bool) -> list[str]:
     """The cases where some were asked for; of everything, which is pages, a line a suite."""
     if by_case:
-        return [f"{suite.name}: {case.name}" for suite in suites for case in suite.cases]
+        return [f"{_argument(suite.name, case.part)}: {case.name}" for suite in suites for case in suite.cases]
     widest = max(len(suite.name) for suite in suites)
-    lines = [f"{suite.name:{widest}}  {len(suite.cases):4} cases" for suite in suites]
+    lines = [
+        f"{suite.name:{widest}}  {len(suite.cases):4} cases"
+        + ("" if None in suite.parts() else f" in {len(suite.parts())} parts")
+        for suite in suites
+    ]
     return [*lines, "Name a suite, or a part of a case's name by --only, to see the cases."]
 
 
@@ -107,25 +147,39 @@ def _ceilings(kind: str, device: torch.device) -> Ceilings:
 
 
 def _run(options: argparse.Namespace) -> int:
+    begin = time.monotonic()
     try:
         root = checkout_root()
     except FileNotFoundError as error:
         raise BenchError(str(error)) from None
-    suites = [_selected(load_suite(root, name), options.only) for name in options.suites or suite_names(root)]
+    suites = [_selected(suite, options.only) for suite in _loaded(root, options.suites or suite_names(root))]
     if not any(suite.cases for suite in suites):
         raise BenchError(f"no case's name contains {options.only!r}")
     if options.list:
         print("\n".join(_listed(suites, by_case=bool(options.suites) or options.only is not None)))
         return 0
+    failures = _measure(suites, root, options, begin)
+    print(f"{time.monotonic() - begin:.0f} s")
+    for failure in failures:
+        print(f"sluice bench: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _measure(suites: Sequence[Suite], root: Path, options: argparse.Namespace, begin: float) -> list[str]:
+    """Runs part after part and writes each as soon as it is done; returns the failures."""
     devices = {kind: _device(kind) for kind in sorted({suite.device for suite in suites})}
     effort = QUICK if options.quick else FULL
-    begin = time.monotonic()
     sources = source_hash(root)
     # torch's generators start from the same number in every process; results are checked on inputs nobody has seen.
     print(f"torch {torch.__version__}, random seed {torch.seed()}")
     ceilings = {kind: _ceilings(kind, device) for kind, device in devices.items()}
     failures: list[str] = []
-    for suite in suites:
+    left_out: list[str] = []
+    for part, suite in [item for whole in suites for item in whole.parts().items()]:
+        argument = _argument(suite.name, part)
+        if left_out or (options.budget is not None and time.monotonic() - begin > options.budget):
+            left_out.append(argument)
+            continue
         device = devices[suite.device]
         tflops = ceilings[suite.device].matmul_tflops
         outcome = run_suite(suite, device, suite.clock(device), effort, matmul_tflops=tflops)
@@ -133,29 +187,27 @@ def _run(options: argparse.Namespace) -> int:
         if options.quick or options.only is not None:
             continue
         if outcome.failures:
-            print(f"{suite.name}: not written, because {len(outcome.failures)} of its cases failed")
+            print(f"{argument}: not written, because {len(outcome.failures)} of its cases failed")
             continue
         gpu = "cpu" if suite.device == "cpu" else torch.cuda.get_device_name(device)
-        path = write(
-            options.output or root / "benchmarks" / "results",
-            document(suite.name, outcome.rows, ceilings[suite.device], gpu, sources),
-        )
-        print(f"wrote {path}")
-    print(f"{time.monotonic() - begin:.0f} s")
-    for failure in failures:
-        print(f"sluice bench: {failure}", file=sys.stderr)
-    return 1 if failures else 0
+        results = document(suite.name, outcome.rows, ceilings[suite.device], gpu, sources)
+        path = write(options.output or root / "benchmarks" / "results", results, part)
+        print(f"wrote {path}", flush=True)  # the run may be cut off later
+    if left_out:
+        print(f"not begun within {options.budget:g} s: {' '.join(left_out)}")
+    return failures
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `python -m sluice bench` with these arguments.
 
     Args:
-        argv: suites and options, without the program's name; None means those of the process.
+        argv: suites, parts of suites as `<suite>:<part>`, and options, without the program's name; None means those
+            of the process.
 
     Returns:
-        The exit status: 0; 1 when a result is wrong or a case raised, and then that suite's file is not written;
-        2 when the run cannot start.
+        The exit status: 0, also when `--budget` left parts out; 1 when a result is wrong or a case raised, and then
+        the file of that suite, or of that part, is not written; 2 when the run cannot start.
 
     Raises:
         SystemExit: the arguments cannot be read, or ask for help.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import gc
 import traceback
 from collections.abc import Callable, Mapping
 
@@ -132,15 +133,16 @@ def run_suite(
 ) -> Outcome:
     """Runs every case of the suite and reports a table, a line as soon as its case is done.
 
-    A case that raises or whose result is wrong becomes a failure, and the others still run.
+    A case that raises or whose result is wrong becomes a failure, and the others still run. A suite that has parts is
+    run part by part, each as one of `suite.parts()`: what its cases compile is kept until the end, and freed there.
     """
     rows: list[Row] = []
     failures: list[str] = []
     report(f"{suite.name:<52} {'us':>9} {'floor':>9} {'kind':<5} {'eff':>6} {'rel err':>8} {'schedule':>12}    peers")
     benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
     try:
-        for case in suite.cases:
-            if effort.slow_peers:
+        for number, case in enumerate(suite.cases):
+            if effort.slow_peers and (case.part is None or number == 0):
                 torch._dynamo.reset()  # no case inherits the dynamic shapes or the recompile limit of another
             try:
                 row, timings = run_case(case, device, clock, effort, report, matmul_tflops)
@@ -156,6 +158,12 @@ def run_suite(
                 torch.cuda.empty_cache()  # the next case's tensors start on fresh, aligned blocks
     finally:
         torch.backends.cudnn.benchmark = benchmark
+        if any(case.part is not None for case in suite.cases):
+            suite.release()
+            torch._dynamo.reset()
+            gc.collect()  # compiled modules are in cycles
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
     return Outcome(rows, failures)
 
 

@@ -1,5 +1,6 @@
 """The format of the result files `benchmarks/results/<gpu>/<suite>.json`.
 
+A suite that has parts is a file for each, `<suite>.<part>.json`: its cases are those of all its files of a GPU.
 Other tools read these files. A key that is added, renamed or left out here is a change of the contract.
 """
 
@@ -31,7 +32,7 @@ class Row(TypedDict):
 
 
 class Document(TypedDict):
-    """One run of a suite. `gpu` is torch's device name, `date` the day (UTC) as YYYY-MM-DD."""
+    """One run of a suite or of a part of it. `gpu` is torch's device name, `date` the day (UTC) as YYYY-MM-DD."""
 
     suite: str
     gpu: str

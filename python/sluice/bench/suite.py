@@ -81,6 +81,8 @@ class Case:
         make: allocates the workload. Nothing is allocated before, so cases can be listed without a GPU.
         auto: whether schedule="auto" picks, rather than a forced schedule.
         tolerance: relative L2 error that the result may have; None means `check.TOLERANCES` of the dtype.
+        part: the part of the suite that it belongs to, which has a results file of its own; None: the suite has no
+            parts. Cases of a part may share what they build and compile.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Case:
     make: Callable[[torch.device], Workload]
     auto: bool = True
     tolerance: float | None = None
+    part: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,12 +102,21 @@ class Suite:
         cases: in the order of the results.
         clock: makes what times them: cold on the GPU, warm in a CUDA graph, or warm on the host.
         device: the type of the one that it runs on, "cuda" or "cpu".
+        release: called after each part: drops what its cases share.
     """
 
     name: str
     cases: Sequence[Case]
     clock: Callable[[torch.device], Clock] = ColdClock
     device: str = "cuda"
+    release: Callable[[], object] = lambda: None
+
+    def parts(self) -> dict[str | None, Suite]:
+        """The suite with the cases of each part, by the part's name; a suite without parts is one, named None."""
+        cases: dict[str | None, list[Case]] = {}
+        for case in self.cases:
+            cases.setdefault(case.part, []).append(case)
+        return {part: dataclasses.replace(self, cases=own) for part, own in cases.items()}
 
 
 def runs_linked(call: Call) -> bool:
