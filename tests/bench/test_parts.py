@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import pathlib
 import types
+import weakref
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -17,7 +20,7 @@ from sluice.bench.ceilings import Ceilings
 from sluice.bench.results import write
 from sluice.bench.runner import run_suite
 from test_bench import CPU, FEW, ScriptedClock, good_document, module_of
-from test_bench_models import OWN, ZOO
+from test_bench_models import MODULE, OWN, ZOO
 
 
 def parted(*parts: str | None, bad: str = "") -> bench.Suite:
@@ -180,3 +183,51 @@ def test_what_is_compiled_goes_with_its_part(
     effort = dataclasses.replace(FEW, slow_peers=True)
     assert run_suite(suite, CPU, ScriptedClock(5.0), effort, lambda line: None).failures == []
     assert "".join(log) == said
+
+
+# --- the suite `models` -----------------------------------------------------------------------------------------------
+@pytest.fixture
+def backends(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
+    """torch.compile runs dynamo alone, each time with another backend; the graphs that were compiled."""
+    compile_, graphs = torch.compile, []
+
+    def by_dynamo(network: torch.nn.Module, dynamic: bool, **options: object) -> object:
+        return compile_(network, dynamic=dynamic, backend=lambda graph, inputs: graphs.append(graph) or graph.forward)
+
+    monkeypatch.setattr(torch, "compile", by_dynamo)
+    MODULE.subject.cache_clear()
+    torch._dynamo.reset()
+    with torch.no_grad(), torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+        yield graphs
+    MODULE.subject.cache_clear()
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("name", ["whisper_stem", "encodec_decoder", "mimi_decoder"])
+def test_a_network_is_built_and_compiled_once(
+    name: str, backends: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The padding of the second and the third breaks graphs, so their layers count against dynamo's limit."""
+    if (reason := ZOO[name].missing()) is not None:
+        pytest.skip(reason)
+    built: list[weakref.ref[torch.nn.Module]] = []
+    build = type(ZOO[name]).build
+
+    def seen(entry: object, *args: object) -> object:
+        assert not any(module() is not None for module in built), "the network before is still there"
+        found = build(entry, *args)
+        built.append(weakref.ref(found.module))
+        return found
+
+    monkeypatch.setattr(type(ZOO[name]), "build", seen)
+    monkeypatch.setattr(MODULE, "Captured", lambda call: call)
+    ways = [*MODULE.WAYS, *(way + MODULE.IN_A_GRAPH for way in MODULE.WAYS)]
+    suite = dataclasses.replace(MODULE.SUITE, cases=[MODULE.model_case(name, "fp32", way, "small") for way in ways])
+    effort = dataclasses.replace(FEW, slow_peers=True)
+    assert run_suite(suite, CPU, ScriptedClock(2.0), effort, lambda line: None).failures == []
+    assert len(built) == 1
+    if name == "whisper_stem":
+        assert len(backends) == 4  # ours compiled and by the backend, torch's compiled and searched
+    backends.clear()
+    gc.collect()
+    assert built[0]() is None
