@@ -33,27 +33,27 @@ class Shape(NamedTuple):
         return (self.length + 2 * self.padding - (self.taps - 1) * self.dilation - 1) // self.stride + 1
 
 
-SLOPE = 0.1  # of LeakyReLU, as HiFi-GAN has it
+SLOPE = 0.1  # HiFi-GAN's LeakyReLU
 
 
 def _snake(x: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
-    """`alpha`: one a channel."""
+    """`x + sin(alpha x)^2 / alpha`; `alpha` is per channel."""
     return x + torch.sin(alpha * x).square() / (alpha + 1e-9)
 
 
-# What follows the convolution: for torch, which gets the parameters by channel, and as a chain.
+# The activation after the convolution: as torch code, given the parameters by channel, and as a chain.
 BEHIND: dict[str, tuple[Callable[[torch.Tensor, torch.Tensor], torch.Tensor], Callable[[torch.Tensor], Chain]]] = {
     "identity": (lambda y, alpha: y, lambda alpha: Chain()),
     "leaky_relu": (lambda y, alpha: F.leaky_relu(y, SLOPE), lambda alpha: stages.leaky_relu(SLOPE)),
     "gelu": (lambda y, alpha: F.gelu(y), lambda alpha: stages.gelu()),
     "snake": (_snake, stages.snake),
 }
-# A residual unit: the activation before the convolution, and after it the sum with the unit's input.
+# A residual unit: an activation, the convolution, and the sum with the unit's input.
 RESIDUAL = {"leaky_relu, residual": "leaky_relu", "snake, residual": "snake"}
 
 
 class _Inputs:
-    """The tensors of a case, and what torch makes of them."""
+    """The tensors of a case, and torch's computations of them."""
 
     def __init__(self, shape: Shape, dtype: str, layout: str, fn: str, device: torch.device) -> None:
         self.shape = shape
@@ -62,7 +62,7 @@ class _Inputs:
             self.x = fresh(batch, inputs, length, dtype=dtype, device=device)
         else:
             self.x = fresh(batch, length, inputs, dtype=dtype, device=device).transpose(1, 2)
-        # Scaled so that results have variance 1: then activations bend, and their error shows.
+        # Scaled so that results have variance 1: activations are nonlinear there, and their error shows.
         inputs_of_group = inputs // shape.groups
         weight = fresh(outputs, inputs_of_group, taps, dtype=dtype, device=device)
         self.weight = weight * (inputs_of_group * taps) ** -0.5
@@ -81,13 +81,13 @@ class _Inputs:
         return {"pre": self.chain, "post": stages.add(self.x)} if self.is_residual else {"post": self.chain}
 
     def torch(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
-        """What users write today."""
+        """The code that users write today."""
         before = self.activation(x, alpha) if self.is_residual else x
         y = F.conv1d(before, weight, bias, *self.numbers)
         return y + x if self.is_residual else self.activation(y, alpha)
 
     def conv2d_channels_last(self) -> Callable[[], object]:
-        """The same as a two-dimensional convolution, of channels-last tensors."""
+        """The same as a two-dimensional convolution of channels-last tensors."""
         x, convolve = as_image("conv1d", self.x, self.weight, self.bias, self.numbers)
         alpha = self.alpha[:, None]
 
@@ -98,7 +98,7 @@ class _Inputs:
         return call
 
     def reference(self) -> torch.Tensor:
-        """In float64, but for what is rounded before the convolution, as every way to compute it does."""
+        """The float64 result; values that every method rounds before the convolution are rounded here too."""
         before = self.activation(self.x.float(), self.alpha.float()).to(self.x.dtype) if self.is_residual else self.x
         y = F.conv1d(before.double(), self.weight.double(), self.bias.double(), *self.numbers)
         return y + self.x if self.is_residual else self.activation(y, self.alpha.double())
@@ -135,7 +135,7 @@ def _make(shape: Shape, dtype: str, layout: str, fn: str, packed: bool, device: 
 
 
 def dense_case(numbers: tuple[int, ...], dtype: str, layout: str, fn: str, packed: bool = False) -> Case:
-    """`numbers`: of a Shape; `packed`: the weight is, ahead of the calls."""
+    """`numbers` are those of a Shape; `packed`: the weight is packed before the calls."""
     shape = Shape(*numbers)
     batch, inputs, outputs, length, taps, padding, dilation, stride, groups = shape
     return Case(
@@ -173,13 +173,13 @@ HIFI_GAN = [
 ]
 HIFI_GAN_V1 = [Shape(8, 256, 256, 6888, 11, 25, 5), Shape(8, 32, 32, 220416, 11, 25, 5)]  # ten seconds
 CODEC_OUTPUT = Shape(4, 32, 1, 220672, 7, 3, 1)
-# Last layers with more to read for each result, and with two channels.
+# Last layers with more inputs per result, and with two output channels.
 OUTPUT_LAYERS = [CODEC_OUTPUT, Shape(4, 96, 1, 441344, 7, 3, 1), Shape(8, 64, 2, 110250, 5, 2, 1)]
 DAC = Shape(4, 1536, 1536, 512, 7, 3, 1)
 DAC_LAST = Shape(1, 96, 96, 441344, 7, 27, 9)
 SHORT_ROWS = Shape(3072, 128, 384, 202, 3, 0, 1)
-# With a stride: the second layer of Whisper's stem, two of Wav2Vec2's, an encoder of a codec; with groups: Wav2Vec2's
-# positional convolution, and one as ResNeXt has them.
+# Strided: the second layer of Whisper's stem, two of Wav2Vec2's, a codec's encoder. Grouped: Wav2Vec2's positional
+# convolution, and one with ResNeXt's groups.
 STRIDED = [
     Shape(8, 1280, 1280, 3000, 3, 1, 1, stride=2),
     Shape(8, 512, 512, 31999, 3, 0, 1, stride=2),
@@ -190,8 +190,8 @@ STRIDED = [
 ]
 GROUPED = [Shape(8, 768, 768, 1499, 128, 64, 1, groups=16), Shape(8, 512, 512, 4096, 3, 1, 1, groups=8)]
 
-# Where kernels were far from their floors, beside what was tuned: long sums with few outputs, counts of channels that
-# are no whole words, rows that begin anywhere.
+# Shapes beside the tuned ones, on which kernels were far from their floors: long sums with few outputs, channel counts
+# that are not whole words, unaligned rows.
 CLIFFS = [
     Shape(1, 1064, 24, 1720, 9, 4, 1),
     Shape(1, 823, 90, 1264, 9, 4, 1, stride=5),
@@ -206,9 +206,9 @@ CLIFFS = [
     Shape(6, 96, 192, 20011, 5, 4, 2),
 ]
 WAV2VEC2 = [Shape(8, 512, 512, length, 3, 0, 1, stride=2) for length in (15999, 7999, 3999)]
-WAV2VEC2 += [Shape(8, 512, 512, 999, 2, 0, 1, stride=2)]  # with those of STRIDED, its second to seventh layer
+WAV2VEC2 += [Shape(8, 512, 512, 999, 2, 0, 1, stride=2)]  # with those in STRIDED these are its layers 2 to 7
 
-# Those that torch.compile searches a kernel for, many seconds each.
+# Cases with torch.compile's kernel search, which takes many seconds each.
 SEARCHED = (WHISPER, HIFI_GAN[1], HIFI_GAN[4], DAC)
 
 ROWS: list[tuple[Shape, str]] = [

@@ -1,6 +1,6 @@
 """Suite `conv1d_depthwise`: causal depthwise convolution with SiLU, in both layouts.
 
-What others brought is in `depthwise_cases`, states and sequences are in `sequence_cases`.
+Cases from other libraries are in `depthwise_cases`, states and sequences in `sequence_cases`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sluice.bench import DTYPES, Case, Suite, Workload, compiled, fresh
 
 
 def _torch(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """What users write today. `weight` is (C, 1, K)."""
+    """The code that users write today. `weight` is (C, 1, K)."""
     channels, _, taps = weight.shape
     return F.silu(F.conv1d(x, weight, padding=taps - 1, groups=channels)[..., : x.shape[-1]])
 
@@ -33,7 +33,7 @@ def _make(
 ) -> Workload:
     batch, channels, length = shape
     x = activations(shape, dtype, layout, device)
-    # Scaled so that results have variance 1: then SiLU bends, and its error shows.
+    # Scaled so that results have variance 1: SiLU is nonlinear there, and its error shows.
     weight = fresh(channels, taps, dtype=dtype, device=device) * taps**-0.5
     torch_weight = weight[:, None]
 
@@ -53,7 +53,7 @@ def _make(
         plan=sluice.plan("causal_conv1d", x, weight, schedule=schedule, depth=depth),
         traffic=(2 * elements + channels * taps) * DTYPES[dtype].itemsize,
         flops=2 * elements * taps,
-        peers=peers if schedule == "auto" else {},  # a forced schedule's peers stand in the row of "auto"
+        peers=peers if schedule == "auto" else {},  # a forced schedule's peers are in the row of "auto"
     )
 
 
@@ -107,7 +107,7 @@ SUITE = Suite(
         depthwise_case((16, 2, 480000), 511, "fp32", "cf"),
         *ISSUES,
         *LAYERS,
-        # The same bytes without states and as batches of equal lengths: what sequences are held against.
+        # References for sequences: the same bytes without states, and as batches of equal lengths.
         depthwise_case((1, 8192, 16384), 4, "bf16", "cf"),
         depthwise_case((1, 8192, 16384), 4, "bf16", "cl"),
         depthwise_case((32, 8192, 512), 4, "bf16", "cf"),

@@ -31,7 +31,7 @@ class Layer(NamedTuple):
 
     @property
     def numbers(self) -> tuple[int, int, int, int, int]:
-        """Behind the bias, in torch's order."""
+        """The arguments after the bias, in torch's order."""
         return self.stride, self.padding, self.output_padding, self.groups, self.dilation
 
     @property
@@ -45,7 +45,7 @@ def _make(layer: Layer, dtype: str, layout: str, fn: str, device: torch.device) 
         x = fresh(layer.B, layer.Cin, layer.L, dtype=dtype, device=device)
     else:
         x = fresh(layer.B, layer.L, layer.Cin, dtype=dtype, device=device).transpose(1, 2)
-    # Scaled so that results have a variance of about 1: then activations bend, and their error shows.
+    # Scaled so that results have a variance of about 1: activations are nonlinear there, and their error shows.
     sums = layer.Cin // layer.groups * layer.K / layer.stride
     weight = fresh(layer.Cin, layer.Cout // layer.groups, layer.K, dtype=dtype, device=device) * sums**-0.5
     bias = fresh(layer.Cout, dtype=dtype, device=device)
@@ -84,7 +84,7 @@ def _make(layer: Layer, dtype: str, layout: str, fn: str, device: torch.device) 
 
 
 def case_of(layer: Layer, dtype: str, layout: str, fn: str) -> Case:
-    """One row."""
+    """The case of one row."""
     given = {"output_padding": (layer.output_padding, 0), "dilation": (layer.dilation, 1)}
     named = "".join(f" {key}={value}" for key, (value, default) in given.items() if value != default)
     groups = " depthwise" if layer.groups == layer.Cin else ""
@@ -112,7 +112,7 @@ DAC = Layer(4, 1536, 768, 512, 16, 8, 4)
 ODD = Layer(3, 200, 72, 1501, 9, 3, 2, output_padding=2, dilation=2)
 BIGVGAN = Layer(4, 256, 256, 6880, 12, 2, 5, groups=256)  # the anti-aliased upsampling around its activations
 FLAT = Layer(4, 128, 128, 13760, 7, 1, 3)  # of stride 1
-# Where torch's convolution stood in before: taps that are no multiple of the stride, a dilation, few channels.
+# Taps that are not a multiple of the stride, a dilation, few channels.
 CLIFFS = [
     Layer(19, 5, 1, 199368, 65, 3, 0),
     Layer(1, 1728, 2029, 2811, 3, 2, 0, dilation=5),

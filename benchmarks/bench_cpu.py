@@ -1,7 +1,7 @@
 """Suite `cpu`: chains, depthwise convolutions and stencils on the CPU, beside eager and compiled torch.
 
-Warm, on one thread and on two. The floor of what memory bounds is `clone`, or `copy_` where the result has a place
-already; of what arithmetic bounds, the rate of torch's float32 matmul on as many threads, which is next to that of FMA.
+Caches are warm; rows use one thread or two. Memory-bound rows have `clone` as their floor, or `copy_` if the result is
+allocated already. Arithmetic-bound rows have torch's float32 matmul on as many threads, close to the rate of FMA.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Suite `decode`: one new token, or a few, for each of many sequences, whose last columns are kept in a state.
 
-A time is that of one update among the many of a CUDA graph, warm: each finds the state where the one before has left
-it. So do the peers, and the copy of the same bytes that is the floor.
+A time is that of one update among many in a CUDA graph, with warm caches: each update reads the state that the
+previous one has written. The peers run the same way, and so does the floor, a copy of the same bytes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from sluice import stages
 from sluice.bench import Case, GraphClock, Suite, Workload, compiled, fresh
 from sluice.bench.check import WrongResultError
 
-# One kernel serves every call: there is no schedule to choose, and `sluice.plan` knows no plan.
+# One kernel serves every call: there is no choice of schedule, and `sluice.plan` has no plan for it.
 _PLAN = sluice.Plan(schedule="direct", depth=1, tile=1, threads=0, shared_memory=0, grid=0, reason="one kernel")
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """The sizes of an update, and what it is asked for beside `x`, the state and the weight.
+    """The sizes of an update, and its options beside `x`, the state and the weight.
 
     `columns` is the length of a row of the state; `form` one of `FORMS`.
     """
@@ -49,8 +49,8 @@ class Problem:
 class Step:
     """The tensors of an update.
 
-    `eager(x, state, *operands)` is what users write today, and changes its state. `options` are those of
-    `sluice.causal_conv1d_update`. `state` is the one before the first update: nothing changes it.
+    `eager(x, state, *operands)` is the code that users write today; it changes its state. `options` are those of
+    `sluice.causal_conv1d_update`. `state` is the state before the first update and never changes.
     """
 
     x: torch.Tensor
@@ -74,7 +74,7 @@ class Step:
         return sluice.reference.causal_conv1d_update(x, state, weight, bias, self.activation, **self.options)
 
     def traffic(self, sequences: int) -> int:
-        """Bytes: a row of the state for each sequence read and written, the result, everything else read once."""
+        """Bytes: each sequence's state read and written, the result written, everything else read once."""
         read = [self.x, self.weight] + ([] if self.bias is None else [self.bias])
         for option in self.options.values():
             read += option.operands if isinstance(option, sluice.Chain) else []
@@ -84,7 +84,7 @@ class Step:
 
 # --- what users have ----------------------------------------------------------------------------------------------
 def _sums(columns: torch.Tensor, weight: torch.Tensor, dilation: int, tokens: int) -> torch.Tensor:
-    """(B, C, tokens) of the last of `columns`, as transformers multiplies and sums them without a kernel."""
+    """(B, C, tokens) from the last of `columns`, by transformers' multiplication and sum."""
     reach = (weight.shape[1] - 1) * dilation
     windows = columns[..., columns.shape[-1] - reach - tokens :].unfold(-1, reach + 1, 1)
     return (windows[..., ::dilation] * weight[:, None]).sum(-1)
@@ -98,7 +98,7 @@ def _torch(
     dilation: int,
     slots: torch.Tensor | None,
 ) -> torch.Tensor:
-    """The state joined with the tokens, its last columns kept, and the rest as `_sums` has it."""
+    """The state concatenated with the tokens, its last columns kept, then `_sums`."""
     new = x if x.dim() == 3 else x[..., None]
     columns = torch.cat([state if slots is None else state[slots], new], dim=-1)
     kept = columns[..., columns.shape[-1] - state.shape[-1] :]
@@ -128,7 +128,7 @@ def _torch_accepted(
     accepted: torch.Tensor,
     columns: torch.Tensor,
 ) -> torch.Tensor:
-    """Speculative decoding, where every sequence has as many tokens; `columns` counts those of the history."""
+    """Speculative decoding with equally many tokens in every sequence; `columns` is the history's length."""
     sequences, channels = len(accepted), x.shape[1]
     places = (accepted - 1)[:, None, None] + columns
     history = state.gather(2, places.expand(-1, channels, -1))
@@ -140,7 +140,7 @@ def _torch_accepted(
 
 
 def _causal_conv1d_package(problem: Problem, step: Step) -> Callable[[], object] | None:
-    """Dao-AILab's kernel, where that package is installed and knows the form."""
+    """Dao-AILab's kernel, if the package is installed and supports the form."""
     if problem.form not in ("", "slots") or problem.dilation != 1 or not 2 <= problem.taps <= 4:
         return None
     try:
@@ -155,7 +155,7 @@ def _causal_conv1d_package(problem: Problem, step: Step) -> Callable[[], object]
 
 # --- the forms of a state -----------------------------------------------------------------------------------------
 def _weights(problem: Problem, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weight and bias. The weight is scaled so that results have variance 2: then SiLU bends, and its error shows."""
+    """Weight and bias. The weight is scaled so that results have variance 2, where SiLU is nonlinear."""
     weight = fresh(problem.channels, problem.taps, dtype=problem.dtype, device=device) * problem.taps**-0.5
     return weight, fresh(problem.channels, dtype=problem.dtype, device=device)
 
@@ -165,7 +165,7 @@ def _state(problem: Problem, slots: int, device: torch.device) -> torch.Tensor:
 
 
 def moved(problem: Problem, device: torch.device) -> Step:
-    """Rows that move left; several tokens are channels-last, as a projection writes them."""
+    """States that move left; several tokens are channels-last, like a projection's output."""
     weight, bias = _weights(problem, device)
     if problem.tokens == 1:
         x = fresh(problem.batch, problem.channels, dtype=problem.dtype, device=device)
@@ -177,7 +177,7 @@ def moved(problem: Problem, device: torch.device) -> Step:
 
 
 def in_slots(problem: Problem, device: torch.device) -> Step:
-    """Half of the slots of a cache, in no order."""
+    """Half of the slots of a cache, in random order."""
     step = moved(problem, device)
     slots = torch.randperm(2 * problem.batch, device=device)[: problem.batch]
     return dataclasses.replace(
@@ -189,7 +189,7 @@ def in_slots(problem: Problem, device: torch.device) -> Step:
 
 
 def gated(problem: Problem, device: torch.device) -> Step:
-    """LFM2's: no bias, no activation; both gates and x are thirds of a projection's rows."""
+    """LFM2's update: no bias, no activation; both gates and x are thirds of a projection's rows."""
     weight, _ = _weights(problem, device)
     rows = fresh(problem.batch, 3 * problem.channels, dtype=problem.dtype, device=device)
     before, behind, x = rows.chunk(3, dim=1)
@@ -199,7 +199,7 @@ def gated(problem: Problem, device: torch.device) -> Step:
 
 
 def accepted(problem: Problem, device: torch.device) -> Step:
-    """Speculative decoding as vLLM packs it: of each sequence's tokens before, some were accepted."""
+    """vLLM's packed speculative decoding: some of each sequence's previous tokens were accepted."""
     weight, bias = _weights(problem, device)
     total = problem.batch * problem.tokens
     x = fresh(total, problem.channels, dtype=problem.dtype, device=device)
@@ -213,7 +213,7 @@ def accepted(problem: Problem, device: torch.device) -> Step:
     return Step(x, _state(problem, problem.batch, device), weight, bias, "silu", options, _torch_accepted, operands)
 
 
-# The words of a case's name, which stand in `fn` as well.
+# The words of a case's name; `fn` contains them too.
 FORMS: dict[str, Callable[[Problem, torch.device], Step]] = {
     "": moved,
     "slots": in_slots,
@@ -258,7 +258,7 @@ def decode_case(
     dilation: int = 1,
     form: str = "",
 ) -> Case:
-    """One update of `batch` sequences whose rows have `columns`; None: as few as do."""
+    """One update of `batch` sequences whose states have `columns`; None: the fewest that the form needs."""
     history = (taps - 1) * dilation
     least = history - 1 + tokens if form == "accepted" else history
     problem = Problem(batch, channels, columns or least, dtype, tokens, taps, dilation, form)
@@ -287,7 +287,7 @@ _SIZES = ((1, 5120), (1, 8192), (64, 5120), (256, 8192), (17, 6144), (128, 10240
 SUITE = Suite(
     "decode",
     [
-        # A row of K-1 columns is what the taps need; transformers keeps K.
+        # The taps need K-1 columns; transformers keeps K.
         *(decode_case(*sizes, columns) for sizes in _SIZES for columns in (3, 4)),
         *(decode_case(64, 5120, 4, dtype) for dtype in ("fp16", "fp32")),
         *(decode_case(*sizes, form="slots") for sizes in ((64, 5120), (256, 8192))),

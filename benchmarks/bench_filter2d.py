@@ -14,18 +14,18 @@ from sluice.bench import DTYPES, Case, Suite, Workload, compiled, fresh
 
 
 def _torch(x: torch.Tensor, kernel: torch.Tensor) -> torch.Tensor:
-    """What users write today. `kernel` is (C, K, K)."""
+    """The code that users write today. `kernel` is (C, K, K)."""
     return F.conv2d(x, kernel[:, None], padding="same", groups=kernel.shape[0])
 
 
 def _torch_separable(x: torch.Tensor, column: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
-    """Two passes, as users write it: (C, K) each."""
+    """The two passes that users write today; kernels are (C, K)."""
     across = F.conv2d(x, row[:, None, None], padding="same", groups=row.shape[0])
     return F.conv2d(across, column[:, None, :, None], padding="same", groups=column.shape[0])
 
 
 def _torchvision(x: torch.Tensor, size: int) -> Callable[[], object] | None:
-    """Its Gaussian blur, which has no other stencil, with a kernel of this size; where it is installed."""
+    """torchvision's Gaussian blur, its only stencil, with a kernel of this size; if it is installed."""
     try:
         functional = importlib.import_module("torchvision.transforms.v2.functional")
     except ImportError:
@@ -71,7 +71,7 @@ def _make(
         plan=sluice.plan("filter2d", x, kernel, schedule=schedule, depth=depth),
         traffic=(2 * x.numel() + channels * taps) * DTYPES[dtype].itemsize,
         flops=2 * x.numel() * taps,
-        peers=peers if schedule == "auto" else {},  # a forced schedule's peers stand in the row of "auto"
+        peers=peers if schedule == "auto" else {},  # a forced schedule's peers are in the row of "auto"
     )
 
 
@@ -123,7 +123,7 @@ SUITE = Suite(
         *(stencil_case(_COLOUR, size, "fp16") for size in (3, 5)),
         *(stencil_case(_FRAMES, size, dtype, separable=True) for dtype in ("fp32", "fp16") for size in (11, 31)),
         *(stencil_case((64, 1, 1079, 1919), 3, dtype) for dtype in ("fp32", "fp16")),
-        # Serial, double buffer and three stages, as texts on hiding copies compare them.
+        # Serial, double-buffered and three-stage: the forms that articles on hiding copies compare.
         *(stencil_case(_FRAMES, size, "fp32") for size in _COMPARED if size not in _SIZES),
         *(
             stencil_case(_FRAMES, size, "fp32", schedule=schedule, depth=depth)

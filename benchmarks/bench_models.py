@@ -1,9 +1,9 @@
 """Suite `models`: whole networks before and after `sluice.replace`, beside eager and compiled torch.
 
-A row is a network in one of sluice's ways to run it, with torch's ways as its peers: `torch` is the eager network,
-`torch_compile` and `torch_compile_max_autotune` are compiled ones. Where a row says "CUDA graph", the peers run in
-graphs as well. The floor is what convolutions and linear layers must move and multiply if each is one pass: a copy of
-their inputs, results and weights, or their products at the rate of a matmul.
+A row is a network run by sluice in one way, with torch's ways as its peers: `torch` is the eager network,
+`torch_compile` and `torch_compile_max_autotune` are compiled. In a row with "CUDA graph" the peers run in graphs too.
+The floor assumes one pass for each convolution and linear layer: a copy of their inputs, results and weights, or their
+products at the rate of a matmul.
 
 A network is a part of the suite, with a results file of its own: it is built, compared with float64 and compiled once
 for all of its rows, and dropped before the next. A result whose error against float64 is over three times eager torch's
@@ -36,13 +36,13 @@ SEARCHED = "torch_compile_max_autotune"
 PEERS = ("torch", "torch_compile", SEARCHED)
 IN_A_GRAPH = ", CUDA graph"
 _FACTOR, _TINY = 3.0, 1e-6  # the allowed error: this many times eager torch's
-_LARGEST = 5e-2  # an error of eager torch's over this compares nothing
-_WARM_UP = 3  # calls ahead of a capture
+_LARGEST = 5e-2  # with a larger error of eager torch the comparison means nothing
+_WARM_UP = 3  # calls before a capture
 # Times a function may be compiled. The padding of Mimi's and EnCodec's decoders breaks graphs, so each layer compiles
 # the `forward` of its class: EnCodec's convolutions 13 times in a network. After torch's limit of 8 they run eagerly.
 _COMPILATIONS = 256
 
-# Of a network no schedule is one kernel's.
+# A placeholder: a network has no plan of its own.
 _PLAN = sluice.Plan(schedule="model", depth=1, tile=1, threads=0, shared_memory=0, grid=0, reason="a network")
 
 Call = Callable[[], torch.Tensor]
@@ -106,7 +106,7 @@ def costs(module: nn.Module, x: torch.Tensor) -> tuple[int, int]:
     def count(layer: Any, inputs: tuple[torch.Tensor, ...], result: torch.Tensor) -> None:
         nonlocal traffic, flops
         traffic += inputs[0].nbytes + result.nbytes + layer.weight.nbytes
-        # weight[0] holds the weights of a result's channel, and in a transposed convolution those of an input's.
+        # weight[0] has the weights of an output channel; in a transposed convolution, of an input channel.
         elements = inputs[0] if isinstance(layer, nn.ConvTranspose1d) else result
         flops += 2 * elements.numel() * layer.weight[0].numel()
 
@@ -121,7 +121,7 @@ def costs(module: nn.Module, x: torch.Tensor) -> tuple[int, int]:
 
 
 class Captured:
-    """A call that is captured in a CUDA graph when it is first made, and replayed from then on."""
+    """A call that is captured in a CUDA graph the first time, and replayed afterwards."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -143,7 +143,7 @@ class Captured:
 
 
 def _with_its_error(name: str, call: Call, reference: torch.Tensor) -> Call:
-    """The call, which prints its error against the reference when it is first made."""
+    """The call, which prints its error against the reference the first time."""
     said = False
 
     def first_said() -> torch.Tensor:

@@ -1,9 +1,9 @@
-"""Suite `overhead`: what a call from Python costs on the host, beside torch's call for the same thing.
+"""Suite `overhead`: the host time of a call from Python, beside torch's call for the same result.
 
-Tensors are tiny and warm, so that the GPU is never what limits. The floor of a row is the torch peer's time: no
-number of bytes explains the cost of a call, and torch's is what users have. `floor_kind` has no name for that and
-says "bytes". An efficiency of 1 means as cheap as torch; the targets are 0.5 for `transform` (one call replaces at
-least two of torch's) and 1 for the convolutions.
+Tensors are tiny and warm, so the GPU is never the limit. The floor of a row is the torch peer's time, because a call's
+cost does not follow from its bytes; `floor_kind` has no name for that and says "bytes". An efficiency of 1 means as
+cheap as torch; the targets are 0.5 for `transform`, where one call replaces at least two of torch's, and 1 for the
+convolutions.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _DTYPE = "bf16"
 _ELEMENTS = 1024
 _SHAPE = (1, 64, 64)
 _TAPS = 4
-_SEQUENCES = 4  # of an update
+_SEQUENCES = 4  # sequences of an update
 _PACKAGE = "sluice.compat.causal_conv1d.causal_conv1d_"  # in front of the functions' names
 
-# One kernel serves every update: there is no schedule to choose, and `sluice.plan` knows no plan.
+# One kernel serves every update: there is no choice of schedule, and `sluice.plan` has no plan for it.
 _UPDATE_PLAN = sluice.Plan(schedule="direct", depth=1, tile=1, threads=0, shared_memory=0, grid=0, reason="one kernel")
 
 _CHAINS = {
@@ -104,14 +104,14 @@ def _make_causal_conv1d(fn: str, device: torch.device) -> Workload:
         reference=lambda: sluice.reference.causal_conv1d(x.double(), weight.double(), activation="silu")[0],
         plan=sluice.plan("causal_conv1d", x, weight),
         traffic=2 * x.nbytes + weight.nbytes,
-        # The convolution alone: the slice and the SiLU that torch needs as well would flatter us.
+        # torch's convolution alone: with its slice and SiLU the comparison would favour sluice.
         peers={"torch": lambda: F.conv1d(x, torch_weight, padding=pad, groups=channels)},
         floor_peer="torch",
     )
 
 
 def _make_update(fn: str, device: torch.device) -> Workload:
-    """A token of each of a few sequences: what every layer of a model calls for every token that it writes."""
+    """One token of each of a few sequences: the call of every layer for every generated token."""
     channels = _SHAPE[1]
     x = fresh(_SEQUENCES, channels, dtype=_DTYPE, device=device)
     weight = fresh(channels, _TAPS, dtype=_DTYPE, device=device)
@@ -138,7 +138,7 @@ def _make_update(fn: str, device: torch.device) -> Workload:
         reference=reference,
         plan=_UPDATE_PLAN,
         traffic=2 * (x.nbytes + before.nbytes) + weight.nbytes,
-        # The convolution alone, of states and tokens that are joined already.
+        # torch's convolution alone, on states and tokens that are already concatenated.
         peers={"torch": lambda: F.conv1d(columns, torch_weight, groups=channels)},
         floor_peer="torch",
     )

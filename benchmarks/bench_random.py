@@ -1,4 +1,4 @@
-"""Suite `random`: a hundred problems of each family of random_cases.py, the seeds from 0 on."""
+"""Suite `random`: a hundred problems of each family of random_cases.py, with seeds from 0."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Suite `schedules`: every schedule forced on the same problems, and the row that `auto` picks.
 
-For each op a small problem, a large one and one at an odd place in memory; then shapes drawn at random, the same in
-every run.
+Each op has a small problem, a large one and an unaligned one, then random shapes, which are the same in every run.
 """
 
 from __future__ import annotations

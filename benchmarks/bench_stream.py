@@ -25,7 +25,7 @@ from stream_work import DEPTH, cycles_per_second, floor_seconds, streamed
 
 _COLUMNS = 1 << 16
 _ROWS = 4096  # 1 GiB of float32
-_ROWS_BY_HAND = 64  # 16 MiB per chunk, the best measured for the loops by hand
+_ROWS_BY_HAND = 64  # 16 MiB per chunk, the fastest measured for the loops by hand
 _SLICE = 1 << 24  # elements of the reference that are computed at a time
 _MIB = 1 << 20
 
@@ -79,10 +79,10 @@ class Row:
     """`op` over `rows` rows of `columns` numbers.
 
     Attributes:
-        op: of `OPS`; ignored if `ratio` is given.
+        op: a name in `OPS`; ignored if `ratio` is given.
         ratio: the compute's time over that of its copy in.
         chunk: rows per chunk, if forced.
-        memory_budget: bytes; the pinned one is half of it.
+        memory_budget: bytes; `pinned_budget` is half of it.
         peers: timed for comparison.
     """
 

@@ -1,4 +1,4 @@
-"""Suite `transform`: stage chains over tensors of any shape, beside a copy of the same bytes and what users have."""
+"""Suite `transform`: stage chains over tensors of any shape, beside a copy of the same bytes and torch's ways."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROWS, _COLUMNS = 8192, 8200
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """What a case computes: `tensors[0]` is the chain's input, `eager` the same on all of them.
+    """The computation of a case: `tensors[0]` is the chain's input, `eager` the same on all of them.
 
     `traffic` counts each input read once and each output written once, in bytes.
     """
@@ -37,13 +37,13 @@ def _bytes(*tensors: torch.Tensor) -> int:
 
 
 # --- chains over flat tensors -------------------------------------------------------------------------------------
-# jiterator hands half types over as they are or as float, depending on the version: both convert to float.
+# jiterator passes half types unchanged or as float, depending on the version: both convert to float.
 def _code(parameters: str, value: str, result: str) -> str:
     return f"template <typename T> T chain({parameters}) {{ float v = {value}; return static_cast<T>({result}); }}"
 
 
 def _flat(n: int, offset: int, dtype: str, device: torch.device, count: int = 1) -> tuple[torch.Tensor, ...]:
-    # The base pointer is what `offset` moves; results are always fresh, and so aligned.
+    # `offset` moves the base pointer of inputs; results are always fresh, so they are aligned.
     return tuple(fresh(offset + n, dtype=dtype, device=device)[offset:] for _ in range(count))
 
 
@@ -115,7 +115,7 @@ def mixed(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
 
 
 def four_in_place(n: int, offset: int, dtype: str, device: torch.device) -> Problem:
-    # A second application changes nothing, so that the call can be timed and checked.
+    # The chain is idempotent, so that the call can be both timed and checked.
     x, low, high, other = _flat(n, offset, dtype, device, 4)
     chain = stages.clamp(low, high) | stages.add(other, 0.0)
     eager = lambda x, low, high, other: x.clamp_(low, high).add_(other, alpha=0.0)  # noqa: E731
@@ -183,7 +183,7 @@ def _make(op: str, n: int, offset: int, dtype: str, schedule: str, depth: int | 
     x, chain, eager = problem.tensors[0], problem.chain, problem.eager
     target = x if problem.in_place else None
     peers: dict[str, Callable[[], object] | None] = {}
-    if schedule == "auto":  # beside a forced schedule they would be the same
+    if schedule == "auto":  # with a forced schedule they would be the same
         peers["torch"] = lambda: eager(*problem.tensors)
         peers["torch_compile"] = compiled(eager, *problem.tensors)
         code = problem.jiterator

@@ -1,4 +1,4 @@
-"""Rows of suite `conv1d_depthwise` that others brought: two issues of pytorch's, and short convolutions of models."""
+"""Rows of suite `conv1d_depthwise` from elsewhere: two pytorch issues, and short convolutions of models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def activations(shape: tuple[int, int, int], dtype: str, layout: str, device: to
 
 
 def package_call(x: torch.Tensor, weight: torch.Tensor, *args: Any, **options: Any) -> Callable[[], object] | None:
-    """`causal_conv1d_fn` of Dao-AILab's package, where that is installed and takes this width."""
+    """`causal_conv1d_fn` of Dao-AILab's package, if it is installed and takes this width."""
     if not 2 <= weight.shape[-1] <= 4:
         return None
     try:
@@ -65,7 +65,7 @@ def _make_issue(
 def issue_case(
     issue: int, shape: tuple[int, int, int], taps: int, dtype: str, layout: str, *, padding: int = 0
 ) -> Case:
-    """`F.conv1d` as pytorch/pytorch#`issue` has it; `shape` is (B, C, L)."""
+    """The `F.conv1d` call of pytorch/pytorch#`issue`; `shape` is (B, C, L)."""
     batch, channels, length = shape
     return Case(
         name=f"{batch}x{channels}x{length} K={taps} p={padding} {dtype} {layout} pytorch#{issue}",
@@ -88,11 +88,10 @@ def issue_case(
 # --- the short convolutions of models -----------------------------------------------------------------------------
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A short convolution of bfloat16 activations, channels-last, as a model calls it.
+    """A model's short convolution of bfloat16 activations, channels-last.
 
-    x has the channels from `first` on of a projection whose tokens are `token_stride` elements apart; 0: x is a tensor
-    of its own. `form` says what else there is: "gates" before and after it, x again as a "residual" after it, or
-    nothing.
+    x is the channels from `first` on of a projection whose tokens are `token_stride` elements apart; with 0, x is a
+    separate tensor. `form` is "gates" before and after the convolution, x again as a "residual" after it, or empty.
     """
 
     name: str
@@ -149,7 +148,7 @@ def _torch_residual(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """The tensors of a call. `eager(*operands)` is what its model's code computes without a kernel."""
+    """The tensors of a call. `eager(*operands)` is its model's code without a kernel."""
 
     x: torch.Tensor
     weight: torch.Tensor
@@ -166,7 +165,7 @@ def layer(model: Model, batch: int, length: int, device: torch.device) -> Layer:
     whole = fresh(batch, length, model.token_stride or channels, dtype="bf16", device=device)
     x = whole[..., model.first : model.first + channels].mT
     weight_dtype = "fp32" if model.form == "residual" else "bf16"
-    # Scaled so that results have variance 1: then SiLU bends, and its error shows.
+    # Scaled so that results have variance 1: SiLU is nonlinear there, and its error shows.
     weight = fresh(channels, model.taps, dtype=weight_dtype, device=device) * model.taps**-0.5
     bias = fresh(channels, dtype="bf16", device=device) if model.has_bias else None
     taps, options = weight[:, None], {"activation": model.activation, "dilation": model.dilation}
@@ -201,7 +200,7 @@ def _make_model(model: Model, batch: int, length: int, device: torch.device) -> 
         flops=2 * x.numel() * model.taps,
         peers={
             "torch": lambda: given.eager(*given.operands),
-            # For four it would compile the code of one sequence again, which takes seconds.
+            # torch would compile the code of one sequence again for four, which takes seconds.
             "torch_compile": compiled(given.eager, *given.operands) if batch == 1 else None,
             "causal_conv1d": package_call(x, weight, bias, activation=model.activation) if knows_it else None,
         },
@@ -233,7 +232,7 @@ ISSUES = [
         for dtype in ("bf16", "fp16", "fp32")
         for layout in ("cf", "cl")
     ),
-    # Under autocast, which hands the weight over as float16.
+    # Under autocast, which casts the weight to float16.
     *(
         issue_case(170138, shape, 31, "fp16", layout, padding=15)
         for shape in ((8, 768, 2048), (16, 768, 1000))

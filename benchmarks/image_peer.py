@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.nn.functional as F
 
-_MOST_GATHERED = 20_000  # of a sum of channels that are no whole words: conv2d takes up to a second for more
+_MOST_GATHERED = 20_000  # terms per sum if channels are not whole words: conv2d takes up to a second for more
 
 
 def is_slow(channels: int, taps: int) -> bool:
@@ -22,7 +22,7 @@ def as_image(
 
     Args:
         op: conv1d or conv_transpose1d.
-        x, weight: converted to channels-last here, unless they are so already.
+        x, weight: converted to channels-last here, if they are not yet.
         numbers: the arguments after the bias, in torch's order.
     """
     image, kernel = (tensor[:, :, None].contiguous(memory_format=torch.channels_last) for tensor in (x, weight))

@@ -1,4 +1,4 @@
-"""Layers of transformers around a short causal convolution: built with a model's sizes, run, and their calls watched.
+"""Layers of transformers around a short causal convolution, built with a model's sizes, run and observed.
 
 transformers chooses a model's functions when the model's module is imported, so a process has one state:
 
@@ -27,15 +27,15 @@ from sluice.bench import DTYPES
 from sluice.bench.check import OpCalls, WrongResultError, relative_error
 
 STATES = ("before", "after")
-CONVOLUTIONS = ("causal_conv1d_fn", "causal_conv1d_update")  # of the prompt, and of one more token
+CONVOLUTIONS = ("causal_conv1d_fn", "causal_conv1d_update")  # for the prompt, and for one more token
 # The error of `after` may be this many times that of `before`, which is transformers' own in the same dtype.
 _FACTOR, _TINY = 3.0, 1e-6
-# An error of `before` over this compares nothing. Taps in another order give an error of 0.8 and more.
+# With a larger error of `before` the comparison means nothing. Taps in a wrong order give 0.8 and more.
 _LARGEST_BEFORE = 5e-2
 
 
 class Kind(NamedTuple):
-    """A layer: where it is below transformers.models, its scans as `CONVOLUTIONS`, a model's sizes and tiny ones."""
+    """A layer: its path below transformers.models, its scans, parallel to `CONVOLUTIONS`, real and tiny sizes."""
 
     module: str
     name: str
@@ -87,7 +87,7 @@ class Case:
 
 # --- a process and its state ------------------------------------------------------------------------------------------
 def environment(**more: str) -> dict[str, str]:
-    """Of a process that has a state: this one's, nothing from the hub, and `more`."""
+    """The environment of a process that has a state: this one's without the hub, and `more`."""
     return os.environ | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "USE_HUB_KERNELS": "0"} | more
 
 
@@ -127,7 +127,7 @@ class Subject:
 
     @property
     def channels(self) -> int:
-        """Of the convolution."""
+        """The convolution's input channels."""
         (found,) = (each.in_channels for each in self.layer.modules() if isinstance(each, torch.nn.Conv1d))
         return found
 
@@ -135,7 +135,7 @@ class Subject:
         return importlib.import_module("transformers").DynamicCache(config=self.config)
 
     def prefill(self, cache: Any = None) -> torch.Tensor:
-        """The layer's result for the prompt, into `cache` or one of its own."""
+        """The layer's result for the prompt; fills `cache`, or a new one."""
         return self.layer(self.prompt, cache_params=self.cache() if cache is None else cache)
 
     def step(self, cache: Any, token: torch.Tensor) -> torch.Tensor:
@@ -150,7 +150,7 @@ class Subject:
         return found | {"state": cache.layers[0].conv_states[0].cpu()}
 
     def counted_outputs(self, state: str) -> dict[str, torch.Tensor]:
-        """`outputs`, of a process in `state`.
+        """`outputs` of a process in `state`, with the calls of sluice's ops counted.
 
         Raises:
             WrongResultError: after `install()`, sluice's ops were not called once for the prompt and once for each
@@ -164,7 +164,7 @@ class Subject:
         return found
 
     def reference(self) -> dict[str, torch.Tensor]:
-        """`outputs` in float64, but for the scan and the norm, which compute in float32; kept in float32."""
+        """`outputs` in float64, except for the scan and the norm in float32; stored in float32."""
         double = dataclasses.replace(
             self,
             layer=copy.deepcopy(self.layer).double(),
@@ -192,7 +192,7 @@ def make(case: Case, device: torch.device | str) -> Subject:
 
 # --- the calls within a layer -----------------------------------------------------------------------------------------
 def _apart(value: Any) -> Any:
-    """A tensor of the same strides in a copy of all the memory that it is a part of; other values as they are."""
+    """A tensor with the same strides in a copy of its whole storage; other values unchanged."""
     if not isinstance(value, torch.Tensor):
         return value
     elements = value.untyped_storage().nbytes() // value.element_size()
@@ -203,7 +203,7 @@ def _apart(value: Any) -> Any:
 
 @contextlib.contextmanager
 def watched(module: ModuleType, name: str) -> Iterator[Sequence[Callable[[], Any]]]:
-    """The calls of the module's function inside, each to be repeated on copies of the arguments that it had."""
+    """Collects the calls of the module's function; each can be repeated on copies of its arguments."""
     function = getattr(module, name)
     calls: list[Callable[[], Any]] = []
 
@@ -220,7 +220,7 @@ def watched(module: ModuleType, name: str) -> Iterator[Sequence[Callable[[], Any
 
 
 def parts(subject: Subject, cache: Any = None) -> dict[str, Callable[[], Any]]:
-    """The convolution and the scan of a prefill, or of a step with `cache`, on their own."""
+    """The convolution and the scan of a prefill, or of a step with `cache`, as separate calls."""
     phase = 0 if cache is None else 1
     names = {"conv": CONVOLUTIONS[phase], "scan": KINDS[subject.case.kind].scans[phase]}
     with contextlib.ExitStack() as stack:
@@ -242,7 +242,7 @@ def compare(label: str, before: Outputs, after: Outputs, reference: Outputs) -> 
     """The relative L2 errors of each output, before and after.
 
     Raises:
-        WrongResultError: an error of `after` is over three times that of `before`, or that one is too large to say so.
+        WrongResultError: an error of `after` is over three times that of `before`, or `before` is too wrong to compare.
     """
     errors = {
         state: {name: relative_error(found[name], value) for name, value in reference.items()}

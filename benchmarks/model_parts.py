@@ -14,7 +14,7 @@ from torch import nn, pow, sin
 
 # --- BigVGAN ----------------------------------------------------------------------------------------------------------
 class SnakeBeta(nn.Module):
-    """`x + sin(e^alpha x)^2 / (e^beta + 1e-9)`, a pair for each channel; written as BigVGAN writes it."""
+    """`x + sin(e^alpha x)^2 / (e^beta + 1e-9)` with alpha and beta per channel; BigVGAN's code."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class SnakeBeta(nn.Module):
 
 
 def low_pass(taps: int = 12) -> torch.Tensor:
-    """The taps of a Kaiser-windowed sinc that halves the band, (1, 1, taps), as BigVGAN has it."""
+    """BigVGAN's Kaiser-windowed sinc that halves the band, (1, 1, taps)."""
     half, width = taps // 2, 4 * 0.3
     attenuation = 2.285 * (half - 1) * math.pi * width + 7.95
     window = torch.kaiser_window(taps, periodic=False, beta=0.1102 * (attenuation - 8.7))
@@ -42,7 +42,7 @@ def low_pass(taps: int = 12) -> torch.Tensor:
 
 
 class Smoothed(nn.Module):
-    """An activation at twice the rate: interpolated by 12 taps, and low-passed by 12 on the way back."""
+    """An activation at twice the rate: 12 taps interpolate, 12 taps low-pass on the way back."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class BigVGAN(nn.Module):
 
 # --- Whisper and Mimi -------------------------------------------------------------------------------------------------
 class WhisperStem(nn.Module):
-    """What WhisperEncoder's forward begins with, which by itself takes any length."""
+    """The first layers of WhisperEncoder's forward; alone they take any length."""
 
     def __init__(self, bands: int, channels: int) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class WhisperStem(nn.Module):
 
 
 class MimiStream(nn.Module):
-    """Mimi's convolutional encoder over pieces of its input, with the cache that holds what is in front of each."""
+    """Mimi's convolutional encoder over chunks of its input; a cache holds the positions before each."""
 
     def __init__(self, encoder: nn.Module, make_cache: Any, piece: int) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class MimiStream(nn.Module):
         self.make_cache, self.piece = make_cache, piece
         numbered = [module for module in encoder.modules() if getattr(module, "layer_idx", None) is not None]
         convs = sorted(numbered, key=lambda module: module.layer_idx)
-        # As numbers: of the buffers that they are, each comparison would wait for the GPU.
+        # Numbers instead of buffers: each comparison of a buffer would wait for the GPU.
         self.cached = {
             "num_layers": len(convs),
             "per_layer_padding": [int(conv.padding_total) for conv in convs],

@@ -2,8 +2,8 @@
 
     module, inputs = ZOO["speecht5_hifigan"].build("cuda", torch.float16, "real")
 
-Each has a `small` size, for tests on the CPU, and its `real` one. Weights are seeded, and scaled so that signals keep
-their level (sluice.demo.weights). transformers from 5.17 on has the classes; `Entry.missing()` says which it has not.
+Each has a `small` size, for tests on the CPU, and a `real` one. Weights are seeded, and scaled so that signals keep
+their level (sluice.demo.weights). transformers 5.17 and later has the classes; `Entry.missing()` names absent ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SIZES = ("small", "real")
 
 
 class Size(NamedTuple):
-    """What the network is made of, and its inputs: `batch` of two `lengths`; weights are scaled at `probe`."""
+    """A network's options and inputs: `batch` of two `lengths`; weights are scaled at `probe`."""
 
     options: Mapping[str, Any]
     batch: int
@@ -36,7 +36,7 @@ class Size(NamedTuple):
 
 
 class Built(NamedTuple):
-    """A network in eval mode, whose parameters want no gradients, and an input of each length."""
+    """A network in eval mode, whose parameters require no gradients, and an input of each length."""
 
     module: nn.Module
     inputs: tuple[torch.Tensor, torch.Tensor]
@@ -47,14 +47,14 @@ class Entry:
     """A network of the zoo.
 
     Attributes:
-        name: as in `ZOO`.
-        note: what it is.
-        make: the network, from the options of a size.
-        draw: an input, from the options, a batch, a length and a generator.
+        name: its key in `ZOO`.
+        note: a description.
+        make: makes the network from the options of a size.
+        draw: draws an input from the options, a batch, a length and a generator.
         small, real: the sizes.
-        classes: of transformers, as `<folder>.<class>`; none for a network of `model_parts`.
-        capturable: whether eager torch's calls can be captured in a CUDA graph; those that pad by tensors' values wait
-            for the GPU.
+        classes: transformers' classes, as `<folder>.<class>`; none for a network of `model_parts`.
+        capturable: whether a CUDA graph can capture eager torch's calls; networks that pad by tensors' values wait for
+            the GPU.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Entry:
         return self.small if name == "small" else self.real
 
     def missing(self) -> str | None:
-        """Why it cannot be built here; None if it can. Reads transformers' source and imports no model."""
+        """Why it cannot be built here; None if it can. Reads transformers' source without importing models."""
         for folder, _, name in (path.partition(".") for path in self.classes):
             source = _source(folder)
             if source is None:
@@ -126,7 +126,7 @@ def _configured(folder: str, name: str, config: str, **options: Any) -> nn.Modul
 def _mimi_decoder(**options: Any) -> nn.Module:
     upsample, decoder, make_config = _model("mimi", "MimiConvTranspose1d", "MimiDecoder", "MimiConfig")
     config = make_config(**options)
-    # As MimiModel has it: from 12.5 frames a second to 25.
+    # MimiModel's upsampling: from 12.5 frames per second to 25.
     up = upsample(config, config.hidden_size, config.hidden_size, 4, 2, groups=config.upsample_groups, bias=False)
     return nn.Sequential(up, decoder(config))
 
@@ -142,12 +142,12 @@ def _code2wav(**options: Any) -> nn.Module:
 
 # --- inputs -----------------------------------------------------------------------------------------------------------
 def _channels(option: str) -> Callable[..., torch.Tensor]:
-    """(B, C, L), C being what the option says."""
+    """Inputs (B, C, L); the option gives C."""
     return lambda options, batch, length, generator: torch.randn(batch, options[option], length, generator=generator)
 
 
 def _features(option: str) -> Callable[..., torch.Tensor]:
-    """(B, L, C)."""
+    """Inputs (B, L, C); the option gives C."""
     return lambda options, batch, length, generator: torch.randn(batch, length, options[option], generator=generator)
 
 

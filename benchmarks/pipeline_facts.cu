@@ -1,4 +1,4 @@
-// What the documentation says of asynchronous copies, measured: a ring of four stages over 256 MiB, one thing changed
+// Measures what the documentation says of asynchronous copies: a ring of four stages over 256 MiB, one thing changed
 // at a time. Each row is checked against the host, and has beside it a plain copy of the same bytes from this run.
 //
 //   warp_entanglement   A warp's lanes share one sequence of batches. Lanes that commit together add one batch; a lane

@@ -1,7 +1,7 @@
 """Random problems for a GPU, by families: depthwise, dense, strided, grouped, transposed convolutions, and stencils.
 
-A case is drawn from its family and its seed alone: no session's list of shapes is in it. Sizes are log-uniform, as many
-odd as round ones, in both layouts and all dtypes that the family is about.
+A case is drawn only from its family and its seed. Sizes are log-uniform, half of them round, in both layouts and in all
+dtypes of the family.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from sluice.bench.ceilings import FMA_TFLOPS, MATMUL_TFLOPS
 from sluice.bench.schema import Parameters
 from sluice.bench.timing import Call
 
-Make = Callable[[torch.device, str], Workload]  # on a device, by a schedule
+Make = Callable[[torch.device, str], Workload]  # (device, schedule)
 
-_LEAST_BYTES, _MOST_BYTES = 2e6, 600e6  # read and written, of depthwise convolutions and stencils
-_MOST_ELEMENTS = 1 << 28  # in and out, of dense ones
+_LEAST_BYTES, _MOST_BYTES = 2e6, 600e6  # read and written by depthwise convolutions and stencils
+_MOST_ELEMENTS = 1 << 28  # inputs and outputs of dense convolutions
 _MOST_PRODUCTS = 1 << 41  # six milliseconds of tensor cores
-_TILE = 16  # outputs a row of a Toeplitz product
+_TILE = 16  # outputs per row of a Toeplitz product
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A case but for its seed. `op` is its operator's name, `make` allocates its tensors."""
+    """A case without its seed. `op` is its operator's name, `make` allocates its tensors."""
 
     op: str
     text: str
@@ -45,19 +45,19 @@ def _log_uniform(pick: random.Random, low: float, high: float) -> float:
 
 
 def _near(pick: random.Random, size: float, unit: int) -> int:
-    """Near `size`; every second one a multiple of `unit`."""
+    """A number near `size`; about half are multiples of `unit`."""
     extent = max(1, round(size))
     return max(1, extent // unit) * unit if pick.random() < 0.5 else extent
 
 
 def _between(pick: random.Random, low: int, high: int) -> int:
-    """Between the two, as many small as large ones; every second one a multiple of 8."""
+    """A log-uniform number between the two; about half are multiples of 8."""
     extent = int(_log_uniform(pick, low, high))
     return max(low, extent // 8 * 8) if pick.random() < 0.5 else extent
 
 
 def _input(sizes: tuple[int, ...], dtype: str, layout: str, device: torch.device) -> torch.Tensor:
-    """Random numbers of (B, C, ...); `cl`: channels next to each other."""
+    """Random numbers of shape (B, C, ...); `cl`: channels-last."""
     if layout == "cf":
         return torch.randn(sizes, dtype=DTYPES[dtype], device=device)
     batch, channels, *rest = sizes
@@ -77,9 +77,9 @@ def _toeplitz_or_fourier(outputs: int, taps: int, products: int, dtype: str) -> 
     """The operations of the fastest exact method, on FMA and on tensor cores.
 
     Args:
-        outputs: numbers.
-        taps: along a row.
-        products: of one output.
+        outputs: the number of outputs.
+        taps: taps along a row.
+        products: products per output.
         dtype: half types can be multiplied on tensor cores, `taps + 15` columns for `taps`.
     """
     fourier = (5 * math.log2(4 * taps) + 3) * 4 / 3 * products / taps  # blocks of four times the taps, overlapping
@@ -280,7 +280,7 @@ FAMILIES: dict[str, Callable[[random.Random], Problem | None]] = {
 
 
 def draw(family: str, seed: int, schedule: str = "auto") -> Case | None:
-    """The case of a seed; None where it would be too large, or without a result."""
+    """The case of a seed; None if it would be too large or have no result."""
     problem = FAMILIES[family](random.Random(seed))
     if problem is None:
         return None
@@ -292,7 +292,7 @@ def draw(family: str, seed: int, schedule: str = "auto") -> Case | None:
 
 
 def cases(family: str, first_seed: int, count: int) -> Iterator[Case]:
-    """`count` cases, of the seeds from the first on that have one."""
+    """`count` cases, from the first seed on; seeds without a case are skipped."""
     seed = first_seed
     while count > 0:
         if (case := draw(family, seed)) is not None:

@@ -1,9 +1,9 @@
-"""Random convolutions and stencils on the CPU against torch: which of them are slower.
+"""Random convolutions and stencils on the CPU, timed against torch to find slower ones.
 
     python benchmarks/random_cpu.py --op conv1d --cases 100 --threads 1 --seed 0
 
-A case is drawn from its seed alone, which its line begins with: `--seed N --cases 1` runs it again. Cases that take
-torch less than 50 us are drawn, and passed over. Times are the best of interleaved runs.
+A case is drawn only from its seed, which begins its line: `--seed N --cases 1` runs it again. Cases that take torch
+less than 50 us are skipped. Times are the best of interleaved runs.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import torch.nn.functional as F
 import sluice
 
 OPS = ("conv1d", "causal_conv1d", "filter2d")
-_SHORTEST = 50e-6  # seconds of torch's that are worth comparing
+_SHORTEST = 50e-6  # seconds: torch's shortest time that is compared
 _ELEMENTS = 1 << 22
-_WORK = 1 << 30  # products, so that torch is done in a second
+_WORK = 1 << 30  # products, so that torch finishes within a second
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Drawn:
 
 
 def _extent(pick: random.Random, low: int, high: int) -> int:
-    """Between the two, as many small as large ones; every second one a multiple of 8."""
+    """A log-uniform number between the two; about half are multiples of 8."""
     extent = int(low * (high / low) ** pick.random())
     return max(low, extent // 8 * 8) if pick.random() < 0.5 else extent
 
@@ -103,7 +103,7 @@ _DRAW = {"conv1d": _conv1d, "causal_conv1d": _causal_conv1d, "filter2d": _filter
 
 
 def draw(op: str, seed: int) -> Drawn | None:
-    """The case of a seed, or None where it would be too large."""
+    """The case of a seed; None if it would be too large."""
     pick, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     dtype = pick.choice((torch.float32, torch.float32, torch.bfloat16))
     drawn = _DRAW[op](pick, generator, dtype)
@@ -117,7 +117,7 @@ def _seconds(call: Callable[[], object]) -> float:
 
 
 def compare(drawn: Drawn, rounds: int = 5) -> tuple[float, float]:
-    """Seconds of ours and of torch's: the best of interleaved runs, each of some milliseconds."""
+    """Seconds of sluice and of torch: the best of interleaved runs of a few milliseconds each."""
     repeats = max(1, min(50, int(2e-3 / max(_seconds(drawn.native), 1e-6))))
     ours, native = [], []
     for _ in range(rounds):
@@ -127,7 +127,7 @@ def compare(drawn: Drawn, rounds: int = 5) -> tuple[float, float]:
 
 
 def cases(op: str, first_seed: int, count: int) -> Iterator[tuple[int, str, float, float]]:
-    """(seed, text, seconds of ours, of torch's) of `count` cases that take torch long enough."""
+    """Yields (seed, text, sluice's seconds, torch's seconds) of `count` cases that take torch long enough."""
     seed = first_seed
     while count > 0:
         drawn = draw(op, seed)
@@ -140,7 +140,7 @@ def cases(op: str, first_seed: int, count: int) -> Iterator[tuple[int, str, floa
 
 
 def main() -> int:
-    """Prints a line for each case; exits 1 where one is slower than torch by more than 3 %."""
+    """Prints a line for each case; exits 1 if one is slower than torch by more than 3 %."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--op", choices=OPS, default="conv1d")
     parser.add_argument("--cases", type=int, default=100)

@@ -1,11 +1,10 @@
-"""Random problems of a family on a GPU against a copy and torch: where plans lose, and whether another one wins.
+"""Random problems of a family on a GPU, timed against a copy and torch to find plans that lose.
 
     python benchmarks/random_shapes.py depthwise --cases 100 --seed 0
     python benchmarks/random_shapes.py depthwise --schedules auto,direct,two_stage,producer_consumer
 
-The families are those of random_cases.py, which suite `random` publishes; a line begins with its seed, and
-`--seed N --cases 1` runs it again. `--schedules` are timed beside each other, the first is judged: `auto` is the plan's
-choice.
+The families are those of random_cases.py, which suite `random` publishes. A line begins with its seed:
+`--seed N --cases 1` runs it again. All of `--schedules` are timed, the first is judged; `auto` is the plan's choice.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from sluice.bench.ceilings import copy_of
 from sluice.bench.timing import Call, Clock, ColdClock, Effort, interleave
 
 _EFFORT = Effort(rounds=3, samples=4, warm_up=2)
-_SLOWER = 1 / 1.03  # than torch, by more than a measurement's error
+_SLOWER = 1 / 1.03  # torch's time over ours below which we are slower, beyond the measurement's error
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """A case and its microseconds, ours by schedule."""
+    """A case and its microseconds; sluice's are by schedule."""
 
     name: str
     kernel: str
@@ -54,7 +53,7 @@ class Result:
 
 
 def measure(family: str, seed: int, schedules: Sequence[str], clock: Clock, device: torch.device) -> Result | None:
-    """The case of a seed by each schedule that can run it; None where there is no case, or the first cannot."""
+    """Times the case of a seed by each schedule that can run it; None without a case, or if the first cannot."""
     made: dict[str, Workload] = {}
     name = ""
     for schedule in schedules:
@@ -83,7 +82,7 @@ def measure(family: str, seed: int, schedules: Sequence[str], clock: Clock, devi
 def results(
     family: str, first_seed: int, count: int, schedules: Sequence[str], device: torch.device
 ) -> Iterator[Result]:
-    """Of `count` cases."""
+    """Yields the results of `count` cases."""
     clock, seed = ColdClock(device), first_seed
     while count > 0:
         if (result := measure(family, seed, schedules, clock, device)) is not None:
@@ -93,7 +92,7 @@ def results(
 
 
 def line(result: Result) -> str:
-    """A result in words, with the schedule that won where several were timed."""
+    """The line of a result, with the fastest schedule if several were timed."""
     best = min(result.ours, key=lambda schedule: result.ours[schedule])
     others = "".join(f", {name} {time:.1f}" for name, time in list(result.ours.items())[1:])
     loss = f"  {best} WINS" if result.ours[best] < 0.97 * result.time else ""
@@ -104,7 +103,7 @@ def line(result: Result) -> str:
 
 
 def summary(found: Sequence[Result]) -> list[str]:
-    """Shares of a copy, times against torch, and the worst ten of each."""
+    """The summary: efficiencies against a copy, ratios against torch, and the worst ten of each."""
     shares = sorted(result.efficiency for result in found)
     ratios = [result.ratio for result in found]
     slower = [result.name.partition(":")[0] for result in found if result.ratio < _SLOWER]
@@ -124,7 +123,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def main() -> int:
-    """Prints a line for each case, then the summary; exits 1 where one is 3 % slower than torch."""
+    """Prints a line for each case, then the summary; exits 1 if one is 3 % slower than torch."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("family", choices=FAMILIES)
     parser.add_argument("--cases", type=int, default=100)

@@ -3,9 +3,9 @@
     python benchmarks/record_layers.py [--device cuda:0|cpu] [--small] [--output FILE]
 
 A Mamba2 mixer and a Qwen3-Next gated delta net, float16 and bfloat16: prompts of one sequence and of several, and the
-decoding of 64 sequences. Each state is a process of its own. What they compute is compared with float64: an error of
-`after` over three times that of `before` is an error of the program, and nothing is written. A case that does not fit
-into the GPU's memory is left out by name. `NUMBERS` says what each number is; the file says it as well.
+decoding of 64 sequences. Each state has its own process. Results are compared with float64: if an error of `after` is
+over three times that of `before`, the program fails and writes nothing. A case that does not fit into the GPU's memory
+is listed as left out. `NUMBERS` explains each number, and so does the file.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NUMBERS = {
 }
 _EFFORT = Effort(rounds=3, samples=5, warm_up=2)
 _SMALL_EFFORT = Effort(rounds=3, samples=1, warm_up=1)
-_GRAPH_CALLS = 20  # a step of 64 sequences takes a millisecond, so a graph's launch is nothing beside 20 of them
+_GRAPH_CALLS = 20  # a step of 64 sequences takes a millisecond, so a graph's launch is negligible beside 20 of them
 _LOOPS = 5
 
 
@@ -64,7 +64,7 @@ def cases(small: bool) -> Iterator[Case]:
 
 # --- the process of a state -------------------------------------------------------------------------------------------
 class OneByOne:
-    """Each sample by itself: the driver queues about a thousand kernels, and a prefill has hundreds."""
+    """Takes each sample separately: the driver queues about a thousand kernels, and a prefill has hundreds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -80,7 +80,7 @@ def clock_of(case: Case, place: torch.device) -> Clock:
 
 
 def loop_us(call: Callable[[], object], place: torch.device, loop_seconds: float) -> float:
-    """The median over loops of the time of one call, with what it has queued."""
+    """The median over loops of the time of one call, including its queued work."""
 
     def seconds(calls: int) -> float:
         begin = time.perf_counter()
@@ -136,9 +136,9 @@ def record_state(state: str, place: torch.device, small: bool, folder: Path) -> 
 
 # --- both states ------------------------------------------------------------------------------------------------------
 def in_both_states(place: torch.device, small: bool, folder: Path) -> Iterator[tuple[Case, dict[str, Any]]]:
-    """What the two processes found, for each case.
+    """The findings of the two processes, for each case.
 
-    The scan of a prompt takes half of the GPU's memory at once, for which smaller tensors must leave no holes.
+    The scan of a prompt allocates half of the GPU's memory at once, so smaller tensors must not fragment it.
     """
     memory = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"} if place.type == "cuda" else {}
     for state in STATES:
@@ -155,7 +155,7 @@ def row_of(case: Case, found: dict[str, Any]) -> dict[str, Any]:
     """A case of the file.
 
     Raises:
-        WrongResultError: as of `layer_cases.compare`.
+        WrongResultError: as in `layer_cases.compare`.
     """
     row: dict[str, Any] = {"layer": KINDS[case.kind].name, "what": "decode" if case.new else "prefill"}
     row |= {"dtype": case.dtype, "batch": case.batch, "tokens": 1 if case.new else case.tokens}

@@ -51,7 +51,7 @@ CASES = {
     "threads_on_legacy": "eight threads, legacy default stream",
     "threads_per_thread": "eight threads, per-thread default streams",
 }
-# Few enough kernels for CUDA's launch queue, so that the call returns early; all chunks fit 2 * depth event sets.
+# Few enough kernels for CUDA's launch queue, so the call returns early; all chunks fit into 2 * depth event sets.
 _HOST_CHUNKS = 8
 
 
@@ -145,7 +145,7 @@ def launch(step: str, source: torch.Tensor, memory: torch.Tensor, target: torch.
     if step == "copy in":
         memory.copy_(source, non_blocking=True)
     elif step == "compute":
-        memory.copy_(_job(memory))  # a copy on the device that Streamer.map makes too
+        memory.copy_(_job(memory))  # Streamer.map makes this copy on the device too
     else:
         target.copy_(memory, non_blocking=True)
 

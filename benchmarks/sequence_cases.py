@@ -19,7 +19,7 @@ from depthwise_cases import activations, package_call
 from sluice.bench import Case, Workload, compiled, fresh
 from sluice.bench.check import WrongResultError
 
-# One kernel serves every call: there is no schedule to choose, and `sluice.plan` knows no plan.
+# One kernel serves every call: there is no choice of schedule, and `sluice.plan` has no plan for it.
 _PLAN = sluice.Plan(schedule="direct", depth=1, tile=1, threads=0, shared_memory=0, grid=0, reason="one kernel")
 _TAPS = 4
 _HISTORY = _TAPS - 1
@@ -44,8 +44,8 @@ class Problem:
 class Prefill:
     """The tensors of a call.
 
-    `options` are those of `sluice.causal_conv1d`, without the cache of a paged one: that is `cache`, which nothing
-    changes. `eager(x, weight, cache, *operands)` is what users write today; its weight is (C, 1, K). `package` has the
+    `options` are those of `sluice.causal_conv1d`, except a paged call's cache: that is `cache`, which never changes.
+    `eager(x, weight, cache, *operands)` is the code that users write today; its weight is (C, 1, K). `package` has the
     options of Dao-AILab's function.
     """
 
@@ -79,7 +79,7 @@ class Prefill:
         total = 2 * self.x.nbytes + self.weight.nbytes
         total += sum(option.nbytes for option in self.options.values() if isinstance(option, torch.Tensor))
         if self.options.get("return_final_states"):
-            total += self.options["initial_states"].nbytes  # as many final ones
+            total += self.options["initial_states"].nbytes  # final states: as many bytes
         if self.cache is not None:
             old = self.options["has_initial_state"]
             total += (len(old) + int(old.sum())) * self.cache[0].nbytes
@@ -94,27 +94,27 @@ def _torch(x: torch.Tensor, weight: torch.Tensor, cache: None) -> torch.Tensor:
 def _torch_states(
     x: torch.Tensor, weight: torch.Tensor, cache: None, initial: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """transformers' slow path of a chunk: the states in front of it."""
+    """transformers' slow path for a chunk: concatenates the states before it."""
     columns = torch.cat([initial, x], dim=-1)
     return F.silu(F.conv1d(columns, weight, groups=len(weight))), columns[..., x.shape[-1] :].clone()
 
 
 def _spread(x: torch.Tensor, places: torch.Tensor, columns: int) -> torch.Tensor:
-    """x's positions at `places` of as many columns, in x's layout; the others are zeros."""
+    """Scatters x's positions to `places` among `columns`, in x's layout; the others are zeros."""
     batch, channels, _ = x.shape
     wide = x.new_zeros(batch, columns, channels).mT if x.stride(1) == 1 else x.new_zeros(batch, channels, columns)
     return wide.index_copy_(2, places, x)
 
 
 def _picked(y: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """y's positions at `places`, in its layout."""
+    """Gathers y's positions at `places`, in its layout."""
     return y.mT.index_select(1, places).mT if y.stride(1) == 1 else y.index_select(2, places)
 
 
 def _torch_packed(
     x: torch.Tensor, weight: torch.Tensor, cache: None, places: torch.Tensor, columns: int
 ) -> torch.Tensor:
-    """Each sequence after K - 1 zeros of its own: one convolution for all, where a loop would have one for each."""
+    """One convolution for all sequences, each after K - 1 zeros, instead of one convolution for each."""
     y = F.conv1d(_spread(x, places, columns), weight, groups=len(weight))
     return F.silu(_picked(y, places - _HISTORY))
 
@@ -130,7 +130,7 @@ def _torch_paged(
     slots: torch.Tensor,
     old: torch.Tensor,
 ) -> torch.Tensor:
-    """The same with states in the place of the zeros, at `history`; each sequence's last columns are `last`."""
+    """The same with states at `history` instead of zeros; `last` is each sequence's last columns."""
     wide, channels = _spread(x, places, columns), len(weight)
     states = torch.where(old[:, None, None], cache[slots], 0)
     wide.index_copy_(2, history, states.transpose(0, 1).reshape(1, channels, -1))
@@ -142,13 +142,13 @@ def _torch_paged(
 
 # --- the forms ----------------------------------------------------------------------------------------------------
 def _tensors(problem: Problem, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """x and the weight, which is scaled so that results have variance 1: then SiLU bends, and its error shows."""
+    """x and the weight, scaled so that results have variance 1, where SiLU is nonlinear and its error shows."""
     weight = fresh(problem.channels, _TAPS, dtype="bf16", device=device) * _TAPS**-0.5
     return activations(problem.shape, "bf16", problem.layout, device), weight
 
 
 def _states(count: int, problem: Problem, device: torch.device) -> torch.Tensor:
-    """(count, C, K-1), contiguous in the dimension that is contiguous in x; the package takes no others."""
+    """(count, C, K-1), contiguous in x's contiguous dimension; the package takes no others."""
     return activations((count, problem.channels, _HISTORY), "bf16", problem.layout, device)
 
 
@@ -164,12 +164,12 @@ def _ids(problem: Problem, device: torch.device) -> torch.Tensor:
 
 
 def _of_package(problem: Problem, **options: Any) -> dict[str, Any] | None:
-    """The package has states and sequences in channels-last alone."""
+    """The package's options; it takes states and sequences only in channels-last."""
     return {"activation": "silu", **options} if problem.layout == "cl" else None
 
 
 def with_states(problem: Problem, device: torch.device) -> Prefill:
-    """Rows that go on from states, and leave them."""
+    """Rows with initial and final states."""
     x, weight = _tensors(problem, device)
     options = {"initial_states": _states(problem.batch, problem, device), "return_final_states": True}
     operands = (options["initial_states"],)
@@ -178,7 +178,7 @@ def with_states(problem: Problem, device: torch.device) -> Prefill:
 
 def _packed(problem: Problem, device: torch.device, **options: torch.Tensor) -> Prefill:
     x, weight = _tensors(problem, device)
-    # The package has no cu_seqlens: it gets the ids of the same sequences.
+    # The package has no cu_seqlens, so it gets the ids of the same sequences.
     package = _of_package(problem, seq_idx=_ids(problem, device))
     if len(problem.lengths) == 1:
         return Prefill(x, weight, options, _torch, (), package)
@@ -186,7 +186,7 @@ def _packed(problem: Problem, device: torch.device, **options: torch.Tensor) -> 
 
 
 def _places(problem: Problem, device: torch.device) -> tuple[torch.Tensor, int]:
-    """The column of each position, where each sequence follows its history, and the number of columns."""
+    """The column of each position if each sequence follows its history, and the number of columns."""
     ids = _ids(problem, device)[0].long()
     places = torch.arange(len(ids), device=device) + _HISTORY * (ids + 1)
     return places, len(ids) + _HISTORY * len(problem.lengths)
@@ -201,22 +201,22 @@ def by_ids(problem: Problem, device: torch.device) -> Prefill:
 
 
 def paged(problem: Problem, device: torch.device) -> Prefill:
-    """Packed by starts, with states in random slots of a cache of twice as many; every other sequence goes on."""
+    """Packed by starts, with states in random slots of a cache twice as large; every other sequence has a state."""
     count = len(problem.lengths)
     slots = torch.randperm(2 * count, device=device)[:count]
     old = torch.arange(count, device=device) % 2 == 0
     starts = _starts(problem, device)
     options = {"cu_seqlens": starts, "cache_indices": slots.int(), "has_initial_state": old}
     before = torch.arange(_HISTORY, device=device)
-    firsts = starts.long() + _HISTORY * torch.arange(count + 1, device=device)  # of each history
+    firsts = starts.long() + _HISTORY * torch.arange(count + 1, device=device)  # begins of the histories
     history, last = ((first[:, None] + before).flatten() for first in (firsts[:-1], firsts[1:] - _HISTORY))
     operands = (*_places(problem, device), history, last, slots, old)
     given = _packed(problem, device, **options)
-    # The package has no states of packed sequences: it reads and keeps none, which is less than was asked of ours.
+    # The package has no states of packed sequences, so it does less work here than sluice.
     return dataclasses.replace(given, eager=_torch_paged, operands=operands, cache=_states(2 * count, problem, device))
 
 
-# The words of a case's name, which stand in `fn` as well.
+# The words of a case's name; `fn` contains them too.
 FORMS: dict[str, Callable[[Problem, torch.device], Prefill]] = {
     "states": with_states,
     "cu_seqlens": by_starts,
@@ -246,7 +246,7 @@ def _make(problem: Problem, device: torch.device) -> Workload:
         flops=2 * given.x.numel() * _TAPS,
         peers={
             "torch": lambda: given.eager(*arguments),
-            # Compiling takes seconds a case.
+            # Compiling takes seconds per case.
             "torch_compile": compiled(given.eager, *arguments) if problem.form == "states" else None,
             "causal_conv1d": None if package is None else package_call(given.x, given.weight, None, **package),
         },
@@ -254,7 +254,7 @@ def _make(problem: Problem, device: torch.device) -> Workload:
 
 
 def sequence_case(problem: Problem, what: str = "") -> Case:
-    """`what` says which sequences there are."""
+    """The case of a problem; `what` names its sequences."""
     batch, channels, length = problem.shape
     words = " ".join(filter(None, (problem.form, what)))
     return Case(

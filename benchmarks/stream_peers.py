@@ -96,8 +96,8 @@ def _sample(loop: Loop, wave: int) -> None:
 
 
 _PEERS: dict[str, Callable[[Loop], object]] = {
-    "copy_": _naive,  # allocates its result, whose pages are new each time
-    "copy_out": _naive_into,  # as sluice's call here, into an existing result
+    "copy_": _naive,  # allocates its result with fresh pages each time
+    "copy_out": _naive_into,  # into an existing result, like sluice's call here
     "sequential": _sequential,
     "hand_written": _by_hand,
     "prefetch": _prefetch,

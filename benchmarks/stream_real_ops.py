@@ -55,7 +55,7 @@ def conv_case(channels: int, length: int, taps: int) -> Case:
 
 # --- a network over pageable images ---------------------------------------------------------------------------------
 def has_torchvision() -> bool:
-    """Whether there are networks to run."""
+    """Whether torchvision is installed."""
     return importlib.util.find_spec("torchvision") is not None
 
 

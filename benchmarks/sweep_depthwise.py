@@ -3,7 +3,7 @@
     python benchmarks/sweep_depthwise.py measure FILE   on a GPU
     python benchmarks/sweep_depthwise.py draw FILE PNG  anywhere, with matplotlib
 
-No taps are picked by hand: steps of a fifth of an octave, and every count up to 8. Each point is the plan's choice.
+Taps are every count up to 8, then steps of a fifth of an octave. Each point is the plan's choice.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ SHAPES = {"round": (8, 768, 8192), "odd": (8, 767, 8191)}  # B, C, L
 LAYOUTS = {"cf": "channels first", "cl": "channels last"}
 COLORS = {"fp32": "#2f6fab", "fp16": "#c0572b", "bf16": "#3d8b54"}
 _MOST_TAPS = 512
-_OCTAVE = 5  # points
+_OCTAVE = 5  # points per octave
 _EFFORT = Effort(rounds=3, samples=4, warm_up=2)
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """What a convolution took, in microseconds, and a copy of as many bytes."""
+    """The microseconds of a convolution, and of a copy of as many bytes."""
 
     taps: int
     dtype: str
@@ -51,7 +51,7 @@ def all_taps() -> list[int]:
 
 
 def measure(clock: Clock, device: torch.device) -> Iterator[Point]:
-    """Every point."""
+    """Measures every point."""
     for sizes, (batch, channels, length) in SHAPES.items():
         for dtype in COLORS:
             options: dict[str, Any] = {"dtype": DTYPES[dtype], "device": device}
@@ -71,7 +71,7 @@ def measure(clock: Clock, device: torch.device) -> Iterator[Point]:
 
 
 def write(path: Path, points: list[Point], gpu: str) -> None:
-    """The points, with where and on which sources they were measured."""
+    """Writes the points, the GPU and the hash of the measured sources."""
     head = {"gpu": gpu, "torch": torch.__version__, "source_hash": source_hash(checkout_root())}
     head["date"] = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     rows = ",\n  ".join(json.dumps(dataclasses.asdict(point)) for point in points)
@@ -79,7 +79,7 @@ def write(path: Path, points: list[Point], gpu: str) -> None:
 
 
 def draw(document: dict[str, Any], path: Path) -> None:
-    """A panel for each layout and each size: share of a copy over taps, a line a dtype."""
+    """Draws a panel per layout and size: a copy's time over the convolution's, by taps, one line per dtype."""
     import matplotlib.pyplot as plt
 
     points = [Point(**point) for point in document["points"]]

@@ -2,7 +2,7 @@
 
     python examples/decoding.py
 
-What comes out is compared with a convolution of each whole sequence.
+The results are compared with a convolution of each whole sequence.
 """
 
 from __future__ import annotations

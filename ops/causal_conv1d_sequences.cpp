@@ -33,7 +33,7 @@ void check_sequences(Call& call, const std::optional<Tensor>& seq_idx, const std
   if (seq_idx.has_value()) {
     const TensorView ids(*seq_idx);
     check_index(kOp, "seq_idx", ids, x);
-    check(!cu_seqlens.has_value(), kOp, ": seq_idx must be left out with cu_seqlens, got both");
+    check(!cu_seqlens.has_value(), kOp, ": seq_idx must be None when cu_seqlens is given, got both");
     check(ids.has_sizes({x.sizes[0], x.sizes[2]}), kOp, ": seq_idx must have shape (", x.sizes[0], ", ", x.sizes[2],
           "), got ", ids.shape());
     call.indices.emplace_back("seq_idx", *seq_idx);
@@ -192,8 +192,8 @@ Call check_paged_arguments(const Tensor& x, const Tensor& state_cache, const Ten
           " or more,), got ", slots.shape());
     call.indices.emplace_back("cache_indices", *cache_indices);
   } else {
-    check(cache.sizes[0] == s.count, kOp, ": state_cache must have a row for each of ", s.count,
-          " sequences without cache_indices, got ", cache.sizes[0]);
+    check(cache.sizes[0] == s.count, kOp, ": state_cache must have ", s.count,
+          " slots, one per sequence, when cache_indices is None, got ", cache.sizes[0]);
   }
   if (has_initial_state.has_value()) {
     const TensorView flags(*has_initial_state);

@@ -77,12 +77,12 @@ void check_state(const TensorView& state, const TensorView& x, const UpdateTenso
   const int64_t columns = state.sizes[2];
   check(columns >= t.history(), kOp, ": conv_state must have at least (K - 1) * dilation = ", t.history(),
         " columns, got ", columns);
-  check(t.slots.exists() || state.sizes[0] == t.sequences, kOp, ": conv_state must have a row for each of ",
-        t.sequences, " sequences without conv_state_indices, got ", state.sizes[0]);
+  check(t.slots.exists() || state.sizes[0] == t.sequences, kOp, ": conv_state must have ", t.sequences,
+        " slots, one per sequence, when conv_state_indices is None, got ", state.sizes[0]);
   if (t.layout == StateLayout::accepted && !t.is_packed()) {
     const int64_t needed = std::max<int64_t>(t.history() - 1, 0) + t.tokens;
     check(columns >= needed, kOp, ": conv_state must have at least ", needed, " columns for ", t.tokens,
-          " tokens behind those accepted, got ", columns);
+          " tokens after the accepted ones, got ", columns);
   }
   check_written_once(kOp, "conv_state", state);
 }
@@ -212,8 +212,8 @@ void run(const Update& u, const TensorView& output) {
 #ifdef SLUICE_CUDA_LIBRARY
   const TensorView x(u.x);
   const DeviceProperties& device = properties_of(kOp, x.device_index);
-  check(params.history() <= most_history(device, x.dtype), kOp, ": weight must have at most ",
-        most_history(device, x.dtype), " columns of history on this GPU, got (K - 1) * dilation = ", params.history());
+  check(params.history() <= most_history(device, x.dtype), kOp, ": weight must have a history of at most ",
+        most_history(device, x.dtype), " positions on this GPU, got (K - 1) * dilation = ", params.history());
   const DeviceScope scope(kOp, x.device_index);
   scope.check_launch(launch_causal_conv1d_update(params, device, scope.stream()));
 #else

@@ -65,7 +65,7 @@ void run_in_passes(const Convolution& c, const TensorView& target) {
   plain.unsplit = true;
   const auto run = [&](const TensorView& output) {
     const bool done = run_kernels(plain, output, kCompute, [&] { return output; }).has_value();
-    check(done, c.op, ": the kernel that has room with its chains has none without them");
+    check(done, c.op, ": the kernel fits with its chains but not without them");
   };
   if (c.post.empty()) return run(target);
   plain.dtype = DType::float32;
@@ -290,7 +290,7 @@ std::optional<std::string> run_converted(const Convolution& c, const TensorView&
     allocated_rows.data = TensorView(*rows).data;
     return allocated_rows;
   };
-  const Launch launch{.detail = "results are rows of channels in a workspace, transposed into the output",
+  const Launch launch{.detail = "results are channels-last in a workspace, then transposed into the output",
                       .workspace_bytes = c.sizes[0] * c.sizes[2] * pitch * static_cast<int64_t>(size_of(c.dtype))};
   const std::optional<std::string> answer =
       run_component_ranges(c, make_params(c, rows_view), rows_view, mode, allocated, launch);
@@ -329,7 +329,7 @@ std::optional<std::string> run_polyphase(const Convolution& c, const Conv1dParam
     return leave_to_aten(c, reason, result, mode);
   }
   Launch launch;
-  if (components > 1) launch.detail = std::to_string(components) + " polyphase components, a launch each";
+  if (components > 1) launch.detail = std::to_string(components) + " polyphase components, one launch each";
   return run_launches(c, components, params_of, result, mode, output, launch);
 }
 

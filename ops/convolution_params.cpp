@@ -73,10 +73,10 @@ std::string detail_of(const Conv1dPlan& plan, const Interleave& interleave, bool
   if (plan.which == Conv1dMethod::aten) return detail;
   if (plan.which == Conv1dMethod::dense && interleave.exists()) {
     detail += "; channels of " + std::to_string(interleave.components) + " polyphase component" +
-              (interleave.components > 1 ? "s" : "") + ", interleaved as they are stored";
+              (interleave.components > 1 ? "s" : "") + ", interleaved by the stores";
   }
   if (plan.which == Conv1dMethod::dense && in_passes && plan.dense.splits == 1)
-    detail += "; chains in passes of their own";
+    detail += "; chains run as separate passes";
   if (!more.empty()) detail += (detail.empty() ? "" : "; ") + more;
   return detail;
 }

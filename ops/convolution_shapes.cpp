@@ -59,8 +59,8 @@ std::vector<int64_t> check_shapes(const char* op, const ConvolutionShapes& shape
   check_limits(op, stride, padding, dilation, taps);
   check(padding_right < kLimit, op, ": padding_right must be less than 2^31, got ", padding_right);
   const int64_t reach = dilation * (taps - 1) + 1, padded = input[2] + padding + padding_right;
-  check(padded >= reach, op, ": input must be at least as long as the kernel's reach of ", reach,
-        " with its padding, got ", padded);
+  check(padded >= reach, op, ": input must have at least ", reach, " positions with padding, the kernel's reach, got ",
+        padded);
   // torch's rule: inputs of length 0 are refused unless they have no rows.
   check(input[2] > 0 || input[0] * channels == 0, op, ": input must have at least one position, got ",
         ShapeText{input});
@@ -92,7 +92,7 @@ std::vector<int64_t> check_transposed_shapes(const char* op, const TransposedSha
         output_padding, " for a stride of ", stride, " and a dilation of ", dilation);
   check(input[2] > 0 || input[0] == 0, op, ": input must have at least one position, got ", ShapeText{input});
   constexpr int64_t kMostLength = int64_t{1} << 62;
-  check(input[2] < kMostLength / stride, op, ": stride must spread the input over less than 2^62 positions, got ",
+  check(input[2] < kMostLength / stride, op, ": stride must spread the input over fewer than 2^62 positions, got ",
         stride, " for ", input[2]);
   const int64_t length = (input[2] - 1) * stride - 2 * padding + dilation * (taps - 1) + output_padding + 1;
   check(length >= 0, op, ": padding must leave a result of at least 0 positions, got ", padding, ", which leaves ",

@@ -52,8 +52,8 @@ void check_kernel(const TensorView& image, const TensorView& kernel, const std::
   }
   const int64_t height = kernel.sizes[kernel.rank - taps],
                 width = (row_kernel.has_value() ? *row_kernel : kernel).sizes[kernel.rank - 1];
-  check(height < kKernelLimit && width < kKernelLimit, kOp, ": kernel must be smaller than 2^24 each way, got ",
-        kernel.shape());
+  check(height < kKernelLimit && width < kKernelLimit, kOp,
+        ": kernel must be smaller than 2^24 in each dimension, got ", kernel.shape());
 }
 
 // Padding that keeps the image's size; windows of an even extent get the extra one below and on the right.
@@ -115,9 +115,9 @@ std::vector<int64_t> check_extent(const TensorView& image, int64_t height, int64
   int64_t& columns = sizes[image.rank - 1];
   rows += padding.top + padding.bottom;
   columns += padding.left + padding.right;
-  check(rows >= height && columns >= width, kOp, ": image must be at least as large as the kernel, ", height, " x ",
-        width, ", with its padding, got ", rows, " x ", columns);
-  // As in torch: planes of only padding are a result only if there are no planes.
+  check(rows >= height && columns >= width, kOp, ": image must be at least ", height, " x ", width,
+        " with padding, the kernel's size, got ", rows, " x ", columns);
+  // torch's rule: an image without pixels is refused unless it has no planes.
   check(image.elements() > 0 || count_planes(image) == 0, kOp, ": image must have at least one pixel, got ",
         image.shape());
   rows = (rows - height) / sampling.stride_down + 1;

@@ -25,7 +25,7 @@ std::vector<int64_t> shape_of(const PackedOrder& order) {
 std::vector<int64_t> packed_shape(int64_t channels, int64_t input_channels, int64_t taps) {
   const std::vector<int64_t> sizes = {channels, input_channels, taps};
   for (int64_t size : sizes) {
-    check(size > 0 && size < kMost, kOp, ": weight must have 1 to 2^31 - 1 of everything, got ", ShapeText{sizes});
+    check(size > 0 && size < kMost, kOp, ": weight must have extents of 1 to 2^31 - 1, got ", ShapeText{sizes});
   }
   return shape_of(packed_order(channels, input_channels, static_cast<int>(taps)));
 }

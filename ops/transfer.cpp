@@ -70,7 +70,7 @@ void open_engine(int64_t handle, int64_t device, int64_t event_sets, int64_t thr
   try {
     engine = std::make_shared<Engine>(make_driver(device, options), options);
   } catch (const std::system_error& error) {
-    check(false, "Streamer: the system must have a thread left to start, got ", error.what());
+    check(false, "Streamer: the system must be able to start a thread, got ", error.what());
   }
   Registry& all = PerProcess<Registry>::get();
   const std::lock_guard lock(all.mutex);

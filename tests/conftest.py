@@ -22,7 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    gc.freeze()  # torch and thousands of tests: the many tests that collect would walk over them every time
+    gc.freeze()  # each gc.collect() of a test would walk over torch and thousands of tests
 
 
 @pytest.fixture(params=DEVICES)
@@ -51,7 +51,7 @@ def form(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def linked_always(cuda: str) -> Iterator[None]:
-    """Every chain is linked at its first call, and a fallback that nobody asked for is an error."""
+    """Every chain is linked at its first call, and an unexpected fallback is an error."""
     if linking()["unavailable"]:
         pytest.fail(f"nothing can be linked here: {linking()['unavailable']}")
     failed = linking()["failed"] + linking()["postponed"]
@@ -62,7 +62,7 @@ def linked_always(cuda: str) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # A schedule is a name to the CPU, checked before anything runs: two of them stand for all.
+    # The CPU only checks a schedule's name, so two of them represent all.
     def is_needed(item: pytest.Item) -> bool:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         return parameters.get("device") != "cpu" or parameters.get("schedule", "direct") in ("direct", "multi_stage")

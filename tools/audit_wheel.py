@@ -1,7 +1,7 @@
-"""Checks what a wheel asks of the machine it is installed on.
+"""Checks a wheel's requirements of the machine that installs it.
 
-Tag, size, the libraries and symbols that the two .so files need, and that they need nothing newer than the
-stable ABI of torch 2.11: `audit_wheel.py dist/*.whl`.
+It checks the tag, the size, the libraries and symbols that the two .so files need, and that these are not newer than
+the stable ABI of torch 2.11: `audit_wheel.py dist/*.whl`.
 """
 
 import pathlib
@@ -13,8 +13,8 @@ import zipfile
 
 MAX_MEGABYTES = 60
 NEEDED = {"libtorch.so", "libstdc++.so.6", "libm.so.6", "libgcc_s.so.1", "libc.so.6", "ld-linux-x86-64.so.2"}
-# Beside libc and libstdc++, only torch's C shims may be asked for. Those after 2.11 are named here so that a
-# header that starts to use one is noticed.
+# Beside libc and libstdc++, only torch's C shims are allowed. Those newer than 2.11 are listed here, so that a header
+# that starts to use one is noticed.
 TORCH_SYMBOL = re.compile(r"(aoti_torch|torch)_\w+$")
 SYSTEM_SYMBOL = re.compile(r".*@(GLIBC|GLIBCXX|CXXABI|GCC)_[\d.]+$|_ITM_\w+$|__gmon_start__$")
 AFTER_2_11 = {

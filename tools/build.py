@@ -1,7 +1,7 @@
-"""Builds the libraries in place and installs the package into the environment, with a line on how far it is.
+"""Builds the libraries in place, installs the package into the environment, and reports progress.
 
-Says what is built, how far it is, and how long it took: the compiler's own progress on a terminal, a line now and then
-elsewhere. `SLUICE_WITH_CUDA` and `SLUICE_TESTS` are read by setup.py, which calls CMake.
+The report has the target, the progress and the time taken: the compiler's own progress on a terminal, otherwise a line
+now and then. `SLUICE_WITH_CUDA` and `SLUICE_TESTS` are read by setup.py, which calls CMake.
 """
 
 import os
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-EVERY_SECONDS = 15.0  # between two lines of progress where nobody watches a terminal
+EVERY_SECONDS = 15.0  # between two lines of progress without a terminal
 PROGRESS = re.compile(r"\[\d+/\d+\] ")
 
 
@@ -25,7 +25,7 @@ def what() -> str:
 
 
 def run(command: list[str]) -> int:
-    """The exit status of a command whose output is a compiler's; lines that are not progress are all shown."""
+    """Runs a compiler and returns its exit status; shows all lines that are not progress."""
     if sys.stdout.isatty():
         return subprocess.run(command).returncode
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
@@ -46,7 +46,7 @@ def main() -> int:
     os.environ.setdefault("NINJA_STATUS", "[%f/%t] ")
     status = run([sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"])
     if status == 0:
-        # Everything is compiled: this registers the package, and says nothing but errors.
+        # Everything is compiled: this only registers the package, and prints only errors.
         pip = [sys.executable, "-m", "pip", "install", "-qq", "--no-build-isolation", "--no-deps", "--no-index"]
         status = subprocess.run([*pip, "--editable", "."]).returncode
     print(f"build: {'done' if status == 0 else 'FAILED'} in {time.monotonic() - start:.0f} s", flush=True)

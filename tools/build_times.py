@@ -1,7 +1,6 @@
-"""Where a build's time goes: seconds of a core by kind of file, from build/cmake/.ninja_log, as a table.
+"""A table of a build's time: core seconds by kind of file, from build/cmake/.ninja_log.
 
-A build with a compiler cache, or one that compiled only what changed, says nothing of a cold one: the log has each
-file's last time.
+The log has each file's last time, so it does not describe a cold build after a cached or an incremental one.
 """
 
 import collections
@@ -11,7 +10,7 @@ import sys
 from source_tree import ROOT
 
 BUILD = ROOT / "build" / "cmake"
-# The first kind whose text is in a file's path.
+# A file has the first kind whose text is in its path.
 KINDS = {
     "modules/": "kernels with open chains, as LTO-IR",
     "prelinked/": "chains that come linked",
@@ -27,7 +26,7 @@ REST = "host side, libraries"
 
 
 def seconds(log: pathlib.Path) -> dict[str, float]:
-    """Of each file that was made, once: the log names some both from the build's folder and from the root."""
+    """Seconds for each file made; the log names some twice, from the build folder and from the root."""
     found = {}
     for line in log.read_text().splitlines()[1:]:
         begin, end, _, path, _ = line.split("\t")

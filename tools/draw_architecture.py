@@ -1,4 +1,4 @@
-"""Draws docs/images/architecture.png: the three layers above, one ring at work below."""
+"""Draws docs/images/architecture.png: the three layers, and below them a ring in operation."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def span(ax: Axes, start: float, width: float, y: float, color: str, label: str)
 
 
 def draw_ring(ax: Axes) -> None:
-    """Depth 3: each stage is copied into, waits for its turn, is computed from, and is copied into again."""
+    """Depth 3: a copy fills each stage, it waits its turn, a computation reads it, and the next copy fills it."""
     write(ax, 2, 28.4, "A ring at work", 10.5, weight="bold")
     write(ax, 16.8, 28.4, "schedule multi_stage, depth 3: one block, tiles 0, 1, 2, ... in three stages of a ring", 9)
     copy, compute, issue, first = 17.6, 7.7, 1.2, 13.0
@@ -168,7 +168,7 @@ def main() -> None:
     draw_ring(ax)
     OUTPUT.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(OUTPUT, dpi=120, facecolor=PAPER)
-    with Image.open(OUTPUT) as picture:  # a few flat colours: with a palette it is a third of the size
+    with Image.open(OUTPUT) as picture:  # a palette of a few flat colours makes it a third of the size
         small = picture.convert("RGB").quantize(128)
     small.save(OUTPUT, optimize=True)
     print(f"{OUTPUT.name}: {OUTPUT.stat().st_size / 1000:.0f} kB")

@@ -1,6 +1,6 @@
 """Draws docs/images/depth.png from the results of suite `depth`: time over the number of stages.
 
-The texts' claim is marked on it: three stages are best, more than four hurt.
+It marks a claim found in articles: three stages are best, more than four hurt.
 """
 
 from result_files import ROOT, newest, save_picture

@@ -1,11 +1,11 @@
-"""Draws docs/images/results.png from benchmarks/results: the time of sluice's calls where torch takes 1."""
+"""Draws docs/images/results.png from benchmarks/results: the time of sluice's calls over torch's."""
 
 from result_files import PICTURE, ROOT, Bar, save_picture
 
 OUTPUT = ROOT / "docs" / "images" / "results.png"
 FASTER, SLOWER, COMPILED, QUIET = "#2f6fab", "#c0572b", "#1b1b1b", "#666666"
-EVEN = 0.03  # within this of torch's time a bar says neither
-LONG = 0.45  # a bar that fits a label
+EVEN = 0.03  # a bar within this share of torch's time counts as equal
+LONG = 0.45  # the shortest bar that fits a label
 RIGHT = 2.3
 
 
@@ -26,7 +26,7 @@ def color(bar: Bar) -> str:
 
 
 def places() -> tuple[list[float], dict[str, float]]:
-    """Where each bar and each group's name stands, downwards: a name takes a line."""
+    """The vertical positions of bars and of group names, downwards; a name takes a line."""
     bars: list[float] = []
     names: dict[str, float] = {}
     y = 0.0

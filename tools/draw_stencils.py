@@ -1,4 +1,4 @@
-"""Draws docs/images/stencils.png: what a double buffer and a third stage gain a stencil, as a text has it and here."""
+"""Draws docs/images/stencils.png: a stencil's gains by a double buffer and a third stage, as claimed and measured."""
 
 from result_files import ROOT, save_picture
 from stencil_claims import CLAIM, FORMS, measured_rows

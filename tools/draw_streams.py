@@ -2,14 +2,14 @@
 
     python tools/draw_streams.py [RECORDING] [--output DIR]
 
-    streams.png           our lanes in their three orders
-    streams_sample.png    the forms of CUDA's sample beside our lanes, from pinned and from pageable memory
-    streams_host.png      a host function after device work, and under it
+    streams.png           sluice's streams in their three orders
+    streams_sample.png    the forms of CUDA's sample beside sluice's, from pinned and from pageable memory
+    streams_host.png      a host function after device work, and during it
     streams_default.png   eight kernels on the legacy default stream and on eight streams
     streams_cases.png     eight kernels around CUDA's default streams, and from eight host threads
 
-Without a recording in benchmarks/recordings, streams.png shows two orders as their events allow them, for copies and
-compute of known lengths: those times follow from the edges of python/sluice/stream/device/pipeline.py alone.
+Without a recording in benchmarks/recordings, streams.png shows two orders for copies and compute of assumed lengths.
+Their times follow from the dependencies in python/sluice/stream/device/pipeline.py.
 """
 
 import argparse
@@ -28,7 +28,7 @@ Timeline = dict[str, Any]
 
 
 def timelines(recording: dict[str, Any], what: str) -> dict[str, Timeline]:
-    """Of one kind, by label."""
+    """The timelines of one kind, by label."""
     return {one["label"]: one for one in recording["timelines"] if one["what"] == what}
 
 
@@ -50,7 +50,7 @@ def panel(axes: Any, rows: Sequence[str], title: str) -> None:
 
 
 def box(axes: Any, span: tuple[float, float], place: tuple[float, float], color: str, text: str, **edge: Any) -> None:
-    """One item from begin to end, at a height with a thickness."""
+    """Draws one item from begin to end; `place` is its height and thickness."""
     (begin, end), (y, height) = span, place
     edge = edge or {"edgecolors": "white"}
     axes.broken_barh([(begin, end - begin)], (y - height / 2, height), facecolors=color, **edge)
@@ -58,7 +58,7 @@ def box(axes: Any, span: tuple[float, float], place: tuple[float, float], color:
 
 
 def strips(spans: Sequence[dict[str, Any]]) -> list[int]:
-    """A strip of the row for each span, so that those that overlap do not cover each other: the first that is free."""
+    """The first free strip of the row for each span, so that overlapping spans do not cover each other."""
     ends: list[float] = []
     taken = []
     for span in spans:
@@ -69,7 +69,7 @@ def strips(spans: Sequence[dict[str, Any]]) -> list[int]:
 
 
 def draw_timeline(axes: Any, one: Timeline, title: str, longest: float, columns: int) -> None:
-    """Copies, compute and host work, with the numbers of chunks where a box has room for one."""
+    """Draws copies, compute and host work, with chunk numbers in boxes that are large enough."""
     names = [row for row in COLORS if any(span["row"] == row for span in one["rows"])]
     panel(axes, names, f"{title}: {milliseconds(one)}")
     for y, name in enumerate(names):
@@ -86,7 +86,7 @@ def draw_timeline(axes: Any, one: Timeline, title: str, longest: float, columns:
 
 
 def draw_kernels(axes: Any, one: Timeline, title: str) -> None:
-    """A line for each of the kernels, whatever stream it was on."""
+    """Draws a line for each kernel, regardless of its stream."""
     panel(axes, [f"kernel {span['item']}" for span in one["rows"]], f"{title}: {milliseconds(one)}")
     for y, span in enumerate(one["rows"]):
         box(axes, (span["begin_ms"], span["end_ms"]), (y, 0.8), COLORS["compute"], "")
@@ -107,7 +107,7 @@ def save(figure: Any, path: pathlib.Path) -> None:
 
 
 def draw_column(axes: Sequence[Any], shown: Sequence[tuple[str, Timeline]], label: str, columns: int = 1) -> None:
-    """Timelines on one scale, below one another."""
+    """Draws timelines on one scale, one below the other."""
     longest = max(one["total_ms"] for _, one in shown)
     for axis, (title, one) in zip(axes, shown, strict=True):
         draw_timeline(axis, one, title, longest, columns)
@@ -121,7 +121,7 @@ def orders_of(recording: dict[str, Any], memory: str) -> list[tuple[str, Timelin
 
 
 def draw_orders(recording: dict[str, Any], path: pathlib.Path) -> bool:
-    """The three orders, from pinned memory where there is some; False where nothing was recorded."""
+    """Draws the three orders, from pinned memory if recorded; returns False if nothing was recorded."""
     shown = orders_of(recording, "pinned") or orders_of(recording, "pageable")
     if shown:
         figure, panels = grid(len(shown), 1, 2.1 * len(shown))
@@ -131,7 +131,7 @@ def draw_orders(recording: dict[str, Any], path: pathlib.Path) -> bool:
 
 
 def draw_sample(recording: dict[str, Any], path: pathlib.Path) -> bool:
-    """A column for each kind of memory: the sample's forms, and our lanes at the bottom."""
+    """Draws a column for each kind of memory: the sample's forms, and sluice's at the bottom."""
     found, columns = timelines(recording, "sample"), []
     for memory in ("pinned", "pageable"):
         own = [one for label, one in found.items() if f", {memory}, " in label]
@@ -147,7 +147,7 @@ def draw_sample(recording: dict[str, Any], path: pathlib.Path) -> bool:
 
 
 def draw_host(recording: dict[str, Any], path: pathlib.Path) -> bool:
-    """A host function behind and under the device's work, and how much of it was hidden."""
+    """Draws a host function after and during the device's work, with the share of it that was hidden."""
     found = timelines(recording, "host")
     shown = [(f"{label}, {100 * one['hidden']:.0f} % of it hidden", one) for label, one in found.items()]
     if shown:
@@ -158,7 +158,7 @@ def draw_host(recording: dict[str, Any], path: pathlib.Path) -> bool:
 
 
 def draw_eight(what: str, recording: dict[str, Any], path: pathlib.Path) -> bool:
-    """The ways to launch eight kernels, on one scale."""
+    """Draws the ways to launch eight kernels, on one scale."""
     found = timelines(recording, what)
     if found:
         rows = -(-len(found) // 2)
@@ -189,7 +189,7 @@ COPY, COMPUTE = 1.0, 0.8
 
 
 def schedule(order: str) -> dict[str, list[tuple[float, float]]]:
-    """(begin, end) of each chunk in each row: what is issued first runs first, as soon as its events are there."""
+    """(begin, end) of each chunk in each row: items run in issue order, as soon as their events have completed."""
     done: dict[str, list[float]] = {row: [0.0] * CHUNKS for row in LANES}
     spans: dict[str, list[tuple[float, float]]] = {row: [(0.0, 0.0)] * CHUNKS for row in LANES}
     free = dict.fromkeys(LANES, 0.0)
@@ -212,7 +212,7 @@ def schedule(order: str) -> dict[str, list[tuple[float, float]]]:
 
 
 def draw_model(path: pathlib.Path) -> None:
-    """Two orders as their events allow them."""
+    """Draws two orders with the times that their dependencies give."""
     figure, panels = grid(2, 1, 4.2)
     shown = (("depth first, three slots", "depth_first"), ("sequential", "sequential"))
     for axes, (label, order) in zip(panels[:, 0], shown, strict=True):

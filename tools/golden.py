@@ -1,15 +1,15 @@
-"""What every kernel compiles to, to hold a refactoring against: registers, shared memory, spills, instructions, a hash.
+"""Records every kernel's code, to compare a refactoring with: registers, shared memory, spills, instructions, a hash.
 
     golden.py write FILE [--only REGEX]   of the built tree: interpreted kernels from the objects, linked ones from the
                                           modules; `--only` those of the objects and modules with such names
     golden.py compare OLD NEW             prints what differs; exit status 1 where more than --percent (default 0:
                                           hashes too); a NEW of `--only` some has the others gone
 
-Addresses, encodings and names are stripped before a kernel's SASS is hashed, so one that was renamed keeps its hash.
-`compare` pairs kernels by their names, and those whose names changed by their hashes. Two differences are not of the
-kernels: nvcc's choices depend on a file's path, so that a source that moved may compile to other code (a few
-instructions more or fewer, or in another order; `--frandom-seed` on both sides takes most of that away), and `shared`
-of a linked kernel depends on the kernels that are linked beside it.
+Addresses, encodings and names are stripped before a kernel's SASS is hashed, so a renamed kernel keeps its hash.
+`compare` pairs kernels by name, and renamed ones by hash. Two differences do not come from the kernels: nvcc's choices
+depend on a file's path, so a moved source may compile to other code (a few instructions more or fewer, or in another
+order; `--frandom-seed` on both sides removes most of that), and `shared` of a linked kernel depends on the kernels
+linked beside it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import tempfile
 from offline_linker import OfflineLinker, architectures, cuobjdump, entries, functions, modules, objects, source_of
 
 ARCHS = ("80", "90a")
-# Operands, constants, a stage with a branch and one with a polynomial.
+# It has operands, constants, a stage with a branch and one with a polynomial.
 CHAIN = "scale(1.5)|add($0)|silu|clamp($1,2)|gelu"
 
 
@@ -98,15 +98,15 @@ def read_tree(only: str) -> dict[str, dict[str, object]]:
     missing = OfflineLinker().missing or ("" if cuobjdump() else "cuobjdump is not installed")
     if missing:
         sys.exit(f"golden: {missing}")
-    # The modules of rings take longest: they come first.
+    # The modules of rings take longest, so they come first.
     linked = sorted(modules().items(), key=lambda module: "staged" not in module[0])
     files = [path for name, path in (*linked, *objects().items()) if re.search(only, name)]
-    compiled_for = architectures()  # of modules; an object has no kernels for the others
+    compiled_for = architectures()  # the modules'; an object has no kernels for others
     jobs = [(arch, path) for path in files for arch in ARCHS if arch in compiled_for.get(path.stem, ARCHS)]
     if not jobs:
         sys.exit(f"golden: --only must match the name of an object or a module, got {only}")
     found: dict[str, dict[str, object]] = {}
-    # Processes, because the linker works on one module of a process at a time.
+    # Processes, because the linker works on one module per process at a time.
     with concurrent.futures.ProcessPoolExecutor(os.cpu_count()) as pool:
         for part in pool.map(read_file, *zip(*jobs, strict=True)):
             found |= part
@@ -114,7 +114,7 @@ def read_tree(only: str) -> dict[str, dict[str, object]]:
 
 
 def paired(old: dict, new: dict) -> tuple[list[tuple[str, str]], list[str], list[str]]:
-    """Kernels of both, by name or else by hash; then those that are gone, and those that are new."""
+    """Pairs kernels by name, or else by hash; then the removed and the new ones."""
     pairs = [(name, name) for name in old if name in new]
     gone = [name for name in old if name not in new]
     by_hash = collections.defaultdict(list)

@@ -1,9 +1,9 @@
-"""Runs everything that shows that the GPU code works, in parts, and writes tests/gpu/receipt.json.
+"""Runs all checks of the GPU code, in parts, and writes tests/gpu/receipt.json.
 
-    gpu_check.py [PART ...]     all by default, but for those that passed on the same sources already
+    gpu_check.py [PART ...]     all by default, except those that passed on the same sources
 
 Each part takes less than ten minutes. The receipt has each part's last success with the hash of the sources that the
-part runs (part_sources.py), and is written after every part, so that a run that was cut off goes on where it stopped.
+part runs (part_sources.py). It is written after every part, so an interrupted run continues where it stopped.
 """
 
 import concurrent.futures
@@ -23,10 +23,10 @@ from part_sources import part_hash
 from source_tree import RECEIPT, ROOT
 
 LOGS = pathlib.Path(os.environ.get("OUT") or ROOT / "build" / "gpu_check")
-# A test that hangs says where.
+# A hanging test prints its stack.
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=150"]
-# Several workers where pytest-xdist is there; each with few threads, or the CPU tests fight for the cores, and each
-# compiles in its own process: inductor would start one more a core, for every worker.
+# Several workers if pytest-xdist is installed. Each has few threads, because the CPU tests compete for the cores, and
+# compiles in its own process: inductor would start one more per core for every worker.
 WORKERS = (
     ["-n", str(max(2, (os.cpu_count() or 2) * 3 // 4)), "--dist", "worksteal"]
     if importlib.util.find_spec("xdist")
@@ -37,17 +37,17 @@ PART_SECONDS = 570
 
 
 def without(*schedules: str) -> tuple[str, str]:
-    """pytest's option that leaves the tests of these schedules, or with these names, out."""
+    """pytest's option that deselects the tests of these schedules, or with these names."""
     return "-k", " and ".join(f"not {schedule}" for schedule in schedules)
 
 
-# Only sluice's kernels count: torch's and its libraries' are not ours to judge.
+# Only sluice's kernels are checked, not those of torch and its libraries.
 OURS = ("--kernel-name", "kernel_substring=sluice")
-# Two tools do not follow every way to wait (docs/measurements/schedules.md has the small kernels that show it):
-# synccheck 2025.3 calls the second arrival of a thread whose cp.async arrives as well a "Missing wait", and racecheck
-# does not see that a stage is handed on through barriers in shared memory alone. What they cannot judge, the tests of
-# the rings without their waits do (tests/gpu/test_rings.py). `barrier` is called so too where its pipe stands beside
-# those others in an interpreted kernel, and not where it stands alone or beside `sync`.
+# Two tools do not understand every way to wait (docs/measurements/schedules.md has the small kernels that show it):
+# synccheck 2025.3 reports a "Missing wait" for the second arrival of a thread whose cp.async arrives as well, and
+# racecheck does not see that barriers in shared memory alone hand a stage on. The tests of rings without their waits
+# cover those cases (tests/gpu/test_rings.py). `barrier` is reported too if its pipe is in an interpreted kernel with
+# those pipes, but not alone or with `sync`.
 RACECHECK = without("single_stage", "two_stage", "multi_stage", "producer_consumer", "bulk")
 SYNCCHECK = without(
     "single_stage", "two_stage", "multi_stage", "producer_consumer", "primitives", "(interpreted and barrier)"
@@ -128,12 +128,12 @@ PARTS: dict[str, list[str]] = {
 for _family in FAMILIES:
     PARTS[f"memcheck{_family}"] = sanitizer("memcheck", *OURS, family=_family)
     PARTS[f"racecheck{_family}"] = [*sanitizer("racecheck", *OURS, family=_family), *RACECHECK]
-    # All kernels: what one of torch's wrote counts as written only where it is watched.
+    # All kernels: a write by a torch kernel counts only if that kernel is checked.
     PARTS[f"initcheck{_family}"] = sanitizer("initcheck", family=_family)
     PARTS[f"synccheck{_family}"] = [*sanitizer("synccheck", *OURS, family=_family), *SYNCCHECK]
 
 
-# A part leaves most of the cores idle at its end: these run one after another within a lane, the lanes concurrently.
+# A part leaves most cores idle at its end, so lanes run concurrently; the parts of a lane run one after another.
 LANES = (
     ("others", "life"),
     ("streams", "stencils"),
@@ -142,7 +142,7 @@ LANES = (
     # A sanitizer takes one core and little of the GPU.
     *((name,) for name in PARTS if "check" in name),
 )
-# What must not share the GPU, or takes all of its memory.
+# Parts that must not share the GPU, or that take all of its memory.
 BY_THEMSELVES = ("alone", "large")
 
 
@@ -151,16 +151,16 @@ def is_sanitized(name: str) -> bool:
 
 
 def hung_frames(lines: list[str]) -> list[str]:
-    """Where tests were that hung: the frames that faulthandler wrote, but for those of pytest and its workers."""
+    """The frames of hanging tests from faulthandler, without those of pytest and its workers."""
     frames = [line for line in lines if re.match(r'  File "/.*", line \d+ in ', line)]
     return [frame for frame in frames if not re.search(r"/(_pytest|pluggy|execnet|xdist)/", frame)]
 
 
 def run_part(name: str) -> dict[str, object] | None:
-    """The part's counts, or None where it failed."""
+    """The part's counts, or None if it failed."""
     print(f"gpu-check: {name} ...", flush=True)
     log = LOGS / f"{name}.log"
-    # Every tensor an allocation of its own, so that a byte read past one is seen.
+    # Every tensor has its own allocation, so a read past its end is detected.
     uncached = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} if is_sanitized(name) else {}
     environment = {**os.environ, **THREADS, **uncached}
     start = time.monotonic()
@@ -195,7 +195,7 @@ def receipt_parts() -> dict[str, dict[str, object]]:
 
 
 def passed_parts() -> list[str]:
-    """Those that passed on the sources that there are."""
+    """The parts that passed on the current sources."""
     return [name for name, part in receipt_parts().items() if part.get("sources") == part_hash(name)]
 
 

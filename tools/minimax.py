@@ -1,8 +1,8 @@
 """Fits the polynomials of kernels/stages/functions: prints kernels/stages/polynomials.h, or with --write puts it there.
 
-A fit is near the minimax one in the error that its function shows: least squares, weighted again and again by the error
-(Lawson). Coefficients are rounded to float32 from the constant one up, those above fitted again to what is left. Needs
-mpmath, for values beyond double.
+A fit nearly minimises the largest error of its function: Lawson's iteration, least squares reweighted by the error.
+Coefficients are rounded to float32 from the constant up, and the higher ones are fitted again to the remainder. Needs
+mpmath for more than double precision.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import mpmath as mp
 import numpy as np
 
 HEADER = pathlib.Path(__file__).resolve().parent.parent / "kernels" / "stages" / "polynomials.h"
-POINTS = 400  # of Chebyshev, in an interval
-ROUNDS = 200  # of Lawson's iteration
+POINTS = 400  # Chebyshev points of an interval
+ROUNDS = 200  # rounds of Lawson's iteration
 
 Function = Callable[[mp.mpf], mp.mpf]
 Array = np.ndarray
@@ -26,7 +26,7 @@ Array = np.ndarray
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """A polynomial for `function`, and what a relative error of it is worth in the result that it is a part of."""
+    """A polynomial for `function`, and the weight of its relative error in the result that uses it."""
 
     name: str
     what: str
@@ -35,22 +35,22 @@ class Fit:
     low: mp.mpf
     high: mp.mpf
     degree: int
-    constants: tuple[str, ...] = ()  # the names of the lowest coefficients, where the rest is a polynomial of its own
+    constants: tuple[str, ...] = ()  # the names of the lowest coefficients, if the rest is a separate polynomial
 
 
 def over(whole: Function, power: int) -> Function:
-    """The weight of a polynomial that is the factor of x^power in a part of `whole`."""
+    """The weight of a polynomial that multiplies x^power in a part of `whole`."""
     return lambda x: x**power / whole(x)
 
 
 def odd_tail(function: Function) -> Function:
-    """(function(x) / x - 1) / x^2 by v = x^2."""
+    """(function(x) / x - 1) / x^2 as a function of v = x^2."""
     return lambda v: (function(mp.sqrt(v)) / mp.sqrt(v) - 1) / v
 
 
 def fits() -> list[Fit]:
     one, two = mp.mpf(1), mp.mpf(2)
-    turn = mp.log(2) / 2 + two**-12  # of a reduced exponent, and what its rounding adds
+    turn = mp.log(2) / 2 + two**-12  # the bound of a reduced exponent, with its rounding
     mantissa = (mp.sqrt(0.5) - 1 - two**-10, mp.sqrt(2) - 1 + two**-10)
     quarter, eighth, edge = mp.pi / 2 + two**-10, mp.pi / 4 + two**-10, mp.mpf("0.7")
 
@@ -159,7 +159,7 @@ def fits() -> list[Fit]:
 
 
 def lawson(x: Array, values: Array, weights: Array, powers: Array) -> Array:
-    """Coefficients of these powers of x, whose largest weighted error is nearly the smallest."""
+    """Coefficients of these powers of x with nearly the smallest largest weighted error."""
     scale = np.abs(x).max()
     columns = (x[:, None] / scale) ** powers * weights[:, None]
     importance = np.ones_like(x)
@@ -176,7 +176,7 @@ def lawson(x: Array, values: Array, weights: Array, powers: Array) -> Array:
 
 
 def coefficients_of(fit: Fit) -> tuple[list[np.float32], float]:
-    """The coefficients from the constant one up, and the largest relative error of the function that they are for."""
+    """The coefficients from the constant up, and the largest relative error of their function."""
     middle, half = (fit.low + fit.high) / 2, (fit.high - fit.low) / 2
     points = [middle - half * mp.cos(mp.pi * (2 * i + 1) / (2 * POINTS)) for i in range(POINTS)]
     x, rest, weights = (np.array([float(f(p)) for p in points]) for f in (lambda p: p, fit.function, fit.weight))

@@ -1,5 +1,5 @@
-"""Linked kernels without a GPU: the library's embedded modules and the source that it makes of a chain, by NVRTC and
-nvJitLink, to a cubin. Needs a built tree with tests/cpp in it (SLUICE_TESTS=ON)."""
+"""Linked kernels without a GPU: NVRTC and nvJitLink make a cubin of the library's embedded modules and of the source
+that it writes for a chain. Needs a built tree with tests/cpp in it (SLUICE_TESTS=ON)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from source_tree import ROOT
 
 BUILD = ROOT / "build" / "cmake"
 BINARY = BUILD / "sluice_test_kernels"
-EMBEDDED = BUILD / "embedded.inc"  # the list of what the library has inside
-PRELINKED = BUILD / "prelinked.inc"  # and of what of that comes linked
-FATBIN, LTOIR = 4, 3  # of nvJitLinkInputType
+EMBEDDED = BUILD / "embedded.inc"  # the list of files embedded in the library
+PRELINKED = BUILD / "prelinked.inc"  # and of embedded kernels that are linked already
+FATBIN, LTOIR = 4, 3  # nvJitLinkInputType
 
 
 def headers() -> list[str]:
-    """Those that the library has for NVRTC, and no others."""
+    """Exactly the headers that the library has for NVRTC."""
     return re.findall(r'SLUICE_HEADER\(\w+, "(.*)"\)', EMBEDDED.read_text())
 
 
 def modules() -> dict[str, pathlib.Path]:
-    """The built modules of linked kernels, by their names: those that the library has, not what an older build left."""
+    """The library's modules of linked kernels, by name, without those left by an older build."""
     if not EMBEDDED.exists():
         return {}
     names = re.findall(r"SLUICE_MODULE\((\w+),", EMBEDDED.read_text())
@@ -37,13 +37,13 @@ def modules() -> dict[str, pathlib.Path]:
 
 
 def architectures() -> dict[str, list[str]]:
-    """Those that a module has LTO-IR for, by its name."""
+    """The architectures that each module has LTO-IR for, by the module's name."""
     listed = re.findall(r'SLUICE_MODULE\((\w+), "([^"]*)"', EMBEDDED.read_text())
     return {name: code.split(",") for name, code in listed}
 
 
 def objects() -> dict[str, pathlib.Path]:
-    """The built objects of CUDA sources, by their sources' names (transform/launch_direct_float16.cu); likewise."""
+    """The library's objects of CUDA sources, by source name (transform/launch_direct_float16.cu)."""
     commands = BUILD / "compile_commands.json"
     if not commands.exists():
         return {}
@@ -69,7 +69,7 @@ def _library(name: str) -> ctypes.CDLL | None:
     for folder in sys.path:
         libraries = pathlib.Path(folder) / "nvidia" / "cu13" / "lib"
         for found in libraries.glob(f"{name}.so.13"):
-            for part in libraries.glob(f"{name}-builtins.so.13*"):  # which NVRTC opens by its bare name
+            for part in libraries.glob(f"{name}-builtins.so.13*"):  # NVRTC opens these by bare name
                 ctypes.CDLL(str(part))
             return ctypes.CDLL(str(found))
     return None
@@ -96,7 +96,7 @@ class OfflineLinker:
 
     @property
     def missing(self) -> str:
-        """What is not there; empty where linking can work."""
+        """The missing part; empty if linking can work."""
         if not (BINARY.exists() and modules()):
             return "not built here"
         return "" if self.nvrtc and self.nvjitlink else "NVRTC or nvJitLink is not installed"
@@ -121,7 +121,7 @@ class OfflineLinker:
         return _read(self.nvrtc.nvrtcGetLTOIRSize, self.nvrtc.nvrtcGetLTOIR, program)
 
     def link(self, kernels: list[str], module: bytes, chain: bytes) -> bytes:
-        """The cubin of these kernels of the module, or of all where none is named."""
+        """The cubin of these kernels of the module, or of all if none is named."""
         handle = ctypes.c_void_p()
         options = self.link_options(*kernels)
         assert self.nvjitlink.nvJitLinkCreate(ctypes.byref(handle), len(options), _strings(options)) == 0
@@ -164,7 +164,7 @@ def entries() -> dict[str, Entry]:
 
 
 def source_of(chain: str, dtype: str, width: int, slices: int) -> str:
-    """What the library would give NVRTC for the chain on `slices` of `width` values each."""
+    """The source that the library gives NVRTC for the chain on `slices` of `width` values each."""
     arguments = [str(BINARY), "source", chain, dtype, str(width), str(slices)]
     return subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
 
@@ -191,7 +191,7 @@ def kernels_of_list(path: pathlib.Path) -> dict[str, bytes]:
 
 
 def digest_text(text: str) -> str:
-    """kernels/linking/digest.h's."""
+    """The digest of kernels/linking/digest.h."""
 
     def half(state: int) -> str:
         for byte in text.encode():
@@ -202,8 +202,8 @@ def digest_text(text: str) -> str:
 
 
 def kernels_in(modules: list[pathlib.Path]) -> dict[pathlib.Path, list[str]]:
-    """The names of the kernels of each module. Found by a process of its own: a link with -O0, which is quick, changes
-    the code that nvJitLink makes in every later link of its process, whose options say -O3."""
+    """The names of the kernels of each module, found in a separate process by quick links with -O0: after those,
+    nvJitLink makes other code in every later link of the process, even with -O3."""
     command = [sys.executable, __file__, *map(str, modules)]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     return {path: line.split() for path, line in zip(modules, listed, strict=True)}

@@ -1,4 +1,4 @@
-"""Which sources each part of the GPU check runs: a part that passed is not run again while these are the same.
+"""The sources that each part of the GPU check runs: a part that passed runs again only when they change.
 
 A part leaves out the folders that it does not run, and every header that only these folders include.
 """
@@ -59,5 +59,5 @@ def sources_of(part: str) -> list[str]:
 
 
 def part_hash(part: str) -> str:
-    """SHA-256 over them, as source_hash takes all."""
+    """SHA-256 of the part's sources, as source_hash computes it of all."""
     return str(load_source_hash().hash_of({name: _sources()[name] for name in sources_of(part)}))

@@ -1,4 +1,4 @@
-"""Says whether tests/gpu/receipt.json was made with this tree; exit status 1 where it was not."""
+"""Says whether tests/gpu/receipt.json was made with this tree; exit status 1 if not."""
 
 import json
 import sys

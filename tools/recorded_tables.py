@@ -1,4 +1,4 @@
-"""Tables of what benchmarks/recordings holds."""
+"""Tables of the recordings in benchmarks/recordings."""
 
 import csv
 import json
@@ -8,7 +8,7 @@ from table_text import cell, lines_of
 
 
 def facts() -> str:
-    """What benchmarks/pipeline_facts.cu measured, a table a fact."""
+    """The measurements of benchmarks/pipeline_facts.cu, one table per fact."""
     path = recording("pipeline_facts.json")
     if path is None:
         return "Not measured yet."
@@ -23,7 +23,7 @@ def facts() -> str:
 
 
 def layouts() -> list[str]:
-    """What benchmarks/shared_layouts.cu measured, and the wavefronts that ncu counted of it."""
+    """The measurements of benchmarks/shared_layouts.cu, and its wavefronts as counted by ncu."""
     times, counts = recording("shared_layouts.json"), recording("shared_layouts.csv")
     if times is None or counts is None:
         return []
@@ -46,7 +46,7 @@ def layouts() -> list[str]:
 
 
 def timelines() -> str:
-    """The timelines of benchmarks/record_streams.py, a line each."""
+    """The timelines of benchmarks/record_streams.py, one line each."""
     path = recording("streams.json")
     if path is None:
         return "No timelines are recorded."
@@ -65,7 +65,7 @@ def timelines() -> str:
 
 
 def layers() -> str:
-    """The layers of benchmarks/record_layers.py, a line each; nothing where none is recorded."""
+    """The layers of benchmarks/record_layers.py, one line each; empty if none is recorded."""
     path = recording("layers.json")
     if path is None:
         return ""

@@ -1,14 +1,13 @@
-"""What random calls give, to the bit, to hold a refactoring of the kernels against.
+"""The exact bits of random calls, to compare a refactoring of the kernels with.
 
     result_bits.py write FILE [--calls N] [--linked M] [--seed S]
                                                         digests of N calls an op, on the GPU if there is one, and of
                                                         the first M again with their chains linked
     result_bits.py compare OLD NEW                      prints what differs; exit status 1 where anything does
 
-Calls are drawn from a seed and their inputs made on the CPU, so that both sides run the same ones: dtypes, layouts,
+Calls are drawn from a seed, with inputs made on the CPU, so that both sides run the same calls: dtypes, layouts,
 alignments, sizes at the edges of vectors and tiles, chains with and without tensors, every schedule, linked and
-interpreted. A call that is refused counts by its error's text. Takes a few milliseconds a call, and up to a second for
-each chain that is linked.
+interpreted. A refused call counts by its error's text. A call takes a few milliseconds, a linked chain up to a second.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ from sluice import bench, stages
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
-CHAINS = 4  # of each op and place: a link takes a tenth of a second
+CHAINS = 4  # chains per op and argument: a link takes a tenth of a second
 
 
 class Calls:
-    """Draws what the calls of one op have in common."""
+    """Draws the arguments that the calls of an op share."""
 
     def __init__(self, seed: str) -> None:
         self.random = random.Random(seed)
         self.generator = torch.Generator().manual_seed(self.random.randrange(2**31))
 
     def size(self, most: int) -> int:
-        """Log-uniform, and often one beside a multiple of 8."""
+        """A log-uniform size, often one more or less than a multiple of 8."""
         size = int(2 ** self.random.uniform(0, torch.tensor(float(most)).log2().item()))
         return max(1, size // 8 * 8 + self.random.choice([-1, 0, 0, 0, 1])) if self.random.random() < 0.7 else size
 
     def tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Contiguous, after an aligned address, with its last two dimensions swapped, or every other element."""
+        """A tensor: contiguous, unaligned, with its last two dimensions swapped, or every other element."""
         values = torch.randn(shape, generator=self.generator).to(dtype).to(DEVICE)
         layout = self.random.choice(["contiguous", "contiguous", "offset", "swapped", "sliced"])
         if layout == "offset":

@@ -1,4 +1,4 @@
-"""What tools read of benchmarks/results: the documents, whether they speak of this tree, and the picture's cases."""
+"""Reads benchmarks/results for tools: documents, whether they are of this tree, and the picture's cases."""
 
 import dataclasses
 import functools
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from source_tree import ROOT, source_hash
 
-# Folders of benchmarks/results: README and docs/results.md show a suite as the first of these cards has it.
+# Folders of benchmarks/results: README and docs/results.md show a suite's results of the first of these cards.
 CARDS = ("nvidia-h100-80gb-hbm3", "nvidia-h200")
 
 
@@ -45,23 +45,23 @@ def _one_of_each_suite(found: Iterable[dict]) -> list[dict]:
 
 
 def documents() -> list[dict]:
-    """One of each suite, as the first card has it, each with the `path` that it has in the tree."""
+    """One document of each suite, preferably of the first card, with its `path` in the tree."""
     return _one_of_each_suite(_all_documents())
 
 
 def newest() -> list[dict]:
-    """One of each suite, the last that was measured, on any card."""
+    """The last measured document of each suite, of any card."""
     return _one_of_each_suite(sorted(_all_documents(), key=lambda document: document["date"]))
 
 
 def recording(name: str) -> pathlib.Path | None:
-    """The file `name` in benchmarks/recordings, as the first card has it that was recorded; not the CPU's."""
+    """The file `name` in benchmarks/recordings of the first recorded card, never of the CPU."""
     found = ROOT.glob(f"benchmarks/recordings/*/{name}")
     return min((path for path in found if path.parent.name != "cpu"), key=_rank, default=None)
 
 
 def save_picture(draw: Callable[[], object], output: pathlib.Path) -> None:
-    """Calls `draw`, which writes `output`; says so where the packages for that are not installed."""
+    """Calls `draw`, which writes `output`; prints a note if the packages for it are not installed."""
     try:
         draw()
     except ModuleNotFoundError as error:
@@ -69,7 +69,7 @@ def save_picture(draw: Callable[[], object], output: pathlib.Path) -> None:
 
 
 def is_older(document: dict) -> bool:
-    """Whether it was measured on other sources than those of this tree."""
+    """Whether it was measured with sources other than this tree's."""
     return any(file["source_hash"] != tree_hash() for file in files_of([document]))
 
 
@@ -79,7 +79,7 @@ def tree_hash() -> str:
 
 
 def measured(found: list[dict]) -> str:
-    """Where and when these documents were measured, for a caption; of several machines, which suites on each."""
+    """A caption: where and when the documents were measured; with several machines, the suites of each."""
     machines: dict[str, list[dict]] = {}
     for document in files_of(found):
         name = f"{document['gpu']}, torch {document['torch']}, CUDA {document['cuda']}"
@@ -97,7 +97,7 @@ def measured(found: list[dict]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Bar:
-    """A case in the README's picture, and the peer that stands for torch there."""
+    """A case in the README's picture, and the peer that represents torch."""
 
     group: str
     label: str
@@ -134,7 +134,7 @@ _CHAINS, _CONV = "chain of stages, 2^26 bf16 values", "depthwise conv1d and SiLU
 _DENSE = "dense conv1d and GELU"
 _STENCIL, _STREAM = "filter2d, 64 frames 1080 x 1920", "1 GiB fp32 from host to GPU and back"
 _CALL = "cost of a call, tiny tensors"
-# Good and bad: each op at its usual and at a hard size, then what gains nothing, then what loses.
+# Each op at a usual and at a hard size, then cases that gain nothing, then cases that lose.
 PICTURE = [
     Bar(_CHAINS, "4 stages", "transform", "bf16 2^26 silu(1.5*x + 0.25) * 0.7"),
     Bar(_CHAINS, "10 stages", "transform", "bf16 2^26 ten ops"),

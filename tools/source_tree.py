@@ -9,7 +9,7 @@ RECEIPT = ROOT / "tests" / "gpu" / "receipt.json"
 
 
 def load_source_hash() -> types.ModuleType:
-    """python/sluice/bench/source_hash.py as a module of its own."""
+    """python/sluice/bench/source_hash.py, loaded as a separate module."""
     path = ROOT / "python" / "sluice" / "bench" / "source_hash.py"
     spec = importlib.util.spec_from_file_location("source_hash", path)
     assert spec is not None

@@ -1,4 +1,4 @@
-"""The stencil of a text that hides copies, serial, double-buffered and with three stages: its numbers and ours."""
+"""An article's stencil that hides copies (serial, double-buffered, three stages): its numbers and sluice's."""
 
 import dataclasses
 
@@ -28,7 +28,7 @@ CLAIM = Row("the text", (12.4, 8.7, 6.2), (0.62, 0.78, 0.92))
 
 
 def measured_rows() -> list[Row]:
-    """A row a kernel size, of 64 float32 frames of 1080 x 1920; the share is that of a copy of the same bytes."""
+    """A row per kernel size, for 64 float32 frames of 1080 x 1920; shares are of a copy's bandwidth."""
     rows: list[Row] = []
     for document in newest():
         if document["suite"] != "filter2d":

@@ -1,9 +1,9 @@
-"""What the first call of a chain costs: compiled, read from disk by a second process, and torch.compile's beside them.
+"""Times the first call of a chain: compiled, read from disk by a second process, and torch.compile's beside them.
 
     time_linking.py        on a GPU; prints milliseconds (docs/measurements/linking.md)
 
-Every chain is new: its stage in C++ has a number of its own in the text. The processes share a cache directory that
-begins empty. Those that come linked with the library are timed beside them, in a dense convolution.
+Every chain is new: the text of its C++ stage has a unique number. The processes share a cache directory, empty at
+first. Prelinked chains are timed beside them, in a dense convolution.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Writes the tables of benchmarks/results into docs/, and the caption of the README's picture; nothing by hand.
+"""Writes the tables of benchmarks/results into docs/, and the caption of the README's picture.
 
-Each goes between the two `results` markers of its file. Files that were measured on other sources than this tree's are
-named on the way, and in their captions.
+Each table goes between the two `results` markers of its file. Files that were measured with other sources than this
+tree's are printed, and named in their captions.
 """
 
 import json
@@ -18,7 +18,7 @@ from result_files import PICTURE, ROOT, documents, files_of, is_older, measured,
 from table_text import MICROSECONDS, MILLISECONDS, cell, lines_of
 
 MARKERS = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.DOTALL)
-# Columns of peers, in their order, and what each is.
+# Columns of peers, in their order, with explanations.
 PEERS = {
     "torch": "the same in eager PyTorch: `F.conv1d`, `F.conv2d(groups=C)`, pointwise ops one after another",
     "torch_compile": "the same under `torch.compile`",
@@ -63,7 +63,7 @@ def heading(document: dict, rest: str = "", unit: str = MICROSECONDS[0]) -> str:
 
 
 def peers_of(cases: list[dict]) -> tuple[list[str], str]:
-    """The peers with a time, and a sentence about those that have none at all."""
+    """The peers with a time, and a sentence about those without any."""
     named = {peer for case in cases for peer in case["peers"]}
     timed = {peer for case in cases for peer, us in case["peers"].items() if us is not None}
     absent = [f"`{peer}`, which {NOT_MEASURED.get(peer, 'could not run there')}" for peer in sorted(named - timed)]
@@ -72,12 +72,12 @@ def peers_of(cases: list[dict]) -> tuple[list[str], str]:
 
 
 def table(document: dict, cases: list[dict] | None = None) -> str:
-    """A line a case: sluice, the floor, what users have."""
+    """One line per case: sluice, the floor, the peers."""
     return "\n\n".join([heading(document), *bodies(cases or document["cases"])])
 
 
 def bodies(cases: list[dict], how: str = "schedule", scale: float = 1.0, digits: int | None = None) -> list[str]:
-    """The table of these cases, and what to say about columns that it has not."""
+    """The table of these cases, and a sentence about absent columns."""
     peers, note = peers_of(cases)
 
     def row(case: dict) -> list[str]:
@@ -130,7 +130,7 @@ def stencils(document: dict) -> str:
 
 
 def decoding(document: dict) -> str:
-    """Its calls are short: what the clock is belongs to them."""
+    """The table of short calls, with an explanation of the clock."""
     rest = "; a call among 100 in a CUDA graph, warm, as are the floor and the peers"
     return "\n\n".join([heading(document, rest), *bodies(document["cases"], digits=2)])
 
@@ -151,7 +151,7 @@ def problem(case: dict) -> str:
 
 
 def by_schedule(document: dict, cases: list[dict] | None = None) -> str:
-    """A line a problem and a column a schedule; what `auto` picks is bold, and compared with the others."""
+    """One line per problem, one column per schedule; `auto`'s choice is bold and compared with the others."""
     problems: dict[str, dict[str, float]] = {}
     picked: dict[str, dict] = {}
     for case in cases or document["cases"]:
@@ -174,7 +174,7 @@ def by_schedule(document: dict, cases: list[dict] | None = None) -> str:
 
 
 def by_depth(document: dict) -> str:
-    """A line a kernel and a column a depth."""
+    """One line per kernel, one column per depth."""
     kernels: dict[str, dict[int, float]] = {}
     for case in document["cases"]:
         kernels.setdefault(case["name"].rsplit(" ", 1)[0], {})[case["depth"]] = case["time_us"]
@@ -184,11 +184,11 @@ def by_depth(document: dict) -> str:
     return "\n".join([heading(document), "", *lines_of(header, rows)])
 
 
-LEAST_FLOOR_US = 10.0  # below it launches are what a case takes, and efficiencies say nothing
+LEAST_FLOOR_US = 10.0  # below it a case's time is its launch, and efficiencies mean nothing
 
 
 def drawn(document: dict) -> str:
-    """A line a family of random problems, and the worst ten of each."""
+    """One line per family of random problems, and the worst ten of each."""
     families: dict[str, list[dict]] = {}
     for case in document["cases"]:
         families.setdefault(case["name"].partition(" ")[0], []).append(case)
@@ -214,7 +214,7 @@ def drawn(document: dict) -> str:
 
 
 def compared_stencils() -> str:
-    """A text's table of a stencil in three forms, and ours below it."""
+    """An article's table of a stencil in three forms, and sluice's below it."""
 
     def line(row: stencil_claims.Row) -> list[str]:
         milliseconds = [f"{ms:.2f}" for ms in row.ms]
@@ -230,7 +230,7 @@ def compared_stencils() -> str:
 
 
 def glossary(found: list[dict]) -> str:
-    """What the columns of these tables are."""
+    """Explains the columns of these tables."""
     used = [peer for peer in PEERS if any(c["peers"].get(peer) is not None for d in found for c in d["cases"])]
     return "The peers, what users have today, in the same run:\n\n" + "\n".join(f"- `{p}`: {PEERS[p]}" for p in used)
 
@@ -239,7 +239,7 @@ ISSUE = re.compile(r"(?P<call>.*) (?P<layout>cf|cl) pytorch#(?P<number>\d+)")  #
 
 
 def issues(document: dict) -> str:
-    """Calls that issues of pytorch's are about, a line for both layouts; nothing where none was measured."""
+    """Calls from pytorch issues, one line for both layouts; empty if none was measured."""
     calls: dict[tuple[str, str], dict[str, dict]] = {}
     for case in document["cases"]:
         found = ISSUE.fullmatch(case["name"])
@@ -281,7 +281,7 @@ MEASUREMENTS = ROOT / "docs" / "measurements"
 RESULTS = ROOT / "docs" / "results.md"
 SOURCES = ROOT / "docs" / "sources.md"
 FACTS = MEASUREMENTS / "pipeline_facts.md"
-# Where a suite's table stands, and its form; all others are plain tables in docs/results.md.
+# The place and form of a suite's table; all others are plain tables in docs/results.md.
 FORMS: dict[str, tuple[pathlib.Path, Callable[[dict], str]]] = {
     "decode": (RESULTS, decoding),
     "filter2d": (RESULTS, stencils),
@@ -295,7 +295,7 @@ FORMS: dict[str, tuple[pathlib.Path, Callable[[dict], str]]] = {
 
 
 def render() -> dict[pathlib.Path, str]:
-    """What belongs between the markers of each file."""
+    """The text between the markers of each file."""
     found = documents()
     if not found:
         none = "No measurements yet: `make bench` on a machine with a GPU writes them."

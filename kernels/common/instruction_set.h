@@ -9,8 +9,8 @@
 //
 // The linker keeps one copy of an inline function, whichever instruction set it was compiled for. So such a source
 // exports nothing but its specialisations: everything else in it, and in the headers made only for such sources
-// (*_cpu.h), is in unnamed namespaces, and SLUICE_HOST_DEVICE is always inlined there. tests/tools/test_binary.py checks the
-// symbols.
+// (*_cpu.h), is in unnamed namespaces, and SLUICE_HOST_DEVICE is always inlined there. tests/tools/test_binary.py
+// checks the symbols.
 #pragma once
 
 #include <string>

@@ -42,7 +42,7 @@ SLUICE_HOST_DEVICE void sum_square_vectors(const T* from, long long pitch, const
   }
 }
 
-// As many rows as are whole multiples of kWindowRows; returns how many. At least a vector of columns.
+// Computes the largest multiple of kWindowRows rows and returns it. Needs at least a vector of columns.
 template <int Side, class T, class To>
 long long sum_squares(const T* from, long long pitch, const T* weights, T bias, To* to, long long to_pitch,
                       long long columns, long long rows) {

@@ -18,11 +18,11 @@ constexpr long long kLongestAdjacent = 1LL << 30;  // positions and rows: the fe
 constexpr long long kFilterBank = 8;
 
 constexpr AtenReason kGroupsReason(
-    "sluice's tensor-core kernels take groups of 16 channels and more, and of output channels multiples of 8");
+    "sluice's tensor-core kernels need groups of at least 16 input and output channels, the latter a multiple of 8");
 constexpr AtenReason kDtypeReason("sluice's tensor-core kernels are for float16 and bfloat16");
 constexpr AtenReason kDeviceReason("sluice's tensor-core kernels need compute capability 9.0");
 constexpr AtenReason kCodeReason(
-    "the library was built without code for architecture 90a, whose tensor cores sluice's kernels are for");
+    "the library was built without code for architecture 90a, which sluice's tensor-core kernels need");
 // The only architecture with wgmma.
 constexpr int kDenseCapability = 90;
 constexpr std::string_view kDenseArchitecture = "90a";

@@ -11,13 +11,13 @@
 namespace sluice {
 namespace {
 
-constexpr AtenReason kGroups("sluice's tensor-core kernels for transposed convolutions have no groups");
-constexpr AtenReason kNoTap("stride and dilation have a divisor in common that leaves most results without a tap");
-constexpr AtenReason kLong("the tensor-core kernels count results and weights up to 2^30");
+constexpr AtenReason kGroups("sluice's tensor-core kernels for transposed convolutions do not support groups");
+constexpr AtenReason kNoTap("a common divisor of stride and dilation leaves most results without a tap");
+constexpr AtenReason kLong("the tensor-core kernels take fewer than 2^30 results and weights");
 constexpr long long kMostResults = 1 << 30;
-constexpr AtenReason kManyComponents("each polyphase component would be a launch, and there are many");
+constexpr AtenReason kManyComponents("each polyphase component needs a launch, and there are many components");
 constexpr AtenReason kNoTaps("some results have no tap, or no input");
-constexpr AtenReason kFewResults("each polyphase component would be a launch, and there are few results");
+constexpr AtenReason kFewResults("each polyphase component needs a launch, and there are few results");
 
 long long floor_of(long long value, long long divisor) {
   return value / divisor - (value % divisor != 0 && value < 0 ? 1 : 0);

@@ -90,7 +90,7 @@ const char* direct_reason(const ScheduleRequest& request, Filter2dKernel kernel)
     return request.automatic ? "auto: windows through registers, pixel by pixel" : "forced: windows pixel by pixel";
   }
   if (takes_unaligned_strips(kernel)) {
-    return request.automatic ? "auto: words of unaligned rows are shifted in registers; their frame pixel by pixel"
+    return request.automatic ? "auto: words of unaligned rows are shifted in registers; the frame goes pixel by pixel"
                              : "forced: words of unaligned rows are shifted in registers";
   }
   if (!request.automatic) {
@@ -100,7 +100,7 @@ const char* direct_reason(const ScheduleRequest& request, Filter2dKernel kernel)
   if (takes_strips(kernel)) return "auto: words of aligned rows through registers; halos come from the L1 cache";
   return kernel == Filter2dKernel::separable
              ? "auto: patches through registers, each row filtered once for all rows of a patch"
-             : "auto: patches through registers; what neighbours share comes from the L1 cache";
+             : "auto: patches through registers; inputs shared by adjacent patches come from the L1 cache";
 }
 
 // Resident blocks per SM of a kernel without a ring, by the registers of its launch bounds; linked kernels have none.
@@ -146,7 +146,7 @@ void set_strips(Filter2dPlan& plan, const Filter2dProblem& problem, const Device
   plan.strip_rows = is_3 ? aligned_rows(problem.dtype) : rows_of_strip(policy, problem, plan.strips_across, device);
   plan.strips_down = ceil_div<long long>(problem.output_height, plan.strip_rows);
   plan.blocks_per_plane = blocks_of_plane(plan.strips_across, plan.strips_down);
-  // As few whole warps as that many blocks need: otherwise a small plane leaves most of a block idle.
+  // The fewest whole warps that cover the strips: more would leave most of a small plane's block idle.
   const long long strips = ceil_div<long long>(plan.strips_across * plan.strips_down, plan.blocks_per_plane);
   plan.threads = static_cast<int>(round_up<long long>(strips, 32));
   plan.tile = plan.threads * plan.strip_rows * word_elements(problem.dtype);
@@ -206,7 +206,7 @@ void set_ring(Filter2dPlan& plan, const Filter2dProblem& problem, const Schedule
   if (problem.adjacent) plan.copy_width = ring_copy_width(plan.schedule, static_cast<int>(pitch * kWordBytes), device);
   plan.grid = min_of<long long>(tiles, static_cast<long long>(device.multiprocessors) * ring.blocks);
   plan.reason = request.automatic
-                    ? "auto: a ring, because many taps read each row of the image, and rows in shared memory are nearer"
+                    ? "auto: a ring, because many taps read each image row, and shared memory has no cache misses"
                     : ring_reason(request);
 }
 
@@ -295,10 +295,9 @@ void set_patches(Filter2dPlan& plan, const Filter2dProblem& problem, const Sched
 
 // Why no ring takes this sampling.
 const char* sampling_refusal(const Filter2dSampling& sampling) {
-  if (!sampling.have_unit_steps())
-    return "a ring copies the image under windows side by side: stride and dilation must be 1";
-  if (sampling.border != Border::zeros) return "a ring fills what lies beyond the image: padding_mode must be 'zeros'";
-  return "a ring copies words of the type that is computed in: the image must not be uint8";
+  if (!sampling.have_unit_steps()) return "a ring needs adjacent windows: stride and dilation must be 1";
+  if (sampling.border != Border::zeros) return "a ring pads with zeros only: padding_mode must be 'zeros'";
+  return "a ring copies without converting the dtype: the image must not be uint8";
 }
 
 Filter2dPlan plan_as(const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,

@@ -79,7 +79,7 @@ int prelink(const Build& build) {
       if (request.module == build.module) list += entry_of(build, cache, request);
     });
   } else {
-    std::cerr << "sluice_prelink: no chain comes linked with " << build.module << ": " << unavailable << "\n";
+    std::cerr << "sluice_prelink: no chain is prelinked with " << build.module << ": " << unavailable << "\n";
   }
   write_file(build.list, list);
   return read_file(build.list) == list ? 0 : 1;

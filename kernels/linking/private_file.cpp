@@ -19,7 +19,7 @@ std::string foreign(const struct stat& status) {
     return "it belongs to user " + std::to_string(status.st_uid) + ", not to " + std::to_string(geteuid());
   }
   const bool shared = (status.st_mode & (S_IWGRP | S_IWOTH)) != 0;
-  return shared ? "others than its owner may write to it (chmod go-w helps)" : "";
+  return shared ? "users other than its owner may write to it (fix: chmod go-w)" : "";
 }
 
 // mkdir -p with mode 0700. Existing directories are fine; opening shows whether they can be used.

@@ -54,17 +54,17 @@ const char* refusal(Schedule schedule, const DeviceProperties& device) {
   if (device.compute_capability < least) return "bulk copies need compute capability 9.0";
   // Code for an older architecture, as PTX is, has no such copies, and would wait for them for ever.
   if (least > 0 && code_capability(device.compute_capability) < least) {
-    return "bulk copies need code for compute capability 9.0 or newer, and the library's for this device is older";
+    return "bulk copies need code for compute capability 9.0 or newer; this device runs older code";
   }
   return nullptr;
 }
 
 const char* ring_reason(const ScheduleRequest& request) {
   if (fixed_depth(request.schedule) > 0)
-    return "forced: a ring of tiles in shared memory, of the depth that the schedule is made for";
-  return request.depth > 0 ? "forced: a ring of tiles in shared memory, at the depth that was asked for"
-                           : "forced: a ring of tiles in shared memory, deep enough for 48 KiB in flight a "
-                             "multiprocessor and no deeper than a block has tiles";
+    return "forced: a ring of tiles in shared memory, at the schedule's fixed depth";
+  return request.depth > 0 ? "forced: a ring of tiles in shared memory, at the requested depth"
+                           : "forced: a ring of tiles in shared memory, deep enough for 48 KiB in flight per "
+                             "SM, but no deeper than the tiles of a block";
 }
 
 void refuse(Plan& plan, const char* reason) {

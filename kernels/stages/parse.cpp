@@ -124,8 +124,8 @@ std::string parse_cpp(std::string_view rest, int operands, Program& program) {
   }
   program.stages[first].source = intern_cpp_stage(source);
   if (program.stages[first].source >= 0) return {};
-  return "a process must have at most " + std::to_string(kMaxCppStages) + " different cpp stages, of " +
-         std::to_string(kMaxCppBytes >> 20) + " MiB in all, got another one: a value that changes can be a parameter";
+  return "a process must have at most " + std::to_string(kMaxCppStages) + " different cpp stages, with " +
+         std::to_string(kMaxCppBytes >> 20) + " MiB of text in all, got one more: pass changing values as parameters";
 }
 
 std::string parse_stage(std::string_view text, int operands, Program& program) {

@@ -27,7 +27,7 @@ struct WorkerEvents {
   std::function<bool()> failed;
 };
 
-// As much of a copy as fits into one buffer of the pinned ring, or the command's end.
+// The part of a copy that fits into one buffer of the pinned ring, or the command's end.
 struct Packet {
   std::shared_ptr<Command> command;
   const ChunkCopy* copy = nullptr;  // null: the end

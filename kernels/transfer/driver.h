@@ -1,4 +1,4 @@
-// What the engine needs of a device: three streams, events, copies, pinned memory. Two implementations:
+// The engine's interface to a device: three streams, events, copies, pinned memory. Two implementations:
 // cuda_driver.cpp, and host_driver.cpp, whose streams are threads, for machines without a GPU and for tests.
 //
 // Calls return false when they fail; error() then says why. None throws. Events are numbers below events().

@@ -64,7 +64,7 @@ Tensor restrided(const char* op, const Tensor& tensor, const std::vector<int64_t
   if (std::equal(strides.begin(), strides.end(), tensor.strides().data())) return tensor;
   AtenTensorHandle handle = nullptr;
   const AOTITorchError status = aoti_torch_as_strided(tensor.get(), tensor.sizes().data(), strides.data(), &handle);
-  check(status == 0, op, ": torch could not give a result its strides");
+  check(status == 0, op, ": torch could not set the strides of a result");
   return Tensor(handle);
 }
 

@@ -24,7 +24,7 @@ class WithoutGraph {
 };
 
 // torch's own error text does not cross the stable ABI; the wrapper puts the op in front.
-void check_torch(bool holds) { check(holds, "torch's own part of it failed, for a reason that torch wrote to stderr"); }
+void check_torch(bool holds) { check(holds, "a torch op that it calls failed; torch wrote the reason to stderr"); }
 
 template <class... Arguments>
 Tensor call(const char* name, const char* overload, const Arguments&... arguments) {
@@ -88,7 +88,7 @@ Tensor squeeze(const Tensor& input, int64_t dimension) { return call("aten::sque
 void raise_version(const char* op, const Tensor& out, const char* argument) {
   const WithoutGraph without_graph;
   check(aoti_torch_copy_(out.get(), out.get(), 0) == 0, op, ": ", argument,
-        " must not be an inference tensor outside of torch.inference_mode(), where torch changes none, got one");
+        " must not be an inference tensor outside torch.inference_mode(), got one");
 }
 
 }  // namespace sluice::aten

@@ -87,9 +87,8 @@ bool Chain::prepend_addition(const TensorView& tensor) {
 }
 
 void Chain::check_interpreted(const char* op) const {
-  check(!program.has_cpp(), op,
-        ": a cpp stage must run on a CUDA device, or be given a reference= for the CPU, which the ",
-        "public functions use and the raw ops do not");
+  check(!program.has_cpp(), op, ": a cpp stage must run on a CUDA device, because raw ops do not use its reference=; ",
+        "the public functions do");
 }
 
 void Chain::check_no_overlap(const char* op, const TensorView& out, const char* operand, bool may_be_same) const {

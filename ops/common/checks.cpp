@@ -24,7 +24,7 @@ void check_out(const char* op, const TensorView& out, const std::vector<int64_t>
 
 void check_written_once(const char* op, const char* written, const TensorView& out) {
   if (!overlaps_itself(out)) return;
-  check(false, op, ": ", written, " must not hold an element twice, got strides ",
+  check(false, op, ": ", written, " must not have two elements at one address, got strides ",
         ShapeText{{out.strides, static_cast<std::size_t>(out.rank)}}, " for shape ", out.shape());
 }
 

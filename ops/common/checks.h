@@ -30,7 +30,7 @@ void check(bool holds, const Parts&... parts) {
 template <class Argument>
 void check_memory(const char* op, const Argument& argument, const TensorView& tensor) {
   check(tensor.has_memory || tensor.is_meta(), op, ": ", argument,
-        " must have memory of its own, got a tensor that stands for others");
+        " must have memory of its own, got a tensor without storage");
 }
 
 template <class Argument>

@@ -83,8 +83,8 @@ Form choose_form(const char* op, const LinkRequest& request, const DeviceScope& 
     check(outcome.fault != LinkFault::rejected, op, ": a cpp stage must compile. ", outcome.error);
     const bool short_of_memory = outcome.fault == LinkFault::out_of_memory;
     check(!short_of_memory, op, ": out of memory: a cpp stage could not be linked. ", outcome.error);
-    check(false, op, ": a cpp stage must be linked, and that is not possible here, because ", outcome.reason,
-          outcome.error.empty() ? "" : ": ", outcome.error, "; sluice.prepare(chain, x) links ahead of a capture");
+    check(false, op, ": a cpp stage must be linked, which is impossible here, because ", outcome.reason,
+          outcome.error.empty() ? "" : ": ", outcome.error, "; sluice.prepare(chain, x) links before a capture");
   }
   if (outcome.fault == LinkFault::failed) warn_once(op, outcome.error);
   return {.reason = outcome.reason, .error = outcome.error};

@@ -47,11 +47,11 @@ def _plan(arguments: list[str]) -> int:
     parser.add_argument("--dtype", choices=_DTYPES, default="bf16")
     parser.add_argument("--layout", choices=["cf", "cl"], default="cf", help="channels-first or channels-last")
     parser.add_argument("--taps", type=_number, default=4, help="of filter2d on each side")
-    parser.add_argument("--channels-out", type=_number, help="of a dense convolution; depthwise without it")
+    parser.add_argument("--channels-out", type=_number, help="of a dense convolution; without it, depthwise")
     parser.add_argument("--stride", type=int)
     parser.add_argument("--padding", type=_padding, help="same, valid, a number, or for filter2d two: 1,2")
     parser.add_argument("--dilation", type=int)
-    parser.add_argument("--chain", type=_chain, help='behind the op, as "scale(1.5)|silu"')
+    parser.add_argument("--chain", type=_chain, help='after the op, such as "scale(1.5)|silu"')
     parser.add_argument("--pre", type=_chain, help="before the op")
     parser.add_argument("--result-dtype", choices=_DTYPES)
     parser.add_argument("--schedule")
@@ -118,7 +118,7 @@ def _chain(text: str) -> Chain:
         name, _, values = part.strip().removesuffix(")").partition("(")
         words = [word.strip() for word in values.split(",") if word.strip()]
         if name not in stages.__all__ or name in ("Chain", "cpp"):
-            raise argparse.ArgumentTypeError(f"must be a chain of stages as scale(1.5)|silu, got {part!r}")
+            raise argparse.ArgumentTypeError(f"must be a chain of stages such as scale(1.5)|silu, got {part!r}")
         try:
             chain |= getattr(stages, name)(*map(_value, words))
         except (TypeError, ValueError) as error:

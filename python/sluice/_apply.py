@@ -63,12 +63,12 @@ def operand_list(op: str, input: torch.Tensor, operands: Sequence[torch.Tensor])
     functorch = torch._C._functorch
     is_alone = innermost_transform() is not None and not functorch.is_batchedtensor(input)
     if is_alone and any(map(functorch.is_functorch_wrapped_tensor, operands)):
-        rule = "an operand of a chain must not be batched by torch.vmap where the input is not"
+        rule = "an operand of a chain must not be batched by torch.vmap unless the input is"
         raise ValueError(f"{op}: {rule}, got one that is")
     plain = list(operands)
     for i, operand in enumerate(operands):
         if type(operand) is not torch.Tensor and has_own_dispatch(operand) and not has_own_dispatch(input):
-            raise TypeError(f"{op}: an operand of a chain must be a plain tensor where the input is one, "
+            raise TypeError(f"{op}: an operand of a chain must be a plain tensor when the input is one, "
                             f"got {type(operand).__name__}")  # fmt: skip
         if operand.is_neg():
             plain[i] = operand.resolve_neg()

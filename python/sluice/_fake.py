@@ -75,7 +75,7 @@ def is_strided(tensor: torch.Tensor) -> bool:
 
 def check_strided(op: str, argument: str, tensor: torch.Tensor) -> None:
     """Raises the op's error about a tensor without strides in a list, which torch's dispatcher does not see."""
-    words = f"{argument} must have memory of its own, got a tensor that stands for others"
+    words = f"{argument} must have memory of its own, got a tensor without storage"
     require(op, is_strided(tensor), lambda: words)
 
 
@@ -157,7 +157,7 @@ def check_sequences(
     sequences = x.shape[0]
     if seq_idx is not None:
         check_index(op, "seq_idx", seq_idx, x)
-        check(cu_seqlens is None, lambda: "seq_idx must be left out with cu_seqlens, got both")
+        check(cu_seqlens is None, lambda: "seq_idx must be None when cu_seqlens is given, got both")
         words = f"seq_idx must have shape ({x.shape[0]}, {x.shape[2]}), got {tuple(seq_idx.shape)}"
         check(seq_idx.dim() == 2, lambda: words)
         for fits in (seq_idx.shape[0] == x.shape[0], seq_idx.shape[1] == x.shape[2]):
@@ -216,7 +216,7 @@ def check_cache(
         for fits in (len(shape) == 1, slots.numel() >= sequences):
             check(fits, lambda: f"cache_indices must have shape ({sequences} or more,), got {shape}")
     else:
-        rule = f"a row for each of {sequences} sequences without cache_indices"
+        rule = f"{sequences} slots, one per sequence, when cache_indices is None"
         check(cache.shape[0] == sequences, lambda: f"state_cache must have {rule}, got {found[0]}")
 
 

@@ -1,4 +1,4 @@
-"""What FlopCounterMode counts for the raw ops: two operations a tap and result, as for torch's convolutions.
+"""FlopCounterMode's formulas for the raw ops: two operations per tap and result, as for torch's convolutions.
 
 Pointwise work counts nothing there, so `transform` and the other ops' chains count nothing either.
 """

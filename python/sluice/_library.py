@@ -35,7 +35,7 @@ _WRONG_TYPE = re.compile(
 
 
 class _CallMode(threading.local):
-    """What a thread asks of the ops instead of their results."""
+    """The thread's mode: whether its op calls compute, or only plan, link or explain."""
 
     def __init__(self) -> None:
         self.action = ""  # "prepare" or "plan": calls the raw op `_<action>_<op>`, with `options` after its arguments
@@ -217,7 +217,7 @@ def raise_as_python(op: str, error: RuntimeError, device: torch.device) -> NoRet
     text = str(error).split("\nException raised from", 1)[0].strip()
     if given := _WRONG_TYPE.match(text):
         raise TypeError(f"{op}: {given['argument']} must be of type {given['wanted']}, got {given['value']}") from None
-    if text.startswith("torch's own part of it failed"):  # which does not know the op that it runs for
+    if text.startswith("a torch op that it calls failed"):  # which does not know the op that it runs for
         raise RuntimeError(f"{op}: {text}") from None
     if not text.startswith(f"{op}: "):
         raise error
@@ -252,7 +252,7 @@ def call_eagerly(
         if input.device.type == "cuda" and cuda_unavailable_reason is not None:
             raise RuntimeError(f"{op}: no CUDA kernels, because {cuda_unavailable_reason}") from None
         if backend := _BACKEND.search(str(error)):
-            rule = "tensors must be strided ones on the CPU or a CUDA device"
+            rule = "tensors must be strided, on the CPU or a CUDA device"
             raise TypeError(f"{op}: {rule}, got one of torch's backend {backend[1]}") from None
         raise error
     except RuntimeError as error:

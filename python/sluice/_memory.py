@@ -14,7 +14,7 @@ def check_written_once(op: str, written: str, tensor: torch.Tensor) -> None:
     """Raises if two elements of a written tensor share memory."""
     if torch.ops.sluice._overlaps_itself(tensor):
         strides = f"got strides {tensor.stride()} for shape {tuple(tensor.shape)}"
-        require(op, False, lambda: f"{written} must not hold an element twice, {strides}")
+        require(op, False, lambda: f"{written} must not have two elements at one address, {strides}")
 
 
 def check_no_overlap(

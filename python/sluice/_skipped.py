@@ -1,4 +1,4 @@
-"""Which results are 0, because a token has no sequence or its sequence no slot: the kernels' rule, in torch's ops.
+"""Results that are 0 because a token has no sequence or its sequence no slot: the kernels' rule in torch ops.
 
 It is for a chain that runs after a kernel and changes the zeros that the kernel wrote.
 """

@@ -88,8 +88,8 @@ def _loop(call: Call) -> Any:
         is_written = argument.alias_info is not None and argument.alias_info.is_write
         if is_written and call.values.get(argument.name) is not None and not call.is_mapped(argument.name):
             name = call.op._schema.name.removeprefix("sluice::").removesuffix("_out")
-            raise ValueError(f"{name}: {argument.name} must be mapped by torch.vmap, as what is written to it, got one "
-                             "that is not")  # fmt: skip
+            raise ValueError(f"{name}: {argument.name} must be mapped by torch.vmap, because mapped values are "
+                             "written to it, got one that is not")  # fmt: skip
     results = [
         call(**{name: _element(value, call.dims[name], n) for name, value in call.values.items()})
         for n in range(call.size)

@@ -162,7 +162,7 @@ def causal_conv1d(
             options[name] = index
     if state_cache is None and (pad_slot_id != -1 or null_slot_id is not None):
         name = "null_slot_id" if pad_slot_id == -1 else "pad_slot_id"
-        raise ValueError(f"{_OP}: {name} must come with a state_cache, got none")
+        raise ValueError(f"{_OP}: {name} must be given with a state_cache, got none")
     wants_states = return_final_states or final_states_out is not None
     if state_cache is None and len(options) == ("dilation" in options):
         is_plain = schedule == "auto" and depth is None and not current_mode.action
@@ -174,8 +174,8 @@ def causal_conv1d(
             return rows.with_states(final_states_out) if wants_states else rows.result()
     elif current_mode.action:
         given = ", ".join([name for name in options if name != "dilation"] or ["state_cache"])
-        raise ValueError(f"{current_mode.action}: {_OP} must have no seq_idx, cu_seqlens or state_cache, whose kernels "
-                         f"have no schedule to choose and no linked form, got {given}")  # fmt: skip
+        raise ValueError(f"{current_mode.action}: {_OP} must have no seq_idx, cu_seqlens or state_cache, because their "
+                         f"kernels have no choice of schedule and no linked form, got {given}")  # fmt: skip
     elif schedule != "auto" or depth is not None:
         raise ValueError(f"{_OP}: schedule must be auto and depth None with sequences or a state_cache, "
                          f"got {schedule!r} and {depth}")  # fmt: skip
@@ -189,7 +189,7 @@ def causal_conv1d(
     if state_cache is None:
         for name in ("cache_indices", "has_initial_state"):
             if name in options:
-                raise ValueError(f"{_OP}: {name} must come with a state_cache, got none")
+                raise ValueError(f"{_OP}: {name} must be given with a state_cache, got none")
         if final_states_out is not None:
             check_out(_OP, "final_states_out", final_states_out)
         others = (weight, bias, named, initial_states)
@@ -199,7 +199,7 @@ def causal_conv1d(
     else:
         if initial_states is not None or wants_states:
             raise ValueError(
-                f"{_OP}: initial_states and final states must be left out with state_cache, which has them"
+                f"{_OP}: initial_states and final states must be omitted when state_cache is given, which holds both"
             )
         if pad_slot_id != -1:
             options["pad_slot_id"] = integer(_OP, "pad_slot_id", pad_slot_id)

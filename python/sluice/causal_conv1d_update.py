@@ -325,11 +325,11 @@ def _check_state(state: torch.Tensor, x: torch.Tensor, history: int, rows: int |
     few = f"conv_state must have at least (K - 1) * dilation = {history} columns, got {columns}"
     check(columns >= history, lambda: few)
     if rows is not None:
-        each = f"a row for each of {rows} sequences without conv_state_indices, got {found[0]}"
+        each = f"{rows} slots, one per sequence, when conv_state_indices is None, got {found[0]}"
         check(state.shape[0] == rows, lambda: f"conv_state must have {each}")
     if tokens is not None:
         needed = max(history - 1, 0) + tokens
-        behind = f"{needed} columns for {tokens} tokens behind those accepted, got {columns}"
+        behind = f"{needed} columns for {tokens} tokens after the accepted ones, got {columns}"
         check(columns >= needed, lambda: f"conv_state must have at least {behind}")
 
 

@@ -96,7 +96,7 @@ class Chain:
         return _apply.transform(x, self, **options)
 
     def __len__(self) -> int:
-        # As for __hash__: dynamo of torch 2.11 tests the truth of an object before its __init__ has run.
+        # getattr as in __hash__: torch 2.11's dynamo tests the truth of an object before its __init__ has run.
         return len(getattr(self, "_stages", ()))
 
     def __iter__(self) -> Iterator[Chain]:
@@ -145,7 +145,7 @@ def given_chain(op: str, argument: str, value: Chain | str) -> Chain:
     if not isinstance(value, str):
         raise TypeError(f"{op}: {argument} must be a chain or the text of one, got {type(value).__name__}")
     if "$" in value:
-        raise ValueError(f"{op}: {argument} must be composed of sluice.stages where it has tensors, got {value!r}")
+        raise ValueError(f"{op}: {argument} must be composed of sluice.stages when it has tensors, got {value!r}")
     return Chain((("", (value,)),)) if value else Chain()
 
 

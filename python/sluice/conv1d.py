@@ -227,7 +227,7 @@ def _result_shape(
     reach, padded = dilation * (taps - 1) + 1, length + left + right
     check(
         padded >= reach,
-        lambda: f"input must be at least as long as the kernel's reach of {reach} with its padding, got {padded}",
+        lambda: f"input must have at least {reach} positions with padding, the kernel's reach, got {padded}",
     )
     nothing = holds(length == 0) and not holds(batch * channels == 0)
     check(not nothing, lambda: f"input must have at least one position, got {tuple(x.shape)}")

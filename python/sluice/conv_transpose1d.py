@@ -187,7 +187,7 @@ def _result_shape(
     if isinstance(length, int):  # symbolic lengths have guards, and memory is smaller
         check(
             length < 2**62 // stride,
-            lambda: f"stride must spread the input over less than 2^62 positions, got {stride} for {length}",
+            lambda: f"stride must spread the input over fewer than 2^62 positions, got {stride} for {length}",
         )
     left = (length - 1) * stride - 2 * padding + dilation * (taps - 1) + output_padding + 1
     check(

@@ -196,7 +196,7 @@ def _check_kernel(image: torch.Tensor, kernel: torch.Tensor, row: torch.Tensor |
         check(extent > 0, "have at least one tap")
     found = str(tuple(kernel.shape))
     for extent in (height, width):
-        check(extent < 2**24, "be smaller than 2^24 each way")
+        check(extent < 2**24, "be smaller than 2^24 in each dimension")
     return height, width
 
 
@@ -281,8 +281,7 @@ def _(
         check(
             fits,
             lambda: (
-                f"image must be at least as large as the kernel, {height} x {width}, with its padding, "
-                f"got {rows} x {columns}"
+                f"image must be at least {height} x {width} with padding, the kernel's size, got {rows} x {columns}"
             ),
         )
     planes = math.prod(image.shape[:-2])

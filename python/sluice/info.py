@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 
 def info() -> dict[str, Any]:
-    """What a bug report needs: versions, the build, what runs on the CPU, whether CUDA kernels are loaded, the devices.
+    """Facts for a bug report: versions, the build, the CPU's code, whether CUDA kernels are loaded, the devices.
 
     Example:
         >>> import sluice
@@ -73,7 +73,7 @@ def balance(properties: Any) -> dict[str, float]:
 
 
 def overlap_abilities(index: int) -> dict[str, Any]:
-    """What a GPU can do at once: `copy_engines` copies, kernels during copies, and concurrent kernels."""
+    """A GPU's abilities to overlap: its `copy_engines`, kernels during copies, and concurrent kernels."""
     if not hasattr(torch.ops.sluice, "_transfer_cuda_abilities"):
         return {}
     found = json.loads(torch.ops.sluice._transfer_cuda_abilities(index))

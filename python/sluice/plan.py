@@ -168,6 +168,6 @@ def _form_reason(form: str, method: str, elements: int, state: dict[str, Any]) -
         return str(state["unavailable"] or "SLUICE_LINK=0 is set")
     small, calls = state["small_below"], state["calls_of_small"]
     if elements < small and state["mode"] == "auto":
-        ahead = ", or at the first where it comes linked" if method == "dense" and state["prelinked"] else ""
-        return f"linked after {calls} calls{ahead}, because a problem under {small} elements may be rare"
+        ahead = ", or at the first call if it is prelinked" if method == "dense" and state["prelinked"] else ""
+        return f"linked after {calls} calls{ahead}, because problems under {small} elements may be rare"
     return "linked at the first call"

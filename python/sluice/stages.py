@@ -317,17 +317,17 @@ def from_module(module: torch.nn.Module) -> Chain:
     make = _MODULES.get(kind) or _NAMED_MODULES.get(f"{kind.__module__}.{kind.__qualname__}")
     chain_or_none = None if make is None else make(module)
     if chain_or_none is None:
-        raise TypeError(f"from_module: module must be one that stages know, in eval mode, got {kind.__name__}")
+        raise TypeError(f"from_module: module must be an activation with a stage, in eval mode, got {kind.__name__}")
     return chain_or_none
 
 
 def _per_channel(parameter: torch.Tensor) -> torch.Tensor:
-    """Of shape (C,): to broadcast over the positions of (B, C, L)."""
+    """Reshapes a parameter of shape (C,) so that it broadcasts over the positions of (B, C, L)."""
     return parameter if parameter.numel() == 1 else parameter.reshape(-1, 1)
 
 
 def _snake_of(module: Any, beta: torch.Tensor | None, is_logarithm: bool) -> Chain:
-    """Of a module with `alpha`, or its logarithm, and `no_div_by_zero`."""
+    """The stage of a module that has `alpha`, or its logarithm, and `no_div_by_zero`."""
     alpha: torch.Tensor = module.alpha
     if is_logarithm:
         alpha, beta = alpha.exp(), None if beta is None else beta.exp()

@@ -89,7 +89,7 @@ def test_states_and_sequences_are_there() -> None:
         assert [fn for fn in found if f"silu, {form}" in str(fn)] == [f"silu, {form} {name}" for name in packings]
     assert found.count("silu, states") == 1
     assert sum(case.params["layout"] == "cf" and "," in str(case.params["fn"]) for case in SUITE.cases) == 5
-    # What they are held against: the plain call, and batches of equal lengths.
+    # Their references: the plain call, and batches of equal lengths.
     sizes = [tuple(case.params[size] for size in "BCL") for case in SUITE.cases if case.params["fn"] == "silu"]
     assert all(sizes.count((count, 8192, 16384 // count)) == 2 for count in (1, 32, 1024))
 

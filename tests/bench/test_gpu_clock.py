@@ -1,4 +1,4 @@
-"""The benchmarks' clock on a GPU: what is between its events."""
+"""The benchmarks' clock on a GPU: the work between its events."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ def test_a_call_in_a_graph_is_timed_without_its_host(cuda: str) -> None:
     clock = GraphClock(x.device, calls=50)
     clock.measure(call, 1)
     assert statistics.median(clock.measure(call, 6)) < 20
-    # All calls of a replay ran, whatever the number of replays; four ran ahead of the capture.
+    # All calls of each replay ran; four more ran before the capture.
     assert int(x[0]) % 50 == 4
     assert int(x[0]) >= 4 + 7 * 50

@@ -82,7 +82,7 @@ def test_every_way_and_every_peer(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [name for name in HERE if ZOO[name].capturable])
 def test_rows_in_graphs(cuda: str, name: str) -> None:
-    """Every one of ours and eager torch's can be captured, and what is replayed is right."""
+    """sluice's ways and eager torch can be captured, and replays are right."""
     case = MODULE.model_case(name, "fp16", MODULE.REPLACE + MODULE.IN_A_GRAPH, "small")
     suite = bench.Suite("models", [case])
     outcome = run_suite(suite, torch.device(cuda), ScriptedClock(2.0), FEW, lambda line: None)
@@ -148,7 +148,7 @@ def test_a_network_is_its_seeds(name: str) -> None:
 
 @pytest.mark.parametrize("name", HERE)
 def test_signals_keep_their_level(name: str) -> None:
-    """So errors of half types are those of rounding, and nothing overflows or dies."""
+    """Errors of half types are then rounding errors: nothing overflows or vanishes."""
     built = ZOO[name].build("cpu", torch.float16)
     levels = []
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import importlib
 import json
 import pathlib
+import sys
 import types
 import weakref
 from collections.abc import Iterator
@@ -13,14 +15,19 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from bench_documents import CPU, FEW, ScriptedClock, good_document
 from common import ROOT
 from sluice import bench
 from sluice.bench import cli, results
 from sluice.bench.ceilings import Ceilings
 from sluice.bench.results import write
 from sluice.bench.runner import run_suite
-from test_bench import CPU, FEW, ScriptedClock, good_document, module_of
-from test_bench_models import MODULE, OWN, ZOO
+
+bench.load_suite(ROOT, "models")
+bench.load_suite(ROOT, "transform")
+MODULE = sys.modules["bench_models"]
+ZOO = importlib.import_module("model_zoo").ZOO
+OWN = ["bigvgan", "whisper_stem"]  # without transformers
 
 
 def parted(*parts: str | None, bad: str = "") -> bench.Suite:
@@ -31,7 +38,7 @@ def parted(*parts: str | None, bad: str = "") -> bench.Suite:
 
     cases = []
     for number, part in enumerate(parts):
-        case = module_of("transform").chain_case("fp32", 64 + number)
+        case = sys.modules["bench_transform"].chain_case("fp32", 64 + number)
         cases.append(dataclasses.replace(case, part=part, make=fail if part == bad else case.make))
     return bench.Suite("transform", cases, lambda device: ScriptedClock(5.0))
 

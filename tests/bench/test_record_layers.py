@@ -82,7 +82,7 @@ def test_arguments(recorder: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys
 
 # --- what is no recording ---------------------------------------------------------------------------------------------
 def found_of(error: float) -> dict[str, Any]:
-    """Of both states, where `after` is off by `error`."""
+    """Findings of both states, in which `after` is off by `error`."""
     right = torch.linspace(1, 2, 50)
     outputs = {"before": right * (1 + 1e-3), "after": right * (1 + error)}
     found: dict[str, Any] = {

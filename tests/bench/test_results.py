@@ -1,4 +1,4 @@
-"""What is made of benchmarks/results: tables and captions are today's, and say when sources have changed since."""
+"""Tables and captions made from benchmarks/results are current, and say when sources have changed since."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_what_is_saved_may_not_be_written(device: str, written: str) -> None:
 @pytest.mark.parametrize("layout", [contiguous, permuted, projected, sliced, expanded], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("form", [*FORMS, "flat"])
 def test_layout_of_the_results(device: str, form: str, layout: Layout) -> None:
-    """Of memory of their own, and as a fake has it, and a tensor of the device meta."""
+    """Results have fresh memory, with the same layout as a fake's and a meta tensor's."""
     given = good_call("starts" if form == "flat" else form, device)
     given["x"] = layout(given["x"][0] if form == "flat" else given["x"])
     if form != "cache":

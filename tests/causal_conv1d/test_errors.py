@@ -1,4 +1,4 @@
-"""causal_conv1d of sequences refuses what does not fit: the function in each way, the raw ops and their fakes."""
+"""Refusals of causal_conv1d with sequences: the function's in each form, the raw ops' and their fakes'."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def bad_calls(device: str) -> Iterator[tuple[str, Given, str]]:
     rule = "state_cache must have at least (K - 1) * dilation = {} columns, got {}"
     yield "cache", {"state_cache": torch.ones(3, 6, 2, device=device)}, rule.format(3, 2)
     yield "cache", {"dilation": 3}, rule.format(9, 5)
-    rule = "state_cache must have a row for each of 2 sequences without cache_indices, got 3"
+    rule = "state_cache must have 2 slots, one per sequence, when cache_indices is None, got 3"
     yield "cache", {"cache_indices": None}, rule
 
 
@@ -90,7 +90,7 @@ def overlapping_calls(device: str) -> Iterator[tuple[str, Given, str]]:
             unless = " unless it is that tensor" if (written, name) == ("out", "post") else ""
             rule = f"{written} must not overlap an operand of {name}{unless}, {common}"
             yield form, {**target, name: stages.add(part(9, first=17))}, rule
-        twice = f"{written} must not hold an element twice, got strides (0, 0, 0) for shape {shape}"
+        twice = f"{written} must not have two elements at one address, got strides (0, 0, 0) for shape {shape}"
         yield form, {written: part(1).expand(shape)}, twice
     for form, name in (("ids", "initial_states"), ("starts", "initial_states"), ("cache", "state_cache")):
         good = good_call(form, device)
@@ -104,7 +104,7 @@ def overlapping_calls(device: str) -> Iterator[tuple[str, Given, str]]:
 
 
 def sorted_calls(device: str) -> list[tuple[str, Given, str]]:
-    """In an order that every process has."""
+    """The calls, in an order that is the same in every process."""
     return sorted([*bad_calls(device), *overlapping_calls(device)], key=lambda call: (call[0], call[2], list(call[1])))
 
 
@@ -112,7 +112,7 @@ CALLS = sorted_calls("cpu")
 
 
 def words_of(given: Given) -> str | None:
-    """Those of the raw op's error."""
+    """The words of the raw op's error."""
     try:
         call_raw(**given)
     except (RuntimeError, IndexError) as error:
@@ -146,7 +146,7 @@ def test_each_is_refused(device: str, number: int) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_fakes_refuse_what_the_ops_refuse(form: str) -> None:
-    """In the same words; of two rules that are broken, the same one."""
+    """Fakes use the same words, and report the same one of two broken rules."""
     calls = [changes for kind, changes, _ in bad_calls("cpu") if kind == form and not {*WRITTEN[:2]} & changes.keys()]
     wrong = set()
     for one, other in itertools.combinations_with_replacement(calls, 2):
@@ -173,16 +173,20 @@ def test_rules_of_the_function_alone(device: str) -> None:
         for options in ({"schedule": "direct"}, {"depth": 2}):
             calls.append((given, options, "schedule must be auto and depth None with sequences or a state_.*, got .*"))
     for name in ("cache_indices", "has_initial_state"):
-        calls.append((ids, {name: cache[name]}, f"{name} must come with a state_cache, got none"))
+        calls.append((ids, {name: cache[name]}, f"{name} must be given with a state_cache, got none"))
     for options in ({"initial_states": states}, {"final_states_out": states}, {"return_final_states": True}):
-        calls.append((cache, options, "initial_states and final states must be left out with state_cache, .*"))
+        calls.append((cache, options, "initial_states and final states must be omitted when state_cache is given, .*"))
     for name in ("dilation", "pad_slot_id", "null_slot_id"):
         calls.append((cache, {name: 1.5}, f"{name} must be an int, got float"))
-    calls.append((starts, {"seq_idx": ints([[0] * 9], device)}, "seq_idx must be left out with cu_seqlens, got both"))
+    calls.append(
+        (starts, {"seq_idx": ints([[0] * 9], device)}, "seq_idx must be None when cu_seqlens is given, got both")
+    )
     rows = {name: ids[name] for name in ("x", "weight", "bias")}
     for given, slot in itertools.product((ids, starts, rows), ({"pad_slot_id": 3}, {"null_slot_id": 0})):
-        calls.append((given, slot, f"{next(iter(slot))} must come with a state_cache, got none"))
-    calls.append((rows, {"pad_slot_id": 3, "null_slot_id": 0}, "pad_slot_id must come with a state_cache, got none"))
+        calls.append((given, slot, f"{next(iter(slot))} must be given with a state_cache, got none"))
+    calls.append(
+        (rows, {"pad_slot_id": 3, "null_slot_id": 0}, "pad_slot_id must be given with a state_cache, got none")
+    )
     wrong = []
     for given, options, rule in calls:
         try:
@@ -195,7 +199,7 @@ def test_rules_of_the_function_alone(device: str) -> None:
 
 
 def test_rules_hold_with_a_stage_of_ones_own() -> None:
-    """The op then has its results in other memory first; nothing is written where one of them does not fit."""
+    """The op then computes into other memory first, and writes nothing if one result does not fit."""
     memory = torch.zeros(200)
     out, cache = memory[:108].view(2, 6, 9), memory[100:190].view(3, 6, 5)
     calls: list[tuple[str, Given]] = [("cache", {"state_cache": cache, name: out}) for name in ("x", "out")]
@@ -224,7 +228,7 @@ def test_lazily_negated_memory_is_still_that_memory(device: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
 def test_states_keep_their_bits_with_a_stage_of_ones_own(dtype: torch.dtype) -> None:
-    """Its sums are float32, and no state goes through them: these are of float64, and the first columns stay."""
+    """Sums are float32, but states are not: these are float64, and their first columns stay."""
     given = good_call("ids", "cpu") | {"seq_idx": ints([[0] * 2] * 2, "cpu")}
     given["x"] = given["x"][..., :2].half()
     given["initial_states"] = torch.randn(2, 6, 3, dtype=torch.float64)
@@ -254,7 +258,7 @@ ROWS_SHAPES = "final_states_out must have shape (sequences, channels, (K - 1) * 
 
 
 def test_rows_are_refused_before_anything_is_written(device: str) -> None:
-    """With states in a launch of their own, or a stage of one's own."""
+    """Also with states in a separate launch, or with a stage of one's own."""
     good = {name: good_call("ids", device)[name] for name in ("x", "weight", "bias", "initial_states")}
     zeros, calls = torch.zeros(2, 6, 3, device=device), []
     for shape in ((), (6,), (6, 0), (5, 4), (6, 1, 4)):
@@ -312,7 +316,7 @@ def test_an_own_stage_behind_states_of_another_dtype(device: str) -> None:
 def test_sequences_have_no_plan() -> None:
     for form, name in (("ids", "seq_idx"), ("starts", "cu_seqlens"), ("cache", "cache_indices, has_initial_state")):
         given = good_call(form, "cpu")
-        rule = f"{OP} must have no seq_idx, cu_seqlens or state_cache, .* no schedule to choose .*, got {name}"
+        rule = f"{OP} must have no seq_idx, cu_seqlens or state_cache, .* no choice of schedule .*, got {name}"
         for options in ({}, {"return_final_states": True}):
             with pytest.raises(ValueError, match=f"^plan: {rule}"):
                 sluice.plan(OP, **given, **options)
@@ -326,7 +330,7 @@ def test_sequences_have_no_plan() -> None:
 
 
 def test_what_is_said_of_flat_tokens(device: str) -> None:
-    """Shapes as they were given, and nothing of a batch."""
+    """Errors show the shapes as given, without a batch dimension."""
     given = good_call("starts", device)
     given["x"] = given["x"][0]
     batched = torch.zeros(1, 6, 9, device=device)

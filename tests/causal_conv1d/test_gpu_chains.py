@@ -19,7 +19,7 @@ pytestmark = ON_GPU
 
 
 def part(x: torch.Tensor) -> torch.Tensor:
-    """Channels last, the second of three parts of a projection."""
+    """Channels-last, the second of three thirds of a projection."""
     wide = x.new_full((x.shape[0], x.shape[2], 3 * x.shape[1]), NAN)
     return wide[..., x.shape[1] : 2 * x.shape[1]].mT.copy_(x)
 
@@ -28,7 +28,7 @@ def like(x: torch.Tensor, layout: Layout = permuted, dtype: torch.dtype | None =
     return layout(torch.randn(x.shape, device=DEVICE).to(dtype or x.dtype))
 
 
-# A half type's SiLU has half a type's precision: a sum behind it would show that where it cancels.
+# A half type's SiLU has that type's precision: a sum after it would show the error where it cancels.
 CHAINS: dict[str, Callable[[torch.Tensor], Given]] = {
     "gates": lambda x: {"pre": stages.mul(like(x)), "post": stages.mul(like(x)), "activation": "silu"},
     "parts": lambda x: {"pre": stages.mul(like(x, part)), "post": stages.mul(like(x, part))},
@@ -36,7 +36,7 @@ CHAINS: dict[str, Callable[[torch.Tensor], Given]] = {
     "residual and silu": lambda x: {"residual": like(x, part), "post": stages.silu()},
     "numbers": lambda x: {"pre": stages.scale(2.0), "post": stages.silu() | stages.mul(like(x))},
     "each channel": lambda x: {"pre": stages.mul(randn(x.shape[1], 1, dtype=x.dtype)), "residual": like(x)},
-    # What the kernel does not take: two tensors in a chain, other layouts, other dtypes.
+    # Chains that the kernel does not take: two tensors in a chain, other layouts, other dtypes.
     "two tensors": lambda x: {"residual": like(x), "post": stages.mul(like(x))},
     "rows": lambda x: {"pre": stages.mul(like(x, contiguous)), "post": stages.mul(like(x, contiguous))},
     "float32": lambda x: {"pre": stages.mul(like(x, dtype=torch.float32)), "post": stages.mul(like(x))},
@@ -50,7 +50,7 @@ def tile_of(channels: int, dtype: torch.dtype) -> int:
 
 
 def states_of(count: int, channels: int, width: int, dtype: torch.dtype, number: int) -> Given:
-    """None, initial states, or slots of a cache, one of them none, with zeros in the place of NaN for another."""
+    """No states, initial states, or slots of a cache: one index is no slot, another has zeros instead of NaN."""
     if number % 3 == 0:
         return {}
     if number % 3 == 1:
@@ -92,7 +92,7 @@ def test_chains(name: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_a_sequence_that_begins_anywhere(dtype: torch.dtype) -> None:
-    """In each place of a thread's positions and of tiles, with 1 to 5 positions."""
+    """A sequence of 1 to 5 positions begins at each position of a thread and of a tile."""
     channels = 132
     tile = tile_of(channels, dtype)
     for begin, size in itertools.product(range(2 * tile + 2), (1, 2, 5)):
@@ -117,7 +117,7 @@ def test_gates_of_ones_change_no_bits(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_what_is_not_finite_stays_in_its_sequence(dtype: torch.dtype) -> None:
-    """In every second sequence, its state and its gates."""
+    """Every second sequence has non-finite values, in its state and its gates too."""
     channels, sizes = 36, [3, 1, 2, 5, 8, 1, 1, 16, 4, 7, 2, 30]
     starts, count = index(list(itertools.accumulate(sizes, initial=3))), len(sizes)
     x, cache = randn(1, channels, sum(sizes) + 7, dtype=dtype), randn(count, channels, 4, dtype=dtype)

@@ -54,7 +54,7 @@ def tile_of(kernel: str, dtype: torch.dtype) -> int:
 
 
 def check_on(kernel: str, batch: int, length: int, width: int, dtype: torch.dtype, **given: Any) -> None:
-    """The call for one of the kernels; `seq_idx`, `cu_seqlens` and the rest are `given`."""
+    """Checks a call of one of the kernels; `given` has `seq_idx`, `cu_seqlens` and the other options."""
     channels, layout, _ = KERNELS[kernel]
     x, bias = layout(randn(batch, channels, length, dtype=dtype)), randn(channels)
     activation = "silu" if length % 2 == 0 else None
@@ -62,7 +62,7 @@ def check_on(kernel: str, batch: int, length: int, width: int, dtype: torch.dtyp
 
 
 def cache_of(kernel: str, count: int, columns: int, dtype: torch.dtype) -> Given:
-    """A cache, one slot longer than it is used, where the second sequence begins with zeros in place of NaN."""
+    """A cache with one unused slot, in which the second sequence begins with zeros instead of NaN."""
     cache, slots = randn(count + 1, KERNELS[kernel][0], columns, dtype=dtype), torch.randperm(count + 1).tolist()
     cache[[*slots[1:2], slots[count]]] = NAN
     has = index([n != 1 for n in range(count)], torch.bool)
@@ -113,7 +113,7 @@ def test_a_sequence_that_begins_anywhere(kernel: str, dtype: torch.dtype) -> Non
 @pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_ids_that_change_anywhere(kernel: str, dtype: torch.dtype) -> None:
-    """Each row's change is one place further."""
+    """The id changes one position later in each row."""
     tile = min(tile_of(kernel, dtype), 256)
     length = tile + 21
     rows = torch.tensor([*range(27), *range(tile - 5, length)], device=DEVICE)[:, None]
@@ -147,7 +147,7 @@ def test_many_short_sequences(kernel: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("layout", [*X_LAYOUTS, ends_of_words, parts_of_positions], ids=lambda f: f.__name__)
 def test_taps_channels_and_layouts(layout: Layout, dtype: torch.dtype) -> None:
-    """Rows begin anywhere in words where there is an odd number of positions."""
+    """With an odd number of positions rows are unaligned."""
     taps = ((1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (9, 1), (1, 3), (2, 3), (4, 3))
     for number, ((width, dilation), length) in enumerate(itertools.product(taps, (13, 21, 64, 87))):
         channels, history = (1, 3, 4, 8, 35)[number % 5], (width - 1) * dilation
@@ -165,7 +165,7 @@ def test_taps_channels_and_layouts(layout: Layout, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_what_is_not_finite_stays_in_its_sequence(kernel: str, dtype: torch.dtype, value: float) -> None:
-    """In padding, in sequences without a slot, in every second sequence, and in their states."""
+    """Padding, sequences without a slot, and every second sequence with its state have non-finite values."""
     channels, layout, _ = KERNELS[kernel]
     for sizes in ([3, 1, 2, 5, 8, 1, 1, 16, 4, 7, 2, 30], [1] * 30, [9, 20, 6, 17, 33]):
         count, weight = len(sizes), randn(channels, 4, dtype=dtype)
@@ -206,7 +206,7 @@ def test_threads_with_all_the_words_or_positions_that_they_may_have(layout: Layo
 @pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
 def test_sequences_without_positions(layout: Layout, dtype: torch.dtype) -> None:
-    """Their states are the work of blocks of their own, for 4 sequences and 1024 channels each."""
+    """Separate blocks write their states, each for 4 sequences and 1024 channels."""
     for channels, count in ((1028, 9), (2052, 5), (4, 1), (1024, 4)):
         for length in (0, 2):
             x, weight = layout(randn(1, channels, length, dtype=dtype)), randn(channels, 4, dtype=dtype)
@@ -243,7 +243,7 @@ def test_under_sanitizers(kernel: str, dtype: torch.dtype) -> None:
 
 
 def calls(layout: Layout) -> Iterator[tuple[torch.Tensor, torch.Tensor, Given]]:
-    """Tokens, a weight and options: every way to hold sequences, each with every way to hold states."""
+    """Tokens, a weight and options: every form of sequences with every form of states."""
     weight, bias = randn(72, 4), randn(72)
     for form, is_paged, has_chains in itertools.product(("rows", "ids", "starts"), (False, True), (False, True)):
         given: Given = {"bias": bias, "activation": "silu"}
@@ -315,7 +315,7 @@ def test_replays_of_a_cuda_graph(layout: Layout) -> None:
             if "seq_idx" in given:
                 given["seq_idx"].add_(1 - replay)
             if copies:
-                given["cache_indices"].copy_(torch.randperm(9, device=DEVICE)[:4] - replay % 2)  # -1 is none
+                given["cache_indices"].copy_(torch.randperm(9, device=DEVICE)[:4] - replay % 2)  # -1 is no slot
                 given["has_initial_state"].logical_not_()
                 copies["state_cache"].copy_(cache)
             wanted = step(**copies)

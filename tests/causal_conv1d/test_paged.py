@@ -71,7 +71,7 @@ def test_no_slot_at_all(device: str) -> None:
 
 @pytest.mark.parametrize("form", ["rows", "ids", "starts"])
 def test_what_has_no_initial_state(device: str, form: str) -> None:
-    """Its row counts as zeros: before the tokens, in columns that move, and where there are no tokens."""
+    """The slot counts as zeros: before the tokens, in moved columns, and without tokens."""
     for length, more, layout in itertools.product((0, 1, 2, 9), (0, 1, 4), (permuted, sliced)):
         has = ints([True, False, False, True], device, torch.bool)
         cache = layout(torch.randn(4, 33, 3 + more, device=device))
@@ -117,7 +117,7 @@ def test_layouts_and_dtypes_of_the_cache(device: str, layout: Layout) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("form", ["rows", "ids", "starts"])
 def test_bits_are_kept(device: str, form: str, dtype: torch.dtype) -> None:
-    """Those of NaN too: in tokens, in columns that move, and in rows of nobody."""
+    """NaN keeps its bits too: in tokens, in moved columns, and in unused slots."""
     none = functools.partial(numbers_that_are_none, dtype=dtype, device=device)
     x, w = none(1, 9, 5), torch.randn(9, 3, device=device).to(dtype)
     for length, layout in itertools.product((0, 1, 2, 5), (permuted, sliced)):

@@ -57,7 +57,7 @@ def by_tokens(
             old.zero_()
 
         def column(t: int, first: int, b: int = b, start: int = start, old: torch.Tensor = old) -> torch.Tensor:
-            """At t; the sequence that it belongs to begins at `first`."""
+            """The column at t; its sequence begins at `first`."""
             if t >= first:
                 return values[b, :, t]
             return old[:, old.shape[1] + t - start] if first == start else torch.zeros_like(old[:, 0])
@@ -337,7 +337,7 @@ def test_final_states_are_the_bits_of_tokens(device: str, dtype: torch.dtype) ->
 
 
 def test_rows_are_sequences(device: str) -> None:
-    """As a batch, as one id each, and one after another."""
+    """The same rows as a batch, as one id each, and concatenated."""
     for width, dilation in ((1, 1), (3, 1), (4, 1), (5, 2)):
         x, w = torch.randn(3, 33, 40, device=device), torch.randn(33, width, device=device)
         options = {"dilation": dilation, "initial_states": torch.randn(3, 33, (width - 1) * dilation, device=device)}

@@ -43,7 +43,7 @@ def bad_calls(device: str) -> Iterator[tuple[dict[str, Any], str]]:
         yield {"conv_state": like(*wrong)}, f"conv_state must have shape (slots, 6, state_len), got {wrong}"
     yield {"conv_state": like(2, 6, 2)}, "conv_state must have at least (K - 1) * dilation = 3 columns, got 2"
     yield {"dilation": 3}, "conv_state must have at least (K - 1) * dilation = 9 columns, got 4"
-    row = "conv_state must have a row for each of {} sequences without conv_state_indices, got {}"
+    row = "conv_state must have {} slots, one per sequence, when conv_state_indices is None, got {}"
     yield {"conv_state": like(1, 6, 4)}, row.format(2, 1)
     yield {"conv_state": like(3, 6, 4)}, row.format(2, 3)
     yield {"x": like(9, 6), "query_start_loc": ints(4)}, row.format(3, 2)
@@ -71,7 +71,7 @@ def bad_calls(device: str) -> Iterator[tuple[dict[str, Any], str]]:
     yield {"num_accepted_tokens": ints(2)}, "state_at must be front with num_accepted_tokens, got 'end'"
     yield {**front, "cache_seqlens": ints(2)}, "state_at must be end with cache_seqlens, got 'front'"
     accepted = {**front, "num_accepted_tokens": ints(2)}
-    behind = "conv_state must have at least {} columns for {} tokens behind those accepted, got {}"
+    behind = "conv_state must have at least {} columns for {} tokens after the accepted ones, got {}"
     yield accepted, behind.format(5, 3, 4)
     short = {"weight": like(6, 1), "conv_state": like(2, 6, 2)}
     yield {**accepted, **short}, behind.format(3, 3, 2)
@@ -111,7 +111,7 @@ def overlapping_calls(device: str) -> Iterator[tuple[dict[str, Any], str]]:
         cache = numbers.view(torch.float32).view(2, 6, 1)
         aliased = {"conv_state": cache, "weight": torch.ones(6, 1, device=device)}
         yield {**aliased, name: numbers[:2]}, f"conv_state must not overlap {name}, {common}"
-    twice = "must not hold an element twice, got strides"
+    twice = "must not have two elements at one address, got strides"
     wide = torch.zeros(1, 6, 4, device=device).expand(2, 6, 4)
     yield {"conv_state": wide}, f"conv_state {twice} (0, 4, 1) for shape (2, 6, 4)"
     yield {"out": torch.zeros(1, device=device).expand(2, 6, 3)}, f"out {twice} (0, 0, 0) for shape (2, 6, 3)"

@@ -59,7 +59,7 @@ def update(x: torch.Tensor, state: torch.Tensor, weight: torch.Tensor, *others: 
 
 # --- chains ---------------------------------------------------------------------------------------------------------
 def like(x: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """Numbers with x's layout."""
+    """Random numbers in x's layout."""
     return torch.randn_like(x, dtype=dtype or x.dtype)
 
 
@@ -79,7 +79,7 @@ def each_channel(x: torch.Tensor) -> torch.Tensor:
     return randn(x.shape[1], *(1,) * (x.dim() - 2), dtype=x.dtype)
 
 
-# Its tokens are kept as the op's own SiLU leaves them, which is not torch's to the last bit.
+# Its tokens are kept after the op's own SiLU, whose last bit may differ from torch's.
 TWO_BEFORE = "two stages before"
 CHAINS: dict[str, Callable[[torch.Tensor], Given]] = {
     "gates": lambda x: {"pre": stages.mul(like(x)), "post": stages.mul(like(x))},
@@ -97,7 +97,7 @@ CHAINS: dict[str, Callable[[torch.Tensor], Given]] = {
     "div": lambda x: {"post": stages.div(like(x).abs() + 1)},
 }
 LIGHT_ROWS = [(3, 1, 3), (3, 1, 2), (4, 1, 3), (4, 1, 4), (4, 3, 9)]
-# So many stages are the interpreter's, and a factor of 1 changes no bits.
+# The interpreter runs this many stages, and a factor of 1 changes no bits.
 ONES = stages.scale(1.0) | stages.scale(1.0) | stages.scale(1.0) | stages.scale(1.0)
 
 
@@ -138,7 +138,7 @@ def test_chains_have_the_interpreters_bits(name: str, dtype: torch.dtype) -> Non
 
 @pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_chains_of_packed_tokens(dtype: torch.dtype) -> None:
-    """An operand's place is its token's among all; a sequence's operand is the same for all sequences of a call."""
+    """An operand is indexed by its token among all tokens, or is the same for all sequences of a call."""
     starts, slots = torch.tensor([1, 1, 2, 5, 9, 14], device=DEVICE), torch.tensor([5, 0, -1, 2, 4], device=DEVICE)
     for number, (name, (width, more)) in enumerate(itertools.product(CHAINS, ((3, 0), (4, 5)))):
         if name == "each sequence":  # tokens are rows of one dimension
@@ -158,7 +158,7 @@ def test_chains_of_packed_tokens(dtype: torch.dtype) -> None:
 
 # --- weights --------------------------------------------------------------------------------------------------------
 def eight_bytes_further(t: torch.Tensor) -> torch.Tensor:
-    """Dense, and half of a word past a boundary of words."""
+    """A dense tensor that begins half a word after a word boundary."""
     elements = 8 // t.itemsize
     return t.new_empty(t.numel() + elements)[elements:].view(t.shape).copy_(t)
 
@@ -181,13 +181,13 @@ def test_weights_and_biases(name: str, dtype: torch.dtype) -> None:
         assert_same_bits(update(x, state.clone(), weight, own_bias, "silu", **given), wanted)
     for weight in weights:
         assert_same_bits(check(x, state, weight, **given), without)
-    check(x, state, randn(case.channels, case.width), randn(case.channels), **given)  # numbers no half type has
+    check(x, state, randn(case.channels, case.width), randn(case.channels), **given)  # no half type has these
 
 
 @pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("name", KERNELS)
 def test_numbers_that_are_none_keep_their_bits(name: str, dtype: torch.dtype) -> None:
-    """Tokens that are kept and columns that move, NaN in all of its spellings."""
+    """Kept tokens and moved columns keep every encoding of NaN."""
     case = KERNELS[name]
 
     def some_none(t: torch.Tensor) -> torch.Tensor:
@@ -250,7 +250,7 @@ class Step:
 
 
 def settled(step: Step, times: int) -> list[torch.Tensor]:
-    """The results where each kernel ends before the next one starts."""
+    """The results if each kernel ends before the next one starts."""
 
     def update_and_wait(*arguments: Any, **given: Any) -> torch.Tensor:
         result = update(*arguments, **given)
@@ -264,7 +264,7 @@ def settled(step: Step, times: int) -> list[torch.Tensor]:
 @pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("name", KERNELS)
 def test_calls_one_behind_another(name: str, dtype: torch.dtype) -> None:
-    """A kernel may start before the one before it has ended, and waits for what that writes."""
+    """A kernel may start before the previous one has ended, and waits for its writes."""
     step = Step(KERNELS[name], dtype)
     other = step.twin()
     found = [step.run(update) for _ in range(20)]
@@ -276,7 +276,7 @@ def test_calls_one_behind_another(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("name", KERNELS)
 def test_replays_of_a_cuda_graph(name: str, dtype: torch.dtype) -> None:
-    """Twenty of them without a pause, with the bits of the same calls outside of a graph."""
+    """Twenty consecutive replays have the bits of the same calls outside a graph."""
     step = Step(KERNELS[name], dtype)
     other, unused, graph = step.twin(), step.twin(), torch.cuda.CUDAGraph()
     unused.run(update)  # the first launch of a kernel loads it

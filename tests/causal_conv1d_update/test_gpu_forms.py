@@ -1,4 +1,4 @@
-"""causal_conv1d_update on a GPU: the kernel of rows, with every form of the state, layout of it, and tokens packed."""
+"""causal_conv1d_update on a GPU: the kernel of rows, with every form and layout of the state, and packed tokens."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def draw(low: int, high: int, count: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def options_of(form: str, sequences: int, number: int) -> dict[str, Any]:
-    """The state layout's, and slots in most calls, some of them none; index types alternate."""
+    """The options of a form, with slots in most calls, some of them no slot; index types alternate."""
     kind, other = (torch.int32, torch.int64)[number // 2 % 2], (torch.int32, torch.int64)[number // 4 % 2]
     options: dict[str, Any] = {}
     if form == "circular":
@@ -55,7 +55,7 @@ def parameters(number: int, channels: int, width: int, dtype: torch.dtype) -> li
 def check_tokens(
     form: str, number: int, channels: int, tokens: int, taps: tuple[int, int], layout: Layout, dtype: torch.dtype
 ) -> None:
-    """Tokens that are channels-last, as a projection leaves them."""
+    """Checks channels-last tokens, like a projection's output."""
     width, more = taps
     columns, sequences = width - 1 + more, 3
     if form == "accepted":
@@ -96,7 +96,7 @@ def test_packed_tokens(form: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("form", FORMS)
 def test_channels_that_fill_no_words(form: str, dtype: torch.dtype) -> None:
-    """Of 130 a column has whole lanes; of 33 it has them in float32 alone; of 520 the last warp has a few."""
+    """130 channels fill whole lanes; 33 do so in float32 only; 520 leave the last warp nearly empty."""
     for number, (channels, taps, _) in enumerate(itertools.product((130, 33, 520), ROWS, range(2))):
         layouts = (permuted, contiguous) if number % 2 else (contiguous, permuted)
         check_tokens(form, number, channels, TOKENS[number % len(TOKENS)], taps, layouts[0], dtype)
@@ -106,7 +106,7 @@ def test_channels_that_fill_no_words(form: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("form", FORMS)
 def test_rows_in_the_middle_of_others(form: str, dtype: torch.dtype) -> None:
-    """Slots and columns of a state that are apart, and tokens and results that are parts of wider ones.
+    """Strided slots and columns of a state, and tokens and results that are slices of wider tensors.
 
     The results have the bits of those of the kernel of single channels, which takes rows that begin anywhere.
     """

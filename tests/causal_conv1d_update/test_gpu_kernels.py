@@ -22,7 +22,7 @@ OTHERS = [(4, 1, 5), (3, 1, 4), (4, 1, 16), (4, 1, 17), (4, 3, 11), (4, 2, 6), (
 
 
 def some_slots(sequences: int, slots: int, pad_every: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
-    """A slot for each sequence but for every `pad_every`th."""
+    """A slot for each sequence except every `pad_every`th."""
     names = torch.randperm(slots)[:sequences].tolist()
     return index([-1 if n % pad_every == pad_every - 1 else name for n, name in enumerate(names)], dtype)
 
@@ -64,7 +64,7 @@ def test_kernels_under_sanitizers(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("sequences", [1, 3, 5])
 def test_one_token(sequences: int, dtype: torch.dtype) -> None:
-    """Channels that fill warps and blocks, and that do not; counts that are no lanes or no words."""
+    """Channel counts that fill warps and blocks, and counts that leave partial lanes or words."""
     every = itertools.product(WORDS + OTHERS, (8, 64, 128, 136, 256, 264, 520, 130, 33))
     for number, ((width, dilation, columns), channels) in enumerate(every):
         slots = sequences + 2 * ((number + number // 9) % 3)

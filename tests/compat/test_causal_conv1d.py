@@ -159,7 +159,7 @@ def test_decoding(device: str, tokens: int, width: int, dtype: torch.dtype) -> N
 
 
 def test_a_prompt_then_tokens_are_one_sequence(device: str) -> None:
-    """As transformers calls them: the state has K columns, one more than the kernel reads."""
+    """transformers' calls: the state has K columns, one more than the kernel reads."""
     x, weight, bias, _ = problem(device, torch.float32, 4, 30)
     whole, _ = reference.causal_conv1d(x.double(), weight.double(), bias.double(), activation="silu")
     pieces, state = [causal_conv1d_fn(x[..., :17], weight, bias, activation="silu")], x[..., 13:17].contiguous()

@@ -129,7 +129,7 @@ def test_heads(device: str) -> None:
 
 
 def test_ids_of_sequences(device: str) -> None:
-    """Of the backends that read them; the final state is of the row, whatever its ids."""
+    """Only some backends read ids; the final state belongs to the row, whatever its ids."""
     weight, _ = taps(device, torch.float32, 4)
     x, starts = torch.randn(1, STARTS[-1], 70, device=device), torch.tensor(STARTS, device=device)
     ids = torch.repeat_interleave(torch.tensor(LENGTHS, device=device)).int()[None]

@@ -56,7 +56,7 @@ WRONG_OPS = {"convolve": 1, "update": 2}  # names in causal_conv1d_interface, an
 
 
 def wrong(subject: Any, op: str) -> Outputs:
-    """The layer's outputs where the op has its taps in another order."""
+    """The layer's outputs if the op's taps are in a wrong order."""
     from sluice.compat.causal_conv1d import causal_conv1d_interface
 
     right, place = getattr(causal_conv1d_interface, op), WRONG_OPS[op]
@@ -72,7 +72,7 @@ def wrong(subject: Any, op: str) -> Outputs:
 
 
 class Replays:
-    """Counts the replays of CUDA graphs from its making on."""
+    """Counts the replays of CUDA graphs since its construction."""
 
     def __init__(self) -> None:
         self.count, replay = 0, torch.cuda.CUDAGraph.replay
@@ -101,7 +101,7 @@ def compiled_loop(subject: Any) -> dict[str, Any]:
     def steps(tokens: torch.Tensor) -> None:
         for token in tokens:
             torch.compiler.cudagraph_mark_step_begin()
-            found.append(step(token).clone())  # the next replay writes over it
+            found.append(step(token).clone())  # the next replay overwrites it
 
     found: list[torch.Tensor] = []
     _, code = run_and_get_code(steps, subject.tokens[:1])
@@ -127,7 +127,7 @@ def compiled_loop(subject: Any) -> dict[str, Any]:
 
 
 def tell_compiling_from_exporting() -> None:
-    """torch 2.11 says of code under torch.compile that it is exported: then transformers takes its torch code."""
+    """torch 2.11 reports code under torch.compile as exported, for which transformers uses its torch code."""
     from transformers.integrations import hub_kernels
 
     hub_kernels.is_torchdynamo_exporting = lambda: False
@@ -170,7 +170,7 @@ def results(cases: ModuleType, device: str, folder: pathlib.Path, *whats: str) -
 
 
 def test_layers_have_the_outputs_of_torch_code(cuda: str, tmp_path: pathlib.Path, cases: ModuleType) -> None:
-    """And the ops are called, once for the prompt and once for each token, and a wrong one would be seen."""
+    """The ops are called once for the prompt and once per token, and a wrong op would be detected."""
     before, after = results(cases, cuda, tmp_path, "before", "after")
     assert list(before) == list(after) == [f"{kind} {dtype}" for kind in KINDS for dtype in HALF]
     for name, (torchs, reference) in before.items():

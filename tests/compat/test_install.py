@@ -1,4 +1,4 @@
-"""compat.causal_conv1d: install() and uninstall(), and who finds what under the package's name."""
+"""compat.causal_conv1d: install() and uninstall(), and imports of the package's name."""
 
 from __future__ import annotations
 

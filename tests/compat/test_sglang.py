@@ -41,7 +41,7 @@ STARTS = [0, 5, 6, 23, 25, 34]
 
 
 def cache(columns: int, **options: Any) -> torch.Tensor:
-    """Nine rows, NaN but in the slots that are used."""
+    """Nine slots, NaN except in the used ones."""
     states = torch.full((9, 70, columns), float("nan"), **options)
     states[[7, 2, 3, 5]] = torch.randn(4, 70, columns, **options)
     return states
@@ -181,7 +181,7 @@ def test_refusals(device: str) -> None:
         causal_conv1d_update(x, state, weight, activation="gelu")
     with pytest.raises(TypeError, match=r"causal_conv1d_update: x must be a torch.Tensor, got NoneType"):
         causal_conv1d_update(None, state, weight)
-    with pytest.raises(ValueError, match=r"conv_state must have a row for each of 2 sequences"):
+    with pytest.raises(ValueError, match=r"conv_state must have 2 slots, one per sequence"):
         causal_conv1d_update(x, torch.zeros(3, 6, 3, device=device), weight)
     with pytest.raises(RuntimeError, match="sluice is forward-only"):
         causal_conv1d_update(x, state, weight.clone().requires_grad_())

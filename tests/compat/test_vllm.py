@@ -63,7 +63,7 @@ def decoded(
 
 
 def poisoned(slots: int, channels: int, columns: int, used: list[int], **options: Any) -> torch.Tensor:
-    """States that are NaN but in used slots."""
+    """States that are NaN except in used slots."""
     states = torch.full((slots, channels, columns), float("nan"), **options)
     states[used] = torch.randn(len(used), channels, columns, **options)
     return states
@@ -111,7 +111,7 @@ def check_prefill(problem: dict[str, Any], activation: Any = "silu", slots: list
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_prefill(device: str, width: int, dtype: torch.dtype, layout: Layout) -> None:
-    """Rows may be longer than a state, slots that nobody has are NaN."""
+    """Slots may be longer than a state; unused slots are NaN."""
     for more in (0, 3):
         result = check_prefill(prefill_problem(device, dtype, width, layout, more))
         assert result.stride() == (1, 70)  # channels-last, as x is
@@ -180,7 +180,7 @@ def expected_decode(problem: dict[str, Any], slots: list[int]) -> tuple[torch.Te
 
 
 def check_decode(problem: dict[str, Any], slots: list[int] = USED, **options: Any) -> None:
-    """Into `out`, then in x's place."""
+    """Checks results in `out`, then in x."""
     x, states = problem["x"], problem["conv_state"]
     wanted, wanted_states = expected_decode(problem, slots)
     in_place, out, again = x.clone(), poisoned_like(x), states.clone()

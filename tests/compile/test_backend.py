@@ -124,7 +124,7 @@ def test_where_gradients_are_needed_everything_is_inductors(
 
 
 class Untold(CustomGraphPass):
-    """The pass as a torch has it that does not tell passes what a graph is for."""
+    """The pass under a torch that does not tell it whether a graph is for inference."""
 
     def __call__(self, graph: torch.fx.Graph) -> None:
         sluice.compile.passes(graph)

@@ -51,7 +51,7 @@ def wav2vec2_features() -> tuple[torch.nn.Module, Callable[[int], torch.Tensor]]
     return transformers.Wav2Vec2Model(numbers).feature_extractor, lambda length: torch.randn(1, 400 + length)
 
 
-# How many ops of sluice a network has then; and whether nothing that computes is left beside them.
+# The number of sluice ops in a network, and whether no other computation is left.
 NETWORKS = {
     hifigan: ({"sluice.conv1d.default": 18, "sluice.conv_transpose1d.default": 2}, True),
     dac_decoder: ({"sluice.conv1d.default": 14, "sluice.conv_transpose1d.default": 2}, True),

@@ -43,7 +43,7 @@ def test_the_entry_point_of_a_wheel_is_the_same_function() -> None:
 
 
 def test_an_entry_point_that_loads_sluice_registers_it_once() -> None:
-    # As with a wheel: torch's list has the entry point ahead of sluice's import.
+    # An installed wheel: torch's list has the entry point before sluice is imported.
     done = python(
         "import torch, torch._dynamo\nfrom importlib.metadata import EntryPoint\n"
         "from torch._dynamo.backends import registry\n"

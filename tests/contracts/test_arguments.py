@@ -1,5 +1,5 @@
-"""What the functions take besides tensors: NumPy's numbers, chains as text, lists of many tensors; in sluice's wording
-what they do not."""
+"""Arguments besides tensors: NumPy's numbers, chains as text, lists of many tensors; refusals are in
+sluice's wording."""
 
 from __future__ import annotations
 

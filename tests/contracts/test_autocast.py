@@ -18,7 +18,7 @@ calls = functools.partial(every, "cast")
 
 
 class Block(torch.nn.Module):
-    """README's, by raw ops alone."""
+    """The README's block, by raw ops alone."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,5 +133,5 @@ def test_on_the_device_meta(compiled: bool) -> None:
     with torch.device("meta"):
         results = (torch.compile(step, fullgraph=True) if compiled else step)()
     assert [tuple(result.shape) for result in results] == [(2, 6, 20)] * 8
-    # What torch 2.11 compiles there gives tensors of the CPU, its own too.
+    # Code compiled by torch 2.11 returns CPU tensors there, for torch's own ops too.
     assert {result.device.type for result in results} == {results[-1].device.type if compiled else "meta"}

@@ -1,4 +1,4 @@
-"""Forward-only without a wrong gradient anywhere: what ops return, what they write, and what the functions refuse."""
+"""Forward-only without wrong gradients: results and writes of ops, and the functions' refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Empty extents: what torch gives for them, and an error of ours where torch refuses them."""
+"""Empty extents: torch's results, and errors of sluice if torch refuses them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Result = torch.Tensor | None
 
 
 def outcome(function: Callable[[], torch.Tensor]) -> Result:
-    """What torch gives; None where it refuses."""
+    """torch's result; None if torch refuses."""
     try:
         return function()
     except (RuntimeError, IndexError):

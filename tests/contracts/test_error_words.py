@@ -1,4 +1,4 @@
-"""Errors speak of the op and its arguments: no shim of torch's, no path of a build, no attribute of Python's."""
+"""Errors name the op and its arguments, not torch's shims, build paths or Python attributes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FOREIGN = (
 
 
 def strange_tensors() -> dict[str, object]:
-    """What no op computes with, and some of it no tensor."""
+    """Values that no op computes with; some are not tensors."""
     x = torch.zeros(2, 6, 20)
     return {
         "float8": x.to(torch.float8_e4m3fn),
@@ -70,9 +70,9 @@ def test_raw_ops_refuse_such_operands_in_our_words(name: str) -> None:
 
 def test_a_failure_of_torchs_own_convolution_names_the_op() -> None:
     huge, w = torch.zeros(1).expand(1, 6, 1 << 45), torch.randn(6, 6, 3)
-    with pytest.raises(RuntimeError, match="^conv1d: torch's own part of it failed") as raised:
+    with pytest.raises(RuntimeError, match="^conv1d: a torch op that it calls failed") as raised:
         sluice.conv1d(huge, w)
     assert not any(word in str(raised.value) for word in FOREIGN)
-    with pytest.raises(RuntimeError, match="^conv_transpose1d: torch's own part of it failed") as raised:
+    with pytest.raises(RuntimeError, match="^conv_transpose1d: a torch op that it calls failed") as raised:
         sluice.conv_transpose1d(huge, w)
     assert not any(word in str(raised.value) for word in FOREIGN)

@@ -69,7 +69,7 @@ def bad_calls(device: str) -> dict[str, tuple]:
         "dilation": (ValueError, "conv1d: dilation must be at least 1, got 0", lambda: conv(x, dense, dilation=0)),
         "too short": (
             ValueError,
-            "conv1d: input must be at least as long .* 39 .*, got 20",
+            "conv1d: input must have at least 39 positions with padding, .*, got 20",
             lambda: conv(x, dense, dilation=19),
         ),
         "transposed weight": (
@@ -142,7 +142,7 @@ def bad_calls(device: str) -> dict[str, tuple]:
         ),
         "out holds an element twice": (
             ValueError,
-            "transform: out must not hold an element twice",
+            "transform: out must not have two elements at one address",
             lambda: transform(x, SILU, out=out(1).expand(2, 6, 20)),
         ),
         "operand enlarges": (
@@ -267,7 +267,7 @@ def bad_calls(device: str) -> dict[str, tuple]:
         ),
         "kernel too large": (
             ValueError,
-            "filter2d: image must be at least as large as the kernel, 11 x 3, with its padding, got 9 x 20",
+            "filter2d: image must be at least 11 x 3 with padding, the kernel's size, got 9 x 20",
             lambda: stencil(image, out(11, 3), padding="valid"),
         ),
         "image as its own out": (

@@ -56,8 +56,8 @@ def test_sizes_of_a_compiled_graph_are_refused_in_the_words_of_the_op() -> None:
         return sluice.filter2d(x, w[0], padding="valid")
 
     for function, words in {
-        dense: "conv1d: input must be at least as long as the kernel's reach of .* with its padding",
-        valid: "filter2d: image must be at least as large as the kernel, .* with its padding",
+        dense: "conv1d: input must have at least .* positions with padding, the kernel's reach",
+        valid: "filter2d: image must be at least .* with padding, the kernel's size",
     }.items():
         torch._dynamo.reset()
         compiled = torch.compile(function, backend="eager", fullgraph=True, dynamic=True)

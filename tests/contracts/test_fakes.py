@@ -141,7 +141,7 @@ def flat(y: torch.Tensor) -> torch.Tensor:
 
 
 def few_inputs(device: str, start: int) -> list[torch.Tensor]:
-    """From layout `start` on: 0 is contiguous."""
+    """The layouts from `start` on; 0 is contiguous."""
     return [
         laid_out_like(layouts(SHAPES[rank])[name], torch.float32, device)
         for rank in (3, 4)

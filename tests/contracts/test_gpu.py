@@ -1,4 +1,4 @@
-"""What only a GPU shows: streams, tensors over 2^31 elements, repeatability, no synchronisation."""
+"""Properties that only a GPU shows: streams, tensors over 2^31 elements, repeatability, no synchronisation."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def with_a_word_behind(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_short_selection(schedule: str) -> None:
-    """What runs under compute-sanitizer: every kernel, edges and odd sizes, small enough to be traced."""
+    """The cases for compute-sanitizer: every kernel, edges and odd sizes, small enough to be traced."""
     depth = FIXED_DEPTH.get(schedule, 3)
     # memcheck and initcheck take a word that is copied in part for a whole one (docs/measurements/schedules.md).
     placed = with_a_word_behind if schedule == "primitives" else torch.Tensor.contiguous

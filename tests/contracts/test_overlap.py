@@ -1,4 +1,4 @@
-"""What an `out` may share memory with: by the elements themselves, not by their address ranges."""
+"""Overlap of `out` with inputs is decided by the elements, not by their address ranges."""
 
 from __future__ import annotations
 
@@ -142,15 +142,15 @@ def refused(device: str) -> dict[str, tuple[str, Callable[[], object]]]:
             lambda: sluice.transform(flat[::2], silu, dtype=torch.float16, out=flat.view(torch.float16)[1:-2:4][:32]),
         ),
         "rows within rows": (
-            r"out must not hold an element twice, got strides \(2, 1\) for shape \(3, 4\)",
+            r"out must not have two elements at one address, got strides \(2, 1\) for shape \(3, 4\)",
             lambda: sluice.transform(torch.zeros(3, 4, device=device), silu, out=rows),
         ),
         "expanded states": (
-            "final_states_out must not hold an element twice",
+            "final_states_out must not have two elements at one address",
             lambda: causal(x, w, final_states_out=shared),
         ),
         "expanded states with out": (
-            "final_states_out must not hold an element twice",
+            "final_states_out must not have two elements at one address",
             lambda: causal(x, w, final_states_out=shared, out=memory),
         ),
         "states in out": (

@@ -1,4 +1,4 @@
-"""`plan` asks what the call asks: whatever it is given, it answers for that call or refuses it in its words."""
+"""`plan` takes a call's arguments: it answers for that call, or refuses it in the same words."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_plan_refuses_what_the_call_refuses_in_its_words() -> None:
         ),
         r"transform\(\) got an unexpected keyword argument 'post'": ("transform", (x, stages.relu()), {"post": None}),
         "conv1d: padding must be a number, 'same' or 'valid', got 'full'": ("conv1d", (x, w, None, 1, "full"), {}),
-        "conv1d: input must be at least as long as the kernel's reach of 39 .*, got 20": (
+        "conv1d: input must have at least 39 positions with padding, the kernel's reach, got 20": (
             "conv1d",
             (x, w, None, 1, 0, 19, 6),
             {},
@@ -223,7 +223,7 @@ def test_a_list_of_chains_is_planned_as_the_pass_that_runs() -> None:
         "transform --shape 4 --chain add($0)": "must be a chain without tensors",
         "transform --shape 4 --stride 2": "unexpected keyword argument 'stride'",
         "conv1d --shape 2,8,99 --padding full": "padding must be a number, 'same' or 'valid', got 'full'",
-        "conv1d --shape 2,8,99 --taps 200": "as long as the kernel's reach of 200",
+        "conv1d --shape 2,8,99 --taps 200": "at least 200 positions with padding, the kernel's reach",
     }.items(),
 )
 def test_the_command_refuses_in_a_line(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -164,7 +164,7 @@ def test_a_subclass_with_its_own_dispatch(device: str) -> None:
         assert torch.equal(sluice.transform(kind(x), stages.add(y)), x + y + extra)
         assert torch.equal(sluice.transform(kind(x), stages.add(kind(y))), x + y + extra)
         name = type(kind(y)).__name__
-        rule = f"transform: an operand of a chain must be a plain tensor where the input is one, got {name}"
+        rule = f"transform: an operand of a chain must be a plain tensor when the input is one, got {name}"
         with pytest.raises(TypeError, match=rule):
             sluice.transform(x, stages.add(kind(y)))
         with pytest.raises(TypeError, match="conv1d: an operand of a chain must be a plain tensor"):
@@ -177,7 +177,7 @@ def test_a_tensor_without_memory_never_reaches_a_kernel(device: str) -> None:
     x = torch.randn(1, 4, 9, device=device)
     for raw in every("operands", device).values():
         for empty in (Wrapper(x), torch._efficientzerotensor((4, 9), device=device)):
-            with pytest.raises(RuntimeError, match="operand 0 must have memory of its own, got a tensor that stands"):
+            with pytest.raises(RuntimeError, match="operand 0 must have memory of its own, got a tensor without"):
                 raw(empty)
     with pytest.raises(ValueError, match="transform: chain operand 0 must have memory of its own"):
         sluice.transform(x, stages.add(torch._efficientzerotensor((4, 9), device=device)))

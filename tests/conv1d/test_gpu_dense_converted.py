@@ -21,7 +21,7 @@ IS_CONVERTED = "converted to channels-last in a workspace first"
 
 
 def every_second(x: torch.Tensor) -> torch.Tensor:
-    """Neither channels nor positions contiguous."""
+    """A tensor whose channels and positions are both not contiguous."""
     wide = x.new_full((x.shape[0], 2 * x.shape[1], 2 * x.shape[2]), float("nan"))
     inner = wide[:, ::2, 1::2]
     inner.copy_(x)

@@ -24,7 +24,7 @@ def gap_of(rng: random.Random, length: int) -> int:
 def check_rows(
     rng: random.Random, sizes: tuple[int, int, int], taps: int, padding: int, offsets: tuple[int, int], dtype
 ) -> None:
-    """`direct` beside `two_stage` bit for bit, into a part of a wider tensor; now and then beside torch as well."""
+    """`direct` and `two_stage` agree bit for bit, in a slice of a wider tensor; some cases also agree with torch."""
     length = sizes[2] + 2 * padding - taps + 1
     if length < 1:
         return
@@ -66,7 +66,7 @@ def test_every_pair_of_alignments(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 @pytest.mark.parametrize("sizes", [(1, 300, 16384), (2, 1100, 1030), (3, 700, 2051), (1, 1100, 4099)])
 def test_many_rows(sizes: tuple[int, int, int], dtype: torch.dtype) -> None:
-    """Threads with all the words that they may have."""
+    """Threads that have their maximum of words."""
     rng = random.Random(torch.initial_seed())
     for padding, taps in itertools.product((0, 1, 4), (2, 4)):
         check_rows(rng, sizes, taps, padding, (rng.randrange(8), rng.randrange(8)), dtype)
@@ -74,7 +74,7 @@ def test_many_rows(sizes: tuple[int, int, int], dtype: torch.dtype) -> None:
 
 
 def check_history(rng: random.Random, length: int, taps: int, dilation: int, schedules: list[str], dtype) -> None:
-    """Each schedule that takes the call, beside float64; all of them with the same bits."""
+    """Each schedule that takes the call agrees with float64, and all have the same bits."""
     channels, history = 5, (taps - 1) * dilation
     x = placed((2, channels, length), "cf", rng.randrange(8), gap_of(rng, length), NAN, dtype)
     x.copy_(randn(*x.shape))
@@ -117,7 +117,7 @@ def test_histories_of_rows_at_any_alignment(dilation: int, dtype: torch.dtype) -
 
 @pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_an_output_depends_on_its_window_alone(dtype: torch.dtype) -> None:
-    """Not on what stands beside a row, and not on what a tap of zero would meet."""
+    """An output depends neither on memory beside its row nor on the inputs of a zero tap outside it."""
     rng = random.Random(torch.initial_seed())
     for taps, padding, length in itertools.product((1, 2, 3, 4), (0, 1, 5), (61, 403)):
         x = placed((2, 7, length), "cf", rng.randrange(8), rng.choice([0, 1]), NAN, dtype)
@@ -133,7 +133,7 @@ def test_an_output_depends_on_its_window_alone(dtype: torch.dtype) -> None:
 @pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 def test_under_sanitizers(dtype: torch.dtype) -> None:
-    """Tensors that begin and end with their memory, so that what is read beside a row is seen."""
+    """Tensors fill their allocations, so that reads beside a row are detected."""
     for taps, padding, length in ((4, 3, 129), (4, 0, 133), (3, 1, 61), (2, 5, 200)):
         for channels in (1, 3):
             x, w = randn(1, channels, length, dtype=dtype), randn(channels, 1, taps, dtype=dtype)

@@ -51,7 +51,7 @@ def draw_length(rng: random.Random, channels: int, dilation: int, dtype: torch.d
 
 
 def quads(rng: random.Random, sizes: tuple[int, int, int], fill: float, dtype: torch.dtype) -> torch.Tensor:
-    """Channels last, in the middle of other memory, whose vectors of four channels are aligned.
+    """Channels-last, inside other memory, with aligned vectors of four channels.
 
     With one position the channels are contiguous as well.
     """
@@ -81,7 +81,7 @@ class Problem:
         return sluice.plan("conv1d", self.x, self.w, self.b, *self.numbers, out=self.out, **given).kernel
 
     def into_out(self, **given: Any) -> torch.Tensor:
-        """A copy of the result, after a check of the memory around it."""
+        """A copy of the result; checks the memory around it."""
         self.out.fill_(NAN)
         self.run(out=self.out, **given)
         result = self.out.clone()
@@ -91,7 +91,7 @@ class Problem:
 
 
 def assert_near(result: torch.Tensor, wanted: torch.Tensor, name: object) -> None:
-    """A chain of numbers of about 1 after sums of such numbers."""
+    """Compares sums of numbers near 1 with such numbers in the chain."""
     allowed = 4 * max(TOLERANCE[result.dtype], 5e-6)
     torch.testing.assert_close(result.double(), wanted, rtol=allowed, atol=allowed, msg=lambda text: f"{name}: {text}")
 
@@ -135,7 +135,7 @@ def test_channels_that_are_no_quads(dtype: torch.dtype) -> None:
 
 
 # --- operands -------------------------------------------------------------------------------------------------------
-Operand = Callable[..., torch.Tensor]  # another one each time: for the result, or for "x"
+Operand = Callable[..., torch.Tensor]  # makes a new one each time: for the result, or for "x"
 CHAINS: dict[str, Callable[[Operand], Given]] = {
     "gates": lambda o: {"pre": stages.mul(o("x")), "post": stages.mul(o())},
     "number and residual": lambda o: {"pre": stages.scale(2.0), "post": stages.add(o())},
@@ -146,7 +146,7 @@ CHAINS: dict[str, Callable[[Operand], Given]] = {
     "residual": lambda o: {"post": stages.add(o())},
     "silu and gate": lambda o: {"post": stages.silu() | stages.mul(o())},
 }
-# Chains that also have operands of float32: each dtype is code of its own, which takes its time to link.
+# Chains that also have float32 operands: each dtype needs a separate, slow link.
 FLOAT32_OPERANDS = ("several", "residual")
 
 
@@ -238,7 +238,7 @@ def test_histories_with_a_dilation(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_histories_behind_gates(dtype: torch.dtype) -> None:
-    """`pre` is for tokens alone: a history is what it left of earlier ones."""
+    """`pre` applies only to tokens: a history has earlier results of `pre`."""
     rng = random.Random(torch.initial_seed())
 
     def gates(x: torch.Tensor) -> Given:
@@ -267,7 +267,7 @@ def test_an_output_depends_on_its_window_alone(dtype: torch.dtype) -> None:
 @pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_under_sanitizers(dtype: torch.dtype) -> None:
-    """Tensors that begin and end with their memory; without a chain, which would have to be linked."""
+    """Tensors fill their allocations; there is no chain, because it would have to be linked."""
     for taps, dilation, length in ((4, 2, 37), (4, 7, 30), (6, 1, 35), (8, 2, 61)):
         x, w = permuted(randn(2, 36, length, dtype=dtype)), randn(36, taps, dtype=dtype)
         states = permuted(randn(2, 36, (taps - 1) * dilation, dtype=dtype))

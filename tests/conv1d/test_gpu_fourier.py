@@ -1,4 +1,4 @@
-"""The Fourier method's kernels: random problems, the same bits in both forms and in every run, what is not finite."""
+"""The Fourier method's kernels: random problems, the same bits in both forms and in every run, non-finite values."""
 
 from __future__ import annotations
 

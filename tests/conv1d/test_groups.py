@@ -1,4 +1,4 @@
-"""conv1d in half types with 16 channels a group and more: F.conv1d's results for every layout, and plans."""
+"""conv1d in half types with at least 16 channels per group: F.conv1d's results for every layout, and plans."""
 
 from __future__ import annotations
 
@@ -58,4 +58,4 @@ def test_groups_run_on_the_dense_kernel(last: bool) -> None:
 def test_small_and_odd_groups_are_left_to_aten(inputs: int, outputs: int, groups: int) -> None:
     found = plan(Problem((4, inputs, 3000), outputs, 3, 1, 1, groups=groups))
     assert found.method == "aten"
-    assert "groups of 16 channels and more, and of output channels multiples of 8" in found.reason
+    assert "groups of at least 16 input and output channels, the latter a multiple of 8" in found.reason

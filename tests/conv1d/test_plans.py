@@ -37,7 +37,7 @@ def test_a_plan_says_what_it_does() -> None:
         ("for float16 and bfloat16", (), {"dtype": torch.float32}),
         ("need compute capability 9.0", (), {"device": Device(compute_capability=100)}),
         ("so few positions", (), {"length": 7}),
-        ("reaches over more positions", (1, 2000, 2000), {}),
+        ("each as long as the kernel's reach", (1, 2000, 2000), {}),
     ],
 )
 def test_what_is_left_to_aten_has_a_reason(reason: str, arguments, options) -> None:

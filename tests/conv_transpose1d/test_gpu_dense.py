@@ -195,7 +195,7 @@ def test_what_is_not_finite_stays_where_it_reaches(taps, stride, padding, dilati
 @pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("mode", ["never", "always"])
 def test_a_result_may_be_a_tensor_of_its_chain(mode: str, layout: Layout) -> None:
-    """Neither of two launches reads what the other has written."""
+    """Neither of two launches reads the other's results."""
     x, w, b = transposed((2, 48, 400), 40, 7, torch.float16, layout, stride=3)
     sums = dense(x, w, b, 3, 1, dtype=torch.float32)
     out = layout(torch.randn_like(sums).half())

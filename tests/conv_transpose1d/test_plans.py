@@ -22,7 +22,7 @@ def plan(shape, weight, *numbers, dtype=torch.float16, device=H200, **options) -
 def test_a_plan_says_how_many_components_there_are() -> None:
     found = plan((2, 64, 500), (64, 1, 12), 2, 5, 0, 64, post=stages.gelu())
     assert found.method == "depthwise"
-    assert found.detail == "2 polyphase components, a launch each"
+    assert found.detail == "2 polyphase components, one launch each"
     assert plan((2, 64, 500), (64, 1, 3), 1, 1, 0, 64).detail == ""
     assert plan((2, 64, 500), (64, 1, 12), 2, 5, 0, 64, schedule="multi_stage").schedule == "multi_stage"
 
@@ -48,7 +48,7 @@ def test_components_of_equally_many_taps_are_rows_of_one_product(
     assert (found.method, found.kernel) == ("dense", "dense")
     converted = 2 * 4 * inputs * length if "converted to channels-last" in found.detail else 0
     assert found.workspace_bytes == 2 * inputs * outputs * taps + converted
-    assert f"; channels of {stride} polyphase components, interleaved as they are stored" in found.detail
+    assert f"; channels of {stride} polyphase components, interleaved by the stores" in found.detail
 
 
 @pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
@@ -66,7 +66,7 @@ def test_channels_last_has_every_stride() -> None:
 def test_channels_first_results_that_are_no_spans_are_transposed(taps: int, numbers: tuple[int, ...]) -> None:
     found = plan((2, 64, 500), (64, 20, taps), *numbers)
     assert found.method == "dense"
-    assert "results are rows of channels in a workspace, transposed into the output" in found.detail
+    assert "results are channels-last in a workspace, then transposed into the output" in found.detail
     x, w = (torch.empty(sizes, device="meta") for sizes in ((2, 64, 500), (64, 20, taps)))
     assert found.workspace_bytes >= 2 * 2 * 24 * sluice.conv_transpose1d(x, w, None, *numbers).shape[2]
 
@@ -87,18 +87,18 @@ def test_taps_that_are_no_multiple_of_the_stride_make_two_launches() -> None:
     ("reason", "arguments", "options"),
     [
         ("leaves most results without a tap", ((2, 64, 500), (64, 64, 4), 5, 0, 0, 1, 5), {}),
-        ("have no groups", ((2, 64, 500), (64, 16, 4), 2, 0, 0, 2), {}),
+        ("do not support groups", ((2, 64, 500), (64, 16, 4), 2, 0, 0, 2), {}),
         ("for float16 and bfloat16", ((2, 64, 500), (64, 64, 4), 2), {"dtype": torch.float32}),
-        ("have no groups", ((2, 64, 500), (64, 16, 4), 1, 0, 0, 2), {}),
+        ("do not support groups", ((2, 64, 500), (64, 16, 4), 1, 0, 0, 2), {}),
         ("for float16 and bfloat16", ((2, 64, 500), (64, 64, 4)), {"dtype": torch.float32}),
         ("need compute capability 9.0", ((2, 64, 500), (64, 64, 4)), {"device": Device(compute_capability=100)}),
         (
-            "each polyphase component would be a launch, and there are many",
+            "each polyphase component needs a launch, and there are many components",
             ((2, 64, 500), (64, 1, 40), 20, 0, 0, 64),
             {},
         ),
         (
-            "each polyphase component would be a launch, and there are few results",
+            "each polyphase component needs a launch, and there are few results",
             ((2, 64, 500), (64, 1, 12), 3, 0, 0, 64),
             {},
         ),

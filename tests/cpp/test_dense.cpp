@@ -93,7 +93,7 @@ TEST(dense_convolutions_that_do_not_fit_are_left_to_aten) {
     return std::string(plan.reason);
   };
   const auto contains = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
-  CHECK(contains(reason(dense(2, 64, 64, 100000, 65, 1000)), "reaches over more positions"));
+  CHECK(contains(reason(dense(2, 64, 64, 100000, 65, 1000)), "each as long as the kernel's reach"));
   CHECK(contains(reason(dense(2, 64, 64, 3, 1)), "so few positions"));
   CHECK(contains(reason(dense(1, 64, 64, 1LL << 31, 1)), "2^30"));
   Conv1dProblem problem = dense(2, 64, 64, 5000, 3);
@@ -101,9 +101,9 @@ TEST(dense_convolutions_that_do_not_fit_are_left_to_aten) {
   CHECK(contains(reason(problem), "float16 and bfloat16"));
   problem = dense(2, 64, 64, 5000, 3);
   problem.groups = 8;
-  CHECK(contains(reason(problem), "groups of 16 channels and more"));
+  CHECK(contains(reason(problem), "groups of at least 16 input and output channels"));
   problem.groups = 2, problem.channels = 72;
-  CHECK(contains(reason(problem), "multiples of 8"));
+  CHECK(contains(reason(problem), "a multiple of 8"));
   problem.groups = 1, problem.channels = 64;
   DeviceProperties other = kH200;
   other.compute_capability = 100;
@@ -127,14 +127,14 @@ TEST(dense_convolutions_for_which_aten_was_faster_are_left_to_it) {
   problem.fetch = DenseFetch::elements;
   CHECK(reason(problem).empty());  // converted to channels-last first
   problem.input_channels = 80, problem.groups = 4;
-  CHECK(contains(reason(problem), "in the middle of 16 bytes"));
+  CHECK(contains(reason(problem), "not aligned to 16 bytes"));
   problem.taps = 3;
   CHECK(reason(problem).empty());
-  CHECK(contains(reason(dense(2, 512, 64, 500, 65)), "few tiles of long sums"));
+  CHECK(contains(reason(dense(2, 512, 64, 500, 65)), "few tiles with long sums"));
   CHECK(reason(dense(64, 5, 2, 100000, 1)).empty());
   problem = dense(64, 1024, 32, 3737, 56, 9);
   problem.fetch = DenseFetch::shifted;
-  CHECK(contains(reason(problem), "beyond its positions"));
+  CHECK(contains(reason(problem), "most of a tile's input is halo"));
   problem.fetch = DenseFetch::positions;
   CHECK(reason(problem).empty());
 }

@@ -169,7 +169,7 @@ TEST(a_directory_that_others_may_write_to_is_not_used) {
     CHECK(!cache.read("key").has_value());
     cache.write("other", kData);
     CHECK(count(folder.path) == 1 && mode_of(folder.path) == writable);
-    CHECK(cache.problem().find("others than its owner may write to it") != std::string::npos);
+    CHECK(cache.problem().find("users other than its owner may write to it") != std::string::npos);
   }
   chmod(folder.path.c_str(), 0700);
   cache.write("other", kData);

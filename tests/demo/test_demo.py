@@ -141,10 +141,10 @@ def test_a_picture_that_cannot_be_written(tmp_path: pathlib.Path, capsys: pytest
         (lambda path: path, "No such file"),
         (lambda path: path.write_bytes(b"no sound") and path, "must be a PCM WAV file"),
         (lambda path: write_wav(path, b""), "must hold at least one sample"),
-        (lambda path: write_wav(path, bytes(9), width=1), "must have samples of 16 bits, got 8"),
+        (lambda path: write_wav(path, bytes(9), width=1), "must have 16-bit samples, got 8"),
         (lambda path: write_wav(path, bytes(798)), "must have at least 400 samples, got 399"),
         (lambda path: write_wav(path, bytes(2000)), "must not be silent"),
-        (lambda path: write_wav(path, bytes(2000), rate=6800), "must have over 6800 samples a second"),
+        (lambda path: write_wav(path, bytes(2000), rate=6800), "must have more than 6800 samples per second"),
     ],
 )
 def test_a_recording_that_cannot_be_used(

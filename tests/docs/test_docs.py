@@ -35,7 +35,7 @@ def run_snippets(text: str, name: str) -> int:
 
 
 def anchors(text: str) -> set[str]:
-    """What the headings of a document are called in links."""
+    """The link anchors of a document's headings."""
     headings = re.findall(r"^#+ +(.+)$", FENCE.sub("", text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -20,7 +20,7 @@ pytestmark = LINKED_ON_GPU
 
 
 def placed(x: torch.Tensor, offset: int, apart: int) -> torch.Tensor:
-    """`x` with its first element `offset` elements after a word boundary, and rows as many elements further apart."""
+    """`x` with its first element `offset` elements after a word boundary, rows as many elements further apart."""
     *planes, height, width = x.shape
     count = x[..., 0, 0].numel() * height * (width + apart)
     flat = x.new_zeros(count + offset)[offset:]

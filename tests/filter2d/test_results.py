@@ -39,7 +39,7 @@ def double(kernel):
 
 
 def expected(x, kernel, bias=None, padding="same", *, pre=None, post=None) -> torch.Tensor:
-    """In float64, with `pre` rounded to the image's dtype as the op rounds it."""
+    """The float64 result, with `pre` rounded to the image's dtype as the op rounds it."""
     x = sluice.reference.transform(x, pre) if pre is not None else x
     return sluice.reference.filter2d(
         x.double(),

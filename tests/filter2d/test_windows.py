@@ -18,7 +18,7 @@ from sluice.plan import H200
 
 
 def expected(x: torch.Tensor, kernel, bias=None, padding="same", *, pre=None, post=None, **windows) -> torch.Tensor:
-    """In float64 by F.pad and F.conv2d, with `pre` rounded as the op rounds it."""
+    """The float64 result of F.pad and F.conv2d, with `pre` rounded as the op rounds it."""
     x = x.float() if x.dtype == torch.uint8 else x
     x = (sluice.reference.transform(x, pre) if pre is not None else x).double()
     taps = kernel[0][..., None] * kernel[1][..., None, :] if isinstance(kernel, tuple) else kernel

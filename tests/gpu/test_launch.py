@@ -60,7 +60,7 @@ def test_a_plan_runs_or_is_refused_up_to_the_last_byte(schedule: str) -> None:
             result = depthwise(x, w, schedule)
         except ValueError as error:
             refusals.append(str(error))
-            assert int(torch.ones(3, device="cuda").sum()) == 3  # nothing is left for torch to report
+            assert int(torch.ones(3, device="cuda").sum()) == 3  # no error remains for torch to report
             continue
         wanted = 0.5 * torch.nn.functional.conv1d(x.double(), w.double(), groups=2)
         assert_close(result, wanted, factor=50)  # some 30,000 terms, summed one after another

@@ -1,4 +1,4 @@
-"""The traps that texts about pipelines and streams fall into: each fault is wrong, each cure right."""
+"""Known pitfalls of pipelines and streams: each fault gives a wrong result, each cure a right one."""
 
 from __future__ import annotations
 

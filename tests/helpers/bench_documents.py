@@ -14,7 +14,7 @@ FEW = Effort(rounds=2, samples=3, warm_up=1, slow_peers=False)
 
 
 class ScriptedClock:
-    """Runs each call once and answers with the times that stand in its script, over and over."""
+    """Runs each call once and returns the times of its script, cyclically."""
 
     def __init__(self, *times: float) -> None:
         self.times = times

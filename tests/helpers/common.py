@@ -1,4 +1,4 @@
-"""What all tests share: dtypes with their tolerances, layouts, and how a result is compared."""
+"""Shared by all tests: dtypes with their tolerances, layouts, and how a result is compared."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def offset_by_one(x: torch.Tensor) -> torch.Tensor:
 
 
 def ends_of_words(x: torch.Tensor) -> torch.Tensor:
-    """Rows that begin in the middle of words, each elsewhere: a part of a wider tensor, with NaN around it."""
+    """Unaligned rows, each at another offset: a slice of a wider tensor, with NaN around it."""
     wide = x.new_full((x.shape[0], x.shape[1] + 3, x.shape[2] + 5), float("nan"))
     part = wide[:, 2 : 2 + x.shape[1], 3 : 3 + x.shape[2]]
     part.copy_(x)
@@ -60,7 +60,7 @@ def ends_of_words(x: torch.Tensor) -> torch.Tensor:
 
 
 def parts_of_positions(x: torch.Tensor) -> torch.Tensor:
-    """Channels last, in the middle of more channels: positions begin in the middle of words, each elsewhere."""
+    """Channels-last, a slice of more channels: positions are unaligned, each at another offset."""
     wide = x.new_full((x.shape[0], x.shape[2] + 1, x.shape[1] + 3), float("nan"))
     part = wide[:, 1:, 1 : 1 + x.shape[1]].mT
     part.copy_(x)
@@ -71,7 +71,7 @@ LAYOUTS: list[Layout] = [contiguous, permuted, sliced, offset_by_one]
 
 
 def relative_error(result: torch.Tensor, expected: torch.Tensor) -> float:
-    """The relative L2 error; NaN and infinity must stand in the same places."""
+    """The relative L2 error; NaN and infinity must be at the same positions."""
     result, expected = result.detach().cpu().double(), expected.detach().cpu().double()
     finite = torch.isfinite(expected)
     torch.testing.assert_close(torch.where(finite, 0.0, result), torch.where(finite, 0.0, expected), equal_nan=True)
@@ -99,7 +99,7 @@ def assert_close(result: torch.Tensor, expected: torch.Tensor, *, factor: float 
 
 
 def poisoned_like(x: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """An output full of NaN, so that an element nobody writes shows."""
+    """An output full of NaN, so that an unwritten element is detected."""
     return torch.full_like(x, float("nan"), dtype=dtype or x.dtype)
 
 
@@ -126,7 +126,7 @@ def in_float64(reference: Callable[..., torch.Tensor], x, w, b=None, *args, pre=
 
 
 def load_packaged(path: str, device: str) -> Callable[..., Any]:
-    """What AOTInductor packaged; skips where torch by itself cannot load what it has compiled."""
+    """The model that AOTInductor packaged; skips where torch cannot load its own package."""
     alone = [sys.executable, "-c", f"import torch, sluice; torch._inductor.aoti_load_package({path!r})"]
     if device != "cpu" and subprocess.run(alone, capture_output=True).returncode != 0:
         pytest.skip("torch by itself cannot load what it has compiled")

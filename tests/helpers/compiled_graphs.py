@@ -40,13 +40,13 @@ def calls(graph: torch.fx.Graph | torch.fx.GraphModule) -> list[str]:
 
 
 def of_sluice(graph: torch.fx.Graph | torch.fx.GraphModule) -> list[torch.fx.Node]:
-    """The nodes of a graph that are sluice's."""
+    """The nodes of a graph that call sluice's ops."""
     graph = graph.graph if isinstance(graph, torch.fx.GraphModule) else graph
     return [node for node in graph.nodes if str(node.target).startswith("sluice.")]
 
 
 class Seen:
-    """The last graphs of torch that Inductor has, after all passes."""
+    """The aten graphs that Inductor compiles, after all passes."""
 
     def __init__(self, monkeypatch: Any) -> None:
         from torch._inductor import graph

@@ -1,4 +1,4 @@
-"""Dense convolutions with all of their numbers, for the tests of strides and of groups."""
+"""Dense convolutions with all numeric arguments, for the tests of strides and of groups."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class Problem:
         return self.stride, self.padding, self.dilation, self.groups
 
     def expected(self, x, w, b, pre=None, post=None) -> torch.Tensor:
-        """In float64, with `pre` rounded to the input's dtype as the op rounds it."""
+        """The float64 result, with `pre` rounded to the input's dtype as the op rounds it."""
         return in_float64(sluice.reference.conv1d, x, w, b, *self.numbers, pre=pre, post=post)
 
 
 def check_results(problem: Problem, device: str, dtype: torch.dtype, layout: Layout) -> None:
-    """Against float64, with the weight as it is and packed, into a new tensor and into every layout."""
+    """Compares with float64: the weight plain and packed, results in a new tensor and in every layout."""
     x, w, b = problem.make(device, dtype, layout)
     wanted = problem.expected(x, w, b)
     if device == "cpu" and relative_error(F.conv1d(x, w, b, *problem.numbers), wanted) > 0.1:
@@ -95,6 +95,6 @@ def check_results_with_chains(problem: Problem, device: str, dtype: torch.dtype,
 
 
 def plan(problem: Problem, last: bool = False, **options: Any) -> sluice.Plan:
-    """For an H200, of tensors without memory."""
+    """The plan for an H200, of tensors without memory."""
     x, w, b = problem.meta(last)
     return sluice.plan("conv1d", x, w, b, *problem.numbers, device=H200, **options)

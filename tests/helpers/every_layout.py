@@ -27,13 +27,13 @@ def layouts(shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
         found[f"sliced {d}"] = whole.narrow(d, 1, shape[d])
         found[f"stepped {d}"] = whole.movedim(d, -1)[..., 1::3].movedim(-1, d).narrow(d, 0, shape[d])
         found[f"expanded {d}"] = torch.empty([*shape[:d], 1, *shape[d + 1 :]]).expand(shape)
-    # Channels-last, its rows of channels part of longer ones; and all of one element.
+    # Channels-last slices of longer rows of channels; and expanded from one element.
     longer = torch.empty([*shape[: 1 - rank], *shape[2:], shape[1] + 14])[..., 11 : 11 + shape[1]]
     found["part of channels-last"] = longer.movedim(-1, 1)
     found["one element"] = torch.empty(()).expand(shape)
     found["offset"] = torch.empty(max(1, torch.Size(shape).numel()) + 1)[1 : 1 + torch.Size(shape).numel()].view(shape)
     if 1 in shape:
-        # Strides of dimensions of one element are free.
+        # Dimensions of one element may have any stride.
         strides = [stride if size != 1 else 99 for size, stride in zip(shape, torch.empty(shape).stride(), strict=True)]
         found["free strides"] = torch.empty(400).as_strided(shape, strides)
     return found

@@ -10,7 +10,7 @@ from sluice import Chain, stages
 from sluice._library import stage_signatures
 from sluice.chain import Parameter
 
-# A number for a parameter -> what the test has in its place: that number, or a tensor.
+# From a parameter's number to the test's value: that number, or a tensor.
 MakeParameter = Callable[[float], Parameter]
 
 # A stage's name, and a word more if it has several -> the stage, after stages that keep random numbers in its domain.
@@ -47,7 +47,7 @@ SAMPLES: dict[str, Callable[[MakeParameter], Chain]] = {
 
 
 def stage_of(sample: str) -> str:
-    """The name of the stage that a sample is of."""
+    """The name of a sample's stage."""
     return sample.partition(" ")[0]
 
 

@@ -14,7 +14,7 @@ import sluice
 
 
 class ResidualBlock(nn.Module):
-    """HiFi-GAN's."""
+    """HiFi-GAN's residual block."""
 
     def __init__(self, channels: int = 6, dilations: tuple[int, ...] = (1, 3)) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What each stage function is exactly, and how far a result is from that: in float64, on the tensor's device."""
+"""Exact stage functions and the errors of results, in float64 on the tensor's device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT_HALF = math.sqrt(0.5)
 
 @dataclasses.dataclass(frozen=True)
 class Function:
-    """A stage without parameters that change, its exact value in float64, and torch's own way to it."""
+    """A stage with fixed parameters, its exact value in float64, and torch's own function."""
 
     chain: sluice.Chain
     exact: Exact
@@ -25,7 +25,7 @@ class Function:
     lowest_exact: float = -math.inf
 
     def torchs(self, x: torch.Tensor) -> torch.Tensor:
-        """In float32 for half types, as reference.py defines a chain, and rounded once."""
+        """torch's result: half types compute in float32, as reference.py defines a chain, and round once."""
         return reference.transform(x, self.chain)
 
 
@@ -54,7 +54,7 @@ def last_place(exact: torch.Tensor) -> torch.Tensor:
 
 
 def magnification(function: Function, x: torch.Tensor) -> torch.Tensor:
-    """|x f'(x) / f(x)|: what a relative error of the argument comes to in the result."""
+    """|x f'(x) / f(x)|: the factor by which a relative error of the argument grows in the result."""
     with torch.enable_grad():
         at = x.detach().clone().requires_grad_()
         value = function.exact(at)
@@ -73,7 +73,7 @@ class Worst:
     far_of_torch: float = 0.0
 
     def add(self, function: Function, x: torch.Tensor, result: torch.Tensor) -> None:
-        """float32 tensors. What is NaN or infinite has to be so in torch, or exactly."""
+        """Adds float32 tensors. A NaN or an infinity must also be torch's or the exact result."""
         exact, torchs = function.exact(x.double()), function.torchs(x)
         rounded = exact.float()
         plain = x.isfinite() & rounded.isfinite() & result.isfinite()
@@ -98,13 +98,13 @@ def all_of_half(dtype: torch.dtype, device: str) -> torch.Tensor:
 
 
 def rank(x: torch.Tensor) -> torch.Tensor:
-    """Numbers of a half type's values, in order: neighbours differ by one, zeros not at all."""
+    """The rank of each half-type value: adjacent values differ by one, both zeros have the same rank."""
     bits = x.view(torch.int16).int()
     return torch.where(bits < 0, -(bits & 0x7FFF), bits)
 
 
 def check_every_half(function: Function, dtype: torch.dtype, device: str) -> None:
-    """Every value of a half type: the exact result rounded, its neighbour, or between that and torch's."""
+    """Checks every value of a half type: the rounded exact result, an adjacent value, or one between it and torch's."""
     x = all_of_half(dtype, device)
     result, torchs = function.chain(x), function.torchs(x)
     exact = function.exact(x.double()).to(dtype)

@@ -1,4 +1,4 @@
-"""Which modules of the package import which: read from the sources, imports inside of functions and for types too."""
+"""The import graph of the package, read from the sources; includes imports in functions and for types."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def imported(name: str, path: pathlib.Path, known: dict[str, pathlib.Path]) -> s
 
 
 def graph(root: pathlib.Path) -> Graph:
-    """What each module of a package imports."""
+    """The imports of each module of a package."""
     known = modules(root)
     return {name: imported(name, path, known) for name, path in known.items()}
 
@@ -53,7 +53,7 @@ def between_folders(modules: Graph, package: str) -> Graph:
 
 
 def circle(edges: Graph) -> list[str]:
-    """A way from a module back to itself; empty where there is none."""
+    """A path from a module back to itself; empty if there is none."""
     done: set[str] = set()
 
     def walk(name: str, way: list[str]) -> list[str]:

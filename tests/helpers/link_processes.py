@@ -1,4 +1,4 @@
-"""Processes of their own that link, each with its own cache directory and environment."""
+"""Separate processes that link, each with its own cache directory and environment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def start_process(
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[dict, str]:
-    """What the process says in its last line, and what it wrote to stderr."""
+    """The JSON of the process's last line, and its stderr."""
     out, error = process.communicate(timeout=120)
     assert process.returncode == 0, error
     return json.loads(out.splitlines()[-1]), error

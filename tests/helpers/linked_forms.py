@@ -21,7 +21,7 @@ def linking() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def link_mode(mode: str) -> Iterator[None]:
-    """Links "never", "auto" or "always"; afterwards as before."""
+    """Sets the link mode, "never", "auto" or "always", and restores it afterwards."""
     former = torch.ops.sluice._set_link_mode(mode)
     try:
         yield

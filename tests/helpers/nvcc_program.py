@@ -13,7 +13,7 @@ from common import ROOT
 
 
 def nvcc_program(binary: pathlib.Path, sources: list[str], *options: str) -> pathlib.Path:
-    """Compiles `sources`, named from the project's root; skips the test where there is no GPU or no nvcc."""
+    """Compiles `sources`, named from the project's root; skips the test without a GPU or nvcc."""
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     nvcc = shutil.which("nvcc")

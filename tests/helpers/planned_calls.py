@@ -19,7 +19,7 @@ DEVICES = {
     "10.0": Device(100, 148, 2048, 228 << 10, 227 << 10),
     "12.0": Device(120, 188, 1536, 100 << 10, 99 << 10),
 }
-# What a pipe keeps in shared memory beside the ring.
+# Bytes of shared memory that a pipe keeps beside the ring.
 STATIC = int(
     re.findall(r"kStaticSharedMemory = (\d+);", (ROOT / "kernels" / "common" / "device_properties.h").read_text())[0]
 )

@@ -22,7 +22,7 @@ from common import (
 from sluice import stages
 from update_problems import STATE_LAYOUTS, assert_nothing_around_is_written, bits, twin
 
-# Of an element: of its size, by the rounding to its dtype; of any size, by sums of numbers of about 1.
+# Tolerances of an element: relative, for rounding to its dtype; absolute, for sums of numbers near 1.
 RELATIVE = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float64: 1e-13}
 ABSOLUTE = {torch.float64: 1e-13}
 EVERY_SUM = 2e-5
@@ -36,7 +36,7 @@ def projected(x: torch.Tensor) -> torch.Tensor:
 
 
 def expanded(x: torch.Tensor) -> torch.Tensor:
-    """The first channel for all of them."""
+    """The first channel expanded to all channels."""
     return x[..., :1, :].expand(x.shape)
 
 
@@ -49,25 +49,25 @@ def strided(index: torch.Tensor) -> torch.Tensor:
 
 
 def poisoned_twin(x: torch.Tensor) -> torch.Tensor:
-    """Memory of x's strides, as long as no element has another one's, to be written."""
+    """An output with x's strides, unless elements would share memory."""
     return twin(poisoned_like(x) if 0 in x.stride() else x).fill_(float("nan"))
 
 
 def assert_same_numbers(a: torch.Tensor, b: torch.Tensor) -> None:
-    """The same bits, but for those of what is NaN in both."""
+    """Asserts the same bits, except where both are NaN."""
     assert (a.shape, a.dtype) == (b.shape, b.dtype)
     is_nan = a.isnan() & b.isnan()
     assert torch.equal(bits(a.masked_fill(is_nan, 0)), bits(b.masked_fill(is_nan, 0)))
 
 
 def assert_each_close(result: torch.Tensor, wanted: torch.Tensor) -> None:
-    """Element by element, so that the sums of one sequence do not hide in those of another."""
+    """Compares each element, so that one sequence's norm does not hide another's errors."""
     absolute = ABSOLUTE.get(result.dtype, EVERY_SUM)
     torch.testing.assert_close(result.double(), wanted, rtol=RELATIVE[result.dtype], atol=absolute, equal_nan=True)
 
 
 def numbers_that_are_none(*shape: int, dtype: torch.dtype, device: str) -> torch.Tensor:
-    """NaN in all of its spellings."""
+    """Every encoding of NaN."""
     digits = -int(math.log2(torch.finfo(dtype).eps))
     whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
     payload = torch.randint(1, 2**digits, shape, device=device).to(whole)
@@ -182,7 +182,7 @@ class Draw(random.Random):
         torch.manual_seed(seed)
 
     def numbers(self, *shape: int, same: float = 0.6) -> torch.Tensor:
-        """Of x's dtype, or of any."""
+        """Random numbers of x's dtype, or of any."""
         dtype = self.dtype if self.random() < same else self.choice(DTYPES)
         return torch.randn(shape, device=self.device).to(dtype)
 
@@ -194,7 +194,7 @@ class Draw(random.Random):
         return self.choice([0, 1, 1, 2, 2, 3, 4, 5, 7, 8, 16, 17, 33, self.randint(0, 200)])
 
     def ids(self, length: int) -> list[int]:
-        """Of one row: short runs, some of them padding."""
+        """Sequence ids of one row: short runs, some of them padding."""
         found: list[int] = []
         while len(found) < length:
             found += [self.choice([0, 1, 2, 7, -1, -(2**31), 2**31 - 1])] * max(1, self.length() // 2)
@@ -219,7 +219,7 @@ class Draw(random.Random):
         return (batch, channels, length), batch, options
 
     def cache(self, states: int, channels: int, history: int) -> dict[str, Any]:
-        """A cache with NaN in what counts for nobody."""
+        """A cache with NaN in columns and slots that no sequence uses."""
         options: dict[str, Any] = {}
         slots, names = states, list(range(states))
         if self.random() < 0.7:
@@ -247,7 +247,7 @@ class Draw(random.Random):
         return options | {"state_cache": self.choice(STATE_LAYOUTS)(cache.to(dtype))}
 
     def operand(self, shape: tuple[int, ...], counts: torch.Tensor | None = None) -> torch.Tensor:
-        """One that broadcasts to the shape; where it has all of it, with NaN where nothing counts."""
+        """An operand that broadcasts to the shape; a full one has NaN at unused positions."""
         sides = self.choice([(1, 1, 1), (0, 1, 0), (0, 0, 1), (1, 0, 0), (0, 0, 0), (1, 0, 1)])[-len(shape) :]
         made = self.numbers(*(size if kept else 1 for size, kept in zip(shape, sides, strict=True)), same=0.3)
         if counts is not None and made.shape == counts.shape:

@@ -1,4 +1,4 @@
-"""What was linked, on disk, and many processes."""
+"""The disk cache of linked kernels, shared by many processes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_second_process_reads_what_the_first_compiled(tmp_path: pathlib.Path) 
 
 
 def test_another_build_of_the_linker_does_not_share_entries(tmp_path: pathlib.Path) -> None:
-    """Of the same version: a copy in which a byte of the build id differs."""
+    """The other build has the same version: a copy in which a byte of the build id differs."""
     maps = pathlib.Path("/proc/self/maps").read_text().splitlines()
     loaded = next(line.split(maxsplit=5)[5] for line in maps if "/libnvJitLink.so." in line)
     library = bytearray(pathlib.Path(loaded).read_bytes())
@@ -70,7 +70,7 @@ def test_a_folder_of_the_users_keeps_what_is_in_it(tmp_path: pathlib.Path) -> No
     tmp_path.chmod(0o777)  # anyone who can write there could choose the code that runs
     result = result_of(start_process(tmp_path))
     assert (result["compiled"], result["read_from_disk"]) == (1, 0)
-    assert "others than its owner may write to it" in result["cache_problem"]
+    assert "users other than its owner may write to it" in result["cache_problem"]
     tmp_path.chmod(0o755)
     assert result_of(start_process(tmp_path))["read_from_disk"] == 1
 
@@ -79,7 +79,7 @@ def test_processes_share_a_cache(tmp_path: pathlib.Path) -> None:
     results = [result_of(p) for p in [start_process(tmp_path) for _ in range(4)]]
     assert len({r["sum"] for r in results}) == 1
     assert result_of(start_process(tmp_path))["read_from_disk"] == 1
-    assert [path.suffix for path in tmp_path.iterdir()] == [".cubin"]  # no file that was being written is left
+    assert [path.suffix for path in tmp_path.iterdir()] == [".cubin"]  # no partly written file remains
 
 
 def test_a_cache_that_cannot_be_used_costs_nothing_else(tmp_path: pathlib.Path) -> None:

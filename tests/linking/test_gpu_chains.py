@@ -82,7 +82,7 @@ def check_one(rng: random.Random) -> None:
 @pytest.mark.parametrize("part", range(6))
 def test_random_chains(part: int) -> None:
     rng = random.Random(torch.initial_seed() + part)
-    gc.collect()  # what other tests left, and a collection would take meanwhile
+    gc.collect()  # garbage of other tests, which a collection would free meanwhile
     torch.cuda.synchronize()
     before, links = torch.cuda.memory_allocated(), linking()["linked_launches"]
     for _ in range(50):
@@ -114,7 +114,7 @@ def test_convolutions_have_the_interpreters_bits(schedule: str, layout: str) -> 
 
 @pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_few_taps_have_the_interpreters_bits(dtype: torch.dtype) -> None:
-    """Rows that begin and end within words, beside tensors of the chain's."""
+    """Unaligned rows with tensors of the chain."""
     gain = torch.rand(70, 1, device="cuda")
     for length in (501, 512, 2051, 7):
         x, other = torch.randn(3, 70, length, device="cuda", dtype=dtype), torch.randn(3, 70, length, device="cuda")

@@ -1,4 +1,4 @@
-"""Links that fail for a while, and links that are one too many."""
+"""Links that fail for a while, and links beyond the limit."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_memory_that_is_short_disables_no_chain(tmp_path: pathlib.Path) -> None:
     assert "out of memory" in result["error"]
     assert result["refused"].startswith("transform: out of memory: a cpp stage could not be linked")
     assert (result["failed"], result["linked"]) == (0, 1)
-    assert result["compiled"] == result["kernels"]  # what was compiled when memory was short is not compiled again
+    assert result["compiled"] == result["kernels"]  # kernels compiled while memory was short are not compiled again
 
 
 @pytest.mark.usefixtures("linked_always")

@@ -1,4 +1,4 @@
-"""Chains that come linked with the library: the first call runs them, and waits for no compiler."""
+"""Prelinked chains: the first call runs them without waiting for a compiler."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _comes_linked() -> None:
 def test_no_promised_chain_is_compiled(tmp_path: pathlib.Path) -> None:
     result = result_of(start_process(tmp_path, program=program(7)))
     assert result["right"]
-    assert result["kernels"] >= 4 * 2 * (5 + 2)  # of seven tiles as many as plans choose
+    assert result["kernels"] >= 4 * 2 * (5 + 2)  # as many of seven tiles as plans choose
     assert (result["compiled"], result["read_from_disk"], result["compile_seconds"]) == (0, 0, 0)
     assert result["linked"] == result["calls"]  # small problems at once too
     assert result["read_from_library"] == result["linked_kernels"] == result["kernels"]
@@ -92,7 +92,7 @@ def test_prepare_finds_them() -> None:
 
 @pytest.mark.skipif(not PRELINKED.exists(), reason="needs the built tree, to find them in the library")
 def test_damaged_ones_are_linked_as_they_come(tmp_path: pathlib.Path) -> None:
-    """In a copy of the package, with all that came linked made useless."""
+    """A copy of the package in which all prelinked kernels are damaged."""
     package = pathlib.Path(sluice.__file__).parent
     shutil.copytree(package, tmp_path / "sluice", ignore=shutil.ignore_patterns("__pycache__"))
     library = tmp_path / "sluice" / "_C_cuda.so"
@@ -102,7 +102,7 @@ def test_damaged_ones_are_linked_as_they_come(tmp_path: pathlib.Path) -> None:
     broken = bytearray(data)
     for _ in range(count):
         size = int.from_bytes(data[start + 32 : start + 40], "little")
-        broken[start + 40 : start + 44] = b"none"  # where a fatbin says that it is one
+        broken[start + 40 : start + 44] = b"none"  # the magic number of a fatbin
         start += 40 + size
     library.write_bytes(broken)
     paths = os.pathsep.join([str(tmp_path), *sys.path])

@@ -1,4 +1,4 @@
-"""Which NVRTC and nvJitLink a process links with, where other versions of them are loaded too."""
+"""The choice of NVRTC and nvJitLink in a process that has loaded other versions of them."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def test_stencils_of_aligned_rows_move_words_and_spill_nothing(
 def test_stencils_of_aligned_rows_keep_taps_in_uniform_registers(tools, tmp_path: pathlib.Path, dtype: str) -> None:
     sass, _ = linked_stencil(tools, tmp_path, "scale(1.5)|relu", dtype, "aligned5")
     products = re.findall(r"\bFFMA[^;]*", sass)
-    # Of a turn's rows, of a single one, and of the 1 to 4 rows of taps that the rows before the first output meet.
+    # Products of a turn's rows, of a single row, and of the 1 to 4 tap rows used before the first output row.
     assert len(products) == (25 * (TURN[dtype] + 1) + 5 * 10) * 16 // SIZES[dtype]
     assert sum("UR" in product for product in products) > len(products) / 2
 
@@ -256,7 +256,7 @@ def test_few_outputs_load_words_straight_into_products(
 ) -> None:
     for chain in ("scale(1.5)|silu", CHAIN):
         sass, usage = linked_kernel(tools, tmp_path, chain, f"sluice_conv1d_few_outputs_{layout}_{columns}_{dtype}")
-        # Of words that begin at 16 bytes and of those that do not.
+        # One set for words aligned to 16 bytes and one for unaligned words.
         assert sass.count(f"HMMA.16816.F32{'.BF16' if dtype == 'bfloat16' else ' '}") == 2 * columns
         assert len(re.findall(r"LDG[.\w]*\.128", sass)) >= 8 + 2 * 8
         assert int(re.findall(r"REG:(\d+)", usage)[0]) <= most, usage
@@ -286,7 +286,7 @@ def test_interleaved_results_leave_the_tensor_cores_as_words(
         sass, usage = linked_kernel(tools, tmp_path, chain, kernel)
         blocks, channels = tile.split("x")
         products = re.findall(rf"HGMMA\.64x{channels}x16\.F32{'.BF16' if dtype == 'bfloat16' else ''} ", sass)
-        # Of 16, 32 and 64 input channels of a tap; ptxas may write out the first tap.
+        # Loops over 16, 32 and 64 input channels of a tap; ptxas may unroll the first tap.
         assert len(products) in (int(blocks) * 7, int(blocks) * 14)
         assert re.search(r"ST(G\.E|\.E)[.\w]*\.128", sass)
         matrices.append(len(re.findall(r"STSM[.\w]*\.M88\.4", sass)))

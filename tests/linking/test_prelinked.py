@@ -1,4 +1,4 @@
-"""Chains that come linked with the library: that they are the ones promised, and that a request finds them."""
+"""Prelinked chains: they are the promised ones, and a request finds them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def linker() -> OfflineLinker:
 
 @pytest.fixture(scope="module")
 def found(linker: OfflineLinker) -> dict[str, bytes]:
-    """What the built library has."""
+    """The linked kernels in the built library."""
     if not (found := prelinked()):
         pytest.skip("built with SLUICE_PRELINK=OFF")
     return found
@@ -73,7 +73,7 @@ def name_of(linker: OfflineLinker, kernel: str, source: str) -> str:
 
 
 def check_promises(linker: OfflineLinker, found: dict[str, bytes], tile: str) -> None:
-    """Of the kernels whose names have `tile`, those with promised chains are there, and no others."""
+    """Among kernels whose names contain `tile`, exactly those with promised chains are there."""
     for chain, promised in PROMISED.items():
         for kernel, source in dense_sources(promised.text).items():
             if f"_{tile}_" in kernel or not tile:
@@ -125,8 +125,8 @@ def test_info_counts_them(linker: OfflineLinker) -> None:
 
 @pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
 def test_a_build_without_the_libraries_has_none(linker: OfflineLinker, tmp_path: pathlib.Path) -> None:
-    """Of which one is too old here."""
+    """One of the two libraries is too old here."""
     pretender(tmp_path, "libnvrtc.so.13", (12, 9))
     written, said = prelink(tmp_path, "float16_1x64", [tmp_path])
     assert written == {}
-    assert "no chain comes linked with conv1d_dense_float16_1x64: kernels built with CUDA" in said
+    assert "no chain is prelinked with conv1d_dense_float16_1x64: kernels built with CUDA" in said

@@ -1,4 +1,4 @@
-"""sluice.nn on a GPU: weights are packed once, and again when they have changed, and results never are of old ones."""
+"""sluice.nn on a GPU: weights are packed once, and again after they change; results never use old ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def layer_and_x(dtype: torch.dtype = torch.bfloat16) -> tuple[sluice.nn.Conv1d, 
 
 
 def packs_of(layer: sluice.nn.Conv1d, x: torch.Tensor) -> int:
-    """How often its weight is packed by a call, which must have the bits of one that keeps nothing."""
+    """How often a call packs the weight; its result must have the bits of a call that keeps nothing."""
     with Packs() as packs:
         result = layer(x)
     bias = layer.bias.to(result.dtype)
@@ -123,7 +123,7 @@ def test_a_graph_follows_the_weight(is_kept: bool) -> None:
     assert packs.count == 0
     for _ in range(2):
         layer.weight.normal_()
-        assert packs_of(layer, x) == 1  # what was kept goes
+        assert packs_of(layer, x) == 1  # the kept weight is dropped
         graph.replay()
         assert torch.equal(result, sluice.conv1d(x, layer.weight, layer.bias, padding=2))
 

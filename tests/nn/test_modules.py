@@ -1,4 +1,4 @@
-"""sluice.nn: torch's modules, their results, their gradients, and what users do with modules."""
+"""sluice.nn: torch's modules, their results, their gradients, and usual operations on modules."""
 
 from __future__ import annotations
 
@@ -175,7 +175,9 @@ class Other(torch.nn.ReLU):
 @pytest.mark.parametrize("module", [torch.nn.Softmax(-1), Other(), torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(4)])
 def test_other_modules_are_no_chains(module: torch.nn.Module) -> None:
     for make in (stages.from_module, sluice.nn.Transform, lambda m: sluice.nn.Conv1d(4, 4, 3, post=m)):
-        with pytest.raises(TypeError, match=rf"module must be one that stages know.*, got {type(module).__name__}"):
+        with pytest.raises(
+            TypeError, match=rf"module must be an activation with a stage.*, got {type(module).__name__}"
+        ):
             make(module)
 
 

@@ -1,4 +1,4 @@
-"""Calls of `sluice.nn` that are like the one before: they go to the raw op, and a call that differs does not."""
+"""Repeated calls of `sluice.nn` go directly to the raw op; a call that differs does not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sluice.nn import convolution
 
 
 class Counted:
-    """How many calls took the way through sluice.conv1d and sluice.conv_transpose1d."""
+    """Counts the calls that went through sluice.conv1d and sluice.conv_transpose1d."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.calls = 0
@@ -51,7 +51,7 @@ def layers(device: str) -> list[torch.nn.Module]:
 
 
 def own(layer: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """What torch's module gives."""
+    """The result of torch's module."""
     kind = torch.nn.ConvTranspose1d if layer.transposed else torch.nn.Conv1d
     return kind.forward(layer, x)
 

@@ -245,10 +245,10 @@ def test_hooks_see_what_they_saw(count: list[Any], name: str, place: str, when: 
     x = x_of()
     assert_twins(model, twin, x)
     torch.testing.assert_close(seen, expected)
-    # What does not touch the hook is folded all the same where it was there first.
+    # If the hook came first, the parts that it does not touch are still folded.
     assert_folded(count, place == "" or (when == "before" and place != "1"))
     if when == "before" and place == "1":
-        assert why_not(replacement) == "hooks see what would be folded"
+        assert why_not(replacement) == "hooks would see different values"
     for handle in handles:
         handle.remove()
     assert_twins(model, twin, x)

@@ -1,4 +1,4 @@
-"""sluice.replace: what goes into the chains of convolutions, what does not, and calls that take another way."""
+"""sluice.replace: ops that are folded into chains, ops that are not, and calls outside the traced paths."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_neighbours_are_folded(name: str) -> None:
 
 
 class Snake(nn.Module):
-    """As BigVGAN has it, under another name."""
+    """BigVGAN's module under another name."""
 
     def __init__(self, channels: int, alpha_logscale: bool) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class Snake(nn.Module):
         self.no_div_by_zero = 1e-9
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """With a text of its own."""
+        """A forward with other code."""
         alpha = self.alpha.unsqueeze(0).unsqueeze(-1)
         beta = self.beta.unsqueeze(0).unsqueeze(-1)
         if self.alpha_logscale:
@@ -232,7 +232,7 @@ def storing(self: Any, x: torch.Tensor) -> torch.Tensor:
 SEEN: list[Any] = []
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a value": (lambda self, x: self.conv(x.relu()) if x.sum() > 0 else x, "branches on values"),
-    "a class": (lambda self, x: self.conv(x.relu() if isinstance(x, torch.Tensor) else x), "asks for the class"),
+    "a class": (lambda self, x: self.conv(x.relu() if isinstance(x, torch.Tensor) else x), "reads the class"),
     "a number": (lambda self, x: self.conv(x.relu()) * float(x.mean()), "cannot be traced"),
     "an own tensor": (lambda self, x: self.conv(x.relu()) + torch.rand(1), "calls rand on tensors of its own"),
     "chance": (lambda self, x: self.conv(x.relu()) * random.random(), "reads the global random"),

@@ -1,4 +1,4 @@
-"""sluice.replace of what no convolution module computes: convolutions called as functions, and Snakes by themselves."""
+"""sluice.replace beyond convolution modules: convolutions called as functions, and Snakes alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ parts = importlib.import_module("model_parts")
 
 
 class Snake(nn.Module):
-    """As transformers writes DAC's."""
+    """Snake as in transformers' DAC."""
 
     def __init__(self, channels: int = 6) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Snake(nn.Module):
 
 
 class Smoothed(parts.Smoothed):
-    """As BigVGAN has it, with that Snake: up by two, the activation, down by two, taps for all channels in one."""
+    """BigVGAN's filtered Snake: up by two, the activation, down by two, one filter for all channels."""
 
     def __init__(self) -> None:
         super().__init__(6)

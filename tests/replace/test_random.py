@@ -15,7 +15,7 @@ import sluice
 from sluice.replace.fusions import _Grower
 
 pytestmark = pytest.mark.no_gpu
-# What a step does with its values: the names of one value's functions, of two values', and of writes.
+# The operations of a step: the names of one value's functions, of two values', and of writes.
 ONE = ["relu", "tanh", "leaky", "half", "module", "inplace_module", "dropout", "identity", "view", "cat", "reversed"]
 TWO = ["add", "sub", "rsub", "mul", "div"]
 WRITES = ["add_", "iadd", "relu_", "leaky_", "imul", "zero_part"]
@@ -126,7 +126,7 @@ def test_random_forwards(start: int) -> None:
 
 
 def test_a_missing_rule_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where values of others were written into, the random forwards find it."""
+    """Without a rule about writes into shared values, the random forwards find an error."""
     monkeypatch.setattr(_Grower, "_is_fresh", lambda self, node: True)
     with pytest.raises(AssertionError, match="seed"):
         test_random_forwards(0)

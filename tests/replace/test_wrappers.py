@@ -81,7 +81,7 @@ def residual(block: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 CASES: list[tuple[Callable[[], nn.Module], Callable[..., Any], Callable[..., Any], str]] = [
     *((lambda mode=mode: Padded(mode), relu_of, nothing, "pre: leaky_relu(0.1)") for mode in MODES),
-    (Padded, sigmoid_of, nothing, ""),  # which is no zero where zeros are added
+    (Padded, sigmoid_of, nothing, ""),  # sigmoid(0) is not 0, but zeros are added
     *((lambda mode=mode: Padded(mode), sigmoid_of, nothing, "pre: sigmoid()") for mode in MODES[1:]),
     (lambda: Padded(value=1.0), relu_of, nothing, ""),
     (Padded, relu_of, residual, "pre: leaky_relu(0.1), post: add(x)"),
@@ -124,7 +124,7 @@ def test_what_goes_through(case: tuple[Any, ...], device: str) -> None:
 
 
 def test_what_stands_behind_trimmed_results(device: str) -> None:
-    """Their gain is the convolution's, a residual of what is left is not."""
+    """A gain after trimming is folded into the convolution; a residual of the trimmed result is not."""
 
     def doubled(block: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.tanh(y) + torch.cat([x, x], dim=2)
@@ -178,7 +178,7 @@ def test_activations_that_may_be_others_are_not_run_on_zeros(device: str) -> Non
 
 
 def test_a_residual_that_broadcasts(device: str) -> None:
-    """As torch has it: one position of the result for many of the residual."""
+    """torch's broadcast: one position of the result for many of the residual."""
     module, replacement, _ = made((lambda: Padded(stride=3), relu_of, residual, ""), device)
     check(replacement.model, module, torch.randn(2, 6, 3, device=device))
     x = torch.randn(2, 6, 1, device=device)

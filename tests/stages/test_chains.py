@@ -15,7 +15,7 @@ from every_stage import SAMPLES, stage_of
 from sluice import stages
 from sluice._library import stage_signatures
 
-# What the functions decide in Python: `approximate` chooses between two stages, None is what the docstring says.
+# Arguments decided in Python: `approximate` chooses between two stages, None is what the docstring says.
 DECIDED_IN_PYTHON = {
     "gelu": {"approximate": "none"},
     "clamp": {"min": None, "max": None},
@@ -53,7 +53,7 @@ def test_equality_hash_and_pickle() -> None:
 
 
 def awkward_tensors(device: str) -> dict[str, torch.Tensor]:
-    """Operands whose copies are not bit for bit alike by themselves, or by == at all."""
+    """Operands whose copies are hard to compare: unequal to themselves, strided, or with other memory."""
     x = torch.randn(4, 6, device=device)
     return {
         "NaN": torch.full((3,), float("nan"), device=device),
@@ -76,7 +76,7 @@ def test_pickled_and_copied_chains_equal_their_originals(device: str, name: str)
         assert made == chain
         assert hash(made) == hash(chain)
         assert {chain: 1}[made] == 1
-    assert stages.mul(torch.tensor(0.0)) != stages.mul(torch.tensor(-0.0))  # as their results differ
+    assert stages.mul(torch.tensor(0.0)) != stages.mul(torch.tensor(-0.0))  # because their results differ
 
 
 def test_chains_of_tensors_without_memory_compare() -> None:

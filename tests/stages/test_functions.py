@@ -1,4 +1,4 @@
-"""The stage functions against exact ones: every value of the half types, samples of float32, and what is special."""
+"""The stage functions against exact ones: every value of the half types, samples of float32, and special values."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_samples_of_float32(device: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_what_is_special_stays_so(device: str, name: str) -> None:
-    """As in torch, whose own gelu of infinity is one on some paths and NaN on others."""
+    """Special values give torch's results; torch's own gelu of infinity is infinity on some paths and NaN on others."""
     function = FUNCTIONS[name]
     x = torch.tensor(
         [INFINITY, -INFINITY, 0.0, -0.0, NAN, -NAN, 3e38, -3e38, 1e-45, -1e-45, 1e-40, -1e-40], device=device
@@ -111,7 +111,7 @@ def test_parameters_that_are_tensors_or_odd(device: str, name: str) -> None:
 
 
 def test_the_polynomials_are_the_scripts() -> None:
-    """What tools/minimax.py finds, as near as another BLAS may; and the bits that the header promises."""
+    """The coefficients match tools/minimax.py up to another BLAS's rounding, and have the header's bits."""
     mpmath = pytest.importorskip("mpmath")
     pytest.importorskip("numpy")
     spec = importlib.util.spec_from_file_location("minimax", ROOT / "tools" / "minimax.py")

@@ -142,7 +142,7 @@ def test_info_says_why_nothing_is_kept_on_disk(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("no directory")
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
-    problems = {"open": "others than its owner may write to it", "file": "Not a directory", "new": ""}
+    problems = {"open": "users other than its owner may write to it", "file": "Not a directory", "new": ""}
     for name, problem in problems.items():
         found = result_of(start_process(tmp_path / name, program))
         assert (problem in found) if problem else found == ""

@@ -1,4 +1,4 @@
-"""Streaming, as far as only a GPU shows it: overlap, order, memory, traces, graphs, planted bugs."""
+"""Properties of streaming that only a GPU shows: overlap, order, memory, traces, graphs, planted bugs."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_inputs_on_the_device_stay_there(tmp_path: pathlib.Path) -> None:
     assert torch.equal(x, -before)
     with pytest.raises(ValueError, match="out must be where the inputs are, on cuda:0, got cpu"):
         sluice.stream_map(torch.neg, x, out=torch.empty(1000, 333))
-    with pytest.raises(ValueError, match="inputs must be all on the host or all on one GPU, got cuda:0, cpu"):
+    with pytest.raises(ValueError, match="inputs must all be on the host or all on one GPU, got cuda:0, cpu"):
         sluice.stream_map(torch.add, x, x.cpu())
     with pytest.raises(ValueError, match="devices must be the inputs' device cuda:0, got cpu"):
         sluice.stream_map(torch.neg, x, devices="cpu")

@@ -1,4 +1,4 @@
-"""Streams and the caller's memory, as far as only a GPU shows it: refilled, registered, truncated."""
+"""Streams and the caller's memory, in cases that only a GPU shows: refilled, registered, truncated."""
 
 from __future__ import annotations
 

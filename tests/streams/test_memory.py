@@ -48,7 +48,7 @@ class Named(torch.Tensor):
 
 def test_wrappers_are_refused(device: str) -> None:
     x = torch.ones(10)
-    rule = "must be a tensor with memory of its own, which a wrapper has not, got Wrapper"
+    rule = "must be a tensor with memory of its own, which a wrapper lacks, got Wrapper"
     with pytest.raises(TypeError, match=rf"^stream_map: inputs\[1\] {rule}$"):
         sluice.stream_map(torch.add, x, Wrapper(x), devices=device)
     with pytest.raises(TypeError, match=f"^stream_map: out {rule}$"):
@@ -89,7 +89,7 @@ def test_the_default_device_is_the_callers(device: str) -> None:
 
 def test_modes_without_memory_are_refused(device: str) -> None:
     x = torch.randn(100, 3)
-    rule = "the call must be outside of modes that make tensors without memory, got one that makes a FakeTensor"
+    rule = "the call must not be under a mode that makes tensors without memory, got one that makes a FakeTensor"
     with sluice.Streamer(device) as streamer:
         assert torch.equal(streamer.map(torch.neg, x), -x)
         with FakeTensorMode(), pytest.raises(RuntimeError, match=f"^stream_map: {rule}$"):
@@ -160,8 +160,8 @@ def test_what_is_locked_is_within_the_budget(locked: set[int]) -> None:
         assert registered.lock(batch) == ""
         assert locked == {b.data_ptr() for b in batches[max(i - 1, 0) : i + 1]}  # the oldest was unpinned
     registered.begin(batches)
-    assert registered.lock(batches[0]) == "it has 4000 bytes, and pinned_budget allows 2000"
-    assert registered.lock(torch.ones(5000)) == "it has 20000 bytes, and pinned_budget allows 10000"
+    assert registered.lock(batches[0]) == "it has 4000 bytes, but pinned_budget allows 2000"
+    assert registered.lock(torch.ones(5000)) == "it has 20000 bytes, but pinned_budget allows 10000"
     assert locked == {batches[2].data_ptr(), batches[3].data_ptr()}
     assert registered.charged == registered.nbytes == 8000
     assert apart.lock(torch.ones(1000)) == ""
@@ -230,5 +230,5 @@ def test_threads_that_cannot_be_started(several: bool, tmp_path: pathlib.Path) -
     texts = {text for line in lines for text in line[1:]}
     if texts == {"done"}:
         pytest.skip("the system does not count threads")
-    known = "done|can't start new thread|Streamer: the system must have a thread left to start, got .+"
+    known = "done|can't start new thread|Streamer: the system must be able to start a thread, got .+"
     assert all(re.fullmatch(known, text) for text in texts), texts

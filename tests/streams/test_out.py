@@ -77,7 +77,7 @@ def test_out_may_be_an_input_whose_chunks_change_their_extent(device: str) -> No
         (torch.empty(8, 1), ValueError, r"out must have shape .*, got \(8, 1\)"),
         (torch.empty(8, dtype=torch.float64), TypeError, "out must have dtype torch.float32, got torch.float64"),
         (torch.empty(8, device="meta"), ValueError, "out must be a strided tensor on the host or a GPU"),
-        (torch.empty(1).expand(8), ValueError, "out must not hold an element twice, got strides"),
+        (torch.empty(1).expand(8), ValueError, "out must not have two elements at one address, got strides"),
         (3, TypeError, "out must be a tensor, or a tuple, list or dict of tensors, got int"),
     ],
 )
@@ -155,7 +155,7 @@ def test_an_out_beside_the_input_is_taken(device: str) -> None:
     both = (store[:, 0:2], store[:, 2:4])
     stream(lambda x: (x + 1, x + 2), torch.ones(20, 2), device=device, chunk_size=3, out=both)
     exact(store[:, :4], torch.tensor([2.0, 2.0, 3.0, 3.0]).expand(20, 4))
-    with pytest.raises(ValueError, match=r"out must not hold an element twice, got strides \(2, 1\)"):
+    with pytest.raises(ValueError, match=r"out must not have two elements at one address, got strides \(2, 1\)"):
         stream(torch.exp, torch.ones(3, 4), device=device, out=torch.zeros(16).as_strided((3, 4), (2, 1)))
 
 

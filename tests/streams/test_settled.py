@@ -1,4 +1,4 @@
-"""What a Streamer learns from a call for the next identical one: by the callable, which is not kept alive."""
+"""A Streamer remembers sizes from a call for the next identical one, by the callable, which is not kept alive."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_an_identical_call_copies_ahead_of_the_first_result(device: str) -> None
         assert torch.equal(streamer.map(fn, x, chunk_size=25), x + 1)
         assert [rows for kind, rows in seen if kind == "compute"] == [25, *[13] * 7, 9]
         assert before_first_call() == 2
-        assert torch.equal(streamer.map(fn, x, chunk_size=25), x + 1)  # as before: 13 rows from the start
+        assert torch.equal(streamer.map(fn, x, chunk_size=25), x + 1)  # again 13 rows from the start
         assert before_first_call() == 2
 
 

@@ -249,7 +249,7 @@ def test_done_never_blocks_and_result_may_time_out(device: str) -> None:
         begin = time.monotonic()
         assert not future.done()
         assert time.monotonic() - begin < 0.3
-        with pytest.raises(TimeoutError, match="the result must land within 0.05 s, got no result yet"):
+        with pytest.raises(TimeoutError, match="the result must be complete within 0.05 s, got no result yet"):
             future.result(timeout=0.05)
         assert torch.equal(future.result(), -x)
         begin = time.monotonic()

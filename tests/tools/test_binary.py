@@ -1,4 +1,4 @@
-"""The built libraries: how they load, what they say when they cannot, and the generated code of each schedule."""
+"""The built libraries: loading, errors of loading, and the generated code of each schedule."""
 
 from __future__ import annotations
 

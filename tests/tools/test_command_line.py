@@ -70,7 +70,7 @@ def test_a_trace_that_cannot_begin(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     (tmp_path / "file").write_text("no directory")
     for arguments, text in (
-        (["--device", "cuda"], "error: trace: --device must be there, got cuda on a machine without CUDA devices"),
+        (["--device", "cuda"], "error: trace: --device must exist, got cuda on a machine without CUDA devices"),
         (["--device", "gpu"], "error: trace: --device must be CUDA devices or the CPU, got 'gpu'"),
         (["--output", "file/here"], "error: [Errno 20] Not a directory: 'file/here'"),
     ):

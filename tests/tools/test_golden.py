@@ -1,4 +1,4 @@
-"""The tool that holds a refactoring against the code of every kernel: what it strips, and what it reports."""
+"""The tool that compares every kernel's code after a refactoring: the text it strips, and its report."""
 
 from __future__ import annotations
 

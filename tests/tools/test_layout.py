@@ -1,4 +1,4 @@
-"""The shape of the tree, kept by a test and not by good will: one-way includes, every op in all its places."""
+"""The structure of the tree: one-way includes, and every op in all files that list ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The code of the programs beside the library that run on a GPU alone: they compile, and it does what they measure."""
+"""Programs that run only on a GPU: they compile, and their code does what they measure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tool that holds results against what they were: same calls, same digests; another result is seen."""
+"""The tool that compares results bit by bit: same calls, same digests; a changed result is detected."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from sluice import stages
 
 
 def expected(x: torch.Tensor, chain: sluice.Chain, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """In float64, but for the roundings that the chain itself asks for."""
+    """The float64 result, with only the roundings of the chain itself."""
     return sluice.reference.transform(x.double(), double_chain(chain), dtype=torch.float64)
 
 

@@ -50,22 +50,20 @@ constexpr long long kSplitBytesPerCycle = 4, kAddCycles = 6000;
 constexpr long long kLeastLength = 16;
 
 constexpr AtenReason kDoesNotFit(
-    "the kernel reaches over more positions than two stages of the input have room for in shared memory");
-constexpr AtenReason kShort("so few positions leave the tensor cores' tiles empty");
-constexpr AtenReason kLong("the tensor-core kernels count positions and tiles up to 2^30");
-constexpr AtenReason kGathered(
-    "the input's rows begin in the middle of 16 bytes, and for such long sums of them it is faster");
+    "two stages of input, each as long as the kernel's reach, do not fit into shared memory");
+constexpr AtenReason kShort("so few positions leave tensor-core tiles mostly empty");
+constexpr AtenReason kLong("the tensor-core kernels take fewer than 2^30 positions and tiles");
+constexpr AtenReason kGathered("the input's rows are not aligned to 16 bytes, and aten is faster for sums this long");
 constexpr AtenReason kGatheredResidues(
-    "all residues of so wide a stride do not fit into shared memory, and for such long sums it is faster than fetching "
-    "element by element");
-constexpr AtenReason kFewTiles("there are few tiles of long sums, which it splits");
-constexpr AtenReason kProduct("one tap makes it a matrix product, whose operands BLAS reads as they lie");
-constexpr AtenReason kFarTaps(
-    "the input's rows begin in the middle of 16 bytes, and most that a tile reads of them lies beyond its positions");
+    "the residues of so wide a stride do not fit into shared memory together, and for sums this long aten is faster "
+    "than fetching element by element");
+constexpr AtenReason kFewTiles("there are few tiles with long sums, and aten splits the sums");
+constexpr AtenReason kProduct("one tap makes it a matrix product, and BLAS reads its operands in place");
+constexpr AtenReason kFarTaps("the input's rows are not aligned to 16 bytes, and most of a tile's input is halo");
 constexpr const char* kResident =
-    "auto: tensor cores, one tile of the input in shared memory for all taps, and all weights beside it";
+    "auto: tensor cores, one tile of the input in shared memory for all taps, beside all weights";
 constexpr const char* kStreamed =
-    "auto: tensor cores, one tile of the input in shared memory for all taps, past which the weights stream";
+    "auto: tensor cores, one tile of the input in shared memory for all taps, while the weights stream through a ring";
 
 constexpr bool transposes(DenseFetch fetch) { return fetch == DenseFetch::positions || fetch == DenseFetch::shifted; }
 
@@ -313,7 +311,7 @@ std::string describe(const DensePlan& plan) {
                                             : number(plan.weight_stages) + " stages of " + number(plan.stage_taps) +
                                                   (plan.stage_taps == 1 ? " tap's weights" : " taps' weights");
   const std::string splits =
-      plan.splits > 1 ? "; split-K by " + number(plan.splits) + ", whose sums the pass of the chain adds" : "";
+      plan.splits > 1 ? "; split-K by " + number(plan.splits) + "; the chain's pass adds the splits" : "";
   const std::string residues = plan.residues.stride == 1      ? ""
                                : plan.residues.are_together() ? " of all residues"
                                                               : " of a residue";

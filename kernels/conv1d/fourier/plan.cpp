@@ -76,7 +76,8 @@ Conv1dPlan plan_fourier(const Conv1dProblem& problem, const DeviceProperties& de
   plan.kernel = "fourier";
   plan.which = Conv1dMethod::fourier;
   plan.schedule = Schedule::direct;
-  plan.reason = "auto: Fourier transforms, two segments of a channel a block; the taps' spectra by a kernel ahead";
+  plan.reason =
+      "auto: Fourier transforms, two segments of a channel per block; a first kernel computes the taps' spectra";
   const FourierPlan& own = plan.fourier = best_cut(problem, device);
   plan.fourier.begins_beside = code_capability(device.compute_capability) >= kBesideCapability;
   plan.tile = own.segment;

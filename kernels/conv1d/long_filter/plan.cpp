@@ -69,7 +69,7 @@ Conv1dPlan with_team(Conv1dPlan plan, int team, const Conv1dProblem& problem, co
   return plan;
 }
 
-constexpr const char* kTooMany = "the kernel counts segments of rows up to 2^30";
+constexpr const char* kTooMany = "the kernel takes fewer than 2^30 segments of rows";
 constexpr const char* kDoesNotFit = "taps and two stages of their input must fit into shared memory";
 
 void set_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {

@@ -1,4 +1,4 @@
-"""What the device can do at most, measured in the same run and with the same clock as what is compared with it."""
+"""The device's upper limits, measured in the same run and by the same clock as the cases compared with them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 
 from .timing import Call, Clock
 
-# float32 FMA outside the tensor cores on an H200, measured. The only rate that is not measured
-# again in each run: torch has no call that reaches it.
+# float32 FMA outside the tensor cores on an H200, measured once: no torch call reaches this rate, so a run cannot
+# measure it again.
 FMA_TFLOPS = 60.0
 
-# Half types on its tensor cores, where a run does not measure them.
+# Half types on its tensor cores, used if a run does not measure them.
 MATMUL_TFLOPS = 780.0
 
 _SAMPLES = 25
@@ -46,10 +46,10 @@ def measure_ceilings(
     """Measures the rates.
 
     Args:
-        clock: what takes a sample.
+        clock: takes the samples.
         device: where.
         traffic: bytes of the copy, read and write together; by default as many as are large for the device.
-        side: rows and columns of the matrices; likewise.
+        side: rows and columns of the matrices; by default as many as are large for the device.
     """
     on_gpu = device.type == "cuda"
     traffic = traffic or (2**31 if on_gpu else 2**28)

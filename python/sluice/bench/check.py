@@ -57,7 +57,7 @@ def relative_error(result: torch.Tensor, reference: torch.Tensor | Iterable[torc
 
 
 def _norms(result: torch.Tensor, reference: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of the difference, and of the reference."""
+    """The norms of the difference and of the reference."""
     expected = reference.double()
     difference = result.to(expected.device).double() - expected
     return torch.linalg.vector_norm(difference), torch.linalg.vector_norm(expected)

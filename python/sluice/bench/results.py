@@ -1,4 +1,4 @@
-"""Where results are written, and how."""
+"""Paths and format of the result files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def result_path(directory: Path, document: Document, part: str | None = None) ->
 
 
 def write(directory: Path, document: Document, part: str | None = None) -> Path:
-    """Validates the document and writes it below `directory`, one case a line, so that a diff shows what moved.
+    """Validates the document and writes it below `directory`, one line per case, so that diffs are per case.
 
     The file is replaced at once: a run that is cut off leaves the old file or the new one.
 

@@ -24,11 +24,11 @@ Report = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a suite.
+    """The outcome of a suite.
 
     Attributes:
-        rows: of the cases that passed.
-        failures: a line for each case that did not.
+        rows: the rows of the cases that passed.
+        failures: a line for each case that failed.
     """
 
     rows: list[Row]
@@ -36,7 +36,7 @@ class Outcome:
 
 
 def _usable(peers: Mapping[str, Call | None], device: torch.device, effort: Effort, report: Report) -> dict[str, Call]:
-    """The peers that can be timed here; each has run once, so whatever compiles has compiled."""
+    """The peers that can be timed here. Each has run once, so compilation is not timed."""
     usable = {}
     for name, call in peers.items():
         if call is None or (name in SLOW_PEERS and not effort.slow_peers):
@@ -45,7 +45,7 @@ def _usable(peers: Mapping[str, Call | None], device: torch.device, effort: Effo
             call()
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
-        except Exception as error:  # whatever a foreign package raises means only that it cannot be measured
+        except Exception as error:  # any exception of a foreign package means only that it is not measured
             reason = (str(error).strip() or "no reason given").splitlines()[0]
             report(f"    {name} not measured: {type(error).__name__}: {reason}")
             continue
@@ -66,10 +66,10 @@ def run_case(
     Args:
         case: what to run.
         device: where.
-        clock: what takes a sample.
+        clock: takes the samples.
         effort: rounds and samples.
         report: takes lines for people.
-        matmul_tflops: what tensor cores reach on half types, as measured in the same run.
+        matmul_tflops: the tensor cores' rate on half types, measured in the same run, in TFLOP/s.
 
     Returns:
         The row to publish, and every timing by name: `sluice`, `floor` and the peers.
@@ -131,7 +131,7 @@ def run_suite(
     report: Report = print,
     matmul_tflops: float = MATMUL_TFLOPS,
 ) -> Outcome:
-    """Runs every case of the suite and reports a table, a line as soon as its case is done.
+    """Runs every case of the suite and reports each line of the table when its case is done.
 
     A case that raises or whose result is wrong becomes a failure, and the others still run. A suite that has parts is
     run part by part, each as one of `suite.parts()`: what its cases compile is kept until the end, and freed there.
@@ -168,7 +168,7 @@ def run_suite(
 
 
 def document(suite: str, rows: list[Row], ceilings: Ceilings, gpu: str, sources: str) -> Document:
-    """What is written to the suite's file.
+    """The document that is written to the suite's file.
 
     Args:
         suite: its name.

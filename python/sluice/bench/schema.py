@@ -99,7 +99,7 @@ def _check_keys(where: str, value: object, expected: frozenset[str]) -> dict[str
     if not isinstance(value, dict):
         raise ValueError(f"{where} must be an object, got {value!r}")
     _require(not expected - value.keys(), where, f"have the keys {sorted(expected)}", sorted(value))
-    _require(not value.keys() - expected, where, f"have no other keys than {sorted(expected)}", sorted(value))
+    _require(not value.keys() - expected, where, f"have only the keys {sorted(expected)}", sorted(value))
     return value
 
 
@@ -120,30 +120,30 @@ def _is_text(value: object) -> bool:
 
 
 def _check_params(where: str, params: object) -> None:
-    _require(isinstance(params, dict) and len(params) > 0, where, "be an object that is not empty", params)
+    _require(isinstance(params, dict) and len(params) > 0, where, "be a non-empty object", params)
     assert isinstance(params, dict)
     for name, value in params.items():
-        _require(name in PARAMETERS, where, f"have only keys of {sorted(PARAMETERS)}", name)
+        _require(name in PARAMETERS, where, f"have only keys from {sorted(PARAMETERS)}", name)
         if name in _CHOICES:
             allowed = _CHOICES[name]
             _require(_is_one_of(value, allowed), f"{where}.{name}", f"be one of {sorted(allowed)}", value)
         elif name in _SIZES:
             _require(_is_count(value), f"{where}.{name}", "be an integer of at least 0", value)
         else:
-            _require(_is_count(value) or _is_text(value), f"{where}.{name}", "be a number or a text", value)
+            _require(_is_count(value) or _is_text(value), f"{where}.{name}", "be a number or a string", value)
 
 
 def _check_peers(where: str, peers: object) -> None:
     if not isinstance(peers, dict):
         raise ValueError(f"{where} must be an object, got {peers!r}")
     for name, time_us in peers.items():
-        _require(name in PEERS, where, f"have only keys of {sorted(PEERS)}", name)
+        _require(name in PEERS, where, f"have only keys from {sorted(PEERS)}", name)
         _require(time_us is None or _is_positive(time_us), f"{where}.{name}", "be positive or null", time_us)
 
 
 def _check_row(where: str, value: object) -> None:
     row = _check_keys(where, value, frozenset(Row.__annotations__))
-    _require(_is_text(row["name"]), f"{where}.name", "be a text", row["name"])
+    _require(_is_text(row["name"]), f"{where}.name", "be a string", row["name"])
     _check_params(f"{where}.params", row["params"])
     _check_peers(f"{where}.peers", row["peers"])
     for name in ("time_us", "floor_us", "efficiency"):
@@ -175,15 +175,15 @@ def validate(document: object) -> None:
     head = _check_keys("document", document, frozenset(Document.__annotations__))
     _require(_is_one_of(head["suite"], SUITES), "suite", f"be one of {sorted(SUITES)}", head["suite"])
     for name in ("gpu", "torch", "cuda"):
-        _require(_is_text(head[name]), name, "be a text", head[name])
+        _require(_is_text(head[name]), name, "be a string", head[name])
     for name, pattern in (("date", r"\d{4}-\d{2}-\d{2}"), ("source_hash", r"[0-9a-f]{64}")):
         _require(re.fullmatch(pattern, str(head[name])) is not None, name, f"match {pattern}", head[name])
     for name in ("copy_tbps", "matmul_tflops"):
         _require(_is_positive(head[name]), name, "be a positive number", head[name])
     cases = head["cases"]
     if not isinstance(cases, list) or not cases:
-        raise ValueError(f"cases must be a list that is not empty, got {cases!r}")
+        raise ValueError(f"cases must be a non-empty list, got {cases!r}")
     for index, row in enumerate(cases):
         _check_row(f"cases[{index}]", row)
     names = [row["name"] for row in cases]
-    _require(len(set(names)) == len(names), "cases", "have names that differ", names)
+    _require(len(set(names)) == len(names), "cases", "have different names", names)

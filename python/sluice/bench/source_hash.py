@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-# What the behaviour on a GPU depends on. Python wrappers, tests and documents are left out on purpose:
+# The sources that behaviour on a GPU depends on. Python wrappers, tests and documents are left out on purpose:
 # editing them must not make a measurement stale.
 _FOLDERS = ("kernels", "ops", "python/sluice/stream")
 _FILES = ("CMakeLists.txt",)
@@ -111,6 +111,6 @@ def checkout_root() -> Path:
         if _is_checkout(directory):
             return directory
     raise FileNotFoundError(
-        "the benchmarks lie in sluice's source checkout, not in the installed package; "
+        "the benchmarks are in sluice's source checkout, not in the installed package; "
         f"run in a checkout (a folder with CMakeLists.txt, kernels/, ops/ and benchmarks/), got {here}"
     )

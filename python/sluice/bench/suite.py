@@ -1,4 +1,4 @@
-"""What a suite is made of: `benchmarks/bench_<suite>.py` fills these types and nothing else."""
+"""The parts of a suite: `benchmarks/bench_<suite>.py` fills these types and nothing else."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _MIB = 2**20
 
 
 class Clock(Protocol):
-    """What times a call. Tests hand in one of their own."""
+    """Times a call. Tests pass one of their own."""
 
     def measure(self, call: Call, samples: int) -> list[float]:
         """`samples` times of `call`, in microseconds."""
@@ -191,7 +191,7 @@ QUICK = Effort(rounds=1, samples=5, warm_up=1, slow_peers=False)
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """What one callable took, in microseconds.
+    """The times of one callable, in microseconds.
 
     Attributes:
         median_us: over all samples.

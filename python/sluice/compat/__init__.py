@@ -1,6 +1,6 @@
-"""Other packages' causal convolutions, by their names and with their arguments.
+"""Causal convolutions under the names and arguments of other packages.
 
-causal_conv1d/   the package of that name, with `install()`, by which it is found under that name
+causal_conv1d/   the package of that name; `install()` lets `import causal_conv1d` find it
 vllm.py, sglang.py, fla.py, cudnn.py   functions of vLLM, SGLang, flash-linear-attention and cuDNN's front end
 """
 

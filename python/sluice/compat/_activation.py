@@ -1,4 +1,4 @@
-"""What all of these packages say of an activation."""
+"""The activation argument that all of these packages share."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def causal_conv1d(
 
     Raises:
         NotImplementedError: another activation.
-        TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d`, and `final_states_out` alone.
+        TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d`; a lone `final_states_out`.
 
     Example:
         >>> import torch
@@ -84,7 +84,7 @@ def causal_conv1d_nwh(
         (B, L, C) of x's dtype.
 
     Raises:
-        TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d`, and another activation.
+        TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d`; another activation.
 
     Example:
         >>> import torch
@@ -113,21 +113,21 @@ def b2b_causal_conv1d(
 ) -> torch.Tensor:
     """`g * (conv(v, weights_mixer) + skip_bias[:, None] * v)`, v = a * b, with (g, a, b) from `conv(x, weights_proj)`.
 
-    g, a and b are every third channel, from channels 0, 1 and 2 on. Two launches: `skip_bias` is added to the last tap
-    of `weights_mixer`, and the products are the chains of its convolution. Projected and gated values are rounded to
-    x's dtype.
+    g, a and b are every third channel, starting at channels 0, 1 and 2. There are two launches: `skip_bias` is added to
+    the last tap of `weights_mixer`, and the products are chains of the second convolution. Projected and gated values
+    are rounded to x's dtype.
 
     Args:
         x: (B, 3 C, L), any strides.
         weights_proj: (3 C, K), any floating dtype.
-        weights_mixer: (C, K), any floating dtype and another K.
+        weights_mixer: (C, K), any floating dtype; its K may differ.
         skip_bias: (C,), any floating dtype.
 
     Returns:
         (B, C, L) of x's dtype.
 
     Raises:
-        TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d`, and shapes that do not fit.
+        TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d`; shapes that do not fit.
 
     Example:
         >>> import torch
@@ -171,7 +171,7 @@ def causal_conv1d_update(
     Args:
         x: (B, C), any strides.
         conv_state: (slots, C, state_len >= K-1), any strides, any floating dtype; changed in place. The last K-1
-            columns are the state, and the whole row moves left.
+            columns are the state; all columns move left by the new token.
         weight: (C, K), any floating dtype.
         bias: (C,), any floating dtype.
         activation: None, "identity", "silu" or "swish".
@@ -183,7 +183,7 @@ def causal_conv1d_update(
         (B, C) of x's dtype.
 
     Raises:
-        TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d_update`, and x of more than one token.
+        TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d_update`; x of more than one token.
 
     Example:
         >>> import torch

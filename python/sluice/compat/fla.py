@@ -60,8 +60,8 @@ def causal_conv1d(
         cu_seqlens_cpu: ignored.
         chunk_indices: ignored.
         cp_context: must be None.
-        **kwargs: `seq_idx`, (B, T) int32, is read by the backends "mix" and "cuda" where there is no `cu_seqlens`: a
-            change of id begins a sequence. Others are ignored.
+        **kwargs: the backends "mix" and "cuda" read `seq_idx`, (B, T) int32, if there is no `cu_seqlens`: a change of
+            id begins a sequence. Others are ignored.
 
     Returns:
         A contiguous tensor of x's shape and dtype; and the final state, contiguous (N, C, K) of x's dtype, or None.
@@ -108,7 +108,7 @@ def causal_conv1d(
     state = None
     if output_final_state and seq_idx is None:
         state = _first_state(tokens, count, width, initial_state)
-        result = run(state_cache=state)  # whose rows move left as a whole
+        result = run(state_cache=state)  # all of its columns move left
         state = state.to(x.dtype)
     else:
         history = None if initial_state is None else initial_state[..., 1:]
@@ -153,7 +153,7 @@ def causal_conv1d_update(
 
     Args:
         x: (N, C), (N, 1, C) or (1, N, C); the latter two also with heads, as (N, 1, heads, C / heads). Any strides.
-        cache: (N, C, K), any strides, any floating dtype; changed in place: rows move left and take the tokens.
+        cache: (N, C, K), any strides, any floating dtype; changed in place: the token becomes the last column.
         residual: x's shape, added after the activation.
         weight: (C, K), any floating dtype. None is refused, as it is by FLA.
         bias: (C,), any floating dtype.
@@ -207,7 +207,7 @@ def causal_conv1d_update_states(
         (N, C, state_len) of x's dtype, contiguous.
 
     Raises:
-        TypeError: an argument that is no tensor.
+        TypeError: an argument that is not a tensor.
         ValueError: a shape that does not fit.
 
     Example:
@@ -314,18 +314,18 @@ class ShortConvolution(torch.nn.Conv1d):
         chunk_indices: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """`causal_conv1d` of x, or `step` where each sequence has one token and grad mode is off.
+        """`causal_conv1d` of x, or `step` if each sequence has one token and grad mode is off.
 
         Args:
             x: (B, T, C), any strides; B = 1 with `cu_seqlens`.
             residual: (B, T, C), added after the activation.
             mask: (B, T), multiplied with x; not with `cu_seqlens`.
-            cache: (N, C, K), the initial state. Changed in place where each sequence has one token and grad mode is
-                off, and not otherwise.
+            cache: (N, C, K), the initial state; changed in place only if each sequence has one token and grad mode is
+                off.
             output_final_state: also return the final state.
             cu_seqlens: (N + 1,) int32 or int64: sequence n has the tokens from cu_seqlens[n] on.
             chunk_indices: ignored.
-            **kwargs: as of `causal_conv1d`.
+            **kwargs: as in `causal_conv1d`.
 
         Returns:
             (B, T, C); and the final state (N, C, K), which is `cache` after a `step`, or None.
@@ -341,7 +341,7 @@ class ShortConvolution(torch.nn.Conv1d):
         decodes = not torch.is_grad_enabled()
         if decodes and cu_seqlens is None and x.shape[1] == 1:
             return self.step(x, residual, cache, output_final_state)
-        # Packed sequences may have one token each: where they do is known on the device alone.
+        # Packed sequences may have one token each, but only the device knows their lengths.
         decodes = decodes and cu_seqlens is not None and cache is not None and x.shape[1] == cu_seqlens.shape[0] - 1
         result, state = causal_conv1d(
             x, self.weight[:, 0], self.bias, residual, cache, output_final_state or decodes, self.activation,
@@ -359,7 +359,7 @@ class ShortConvolution(torch.nn.Conv1d):
         output_final_state: bool = False,
         cu_seqlens: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """`causal_conv1d_update` of (N, 1, C), or of (1, N, C) with `cu_seqlens`; a cache of zeros if there is none."""
+        """`causal_conv1d_update` of (N, 1, C), or of (1, N, C) with `cu_seqlens`; cache None: zeros."""
         if cache is None:
             count = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
             cache = x.new_zeros(count, self.hidden_size, self.kernel_size[0])
@@ -374,7 +374,7 @@ def _tensor(op: str, name: str, given: torch.Tensor | None) -> torch.Tensor:
 
 
 def _with_channels(op: str, x: torch.Tensor) -> torch.Tensor:
-    """Heads and their channels in one dimension."""
+    """Merges heads and their channels into one dimension."""
     return x.flatten(2) if _tensor(op, "x", x).dim() > 3 else x
 
 

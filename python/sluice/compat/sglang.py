@@ -29,7 +29,7 @@ def causal_conv1d_fn(
 ) -> torch.Tensor:
     """`sluice.causal_conv1d` of sequences with states in the slots of a cache, which is changed in place.
 
-    x stays as it is. SGLang overwrites it where its last stride is 1, and not otherwise.
+    x does not change; SGLang overwrites it if its last stride is 1.
 
     Args:
         x: (B, C, L), or (C, T) with `query_start_loc`; any strides.
@@ -82,12 +82,12 @@ def causal_conv1d_update(
     conv_state_indices: torch.Tensor | None = None,
     pad_slot_id: int = PAD_SLOT_ID,
 ) -> torch.Tensor:
-    """`sluice.causal_conv1d_update` with the result in x's place.
+    """`sluice.causal_conv1d_update` with the result written to x.
 
     Args:
         x: (B, C), a token of each sequence, or (B, C, S); any strides. Overwritten.
         conv_state: (slots, C, state_len >= K-1), any strides, any floating dtype; changed in place. The last K-1
-            columns are the state, and the whole row moves left.
+            columns are the state; all columns move left by the new tokens.
         weight: (C, K), any floating dtype.
         bias: (C,), any floating dtype.
         activation: None, "identity", "silu", "swish" or a bool; True means silu.
@@ -97,7 +97,7 @@ def causal_conv1d_update(
         pad_slot_id: an index that names no slot: the result is 0, and no state is changed.
 
     Returns:
-        x, which has the result.
+        x, which holds the result.
 
     Raises:
         NotImplementedError: another activation.

@@ -1,6 +1,6 @@
 """vLLM's causal convolution: the functions of `vllm/model_executor/layers/mamba/ops/causal_conv1d.py` (0.33).
 
-Both of its state layouts are taken, as any strides are: "SD" has contiguous channels, "DS" contiguous columns.
+States may have any strides, so both of its layouts work: "SD" with contiguous channels, "DS" with contiguous columns.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def causal_conv1d_fn(
     """`sluice.causal_conv1d` of packed sequences with states in the slots of a cache, which is changed in place.
 
     Args:
-        x: (C, T), any strides; channels-last as a rule.
+        x: (C, T), any strides; vLLM passes channels-last.
         weight: (C, K), any floating dtype.
         bias: (C,), any floating dtype; or None.
         conv_states: (slots, C, >= K-1), any strides, any floating dtype. A slot's first K-1 columns are a state, and
@@ -49,17 +49,17 @@ def causal_conv1d_fn(
             without tokens then leaves zeros in its slot, which vLLM does not write.
         activation: None, "identity", "silu", "swish" or a bool; True means silu.
         pad_slot_id: an index that names no slot: the result is 0, and no state is changed.
-        null_block_id: another one, or None.
+        null_block_id: another such index, or None.
         metadata: ignored; it places the blocks of vLLM's kernel.
         validate_data: assert that `cache_indices` and `has_initial_state` have shape (N,). Without it more elements
-            are allowed, and are left alone.
+            are allowed and ignored.
 
     Returns:
         (C, T) of x's dtype. Tokens of no sequence have the result 0.
 
     Raises:
         NotImplementedError: another activation.
-        AssertionError: what `validate_data` asserts does not hold.
+        AssertionError: an assertion of `validate_data` fails.
         TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d`.
 
     Example:
@@ -102,7 +102,7 @@ def causal_conv1d_update(
     validate_data: bool = False,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`sluice.causal_conv1d_update` with the state at the front of its row, and the result in x's place.
+    """`sluice.causal_conv1d_update` with the state in a slot's first columns and the result written to x.
 
     Args:
         x: (B, C), a token of each sequence, or (B, C, S); with `query_start_loc` (tokens, C). Any strides.
@@ -114,20 +114,20 @@ def causal_conv1d_update(
         conv_state_indices: (B,) int32 or int64, the slot of each sequence; of (B, blocks) the first column. Without it
             sequence b has slot b.
         num_accepted_tokens: (B,) int32 or int64, a >= 1, for speculative decoding: the state begins at column a - 1,
-            and the row becomes the state without its first column, then the new tokens.
+            and the slot becomes the state without its first column, followed by the new tokens.
         query_start_loc: (B + 1,) int32 or int64: sequence b has the tokens from query_start_loc[b] on.
         max_query_len: ignored; it sizes the blocks of vLLM's kernel.
         null_block_id: an index that names no slot, or None: the result is 0, and no state is changed.
         validate_data: assert that there is a null block, and one index for each sequence. Without it indices, accepted
-            numbers and starts of further sequences are allowed, and are left alone.
-        out: written in place of x: x's shape and dtype, any strides.
+            numbers and starts of further sequences are allowed and ignored.
+        out: written instead of x; x's shape and dtype, any strides.
 
     Returns:
-        `out`, or x, which has the result. Tokens of no sequence have the result 0.
+        `out`, or x, which holds the result. Tokens of no sequence have the result 0.
 
     Raises:
         NotImplementedError: another activation.
-        AssertionError: what `validate_data` asserts does not hold.
+        AssertionError: an assertion of `validate_data` fails.
         TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d_update`.
 
     Example:
@@ -214,7 +214,7 @@ def convolve_slots(
 
 
 def first(tensor: torch.Tensor, count: int) -> torch.Tensor:
-    """The first rows of those there are."""
+    """The first `count` rows."""
     return tensor if tensor.shape[0] <= count else tensor[:count]
 
 

@@ -16,7 +16,7 @@ def sluice(
     mode: str | None = None,
     options: dict[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """What torch.compile calls for `backend="sluice"`.
+    """The function that torch.compile calls for `backend="sluice"`.
 
     If no gradient is needed, 1-d convolutions and their pointwise neighbours become sluice's ops; everything else,
     and every graph that needs gradients, is Inductor's. `TORCH_LOGS="+sluice"` says what became of each
@@ -65,7 +65,7 @@ def _needs_gradients(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool
 
 
 def _reset() -> None:
-    """What torch._dynamo.reset() calls: forgets the CUDA graphs of `mode="reduce-overhead"`."""
+    """torch._dynamo.reset() calls this: it forgets the CUDA graphs of `mode="reduce-overhead"`."""
     trees = sys.modules.get("torch._inductor.cudagraph_trees")
     if trees is not None:
         trees.reset_cudagraph_trees()

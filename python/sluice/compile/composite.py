@@ -46,7 +46,7 @@ class _Walk:
         return value.args[0], value.args[1]
 
     def sum_with(self, value: Any, wanted: float) -> Any:
-        """What is added to that number; None where it is no such sum."""
+        """The other term of a sum with that number; None if the value is no such sum."""
         pair = self.terms(value)
         for a, b in () if pair is None else (pair, pair[::-1]):
             if is_number(b, wanted):
@@ -136,7 +136,7 @@ def _is_above(value: Any, walk: _Walk) -> tuple[Any, float | int] | None:
 
 
 def _where(root: Node, walk: _Walk) -> tuple[Call, ...] | None:
-    """What is written as `where(x > bound, ..., ...)`: leaky_relu, PReLU, elu, softplus."""
+    """The stages written as `where(x > bound, ..., ...)`: leaky_relu, PReLU, elu, softplus."""
     if not walk.is_op(root, aten.where.self):
         return None
     above = _is_above(root.args[0], walk)
@@ -217,7 +217,7 @@ def _bump(value: Any, walk: _Walk) -> tuple[Any, Any, float | int] | None:
 
 
 def _divisor(value: Any) -> Any:
-    """What a factor is the reciprocal of. Its nodes are no part of the stage: they know nothing of x."""
+    """The value whose reciprocal a factor is. Its nodes are not part of the stage, because they do not use x."""
     if isinstance(value, Node) and value.target is aten.reciprocal.default:
         return value.args[0]
     if isinstance(value, Node) and value.target in _DIV and is_number(value.args[0], 1):

@@ -14,29 +14,29 @@ _CONVOLUTION = aten.convolution.default
 
 
 class Convolution(NamedTuple):
-    """An aten convolution, or why sluice has none for it."""
+    """An aten convolution as a call of sluice's op, or the reason why there is none."""
 
     node: Node
     op: str  # sluice's
     x: Node
-    arguments: tuple[Any, ...]  # behind the input
+    arguments: tuple[Any, ...]  # after the input
     padding: int
     refusal: str | None
 
     def padded(self, left: int, right: int) -> tuple[tuple[Any, ...], dict[str, int]]:
-        """The arguments behind the input with more zeros on both sides, and those by name."""
+        """The arguments after the input with additional zero padding on both sides, and the keyword arguments."""
         weight, bias, stride, padding, *rest = self.arguments
         more = {} if left == right else {"padding_right": padding + right}
         return (weight, bias, stride, padding + left, *rest), more
 
 
 def is_convolution(node: Node) -> bool:
-    """Whether a node is one of aten's, of any number of dimensions."""
+    """Whether a node is an aten convolution, of any number of dimensions."""
     return node.op == "call_function" and node.target is _CONVOLUTION
 
 
 def read(node: Node) -> Convolution:
-    """The convolution of a node that is one."""
+    """Reads the convolution of a node for which `is_convolution` holds."""
     values: list[Any] = [given(node, argument.name, None) for argument in _CONVOLUTION._schema.arguments]
     x, weight, bias, stride, padding, dilation, is_transposed, output_padding, groups = values
     op = "conv_transpose1d" if is_transposed else "conv1d"
@@ -52,11 +52,11 @@ def _why_not(x: Any, weight: Any, bias: Any, dimensions: int, numbers: list[Any]
     if dimensions != 1:
         return f"it has {dimensions} dimensions"
     if not all(type(value) is int for value in numbers):
-        return "its stride, padding or dilation is known at run time alone"
+        return "its stride, padding or dilation is known only at run time"
     values = [fake_value(tensor) for tensor in (x, weight, bias) if tensor is not None]
     for value, tensor in zip(values, (x, weight, bias), strict=False):
         if value is None or not is_floating(tensor):
-            return "a tensor is none that sluice takes"
+            return "sluice does not take one of its tensors"
         assert values[0] is not None
         if value.dtype != values[0].dtype or value.device != values[0].device:
             return "its tensors differ in dtype or device"
@@ -66,17 +66,17 @@ def _why_not(x: Any, weight: Any, bias: Any, dimensions: int, numbers: list[Any]
 
 
 def _why_torchs(x: Any, groups: int) -> str | None:
-    """Why torch's kernel makes the sums anyway: then Inductor fuses what is around them at least as well."""
+    """Why torch's kernel computes the sums anyway: Inductor then fuses the ops around them at least as well."""
     value = fake_value(x)
     assert value is not None
     is_half = value.dtype in (torch.float16, torch.bfloat16)
     if value.device.type == "cuda" and not is_half and (groups == 1 or groups != value.shape[1]):
-        return f"on a GPU a convolution of {value.dtype} that is not depthwise is torch's"
+        return f"on a GPU torch computes convolutions of {value.dtype} that are not depthwise"
     return None
 
 
 def fake_result(target: Any, arguments: tuple[Any, ...], options: dict[str, Any], x: Node) -> torch.Tensor:
-    """What an op gives for the fake values of nodes.
+    """An op's fake result for the fake values of nodes.
 
     Raises:
         RuntimeError: the op refuses them.

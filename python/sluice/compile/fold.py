@@ -84,7 +84,7 @@ class Fold:
             if not reason and not compose([*found, stage], value.dtype).fits(convolution.op, "post"):
                 reason = "the chain is full"
             if reason:
-                reason = f"{stage.root} is left: {reason}"
+                reason = f"{stage.root} is not folded: {reason}"
                 break
             found.append(stage)
             end = stage.root
@@ -95,7 +95,7 @@ class Fold:
         last = self.places[found[-1].root]
         for user in _size_readers(found, {found[-1].root}):
             if any(self.places[reader] < last for reader in user.users if not _is_inside(reader, found)):
-                return f"{user} is needed ahead of it"
+                return f"{user} is needed before it"
         return ""
 
     def _move_sizes(self, found: list[GraphStage], new: Node) -> None:
@@ -233,7 +233,7 @@ def _is_inside(node: Node, found: list[GraphStage]) -> bool:
 
 
 def _size_readers(found: list[GraphStage], left: set[Node]) -> list[Node]:
-    """What reads the extents of the nodes of stages, those in `left` excepted."""
+    """The nodes that read extents of the stages' nodes, except of those in `left`."""
     nodes = dict.fromkeys(node for stage in found for node in (stage.x, *stage.interior, stage.root))
     return [user for node in nodes if node not in left for user in node.users if reads_size(user)]
 
@@ -256,7 +256,7 @@ def _why_none(end: Node) -> str:
     users = readers(end)
     if len(users) > 1:
         return f"{end} has {len(users)} readers"
-    return f"{end} is read by {next(iter(users), None)}, which is no stage"
+    return f"{end} is read by {next(iter(users), None)}, which is not a stage"
 
 
 def _is_barrier(node: Node) -> bool:

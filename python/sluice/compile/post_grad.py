@@ -1,4 +1,4 @@
-"""The pass as Inductor takes it: with a key for its caches, and left out where a gradient is needed."""
+"""The pass as Inductor takes it: with a key for its caches, and skipped if gradients are needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..info import __version__
 from .fold import Fold, log
 from .leftover import decompose_kept
 
-# Told whether the graph is one of inference, where torch has it.
+# A torch that has this base class tells the pass whether the graph is for inference.
 _Base: Any = getattr(custom_graph_pass, "CustomInferenceAwareGraphPass", CustomGraphPass)
 
 
@@ -26,8 +26,8 @@ class FoldConvolutions(_Base):  # type: ignore[misc]
     """Makes sluice's ops of a graph's convolutions and the pointwise ops around them.
 
     Args:
-        is_ahead: runs ahead of Inductor's own passes, on a graph whose activations are not decomposed yet; decomposes
-            those that are left.
+        is_ahead: the pass runs before Inductor's own, on a graph whose activations are not decomposed yet, and
+            decomposes those that remain.
         others: passes that run after it on the same graph.
     """
 
@@ -53,13 +53,13 @@ class FoldConvolutions(_Base):  # type: ignore[misc]
                 other(graph)
 
     def uuid(self) -> Any:
-        """A text that is another one for other code of the pass; None where one of `others` has none."""
+        """A key that changes with the code of the pass; None if one of `others` has no key."""
         keys = [other.uuid() if isinstance(other, CustomGraphPass) else None for other in self.others]
         return None if None in keys else f"sluice {__version__} {_hash_of_sources()} {self.is_ahead} {keys}"
 
 
 def _is_inference() -> bool:
-    """The same of the graph that is compiled now, where torch does not say it to a pass: no result has a gradient."""
+    """Whether the current graph is for inference, if torch does not tell the pass: no result has a gradient."""
     context = torch._guards.TracingContext.try_get()
     metadata = None if context is None else context.fw_metadata
     return metadata is None or not metadata.traced_tangents
@@ -67,7 +67,7 @@ def _is_inference() -> bool:
 
 @functools.cache
 def _hash_of_sources() -> str:
-    """Of this package, and of how chains are written."""
+    """The hash of this package's sources and of those that write chains."""
     here = pathlib.Path(__file__).parent
     digest = hashlib.sha256()
     for path in (*sorted(here.glob("*.py")), here.parent / "chain.py", here.parent / "stages.py"):

@@ -1,7 +1,7 @@
-"""Makes `backend="sluice"` known to torch.compile, without loading torch._dynamo, which takes seconds.
+"""Registers `backend="sluice"` with torch.compile without loading torch._dynamo, which takes seconds.
 
-An installed wheel has an entry point, which torch finds without sluice's import. Here is the same for a checkout: the
-backend is registered as soon as torch's list of backends is imported, be it now or later.
+An installed wheel has an entry point, which torch finds without importing sluice. This module does the same for a
+checkout: it registers the backend now, or when torch's list of backends is imported.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def register() -> None:
 
 
 def _add_to(registry: types.ModuleType) -> None:
-    # As of a wheel's metadata, which torch puts into the same place: it loads the function at its first use.
+    # torch puts entry points of a wheel's metadata into the same place, and loads the function at its first use.
     registry._BACKENDS.setdefault("sluice", _ENTRY)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Waits for one import, and is gone with it."""
+    """Waits for one import and then removes itself."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -48,7 +48,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """Loads a module as another loader does, then registers the backend in it."""
+    """Loads the module by its own loader, then registers the backend in it."""
 
     def __init__(self, loader: importlib.abc.Loader) -> None:
         self._loader = loader

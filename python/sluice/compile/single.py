@@ -12,7 +12,7 @@ from .. import stages
 from .nodes import aten, fake_value, given, number, prims, same_sizes
 from .stage import Call, GraphStage
 
-# What an op does to its first argument, of its node; None where no stage does it.
+# From a node to the stage calls that its op makes of its first argument; None if no stage does that.
 Recognizer = Callable[[Node], "tuple[Call, ...] | None"]
 
 
@@ -108,7 +108,7 @@ _UNARY: dict[Any, Recognizer] = {
 
 
 def _add(x: Any, other: Any, node: Node, sign: int, is_swapped: bool) -> tuple[Call, ...] | None:
-    """`x + sign * alpha * other`, or with them swapped `other + sign * alpha * x`, of x."""
+    """`x + sign * alpha * other` as a stage of x; if swapped, `other + sign * alpha * x`."""
     alpha = number(node.kwargs.get("alpha", 1 if len(node.args) < 3 else node.args[2]))
     if alpha is None:
         return None
@@ -160,7 +160,7 @@ _BINARY = (
 
 
 def single_stages(node: Node) -> Iterator[GraphStage]:
-    """The stages that a node is by itself: one for each argument that may be its x."""
+    """The stages that consist of this node alone, one for each argument that can be its x."""
     if node.op != "call_function":
         return
     if (recognizer := _UNARY.get(node.target)) is not None:
@@ -179,7 +179,7 @@ def single_stages(node: Node) -> Iterator[GraphStage]:
 
 
 def _of_itself(node: Node, x: Any) -> Iterator[GraphStage]:
-    """An op on a tensor and itself, which is no operand."""
+    """The stage of an op on x and x itself, which then is not an operand."""
     if isinstance(x, Node) and node.target is aten.mul.Tensor:
         yield GraphStage(x, node, frozenset(), ((stages.square, ()),))
     if isinstance(x, Node) and node.target is aten.add.Tensor:
@@ -189,7 +189,7 @@ def _of_itself(node: Node, x: Any) -> Iterator[GraphStage]:
 
 
 def cast_of(node: Node) -> torch.dtype | None:
-    """The dtype that a node casts to, None where it is no cast."""
+    """The dtype that a node casts to; None if it is not a cast."""
     result = fake_value(node)
     is_cast = node.target in (aten._to_copy.default, prims.convert_element_type.default)
     return result.dtype if is_cast and result is not None else None

@@ -1,4 +1,4 @@
-"""A stage of a chain as it stands in a graph, and the chain that several of them make."""
+"""A stage of a chain as nodes of a graph, and the chain of several stages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Call = tuple[Callable[..., Chain], tuple[Any, ...]]
 
 
 class GraphStage(NamedTuple):
-    """The nodes from `x`, which is left out, to `root`, and what they compute of x."""
+    """The nodes after `x` up to `root`, and the stage calls that they compute of x."""
 
     x: Node
     root: Node
@@ -32,20 +32,20 @@ class GraphStage(NamedTuple):
 
     @property
     def only_casts(self) -> bool:
-        """Whether it does nothing but change the dtype, or nothing at all."""
+        """Whether it only changes the dtype, or nothing."""
         return all(make is stages.cast for make, _ in self.calls)
 
     def why_not(self) -> str | None:
-        """Why a chain cannot take it, None where it can: it keeps the shape, and its operands broadcast to it."""
+        """Why a chain cannot take it; None if it can: it keeps the shape, and its operands broadcast to it."""
         x, result = fake_value(self.x), fake_value(self.root)
         if x is None or result is None or not (is_floating(self.x) and is_floating(self.root)):
-            return "its dtype is none of sluice's"
+            return "sluice does not compute in its dtype"
         if not is_same_place(x, result):
             return "it changes the shape or the device"
         for operand in self.operands:
             value = fake_value(operand)
             if value is None or not is_floating(operand):
-                return f"{operand} is no floating tensor"
+                return f"{operand} is not a floating-point tensor"
             if value.device != x.device:
                 return f"{operand} is on another device"
             if not broadcasts(value, x.shape):
@@ -54,13 +54,13 @@ class GraphStage(NamedTuple):
 
 
 class GraphChain(NamedTuple):
-    """Stages one after another, as a raw op takes them."""
+    """A chain of stages in the form that raw ops take."""
 
     chain: Chain
     operands: list[Node]
 
     def fits(self, op: str, argument: str) -> bool:
-        """Whether the op's parser takes so many stages and tensors."""
+        """Whether the op's parser accepts this number of stages and tensors."""
         try:
             chain_cast(op, argument, self.chain.text, len(self.operands))
         except RuntimeError:
@@ -71,10 +71,10 @@ class GraphChain(NamedTuple):
 def compose(found: list[GraphStage], dtype: torch.dtype) -> GraphChain:
     """The chain of stages whose first x has `dtype`.
 
-    A cast rounds only to what is narrower than `dtype`: between half types the graph rounds after each op, a chain at
+    A cast rounds only to a dtype narrower than `dtype`: in half types the graph rounds after each op, the chain only at
     its end.
     """
-    tokens: dict[Node, torch.Tensor] = {}  # which the chain numbers
+    tokens: dict[Node, torch.Tensor] = {}  # the chain numbers them
 
     def value_of(value: Any) -> Any:
         return tokens.setdefault(value, torch.empty((), device="meta")) if isinstance(value, Node) else value

@@ -1,6 +1,6 @@
-"""`python -m sluice demo`: sluice at work on a recording, checked against native torch and timed against it.
+"""`python -m sluice demo`: runs sluice on a recording, checked against torch and timed against it.
 
-A whole model before and after one line, `sluice.replace(model)`, where transformers is installed, and three jobs.
+If transformers is installed, a whole model before and after `sluice.replace(model)`; then three jobs.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _LONGEST, _QUICK = 10.0, 1.0  # seconds of the recording that are used
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a vocoder and three jobs by sluice and by torch, prints a table and draws a picture of each.
+    """Runs a vocoder and three jobs with sluice and with torch, prints a table and draws a picture of each.
 
     Args:
         argv: the command line without the program's name; None takes the process's own.
 
     Returns:
-        The exit code: 0 where all results are right, 1 where one is wrong, 2 where the demo cannot run.
+        The exit code: 0 if all results are right, 1 if one is wrong, 2 if the demo cannot run.
 
     Example:
         >>> from sluice import demo
@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _device(name: str | None) -> torch.device:
-    """The device called `name`, or the best one there is.
+    """The device called `name`; without a name, CUDA if available, else the CPU.
 
     Raises:
         ValueError: there is no such device, or sluice has no kernels for it.
@@ -123,13 +123,15 @@ def _device(name: str | None) -> torch.device:
 
 
 def _usable(recording: Recording, path: pathlib.Path, seconds: float) -> Recording:
-    """The part of the recording that is worked on.
+    """The part of the recording that the demo uses.
 
     Raises:
-        ValueError: too short for the extractor, too slow for the filter's band, or silent.
+        ValueError: too short for the extractor, a sample rate too low for the filter's band, or silent.
     """
     if recording.rate <= 6800:
-        raise ValueError(f"{path} must have over 6800 samples a second for a band up to 3400 Hz, got {recording.rate}")
+        raise ValueError(
+            f"{path} must have more than 6800 samples per second for a band up to 3400 Hz, got {recording.rate}"
+        )
     part = recording.first(seconds)
     if part.samples.numel() < RECEPTIVE_FIELD:
         raise ValueError(f"{path} must have at least {RECEPTIVE_FIELD} samples, got {part.samples.numel()}")

@@ -10,7 +10,7 @@ KERNELS = (10, 3, 3, 3, 3, 2, 2)
 STRIDES = (5, 2, 2, 2, 2, 2, 2)
 RECEPTIVE_FIELD = 400  # samples that one feature sees: at 16 kHz, 25 ms
 
-# GELU of a normal variable has 0.425 times its mean square; weights that make up for it keep a signal's level
+# GELU of a normal variable has 0.425 times its mean square. Weights scaled by the inverse keep a signal's level
 # through all seven layers.
 _GAIN = 0.425**-0.5
 
@@ -18,7 +18,7 @@ _GAIN = 0.425**-0.5
 class TorchExtractor(nn.Module):
     """Seven convolutions with GELU after each, as in Wav2Vec2: samples (B, 1, L) to features (B, channels, L / 320).
 
-    Wav2Vec2 also normalises after its first convolution; this is the model without.
+    Wav2Vec2 also normalises after its first convolution; this model does not.
 
     Args:
         channels: of every layer's result.

@@ -21,7 +21,7 @@ def band_pass(taps: int, low: float, high: float, rate: float) -> torch.Tensor:
         (taps,), float64, symmetric, so convolving and correlating with it are the same.
 
     Raises:
-        ValueError: an even count of taps, or edges that are not in order between 0 and half the rate.
+        ValueError: an even count of taps, or edges that do not increase between 0 and half the rate.
 
     Example:
         >>> from sluice.demo.filters import band_pass
@@ -33,7 +33,7 @@ def band_pass(taps: int, low: float, high: float, rate: float) -> torch.Tensor:
     if taps < 1 or taps % 2 == 0:
         raise ValueError(f"band_pass: taps must be odd, got {taps}")
     if not 0 < low < high < rate / 2:
-        raise ValueError(f"band_pass: edges must be in order between 0 and {rate / 2:g} Hz, got {low:g} and {high:g}")
+        raise ValueError(f"band_pass: edges must be increasing between 0 and {rate / 2:g} Hz, got {low:g} and {high:g}")
     n = torch.arange(taps, dtype=torch.float64) - taps // 2
     window = torch.hamming_window(taps, periodic=False, dtype=torch.float64)
     lower, upper = 2 * low / rate, 2 * high / rate

@@ -20,17 +20,17 @@ from .recording import Recording
 
 TAPS, LOW, HIGH = 255, 300.0, 3400.0  # the band of a telephone line
 
-# A float32 feature is seven layers of sums of up to 1536 terms, each layer's error the next one's input.
+# A float32 feature passes seven layers of sums of up to 1536 terms; each layer takes over the error of the last.
 _LAYERED = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """How much work each job is given.
+    """The amount of work of each job.
 
     Attributes:
         device: where it runs.
-        dtypes: in which dtypes.
+        dtypes: each job runs once per dtype.
         batch: copies of the recording at different levels, for the filter and the chain with `channels` each.
         channels: see `batch`.
         repeats: timed runs.
@@ -44,7 +44,7 @@ class Load:
 
 
 def load_for(device: torch.device, *, quick: bool = False) -> Load:
-    """Enough to fill a GPU, little enough for two CPU cores; `quick` only times less often."""
+    """Enough work to fill a GPU, or little enough for two CPU cores; `quick` times fewer runs."""
     if device.type == "cuda":
         dtypes = (torch.float32, torch.float16, torch.bfloat16)
         return Load(device, dtypes, batch=8, channels=32, repeats=5 if quick else 25)
@@ -60,7 +60,7 @@ def run_jobs(recording: Recording, load: Load) -> list[Row]:
 
 @contextlib.contextmanager
 def full_float32() -> Iterator[None]:
-    """Keeps torch's convolutions from rounding float32 inputs to TF32, whose errors would hide a wrong result."""
+    """Keeps torch's convolutions from rounding float32 inputs to TF32: those errors would hide a wrong result."""
     allowed = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = False
     try:
@@ -77,7 +77,7 @@ def filtered(recording: Recording, device: torch.device) -> torch.Tensor:
 
 
 def _copies(recording: Recording, batch: int, channels: int, load: Load, dtype: torch.dtype) -> torch.Tensor:
-    """(batch, channels, L): the recording at levels from full down to a tenth, no two the same."""
+    """(batch, channels, L): copies of the recording at distinct levels, from full down to a tenth."""
     levels = torch.logspace(0, -1, batch * channels).view(batch, channels, 1)
     return (levels * recording.samples).to(load.device, dtype)
 
@@ -117,7 +117,7 @@ def _features(recording: Recording, load: Load, dtype: torch.dtype) -> Iterator[
 
 
 def _chain(recording: Recording, load: Load, dtype: torch.dtype) -> Iterator[Row]:
-    """A soft limiter: standardise each channel, saturate, and cap what still sticks out."""
+    """A soft limiter: standardises each channel, saturates, and clamps the rest."""
     x = _copies(recording, load.batch, load.channels, load, dtype)
     mean, scale = x.double().mean((0, 2)).to(dtype)[:, None], (0.5 / x.double().std((0, 2))).to(dtype)[:, None]
     limiter = stages.sub(mean) | stages.mul(scale) | stages.tanh() | stages.scale(1.1) | stages.clamp(-1.0, 1.0)

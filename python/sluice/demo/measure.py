@@ -1,4 +1,4 @@
-"""Checking one result and timing it: what makes a row of the demo's table."""
+"""Checks one result and times it: a row of the demo's table."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Row:
 
     @property
     def ok(self) -> bool:
-        """Whether the result is right; one with NaN in it is not."""
+        """Whether the result is right; a result with NaN is not."""
         return self.error <= self.tolerance
 
     @property
@@ -52,12 +52,12 @@ class Row:
 
     @property
     def dtype_name(self) -> str:
-        """The dtype without torch's prefix."""
+        """The dtype's name without `torch.`."""
         return str(self.dtype).removeprefix("torch.")
 
 
 def in_float64(model: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """What a copy of the model in float64 makes of x, by torch."""
+    """The output of a float64 copy of the model for x, computed by torch."""
     exact = copy.deepcopy(model).double()
     # cuDNN would search algorithms for a second to run a convolution in float64 once.
     with torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
@@ -66,7 +66,7 @@ def in_float64(model: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def relative_error(result: torch.Tensor, expected: torch.Tensor) -> float:
-    """`|result - expected| / |expected|` in float64, both norms L2; NaN where either holds one."""
+    """`|result - expected| / |expected|` in float64, both norms L2; NaN if either has one."""
     if result.shape != expected.shape:
         return float("inf")
     return float((result.double() - expected).norm() / expected.norm())
@@ -100,11 +100,11 @@ def measure(
 
     Args:
         job: its name in the table.
-        x: the input; its dtype is the one that the result must have.
-        ours: the job by sluice.
-        native: the job by torch, in x's dtype.
-        expected: the job by torch, in float64.
-        repeats: timed runs; the medians count.
+        x: the input; the result must have its dtype.
+        ours: the job with sluice.
+        native: the job with torch, in x's dtype.
+        expected: the job with torch, in float64.
+        repeats: timed runs; the row has their medians.
         tolerance: the largest error allowed, in multiples of the dtype's tolerance.
     """
     result = ours()
@@ -113,7 +113,7 @@ def measure(
     for compute in (ours, native, ours, native):  # first calls allocate and pick algorithms
         compute()
     times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(repeats):  # in turns, so that a change of clock or load meets both
+    for _ in range(repeats):  # in turns, so that a change of clock or load affects both
         for compute, samples in zip((ours, native), times, strict=True):
             samples.append(_milliseconds(compute, x.device))
     return Row(

@@ -14,7 +14,7 @@ from .measure import Row
 from .recording import Recording
 
 _BEFORE, _AFTER, _SLOWER = "#7a8794", "#1f77b4", "#c76b29"
-_COLUMNS = 1600  # of the waveform panels: about one a pixel, each from its samples' minimum to their maximum
+_COLUMNS = 1600  # of the waveform panels: about one per pixel, from the minimum to the maximum of its samples
 _WINDOW = 1024
 
 
@@ -24,9 +24,9 @@ def draw(path: pathlib.Path, before: Recording, after: Recording, rows: Sequence
     Raises:
         ImportError: matplotlib is not installed.
         OSError: `path` cannot be written.
-        ValueError: `path` ends in what matplotlib does not know as a picture.
+        ValueError: matplotlib does not know the format that `path` ends in.
     """
-    # By name, so that neither the package nor its type check needs matplotlib; without pyplot, so that no display does.
+    # Imported by name, so that type checks need no matplotlib, and without pyplot, which may need a display.
     figure_module: Any = importlib.import_module("matplotlib.figure")
     figure = figure_module.Figure(figsize=(10, 8.2 + 0.3 * len(rows)), layout="constrained")
     grid = figure.add_gridspec(4, 1, height_ratios=[1.6, 1.6, 2.2, 0.9 + 0.3 * len(rows)])
@@ -70,7 +70,7 @@ def _spectra(axes: Any, before: Recording, after: Recording) -> None:
     axes.set(xlim=(0, before.rate / 2000), ylim=(-100, 20), xlabel="frequency (kHz)", ylabel="power (dB)")
     axes.set_title("Spectra", loc="left")
     axes.grid(alpha=0.3)
-    axes.legend(loc="upper right", ncols=3)  # in the room above 0 dB
+    axes.legend(loc="upper right", ncols=3)  # in the space above 0 dB
 
 
 def _ratios(axes: Any, rows: Sequence[Row]) -> None:

@@ -1,4 +1,4 @@
-"""The recording that the demo works on: finding the file and reading it."""
+"""Finds and reads the recording that the demo uses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Recording:
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Its length in seconds."""
         return self.samples.numel() / self.rate
 
     def first(self, seconds: float) -> Recording:
@@ -37,7 +37,7 @@ def find_recording() -> pathlib.Path:
     """The path of `examples/data/speech.wav`, under the current directory or in the checkout around this package.
 
     Raises:
-        FileNotFoundError: it is in neither, as with an installed wheel outside a checkout.
+        FileNotFoundError: it is in neither, for example with an installed wheel outside a checkout.
     """
     for folder in (pathlib.Path.cwd(), *pathlib.Path(__file__).resolve().parents):
         if (folder / _DEFAULT).is_file():
@@ -49,11 +49,11 @@ def find_recording() -> pathlib.Path:
 
 
 def read_wav(path: pathlib.Path) -> Recording:
-    """The 16-bit WAV file at `path`; of several channels, their mean.
+    """Reads the 16-bit WAV file at `path`; several channels become their mean.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is no WAV file, its samples have not 16 bits, or it has none.
+        ValueError: it is not a WAV file, its samples do not have 16 bits, or it has none.
 
     Example:
         >>> from sluice.demo.recording import find_recording, read_wav
@@ -67,10 +67,10 @@ def read_wav(path: pathlib.Path) -> Recording:
     except (wave.Error, EOFError) as error:
         raise ValueError(f"{path} must be a PCM WAV file: {error or 'it ends early'}") from error
     if width != 2:
-        raise ValueError(f"{path} must have samples of 16 bits, got {8 * width}")
+        raise ValueError(f"{path} must have 16-bit samples, got {8 * width}")
     frames = len(content) // (2 * channels)
     if frames == 0:
         raise ValueError(f"{path} must hold at least one sample, got none")
-    # WAV is little-endian, as are all machines that sluice is built for.
+    # WAV is little-endian, like all machines that sluice is built for.
     values = torch.frombuffer(content, dtype=torch.int16, count=frames * channels)
     return Recording(values.view(frames, channels).float().mean(dim=1) / 32768, rate)

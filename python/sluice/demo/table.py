@@ -29,7 +29,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def format_table(rows: Sequence[Row]) -> str:
-    """One line a row under a line of headings; names to the left of their columns, numbers to the right."""
+    """A line of headings, then one line per row; names are left-aligned, numbers right-aligned."""
     lines = [HEADINGS, *map(_cells, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rule = tuple("-" * width for width in widths)

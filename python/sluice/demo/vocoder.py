@@ -25,14 +25,14 @@ _PROBE = 16  # frames at which weights are scaled
 
 @dataclasses.dataclass(frozen=True)
 class Vocoded:
-    """What a vocoder has made of a recording.
+    """The results of a vocoder for one recording.
 
     Attributes:
-        before: by torch, the first row of the batch.
-        after: the same behind `sluice.replace`.
+        before: the first row of the batch, by torch.
+        after: the same row after `sluice.replace`.
         row: the error against float64 and the times, as in the demo's table.
-        torch_error: that of torch.
-        replaced: the table of what was replaced.
+        torch_error: torch's error against float64.
+        replaced: the table of replaced modules.
     """
 
     before: Recording
@@ -43,11 +43,13 @@ class Vocoded:
 
 
 def vocoder(*, seed: int = 0, **options: Any) -> nn.Module:
-    """`SpeechT5HifiGan` of transformers in eval mode, with random weights: mel frames (B, L, 80) to (B, 256 L) samples.
+    """The `SpeechT5HifiGan` of transformers in eval mode, with random weights.
+
+    It maps mel frames (B, L, 80) to samples (B, 256 L).
 
     Args:
-        seed: of the weights, which keep a signal's level through all layers.
-        options: of the model's configuration.
+        seed: seeds the weights, which keep a signal's level through all layers.
+        options: fields of the model's configuration.
 
     Raises:
         ImportError: transformers is not installed.
@@ -64,8 +66,8 @@ def vocoder(*, seed: int = 0, **options: Any) -> nn.Module:
 def mel_frames(recording: Recording, batch: int, frames: int) -> torch.Tensor:
     """The recording as log-mel frames, (batch, frames, 80): silence is 0, the mean square 1.
 
-    So loud frames make loud samples, whatever the weights. The recording is repeated as often as it takes, and begins
-    elsewhere in each row of the batch.
+    With this scale loud frames give loud samples, whatever the weights. The recording repeats to fill the frames and
+    begins at another position in each row of the batch.
     """
     samples = recording.samples
     samples = samples.repeat(-(-frames * HOP // samples.numel()) + 1)[: (frames - 1) * HOP]
@@ -76,7 +78,7 @@ def mel_frames(recording: Recording, batch: int, frames: int) -> torch.Tensor:
 
 
 def mel_filters(rate: int, bands: int = BANDS) -> torch.Tensor:
-    """Triangles that are equally wide in mel, (bands, 513): the weights of a spectrum's bins.
+    """Triangles of equal width in mel, (bands, 513): the weights of a spectrum's bins.
 
     Example:
         >>> from sluice.demo.vocoder import mel_filters
@@ -97,10 +99,10 @@ def vocode(recording: Recording, device: torch.device, *, quick: bool = False, *
     """Runs the vocoder before and after `sluice.replace`, checks both against float64 and times them.
 
     Args:
-        recording: what is spoken.
-        device: a GPU has 8 x 860 frames in float16, the CPU few in float32.
+        recording: the input speech.
+        device: a GPU gets 8 x 860 frames in float16, the CPU a few in float32.
         quick: fewer timed runs, and on the CPU fewer frames.
-        options: of the model's configuration.
+        options: fields of the model's configuration.
 
     Raises:
         ImportError: transformers is not installed.
@@ -136,9 +138,9 @@ def draw_spectrograms(path: pathlib.Path, before: Recording, after: Recording, t
     Raises:
         ImportError: matplotlib is not installed.
         OSError: `path` cannot be written.
-        ValueError: `path` ends in what matplotlib does not know as a picture.
+        ValueError: matplotlib does not know the format that `path` ends in.
     """
-    # By name, so that neither the package nor its type check needs matplotlib; without pyplot, so that no display does.
+    # Imported by name, so that type checks need no matplotlib, and without pyplot, which may need a display.
     figure_module: Any = importlib.import_module("matplotlib.figure")
     figure = figure_module.Figure(figsize=(10, 7.6), layout="constrained")
     grid = figure.add_gridspec(3, 1, height_ratios=[2.3, 2.3, 1.0])
@@ -173,7 +175,7 @@ def decibels(sound: Recording) -> torch.Tensor:
 
 
 def caption(found: Vocoded) -> str:
-    """What the picture is of, in two lines."""
+    """The picture's caption, in two lines."""
     row = found.row
     speed = f"{row.ratio:.2f}x as fast on {row.device}"
     errors = f"error against float64 {found.torch_error:.1e} before, {row.error:.1e} after"

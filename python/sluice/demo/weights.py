@@ -16,15 +16,15 @@ _BIAS = 0.1
 def keep_levels(network: nn.Module, x: torch.Tensor, *, seed: int = 0) -> None:
     """Gives every parameter a random value, such that each convolution and linear layer returns a mean square of 1.
 
-    Weights are normal variables, scaled by what the layer makes of `x`, in the order in which the layers run. So
-    signals neither explode nor die in float16, as they do in vocoders of many layers with torch's own initial values.
-    Other parameters (of norms, of activations) and what batch norms have seen are spread around the values that they
-    have. Layers with torch's weight_norm keep it.
+    Weights are normal variables, scaled by each layer's output for `x`, in the order in which the layers run. Signals
+    then neither overflow nor vanish in float16, as they do in deep vocoders with torch's initial values. Parameters of
+    norms and activations, and the statistics of batch norms, are spread around their current values. Layers with
+    torch's weight_norm keep it.
 
     Args:
         network: on the device of `x` and in its dtype, in eval mode. Parameters change in place.
-        x: an input of the network, short ones do.
-        seed: of the values; the same seed gives the same weights.
+        x: an input of the network; a short one is enough.
+        seed: the same seed gives the same weights.
 
     Raises:
         ValueError: the network is in training mode.
@@ -58,7 +58,7 @@ def keep_levels(network: nn.Module, x: torch.Tensor, *, seed: int = 0) -> None:
 
 
 def _draw(network: nn.Module, generator: torch.Generator) -> list[torch.Tensor]:
-    """New values for everything but the layers' biases, which become zero and are returned, and their gains."""
+    """Draws all parameters but the layers' gains and biases; the biases become zero and are returned."""
     biases: list[torch.Tensor] = []
     drawn: set[int] = set()
     for layer in network.modules():
@@ -69,7 +69,7 @@ def _draw(network: nn.Module, generator: torch.Generator) -> list[torch.Tensor]:
             if layer.bias is not None:
                 biases.append(layer.bias.zero_())
                 drawn.add(id(layer.bias))
-        elif isinstance(layer, nn.RNNBase):  # whose own initial values keep it from saturating
+        elif isinstance(layer, nn.RNNBase):  # its own initial values keep it from saturating
             drawn |= {id(parameter) for parameter in layer.parameters()}
         elif isinstance(layer, nn.BatchNorm1d):
             for seen in (layer.running_mean, layer.running_var):
@@ -86,7 +86,7 @@ def _normal(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _direction(layer: Any) -> torch.Tensor:
-    """The parameter that a layer's weight is, up to a factor: that of weight_norm in either form, or the weight."""
+    """The parameter that is the layer's weight up to a factor: weight_norm's direction, or the weight."""
     if hasattr(layer, "weight_v"):
         return layer.weight_v  # type: ignore[no-any-return]
     return layer.parametrizations.weight.original1 if _is_parametrised(layer) else layer.weight  # type: ignore[no-any-return]
@@ -104,7 +104,7 @@ def _is_parametrised(layer: nn.Module) -> bool:
 
 
 def _scaler() -> Callable[[nn.Module, Any, torch.Tensor], torch.Tensor | None]:
-    """A hook that scales the layer's weight at its first call, and that call's result with it."""
+    """A hook that scales the layer's weight, and the result, at its first call."""
     scaled = False
 
     def hook(layer: nn.Module, inputs: Any, result: torch.Tensor) -> torch.Tensor | None:

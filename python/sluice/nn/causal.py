@@ -124,7 +124,7 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
         )
 
     def extra_repr(self) -> str:
-        """What `repr` shows."""
+        """The arguments that `repr` shows."""
         shown = f"{self.in_channels}, kernel_size={self.kernel_size[0]}"
         if self.dilation[0] != 1:
             shown += f", dilation={self.dilation[0]}"

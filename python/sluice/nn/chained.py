@@ -82,7 +82,7 @@ class Chained(torch.nn.Module):
         return [f"{name}={value!r}" for name, value in given if isinstance(value, Chain)]
 
     def extra_repr(self) -> str:
-        """What torch shows of the module, and its chains."""
+        """The module's text as torch has it, followed by its chains."""
         return ", ".join(filter(None, [super().extra_repr(), *self.shown_chains()]))
 
 

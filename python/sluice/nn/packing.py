@@ -70,7 +70,7 @@ class PackedParameter:
 
 
 def _dtype_of_calls(weight: torch.Tensor) -> torch.dtype:
-    """That of a call with this weight: autocast's, where it is on."""
+    """The dtype in which a call uses this weight: autocast's if autocast is on."""
     if torch.is_autocast_enabled("cuda") and weight.dtype != torch.float64:
         return torch.get_autocast_dtype("cuda")
     return weight.dtype

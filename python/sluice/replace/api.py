@@ -272,7 +272,7 @@ def _why_not(module: torch.nn.Module) -> str:
         return "its forward is generated"
     hooked = [one for one in _callable_convolutions(module) if has_other_hooks(one)]
     if hooked and len(hooked) == len(_callable_convolutions(module)):
-        return "hooks see what would be folded"
+        return "hooks would see different values"
     return ""
 
 

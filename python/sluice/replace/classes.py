@@ -175,7 +175,7 @@ def is_norm(hook: Callable[..., Any]) -> bool:
 
 
 def added_attributes(kind: type) -> dict[str, Any]:
-    """What a module of that class has beside torch's attributes."""
+    """The attributes that a module of that class has in addition to torch's."""
     if not issubclass(kind, (Conv1d, ConvTranspose1d)):
         return {}
     added: dict[str, Any] = {"pre": None, "post": None, "_last": LastCall()}

@@ -1,4 +1,4 @@
-"""Conditions of a forward on shapes, as expressions that need no values: they are asked before anything is computed."""
+"""A forward's conditions on shapes, as expressions that are evaluated before anything is computed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OF_ARGUMENTS = ("dtype", "device", "is_cuda", "layout")
 
 
 def expression(node: fx.Node, source: Source, modules: dict[str, torch.nn.Module]) -> str:
-    """The condition of a node in Python, of the arguments' shapes.
+    """The condition of a node as a Python expression of the arguments' shapes.
 
     Raises:
         Refused: it needs values.
@@ -36,7 +36,7 @@ class _Expression:
         self.source, self.modules = source, modules
 
     def of(self, a: Any) -> str:
-        """The text of a constant, or of a node that is no tensor."""
+        """The text of a constant, or of a node that is not a tensor."""
         if isinstance(a, tuple | list):
             return "(" + "".join(self.of(one) + ", " for one in a) + ")"
         if isinstance(a, slice):

@@ -53,13 +53,13 @@ class ConvWrapper:
             raise Refused("forward takes no value")
         _, first, *others = parameters
         if any(p.default is not None for p in others):
-            raise Refused("forward takes more than a value")
+            raise Refused("forward takes more than one value")
         arguments = {first.name: VALUE, **{p.name: None for p in others}}
         with evaluating(root):
             writer = _WrapperWriter(root, forward, arguments)
             writer.explore([], 1)
         if len(writer.paths) != 1:
-            raise Refused("; ".join(filter(None, writer.reasons)) or "forward calls no convolution alone")
+            raise Refused("; ".join(filter(None, writer.reasons)) or "forward does not call exactly one convolution")
         [self.path] = writer.paths
         self.adds_zeros, self.trims = writer.adds_zeros, writer.trims
         self._forward, self._guards = forward, Guards(root, writer.observed, writer.called)

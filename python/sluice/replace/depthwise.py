@@ -15,8 +15,8 @@ from ..nn.convolution import after, operands_of
 class DepthwiseConv2d(torch.nn.Conv2d):
     """`torch.nn.Conv2d` with as many groups as channels: `post(conv2d(pre(input)))` in one op.
 
-    `sluice.replace` makes a module one of these; it has torch's attributes. Where grad mode is on and the input or a
-    parameter requires grad, or where `sluice.filter2d` does not take the tensors, torch's code runs.
+    `sluice.replace` sets a module's class to this; torch's attributes stay. torch's code runs if grad mode is on and
+    the input or a parameter requires grad, or if `sluice.filter2d` does not take the tensors.
 
     Shape:
         input: (B, C, H, W) or (C, H, W); the result: (B, C, H_out, W_out) or (C, H_out, W_out).
@@ -58,6 +58,6 @@ class DepthwiseConv2d(torch.nn.Conv2d):
         is_mixed = (input.dtype != weight.dtype or (bias is not None and bias.dtype != weight.dtype)) and not (
             torch.is_autocast_enabled(input.device.type)
         )
-        # Torch has its own words for shapes that do not fit, and results for images without pixels.
+        # torch has its own errors for shapes that do not fit, and results for images without pixels.
         fits = input.dim() in (3, 4) and input.shape[-3] == self.in_channels and input.numel() > 0
         return is_mixed or not fits or loses_gradient(tensors)

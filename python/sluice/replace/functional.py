@@ -1,4 +1,4 @@
-"""Calls of `torch.nn.functional` convolutions in a traced forward: what a `Fused` calls in a module's place."""
+"""Calls of `torch.nn.functional` convolutions in a traced forward, which a `Fused` calls like modules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..nn.convolution import after, is_torchs_kernel, operands_of
 
 
 class Bound:
-    """A call of a convolution but for its input; computed by sluice where a module with its arguments would be.
+    """A convolution's call without its input. sluice computes it under the conditions of a module with its arguments.
 
     Args:
         weight, bias: its tensors.
@@ -84,7 +84,7 @@ class BoundConvTranspose1d(Bound):
     _sluices = staticmethod(conv_transpose1d)
 
 
-# Torch's function, what its calls become.
+# From torch's function to the class of its calls.
 BOUND: dict[Any, type[Bound]] = {
     torch.nn.functional.conv1d: BoundConv1d,
     torch.nn.functional.conv_transpose1d: BoundConvTranspose1d,

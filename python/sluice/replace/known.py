@@ -1,4 +1,4 @@
-"""Activation modules: those that `sluice.stages.from_module` knows, and Snakes by what their forward computes."""
+"""Activation modules: those of `sluice.stages.from_module`, and Snakes recognised by their forward's code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..chain import Chain
 
 
 def chain_of_module(module: torch.nn.Module) -> Chain | None:
-    """The chain of a module as it is now, None where it is no known activation in eval mode."""
+    """The chain of a module in its current state; None if it is not a known activation in eval mode."""
     own = _snake_kind(type(module))  # type: ignore[arg-type]
     if own is not None:
         return own(module)
@@ -27,7 +27,7 @@ def chain_of_module(module: torch.nn.Module) -> Chain | None:
         return None
 
 
-# The forwards of Snakes as transformers and BigVGAN write them. A class whose forward has the same code is one.
+# Snake forwards as transformers and BigVGAN write them. A class is a Snake if its forward has the same code.
 def _dac(self: Any, hidden_states: Any) -> Any:
     shape = hidden_states.shape
     hidden_states = hidden_states.reshape(shape[0], shape[1], -1)
@@ -85,7 +85,7 @@ def _snake_kind(kind: type) -> Callable[[Any], Chain] | None:
 
 
 def _instructions(function: types.FunctionType) -> list[tuple[str, Any]]:
-    """What the function does: its globals by what they are, its local names and lines left out."""
+    """A fingerprint of the function: its globals by value, without local names and line numbers."""
     code, found = function.__code__, []
     for one in dis.get_instructions(code):
         value = one.argval

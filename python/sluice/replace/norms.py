@@ -24,7 +24,7 @@ def note(module: torch.nn.Module) -> str:
     if not has_weight_norm(module):
         return ""
     size = sum(p.numel() * p.element_size() for n, p in module.named_parameters() if n != "bias")
-    return f"weight_norm reads {_bytes(size)} and writes as much at each call; fold_weight_norm=True computes it once"
+    return f"weight_norm reads and writes {_bytes(size)} at each call; fold_weight_norm=True computes the weight once"
 
 
 def _bytes(size: int) -> str:

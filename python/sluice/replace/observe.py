@@ -1,4 +1,4 @@
-"""What forward reads and does while it is traced, by the code that runs: refusals, and the names of attributes."""
+"""Watches the code that runs while forward is traced: its effects, which are refused, and the names it reads."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _HARMLESS_FILES = frozenset((
 ))  # fmt: skip
 _EFFECTS = {"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_SUBSCR", "DELETE_SUBSCR"}
 _CONTEXTS = {"WITH_EXCEPT_START", "SETUP_WITH", "BEFORE_WITH"}
-# The class whose wrapper around forward, or around __call__, does something in training alone.
+# The class whose wrapper around forward, or around __call__, acts only in training.
 CHECKPOINTING = ("transformers.modeling_layers", "GradientCheckpointingLayer")
-# What answers differently at another call.
+# Names whose value may differ at another call.
 _STATE = frozenset((
     "is_grad_enabled", "is_inference_mode_enabled", "is_inference", "is_autocast_enabled", "get_autocast_dtype",
     "is_autocast_cpu_enabled", "get_autocast_gpu_dtype", "get_autocast_cpu_dtype", "is_compiling", "is_exporting",
@@ -46,20 +46,20 @@ _BUILTINS = frozenset((
 ))  # fmt: skip
 _PLAIN_OWNERS = (list, dict, tuple, str, int, float, bool, set, frozenset, bytes, types.NoneType, torch.Size)
 _PURE_MODULES = ("math", "_operator", "itertools", "_functools", "_collections_abc")
-# Their functions of C are not always seen when they are called.
+# Calls of their C functions are not always observed.
 _CHANGING_MODULES = frozenset(("random", "numpy", "time", "datetime", "os", "secrets", "scipy", "sys", "cupy"))
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size, slice, range)
 
 
 class Refused(Exception):  # noqa: N818
-    """Why something is not folded."""
+    """The reason why something is not folded."""
 
 
 class Code(NamedTuple):
-    """What a piece of code may do."""
+    """The reads and effects that a code object may have."""
 
-    names: frozenset[str]  # of attributes that it may read
-    asked: frozenset[str]  # by a string, as of hasattr
+    names: frozenset[str]  # names of attributes that it may read
+    asked: frozenset[str]  # names in strings, as for hasattr
     reads: frozenset[str]  # globals
     effect: str
 
@@ -76,7 +76,7 @@ def _is_librarys(file: str) -> bool:  # a code object's hash takes longer
 
 @functools.lru_cache(maxsize=4096)
 def described(code: CodeType) -> Code:
-    """What the code may do."""
+    """The reads and effects that the code may have."""
     reads, effect = set(), ""
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
@@ -92,20 +92,20 @@ def described(code: CodeType) -> Code:
 
 
 class Observed:
-    """The code that ran while it was watching."""
+    """The reads and effects of the code that ran while it was watching."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
-        self.asks = False  # whether names may be made, for getattr
+        self.asks = False  # whether names may be computed, as for getattr
         self.asked: set[str] = set()
         self.globals: dict[tuple[int, str], tuple[dict[str, Any], str, Any]] = {}
         self.codes: dict[int, CodeType] = {}
         self._reason = ""
-        self._running: Any = None  # a function of C that forward called
+        self._running: Any = None  # a C function that forward called
 
     @property
     def is_in_torch(self) -> bool:
-        """Whether forward is in a function of torch's in C, which looks at what it was given."""
+        """Whether forward is in a C function of torch, which inspects its arguments."""
         return self._running is not None and _is_torchs(self._running)
 
     @contextlib.contextmanager
@@ -113,11 +113,11 @@ class Observed:
         """Watches this thread.
 
         Raises:
-            Refused: what ran has effects, or depends on more than the module and its arguments.
+            Refused: the watched code has effects, or depends on more than the module and its arguments.
         """
-        get_overridable_functions()  # torch makes the table at the first use, in many calls
+        get_overridable_functions()  # torch builds the table at its first use, in many calls
         former, collects = sys.getprofile(), gc.isenabled()
-        gc.disable()  # what it calls is not forward's
+        gc.disable()  # finalizers are not calls of forward
         sys.setprofile(self._watch)
         try:
             yield
@@ -155,7 +155,7 @@ class Observed:
             self.asks = True
         is_wrapper = getattr(frame.f_code, "co_qualname", "").startswith(CHECKPOINTING[1] + ".")
         if is_wrapper and frame.f_globals.get("__name__") == CHECKPOINTING[0]:
-            return  # `training` and its like are among the names that are compared
+            return  # names such as `training` are compared anyway
         if code.effect:
             self._refuse(code.effect)
         for name in sorted(code.names & _STATE):
@@ -170,7 +170,7 @@ class Observed:
                 self._refuse(f"forward reads the global {name}, whose changes would not be seen")
 
     def add(self, other: Observed) -> None:
-        """What another one saw, too."""
+        """Adds everything that another one saw."""
         self.names |= other.names
         self.asked |= other.asked
         self.asks = self.asks or other.asks
@@ -178,7 +178,7 @@ class Observed:
         self.globals.update(other.globals)
 
     def _refuse(self, reason: str) -> None:
-        """Ends the trace ahead of what the code is about to do."""
+        """Ends the trace before the code acts."""
         self._reason = self._reason or reason
         raise Refused(self._reason)
 
@@ -188,11 +188,11 @@ def _profile_again(former: Any) -> None:
         sys.setprofile(former)
     else:
         sys.setprofile(None)
-        former.enable()  # cProfile's, which is no function
+        former.enable()  # cProfile's profiler, which is not a function
 
 
 def _is_standard(code: CodeType) -> bool:
-    """Whether it is code of Python's standard library, which torch calls too."""
+    """Whether it is code of Python's standard library; torch calls it too."""
     return code.co_filename.startswith(_STANDARD) and "site-packages" not in code.co_filename
 
 
@@ -205,7 +205,7 @@ def _is_users(frame: FrameType | None) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value can be compared with what it was."""
+    """Whether a value can be compared with an earlier copy."""
     if isinstance(value, _PLAIN):
         return True
     if type(value) in (list, tuple, set, frozenset):
@@ -225,7 +225,7 @@ def _is_torchs(function: Any) -> bool:
 
 
 def _is_harmless(function: Any) -> bool:
-    """Whether a function of C gives the same at each call, and has no effects."""
+    """Whether a C function has no effects and returns the same at each call."""
     owner = getattr(function, "__self__", None)
     if isinstance(owner, types.ModuleType):
         name = owner.__name__

@@ -113,7 +113,7 @@ class Program:
         return result
 
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[frozenset[str], list[torch.Tensor]] | None:
-        """Which optional arguments a call gives, and the tensors; None if it is not one of the traced ways."""
+        """The optional arguments that a call gives, and its tensors; None if no trace covers them."""
         if len(args) > len(self.positional):
             return None
         values = dict(zip(self.positional, args, strict=False))
@@ -149,7 +149,7 @@ class Program:
 
 
 def _patterns(optional: list[str]) -> list[frozenset[str]]:
-    """Which of the optional arguments calls may give: every choice of two, else none or all."""
+    """The sets of optional arguments to trace: every subset of up to two, else none and all."""
     if len(optional) > 2:
         return [frozenset(), frozenset(optional)]
     return [frozenset(c) for n in range(len(optional) + 1) for c in itertools.combinations(optional, n)]

@@ -1,4 +1,4 @@
-"""Python's source of a folded forward: from the nodes of its traces, or none of them where a call takes another way."""
+"""Python source of a folded forward, from the nodes of its traces; it returns None if a call fits no trace."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Source:
         return f"{self.constant(node.target)}({', '.join(args + named)})"
 
     def body(self, nodes: Iterable[fx.Node], depth: int) -> None:
-        """The lines of a way's nodes; a value goes where it is used last."""
+        """The lines of a path's nodes; each value is released after its last use."""
         indent, ordered = "    " * depth, list(nodes)
         last: dict[fx.Node, fx.Node] = {}
         for node in ordered:
@@ -106,9 +106,9 @@ class Source:
                     self.lines.append(indent + " = ".join(done) + " = None")
 
     def function(self, arguments: Iterable[str]) -> Callable[..., Any]:
-        """The compiled function: of the module, then those arguments. It returns None where no way fits."""
+        """The compiled function of the module and those arguments. It returns None if no path fits."""
         head = [f"def forward(self, {', '.join('a_' + name for name in arguments)}):"]
-        for path, name in self.modules.items():  # the way through __getattr__ takes longer
+        for path, name in self.modules.items():  # __getattr__ takes longer
             head.append(f"    {name} = self" + "".join(f"._modules[{part!r}]" for part in path.split(".")))
         text = "\n".join([*head, *self.lines, "    return None", ""])
         scope = dict(self.objects)
@@ -129,9 +129,9 @@ def _walk(path: str) -> str:
 
 
 def is_calm(node: fx.Node, modules: dict[str, torch.nn.Module], are_calm: Callable[[torch.nn.Module], bool]) -> bool:
-    """Whether a node surely writes into no tensor, so that reads may move across it."""
+    """Whether a node certainly writes into no tensor, so that reads may move across it."""
     if node.kwargs.get("inplace") is True or "out" in node.kwargs or any(a is True for a in node.args):
-        return False  # a function may take `inplace` by its place
+        return False  # a function may take `inplace` by position
     if isinstance(node.target, Fused) or (isinstance(node.target, type) and issubclass(node.target, Bound)):
         return True
     if node.op in ("placeholder", "get_attr"):

@@ -1,4 +1,4 @@
-"""What `sluice.replace` says of each module, and how it prints."""
+"""The rows that `sluice.replace` reports, one per module, and their text."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Row:
 
     Attributes:
         module: its name in the model.
-        was: its class, with its parametrizations' name.
-        now: its class now; the same where it stays.
-        folded: what the chains around it compute, by the module that calls it.
-        note: why it stays, why nothing is folded, or what would save more.
+        was: its class before, and whether it is parametrised.
+        now: its class now; the same if it was not replaced.
+        folded: the chains folded into it, by the module that calls it.
+        note: why it was not replaced, why nothing is folded, or what would save more.
     """
 
     module: str

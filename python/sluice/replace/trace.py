@@ -1,8 +1,8 @@
 """Tracing a module's forward with its children as leaves, once for each way that shapes may take it.
 
-A trace is refused where its result could differ from what forward does at a later call: forward has effects, asks for
-values or for the state of the process, or makes tensors of its own. What it reads of the module's attributes is noted
-(observe.py); a call compares them.
+A trace is refused if a later call of forward could differ from it: forward has effects, reads values or the state of
+the process, or makes its own tensors. The module's attributes that it reads are recorded (observe.py), and each call
+compares them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ MOST_TRACES = 8
 
 
 class _Asked:
-    """What forward may not ask of a value, because a value of a trace answers wrongly."""
+    """Refuses questions of forward that a traced value would answer wrongly."""
 
     @property
     def __class__(self) -> type:
         observed = object.__getattribute__(self, "tracer").observed
         if not is_library(sys._getframe(1).f_code) and not observed.is_in_torch:
-            raise Refused("forward asks for the class of a value")
+            raise Refused("forward reads the class of a value")
         return type(self)
 
     @__class__.setter
@@ -47,7 +47,7 @@ class _Asked:
 
 
 def _in_place(name: str) -> Callable[[Any, Any], Any]:
-    """`value += other` and its like, which torch.fx would record as if they made a new tensor."""
+    """Records `value += other` and the like as in place: torch.fx would record that they make a new tensor."""
     function = getattr(operator, name)
 
     def method(self: Any, other: Any) -> Any:
@@ -57,7 +57,7 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
 
 
 def _rounded(name: str) -> Callable[[Any], Any]:
-    """`math.ceil(value)` and `math.floor(value)`, which ask the value's class."""
+    """`math.ceil(value)` or `math.floor(value)`, which look the method up in the value's class."""
     function = getattr(math, name)
 
     def method(self: Any) -> Any:
@@ -81,7 +81,7 @@ class _Attribute(_Asked, fx.proxy.Attribute):
 
 
 class _TensorsOfForward(TorchFunctionMode):
-    """Refuses calls of torch that take no value of the trace: their results would be constants."""
+    """Refuses torch calls that take no traced value: their results would become constants."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found: list[fx.Node] = []
@@ -93,13 +93,13 @@ class _TensorsOfForward(TorchFunctionMode):
 
 
 class Trace(fx.Tracer):
-    """One trace: the graph, the conditions on shapes that it met, and what was read.
+    """One trace: the graph, its conditions on shapes, and the attributes that were read.
 
     Args:
         root: the module; its children are leaves.
         forward: the function to trace, of `root` and its arguments.
-        arguments: by name: a constant, or `VALUE` for a tensor.
-        answers: to the first conditions; later ones are answered by True.
+        arguments: a constant, or `VALUE` for a tensor, by name.
+        answers: for the first conditions; later ones get True.
     """
 
     def __init__(
@@ -144,11 +144,11 @@ class Trace(fx.Tracer):
         return _Value(node, self)
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-        """Every child is one."""
+        """Whether fx keeps a module as one node: true for every child."""
         return True
 
     def call_module(self, m: torch.nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
-        """Refuses children that compute something around their forward, which the graph would do twice."""
+        """Refuses children that compute something around their forward: the graph would compute it twice."""
         for kind in type(m).__mro__:
             if kind is torch.nn.Module:
                 break
@@ -157,7 +157,7 @@ class Trace(fx.Tracer):
         return super().call_module(m, forward, args, kwargs)
 
     def create_arg(self, a: Any) -> Any:
-        """Refuses tensors that are no parameters or buffers of the module."""
+        """Refuses tensors that are not parameters or buffers of the module."""
         if isinstance(a, torch.Tensor) and not isinstance(a, (fx.Proxy, torch.nn.Parameter)):
             raise Refused("forward uses a tensor that is neither a parameter nor a buffer")
         return super().create_arg(a)
@@ -185,7 +185,7 @@ class Trace(fx.Tracer):
 
 
 def _check_result(result: Any) -> None:
-    """Refuses results whose class the graph would lose, as those of dataclasses."""
+    """Refuses results whose class the graph would lose, such as dataclasses."""
     kind = type(result)
     if kind in (tuple, list):
         for one in result:
@@ -205,7 +205,7 @@ VALUE = _Sentinel()
 
 
 def _unpacked(frame: FrameType) -> int | None:
-    """Into how many names the frame's current instruction unpacks."""
+    """The number of names into which the frame's current instruction unpacks."""
     code: CodeType = frame.f_code
     for instruction in dis.get_instructions(code):
         if instruction.offset == frame.f_lasti:
@@ -218,7 +218,7 @@ def _copied(value: Any) -> Any:
 
 
 def _restore(module: torch.nn.Module, before: dict[str, tuple[Any, Any]]) -> bool:
-    """Undoes what a trace did to the module's attributes. Whether it did something."""
+    """Undoes a trace's changes of the module's attributes; returns whether there were any."""
     changed = False
     for name in [name for name in module.__dict__ if name not in before]:
         del module.__dict__[name]
@@ -235,7 +235,7 @@ def _restore(module: torch.nn.Module, before: dict[str, tuple[Any, Any]]) -> boo
 
 
 def _has_same_parts(now: Any, then: Any) -> bool:
-    """Whether a container has the objects that it had."""
+    """Whether a container still has the same objects."""
     if len(now) != len(then):
         return False
     if isinstance(then, set):
@@ -252,7 +252,7 @@ def _first(error: Exception) -> str:
 
 @contextlib.contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """While it lasts, every module counts as in eval mode: folded forwards run where no gradient is wanted."""
+    """Inside it every module counts as in eval mode, because folded forwards run only without gradients."""
     modules = [module for module in model.modules() if module.training]
     for module in modules:
         module.__dict__["training"] = False

@@ -1,4 +1,4 @@
-"""Writing a forward's source, trace by trace: what its traces ask of shapes, and what each of them computes."""
+"""Writes a forward's source, trace by trace: the conditions on shapes, and the computation under each."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .trace import MOST_TRACES, Trace
 
 
 class Writer:
-    """Lines of every way that a forward's conditions on shapes may take.
+    """The lines of every path through a forward's conditions on shapes.
 
     Attributes:
         source: the lines.
-        observed, called: what the traces read of the module, and the submodules that they call.
-        reasons: why ways give no result.
+        observed, called: the attributes that the traces read, and the submodules that they call.
+        reasons: why paths have no result.
     """
 
     def __init__(self, root: torch.nn.Module, forward: Callable[..., Any], arguments: dict[str, Any]) -> None:
@@ -33,7 +33,7 @@ class Writer:
         self._traces = 0
 
     def explore(self, answers: list[bool], depth: int) -> None:
-        """Writes the lines of the ways that begin with those answers."""
+        """Writes the lines of the paths that begin with those answers."""
         trace = Trace(self._root, self._forward, self._arguments, answers)
         self._traces += 1
         self.observed.add(trace.observed)
@@ -59,11 +59,11 @@ class Writer:
         raise NotImplementedError
 
     def give_up(self, reason: str, depth: int) -> None:
-        """The line of a way that gives no result."""
+        """Writes the line of a path without a result."""
         self.reasons.append(reason)
         self.source.lines.append("    " * depth + "return None")
 
     def write(self, nodes: list[fx.Node], depth: int) -> None:
-        """The lines of a way."""
+        """Writes the lines of a path."""
         self.called |= {str(n.target) for n in nodes if n.op == "call_module" or n.meta.get("is_module")}
         self.source.body(nodes, depth)

@@ -53,12 +53,12 @@ def parse_device(op: str, value: Any, name: str = "devices") -> torch.device:
     if device.type != "cuda":
         raise ValueError(f"{op}: {name} must be CUDA devices or the CPU, got {device}")
     if not torch.cuda.is_available():
-        raise ValueError(f"{op}: {name} must be there, got {device} on a machine without CUDA devices")
+        raise ValueError(f"{op}: {name} must exist, got {device} on a machine without CUDA devices")
     if _library.cuda_unavailable_reason is not None:
         raise RuntimeError(f"{op}: no CUDA kernels, because {_library.cuda_unavailable_reason}")
     index = torch.cuda.current_device() if device.index is None else device.index
     if index >= torch.cuda.device_count():
-        raise ValueError(f"{op}: {name} must be there, got {device} of {torch.cuda.device_count()}")
+        raise ValueError(f"{op}: {name} must exist, got {device} of {torch.cuda.device_count()}")
     return torch.device("cuda", index)
 
 
@@ -120,7 +120,7 @@ def check_memory(op: str, name: str, tensor: torch.Tensor, where: str = "") -> N
                 return
         except RuntimeError:  # of torch.func's transforms
             pass
-    rule = "be a tensor with memory of its own, which a wrapper has not"
+    rule = "be a tensor with memory of its own, which a wrapper lacks"
     raise TypeError(f"{op}: {name} must {rule}, got {kind.__qualname__}{where}")
 
 
@@ -128,5 +128,5 @@ def check_modes(op: str) -> None:
     """Raises under a mode that makes tensors without memory, as FakeTensorMode does."""
     made = torch.empty(0, device="cpu")
     if type(made) is not torch.Tensor:
-        rule = "be outside of modes that make tensors without memory"
+        rule = "not be under a mode that makes tensors without memory"
         raise RuntimeError(f"{op}: the call must {rule}, got one that makes a {type(made).__qualname__}")

@@ -1,8 +1,8 @@
-"""The causal_conv1d package (1.7) without gradients: its functions, its modules, and `install()` to be found as it.
+"""The causal_conv1d package (1.7) without gradients: its functions, its modules, and `install()`.
 
 causal_conv1d_interface.py   causal_conv1d_fn, causal_conv1d_update    _install.py   install, uninstall
 causal_conv1d_varlen.py      causal_conv1d_varlen_states               _modules.py   the modules that stand in
-cpp_functions.py             what mamba-ssm imports                    _users.py     transformers, and who has what
+cpp_functions.py             what mamba-ssm imports                    _users.py     transformers, imported modules
 """
 
 from . import causal_conv1d_interface, causal_conv1d_varlen, cpp_functions

@@ -3,7 +3,7 @@
     import causal_conv1d, in transformers, mamba-ssm, FLA   ->  sys.modules: four stand-ins
     transformers' lazy_load_kernel("causal-conv1d")         ->  its mapping of kernels: the package's stand-in
 
-What was there before is kept, and comes back.
+The previous modules and names are kept, and `uninstall` restores them.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _ABSENT: Any = object()
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What `install` or `uninstall` did. `print` shows it in words.
+    """The changes that `install` or `uninstall` made. `print` shows them in words.
 
     Attributes:
         action: "install" or "uninstall".
         modules: names in `sys.modules` that have changed.
-        others: the names among them that had, or have again, another module.
+        others: the names among them that had another module before, or have it again.
         hidden: after `install`, the path of a causal_conv1d that imports no longer find, or None.
         mapping: whether transformers' mapping of kernels has changed.
-        unchanged: modules that were imported before and keep what they have bound: torch code or the package's own
-            functions after `install`, sluice's after `uninstall`.
+        unchanged: modules imported before, which keep the functions that they bound: torch code or the package's
+            own after `install`, sluice's after `uninstall`.
 
     Example:
         >>> from sluice.compat import causal_conv1d as stand_in
@@ -68,7 +68,7 @@ class Report:
 
 @dataclasses.dataclass
 class _State:
-    """What stands in, and what to restore. Nothing is imported under the lock."""
+    """The modules in place and those to restore. Nothing is imported under the lock."""
 
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     modules: dict[str, ModuleType] = dataclasses.field(default_factory=dict)
@@ -78,7 +78,7 @@ class _State:
     direct: set[str] = dataclasses.field(default_factory=set)  # modules that had sluice's functions before
 
     def put_modules(self) -> list[str]:
-        """Puts all at once: an import in another thread must not find a part of them."""
+        """Puts all modules at once: an import in another thread must not find only some of them."""
         if not self.modules:
             self.modules = make_stand_ins()
             self.direct = set(modules_with(is_one_of(self.functions())))
@@ -95,7 +95,7 @@ class _State:
         return True
 
     def take_modules_back(self) -> list[str]:
-        """Takes back what nobody has replaced since. The package goes last: its stand-in finds no other submodules."""
+        """Removes stand-ins that nobody has replaced. The package goes last, because it finds the submodules."""
         changed = [name for name, module in self.modules.items() if sys.modules.get(name) is module]
         for name in reversed(changed):
             _restore(sys.modules, name, self.before.get(name, _ABSENT))
@@ -120,21 +120,21 @@ _state = _State()
 
 
 def install() -> Report:
-    """Lets sluice stand in for the causal_conv1d package in this process, whether that is installed or not.
+    """Puts sluice in place of the causal_conv1d package in this process, whether or not the package is installed.
 
     `import causal_conv1d`, its three submodules and `importlib.util.find_spec` find modules with sluice's functions.
-    Where transformers is installed, it is imported, and its mapping of kernels has them too. Call it before models'
-    modules are imported: those choose their functions then. Under transformers, Mamba, Falcon-H1, LFM2, Qwen3-Next and
-    their relatives take it for prefill and for decoding, without other packages. sluice is forward-only, so models run
-    under `torch.no_grad()`, as `generate()` does.
+    If transformers is installed, it is imported, and its mapping of kernels gets them too. Call it before models'
+    modules are imported, because they choose their functions at import. Under transformers, Mamba, Falcon-H1, LFM2,
+    Qwen3-Next and related models then use sluice for prefill and decoding, without other packages. sluice is
+    forward-only, so models must run under `torch.no_grad()`, as `generate()` does.
 
-    A second call changes nothing. `importlib.metadata` knows distributions only, and does not find it.
+    A second call changes nothing. `importlib.metadata` does not find the package: it lists only distributions.
 
     Returns:
-        What it did, to be printed.
+        A report of the changes, for printing.
 
     Warns:
-        UserWarning: modules that are imported already keep torch code or the package's own functions; it names them.
+        UserWarning: modules imported before keep torch code or the package's own functions; the text names them.
 
     Example:
         >>> from sluice.compat import causal_conv1d as stand_in
@@ -163,20 +163,20 @@ def install() -> Report:
 
 
 def uninstall() -> Report:
-    """Takes back what `install` did, and restores what was there before.
+    """Undoes `install` and restores the previous modules.
 
-    Modules that were imported in between keep sluice's functions; the report names them. A module that other code has
-    put in place of a stand-in stays.
+    Modules imported in between keep sluice's functions; the report names them. A module that other code has put in
+    place of a stand-in stays.
 
     Returns:
-        What it did, to be printed.
+        A report of the changes, for printing.
 
     Example:
         >>> from sluice.compat import causal_conv1d as stand_in
         >>> print(stand_in.uninstall())
         causal_conv1d: sluice did not stand in
 
-    Source: `install`.
+    Source: the same look-ups as `install`.
     """
     with _state.lock:
         modules, has_mapping = _state.take_modules_back(), _state.take_kernel_back()

@@ -1,4 +1,4 @@
-"""The modules that stand in for the package's, with its names and specs of their own."""
+"""Stand-ins for the package's modules: its names, with their own specs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 PACKAGE = "causal_conv1d"
 _SUBMODULES = ("causal_conv1d_interface", "causal_conv1d_varlen", "cpp_functions")
-FUNCTIONS = ("causal_conv1d_fn", "causal_conv1d_update")  # which models bind
+FUNCTIONS = ("causal_conv1d_fn", "causal_conv1d_update")  # the names that models bind
 
 
 class _Loader:
-    """Fills a stand-in with the functions of the module here that it stands for."""
+    """Fills a stand-in with the functions of its module in this folder."""
 
     def __init__(self, source: ModuleType) -> None:
         self.source = source
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
-        """The usual module."""
+        """None: the import system makes its usual module."""
 
     def exec_module(self, module: ModuleType) -> None:
         names = [name for name in self.source.__all__ if name.startswith(PACKAGE)]
@@ -46,7 +46,7 @@ def make_stand_ins() -> dict[str, ModuleType]:
 def _stand_in(name: str, source: ModuleType, *, is_package: bool) -> ModuleType:
     loader: Any = _Loader(source)  # not an importlib.abc.Loader, which warns at each repr of the module in Python 3.11
     spec = importlib.machinery.ModuleSpec(name, loader, origin=source.__file__, is_package=is_package)
-    spec.has_location = True  # else the module has no __file__, and counts as a namespace that nobody installed
+    spec.has_location = True  # without it the module has no __file__ and counts as a namespace package
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module

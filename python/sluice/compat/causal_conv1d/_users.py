@@ -1,4 +1,4 @@
-"""Who uses the package: transformers, and modules that are imported already."""
+"""Users of the package: transformers, and modules that are already imported."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from ._modules import FUNCTIONS, PACKAGE
 
 _HUB_KERNELS = "transformers.integrations.hub_kernels"
-_DEPTH = 3  # decorators to look through; Hugging Face's kernels put one around the one that chooses
+_DEPTH = 3  # decorators to look through: Hugging Face's kernels wrap the one that chooses
 
 
 def kernel_mapping() -> dict[str, Any] | None:
     """The modules that transformers looks up before it loads a kernel; None without transformers."""
     try:
         mapping = getattr(importlib.import_module(_HUB_KERNELS), "_KERNEL_MODULE_MAPPING", None)
-    except Exception:  # not installed, or broken: then no model uses the mapping
+    except Exception:  # not installed, or broken: no model uses the mapping
         return None
     return mapping if isinstance(mapping, dict) else None
 
@@ -32,7 +32,7 @@ def forget_availability() -> None:
 
 
 def modules_with(is_meant: Callable[[Any], bool]) -> tuple[str, ...]:
-    """The imported modules that have bound such an implementation to one of `FUNCTIONS`. None means torch code."""
+    """The imported modules in which a name of `FUNCTIONS` has such an implementation; None means torch code."""
     found = []
     for name, module in sys.modules.copy().items():
         if isinstance(module, ModuleType) and name.partition(".")[0] not in ("sluice", PACKAGE):
@@ -43,20 +43,20 @@ def modules_with(is_meant: Callable[[Any], bool]) -> tuple[str, ...]:
 
 
 def comes_from_elsewhere(implementation: Any) -> bool:
-    """Whether it is torch code or the package's own function. Other functions of that name are ignored."""
+    """Whether it is torch code or the package's own function. Other functions with these names are ignored."""
     if implementation is None:
         return True
     return str(getattr(implementation, "__module__", "")).partition(".")[0] == PACKAGE
 
 
 def is_one_of(functions: Iterable[Any]) -> Callable[[Any], bool]:
-    """The condition that an implementation is one of these functions."""
+    """A predicate: whether an implementation is one of these functions."""
     wanted = list(functions)
     return lambda implementation: any(implementation is each for each in wanted)
 
 
 def _implementation(bound: Any) -> Any:
-    """What a name is bound to, without transformers' decorators; None where they chose transformers' own torch code.
+    """The function behind transformers' decorators; None if they chose transformers' own torch code.
 
     `use_kernel_func_from_hub_with_fallback` has both in its closure: the `torch_function` that it decorates, and the
     `implementation` that it chose when the model's module was imported.

@@ -80,14 +80,14 @@ def causal_conv1d_update(
     Args:
         x: (B, C), a token of each sequence, or (B, C, S); any strides.
         conv_state: (B or slots, C, state_len >= K-1), any strides, any floating dtype; changed in place. The last K-1
-            columns are the state, and the whole row moves left.
+            columns are the state; all columns move left by the new tokens.
         weight: (C, K), any floating dtype.
         bias: (C,), any floating dtype.
         activation: None, "identity", "silu", "swish" or a bool; True means silu.
         cache_seqlens: (B,) int32 or int64, tokens before the new ones: the state is circular, and token t goes to
             column (cache_seqlens + t) % state_len.
         conv_state_indices: (B,) int32 or int64, the slot of each sequence; -1: the result is 0, and no state is
-            changed. Without it sequence b has row b.
+            changed. Without it sequence b has slot b.
 
     Returns:
         A tensor of x's shape and dtype.
@@ -139,11 +139,11 @@ def causal_conv1d_ref(
         initial_states: (B, C, K-1).
         return_final_states: also return the final states.
         final_states_out: (B, C, K-1); written and returned as the final states. Ignored without `return_final_states`.
-        activation: as of `causal_conv1d_fn`.
+        activation: as in `causal_conv1d_fn`.
         seq_idx: (B, L).
 
     Returns:
-        As `causal_conv1d_fn`.
+        The same as `causal_conv1d_fn`.
 
     Raises:
         NotImplementedError: another activation.
@@ -180,7 +180,7 @@ def causal_conv1d_update_ref(
         conv_state: (B, C, state_len >= K-1); changed in place.
         weight: (C, K).
         bias: (C,).
-        activation: as of `causal_conv1d_update`.
+        activation: as in `causal_conv1d_update`.
         cache_seqlens: (B,).
 
     Returns:

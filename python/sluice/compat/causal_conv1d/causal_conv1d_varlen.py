@@ -25,7 +25,7 @@ def causal_conv1d_varlen_states(x: torch.Tensor, cu_seqlens: torch.Tensor, state
         (N, C, state_len) of x's dtype, with contiguous channels.
 
     Raises:
-        TypeError: x or `cu_seqlens` is no tensor.
+        TypeError: x or `cu_seqlens` is not a tensor.
         ValueError: a shape that does not fit.
         RuntimeError: grad mode is on and x requires grad.
 

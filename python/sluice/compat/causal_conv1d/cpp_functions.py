@@ -21,7 +21,7 @@ def causal_conv1d_fwd_function(
     final_states_out: torch.Tensor | None,
     silu_activation: bool,
 ) -> torch.Tensor:
-    """`causal_conv1d_fn` whose final states are written where there is memory for them, and not returned.
+    """`causal_conv1d_fn` that writes final states to `final_states_out`, if given, and does not return them.
 
     Args:
         x: (B, C, L), any strides.
@@ -30,7 +30,7 @@ def causal_conv1d_fwd_function(
         seq_idx: (B, L) int32 or int64: a change of id begins a sequence within a row; a negative id gives 0.
         initial_states: (B, C, K-1), any strides; zeros if absent.
         final_states_out: (B, C, K-1); written.
-        silu_activation: whether the activation is silu, or none.
+        silu_activation: True for silu, False for no activation.
 
     Returns:
         A tensor of x's shape and dtype, channels-last where x is, else contiguous.
@@ -117,7 +117,7 @@ def causal_conv1d_update_function(
         conv_state: (B or slots, C, state_len >= K-1), any strides, any floating dtype; changed in place.
         weight: (C, K), any floating dtype.
         bias: (C,), any floating dtype.
-        silu_activation: whether the activation is silu, or none.
+        silu_activation: True for silu, False for no activation.
         cache_seqlens: (B,) int32 or int64, tokens before the new ones: the state is circular.
         conv_state_indices: (B,) int32 or int64, the slot of each sequence; -1: the result is 0, and no state is
             changed.

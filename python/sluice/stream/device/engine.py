@@ -105,7 +105,7 @@ class EngineDevice:
         for name in ("submit", "acquire", "wait", "wait_read", "landed", "drain", "error", "times", "counters"):
             setattr(self, f"_{name}", functools.partial(self.op(name), self._handle))
         self._commands: list[int] = []  # not submitted yet: a call into C++ costs more than a command
-        # As of the last `acquire`. Attributes, because each chunk reads them several times.
+        # Updated by `acquire`. Attributes, because each chunk reads them several times.
         self.known_landed = 0
         self.has_failed = False
 
@@ -164,7 +164,7 @@ class EngineDevice:
         return self.wait_issued(count, milliseconds)
 
     def wait_issued(self, count: int, milliseconds: int) -> bool:
-        """As `wait`, without `flush`: pending commands may be another run's, on another thread."""
+        """Like `wait`, without `flush`: pending commands may belong to another thread's run."""
         return bool(self._wait(count, milliseconds))  # type: ignore[attr-defined]
 
     def wait_read(self, event_set: int, directly: bool, milliseconds: int) -> bool:

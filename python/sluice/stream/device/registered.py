@@ -66,12 +66,12 @@ class Registered:
         if where in self._held:
             return ""
         if where[1] > self._budget:
-            return f"it has {where[1]} bytes, and pinned_budget allows {max(self._budget, 0)}"
+            return f"it has {where[1]} bytes, but pinned_budget allows {max(self._budget, 0)}"
         for other in list(self._held):
             if self.nbytes + where[1] > self._budget and not self._is_wanted(other):
                 self._let_go(other)
         if self.nbytes + where[1] > self._budget:
-            return f"it has {where[1]} bytes, and pinned_budget allows {self._budget - self.nbytes}"
+            return f"it has {where[1]} bytes, but pinned_budget allows {self._budget - self.nbytes}"
         error = memory.register(tensor)
         if not error:
             self._held[where] = tensor.detach()  # keeps the storage if the caller drops the tensor

@@ -28,8 +28,8 @@ class Routes:
         self._ring_bytes, self._registered = ring_bytes, registered
         self.fallbacks: list[str] = []
         if staging == "pageable":
-            text = f'{op}: staging="pageable" copies pageable memory as it is, which neither overlaps nor is fast; '
-            warnings.warn(text + 'it is there to compare with "auto"', UserWarning, stacklevel=8)
+            text = f'{op}: staging="pageable" copies pageable memory directly, slowly and without overlap; '
+            warnings.warn(text + 'use it only to compare with "auto"', UserWarning, stacklevel=8)
 
     def of(self, tensor: torch.Tensor, dim: int, extent: int, device: torch.device, name: str) -> HostTensor:
         """One side of a copy; a usual chunk has `extent` rows."""

@@ -99,7 +99,7 @@ def parse_map(
         raise ValueError(f"{op}: inputs must have one extent in dimension {dim}, got {', '.join(map(str, extents))}")
     if len({tensor.device for tensor in tensors}) != 1:
         devices = ", ".join(str(tensor.device) for tensor in tensors)
-        raise ValueError(f"{op}: inputs must be all on the host or all on one GPU, got {devices}")
+        raise ValueError(f"{op}: inputs must all be on the host or all on one GPU, got {devices}")
     if chunk_size is not None:
         chunk_size = integer(op, "chunk_size", chunk_size, 1)
         if chunk_size > max(extents[0], 1) and extents[0] > 0:
@@ -137,7 +137,9 @@ def _parse_out(op: str, out: Any, inputs: Sequence[torch.Tensor]) -> list[torch.
             raise ValueError(f"{op}: {name} must be where the inputs are, on {inputs[0].device}, got {tensor.device}")
         _library.check_out(op, name, tensor)
         if torch.ops.sluice._overlaps_itself(tensor):
-            raise ValueError(f"{op}: {name} must not hold an element twice, got strides {tuple(tensor.stride())}")
+            raise ValueError(
+                f"{op}: {name} must not have two elements at one address, got strides {tuple(tensor.stride())}"
+            )
         for j, source in enumerate(inputs):
             if overlap(tensor, source) and not same_elements(tensor, source):
                 rule = f"must not overlap inputs[{j}] unless it is that tensor"

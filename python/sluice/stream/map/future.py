@@ -14,7 +14,7 @@ from ..report.stats import StreamStats
 from .run import MapRun
 
 _POLL_MILLISECONDS = 20
-_NOT_WITHIN = "a StreamFuture must be waited for outside of what finishes it, got a wait from its own progress"
+_NOT_WITHIN = "a StreamFuture must not be waited for by its own progress callback, got such a wait"
 
 
 class StreamFuture:
@@ -76,7 +76,7 @@ class StreamFuture:
             if self._lock.is_here():
                 raise RuntimeError(f"{self._run.op}: {_NOT_WITHIN}")
             if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"{self._run.op}: the result must land within {timeout} s, got no result yet")
+                raise TimeoutError(f"{self._run.op}: the result must be complete within {timeout} s, got no result yet")
             left = _POLL_MILLISECONDS if deadline is None else 1e3 * (deadline - time.monotonic())
             self._wait(int(min(max(left, 1), _POLL_MILLISECONDS)))
         if self._error is not None:

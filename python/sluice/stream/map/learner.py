@@ -85,7 +85,7 @@ class Learner:
                 rule = f"be at least {needed} for chunks of one row at depth {ledger.limits.depth}"
                 raise ValueError(f"{ledger.op}: memory_budget must {rule}, got {budget}")
             work.start_over()
-            ledger.tries.append(f"{rows} rows: {needed} bytes are over the memory_budget of {budget}")
+            ledger.tries.append(f"{rows} rows: {needed} bytes exceed the memory_budget of {budget}")
             rows = max(1, min(rows - 1, rows * budget // needed))
         self._settled.keep(work.fn, problem, rows)
         ledger.settle_on(chunks, self._allocate)

@@ -57,7 +57,7 @@ class Outputs:
             return trimmed
         where = chunk_name(chunk, self._arguments.dim)
         if structure != self.structure:
-            rule = "return for each chunk what it did for the first"
+            rule = "return the structure of the first chunk for each chunk"
             raise ValueError(f"{op}: fn must {rule}, got other keys or tensors for {where}")
         for i, (tensor, leaf) in enumerate(zip(trimmed, self.leaves, strict=True)):
             name = f"the result{structure.name(i)}"
@@ -65,7 +65,7 @@ class Outputs:
                 rule = f"have the dtype {leaf.dtype} of the first chunk"
                 raise ValueError(f"{op}: {name} must {rule}, got {tensor.dtype} for {where}")
             if tensor.dim() != len(leaf.sizes) or leaf.with_extent(tensor.shape[leaf.dim]) != list(tensor.shape):
-                rule = f"have the shape {leaf.sizes} of the first chunk but for dimension {leaf.dim}"
+                rule = f"have the shape {leaf.sizes} of the first chunk except in dimension {leaf.dim}"
                 raise ValueError(f"{op}: {name} must {rule}, got {tuple(tensor.shape)} for {where}")
         return trimmed
 
@@ -161,7 +161,7 @@ class Assembly:
         fits = out.dim() == len(leaf.sizes) and leaf.with_extent(out.shape[leaf.dim]) == list(out.shape)
         if not fits or (total is not None and out.shape[leaf.dim] != total):
             wanted = (
-                tuple(leaf.with_extent(total)) if total is not None else f"{leaf.sizes} but for dimension {leaf.dim}"
+                tuple(leaf.with_extent(total)) if total is not None else f"{leaf.sizes} except in dimension {leaf.dim}"
             )
             raise ValueError(f"{self._op}: {self._name} must have shape {wanted}, got {tuple(out.shape)}")
 
