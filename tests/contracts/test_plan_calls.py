@@ -150,7 +150,7 @@ def test_a_plan_refuses_what_the_call_refuses_in_its_words() -> None:
         "conv1d: post must be a chain or the text of one, got int": ("conv1d", (x, w), {"groups": 6, "post": 3}),
         r"conv1d: out must have shape \(2, 6, 18\)": ("conv1d", (x, w), {"groups": 6, "out": x}),
         "causal_conv1d: initial_states must have shape": ("causal_conv1d", (x, w[:, 0]), {"initial_states": x}),
-        "filter2d: image must be at least as large as the kernel, 11 x 3": (
+        "filter2d: image must be at least 11 x 3 with padding, the kernel's size": (
             "filter2d",
             (image, meta(11, 3), None, "valid"),
             {},

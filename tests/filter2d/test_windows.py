@@ -177,7 +177,7 @@ def test_refusals() -> None:
         (0, 9),
         padding_mode="circular",
     )
-    refused("filter2d: image must be at least as large as the kernel, 9 x 3", (1, 1), dilation=(4, 1))
+    refused("filter2d: image must be at least 9 x 3 with padding, the kernel's size", (1, 1), dilation=(4, 1))
     for op, arguments, words in (
         (torch.ops.sluice.filter2d, {"stride": [1]}, "stride must be two numbers, got 1"),
         (torch.ops.sluice.filter2d, {"dilation": [1, 2, 3]}, "dilation must be two numbers, got 3"),
