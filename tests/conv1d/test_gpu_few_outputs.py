@@ -28,7 +28,6 @@ pytestmark = ON_GPU
 
 LEAST = 16384  # positions of all results, by the policy
 
-
 LAYOUTS = [contiguous, permuted, offset_by_one, ends_of_words, parts_of_positions]
 each_layout = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 each_dtype = pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)

@@ -131,7 +131,7 @@ def _listed(suites: Sequence[Suite], by_case: bool) -> list[str]:
         + ("" if None in suite.parts() else f" in {len(suite.parts())} parts")
         for suite in suites
     ]
-    return [*lines, "Name a suite, or a part of a case's name by --only, to see the cases."]
+    return [*lines, "Name a suite, or some text of a case's name by --only, to see the cases."]
 
 
 def _ceilings(kind: str, device: torch.device) -> Ceilings:

@@ -1,4 +1,4 @@
-"""The parts of a suite: `benchmarks/bench_<suite>.py` fills these types and nothing else."""
+"""The types of a suite and its cases: `benchmarks/bench_<suite>.py` fills these and nothing else."""
 
 from __future__ import annotations
 
