@@ -6,7 +6,7 @@
 
 #include "kernels/causal_conv1d/indices.h"
 #include "ops/common/tensor_view.h"
-#include "ops/convolution.h"
+#include "ops/convolution/convolution.h"
 
 namespace sluice {
 

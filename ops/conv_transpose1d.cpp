@@ -4,8 +4,8 @@
 #include "ops/common/checks.h"
 #include "ops/common/dispatch.h"
 #include "ops/common/raw_op.h"
-#include "ops/convolution_call.h"
-#include "ops/convolution_shapes.h"
+#include "ops/convolution/call.h"
+#include "ops/convolution/shapes.h"
 
 namespace sluice {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "kernels/common/instruction_set.h"
+#include "kernels/cpu/instruction_set.h"
 #include "ops/common/checks.h"
 
 namespace sluice {

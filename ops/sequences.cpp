@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "kernels/causal_conv1d/subsequences.h"
-#include "kernels/conv1d/depthwise/depthwise_cpu.h"
+#include "kernels/cpu/conv1d/depthwise.h"
 #endif
 
 namespace sluice {

@@ -13,7 +13,7 @@
 #else
 #include <torch/csrc/stable/ops.h>
 
-#include "kernels/filter2d/filter2d_cpu.h"
+#include "kernels/cpu/filter2d/filter2d.h"
 #endif
 
 namespace sluice {

@@ -48,7 +48,7 @@ def objects() -> dict[str, pathlib.Path]:
     if not commands.exists():
         return {}
     outputs = re.findall(r" -o (\S+[.]cu[.]o)\b", commands.read_text())
-    files = {re.sub(r"^.*?[.]dir/\w+/|[.]o$", "", output): BUILD / output for output in outputs}
+    files = {re.sub(r"^.*?[.]dir/(__/instances/)?|[.]o$", "", output): BUILD / output for output in outputs}
     return {name: path for name, path in files.items() if path.exists()}
 
 

@@ -13,9 +13,9 @@
 #pragma once
 
 #include "kernels/causal_conv1d/indices.h"
-#include "kernels/common/instruction_set.h"
 #include "kernels/common/int_math.h"
 #include "kernels/conv1d/conv1d.h"
+#include "kernels/cpu/instruction_set.h"
 
 namespace sluice {
 

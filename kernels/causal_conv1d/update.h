@@ -9,9 +9,9 @@
 #pragma once
 
 #include "kernels/causal_conv1d/indices.h"
-#include "kernels/common/instruction_set.h"
 #include "kernels/common/int_math.h"
 #include "kernels/common/operand.h"
+#include "kernels/cpu/instruction_set.h"
 #include "kernels/stages/program.h"
 
 namespace sluice {

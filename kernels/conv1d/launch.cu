@@ -13,7 +13,7 @@ cudaError_t launch_as(const Conv1dParams& params, const Conv1dPlan& plan, const 
     if (takes_windows(plan.depthwise.which)) return launch_windows<Element>(params, plan, linked, stream);
   }
   switch (plan.depthwise.which) {
-    case DepthwiseKernel::channels:
+    case DepthwiseKernel::direct_channels:
     case DepthwiseKernel::few_taps_channels:
     case DepthwiseKernel::gated_channels:
     case DepthwiseKernel::eight_taps_channels: return launch_channels<Element>(params, plan, linked, stream);

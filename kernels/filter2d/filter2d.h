@@ -51,29 +51,15 @@ struct Filter2dProblem {
   Filter2dInterior interior = {};
 };
 
-// The kernels of direct_kernel.cuh, aligned_kernel.cuh, staged_kernel.cuh, sampled_kernel.cuh and unaligned_kernel.cuh.
-// Patches cut a plane into tiles, and tiles into some columns by some rows per thread; strips are a word of columns by
-// many rows. `dense` is the patches' kernel for any non-separable filter. The last three read images of bytes.
 enum class Filter2dKernel : int {
-  square3,
-  square5,
-  aligned3,
-  aligned5,
-  dense,
-  separable,
-  staged,
-  sampled,
-  unaligned3,
-  unaligned5,
-  bytes_sampled,
-  bytes_unaligned3,
-  bytes_unaligned5
+#define SLUICE_KERNEL(name, ...) name,
+#include "kernels/filter2d/kernels.def"
 };
-// None begins with another's name: the linker keeps each kernel whose name begins with the one that it is asked for.
+
 inline constexpr const char* kFilter2dKernelNames[] = {
-    "square3",       "square5",          "aligned3",        "aligned5",   "dense",
-    "separable",     "staged",           "sampled",         "unaligned3", "unaligned5",
-    "bytes_sampled", "bytes_unaligned3", "bytes_unaligned5"};
+#define SLUICE_KERNEL(name, ...) #name,
+#include "kernels/filter2d/kernels.def"
+};
 constexpr const char* name_of(Filter2dKernel kernel) { return kFilter2dKernelNames[static_cast<int>(kernel)]; }
 
 // Threads have a strip each, on aligned rows: a word of columns by many rows.
@@ -105,7 +91,7 @@ struct Filter2dTiles {
 };
 
 struct Filter2dPlan : Plan, Filter2dTiles {
-  Filter2dKernel which = Filter2dKernel::dense;
+  Filter2dKernel which = Filter2dKernel::patches;
   // Unaligned strips.
   long long warps_across = 1;
   int strip_blocks = 0;  // of a plane; its other blocks have the frame

@@ -1,9 +1,9 @@
-// Fills in a kernel's arguments. The launchers are in launch_<kind>.cuh; CMakeLists.txt makes their instances.
+// Fills in a kernel's arguments. The launchers are in launch_<kind>.cuh.
 #pragma once
 
 #include "kernels/filter2d/arguments.cuh"
 #include "kernels/filter2d/launch.h"
-#include "kernels/filter2d/sampled_kernel.cuh"
+#include "kernels/filter2d/sampled.cuh"
 #include "kernels/pipeline/launch.cuh"
 
 namespace sluice {

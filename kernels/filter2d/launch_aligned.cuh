@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/filter2d/launch.cuh"
-#include "kernels/filter2d/unaligned_kernel.cuh"
+#include "kernels/filter2d/unaligned.cuh"
 
 namespace sluice {
 
@@ -15,19 +15,19 @@ cudaError_t launch_aligned(const Filter2dParams& params, const Filter2dPlan& pla
       if constexpr (std::is_same_v<Element, float>) {
         using Byte = std::uint8_t;
         if (params.sampling.bytes) {
-          return is_3 ? unaligned_square_kernel<Element, Byte, 3> : unaligned_square_kernel<Element, Byte, 5>;
+          return is_3 ? unaligned_filter2d_kernel<Element, Byte, 3> : unaligned_filter2d_kernel<Element, Byte, 5>;
         }
       }
-      return is_3 ? unaligned_square_kernel<Element, Element, 3> : unaligned_square_kernel<Element, Element, 5>;
+      return is_3 ? unaligned_filter2d_kernel<Element, Element, 3> : unaligned_filter2d_kernel<Element, Element, 5>;
     });
   }
   const Filter2dArguments<Element> a = make_arguments<Element>(params, plan);
   return launch_planned(plan, linked, stream, a, [&]() -> Kernel<Filter2dArguments<Element>> {
     const bool is_3 = plan.which == Filter2dKernel::aligned3;
     if (params.image.dtype == params.output.dtype) {
-      return is_3 ? aligned_square_kernel<Element, 3, Element> : aligned_square_kernel<Element, 5, Element>;
+      return is_3 ? aligned_filter2d_kernel<Element, 3, Element> : aligned_filter2d_kernel<Element, 5, Element>;
     }
-    return is_3 ? aligned_square_kernel<Element, 3, void> : aligned_square_kernel<Element, 5, void>;
+    return is_3 ? aligned_filter2d_kernel<Element, 3, void> : aligned_filter2d_kernel<Element, 5, void>;
   });
 }
 

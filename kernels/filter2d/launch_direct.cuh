@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/filter2d/direct_kernel.cuh"
+#include "kernels/filter2d/direct.cuh"
 #include "kernels/filter2d/launch.cuh"
 
 namespace sluice {
@@ -20,10 +20,10 @@ cudaError_t launch_direct(const Filter2dParams& params, const Filter2dPlan& plan
   const Filter2dArguments<Element> a = make_arguments<Element>(params, plan);
   return launch_planned(plan, linked, stream, a, [&]() -> Kernel<Filter2dArguments<Element>> {
     switch (plan.which) {
-      case Filter2dKernel::square3: return direct_square_kernel<Element, 3>;
-      case Filter2dKernel::square5: return direct_square_kernel<Element, 5>;
-      case Filter2dKernel::separable: return direct_filter2d_kernel<Element, true>;
-      default: return direct_filter2d_kernel<Element, false>;
+      case Filter2dKernel::square3: return square_filter2d_kernel<Element, 3>;
+      case Filter2dKernel::square5: return square_filter2d_kernel<Element, 5>;
+      case Filter2dKernel::separable: return patches_filter2d_kernel<Element, true>;
+      default: return patches_filter2d_kernel<Element, false>;
     }
   });
 }

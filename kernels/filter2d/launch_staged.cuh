@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/filter2d/launch.cuh"
-#include "kernels/filter2d/staged_kernel.cuh"
+#include "kernels/filter2d/staged.cuh"
 
 namespace sluice {
 

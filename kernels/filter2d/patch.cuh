@@ -1,5 +1,5 @@
-// Sums of one thread's patch. A window yields the image rows under it as 16-byte words, from memory (direct_kernel.cuh)
-// or from a stage (staged_kernel.cuh), and each row is used for every row of the patch that it meets:
+// Sums of one thread's patch. A window yields the image rows under it as 16-byte words, from memory (direct.cuh)
+// or from a stage (staged.cuh), and each row is used for every row of the patch that it meets:
 //
 //   image row 0    wwww  ->  output row 0, row 0 of the kernel
 //             1    wwww  ->  output row 1, row 0;  output row 0, row 1

@@ -75,7 +75,7 @@ Filter2dKernel kernel_of(const Filter2dProblem& problem, Schedule schedule, bool
   if (problem.separable) return Filter2dKernel::separable;
   // The squares' own kernels have no `pre`, and interpret no tensors.
   const bool has_own = is_small_square(problem.kernel_height, problem.kernel_width) && !problem.has_pre;
-  if (!has_own || (problem.has_tensors && !linked)) return Filter2dKernel::dense;
+  if (!has_own || (problem.has_tensors && !linked)) return Filter2dKernel::patches;
   // Those for aligned rows interpret nothing.
   const bool interprets = problem.has_post && !linked;
   const bool aligned = problem.aligned && !interprets && problem.dtype != DType::float64 && fits_strips(problem);
@@ -336,7 +336,7 @@ Schedule fastest(const Filter2dProblem& problem, const DeviceProperties& device,
   if (!problem.sampling.are_plain()) return Schedule::direct;
   const bool interprets = (problem.has_pre || problem.has_post) && !linked;  // slow in rings
   const Filter2dKernel kernel = kernel_of(problem, Schedule::direct, linked);
-  const bool has_ring = kernel == Filter2dKernel::dense || kernel == Filter2dKernel::separable;
+  const bool has_ring = kernel == Filter2dKernel::patches || kernel == Filter2dKernel::separable;
   if (!has_ring || interprets) return Schedule::direct;
 
   const Filter2dPolicy& policy = policy_of(device, kFilter2dPolicies);

@@ -32,7 +32,7 @@ constexpr int filter2d_rows(bool separable, bool direct) { return separable && d
 // Square kernels of these sizes have a GPU kernel each, with their taps in registers.
 constexpr bool is_small_square(int height, int width) { return height == width && (height == 3 || height == 5); }
 
-// Squares on aligned rows (aligned_kernel.cuh): a thread has a strip of one word by some rows. On an H200, 64 frames of
+// Squares on aligned rows (aligned.cuh): a thread has a strip of one word by some rows. On an H200, 64 frames of
 // 1080 x 1920, where a device copy takes 253 us in float32 and 128 us in float16; patches take 406 and 273 us at 3 x 3,
 // 600 and 513 us at 5 x 5.
 //   3 x 3  258 and 143 us with a strip's few rows all loaded up front. More rows read fewer halos twice, but cost
@@ -49,10 +49,10 @@ constexpr int aligned_blocks(int side, DType dtype, bool casts) {
   return casts ? blocks - side / 2 : blocks;
 }
 
-// Results of one column per thread of sampled_kernel.cuh: a tap and its column are found once for them.
+// Results of one column per thread of sampled.cuh: a tap and its column are found once for them.
 inline constexpr int kSampledRows = 4;
 
-// Squares on unaligned rows (unaligned_kernel.cuh). Counted, not measured: at a copy's speed (4.3 TB/s, 132 SMs at 1.98
+// Squares on unaligned rows (unaligned.cuh). Counted, not measured: at a copy's speed (4.3 TB/s, 132 SMs at 1.98
 // GHz) a half type leaves 31 issue slots a result and float32 62; the loops issue 25 and 32 at 3 x 3, 40 and 49 at 5 x
 // 5, including the word that each warp sums twice.
 inline constexpr int kUnalignedLanes = 31;     // lanes of a warp whose words are stored

@@ -38,7 +38,7 @@ SLUICE_HOST_DEVICE constexpr long long pixel_at(long long index, long long exten
   return inside < extent ? inside : -1;
 }
 
-// The results whose windows are inside the image, and not on its first or last row (unaligned_kernel.cuh); those around
+// The results whose windows are inside the image, and not on its first or last row (unaligned.cuh); those around
 // them are the frame.
 //
 //    f f f f f f f      rows 0 .. row - 1

@@ -199,7 +199,8 @@ LinkOutcome linked(const LinkEntry& entry) {
 }
 
 LinkOutcome not_linked(const LinkEntry& entry) {
-  LinkOutcome outcome = interpreted(is_lasting(entry.fault) ? "linking failed" : "linking failed this time");
+  LinkOutcome outcome =
+      interpreted(is_lasting(entry.fault) ? "linking failed" : "linking failed, and may succeed later");
   outcome.fault = entry.fault;
   outcome.error = entry.error;
   return outcome;
@@ -251,7 +252,7 @@ LinkOutcome link_now(LinkEntry& entry, const LinkRequest& request, const LinkCon
   if (is_lasting(entry.fault)) return not_linked(entry);
   if (entry.kernel == nullptr) {
     const Reservation place(all.table, entry);
-    if (!place.held()) return interpreted("the process has as many linked kernels as it may have");
+    if (!place.held()) return interpreted("the process has reached its limit of linked kernels");
     link(entry, request, context.compute_capability);
     if (entry.kernel != nullptr) load_on_device(entry, device_bit);
   } else {
@@ -277,13 +278,13 @@ LinkOutcome find_linked(const LinkRequest& request, const LinkContext& context) 
   const bool small = context.elements < LinkPolicy::kSmall;
   const bool postpones = mode == LinkMode::automatic && can_wait && small && !prelinked;
   if (postpones && entry->calls.fetch_add(1) < LinkPolicy::kCallsOfSmall) {
-    return interpreted("the problem is small and was seen no more than twice");
+    return interpreted("the problem is small and was seen at most twice");
   }
   if (!prelinked && !link_libraries().unavailable.empty()) return interpreted(link_libraries().unavailable.c_str());
   if (!has_code(request.module, context.compute_capability))
     return interpreted("the library has no code for the device");
   if (can_wait && entry->rests(LinkEntry::Clock::now())) {
-    return interpreted("linking failed less than a second ago, for a reason that may pass");
+    return interpreted("linking failed less than a second ago, and may succeed later");
   }
   const std::lock_guard lock(entry->mutex);
   if (can_wait && entry->rests(LinkEntry::Clock::now())) return not_linked(*entry);

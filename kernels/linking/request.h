@@ -13,7 +13,7 @@ namespace sluice {
 struct ChainCall {
   const Program* program = nullptr;  // null: the kernel has no such chain
   DType operand_dtypes[kMaxOperands] = {};
-  int width = 0;
+  int width = 0;  // 0: likewise
   int slices = 0;
 };
 
@@ -45,11 +45,19 @@ struct LinkRequest {
   LinkKey key() const;
 };
 
+// The program of a chain, if the kernel has it.
 template <int Rank>
-ChainCall chain_call(const Program& program, const Operand<Rank>* operands, int width, int slices) {
-  ChainCall call{&program, {}, width, slices};
+void set_chain(ChainCall& call, const Program& program, const Operand<Rank>* operands) {
+  if (call.width == 0) return;
+  call.program = &program;
   for (int k = 0; k < program.operands; ++k) call.operand_dtypes[k] = operands[k].dtype;
-  return call;
+}
+
+// Both chains of a kernel's params.
+template <class Params>
+void set_chains(LinkRequest& request, const Params& params) {
+  set_chain(request.pre, params.pre, params.pre_operands);
+  set_chain(request.post, params.post, params.post_operands);
 }
 
 }  // namespace sluice

@@ -12,6 +12,7 @@
 // element's own.
 #pragma once
 
+#include "kernels/common/int_math.h"
 #include "kernels/common/vector.cuh"
 #include "kernels/pipeline/word_tile.cuh"
 

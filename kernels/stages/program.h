@@ -1,7 +1,7 @@
 // A stage chain as a small program: op codes, numbers, and operands with strides.
 //
 // A program is plain data. It is passed to a kernel as a __grid_constant__ parameter and run there by the interpreter
-// (stages/interpreter.cuh), or on the CPU by stages/evaluate_cpu.h.
+// (stages/interpreter.cuh), or on the CPU by cpu/stages/evaluate.h.
 #pragma once
 
 #include <algorithm>

@@ -94,7 +94,7 @@ SLUICE_HOST_DEVICE Angle far_quarter_angle(float angle) {
 // Up to kMostNear an angle is reduced with pi as a sum, whose products with whole numbers are exact in an FMA until
 // they cancel. Beyond, where a float hardly determines its angle, the rounded product is reduced, as in torch: a GPU
 // branches. On the CPU a loop with a branch would not be vectorised: it computes both, and skips the far reduction in
-// blocks without such an angle (evaluate_cpu.h). Without an FMA the far reduction serves all. The product's rounding
+// blocks without such an angle (evaluate.h). Without an FMA the far reduction serves all. The product's rounding
 // may exceed pi / 4 by 1/16: sine_squared_tail is as accurate up to there.
 inline constexpr float kMostNear = 1.5e6f;
 // On the CPU, where the far reduction serves more.

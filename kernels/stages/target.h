@@ -12,7 +12,7 @@
 
 #include "kernels/common/qualifiers.h"
 #ifdef SLUICE_INSTRUCTION_SET
-#include "kernels/stages/target_cpu.h"
+#include "kernels/cpu/stages/target.h"
 #endif
 
 namespace sluice {

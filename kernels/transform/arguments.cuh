@@ -142,6 +142,9 @@ __device__ __forceinline__ void finish_vectors(const TransformArguments<Element,
   });
 }
 
+template <class Element, Walk walk>
+using LinkedTransformChain = LinkedChain<Compute<Element>, TransformArguments<Element, walk>::kRank, ChainSite::post>;
+
 // The places of a thread's vectors in an operand.
 template <class Element, Walk walk, int Vectors, class RowOf>
 __device__ __forceinline__ auto places_of(const TransformArguments<Element, walk>& a,

@@ -1,4 +1,4 @@
-// Fills in a kernel's arguments. The launchers are in launch_<kind>.cuh; CMakeLists.txt makes their instances.
+// Fills in a kernel's arguments. The launchers are in launch_<kind>.cuh.
 #pragma once
 
 #include "kernels/pipeline/launch.cuh"

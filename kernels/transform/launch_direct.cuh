@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/transform/direct_kernel.cuh"
+#include "kernels/transform/direct.cuh"
 #include "kernels/transform/launch.cuh"
 
 namespace sluice {

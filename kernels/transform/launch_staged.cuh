@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/transform/launch.cuh"
-#include "kernels/transform/staged_kernel.cuh"
+#include "kernels/transform/staged.cuh"
 
 namespace sluice {
 

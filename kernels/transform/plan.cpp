@@ -15,10 +15,11 @@ Walk walk_of(long long elements, long long inner, DType dtype) {
 }
 
 // Interpreted, rings walk everything as strided.
-const char* kernel_name(const TransformProblem& problem, bool direct, bool linked) {
-  if (!direct) return problem.walk == Walk::flat && linked ? "staged_flat" : "staged_strided";
-  if (problem.walk == Walk::rows) return problem.whole_rows && linked ? "whole_rows" : "rows";
-  return problem.walk == Walk::flat ? "flat" : "strided";
+TransformKernel kernel_of(const TransformProblem& problem, bool direct, bool linked) {
+  using enum TransformKernel;
+  if (!direct) return problem.walk == Walk::flat && linked ? staged_flat : staged_strided;
+  if (problem.walk == Walk::rows) return problem.whole_rows && linked ? direct_whole_rows : direct_rows;
+  return problem.walk == Walk::flat ? direct_flat : direct_strided;
 }
 
 // Whether rows of `inner` contiguous elements are whole words, which the kernel counts in 31 bits.
@@ -103,7 +104,8 @@ TransformPlan plan_transform(const TransformProblem& problem, const ScheduleRequ
   const long long tiles = rows * ceil_div<long long>(vectors_per_row, threads * vectors);
 
   plan.method = "transform";
-  plan.kernel = kernel_name(problem, direct, linked);
+  plan.which = kernel_of(problem, direct, linked);
+  plan.kernel = name_of(plan.which);
   plan.vectors = vectors;
   plan.schedule = direct ? Schedule::direct : request.schedule;
   plan.alignment = plan.copy_width = kWordBytes;

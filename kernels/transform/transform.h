@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/common/geometry.h"
-#include "kernels/common/instruction_set.h"
+#include "kernels/cpu/instruction_set.h"
 #include "kernels/pipeline/plan.h"
 #include "kernels/stages/program.h"
 #include "kernels/transform/policy.h"
@@ -33,9 +33,21 @@ struct TransformProblem {
 
 TransformProblem problem_of(const TransformParams& params);
 
+enum class TransformKernel : int {
+#define SLUICE_KERNEL(name, ...) name,
+#include "kernels/transform/kernels.def"
+};
+
+inline constexpr const char* kTransformKernelNames[] = {
+#define SLUICE_KERNEL(name, ...) #name,
+#include "kernels/transform/kernels.def"
+};
+constexpr const char* name_of(TransformKernel kernel) { return kTransformKernelNames[static_cast<int>(kernel)]; }
+
 struct TransformPlan : Plan {
   TransformProblem problem;  // the plan's problem
   int vectors = 0;           // per thread
+  TransformKernel which = TransformKernel::direct_flat;
 };
 
 // `linked`: for the form with its chain linked in. `plan.threads` is 0 and `plan.reason` names the rule if `device`

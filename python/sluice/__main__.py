@@ -57,30 +57,25 @@ def _plan(arguments: list[str]) -> int:
     parser.add_argument("--schedule")
     parser.add_argument("--depth", type=int)
     given = vars(parser.parse_args(arguments))
-    op, shape, dtype, layout, taps, channels_out, chain, result_dtype = map(
+    name, shape, dtype, layout, taps, channels_out, chain, result_dtype = map(
         given.pop, ("op", "shape", "dtype", "layout", "taps", "channels_out", "chain", "result_dtype")
     )
-    options = {name: value for name, value in given.items() if value is not None}
+    op = OPS[name]
+    options = {option: value for option, value in given.items() if value is not None}
     if result_dtype is not None:
         options["dtype"] = _DTYPES[result_dtype]
     if chain is not None:
-        options["chain" if op == "transform" else "post"] = chain
+        options[op.chain] = chain
     try:
         x = torch.empty(shape, dtype=_DTYPES[dtype], device="meta")
         if layout == "cl" and len(shape) > 2:
-            channel = 1 if op != "filter2d" else len(shape) - 3
+            channel = len(shape) + op.channel
             x = x.movedim(channel, -1).contiguous().movedim(-1, channel)
         channels = shape[-2] if len(shape) > 1 else 1
-        weights: dict[str, list[tuple[int, ...]]] = {
-            "transform": [],
-            "causal_conv1d": [(channels, taps)],
-            "filter2d": [(taps, taps)],
-            "conv1d": [(channels, 1, taps) if channels_out is None else (channels_out, channels, taps)],
-            "conv_transpose1d": [(channels, channels_out or 1, taps)],
-        }
-        if op in ("conv1d", "conv_transpose1d") and channels_out is None:
+        weight = op.weight(channels, taps, channels_out)
+        if op.has_groups and channels_out is None:
             options["groups"] = channels
-        made = plan(op, x, *map(x.new_empty, weights[op]), **options)
+        made = plan(name, x, *([] if weight is None else [x.new_empty(weight)]), **options)
     except (RuntimeError, TypeError, ValueError) as error:
         print(f"error: {str(error).splitlines()[0]}", file=sys.stderr)
         return 2

@@ -299,7 +299,7 @@ def convolution_result(
     schedule: str,
     depth: int | None,
 ) -> torch.Tensor:
-    """The result of a convolution of x, of that shape, after the checks of ops/convolution_call.cpp.
+    """The result of a convolution of x, of that shape, after the checks of ops/convolution/call.cpp.
 
     Args:
         op: for messages.

@@ -13,6 +13,10 @@ from .filter2d import filter2d
 from .transform import transform
 
 
+def _none(channels: int, taps: int, channels_out: int | None) -> tuple[int, ...] | None:
+    return None
+
+
 @dataclasses.dataclass(frozen=True)
 class Op:
     """An op.
@@ -21,11 +25,18 @@ class Op:
         function: the public one; its name is the raw op's, and that of `_plan_<name>` and `_prepare_<name>`.
         chain: the argument that `prepare` passes its chain as.
         takes_list: whether that may be a list of chains.
+        weight: the shape of a weight for `python -m sluice plan`, of the input's channels, the taps and the output
+            channels that were given; None for an op without weights.
+        channel: the dimension of an input's channels, from the end.
+        has_groups: whether a depthwise call says so by its groups.
     """
 
     function: Callable[..., Any]
     chain: str = "post"
     takes_list: bool = False
+    weight: Callable[[int, int, int | None], tuple[int, ...] | None] = _none
+    channel: int = -2
+    has_groups: bool = False
 
     @property
     def name(self) -> str:
@@ -37,10 +48,10 @@ OPS: dict[str, Op] = {
     op.name: op
     for op in (
         Op(transform, chain="chain", takes_list=True),
-        Op(conv1d),
-        Op(conv_transpose1d),
-        Op(causal_conv1d),
-        Op(filter2d),
+        Op(conv1d, weight=lambda c, k, out: (c, 1, k) if out is None else (out, c, k), has_groups=True),
+        Op(conv_transpose1d, weight=lambda c, k, out: (c, out or 1, k), has_groups=True),
+        Op(causal_conv1d, weight=lambda c, k, out: (c, k)),
+        Op(filter2d, weight=lambda c, k, out: (k, k), channel=-3),
     )
 }
 

@@ -194,7 +194,7 @@ def _result_shape(
     dilation: int,
     groups: int,
 ) -> tuple[int, int, int]:
-    """The rules of ops/convolution_shapes.cpp, on sizes that may be symbolic."""
+    """The rules of ops/convolution/shapes.cpp, on sizes that may be symbolic."""
     check = functools.partial(require, "conv1d")
     left, right = paddings[0], paddings[0] if paddings[1] is None else paddings[1]
     check(

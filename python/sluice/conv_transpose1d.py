@@ -149,7 +149,7 @@ def _result_shape(
     groups: int,
     dilation: int,
 ) -> tuple[int, int, int]:
-    """The rules of ops/convolution_shapes.cpp, on sizes that may be symbolic."""
+    """The rules of ops/convolution/shapes.cpp, on sizes that may be symbolic."""
     check = functools.partial(require, "conv_transpose1d")
     check(
         x.dim() == 3,

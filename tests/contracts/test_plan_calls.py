@@ -202,7 +202,7 @@ def test_a_list_of_chains_is_planned_as_the_pass_that_runs() -> None:
     x = meta(64, 1 << 16)
     chains = [stages.relu(), stages.scale(2.0), stages.cast(torch.float32)]
     made = sluice.plan("transform", x, chains, device=H200)
-    assert made.kernel == "flat"
+    assert made.kernel == "direct_flat"
     assert made == sluice.plan("transform", x, chains[0], device=H200)
     out = [torch.empty_like(x), torch.empty_like(x), x.float().mT.contiguous().mT]
     assert sluice.plan("transform", x, chains, out=out, device=H200).kernel == (
@@ -247,6 +247,6 @@ def test_the_command_takes_what_the_call_takes(capsys: pytest.CaptureFixture[str
     chains = {"pre": stages.relu(), "post": stages.scale(1.5) | stages.clamp(0, 1)}
     plan = sluice.plan("conv1d", x, w, None, 2, 3, groups=512, **chains)
     assert made == {name: str(value) for name, value in vars(plan).items() if value != ""}
-    assert printed("transform --shape 7,9 --layout cf --chain gelu(tanh)|cast(float16)")["kernel"] == "flat"
+    assert printed("transform --shape 7,9 --layout cf --chain gelu(tanh)|cast(float16)")["kernel"] == "direct_flat"
     assert printed("filter2d --shape 3,100,240 --padding 1,1 --taps 3 --result-dtype fp32")["kernel"] == "aligned3"
     assert printed("conv1d --shape 2,64,512 --layout cl --padding same")["kernel"] == "few_taps_channels"

@@ -129,7 +129,7 @@ def test_a_plan_names_its_method_and_its_kernel() -> None:
         plan = sluice.plan(op, *arguments, device=H200, **options)
         return plan.method, plan.kernel
 
-    assert names("transform", x) == ("transform", "flat")
+    assert names("transform", x) == ("transform", "direct_flat")
     assert names("transform", x, schedule="sync") == ("transform", "staged_strided")
     assert names("conv1d", x, w, groups=512, padding="same") == ("depthwise", "few_taps_rows")
     assert names("conv1d", x, w, groups=512) == ("depthwise", "few_taps_rows")  # not equally aligned
@@ -143,15 +143,15 @@ def test_a_plan_names_its_method_and_its_kernel() -> None:
     assert names("conv1d", last, meta(512, 1, 16), groups=512) == ("long_filter", "long_filter_channels")
     assert names("conv1d", x, meta(512, 1, 2000), padding=1999, groups=512) == ("fourier", "fourier")
     assert names("conv1d", x, meta(512, 1, 8), groups=512, schedule="direct") == ("depthwise", "plain_rows")
-    assert names("conv1d", x, meta(1, 512, 7), padding=3) == ("few_outputs", "few_outputs")
-    assert names("conv1d", last, meta(4, 512, 8), padding=4) == ("few_outputs", "few_outputs")
+    assert names("conv1d", x, meta(1, 512, 7), padding=3) == ("few_outputs", "few_outputs_positions_16")
+    assert names("conv1d", last, meta(4, 512, 8), padding=4) == ("few_outputs", "few_outputs_channels_32")
     assert names("conv1d", x, meta(512, 2, 4), groups=256) == ("aten", "convolution")
     assert names("conv1d", meta(1, 1, 400, dtype=torch.float32), meta(80, 1, 10, dtype=torch.float32)) == (
         "aten",
         "convolution",
     )
     if CODE_FOR_90A_AND_PTX_FOR_80:
-        assert names("conv1d", x, meta(64, 512, 4)) == ("dense", "dense")
+        assert names("conv1d", x, meta(64, 512, 4)) == ("dense", "dense_positions")
     assert names("causal_conv1d", x, w[:, 0]) == ("depthwise", "few_taps_rows")
     assert names("filter2d", image, meta(3, 3)) == ("stencil", "aligned3")
     assert names("filter2d", image, (meta(3), meta(3)), schedule="direct") == ("stencil", "separable")

@@ -20,7 +20,9 @@ OWN_CALLS = {
     "contracts/test_empty.py": set(),
     "contracts/test_flops.py": {"transform"},  # pointwise work counts nothing
     "contracts/test_gpu.py": {"causal_conv1d_update"},
+    "contracts/test_plan_calls.py": {"causal_conv1d_update"},
     "contracts/test_vmap.py": set(),
+    "linking/test_gpu_chains.py": {"conv_transpose1d", "causal_conv1d_update"},
     "tools/test_binary.py": set(),
 }
 

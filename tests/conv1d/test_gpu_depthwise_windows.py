@@ -17,7 +17,7 @@ from sluice import stages
 
 pytestmark = ON_GPU
 
-KERNELS = ("few_taps_rows", "plain_rows", "window_rows", "window_channels")
+KERNELS = ("few_taps_rows", "plain_rows", "window_rows", "window_channels", "window_channels_pairs")
 
 
 def draw(rng: random.Random, dtype: torch.dtype, layout: str, taps: int):
@@ -65,7 +65,7 @@ def test_random_problems(dtype: torch.dtype, layout: str) -> None:
     rows = {"few_taps_rows", "window_rows"}  # plain_rows holds four taps of float32, which are few
     if dtype != torch.float32:
         rows.add("plain_rows")
-    assert ran >= ({"window_channels"} if layout == "cl" else rows)
+    assert ran & {"window_channels", "window_channels_pairs"} if layout == "cl" else ran >= rows
 
 
 @pytest.mark.parametrize("taps", [3, 4, 7, 33, 100])

@@ -94,7 +94,7 @@ def check_history(rng: random.Random, length: int, taps: int, dilation: int, sch
         except ValueError:  # no such schedule on this device
             continue
         if schedule == "direct":
-            assert kernel == ("few_taps_rows" if dilation == 1 else "rows"), problem
+            assert kernel == ("few_taps_rows" if dilation == 1 else "direct_rows"), problem
         out.fill_(NAN)
         sluice.causal_conv1d(x, w, b, out=out, **given)
         assert error_of_sums(out, wanted, whole, w[:, None], *last) <= TOLERANCE[dtype], problem

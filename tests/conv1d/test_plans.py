@@ -20,7 +20,7 @@ def plan(shape: tuple[int, int, int], outputs: int, taps: int, *arguments, dtype
 @pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
 def test_a_plan_says_what_it_does() -> None:
     found = plan((4, 128, 55168), 128, 11, 1, 25, 5, post=stages.gelu())
-    assert (found.method, found.kernel, found.schedule) == ("dense", "dense", "bulk")
+    assert (found.method, found.kernel, found.schedule) == ("dense", "dense_positions", "bulk")
     assert found.reason.startswith("auto: tensor cores")
     assert found.detail.startswith("tiles of ")
     assert found.workspace_bytes == 2 * 2 * 11 * 128 * 64

@@ -30,7 +30,7 @@ def test_a_plan_says_how_many_components_there_are() -> None:
 @pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")
 def test_dense_ones_of_stride_1_go_to_the_tensor_cores() -> None:
     found = plan((4, 128, 5000), (128, 64, 7), 1, 3, post=stages.gelu())
-    assert (found.method, found.kernel) == ("dense", "dense")
+    assert (found.method, found.kernel) == ("dense", "dense_positions")
     assert found.workspace_bytes == 2 * 2 * 7 * 64 * 64
     assert found.detail.startswith("tiles of ")
 
@@ -45,7 +45,7 @@ def test_components_of_equally_many_taps_are_rows_of_one_product(
     inputs, outputs, length, taps, stride, padding, dtype
 ) -> None:
     found = plan((4, inputs, length), (inputs, outputs, taps), stride, padding, dtype=dtype, post=stages.gelu())
-    assert (found.method, found.kernel) == ("dense", "dense")
+    assert (found.method, found.kernel) == ("dense", "interleaved")
     converted = 2 * 4 * inputs * length if "converted to channels-last" in found.detail else 0
     assert found.workspace_bytes == 2 * inputs * outputs * taps + converted
     assert f"; channels of {stride} polyphase components, interleaved by the stores" in found.detail

@@ -30,7 +30,7 @@ class Entries {
     for (int s = 0; s < kSchedules; ++s) {
       const ScheduleRequest request{.automatic = false, .schedule = static_cast<Schedule>(s)};
       const auto plan = plan_of(problem_of(params), request, kH200, /*linked=*/true);
-      if (plan.threads > 0) add(link_request(params, plan), dtype);
+      if (plan.threads > 0) add_planned(plan, link_request(params, plan), dtype);
     }
   }
 
@@ -42,7 +42,7 @@ class Entries {
   }
   void add_automatic(const Conv1dParams& params, const Conv1dProblem& problem, DType dtype) {
     const Conv1dPlan plan = plan_conv1d(problem, ScheduleRequest{}, kH200, /*linked=*/true);
-    if (plan.which != Conv1dMethod::aten) add(link_request(params, plan), dtype);
+    if (plan.which != Conv1dMethod::aten) add_planned(plan, link_request(params, plan), dtype);
     if (plan.dense.applies_pre_first) add(to_channels_last_link_request(params), dtype);
   }
 
@@ -54,6 +54,15 @@ class Entries {
   }
 
  private:
+  // A kernel's entry has the name that its plan shows.
+  void add_planned(const Plan& plan, const LinkRequest& request, DType dtype) {
+    if (request.kernel.find("_" + std::string(plan.kernel) + "_") == std::string_view::npos) {
+      std::cerr << request.kernel << " is the entry of a plan whose kernel is " << plan.kernel << "\n";
+      std::exit(1);
+    }
+    add(request, dtype);
+  }
+
   void add(const LinkRequest& request, DType dtype) {
     std::ostringstream line;
     const ChainCall& call = request.post.width > 0 ? request.post : request.pre;

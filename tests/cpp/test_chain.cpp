@@ -1,7 +1,7 @@
 #include <array>
 #include <cmath>
 
-#include "kernels/stages/evaluate_cpu.h"
+#include "kernels/cpu/stages/evaluate.h"
 #include "kernels/stages/parse.h"
 #include "kernels/stages/signatures.h"
 #include "tests/cpp/check.h"

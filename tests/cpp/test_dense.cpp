@@ -33,7 +33,8 @@ Conv1dPlan planned(const Conv1dProblem& problem) { return plan_dense(problem, kH
 void check_plan(const Conv1dProblem& problem, const Conv1dPlan& plan) {
   const DensePlan& own = plan.dense;
   const DenseShape& tile = own.tile();
-  CHECK(plan.threads == kDenseThreads && plan.schedule == Schedule::bulk && plan.kernel == std::string_view("dense"));
+  CHECK(plan.threads == kDenseThreads && plan.schedule == Schedule::bulk);
+  CHECK(plan.kernel == std::string_view(problem.interleaves ? kInterleavedKernel : name_of(kernel_of(own))));
   CHECK(plan.shared_memory <= most_dynamic_shared_memory(kH200));
   const long long input = round_up(own.stage_rows * own.order.row_bytes(), kTileAlignment);
   const long long weight = 1LL * own.stage_taps * tile.channels * own.order.row_bytes();

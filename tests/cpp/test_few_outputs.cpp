@@ -202,7 +202,8 @@ TEST(few_outputs_are_taken_where_they_suit) {
     DeviceProperties older = kH200;
     older.compute_capability = 80;
     CHECK(method(problem, older) == Conv1dMethod::few_outputs);
-    CHECK(plan_conv1d(problem, {}, kH200, true).kernel == std::string_view("few_outputs"));
+    CHECK(plan_conv1d(problem, {}, kH200, true).kernel ==
+          std::string_view(by_positions ? "few_outputs_positions_16" : "few_outputs_channels_16"));
     CHECK(describe(plan_conv1d(problem, {}, kH200, false)).find("16 columns") != std::string::npos);
     CHECK(method(layer(4, 96, 1, 441344, 7, by_positions)) == Conv1dMethod::few_outputs);
     CHECK(method(layer(8, 64, 2, 110250, 5, by_positions)) == Conv1dMethod::few_outputs);

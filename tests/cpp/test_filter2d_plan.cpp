@@ -122,7 +122,7 @@ TEST(filter2d_picks_the_kernel_that_can) {
   other.aligned = false;
   CHECK(kernel(other) == Filter2dKernel::square5);
   other.kernel_width = 3;
-  CHECK(kernel(other) == Filter2dKernel::dense);
+  CHECK(kernel(other) == Filter2dKernel::patches);
   other = aligned;
   other.aligned = false;
   CHECK(kernel(other) == Filter2dKernel::square3);
@@ -134,12 +134,12 @@ TEST(filter2d_picks_the_kernel_that_can) {
   CHECK(kernel(other) == Filter2dKernel::square3);
   other = aligned;
   other.has_pre = true;
-  CHECK(kernel(other, true) == Filter2dKernel::dense);
+  CHECK(kernel(other, true) == Filter2dKernel::patches);
   other = aligned;
   other.has_post = true;
   CHECK(kernel(other, false) == Filter2dKernel::square3 && kernel(other, true) == Filter2dKernel::aligned3);
   other.has_tensors = true;
-  CHECK(kernel(other, false) == Filter2dKernel::dense && kernel(other, true) == Filter2dKernel::aligned3);
+  CHECK(kernel(other, false) == Filter2dKernel::patches && kernel(other, true) == Filter2dKernel::aligned3);
   other = aligned;
   other.batch = 1LL << 30;
   CHECK(kernel(other) == Filter2dKernel::square3);

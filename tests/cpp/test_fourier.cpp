@@ -65,7 +65,7 @@ float float_of(unsigned bits) {
   return value;
 }
 
-// A row of one channel for each sample, with one filter, as fourier_kernel.cuh and spectra.cu compute it.
+// A row of one channel for each sample, with one filter, as fourier.cuh and spectra.cu compute it.
 struct Row {
   std::vector<std::vector<float>> inputs;  // of each sample
   std::vector<float> taps;
@@ -365,7 +365,8 @@ TEST(a_fourier_plan_keeps_what_the_kernel_relies_on) {
     CHECK(plan.workspace_bytes <= policy_of(kH200, kFourierPolicies).most_workspace + 1);
     Conv1dParams params{};
     const std::string_view kernel = link_request(params, plan).kernel;
-    CHECK(kernel == (own.partitions > 1 ? "sluice_conv1d_fourier_parts" : "sluice_conv1d_fourier_whole"));
+    CHECK(kernel ==
+          (own.partitions > 1 ? "sluice_conv1d_fourier_partitioned_float32" : "sluice_conv1d_fourier_float32"));
   }
   CHECK(taken > 1000 && taken < 4500);
 }

@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <thread>
 
-#include "kernels/linking/entry_names.h"
+#include "kernels/linking/kernel_table.h"
 #include "kernels/linking/link_table.h"
 #include "kernels/linking/shared_object.h"
 #include "kernels/linking/source.h"
+#include "kernels/pipeline/schedule.h"
 #include "kernels/stages/cpp_stage.h"
 #include "kernels/stages/parse.h"
 #include "tests/cpp/check.h"
@@ -84,11 +85,31 @@ TEST(a_key_tells_outputs_and_casts_apart) {
   CHECK(chain_source(wide) != chain_source(request_for(a)));
 }
 
-TEST(names_are_made_of_parts) {
-  const NameTable names("sluice", {{"rows", "channels"}, dtype_names(), schedule_names()});
-  CHECK(names(0, DType::float32, Schedule::direct) == "sluice_rows_float32_direct");
-  CHECK(names(1, DType::bfloat16, Schedule::producer_consumer) == "sluice_channels_bfloat16_producer_consumer");
-  CHECK(names(1, DType::float64, Schedule::bulk).data() == names(1, DType::float64, Schedule::bulk).data());
+constexpr KernelRow kTestRows[] = {
+    SLUICE_KERNEL_ROW(ring, ring, rings, all, native, (word, 1), (2, word / 2), (1), Arguments, ring<Pipe>)
+        SLUICE_KERNEL_ROW(tile, tile, tiles, half, native, (0, 0), (1, dtype == DType::float64 ? 3 : 4), (1), A, tile)};
+
+TEST(a_table_names_kernels_and_gives_the_shapes_of_their_chains) {
+  const KernelTable rings("op", kTestRows, schedule_variants());
+  const LinkRequest direct = rings.request(0, DType::float32, Schedule::direct);
+  CHECK(direct.kernel == "sluice_op_ring_float32" && direct.module == "op_rings_float32");
+  CHECK(direct.pre.width == 4 && direct.pre.slices == 1 && direct.post.width == 2 && direct.post.slices == 2);
+  CHECK(!direct.wide && direct.pre.program == nullptr);
+  const LinkRequest bulk = rings.request(0, DType::float64, Schedule::bulk);
+  CHECK(bulk.kernel == "sluice_op_ring_float64_bulk" && bulk.module == "op_rings_float64" && bulk.wide);
+  CHECK(rings.request(0, DType::float64, Schedule::bulk).kernel.data() == bulk.kernel.data());
+  const KernelTable tiles("op", kTestRows, {.names = {"", "1x64"}, .have_modules = true});
+  const LinkRequest tile = tiles.request(1, DType::bfloat16, 1);
+  CHECK(tile.kernel == "sluice_op_tile_bfloat16_1x64" && tile.module == "op_tiles_bfloat16_1x64");
+  CHECK(tiles.request(1, DType::float64).post.slices == 3);
+}
+
+TEST(a_kernel_without_a_chain_ignores_its_program) {
+  const Program program = parsed("relu");
+  ChainCall none, one{.width = 4, .slices = 1};
+  set_chain<1>(none, program, nullptr);
+  set_chain<1>(one, program, nullptr);
+  CHECK(none.program == nullptr && one.program == &program);
 }
 
 TEST(a_cpp_stage_is_a_function_whose_lines_are_the_users) {

@@ -233,7 +233,7 @@ TEST(a_stage_has_each_word_from_one_place) {
   }
 }
 
-// channels_kernel.cuh: words of 8 channels to rows of positions, the products of each, and back.
+// long_filter_channels.cuh: words of 8 channels to rows of positions, the products of each, and back.
 TEST(channels_are_turned_multiplied_and_turned_back) {
   std::mt19937_64 random(22);
   for (int taps : {1, 9, 16, 31, 57, 64, 200, 300}) {
@@ -314,8 +314,8 @@ TEST(a_long_filters_plan_keeps_what_the_kernel_relies_on) {
               continue;
             }
             const LongFilterPlan& own = plan.long_filter;
-            const bool few = own.which == LongFilterKernel::few_steps;
-            CHECK(few == (own.steps <= kFewSteps) && (few || own.which == LongFilterKernel::many_steps));
+            const bool few = own.which == LongFilterKernel::long_filter;
+            CHECK(few == (own.steps <= kFewSteps) && (few || own.which == LongFilterKernel::long_filter_many_steps));
             CHECK(own.team == 1 || (own.team == kLongFilterWarps && !few));
             const int teams = kLongFilterWarps / own.team;
             const long long outputs = length + (aligned ? 0 : 7);
@@ -351,7 +351,7 @@ TEST(a_channels_last_filters_plan_keeps_what_the_kernel_relies_on) {
           const LongFilterPlan& own = plan.long_filter;
           CHECK((plan.which == Conv1dMethod::long_filter) == (whole_words || taps > 128));
           if (plan.which != Conv1dMethod::long_filter) continue;
-          CHECK(own.which == LongFilterKernel::channels);
+          CHECK(own.which == LongFilterKernel::long_filter_channels);
           CHECK(own.segment == (length <= kTileOutputs ? kTileOutputs : kOutputsPerWarp));
           CHECK(own.segments_per_row * kOutputsPerWarp >= length && own.channel_blocks * 32 >= channels);
           CHECK((own.segments_per_row - 1) * kOutputsPerWarp < length && (own.channel_blocks - 1) * 32 < channels);

@@ -155,10 +155,10 @@ TEST(conv1d_picks_its_kernel_and_refuses_what_does_not_fit) {
   CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200, false).depthwise.which == DepthwiseKernel::plain_rows);
   problem.channels_last = true;
   const Conv1dPlan last = plan_conv1d(problem, forced(Schedule::direct), kH200, false);
-  CHECK(last.depthwise.which == DepthwiseKernel::channels && last.grid == 8 * 8 * 32);
+  CHECK(last.depthwise.which == DepthwiseKernel::direct_channels && last.grid == 8 * 8 * 32);
   CHECK(last.depthwise.channel_tiles == 8 && last.depthwise.position_tiles == 32);
   problem.taps = 10000;  // too many for a block of channels, not for a row
-  CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200, false).depthwise.which == DepthwiseKernel::rows);
+  CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200, false).depthwise.which == DepthwiseKernel::direct_rows);
   problem.taps = 100000;
   const Conv1dPlan refused = plan_conv1d(problem, ScheduleRequest{}, kH200, false);
   CHECK(refused.threads == 0 && refused.which == Conv1dMethod::aten);
@@ -182,7 +182,7 @@ TEST(threads_share_runs_of_rows_with_a_stride_or_a_dilation) {
       Conv1dProblem problem = depthwise(3, 5, length, 7, dtype);
       problem.dilation = 2;
       const DepthwisePlan plan = plan_conv1d(problem, ScheduleRequest{}, kH200, false).depthwise;
-      CHECK(plan.which == DepthwiseKernel::rows && plan.vectors_per_row % plan.lanes == 0);
+      CHECK(plan.which == DepthwiseKernel::direct_rows && plan.vectors_per_row % plan.lanes == 0);
       CHECK(plan.lanes <= 32 && plan.lanes <= ceil_div<long long>(length, outputs));
       CHECK(plan.lanes == 32 || plan.lanes * outputs >= length);
       const long long covered = plan.vectors_per_row * outputs;
@@ -199,7 +199,7 @@ TEST(few_taps_have_a_kernel_where_vectors_are_side_by_side) {
     return plan_conv1d(problem, request, kH200, linked).depthwise.which;
   };
   CHECK(kernel(true) == DepthwiseKernel::few_taps_rows);
-  CHECK(kernel(false) == DepthwiseKernel::rows);  // tensors in `post`
+  CHECK(kernel(false) == DepthwiseKernel::direct_rows);  // tensors in `post`
   problem.has_tensors = false;
   CHECK(kernel(true) == DepthwiseKernel::few_taps_rows);
   CHECK(kernel(false) == DepthwiseKernel::plain_rows);  // the other interprets nothing
@@ -209,7 +209,7 @@ TEST(few_taps_have_a_kernel_where_vectors_are_side_by_side) {
   CHECK(kernel(false) == DepthwiseKernel::plain_rows);
   problem.taps = 9;
   CHECK(kernel(true) == DepthwiseKernel::window_rows);
-  CHECK(kernel(true, forced(Schedule::direct)) == DepthwiseKernel::rows);
+  CHECK(kernel(true, forced(Schedule::direct)) == DepthwiseKernel::direct_rows);
   problem.taps = 4;
   CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200, false).depthwise.equally_aligned);
   problem.aligned = problem.equally_aligned = false;
@@ -223,7 +223,7 @@ TEST(few_taps_have_a_kernel_where_vectors_are_side_by_side) {
   CHECK(kernel(false) == DepthwiseKernel::plain_rows);
   problem.has_pre = true;
   CHECK(kernel(true) == DepthwiseKernel::window_rows);
-  CHECK(kernel(false) == DepthwiseKernel::rows);
+  CHECK(kernel(false) == DepthwiseKernel::direct_rows);
   CHECK(kernel(true, forced(Schedule::sync)) == DepthwiseKernel::staged_rows);
 }
 
@@ -262,19 +262,19 @@ TEST(windows_leave_few_threads_idle) {
         for (long long channels : {2, 3, 14, 33, 37, 64, 1537}) {
           for (long long length : {80, 300, 1501, 4096, 131072}) {
             Conv1dProblem problem = depthwise(3, channels, length, taps, dtype);
-            problem.channels_last = problem.one_span = true;
-            problem.pairs = pairs && channels % 2 == 0, problem.adjacent = false;
+            problem.channels_last = problem.one_span = true, problem.adjacent = false;
+            problem.pairs = pairs && channels % 2 == 0;
             const Conv1dPlan last = plan_depthwise(problem, {}, kH200, true);
-            CHECK(last.depthwise.which == DepthwiseKernel::window_channels && last.threads <= kWindowThreads);
-            CHECK(last.threads % last.depthwise.lanes == 0 && last.threads > kWindowThreads / 2);
+            CHECK(takes_channel_windows(last.depthwise.which) && last.threads <= kWindowThreads);
+            CHECK((last.depthwise.which == DepthwiseKernel::window_channels) == (last.depthwise.width == 1));
+            CHECK(last.threads % last.depthwise.lanes == 0 && 2 * last.threads > kWindowThreads);
             // The threads of a position's channels are all busy, except in the last tile.
             const long long vectors = (channels + last.depthwise.width - 1) / last.depthwise.width;
             CHECK(last.depthwise.channel_tiles * last.depthwise.lanes - vectors < last.depthwise.channel_tiles);
             CHECK(last.depthwise.collects == (vectors <= kCollectedLanes));
             CHECK(last.grid * last.tile >= 3 * channels * length && last.shared_memory < 58000);
 
-            problem.channels_last = false;
-            problem.taps = taps > 8 ? taps : 9;
+            problem.channels_last = false, problem.taps = taps > 8 ? taps : 9;
             const Conv1dPlan rows = plan_depthwise(problem, {}, kH200, true);
             CHECK(rows.depthwise.which == DepthwiseKernel::window_rows && rows.threads <= kWindowThreads);
             CHECK(rows.depthwise.lanes % 2 == 0 && rows.depthwise.stage_words % 2 == 0);
@@ -305,9 +305,9 @@ TEST(a_plan_names_its_kernel_and_what_it_copies) {
   is(plan_conv1d(rows, {}, kH200, false), "depthwise", "plain_rows", 16, 6);
   is(plan_conv1d(rows, {}, kH200, true), "depthwise", "plain_rows", 16, 0);
   rows.dilation = 2;
-  is(plan_conv1d(rows, {}, kH200, false), "depthwise", "rows", 2, 5);
+  is(plan_conv1d(rows, {}, kH200, false), "depthwise", "direct_rows", 2, 5);
   rows.has_post = true;
-  is(plan_conv1d(rows, {}, kH200, false), "depthwise", "rows", 2, 4);
+  is(plan_conv1d(rows, {}, kH200, false), "depthwise", "direct_rows", 2, 4);
 
   Conv1dProblem channels = depthwise(8, 512, 2048, 4, DType::bfloat16);
   channels.channels_last = channels.whole_words = true;
@@ -319,15 +319,15 @@ TEST(a_plan_names_its_kernel_and_what_it_copies) {
   channels.dilation = 1, channels.taps = 7;
   is(plan_conv1d(channels, {}, kH200, false), "depthwise", "eight_taps_channels", 16, 6);
   channels.adjacent = false;
-  is(plan_conv1d(channels, forced(Schedule::direct), kH200, false), "depthwise", "channels", 16, 4);
+  is(plan_conv1d(channels, forced(Schedule::direct), kH200, false), "depthwise", "direct_channels", 16, 4);
   is(plan_conv1d(channels, forced(Schedule::bulk), kH200, false), "depthwise", "staged_channels", kChannelVectors * 16,
      4);
   channels.whole_words = false;
   is(plan_conv1d(channels, forced(Schedule::bulk), kH200, false), "depthwise", "staged_channels", 4, 4);
   channels.taps = 400;  // 50 KiB of them per block
-  is(plan_conv1d(channels, forced(Schedule::direct), kH200, false), "depthwise", "channels", 4, 4);
+  is(plan_conv1d(channels, forced(Schedule::direct), kH200, false), "depthwise", "direct_channels", 4, 4);
   channels.taps = 700;
-  is(plan_conv1d(channels, forced(Schedule::direct), kH200, false), "depthwise", "channels", 4, 2);
+  is(plan_conv1d(channels, forced(Schedule::direct), kH200, false), "depthwise", "direct_channels", 4, 2);
 
   Filter2dProblem image = square(8, 3, 100, 240, 3, DType::float16);
   is(plan_filter2d(image, {}, kH200, false), "stencil", "square3", 16, 4);
@@ -341,8 +341,8 @@ TEST(a_plan_names_its_kernel_and_what_it_copies) {
   image.adjacent = image.rows_equally_aligned = false;
   is(plan_filter2d(image, forced(Schedule::bulk), kH200, false), "stencil", "staged", 2, 4);
 
-  is(plan_transform(flat(1 << 20, DType::float16), {}, kH200, false), "transform", "flat", 16, 8);
-  is(plan_transform(flat(1 << 20, DType::float16), {}, kH200, true), "transform", "flat", 16, 0);
+  is(plan_transform(flat(1 << 20, DType::float16), {}, kH200, false), "transform", "direct_flat", 16, 8);
+  is(plan_transform(flat(1 << 20, DType::float16), {}, kH200, true), "transform", "direct_flat", 16, 0);
   is(plan_transform(flat(1 << 20, DType::float16), forced(Schedule::sync), kH200, true), "transform", "staged_flat", 16,
      6);
   is(plan_transform(flat(1 << 20, DType::float16), forced(Schedule::bulk), kH200, false), "transform", "staged_strided",

@@ -114,7 +114,7 @@ def test_past_their_bound_chains_run_interpreted() -> None:
     known(x)
     new = stages.cpp(f"x + {salt}")
     plain = stages.neg() | stages.exp() | stages.neg() | stages.gelu() | stages.square() | stages.abs() | stages.neg()
-    reason = "the process has as many linked kernels as it may have"
+    reason = "the process has reached its limit of linked kernels"
     limit = torch.ops.sluice._set_link_limit(linking()["linked_kernels"])
     try:
         before = linking()

@@ -28,12 +28,12 @@ def tools() -> tuple[OfflineLinker, str]:
 
 def linked(tools, tmp_path: pathlib.Path, chain: str, dtype: str, walk: str) -> tuple[str, str]:
     """SASS and resource usage of transform's direct kernel with the chain."""
-    return linked_kernel(tools, tmp_path, chain, f"sluice_transform_{dtype}_{walk}_direct")
+    return linked_kernel(tools, tmp_path, chain, f"sluice_transform_direct_{walk}_{dtype}")
 
 
 def linked_stencil(tools, tmp_path: pathlib.Path, chain: str, dtype: str, entry: str) -> tuple[str, str]:
     """The same of a kernel of filter2d."""
-    return linked_kernel(tools, tmp_path, chain, f"sluice_filter2d_{dtype}_{entry}")
+    return linked_kernel(tools, tmp_path, chain, f"sluice_filter2d_{entry}_{dtype}")
 
 
 def linked_kernel(tools, tmp_path: pathlib.Path, chain: str, kernel: str) -> tuple[str, str]:
@@ -140,10 +140,10 @@ def check_copies(sass: str, usage: str, schedule: str, has_edges: bool) -> None:
 @pytest.mark.parametrize(
     "kernel",
     [
-        "sluice_transform_bfloat16_flat_{}",
-        "sluice_conv1d_rows_bfloat16_{}",
-        "sluice_conv1d_channels_bfloat16_{}",
-        "sluice_filter2d_float32_{}",
+        "sluice_transform_staged_flat_bfloat16_{}",
+        "sluice_conv1d_staged_rows_bfloat16_{}",
+        "sluice_conv1d_staged_channels_bfloat16_{}",
+        "sluice_filter2d_staged_float32_{}",
     ],
 )
 def test_rings_with_a_chain_copy_as_they_promise(tools, tmp_path: pathlib.Path, kernel: str) -> None:
@@ -167,16 +167,16 @@ def test_operands_that_a_chain_does_not_have_cost_nothing(tools, tmp_path: pathl
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("entry", ["rows_{}_window", "channels_{}_window", "channels_{}_window_pairs"])
+@pytest.mark.parametrize("entry", ["window_rows", "window_channels", "window_channels_pairs"])
 def test_windows_are_in_registers_and_nearly_all_is_products(
     tools, tmp_path: pathlib.Path, dtype: str, entry: str
 ) -> None:
     if dtype == "float32" and entry.endswith("pairs"):
         return  # a thread has one channel of float32
     for chain in ("scale(1.5)|silu", "scale(1.5)|add($0)|silu"):
-        sass, _ = linked_kernel(tools, tmp_path, chain, f"sluice_conv1d_{entry.format(dtype)}")
+        sass, _ = linked_kernel(tools, tmp_path, chain, f"sluice_conv1d_{entry}_{dtype}")
         # Channels keep up to four numbers of a tile there, which the loop does not use.
-        assert len(re.findall(r"\b(?:LDL|STL)\b", sass)) <= (0 if entry.startswith("rows") else 9)
+        assert len(re.findall(r"\b(?:LDL|STL)\b", sass)) <= (0 if entry == "window_rows" else 9)
         # The loop: from where a branch leads back to, to the branch.
         lines = [(int(at, 16), text) for at, text in re.findall(r"/\*([0-9a-f]{4,5})\*/\s+(.*?);", sass)]
         loops = []
@@ -184,13 +184,13 @@ def test_windows_are_in_registers_and_nearly_all_is_products(
             if (back := re.search(r"\bBRA 0x([0-9a-f]+)", text)) and int(back[1], 16) < at:
                 loops.append([words for place, words in lines if int(back[1], 16) <= place <= at])
         share, loop = max((sum("FFMA" in text for text in loop) / len(loop), loop) for loop in loops if len(loop) > 200)
-        assert share >= (0.9 if entry.startswith("rows") else 0.7), share
+        assert share >= (0.9 if entry == "window_rows" else 0.7), share
         assert not any(re.search(r"\b(LDL|STL)\b", text) for text in loop)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 def test_direct_stencils_move_words(tools, tmp_path: pathlib.Path, dtype: str) -> None:
-    kernels = [f"sluice_filter2d_{dtype}_{entry}" for entry in ("square3", "square5", "dense", "separable")]
+    kernels = [f"sluice_filter2d_{entry}_{dtype}" for entry in ("square3", "square5", "patches", "separable")]
     for sass, _ in linked_kernels(tools, tmp_path, "scale(1.5)|silu", kernels).values():
         assert re.search(r"LD(G\.E|\.E)[.\w]*\.128", sass)
         assert re.search(r"ST(G\.E|\.E)[.\w]*\.128", sass)
@@ -222,23 +222,25 @@ def test_stencils_of_aligned_rows_keep_taps_in_uniform_registers(tools, tmp_path
     assert sum("UR" in product for product in products) > len(products) / 2
 
 
-LONG_FILTERS = {"few_steps": 96, "many_steps": 128, "channels": 96}  # registers that the launch bounds leave
+# Registers that the launch bounds leave.
+LONG_FILTERS = {"long_filter": 96, "long_filter_many_steps": 128, "long_filter_channels": 96}
 
 
 @pytest.mark.parametrize(
-    ("kernel", "dtype"), [("few_steps", "float16"), ("many_steps", "bfloat16"), ("channels", "float16")]
+    ("kernel", "dtype"),
+    [("long_filter", "float16"), ("long_filter_many_steps", "bfloat16"), ("long_filter_channels", "float16")],
 )
 def test_long_filters_multiply_on_tensor_cores_and_spill_nothing(
     tools, tmp_path: pathlib.Path, kernel: str, dtype: str
 ) -> None:
     for chain in ("scale(1.5)|silu", CHAIN):
-        if kernel == "channels" and chain == CHAIN:
+        if kernel == "long_filter_channels" and chain == CHAIN:
             continue  # plans give it no tensors
-        sass, usage = linked_kernel(tools, tmp_path, chain, f"sluice_conv1d_long_filter_{kernel}_{dtype}")
+        sass, usage = linked_kernel(tools, tmp_path, chain, f"sluice_conv1d_{kernel}_{dtype}")
         assert f"HMMA.16816.F32{'.BF16' if dtype == 'bfloat16' else ''}" in sass
         assert re.search(r"LDSM[.\w]*\.M88\.4", sass)  # four registers of the input at once
         assert re.search(r"LDGSTS[.\w]*BYPASS[.\w]*\.128", sass)
-        if kernel == "channels" or chain == CHAIN:
+        if kernel == "long_filter_channels" or chain == CHAIN:
             assert re.search(r"ST(G\.E|\.E)[.\w]*\.128", sass)
         else:  # pairs of a line of 128 bytes, from the sums where they are
             assert "SHFL" not in sass
@@ -262,10 +264,11 @@ def test_few_outputs_load_words_straight_into_products(
         assert int(re.findall(r"REG:(\d+)", usage)[0]) <= most, usage
 
 
-@pytest.mark.parametrize(("kernel", "most"), [("whole", 80), ("parts", 128)])  # registers of three blocks, and of two
+@pytest.mark.parametrize(("kernel", "most"), [("fourier", 80), ("fourier_partitioned", 128)])
 def test_fourier_transforms_exchange_whole_points(tools, tmp_path: pathlib.Path, kernel: str, most: int) -> None:
+    """`most`: registers of three resident blocks, and of two."""
     for chain in ("scale(1.5)|silu", CHAIN):
-        sass, usage = linked_kernel(tools, tmp_path, chain, f"sluice_conv1d_fourier_{kernel}")
+        sass, usage = linked_kernel(tools, tmp_path, chain, f"sluice_conv1d_{kernel}_float32")
         # Four exchanges of 16 points a thread, and what is summed directly: 8 bytes each, no other size but its maxima.
         assert len(re.findall(r"\bLDS\.64", sass)) == len(re.findall(r"\bSTS\.64", sass)) == 5 * 16
         assert len(re.findall(r"LDG[.\w]*\.128", sass)) == 4 * 3 + 8  # roots, and a spectrum
@@ -280,7 +283,7 @@ def test_fourier_transforms_exchange_whole_points(tools, tmp_path: pathlib.Path,
 def test_interleaved_results_leave_the_tensor_cores_as_words(
     tools, tmp_path: pathlib.Path, tile: str, dtype: str
 ) -> None:
-    kernel = f"sluice_conv1d_interleaved_{dtype}_{tile}"
+    kernel = f"sluice_conv_transpose1d_interleaved_{dtype}_{tile}"
     matrices = []
     for chain in ("scale(1.5)|silu", CHAIN):
         sass, usage = linked_kernel(tools, tmp_path, chain, kernel)

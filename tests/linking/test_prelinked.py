@@ -96,7 +96,7 @@ def test_a_list_has_what_a_link_at_run_time_makes(linker: OfflineLinker, tmp_pat
     dump = cuobjdump()
     if dump is None:
         pytest.skip("cuobjdump is not installed")
-    kernel = f"sluice_conv1d_dense_{tile}_positions"
+    kernel = f"sluice_conv1d_dense_positions_{tile}"
     source = dense_sources(PROMISED["leaky_relu"].text)[kernel]
     fatbin = tmp_path / "kernel.fatbin"
     fatbin.write_bytes(found[name_of(linker, kernel, source)])

@@ -85,7 +85,7 @@ def cpu_objects() -> dict[str, list[pathlib.Path]]:
 @pytest.mark.skipif(shutil.which("nm") is None or not cpu_objects(), reason="no nm, or the library was not built here")
 def test_instruction_sets_share_no_function() -> None:
     # The linker keeps one copy of an inline function for all: code for AVX-512 would run on machines without it.
-    number = {"baseline": 0, "avx2": 1, "avx512": 2}  # of kernels/common/instruction_set.h
+    number = {"baseline": 0, "avx2": 1, "avx512": 2}  # of kernels/cpu/instruction_set.h
     for name, paths in cpu_objects().items():
         for path in paths:
             command = ["nm", "--defined-only", "--extern-only", "--demangle", str(path)]
@@ -143,21 +143,25 @@ def test_interpreted_rings_have_every_schedules_copies(sass: dict[str, str]) -> 
 
 @needs_cuda_library
 def test_direct_kernels_move_words_through_registers(sass: dict[str, str]) -> None:
-    kernels = {name: body for name, body in sass.items() if re.search(r"direct_|plain_rows|few_taps_rows", name)}
+    kernels = {
+        name: body
+        for name, body in sass.items()
+        if re.search(r"direct_|plain_rows|few_taps_rows|\d(square|patches)_filter2d_kernel", name)
+    }
     # transform; conv1d by rows, plain and with few taps too, each without a chain as well, and by channels; filter2d's
-    # squares, dense and separable
+    # squares, patches and separable
     assert len(kernels) == 4 + 5 + 1 + 4
     # Channels-last with few taps: four channels a thread.
     [quads] = [body for name, body in sass.items() if "few_taps_channels_kernel" in name]
     assert len(re.findall(r"LD(?:G\.E|\.E)[.\w]*\.64", quads)) >= 16
     assert re.search(r"ST(G\.E|\.E)[.\w]*\.64", quads)
     # filter2d's squares on aligned rows, for outputs of the image's type and of any
-    aligned = {name: body for name, body in sass.items() if re.search(r"\daligned_square_kernel", name)}
+    aligned = {name: body for name, body in sass.items() if re.search(r"\daligned_filter2d_kernel", name)}
     assert len(aligned) == 4
     for name, body in aligned.items():
         assert not re.search(r"\b(LDL|STL)\b", body), name
     # Also on unaligned rows, whose image has words of 16 bytes or, for uint8, of 4.
-    unaligned = {name: body for name, body in sass.items() if "unaligned_square_kernel" in name}
+    unaligned = {name: body for name, body in sass.items() if "unaligned_filter2d_kernel" in name}
     assert len(unaligned) >= 2
     for name, body in unaligned.items():
         assert not re.search(r"\b(LDL|STL)\b", body), name
@@ -234,5 +238,5 @@ def test_plans_leave_room_for_the_static_shared_memory_of_kernels() -> None:
     assert rings_found == [most] * INSTANCES * len(DTYPES)  # those of all schedules, in one place
     for name, size in static.items():
         # These have no dynamic shared memory.
-        if not re.search("staged_|aligned_square|update_words|sequences_rows", name):
+        if not re.search("staged_|aligned_filter2d|update_words|sequences_rows", name):
             assert size == 0, name

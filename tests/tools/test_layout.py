@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import pathlib
 import re
+import runpy
 import subprocess
+from typing import Any
 
 import pytest
 
 import sluice
+import sluice.bench.schema
 from common import ROOT
 from import_graph import between_folders, circle, graph
 from ops import OPS
+from python_process import python
 
-SOURCES = (".py", ".cpp", ".cu", ".cuh", ".h", ".in", ".def")
+SOURCES = (".py", ".cpp", ".cu", ".cuh", ".h", ".def")
 
 
 def tracked() -> list[pathlib.Path]:
@@ -107,10 +112,12 @@ def test_every_op_has_all_its_places(op: str) -> None:
         f"benchmarks/{OPS[op].benchmark}",
     ):
         assert (ROOT / place).exists(), place
-    assert f"ops/{op}.cpp" in (ROOT / "CMakeLists.txt").read_text()
     assert f"from .{op} import {op}" in (ROOT / "python/sluice/__init__.py").read_text()
     assert f"def {op}(" in (ROOT / "python/sluice/reference.py").read_text()
     assert f"`{op}`" in (ROOT / "README.md").read_text()
+    assert f"sluice.{op}`" in (ROOT / "CHANGELOG.md").read_text()
+    assert re.search(rf"\b{op}\b", (ROOT / "docs/architecture.md").read_text())
+    assert f'    "{op}": ' in (ROOT / "tools/result_bits.py").read_text()
     source = (ROOT / f"ops/{op}.cpp").read_text()
     assert re.search(rf'm\.def\(\s*"{op}\(', source)
     assert re.search(rf'm\.def\(\s*"{op}_out\(', source)
@@ -121,30 +128,75 @@ def test_every_op_has_all_its_places(op: str) -> None:
 
 def test_the_registry_has_every_op() -> None:
     assert list(sluice._registry.OPS) == [op for op, row in OPS.items() if row.planned is not None]
+    for function in (sluice.plan, sluice.prepare):
+        for op in sluice._registry.OPS:
+            assert f'"{op}"' in inspect.getdoc(function), function
 
 
-def test_every_kernel_source_is_listed_and_exists() -> None:
-    cmake = (ROOT / "CMakeLists.txt").read_text()
-    listed = set(re.findall(r"(?:kernels|ops|tests/cpp)/[\w/]+\.(?:cpp|cu)\b(?!\.in)", cmake))
-    present = {
-        str(p.relative_to(ROOT))
-        for folder in ("kernels", "ops")
-        for p in sources(folder)
-        if p.suffix in (".cpp", ".cu")
-    } | {str(p.relative_to(ROOT)) for p in sources("tests") if p.suffix == ".cpp"}
+def test_make_measures_every_suite_of_a_gpu() -> None:
+    (named,) = re.findall(r"^SUITES \?= (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(named.split()) == sluice.bench.schema.SUITES - {"cpu"}
+
+
+def test_importing_sluice_imports_no_program() -> None:
+    """Neither the benchmarks nor the demo, nor what they draw with."""
+    code = "import sys, sluice; print([name for name in sys.modules if name.startswith(('sluice.', 'matplotlib'))])"
+    result = python(code)
+    assert result.returncode == 0, result.stderr
+    assert "'sluice.conv1d'" in result.stdout
+    assert not re.search(r"'(sluice\.(bench|demo|__main__)|matplotlib)\b", result.stdout), result.stdout
+
+
+def test_the_files_that_a_newcomer_opens_exist() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    section = text.partition("## The ten files of `conv1d`\n")[2].partition("\n## ")[0]
+    files = re.findall(r"^\| \d+ \| \[[^]]+\]\(\.\./([^)]+)\)", section, re.MULTILINE)
+    assert len(files) == 10
+    for file in files:
+        assert (ROOT / file).is_file(), file
+
+
+def test_every_source_is_listed_by_its_folder() -> None:
+    present = {path for folder in ("kernels", "ops") for path in sources(folder) if path.suffix in (".cpp", ".cu")}
+    present |= {path for path in sources("tests") if path.parent.name == "cpp" and path.suffix == ".cpp"}
+    listed = set()
+    for lists in (path for path in tracked() if path.name == "CMakeLists.txt"):
+        text = re.sub("#.*", "", lists.read_text())
+        listed |= {lists.parent / name for name in re.findall(r"(?<![\w/}])([\w/]+\.(?:cpp|cu))\b", text)}
     assert listed == present
 
 
-def test_every_launcher_and_module_is_made() -> None:
-    cmake = (ROOT / "CMakeLists.txt").read_text()
-    launchers = re.findall(r"^  sluice_launcher\(([\w/]+) (\w+) ", cmake, re.MULTILINE)
-    modules = re.findall(r"^  sluice_module\(([\w/]+) (\w+) ", cmake, re.MULTILINE)
-    made = {f"{folder}/{launcher}.cuh" for folder, launcher in launchers}
-    made |= {f"{folder}/linked_{module}.cu.in" for folder, module in modules}
-    found = {path.relative_to(ROOT / "kernels").as_posix() for path in tracked() if (ROOT / "kernels") in path.parents}
-    kinds = (r".+/launch_\w+\.cuh", r".+/linked_\w+\.cu\.in")
-    shared = {"pipeline/launch_ring.cuh"}
-    assert made == {name for name in found - shared if any(re.fullmatch(kind, name) for kind in kinds)}
+def test_every_folder_is_built() -> None:
+    folders = {path.parent for path in tracked() if path.name == "CMakeLists.txt"} - {ROOT}
+    for folder in folders - {ROOT / "examples/cpp"}:  # a project of its own
+        above = next(parent for parent in folder.parents if (parent / "CMakeLists.txt").is_file())
+        name = folder.relative_to(above).as_posix()
+        added = re.sub("#.*", "", (above / "CMakeLists.txt").read_text())
+        looped = " ".join(re.findall(r"foreach\(folder ([^)]*)\)", added)).split()
+        assert name in [*looped, *re.findall(r"add_subdirectory\(([\w/]+)\)", added)], folder
+
+
+def test_every_launcher_and_linked_kernel_has_its_file() -> None:
+    found = {path for path in sources("kernels") if re.fullmatch(r"launch_\w+\.cuh", path.name)}
+    assert {path for table in kernel_tables() for path in launchers_of(table)} == found
+    for table in kernel_tables():
+        for kernel in table.kernels:
+            file = ROOT / "kernels" / table.folder / f"{kernel.file}.cuh"
+            function = kernel.call.partition("<")[0]
+            # The interleaving kernel is the dense one with other arguments.
+            definers = [file, *(ROOT / "kernels").rglob(f"{function}.cuh")]
+            assert any(re.search(rf"\b{function}\(const ", one.read_text()) for one in definers), kernel.name
+
+
+def kernel_tables() -> list[Any]:
+    folder = ROOT / "kernels"
+    read_table = runpy.run_path(str(folder / "linking" / "kernel_sources.py"))["read_table"]
+    return [read_table(folder, path) for path in sources("kernels") if path.name == "kernels.def"]
+
+
+def launchers_of(table: Any) -> list[pathlib.Path]:
+    folder = ROOT / "kernels" / table.folder
+    return [folder / f"launch_{launcher.name}.cuh" for launcher in table.launchers]
 
 
 def test_no_file_is_over_400_lines() -> None:

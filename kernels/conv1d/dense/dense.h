@@ -1,15 +1,15 @@
 // The dense method: every output channel sums over all input channels, on tensor cores (wgmma, compute capability 9.0).
-// dense_kernel.cuh draws it.
+// dense.cuh draws it.
 #pragma once
 
 #include <string>
 
 #include "kernels/common/device_properties.h"
 #include "kernels/common/operand.h"
-#include "kernels/conv1d/dense/interleave.h"
 #include "kernels/conv1d/dense/pack.h"
 #include "kernels/conv1d/dense/policy.h"
 #include "kernels/conv1d/dense/residues.h"
+#include "kernels/conv_transpose1d/interleave.h"
 
 namespace sluice {
 
@@ -42,7 +42,7 @@ inline constexpr DenseShape kDenseShapes[] = {
 constexpr bool interleaves(const DenseShape& tile) {
 #define SLUICE_DENSE_TILE(blocks_, channels_) \
   if (tile.blocks == (blocks_) && tile.channels == (channels_)) return true;
-#include "kernels/conv1d/dense/interleaved_tiles.def"
+#include "kernels/conv_transpose1d/tiles.def"
 #undef SLUICE_DENSE_TILE
   return false;
 }
@@ -63,6 +63,17 @@ inline constexpr int kDensePostWidth = 8, kDensePostSlices = 2;
 
 // Upper bound of the shared memory beside the stages (arguments.cuh): epilogue tiles, biases, barriers.
 inline constexpr int kDenseSharedBytes = kDenseConsumerWarps * kEpilogueFloats * 4 + 2 * kMostDenseChannels * 4 + 1024;
+
+enum class DenseKernel : int {
+#define SLUICE_KERNEL(name, ...) name,
+#include "kernels/conv1d/dense/kernels.def"
+};
+
+inline constexpr const char* kDenseKernelNames[] = {
+#define SLUICE_KERNEL(name, ...) #name,
+#include "kernels/conv1d/dense/kernels.def"
+};
+constexpr const char* name_of(DenseKernel kernel) { return kDenseKernelNames[static_cast<int>(kernel)]; }
 
 struct DensePlan {
   int shape = 0;      // index of the tile in kDenseShapes
@@ -113,6 +124,8 @@ Conv1dPlan plan_dense_unconverted(const Conv1dProblem& problem, const DeviceProp
 
 // Where torch's convolution should run, `threads` is 0 and `reason` says why.
 Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& device);
+
+DenseKernel kernel_of(const DensePlan& plan);  // where nothing is interleaved
 
 std::string describe(const DensePlan& plan);
 

@@ -1,18 +1,16 @@
 #include "kernels/conv1d/dense/launch.h"
 
 #include "kernels/common/element.cuh"
+#include "kernels/conv_transpose1d/launch.h"
 
 namespace sluice {
 
-// launch_tile.cuh, launch_general.cuh
+// launch_dense.cuh, launch_dense_general.cuh
 template <class Element, int Blocks, int Channels>
-cudaError_t launch_tile(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
+cudaError_t launch_dense(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
 template <class Element, int Blocks, int Channels>
-cudaError_t launch_general(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
-// launch_interleaved.cuh
-template <class Element, int Blocks, int Channels>
-cudaError_t launch_interleaved(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked,
-                               cudaStream_t stream);
+cudaError_t launch_dense_general(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked,
+                                 cudaStream_t stream);
 
 namespace {
 
@@ -23,14 +21,14 @@ cudaError_t launch_as(const Conv1dParams& params, const Conv1dPlan& plan, const 
 #define SLUICE_DENSE_TILE(blocks_, channels_)                   \
   if (tile.blocks == (blocks_) && tile.channels == (channels_)) \
     return launch_interleaved<Element, blocks_, channels_>(params, plan, linked, stream);
-#include "kernels/conv1d/dense/interleaved_tiles.def"
+#include "kernels/conv_transpose1d/tiles.def"
 #undef SLUICE_DENSE_TILE
     return cudaErrorInvalidConfiguration;
   }
-#define SLUICE_DENSE_TILE(blocks_, channels_)                                                                \
-  if (tile.blocks == (blocks_) && tile.channels == (channels_))                                              \
-    return plan.dense.is_general ? launch_general<Element, blocks_, channels_>(params, plan, linked, stream) \
-                                 : launch_tile<Element, blocks_, channels_>(params, plan, linked, stream);
+#define SLUICE_DENSE_TILE(blocks_, channels_)                                                                      \
+  if (tile.blocks == (blocks_) && tile.channels == (channels_))                                                    \
+    return plan.dense.is_general ? launch_dense_general<Element, blocks_, channels_>(params, plan, linked, stream) \
+                                 : launch_dense<Element, blocks_, channels_>(params, plan, linked, stream);
 #include "kernels/conv1d/dense/tiles.def"
 #undef SLUICE_DENSE_TILE
   return cudaErrorInvalidConfiguration;

@@ -1,41 +1,53 @@
 #include "kernels/conv1d/link.h"
 #include "kernels/conv1d/dense/to_channels_last.h"
-#include "kernels/linking/entry_names.h"
+#include "kernels/linking/kernel_table.h"
 
 namespace sluice {
 namespace {
 
-constexpr std::string_view kShapeNames[] = {
+constexpr KernelRow kRows[] = {
+#define SLUICE_KERNEL SLUICE_KERNEL_ROW
+#include "kernels/conv1d/dense/kernels.def"
+};
+
+constexpr KernelRow kInterleavedRows[] = {
+#define SLUICE_KERNEL SLUICE_KERNEL_ROW
+#include "kernels/conv_transpose1d/kernels.def"
+};
+
+const Program kNone;
+
+KernelVariants tile_variants() {
+  return {.names =
+              {
+                  "",
 #define SLUICE_DENSE_TILE(blocks, channels) #blocks "x" #channels,
 #include "kernels/conv1d/dense/tiles.def"
 #undef SLUICE_DENSE_TILE
-};
+              },
+          .have_modules = true};
+}
 
-NameFields shape_names() { return {std::begin(kShapeNames), std::end(kShapeNames)}; }
+const KernelTable& dense_table() {
+  static const KernelTable table("conv1d", kRows, tile_variants());
+  return table;
+}
+
+LinkRequest request_of(const Conv1dParams& params, const DensePlan& plan) {
+  // Only the tiles of conv_transpose1d/tiles.def exist; plans name no others.
+  static const KernelTable interleaved("conv_transpose1d", kInterleavedRows, tile_variants());
+  const DType dtype = params.input.dtype;
+  const int tile = 1 + plan.shape;
+  return params.interleave.exists() ? interleaved.request(/*kernel=*/0, dtype, tile)
+                                    : dense_table().request(kernel_of(plan), dtype, tile);
+}
 
 }  // namespace
 
 LinkRequest dense_link_request(const Conv1dParams& params, const Conv1dPlan& plan) {
-  static const NameTable entries("sluice_conv1d",
-                                 {{"dense", "general"}, dtype_names(), shape_names(), {"channels", "positions"}});
-  static const NameTable modules("conv1d", {{"dense", "general"}, dtype_names(), shape_names()});
-  // Only the tiles of interleaved_tiles.def exist; plans name no others.
-  static const NameTable interleaved_entries("sluice_conv1d_interleaved", {dtype_names(), shape_names()});
-  static const NameTable interleaved_modules("conv1d_interleaved", {dtype_names(), shape_names()});
-  const DensePlan& own = plan.dense;
-  const DType dtype = params.input.dtype;
-  LinkRequest request{};
-  if (params.interleave.exists()) {
-    request.module = interleaved_modules(dtype, own.shape);
-    request.kernel = interleaved_entries(dtype, own.shape);
-  } else {
-    request.module = modules(own.is_general, dtype, own.shape);
-    request.kernel = entries(own.is_general, dtype, own.shape, own.by_positions);
-  }
-  static const Program kNone;
-  request.pre =
-      chain_call(own.applies_pre_first ? kNone : params.pre, params.pre_operands, kDensePreWidth, kDensePreSlices);
-  request.post = chain_call(params.post, params.post_operands, kDensePostWidth, kDensePostSlices);
+  LinkRequest request = request_of(params, plan.dense);
+  set_chain(request.pre, plan.dense.applies_pre_first ? kNone : params.pre, params.pre_operands);
+  set_chain(request.post, params.post, params.post_operands);
   request.dtypes[static_cast<int>(LinkedTensor::output)] = params.output.dtype;
   // A missing bias must not change the link key: use the input's dtype.
   request.dtypes[static_cast<int>(LinkedTensor::bias)] = params.bias.exists() ? params.bias.dtype : params.input.dtype;
@@ -43,13 +55,12 @@ LinkRequest dense_link_request(const Conv1dParams& params, const Conv1dPlan& pla
 }
 
 LinkRequest to_channels_last_link_request(const Conv1dParams& params) {
-  static const NameTable entries("sluice_conv1d_to_channels_last", {{"positions", "channels", "words"}, dtype_names()});
-  static const NameTable modules("conv1d_to_channels_last", {dtype_names()});
-  const DType dtype = params.input.dtype;
-  LinkRequest request{.module = modules(dtype),
-                      .kernel = entries(channels_last_from(to_channels_last_params(params)), dtype)};
-  request.pre = chain_call(params.pre, params.pre_operands, kHalvesPerWord, 1);
-  for (DType& tensor : request.dtypes) tensor = dtype;  // the kernel has none of these tensors
+  constexpr DenseKernel kKernels[] = {DenseKernel::to_channels_last_positions, DenseKernel::to_channels_last_channels,
+                                      DenseKernel::to_channels_last_words};  // by ChannelsLastFrom
+  const ChannelsLastFrom from = channels_last_from(to_channels_last_params(params));
+  LinkRequest request = dense_table().request(kKernels[static_cast<int>(from)], params.input.dtype);
+  set_chain(request.pre, params.pre, params.pre_operands);
+  for (DType& tensor : request.dtypes) tensor = params.input.dtype;  // the kernel has none of these tensors
   return request;
 }
 

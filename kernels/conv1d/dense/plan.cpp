@@ -163,7 +163,6 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, bool is_pingpong, 
                      const DeviceProperties& device) {
   Conv1dPlan plan;
   plan.method = "dense";
-  plan.kernel = "dense";
   plan.which = Conv1dMethod::dense;
   plan.schedule = Schedule::bulk;
   DensePlan& own = plan.dense;
@@ -184,6 +183,7 @@ Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, bool is_pingpong, 
   own.position_tiles = ceil_div<long long>(problem.output_length, own.positions());
   own.tiles = problem.batch * own.channel_tiles * own.position_tiles;
   own.by_positions = problem.by_positions;
+  plan.kernel = problem.interleaves ? kInterleavedKernel : name_of(kernel_of(own));
   set_stages(plan, device);
   plan.tile = own.positions() * own.tile().channels;
   plan.grid = min_of<long long>(own.tiles, device.multiprocessors);
@@ -303,6 +303,13 @@ DenseFetch dense_fetch(const Conv1dParams& params) {
   if (params.input.strides[2] != 1) return DenseFetch::elements;
   return params.length % kHalvesPerWord == 0 && has_words(params.input, sizes, 2) ? DenseFetch::positions
                                                                                   : DenseFetch::shifted;
+}
+
+DenseKernel kernel_of(const DensePlan& plan) {
+  if (plan.is_general) {
+    return plan.by_positions ? DenseKernel::dense_general_positions : DenseKernel::dense_general_channels;
+  }
+  return plan.by_positions ? DenseKernel::dense_positions : DenseKernel::dense_channels;
 }
 
 std::string describe(const DensePlan& plan) {

@@ -21,6 +21,8 @@
 
 namespace sluice {
 
+using LinkedPre = LinkedChain<float, 3, ChainSite::pre>;
+
 inline constexpr int kToChannelsLastThreads = 256, kToChannelsLastWords = 512, kMostToChannelsLastWords = 8;
 
 struct ToChannelsLastArguments : ToChannelsLastParams {

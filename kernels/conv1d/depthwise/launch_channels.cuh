@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/conv1d/depthwise/channels_kernel.cuh"
+#include "kernels/conv1d/depthwise/direct_channels.cuh"
 #include "kernels/conv1d/depthwise/few_taps_channels.cuh"
 #include "kernels/conv1d/depthwise/launch.cuh"
 

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "kernels/conv1d/depthwise/direct_rows.cuh"
 #include "kernels/conv1d/depthwise/few_taps_rows.cuh"
 #include "kernels/conv1d/depthwise/launch.cuh"
 #include "kernels/conv1d/depthwise/plain_rows.cuh"
-#include "kernels/conv1d/depthwise/rows_kernel.cuh"
 
 namespace sluice {
 

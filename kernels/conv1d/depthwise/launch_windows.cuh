@@ -13,7 +13,7 @@ cudaError_t launch_windows(const Conv1dParams& params, const Conv1dPlan& plan, c
   return launch_planned(plan, linked, stream, a, [&]() -> Kernel<Conv1dArguments<Element>> {
     if (plan.depthwise.which == DepthwiseKernel::window_rows) return window_rows_kernel<Element>;
     if constexpr (sizeof(Element) == 2) {
-      if (plan.depthwise.width == 2) return window_channels_kernel<2, Element>;
+      if (plan.depthwise.which == DepthwiseKernel::window_channels_pairs) return window_channels_kernel<2, Element>;
     }
     return window_channels_kernel<1, Element>;
   });

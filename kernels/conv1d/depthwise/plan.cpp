@@ -48,12 +48,12 @@ bool suits_windows(const Conv1dProblem& problem, const ScheduleRequest& request,
   return !is_plain && problem.taps <= kMostWindowRowTaps;
 }
 
-// The few-tap kernel for a channels-last problem, or `channels`.
+// The few-tap kernel for a channels-last problem, or direct_channels.
 DepthwiseKernel few_taps_channels(const Conv1dProblem& problem, bool linked) {
   constexpr long long kMostDilation = 1 << 20;  // positions are counted in 32 bits
   const bool fits = problem.adjacent && problem.stride == 1 && problem.dilation <= kMostDilation &&
                     problem.dtype != DType::float64 && !interprets(problem, linked);
-  if (!fits || problem.taps > (problem.has_pre ? kFewTaps : kEightTaps)) return DepthwiseKernel::channels;
+  if (!fits || problem.taps > (problem.has_pre ? kFewTaps : kEightTaps)) return DepthwiseKernel::direct_channels;
   if (problem.taps > kFewTaps) return DepthwiseKernel::eight_taps_channels;
   return problem.has_pre || problem.has_tensors || problem.dilation > 1 ? DepthwiseKernel::gated_channels
                                                                         : DepthwiseKernel::few_taps_channels;
@@ -70,25 +70,28 @@ DepthwiseKernel kernel_of(const Conv1dProblem& problem, const ScheduleRequest& r
   const bool windows = suits_windows(problem, request, linked);
   if (problem.channels_last) {
     const DepthwiseKernel kernel = few_taps_channels(problem, linked);
-    return windows && kernel == DepthwiseKernel::channels ? DepthwiseKernel::window_channels : kernel;
+    if (!windows || kernel != DepthwiseKernel::direct_channels) return kernel;
+    return window_width(problem) == 1 ? DepthwiseKernel::window_channels : DepthwiseKernel::window_channels_pairs;
   }
   if (few_taps && (problem.equally_aligned || !windows)) return DepthwiseKernel::few_taps_rows;
   if (windows) return DepthwiseKernel::window_rows;
-  return plain && problem.taps <= register_taps(problem.dtype) ? DepthwiseKernel::plain_rows : DepthwiseKernel::rows;
+  return plain && problem.taps <= register_taps(problem.dtype) ? DepthwiseKernel::plain_rows
+                                                               : DepthwiseKernel::direct_rows;
 }
 
 // Resident blocks per SM of a kernel without a ring, by the registers of its launch bounds. Linked, only the few taps'
 // and the windows' kernels have any.
-int register_blocks(DepthwiseKernel kernel, const Conv1dProblem& problem, int width, bool linked) {
+int register_blocks(DepthwiseKernel kernel, const Conv1dProblem& problem, bool linked) {
   switch (kernel) {
     case DepthwiseKernel::few_taps_rows: return few_taps_row_blocks(problem.dtype);
     case DepthwiseKernel::few_taps_channels: return few_taps_channel_blocks(problem.dtype);
     case DepthwiseKernel::gated_channels: return kGatedBlocks;
     case DepthwiseKernel::eight_taps_channels: return eight_taps_blocks(problem.dtype);
     case DepthwiseKernel::window_rows: return kWindowRowBlocks;
-    case DepthwiseKernel::window_channels: return window_channel_blocks(width);
+    case DepthwiseKernel::window_channels: return window_channel_blocks(1);
+    case DepthwiseKernel::window_channels_pairs: return window_channel_blocks(2);
     case DepthwiseKernel::plain_rows: return linked ? 0 : kPlainRowBlocks;
-    case DepthwiseKernel::rows: return linked ? 0 : direct_row_blocks(problem.has_pre || problem.has_post);
+    case DepthwiseKernel::direct_rows: return linked ? 0 : direct_row_blocks(problem.has_pre || problem.has_post);
     default: return linked ? 0 : kConv1dResidentBlocks;
   }
 }
@@ -98,7 +101,7 @@ int register_blocks(DepthwiseKernel kernel, const Conv1dProblem& problem, int wi
 int load_width(DepthwiseKernel kernel, const Conv1dProblem& problem) {
   const int element = static_cast<int>(size_of(problem.dtype));
   if (takes_few_taps(kernel) && takes_channels(kernel)) return kFewTapsChannels * element;
-  if (kernel == DepthwiseKernel::window_channels) return window_width(problem) * element;
+  if (takes_channel_windows(kernel)) return window_width(problem) * element;
   const bool whole = takes_channels(kernel) ? problem.whole_words : steps_by_one(problem);
   return whole ? kWordBytes : element;
 }
@@ -314,16 +317,16 @@ Conv1dPlan plan_as(const Conv1dProblem& problem, DepthwiseKernel kernel, const S
       set_interleaved_rows(plan, problem, device, plain_row_words(problem.dtype));
       break;
     case DepthwiseKernel::window_rows: set_window_rows(plan, problem, device); break;
-    case DepthwiseKernel::window_channels: set_window_channels(plan, problem, device); break;
-    case DepthwiseKernel::channels:
+    case DepthwiseKernel::window_channels:
+    case DepthwiseKernel::window_channels_pairs: set_window_channels(plan, problem, device); break;
+    case DepthwiseKernel::direct_channels:
     case DepthwiseKernel::staged_channels: set_channels(plan, problem, request, device); break;
     default:
       takes_few_taps(kernel) ? set_few_taps_channels(plan, problem, device) : set_rows(plan, problem, request, device);
   }
   plan.alignment = min_of(plan.copy_width, kWordBytes);
   if (plan.schedule == Schedule::direct) {
-    plan.resident_blocks =
-        resident_blocks(plan, register_blocks(kernel, problem, plan.depthwise.width, linked), device);
+    plan.resident_blocks = resident_blocks(plan, register_blocks(kernel, problem, linked), device);
   }
   return plan;
 }
@@ -332,9 +335,9 @@ Conv1dPlan plan_as(const Conv1dProblem& problem, const ScheduleRequest& request,
                    bool linked) {
   const DepthwiseKernel kernel = kernel_of(problem, request, linked);
   const Conv1dPlan plan = plan_as(problem, kernel, request, device, linked);
-  // A block of `rows` holds the taps of fewer channels.
-  const bool is_last_resort = plan.threads == 0 && kernel == DepthwiseKernel::channels && request.automatic;
-  return is_last_resort ? plan_as(problem, DepthwiseKernel::rows, request, device, linked) : plan;
+  // A block of direct_rows holds the taps of fewer channels.
+  const bool is_last_resort = plan.threads == 0 && kernel == DepthwiseKernel::direct_channels && request.automatic;
+  return is_last_resort ? plan_as(problem, DepthwiseKernel::direct_rows, request, device, linked) : plan;
 }
 
 // The ring that is faster than `direct`, or `direct`, also for what was not measured. For problems that windows in

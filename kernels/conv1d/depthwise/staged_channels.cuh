@@ -4,7 +4,7 @@
 //   [ (63 stride + (taps - 1) dilation + 1) positions x 8 words | taps x channels ]
 #pragma once
 
-#include "kernels/conv1d/depthwise/channels_kernel.cuh"
+#include "kernels/conv1d/depthwise/direct_channels.cuh"
 #include "kernels/pipeline/interpreted_pipe.cuh"
 
 namespace sluice {

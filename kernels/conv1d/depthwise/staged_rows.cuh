@@ -4,7 +4,7 @@
 // the row's taps:  [ words of input with halo | taps ]
 #pragma once
 
-#include "kernels/conv1d/depthwise/rows_kernel.cuh"
+#include "kernels/conv1d/depthwise/direct_rows.cuh"
 #include "kernels/pipeline/copy.cuh"
 #include "kernels/pipeline/interpreted_pipe.cuh"
 #include "kernels/pipeline/pipe.cuh"

@@ -1,5 +1,5 @@
 // The method for convolutions of half types from many input channels to few output channels, as in the last layers of
-// vocoders and codecs: bound by reading the input. few_outputs_kernel.cuh draws it.
+// vocoders and codecs: bound by reading the input. few_outputs.cuh draws it.
 #pragma once
 
 #include <string>
@@ -7,6 +7,17 @@
 #include "kernels/common/device_properties.h"
 
 namespace sluice {
+
+enum class FewOutputsKernel : int {
+#define SLUICE_KERNEL(name, ...) name,
+#include "kernels/conv1d/few_outputs/kernels.def"
+};
+
+inline constexpr const char* kFewOutputsKernelNames[] = {
+#define SLUICE_KERNEL(name, ...) #name,
+#include "kernels/conv1d/few_outputs/kernels.def"
+};
+constexpr const char* name_of(FewOutputsKernel kernel) { return kFewOutputsKernelNames[static_cast<int>(kernel)]; }
 
 struct FewOutputsPlan {
   int columns = 0;            // output channels times taps, rounded up to what a warp has sums for
@@ -26,6 +37,8 @@ bool suits_few_outputs(const Conv1dProblem& problem, const DeviceProperties& dev
 
 // For a problem that suits_few_outputs.
 Conv1dPlan plan_few_outputs(const Conv1dProblem& problem, const DeviceProperties& device);
+
+FewOutputsKernel kernel_of(const FewOutputsPlan& plan);
 
 std::string describe(const FewOutputsPlan& plan);
 

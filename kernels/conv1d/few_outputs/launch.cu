@@ -4,14 +4,15 @@
 
 namespace sluice {
 
-// launch_few.cuh
+// launch_few_outputs.cuh
 template <class Element>
-cudaError_t launch_few(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
+cudaError_t launch_few_outputs(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked,
+                               cudaStream_t stream);
 
 cudaError_t launch_few_outputs(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked,
                                cudaStream_t stream) {
-  return params.input.dtype == DType::float16 ? launch_few<__half>(params, plan, linked, stream)
-                                              : launch_few<__nv_bfloat16>(params, plan, linked, stream);
+  return params.input.dtype == DType::float16 ? launch_few_outputs<__half>(params, plan, linked, stream)
+                                              : launch_few_outputs<__nv_bfloat16>(params, plan, linked, stream);
 }
 
 }  // namespace sluice

@@ -55,7 +55,6 @@ bool suits_few_outputs(const Conv1dProblem& problem, const DeviceProperties& dev
 Conv1dPlan plan_few_outputs(const Conv1dProblem& problem, const DeviceProperties& device) {
   Conv1dPlan plan;
   plan.method = "few_outputs";
-  plan.kernel = "few_outputs";
   plan.which = Conv1dMethod::few_outputs;
   plan.schedule = Schedule::direct;
   plan.reason =
@@ -65,6 +64,7 @@ Conv1dPlan plan_few_outputs(const Conv1dProblem& problem, const DeviceProperties
   own.columns = rounded_columns(problem);
   own.by_positions = !problem.input_by_channels;
   own.whole_words = problem.fetch == (own.by_positions ? DenseFetch::positions : DenseFetch::channels);
+  plan.kernel = name_of(kernel_of(own));
   if (own.by_positions) own.shift = static_cast<int>(-problem.padding & (kWordPositions - 1));
   plan.threads = kFewOutputsThreads;
   plan.shared_memory = shared_bytes(problem, own.columns);
@@ -76,6 +76,15 @@ Conv1dPlan plan_few_outputs(const Conv1dProblem& problem, const DeviceProperties
   plan.alignment = plan.copy_width = kWordBytes;
   check_grid(plan);
   return plan;
+}
+
+FewOutputsKernel kernel_of(const FewOutputsPlan& plan) {
+  if (plan.by_positions) {
+    return plan.columns == kFewColumns ? FewOutputsKernel::few_outputs_positions_16
+                                       : FewOutputsKernel::few_outputs_positions_32;
+  }
+  return plan.columns == kFewColumns ? FewOutputsKernel::few_outputs_channels_16
+                                     : FewOutputsKernel::few_outputs_channels_32;
 }
 
 std::string describe(const FewOutputsPlan& plan) {

@@ -1,5 +1,5 @@
 // The method for depthwise filters of hundreds of taps and more: Fourier transforms of overlapping segments of rows.
-// fourier_kernel.cuh draws it.
+// fourier.cuh draws it.
 #pragma once
 
 #include <string>
@@ -7,6 +7,17 @@
 #include "kernels/common/device_properties.h"
 
 namespace sluice {
+
+enum class FourierKernel : int {
+#define SLUICE_KERNEL(name, ...) name,
+#include "kernels/conv1d/fourier/kernels.def"
+};
+
+inline constexpr const char* kFourierKernelNames[] = {
+#define SLUICE_KERNEL(name, ...) #name,
+#include "kernels/conv1d/fourier/kernels.def"
+};
+constexpr const char* name_of(FourierKernel kernel) { return kFourierKernelNames[static_cast<int>(kernel)]; }
 
 struct FourierPlan {
   int segment = 0;                         // outputs of a row that a transform gives
@@ -25,6 +36,10 @@ bool suits_fourier(const Conv1dProblem& problem, const DeviceProperties& device)
 
 // For a problem that suits_fourier.
 Conv1dPlan plan_fourier(const Conv1dProblem& problem, const DeviceProperties& device);
+
+inline FourierKernel kernel_of(const FourierPlan& plan) {
+  return plan.partitions > 1 ? FourierKernel::fourier_partitioned : FourierKernel::fourier;
+}
 
 std::string describe(const FourierPlan& plan);
 

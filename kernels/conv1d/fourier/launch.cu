@@ -1,6 +1,6 @@
 #include "kernels/conv1d/fourier/launch.h"
 
-#include "kernels/conv1d/fourier/fourier_kernel.cuh"
+#include "kernels/conv1d/fourier/fourier.cuh"
 #include "kernels/pipeline/launch.cuh"
 
 namespace sluice {

@@ -73,12 +73,12 @@ bool suits_fourier(const Conv1dProblem& problem, const DeviceProperties& device)
 Conv1dPlan plan_fourier(const Conv1dProblem& problem, const DeviceProperties& device) {
   Conv1dPlan plan;
   plan.method = "fourier";
-  plan.kernel = "fourier";
   plan.which = Conv1dMethod::fourier;
   plan.schedule = Schedule::direct;
   plan.reason =
       "auto: Fourier transforms, two segments of a channel per block; a first kernel computes the taps' spectra";
   const FourierPlan& own = plan.fourier = best_cut(problem, device);
+  plan.kernel = name_of(kernel_of(own));
   plan.fourier.begins_beside = code_capability(device.compute_capability) >= kBesideCapability;
   plan.tile = own.segment;
   plan.threads = kFourierThreads;

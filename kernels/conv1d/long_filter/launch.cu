@@ -4,14 +4,15 @@
 
 namespace sluice {
 
-// launch_filter.cuh
+// launch_long_filter.cuh
 template <class Element>
-cudaError_t launch_filter(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
+cudaError_t launch_long_filter(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked,
+                               cudaStream_t stream);
 
 cudaError_t launch_long_filter(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked,
                                cudaStream_t stream) {
-  return params.input.dtype == DType::float16 ? launch_filter<__half>(params, plan, linked, stream)
-                                              : launch_filter<__nv_bfloat16>(params, plan, linked, stream);
+  return params.input.dtype == DType::float16 ? launch_long_filter<__half>(params, plan, linked, stream)
+                                              : launch_long_filter<__nv_bfloat16>(params, plan, linked, stream);
 }
 
 }  // namespace sluice

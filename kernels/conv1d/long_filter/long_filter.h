@@ -1,5 +1,5 @@
 // The method for depthwise filters of half types with more than a few taps: rows times a Toeplitz matrix of the taps,
-// on tensor cores. long_filter_kernel.cuh draws it.
+// on tensor cores. long_filter.cuh draws it.
 #pragma once
 
 #include <string>
@@ -8,11 +8,19 @@
 
 namespace sluice {
 
-// Channels-first with taps in registers, or in shared memory; channels-last.
-enum class LongFilterKernel : int { few_steps, many_steps, channels };
+enum class LongFilterKernel : int {
+#define SLUICE_KERNEL(name, ...) name,
+#include "kernels/conv1d/long_filter/kernels.def"
+};
+
+inline constexpr const char* kLongFilterKernelNames[] = {
+#define SLUICE_KERNEL(name, ...) #name,
+#include "kernels/conv1d/long_filter/kernels.def"
+};
+constexpr const char* name_of(LongFilterKernel kernel) { return kLongFilterKernelNames[static_cast<int>(kernel)]; }
 
 struct LongFilterPlan {
-  LongFilterKernel which = LongFilterKernel::few_steps;
+  LongFilterKernel which = LongFilterKernel::long_filter;
   int steps = 0;                   // tensor-core products for each tile, of kStepPositions positions each
   int team = 1;                    // warps that share a ring and its taps
   int segment = 0;                 // outputs of a row that a team takes at a time: whole warp tiles

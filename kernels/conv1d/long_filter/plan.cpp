@@ -10,7 +10,7 @@ constexpr long long kMostPositions = 1 << 30;  // of a padded row; rows and segm
 
 long long reach(const Conv1dProblem& problem) { return (problem.taps - 1LL) * min_of(problem.dilation, 1LL << 30) + 1; }
 
-bool has_few_steps(const LongFilterPlan& plan) { return plan.which == LongFilterKernel::few_steps; }
+bool has_few_steps(const LongFilterPlan& plan) { return plan.which == LongFilterKernel::long_filter; }
 
 // Unaligned rows share their first vector with the row before.
 long long outputs_of_row(const Conv1dProblem& problem) {
@@ -75,7 +75,7 @@ constexpr const char* kDoesNotFit = "taps and two stages of their input must fit
 void set_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
   LongFilterPlan& own = plan.long_filter;
   own.steps = static_cast<int>(long_filter_steps(reach(problem)));
-  own.which = own.steps <= kFewSteps ? LongFilterKernel::few_steps : LongFilterKernel::many_steps;
+  own.which = own.steps <= kFewSteps ? LongFilterKernel::long_filter : LongFilterKernel::long_filter_many_steps;
   plan.reason =
       "auto: tensor cores, a row's windows against a Toeplitz matrix of its taps; asynchronous copies, a ring a warp";
   const Conv1dPlan alone = with_team(plan, 1, problem, device);
@@ -97,7 +97,7 @@ void set_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProper
 
 void set_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
   LongFilterPlan& own = plan.long_filter;
-  own.which = LongFilterKernel::channels;
+  own.which = LongFilterKernel::long_filter_channels;
   own.steps = static_cast<int>(long_filter_channel_steps(reach(problem)));
   own.whole_words = problem.whole_words;
   plan.reason =
@@ -138,7 +138,6 @@ bool suits_long_filter(const Conv1dProblem& problem, const DeviceProperties& dev
 }
 
 Conv1dPlan plan_long_filter(const Conv1dProblem& problem, const DeviceProperties& device) {
-  static constexpr const char* kNames[] = {"long_filter", "long_filter_many_steps", "long_filter_channels"};
   Conv1dPlan plan;
   plan.method = "long_filter";
   plan.which = Conv1dMethod::long_filter;
@@ -148,7 +147,7 @@ Conv1dPlan plan_long_filter(const Conv1dProblem& problem, const DeviceProperties
   } else {
     set_rows(plan, problem, device);
   }
-  plan.kernel = kNames[static_cast<int>(plan.long_filter.which)];
+  plan.kernel = name_of(plan.long_filter.which);
   plan.alignment = kWordBytes;
   const bool is_gathered = problem.in_channels && !problem.whole_words;
   plan.copy_width = is_gathered ? kHalfBytes : kWordBytes;
@@ -163,7 +162,7 @@ double long_filter_issue_slots(const Conv1dProblem& problem, const DevicePropert
 std::string describe(const LongFilterPlan& plan) {
   const std::string products = std::to_string(plan.steps) + " tensor-core products of " +
                                std::to_string(kStepPositions) + " positions for each tile";
-  if (plan.which == LongFilterKernel::channels) {
+  if (plan.which == LongFilterKernel::long_filter_channels) {
     return "segments of " + std::to_string(plan.segment) + " positions of " +
            std::to_string(kBlockWords * kVectorOutputs) + " channels a block, " + products;
   }

@@ -13,7 +13,9 @@ namespace sluice {
 inline constexpr int kLongFilterThreads = 128;
 inline constexpr int kLongFilterWarps = kLongFilterThreads / 32;
 // Resident blocks of an SM, by the launch bounds.
-constexpr int long_filter_blocks(LongFilterKernel which) { return which == LongFilterKernel::many_steps ? 4 : 5; }
+constexpr int long_filter_blocks(LongFilterKernel which) {
+  return which == LongFilterKernel::long_filter_many_steps ? 4 : 5;
+}
 
 // Maximum outputs of a warp's segment: four warp tiles for each halo.
 inline constexpr int kLongFilterSegment = 1024;
