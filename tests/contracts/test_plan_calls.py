@@ -206,7 +206,7 @@ def test_a_list_of_chains_is_planned_as_the_pass_that_runs() -> None:
     assert made == sluice.plan("transform", x, chains[0], device=H200)
     out = [torch.empty_like(x), torch.empty_like(x), x.float().mT.contiguous().mT]
     assert sluice.plan("transform", x, chains, out=out, device=H200).kernel == (
-        "strided" if made.form == "linked" else "flat"
+        "direct_strided" if made.form == "linked" else "direct_flat"
     )
 
 
