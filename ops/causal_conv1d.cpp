@@ -6,6 +6,7 @@
 #include "ops/common/dispatch.h"
 #include "ops/common/plan_text.h"
 #include "ops/common/raw_op.h"
+#include "ops/common/streamed_op.h"
 #include "ops/sequences.h"
 
 namespace sluice {
@@ -161,6 +162,7 @@ SLUICE_DEVICE_KERNELS(m) {
   m.impl("causal_conv1d", TORCH_BOX((raw_op<check_arguments, causal_conv1d>)));
   m.impl("causal_conv1d_out", TORCH_BOX((raw_op<check_arguments, causal_conv1d_out>)));
   m.impl("_prepare_causal_conv1d", TORCH_BOX((raw_op<check_arguments, prepare_causal_conv1d>)));
+  m.impl("_stream_causal_conv1d", TORCH_BOX((streamed_op<check_arguments, causal_conv1d_out>)));
   m.impl("causal_conv1d_final_states", TORCH_BOX(&final_states));
   m.impl("causal_conv1d_final_states_out", TORCH_BOX(&final_states_out));
 }
@@ -174,6 +176,7 @@ SLUICE_DEVICE_KERNELS(m) {
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("causal_conv1d(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ") -> Tensor");
   m.def("_prepare_causal_conv1d(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ", Tensor? out=None) -> str");
+  m.def("_stream_causal_conv1d(" SLUICE_CAUSAL_CONV1D_ARGUMENTS SLUICE_STREAMED_ARGUMENTS);
   m.def("_plan_causal_conv1d(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ", Tensor? out=None, bool linked, int[] device) -> str");
   m.def("causal_conv1d_out(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ", Tensor(a!) out) -> ()");
   m.def("causal_conv1d_final_states(Tensor x, int width, Tensor? initial_states=None) -> Tensor");

@@ -4,6 +4,7 @@
 #include "ops/common/checks.h"
 #include "ops/common/dispatch.h"
 #include "ops/common/raw_op.h"
+#include "ops/common/streamed_op.h"
 #include "ops/convolution/call.h"
 #include "ops/convolution/shapes.h"
 
@@ -53,6 +54,7 @@ SLUICE_DEVICE_KERNELS(m) {
   m.impl("conv_transpose1d", TORCH_BOX((raw_op<check_arguments, convolve_call>)));
   m.impl("conv_transpose1d_out", TORCH_BOX((raw_op<check_arguments, convolve_call_out>)));
   m.impl("_prepare_conv_transpose1d", TORCH_BOX((raw_op<check_arguments, prepare_call>)));
+  m.impl("_stream_conv_transpose1d", TORCH_BOX((streamed_op<check_arguments, convolve_call_out>)));
 }
 
 #ifndef SLUICE_CUDA_LIBRARY
@@ -65,6 +67,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("conv_transpose1d(" SLUICE_CONV_TRANSPOSE1D_ARGUMENTS ") -> Tensor");
   m.def("conv_transpose1d_out(" SLUICE_CONV_TRANSPOSE1D_ARGUMENTS ", Tensor(a!) out) -> ()");
   m.def("_prepare_conv_transpose1d(" SLUICE_CONV_TRANSPOSE1D_ARGUMENTS ", Tensor? out=None) -> str");
+  m.def("_stream_conv_transpose1d(" SLUICE_CONV_TRANSPOSE1D_ARGUMENTS SLUICE_STREAMED_ARGUMENTS);
   m.def("_plan_conv_transpose1d(" SLUICE_CONV_TRANSPOSE1D_ARGUMENTS
         ", Tensor? out=None, bool linked, int[] device) -> str");
 }

@@ -10,6 +10,7 @@
 #include "ops/common/dispatch.h"
 #include "ops/common/plan_text.h"
 #include "ops/common/raw_op.h"
+#include "ops/common/streamed_op.h"
 #include "ops/stencil.h"
 
 namespace sluice {
@@ -238,6 +239,7 @@ SLUICE_DEVICE_KERNELS(m) {
   m.impl("filter2d", TORCH_BOX((raw_op<check_arguments, filter2d>)));
   m.impl("filter2d_out", TORCH_BOX((raw_op<check_arguments, filter2d_out>)));
   m.impl("_prepare_filter2d", TORCH_BOX((raw_op<check_arguments, prepare_filter2d>)));
+  m.impl("_stream_filter2d", TORCH_BOX((streamed_op<check_arguments, filter2d_out>)));
 }
 
 #ifndef SLUICE_CUDA_LIBRARY
@@ -250,6 +252,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("filter2d(" SLUICE_FILTER2D_ARGUMENTS ") -> Tensor");
   m.def("filter2d_out(" SLUICE_FILTER2D_ARGUMENTS ", Tensor(a!) out) -> ()");
   m.def("_prepare_filter2d(" SLUICE_FILTER2D_ARGUMENTS ", Tensor? out=None) -> str");
+  m.def("_stream_filter2d(" SLUICE_FILTER2D_ARGUMENTS SLUICE_STREAMED_ARGUMENTS);
   m.def("_plan_filter2d(" SLUICE_FILTER2D_ARGUMENTS ", Tensor? out=None, bool linked, int[] device) -> str");
 }
 

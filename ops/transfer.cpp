@@ -14,10 +14,14 @@
 #include <vector>
 
 #include "kernels/common/per_process.h"
+#include "kernels/transfer/chunk_loop.h"
 #include "kernels/transfer/engine.h"
 #include "ops/common/checks.h"
+#include "ops/common/streamed_op.h"
 
 #ifdef SLUICE_CUDA_LIBRARY
+#include <torch/csrc/stable/accelerator.h>
+
 #include "kernels/transfer/cuda_driver.h"
 #define SLUICE_TRANSFER "_transfer_cuda_"
 #else
@@ -31,16 +35,42 @@ namespace {
 using namespace transfer;
 using Ints = std::vector<int64_t>;
 
+#ifdef SLUICE_CUDA_LIBRARY
+// Makes a device current. Its end restores the former one, without making a context on it if it has none.
+using OnDevice = torch::stable::accelerator::DeviceGuard;
+#else
+struct OnDevice {
+  explicit OnDevice(int) {}
+};
+#endif
+
+struct Opened {
+  int device;
+  std::shared_ptr<Engine> engine;
+};
+
+// An engine whose device is current. The last user of a closed engine destroys it.
+class CurrentEngine {
+ public:
+  explicit CurrentEngine(Opened opened) : guard_(opened.device), engine_(std::move(opened.engine)) {}
+  Engine* operator->() const { return engine_.get(); }
+  Engine& operator*() const { return *engine_; }
+
+ private:
+  OnDevice guard_;
+  std::shared_ptr<Engine> engine_;  // last: destroyed while its device is current
+};
+
 constinit int64_t largest_handle = 0;  // under the registry's mutex; a child's handles exceed all inherited ones
 
 // Never destroyed: Python closes engines at its exit, before CUDA is gone.
 struct Registry {
   std::mutex mutex;
-  std::unordered_map<int64_t, std::shared_ptr<Engine>> engines;
+  std::unordered_map<int64_t, Opened> engines;
   const int64_t inherited = largest_handle;  // handles up to this one are another process's
 };
 
-std::shared_ptr<Engine> engine_of(int64_t handle) {
+Opened opened(int64_t handle) {
   Registry& all = PerProcess<Registry>::get();
   check(handle > all.inherited, "_transfer: engine must be used by the process that made it, got a fork of it");
   const std::lock_guard lock(all.mutex);
@@ -48,6 +78,8 @@ std::shared_ptr<Engine> engine_of(int64_t handle) {
   check(found != all.engines.end(), "_transfer: engine must be open, got ", handle);
   return found->second;
 }
+
+CurrentEngine engine_of(int64_t handle) { return CurrentEngine(opened(handle)); }
 
 std::unique_ptr<Driver> make_driver([[maybe_unused]] int64_t device, const EngineOptions& options) {
 #ifdef SLUICE_CUDA_LIBRARY
@@ -66,6 +98,7 @@ void open_engine(int64_t handle, int64_t device, int64_t event_sets, int64_t thr
                  int64_t ring_buffer_bytes) {
   const EngineOptions options{static_cast<int>(event_sets), static_cast<int>(threads), static_cast<int>(ring_buffers),
                               ring_buffer_bytes};
+  const OnDevice guard(static_cast<int>(device));
   std::shared_ptr<Engine> engine;
   try {
     engine = std::make_shared<Engine>(make_driver(device, options), options);
@@ -75,18 +108,21 @@ void open_engine(int64_t handle, int64_t device, int64_t event_sets, int64_t thr
   Registry& all = PerProcess<Registry>::get();
   const std::lock_guard lock(all.mutex);
   largest_handle = std::max(largest_handle, handle);
-  all.engines[handle] = std::move(engine);
+  all.engines[handle] = {static_cast<int>(device), std::move(engine)};
 }
 
 // Does nothing if the engine is not open.
 void close_engine(int64_t handle) {
-  std::shared_ptr<Engine> engine;  // destroyed after the lock is given up
-  Registry& all = PerProcess<Registry>::get();
-  const std::lock_guard lock(all.mutex);
-  if (const auto found = all.engines.find(handle); found != all.engines.end()) {
-    engine = std::move(found->second);
+  Opened closed{-1, nullptr};
+  {
+    Registry& all = PerProcess<Registry>::get();
+    const std::lock_guard lock(all.mutex);
+    const auto found = all.engines.find(handle);
+    if (found == all.engines.end()) return;
+    closed = std::move(found->second);
     all.engines.erase(found);
   }
+  CurrentEngine(std::move(closed));
 }
 
 // Reads the numbers that Python sends, in order.
@@ -148,11 +184,56 @@ void submit(Engine& engine, const Ints& numbers) {
   }
 }
 
+// step, an address for each slot, a copy.
+ChunkEnd take_end(CommandReader& reader, int depth) {
+  ChunkEnd end;
+  end.step = *reader.take(1);
+  const int64_t* const slots = reader.take(depth);
+  for (int slot = 0; slot < depth; ++slot) end.slots.push_back(reinterpret_cast<char*>(slots[slot]));
+  end.first = take_copy(reader);
+  return end;
+}
+
+// depth, event sets, limit, sequence, count, through, fetched, stored, inputs, outputs, their ends.
+ChunkLoop take_loop(CommandReader& reader) {
+  const int64_t* const head = reader.take(10);
+  ChunkLoop loop;
+  loop.depth = static_cast<int>(head[0]);
+  loop.event_sets = static_cast<int>(head[1]);
+  loop.limit = static_cast<int>(head[2]);
+  loop.sequence = head[3];
+  loop.count = head[4];
+  loop.through = head[5] != 0;
+  loop.fetched = head[6];
+  loop.stored = head[7];
+  for (int64_t i = 0; i < head[8]; ++i) loop.in.push_back(take_end(reader, loop.depth));
+  for (int64_t i = 0; i < head[9]; ++i) loop.out.push_back(take_end(reader, loop.depth));
+  return loop;
+}
+
+// A loop that does not end is continued by another call, after Python has looked for an interrupt.
+constexpr int kLoopMilliseconds = 20;
+
+// The loop of the identity. Where it cannot copy out of the slots that it copied into, it copies them first.
+std::string transfer_chunks(int64_t engine, const Ints& numbers) {
+  const CurrentEngine owner = engine_of(engine);
+  CommandReader reader(numbers);
+  const ChunkLoop loop = take_loop(reader);
+  check(loop.in.size() == loop.out.size(), "_transfer: a loop must have as many outputs as inputs");
+  return run_chunk_loop(engine, numbers, [&](int slot) {
+    for (std::size_t i = 0; i < loop.in.size(); ++i) {
+      const auto at = static_cast<std::size_t>(slot);
+      const int64_t bytes = loop.in[i].first.bytes.bytes();
+      owner->driver().copy(Stream::compute, {loop.out[i].slots[at], loop.in[i].slots[at], bytes, 1, bytes, bytes});
+    }
+  });
+}
+
 void begin_run(int64_t engine, int64_t stream) { engine_of(engine)->begin(reinterpret_cast<void*>(stream)); }
 void submit_commands(int64_t engine, const Ints& commands) { submit(*engine_of(engine), commands); }
 // The number of landed chunks; -1 after a timeout, -2 if a copy has failed.
 int64_t acquire_chunk(int64_t engine, const Ints& commands, int64_t set, const Ints& waits, int64_t milliseconds) {
-  const std::shared_ptr<Engine> owner = engine_of(engine);
+  const CurrentEngine owner = engine_of(engine);
   submit(*owner, commands);
   if (!owner->acquire({waits.begin(), waits.end()}, static_cast<int>(set), static_cast<int>(milliseconds))) return -1;
   return owner->has_failed() ? -2 : owner->landed();
@@ -185,7 +266,7 @@ Ints take_times(int64_t engine) {
 
 // Nanoseconds of a contiguous copy by the engine's staging threads.
 int64_t time_memcpy(int64_t engine, int64_t target, int64_t source, int64_t bytes) {
-  const std::shared_ptr<Engine> owner = engine_of(engine);
+  const CurrentEngine owner = engine_of(engine);
   const int64_t sizes[] = {bytes}, strides[] = {1};
   const StridedCopy copy =
       make_copy(reinterpret_cast<char*>(source), reinterpret_cast<char*>(target), 1, 1, sizes, strides);
@@ -198,12 +279,15 @@ int64_t time_memcpy(int64_t engine, int64_t target, int64_t source, int64_t byte
 
 #ifdef SLUICE_CUDA_LIBRARY
 std::string register_range(int64_t address, int64_t bytes, bool read_only) {
+  const OnDevice guard(used_device(torch::stable::accelerator::getCurrentDeviceIndex()));
   return register_host(reinterpret_cast<void*>(address), bytes, read_only);
 }
 std::string unregister_range(int64_t address, int64_t bytes) {
+  const OnDevice guard(used_device(torch::stable::accelerator::getCurrentDeviceIndex()));
   return unregister_host(reinterpret_cast<void*>(address), bytes);
 }
 int64_t take_new_stream(int64_t device) {
+  const OnDevice guard(static_cast<int>(device));
   std::string error;
   void* const stream = take_stream(static_cast<int>(device), error);
   check(stream != nullptr, "thread_stream: CUDA device ", device, " failed with ", error);
@@ -224,12 +308,22 @@ void advise_huge_pages(int64_t address, int64_t bytes) { advise_huge(reinterpret
 
 }  // namespace
 
+std::string run_chunk_loop(int64_t engine, const std::vector<int64_t>& numbers,
+                           const std::function<void(int slot)>& compute) {
+  const CurrentEngine owner = engine_of(engine);
+  CommandReader reader(numbers);
+  ChunkLoop loop = take_loop(reader);
+  loop.run(*owner, compute, kLoopMilliseconds);
+  return std::to_string(loop.fetched) + " " + std::to_string(loop.stored);
+}
+
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def(SLUICE_TRANSFER
         "open(int engine, int device, int event_sets, int threads, int ring_buffers, int ring_buffer_bytes) -> ()");
   m.def(SLUICE_TRANSFER "close(int engine) -> ()");
   m.def(SLUICE_TRANSFER "begin(int engine, int stream) -> ()");
   m.def(SLUICE_TRANSFER "submit(int engine, int[] commands) -> ()");
+  m.def(SLUICE_TRANSFER "chunks(int engine, int[] loop) -> str");
   m.def(SLUICE_TRANSFER "acquire(int engine, int[] commands, int set, int[] waits, int milliseconds) -> int");
   m.def(SLUICE_TRANSFER "landed(int engine) -> int");
   m.def(SLUICE_TRANSFER "wait(int engine, int count, int milliseconds) -> bool");
@@ -259,6 +353,7 @@ STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
   m.impl(SLUICE_TRANSFER "close", TORCH_BOX(&close_engine));
   m.impl(SLUICE_TRANSFER "begin", TORCH_BOX(&begin_run));
   m.impl(SLUICE_TRANSFER "submit", TORCH_BOX(&submit_commands));
+  m.impl(SLUICE_TRANSFER "chunks", TORCH_BOX(&transfer_chunks));
   m.impl(SLUICE_TRANSFER "acquire", TORCH_BOX(&acquire_chunk));
   m.impl(SLUICE_TRANSFER "landed", TORCH_BOX(&landed_chunks));
   m.impl(SLUICE_TRANSFER "wait", TORCH_BOX(&wait_landed));

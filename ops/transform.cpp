@@ -6,6 +6,7 @@
 #include "ops/common/dispatch.h"
 #include "ops/common/plan_text.h"
 #include "ops/common/raw_op.h"
+#include "ops/common/streamed_op.h"
 #include "ops/elementwise.h"
 #include "ops/transform_call.h"
 
@@ -66,6 +67,7 @@ SLUICE_DEVICE_KERNELS(m) {
   m.impl("transform", TORCH_BOX((raw_op<check_arguments, transform>)));
   m.impl("transform_out", TORCH_BOX((raw_op<check_arguments, transform_out>)));
   m.impl("_prepare_transform", TORCH_BOX((raw_op<check_arguments, prepare_transform>)));
+  m.impl("_stream_transform", TORCH_BOX((streamed_op<check_arguments, transform_out>)));
 }
 
 #ifndef SLUICE_CUDA_LIBRARY
@@ -77,6 +79,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def("transform(" SLUICE_TRANSFORM_ARGUMENTS ") -> Tensor");
   m.def("transform_out(" SLUICE_TRANSFORM_ARGUMENTS ", Tensor(a!) out) -> ()");
   m.def("_prepare_transform(" SLUICE_TRANSFORM_ARGUMENTS ", Tensor? out=None) -> str");
+  m.def("_stream_transform(" SLUICE_TRANSFORM_ARGUMENTS SLUICE_STREAMED_ARGUMENTS);
   m.def("_plan_transform(" SLUICE_TRANSFORM_ARGUMENTS ", Tensor? out=None, bool linked, int[] device) -> str");
 }
 

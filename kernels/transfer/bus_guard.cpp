@@ -20,8 +20,12 @@ constexpr int kRestoreMask = 0;
 thread_local sigjmp_buf* armed = nullptr;
 thread_local bool forwarding = false;
 struct sigaction former;
-struct Installing {
+
+// A child of fork() has none of the threads that run guards, and starts with the former handler.
+struct Guards {
+  Guards();
   std::mutex mutex;
+  int running = 0;
 };
 
 void on_bus_error(int signal, siginfo_t* info, void* context) {
@@ -41,13 +45,24 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   forwarding = false;
 }
 
-}  // namespace
+bool is_ours(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == on_bus_error;
+}
 
-void install_bus_guard() {
-  const std::lock_guard lock(PerProcess<Installing>::get().mutex);
+void restore() {
   struct sigaction current;
-  if (sigaction(SIGBUS, nullptr, &current) != 0) return;
-  if ((current.sa_flags & SA_SIGINFO) != 0 && current.sa_sigaction == on_bus_error) return;
+  if (sigaction(SIGBUS, nullptr, &current) == 0 && is_ours(current)) sigaction(SIGBUS, &former, nullptr);
+}
+
+Guards::Guards() { restore(); }
+
+// Installs the handler unless it is installed; others may have replaced it since the last guard began.
+void begin_guard() {
+  Guards& guards = PerProcess<Guards>::get();
+  const std::lock_guard lock(guards.mutex);
+  ++guards.running;
+  struct sigaction current;
+  if (sigaction(SIGBUS, nullptr, &current) != 0 || is_ours(current)) return;
   former = current;
   struct sigaction ours = {};
   ours.sa_sigaction = on_bus_error;
@@ -56,16 +71,27 @@ void install_bus_guard() {
   sigaction(SIGBUS, &ours, nullptr);
 }
 
+// The last guard restores the former handler, unless ours was replaced meanwhile.
+void end_guard() {
+  Guards& guards = PerProcess<Guards>::get();
+  const std::lock_guard lock(guards.mutex);
+  if (--guards.running == 0) restore();
+}
+
+}  // namespace
+
 bool guarded(void (*function)(void*), void* context) {
   sigjmp_buf here;
-  sigjmp_buf* const outer = armed;
+  begin_guard();
   if (sigsetjmp(here, kRestoreMask) != 0) {
-    armed = outer;
+    armed = nullptr;
+    end_guard();
     return false;
   }
   armed = &here;
   function(context);
-  armed = outer;
+  armed = nullptr;
+  end_guard();
   return true;
 }
 

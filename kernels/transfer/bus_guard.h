@@ -5,10 +5,8 @@
 namespace sluice::transfer {
 
 // Runs `function(context)`; false if it touched memory that its file no longer has, which leaves it at that point. It
-// must hold nothing that a destructor releases. Any other SIGBUS goes to the handler that was installed before.
+// must hold nothing that a destructor releases. The process's handler is replaced meanwhile and then restored; a SIGBUS
+// of another thread goes to it.
 bool guarded(void (*function)(void*), void* context);
-
-// Installs the handler. Called before each use, because others may replace it.
-void install_bus_guard();
 
 }  // namespace sluice::transfer

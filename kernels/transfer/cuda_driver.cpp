@@ -17,25 +17,6 @@
 namespace sluice::transfer {
 namespace {
 
-// Sets the calling thread's device for its lifetime.
-class CurrentDevice {
- public:
-  explicit CurrentDevice(int device) {
-    cleared(cudaGetDevice(&former_));
-    if (former_ != device) cleared(cudaSetDevice(device));
-    changed_ = former_ != device;
-  }
-  ~CurrentDevice() {
-    if (changed_) cleared(cudaSetDevice(former_));
-  }
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
-
- private:
-  int former_ = 0;
-  bool changed_ = false;
-};
-
 // Created eight at a time: creating a stream waits for running kernels, which would serialize threads that start
 // together. Handed out round robin: eight hardware queues serve streams in the order of their creation.
 constexpr int kStreamsAtOnce = 8;
@@ -48,10 +29,10 @@ void CUDART_CB sleep_on_stream(void* microseconds) {
   std::this_thread::sleep_for(std::chrono::microseconds(reinterpret_cast<std::intptr_t>(microseconds)));
 }
 
+// The calling thread's current device must be the driver's.
 class CudaDriver final : public Driver {
  public:
   CudaDriver(int device, int events, int timed) : device_(device), events_(static_cast<std::size_t>(events)) {
-    const CurrentDevice current(device_);
     std::string error;
     for (cudaStream_t& stream : streams_) {
       stream = static_cast<cudaStream_t>(take_stream(device_, error));
@@ -72,7 +53,6 @@ class CudaDriver final : public Driver {
   }
 
   ~CudaDriver() override {
-    const CurrentDevice current(device_);
     for (cudaEvent_t event : events_) {
       if (event != nullptr) cudaEventDestroy(event);
     }
@@ -90,11 +70,9 @@ class CudaDriver final : public Driver {
   bool record(Stream stream, int event) override { return record_foreign(native_stream(stream), event); }
   bool wait(Stream stream, int event) override { return make_wait(native_stream(stream), event); }
   bool record_foreign(void* stream, int event) override {
-    const CurrentDevice current(device_);
     return check(cudaEventRecord(at(event), static_cast<cudaStream_t>(stream)));
   }
   bool make_wait(void* stream, int event) override {
-    const CurrentDevice current(device_);
     return check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), at(event), 0));
   }
   bool complete(int event) override {
@@ -113,7 +91,6 @@ class CudaDriver final : public Driver {
   }
 
   bool copy(Stream stream, const DeviceCopy& copy) override {
-    const CurrentDevice current(device_);
     const cudaStream_t on = streams_[static_cast<int>(stream)];
     const auto span = static_cast<std::size_t>(copy.span);
     if (copy.rows == 1) return check(cudaMemcpyAsync(copy.target, copy.source, span, cudaMemcpyDefault, on));
@@ -123,14 +100,12 @@ class CudaDriver final : public Driver {
   }
 
   bool delay(Stream stream, int microseconds) override {
-    const CurrentDevice current(device_);
     return check(cudaLaunchHostFunc(streams_[static_cast<int>(stream)], sleep_on_stream,
                                     reinterpret_cast<void*>(static_cast<std::intptr_t>(microseconds))));
   }
 
   // Not cudaHostAlloc: pages are placed near the device before they are pinned, and no more than requested.
   char* allocate_pinned(std::int64_t bytes) override {
-    const CurrentDevice current(device_);
     const auto size = static_cast<std::size_t>(bytes);
     void* const memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return nullptr;
@@ -141,7 +116,6 @@ class CudaDriver final : public Driver {
     return nullptr;
   }
   void free_pinned(char* memory, std::int64_t bytes) override {
-    const CurrentDevice current(device_);
     if (cudaHostUnregister(memory) != cudaSuccess) cudaGetLastError();
     munmap(memory, static_cast<std::size_t>(bytes));
   }
@@ -184,7 +158,6 @@ void* take_stream(int device, std::string& error) {
   const std::lock_guard lock(spare.mutex);
   std::deque<cudaStream_t>& streams = spare.streams[device];
   if (streams.empty()) {
-    const CurrentDevice current(device);
     for (int i = 0; i < kStreamsAtOnce; ++i) {
       cudaStream_t stream = nullptr;
       const cudaError_t status = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);

@@ -1,5 +1,8 @@
 // A CUDA device with three non-blocking streams of its own: not shared with torch's pool of 32 and not ordered by the
 // legacy default stream.
+//
+// Functions that take a device, and all of the driver's, must be called while that device is current: the caller can
+// restore the former one without making a context on it, which cudaSetDevice would.
 #pragma once
 
 #include <memory>
@@ -21,6 +24,9 @@ void give_stream_back(int device, void* stream);
 // one. Unpinning waits for all devices that the process uses: their copies may use the memory.
 std::string register_host(void* address, std::int64_t bytes, bool read_only);
 std::string unregister_host(void* address, std::int64_t bytes);
+
+// `preferred` if the process uses it, else the first device that it uses; `preferred` if it uses none.
+int used_device(int preferred);
 
 // Device attributes that determine what can overlap, as JSON.
 std::string device_abilities(int device);

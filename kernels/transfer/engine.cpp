@@ -4,8 +4,6 @@
 #include <thread>
 #include <utility>
 
-#include "kernels/transfer/bus_guard.h"
-
 namespace sluice::transfer {
 namespace {
 
@@ -53,7 +51,6 @@ void Engine::begin(void* caller_stream) {
       for (auto& bytes : direction) bytes = 0;
     }
   }
-  install_bus_guard();
   driver_->record_foreign(caller_stream, caller_event());
   for (int stream = 0; stream < kStreams; ++stream) driver_->wait(static_cast<Stream>(stream), caller_event());
   if (!driver_->record(Stream::compute, start_event())) fail(driver_->error());

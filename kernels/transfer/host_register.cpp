@@ -5,6 +5,8 @@
 #include <map>
 #include <mutex>
 
+#include "kernels/common/device.h"
+#include "kernels/common/per_process.h"
 #include "kernels/transfer/cuda_driver.h"
 
 namespace sluice::transfer {
@@ -16,24 +18,23 @@ struct Range {
   int users;
 };
 
-std::mutex mutex;
-// Ranges by their ends; never destroyed, because CUDA may be gone before static objects.
-std::map<std::uintptr_t, Range>& ranges() {
-  static auto* const all = new std::map<std::uintptr_t, Range>;
-  return *all;
-}
+// A child of fork() has pinned nothing.
+struct Registered {
+  std::mutex mutex;
+  std::map<std::uintptr_t, Range> by_end;
+
+  // The range that covers `wanted`, or null.
+  Range* covering(const Range& wanted) {
+    const auto found = by_end.lower_bound(wanted.end);
+    return found != by_end.end() && found->second.begin <= wanted.begin ? &found->second : nullptr;
+  }
+};
 
 Range pages_of(void* address, std::int64_t bytes) {
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
   const auto end = begin + static_cast<std::uintptr_t>(bytes);
   return {begin / page * page, (end + page - 1) / page * page, address, 1};
-}
-
-// The registered range that covers `wanted`, or null.
-Range* covering(const Range& wanted) {
-  const auto found = ranges().lower_bound(wanted.end);
-  return found != ranges().end() && found->second.begin <= wanted.begin ? &found->second : nullptr;
 }
 
 // Whether the device has a context. The query creates none, which would take hundreds of MiB.
@@ -51,23 +52,37 @@ bool is_used(int device) {
   return state == nullptr || state(device, &flags, &active) != 0 || active != 0;
 }
 
-// Memory is pinned for all devices, so copies of any of them may use it.
+int device_count() {
+  int count = 0;
+  return cleared(cudaGetDeviceCount(&count)) == cudaSuccess ? count : 0;
+}
+
+// Memory is pinned for all devices, so copies of any of them may use it. The current device must be a used one.
 void wait_for_all_devices() {
-  int former = 0, count = 0;
-  if (cudaGetDevice(&former) != cudaSuccess || cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
-  for (int device = 0; device < count; ++device) {
+  int former = 0;
+  if (cleared(cudaGetDevice(&former)) != cudaSuccess) return;
+  for (int device = 0, count = device_count(); device < count; ++device) {
     if (is_used(device) && cudaSetDevice(device) == cudaSuccess) cudaDeviceSynchronize();
   }
-  if (count > 0) cudaSetDevice(former);
+  cudaSetDevice(former);
   cudaGetLastError();
 }
 
 }  // namespace
 
+int used_device(int preferred) {
+  if (is_used(preferred)) return preferred;
+  for (int device = 0, count = device_count(); device < count; ++device) {
+    if (is_used(device)) return device;
+  }
+  return preferred;
+}
+
 std::string register_host(void* address, std::int64_t bytes, bool read_only) {
-  const std::lock_guard lock(mutex);
+  Registered& registered = PerProcess<Registered>::get();
+  const std::lock_guard lock(registered.mutex);
   const Range wanted = pages_of(address, bytes);
-  if (Range* const known = covering(wanted)) {
+  if (Range* const known = registered.covering(wanted)) {
     ++known->users;
     return {};
   }
@@ -77,18 +92,19 @@ std::string register_host(void* address, std::int64_t bytes, bool read_only) {
     cudaGetLastError();  // not sticky, but torch's next call would report it
     return std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);
   }
-  ranges().emplace(wanted.end, wanted);
+  registered.by_end.emplace(wanted.end, wanted);
   return {};
 }
 
 std::string unregister_host(void* address, std::int64_t bytes) {
   wait_for_all_devices();
-  const std::lock_guard lock(mutex);
-  Range* const known = covering(pages_of(address, bytes));
+  Registered& registered = PerProcess<Registered>::get();
+  const std::lock_guard lock(registered.mutex);
+  Range* const known = registered.covering(pages_of(address, bytes));
   if (known == nullptr) return "the range is not registered";
   if (--known->users > 0) return {};
   const cudaError_t status = cudaHostUnregister(known->address);
-  ranges().erase(known->end);
+  registered.by_end.erase(known->end);
   if (status == cudaSuccess) return {};
   cudaGetLastError();
   return std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);

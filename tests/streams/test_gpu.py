@@ -117,11 +117,7 @@ def test_inputs_on_the_device_stay_there(tmp_path: pathlib.Path) -> None:
         assert torch.equal(x, before)
     assert sluice.stream_map(torch.neg, x, out=x, chunk_size=100, halo=2) is x
     assert torch.equal(x, -before)
-    with pytest.raises(ValueError, match="out must be where the inputs are, on cuda:0, got cpu"):
-        sluice.stream_map(torch.neg, x, out=torch.empty(1000, 333))
-    with pytest.raises(ValueError, match="inputs must all be on the host or all on one GPU, got cuda:0, cpu"):
-        sluice.stream_map(torch.add, x, x.cpu())
-    with pytest.raises(ValueError, match="devices must be the inputs' device cuda:0, got cpu"):
+    with pytest.raises(ValueError, match="devices must be the device cuda:0 of inputs and out, got cpu"):
         sluice.stream_map(torch.neg, x, devices="cpu")
     events = profiled(lambda: sluice.stream_map(torch.neg, x, chunk_size=100), tmp_path / "trace.json")
     assert not [e for e in events if e.get("cat") == "gpu_memcpy" and ("HtoD" in e["name"] or "DtoH" in e["name"])]
@@ -355,7 +351,8 @@ def devices() -> Iterator[list[int]]:
 def test_several_gpus_share_a_call(devices: list[int]) -> None:
     x = torch.randn(512, 64 * 1024)
     with sluice.Streamer(devices) as streamer:
-        assert torch.equal(streamer.map(lambda x: x * 2, x, chunk_size=8), x * 2)
+        for _ in range(2):  # in the first call a device may still make its context
+            assert torch.equal(streamer.map(lambda x: x * 2, x, chunk_size=8), x * 2)
         assert min(streamer.stats().chunks_by_device) > 0
         slow = {0: lambda x: (torch.cuda._sleep(20_000_000), x * 2)[1]} | {d: lambda x: x * 2 for d in devices[1:]}
         assert torch.equal(streamer.map(slow, x, chunk_size=8), x * 2)

@@ -289,9 +289,7 @@ def test_arguments(arguments: Any, options: Any, error: type[Exception], text: s
 
 
 def test_what_fn_must_not_return(device: str) -> None:
-    with pytest.raises(
-        TypeError, match="fn must return a tensor, or a tuple, list or dict of tensors, got int for item 0"
-    ):
+    with pytest.raises(TypeError, match="fn must return a tensor or a pytree of tensors, got int for item 0"):
         list(sluice.stream_iter(lambda x: 3, [torch.ones(2)], devices=device))
     with sluice.Streamer(device, memory_budget=2000) as streamer:
         assert len(list(streamer.iter(torch.neg, [torch.ones(10)]))) == 1

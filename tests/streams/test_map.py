@@ -14,7 +14,7 @@ import torch.nn.functional as F
 import sluice
 from common import DTYPES, load_packaged
 from sluice import stages
-from sluice.stream.device.layout import DIRECT, HostTensor
+from sluice.stream.device.layout import DIRECT, Endpoint
 from stream_calls import ORDERS, exact, stream
 
 STAGINGS = ["auto", "register", "ring", "pageable"]
@@ -244,9 +244,9 @@ def test_chunks_may_change_the_extent(device: str, extent: int, dim: int) -> Non
 
 def test_what_is_kept_of_chunks_is_bounded() -> None:
     rows = torch.zeros(3000, 2)
-    host = HostTensor(rows, 0, DIRECT)
+    host = Endpoint(rows, 0, DIRECT)
     for extent in range(1, 2001):
-        assert host.copy(1, extent, 512) == HostTensor(rows, 0, DIRECT).copy(1, extent, 512)
+        assert host.copy(1, extent, 512) == Endpoint(rows, 0, DIRECT).copy(1, extent, 512)
     assert len(host._tails) < 300
 
 
@@ -261,8 +261,8 @@ def test_extents_may_depend_on_the_data(device: str) -> None:
 @pytest.mark.parametrize(
     ("fn", "error", "text"),
     [
-        (lambda x: 3, TypeError, "fn must return a tensor, or a tuple, list or dict of tensors, got int"),
-        (lambda x: (x, [x]), TypeError, "got a tuple with list"),
+        (lambda x: 3, TypeError, "fn must return a tensor or a pytree of tensors, got int"),
+        (lambda x: (x, [3, x]), TypeError, "got a tuple with int"),
         (lambda x: None, TypeError, "got NoneType"),
         (lambda x: x.sum(), ValueError, r"the result must have a dimension 0, got shape \(\) for chunk 0"),
         (lambda x: x.to("meta"), ValueError, "the result must be a strided tensor on .*, got one on meta"),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import gc
 import mmap
+import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import weakref
@@ -232,3 +234,31 @@ def test_threads_that_cannot_be_started(several: bool, tmp_path: pathlib.Path) -
         pytest.skip("the system does not count threads")
     known = "done|can't start new thread|Streamer: the system must be able to start a thread, got .+"
     assert all(re.fullmatch(known, text) for text in texts), texts
+
+
+# --- the process's handler of SIGBUS ----------------------------------------------------------------------------------
+def bus_handler() -> bytes:
+    """The C function that handles SIGBUS now, as bytes."""
+    action = ctypes.create_string_buffer(512)
+    assert ctypes.CDLL(None).sigaction(signal.SIGBUS, None, action) == 0
+    return action.raw[:8]
+
+
+def test_the_bus_handler_is_the_processs_own_between_calls(device: str, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "x.bin"
+    path.write_bytes(b"\1" * 400_000)
+    x = torch.from_file(str(path), shared=True, size=100_000)
+    former = signal.signal(signal.SIGBUS, lambda *_: None)
+    try:
+        own = bus_handler()
+        with sluice.Streamer(device) as streamer:
+            streamer.map(torch.neg, x, chunk_size=10_000)
+            assert bus_handler() == own
+            os.truncate(path, 8192)
+            with pytest.raises(OSError, match="must keep its file's length"):
+                streamer.map(torch.neg, x, chunk_size=10_000)
+            assert bus_handler() == own
+            list(streamer.iter(torch.neg, [torch.ones(3)]))
+            assert bus_handler() == own
+    finally:
+        signal.signal(signal.SIGBUS, former)

@@ -37,7 +37,15 @@ def test_out_in_a_structure(device: str) -> None:
     assert stream(lambda x: {"a": x + 1, "b": x[:, 0]}, x, device=device, chunk_size=6, out=outs) is outs
     exact(outs["a"], x + 1)
     exact(outs["b"], x[:, 0])
-    with pytest.raises(ValueError, match="out must have 2 tensors, got 1"):
+    swapped = {"b": torch.empty(20), "a": torch.empty(20, 3)}  # matched by key, not by order
+    stream(lambda x: {"a": x + 1, "b": x[:, 0]}, x, device=device, chunk_size=6, out=swapped)
+    exact(swapped["a"], x + 1)
+    listed = [torch.empty(20, 3), torch.empty(20)]  # and a plain sequence by position
+    stream(lambda x: {"a": x + 1, "b": x[:, 0]}, x, device=device, chunk_size=6, out=listed)
+    exact(listed[1], x[:, 0])
+    with pytest.raises(
+        ValueError, match=r"out must have the structure of fn's result, out\[0\], out\[1\], got out\[0\]"
+    ):
         stream(lambda x: (x, x), x, device=device, out=(torch.empty(20, 3),))
 
 
@@ -78,7 +86,7 @@ def test_out_may_be_an_input_whose_chunks_change_their_extent(device: str) -> No
         (torch.empty(8, dtype=torch.float64), TypeError, "out must have dtype torch.float32, got torch.float64"),
         (torch.empty(8, device="meta"), ValueError, "out must be a strided tensor on the host or a GPU"),
         (torch.empty(1).expand(8), ValueError, "out must not have two elements at one address, got strides"),
-        (3, TypeError, "out must be a tensor, or a tuple, list or dict of tensors, got int"),
+        (3, TypeError, "out must be a tensor or a pytree of tensors, got int"),
     ],
 )
 def test_an_out_that_does_not_fit_is_not_touched(device: str, out: Any, error: type[Exception], text: str) -> None:
@@ -216,7 +224,12 @@ def test_a_large_mapped_file_is_dropped_behind_the_reader(tmp_path: pathlib.Path
     [
         ({"chunk_size": 0}, ValueError, "chunk_size must be at least 1, got 0"),
         ({"chunk_size": -3}, ValueError, "chunk_size must be at least 1, got -3"),
-        ({"chunk_size": 11}, ValueError, "chunk_size must be at most the extent 10, got 11"),
+        ({"result": "gpu"}, ValueError, "result must be one of host, device, got 'gpu'"),
+        (
+            {"result": "device", "devices": ["cpu:0", "cpu:1"]},
+            ValueError,
+            'devices must be one device for result="device", got cpu:0, cpu:1',
+        ),
         ({"chunk_size": 2.0}, TypeError, "chunk_size must be an int, got float"),
         ({"dim": 2}, ValueError, r"dim must be in range of inputs\[0\], which has 2 dimensions, got 2"),
         ({"dim": -3}, ValueError, r"dim must be in range of inputs\[0\], which has 2 dimensions, got -3"),

@@ -20,7 +20,7 @@ def test_host_side_of_the_kernels() -> None:
 
 
 NEEDS_CUDA = ("cuda_driver.cpp", "host_register.cpp")
-ENGINE = ["tests/cpp/test_transfer.cpp", "tests/cpp/main.cpp"]
+ENGINE = ["tests/cpp/test_chunk_loop.cpp", "tests/cpp/test_transfer.cpp", "tests/cpp/main.cpp"]
 ENGINE += [
     str(path.relative_to(ROOT))
     for path in sorted((ROOT / "kernels" / "transfer").glob("*.cpp"))

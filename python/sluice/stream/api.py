@@ -50,36 +50,43 @@ def stream_map(
     pinned_budget: int | None = None,
     non_blocking: bool = False,
     progress: Any = None,
+    result: str | None = None,
 ) -> Any:
     """`fn(*inputs)` on a GPU, chunk by chunk along `dim`, with both copies and the compute overlapped.
 
     The inputs may be larger than the GPU's memory; memory-mapped files may also be larger than the host's. Without a
-    GPU the call gives the same result on the CPU. Inputs on a GPU give a result there.
+    GPU the call gives the same result on the CPU. Inputs, `out` and the result may each be on the host or on the GPU.
 
     Args:
         fn: called with a chunk of each input, on the device, on a separate stream, in the caller's thread (with several
             devices in one worker thread per device) with the caller's grad, inference and autocast modes. It may change
-            its chunks in place; the inputs never change. Returns a tensor, or a tuple, list or dict of tensors, on the
-            device. With several devices also a dict {device: callable}.
-        inputs: tensors or NumPy arrays of one extent along `dim`; any strides and dtypes; pageable, pinned, mapped.
+            its chunks in place; the inputs never change. Returns a tensor or a pytree of tensors (tuples, lists, dicts,
+            nested) on the device. None: the identity, a plain transfer. With several devices also a dict
+            {device: callable}.
+        inputs: tensors or NumPy arrays of one extent along `dim`; any strides and dtypes; pageable, pinned, mapped, or
+            on the GPU.
         dim: the dimension that is divided; a negative one counts from each tensor's end.
-        out: written and returned as that object: a tensor, or a structure of tensors as `fn` returns; any strides,
-            pinned or not. May be an input itself, but must not overlap one otherwise.
-        chunk_size: rows of `dim` per chunk, 1 to the extent; the last chunk is shorter. None: from the host link's
-            speed.
+        out: written and returned as that object: a tensor, or a pytree of tensors as `fn` returns; any strides, pinned
+            or not, all on the host or all on the GPU. May be an input itself, but must not overlap one otherwise.
+        chunk_size: rows of `dim` per chunk; the last chunk is shorter, and more than the extent is one chunk. None:
+            from the host link's speed.
         depth: slots: chunks on a device at once, 1 to 256.
         halo: additional rows of a chunk on either side, an int or (left, right), fewer at the tensor's ends. `fn` keeps
             the extent; the halo's rows are removed from its result.
-        devices: a device or a list of them, chunks going to any free one; None: the current GPU, else the CPU.
+        devices: a device or a list of them, chunks going to any free one; None: the GPU of the inputs or of `out`, else
+            the current GPU, else the CPU.
         order: "depth_first" (copy, compute, copy for each chunk), "breadth_first" (the same in waves of `depth`
             chunks), "sequential" (nothing overlaps).
         staging: "auto" (directly from and to pinned memory, else through a pinned ring), "register" (pins in place, for
             repeated use, what fits into `pinned_budget`), "ring", "pageable" (plain copies, for comparison; warns).
-        memory_budget: bytes per device for slots and one output of `fn`; a hard limit that makes chunks smaller.
+        memory_budget: bytes per device for slots, one output of `fn` and a result that stays there; a hard limit that
+            makes chunks smaller.
         pinned_budget: bytes of pinned memory for rings and results; None: a quarter of the machine's memory, 4 GiB at
             most. Results that do not fit are pageable.
         non_blocking: return a `StreamFuture` when all calls of `fn` are issued.
         progress: True for a tqdm bar, if tqdm is installed, or a callable that gets (done, total) in bytes.
+        result: "host", "device", or None: the device if all inputs are there, else the host. An `out` decides by where
+            it is. With several devices the result is on the host.
 
     Returns:
         The complete results of all chunks, concatenated along `dim`, in the structure that `fn` returns. On the host:
@@ -123,6 +130,7 @@ def stream_map(
         staging,
         non_blocking,
         progress,
+        result,
         functools.partial(_give_back, key, streamer),
     )
 

@@ -79,6 +79,8 @@ def parse_devices(op: str, devices: Any) -> list[torch.device]:
 
 def parse_functions(op: str, fn: Any, devices: Sequence[torch.device]) -> dict[torch.device, Callable[..., Any]]:
     """The callable of each device."""
+    if fn is None:
+        return dict.fromkeys(devices, identity)
     if isinstance(fn, Mapping):
         given = {parse_device(op, device): function for device, function in fn.items()}
         if missing := [str(device) for device in devices if device not in given]:
@@ -89,6 +91,11 @@ def parse_functions(op: str, fn: Any, devices: Sequence[torch.device]) -> dict[t
         if not callable(function):
             raise TypeError(f"{op}: fn must be callable, got {type(function).__name__}")
     return {device: given[device] for device in devices}
+
+
+def identity(*chunks: torch.Tensor) -> Any:
+    """What `fn=None` stands for: a plain transfer."""
+    return chunks[0] if len(chunks) == 1 else chunks
 
 
 def as_tensor(op: str, name: str, value: Any) -> torch.Tensor:

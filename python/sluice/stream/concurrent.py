@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from . import faults, process
 from .arguments import parse_devices
+from .device.engine import on_stream
 
 _threads = threading.local()
 
@@ -136,7 +137,7 @@ def run_concurrent(fns: Sequence[Callable[[], Any]], *, device: torch.device | s
     try:
         for i, (function, stream) in enumerate(zip(functions, streams, strict=True)):
             stream.wait_stream(caller)
-            with torch.cuda.stream(stream):
+            with on_stream(stream):
                 results.append(_call(op, i, function))
     finally:
         for stream in streams:

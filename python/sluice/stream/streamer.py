@@ -92,13 +92,16 @@ class Streamer:
         staging: str = "auto",
         non_blocking: bool = False,
         progress: Any = None,
+        result: str | None = None,
     ) -> Any:
         """`fn(*inputs)`, chunk by chunk along `dim`; arguments as for `stream_map`.
 
         Raises:
             RuntimeError: the Streamer is closed, or the call comes from within its own run.
         """
-        return self._map("stream_map", fn, inputs, dim, out, chunk_size, halo, order, staging, non_blocking, progress)
+        return self._map(
+            "stream_map", fn, inputs, dim, out, chunk_size, halo, order, staging, non_blocking, progress, result
+        )
 
     def iter(self, fn: Any, iterable: Iterable[Any], *, ordered: bool = True) -> Iterator[Any]:
         """`fn(item)` for each item, on the device and back; see `stream_iter`.
@@ -114,7 +117,7 @@ class Streamer:
         return self._tenancy.stats()
 
     def trace(self, path: str) -> str:
-        """Draws the last run as a timeline: a row per stream, a box per chunk, overlap and use of the host link.
+        """Draws the last run as a timeline: a row per stream, a box per chunk, overlap and, on a GPU, use of the link.
 
         Args:
             path: `*.png` for a picture (needs matplotlib), `*.json` for a trace for chrome://tracing and Perfetto.
@@ -186,6 +189,7 @@ class Streamer:
         staging: str,
         non_blocking: bool,
         progress: Any,
+        result: Any,
         finished: Callable[[], None] = lambda: None,
     ) -> Any:
         call = Call(op, self._tenancy, self, finished)
@@ -202,9 +206,11 @@ class Streamer:
                 staging=staging,
                 non_blocking=non_blocking,
                 progress=progress,
+                result=result,
+                devices=self._devices,
+                any_device=self._given_devices is None,
             )
-            chosen = self._chosen_devices(op, arguments)
-            functions = parse_functions(op, fn, chosen)
+            functions = parse_functions(op, fn, arguments.devices)
             call.begin(lambda: self._make_map_run(arguments, functions))
             return call.perform(non_blocking)
 
@@ -212,15 +218,6 @@ class Streamer:
         self._lender.registered.begin((*arguments.inputs, *(arguments.outs or ())))
         limits = self._lender.limits(len(functions))
         return MapRun(arguments, functions, self._lender.lend(list(functions)), limits, self._lender.registered)
-
-    def _chosen_devices(self, op: str, arguments: MapArguments) -> list[torch.device]:
-        if not arguments.on_device:
-            return self._devices
-        here = arguments.inputs[0].device
-        if self._given_devices is not None and self._devices != [here]:
-            names = ", ".join(map(str, self._devices))
-            raise ValueError(f"{op}: devices must be the inputs' device {here}, got {names}")
-        return [here]
 
     def _iter(
         self, op: str, fn: Any, iterable: Iterable[Any], ordered: bool, finished: Callable[[], None] = lambda: None

@@ -1,59 +1,70 @@
-"""Results of `fn`: a tensor, or a tuple, list or dict of tensors, flattened and rebuilt."""
+"""Results of `fn`: a tensor or a pytree of tensors, flattened and rebuilt."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 
 @dataclasses.dataclass(frozen=True)
 class Structure:
-    """How tensors were held together: by `kind`, a dict with `keys`; `kind` is Tensor for a single tensor."""
+    """A pytree's nesting; `spec` is None for a single tensor.
 
-    kind: type
-    keys: tuple[Hashable, ...] = ()
-    count: int = 1
+    Attributes:
+        spec: torch's description of it.
+        names: what follows the whole's name to name a tensor, such as "[1]['left']"; "" for a single tensor.
+    """
 
-    def rebuild(self, tensors: Sequence[Any]) -> Any:
+    spec: Any = None
+    names: tuple[str, ...] = ("",)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it is a tensor, or a tuple or a list of tensors: positions name them."""
+        return self.spec is None or self.names == tuple(f"[{i}]" for i in range(len(self.names)))
+
+    def rebuild(self, tensors: Sequence[torch.Tensor]) -> Any:
         """The same structure around other tensors."""
-        if self.kind is torch.Tensor:
-            return tensors[0]
-        if issubclass(self.kind, dict):
-            return dict(zip(self.keys, tensors, strict=True))
-        if issubclass(self.kind, tuple) and hasattr(self.kind, "_fields"):
-            return self.kind(*tensors)
-        return list(tensors) if issubclass(self.kind, list) else tuple(tensors)
+        return tensors[0] if self.spec is None else pytree.tree_unflatten(list(tensors), self.spec)
 
-    def name(self, index: int) -> str:
-        """The suffix that names a tensor in messages: "", "[1]" or "['left']"."""
-        if self.kind is torch.Tensor:
-            return ""
-        return f"[{self.keys[index]!r}]" if self.keys else f"[{index}]"
+    def arrange(self, tensors: list[torch.Tensor], other: Structure) -> list[torch.Tensor] | None:
+        """The tensors of another structure in the order of this one; None if it has other keys or tensors.
+
+        Two dicts may differ in the order of their keys.
+        """
+        if self.names == other.names:
+            return tensors
+        by_name = dict(zip(other.names, tensors, strict=True))
+        return [by_name[name] for name in self.names] if by_name.keys() == set(self.names) else None
 
 
-def flatten(value: Any) -> tuple[list[torch.Tensor], Structure] | None:
-    """The tensors of `value` and their structure; None if `value` holds anything else."""
+_SINGLE = Structure()
+
+
+def flatten(value: Any, usual: Structure | None = None) -> tuple[list[torch.Tensor], Structure] | None:
+    """The tensors of `value` and their structure, probably the `usual` one; None if `value` holds anything else."""
     if isinstance(value, torch.Tensor):
-        return [value], Structure(torch.Tensor)
-    if isinstance(value, dict):
-        tensors, structure = list(value.values()), Structure(type(value), tuple(value), len(value))
-    elif isinstance(value, (tuple, list)):
-        tensors, structure = list(value), Structure(type(value), (), len(value))
-    else:
+        return [value], _SINGLE
+    leaves, spec = pytree.tree_flatten(value)
+    if spec.is_leaf() or not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
         return None
-    return (tensors, structure) if all(isinstance(tensor, torch.Tensor) for tensor in tensors) else None
+    if usual is not None and usual.spec == spec:
+        return leaves, usual
+    paths = [path for path, _ in pytree.tree_flatten_with_path(value)[0]]
+    return leaves, Structure(spec, tuple(map(pytree.keystr, paths)))
 
 
 def describe(value: Any) -> str:
     """The kind of `value`, for messages."""
-    if isinstance(value, (tuple, list, dict)):
-        held = value.values() if isinstance(value, dict) else value
-        kinds = sorted({type(item).__name__ for item in held if not isinstance(item, torch.Tensor)})
-        return f"a {type(value).__name__} with {', '.join(kinds)}"
-    return type(value).__name__
+    leaves, spec = pytree.tree_flatten(value)
+    if spec.is_leaf():
+        return type(value).__name__
+    kinds = sorted({type(leaf).__name__ for leaf in leaves if not isinstance(leaf, torch.Tensor)})
+    return f"a {type(value).__name__} with {', '.join(kinds)}"
 
 
 @dataclasses.dataclass(frozen=True)

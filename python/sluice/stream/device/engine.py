@@ -172,6 +172,15 @@ class EngineDevice:
         self.flush()
         return bool(self._wait_read(event_set, directly, milliseconds))  # type: ignore[attr-defined]
 
+    @property
+    def handle(self) -> int:
+        """Its number for the raw ops."""
+        return self._handle
+
+    def update(self) -> None:
+        """Brings `known_landed` up to date after a loop in C++."""
+        self.known_landed = self.landed()
+
     def landed(self) -> int:
         """Chunks whose results are complete on the host, since `begin`."""
         return int(self._landed())  # type: ignore[attr-defined]
@@ -232,7 +241,7 @@ class EngineDevice:
         """Makes the compute stream, and the device, the current one."""
         if not self.is_cuda:
             return contextlib.nullcontext()
-        return _current(self._streams[COMPUTE])
+        return on_stream(self._streams[COMPUTE])
 
     def close(self) -> None:
         """Ends the threads and frees the rings; waits for what is in flight. A second call does nothing."""
@@ -247,15 +256,18 @@ class EngineDevice:
 
 
 @contextlib.contextmanager
-def _current(stream: torch.cuda.Stream) -> Iterator[None]:
-    """Makes a stream and its device current; restores the caller's, even after an interrupt."""
-    here, there = torch.cuda.current_stream(), torch.cuda.current_stream(stream.device)
+def on_stream(stream: torch.cuda.Stream) -> Iterator[None]:
+    """Makes a stream and its device current; restores the caller's, even after an interrupt.
+
+    Unlike `torch.cuda.stream` it does not make a context on the caller's device, if that has none.
+    """
+    here, there = torch.cuda.current_device(), torch.cuda.current_stream(stream.device)
     owner = Owner()
 
     def restore(_: BaseException | None) -> None:
         if owner.is_here():  # fn may have forked, and a child has no CUDA
             torch.cuda.set_stream(there)
-            torch.cuda.set_stream(here)
+            torch.cuda._maybe_exchange_device(here)
 
     with Ending(restore), Ending(restore):
         torch.cuda.set_stream(stream)

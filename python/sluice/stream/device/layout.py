@@ -1,4 +1,4 @@
-"""Host tensors as the engine sees them, bytes with strides, and the packed layout of their chunks on a device."""
+"""The caller's tensors as the engine sees them, bytes with strides, and the packed layout of their chunks in slots."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 
 # The order of Route in kernels/transfer/command.h.
 DIRECT, RING, SHARED, PAGEABLE = range(4)
+LOCAL = 4  # on the device: the compute stream copies, not the engine
 ROUTES = ("direct", "ring", "shared", "pageable")
 
 # Rows below this many bytes cost the copy engine more than copying them through the pinned ring.
@@ -105,13 +106,13 @@ class TensorSpec(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class HostTensor:
-    """One side of a copy: a host tensor, how its bytes travel, and what memory it is.
+class Endpoint:
+    """The caller's end of a copy: its tensor, how the bytes travel, and what memory it is.
 
     Attributes:
         tensor: any strides.
         dim: the dimension that chunks divide.
-        route: DIRECT, RING, SHARED or PAGEABLE.
+        route: DIRECT, RING, SHARED, PAGEABLE or LOCAL.
         mapping: the engine's Mapping: 0 memory, 1 a file, 2 a private copy of one.
     """
 

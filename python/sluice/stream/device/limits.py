@@ -11,7 +11,7 @@ import torch
 from .. import process
 from ..arguments import parse_devices
 from ..ending import Ending, Holder, InterruptibleLock
-from .engine import D2H, H2D, EngineDevice
+from .engine import D2H, H2D, EngineDevice, on_stream
 
 _BYTES = 64 << 20
 _COPIES = 6
@@ -131,7 +131,7 @@ def _host_link(engine: EngineDevice) -> tuple[float, float, float]:
             for direction in directions:
                 stream = engine.stream(direction)
                 assert stream is not None
-                with torch.cuda.stream(stream):
+                with on_stream(stream):
                     torch.cuda._sleep(1_000_000)  # all copies are queued before the first one begins
                     begins.append(_event(stream))
             for stream in map(engine.stream, directions):
@@ -140,7 +140,9 @@ def _host_link(engine: EngineDevice) -> tuple[float, float, float]:
                     stream.wait_event(begin)
             for _ in range(_COPIES):
                 for direction in directions:
-                    with torch.cuda.stream(engine.stream(direction)):
+                    stream = engine.stream(direction)
+                    assert stream is not None
+                    with on_stream(stream):
                         pairs[direction][0].copy_(pairs[direction][1], non_blocking=True)
             for direction in directions:
                 stream = engine.stream(direction)

@@ -20,6 +20,7 @@ _HUGE_FROM = 32 * _MIB
 _RING_BUFFERS = 8
 _RING_BUFFER_BYTES = 8 * _MIB
 _PAGE = 4096
+_SHARED_FILE = 1  # Mapping of kernels/transfer/mapping.h
 
 
 @functools.cache
@@ -87,9 +88,16 @@ def host_tensor(sizes: Sequence[int], dtype: torch.dtype, pinned: bool) -> torch
 def register(tensor: torch.Tensor, read_only: bool | None = None) -> str:
     """Pins a tensor's memory in place; the error text is empty on success."""
     nbytes = span_bytes(tensor)
-    if read_only is None:
-        read_only = not torch.ops.sluice._transfer_mapping(tensor.data_ptr(), nbytes)[1]
-    return str(torch.ops.sluice._transfer_cuda_register(tensor.data_ptr(), nbytes, read_only))
+    kind, writable = torch.ops.sluice._transfer_mapping(tensor.data_ptr(), nbytes)
+    # Only pages of a file need it. The driver never returns from pinning writable private pages read-only.
+    as_read_only = not writable or (read_only is True and kind == _SHARED_FILE)
+    error = str(torch.ops.sluice._transfer_cuda_register(tensor.data_ptr(), nbytes, as_read_only))
+    if error and kind == _SHARED_FILE and writable and not as_read_only:
+        error += (
+            ": a writable mapping of a file, which the driver does not pin on every file system; pin it with "
+            "read_only=True if the GPU only reads it, map it privately, or stream it without pinning"
+        )
+    return error
 
 
 def unregister(tensor: torch.Tensor) -> None:
@@ -108,7 +116,9 @@ def host_registered(tensor: torch.Tensor, read_only: bool | None = None) -> Iter
 
     Args:
         tensor: on the host, any strides: all memory from its first to its last element is pinned.
-        read_only: whether the memory cannot be written, as a file mapped for reading; None: found out.
+        read_only: whether the GPU only reads the memory; a file that is mapped for writing (`torch.from_file` with
+            `shared=True`, `numpy.memmap` in mode "r+") can often be pinned only so. None: whether it cannot be written,
+            as a file that is mapped for reading.
 
     Yields:
         The tensor.

@@ -57,8 +57,9 @@ class Pipeline(Generic[Item]):
     ) -> None:
         self.engine, self.depth, self.event_sets, self.limit = engine, depth, event_sets, min(limit, event_sets)
         self._checkpoint = checkpoint
-        self._entered = 0
+        self.entered = 0
         self.stored = 0
+        self._input_is_free = COMPUTED
 
     def _unless_landed(self, sequence: int, mark: int) -> list[int]:
         """The event to wait for of an earlier chunk, unless it has landed or does not exist."""
@@ -66,14 +67,14 @@ class Pipeline(Generic[Item]):
 
     def enter(self, item: Item) -> Flight[Item]:
         """Assigns an item its slot and its event set."""
-        sequence = self._entered
+        sequence = self.entered
         self.wait_landed(sequence - self.limit + 1)
-        self._entered += 1
+        self.entered += 1
         return Flight(item, sequence, sequence % self.depth, sequence % self.event_sets)
 
     def fetch(self, flight: Flight[Item], copies: Sequence[Sequence[int]]) -> None:
         """Issues the copies to the device."""
-        waits = self._unless_landed(flight.sequence - self.depth, COMPUTED)
+        waits = self._unless_landed(flight.sequence - self.depth, self._input_is_free)
         self.engine.fetch(flight.event_set, waits, copies)
 
     def acquire(self, flight: Flight[Item]) -> None:
@@ -83,7 +84,16 @@ class Pipeline(Generic[Item]):
         while not self.engine.acquire(event_set, waits, _POLL_MILLISECONDS):
             self._checkpoint()
         if self.engine.has_failed:
-            self._raise_error()
+            self.raise_error()
+
+    def advance(self, fetched: int, stored: int) -> None:
+        """Counts chunks that a loop in C++ has issued."""
+        self.entered += fetched
+        self.stored += stored
+
+    def keep_inputs_until_stored(self) -> None:
+        """Earlier chunks are copied out of the slots that they were copied into."""
+        self._input_is_free = STORED
 
     def commit(self, flight: Flight[Item]) -> None:
         """Records that all work of the chunk is issued on the compute stream."""
@@ -98,18 +108,18 @@ class Pipeline(Generic[Item]):
         """Waits until `count` chunks have landed."""
         while count > self.engine.known_landed and not self.engine.wait(count, _POLL_MILLISECONDS):
             self._checkpoint()
-            self._raise_error()
+            self.raise_error()
 
     def wait_read(self, flight: Flight[Item], directly: bool) -> None:
         """Waits until a chunk's copies in have read the host's memory, some of it `directly`."""
         while not self.engine.wait_read(flight.event_set, directly, _POLL_MILLISECONDS):
             self._checkpoint()
-            self._raise_error()
+            self.raise_error()
 
     def settle(self) -> None:
         """Waits until every chunk that was stored has landed."""
         self.wait_landed(self.stored)
-        self._raise_error()
+        self.raise_error()
 
     def drain(self) -> None:
         """Waits for everything in flight, failed or not, and resets the counts.
@@ -120,9 +130,11 @@ class Pipeline(Generic[Item]):
         while not self.engine.drain(100):
             if process.seconds_left() == 0:
                 raise process.NotInTime
-        self._entered = self.stored = 0
+        self.entered = self.stored = 0
+        self._input_is_free = COMPUTED
 
-    def _raise_error(self) -> None:
+    def raise_error(self) -> None:
+        """Raises if a copy has failed."""
         if text := self.engine.error():
             raise TransferError(text)
 

@@ -1,4 +1,4 @@
-"""How each host tensor's bytes travel: directly, through the pinned ring, or without a host link."""
+"""How each tensor's bytes travel: directly, through the pinned ring, or without a host link."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from . import memory
-from .layout import DIRECT, PAGEABLE, RING, SHARED, HostTensor
+from .layout import DIRECT, LOCAL, PAGEABLE, RING, SHARED, Endpoint
 from .registered import Registered
 
 
@@ -31,21 +31,23 @@ class Routes:
             text = f'{op}: staging="pageable" copies pageable memory directly, slowly and without overlap; '
             warnings.warn(text + 'use it only to compare with "auto"', UserWarning, stacklevel=8)
 
-    def of(self, tensor: torch.Tensor, dim: int, extent: int, device: torch.device, name: str) -> HostTensor:
-        """One side of a copy; a usual chunk has `extent` rows."""
+    def of(self, tensor: torch.Tensor, dim: int, extent: int, device: torch.device, name: str) -> Endpoint:
+        """The caller's end of a copy; a usual chunk has `extent` rows."""
+        if tensor.is_cuda:
+            return Endpoint(tensor, dim, LOCAL)
         if device.type == "cpu":
             route = RING if self._staging == "ring" else SHARED
-            return HostTensor(tensor, dim, route, memory.mapping_kind(tensor))
+            return Endpoint(tensor, dim, route, memory.mapping_kind(tensor))
         pinned = memory.is_pinned(tensor) or (self._staging == "register" and self._register(tensor, name))
-        direct = HostTensor(tensor, dim, DIRECT)
+        direct = Endpoint(tensor, dim, DIRECT)
         if self._staging == "pageable":
-            return direct if pinned else HostTensor(tensor, dim, PAGEABLE, memory.mapping_kind(tensor, 1))
+            return direct if pinned else Endpoint(tensor, dim, PAGEABLE, memory.mapping_kind(tensor, 1))
         if pinned and self._staging != "ring" and direct.is_direct(extent):
             return direct
         if self._ring_bytes == 0:
             least = memory.smallest_pinned_budget(1)
             raise ValueError(f"{self._op}: pinned_budget must be at least {least} to stage {name}, got {self._budget}")
-        return HostTensor(tensor, dim, RING, 0 if pinned else memory.mapping_kind(tensor))
+        return Endpoint(tensor, dim, RING, 0 if pinned else memory.mapping_kind(tensor))
 
     def _register(self, tensor: torch.Tensor, name: str) -> bool:
         if tensor.numel() == 0:

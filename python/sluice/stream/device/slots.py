@@ -16,7 +16,7 @@ _INPUT, _OUTPUT = range(2)
 
 @dataclasses.dataclass(slots=True)
 class SlotViews:
-    """Consecutive tensors in a slot, their addresses, and the bytes of all."""
+    """Consecutive tensors in a slot, their addresses, and the bytes of their elements."""
 
     tensors: list[torch.Tensor]
     pointers: list[int]
@@ -103,12 +103,13 @@ class Slots:
 
     def _make(self, buffer: torch.Tensor | None, key: tuple[int, int, tuple[TensorSpec, ...]]) -> SlotViews:
         assert buffer is not None
-        made, begin = SlotViews([], [], 0), buffer.data_ptr()
+        made, begin, offset = SlotViews([], [], 0), buffer.data_ptr(), 0
         for spec in key[2]:
             strides = packed_strides(spec.sizes, spec.order)
-            made.tensors.append(view_of(buffer, made.nbytes, spec.dtype, spec.sizes, strides))
-            made.pointers.append(begin + made.nbytes)
-            made.nbytes += aligned(spec.nbytes)
+            made.tensors.append(view_of(buffer, offset, spec.dtype, spec.sizes, strides))
+            made.pointers.append(begin + offset)
+            made.nbytes += spec.nbytes
+            offset += aligned(spec.nbytes)
         return keep(self._views, key, made)
 
 

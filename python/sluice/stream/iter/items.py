@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from .. import faults
 from ..arguments import as_tensor, check_memory, check_modes
-from ..device.layout import DIRECT, HostTensor, TensorSpec, as_given, charged, memory_order, resolved
+from ..device.layout import DIRECT, Endpoint, TensorSpec, as_given, charged, memory_order, resolved
 from ..device.lent import Lent, Limits
 from ..device.pipeline import Flight, Pipeline
 from ..device.registered import Registered
@@ -30,7 +30,7 @@ class Item:
     leaves: list[Any]  # of its arguments; host tensors are streamed
     tree_spec: Any
     given: dict[int, torch.Tensor]  # the host tensors, by their index in `leaves`
-    sources: list[HostTensor]
+    sources: list[Endpoint]
     specs: tuple[TensorSpec, ...]  # of the sources, in a slot
     watch: faults.Watch
     has_gpu_tensors: bool  # whether its arguments include tensors on a GPU
@@ -53,7 +53,7 @@ def _rows(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.unsqueeze(0) if tensor.dim() == 0 else tensor
 
 
-def _copies(ends: Sequence[HostTensor], views: SlotViews) -> list[list[int]]:
+def _copies(ends: Sequence[Endpoint], views: SlotViews) -> list[list[int]]:
     """The engine's commands for whole tensors, to or from their views of a slot."""
     pairs = zip(ends, views.pointers, strict=True)
     return [end.copy(0, end.tensor.shape[0], pointer) for end, pointer in pairs if end.tensor.numel()]
@@ -188,7 +188,7 @@ class ItemWork:
             leaves.clear()
         taken = flatten(value)
         if taken is None:
-            rule = "return a tensor, or a tuple, list or dict of tensors"
+            rule = "return a tensor or a pytree of tensors"
             raise TypeError(f"{self.op}: fn must {rule}, got {describe(value)} for item {item.index}")
         tensors, item.structure = taken
         for tensor in tensors:
@@ -199,7 +199,7 @@ class ItemWork:
         self._shapes = [tuple(tensor.shape) for tensor in tensors]
         return [_rows(tensor.detach()) for tensor in tensors]
 
-    def _targets(self, item: Item, tensors: list[torch.Tensor]) -> list[HostTensor]:
+    def _targets(self, item: Item, tensors: list[torch.Tensor]) -> list[Endpoint]:
         left = self._pinned_each if self.engine.is_cuda else 0
         allocate = Allocator(left)
         made = [allocate(list(tensor.shape), tensor.dtype) for tensor in tensors]

@@ -12,9 +12,10 @@ from ... import _library
 from ..arguments import MAX_RANK, as_tensor, check_modes, integer, one_of
 from ..device.layout import overlap, same_elements
 from ..device.pipeline import ORDERS
-from ..structure import describe, flatten
+from ..structure import Structure, describe, flatten
 
 STAGINGS = ("auto", "register", "ring", "pageable")
+RESULTS = ("host", "device")
 
 Progress = Callable[[int, int], object]
 
@@ -50,13 +51,15 @@ class MapArguments:
     extent: int
     out: Any
     outs: list[torch.Tensor] | None
+    out_structure: Structure | None
     chunk_size: int | None
     halo: tuple[int, int]
     order: str
     staging: str
     non_blocking: bool
     progress: Progress | bool | None
-    on_device: bool  # the inputs are on a GPU
+    devices: list[torch.device]  # that compute
+    to_device: bool  # the result stays on the device
 
     @property
     def is_in_place(self) -> bool:
@@ -83,8 +86,14 @@ def parse_map(
     staging: Any,
     non_blocking: Any,
     progress: Any,
+    result: Any,
+    devices: list[torch.device],
+    any_device: bool,
 ) -> MapArguments:
-    """Checks everything that can be checked before `fn` has run."""
+    """Checks everything that can be checked before `fn` has run.
+
+    `devices` are the Streamer's; with `any_device` a tensor's own device replaces them.
+    """
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         raise RuntimeError(f"{op}: the call must not be inside the capture of a CUDA graph; capture fn instead")
     check_modes(op)
@@ -97,14 +106,11 @@ def parse_map(
     extents = [tensor.shape[d] for tensor, d in zip(tensors, dims, strict=True)]
     if len(set(extents)) != 1:
         raise ValueError(f"{op}: inputs must have one extent in dimension {dim}, got {', '.join(map(str, extents))}")
-    if len({tensor.device for tensor in tensors}) != 1:
-        devices = ", ".join(str(tensor.device) for tensor in tensors)
-        raise ValueError(f"{op}: inputs must all be on the host or all on one GPU, got {devices}")
     if chunk_size is not None:
-        chunk_size = integer(op, "chunk_size", chunk_size, 1)
-        if chunk_size > max(extents[0], 1) and extents[0] > 0:
-            raise ValueError(f"{op}: chunk_size must be at most the extent {extents[0]}, got {chunk_size}")
-    outs = None if out is None else _parse_out(op, out, tensors)
+        chunk_size = min(integer(op, "chunk_size", chunk_size, 1), max(extents[0], 1))
+    outs, out_structure = (None, None) if out is None else _parse_out(op, out, tensors)
+    devices = _choose_devices(op, tensors, outs or [], devices, any_device)
+    to_device = _choose_side(op, tensors, outs, result, devices)
     if not isinstance(non_blocking, bool):
         raise TypeError(f"{op}: non_blocking must be a bool, got {type(non_blocking).__name__}")
     return MapArguments(
@@ -115,26 +121,68 @@ def parse_map(
         extents[0],
         out,
         outs,
+        out_structure,
         chunk_size,
         parse_halo(op, halo),
         one_of(op, "order", order, tuple(ORDERS)),
         one_of(op, "staging", staging, STAGINGS),
         non_blocking,
         parse_progress(op, progress),
-        tensors[0].device.type == "cuda",
+        devices,
+        to_device,
     )
 
 
-def _parse_out(op: str, out: Any, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def _choose_devices(
+    op: str, inputs: Sequence[torch.Tensor], outs: Sequence[torch.Tensor], devices: list[torch.device], any_device: bool
+) -> list[torch.device]:
+    """The devices that compute: the one of the tensors on a GPU, else the Streamer's."""
+    gpus = {tensor.device for tensor in (*inputs, *outs) if tensor.is_cuda}
+    if not gpus:
+        return devices
+    names = ", ".join(sorted(map(str, gpus)))
+    if len(gpus) > 1:
+        raise ValueError(f"{op}: inputs and out must be on the host or on one GPU, got {names}")
+    if not any_device and devices != list(gpus):
+        given = ", ".join(map(str, devices))
+        raise ValueError(f"{op}: devices must be the device {names} of inputs and out, got {given}")
+    return list(gpus)
+
+
+def _choose_side(
+    op: str,
+    inputs: Sequence[torch.Tensor],
+    outs: Sequence[torch.Tensor] | None,
+    result: Any,
+    devices: Sequence[torch.device],
+) -> bool:
+    """Whether the result stays on the device; `outs` and `result` must agree."""
+    asked = None if result is None else one_of(op, "result", result, RESULTS) == "device"
+    if asked and len(devices) > 1:
+        names = ", ".join(map(str, devices))
+        raise ValueError(f'{op}: devices must be one device for result="device", got {names}')
+    if outs:
+        sides = {out.is_cuda for out in outs}
+        if len(sides) > 1:
+            raise ValueError(
+                f"{op}: out must be all on the host or all on a GPU, got {', '.join(str(o.device) for o in outs)}"
+            )
+        if asked is not None and sides != {asked} and devices[0].type == "cuda":
+            raise ValueError(f"{op}: out must be on the {result}, as result says, got one on {outs[0].device}")
+        return sides.pop()
+    if asked is None:
+        return all(tensor.is_cuda for tensor in inputs)
+    return asked and devices[0].type == "cuda"
+
+
+def _parse_out(op: str, out: Any, inputs: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Structure]:
     taken = flatten(out)
     if taken is None:
-        raise TypeError(f"{op}: out must be a tensor, or a tuple, list or dict of tensors, got {describe(out)}")
+        raise TypeError(f"{op}: out must be a tensor or a pytree of tensors, got {describe(out)}")
     outs, structure = taken
     for i, tensor in enumerate(outs):
-        name = f"out{structure.name(i)}"
+        name = f"out{structure.names[i]}"
         as_tensor(op, name, tensor)
-        if tensor.device != inputs[0].device:
-            raise ValueError(f"{op}: {name} must be where the inputs are, on {inputs[0].device}, got {tensor.device}")
         _library.check_out(op, name, tensor)
         if torch.ops.sluice._overlaps_itself(tensor):
             raise ValueError(
@@ -146,5 +194,5 @@ def _parse_out(op: str, out: Any, inputs: Sequence[torch.Tensor]) -> list[torch.
                 raise ValueError(f"{op}: {name} {rule}, got memory in common")
         for j, other in enumerate(outs[:i]):
             if overlap(tensor, other):
-                raise ValueError(f"{op}: {name} must not overlap out{structure.name(j)}, got memory in common")
-    return outs
+                raise ValueError(f"{op}: {name} must not overlap out{structure.names[j]}, got memory in common")
+    return outs, structure

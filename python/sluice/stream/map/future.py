@@ -39,10 +39,11 @@ class StreamFuture:
         self._value: Any = None
         self._error: BaseException | None = None
         self._stats: Callable[[], StreamStats] = StreamStats
+        self._moved: tuple[int, int] | None = None  # when it was finished
         self._waiting: dict[int, None] = {}  # threads within the engine's wait
 
     def done(self) -> bool:
-        """Whether `result` would return or raise immediately. Never blocks."""
+        """Whether `result` would return or raise immediately. Reports progress; never blocks."""
         self._owner.check(self._run.op, "StreamFuture")
         if self._finished:
             return True
@@ -53,9 +54,29 @@ class StreamFuture:
 
         with Ending(end), Ending(end):
             # If another thread has the lock, it is about to finish.
-            if self._lock.try_take(holder) and not self._finished and self._run.has_landed():
-                self._finish()
+            if self._lock.try_take(holder) and not self._finished:
+                self._report()
+                if self._error is not None or self._run.has_landed():
+                    self._finish()
         return self._finished
+
+    def _report(self) -> None:
+        """Reports progress; a callback that raises ends the run."""
+        try:
+            self._run.reporter.poll()
+        except Exception as error:
+            self._error = self._run.told(error)
+
+    def progress(self) -> tuple[int, int]:
+        """Bytes of landed chunks in both directions, and their total. Never blocks."""
+        self._owner.check(self._run.op, "StreamFuture")
+        if self._moved is None:
+            try:
+                moved = self._run.landed_bytes()
+            except RuntimeError:  # another thread has finished this and closed the engine
+                if self._moved is None:
+                    raise
+        return moved if self._moved is None else self._moved
 
     def result(self, timeout: float | None = None) -> Any:
         """The complete result; waits for it. May be called repeatedly, from any thread.
@@ -139,6 +160,8 @@ class StreamFuture:
                 self._value = self._run.settle()
             except Exception as error:
                 self._error = self._run.told(error)
+        if self._moved is None:
+            self._moved = self._run.landed_bytes()
         self._run.end(has_failed=self._error is not None)
         self._stats = self._run.record()
         self._finished = True

@@ -15,7 +15,7 @@ from ..device.pipeline import Flight
 from ..device.slots import bytes_of, result_specs
 from ..structure import flatten
 from .chunks import Chunks
-from .outputs import Allocate
+from .outputs import Allocate, total_extent
 from .work import DeviceWork, Job
 
 # With a memory_budget, fn first runs on 1 / this of a chunk, to learn how large its results are.
@@ -43,14 +43,25 @@ class Learner:
         return bytes_of(source.spec(chunks.widest) for source in self._work.sources)
 
     def _outside(self) -> int:
-        """Bytes of a slot's output, for results like the first chunk's."""
+        """Bytes of a slot's output, for results like the first chunk's; none if they stay on the device."""
         leaves = self._ledger.outputs.leaves
+        if self._ledger.arguments.to_device:
+            return 0
         return bytes_of(result_specs(leaves, [leaf.sizes[leaf.dim] for leaf in leaves]))
 
-    def _needed(self, chunks: Chunks, slot_output: int, output: int) -> int:
-        """Bytes of all slots and one output of `fn`, as torch's allocator counts them."""
+    def _whole(self, chunks: Chunks) -> int:
+        """Bytes of a whole result that the call allocates on the device, for results like the first chunk's."""
+        arguments = self._ledger.arguments
+        if not arguments.to_device or arguments.outs is not None:
+            return 0
+        leaves = self._ledger.outputs.leaves
+        extents = [total_extent(leaf.sizes[leaf.dim], chunks) for leaf in leaves]
+        return sum(charged(spec.nbytes) for spec in result_specs(leaves, extents))
+
+    def _needed(self, chunks: Chunks, slot_output: int, output: int, whole: int) -> int:
+        """Bytes of all slots, one output of `fn` and a whole result, as torch's allocator counts them."""
         each = charged(self._inside(chunks)) + charged(slot_output)
-        return self._slots_for(chunks) * each + charged(output)
+        return self._slots_for(chunks) * each + charged(output) + charged(whole)
 
     def learn(self) -> None:
         """Runs the first chunk alone, and smaller ones until memory and budget suffice."""
@@ -62,7 +73,7 @@ class Learner:
         if known is not None:
             rows = known
         elif budget is not None:
-            rows = self._fitting_rows(rows, budget, lambda _, inside: inside)
+            rows = self._fitting_rows(rows, budget, lambda _, inside: inside, 0)
             if rows > 1:
                 rows = self._probe(rows, budget)
         while True:
@@ -117,18 +128,19 @@ class Learner:
             self._ledger.tries.append(f"{chunks.size} rows: out of memory")
             return max(1, chunks.size // 2)
         share = sum(tensor.numel() * tensor.element_size() for tensor in tensors) / max(chunks[0].rows, 1)
+        whole = self._whole(chunks)
         del tensors
         work.start_over()
-        return self._fitting_rows(rows, budget, lambda size, _: math.ceil(share * size))
+        return self._fitting_rows(rows, budget, lambda size, _: math.ceil(share * size), whole)
 
-    def _fitting_rows(self, rows: int, budget: int, output: Callable[[int, int], int]) -> int:
+    def _fitting_rows(self, rows: int, budget: int, output: Callable[[int, int], int], whole: int) -> int:
         """The most rows, up to `rows`, that fit if their results take `output(rows, bytes of the input)`."""
         arguments = self._ledger.arguments
 
         def needed(size: int) -> int:
             chunks = Chunks(arguments.extent, size, arguments.halo)
             outside = output(size, self._inside(chunks))
-            return self._needed(chunks, outside, outside)
+            return self._needed(chunks, 0 if arguments.to_device else outside, outside, whole)
 
         if needed(rows) <= budget:
             return rows
@@ -155,7 +167,7 @@ class Learner:
         ledger.outputs.structure = None
         tensors = ledger.outputs.take(value, chunks[0], work.device)
         slot_output = self._outside()
-        needed = self._needed(chunks, slot_output, output)
+        needed = self._needed(chunks, slot_output, output, self._whole(chunks))
         if budget is None or needed <= budget:
             work.reserve_outputs(slot_output, count, exactly=budget is not None)
         return flight, tensors, needed

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import torch
 
-from ..device.layout import HostTensor, resolved
+from ..device.layout import Endpoint, resolved
 from ..device.lent import Limits
 from ..device.routes import Routes
 from ..faults import CancelledError
+from ..structure import Structure
 from .arguments import MapArguments
 from .chunks import Chunk, Chunks
 from .outputs import Allocate, Assembly, Outputs, chunk_name
@@ -50,9 +51,9 @@ class Ledger:
         index, chunks = next(self._next), self.chunks
         return chunks[index] if index < chunks.count else None
 
-    def start_over(self) -> None:
-        """Restarts with the second chunk; the first one is learned from."""
-        self._next = itertools.count(1)
+    def start_over(self, first: int = 1) -> None:
+        """Restarts with the second chunk, or a later one; the first one is learned from."""
+        self._next = itertools.count(first)
 
     def checkpoint(self) -> None:
         """Called while the host waits: shows progress, and raises if the run must stop."""
@@ -75,7 +76,7 @@ class Ledger:
         self.stopped_by = self.stopped_by or error
 
     # --- inputs and results ---------------------------------------------------------------------------------------
-    def sources(self, device: torch.device, rows: int) -> list[HostTensor]:
+    def sources(self, device: torch.device, rows: int) -> list[Endpoint]:
         """The inputs as sources of copies to a device."""
         pairs = zip(self.arguments.inputs, self.arguments.dims, strict=True)
         return [
@@ -89,14 +90,22 @@ class Ledger:
         assert structure is not None
         outs: list[torch.Tensor | None] = [None] * len(self.outputs.leaves)
         if self.arguments.outs is not None:
-            outs = list(self.arguments.outs)
-        if len(outs) != len(self.outputs.leaves):
-            raise ValueError(f"{self.op}: out must have {len(self.outputs.leaves)} tensors, got {len(outs)}")
-        named = [(leaf, structure.name(i)) for i, leaf in enumerate(self.outputs.leaves)]
+            outs = list(self._matched_outs(structure, self.arguments.outs))
         self.assemblies = [
             Assembly(self.arguments, leaf, name, chunks, out, allocate)
-            for (leaf, name), out in zip(named, outs, strict=True)
+            for leaf, name, out in zip(self.outputs.leaves, structure.names, outs, strict=True)
         ]
+
+    def _matched_outs(self, structure: Structure, outs: list[torch.Tensor]) -> list[torch.Tensor]:
+        given = self.arguments.out_structure
+        assert given is not None
+        if len(outs) == len(structure.names) and given.is_flat:
+            return outs
+        matched = structure.arrange(outs, given)
+        if matched is None:
+            wanted, got = (", ".join(f"out{name}" for name in names) for names in (structure.names, given.names))
+            raise ValueError(f"{self.op}: out must have the structure of fn's result, {wanted}, got {got}")
+        return matched
 
     def name(self, chunk: Chunk) -> str:
         """A chunk's name in messages."""

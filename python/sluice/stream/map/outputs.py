@@ -45,35 +45,36 @@ class Outputs:
         if self._is_like_the_first(value, device):
             return [value.detach() if value.requires_grad else value]
         op = self._arguments.op
-        taken = flatten(value)
+        taken = flatten(value, self.structure)
         if taken is None:
-            rule = "return a tensor, or a tuple, list or dict of tensors"
+            rule = "return a tensor or a pytree of tensors"
             raise TypeError(f"{op}: fn must {rule}, got {describe(value)}")
         tensors, structure = taken
-        trimmed = [self._trim(t, structure.name(i), chunk, device) for i, t in enumerate(tensors)]
+        trimmed = [self._trim(t, name, chunk, device) for name, t in zip(structure.names, tensors, strict=True)]
         if self.structure is None:
             self.leaves = [Leaf(t.dtype, tuple(t.shape), self._dim(t)) for t in trimmed]
             self.structure = structure
             return trimmed
         where = chunk_name(chunk, self._arguments.dim)
-        if structure != self.structure:
+        arranged = self.structure.arrange(trimmed, structure)
+        if arranged is None:
             rule = "return the structure of the first chunk for each chunk"
             raise ValueError(f"{op}: fn must {rule}, got other keys or tensors for {where}")
-        for i, (tensor, leaf) in enumerate(zip(trimmed, self.leaves, strict=True)):
-            name = f"the result{structure.name(i)}"
+        for name, tensor, leaf in zip(self.structure.names, arranged, self.leaves, strict=True):
+            name = f"the result{name}"
             if tensor.dtype != leaf.dtype:
                 rule = f"have the dtype {leaf.dtype} of the first chunk"
                 raise ValueError(f"{op}: {name} must {rule}, got {tensor.dtype} for {where}")
             if tensor.dim() != len(leaf.sizes) or leaf.with_extent(tensor.shape[leaf.dim]) != list(tensor.shape):
                 rule = f"have the shape {leaf.sizes} of the first chunk except in dimension {leaf.dim}"
                 raise ValueError(f"{op}: {name} must {rule}, got {tuple(tensor.shape)} for {where}")
-        return trimmed
+        return arranged
 
     def _is_like_the_first(self, value: Any, device: torch.device) -> bool:
         """Whether no check is needed: one tensor of the first one's shape, no halo."""
         if type(value) is not torch.Tensor or self._has_halo:
             return False
-        if self.structure is None or self.structure.kind is not torch.Tensor:
+        if self.structure is None or self.structure.spec is not None:
             return False
         leaf = self.leaves[0]
         same = value.shape == leaf.sizes and value.dtype == leaf.dtype and value.layout == torch.strided
@@ -100,6 +101,13 @@ class Outputs:
             rule = f"keep the extent {chunk.extent} of its chunk, because there is a halo"
             raise ValueError(f"{op}: the result{name} must {rule}, got {tensor.shape[dim]} for {where}")
         return tensor.narrow(dim, chunk.begin - chunk.low, chunk.rows)
+
+
+def total_extent(first: int, chunks: Chunks) -> int:
+    """The extent of the whole result if all are proportional to the first chunk's."""
+    end, rows = len(chunks) - 1, chunks[0].rows
+    last = chunks[end].rows
+    return first * end + (first if last == rows else -(-first * last // max(rows, 1)))
 
 
 class Assembly:
@@ -131,8 +139,7 @@ class Assembly:
         first, rows = leaf.sizes[leaf.dim], chunks[0].rows
         self._full = first
         self._end = len(chunks) - 1  # the index of the last chunk
-        last = chunks[self._end].rows
-        self._last = first if last == rows else -(-first * last // max(rows, 1))
+        self._last = total_extent(first, chunks) - first * self._end
         self._lock = threading.Lock()
         self._chunk_results: dict[int, torch.Tensor] = {}
         total = first * self._end + self._last
@@ -180,6 +187,11 @@ class Assembly:
     def capacity(self) -> torch.Tensor:
         """The tensor that most chunks are written to; it determines their route."""
         return self._result
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether each chunk's result is written to its range of `capacity()`."""
+        return self._direct and not self._chunk_results
 
     def finish(self) -> torch.Tensor:
         """The complete result."""

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .. import faults
-from ..device.layout import DIRECT
+from ..device.layout import DIRECT, LOCAL
 from ..device.lent import Lent, Limits
 from ..device.pipeline import ORDERS
 from ..device.registered import Registered
@@ -22,9 +22,10 @@ from ..report.stats import StreamStats, record_of, stats_of
 from .arguments import MapArguments
 from .learner import Learner
 from .ledger import Ledger, StoppedError
+from .loop import EqualChunks
 from .outputs import Allocate
 from .progress import Reporter
-from .work import DeviceWork, OnDeviceWork
+from .work import DeviceWork
 
 
 class MapRun:
@@ -50,9 +51,8 @@ class MapRun:
         routes = Routes(self.op, arguments.staging, limits.pinned_budget, limits.ring_bytes, registered)
         self.ledger = Ledger(arguments, limits, routes)
         limit = limits.event_sets if len(lent) == 1 else limits.depth + 1
-        kind = OnDeviceWork if arguments.on_device else DeviceWork
-        self.works = [kind(self.ledger, functions[device], lent[device], limit) for device in lent]
-        if arguments.on_device:
+        self.works = [DeviceWork(self.ledger, functions[device], lent[device], limit) for device in lent]
+        if arguments.to_device:
             allocate = _allocator_on(self.works[0].device)
         else:  # from the budget that registering the inputs has left
             allocate = routes.allocator(any(device.type == "cuda" for device in lent))
@@ -66,7 +66,7 @@ class MapRun:
         names = [f"inputs[{i}]" for i in range(len(arguments.inputs))]
         sources = self.works[0].sources
         # Sources that threads copy have been read when the last chunk is issued; those that the device reads may not.
-        late = [s.route == DIRECT or arguments.on_device for s in sources]
+        late = [source.route in (DIRECT, LOCAL) for source in sources]
         named = list(zip(names, arguments.inputs, late, strict=True))
         self._early = faults.Watch(self.op, {name: tensor for name, tensor, is_late in named if not is_late})
         self._late = faults.Watch(self.op, {name: tensor for name, tensor, is_late in named if is_late})
@@ -89,6 +89,8 @@ class MapRun:
     def _issue_on(self, work: DeviceWork, start: Callable[[], None]) -> None:
         with work.engine.compute():  # once, not per chunk: it takes as long as a small chunk
             start()
+            if len(self.works) == 1 and (equal := EqualChunks(work)).is_possible():
+                equal.run()
             ORDERS[self.arguments.order](work, self.limits.depth)
         work.engine.flush()
 
@@ -136,7 +138,7 @@ class MapRun:
         return structure.rebuild(tensors)
 
     def has_landed(self) -> bool:
-        """Whether all results are on the host; never waits."""
+        """Whether all results are complete; never waits."""
         return all(work.has_landed() for work in self.works)
 
     def wait(self, milliseconds: int) -> None:
@@ -185,7 +187,7 @@ class MapRun:
         done = sum(work.landed_bytes() for work in self.works)
         inside = sum(tensor.nbytes for tensor in self.arguments.inputs)
         outside = sum(assembly.capacity().nbytes for assembly in self.ledger.assemblies)
-        return done, inside + outside
+        return min(done, inside + outside), inside + outside  # uneven results may exceed what was expected
 
     def record(self) -> Callable[[], StreamStats]:
         """Takes the raw numbers of this finished run; most runs are never asked for `StreamStats`.

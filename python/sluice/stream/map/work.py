@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from .. import faults
-from ..device.layout import HostTensor, TensorSpec, as_given, charged, keep, memory_order
+from ..device.layout import LOCAL, Endpoint, TensorSpec, as_given, charged, keep, memory_order
 from ..device.lent import Lent
 from ..device.limits import one_way_rate
 from ..device.pipeline import Flight, Pipeline
@@ -43,9 +43,11 @@ class DeviceWork:
         self._bytes_after: list[int] = [0]  # bytes moved, by number of landed chunks
         self.first_rows = self._wanted_rows()
         self.sources = ledger.sources(self.device, min(self.first_rows, ledger.arguments.extent))
-        self._targets: list[HostTensor] = []
+        self._targets: list[Endpoint] = []
         self.fetched_ahead: list[Flight[Job]] = []  # fetched while the first chunk is computed
-        self._is_empty = not any(source.tensor.numel() for source in self.sources)
+        self._copied_in = [i for i, s in enumerate(self.sources) if s.route != LOCAL and s.tensor.numel()]
+        self._local = [(i, source) for i, source in enumerate(self.sources) if source.route == LOCAL]
+        self._to_device = ledger.arguments.to_device
         self._is_lazy = any(t.is_conj() or t.is_neg() for t in ledger.arguments.inputs)
         self._input_specs: dict[int, tuple[TensorSpec, ...]] = {}  # by extent: nearly all chunks have the same
         self._output_specs: dict[tuple[int, ...], tuple[TensorSpec, ...]] = {}  # by extents
@@ -63,6 +65,8 @@ class DeviceWork:
 
     def reserve_outputs(self, nbytes: int, count: int, exactly: bool) -> None:
         """Makes the first slots' outputs large enough, with a budget no larger."""
+        if self._to_device:  # results do not pass through slots
+            return
         if exactly:
             self.slots.release_other_outputs(nbytes)
         for slot in range(count):
@@ -94,19 +98,21 @@ class DeviceWork:
     def fetch(self, chunk: Chunk) -> Flight[Job]:
         """Issues the copies of a chunk's rows into a slot."""
         job = Job(chunk)
-        flight, extent = self.pipe.enter(job), chunk.extent
-        specs = self._input_specs.get(extent)
-        if specs is None:
-            specs = keep(self._input_specs, extent, tuple(source.spec(extent) for source in self.sources))
-        job.source = self.slots.input(flight.slot, specs)
+        flight = self.pipe.enter(job)
+        job.source = self.input_views(flight.slot, chunk.extent)
         self.pipe.fetch(flight, self._source_copies(job))
         return flight
 
+    def input_views(self, slot: int, extent: int) -> SlotViews:
+        """The views of a slot's input for a chunk of that many rows."""
+        specs = self._input_specs.get(extent)
+        if specs is None:
+            specs = keep(self._input_specs, extent, tuple(source.spec(extent) for source in self.sources))
+        return self.slots.input(slot, specs)
+
     def _source_copies(self, job: Job) -> list[list[int]]:
-        if self._is_empty:
-            return []
-        low, extent, pointers = job.chunk.low, job.chunk.extent, job.source.pointers
-        return [source.copy(low, extent, pointers[i]) for i, source in enumerate(self.sources)]
+        low, extent, pointers, sources = job.chunk.low, job.chunk.extent, job.source.pointers, self.sources
+        return [sources[i].copy(low, extent, pointers[i]) for i in self._copied_in]
 
     def compute(self, flight: Flight[Job]) -> None:
         """Calls `fn` on the compute stream and copies its result into the slot."""
@@ -133,16 +139,21 @@ class DeviceWork:
 
     def _inputs(self, job: Job) -> list[torch.Tensor]:
         # New tensors each time: fn may change their shape in place.
-        return [tensor.detach() for tensor in job.source.tensors]
+        tensors = [tensor.detach() for tensor in job.source.tensors]
+        if self._local:
+            with torch.no_grad():
+                for i, source in self._local:
+                    tensors[i].copy_(source.tensor.narrow(source.dim, job.chunk.low, job.chunk.extent))
+        return tensors
 
     def place_result(self, flight: Flight[Job], tensors: list[torch.Tensor]) -> None:
-        """Copies the result of `fn` into the slot."""
+        """Copies the result of `fn` into the slot, or into a result on the device."""
+        if self._to_device:
+            self._place_on_device(flight.item, tensors)
+            return
         slot, leaves = flight.slot, self.ledger.outputs.leaves
         extents = tuple([tensor.shape[leaves[i].dim] for i, tensor in enumerate(tensors)])
-        specs = self._output_specs.get(extents)
-        if specs is None:
-            orders = [memory_order(assembly.capacity()) for assembly in self.ledger.assemblies]
-            specs = keep(self._output_specs, extents, result_specs(leaves, extents, orders))
+        specs = self._specs_of_results(extents)
         result = self.slots.known_output(slot, specs)
         if result is None:
             self._grow_output(flight, bytes_of(specs), tensors)
@@ -150,6 +161,29 @@ class DeviceWork:
         flight.item.result, flight.item.extents = result, extents
         for i, tensor in enumerate(tensors):
             result.tensors[i].copy_(tensor)
+
+    def _specs_of_results(self, extents: tuple[int, ...]) -> tuple[TensorSpec, ...]:
+        specs = self._output_specs.get(extents)
+        if specs is None:
+            orders = [memory_order(assembly.capacity()) for assembly in self.ledger.assemblies]
+            leaves = self.ledger.outputs.leaves
+            specs = keep(self._output_specs, extents, result_specs(leaves, extents, orders))
+        return specs
+
+    def output_views(self, slot: int, extents: Sequence[int]) -> SlotViews:
+        """The views of a slot's output for results of these extents; it is large enough."""
+        return self.slots.output(slot, self._specs_of_results(tuple(extents)))
+
+    def _place_on_device(self, job: Job, tensors: list[torch.Tensor]) -> None:
+        ledger, leaves = self.ledger, self.ledger.outputs.leaves
+        ledger.is_touched = True
+        extents = [tensor.shape[leaf.dim] for leaf, tensor in zip(leaves, tensors, strict=True)]
+        for assembly, leaf, tensor, extent in zip(ledger.assemblies, leaves, tensors, extents, strict=True):
+            target, row = assembly.target(job.chunk.index, extent)
+            with torch.no_grad():
+                target.narrow(leaf.dim, row, extent).copy_(tensor)
+        nbytes = sum(spec.nbytes for spec in result_specs(leaves, extents))
+        job.result = SlotViews([], [], nbytes)  # without extents, so nothing is copied out
 
     def _grow_output(self, flight: Flight[Job], nbytes: int, tensors: list[torch.Tensor]) -> None:
         ledger, budget = self.ledger, self.ledger.limits.memory_budget
@@ -165,12 +199,34 @@ class DeviceWork:
         assert job.result is not None
         self.ledger.is_touched = True
         copies = self._result_copies(job, job.result)
-        rows, moved = job.chunk.rows, self._bytes_after
+        self._count_stored(job.chunk.index, 1, job.chunk.rows, job.result.nbytes)
+        self.pipe.store(flight, copies)
+
+    def _count_stored(self, first: int, count: int, rows: int, result_bytes: int) -> None:
+        """Counts chunks with that many rows, as they are being stored."""
         if rows not in self._bytes_of_rows:
             self._bytes_of_rows[rows] = sum(source.nbytes(rows) for source in self.sources)
-        moved.append(moved[-1] + self._bytes_of_rows[rows] + job.result.nbytes)
-        self.order_of_chunks.append(job.chunk.index)
-        self.pipe.store(flight, copies)
+        each, before = self._bytes_of_rows[rows] + result_bytes, self._bytes_after[-1]
+        self._bytes_after += [before + each * (i + 1) for i in range(count)]
+        self.order_of_chunks += range(first, first + count)
+
+    # --- a loop of equal chunks in C++ ----------------------------------------------------------------------------
+    @property
+    def are_chunks_plain(self) -> bool:
+        """Whether all inputs and results are on the host, not empty and not lazily conjugated or negated."""
+        is_whole = len(self._copied_in) == len(self.sources)
+        return is_whole and not self._is_lazy and not self._to_device
+
+    def take_over(self) -> None:
+        """Forgets the chunks that are fetched ahead: the loop stores them."""
+        self.ledger.is_touched = True
+        self.fetched_ahead = []
+
+    def advance(self, first: int, fetched: int, stored: int, result_bytes: int) -> None:
+        """Counts `stored` chunks from index `first` on that the loop has issued, after `fetched` more copies in."""
+        self.pipe.advance(fetched, stored)
+        self._count_stored(first, stored, self.ledger.chunks[0].rows, result_bytes)
+        self.engine.update()
 
     def _result_copies(self, job: Job, result: SlotViews) -> list[list[int]]:
         ledger, index = self.ledger, job.chunk.index
@@ -178,10 +234,11 @@ class DeviceWork:
         for i, extent in enumerate(job.extents):
             tensor, row = ledger.assemblies[i].target(index, extent)
             if result.tensors[i].numel():
-                copies.append(self._target(i, tensor, extent).copy(row, extent, result.pointers[i]))
+                copies.append(self.target(i, tensor, extent).copy(row, extent, result.pointers[i]))
         return copies
 
-    def _target(self, index: int, tensor: torch.Tensor, extent: int) -> HostTensor:
+    def target(self, index: int, tensor: torch.Tensor, extent: int) -> Endpoint:
+        """The caller's end of the copies of a result's tensor."""
         while len(self._targets) <= index:
             i = len(self._targets)
             whole = self.ledger.assemblies[i].capacity()
@@ -200,6 +257,8 @@ class DeviceWork:
     def settle(self) -> None:
         """Waits until all results have landed."""
         self.pipe.settle()
+        if self._to_device:
+            self.engine.join()  # the caller's stream waits too
 
     def has_landed(self) -> bool:
         """Whether all results have landed; never waits."""
@@ -214,39 +273,3 @@ class DeviceWork:
         self.order_of_chunks.clear()
         self.pipe.drain()
         self.lent.take_back()
-
-
-class OnDeviceWork(DeviceWork):
-    """Chunks of inputs on the device, for a result on the device: the compute stream does all copies."""
-
-    def _source_copies(self, job: Job) -> list[list[int]]:
-        return []
-
-    def _inputs(self, job: Job) -> list[torch.Tensor]:
-        chunk, tensors = job.chunk, super()._inputs(job)
-        with torch.no_grad():
-            for tensor, source in zip(tensors, self.sources, strict=True):
-                tensor.copy_(source.tensor.narrow(source.dim, chunk.low, chunk.extent))
-        return tensors
-
-    def reserve_outputs(self, nbytes: int, count: int, exactly: bool) -> None:
-        """Does nothing: results do not pass through slots."""
-
-    def place_result(self, flight: Flight[Job], tensors: list[torch.Tensor]) -> None:
-        """Copies the result of `fn` into the whole result."""
-        ledger, index, leaves = self.ledger, flight.item.chunk.index, self.ledger.outputs.leaves
-        ledger.is_touched = True
-        extents = [tensor.shape[leaf.dim] for leaf, tensor in zip(leaves, tensors, strict=True)]
-        for assembly, leaf, tensor, extent in zip(ledger.assemblies, leaves, tensors, extents, strict=True):
-            target, row = assembly.target(index, extent)
-            with torch.no_grad():
-                target.narrow(leaf.dim, row, extent).copy_(tensor)
-        flight.item.result = SlotViews([], [], bytes_of(result_specs(leaves, extents)))
-
-    def _result_copies(self, job: Job, result: SlotViews) -> list[list[int]]:
-        return []
-
-    def settle(self) -> None:
-        """Waits until the results are complete, and lets the caller's stream wait too."""
-        super().settle()
-        self.engine.join()

@@ -25,8 +25,8 @@ class OverlapReport:
         overlap: the fraction in which at least two rows were busy.
         all_three: the fraction in which all three were busy.
         duplex: the fraction in which both directions of the host link were busy.
-        link_utilisation: bytes moved, over what the host link could have moved in that time in both directions; None
-            for a trace, which has no byte counts.
+        link_utilisation: bytes moved, over what the host link could have moved in that time in the directions used;
+            None on the CPU, which has no host link, and for a trace, which has no byte counts.
         bound_seconds: lower bound of the time for these bytes and this compute, with the pipeline's fill and drain;
             None for a trace.
         efficiency: bound_seconds / seconds; None for a trace.
@@ -117,15 +117,21 @@ def _of_stats(stats: StreamStats) -> OverlapReport:
     report = _report(rows)
     inside, outside = sum(stats.bytes_in.values()), sum(stats.bytes_out.values())
     bound = _bound(stats, inside, outside)
-    rates = [link_limits(device).duplex for device in stats.devices]
-    moved = (inside + outside) / 1e9
+    on_cpu = any(device.startswith("cpu") for device in stats.devices)
     return dataclasses.replace(
         report,
-        link_utilisation=moved / sum(rates) / report.seconds,
+        link_utilisation=None if on_cpu else _link_utilisation(stats, inside, outside, report.seconds),
         bound_seconds=bound,
         efficiency=bound / report.seconds,
         pageable_bytes=stats.bytes_in.get("pageable", 0) + stats.bytes_out.get("pageable", 0),
     )
+
+
+def _link_utilisation(stats: StreamStats, inside: int, outside: int, seconds: float) -> float:
+    limits = [link_limits(device) for device in stats.devices]
+    both = inside > 0 and outside > 0
+    rate = sum(x.duplex if both else x.h2d if inside else x.d2h for x in limits)
+    return (inside + outside) / 1e9 / rate / seconds
 
 
 def _bound(stats: StreamStats, inside: int, outside: int) -> float:

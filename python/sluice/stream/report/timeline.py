@@ -46,11 +46,10 @@ def describe(stats: StreamStats) -> str:
     """One line: order, chunks, time, overlap, and the use of the host link if there is one."""
     report = overlap_report(stats)
     moved = (sum(stats.bytes_in.values()) + sum(stats.bytes_out.values())) / 1e9
-    has_host_link = report.link_utilisation is not None and all(device != "cpu" for device in stats.devices)
+    link = "" if report.link_utilisation is None else f", link {100 * report.link_utilisation:.0f} %"
     return (
         f"{stats.order}, {stats.chunks} chunks, depth {stats.depth}: {1e3 * report.seconds:.2f} ms, "
-        f"{moved / report.seconds:.1f} GB/s, overlap {100 * report.overlap:.0f} %"
-        + (f", link {100 * (report.link_utilisation or 0):.0f} %" if has_host_link else "")
+        f"{moved / report.seconds:.1f} GB/s, overlap {100 * report.overlap:.0f} %{link}"
     )
 
 

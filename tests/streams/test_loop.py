@@ -1,0 +1,182 @@
+"""Equal chunks of known functions are issued by one call into C++: which, that they are right, and how they end."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import sluice
+from sluice import stages
+from sluice.stream.map.loop import EqualChunks, is_known
+from stream_calls import ORDERS, exact, stream
+
+CHAIN = stages.scale(2.0) | stages.relu()
+WEIGHT = torch.randn(6, 1, 5)
+
+
+def convolution(device: str) -> Callable[..., torch.Tensor]:
+    return functools.partial(sluice.conv1d, weight=WEIGHT.to(device), padding=2, groups=6)
+
+
+@pytest.fixture
+def loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """How far each call of a loop came."""
+    told: list[str] = []
+    call = EqualChunks._call
+
+    def recorded(self: EqualChunks, *arguments: Any) -> str:
+        told.append(call(self, *arguments))
+        return told[-1]
+
+    monkeypatch.setattr(EqualChunks, "_call", recorded)
+    return told
+
+
+@pytest.mark.parametrize("size", [1, 7, 10, 25, 50, 100])
+@pytest.mark.parametrize("depth", [1, 2, 3, 8])
+@pytest.mark.parametrize("staging", ["auto", "ring"])
+def test_known_functions(device: str, loops: list[str], size: int, depth: int, staging: str) -> None:
+    x = torch.randn(100, 33)
+    for fn, wanted in ((None, x), (CHAIN, (x * 2).relu()), (functools.partial(sluice.transform, chain=CHAIN), None)):
+        with sluice.Streamer(device, depth=depth) as streamer:
+            for _ in range(3):  # the second call fetches the second chunk while the first is computed
+                loops.clear()
+                got = streamer.map(fn, x, chunk_size=size, staging=staging)
+                exact(got, (x * 2).relu() if wanted is None else wanted)
+                stats = streamer.stats()
+                assert stats.chunks == -(-100 // size)
+                assert [times.chunk for times in stats.timeline] == list(range(stats.chunks))
+                assert sum(stats.bytes_in.values()) == sum(stats.bytes_out.values()) == x.nbytes
+                last = 100 % size == 0
+                equal = stats.chunks - 2 + last
+                assert loops[-1:] == ([f"{equal} {equal}"] if equal >= 3 else [])
+
+
+def test_an_op_with_bound_arguments(device: str, loops: list[str]) -> None:
+    x = torch.randn(40, 6, 300)
+    got = stream(convolution(device), x, device=device, chunk_size=4)
+    torch.testing.assert_close(got, torch.nn.functional.conv1d(x, WEIGHT, padding=2, groups=6), rtol=1e-4, atol=1e-5)
+    assert loops[-1] == "9 9"
+
+
+def test_a_chain_with_a_tensor(device: str, loops: list[str]) -> None:
+    x, offset = torch.randn(100, 33), torch.randn(33)
+    exact(stream(stages.add(offset.to(device)), x, device=device, chunk_size=9), x + offset)
+    assert loops[-1] == "10 10"  # a slow machine needs several calls
+
+
+def test_what_is_known() -> None:
+    assert is_known(CHAIN)
+    assert is_known(convolution("cpu"))
+    assert not is_known(lambda x: x)
+    assert not is_known(sluice.transform)  # needs a chain: a mistake, which the op explains
+    assert not is_known(functools.partial(torch.add, other=1))
+    assert not is_known(functools.partial(sluice.transform, chain=CHAIN, out=torch.ones(3)))
+    assert not is_known(functools.partial(sluice.causal_conv1d, weight=WEIGHT[:, 0], return_final_states=True))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"order": "breadth_first"}, {"order": "sequential"}, {"halo": 1}, {"chunk_size": 40}],
+    ids=lambda options: next(iter(options)),
+)
+def test_other_calls_take_the_other_way(device: str, loops: list[str], options: dict[str, Any]) -> None:
+    x = torch.randn(100, 3)
+    exact(stream(CHAIN, x, device=device, **{"chunk_size": 9, **options}), (x * 2).relu())
+    assert loops == []
+
+
+def test_a_converted_input_is_left_to_python(device: str, loops: list[str]) -> None:
+    x = torch.randn(40, 6, 300)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        got = stream(convolution(device), x, device=device, chunk_size=4)
+    assert loops[0] == ""
+    assert got.dtype == torch.bfloat16
+    torch.testing.assert_close(
+        got.float(), torch.nn.functional.conv1d(x, WEIGHT, padding=2, groups=6), rtol=0.05, atol=0.05
+    )
+
+
+def test_other_layouts(device: str, loops: list[str]) -> None:
+    x = torch.randn(33, 100).t()
+    for fn, wanted in ((None, x), (CHAIN, (x * 2).relu())):
+        exact(stream(fn, x, device=device, chunk_size=9), wanted)
+        out = torch.empty(100, 66)[:, ::2]
+        exact(stream(fn, x, device=device, chunk_size=9, out=out), wanted)
+        exact(
+            stream(fn, torch._neg_view(x), device=device, chunk_size=9), torch._neg_view(x) if fn is None else CHAIN(-x)
+        )
+        exact(stream(fn, x, device=device, chunk_size=9, out=x.clone()), wanted)
+    mine = x.clone()
+    assert stream(CHAIN, mine, device=device, chunk_size=9, out=mine) is mine
+    exact(mine, (x * 2).relu())
+    assert loops
+    both = stream(None, x, x + 1, device=device, chunk_size=9)
+    exact(both[0], x)
+    exact(both[1], x + 1)
+
+
+def test_random_calls(device: str) -> None:
+    draw = random.Random(torch.initial_seed())
+    for _ in range(100):
+        rows, depth = draw.randint(1, 400), draw.randint(1, 5)
+        x = torch.randn(rows, draw.choice([1, 7, 256, 1000]))
+        if device == "cuda" and draw.random() < 0.5:
+            x = x.pin_memory()
+        fn, whole = draw.choice([(None, x), (CHAIN, (x * 2).relu())])
+        options = {"chunk_size": draw.randint(1, rows), "staging": draw.choice(["auto", "ring"])}
+        if draw.random() < 0.3:
+            options["memory_budget"] = 64 << 20
+        exact(stream(fn, x, device=device, depth=depth, **options), whole)
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
+def test_progress_and_cancel_within_a_loop(device: str) -> None:
+    x, calls = torch.randn(1000, 100), []
+    exact(stream(None, x, device=device, chunk_size=10, progress=lambda *numbers: calls.append(numbers)), x)
+    assert calls[-1] == (2 * x.nbytes, 2 * x.nbytes)
+    with sluice.Streamer(device) as streamer:
+
+        def cancel(done: int, total: int) -> None:
+            if done < total:
+                streamer.cancel()
+
+        def call_until_cancelled() -> None:
+            for _ in range(50):  # a fast machine may finish a call before it is asked
+                streamer.map(CHAIN, x, chunk_size=1, progress=cancel)
+
+        with pytest.raises(concurrent.futures.CancelledError):
+            call_until_cancelled()
+        exact(streamer.map(None, x), x)
+
+
+def test_an_op_that_fails_within_a_loop(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(100, 8)
+    call = EqualChunks._call
+
+    def torn(self: EqualChunks, loop: list[int], *views: Any) -> str:
+        return call(self, loop[:-1], *views)
+
+    monkeypatch.setattr(EqualChunks, "_call", torn)
+    with sluice.Streamer(device) as streamer:
+        with pytest.raises(RuntimeError, match="commands must be whole") as caught:
+            streamer.map(CHAIN, x, chunk_size=9)
+        assert (
+            "raised by fn for chunk 1, rows 9 to 18 of dimension 0 (12 chunks) or a later one"
+            in caught.value.__notes__[0]
+        )
+        monkeypatch.undo()
+        exact(streamer.map(CHAIN, x, chunk_size=9), (x * 2).relu())
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_callable_around_a_chain_is_not_known(device: str, loops: list[str], order: str) -> None:
+    x = torch.randn(100, 3)
+    exact(stream(lambda x: CHAIN(x), x, device=device, chunk_size=9, order=order), (x * 2).relu())
+    assert loops == []
