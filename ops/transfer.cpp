@@ -297,13 +297,6 @@ void give_back(int64_t device, int64_t stream) {
   give_stream_back(static_cast<int>(device), reinterpret_cast<void*>(stream));
 }
 std::string abilities_of(int64_t device) { return device_abilities(static_cast<int>(device)); }
-#else
-// The kind of mapping, and whether it is writable.
-Ints mapping_info(int64_t address, int64_t bytes) {
-  const MappingInfo info = mapping_of(reinterpret_cast<void*>(address), bytes);
-  return {static_cast<int64_t>(info.kind), info.writable ? 1 : 0};
-}
-void advise_huge_pages(int64_t address, int64_t bytes) { advise_huge(reinterpret_cast<void*>(address), bytes); }
 #endif
 
 }  // namespace
@@ -342,9 +335,6 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def(SLUICE_TRANSFER "take_stream(int device) -> int");
   m.def(SLUICE_TRANSFER "give_stream_back(int device, int stream) -> ()");
   m.def(SLUICE_TRANSFER "abilities(int device) -> str");
-#else
-  m.def(SLUICE_TRANSFER "mapping(int address, int bytes) -> int[]");
-  m.def(SLUICE_TRANSFER "advise_huge(int address, int bytes) -> ()");
 #endif
 }
 
@@ -372,9 +362,6 @@ STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
   m.impl(SLUICE_TRANSFER "take_stream", TORCH_BOX(&take_new_stream));
   m.impl(SLUICE_TRANSFER "give_stream_back", TORCH_BOX(&give_back));
   m.impl(SLUICE_TRANSFER "abilities", TORCH_BOX(&abilities_of));
-#else
-  m.impl(SLUICE_TRANSFER "mapping", TORCH_BOX(&mapping_info));
-  m.impl(SLUICE_TRANSFER "advise_huge", TORCH_BOX(&advise_huge_pages));
 #endif
 }
 

@@ -16,8 +16,11 @@ struct MappingInfo {
   bool writable = true;
 };
 
-// All mappings that the range overlaps, from /proc/self/maps; writable if all of them are.
+// All mappings that the range overlaps; writable if all of them are. By a query of Linux 6.11, else from the text of
+// /proc/self/maps.
 MappingInfo mapping_of(const void* address, std::int64_t bytes);
+// By the text alone, which takes half a millisecond.
+MappingInfo mapping_by_text(const void* address, std::int64_t bytes);
 
 // Removes whole pages within the range from this process, so that reading a file larger than memory does not fill it.
 // The contents stay: pages of a private mapping are reclaimed, never discarded.

@@ -270,6 +270,13 @@ TEST(a_missing_edge_is_seen) {
   }
 }
 
+MappingInfo both_ways(const void* address, std::int64_t bytes) {
+  const MappingInfo info = mapping_of(address, bytes), text = mapping_by_text(address, bytes);
+  CHECK(info.kind == text.kind);
+  CHECK(info.writable == text.writable);
+  return info;
+}
+
 TEST(a_file_that_is_cut_short_is_an_error) {
   char path[] = "/tmp/sluice_transfer_XXXXXX";
   const int file = mkstemp(path);
@@ -278,7 +285,7 @@ TEST(a_file_that_is_cut_short_is_an_error) {
   CHECK(ftruncate(file, bytes) == 0);
   char* const mapped =
       static_cast<char*>(mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ, MAP_SHARED, file, 0));
-  const MappingInfo info = mapping_of(mapped + 5000, 1);
+  const MappingInfo info = both_ways(mapped + 5000, 1);
   CHECK(info.kind == Mapping::shared_file);
   CHECK(!info.writable);
   const int protection = PROT_READ | PROT_WRITE;
@@ -329,7 +336,7 @@ TEST(dropping_pages_of_a_file_keeps_what_was_written) {
   for (int flags : {MAP_SHARED, MAP_PRIVATE}) {
     char* const mapped = static_cast<char*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, file, 0));
     mapped[20000] = 'q';
-    const MappingInfo info = mapping_of(mapped, static_cast<std::int64_t>(bytes));
+    const MappingInfo info = both_ways(mapped, static_cast<std::int64_t>(bytes));
     CHECK(info.kind == (flags == MAP_SHARED ? Mapping::shared_file : Mapping::private_file));
     drop_behind(mapped, static_cast<std::int64_t>(bytes), info.kind);
     CHECK(mapped[20000] == 'q');
@@ -350,24 +357,24 @@ TEST(a_private_mapping_that_was_made_read_only_keeps_what_was_written) {
   char* const mapped = static_cast<char*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0));
   mapped[20000] = 'q';
   CHECK(mprotect(mapped, bytes, PROT_READ) == 0);
-  const MappingInfo info = mapping_of(mapped, size);
+  const MappingInfo info = both_ways(mapped, size);
   CHECK(info.kind == Mapping::private_file);
   CHECK(!info.writable);
   drop_behind(mapped, size, info.kind);
   CHECK(mapped[20000] == 'q');
   // The kind of a range depends on all mappings that it overlaps, not on the first.
   CHECK(mmap(mapped, bytes / 2, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0) == mapped);
-  CHECK(mapping_of(mapped, size / 2).kind == Mapping::shared_file);
-  CHECK(mapping_of(mapped, size).kind == Mapping::private_file);
+  CHECK(both_ways(mapped, size / 2).kind == Mapping::shared_file);
+  CHECK(both_ways(mapped, size).kind == Mapping::private_file);
   const int anonymous = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
   CHECK(mmap(mapped + bytes / 2, bytes / 2, PROT_READ | PROT_WRITE, anonymous, -1, 0) == mapped + bytes / 2);
   mapped[40000] = 'r';
-  const MappingInfo mixed = mapping_of(mapped, size);
+  const MappingInfo mixed = both_ways(mapped, size);
   CHECK(mixed.kind == Mapping::private_file);
   CHECK(!mixed.writable);
   drop_behind(mapped, size, mixed.kind);
   CHECK(mapped[40000] == 'r');
-  CHECK(mapping_of(mapped + bytes / 2, size / 2).kind == Mapping::anonymous);
+  CHECK(both_ways(mapped + bytes / 2, size / 2).kind == Mapping::anonymous);
   munmap(mapped, bytes);
   close(file);
 }

@@ -102,6 +102,7 @@ def test_buffers_that_are_filled_again(device: str, pool: int, fill: str) -> Non
         assert refilled_results(device, DelayedEngine, pinned, pool, FILLS[fill]) == wanted
 
 
+@pytest.mark.usefixtures("through_the_engine")
 def test_a_source_that_is_asked_too_early_is_caught(device: str) -> None:
     wanted = [(2.0 * i, 2.0 * i) for i in range(12)]
     got = (refilled_results(device, ReadEarly, device == "cuda", 1, FILLS["numpy"]) for _ in range(20))
@@ -117,6 +118,7 @@ def test_several_devices_and_a_buffer_that_is_filled_again(device: str, several:
     assert [(float(r.min()), float(r.max())) for r in results] == [(i + 1.0, i + 1.0) for i in range(20)]
 
 
+@pytest.mark.usefixtures("through_the_engine")
 @pytest.mark.parametrize("several", [False, True])
 def test_what_exists_already_is_not_waited_for(device: str, several: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     waited = 0

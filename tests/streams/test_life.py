@@ -15,9 +15,9 @@ import torch
 import sluice
 from common import ROOT
 from sluice.stream.device.engine import EngineDevice
-from stream_life import CASES, SECONDS
+from stream_life import CASES, OF_THE_ENGINE, SECONDS
 
-TIMES = {"cpu": 4, "cuda": 10}  # few on the CPU, where every change runs them; stream_life.py has --times
+TIMES = {"cpu": 2, "engine": 4, "cuda": 10}  # few on the CPU, where every change runs them; stream_life.py has --times
 Run = Callable[[str, str], str]
 
 
@@ -44,9 +44,14 @@ def in_a_process() -> Iterator[Run]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_process(in_a_process: Run, device: str, case: str) -> None:
-    for _ in range(TIMES[device]):
-        assert in_a_process(case, device) == ""
+@pytest.mark.parametrize("where", TIMES)
+def test_a_process(in_a_process: Run, where: str, case: str) -> None:
+    if where == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    if where == "cpu" and case in OF_THE_ENGINE:
+        pytest.skip("is about the engine's threads")
+    for _ in range(TIMES[where]):
+        assert in_a_process(case, where) == ""
 
 
 def test_torn_commands_are_refused_whole() -> None:
@@ -65,6 +70,7 @@ def test_torn_commands_are_refused_whole() -> None:
         engine.close()
 
 
+@pytest.mark.usefixtures("through_the_engine")
 def test_a_waiter_issues_nothing() -> None:
     """A thread may still wait for an old future while another builds the commands of the next run."""
     x = torch.randn(8, 3)

@@ -13,7 +13,8 @@ import torch
 
 import sluice
 from sluice import stages
-from sluice.stream.map.loop import EqualChunks, is_known
+from sluice.stream.known import is_known
+from sluice.stream.map.loop import EqualChunks
 from stream_calls import ORDERS, exact, stream
 
 CHAIN = stages.scale(2.0) | stages.relu()
@@ -22,6 +23,14 @@ WEIGHT = torch.randn(6, 1, 5)
 
 def convolution(device: str) -> Callable[..., torch.Tensor]:
     return functools.partial(sluice.conv1d, weight=WEIGHT.to(device), padding=2, groups=6)
+
+
+pytestmark = pytest.mark.usefixtures("through_the_engine")
+
+
+@pytest.fixture(params=["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
+def device(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from sluice.stream.device.lent import Settled
 Fn = Callable[..., Any]
 
 
+@pytest.mark.usefixtures("through_the_engine")
 def test_an_identical_call_copies_ahead_of_the_first_result(device: str) -> None:
     x, seen, room = torch.randn(100, 4), [], [True]
 

@@ -17,6 +17,8 @@ MAX_RANK = 16  # StridedCopy::kMaxRank
 
 def integer(op: str, name: str, value: Any, least: int, most: int | None = None) -> int:
     """`value`, an int of at least `least`."""
+    if type(value) is int and value >= least and (most is None or value <= most):
+        return value
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{op}: {name} must be an int, got {type(value).__name__}")
     if value < least or (most is not None and value > most):

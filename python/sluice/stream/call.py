@@ -8,9 +8,10 @@ from typing import Any
 
 from .device.lender import Lender
 from .ending import Holder, InterruptibleLock
+from .iter.inline import InlineIterRun
 from .iter.iterate import IterRun
+from .map.base import MapRun
 from .map.future import StreamFuture
-from .map.run import MapRun
 from .process import Owner
 from .report.stats import StreamStats
 
@@ -29,7 +30,7 @@ class Tenancy:
     def __init__(self, lender: Lender) -> None:
         self.lender = lender
         self.owner, self.lock = Owner(), InterruptibleLock()
-        self.running: MapRun | IterRun | None = None
+        self.running: MapRun | IterRun | InlineIterRun | None = None
         self.outstanding: StreamFuture | None = None  # its calls of fn are issued, its chunks in flight
         self.stats: Callable[[], StreamStats] = StreamStats  # of the last complete run
         self.is_closed = self.is_closed_at_exit = False
@@ -72,10 +73,10 @@ class Call:
         self._op, self._tenancy, self._streamer = op, tenancy, streamer
         self._finished = [finished]
         self._holder = Holder()
-        self._run: MapRun | IterRun | None = None
+        self._run: MapRun | IterRun | InlineIterRun | None = None
         self._future: StreamFuture | None = None
 
-    def begin(self, make_run: Callable[[], MapRun | IterRun]) -> None:
+    def begin(self, make_run: Callable[[], MapRun | IterRun | InlineIterRun]) -> None:
         """Waits for the lock and makes the run."""
         tenancy = self._tenancy
         tenancy.check_open(self._op)
@@ -104,7 +105,7 @@ class Call:
     def results(self) -> Iterator[Any]:
         """The results of an iterator."""
         run = self._run
-        assert isinstance(run, IterRun)
+        assert isinstance(run, (IterRun, InlineIterRun))
         try:
             yield from run.results()
         except BaseException as error:

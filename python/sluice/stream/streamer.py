@@ -16,9 +16,12 @@ from .call import Call, Tenancy
 from .device.lender import Lender
 from .device.limits import default_threads
 from .ending import Ending, Holder
+from .iter.inline import InlineIterRun
 from .iter.iterate import IterRun
+from .map import inline
 from .map.arguments import MapArguments, parse_map
-from .map.run import MapRun
+from .map.base import MapRun
+from .map.run import StreamedRun
 from .modes import untraced
 from .report.stats import StreamStats
 from .report.timeline import write_trace
@@ -215,9 +218,12 @@ class Streamer:
             return call.perform(non_blocking)
 
     def _make_map_run(self, arguments: MapArguments, functions: dict[torch.device, Callable[..., Any]]) -> MapRun:
-        self._lender.registered.begin((*arguments.inputs, *(arguments.outs or ())))
         limits = self._lender.limits(len(functions))
-        return MapRun(arguments, functions, self._lender.lend(list(functions)), limits, self._lender.registered)
+        if inline.can_run(arguments, functions, limits):
+            ((device, fn),) = functions.items()
+            return inline.InlineRun(arguments, fn, device, limits)
+        self._lender.registered.begin((*arguments.inputs, *(arguments.outs or ())))
+        return StreamedRun(arguments, functions, self._lender.lend(list(functions)), limits, self._lender.registered)
 
     def _iter(
         self, op: str, fn: Any, iterable: Iterable[Any], ordered: bool, finished: Callable[[], None] = lambda: None
@@ -242,11 +248,20 @@ class Streamer:
         finished: Callable[[], None],
         itself: list[Callable[[], Any]],
     ) -> Iterator[Any]:
-        call, limits = Call(op, self._tenancy, self, finished), self._lender.limits(len(functions))
+        call = Call(op, self._tenancy, self, finished)
         with Ending(call.end), Ending(call.end):
-            call.begin(lambda: IterRun(op, functions, self._lender.lend(list(functions)), limits, iterable, ordered))
+            call.begin(lambda: self._make_iter_run(op, functions, iterable, ordered))
             self._iterator = itself[0]
             yield from call.results()
+
+    def _make_iter_run(
+        self, op: str, functions: dict[torch.device, Callable[..., Any]], iterable: Iterable[Any], ordered: bool
+    ) -> IterRun | InlineIterRun:
+        limits = self._lender.limits(len(functions))
+        if inline.is_inline(functions, limits):
+            ((device, fn),) = functions.items()
+            return InlineIterRun(op, fn, device, limits, iterable)
+        return IterRun(op, functions, self._lender.lend(list(functions)), limits, iterable, ordered)
 
     def _cancel_at_exit(self) -> None:
         if (running := self._tenancy.running) is not None:

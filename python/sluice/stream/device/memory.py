@@ -11,15 +11,17 @@ import torch
 
 from ... import _library
 from ..arguments import check_memory
+from ..faults import TransferError
 from ..process import Owner
-from .layout import span_bytes
+from .layout import memory_order, packed_strides, span_bytes
 
 _MIB = 1 << 20
 _DROP_FROM = 64 * _MIB  # mapped files from this size on are dropped from memory after they are read
-_HUGE_FROM = 32 * _MIB
+HUGE_FROM = 32 * _MIB  # a result of this size or more asks for huge pages
 _RING_BUFFERS = 8
 _RING_BUFFER_BYTES = 8 * _MIB
 _PAGE = 4096
+_SMALL = 256 << 10  # a guarded copy of that takes a few microseconds
 _SHARED_FILE = 1  # Mapping of kernels/transfer/mapping.h
 
 
@@ -80,9 +82,35 @@ def pinned_charge(nbytes: int) -> int:
 def host_tensor(sizes: Sequence[int], dtype: torch.dtype, pinned: bool) -> torch.Tensor:
     """An empty host tensor; a large pageable one requests huge pages, because all of it will be written."""
     made = torch.empty(tuple(sizes), dtype=dtype, device="cpu", pin_memory=pinned)
-    if not pinned and made.nbytes >= _HUGE_FROM:
+    if not pinned and made.nbytes >= HUGE_FROM:
         torch.ops.sluice._transfer_advise_huge(made.data_ptr(), made.nbytes)
     return made
+
+
+def is_small(tensor: torch.Tensor) -> bool:
+    """Whether copying a tensor under a guard takes less time than to find out whether it is a file."""
+    return span_bytes(tensor) <= _SMALL
+
+
+def is_large_file(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a mapped file and not small."""
+    return not is_small(tensor) and mapping_kind(tensor, 0) != 0
+
+
+def packed_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Memory for a tensor without gaps, in its order of dimensions."""
+    sizes = tensor.shape
+    if tensor.is_contiguous():
+        return torch.empty(sizes, dtype=tensor.dtype, device="cpu")
+    return torch.empty_strided(sizes, packed_strides(sizes, memory_order(tensor)), dtype=tensor.dtype, device="cpu")
+
+
+def copy_in(source: torch.Tensor, packed: torch.Tensor) -> None:
+    """Copies a tensor, which may be a file, to memory of `packed_like`."""
+    if not is_small(source) and mapping_kind(source, 0) == 0:
+        packed.copy_(source)
+    elif source.numel() and not torch.ops.sluice._transfer_copy(source, packed, True):
+        raise TransferError("a file ended while it was read")
 
 
 def register(tensor: torch.Tensor, read_only: bool | None = None) -> str:

@@ -20,6 +20,7 @@ from ..device.routes import Allocator, Routes
 from ..device.slots import SlotViews, bytes_of
 from ..modes import mark_step
 from ..structure import Structure, describe, flatten
+from .source import tensors_on_gpus
 
 
 @dataclasses.dataclass
@@ -41,11 +42,6 @@ class Item:
         """The complete result."""
         assert self.structure is not None
         return self.structure.rebuild(self.results)
-
-
-def tensors_on_gpus(item: Any) -> list[torch.Tensor]:
-    """The tensors within an item that `fn` gets unchanged."""
-    return [leaf for leaf in pytree.tree_leaves(item) if isinstance(leaf, torch.Tensor) and leaf.is_cuda]
 
 
 def _rows(tensor: torch.Tensor) -> torch.Tensor:

@@ -30,55 +30,15 @@ from .. import faults
 from ..device.lent import Lent, Limits
 from ..device.pipeline import Flight
 from ..ending import Channel, Latch, Workers
-from ..faults import CancelledError
 from ..modes import Modes
 from ..process import Owner
-from ..report.stats import StreamStats, record_of, stats_of
-from .items import Item, ItemWork, tensors_on_gpus
-
-# Between two elements of these iterators no code runs that could write to one.
-_OF_WHAT_EXISTS: tuple[type, ...] = (type(iter([])), type(iter(())))
+from ..report.stats import Once, StreamStats, record_of, stats_of
+from .items import Item, ItemWork
+from .source import CancellableRun, Source
 
 
-class Source:
-    """The caller's iterable: its error is kept until the results before it are yielded."""
-
-    def __init__(self, iterable: Iterable[Any]) -> None:
-        self._iterator = iter(iterable)
-        self.may_refill = type(self._iterator) not in _OF_WHAT_EXISTS
-        self.pulled = 0
-        self.has_ended = False
-        self.error: BaseException | None = None
-
-    def pull(self) -> tuple[int, Any] | None:
-        """The next item and its number; None at the end."""
-        if self.has_ended:
-            return None
-        try:
-            item = next(self._iterator)
-        except StopIteration:
-            self.has_ended = True
-            return None
-        except Exception as error:
-            self.has_ended, self.error = True, error
-            return None
-        self.pulled += 1
-        return self.pulled - 1, item
-
-    def ready(self, item: Any) -> list[torch.cuda.Event]:
-        """Events after which the item's GPU tensors are written, if the source wrote them on the current streams."""
-        devices = {tensor.device for tensor in tensors_on_gpus(item)} if self.may_refill else ()
-        return [torch.cuda.current_stream(device).record_event() for device in devices]
-
-    def close(self) -> None:
-        """Closes a generator that is left early."""
-        self.has_ended = True
-        if (close := getattr(self._iterator, "close", None)) is not None:
-            close()
-
-
-class IterRun:
-    """The state of one iterator.
+class IterRun(CancellableRun):
+    """The state of one iterator on devices.
 
     Args:
         op: for messages.
@@ -98,26 +58,14 @@ class IterRun:
         iterable: Iterable[Any],
         ordered: bool,
     ) -> None:
-        self.op, self.limits, self.ordered = op, limits, ordered
+        super().__init__(op)
+        self.limits, self.ordered = limits, ordered
         self.owner = Owner()
-        self._cancelled = self._is_quiet = False
         self._began = time.perf_counter()
         self.source = Source(iterable)
         self.works = [ItemWork(op, fn, lent[device], limits, self.checkpoint) for device, fn in functions.items()]
         self.workers: Workers | None = None
         self.tasks: Channel[_Task | None] = Channel()
-
-    def cancel(self, is_quiet: bool = False) -> None:
-        """Stops the iterator at its next step; at the interpreter's exit silently, by `SystemExit`."""
-        self._is_quiet = is_quiet
-        self._cancelled = True
-
-    def checkpoint(self) -> None:
-        """Raises if it was cancelled."""
-        if self._cancelled:
-            if self._is_quiet:
-                raise SystemExit
-            raise CancelledError(f"{self.op}: cancelled by cancel(): there are no more results")
 
     def results(self) -> Iterator[Any]:
         """The results. `end` must follow in any case."""
@@ -149,7 +97,7 @@ class IterRun:
         """Takes the raw numbers of this finished run."""
         records = [record_of(work.engine, work.order_of_items, work.slots.nbytes) for work in self.works]
         seconds = time.perf_counter() - self._began
-        return functools.cache(functools.partial(stats_of, records, depth=self.limits.depth, seconds=seconds))
+        return Once(functools.partial(stats_of, records, depth=self.limits.depth, seconds=seconds))
 
 
 def _on_one(run: IterRun, work: ItemWork) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from ..ending import Ending, Holder, InterruptibleLock
 from ..faults import CancelledError
 from ..process import Owner, seconds_left
 from ..report.stats import StreamStats
-from .run import MapRun
+from .base import MapRun
 
 _POLL_MILLISECONDS = 20
 _NOT_WITHIN = "a StreamFuture must not be waited for by its own progress callback, got such a wait"

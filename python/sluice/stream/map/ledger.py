@@ -27,10 +27,10 @@ class Ledger:
     Args:
         arguments: checked.
         limits: depth and budgets.
-        routes: how the bytes of tensors travel.
+        routes: how the bytes of tensors travel; None if they do not.
     """
 
-    def __init__(self, arguments: MapArguments, limits: Limits, routes: Routes) -> None:
+    def __init__(self, arguments: MapArguments, limits: Limits, routes: Routes | None) -> None:
         self.arguments, self.limits, self.routes = arguments, limits, routes
         self.op = arguments.op
         self.outputs = Outputs(arguments)
@@ -78,10 +78,9 @@ class Ledger:
     # --- inputs and results ---------------------------------------------------------------------------------------
     def sources(self, device: torch.device, rows: int) -> list[Endpoint]:
         """The inputs as sources of copies to a device."""
-        pairs = zip(self.arguments.inputs, self.arguments.dims, strict=True)
-        return [
-            self.routes.of(resolved(tensor), dim, rows, device, f"inputs[{i}]") for i, (tensor, dim) in enumerate(pairs)
-        ]
+        pairs, routes = zip(self.arguments.inputs, self.arguments.dims, strict=True), self.routes
+        assert routes is not None
+        return [routes.of(resolved(tensor), dim, rows, device, f"inputs[{i}]") for i, (tensor, dim) in enumerate(pairs)]
 
     def settle_on(self, chunks: Chunks, allocate: Allocate) -> None:
         """Allocates the results, whose sizes are known now that the first chunk has run."""

@@ -6,39 +6,21 @@ slot, in the mode "stream": its raw op `_stream_<op>` gets the arguments as the 
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..._library import call_mode
-from ...causal_conv1d import causal_conv1d
-from ...chain import Chain
-from ...conv1d import conv1d
-from ...conv_transpose1d import conv_transpose1d
-from ...filter2d import filter2d
-from ...transform import transform
 from .. import faults
 from ..arguments import identity
 from ..device.layout import DIRECT, Endpoint
 from ..device.slots import SlotViews
+from ..known import is_known
 
 if TYPE_CHECKING:
     from .work import DeviceWork
 
-_OPS = (transform, conv1d, conv_transpose1d, causal_conv1d, filter2d)
-# With these an op does more than write its result.
-_KEYWORDS_WITH_EFFECTS = ("out", "states", "cache", "residual")
 # Fewer equal chunks are not worth the call.
 _FEWEST = 3
-
-
-def is_known(fn: Callable[..., Any]) -> bool:
-    """Whether a call of `fn` reads its arguments and returns a result, and does nothing else."""
-    if fn is identity or isinstance(fn, Chain):
-        return True
-    if not isinstance(fn, functools.partial) or fn.func not in _OPS:
-        return False
-    return not any(word in keyword for keyword in fn.keywords for word in _KEYWORDS_WITH_EFFECTS)
 
 
 def _end(endpoint: Endpoint, row: int, extent: int, step: int, pointers: Sequence[int]) -> list[int]:

@@ -70,6 +70,11 @@ class Outputs:
                 raise ValueError(f"{op}: {name} must {rule}, got {tuple(tensor.shape)} for {where}")
         return arranged
 
+    def expect(self, tensor: torch.Tensor) -> None:
+        """Settles on one tensor like this for the first chunk."""
+        self.structure = Structure()
+        self.leaves = [Leaf(tensor.dtype, tuple(tensor.shape), self._dim(tensor))]
+
     def _is_like_the_first(self, value: Any, device: torch.device) -> bool:
         """Whether no check is needed: one tensor of the first one's shape, no halo."""
         if type(value) is not torch.Tensor or self._has_halo:

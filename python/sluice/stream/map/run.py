@@ -1,10 +1,9 @@
-"""One call of `map`: learns from the first chunk, then distributes chunks to devices and gathers their results."""
+"""One call of `map` on devices: learns from the first chunk, then distributes chunks and gathers their results."""
 
 from __future__ import annotations
 
 import functools
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,18 +17,18 @@ from ..device.registered import Registered
 from ..device.routes import Routes
 from ..ending import Workers
 from ..modes import Modes
-from ..report.stats import StreamStats, record_of, stats_of
+from ..report.stats import Record, record_of
 from .arguments import MapArguments
+from .base import MapRun
 from .learner import Learner
 from .ledger import Ledger, StoppedError
 from .loop import EqualChunks
 from .outputs import Allocate
-from .progress import Reporter
 from .work import DeviceWork
 
 
-class MapRun:
-    """The state of one call.
+class StreamedRun(MapRun):
+    """A call whose chunks pass through the slots of one or more devices.
 
     Args:
         arguments: checked.
@@ -47,9 +46,8 @@ class MapRun:
         limits: Limits,
         registered: Registered,
     ) -> None:
-        self.arguments, self.op, self.limits = arguments, arguments.op, limits
-        routes = Routes(self.op, arguments.staging, limits.pinned_budget, limits.ring_bytes, registered)
-        self.ledger = Ledger(arguments, limits, routes)
+        routes = Routes(arguments.op, arguments.staging, limits.pinned_budget, limits.ring_bytes, registered)
+        super().__init__(Ledger(arguments, limits, routes), limits)
         limit = limits.event_sets if len(lent) == 1 else limits.depth + 1
         self.works = [DeviceWork(self.ledger, functions[device], lent[device], limit) for device in lent]
         if arguments.to_device:
@@ -57,12 +55,9 @@ class MapRun:
         else:  # from the budget that registering the inputs has left
             allocate = routes.allocator(any(device.type == "cuda" for device in lent))
         self._learners = [Learner(work, lent[work.device].settled, allocate) for work in self.works]
-        self.reporter = Reporter(self.op, arguments.progress, self.landed_bytes)
         if len(self.works) == 1 and self.reporter.is_asked:
             self.ledger.poll = self.reporter.poll
-        self._began = time.perf_counter()
         self._workers: Workers | None = None
-        self._record: Callable[[], StreamStats] | None = None
         names = [f"inputs[{i}]" for i in range(len(arguments.inputs))]
         sources = self.works[0].sources
         # Sources that threads copy have been read when the last chunk is issued; those that the device reads may not.
@@ -71,13 +66,9 @@ class MapRun:
         self._early = faults.Watch(self.op, {name: tensor for name, tensor, is_late in named if not is_late})
         self._late = faults.Watch(self.op, {name: tensor for name, tensor, is_late in named if is_late})
 
-    def cancel(self, is_quiet: bool = False) -> None:
-        """Stops the run at its next chunk; at the interpreter's exit silently, by `SystemExit`."""
-        self.ledger.cancel(is_quiet)
-
     # --- the whole ------------------------------------------------------------------------------------------------
     def issue(self) -> None:
-        """Calls `fn` for all chunks; returns when the last call is issued. `end` must follow, also after an error."""
+        """Calls `fn` for all chunks."""
         for work in self.works:
             work.begin()
         if len(self.works) == 1:
@@ -124,21 +115,14 @@ class MapRun:
             raise ledger.stopped_by
 
     def settle(self) -> Any:
-        """Waits until everything has landed and returns the result. May be called again after an interrupt."""
+        """Waits until everything has landed and returns the result."""
         for work in self.works:
             work.settle()
         self._late.check()
-        tensors = [assembly.finish() for assembly in self.ledger.assemblies]
-        self.reporter.finish()
-        self._raise_versions()
-        if self.arguments.out is not None:
-            return self.arguments.out
-        structure = self.ledger.outputs.structure
-        assert structure is not None
-        return structure.rebuild(tensors)
+        return self._result()
 
     def has_landed(self) -> bool:
-        """Whether all results are complete; never waits."""
+        """Whether all results are complete."""
         return all(work.has_landed() for work in self.works)
 
     def wait(self, milliseconds: int) -> None:
@@ -149,11 +133,7 @@ class MapRun:
                 return
 
     def end(self, has_failed: bool) -> None:
-        """Releases what the run holds; may be called again. After a failure it waits for everything in flight.
-
-        Raises:
-            NotInTime: that takes too long at the interpreter's exit.
-        """
+        """Releases what the run holds."""
         if has_failed:
             self.ledger.stop(StoppedError())
             if self._workers is not None:
@@ -164,55 +144,15 @@ class MapRun:
         for work in self.works:
             work.engine.kept = None
 
-    def told(self, error: BaseException) -> BaseException:
-        """The error for the caller: the right type, with notes."""
-        told = faults.translated(self.op, error)
-        ledger = self.ledger
-        if isinstance(told, KeyboardInterrupt) and ledger.current is not None:
-            faults.add_note(told, f"{self.op}: interrupted at {ledger.name(ledger.current)}")
-        if self.arguments.out is not None and ledger.is_touched:
-            self._raise_versions()
-            faults.add_note(told, f"{self.op}: out may be partly written")
-        return told
+    def _moved(self) -> int:
+        return sum(work.landed_bytes() for work in self.works)
 
-    def _raise_versions(self) -> None:
-        """Tells autograd that `out` was written, which torch does not see."""
-        for out in self.arguments.outs or []:
-            if not out.is_inference():
-                torch.autograd.graph.increment_version(out)
+    def _records(self) -> list[Record]:
+        return [record_of(work.engine, work.order_of_chunks, work.slots.nbytes) for work in self.works]
 
-    # --- numbers --------------------------------------------------------------------------------------------------
-    def landed_bytes(self) -> tuple[int, int]:
-        """Bytes moved in both directions, and their total."""
-        done = sum(work.landed_bytes() for work in self.works)
-        inside = sum(tensor.nbytes for tensor in self.arguments.inputs)
-        outside = sum(assembly.capacity().nbytes for assembly in self.ledger.assemblies)
-        return min(done, inside + outside), inside + outside  # uneven results may exceed what was expected
-
-    def record(self) -> Callable[[], StreamStats]:
-        """Takes the raw numbers of this finished run; most runs are never asked for `StreamStats`.
-
-        Breaks reference cycles that would keep the inputs until a garbage collection. May be called again.
-        """
-        if self._record is None:
-            self._record = self._take_record()
+    def _forget(self) -> None:
         self.works.clear()
         self._learners.clear()
-        self.ledger.poll = None
-        self.reporter = Reporter(self.op, None, lambda: (0, 0))
-        return self._record
-
-    def _take_record(self) -> Callable[[], StreamStats]:
-        records = [record_of(work.engine, work.order_of_chunks, work.slots.nbytes) for work in self.works]
-        known = {
-            "chunk_size": self.ledger.chunks.size,
-            "depth": self.limits.depth,
-            "order": self.arguments.order,
-            "seconds": time.perf_counter() - self._began,
-            "tries": tuple(self.ledger.tries),
-            "fallbacks": tuple(self.ledger.routes.fallbacks),
-        }
-        return functools.cache(functools.partial(stats_of, records, **known))
 
 
 def _allocator_on(device: torch.device) -> Allocate:

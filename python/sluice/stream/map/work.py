@@ -42,6 +42,8 @@ class DeviceWork:
         self.order_of_chunks: list[int] = []  # as they were stored
         self._bytes_after: list[int] = [0]  # bytes moved, by number of landed chunks
         self.first_rows = self._wanted_rows()
+        assert ledger.routes is not None
+        self._routes = ledger.routes
         self.sources = ledger.sources(self.device, min(self.first_rows, ledger.arguments.extent))
         self._targets: list[Endpoint] = []
         self.fetched_ahead: list[Flight[Job]] = []  # fetched while the first chunk is computed
@@ -244,12 +246,12 @@ class DeviceWork:
             whole = self.ledger.assemblies[i].capacity()
             leaf = self.ledger.outputs.leaves[i]
             name = "out" if self.ledger.arguments.out is not None else "the result"
-            self._targets.append(self.ledger.routes.of(whole, leaf.dim, leaf.sizes[leaf.dim], self.device, name))
+            self._targets.append(self._routes.of(whole, leaf.dim, leaf.sizes[leaf.dim], self.device, name))
         known = self._targets[index]
         if tensor is known.tensor:
             return known
         # Separate memory for one chunk, with the slot's order of dimensions.
-        single = self.ledger.routes.of(tensor, known.dim, extent, self.device, "the result")
+        single = self._routes.of(tensor, known.dim, extent, self.device, "the result")
         object.__setattr__(single, "order", known.order)
         return single
 

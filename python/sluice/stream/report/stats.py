@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..device.engine import MARKS, EngineDevice
@@ -83,6 +83,20 @@ class Record:
     counters: list[int]
     times: list[int]
     slot_bytes: int
+
+
+class Once:
+    """The numbers of a run, computed when they are first asked for."""
+
+    def __init__(self, compute: Callable[[], StreamStats]) -> None:
+        self._compute: Callable[[], StreamStats] | None = compute
+        self._stats = StreamStats()
+
+    def __call__(self) -> StreamStats:
+        """The numbers."""
+        if self._compute is not None:
+            self._stats, self._compute = self._compute(), None
+        return self._stats
 
 
 def record_of(engine: EngineDevice, chunks: list[int], slot_bytes: int) -> Record:

@@ -1,0 +1,80 @@
+"""What both ways to run an iterator share: its source, and cancelling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ..faults import CancelledError
+
+# Between two elements of these iterators no code runs that could write to one.
+_OF_WHAT_EXISTS: tuple[type, ...] = (type(iter([])), type(iter(())))
+
+
+class Source:
+    """The caller's iterable: its error is kept until the results before it are yielded."""
+
+    def __init__(self, iterable: Iterable[Any]) -> None:
+        self._iterator = iter(iterable)
+        self.may_refill = type(self._iterator) not in _OF_WHAT_EXISTS
+        self.pulled = 0
+        self.has_ended = False
+        self.error: BaseException | None = None
+
+    def pull(self) -> tuple[int, Any] | None:
+        """The next item and its number; None at the end."""
+        if self.has_ended:
+            return None
+        try:
+            item = next(self._iterator)
+        except StopIteration:
+            self.has_ended = True
+            return None
+        except Exception as error:
+            self.has_ended, self.error = True, error
+            return None
+        self.pulled += 1
+        return self.pulled - 1, item
+
+    def ready(self, item: Any) -> list[torch.cuda.Event]:
+        """Events after which the item's GPU tensors are written, if the source wrote them on the current streams."""
+        devices = {tensor.device for tensor in tensors_on_gpus(item)} if self.may_refill else ()
+        return [torch.cuda.current_stream(device).record_event() for device in devices]
+
+    def close(self) -> None:
+        """Closes a generator that is left early."""
+        self.has_ended = True
+        if (close := getattr(self._iterator, "close", None)) is not None:
+            close()
+
+
+def tensors_on_gpus(item: Any) -> list[torch.Tensor]:
+    """The tensors within an item that `fn` gets unchanged."""
+    return [leaf for leaf in pytree.tree_leaves(item) if isinstance(leaf, torch.Tensor) and leaf.is_cuda]
+
+
+class CancellableRun:
+    """A run that is stopped at its next step.
+
+    Args:
+        op: for messages.
+    """
+
+    def __init__(self, op: str) -> None:
+        self.op = op
+        self._cancelled = self._is_quiet = False
+
+    def cancel(self, is_quiet: bool = False) -> None:
+        """Stops the iterator at its next step; at the interpreter's exit silently, by `SystemExit`."""
+        self._is_quiet = is_quiet
+        self._cancelled = True
+
+    def checkpoint(self) -> None:
+        """Raises if it was cancelled."""
+        if self._cancelled:
+            if self._is_quiet:
+                raise SystemExit
+            raise CancelledError(f"{self.op}: cancelled by cancel(): there are no more results")
