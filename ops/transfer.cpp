@@ -236,9 +236,14 @@ int64_t acquire_chunk(int64_t engine, const Ints& commands, int64_t set, const I
   const CurrentEngine owner = engine_of(engine);
   submit(*owner, commands);
   if (!owner->acquire({waits.begin(), waits.end()}, static_cast<int>(set), static_cast<int>(milliseconds))) return -1;
+  owner->poll();
   return owner->has_failed() ? -2 : owner->landed();
 }
-int64_t landed_chunks(int64_t engine) { return engine_of(engine)->landed(); }
+int64_t landed_chunks(int64_t engine) {
+  const CurrentEngine owner = engine_of(engine);
+  owner->poll();
+  return owner->landed();
+}
 bool wait_landed(int64_t engine, int64_t count, int64_t milliseconds) {
   return engine_of(engine)->wait_landed(count, static_cast<int>(milliseconds));
 }

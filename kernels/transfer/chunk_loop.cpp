@@ -74,7 +74,7 @@ bool ChunkLoop::acquire(Engine& engine, int milliseconds) const {
 
 void ChunkLoop::store(Engine& engine) {
   const int set = set_of(stored);
-  engine.store(command_for(out, stored, slot_of(stored), set, {event_of(set, Mark::computed)}));
+  engine.store(command_for(out, stored, slot_of(stored), set, {event_of(set, Mark::computed)}), Engine::Lander::worker);
   ++stored;
 }
 

@@ -45,6 +45,16 @@ struct Command {
     }
     return true;
   }
+
+  // Bytes, if all of them go through the pinned ring; else -1.
+  std::int64_t ring_bytes() const {
+    std::int64_t sum = 0;
+    for (const ChunkCopy& copy : copies) {
+      if (copy.route != Route::ring) return -1;
+      sum += copy.bytes.bytes();
+    }
+    return sum;
+  }
 };
 
 }  // namespace sluice::transfer

@@ -9,7 +9,8 @@ namespace sluice::transfer {
 namespace {
 
 constexpr std::int64_t kFilePacket = 4 << 20;
-constexpr std::int64_t kMaxPitch = 0x7fffffff;  // cudaDevAttrMaxPitch of every device so far
+constexpr std::int64_t kSmallCommand = 256 << 10;  // bytes that one thread copies while another would wake
+constexpr std::int64_t kMaxPitch = 0x7fffffff;     // cudaDevAttrMaxPitch of every device so far
 
 }  // namespace
 
@@ -113,6 +114,46 @@ void CopyWorker::issue(const Command& command) {
   issue_waits(command);
   for (const ChunkCopy& copy : command.copies) copy_now(command, copy);
   driver_.record(stream(), event_of(command.set, end_mark()));
+}
+
+RingBuffer* CopyWorker::issue_small(const Command& command) {
+  const std::int64_t bytes = command.ring_bytes();
+  if (bytes <= 0 || bytes > std::min(kSmallCommand, ring_.buffer_bytes()) || !idle()) return nullptr;
+  if (ring_.next().staged || !driver_.complete(ring_.next().event) || !ring_.prepare()) return nullptr;
+  RingBuffer& buffer = ring_.take();
+  const bool in = direction_ == Direction::in;
+  for (int event : command.host_waits) driver_.synchronize(event);
+  char* at = buffer.memory;
+  for (const ChunkCopy& copy : command.copies) {
+    const std::int64_t size = copy.bytes.bytes();
+    if (in && !copy_guarded(direction_, copy.bytes, 0, size, at)) fail("a file ended while it was read");
+    at += size;
+  }
+  issue_waits(command);
+  at = buffer.memory;
+  for (const ChunkCopy& copy : command.copies) {
+    const std::int64_t size = copy.bytes.bytes();
+    char* const target = in ? copy.bytes.packed : at;
+    const char* const source = in ? at : copy.bytes.packed;
+    if (!events_.failed() && !driver_.copy(stream(), {target, source, size, 1, size, size})) fail(driver_.error());
+    at += size;
+  }
+  driver_.record(stream(), buffer.event);
+  driver_.record(stream(), event_of(command.set, end_mark()));
+  buffer.staged = !in;
+  return &buffer;
+}
+
+void CopyWorker::unpack(const Command& command, RingBuffer& buffer) {
+  const char* at = buffer.memory;
+  for (const ChunkCopy& copy : command.copies) {
+    const std::int64_t size = copy.bytes.bytes();
+    if (!events_.failed() && !copy_guarded(direction_, copy.bytes, 0, size, const_cast<char*>(at))) {
+      fail("a file ended while it was written");
+    }
+    at += size;
+  }
+  buffer.staged = false;
 }
 
 void CopyWorker::copy_now(const Command& command, const ChunkCopy& copy) {

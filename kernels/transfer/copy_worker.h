@@ -23,6 +23,7 @@ struct WorkerEvents {
   std::function<void(const Command&)> begun;          // the command's first copy is being issued
   std::function<void(int set)> issued;                // the command's last event is recorded
   std::function<void(int set)> landed;                // the bytes have arrived; only from D2hWorker
+  std::function<void()> free_buffers;                 // buffers that the caller holds are needed; only from D2hWorker
   std::function<void(const std::string& text)> fail;  // the first text is kept; later copies move nothing
   std::function<bool()> failed;
 };
@@ -46,6 +47,10 @@ class CopyWorker {
   void push(std::shared_ptr<Command> command);
   // Issues an immediate command on the calling thread: waits, copies, end.
   void issue(const Command& command);
+  // Issues a small command through one buffer of the ring, on the calling thread: waking others takes longer. Null if
+  // there is work for the thread, or no free buffer. A buffer to the host is `staged` until unpack() has emptied it.
+  RingBuffer* issue_small(const Command& command);
+  void unpack(const Command& command, RingBuffer& buffer);
   bool idle();
 
  protected:

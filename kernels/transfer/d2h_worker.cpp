@@ -42,7 +42,9 @@ class D2hWorker final : public CopyWorker {
       land_oldest();
       return true;
     }
-    return has_packet();
+    if (!has_packet()) return false;
+    events_.free_buffers();
+    return true;
   }
 
   void issue_packet(std::unique_ptr<Packet> packet) {

@@ -26,10 +26,10 @@ Engine::Engine(std::unique_ptr<Driver> driver, const EngineOptions& options)
   };
   in_ = make_h2d_worker(
       *driver_, pool_, in_ring_,
-      {begun(Stream::h2d), [this](int set) { on_issued(set, Mark::fetched); }, [](int) {}, fail_with, failed});
+      {begun(Stream::h2d), [this](int set) { on_issued(set, Mark::fetched); }, [](int) {}, [] {}, fail_with, failed});
   out_ = make_d2h_worker(*driver_, pool_, out_ring_,
                          {begun(Stream::d2h), [this](int set) { on_issued(set, Mark::stored); },
-                          [this](int set) { on_landed(set); }, fail_with, failed});
+                          [this](int set) { on_landed(set); }, [this] { land(/*wait=*/true); }, fail_with, failed});
   pool_.start(options.threads, driver_->node());  // last: it needs only one of the threads that are left
 }
 
@@ -59,18 +59,30 @@ void Engine::begin(void* caller_stream) {
   host_must_wait_ = true;
 }
 
-void Engine::submit(CopyWorker& worker, Mark end, std::shared_ptr<Command> command) {
+void Engine::submit(CopyWorker& worker, Mark end, std::shared_ptr<Command> command, Lander lander) {
   auto& moved = moved_[end == Mark::fetched ? 0 : 1];
   for (const ChunkCopy& copy : command->copies) moved[static_cast<int>(copy.route)] += copy.bytes.bytes();
   if (command->immediate()) {
     worker.issue(*command);
     command->issued = true;
-    if (end == Mark::stored) worker.push(std::move(command));
+    if (end != Mark::stored) return;
+    if (lander == Lander::caller && worker.idle()) {
+      const std::lock_guard lock(landing_mutex_);
+      landings_.push_back({std::move(command), nullptr});
+    } else {
+      worker.push(std::move(command));
+    }
     return;
   }
   if (host_must_wait_ && end == Mark::fetched) {
     command->host_waits.push_back(caller_event());
     host_must_wait_ = false;
+  }
+  if (RingBuffer* const buffer = worker.issue_small(*command)) {
+    if (end != Mark::stored) return;
+    const std::lock_guard lock(landing_mutex_);
+    landings_.push_back({std::move(command), buffer});
+    return;
   }
   {
     const std::lock_guard lock(mutex_);
@@ -79,8 +91,12 @@ void Engine::submit(CopyWorker& worker, Mark end, std::shared_ptr<Command> comma
   worker.push(std::move(command));
 }
 
-void Engine::fetch(std::shared_ptr<Command> command) { submit(*in_, Mark::fetched, std::move(command)); }
-void Engine::store(std::shared_ptr<Command> command) { submit(*out_, Mark::stored, std::move(command)); }
+void Engine::fetch(std::shared_ptr<Command> command) {
+  submit(*in_, Mark::fetched, std::move(command), Lander::worker);
+}
+void Engine::store(std::shared_ptr<Command> command, Lander lander) {
+  submit(*out_, Mark::stored, std::move(command), lander);
+}
 
 bool Engine::issued(const std::vector<int>& waits) const {
   for (int event : waits) {
@@ -120,8 +136,30 @@ bool Engine::wait_read(int set, bool directly, int milliseconds) {
 }
 
 bool Engine::wait_landed(std::int64_t count, int milliseconds) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+  while (land(/*wait=*/false) && landed_.load() < count) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, std::chrono::milliseconds(milliseconds), [&] { return landed_.load() >= count; });
+  return changed_.wait_until(lock, deadline, [&] { return landed_.load() >= count; });
+}
+
+bool Engine::land(bool wait) {
+  const std::lock_guard lock(landing_mutex_);
+  while (!landings_.empty()) {
+    const Landing& oldest = landings_.front();
+    const int stored = event_of(oldest.command->set, Mark::stored);
+    if (wait ? !driver_->synchronize(stored) : !driver_->complete(stored)) {
+      if (!wait) return true;
+      fail(driver_->error());
+    }
+    if (oldest.buffer != nullptr) out_->unpack(*oldest.command, *oldest.buffer);
+    const int set = oldest.command->set;
+    landings_.pop_front();
+    count_landed(set);
+  }
+  return false;
 }
 
 bool Engine::drain(int milliseconds) {
@@ -140,6 +178,7 @@ bool Engine::drain(int milliseconds) {
       changed_.wait_for(lock, pause);
     }
   }
+  land(/*wait=*/true);
   return true;
 }
 
@@ -157,6 +196,11 @@ void Engine::on_issued(int set, Mark mark) {
 }
 
 void Engine::on_landed(int set) {
+  land(/*wait=*/true);  // chunks that the caller completes were issued before
+  count_landed(set);
+}
+
+void Engine::count_landed(int set) {
   const Times times = failed_ ? Times{} : timeline_.landed(set);
   {
     const std::lock_guard lock(mutex_);

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -51,7 +52,10 @@ class Engine {
   // Starts a run: copies wait for the work now queued on `caller_stream`. Nothing may be in flight.
   void begin(void* caller_stream);
   void fetch(std::shared_ptr<Command> command);
-  void store(std::shared_ptr<Command> command);
+  // Who completes a chunk that no thread has to copy: the caller, when it waits or polls, or a thread of the engine, so
+  // that the caller can issue others meanwhile.
+  enum class Lander { caller, worker };
+  void store(std::shared_ptr<Command> command, Lander lander = Lander::caller);
   // The compute stream waits for the events. False if a copy that ends in one is not issued (on a host device: not
   // complete) in time.
   bool acquire(const std::vector<int>& waits, int set, int milliseconds);
@@ -61,8 +65,9 @@ class Engine {
   // `directly`, to the device. False if that takes longer.
   bool wait_read(int set, bool directly, int milliseconds);
 
-  // Chunks since begin() whose results are in host memory.
+  // Chunks since begin() whose results are in host memory; poll() completes those whose copies have ended.
   std::int64_t landed() const { return landed_.load(); }
+  void poll() { land(/*wait=*/false); }
   bool wait_landed(std::int64_t count, int milliseconds);
   // Waits until all issued work of the three streams is complete; false if that takes longer.
   bool drain(int milliseconds);
@@ -85,7 +90,15 @@ class Engine {
   int caller_event() const { return ring_event(2 * options_.ring_buffers); }
   int drain_event(int stream) const { return caller_event() + 1 + stream; }
 
-  void submit(CopyWorker& worker, Mark end, std::shared_ptr<Command> command);
+  // A chunk that the caller completes.
+  struct Landing {
+    std::shared_ptr<Command> command;
+    RingBuffer* buffer;  // to be unpacked, or null
+  };
+
+  void submit(CopyWorker& worker, Mark end, std::shared_ptr<Command> command, Lander lander);
+  bool land(bool wait);  // completes chunks of landings_; false if there are none left
+  void count_landed(int set);
   void on_issued(int set, Mark mark);
   void on_landed(int set);
   void fail(const std::string& text);
@@ -96,6 +109,9 @@ class Engine {
   Timeline timeline_;
   StagingPool pool_;
   PinnedRing in_ring_, out_ring_;
+
+  std::mutex landing_mutex_;      // may be held while mutex_ is taken
+  std::deque<Landing> landings_;  // issued before all that the worker has
 
   std::mutex mutex_;
   std::condition_variable changed_;

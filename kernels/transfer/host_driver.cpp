@@ -44,12 +44,13 @@ class HostDriver final : public Driver {
       const std::lock_guard inner(mutex_);
       finish(event, number);
     };
-    if (Queue* const queue = queue_of(stream)) {
-      queue->work.emplace_back(complete);
-    } else {
+    Queue* const queue = queue_of(stream);
+    if (queue == nullptr || queue->is_idle()) {
       finish(event, number);
+    } else {
+      queue->work.emplace_back(complete);
+      changed_.notify_all();
     }
-    changed_.notify_all();
     return true;
   }
 
@@ -61,6 +62,7 @@ class HostDriver final : public Driver {
       changed_.wait(inner, [&] { return events_[static_cast<std::size_t>(event)].completed >= number; });
     };
     if (Queue* const queue = queue_of(stream)) {
+      if (queue->is_idle() && events_[static_cast<std::size_t>(event)].completed >= number) return true;
       queue->work.emplace_back(block);
       changed_.notify_all();
     } else {
@@ -110,7 +112,9 @@ class HostDriver final : public Driver {
  private:
   struct Queue {
     std::deque<std::function<void()>> work;
+    bool working = false;
     std::thread thread;
+    bool is_idle() const { return work.empty() && !working; }
   };
 
   void stop() {
@@ -153,9 +157,11 @@ class HostDriver final : public Driver {
       if (queue.work.empty()) return;
       const std::function<void()> work = std::move(queue.work.front());
       queue.work.pop_front();
+      queue.working = true;
       lock.unlock();
       work();
       lock.lock();
+      queue.working = false;
     }
   }
 

@@ -11,8 +11,8 @@ namespace sluice::transfer {
 
 struct RingBuffer {
   char* memory = nullptr;
-  int event = 0;        // complete when the copy engine has finished with the memory
-  bool staged = false;  // a host thread uses it, or it waits to be copied
+  int event = 0;                     // complete when the copy engine has finished with the memory
+  std::atomic<bool> staged = false;  // a host thread uses it, or it waits to be copied
 };
 
 class PinnedRing {

@@ -258,6 +258,8 @@ TEST(chunks_that_change_their_route_land_in_order) {
   for (unsigned seed = 0; seed <= 20; ++seed) {
     CHECK(right(streamed({Route::direct, Route::ring}, 9000, 24, 3, seed)));
     CHECK(right(streamed({Route::ring, Route::direct, Route::direct, Route::shared}, 9000, 24, 2, seed)));
+    CHECK(right(streamed({Route::ring, Route::direct}, 3000, 24, 3, seed)));  // small: the caller copies them
+    CHECK(right(streamed({Route::ring, Route::direct, Route::shared}, 3000, 24, 3, seed)));
   }
 }
 
