@@ -1,4 +1,4 @@
-"""Streams on the CPU run in the calling thread; their tests also run through the engine, as on a GPU."""
+"""Streams on the CPU run in the calling thread; where there is no GPU, their tests also run through the engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from sluice.stream.map import inline
 
-DEVICES = ["cpu", "engine", *(["cuda"] if torch.cuda.is_available() else [])]
+DEVICES = ["cpu", "cuda" if torch.cuda.is_available() else "engine"]
 
 
 @pytest.fixture(params=DEVICES)

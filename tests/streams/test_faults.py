@@ -112,13 +112,15 @@ def _python_takes_ctrl_c() -> Iterator[None]:
 def test_ctrl_c_from_outside() -> None:
     x = torch.randn(400, 5)
 
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    starts = iter([timer.start])  # within a run: making the first context may take seconds
+
     def slow(x: torch.Tensor) -> torch.Tensor:
+        next(starts, lambda: None)()
         time.sleep(0.01)
         return x
 
     with sluice.Streamer() as streamer:
-        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
         with pytest.raises(KeyboardInterrupt) as caught:
             streamer.map(slow, x, chunk_size=1)
         timer.join()

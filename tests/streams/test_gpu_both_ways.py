@@ -89,8 +89,7 @@ def test_an_upload_waits_for_the_caller_and_the_caller_for_it() -> None:
         torch.cuda._sleep(50_000_000)
         x.copy_(torch.ones(64, 1 << 16, device="cuda"), non_blocking=True)
         out = sluice.stream_map(torch.neg, x, chunk_size=4, result="device")
-        total = out.sum()
-    assert float(total) == -(1 << 22)
+        assert float(out.sum()) == -(1 << 22)
 
 
 def test_an_upload_moves_bytes_one_way() -> None:

@@ -44,10 +44,8 @@ def in_a_process() -> Iterator[Run]:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("where", TIMES)
+@pytest.mark.parametrize("where", ["cpu", "cuda" if torch.cuda.is_available() else "engine"])
 def test_a_process(in_a_process: Run, where: str, case: str) -> None:
-    if where == "cuda" and not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
     if where == "cpu" and case in OF_THE_ENGINE:
         pytest.skip("is about the engine's threads")
     for _ in range(TIMES[where]):
