@@ -214,17 +214,24 @@ ChunkLoop take_loop(CommandReader& reader) {
 // A loop that does not end is continued by another call, after Python has looked for an interrupt.
 constexpr int kLoopMilliseconds = 20;
 
+std::string run(Engine& engine, ChunkLoop& loop, const std::function<void(int slot)>& compute) {
+  loop.run(engine, compute, kLoopMilliseconds);
+  return std::to_string(loop.fetched) + " " + std::to_string(loop.stored);
+}
+
 // The loop of the identity. Where it cannot copy out of the slots that it copied into, it copies them first.
 std::string transfer_chunks(int64_t engine, const Ints& numbers) {
   const CurrentEngine owner = engine_of(engine);
   CommandReader reader(numbers);
-  const ChunkLoop loop = take_loop(reader);
+  ChunkLoop loop = take_loop(reader);
   check(loop.in.size() == loop.out.size(), "_transfer: a loop must have as many outputs as inputs");
-  return run_chunk_loop(engine, numbers, [&](int slot) {
+  return run(*owner, loop, [&](int slot) {
     for (std::size_t i = 0; i < loop.in.size(); ++i) {
       const auto at = static_cast<std::size_t>(slot);
       const int64_t bytes = loop.in[i].first.bytes.bytes();
-      owner->driver().copy(Stream::compute, {loop.out[i].slots[at], loop.in[i].slots[at], bytes, 1, bytes, bytes});
+      const DeviceCopy copy{loop.out[i].slots[at], loop.in[i].slots[at], bytes, 1, bytes, bytes};
+      Driver& driver = owner->driver();
+      check(driver.copy(Stream::compute, copy), "_transfer: a copy on the device failed with ", driver.error());
     }
   });
 }
@@ -311,8 +318,7 @@ std::string run_chunk_loop(int64_t engine, const std::vector<int64_t>& numbers,
   const CurrentEngine owner = engine_of(engine);
   CommandReader reader(numbers);
   ChunkLoop loop = take_loop(reader);
-  loop.run(*owner, compute, kLoopMilliseconds);
-  return std::to_string(loop.fetched) + " " + std::to_string(loop.stored);
+  return run(*owner, loop, compute);
 }
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {

@@ -8,8 +8,8 @@
 //                   |  oldest first
 //             landed                     the chunk is complete in host memory
 //
-// A chunk that was copied directly sends only its end here. If the device shares the host's memory, the pool reads the
-// slot itself, so the slot is free only when the chunk has landed.
+// A chunk that was copied directly sends only its end here, unless the caller completes it. If the device shares the
+// host's memory, the pool reads the slot itself, so the slot is free only when the chunk has landed.
 #include "kernels/transfer/copy_worker.h"
 
 namespace sluice::transfer {

@@ -146,14 +146,18 @@ bool Engine::wait_landed(std::int64_t count, int milliseconds) {
 }
 
 bool Engine::land(bool wait) {
-  const std::lock_guard lock(landing_mutex_);
+  std::unique_lock lock(landing_mutex_);
   while (!landings_.empty()) {
     const Landing& oldest = landings_.front();
     const int stored = event_of(oldest.command->set, Mark::stored);
-    if (wait ? !driver_->synchronize(stored) : !driver_->complete(stored)) {
+    if (!driver_->complete(stored)) {
       if (!wait) return true;
-      fail(driver_->error());
+      lock.unlock();
+      (void)driver_->synchronize(stored);
+      lock.lock();
+      continue;  // another thread may have completed it
     }
+    if (!driver_->synchronize(stored)) fail(driver_->error());  // an event is complete after an error too
     if (oldest.buffer != nullptr) out_->unpack(*oldest.command, *oldest.buffer);
     const int set = oldest.command->set;
     landings_.pop_front();

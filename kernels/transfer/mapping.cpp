@@ -12,8 +12,6 @@
 #include <optional>
 #include <string>
 
-#include "kernels/common/per_process.h"
-
 namespace sluice::transfer {
 namespace {
 
@@ -54,11 +52,6 @@ struct MappingQuery {
 #define SLUICE_QUERY_MAPPING _IOWR('f', 17, MappingQuery)
 constexpr std::uint64_t kWritable = 2, kShared = 8, kCoveringOrNext = 16;
 
-// A process's own list of mappings, open for queries: the file of a parent would answer for the parent.
-struct MappingsFile {
-  int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-};
-
 // The mappings that a range overlaps, one after another.
 class Mappings {
  public:
@@ -80,24 +73,25 @@ class Mappings {
   bool known_ = false;
 };
 
-// A microsecond; none if this Linux cannot do it.
+// A few microseconds; none if this Linux cannot do it.
 std::optional<MappingInfo> queried(std::uintptr_t first, std::uintptr_t last) {
-  const int file = PerProcess<MappingsFile>::get().file;
-  Mappings found(first, last);
+  const int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  std::optional<Mappings> found(std::in_place, first, last);
   for (std::uintptr_t at = first; at < last;) {
     MappingQuery query{};
     query.size = sizeof(query);
     query.query_flags = kCoveringOrNext;
     query.query_addr = at;
     if (ioctl(file, SLUICE_QUERY_MAPPING, &query) != 0) {
-      if (errno == ENOENT) break;  // there is none from here on
-      return std::nullopt;
+      if (errno != ENOENT) found.reset();  // else there is none from here on
+      break;
     }
-    found.add(query.vma_start, query.vma_end, (query.vma_flags & kShared) != 0, (query.vma_flags & kWritable) != 0,
-              query.inode != 0);
+    found->add(query.vma_start, query.vma_end, (query.vma_flags & kShared) != 0, (query.vma_flags & kWritable) != 0,
+               query.inode != 0);
     at = query.vma_end;
   }
-  return found.info();
+  close(file);
+  return found.has_value() ? std::optional(found->info()) : std::nullopt;
 }
 
 }  // namespace

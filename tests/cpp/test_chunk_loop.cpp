@@ -61,7 +61,7 @@ class SimulatedDriver final : public Driver {
   bool synchronize(int event) override {
     for (;;) {
       const std::lock_guard lock(mutex_);
-      if (is_complete(event)) return true;
+      if (is_complete(event)) return !is_lost_;
       take_a_step();
     }
   }
@@ -81,8 +81,13 @@ class SimulatedDriver final : public Driver {
   bool delay(Stream, int) override { return true; }
   char* allocate_pinned(std::int64_t bytes) override { return new char[static_cast<std::size_t>(bytes)]; }
   void free_pinned(char* memory, std::int64_t) override { delete[] memory; }
-  std::string error() const override { return copies_left_ == 0 ? "no more copies" : ""; }
+  std::string error() const override {
+    if (is_lost_) return "the device is lost";
+    return copies_left_ == 0 ? "no more copies" : "";
+  }
   void fail_after(int copies) { copies_left_ = copies; }
+  // As after an error of a kernel: events are complete, and waiting for one tells of the error.
+  void lose() { is_lost_ = true; }
 
  private:
   bool is_complete(int event) const {
@@ -99,6 +104,7 @@ class SimulatedDriver final : public Driver {
   std::vector<int> recorded_, completed_;
   const int broken_;
   std::atomic<int> copies_left_ = 1 << 30;
+  std::atomic<bool> is_lost_ = false;
 };
 
 constexpr int kNothing = -1;
@@ -205,6 +211,25 @@ TEST(a_loop_ends_where_a_copy_fails) {
   CHECK(loop.stored < loop.count);
   CHECK(engine.error() == "no more copies");
   CHECK(engine.drain(1000));
+}
+
+TEST(an_error_of_the_device_is_told_where_the_caller_completes_a_chunk) {
+  EngineOptions options;
+  auto made = std::make_unique<SimulatedDriver>(options.events(), 1, kNothing);
+  SimulatedDriver& driver = *made;
+  Engine engine(std::move(made), options);
+  Bytes host(100), slot(100);
+  const std::int64_t sizes[] = {100}, strides[] = {1};
+  for (Route route : {Route::direct, Route::ring}) {
+    engine.begin(nullptr);
+    auto command = std::make_shared<Command>();
+    command->copies.push_back({make_copy(host.data(), slot.data(), 1, 1, sizes, strides), route});
+    engine.store(command);
+    driver.lose();
+    while (!engine.wait_landed(1, 100)) {
+    }
+    CHECK(engine.error() == "the device is lost");
+  }
 }
 
 }  // namespace

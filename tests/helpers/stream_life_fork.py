@@ -173,6 +173,29 @@ def fork_within_fn(device: str) -> None:
 
 
 @case
+def fork_within_fn_of_an_iterator(device: str) -> None:
+    parent, pids = os.getpid(), []
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        if os.getpid() == parent and not pids:
+            pids.append(os.fork())
+        return x + 1
+
+    x = source()
+    try:
+        results = list(sluice.stream_iter(fn, [x, x, x], devices=device))
+    except RuntimeError as error:
+        if os.getpid() == parent:
+            raise
+        assert "the process that" in str(error) or "CUDA" in str(error), error  # noqa: PT017
+        child_works(device)
+        sys.exit(0)
+    assert os.getpid() == parent, "a child went on with its parent's iterator"
+    assert all(torch.equal(y, x + 1) for y in results)
+    wait_for_child(pids[0])
+
+
+@case
 def fork_within_fn_and_exit(device: str) -> None:
     parent, pids = os.getpid(), []
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import sluice
+from sluice import stages
 from stream_calls import ORDERS
 
 CHUNKS = 8
@@ -206,6 +207,23 @@ def test_a_file_that_is_cut_short(device: str, staging: str, where: str, tmp_pat
     with sluice.Streamer(device) as streamer:
         with pytest.raises(OSError, match="stream_map: a memory-mapped tensor must keep its file's length"):
             streamer.map(fn, x, chunk_size=10, staging=staging)
+        assert_usable(streamer)
+
+
+@pytest.mark.parametrize("pages", [20, 200])
+@pytest.mark.parametrize("fn", [None, stages.scale(2.0), torch.neg], ids=["none", "chain", "callable"])
+def test_a_file_that_known_functions_read_is_cut_short(
+    device: str, fn: Any, pages: int, tmp_path: pathlib.Path
+) -> None:
+    page, path = os.sysconf("SC_PAGE_SIZE"), tmp_path / "x.bin"
+    path.write_bytes(b"\0" * page * pages)
+    x = torch.from_file(str(path), shared=True, size=page * pages // 4).view(pages, -1)
+    os.truncate(path, 2 * page)
+    with sluice.Streamer(device) as streamer:
+        with pytest.raises(OSError, match="stream_map: a memory-mapped tensor must keep its file's length"):
+            streamer.map(fn, x, chunk_size=4)
+        with pytest.raises(OSError, match="stream_iter: a memory-mapped tensor must keep its file's length"):
+            list(streamer.iter(fn, [x]))
         assert_usable(streamer)
 
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import sluice
+from sluice import stages
 from stream_calls import ORDERS, exact, stream
 
 
@@ -29,6 +30,25 @@ def test_out_of_any_strides(device: str, layout: str, dim: int) -> None:
     torch.testing.assert_close(out, torch.exp(x))
     if layout == "sliced":
         assert nan.isnan().sum() == nan.numel() - x.numel()  # nothing beside it was written
+
+
+@pytest.mark.parametrize("rows", [10, 3000])
+@pytest.mark.parametrize("name", ["none", "chain", "callable"])
+def test_an_inference_tensor_as_out(device: str, name: str, rows: int) -> None:
+    fn = {"none": None, "chain": stages.scale(2.0), "callable": lambda x: x * 2}[name]
+    x = torch.randn(rows, 100)
+    with torch.inference_mode():
+        out = torch.zeros_like(x)
+    assert stream(fn, x, device=device, chunk_size=rows // 5, out=out) is out
+    exact(out, x if fn is None else x * 2)
+
+
+def test_a_refused_out_is_not_called_written(device: str) -> None:
+    x = torch.randn(1000, 100)
+    for out in (torch.zeros(1000, 100, dtype=torch.float64), torch.zeros(1000, 101)):
+        with pytest.raises((TypeError, ValueError), match="out must have") as caught:
+            stream(stages.scale(2.0), x, device=device, chunk_size=100, out=out)
+        assert not getattr(caught.value, "__notes__", [])
 
 
 def test_out_in_a_structure(device: str) -> None:

@@ -25,11 +25,16 @@ def add_note(error: BaseException, note: str) -> None:
         return
 
 
+def in_a_fork(op: str) -> RuntimeError:
+    """The error of a run whose `fn` has forked, and which goes on in the child."""
+    return RuntimeError(f"{op}: the run must end in the process that began it, got a fork of it")
+
+
 def translated(op: str, error: BaseException) -> BaseException:
     """An error of the engine, with the type that a caller expects; other errors unchanged."""
     text = str(error)
     if isinstance(error, RuntimeError) and text.startswith("_transfer: engine must be used by the process"):
-        return RuntimeError(f"{op}: the run must end in the process that began it, got a fork of it")
+        return in_a_fork(op)
     if not isinstance(error, TransferError):
         return error
     if text.startswith("a file ended"):

@@ -97,6 +97,11 @@ def is_large_file(tensor: torch.Tensor) -> bool:
     return not is_small(tensor) and mapping_kind(tensor, 0) != 0
 
 
+def may_be_file(tensor: torch.Tensor) -> bool:
+    """Whether a tensor must be copied under a guard: it is small, or a mapped file."""
+    return is_small(tensor) or mapping_kind(tensor, 0) != 0
+
+
 def packed_like(tensor: torch.Tensor) -> torch.Tensor:
     """Memory for a tensor without gaps, in its order of dimensions."""
     sizes = tensor.shape
@@ -105,9 +110,9 @@ def packed_like(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(sizes, packed_strides(sizes, memory_order(tensor)), dtype=tensor.dtype, device="cpu")
 
 
-def copy_in(source: torch.Tensor, packed: torch.Tensor) -> None:
-    """Copies a tensor, which may be a file, to memory of `packed_like`."""
-    if not is_small(source) and mapping_kind(source, 0) == 0:
+def copy_in(source: torch.Tensor, packed: torch.Tensor, is_guarded: bool) -> None:
+    """Copies a tensor to memory of `packed_like`, under a guard if it may be a file."""
+    if not is_guarded:
         packed.copy_(source)
     elif source.numel() and not torch.ops.sluice._transfer_copy(source, packed, True):
         raise TransferError("a file ended while it was read")

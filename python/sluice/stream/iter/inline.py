@@ -11,18 +11,16 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .. import faults
-from ..arguments import as_tensor, check_memory, check_modes, identity
+from ..arguments import as_tensor, check_modes, identity
 from ..device import memory
-from ..device.layout import ROUTES, SHARED, as_given, resolved
+from ..device.layout import as_given, resolved
 from ..device.lent import Limits
 from ..known import is_known
 from ..modes import mark_step
 from ..process import Owner
-from ..report.stats import Once, Record, StreamStats, stats_of
-from ..structure import Structure, describe, flatten
-from .source import CancellableRun, Source
-
-_MOST_TIMES = 1 << 16  # items whose times are kept
+from ..report.stats import InlineNumbers, Once, StreamStats, stats_of
+from ..structure import Structure
+from .source import CancellableRun, Source, is_streamed, result_of
 
 
 class InlineIterRun(CancellableRun):
@@ -44,9 +42,7 @@ class InlineIterRun(CancellableRun):
         self._is_pure = is_known(fn) and fn is not identity
         self._owner, self._source = Owner(), Source(iterable)
         self._usual: Structure | None = None  # of the last result
-        self._began, self._items = time.perf_counter_ns(), 0
-        self._in, self._out = 0, 0  # bytes
-        self._times: list[int] = []
+        self._numbers = InlineNumbers()
         self._given: dict[str, torch.Tensor] = {}  # the tensors of this item
 
     def results(self) -> Iterator[Any]:
@@ -67,7 +63,7 @@ class InlineIterRun(CancellableRun):
 
     def _run(self, index: int, item: Any) -> Any:
         now = time.perf_counter_ns
-        times = [now()]
+        begin = now()
         check_modes(self.op)
         self._given.clear()
         arguments: Any
@@ -77,54 +73,45 @@ class InlineIterRun(CancellableRun):
             leaves, spec = pytree.tree_flatten(item if isinstance(item, tuple) else (item,))
             arguments = pytree.tree_unflatten([self._argument(index, leaf) for leaf in leaves], spec)
         watch = None if self._source.may_refill else faults.Watch(self.op, self._given)
-        times += [now()] * 2
+        copied = now()
         mark_step()
         try:
             value = self._fn(*arguments)
+            if not self._owner.is_here():
+                raise faults.in_a_fork(self.op)
         except BaseException as error:
             faults.add_note(error, f"{self.op}: raised by fn for item {index}")
             raise
         finally:
             arguments = ()
-        times += [now()] * 2
+        computed = now()
         if watch is not None:
             watch.check()
         result = self._result(index, value)
-        times.append(now())
-        if self._items < _MOST_TIMES:
-            self._times += [at - self._began for at in times]
-        self._items += 1
+        self._numbers.add(index, begin, copied, computed)
         return result
 
     def _argument(self, index: int, leaf: Any) -> Any:
         """A leaf of an item as `fn` gets it: a copy of a tensor or an array, anything else as it is."""
-        is_array = type(leaf).__module__.partition(".")[0] == "numpy" and hasattr(leaf, "__array_interface__")
-        if not is_array and not (isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu"):
+        if not is_streamed(leaf):
             return leaf
         tensor = as_tensor(self.op, f"a tensor of item {index}", leaf)
-        self._in += tensor.nbytes
+        self._numbers.bytes_in += tensor.nbytes
         if not self._source.may_refill:
             self._given[f"tensor {len(self._given)} of item {index}"] = tensor
-        if self._is_pure:
+        is_guarded = memory.may_be_file(tensor)
+        if self._is_pure and not is_guarded:
             return tensor.detach()
         source = resolved(tensor)
         packed = memory.packed_like(source)
-        memory.copy_in(source, packed)
+        memory.copy_in(source, packed, is_guarded)
         return packed if source is tensor else as_given(packed, tensor)
 
     def _result(self, index: int, value: Any) -> Any:
-        taken = flatten(value, self._usual)
-        if taken is None:
-            rule = "return a tensor or a pytree of tensors"
-            raise TypeError(f"{self.op}: fn must {rule}, got {describe(value)} for item {index}")
-        tensors, self._usual = taken
+        tensors, self._usual = result_of(self.op, index, value, self._device, self._usual)
         results = []
         for tensor in tensors:
-            if tensor.device.type != "cpu":
-                raise ValueError(f"{self.op}: fn must return tensors on {self._device}, got one on {tensor.device} "
-                                 f"for item {index}")  # fmt: skip
-            check_memory(self.op, "the result", tensor, f" for item {index}")
-            self._out += tensor.numel() * tensor.element_size()
+            self._numbers.bytes_out += tensor.nbytes
             if self._is_pure:
                 results.append(tensor)
                 continue
@@ -138,14 +125,10 @@ class InlineIterRun(CancellableRun):
         del has_failed  # leaving an iterator early is not an error
         self._source.close()
 
-    def told(self, error: BaseException) -> BaseException:
-        """The error for the caller."""
-        return faults.translated(self.op, error)
-
     def record(self) -> Callable[[], StreamStats]:
         """Takes the raw numbers of this finished run."""
-        counters = [0] * (2 * len(ROUTES) + 1)
-        counters[SHARED], counters[len(ROUTES) + SHARED] = self._in, self._out
-        record = Record(str(self._device), list(range(self._items)), counters, self._times, 0)
-        seconds = (time.perf_counter_ns() - self._began) * 1e-9
-        return Once(functools.partial(stats_of, [record], depth=self._limits.depth, seconds=seconds))
+        numbers = self._numbers
+        seconds = (time.perf_counter_ns() - numbers.began) * 1e-9
+        return Once(
+            functools.partial(stats_of, [numbers.record(self._device)], depth=self._limits.depth, seconds=seconds)
+        )

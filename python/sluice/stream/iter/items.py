@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .. import faults
-from ..arguments import as_tensor, check_memory, check_modes
+from ..arguments import as_tensor, check_modes
 from ..device.layout import DIRECT, Endpoint, TensorSpec, as_given, charged, memory_order, resolved
 from ..device.lent import Lent, Limits
 from ..device.pipeline import Flight, Pipeline
@@ -19,8 +19,8 @@ from ..device.registered import Registered
 from ..device.routes import Allocator, Routes
 from ..device.slots import SlotViews, bytes_of
 from ..modes import mark_step
-from ..structure import Structure, describe, flatten
-from .source import tensors_on_gpus
+from ..structure import Structure
+from .source import is_streamed, result_of, tensors_on_gpus
 
 
 @dataclasses.dataclass
@@ -94,8 +94,7 @@ class ItemWork:
         given: dict[int, torch.Tensor] = {}
         sources = []
         for i, leaf in enumerate(leaves):
-            is_array = type(leaf).__module__.partition(".")[0] == "numpy" and hasattr(leaf, "__array_interface__")
-            if not is_array and not (isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu"):
+            if not is_streamed(leaf):
                 continue
             name = f"a tensor of item {index}"
             given[i] = as_tensor(self.op, name, leaf)
@@ -182,16 +181,7 @@ class ItemWork:
             raise
         finally:
             leaves.clear()
-        taken = flatten(value)
-        if taken is None:
-            rule = "return a tensor or a pytree of tensors"
-            raise TypeError(f"{self.op}: fn must {rule}, got {describe(value)} for item {item.index}")
-        tensors, item.structure = taken
-        for tensor in tensors:
-            if tensor.device != self.device and not (self.device.type == tensor.device.type == "cpu"):
-                raise ValueError(f"{self.op}: fn must return tensors on {self.device}, got one on {tensor.device} "
-                                 f"for item {item.index}")  # fmt: skip
-            check_memory(self.op, "the result", tensor, f" for item {item.index}")
+        tensors, item.structure = result_of(self.op, item.index, value, self.device)
         self._shapes = [tuple(tensor.shape) for tensor in tensors]
         return [_rows(tensor.detach()) for tensor in tensors]
 

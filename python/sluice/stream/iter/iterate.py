@@ -26,7 +26,6 @@ from typing import Any
 
 import torch
 
-from .. import faults
 from ..device.lent import Lent, Limits
 from ..device.pipeline import Flight
 from ..ending import Channel, Latch, Workers
@@ -88,10 +87,6 @@ class IterRun(CancellableRun):
             work.abandon()
             work.engine.kept = None
         self.source.close()
-
-    def told(self, error: BaseException) -> BaseException:
-        """The error for the caller."""
-        return faults.translated(self.op, error)
 
     def record(self) -> Callable[[], StreamStats]:
         """Takes the raw numbers of this finished run."""

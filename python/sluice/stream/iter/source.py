@@ -8,7 +8,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from .. import faults
+from ..arguments import check_memory
 from ..faults import CancelledError
+from ..structure import Structure, describe, flatten
 
 # Between two elements of these iterators no code runs that could write to one.
 _OF_WHAT_EXISTS: tuple[type, ...] = (type(iter([])), type(iter(())))
@@ -56,6 +59,33 @@ def tensors_on_gpus(item: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(item) if isinstance(leaf, torch.Tensor) and leaf.is_cuda]
 
 
+def is_streamed(leaf: Any) -> bool:
+    """Whether `fn` gets a copy of a leaf of an item: a tensor of the host, or a NumPy array."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.device.type == "cpu"
+    return type(leaf).__module__.partition(".")[0] == "numpy" and hasattr(leaf, "__array_interface__")
+
+
+def result_of(
+    op: str, index: int, value: Any, device: torch.device, usual: Structure | None = None
+) -> tuple[list[torch.Tensor], Structure]:
+    """The tensors that `fn` returned for an item, and their structure, probably the `usual` one.
+
+    Raises:
+        TypeError: `fn` returned anything but tensors with memory of their own.
+        ValueError: a tensor is on another device.
+    """
+    taken = flatten(value, usual)
+    if taken is None:
+        rule = "return a tensor or a pytree of tensors"
+        raise TypeError(f"{op}: fn must {rule}, got {describe(value)} for item {index}")
+    for tensor in taken[0]:
+        if tensor.device != device and not (device.type == tensor.device.type == "cpu"):
+            raise ValueError(f"{op}: fn must return tensors on {device}, got one on {tensor.device} for item {index}")
+        check_memory(op, "the result", tensor, f" for item {index}")
+    return taken
+
+
 class CancellableRun:
     """A run that is stopped at its next step.
 
@@ -78,3 +108,7 @@ class CancellableRun:
             if self._is_quiet:
                 raise SystemExit
             raise CancelledError(f"{self.op}: cancelled by cancel(): there are no more results")
+
+    def told(self, error: BaseException) -> BaseException:
+        """The error for the caller."""
+        return faults.translated(self.op, error)

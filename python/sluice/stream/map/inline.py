@@ -17,14 +17,14 @@ from ...chain import Chain
 from .. import faults
 from ..arguments import identity
 from ..device import memory
-from ..device.layout import ROUTES, SHARED, as_given, resolved
+from ..device.layout import as_given, resolved
 from ..device.lent import Limits
 from ..device.routes import Allocator
 from ..faults import TransferError
 from ..known import is_known
 from ..modes import mark_step
 from ..process import Owner
-from ..report.stats import Record
+from ..report.stats import InlineNumbers, Record
 from .arguments import MapArguments
 from .base import MapRun
 from .chunks import Chunk, Chunks
@@ -61,26 +61,24 @@ class _Source:
         self.tensor, self.dim = tensor, dim
         self._bytes = resolved(tensor)
         self._is_lazy = tensor.is_conj() or tensor.is_neg()
-        self._is_guarded = memory.is_small(tensor)
+        self._is_guarded = memory.is_small(tensor)  # a large file is not run here
         self._copies: dict[int, torch.Tensor] = {}  # by extent: nearly all chunks have the same
 
-    def view(self, chunk: Chunk) -> torch.Tensor:
-        """The chunk itself."""
-        return self.tensor.narrow(self.dim, chunk.low, chunk.extent)
+    def chunk(self, chunk: Chunk, as_view: bool) -> torch.Tensor:
+        """The chunk: itself, if that is allowed and it is surely no file, or a copy."""
+        if as_view and not self._is_guarded:
+            return self.tensor.narrow(self.dim, chunk.low, chunk.extent)
+        return self._copy(chunk)
 
-    def copy(self, chunk: Chunk) -> torch.Tensor:
+    def _copy(self, chunk: Chunk) -> torch.Tensor:
         """The chunk in memory that it shares with other chunks."""
-        extent = chunk.extent
-        source = (
-            self._bytes if extent == self._bytes.shape[self.dim] else self._bytes.narrow(self.dim, chunk.low, extent)
-        )
+        extent, source = chunk.extent, self._bytes
+        if extent != source.shape[self.dim]:
+            source = source.narrow(self.dim, chunk.low, extent)
         packed = self._copies.get(extent)
         if packed is None:
             packed = self._copies[extent] = memory.packed_like(source)
-        if not self._is_guarded:
-            packed.copy_(source)
-        elif source.numel() and not torch.ops.sluice._transfer_copy(source, packed, True):
-            raise TransferError("a file ended while it was read")
+        memory.copy_in(source, packed, self._is_guarded)
         packed = packed.detach()  # fn may change its shape
         return as_given(packed, self.tensor) if self._is_lazy else packed
 
@@ -105,12 +103,15 @@ class InlineRun(MapRun):
         self._fn, self._device, self._allocate = fn, device, Allocator(0)
         self._sources = [_Source(x, dim) for x, dim in zip(arguments.inputs, arguments.dims, strict=True)]
         self._is_viewed = is_known(fn) and not arguments.is_in_place
-        self._is_out_guarded = arguments.outs is not None and any(memory.is_small(out) for out in arguments.outs)
+        outs = arguments.outs or []
+        self._is_out_guarded = any(memory.is_small(out) for out in outs)
+        # An inference tensor is written by its bytes, or in inference mode.
+        is_out_writable = torch.is_inference_mode_enabled() or not any(out.is_inference() for out in outs)
+        may_write = is_out_writable and not self._is_out_guarded and not any(arguments.halo)
+        self._writes_itself = self._is_viewed and fn is not identity and may_write
         self._made: torch.Tensor | None = None  # a result before its first chunk
         self._whole: list[torch.Tensor] | None = None  # the result of the only chunk
-        self._in, self._out = 0, 0  # bytes
-        self._done: list[int] = []
-        self._times: list[int] = []
+        self._numbers = InlineNumbers()
         self._watch = faults.Watch(self.op, {f"inputs[{i}]": x for i, x in enumerate(arguments.inputs)})
 
     def _rows(self) -> int:
@@ -130,11 +131,10 @@ class InlineRun(MapRun):
         """Runs all chunks."""
         ledger, arguments = self.ledger, self.arguments
         rows = self._rows()
-        begin = time.perf_counter_ns()
         while True:
             ledger.chunks = chunks = Chunks(arguments.extent, rows, arguments.halo)
             try:
-                self._run(chunks[0], begin)
+                self._run(chunks[0])
                 break
             except BaseException as error:
                 if rows <= 1 or not faults.is_out_of_memory(error):
@@ -142,42 +142,33 @@ class InlineRun(MapRun):
                 error.__traceback__ = None  # it holds what fn had allocated
                 for source in self._sources:
                     source.forget()
+                ledger.outputs.structure, ledger.assemblies = None, []  # of a result that had no memory
                 ledger.tries.append(f"{rows} rows: out of memory")
                 rows = -(-rows // 2)
         for index in range(1, len(chunks)):
-            self._run(chunks[index], begin)
+            self._run(chunks[index])
         ledger.checkpoint()
         self._watch.check()
 
-    def _run(self, chunk: Chunk, begin: int) -> None:
-        ledger, now = self.ledger, time.perf_counter_ns
+    def _run(self, chunk: Chunk) -> None:
+        ledger, numbers, now = self.ledger, self._numbers, time.perf_counter_ns
         ledger.checkpoint()
         ledger.current = chunk
-        times = [now()]
-        if self._is_viewed:
-            chunks = [source.view(chunk) for source in self._sources]
-        else:
-            chunks = [source.copy(chunk) for source in self._sources]
-        times += [now()] * 2
+        begin = now()
+        chunks = [source.chunk(chunk, self._is_viewed) for source in self._sources]
+        copied = now()
         for x in chunks:
-            self._in += x.nbytes
-        has_run = chunk.index == 0 and self._run_first(chunk)
+            numbers.bytes_in += x.nbytes
+        has_run = chunk.index == 0 and self._run_first(chunk, chunks)
         target = self._target(chunk)
         value = None if has_run else self._call(chunks, chunk, target)
-        times += [now()] * 2
+        computed = now()
         if target is None:
             self._place(ledger.outputs.take(value, chunk, self._device), chunk)
         else:
-            self._out += target.numel() * target.element_size()
-        times.append(now())
-        self._times += [at - begin for at in times]
-        self._done.append(chunk.index)
+            numbers.bytes_out += target.nbytes
+        numbers.add(chunk.index, begin, copied, computed)
         self.reporter.poll()
-
-    def _writes_itself(self) -> bool:
-        return (
-            self._is_viewed and self._fn is not identity and not any(self.arguments.halo) and not self._is_out_guarded
-        )
 
     def _expected(self, chunk: Chunk) -> torch.Tensor | None:
         """The part of `out` that the first chunk's result fills, if it has the inputs' dtype and extent.
@@ -185,16 +176,13 @@ class InlineRun(MapRun):
         Without an `out`, the part of a new result: a chain's has the shape and dtype of its input.
         """
         arguments, outs, dim = self.arguments, self.arguments.outs, self.arguments.dim
-        if arguments.extent == 0 or not self._writes_itself():
+        if arguments.extent == 0 or not self._writes_itself:
             return None
         if outs is None:
             if not isinstance(self._fn, Chain) or arguments.inputs[0].nbytes < memory.HUGE_FROM:
                 return None
-            self._made = (
-                self._made
-                if self._made is not None
-                else self._allocate(arguments.inputs[0].shape, arguments.inputs[0].dtype)
-            )
+            if self._made is None:
+                self._made = self._allocate(arguments.inputs[0].shape, arguments.inputs[0].dtype)
             return self._made.narrow(dim, 0, chunk.rows)
         if len(outs) != 1:
             return None
@@ -203,26 +191,27 @@ class InlineRun(MapRun):
         is_plain = not out.is_conj() and not out.is_neg() and all(x.dtype == out.dtype for x in arguments.inputs)
         return out.narrow(dim, 0, chunk.rows) if is_like and is_plain else None
 
-    def _run_first(self, chunk: Chunk) -> bool:
+    def _run_first(self, chunk: Chunk, chunks: list[torch.Tensor]) -> bool:
         """Whether a known function has written the first chunk's result to its place in `out`."""
         target = self._expected(chunk)
         if target is None:
             return False
-        self.ledger.is_touched = True
+        ledger, made = self.ledger, self._made
+        ledger.is_touched = True
         try:
-            self._fn(*(source.view(chunk) for source in self._sources), out=target)
+            self._fn(*chunks, out=target)
         except Exception:  # the usual call tells what is wrong
+            ledger.is_touched = False  # an op checks all before it writes
             return False
-        self.ledger.outputs.expect(target)
-        made = self._made
-        self.ledger.settle_on(self.ledger.chunks, self._allocate if made is None else lambda *_: made)
+        ledger.outputs.expect(target)
+        ledger.settle_on(ledger.chunks, self._allocate if made is None else lambda *_: made)
         return True
 
     def _target(self, chunk: Chunk) -> torch.Tensor | None:
         """Where a known function writes a chunk's result itself; None before the first one, which shows what it is."""
         ledger = self.ledger
         outputs = ledger.outputs
-        if not self._writes_itself() or outputs.structure is None or outputs.structure.spec is not None:
+        if not self._writes_itself or outputs.structure is None or outputs.structure.spec is not None:
             return None
         if chunk.rows != ledger.chunks[0].rows:
             return None
@@ -240,7 +229,7 @@ class InlineRun(MapRun):
         try:
             value = self._fn(*chunks) if target is None else self._fn(*chunks, out=target)
             if not self._owner.is_here():
-                raise RuntimeError(f"{self.op}: the run must end in the process that began it, got a fork of it")
+                raise faults.in_a_fork(self.op)
             return value
         except BaseException as error:
             faults.add_note(error, f"{self.op}: raised by fn for {self.ledger.name(chunk)}")
@@ -253,7 +242,7 @@ class InlineRun(MapRun):
         ledger = self.ledger
         if ledger.chunks.count == 1 and self.arguments.outs is None:
             self._whole = [self._owned(tensor) for tensor in tensors]
-            self._out += sum(tensor.nbytes for tensor in self._whole)
+            self._numbers.bytes_out += sum(tensor.nbytes for tensor in self._whole)
             return
         if not ledger.assemblies and tensors:
             ledger.settle_on(ledger.chunks, self._allocate)
@@ -263,7 +252,7 @@ class InlineRun(MapRun):
             whole, row = assembly.target(chunk.index, extent)
             target = whole if extent == whole.shape[leaf.dim] else whole.narrow(leaf.dim, row, extent)
             self._write(target, tensor)
-            self._out += tensor.numel() * tensor.element_size()
+            self._numbers.bytes_out += tensor.nbytes
 
     def _owned(self, tensor: torch.Tensor) -> torch.Tensor:
         """A result that nobody else holds: a known function's is, another function's may be any tensor."""
@@ -275,7 +264,9 @@ class InlineRun(MapRun):
 
     def _write(self, target: torch.Tensor, tensor: torch.Tensor) -> None:
         if not self._is_out_guarded or target.numel() == 0:
-            with torch.no_grad():
+            # Inference mode may write both kinds of tensors.
+            mode = torch.inference_mode() if target.is_inference() else torch.no_grad()
+            with mode:
                 target.copy_(tensor)
             return
         packed = memory.packed_like(target)
@@ -308,16 +299,14 @@ class InlineRun(MapRun):
             source.forget()
 
     def _moved(self) -> int:
-        return self._in + self._out
+        return self._numbers.bytes_in + self._numbers.bytes_out
 
     def landed_bytes(self) -> tuple[int, int]:
         """Bytes moved in both directions, and their total."""
         return super().landed_bytes() if self._whole is None else (self._moved(), self._moved())
 
     def _records(self) -> Sequence[Record]:
-        counters = [0] * (2 * len(ROUTES) + 1)
-        counters[SHARED], counters[len(ROUTES) + SHARED] = self._in, self._out
-        return [Record(str(self._device), self._done, counters, self._times, 0)]
+        return [self._numbers.record(self._device)]
 
     def _forget(self) -> None:
         self._sources = []

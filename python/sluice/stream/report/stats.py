@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from ..device.engine import MARKS, EngineDevice
-from ..device.layout import ROUTES
+from ..device.layout import ROUTES, SHARED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +100,33 @@ class Once:
         if self._compute is not None:
             self._stats, self._compute = self._compute(), None
         return self._stats
+
+
+# Chunks or items of a device whose times are kept: kTimesKept of kernels/transfer/engine.cpp.
+MOST_TIMES = 1 << 16
+
+
+class InlineNumbers:
+    """What the calling thread counts: chunks or items, their bytes, and the times of the first ones."""
+
+    def __init__(self) -> None:
+        self.began = time.perf_counter_ns()
+        self.done: list[int] = []
+        self.bytes_in = self.bytes_out = 0
+        self._times: list[int] = []
+
+    def add(self, index: int, begin: int, copied: int, computed: int) -> None:
+        """Counts a chunk whose result is in its place now; the times are `perf_counter_ns`."""
+        if len(self.done) < MOST_TIMES:
+            ends = (begin, copied, copied, computed, computed, time.perf_counter_ns())
+            self._times += [at - self.began for at in ends]
+        self.done.append(index)
+
+    def record(self, device: torch.device) -> Record:
+        """The raw numbers, as of an engine that copies within the host's memory."""
+        counters = [0] * (2 * len(ROUTES) + 1)
+        counters[SHARED], counters[len(ROUTES) + SHARED] = self.bytes_in, self.bytes_out
+        return Record(str(device), self.done, counters, self._times, 0)
 
 
 def record_of(engine: EngineDevice, chunks: list[int], slot_bytes: int) -> Record:
