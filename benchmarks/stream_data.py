@@ -1,4 +1,4 @@
-"""Host memory of the suite `stream`, by kind, filled with random numbers."""
+"""Memory of the suite `stream`, by kind, filled with random numbers: on the host, or "device"."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ SOURCES: dict[str, Callable[[Sequence[int], torch.dtype], torch.Tensor]] = {
 
 
 def random_source(source: str, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """A host tensor of random numbers, drawn on the device: a core needs a second for each 256 Mi."""
-    x = SOURCES[source](shape, dtype)
+    """Random numbers, drawn on the device: a core needs a second for each 256 Mi."""
+    x = torch.empty(*shape, dtype=dtype, device=device) if source == "device" else SOURCES[source](shape, dtype)
     rows = max(1, _PIECE_BYTES // (math.prod(shape[1:]) * dtype.itemsize))
     for part in x.split(rows):
         drawn = torch.empty(part.shape, dtype=dtype, device=device)
@@ -51,7 +51,9 @@ def random_source(source: str, shape: Sequence[int], dtype: torch.dtype, device:
     return x
 
 
-def result_like(source: str, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """The result's memory: pinned if the source is. NaN, so that an unwritten element fails the check."""
-    out = pinned("result", shape, dtype) if source == "pinned" else torch.empty(*shape, dtype=dtype)
+def result_like(
+    source: str, shape: Sequence[int], dtype: torch.dtype, device: torch.device | str = "cpu"
+) -> torch.Tensor:
+    """The result's memory: pinned if the source is, else on `device`. NaN: an unwritten element fails the check."""
+    out = pinned("result", shape, dtype) if source == "pinned" else torch.empty(*shape, dtype=dtype, device=device)
     return out.fill_(float("nan"))

@@ -12,7 +12,7 @@ import sluice
 from sluice.bench import DTYPES, Case, Workload
 from stream_data import random_source, result_like
 from stream_peers import NAIVE, Loop, peers
-from stream_work import DEPTH, compute_seconds, floor_seconds, streamed
+from stream_work import DEPTH, compute_seconds, floor_seconds, size_text, streamed
 
 
 def _streamer(device: torch.device) -> sluice.Streamer:
@@ -20,17 +20,15 @@ def _streamer(device: torch.device) -> sluice.Streamer:
 
 
 # --- a depthwise convolution in chunks along the sequence, with a halo, against the whole ---------------------------
-def _make_conv(channels: int, length: int, taps: int, device: torch.device) -> Workload:
-    x = random_source("pinned", (channels, length), torch.float32, device)
+def _make_conv(channels: int, length: int, taps: int, chunk: int | None, device: torch.device) -> Workload:
+    x = random_source("pinned", (1, channels, length), torch.float32, device)
     out = result_like("pinned", x.shape, x.dtype)
     weight = torch.randn(channels, 1, taps, device=device) / taps**0.5
-
-    def fn(x: torch.Tensor) -> torch.Tensor:
-        return sluice.conv1d(x[None], weight, padding="same", groups=channels)[0]
+    fn = functools.partial(sluice.conv1d, weight=weight, padding="same", groups=channels)  # known: C++ issues it
 
     def reference() -> torch.Tensor:
         whole = x.to(device).double()
-        return torch.nn.functional.conv1d(whole[None], weight.double(), padding=taps // 2, groups=channels)[0]
+        return torch.nn.functional.conv1d(whole, weight.double(), padding=taps // 2, groups=channels)
 
     return streamed(
         _streamer(device),
@@ -39,18 +37,22 @@ def _make_conv(channels: int, length: int, taps: int, device: torch.device) -> W
         out,
         reference,
         floor=floor_seconds(x.nbytes, out.nbytes, device, pinned=True),
-        peers=peers(NAIVE, Loop(fn, x, out, channels, device)),
+        peers=peers(NAIVE if chunk is None else (), Loop(fn, x, out, 1, device)),
         dim=-1,
         halo=taps // 2,
+        chunk_size=chunk,
     )
 
 
-def conv_case(channels: int, length: int, taps: int) -> Case:
-    """A depthwise convolution with an odd number of taps over a pinned signal."""
+def conv_case(channels: int, length: int, taps: int, chunk: int | None = None) -> Case:
+    """A depthwise convolution with an odd number of taps over a pinned signal; `chunk` positions, if forced."""
     name = f"conv1d K={taps}, {channels}x{length} fp32 pinned"
+    if chunk is not None:
+        name += f", chunks of {size_text(chunk * channels * DTYPES['fp32'].itemsize)}"
     params = {"C": channels, "L": length, "K": taps, "dtype": "fp32", "op": "conv1d", "source": "pinned"}
     params |= {"order": "depth_first", "fn": "Streamer.map", "devices": 1}
-    return Case(name=name, params=params, make=functools.partial(_make_conv, channels, length, taps))
+    make = functools.partial(_make_conv, channels, length, taps, chunk)
+    return Case(name=name, params=params, make=make, auto=chunk is None)
 
 
 # --- a network over pageable images ---------------------------------------------------------------------------------

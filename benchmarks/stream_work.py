@@ -19,6 +19,12 @@ _CHUNK_BYTES = 16 << 20
 _LEAST_CHUNKS = 64
 
 
+def size_text(nbytes: int) -> str:
+    """A size for names, as "16 MiB"."""
+    unit = next(power for power in (30, 20, 10, 0) if nbytes >> power)
+    return f"{nbytes / 2**unit:g} {({30: 'GiB', 20: 'MiB', 10: 'KiB', 0: 'B'})[unit]}"
+
+
 @functools.cache
 def cycles_per_second(device: torch.device) -> float:
     """The clock that `torch.cuda._sleep` counts."""
@@ -58,13 +64,16 @@ def floor_seconds(
         fn      |--|--|--|--|
         out        |--|--|--|--|
 
-    Chunks are 16 MiB, or 1/64 of the bytes if that is less. The host also copies each byte of pageable memory, in and
-    out, at the combined rate of all its threads.
+    Chunks are 16 MiB, or 1/64 of the bytes if that is less. A side on the device has 0 bytes: then only one direction
+    is used, at its own rate. The host also copies each byte of pageable memory, in and out, at the combined rate of all
+    its threads.
     """
     limits = sluice.link_limits(device)
     chunks = max(max(inside, outside) // _CHUNK_BYTES, _LEAST_CHUNKS)
     up, down = inside / (limits.h2d * 1e9), outside / (limits.d2h * 1e9)
-    both = max(up, down, (inside + outside) / (limits.duplex * 1e9))
+    both = max(up, down)
+    if inside and outside:
+        both = max(both, (inside + outside) / (limits.duplex * 1e9))
     link = (max(compute, both) * (chunks - 1) + up + compute + down) / chunks / devices
     return link if pinned else max(link, (inside + outside) / (limits.host_memcpy * 1e9))
 
@@ -75,9 +84,14 @@ def _quietly(call: Callable[[], Any]) -> Any:
         return call()
 
 
+def stream_plan(order: str = "depth_first", depth: int = DEPTH, chunk: int = 0) -> Plan:
+    """What the results say of a streamed call; chunk 0 is an automatic one."""
+    return Plan(schedule=order, depth=depth, tile=chunk, threads=0, shared_memory=0, grid=0, reason="streamed")
+
+
 def streamed(
     streamer: sluice.Streamer,
-    fn: Function,
+    fn: Function | None,
     x: torch.Tensor,
     out: torch.Tensor,
     reference: Callable[[], torch.Tensor | Iterable[torch.Tensor]],
@@ -85,19 +99,19 @@ def streamed(
     floor: float,
     peers: Mapping[str, Call | None],
     linked: bool | None = False,
+    depth: int = DEPTH,
     **options: Any,
 ) -> Workload:
-    """`streamer.map(fn, x)` into `out`; `options` are those of `map`."""
+    """`streamer.map(fn, x)` into `out`; `depth` is the streamer's, `options` are those of `map`."""
 
     def write(target: torch.Tensor) -> torch.Tensor:
         return _quietly(lambda: streamer.map(fn, x, out=target, **options))
 
-    order, chunk = options.get("order", "depth_first"), options.get("chunk_size") or 0
     return Workload(
         ours=lambda: write(out),
         write=write,
         reference=reference,
-        plan=Plan(schedule=order, depth=DEPTH, tile=chunk, threads=0, shared_memory=0, grid=0, reason="streamed"),
+        plan=stream_plan(options.get("order", "depth_first"), depth, options.get("chunk_size") or 0),
         traffic=x.nbytes + out.nbytes,
         peers=peers,
         linked=linked,

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <unordered_map>
@@ -184,75 +185,84 @@ void submit(Engine& engine, const Ints& numbers) {
   }
 }
 
-// step, an address for each slot, a copy.
+// step, an address for each slot.
+Place take_place(CommandReader& reader, int depth) {
+  Place place;
+  place.step = *reader.take(1);
+  const int64_t* const slots = reader.take(depth);
+  for (int slot = 0; slot < depth; ++slot) place.slots.push_back(reinterpret_cast<char*>(slots[slot]));
+  return place;
+}
+
+// step, place, copy.
 ChunkEnd take_end(CommandReader& reader, int depth) {
   ChunkEnd end;
   end.step = *reader.take(1);
-  const int64_t* const slots = reader.take(depth);
-  for (int slot = 0; slot < depth; ++slot) end.slots.push_back(reinterpret_cast<char*>(slots[slot]));
+  end.place = take_place(reader, depth);
   end.first = take_copy(reader);
   return end;
 }
 
-// depth, event sets, limit, sequence, count, through, fetched, stored, inputs, outputs, their ends.
+// target, source, span, rows, pitch of the target, pitch of the source.
+ChunkMove take_move(CommandReader& reader, int depth) {
+  Place target = take_place(reader, depth), source = take_place(reader, depth);
+  const int64_t* const numbers = reader.take(4);
+  return {std::move(target), std::move(source), numbers[0], numbers[1], numbers[2], numbers[3]};
+}
+
+// sequence, first, count, fetched, stored; depth, event sets, limit, group, the mark that frees or -1, numbers of
+// inputs, outputs, moves before and after the function; these.
 ChunkLoop take_loop(CommandReader& reader) {
-  const int64_t* const head = reader.take(10);
+  const int64_t* const head = reader.take(14);
   ChunkLoop loop;
-  loop.depth = static_cast<int>(head[0]);
-  loop.event_sets = static_cast<int>(head[1]);
-  loop.limit = static_cast<int>(head[2]);
-  loop.sequence = head[3];
-  loop.count = head[4];
-  loop.through = head[5] != 0;
-  loop.fetched = head[6];
-  loop.stored = head[7];
-  for (int64_t i = 0; i < head[8]; ++i) loop.in.push_back(take_end(reader, loop.depth));
-  for (int64_t i = 0; i < head[9]; ++i) loop.out.push_back(take_end(reader, loop.depth));
+  loop.sequence = head[0];
+  loop.first = head[1];
+  loop.count = head[2];
+  loop.fetched = head[3];
+  loop.stored = head[4];
+  loop.depth = static_cast<int>(head[5]);
+  loop.event_sets = static_cast<int>(head[6]);
+  loop.limit = static_cast<int>(head[7]);
+  loop.group = static_cast<int>(head[8]);
+  loop.freed = head[9] < 0 ? std::nullopt : std::optional(static_cast<Mark>(head[9]));
+  for (int64_t i = 0; i < head[10]; ++i) loop.in.push_back(take_end(reader, loop.depth));
+  for (int64_t i = 0; i < head[11]; ++i) loop.out.push_back(take_end(reader, loop.depth));
+  for (int64_t i = 0; i < head[12]; ++i) loop.before.push_back(take_move(reader, loop.depth));
+  for (int64_t i = 0; i < head[13]; ++i) loop.after.push_back(take_move(reader, loop.depth));
   return loop;
 }
 
 // A loop that does not end is continued by another call, after Python has looked for an interrupt.
 constexpr int kLoopMilliseconds = 20;
 
-std::string run(Engine& engine, ChunkLoop& loop, const std::function<void(int slot)>& compute) {
-  loop.run(engine, compute, kLoopMilliseconds);
-  return std::to_string(loop.fetched) + " " + std::to_string(loop.stored);
-}
-
-// The loop of the identity. Where it cannot copy out of the slots that it copied into, it copies them first.
-std::string transfer_chunks(int64_t engine, const Ints& numbers) {
-  const CurrentEngine owner = engine_of(engine);
-  CommandReader reader(numbers);
-  ChunkLoop loop = take_loop(reader);
-  check(loop.in.size() == loop.out.size(), "_transfer: a loop must have as many outputs as inputs");
-  return run(*owner, loop, [&](int slot) {
-    for (std::size_t i = 0; i < loop.in.size(); ++i) {
-      const auto at = static_cast<std::size_t>(slot);
-      const int64_t bytes = loop.in[i].first.bytes.bytes();
-      const DeviceCopy copy{loop.out[i].slots[at], loop.in[i].slots[at], bytes, 1, bytes, bytes};
-      Driver& driver = owner->driver();
-      check(driver.copy(Stream::compute, copy), "_transfer: a copy on the device failed with ", driver.error());
-    }
-  });
+// The loop of the identity computes nothing.
+std::string transfer_chunks(int64_t engine, const Ints& loop) {
+  return run_chunk_loop(engine, loop, [](int) {});
 }
 
 void begin_run(int64_t engine, int64_t stream) { engine_of(engine)->begin(reinterpret_cast<void*>(stream)); }
 void submit_commands(int64_t engine, const Ints& commands) { submit(*engine_of(engine), commands); }
-// The number of landed chunks; -1 after a timeout, -2 if a copy has failed.
+// What acquire and wait return instead of the number of landed chunks.
+constexpr int64_t kNotInTime = -1, kFailed = -2;
 int64_t acquire_chunk(int64_t engine, const Ints& commands, int64_t set, const Ints& waits, int64_t milliseconds) {
   const CurrentEngine owner = engine_of(engine);
   submit(*owner, commands);
-  if (!owner->acquire({waits.begin(), waits.end()}, static_cast<int>(set), static_cast<int>(milliseconds))) return -1;
+  if (!owner->acquire({waits.begin(), waits.end()}, static_cast<int>(set), static_cast<int>(milliseconds))) {
+    return kNotInTime;
+  }
   owner->poll();
-  return owner->has_failed() ? -2 : owner->landed();
+  return owner->has_failed() ? kFailed : owner->landed();
 }
 int64_t landed_chunks(int64_t engine) {
   const CurrentEngine owner = engine_of(engine);
   owner->poll();
   return owner->landed();
 }
-bool wait_landed(int64_t engine, int64_t count, int64_t milliseconds) {
-  return engine_of(engine)->wait_landed(count, static_cast<int>(milliseconds));
+int64_t wait_landed(int64_t engine, const Ints& commands, int64_t count, int64_t milliseconds) {
+  const CurrentEngine owner = engine_of(engine);
+  submit(*owner, commands);
+  if (!owner->wait_landed(count, static_cast<int>(milliseconds))) return kNotInTime;
+  return owner->has_failed() ? kFailed : owner->landed();
 }
 bool wait_read(int64_t engine, int64_t set, bool directly, int64_t milliseconds) {
   return engine_of(engine)->wait_read(static_cast<int>(set), directly, static_cast<int>(milliseconds));
@@ -262,7 +272,6 @@ bool drain_engine(int64_t engine, int64_t milliseconds) {
 }
 void join_stream(int64_t engine, int64_t stream) { engine_of(engine)->join(reinterpret_cast<void*>(stream)); }
 std::string error_of(int64_t engine) { return engine_of(engine)->error(); }
-Ints counters_of(int64_t engine) { return engine_of(engine)->counters(); }
 int64_t stream_of(int64_t engine, int64_t which) {
   return reinterpret_cast<int64_t>(engine_of(engine)->native_stream(static_cast<Stream>(which)));
 }
@@ -270,9 +279,11 @@ void delay_stream(int64_t engine, int64_t which, int64_t microseconds) {
   engine_of(engine)->delay(static_cast<Stream>(which), static_cast<int>(microseconds));
 }
 
-Ints take_times(int64_t engine) {
-  Ints numbers;
-  for (const Times& times : engine_of(engine)->take_times()) numbers.insert(numbers.end(), times.begin(), times.end());
+// The counters, then the times.
+Ints take_numbers(int64_t engine) {
+  const CurrentEngine owner = engine_of(engine);
+  Ints numbers = owner->counters();
+  for (const Times& times : owner->take_times()) numbers.insert(numbers.end(), times.begin(), times.end());
   return numbers;
 }
 
@@ -318,7 +329,8 @@ std::string run_chunk_loop(int64_t engine, const std::vector<int64_t>& numbers,
   const CurrentEngine owner = engine_of(engine);
   CommandReader reader(numbers);
   ChunkLoop loop = take_loop(reader);
-  return run(*owner, loop, compute);
+  loop.run(*owner, compute, kLoopMilliseconds);
+  return std::to_string(loop.fetched) + " " + std::to_string(loop.stored);
 }
 
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
@@ -330,13 +342,12 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def(SLUICE_TRANSFER "chunks(int engine, int[] loop) -> str");
   m.def(SLUICE_TRANSFER "acquire(int engine, int[] commands, int set, int[] waits, int milliseconds) -> int");
   m.def(SLUICE_TRANSFER "landed(int engine) -> int");
-  m.def(SLUICE_TRANSFER "wait(int engine, int count, int milliseconds) -> bool");
+  m.def(SLUICE_TRANSFER "wait(int engine, int[] commands, int count, int milliseconds) -> int");
   m.def(SLUICE_TRANSFER "wait_read(int engine, int set, bool directly, int milliseconds) -> bool");
   m.def(SLUICE_TRANSFER "drain(int engine, int milliseconds) -> bool");
   m.def(SLUICE_TRANSFER "join(int engine, int stream) -> ()");
   m.def(SLUICE_TRANSFER "error(int engine) -> str");
-  m.def(SLUICE_TRANSFER "times(int engine) -> int[]");
-  m.def(SLUICE_TRANSFER "counters(int engine) -> int[]");
+  m.def(SLUICE_TRANSFER "numbers(int engine) -> int[]");
   m.def(SLUICE_TRANSFER "stream(int engine, int which) -> int");
   m.def(SLUICE_TRANSFER "delay(int engine, int which, int microseconds) -> ()");
   m.def(SLUICE_TRANSFER "memcpy(int engine, int target, int source, int bytes) -> int");
@@ -362,8 +373,7 @@ STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
   m.impl(SLUICE_TRANSFER "drain", TORCH_BOX(&drain_engine));
   m.impl(SLUICE_TRANSFER "join", TORCH_BOX(&join_stream));
   m.impl(SLUICE_TRANSFER "error", TORCH_BOX(&error_of));
-  m.impl(SLUICE_TRANSFER "times", TORCH_BOX(&take_times));
-  m.impl(SLUICE_TRANSFER "counters", TORCH_BOX(&counters_of));
+  m.impl(SLUICE_TRANSFER "numbers", TORCH_BOX(&take_numbers));
   m.impl(SLUICE_TRANSFER "stream", TORCH_BOX(&stream_of));
   m.impl(SLUICE_TRANSFER "delay", TORCH_BOX(&delay_stream));
   m.impl(SLUICE_TRANSFER "memcpy", TORCH_BOX(&time_memcpy));

@@ -35,7 +35,9 @@ PEERS = {
     "copy_out": "`out.copy_(fn(x.to(device)))`: the same into a result that is there already",
     "sequential": "chunk after chunk on one stream",
     "prefetch": "the next chunk copied in on a side stream",
+    "copy_async": "the whole tensor with `non_blocking=True`, then its stream is waited for",
     "hand_written": "chunks in turns on two streams",
+    "cupy": "chunks in turns on three streams of CuPy",
     "sample_depth_first": "CUDA's sample, chunks in turns on four streams, each copied in, computed and copied out",
     "sample_breadth_first": "the same, four chunks at once: copies in, compute, copies out",
 }
@@ -94,11 +96,14 @@ def bodies(cases: list[dict], how: str = "schedule", scale: float = 1.0, digits:
 
 
 def streams(document: dict) -> str:
-    """The cases with peers, then those without."""
+    """The cases with peers, then those without, then small calls."""
     unit, scale = MILLISECONDS
-    beside = [case for case in document["cases"] if case["peers"]]
+    small = [case for case in document["cases"] if case["params"].get("n", 1 << 18) < 1 << 18]
+    beside = [case for case in document["cases"] if case["peers"] and case not in small]
     alone = [case for case in document["cases"] if not case["peers"]]
     parts = [*bodies(beside, "order", scale), "Without peers:", *bodies(alone, "order", scale)]
+    if small:
+        parts += [f"Small calls, in {MICROSECONDS[0]}; their floor is the call by hand:", *bodies(small, "order")]
     return "\n\n".join([heading(document, unit=unit), *parts])
 
 

@@ -22,7 +22,7 @@ namespace sluice::transfer {
 struct WorkerEvents {
   std::function<void(const Command&)> begun;          // the command's first copy is being issued
   std::function<void(int set)> issued;                // the command's last event is recorded
-  std::function<void(int set)> landed;                // the bytes have arrived; only from D2hWorker
+  std::function<void(const Command&)> landed;         // the bytes have arrived; only from D2hWorker
   std::function<void()> free_buffers;                 // buffers that the caller holds are needed; only from D2hWorker
   std::function<void(const std::string& text)> fail;  // the first text is kept; later copies move nothing
   std::function<bool()> failed;

@@ -116,7 +116,7 @@ class D2hWorker final : public CopyWorker {
     if (packet->copy != nullptr) return;
     if (!packet->command->issued) finish(*packet->command);
     if (!driver_.synchronize(event_of(packet->command->set, Mark::stored))) fail(driver_.error());
-    events_.landed(packet->command->set);
+    events_.landed(*packet->command);
   }
 
   std::deque<std::unique_ptr<Packet>> flying_, landing_;

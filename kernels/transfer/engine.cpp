@@ -24,12 +24,13 @@ Engine::Engine(std::unique_ptr<Driver> driver, const EngineOptions& options)
   const auto begun = [this](Stream stream) {
     return [this, stream](const Command& command) { timeline_.issued(stream, command.set, command.waits); };
   };
-  in_ = make_h2d_worker(
-      *driver_, pool_, in_ring_,
-      {begun(Stream::h2d), [this](int set) { on_issued(set, Mark::fetched); }, [](int) {}, [] {}, fail_with, failed});
-  out_ = make_d2h_worker(*driver_, pool_, out_ring_,
-                         {begun(Stream::d2h), [this](int set) { on_issued(set, Mark::stored); },
-                          [this](int set) { on_landed(set); }, [this] { land(/*wait=*/true); }, fail_with, failed});
+  in_ = make_h2d_worker(*driver_, pool_, in_ring_,
+                        {begun(Stream::h2d), [this](int set) { on_issued(set, Mark::fetched); }, [](const Command&) {},
+                         [] {}, fail_with, failed});
+  out_ = make_d2h_worker(
+      *driver_, pool_, out_ring_,
+      {begun(Stream::d2h), [this](int set) { on_issued(set, Mark::stored); },
+       [this](const Command& command) { on_landed(command); }, [this] { land(/*wait=*/true); }, fail_with, failed});
   pool_.start(options.threads, driver_->node());  // last: it needs only one of the threads that are left
 }
 
@@ -117,6 +118,10 @@ bool Engine::acquire(const std::vector<int>& waits, int set, int milliseconds) {
   return true;
 }
 
+void Engine::move(const DeviceCopy& copy) {
+  if (!driver_->copy(Stream::compute, copy)) fail(driver_->error());
+}
+
 void Engine::commit(int set) {
   if (!driver_->record(Stream::compute, event_of(set, Mark::computed))) fail(driver_->error());
 }
@@ -159,9 +164,9 @@ bool Engine::land(bool wait) {
     }
     if (!driver_->synchronize(stored)) fail(driver_->error());  // an event is complete after an error too
     if (oldest.buffer != nullptr) out_->unpack(*oldest.command, *oldest.buffer);
-    const int set = oldest.command->set;
+    const std::shared_ptr<Command> landed = oldest.command;
     landings_.pop_front();
-    count_landed(set);
+    count_landed(*landed);
   }
   return false;
 }
@@ -199,17 +204,17 @@ void Engine::on_issued(int set, Mark mark) {
   changed_.notify_all();
 }
 
-void Engine::on_landed(int set) {
+void Engine::on_landed(const Command& command) {
   land(/*wait=*/true);  // chunks that the caller completes were issued before
-  count_landed(set);
+  count_landed(command);
 }
 
-void Engine::count_landed(int set) {
-  const Times times = failed_ ? Times{} : timeline_.landed(set);
+void Engine::count_landed(const Command& command) {
+  const Times times = failed_ ? Times{} : timeline_.landed(command.set);
   {
     const std::lock_guard lock(mutex_);
-    if (times_.size() < kTimesKept) times_.push_back(times);
-    ++landed_;
+    for (int chunk = 0; chunk < command.chunks && times_.size() < kTimesKept; ++chunk) times_.push_back(times);
+    landed_ += command.chunks;
   }
   changed_.notify_all();
 }

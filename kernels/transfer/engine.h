@@ -59,6 +59,7 @@ class Engine {
   // The compute stream waits for the events. False if a copy that ends in one is not issued (on a host device: not
   // complete) in time.
   bool acquire(const std::vector<int>& waits, int set, int milliseconds);
+  void move(const DeviceCopy& copy);  // within the device, on the compute stream
   void commit(int set);
 
   // Waits until the set's source on the host has been read: copied into the ring or, where the device reads some of it
@@ -98,9 +99,9 @@ class Engine {
 
   void submit(CopyWorker& worker, Mark end, std::shared_ptr<Command> command, Lander lander);
   bool land(bool wait);  // completes chunks of landings_; false if there are none left
-  void count_landed(int set);
+  void count_landed(const Command& command);
   void on_issued(int set, Mark mark);
-  void on_landed(int set);
+  void on_landed(const Command& command);
   void fail(const std::string& text);
   bool issued(const std::vector<int>& waits) const;
 

@@ -1,10 +1,10 @@
-// `_stream_<op>`: the op for each of many chunks, whose inputs and results are views of a device's slots. It is called
-// once, for slot 0; the chunks' copies are those of kernels/transfer/chunk_loop.h.
+// `_stream_<op>`: the op for each of many chunks, whose inputs are views of a device's slots. It is called once, for
+// slot 0; the chunks' copies are those of kernels/transfer/chunk_loop.h.
 //
 //   arguments of the op, with slot 0's views as its inputs
-//   out       slot 0's view of the result
+//   out       the result of slot 0
 //   inputs    the views of all slots, those of slot 0 first
-//   outputs   the results' views of all slots
+//   outputs   the results of all slots: views of them, or the same scratch memory for each
 //   engine    of ops/transfer.cpp
 //   loop      the loop, as numbers
 //

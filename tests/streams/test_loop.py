@@ -14,8 +14,10 @@ import torch
 import sluice
 from sluice import stages
 from sluice.stream.known import is_known
+from sluice.stream.map.chunks import Chunks
 from sluice.stream.map.loop import EqualChunks
 from stream_calls import ORDERS, exact, stream
+from stream_loops import recorded_loops
 
 CHAIN = stages.scale(2.0) | stages.relu()
 WEIGHT = torch.randn(6, 1, 5)
@@ -34,17 +36,10 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def loops() -> Iterator[list[str]]:
     """How far each call of a loop came."""
-    told: list[str] = []
-    call = EqualChunks._call
-
-    def recorded(self: EqualChunks, *arguments: Any) -> str:
-        told.append(call(self, *arguments))
-        return told[-1]
-
-    monkeypatch.setattr(EqualChunks, "_call", recorded)
-    return told
+    with recorded_loops() as (told, _):
+        yield told
 
 
 @pytest.mark.parametrize("size", [1, 7, 10, 25, 50, 100])
@@ -54,7 +49,7 @@ def test_known_functions(device: str, loops: list[str], size: int, depth: int, s
     x = torch.randn(100, 33)
     for fn, wanted in ((None, x), (CHAIN, (x * 2).relu()), (functools.partial(sluice.transform, chain=CHAIN), None)):
         with sluice.Streamer(device, depth=depth) as streamer:
-            for _ in range(3):  # the second call fetches the second chunk while the first is computed
+            for _ in range(2):
                 loops.clear()
                 got = streamer.map(fn, x, chunk_size=size, staging=staging)
                 exact(got, (x * 2).relu() if wanted is None else wanted)
@@ -92,7 +87,7 @@ def test_what_is_known() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"order": "breadth_first"}, {"order": "sequential"}, {"halo": 1}, {"chunk_size": 40}],
+    [{"order": "breadth_first"}, {"order": "sequential"}, {"chunk_size": 40}, {"halo": 40}],
     ids=lambda options: next(iter(options)),
 )
 def test_other_calls_take_the_other_way(device: str, loops: list[str], options: dict[str, Any]) -> None:
@@ -131,18 +126,87 @@ def test_other_layouts(device: str, loops: list[str]) -> None:
     exact(both[1], x + 1)
 
 
+# --- halos ------------------------------------------------------------------------------------------------------------
+HALOS = [1, 3, (0, 2), (2, 0), (5, 4), (20, 1), (1, 20)]
+
+
+def layouts(x: torch.Tensor) -> list[torch.Tensor]:
+    """The tensor with other strides: contiguous, with the dimensions reversed in memory, with gaps."""
+    return [x, x.transpose(0, 2).contiguous().transpose(0, 2), x.repeat_interleave(2, 1)[:, ::2]]
+
+
+def order(x: torch.Tensor) -> list[int]:
+    return sorted(range(x.dim()), key=x.stride)
+
+
+@pytest.mark.parametrize("halo", HALOS, ids=str)
+@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize("fn", [None, CHAIN], ids=["none", "chain"])
+def test_a_halo(device: str, fn: Any, dim: int, halo: int | tuple[int, int]) -> None:
+    sizes = [5, 6, 7]
+    sizes[dim] = 100
+    x = torch.randn(sizes)
+    wanted = x if fn is None else (x * 2).relu()
+    chunks = Chunks(100, 9, (halo, halo) if isinstance(halo, int) else halo)
+    left_to_python = [i for i in range(1, len(chunks)) if i not in chunks.equal]
+    for source in layouts(x):
+        for out in (None, *map(torch.empty_like, layouts(x)), torch.empty(*sizes[:2], 2 * sizes[2])[..., ::2]):
+            with recorded_loops() as (told, by_python):
+                exact(stream(fn, source, device=device, dim=dim, chunk_size=9, halo=halo, out=out), wanted)
+            if fn is None and order(source) != order(x if out is None else out):
+                assert told == []  # the copy changes the layout
+            else:
+                assert told[-1] == f"{len(chunks.equal)} {len(chunks.equal)}"
+                assert by_python == left_to_python
+
+
+@pytest.mark.parametrize("size", [32, 50])
+@pytest.mark.parametrize("given", [False, True])
+def test_a_window_over_the_rows_of_other_chunks(device: str, loops: list[str], size: int, given: bool) -> None:
+    x = torch.randn(3, 6, 300)
+    wanted = torch.nn.functional.conv1d(x, WEIGHT, padding=2, groups=6)
+    out = torch.empty_like(x) if given else None
+    got = stream(convolution(device), x, device=device, dim=-1, chunk_size=size, halo=2, out=out)
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+    equal = Chunks(300, size, (2, 2)).equal
+    assert loops[-1] == f"{len(equal)} {len(equal)}"
+    image, kernel = torch.randn(2, 200, 40), torch.randn(3, 3)
+    wanted = torch.nn.functional.conv2d(image[:, None], kernel[None, None], padding=1)[:, 0]
+    blur = functools.partial(sluice.filter2d, kernel=kernel.to(device))
+    got = stream(blur, image, device=device, dim=1, chunk_size=size // 2, halo=(1, 3))
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+    equal = Chunks(200, size // 2, (1, 3)).equal
+    assert loops[-1] == f"{len(equal)} {len(equal)}"
+
+
+def test_which_chunks_are_equal() -> None:
+    for extent in range(1, 40):
+        for size in range(1, extent + 1):
+            for halo in ((0, 0), (1, 0), (0, 1), (3, 2), (30, 30)):
+                chunks = Chunks(extent, size, halo)
+                wide = size + sum(halo)
+                full = [i for i in range(1, len(chunks)) if chunks[i].extent == wide and chunks[i].rows == size]
+                assert list(chunks.equal) == full
+
+
 def test_random_calls(device: str) -> None:
     draw = random.Random(torch.initial_seed())
-    for _ in range(100):
+    for _ in range(150):
         rows, depth = draw.randint(1, 400), draw.randint(1, 5)
         x = torch.randn(rows, draw.choice([1, 7, 256, 1000]))
         if device == "cuda" and draw.random() < 0.5:
             x = x.pin_memory()
+        dim = draw.randint(0, 1)
+        x = x.t() if dim else x
         fn, whole = draw.choice([(None, x), (CHAIN, (x * 2).relu())])
-        options = {"chunk_size": draw.randint(1, rows), "staging": draw.choice(["auto", "ring"])}
+        options: dict[str, Any] = {"chunk_size": draw.randint(1, rows), "staging": draw.choice(["auto", "ring"])}
         if draw.random() < 0.3:
             options["memory_budget"] = 64 << 20
-        exact(stream(fn, x, device=device, depth=depth, **options), whole)
+        if draw.random() < 0.5:
+            options["halo"] = draw.choice([draw.randint(0, 9), (draw.randint(0, rows), draw.randint(0, rows))])
+        if draw.random() < 0.3:
+            options["out"] = torch.empty_like(x)
+        exact(stream(fn, x, device=device, depth=depth, dim=dim, **options), whole)
 
 
 # --- ends -------------------------------------------------------------------------------------------------------------

@@ -14,12 +14,14 @@ import torch
 import sluice
 from sluice.stream.device.engine import EngineDevice
 from sluice.stream.device.lent import Settled
+from sluice.stream.map.work import DeviceWork
+from stream_calls import two
 
 Fn = Callable[..., Any]
 
 
 @pytest.mark.usefixtures("through_the_engine")
-def test_an_identical_call_copies_ahead_of_the_first_result(device: str) -> None:
+def test_chunks_are_copied_ahead_of_the_first_result(device: str) -> None:
     x, seen, room = torch.randn(100, 4), [], [True]
 
     def fn(x: torch.Tensor) -> torch.Tensor:
@@ -38,19 +40,63 @@ def test_an_identical_call_copies_ahead_of_the_first_result(device: str) -> None
         seen.clear()
         return count
 
-    with sluice.Streamer(device, depth=3) as streamer, pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sluice.stream.device.lender.EngineDevice", Seen)
-        counts = []
-        for order in ("depth_first", "depth_first", "sequential", "breadth_first"):
-            assert torch.equal(streamer.map(fn, x, chunk_size=25, order=order), x + 1)
-            counts.append(before_first_call())
-        assert counts == [1, 2, 1, 1]
-        room[0] = False  # chunks in flight are dropped, and divided again
-        assert torch.equal(streamer.map(fn, x, chunk_size=25), x + 1)
-        assert [rows for kind, rows in seen if kind == "compute"] == [25, *[13] * 7, 9]
-        assert before_first_call() == 2
-        assert torch.equal(streamer.map(fn, x, chunk_size=25), x + 1)  # again 13 rows from the start
-        assert before_first_call() == 2
+        with sluice.Streamer(device, depth=3) as streamer:
+            counts = []
+            for order in ("depth_first", "depth_first", "sequential", "breadth_first"):
+                assert torch.equal(streamer.map(fn, x, chunk_size=25, order=order), x + 1)
+                counts.append(before_first_call())
+            assert counts == [3, 3, 1, 1]
+            assert torch.equal(streamer.map(fn, x, chunk_size=60, halo=2), x + 1)
+            assert before_first_call() == 2  # all
+            room[0] = False  # chunks in flight are dropped, and divided again
+            assert torch.equal(streamer.map(fn, x, chunk_size=25), x + 1)
+            assert [rows for kind, rows in seen if kind == "compute"] == [25, *[13] * 7, 9]
+            assert before_first_call() == 3
+            assert torch.equal(streamer.map(fn, x, chunk_size=25), x + 1)  # again 13 rows from the start
+            assert before_first_call() == 3
+        room[0] = True
+        with sluice.Streamer(device, depth=3, memory_budget=64 << 20) as streamer:
+            counts = []
+            for _ in range(2):  # with a budget, only an identical call knows that the chunks fit
+                assert torch.equal(streamer.map(fn, x, chunk_size=25), x + 1)
+                counts.append(before_first_call())
+            assert counts == [1, 3]
+        with sluice.Streamer([f"{device}:0"], depth=1) as streamer:
+            assert torch.equal(streamer.map(fn, x, chunk_size=25), x + 1)
+            assert before_first_call() == 1
+
+
+@pytest.mark.usefixtures("through_the_engine")
+def test_several_devices_copy_one_chunk_ahead(device: str) -> None:
+    x, ahead = torch.randn(100, 4), []
+    fetch_ahead = DeviceWork.fetch_ahead
+
+    def seen(self: DeviceWork, count: int) -> None:
+        fetch_ahead(self, count)
+        ahead.append([flight.item.chunk.index for flight in self.fetched_ahead])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DeviceWork, "fetch_ahead", seen)
+        with sluice.Streamer(two(device), depth=4) as streamer:
+            for _ in range(2):
+                assert torch.equal(streamer.map(lambda x: x + 1, x, chunk_size=5), x + 1)
+    assert ahead == [[1], [1]]
+
+
+@pytest.mark.usefixtures("through_the_engine")
+def test_an_error_for_the_first_chunk_is_told_as_its_own(device: str) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        raise KeyError("broken")
+
+    note = "stream_map: raised by fn for chunk 0, rows 0 to 5 of dimension 0 (20 chunks)"
+    with sluice.Streamer(device) as streamer:
+        for _ in range(2):
+            with pytest.raises(KeyError, match="broken") as caught:
+                streamer.map(fn, torch.ones(100, 4), chunk_size=5)
+            assert caught.value.__notes__ == [note]
+        assert torch.equal(streamer.map(torch.neg, torch.ones(100, 4), chunk_size=5), -torch.ones(100, 4))
 
 
 class Scaler(torch.nn.Module):

@@ -79,11 +79,13 @@ PEERS = frozenset(
         "copy",
         "copy_",
         "copy_out",
+        "copy_async",
         "sequential",
         "hand_written",
         "prefetch",
         "sample_depth_first",
         "sample_breadth_first",
+        "cupy",
     }
 )
 FLOOR_KINDS = frozenset({"bytes", "flops", "link"})

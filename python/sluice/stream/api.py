@@ -18,11 +18,18 @@ _idle: dict[Streamer, Hashable] = {}
 process.after_fork(_idle.clear)
 
 
-def _borrow(key: Hashable, *arguments: Any) -> Streamer:
+def _borrow(
+    op: str, devices: Any, depth: Any, memory_budget: Any = None, pinned_budget: Any = None
+) -> tuple[Hashable, Streamer]:
+    """A Streamer for these arguments, and what other ones for the same have in common with it."""
+    parsed = tuple(parse_devices(op, devices))
+    depth = check_depth(op, depth)
+    budgets = check_budget(op, "memory_budget", memory_budget), check_budget(op, "pinned_budget", pinned_budget)
+    key = (parsed, devices is None, depth, *budgets)
     for streamer, known in reversed(_idle.copy().items()):
         if known == key and _idle.pop(streamer, None) is not None and not streamer._tenancy.is_closed:
-            return streamer
-    return Streamer(*arguments)
+            return key, streamer
+    return key, Streamer(None if devices is None else list(parsed), depth, *budgets)
 
 
 def _give_back(key: Hashable, streamer: Streamer) -> None:
@@ -111,13 +118,7 @@ def stream_map(
         tensor([  1.,  13.,  41.,  85., 145.])
     """
     op = "stream_map"
-    parsed = tuple(parse_devices(op, devices))
-    depth = check_depth(op, depth)
-    check_budget(op, "memory_budget", memory_budget)
-    check_budget(op, "pinned_budget", pinned_budget)
-    arguments = (devices if devices is None else list(parsed), depth, memory_budget, pinned_budget)
-    key = (parsed, devices is None, depth, memory_budget, pinned_budget)
-    streamer = untraced(_borrow, key, *arguments)
+    key, streamer = untraced(_borrow, op, devices, depth, memory_budget, pinned_budget)
     return streamer._map(
         op,
         fn,
@@ -169,8 +170,6 @@ def stream_iter(
         [[2.0], [4.0, 4.0], [6.0, 6.0, 6.0]]
     """
     op = "stream_iter"
-    parsed = tuple(parse_devices(op, devices))
-    depth = check_depth(op, depth)
-    key = (parsed, devices is None, depth, None, None)
-    streamer: Streamer = untraced(_borrow, key, devices if devices is None else list(parsed), depth)
-    return streamer._iter(op, fn, iterable, ordered, functools.partial(_give_back, key, streamer))
+    key, streamer = untraced(_borrow, op, devices, depth)
+    made: Iterator[Any] = streamer._iter(op, fn, iterable, ordered, functools.partial(_give_back, key, streamer))
+    return made

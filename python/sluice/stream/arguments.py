@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +45,12 @@ def one_of(op: str, name: str, value: Any, choices: Sequence[str]) -> str:
     return str(value)
 
 
+@functools.cache
+def has_cuda() -> bool:
+    """Whether GPUs can be used; asked once, because torch asks the driver each time."""
+    return torch.cuda.is_available() and _library.cuda_unavailable_reason is None
+
+
 def parse_device(op: str, value: Any, name: str = "devices") -> torch.device:
     """A device to compute chunks on: a GPU with its index, or the CPU."""
     try:
@@ -67,8 +74,7 @@ def parse_device(op: str, value: Any, name: str = "devices") -> torch.device:
 def parse_devices(op: str, devices: Any) -> list[torch.device]:
     """One device or several different ones; None is the current GPU, else the CPU."""
     if devices is None:
-        usable = torch.cuda.is_available() and _library.cuda_unavailable_reason is None
-        return [parse_device(op, "cuda" if usable else "cpu")]
+        return [torch.device("cuda", torch.cuda.current_device()) if has_cuda() else torch.device("cpu")]
     if isinstance(devices, (str, numbers.Integral, torch.device)):
         devices = [devices]
     if not isinstance(devices, (list, tuple)):
@@ -123,14 +129,18 @@ def as_tensor(op: str, name: str, value: Any) -> torch.Tensor:
 def check_memory(op: str, name: str, tensor: torch.Tensor, where: str = "") -> None:
     """Raises if a tensor has no memory of its own: DTensor and other wrappers, fake tensors."""
     kind = type(tensor)
-    if kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__:
-        try:
-            if tensor.numel() == 0 or tensor.data_ptr() != 0:
-                return
-        except RuntimeError:  # of torch.func's transforms
-            pass
+    if kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__ and has_memory(tensor):
+        return
     rule = "be a tensor with memory of its own, which a wrapper lacks"
     raise TypeError(f"{op}: {name} must {rule}, got {kind.__qualname__}{where}")
+
+
+def has_memory(tensor: torch.Tensor) -> bool:
+    """Whether a tensor without a dispatch of its own has memory, or needs none."""
+    try:
+        return tensor.numel() == 0 or tensor.data_ptr() != 0
+    except RuntimeError:  # of torch.func's transforms
+        return False
 
 
 def check_modes(op: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ from .ending import Holder, InterruptibleLock
 from .iter.inline import InlineIterRun
 from .iter.iterate import IterRun
 from .map.base import MapRun
+from .map.brief import BriefRun
 from .map.future import StreamFuture
 from .process import Owner
 from .report.stats import StreamStats
@@ -18,6 +18,9 @@ from .report.stats import StreamStats
 _ONE_AT_A_TIME = (
     "a Streamer must do one thing at a time, got a call from within its own run or iterator; use another Streamer"
 )
+
+
+Run = MapRun | BriefRun | IterRun | InlineIterRun
 
 
 class Tenancy:
@@ -30,7 +33,7 @@ class Tenancy:
     def __init__(self, lender: Lender) -> None:
         self.lender = lender
         self.owner, self.lock = Owner(), InterruptibleLock()
-        self.running: MapRun | IterRun | InlineIterRun | None = None
+        self.running: Run | None = None
         self.outstanding: StreamFuture | None = None  # its calls of fn are issued, its chunks in flight
         self.stats: Callable[[], StreamStats] = StreamStats  # of the last complete run
         self.is_closed = self.is_closed_at_exit = False
@@ -72,11 +75,12 @@ class Call:
     def __init__(self, op: str, tenancy: Tenancy, streamer: object, finished: Callable[[], None]) -> None:
         self._op, self._tenancy, self._streamer = op, tenancy, streamer
         self._finished = [finished]
+        self._is_over = False
         self._holder = Holder()
-        self._run: MapRun | IterRun | InlineIterRun | None = None
+        self._run: Run | None = None
         self._future: StreamFuture | None = None
 
-    def begin(self, make_run: Callable[[], MapRun | IterRun | InlineIterRun]) -> None:
+    def begin(self, make_run: Callable[[], Run]) -> None:
         """Waits for the lock and makes the run."""
         tenancy = self._tenancy
         tenancy.check_open(self._op)
@@ -89,11 +93,12 @@ class Call:
     def perform(self, non_blocking: bool) -> Any:
         """The result of a map, or its future, which ends the run if this call succeeds."""
         run = self._run
-        assert isinstance(run, MapRun)
+        assert isinstance(run, (MapRun, BriefRun))
         try:
             run.issue()
             if not non_blocking:
                 return run.settle()
+            assert isinstance(run, MapRun)
             self._future = StreamFuture(run, self._complete)
             return self._future
         except BaseException as error:
@@ -117,7 +122,7 @@ class Call:
     def end(self, error: BaseException | None) -> None:
         """Ends the run and gives back everything that the call holds."""
         tenancy = self._tenancy
-        if not tenancy.owner.is_here():
+        if self._is_over or not tenancy.owner.is_here():
             return  # a child that was forked meanwhile owns nothing of it
         is_promised = self._future is not None and error is None
         if tenancy.lock.has(self._holder):  # until it is given back, this call owns engines and slots
@@ -132,6 +137,7 @@ class Call:
         tenancy.lock.give_back(self._holder)
         if not is_promised:
             self._finish()
+            self._is_over = True
 
     def _complete(self, stats: Callable[[], StreamStats]) -> None:
         self._tenancy.stats = stats
@@ -141,5 +147,5 @@ class Call:
         self._finish()
 
     def _finish(self) -> None:
-        with contextlib.suppress(IndexError):
+        if self._finished:
             self._finished.pop()()  # taken before it is called: never twice

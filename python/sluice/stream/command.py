@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from .arguments import integer, parse_device
+from .arguments import has_cuda, integer, parse_device
 from .concurrent import run_concurrent
-from .device.memory import has_cuda
 from .device.pipeline import ORDERS
 from .report.stats import StreamStats
 from .report.timeline import chrome_trace, describe, draw

@@ -66,7 +66,10 @@ class Watch:
     def check(self) -> None:
         """Raises `RuntimeError` if a source has changed."""
         for tensor, name, version in self._watched:
-            if version is not None and version_of(tensor) != version:
-                changes = int(tensor._version) - version
-                raise RuntimeError(f"{self._op}: {name} must not change while it is streamed, "
-                                   f"got {changes} changes in place")  # fmt: skip
+            check_version(self._op, name, tensor, version)
+
+
+def check_version(op: str, name: str, tensor: torch.Tensor, version: int | None) -> None:
+    """Raises `RuntimeError` if a source has changed since it had this version."""
+    if version is not None and (changes := int(tensor._version) - version):
+        raise RuntimeError(f"{op}: {name} must not change while it is streamed, got {changes} changes in place")

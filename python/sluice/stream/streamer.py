@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -18,7 +19,7 @@ from .device.limits import default_threads
 from .ending import Ending, Holder
 from .iter.inline import InlineIterRun
 from .iter.iterate import IterRun
-from .map import inline
+from .map import brief, inline
 from .map.arguments import MapArguments, parse_map
 from .map.base import MapRun
 from .map.run import StreamedRun
@@ -42,8 +43,8 @@ class Streamer:
         memory_budget: bytes per device for slots and one output of `fn`, a hard limit; None: no limit.
         pinned_budget: bytes of pinned memory for rings, results and what `staging="register"` pins; None: a quarter of
             the machine's memory, 4 GiB at most, and half of the machine's memory for registered memory.
-        staging_threads: threads that copy pageable memory; None: the cores of the process (all but two of more than
-            four), 16 at most.
+        staging_threads: threads of each device that copy pageable memory; None: the cores of the process (all but two
+            of more than four), shared by the devices, 16 at most.
 
     Raises:
         TypeError: an argument of the wrong type.
@@ -74,7 +75,7 @@ class Streamer:
             check_budget(op, "memory_budget", memory_budget),
             check_budget(op, "pinned_budget", pinned_budget),
         )
-        threads = default_threads()
+        threads = default_threads(len(self._devices))
         if staging_threads is not None:
             threads = integer(op, "staging_threads", staging_threads, 1)
         self._lender = Lender(len(self._devices), depth, *budgets, threads)
@@ -198,7 +199,8 @@ class Streamer:
         call = Call(op, self._tenancy, self, finished)
         with Ending(call.end), Ending(call.end):
             self._tenancy.check_open(op)
-            arguments = parse_map(
+            parse = functools.partial(
+                parse_map,
                 op,
                 inputs,
                 dim=dim,
@@ -213,6 +215,12 @@ class Streamer:
                 devices=self._devices,
                 any_device=self._given_devices is None,
             )
+            is_usual = brief.are_usual(halo, order, staging, non_blocking, progress, result)
+            if is_usual and brief.can_run(fn, inputs, dim, out, chunk_size, self._devices, self._lender):
+                make = functools.partial(brief.BriefRun, op, fn, inputs, dim, out, self._lender, order, parse)
+                call.begin(functools.partial(make, self._devices[0]))
+                return call.perform(non_blocking=False)
+            arguments = parse()
             functions = parse_functions(op, fn, arguments.devices)
             call.begin(lambda: self._make_map_run(arguments, functions))
             return call.perform(non_blocking)

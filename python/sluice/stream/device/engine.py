@@ -12,12 +12,14 @@ import torch
 
 from ..ending import Ending
 from ..process import Owner
+from .layout import ROUTES
 
 # The order of Stream and of Mark in kernels/transfer.
 H2D, COMPUTE, D2H = range(3)
 FETCH_BEGIN, FETCHED, COMPUTE_BEGIN, COMPUTED, STORE_BEGIN, STORED = range(6)
 MARKS = 6
-# From ops/transfer.cpp: kinds of command, and what `acquire` returns instead of a number of landed chunks.
+COUNTERS = 2 * len(ROUTES) + 1
+# From ops/transfer.cpp: kinds of command, and what `acquire` and `wait` return instead of a number of landed chunks.
 _FETCH, _STORE, _COMMIT = range(3)
 _NOT_IN_TIME, _FAILED = -1, -2
 # Engines have handles chosen here, so that an engine is recorded before it exists.
@@ -67,7 +69,7 @@ class Engine(Protocol):
 
     @property
     def has_failed(self) -> bool:
-        """Whether a copy had failed at the last `acquire`; `error` is up to date."""
+        """Whether a copy had failed at the last `acquire` or `wait`; `error` is up to date."""
 
     def error(self) -> str:
         """The error of a copy; empty if none failed."""
@@ -102,10 +104,10 @@ class EngineDevice:
         if self.is_cuda:
             pointers = [int(self.op("stream")(self._handle, which)) for which in range(3)]
             self._streams = [torch.cuda.ExternalStream(pointer, device=device) for pointer in pointers]  # type: ignore[no-untyped-call]
-        for name in ("submit", "acquire", "wait", "wait_read", "landed", "drain", "error", "times", "counters"):
+        for name in ("begin", "submit", "acquire", "wait", "wait_read", "landed", "drain", "error", "numbers"):
             setattr(self, f"_{name}", functools.partial(self.op(name), self._handle))
         self._commands: list[int] = []  # not submitted yet: a call into C++ costs more than a command
-        # Updated by `acquire`. Attributes, because each chunk reads them several times.
+        # Updated by `acquire` and `wait`. Attributes, because each chunk reads them several times.
         self.known_landed = 0
         self.has_failed = False
 
@@ -115,12 +117,12 @@ class EngineDevice:
 
     def caller_stream(self) -> int:
         """The caller's current stream on this device, as a number."""
-        return int(torch.cuda.current_stream(self.device).cuda_stream) if self.is_cuda else 0
+        return int(torch._C._cuda_getCurrentRawStream(self.device.index)) if self.is_cuda else 0
 
     def begin(self) -> None:
         """Starts a run."""
         self._commands, self.known_landed, self.has_failed = [], 0, False
-        self.op("begin")(self._handle, self.caller_stream())
+        self._begin(self.caller_stream())  # type: ignore[attr-defined]
 
     def _put(self, kind: int, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
         # Built first and appended in one step: an interrupt leaves all of the command or none.
@@ -160,12 +162,13 @@ class EngineDevice:
 
     def wait(self, count: int, milliseconds: int) -> bool:
         """Whether `count` chunks have landed, after waiting at most `milliseconds`."""
-        self.flush()
-        return self.wait_issued(count, milliseconds)
+        status = self._wait(self._take_commands(), count, milliseconds)  # type: ignore[attr-defined]
+        self.has_failed = status == _FAILED
+        return bool(status != _NOT_IN_TIME)
 
     def wait_issued(self, count: int, milliseconds: int) -> bool:
         """Like `wait`, without `flush`: pending commands may belong to another thread's run."""
-        return bool(self._wait(count, milliseconds))  # type: ignore[attr-defined]
+        return bool(self._wait([], count, milliseconds) != _NOT_IN_TIME)  # type: ignore[attr-defined]
 
     def wait_read(self, event_set: int, directly: bool, milliseconds: int) -> bool:
         """Whether the copies in have read the host's memory."""
@@ -198,13 +201,14 @@ class EngineDevice:
         """The error of a copy; empty if none failed."""
         return str(self._error())  # type: ignore[attr-defined]
 
-    def times(self) -> list[int]:
-        """Six times in nanoseconds since `begin` per landed chunk, in the order of landing; each is returned once."""
-        return list(self._times())  # type: ignore[attr-defined]
+    def numbers(self) -> tuple[list[int], list[int]]:
+        """Counters and times of the run.
 
-    def counters(self) -> list[int]:
-        """Bytes in by route, bytes out by route, bytes of the pinned rings."""
-        return list(self._counters())  # type: ignore[attr-defined]
+        Counters: bytes in by route, bytes out by route, bytes of the pinned rings. Times: six in nanoseconds since
+        `begin` per landed chunk, in the order of landing; each is returned once.
+        """
+        numbers = list(self._numbers())  # type: ignore[attr-defined]
+        return numbers[:COUNTERS], numbers[COUNTERS:]
 
     def join(self) -> None:
         """The caller's stream waits for the compute stream."""
@@ -261,14 +265,36 @@ def on_stream(stream: torch.cuda.Stream) -> Iterator[None]:
 
     Unlike `torch.cuda.stream` it does not make a context on the caller's device, if that has none.
     """
-    here, there = torch.cuda.current_device(), torch.cuda.current_stream(stream.device)
-    owner = Owner()
+    switch, owner = StreamSwitch(stream), Owner()
 
     def restore(_: BaseException | None) -> None:
         if owner.is_here():  # fn may have forked, and a child has no CUDA
-            torch.cuda.set_stream(there)
-            torch.cuda._maybe_exchange_device(here)
+            switch.leave()
 
     with Ending(restore), Ending(restore):
-        torch.cuda.set_stream(stream)
+        switch.enter()
         yield
+
+
+class StreamSwitch:
+    """Makes a stream and its device current, and then the caller's again, without torch's checks of each step."""
+
+    __slots__ = ("_device", "_from", "_to")
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self._to = (stream.stream_id, stream.device_index, stream.device_type)
+        self._device = torch._C._cuda_getDevice()
+        self._from = torch._C._cuda_getCurrentStream(stream.device_index)
+
+    def enter(self) -> None:
+        """Makes the stream current."""
+        _set_stream(self._to)
+
+    def leave(self) -> None:
+        """Makes the caller's stream and device current; may be called again."""
+        _set_stream(self._from)
+        torch.cuda._maybe_exchange_device(self._device)
+
+
+def _set_stream(stream: tuple[int, int, int]) -> None:
+    torch._C._cuda_setStream(stream_id=stream[0], device_index=stream[1], device_type=stream[2])

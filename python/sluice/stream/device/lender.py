@@ -31,14 +31,19 @@ class Lender:
         is_given = pinned_budget is not None
         self._pinned_budget = memory.default_pinned_budget() if pinned_budget is None else pinned_budget
         self._ring = memory.ring_shape(self._pinned_budget, devices)
+        self._limits: dict[int, Limits] = {}  # by the number of devices
         self.lent: dict[torch.device, Lent] = {}
         left = self._pinned_budget - self.limits(devices).ring_bytes
         self.registered = Registered(left if is_given else memory.default_registered_budget(), shared=is_given)
 
     def limits(self, count: int) -> Limits:
         """The limits of a run on `count` devices."""
-        ring_bytes = 2 * self._ring[0] * self._ring[1] * count
-        return Limits(self._depth, 2 * self._depth, self._memory_budget, self._pinned_budget, ring_bytes)
+        known = self._limits.get(count)
+        if known is None:
+            ring_bytes = 2 * self._ring[0] * self._ring[1] * count
+            known = Limits(self._depth, 2 * self._depth, self._memory_budget, self._pinned_budget, ring_bytes)
+            self._limits[count] = known
+        return known
 
     def make_engine(self, device: torch.device) -> EngineDevice:
         """The engine of a device."""

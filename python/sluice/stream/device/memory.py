@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import Iterator, Sequence
 
 import torch
 
 from ... import _library
-from ..arguments import check_memory
+from ..arguments import check_memory, has_cuda
 from ..faults import TransferError
 from ..process import Owner
 from .layout import memory_order, packed_strides, span_bytes
@@ -23,12 +22,6 @@ _RING_BUFFER_BYTES = 8 * _MIB
 _PAGE = 4096
 _SMALL = 256 << 10  # a guarded copy of that takes a few microseconds
 _SHARED_FILE = 1  # Mapping of kernels/transfer/mapping.h
-
-
-@functools.cache
-def has_cuda() -> bool:
-    """Whether pinned memory is available."""
-    return torch.cuda.is_available() and _library.cuda_unavailable_reason is None
 
 
 def _machine_bytes() -> int:

@@ -26,7 +26,7 @@ from ..faults import TransferError
 from .engine import COMPUTED, FETCHED, MARKS, STORED, Engine
 
 # A waiting host checks this often for Ctrl-C, cancel() and progress.
-_POLL_MILLISECONDS = 20
+POLL_MILLISECONDS = 20
 
 Item = TypeVar("Item")
 
@@ -81,7 +81,7 @@ class Pipeline(Generic[Item]):
         """Makes the compute stream wait for the chunk's bytes and its slot."""
         event_set = flight.event_set
         waits = [event_set * MARKS + FETCHED, *self._unless_landed(flight.sequence - self.depth, STORED)]
-        while not self.engine.acquire(event_set, waits, _POLL_MILLISECONDS):
+        while not self.engine.acquire(event_set, waits, POLL_MILLISECONDS):
             self._checkpoint()
         if self.engine.has_failed:
             self.raise_error()
@@ -106,13 +106,13 @@ class Pipeline(Generic[Item]):
 
     def wait_landed(self, count: int) -> None:
         """Waits until `count` chunks have landed."""
-        while count > self.engine.known_landed and not self.engine.wait(count, _POLL_MILLISECONDS):
+        while count > self.engine.known_landed and not self.engine.wait(count, POLL_MILLISECONDS):
             self._checkpoint()
             self.raise_error()
 
     def wait_read(self, flight: Flight[Item], directly: bool) -> None:
         """Waits until a chunk's copies in have read the host's memory, some of it `directly`."""
-        while not self.engine.wait_read(flight.event_set, directly, _POLL_MILLISECONDS):
+        while not self.engine.wait_read(flight.event_set, directly, POLL_MILLISECONDS):
             self._checkpoint()
             self.raise_error()
 
@@ -127,9 +127,7 @@ class Pipeline(Generic[Item]):
         Raises:
             NotInTime: that takes too long at the interpreter's exit.
         """
-        while not self.engine.drain(100):
-            if process.seconds_left() == 0:
-                raise process.NotInTime
+        drain(self.engine)
         self.entered = self.stored = 0
         self._input_is_free = COMPUTED
 
@@ -137,6 +135,17 @@ class Pipeline(Generic[Item]):
         """Raises if a copy has failed."""
         if text := self.engine.error():
             raise TransferError(text)
+
+
+def drain(engine: Engine) -> None:
+    """Waits for everything in flight, failed or not.
+
+    Raises:
+        NotInTime: that takes too long at the interpreter's exit.
+    """
+    while not engine.drain(100):
+        if process.seconds_left() == 0:
+            raise process.NotInTime
 
 
 class Work(Protocol):

@@ -25,8 +25,10 @@ class SlotViews:
 
 def buffer_on(device: torch.device, nbytes: int) -> torch.Tensor:
     """A buffer on a device, allocated by torch on its current stream."""
-    with torch.inference_mode(False):
-        return torch.empty(max(nbytes, 1), dtype=torch.uint8, device=device)
+    if torch.is_inference_mode_enabled():  # buffers outlive the caller's mode
+        with torch.inference_mode(False):
+            return buffer_on(device, nbytes)
+    return torch.empty(max(nbytes, 1), dtype=torch.uint8, device=device)
 
 
 class Slots:
@@ -43,22 +45,31 @@ class Slots:
         self._outputs: list[torch.Tensor | None] = [None] * depth
         # Cached, because chunks and calls repeat; they keep the buffers alive, so they are cleared with them.
         self._views: dict[tuple[int, int, tuple[TensorSpec, ...]], SlotViews] = {}
+        self._nbytes: int | None = 0  # None: to be counted
 
     @property
     def nbytes(self) -> int:
         """Bytes of all buffers, as torch's allocator counts them."""
-        return sum(charged(b.nbytes) for b in (*self._inputs, *self._outputs) if b is not None)
+        if self._nbytes is None:
+            self._nbytes = sum(charged(b.nbytes) for b in (*self._inputs, *self._outputs) if b is not None)
+        return self._nbytes
 
     def release(self) -> None:
         """Gives all buffers back; nothing may be in flight."""
         self._views.clear()
         self._inputs = [None] * self._depth
         self._outputs = [None] * self._depth
+        self._nbytes = 0
 
     def reserve_inputs(self, nbytes: int, count: int) -> None:
         """Makes the first `count` slots' inputs large enough; nothing may be in flight."""
         for slot in range(count):
             self.grow_input(slot, nbytes)
+
+    def has_input(self, slot: int, nbytes: int) -> bool:
+        """Whether one slot's input is large enough."""
+        buffer = self._inputs[slot]
+        return buffer is not None and buffer.nbytes >= nbytes
 
     def grow_input(self, slot: int, nbytes: int) -> bool:
         """Makes one slot's input large enough; True if it was allocated."""
@@ -78,12 +89,14 @@ class Slots:
         if any(buffer is not None and buffer.nbytes != nbytes for buffer in self._outputs):
             self._views.clear()
             self._outputs = [None] * self._depth
+            self._nbytes = None
 
     def _grow(self, buffers: list[torch.Tensor | None], slot: int, nbytes: int) -> bool:
         buffer = buffers[slot]
         if buffer is not None and buffer.nbytes >= nbytes:
             return False
         self._views.clear()
+        self._nbytes = None
         buffers[slot] = buffer = None  # frees the old one first: both need not exist at once
         buffers[slot] = buffer_on(self._device, nbytes)
         return True

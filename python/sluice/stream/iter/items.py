@@ -29,7 +29,7 @@ class Item:
 
     index: int
     leaves: list[Any]  # of its arguments; host tensors are streamed
-    tree_spec: Any
+    tree_spec: Any  # None: the only argument is a tensor
     given: dict[int, torch.Tensor]  # the host tensors, by their index in `leaves`
     sources: list[Endpoint]
     specs: tuple[TensorSpec, ...]  # of the sources, in a slot
@@ -90,7 +90,9 @@ class ItemWork:
         check_modes(self.op)
         for event in ready:
             self.engine.follow(event)
-        leaves, tree_spec = pytree.tree_flatten(item if isinstance(item, tuple) else (item,))
+        leaves, tree_spec = [item], None
+        if type(item) is not torch.Tensor:
+            leaves, tree_spec = pytree.tree_flatten(item if isinstance(item, tuple) else (item,))
         given: dict[int, torch.Tensor] = {}
         sources = []
         for i, leaf in enumerate(leaves):
@@ -102,10 +104,9 @@ class ItemWork:
             sources.append(self.routes.of(tensor, 0, tensor.shape[0], self.device, name))
         watch = faults.Watch(self.op, {f"tensor {i} of item {index}": tensor for i, tensor in given.items()})
         specs = tuple(source.spec(source.tensor.shape[0]) for source in sources)
-        has_gpu_tensors = bool(tensors_on_gpus(leaves))
+        has_gpu_tensors = len(given) < len(leaves) and bool(tensors_on_gpus(leaves))
         flight = self.pipe.enter(Item(index, leaves, tree_spec, given, sources, specs, watch, has_gpu_tensors))
-        landed = self.engine.landed()
-        while self._in_flight and self._in_flight[0].sequence < landed:
+        while self._in_flight and self._in_flight[0].sequence < self.engine.known_landed:
             self._in_flight.popleft()
         self._in_flight.append(flight)
         self._grow_input(flight, bytes_of(specs))
@@ -132,11 +133,12 @@ class ItemWork:
         flight.item.watch.check()
 
     def _grow_input(self, flight: Flight[Item], nbytes: int) -> None:
+        if self.slots.has_input(flight.slot, nbytes):
+            return
         with self.engine.compute():
-            grown = self.slots.grow_input(flight.slot, nbytes)
-        if grown:
-            self._check_budget(flight, 0)
-            self.engine.barrier()  # the compute stream may still use memory that the allocator has just returned
+            self.slots.grow_input(flight.slot, nbytes)
+        self._check_budget(flight, 0)
+        self.engine.barrier()  # the compute stream may still use memory that the allocator has just returned
 
     def _check_budget(self, flight: Flight[Item], output: int) -> None:
         budget = self.limits.memory_budget
@@ -175,12 +177,14 @@ class ItemWork:
             leaves[i] = as_given(tensor.view(()) if given.dim() == 0 else tensor, given)
         mark_step()
         try:
-            value = self.fn(*pytree.tree_unflatten(leaves, item.tree_spec))
+            arguments = leaves if item.tree_spec is None else pytree.tree_unflatten(leaves, item.tree_spec)
+            value = self.fn(*arguments)
         except BaseException as error:
             faults.add_note(error, f"{self.op}: raised by fn for item {item.index}")
             raise
         finally:
             leaves.clear()
+            arguments = ()
         tensors, item.structure = result_of(self.op, item.index, value, self.device)
         self._shapes = [tuple(tensor.shape) for tensor in tensors]
         return [_rows(tensor.detach()) for tensor in tensors]

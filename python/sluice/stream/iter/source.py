@@ -44,7 +44,9 @@ class Source:
 
     def ready(self, item: Any) -> list[torch.cuda.Event]:
         """Events after which the item's GPU tensors are written, if the source wrote them on the current streams."""
-        devices = {tensor.device for tensor in tensors_on_gpus(item)} if self.may_refill else ()
+        if not self.may_refill or (type(item) is torch.Tensor and item.is_cpu):
+            return []
+        devices = {tensor.device for tensor in tensors_on_gpus(item)}
         return [torch.cuda.current_stream(device).record_event() for device in devices]
 
     def close(self) -> None:

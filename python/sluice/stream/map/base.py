@@ -8,13 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
 from .. import faults
 from ..device.lent import Limits
 from ..report.stats import Once, Record, StreamStats, stats_of
 from .arguments import MapArguments
 from .ledger import Ledger
+from .outputs import raise_versions
 from .progress import Reporter
 
 
@@ -74,7 +73,7 @@ class MapRun(abc.ABC):
         """The result, when all chunks have landed."""
         tensors = [assembly.finish() for assembly in self.ledger.assemblies]
         self.reporter.finish()
-        self._raise_versions()
+        raise_versions(self.arguments.outs or ())
         if self.arguments.out is not None:
             return self.arguments.out
         structure = self.ledger.outputs.structure
@@ -88,15 +87,9 @@ class MapRun(abc.ABC):
         if isinstance(told, KeyboardInterrupt) and ledger.current is not None:
             faults.add_note(told, f"{self.op}: interrupted at {ledger.name(ledger.current)}")
         if self.arguments.out is not None and ledger.is_touched:
-            self._raise_versions()
+            raise_versions(self.arguments.outs or ())
             faults.add_note(told, f"{self.op}: out may be partly written")
         return told
-
-    def _raise_versions(self) -> None:
-        """Tells autograd that `out` was written, which torch does not see."""
-        for out in self.arguments.outs or []:
-            if not out.is_inference():
-                torch.autograd.graph.increment_version(out)
 
     # --- numbers --------------------------------------------------------------------------------------------------
     def landed_bytes(self) -> tuple[int, int]:

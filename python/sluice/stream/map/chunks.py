@@ -65,6 +65,13 @@ class Chunks:
         return Chunk(index, begin, end, max(0, begin - left), min(self.extent, end + right))
 
     @property
+    def equal(self) -> range:
+        """The chunks after the first that have `size` rows and all rows of the halo; the others are narrower."""
+        left, right = self.halo
+        first = max(1, -(-left // self.size))
+        return range(first, max(first, (self.extent - right) // self.size))
+
+    @property
     def widest(self) -> int:
         """The most rows of a chunk, halo included."""
         return min(self.extent, self.size + sum(self.halo))

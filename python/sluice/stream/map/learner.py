@@ -156,14 +156,15 @@ class Learner:
             self._slots.release()
         self._slots.reserve_inputs(inside, count)
         flight = work.fetch(chunks[0])
-        if is_settled and ledger.arguments.order == "depth_first":
-            work.engine.flush()  # the first copy need not wait for the next one
-            if count > 1 and (chunk := work.take()) is not None:
-                work.fetched_ahead = [work.fetch(chunk)]
+        if ledger.arguments.order == "depth_first" and (is_settled or budget is None):
+            has_others = len(ledger.arguments.devices) > 1  # they are to compute some of few chunks
+            work.fetch_ahead(min(count - 1, 1) if has_others else count - 1)
         work.pipe.acquire(flight)
         value = work.call(flight)
         taken = flatten(value)
-        output = sum(charged(t.numel() * t.element_size()) for t in taken[0]) if taken else 0
+        # Of the widest chunk: with a halo, fn keeps the extent.
+        wide, extent = max(chunks.widest, 1), max(chunks[0].extent, 1)
+        output = sum(charged(-(-t.numel() * t.element_size() * wide // extent)) for t in taken[0]) if taken else 0
         ledger.outputs.structure = None
         tensors = ledger.outputs.take(value, chunks[0], work.device)
         slot_output = self._outside()

@@ -16,9 +16,22 @@ from .arguments import MapArguments
 from .chunks import Chunk, Chunks
 from .outputs import Allocate, Assembly, Outputs, chunk_name
 
+# Chunks that are worth a loop's call, which takes the host as long as some chunks.
+_SMALLEST_BLOCK = 8
+
 
 class StoppedError(Exception):
     """Another device's worker has failed; its error is the one that is raised."""
+
+
+def blocks_of(chunks: range, devices: int, depth: int) -> list[range]:
+    """Blocks that become smaller, so that faster devices take more of them and all end together."""
+    blocks: list[range] = []
+    while chunks:
+        size = max(len(chunks) // (2 * devices), 2 * depth, _SMALLEST_BLOCK)
+        blocks.append(chunks[:size])
+        chunks = chunks[size:]
+    return blocks
 
 
 class Ledger:
@@ -45,15 +58,26 @@ class Ledger:
         self.start_over()
 
     # --- chunks ---------------------------------------------------------------------------------------------------
-    def take(self) -> Chunk | None:
-        """The next chunk for the calling device; None at the end."""
-        self.checkpoint()
-        index, chunks = next(self._next), self.chunks
-        return chunks[index] if index < chunks.count else None
+    def take(self) -> range:
+        """The next chunks for the calling device: one, or several that a loop may issue; none at the end."""
+        number = next(self._next)
+        if self._blocks is None:
+            return range(number, min(number + 1, self.chunks.count))
+        return self._blocks[number] if number < len(self._blocks) else range(0)
 
-    def start_over(self, first: int = 1) -> None:
-        """Restarts with the second chunk, or a later one; the first one is learned from."""
-        self._next = itertools.count(first)
+    def start_over(self) -> None:
+        """Restarts with the second chunk; the first one is learned from."""
+        self._blocks: list[range] | None = None  # None: each chunk by itself
+        self.equal = range(0)  # chunks that loops issue, where they can
+        self._next = itertools.count(1)
+
+    def divide(self, taken: int, equal: range, devices: int) -> None:
+        """Restarts with chunk `taken`, and gives `equal` ones in blocks. Only one device may take chunks meanwhile."""
+        self.equal = equal
+        before, after = range(taken, equal.start), range(max(taken, equal.stop), self.chunks.count)
+        blocks = [equal] if devices == 1 else blocks_of(equal, devices, self.limits.depth)
+        self._blocks = [range(i, i + 1) for i in before] + blocks + [range(i, i + 1) for i in after]
+        self._next = itertools.count()
 
     def checkpoint(self) -> None:
         """Called while the host waits: shows progress, and raises if the run must stop."""

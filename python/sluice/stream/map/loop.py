@@ -1,7 +1,7 @@
-"""Equal chunks of a function whose call is known: one call into C++ issues them, and no Python runs in between.
+"""Equal chunks of a function whose call is known: a loop in C++ issues them, and no Python runs in between.
 
-Known functions are `fn=None`, a chain, and an op of sluice with bound arguments. The op is called once, for the first
-slot, in the mode "stream": its raw op `_stream_<op>` gets the arguments as the op would, and calls it for each chunk.
+Known functions are `fn=None`, a chain, and an op of sluice with bound arguments. The op is called once for a block of
+chunks, in the mode "stream": its raw op `_stream_<op>` gets the arguments as the op would, and calls it for each chunk.
 """
 
 from __future__ import annotations
@@ -12,109 +12,110 @@ from typing import TYPE_CHECKING
 from ..._library import call_mode
 from .. import faults
 from ..arguments import identity
-from ..device.layout import DIRECT, Endpoint
-from ..device.slots import SlotViews
+from ..device.layout import LOCAL
 from ..known import is_known
+from .loop_numbers import Description, describe, fits_slots, has_places, is_straight, layout
 
 if TYPE_CHECKING:
+    from .chunks import Chunk
     from .work import DeviceWork
 
 # Fewer equal chunks are not worth the call.
 _FEWEST = 3
 
 
-def _end(endpoint: Endpoint, row: int, extent: int, step: int, pointers: Sequence[int]) -> list[int]:
-    """The numbers of a loop's end: its chunks are `step` rows apart."""
-    copy = endpoint.copy(row, extent, pointers[0])
-    return [endpoint.copy(row + step, extent, pointers[0])[0] - copy[0], *pointers, *copy]
+def divide(works: Sequence[DeviceWork]) -> None:
+    """Lets loops issue the equal chunks, if they can, after the first device has learned from the first chunk."""
+    learned, ledger = works[0], works[0].ledger
+    taken, equal = 1 + len(learned.fetched_ahead), ledger.chunks.equal
+    # Chunks that are fetched ahead are in slots; the first block begins with them if that is where it wants them.
+    begins_with_them = equal.start < taken and not is_straight(learned)
+    if not begins_with_them:
+        equal = range(max(equal.start, taken), equal.stop)
+    if len(equal) < _FEWEST or not _is_possible(works):
+        return
+    ledger.divide(taken, equal, len(works))
+    if begins_with_them:
+        learned.block = ledger.take()
+
+
+def _is_possible(works: Sequence[DeviceWork]) -> bool:
+    """Whether loops can issue the equal chunks, on all devices alike."""
+    work, ledger = works[0], works[0].ledger
+    arguments, structure = ledger.arguments, ledger.outputs.structure
+    if arguments.order != "depth_first" or work.is_lazy or not all(is_known(work.fn) for work in works):
+        return False
+    assert structure is not None
+    is_identity = work.fn is identity
+    if not (is_identity or structure.spec is None) or not all(assembly.is_direct for assembly in ledger.assemblies):
+        return False
+    inputs = [(source.tensor, source.dim) for source in work.sources]
+    results = [(a.capacity(), leaf.dim) for a, leaf in zip(ledger.assemblies, ledger.outputs.leaves, strict=True)]
+    if is_identity and [layout(*pair) for pair in inputs] != [layout(*pair) for pair in results]:
+        return False  # a copy within the device keeps the layout
+    on_device = [(source.tensor, source.dim) for source in work.sources if source.route == LOCAL]
+    on_device += results if arguments.to_device else []
+    widest = ledger.chunks.widest
+    return all(has_places(*pair) for pair in on_device) and all(fits_slots(*pair, widest) for pair in inputs + results)
 
 
 class EqualChunks:
-    """The chunks of one device that have the size of the first, all but it and perhaps the last.
+    """The chunks of one device that loops issue.
 
     Args:
-        work: the device's, after it has learned from the first chunk.
+        work: the device's.
     """
 
     def __init__(self, work: DeviceWork) -> None:
-        self._work, ledger = work, work.ledger
-        chunks = ledger.chunks
-        self._rows = chunks[0].rows
-        is_last_equal = chunks[len(chunks) - 1].rows == self._rows
-        self._count = len(chunks) - 1 - (not is_last_equal)
-
-    def is_possible(self) -> bool:
-        """Whether the loop may run."""
-        work, arguments, outputs = self._work, self._work.ledger.arguments, self._work.ledger.outputs
-        assert outputs.structure is not None
-        is_simple = is_known(work.fn) and (work.fn is identity or outputs.structure.spec is None)
-        return (
-            is_simple
-            and self._count >= _FEWEST
-            and arguments.order == "depth_first"
-            and not any(arguments.halo)
-            and work.are_chunks_plain
-            and all(assembly.is_direct for assembly in work.ledger.assemblies)
-        )
+        self._work = work
 
     def run(self) -> None:
-        """Issues them; leaves all to the caller if Python has converted an input of the op."""
-        work, ledger = self._work, self._work.ledger
-        leaves = ledger.outputs.leaves
-        used = min(work.pipe.depth, len(ledger.chunks))
-        slots = [slot if slot < used else 0 for slot in range(work.pipe.depth)]  # others do not exist
-        extents = [leaf.sizes[leaf.dim] for leaf in leaves]
-        targets = [
-            work.target(i, assembly.capacity(), extent)
-            for i, (assembly, extent) in enumerate(zip(ledger.assemblies, extents, strict=True))
-        ]
-        is_identity = work.fn is identity
-        if is_identity and [source.order for source in work.sources] != [target.order for target in targets]:
-            return
-        through = is_identity and all(target.route == DIRECT for target in targets)
-        inside = [work.input_views(slot, self._rows) for slot in slots]
-        outside = inside if through else [work.output_views(slot, extents) for slot in slots]
-        numbers: list[int] = []
-        for i, source in enumerate(work.sources):
-            numbers += _end(source, self._rows, self._rows, self._rows, [views.pointers[i] for views in inside])
-        for i, (target, extent) in enumerate(zip(targets, extents, strict=True)):
-            numbers += _end(target, extent, extent, extent, [views.pointers[i] for views in outside])
-        fetched, stored, index = len(work.fetched_ahead), 0, 1
-        head = [work.pipe.depth, work.pipe.event_sets, work.pipe.limit, work.pipe.entered - fetched, self._count]
-        tail = [len(work.sources), len(targets), *numbers]
-        while stored < self._count:
-            ledger.checkpoint()
-            ledger.current = ledger.chunks[index + stored]
-            work.engine.flush()
-            told = self._call([*head, int(through), fetched, stored, *tail], inside, outside)
-            if not told:
+        """Issues the device's block and the next ones; leaves them to the caller if Python converts an input."""
+        work = self._work
+        described: Description | None = None
+        while work.has_block:
+            described = described or describe(work)
+            if not self._issue(work.block, described):
                 return
+            work.block = work.ledger.take()
+
+    def _issue(self, block: range, described: Description) -> bool:
+        work, ledger, stored = self._work, self._work.ledger, 0
+        fetched = min(len(work.fetched_ahead), len(block))
+        sequence = work.fetched_ahead[0].sequence if fetched else work.pipe.entered
+        while stored < len(block):
+            ledger.checkpoint()
+            ledger.current = chunk = ledger.chunks[block[stored]]
+            work.engine.flush()
+            head = [sequence, block.start - ledger.equal.start, len(block), fetched, stored]
+            told = self._call([*head, *described.numbers], described, chunk)
+            if not told:
+                work.leave_to_python(fetched)
+                return False
             if stored == 0:
-                work.take_over()
+                work.take_over(fetched)
             before = fetched, stored
             fetched, stored = map(int, told.split())
-            work.advance(index + before[1], fetched - before[0], stored - before[1], outside[0].nbytes)
+            work.advance(chunk.index, fetched - before[0], stored - before[1], described.result_bytes)
             work.pipe.raise_error()
-        ledger.start_over(index + stored)
-        if through:
+        if described.is_through:
             work.pipe.keep_inputs_until_stored()
+        return True
 
-    def _call(self, loop: list[int], inside: list[SlotViews], outside: list[SlotViews]) -> str:
-        work = self._work
+    def _call(self, numbers: list[int], described: Description, chunk: Chunk) -> str:
+        work, ledger, engine = self._work, self._work.ledger, self._work.engine
         if work.fn is identity:
-            return str(work.engine.op("chunks")(work.engine.handle, loop))
+            return str(engine.op("chunks")(engine.handle, numbers))
         options = {
-            "inputs": [tensor for views in inside for tensor in views.tensors],
-            "outputs": [views.tensors[0] for views in outside],
-            "engine": work.engine.handle,
-            "loop": loop,
+            "inputs": [tensor for tensors in described.inputs for tensor in tensors],
+            "outputs": described.results,
+            "engine": engine.handle,
+            "loop": numbers,
         }
         try:
             with call_mode("stream", **options) as told:
-                work.fn(*inside[0].tensors, out=outside[0].tensors[0])
+                work.fn(*described.inputs[0], out=described.results[0])
         except BaseException as error:
-            ledger = work.ledger
-            assert ledger.current is not None
-            faults.add_note(error, f"{ledger.op}: raised by fn for {ledger.name(ledger.current)} or a later one")
+            faults.add_note(error, f"{ledger.op}: raised by fn for {ledger.name(chunk)} or a later one")
             raise
         return told[0] if told else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,13 @@ Allocate = Callable[[Sequence[int], torch.dtype], torch.Tensor]
 def chunk_name(chunk: Chunk, dim: int) -> str:
     """A chunk's name in messages."""
     return f"chunk {chunk.index}, rows {chunk.begin} to {chunk.end} of dimension {dim}"
+
+
+def raise_versions(outs: Iterable[torch.Tensor]) -> None:
+    """Tells autograd that these were written, which torch does not see."""
+    for out in outs:
+        if not out.is_inference():
+            torch.autograd.graph.increment_version(out)
 
 
 class Outputs:

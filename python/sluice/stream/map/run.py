@@ -22,7 +22,7 @@ from .arguments import MapArguments
 from .base import MapRun
 from .learner import Learner
 from .ledger import Ledger, StoppedError
-from .loop import EqualChunks
+from .loop import EqualChunks, divide
 from .outputs import Allocate
 from .work import DeviceWork
 
@@ -72,24 +72,30 @@ class StreamedRun(MapRun):
         for work in self.works:
             work.begin()
         if len(self.works) == 1:
-            self._issue_on(self.works[0], self._learners[0].learn)
+            self._issue_on(self.works[0], self._learn)
         else:
             self._issue_on_workers()
         self._early.check()
 
+    def _learn(self) -> None:
+        self._learners[0].learn()
+        divide(self.works)
+
     def _issue_on(self, work: DeviceWork, start: Callable[[], None]) -> None:
         with work.engine.compute():  # once, not per chunk: it takes as long as a small chunk
             start()
-            if len(self.works) == 1 and (equal := EqualChunks(work)).is_possible():
-                equal.run()
-            ORDERS[self.arguments.order](work, self.limits.depth)
+            issue, loop = ORDERS[self.arguments.order], EqualChunks(work)
+            issue(work, self.limits.depth)
+            while work.has_block:
+                loop.run()
+                issue(work, self.limits.depth)
         work.engine.flush()
 
     def _issue_on_workers(self) -> None:
         modes, first_is_done, ledger = Modes(), threading.Event(), self.ledger
 
         def learn() -> None:
-            self._learners[0].learn()
+            self._learn()
             first_is_done.set()
 
         def work_on(work: DeviceWork, learner: Learner) -> None:

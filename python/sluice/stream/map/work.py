@@ -47,10 +47,12 @@ class DeviceWork:
         self.sources = ledger.sources(self.device, min(self.first_rows, ledger.arguments.extent))
         self._targets: list[Endpoint] = []
         self.fetched_ahead: list[Flight[Job]] = []  # fetched while the first chunk is computed
+        self.block = range(0)  # of chunks that this device has taken
+        self._has_loops = True  # whether loops issue blocks of several chunks
         self._copied_in = [i for i, s in enumerate(self.sources) if s.route != LOCAL and s.tensor.numel()]
         self._local = [(i, source) for i, source in enumerate(self.sources) if source.route == LOCAL]
         self._to_device = ledger.arguments.to_device
-        self._is_lazy = any(t.is_conj() or t.is_neg() for t in ledger.arguments.inputs)
+        self.is_lazy = any(t.is_conj() or t.is_neg() for t in ledger.arguments.inputs)
         self._input_specs: dict[int, tuple[TensorSpec, ...]] = {}  # by extent: nearly all chunks have the same
         self._output_specs: dict[tuple[int, ...], tuple[TensorSpec, ...]] = {}  # by extents
         self._bytes_of_rows: dict[int, int] = {}
@@ -77,15 +79,18 @@ class DeviceWork:
     def start_over(self) -> None:
         """Releases the memory of a first chunk that did not fit."""
         self.pipe.drain()
-        self.fetched_ahead = []
+        self.fetched_ahead, self.block = [], range(0)
         self.ledger.start_over()
         self.slots.release()
         self._output_specs.clear()
 
     # --- every chunk ----------------------------------------------------------------------------------------------
     def ahead(self) -> list[Flight[Job]]:
-        """Chunks whose copies in are already issued; returned once."""
-        ahead, self.fetched_ahead = self.fetched_ahead, []
+        """Chunks whose copies in are already issued, up to those of a block; returned once."""
+        count = len(self.fetched_ahead)
+        if self.has_block:
+            count = sum(flight.item.chunk.index < self.block.start for flight in self.fetched_ahead)
+        ahead, self.fetched_ahead = self.fetched_ahead[:count], self.fetched_ahead[count:]
         return ahead
 
     def begin(self) -> None:
@@ -94,8 +99,21 @@ class DeviceWork:
         self.engine.begin()
 
     def take(self) -> Chunk | None:
-        """The next chunk of the call."""
-        return self.ledger.take()
+        """The next chunk of the call; None at the end, and where a loop issues the next chunks."""
+        ledger = self.ledger
+        ledger.checkpoint()
+        if not self.block:
+            self.block = ledger.take()
+        if not self.block or self.has_block:
+            return None
+        index, self.block = self.block[0], self.block[1:]
+        return ledger.chunks[index]
+
+    def fetch_ahead(self, count: int) -> None:
+        """Fetches the next chunks, while the first one is computed."""
+        self.engine.flush()  # the first copy need not wait for the others
+        while len(self.fetched_ahead) < count and (chunk := self.take()) is not None:
+            self.fetched_ahead.append(self.fetch(chunk))
 
     def fetch(self, chunk: Chunk) -> Flight[Job]:
         """Issues the copies of a chunk's rows into a slot."""
@@ -127,7 +145,7 @@ class DeviceWork:
     def call(self, flight: Flight[Job]) -> Any:
         """The result of `fn` for a chunk whose bytes have arrived."""
         arguments = self._inputs(flight.item)
-        if self._is_lazy:
+        if self.is_lazy:
             inputs = self.ledger.arguments.inputs
             arguments = [as_given(tensor, like) for tensor, like in zip(arguments, inputs, strict=True)]
         mark_step()
@@ -182,8 +200,8 @@ class DeviceWork:
         extents = [tensor.shape[leaf.dim] for leaf, tensor in zip(leaves, tensors, strict=True)]
         for assembly, leaf, tensor, extent in zip(ledger.assemblies, leaves, tensors, extents, strict=True):
             target, row = assembly.target(job.chunk.index, extent)
-            with torch.no_grad():
-                target.narrow(leaf.dim, row, extent).copy_(tensor)
+            with torch.no_grad():  # `data`, because an input that is `out` does not change while it is streamed
+                target.data.narrow(leaf.dim, row, extent).copy_(tensor)
         nbytes = sum(spec.nbytes for spec in result_specs(leaves, extents))
         job.result = SlotViews([], [], nbytes)  # without extents, so nothing is copied out
 
@@ -214,15 +232,23 @@ class DeviceWork:
 
     # --- a loop of equal chunks in C++ ----------------------------------------------------------------------------
     @property
-    def are_chunks_plain(self) -> bool:
-        """Whether all inputs and results are on the host, not empty and not lazily conjugated or negated."""
-        is_whole = len(self._copied_in) == len(self.sources)
-        return is_whole and not self._is_lazy and not self._to_device
+    def has_block(self) -> bool:
+        """Whether the next chunks are a block that a loop issues."""
+        return len(self.block) > 1 and self._has_loops
 
-    def take_over(self) -> None:
-        """Forgets the chunks that are fetched ahead: the loop stores them."""
+    @property
+    def has_local_inputs(self) -> bool:
+        """Whether some inputs are on the device."""
+        return bool(self._local)
+
+    def leave_to_python(self, fetched: int) -> None:
+        """The loop issues nothing: `take` returns the chunks of blocks, but those that are fetched ahead."""
+        self.block, self._has_loops = self.block[fetched:], False
+
+    def take_over(self, fetched: int) -> None:
+        """Forgets chunks that are fetched ahead: the loop stores them."""
         self.ledger.is_touched = True
-        self.fetched_ahead = []
+        self.fetched_ahead = self.fetched_ahead[fetched:]
 
     def advance(self, first: int, fetched: int, stored: int, result_bytes: int) -> None:
         """Counts `stored` chunks from index `first` on that the loop has issued, after `fetched` more copies in."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..device.engine import MARKS, EngineDevice
+from ..device.engine import COUNTERS, MARKS, EngineDevice
 from ..device.layout import ROUTES, SHARED
 
 
@@ -124,14 +124,14 @@ class InlineNumbers:
 
     def record(self, device: torch.device) -> Record:
         """The raw numbers, as of an engine that copies within the host's memory."""
-        counters = [0] * (2 * len(ROUTES) + 1)
+        counters = [0] * COUNTERS
         counters[SHARED], counters[len(ROUTES) + SHARED] = self.bytes_in, self.bytes_out
         return Record(str(device), self.done, counters, self._times, 0)
 
 
 def record_of(engine: EngineDevice, chunks: list[int], slot_bytes: int) -> Record:
     """Takes the raw numbers of a device's finished run."""
-    return Record(str(engine.device), chunks, engine.counters(), engine.times(), slot_bytes)
+    return Record(str(engine.device), chunks, *engine.numbers(), slot_bytes)
 
 
 def stats_of(records: Sequence[Record], **known: Any) -> StreamStats:

@@ -1,0 +1,377 @@
+"""A call of `map` whose bytes are few: one chunk, by the calling thread.
+
+There is nothing to overlap, so such a call takes what Python does besides. Arguments with their usual values are not
+parsed, and results of the usual kind, one tensor, are not looked at twice. Any other argument leaves the call to the
+longer ways before `fn` is called; any other result passes the same checks as theirs.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from .. import faults
+from ..arguments import MAX_RANK, has_memory, identity
+from ..device import memory
+from ..device.engine import COMPUTE, COMPUTED, FETCHED, EngineDevice, StreamSwitch
+from ..device.layout import DIRECT, RING, SHARED, TensorSpec
+from ..device.lender import Lender
+from ..device.lent import Lent, Limits
+from ..device.pipeline import ORDERS, POLL_MILLISECONDS, drain
+from ..device.routes import Allocator
+from ..device.slots import bytes_of
+from ..faults import CancelledError, TransferError
+from ..known import is_known
+from ..modes import mark_step
+from ..process import Owner
+from ..report.stats import InlineNumbers, Once, Record, StreamStats, record_of, stats_of
+from . import inline
+from .arguments import MapArguments
+from .chunks import Chunks
+from .ledger import Ledger
+from .outputs import chunk_name, raise_versions
+
+_MOST_BYTES = 256 << 10  # of inputs: one chunk for any host link
+
+# For tests: whether there are such calls.
+enabled = True
+
+
+def _is_plain(tensor: object) -> bool:
+    """Whether a tensor is what most are: on the host, without gaps, without subclass, laziness and gradient."""
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+        and not (tensor.requires_grad or tensor.is_nested or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+        and 0 < tensor.dim() <= MAX_RANK
+        and has_memory(tensor)
+    )
+
+
+def _may_write(out: torch.Tensor, inputs: Sequence[torch.Tensor]) -> bool:
+    """Whether `out` may be written: it is an input, or has no byte of one."""
+    if out.is_inference() and not torch.is_inference_mode_enabled():
+        return False
+    begin, nbytes = out.data_ptr(), out.nbytes
+    for x in inputs:
+        other = x.data_ptr()
+        if begin < other + x.nbytes and other < begin + nbytes:
+            is_same = begin == other and out.dtype == x.dtype and out.shape == x.shape
+            if not is_same:
+                return False
+    return True
+
+
+def _is_usual_here() -> bool:
+    """Whether no mode or transform is active that calls must know about."""
+    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
+        return False
+    if forward_ad._current_level >= 0 or torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
+def are_usual(halo: Any, order: Any, staging: Any, non_blocking: Any, progress: Any, result: Any) -> bool:
+    """Whether these arguments are valid and mean nothing to one chunk."""
+    return (
+        type(halo) is int
+        and halo == 0
+        and non_blocking is False
+        and (progress is None or progress is False)
+        and type(staging) is type(order) is str
+        and staging == "auto"
+        and order in ORDERS
+        and (result is None or (type(result) is str and result == "host"))
+    )
+
+
+def can_run(
+    fn: Any,
+    inputs: tuple[Any, ...],
+    dim: Any,
+    out: Any,
+    chunk_size: Any,
+    devices: Sequence[torch.device],
+    lender: Lender,
+) -> bool:
+    """Whether a call is such a call, if `are_usual` of its other arguments."""
+    if not enabled or len(devices) != 1 or not inputs or type(dim) is not int:
+        return False
+    limits = lender.limits(1)
+    if limits.memory_budget is not None or limits.ring_bytes == 0 or lender.registered.nbytes:
+        return False
+    if (fn is not None and not callable(fn)) or not _is_usual_here():
+        return False
+    extent, nbytes = -1, 0
+    for x in inputs:
+        if not _is_plain(x) or not -x.dim() <= dim < x.dim():
+            return False
+        if extent not in (-1, x.shape[dim]):
+            return False
+        extent = x.shape[dim]
+        nbytes += x.nbytes
+        if not 0 < x.nbytes <= nbytes <= _MOST_BYTES:
+            return False
+    if chunk_size is not None and (type(chunk_size) is not int or chunk_size < extent):
+        return False
+    return out is None or (_is_plain(out) and _may_write(out, inputs))
+
+
+class BriefRun:
+    """A call that is one small chunk.
+
+    Args:
+        op: for messages.
+        fn: called with the chunk.
+        inputs: plain and not empty.
+        dim: as given.
+        out: plain, or None.
+        lender: of engine, slots and budgets.
+        order: of the steps, for the numbers.
+        parse: the checked arguments, for a result of another kind.
+        device: that computes.
+    """
+
+    def __init__(
+        self,
+        op: str,
+        fn: Any,
+        inputs: tuple[torch.Tensor, ...],
+        dim: int,
+        out: torch.Tensor | None,
+        lender: Lender,
+        order: str,
+        parse: Callable[[], MapArguments],
+        device: torch.device,
+    ) -> None:
+        self.op, self._inputs, self._dim, self._out, self._device = op, inputs, dim, out, device
+        self._fn = identity if fn is None else fn
+        self._order, self._parse = order, parse
+        self._limits: Limits = lender.limits(1)
+        self._lent: Lent | None = None
+        self._pinned = 0  # bytes for results
+        if device.type != "cpu" or not inline.enabled:
+            self._lent = lender.lend((device,))[device]
+            self._pinned = self._limits.pinned_budget - self._limits.ring_bytes if device.type == "cuda" else 0
+        self._switch: StreamSwitch | None = None
+        self._numbers, self._owner = InlineNumbers(), Owner()
+        self._versions = [faults.version_of(x) for x in inputs]
+        self._result: Any = None
+        self._sent: Sequence[torch.Tensor] = ()  # results that copies read
+        self._is_running = self._is_touched = self._is_quiet = self._cancelled = False
+        self._record: Callable[[], StreamStats] | None = None
+
+    # --- the call -------------------------------------------------------------------------------------------------
+    def issue(self) -> None:
+        """Runs it."""
+        if self._lent is None:
+            self._compute_here()
+        else:
+            self._compute_on(self._lent)
+        self._checkpoint()
+        for i, x in enumerate(self._inputs):
+            faults.check_version(self.op, f"inputs[{i}]", x, self._versions[i])
+
+    def settle(self) -> Any:
+        """The result."""
+        if self._out is not None:
+            raise_versions((self._out,))
+        return self._result
+
+    def _checkpoint(self) -> None:
+        if self._cancelled:
+            if self._is_quiet:
+                raise SystemExit
+            raise CancelledError(f"{self.op}: cancelled by cancel(): there is no result")
+
+    def _compute_here(self) -> None:
+        numbers, now = self._numbers, time.perf_counter_ns
+        begin = now()
+        chunks = []
+        for x in self._inputs:
+            numbers.bytes_in += x.nbytes
+            chunks.append(torch.empty_like(x))
+            memory.copy_in(x, chunks[-1], is_guarded=True)
+        copied = now()
+        value = self._call(chunks)
+        computed = now()
+        target = self._target(value)
+        if target is None:
+            self._place_any(value)
+        else:
+            self._write(target, value)
+        numbers.add(0, begin, copied, computed)
+
+    def _write(self, target: torch.Tensor, value: torch.Tensor) -> None:
+        """Copies a result within the host's memory; the caller's `out` may be a file."""
+        self._is_touched = True
+        self._numbers.bytes_out += target.nbytes
+        if target is self._out:
+            if not torch.ops.sluice._transfer_copy(target, _packed(value), False):
+                raise TransferError("a file ended while it was written")
+        elif target is not value:
+            target.copy_(value.detach())
+
+    def _call(self, chunks: list[torch.Tensor]) -> Any:
+        mark_step()
+        self._is_running = True
+        try:
+            value = self._fn(*chunks)
+            if not self._owner.is_here():
+                raise faults.in_a_fork(self.op)
+            return value
+        except BaseException as error:
+            faults.add_note(error, f"{self.op}: raised by fn for {self._name()}")
+            raise
+        finally:
+            chunks.clear()  # a traceback must not keep them alive
+
+    def _name(self) -> str:
+        return f"{chunk_name(self._chunks()[0], self._dim)} (1 chunks)"
+
+    def _chunks(self) -> Chunks:
+        extent = self._inputs[0].shape[self._dim]
+        return Chunks(extent, extent)
+
+    # --- results --------------------------------------------------------------------------------------------------
+    def _target(self, value: Any) -> torch.Tensor | None:
+        """Where the usual result goes: to `out`, or to new memory; None for another result."""
+        if type(value) is not torch.Tensor or value.layout is not torch.strided or value.device != self._device:
+            return None
+        if value.numel() == 0 or not -value.dim() <= self._dim < value.dim() or not has_memory(value):
+            return None
+        out = self._out
+        if out is None:
+            is_own = self._lent is None and self._fn is not identity and is_known(self._fn)
+            made = value if is_own else Allocator(self._pinned)(value.shape, value.dtype)
+            self._result = made
+            return made
+        if out.dtype != value.dtype or out.shape != value.shape:
+            return None
+        self._result = out
+        return out
+
+    def _place_any(self, value: Any) -> None:
+        """Checks and places a result as the longer ways do."""
+        arguments, chunks = self._parse(), self._chunks()
+        ledger = Ledger(arguments, self._limits, None)
+        tensors = ledger.outputs.take(value, chunks[0], self._device)
+        ledger.settle_on(chunks, Allocator(self._pinned))
+        extents = [tensor.shape[leaf.dim] for tensor, leaf in zip(tensors, ledger.outputs.leaves, strict=True)]
+        targets = [a.target(0, extent)[0] for a, extent in zip(ledger.assemblies, extents, strict=True)]
+        if self._lent is None:
+            for target, tensor in zip(targets, tensors, strict=True):
+                self._write(target, tensor)
+        else:
+            self._store(self._lent.engine, targets, tensors)
+        results = [assembly.finish() for assembly in ledger.assemblies]
+        structure = ledger.outputs.structure
+        assert structure is not None
+        self._result = structure.rebuild(results) if self._out is None else self._out
+
+    # --- on a device ----------------------------------------------------------------------------------------------
+    def _compute_on(self, lent: Lent) -> None:
+        engine, slots = lent.engine, lent.slots
+        engine.kept = self
+        engine.begin()
+        if (stream := engine.stream(COMPUTE)) is not None:
+            self._switch = StreamSwitch(stream)
+            self._switch.enter()
+        specs = tuple([TensorSpec(x.dtype, tuple(x.shape), tuple(range(x.dim()))) for x in self._inputs])
+        slots.grow_input(0, bytes_of(specs))
+        views = slots.input(0, specs)
+        pairs = zip(self._inputs, views.pointers, strict=True)
+        engine.fetch(0, (), [_copy(engine, x, pointer) for x, pointer in pairs])
+        while not engine.acquire(0, _FETCHED, POLL_MILLISECONDS):
+            self._checkpoint()
+        if engine.has_failed:
+            raise TransferError(engine.error())
+        value = self._call([view.detach() for view in views.tensors])
+        target = self._target(value)
+        if target is None:
+            self._place_any(value)
+        else:
+            self._store(engine, (target,), (value,))
+
+    def _store(self, engine: EngineDevice, targets: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> None:
+        """Copies results to the host and waits for them."""
+        self._sent = packed = [_packed(tensor) for tensor in tensors]
+        copies = [_copy(engine, to, t.data_ptr()) for to, t in zip(targets, packed, strict=True) if t.numel()]
+        self._is_touched = True
+        engine.commit(0)
+        engine.store(0, _COMPUTED, copies)
+        while not engine.wait(1, POLL_MILLISECONDS):
+            self._checkpoint()
+        if engine.has_failed:
+            raise TransferError(engine.error())
+
+    # --- the end --------------------------------------------------------------------------------------------------
+    def cancel(self, is_quiet: bool = False) -> None:
+        """Gives up the result; at the interpreter's exit silently, by `SystemExit`."""
+        self._is_quiet = is_quiet
+        self._cancelled = True
+
+    def told(self, error: BaseException) -> BaseException:
+        """The error for the caller: the right type, with notes."""
+        told = faults.translated(self.op, error)
+        if isinstance(told, KeyboardInterrupt) and self._is_running:
+            faults.add_note(told, f"{self.op}: interrupted at {self._name()}")
+        if self._out is not None and self._is_touched:
+            raise_versions((self._out,))
+            faults.add_note(told, f"{self.op}: out may be partly written")
+        return told
+
+    def end(self, has_failed: bool) -> None:
+        """Releases what the run holds; may be called again. After a failure it waits for everything in flight."""
+        if self._switch is not None:
+            self._switch.leave()
+        if (lent := self._lent) is not None:
+            if has_failed:
+                drain(lent.engine)
+                lent.take_back()
+            lent.engine.kept = None
+
+    def record(self) -> Callable[[], StreamStats]:
+        """Takes the raw numbers of this finished run."""
+        if self._record is None:
+            seconds = 1e-9 * (time.perf_counter_ns() - self._numbers.began)
+            self._record = Once(
+                functools.partial(
+                    stats_of,
+                    [self._raw()],
+                    chunk_size=self._inputs[0].shape[self._dim],
+                    depth=self._limits.depth,
+                    order=self._order,
+                    seconds=seconds,
+                )
+            )
+        return self._record
+
+    def _raw(self) -> Record:
+        lent = self._lent
+        return self._numbers.record(self._device) if lent is None else record_of(lent.engine, [0], lent.slots.nbytes)
+
+
+_FETCHED, _COMPUTED = (FETCHED,), (COMPUTED,)  # events of set 0
+
+
+def _packed(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy of it without gaps and laziness."""
+    if tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj():
+        return tensor
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor.detach())
+
+
+def _copy(engine: EngineDevice, host: torch.Tensor, device_pointer: int) -> list[int]:
+    """The engine's command for all bytes of a tensor without gaps."""
+    route = SHARED
+    if engine.is_cuda:
+        route = DIRECT if host.is_pinned() else RING
+    return [host.data_ptr(), device_pointer, route, 0, 1, 1, host.nbytes, 1]
