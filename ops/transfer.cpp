@@ -278,6 +278,9 @@ int64_t stream_of(int64_t engine, int64_t which) {
 void delay_stream(int64_t engine, int64_t which, int64_t microseconds) {
   engine_of(engine)->delay(static_cast<Stream>(which), static_cast<int>(microseconds));
 }
+void disturb_engine(int64_t engine, int64_t seed, int64_t microseconds) {
+  engine_of(engine)->disturb(static_cast<unsigned>(seed), static_cast<int>(microseconds));
+}
 
 // The counters, then the times.
 Ints take_numbers(int64_t engine) {
@@ -350,6 +353,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
   m.def(SLUICE_TRANSFER "numbers(int engine) -> int[]");
   m.def(SLUICE_TRANSFER "stream(int engine, int which) -> int");
   m.def(SLUICE_TRANSFER "delay(int engine, int which, int microseconds) -> ()");
+  m.def(SLUICE_TRANSFER "disturb(int engine, int seed, int microseconds) -> ()");
   m.def(SLUICE_TRANSFER "memcpy(int engine, int target, int source, int bytes) -> int");
 #ifdef SLUICE_CUDA_LIBRARY
   m.def(SLUICE_TRANSFER "register(int address, int bytes, bool read_only) -> str");
@@ -376,6 +380,7 @@ STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
   m.impl(SLUICE_TRANSFER "numbers", TORCH_BOX(&take_numbers));
   m.impl(SLUICE_TRANSFER "stream", TORCH_BOX(&stream_of));
   m.impl(SLUICE_TRANSFER "delay", TORCH_BOX(&delay_stream));
+  m.impl(SLUICE_TRANSFER "disturb", TORCH_BOX(&disturb_engine));
   m.impl(SLUICE_TRANSFER "memcpy", TORCH_BOX(&time_memcpy));
 #ifdef SLUICE_CUDA_LIBRARY
   m.impl(SLUICE_TRANSFER "register", TORCH_BOX(&register_range));

@@ -65,7 +65,7 @@ struct ChunkLoop {
   std::int64_t sequence = 0;  // of the loop's first chunk on this device
   std::int64_t first = 0;     // the loop's first chunk, counted from the chunk 0 of its ends and moves
   std::int64_t count = 0;
-  int group = 1;  // chunks between two events; `depth` holds at least two groups, and no part of one
+  int group = 1;  // chunks between two events; if more than one, `depth` is a multiple of it, twice or more
   // The mark of chunk s - depth after which fetch(s) may overwrite its bytes; none if fetch(s) overwrites none.
   std::optional<Mark> freed = Mark::computed;
   std::vector<ChunkEnd> in, out;

@@ -10,6 +10,17 @@ namespace {
 // Most chunks whose times are kept until they are taken.
 constexpr std::size_t kTimesKept = 1 << 16;
 
+// The times of one of `count` chunks whose steps were issued together: an equal part of each.
+Times share(const Times& all, int chunk, int count) {
+  Times part;
+  for (std::size_t begin = 0; begin < all.size(); begin += 2) {
+    const std::int64_t length = all[begin + 1] - all[begin];
+    part[begin] = all[begin] + length * chunk / count;
+    part[begin + 1] = all[begin] + length * (chunk + 1) / count;
+  }
+  return part;
+}
+
 }  // namespace
 
 Engine::Engine(std::unique_ptr<Driver> driver, const EngineOptions& options)
@@ -93,9 +104,11 @@ void Engine::submit(CopyWorker& worker, Mark end, std::shared_ptr<Command> comma
 }
 
 void Engine::fetch(std::shared_ptr<Command> command) {
+  hold(Stream::h2d);
   submit(*in_, Mark::fetched, std::move(command), Lander::worker);
 }
 void Engine::store(std::shared_ptr<Command> command, Lander lander) {
+  hold(Stream::d2h);
   submit(*out_, Mark::stored, std::move(command), lander);
 }
 
@@ -114,8 +127,18 @@ bool Engine::acquire(const std::vector<int>& waits, int set, int milliseconds) {
   for (int event : waits) {
     if (!driver_->wait(Stream::compute, event)) fail(driver_->error());
   }
+  if (!driver_->shares_memory()) hold(Stream::compute);  // a host computes on the calling thread
   timeline_.issued(Stream::compute, set, waits);
   return true;
+}
+
+void Engine::disturb(unsigned seed, int microseconds) {
+  random_.seed(seed);
+  most_delay_ = microseconds;
+}
+
+void Engine::hold(Stream stream) {
+  if (most_delay_ > 0 && random_() % 2 == 0) driver_->delay(stream, static_cast<int>(random_() % most_delay_));
 }
 
 void Engine::move(const DeviceCopy& copy) {
@@ -213,7 +236,9 @@ void Engine::count_landed(const Command& command) {
   const Times times = failed_ ? Times{} : timeline_.landed(command.set);
   {
     const std::lock_guard lock(mutex_);
-    for (int chunk = 0; chunk < command.chunks && times_.size() < kTimesKept; ++chunk) times_.push_back(times);
+    for (int chunk = 0; chunk < command.chunks && times_.size() < kTimesKept; ++chunk) {
+      times_.push_back(share(times, chunk, command.chunks));
+    }
     landed_ += command.chunks;
   }
   changed_.notify_all();

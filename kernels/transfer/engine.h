@@ -18,6 +18,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -81,7 +82,10 @@ class Engine {
   // Bytes by route since begin(), in, then out; last the bytes of the pinned rings.
   std::vector<std::int64_t> counters() const;
   void* native_stream(Stream stream) const { return driver_->native_stream(stream); }
+  // For tests: one stream does nothing for that long; half of the later steps, drawn at random, begin up to that much
+  // late.
   void delay(Stream stream, int microseconds) { driver_->delay(stream, microseconds); }
+  void disturb(unsigned seed, int microseconds);
   Driver& driver() { return *driver_; }
   StagingPool& pool() { return pool_; }
 
@@ -103,6 +107,7 @@ class Engine {
   void on_issued(int set, Mark mark);
   void on_landed(const Command& command);
   void fail(const std::string& text);
+  void hold(Stream stream);
   bool issued(const std::vector<int>& waits) const;
 
   const EngineOptions options_;
@@ -122,6 +127,8 @@ class Engine {
   std::atomic<std::int64_t> landed_ = 0;
   std::vector<Times> times_;
   std::atomic<std::int64_t> moved_[2][kRoutes] = {};
+  std::mt19937 random_;
+  int most_delay_ = 0;
   bool host_must_wait_ = false;  // for the caller's stream before threads read its memory
 
   std::unique_ptr<CopyWorker> in_, out_;  // last: their threads use the members above

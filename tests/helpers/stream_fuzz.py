@@ -3,49 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
-
 import sluice
-from sluice.stream.device.engine import COMPUTE, D2H, H2D, EngineDevice
+from sluice.stream.device.engine import EngineDevice
 
 
 class DelayedEngine(EngineDevice):
-    """Delays a random stream before each step: on a GPU by spinning there, on the CPU by sleeping."""
+    """Delays half of the steps, from Python and of loops in C++."""
 
     seed = 0
     most_microseconds = 500
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._random = random.Random(self.seed)
-
-    def hold(self, stream: int) -> None:
-        if self.seed and self._random.random() < 0.5:
-            microseconds = self._random.randrange(self.most_microseconds)
-            self.flush()
-            if self.is_cuda:
-                with torch.cuda.stream(self.stream(stream)):
-                    torch.cuda._sleep(2000 * microseconds)  # about 2 GHz
-            else:
-                self.delay(stream, microseconds)
-
-    def fetch(self, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
-        self.hold(H2D)
-        super().fetch(event_set, waits, copies)
-
-    def acquire(self, event_set: int, waits: Sequence[int], milliseconds: int) -> bool:
-        acquired = super().acquire(event_set, waits, milliseconds)
-        if acquired and self.is_cuda:
-            self.hold(COMPUTE)
-        return acquired
-
-    def store(self, event_set: int, waits: Sequence[int], copies: Sequence[Sequence[int]]) -> None:
-        self.hold(D2H)
-        super().store(event_set, waits, copies)
+        if self.seed:
+            self.op("disturb")(self.handle, self.seed, self.most_microseconds)
 
 
 class SlotReusedEarly(DelayedEngine):

@@ -6,6 +6,7 @@ import functools
 import os
 import pathlib
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -239,3 +240,38 @@ def test_a_mapped_file_that_is_cut_short(device: str, calls: Calls, tmp_path: pa
     with pytest.raises(OSError, match="must keep its file's length"):
         stream(doubled, x if as_out else mapped, device=device, out=mapped if as_out else None)
     assert calls == ["stream_map"]
+
+
+def test_a_small_call_that_is_too_large_is_divided(device: str, calls: Calls) -> None:
+    seen = []
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        seen.append(len(x))
+        if len(x) > 2:
+            raise torch.OutOfMemoryError("no room")
+        return x * 2
+
+    with sluice.Streamer(device) as streamer:
+        out = torch.empty_like(X)
+        assert streamer.map(fn, X, out=out) is out
+        exact(out, X * 2)
+        assert seen[:2] == [6, 6]  # as a small call, and as any other
+        assert streamer.stats().tries == ("6 rows: out of memory", "3 rows: out of memory")
+        with pytest.raises(torch.OutOfMemoryError):  # one row is not divided
+            streamer.map(fn, X[:, 0].contiguous().reshape(24, 1), dim=1)
+        assert streamer.stats().chunks == 0
+    assert len(calls) == 2
+
+
+def test_a_failed_call_keeps_nothing(device: str, calls: Calls) -> None:
+    kept: list[weakref.ref[torch.Tensor]] = []
+
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        made = x * 2
+        kept.append(weakref.ref(made))
+        return [made, made.to("meta")]
+
+    with sluice.Streamer(device) as streamer, pytest.raises(ValueError, match="strided tensor"):
+        streamer.map(fn, X)
+    assert kept[0]() is None
+    assert len(calls) == 1

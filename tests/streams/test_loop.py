@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -253,3 +254,20 @@ def test_a_callable_around_a_chain_is_not_known(device: str, loops: list[str], o
     x = torch.randn(100, 3)
     exact(stream(lambda x: CHAIN(x), x, device=device, chunk_size=9, order=order), (x * 2).relu())
     assert loops == []
+
+
+def test_a_call_of_the_loop_that_ends_before_it_has_stored_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    # All chunks are fetched ahead; the last one, which is shorter, is Python's.
+    call, calls = EqualChunks._call, itertools.count()
+
+    def too_short(self: EqualChunks, numbers: list[int], *others: Any) -> str:
+        _, _, _, fetched, stored, *_ = numbers
+        return f"{fetched} {stored}" if next(calls) % 3 < 2 else call(self, numbers, *others)
+
+    monkeypatch.setattr(EqualChunks, "_call", too_short)
+    x = torch.randn(9, 5)
+    with sluice.Streamer("cpu", depth=8) as streamer:
+        for _ in range(3):
+            exact(streamer.map(CHAIN, x, chunk_size=2, staging="ring"), (x * 2).relu())
+            assert streamer.stats().chunks == 5
+    assert next(calls) == 9

@@ -341,3 +341,9 @@ def test_a_progress_bar(device: str, capsys: pytest.CaptureFixture[str], monkeyp
     monkeypatch.setitem(__import__("sys").modules, "tqdm.auto", None)
     exact(stream(torch.neg, x, device=device, chunk_size=100, progress=True), -x)  # without tqdm there is no bar
     assert capsys.readouterr().err == ""
+
+
+def test_a_result_without_tensors_fills_no_out(device: str) -> None:
+    x = torch.randn(6, 4)
+    with pytest.raises(ValueError, match="out must have the structure of fn's result, no tensor, got out"):
+        stream(lambda x: [], x, device=device, out=torch.empty_like(x), chunk_size=2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from .device.lender import Lender
 from .ending import Holder, InterruptibleLock
@@ -62,6 +62,17 @@ class Tenancy:
         self.lender.close()
 
 
+def _raise_told(run: Run, error: BaseException) -> NoReturn:
+    """Raises the error for the caller, which is being handled."""
+    told = run.told(error)
+    try:
+        if told is error:
+            raise
+        raise told from None
+    finally:
+        del told, error  # a traceback keeps this frame
+
+
 class Call:
     """One call or iterator and what it holds; `end` must follow in any case, and may be called twice.
 
@@ -69,12 +80,12 @@ class Call:
         op: for messages.
         tenancy: its lock is taken.
         streamer: kept alive as long as the call.
-        finished: called once, when the Streamer is free again.
+        finished: called once, when the Streamer is free again; None: nothing is.
     """
 
-    def __init__(self, op: str, tenancy: Tenancy, streamer: object, finished: Callable[[], None]) -> None:
+    def __init__(self, op: str, tenancy: Tenancy, streamer: object, finished: Callable[[], None] | None) -> None:
         self._op, self._tenancy, self._streamer = op, tenancy, streamer
-        self._finished = [finished]
+        self._finished = [] if finished is None else [finished]
         self._is_over = False
         self._holder = Holder()
         self._run: Run | None = None
@@ -90,8 +101,11 @@ class Call:
         self._run = tenancy.running = make_run()
 
     # No `try` where `Ending` guards: CPython's exception table does not cover a `try`'s first instruction.
-    def perform(self, non_blocking: bool) -> Any:
-        """The result of a map, or its future, which ends the run if this call succeeds."""
+    def perform(self, non_blocking: bool, instead: Callable[[], Run] | None = None) -> Any:
+        """The result of a map, or its future, which ends the run if this call succeeds.
+
+        `instead` makes the run of a call that is too large for a small one.
+        """
         run = self._run
         assert isinstance(run, (MapRun, BriefRun))
         try:
@@ -102,10 +116,12 @@ class Call:
             self._future = StreamFuture(run, self._complete)
             return self._future
         except BaseException as error:
-            told = run.told(error)
-            if told is error:
-                raise
-            raise told from None
+            if instead is None or not (isinstance(run, BriefRun) and run.is_too_large(error)):
+                _raise_told(run, error)
+            error.__traceback__ = None  # it holds what fn had allocated
+        run.end(has_failed=True)
+        self._run = self._tenancy.running = instead()
+        return self.perform(non_blocking)
 
     def results(self) -> Iterator[Any]:
         """The results of an iterator."""
@@ -114,10 +130,7 @@ class Call:
         try:
             yield from run.results()
         except BaseException as error:
-            told = run.told(error)
-            if told is error:
-                raise
-            raise told from None
+            _raise_told(run, error)
 
     def end(self, error: BaseException | None) -> None:
         """Ends the run and gives back everything that the call holds."""

@@ -194,7 +194,7 @@ class Streamer:
         non_blocking: bool,
         progress: Any,
         result: Any,
-        finished: Callable[[], None] = lambda: None,
+        finished: Callable[[], None] | None = None,
     ) -> Any:
         call = Call(op, self._tenancy, self, finished)
         with Ending(call.end), Ending(call.end):
@@ -217,13 +217,19 @@ class Streamer:
             )
             is_usual = brief.are_usual(halo, order, staging, non_blocking, progress, result)
             if is_usual and brief.can_run(fn, inputs, dim, out, chunk_size, self._devices, self._lender):
+                keeps_slots = finished is None  # nobody else gets this Streamer next
                 make = functools.partial(brief.BriefRun, op, fn, inputs, dim, out, self._lender, order, parse)
-                call.begin(functools.partial(make, self._devices[0]))
-                return call.perform(non_blocking=False)
+                call.begin(functools.partial(make, self._devices[0], keeps_slots))
+                instead = functools.partial(self._make_map_run_of, op, fn, parse)
+                return call.perform(non_blocking=False, instead=instead)
             arguments = parse()
             functions = parse_functions(op, fn, arguments.devices)
-            call.begin(lambda: self._make_map_run(arguments, functions))
+            call.begin(functools.partial(self._make_map_run, arguments, functions))
             return call.perform(non_blocking)
+
+    def _make_map_run_of(self, op: str, fn: Any, parse: Callable[[], MapArguments]) -> MapRun:
+        arguments = parse()
+        return self._make_map_run(arguments, parse_functions(op, fn, arguments.devices))
 
     def _make_map_run(self, arguments: MapArguments, functions: dict[torch.device, Callable[..., Any]]) -> MapRun:
         limits = self._lender.limits(len(functions))
@@ -234,7 +240,7 @@ class Streamer:
         return StreamedRun(arguments, functions, self._lender.lend(list(functions)), limits, self._lender.registered)
 
     def _iter(
-        self, op: str, fn: Any, iterable: Iterable[Any], ordered: bool, finished: Callable[[], None] = lambda: None
+        self, op: str, fn: Any, iterable: Iterable[Any], ordered: bool, finished: Callable[[], None] | None = None
     ) -> Iterator[Any]:
         self._tenancy.check_open(op)
         functions = parse_functions(op, fn, self._devices)
@@ -253,7 +259,7 @@ class Streamer:
         functions: dict[torch.device, Callable[..., Any]],
         iterable: Iterable[Any],
         ordered: bool,
-        finished: Callable[[], None],
+        finished: Callable[[], None] | None,
         itself: list[Callable[[], Any]],
     ) -> Iterator[Any]:
         call = Call(op, self._tenancy, self, finished)

@@ -155,14 +155,14 @@ class EngineDevice:
     def acquire(self, event_set: int, waits: Sequence[int], milliseconds: int) -> bool:
         """Makes the compute stream wait for the events; False if a copy was not issued in time."""
         status = self._acquire(self._take_commands(), event_set, waits, milliseconds)  # type: ignore[attr-defined]
-        if status > self.known_landed:
-            self.known_landed = status
+        self.known_landed = max(self.known_landed, status)
         self.has_failed = status == _FAILED
         return bool(status != _NOT_IN_TIME)
 
     def wait(self, count: int, milliseconds: int) -> bool:
         """Whether `count` chunks have landed, after waiting at most `milliseconds`."""
         status = self._wait(self._take_commands(), count, milliseconds)  # type: ignore[attr-defined]
+        self.known_landed = max(self.known_landed, status)
         self.has_failed = status == _FAILED
         return bool(status != _NOT_IN_TIME)
 
@@ -180,13 +180,13 @@ class EngineDevice:
         """Its number for the raw ops."""
         return self._handle
 
-    def update(self) -> None:
-        """Brings `known_landed` up to date after a loop in C++."""
-        self.known_landed = self.landed()
-
     def landed(self) -> int:
         """Chunks whose results are complete on the host, since `begin`."""
         return int(self._landed())  # type: ignore[attr-defined]
+
+    def update(self) -> None:
+        """Brings `known_landed` up to date after a loop in C++."""
+        self.known_landed = self.landed()
 
     def drain(self, milliseconds: int) -> bool:
         """Whether everything issued is complete. Drops commands that have not been issued."""

@@ -39,6 +39,11 @@ class Registered:
         self._wanted: list[_Range] = []  # by the call that runs
 
     @property
+    def is_used(self) -> bool:
+        """Whether there is any; safe while another thread's call changes it."""
+        return bool(self._held)
+
+    @property
     def nbytes(self) -> int:
         """All registered bytes."""
         return sum(nbytes for _, nbytes in self._held)

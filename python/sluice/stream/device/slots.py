@@ -43,6 +43,7 @@ class Slots:
         self._device, self._depth = device, depth
         self._inputs: list[torch.Tensor | None] = [None] * depth
         self._outputs: list[torch.Tensor | None] = [None] * depth
+        self._scratch: torch.Tensor | None = None
         # Cached, because chunks and calls repeat; they keep the buffers alive, so they are cleared with them.
         self._views: dict[tuple[int, int, tuple[TensorSpec, ...]], SlotViews] = {}
         self._nbytes: int | None = 0  # None: to be counted
@@ -57,9 +58,10 @@ class Slots:
     def release(self) -> None:
         """Gives all buffers back; nothing may be in flight."""
         self._views.clear()
+        self._nbytes = None
+        self._scratch = None
         self._inputs = [None] * self._depth
         self._outputs = [None] * self._depth
-        self._nbytes = 0
 
     def reserve_inputs(self, nbytes: int, count: int) -> None:
         """Makes the first `count` slots' inputs large enough; nothing may be in flight."""
@@ -79,6 +81,13 @@ class Slots:
         """Makes one slot's output large enough. The compute stream must have waited for the slot."""
         return self._grow(self._outputs, slot, nbytes)
 
+    def scratch(self, nbytes: int) -> torch.Tensor:
+        """Memory that the compute stream alone uses, kept for the next call."""
+        if self._scratch is None or self._scratch.nbytes < nbytes:
+            self._scratch = None
+            self._scratch = buffer_on(self._device, nbytes)
+        return self._scratch
+
     def fits_exactly(self, nbytes: int, count: int) -> bool:
         """Whether the first `count` inputs have exactly that size and there are no others."""
         sizes = [buffer.nbytes if buffer is not None else 0 for buffer in self._inputs]
@@ -88,8 +97,8 @@ class Slots:
         """Gives back outputs of another size; nothing may be in flight in them."""
         if any(buffer is not None and buffer.nbytes != nbytes for buffer in self._outputs):
             self._views.clear()
-            self._outputs = [None] * self._depth
             self._nbytes = None
+            self._outputs = [None] * self._depth
 
     def _grow(self, buffers: list[torch.Tensor | None], slot: int, nbytes: int) -> bool:
         buffer = buffers[slot]

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from .. import faults
 from ..arguments import as_tensor, check_modes, identity
+from ..cancelling import CancellableRun
 from ..device import memory
 from ..device.layout import as_given, resolved
 from ..device.lent import Limits
@@ -20,7 +21,7 @@ from ..modes import mark_step
 from ..process import Owner
 from ..report.stats import InlineNumbers, Once, StreamStats, stats_of
 from ..structure import Structure
-from .source import CancellableRun, Source, is_streamed, result_of
+from .source import Source, is_streamed, result_of
 
 
 class InlineIterRun(CancellableRun):
@@ -37,7 +38,7 @@ class InlineIterRun(CancellableRun):
     def __init__(
         self, op: str, fn: Callable[..., Any], device: torch.device, limits: Limits, iterable: Iterable[Any]
     ) -> None:
-        super().__init__(op)
+        super().__init__(op, "there are no more results")
         self._fn, self._device, self._limits = fn, device, limits
         self._is_pure = is_known(fn) and fn is not identity
         self._owner, self._source = Owner(), Source(iterable)

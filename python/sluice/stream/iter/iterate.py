@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 
+from ..cancelling import CancellableRun
 from ..device.lent import Lent, Limits
 from ..device.pipeline import Flight
 from ..ending import Channel, Latch, Workers
@@ -33,7 +34,7 @@ from ..modes import Modes
 from ..process import Owner
 from ..report.stats import Once, StreamStats, record_of, stats_of
 from .items import Item, ItemWork
-from .source import CancellableRun, Source
+from .source import Source
 
 
 class IterRun(CancellableRun):
@@ -57,7 +58,7 @@ class IterRun(CancellableRun):
         iterable: Iterable[Any],
         ordered: bool,
     ) -> None:
-        super().__init__(op)
+        super().__init__(op, "there are no more results")
         self.limits, self.ordered = limits, ordered
         self.owner = Owner()
         self._began = time.perf_counter()

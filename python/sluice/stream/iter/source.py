@@ -1,4 +1,4 @@
-"""What both ways to run an iterator share: its source, and cancelling."""
+"""What both ways to run an iterator share: its source and its results."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .. import faults
 from ..arguments import check_memory
-from ..faults import CancelledError
 from ..structure import Structure, describe, flatten
 
 # Between two elements of these iterators no code runs that could write to one.
@@ -86,31 +84,3 @@ def result_of(
             raise ValueError(f"{op}: fn must return tensors on {device}, got one on {tensor.device} for item {index}")
         check_memory(op, "the result", tensor, f" for item {index}")
     return taken
-
-
-class CancellableRun:
-    """A run that is stopped at its next step.
-
-    Args:
-        op: for messages.
-    """
-
-    def __init__(self, op: str) -> None:
-        self.op = op
-        self._cancelled = self._is_quiet = False
-
-    def cancel(self, is_quiet: bool = False) -> None:
-        """Stops the iterator at its next step; at the interpreter's exit silently, by `SystemExit`."""
-        self._is_quiet = is_quiet
-        self._cancelled = True
-
-    def checkpoint(self) -> None:
-        """Raises if it was cancelled."""
-        if self._cancelled:
-            if self._is_quiet:
-                raise SystemExit
-            raise CancelledError(f"{self.op}: cancelled by cancel(): there are no more results")
-
-    def told(self, error: BaseException) -> BaseException:
-        """The error for the caller."""
-        return faults.translated(self.op, error)

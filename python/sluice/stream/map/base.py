@@ -1,4 +1,4 @@
-"""What both ways to run a call of `map` share: cancelling, the result, errors, numbers."""
+"""What the two longer ways to run a call of `map` share: cancelling, the result, errors, numbers."""
 
 from __future__ import annotations
 

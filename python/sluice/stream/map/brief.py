@@ -1,8 +1,8 @@
 """A call of `map` whose bytes are few: one chunk, by the calling thread.
 
-There is nothing to overlap, so such a call takes what Python does besides. Arguments with their usual values are not
-parsed, and results of the usual kind, one tensor, are not looked at twice. Any other argument leaves the call to the
-longer ways before `fn` is called; any other result passes the same checks as theirs.
+Nothing overlaps in such a call, so its time is Python's. Arguments that have their usual values are not parsed, and a
+result that is one tensor passes a few checks. A call with any other argument goes one of the longer ways, before `fn`
+is called; any other result passes the checks of those ways.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch.autograd import forward_ad
 
 from .. import faults
 from ..arguments import MAX_RANK, has_memory, identity
+from ..cancelling import CancellableRun
 from ..device import memory
 from ..device.engine import COMPUTE, COMPUTED, FETCHED, EngineDevice, StreamSwitch
 from ..device.layout import DIRECT, RING, SHARED, TensorSpec
@@ -24,8 +25,8 @@ from ..device.lender import Lender
 from ..device.lent import Lent, Limits
 from ..device.pipeline import ORDERS, POLL_MILLISECONDS, drain
 from ..device.routes import Allocator
-from ..device.slots import bytes_of
-from ..faults import CancelledError, TransferError
+from ..device.slots import Slots, bytes_of
+from ..faults import TransferError
 from ..known import is_known
 from ..modes import mark_step
 from ..process import Owner
@@ -43,7 +44,7 @@ enabled = True
 
 
 def _is_plain(tensor: object) -> bool:
-    """Whether a tensor is what most are: on the host, without gaps, without subclass, laziness and gradient."""
+    """Whether a tensor is on the host, dense, and without subclass, laziness and gradient."""
     return (
         type(tensor) is torch.Tensor
         and tensor.is_cpu
@@ -105,7 +106,7 @@ def can_run(
     if not enabled or len(devices) != 1 or not inputs or type(dim) is not int:
         return False
     limits = lender.limits(1)
-    if limits.memory_budget is not None or limits.ring_bytes == 0 or lender.registered.nbytes:
+    if limits.memory_budget is not None or limits.ring_bytes == 0 or lender.registered.is_used:
         return False
     if (fn is not None and not callable(fn)) or not _is_usual_here():
         return False
@@ -117,14 +118,14 @@ def can_run(
             return False
         extent = x.shape[dim]
         nbytes += x.nbytes
-        if not 0 < x.nbytes <= nbytes <= _MOST_BYTES:
+        if x.nbytes == 0 or nbytes > _MOST_BYTES:
             return False
     if chunk_size is not None and (type(chunk_size) is not int or chunk_size < extent):
         return False
     return out is None or (_is_plain(out) and _may_write(out, inputs))
 
 
-class BriefRun:
+class BriefRun(CancellableRun):
     """A call that is one small chunk.
 
     Args:
@@ -137,6 +138,7 @@ class BriefRun:
         order: of the steps, for the numbers.
         parse: the checked arguments, for a result of another kind.
         device: that computes.
+        keeps_slots: whether the next call may use the same memory on the device.
     """
 
     def __init__(
@@ -150,22 +152,25 @@ class BriefRun:
         order: str,
         parse: Callable[[], MapArguments],
         device: torch.device,
+        keeps_slots: bool,
     ) -> None:
-        self.op, self._inputs, self._dim, self._out, self._device = op, inputs, dim, out, device
+        super().__init__(op, "there is no result")
+        self._inputs, self._dim, self._out, self._device = inputs, dim, out, device
         self._fn = identity if fn is None else fn
-        self._order, self._parse = order, parse
+        self._order, self._parse, self._keeps_slots = order, parse, keeps_slots
         self._limits: Limits = lender.limits(1)
         self._lent: Lent | None = None
         self._pinned = 0  # bytes for results
         if device.type != "cpu" or not inline.enabled:
             self._lent = lender.lend((device,))[device]
-            self._pinned = self._limits.pinned_budget - self._limits.ring_bytes if device.type == "cuda" else 0
+            if device.type == "cuda":
+                self._pinned = self._limits.pinned_budget - self._limits.ring_bytes - lender.registered.charged
         self._switch: StreamSwitch | None = None
         self._numbers, self._owner = InlineNumbers(), Owner()
         self._versions = [faults.version_of(x) for x in inputs]
         self._result: Any = None
-        self._sent: Sequence[torch.Tensor] = ()  # results that copies read
-        self._is_running = self._is_touched = self._is_quiet = self._cancelled = False
+        self._sent: Sequence[torch.Tensor] = ()  # that copies write or read
+        self._is_running = self._is_touched = self._has_landed = False
         self._record: Callable[[], StreamStats] | None = None
 
     # --- the call -------------------------------------------------------------------------------------------------
@@ -175,7 +180,7 @@ class BriefRun:
             self._compute_here()
         else:
             self._compute_on(self._lent)
-        self._checkpoint()
+        self.checkpoint()
         for i, x in enumerate(self._inputs):
             faults.check_version(self.op, f"inputs[{i}]", x, self._versions[i])
 
@@ -185,11 +190,9 @@ class BriefRun:
             raise_versions((self._out,))
         return self._result
 
-    def _checkpoint(self) -> None:
-        if self._cancelled:
-            if self._is_quiet:
-                raise SystemExit
-            raise CancelledError(f"{self.op}: cancelled by cancel(): there is no result")
+    def is_too_large(self, error: BaseException) -> bool:
+        """Whether smaller chunks may succeed, after an error."""
+        return faults.is_out_of_memory(error) and self._inputs[0].shape[self._dim] > 1 and not self._is_touched
 
     def _compute_here(self) -> None:
         numbers, now = self._numbers, time.perf_counter_ns
@@ -278,49 +281,55 @@ class BriefRun:
 
     # --- on a device ----------------------------------------------------------------------------------------------
     def _compute_on(self, lent: Lent) -> None:
-        engine, slots = lent.engine, lent.slots
+        engine = lent.engine
         engine.kept = self
         engine.begin()
         if (stream := engine.stream(COMPUTE)) is not None:
             self._switch = StreamSwitch(stream)
             self._switch.enter()
-        specs = tuple([TensorSpec(x.dtype, tuple(x.shape), tuple(range(x.dim()))) for x in self._inputs])
-        slots.grow_input(0, bytes_of(specs))
-        views = slots.input(0, specs)
-        pairs = zip(self._inputs, views.pointers, strict=True)
-        engine.fetch(0, (), [_copy(engine, x, pointer) for x, pointer in pairs])
+        chunks = self._in_slot(lent.slots) if self._keeps_slots else self._new_on(self._device)
+        self._sent = tuple(chunks)
+        copies = [_copy(engine, x, chunk.data_ptr()) for x, chunk in zip(self._inputs, chunks, strict=True)]
+        engine.fetch(0, (), copies)
         while not engine.acquire(0, _FETCHED, POLL_MILLISECONDS):
-            self._checkpoint()
+            self.checkpoint()
         if engine.has_failed:
             raise TransferError(engine.error())
-        value = self._call([view.detach() for view in views.tensors])
+        value = self._call(chunks)
         target = self._target(value)
         if target is None:
             self._place_any(value)
         else:
             self._store(engine, (target,), (value,))
 
+    def _in_slot(self, slots: Slots) -> list[torch.Tensor]:
+        """Views of a slot for the chunk."""
+        specs = tuple([TensorSpec(x.dtype, tuple(x.shape), tuple(range(x.dim()))) for x in self._inputs])
+        slots.grow_input(0, bytes_of(specs))
+        return [view.detach() for view in slots.input(0, specs).tensors]  # fn may change their shape
+
+    def _new_on(self, device: torch.device) -> list[torch.Tensor]:
+        """Memory for the chunk, on the compute stream, which has done all work of earlier calls."""
+        return [torch.empty(x.shape, dtype=x.dtype, device=device) for x in self._inputs]
+
     def _store(self, engine: EngineDevice, targets: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> None:
         """Copies results to the host and waits for them."""
-        self._sent = packed = [_packed(tensor) for tensor in tensors]
+        packed = [_packed(tensor) for tensor in tensors]
+        self._sent = (*packed, *targets)
         copies = [_copy(engine, to, t.data_ptr()) for to, t in zip(targets, packed, strict=True) if t.numel()]
         self._is_touched = True
         engine.commit(0)
         engine.store(0, _COMPUTED, copies)
         while not engine.wait(1, POLL_MILLISECONDS):
-            self._checkpoint()
+            self.checkpoint()
         if engine.has_failed:
             raise TransferError(engine.error())
+        self._has_landed = True
 
     # --- the end --------------------------------------------------------------------------------------------------
-    def cancel(self, is_quiet: bool = False) -> None:
-        """Gives up the result; at the interpreter's exit silently, by `SystemExit`."""
-        self._is_quiet = is_quiet
-        self._cancelled = True
-
     def told(self, error: BaseException) -> BaseException:
         """The error for the caller: the right type, with notes."""
-        told = faults.translated(self.op, error)
+        told = super().told(error)
         if isinstance(told, KeyboardInterrupt) and self._is_running:
             faults.add_note(told, f"{self.op}: interrupted at {self._name()}")
         if self._out is not None and self._is_touched:
@@ -337,6 +346,8 @@ class BriefRun:
                 drain(lent.engine)
                 lent.take_back()
             lent.engine.kept = None
+        if has_failed:  # a traceback may keep the run
+            self._sent, self._result = (), None
 
     def record(self) -> Callable[[], StreamStats]:
         """Takes the raw numbers of this finished run."""
@@ -356,7 +367,9 @@ class BriefRun:
 
     def _raw(self) -> Record:
         lent = self._lent
-        return self._numbers.record(self._device) if lent is None else record_of(lent.engine, [0], lent.slots.nbytes)
+        if lent is None:
+            return self._numbers.record(self._device)
+        return record_of(lent.engine, [0] if self._has_landed else [], lent.slots.nbytes)
 
 
 _FETCHED, _COMPUTED = (FETCHED,), (COMPUTED,)  # events of set 0

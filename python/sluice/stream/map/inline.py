@@ -244,7 +244,7 @@ class InlineRun(MapRun):
             self._whole = [self._owned(tensor) for tensor in tensors]
             self._numbers.bytes_out += sum(tensor.nbytes for tensor in self._whole)
             return
-        if not ledger.assemblies and tensors:
+        if not ledger.assemblies and (tensors or self.arguments.outs):
             ledger.settle_on(ledger.chunks, self._allocate)
         ledger.is_touched = True
         for assembly, leaf, tensor in zip(ledger.assemblies, ledger.outputs.leaves, tensors, strict=True):
@@ -260,7 +260,8 @@ class InlineRun(MapRun):
             return tensor
         made = self._allocate(tensor.shape, tensor.dtype)
         with torch.no_grad():
-            return made.copy_(tensor)
+            made.copy_(tensor)
+        return made  # the subclass of a result is not its result's
 
     def _write(self, target: torch.Tensor, tensor: torch.Tensor) -> None:
         if not self._is_out_guarded or target.numel() == 0:

@@ -20,6 +20,8 @@ from .work import DeviceWork, Job
 
 # With a memory_budget, fn first runs on 1 / this of a chunk, to learn how large its results are.
 _PROBED_PART = 32
+# Chunks that are fetched before fn has run for the first time.
+_UNSETTLED_AHEAD = 2
 
 
 class Learner:
@@ -146,6 +148,15 @@ class Learner:
             return rows
         return max(1, bisect.bisect_right(range(1, rows), budget, key=needed))
 
+    def _ahead(self, is_settled: bool) -> int:
+        """Chunks to fetch while the first is computed: few where they may be too large, or `fn` may raise."""
+        ledger = self._ledger
+        if ledger.arguments.order != "depth_first" or not (is_settled or ledger.limits.memory_budget is None):
+            return 0
+        if len(ledger.arguments.devices) > 1:  # the others are to compute some of few chunks
+            return 1
+        return ledger.limits.depth if is_settled else 0 if ledger.tries else _UNSETTLED_AHEAD
+
     def _run_first(
         self, chunks: Chunks, budget: int | None, is_settled: bool
     ) -> tuple[Flight[Job], list[torch.Tensor], int]:
@@ -156,10 +167,9 @@ class Learner:
             self._slots.release()
         self._slots.reserve_inputs(inside, count)
         flight = work.fetch(chunks[0])
-        if ledger.arguments.order == "depth_first" and (is_settled or budget is None):
-            has_others = len(ledger.arguments.devices) > 1  # they are to compute some of few chunks
-            work.fetch_ahead(min(count - 1, 1) if has_others else count - 1)
+        work.fetch_ahead(min(self._ahead(is_settled), count - 1))
         work.pipe.acquire(flight)
+        ledger.current = chunks[0]
         value = work.call(flight)
         taken = flatten(value)
         # Of the widest chunk: with a halo, fn keeps the extent.

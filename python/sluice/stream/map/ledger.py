@@ -126,7 +126,8 @@ class Ledger:
             return outs
         matched = structure.arrange(outs, given)
         if matched is None:
-            wanted, got = (", ".join(f"out{name}" for name in names) for names in (structure.names, given.names))
+            both = (structure.names, given.names)
+            wanted, got = (", ".join(f"out{name}" for name in names) or "no tensor" for names in both)
             raise ValueError(f"{self.op}: out must have the structure of fn's result, {wanted}, got {got}")
         return matched
 

@@ -81,7 +81,8 @@ class EqualChunks:
 
     def _issue(self, block: range, described: Description) -> bool:
         work, ledger, stored = self._work, self._work.ledger, 0
-        fetched = min(len(work.fetched_ahead), len(block))
+        ahead = fetched = min(len(work.fetched_ahead), len(block))
+        is_taken_over = False
         sequence = work.fetched_ahead[0].sequence if fetched else work.pipe.entered
         while stored < len(block):
             ledger.checkpoint()
@@ -90,10 +91,11 @@ class EqualChunks:
             head = [sequence, block.start - ledger.equal.start, len(block), fetched, stored]
             told = self._call([*head, *described.numbers], described, chunk)
             if not told:
-                work.leave_to_python(fetched)
+                work.leave_to_python(ahead)
                 return False
-            if stored == 0:
-                work.take_over(fetched)
+            if not is_taken_over:  # once: a call may end before it has stored anything
+                work.take_over(ahead)
+                is_taken_over = True
             before = fetched, stored
             fetched, stored = map(int, told.split())
             work.advance(chunk.index, fetched - before[0], stored - before[1], described.result_bytes)

@@ -203,7 +203,9 @@ class _Describer:
         (leaf,), (whole,) = self._leaves, self._wholes
         extent = self._chunk.extent if self._has_halo else self._extents[0]
         spec = _spec_of(whole, leaf.with_extent(extent))
-        memory, strides = buffer_on(self._work.device, spec.nbytes), packed_strides(spec.sizes, spec.order)
+        has_budget = self._work.ledger.limits.memory_budget is not None  # for one output of fn, which others need too
+        memory = buffer_on(self._work.device, spec.nbytes) if has_budget else self._work.slots.scratch(spec.nbytes)
+        strides = packed_strides(spec.sizes, spec.order)
         made = view_of(memory, 0, spec.dtype, spec.sizes, strides)
         return _Rows.of(spec, leaf.dim, [made.data_ptr()] * self._depth), made
 

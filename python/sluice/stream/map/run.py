@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from .. import faults
+from ..device.engine import EngineDevice
 from ..device.layout import DIRECT, LOCAL
 from ..device.lent import Lent, Limits
 from ..device.pipeline import ORDERS
@@ -51,7 +52,7 @@ class StreamedRun(MapRun):
         limit = limits.event_sets if len(lent) == 1 else limits.depth + 1
         self.works = [DeviceWork(self.ledger, functions[device], lent[device], limit) for device in lent]
         if arguments.to_device:
-            allocate = _allocator_on(self.works[0].device)
+            allocate = _allocator_on(self.works[0].engine)
         else:  # from the budget that registering the inputs has left
             allocate = routes.allocator(any(device.type == "cuda" for device in lent))
         self._learners = [Learner(work, lent[work.device].settled, allocate) for work in self.works]
@@ -124,6 +125,7 @@ class StreamedRun(MapRun):
         """Waits until everything has landed and returns the result."""
         for work in self.works:
             work.settle()
+        assert sum(len(work.order_of_chunks) for work in self.works) == len(self.ledger.chunks)
         self._late.check()
         return self._result()
 
@@ -161,12 +163,15 @@ class StreamedRun(MapRun):
         self._learners.clear()
 
 
-def _allocator_on(device: torch.device) -> Allocate:
+def _allocator_on(engine: EngineDevice) -> Allocate:
     """Allocates on a device, on the caller's stream, which is current now."""
-    caller = torch.cuda.current_stream(device)
+    caller = torch.cuda.current_stream(engine.device)
 
     def allocate(sizes: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         with torch.cuda.stream(caller):
-            return torch.empty(tuple(sizes), dtype=dtype, device=device)
+            made = torch.empty(tuple(sizes), dtype=dtype, device=engine.device)
+        engine.follow(caller.record_event())  # another thread may have used the memory on that stream meanwhile
+        engine.barrier()
+        return made
 
     return allocate

@@ -200,7 +200,7 @@ class DeviceWork:
         extents = [tensor.shape[leaf.dim] for leaf, tensor in zip(leaves, tensors, strict=True)]
         for assembly, leaf, tensor, extent in zip(ledger.assemblies, leaves, tensors, extents, strict=True):
             target, row = assembly.target(job.chunk.index, extent)
-            with torch.no_grad():  # `data`, because an input that is `out` does not change while it is streamed
+            with torch.no_grad():  # `data` keeps the version: an input that is `out` may be written, but not change
                 target.data.narrow(leaf.dim, row, extent).copy_(tensor)
         nbytes = sum(spec.nbytes for spec in result_specs(leaves, extents))
         job.result = SlotViews([], [], nbytes)  # without extents, so nothing is copied out
