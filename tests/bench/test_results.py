@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import re
+import types
 
 import pytest
 
@@ -89,8 +90,9 @@ def test_every_peer_is_explained() -> None:
 def test_the_picture_shows_losses_too() -> None:
     verdicts = [draw_results.verdict(bar) for bar in result_files.PICTURE]
     assert any("slower" in verdict for verdict in verdicts)
-    assert "as fast" in verdicts
     assert draw_results.OUTPUT.is_file()
+    ratios = {0.5: "2.0 x faster", 0.99: "as fast", 1.01: "as fast", 2.0: "2.0 x slower"}
+    assert [draw_results.verdict(types.SimpleNamespace(ratio=ratio)) for ratio in ratios] == [*ratios.values()]
 
 
 def test_issues_are_a_line_for_both_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
