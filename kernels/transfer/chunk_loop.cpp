@@ -6,6 +6,7 @@
 #include <utility>
 
 namespace sluice::transfer {
+
 ChunkCopy ChunkEnd::at(std::int64_t chunk, int slot) const {
   ChunkCopy copy = first;
   copy.bytes.host += chunk * step;

@@ -78,7 +78,7 @@ struct ChunkLoop {
   void run(Engine& engine, const std::function<void(int slot)>& compute, int milliseconds);
 
  private:
-  // The last chunk of the group that begins with a chunk, or with an earlier one that it belongs to.
+  // The last chunk of a chunk's group; a single chunk is its own.
   std::int64_t last_of(std::int64_t chunk) const;
   bool may_enter(Engine& engine, std::int64_t chunk, int milliseconds) const;
   void fetch(Engine& engine);

@@ -257,38 +257,35 @@ TEST(a_group_has_one_event_and_the_last_chunks_have_their_own) {
   CHECK(engine.drain(1000));
 }
 
-TEST(a_loop_ends_where_a_copy_fails) {
+// The chunks that a loop stores on a device whose sixth copy fails.
+std::int64_t stored_before_a_failure(ChunkLoop loop) {
   EngineOptions options;
   auto made = std::make_unique<SimulatedDriver>(options.events(), 1, kNothing);
   made->fail_after(5);
   Engine engine(std::move(made), options);
+  engine.begin(nullptr);
+  loop.run(engine, [](int) {}, 1000);
+  CHECK(engine.error() == "no more copies");
+  CHECK(engine.drain(1000));
+  return loop.stored;
+}
+
+TEST(a_loop_ends_where_a_copy_fails) {
   Bytes host(3000), slot(100);
   const std::int64_t sizes[] = {100}, strides[] = {1};
   ChunkLoop loop;
   loop.count = 30;
   loop.in = {{{make_copy(host.data(), nullptr, 1, 1, sizes, strides), Route::direct}, 100, {{slot.data()}}}};
   loop.out = loop.in;
-  engine.begin(nullptr);
-  loop.run(engine, [](int) {}, 1000);
-  CHECK(loop.stored < loop.count);
-  CHECK(engine.error() == "no more copies");
-  CHECK(engine.drain(1000));
+  CHECK(stored_before_a_failure(loop) < loop.count);
 }
 
 TEST(a_loop_ends_where_a_copy_within_the_device_fails) {
-  EngineOptions options;
-  auto made = std::make_unique<SimulatedDriver>(options.events(), 1, kNothing);
-  made->fail_after(5);
-  Engine engine(std::move(made), options);
   Bytes slot(100), result(3000);
   ChunkLoop loop;
   loop.count = 30;
   loop.after = {{{{result.data()}, 100}, {{slot.data()}}, 100, 1, 100, 100}};
-  engine.begin(nullptr);
-  loop.run(engine, [](int) {}, 1000);
-  CHECK(loop.stored == 6);
-  CHECK(engine.error() == "no more copies");
-  CHECK(engine.drain(1000));
+  CHECK(stored_before_a_failure(loop) == 6);
 }
 
 TEST(an_error_of_the_device_is_told_where_the_caller_completes_a_chunk) {

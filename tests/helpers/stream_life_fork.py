@@ -147,6 +147,16 @@ def fork_while_threads_stream(device: str) -> None:
     assert not failed, failed
 
 
+def end_child(parent: int, device: str, error: RuntimeError) -> None:
+    """Ends a child whose run was refused, after it has done work of its own; returns in the parent."""
+    if os.getpid() == parent:
+        return
+    # torch's error if fn itself uses CUDA.
+    assert "the process that" in str(error) or "CUDA" in str(error), error
+    child_works(device)
+    sys.exit(0)
+
+
 @case
 def fork_within_fn(device: str) -> None:
     parent, pids = os.getpid(), []
@@ -160,12 +170,8 @@ def fork_within_fn(device: str) -> None:
     try:
         y = sluice.stream_map(fn, x, devices=device, chunk_size=CHUNK)
     except RuntimeError as error:
-        if os.getpid() == parent:
-            raise
-        # torch's error if fn itself uses CUDA.
-        assert "the process that" in str(error) or "CUDA" in str(error), error  # noqa: PT017
-        child_works(device)
-        sys.exit(0)
+        end_child(parent, device, error)
+        raise
     assert os.getpid() == parent, "a child went on with its parent's run"
     assert torch.equal(y, x + 1)
     for pid in pids:
@@ -185,11 +191,8 @@ def fork_within_fn_of_an_iterator(device: str) -> None:
     try:
         results = list(sluice.stream_iter(fn, [x, x, x], devices=device))
     except RuntimeError as error:
-        if os.getpid() == parent:
-            raise
-        assert "the process that" in str(error) or "CUDA" in str(error), error  # noqa: PT017
-        child_works(device)
-        sys.exit(0)
+        end_child(parent, device, error)
+        raise
     assert os.getpid() == parent, "a child went on with its parent's iterator"
     assert all(torch.equal(y, x + 1) for y in results)
     wait_for_child(pids[0])
