@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -44,15 +45,10 @@ def one_of(op: str, name: str, value: Any, choices: Sequence[str]) -> str:
     return str(value)
 
 
-_has_cuda: bool | None = None
-
-
+@functools.cache
 def has_cuda() -> bool:
     """Whether GPUs can be used; asked once, because torch asks the driver each time."""
-    global _has_cuda
-    if _has_cuda is None:  # not `functools.cache`, of which torch.compile warns
-        _has_cuda = torch.cuda.is_available() and _library.cuda_unavailable_reason is None
-    return _has_cuda
+    return torch.cuda.is_available() and _library.cuda_unavailable_reason is None
 
 
 def parse_device(op: str, value: Any, name: str = "devices") -> torch.device:

@@ -31,10 +31,6 @@ def buffer_on(device: torch.device, nbytes: int) -> torch.Tensor:
     return torch.empty(max(nbytes, 1), dtype=torch.uint8, device=device)
 
 
-def _holds(buffer: torch.Tensor | None, nbytes: int) -> bool:
-    return buffer is not None and buffer.nbytes >= nbytes
-
-
 class Slots:
     """`depth` pairs of an input and an output buffer, one per chunk in flight.
 
@@ -74,7 +70,8 @@ class Slots:
 
     def has_input(self, slot: int, nbytes: int) -> bool:
         """Whether one slot's input is large enough."""
-        return _holds(self._inputs[slot], nbytes)
+        buffer = self._inputs[slot]
+        return buffer is not None and buffer.nbytes >= nbytes
 
     def grow_input(self, slot: int, nbytes: int) -> bool:
         """Makes one slot's input large enough; True if it was allocated."""
@@ -86,10 +83,9 @@ class Slots:
 
     def scratch(self, nbytes: int) -> torch.Tensor:
         """Memory that the compute stream alone uses, kept for the next call."""
-        if not _holds(self._scratch, nbytes):
-            self._scratch = None  # frees the old one first
+        if self._scratch is None or self._scratch.nbytes < nbytes:
+            self._scratch = None
             self._scratch = buffer_on(self._device, nbytes)
-        assert self._scratch is not None
         return self._scratch
 
     def fits_exactly(self, nbytes: int, count: int) -> bool:
@@ -105,11 +101,12 @@ class Slots:
             self._outputs = [None] * self._depth
 
     def _grow(self, buffers: list[torch.Tensor | None], slot: int, nbytes: int) -> bool:
-        if _holds(buffers[slot], nbytes):
+        buffer = buffers[slot]
+        if buffer is not None and buffer.nbytes >= nbytes:
             return False
         self._views.clear()
         self._nbytes = None
-        buffers[slot] = None  # frees the old one first: both need not exist at once
+        buffers[slot] = buffer = None  # frees the old one first: both need not exist at once
         buffers[slot] = buffer_on(self._device, nbytes)
         return True
 
