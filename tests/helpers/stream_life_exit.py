@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 import threading
@@ -13,6 +14,7 @@ import torch
 import sluice
 from sluice.stream import process
 from sluice.stream.device.engine import D2H
+from sluice.stream.streamer import _close_all
 from stream_life_common import CHUNK, HELD, ROWS, case, half_read, items, source, two
 
 
@@ -87,6 +89,34 @@ def exit_while_threads_wait_for_one_streamer(device: str) -> None:
         threading.Thread(target=streamer.map, args=(fn, x), kwargs={"chunk_size": 1}, daemon=True).start()
     ready.wait()
     time.sleep(0.2)  # the others reach the streamer
+
+
+@case
+def exit_holds_threads_in_their_calls(device: str) -> None:
+    ready, streamer, left = threading.Event(), sluice.Streamer(device), []
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        ready.set()
+        time.sleep(0.001)
+        return x
+
+    def run() -> None:
+        try:
+            while True:
+                streamer.map(fn, source(), chunk_size=1)
+        finally:
+            left.append("call")
+
+    @atexit.register
+    def check() -> None:
+        time.sleep(0.1)
+        if left:
+            print("a thread left its call while the interpreter ended")
+
+    atexit.unregister(_close_all)
+    atexit.register(_close_all)  # handlers run in reverse order: before check
+    threading.Thread(target=run, daemon=True).start()
+    ready.wait()
 
 
 @case

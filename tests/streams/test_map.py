@@ -109,6 +109,15 @@ def test_torch_compile_leaves_the_driver_alone() -> None:
     torch.testing.assert_close(torch.compile(program, backend="eager")(x), -(x + 1) * 2)
 
 
+@pytest.mark.filterwarnings("error:.*lru_cache")
+def test_a_streamer_may_be_made_in_a_compiled_function() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return sluice.Streamer().map(torch.neg, x + 1) * 2
+
+    x = torch.randn(10, 3)
+    torch.testing.assert_close(torch.compile(program, backend="eager")(x), -(x + 1) * 2)
+
+
 @pytest.mark.parametrize("shape", [(0,), (0, 5), (5, 0), (3, 0, 2)])
 @pytest.mark.parametrize("size", [None, 1])
 def test_an_empty_tensor_runs_fn_once(device: str, shape: tuple[int, ...], size: int | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import numbers
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -45,10 +44,15 @@ def one_of(op: str, name: str, value: Any, choices: Sequence[str]) -> str:
     return str(value)
 
 
-@functools.cache
+_has_cuda: bool | None = None
+
+
 def has_cuda() -> bool:
     """Whether GPUs can be used; asked once, because torch asks the driver each time."""
-    return torch.cuda.is_available() and _library.cuda_unavailable_reason is None
+    global _has_cuda
+    if _has_cuda is None:  # not `functools.cache`, of which torch.compile warns
+        _has_cuda = torch.cuda.is_available() and _library.cuda_unavailable_reason is None
+    return _has_cuda
 
 
 def parse_device(op: str, value: Any, name: str = "devices") -> torch.device:

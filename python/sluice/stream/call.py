@@ -12,7 +12,7 @@ from .iter.iterate import IterRun
 from .map.base import MapRun
 from .map.brief import BriefRun
 from .map.future import StreamFuture
-from .process import Owner
+from .process import Owner, hold_at_exit
 from .report.stats import StreamStats
 
 _ONE_AT_A_TIME = (
@@ -94,6 +94,7 @@ class Call:
     def begin(self, make_run: Callable[[], Run]) -> None:
         """Waits for the lock and makes the run."""
         tenancy = self._tenancy
+        hold_at_exit()
         tenancy.check_open(self._op)
         tenancy.take(self._op, self._holder)
         tenancy.check_open(self._op)

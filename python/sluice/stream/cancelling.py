@@ -1,4 +1,4 @@
-"""Runs that another thread may stop."""
+"""What another thread may stop."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from . import faults
 from .faults import CancelledError
 
 
-class CancellableRun:
-    """A run that is stopped at its next step.
+class Cancellable:
+    """Work that is stopped at its next step.
 
     Args:
         op: for messages.
-        loss: what a cancelled run does not give.
+        loss: what cancelled work does not give.
     """
 
     def __init__(self, op: str, loss: str) -> None:
@@ -29,6 +29,10 @@ class CancellableRun:
             if self._is_quiet:
                 raise SystemExit
             raise CancelledError(f"{self.op}: cancelled by cancel(): {self._loss}")
+
+
+class CancellableRun(Cancellable):
+    """A run that is stopped at its next step."""
 
     def told(self, error: BaseException) -> BaseException:
         """The error for the caller."""

@@ -2,13 +2,15 @@
 
 A child of `fork` has none of its parent's threads, and their locks stay locked in it. Objects that use threads
 therefore record the process that made them: in a child they refuse to work, and ending them there does nothing. At the
-interpreter's exit no wait takes longer than `EXIT_SECONDS`.
+interpreter's exit no wait takes longer than `EXIT_SECONDS`. Other threads stay in their calls: one that frees a tensor
+while the interpreter ends gives the GIL away, cannot take it again, and torch then ends the process by `abort`.
 """
 
 from __future__ import annotations
 
 import _thread
 import os
+import threading
 import time
 from collections.abc import Callable
 
@@ -17,6 +19,8 @@ EXIT_SECONDS = 5.0
 
 _forks = 0  # between the first process and this one: a process id may recur, this count does not
 _exit_began: float | None = None
+_exit_thread: int | None = None  # runs the exit handlers
+_held_until = 0.0
 
 
 class Owner:
@@ -43,9 +47,9 @@ def after_fork(renew: Callable[[], None]) -> None:
 
 
 def _count_fork() -> None:
-    global _forks, _exit_began
+    global _forks, _exit_began, _exit_thread
     _forks += 1
-    _exit_began = None
+    _exit_began = _exit_thread = None
 
 
 after_fork(_count_fork)
@@ -53,8 +57,9 @@ after_fork(_count_fork)
 
 def begin_exit() -> None:
     """Limits waits from now on."""
-    global _exit_began
-    _exit_began = time.monotonic()
+    global _exit_began, _exit_thread, _held_until
+    _exit_began, _exit_thread = time.monotonic(), threading.get_ident()
+    _held_until = _exit_began + 2 * EXIT_SECONDS
 
 
 def end_exit() -> None:
@@ -66,6 +71,12 @@ def end_exit() -> None:
 def seconds_left() -> float | None:
     """The longest wait that is still allowed; None: no limit."""
     return None if _exit_began is None else max(0.0, _exit_began + EXIT_SECONDS - time.monotonic())
+
+
+def hold_at_exit() -> None:
+    """Does not return in a thread that the interpreter's end cuts off; in time if the interpreter does not end."""
+    if _exit_thread is not None and _exit_thread != threading.get_ident():
+        time.sleep(max(0.0, _held_until - time.monotonic()))
 
 
 class NotInTime(SystemExit):

@@ -220,16 +220,14 @@ class Streamer:
                 keeps_slots = finished is None  # nobody else gets this Streamer next
                 make = functools.partial(brief.BriefRun, op, fn, inputs, dim, out, self._lender, order, parse)
                 call.begin(functools.partial(make, self._devices[0], keeps_slots))
-                instead = functools.partial(self._make_map_run_of, op, fn, parse)
-                return call.perform(non_blocking=False, instead=instead)
-            arguments = parse()
-            functions = parse_functions(op, fn, arguments.devices)
-            call.begin(functools.partial(self._make_map_run, arguments, functions))
+                return call.perform(non_blocking=False, instead=lambda: self._checked(op, fn, parse)())
+            call.begin(self._checked(op, fn, parse))
             return call.perform(non_blocking)
 
-    def _make_map_run_of(self, op: str, fn: Any, parse: Callable[[], MapArguments]) -> MapRun:
+    def _checked(self, op: str, fn: Any, parse: Callable[[], MapArguments]) -> Callable[[], MapRun]:
+        """Checks the arguments, before anything waits; what is returned makes the run."""
         arguments = parse()
-        return self._make_map_run(arguments, parse_functions(op, fn, arguments.devices))
+        return functools.partial(self._make_map_run, arguments, parse_functions(op, fn, arguments.devices))
 
     def _make_map_run(self, arguments: MapArguments, functions: dict[torch.device, Callable[..., Any]]) -> MapRun:
         limits = self._lender.limits(len(functions))

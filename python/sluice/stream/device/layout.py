@@ -16,6 +16,8 @@ ROUTES = ("direct", "ring", "shared", "pageable")
 
 # Rows below this many bytes cost the copy engine more than copying them through the pinned ring.
 _SHORTEST_ROW = 1024
+# CUDA copies rows that are fewer bytes apart: kMaxPitch of kernels/transfer/copy_worker.cpp.
+MOST_PITCH = 2**31
 # Alignment of slots and of the tensors within them, as of torch's allocations.
 ALIGNMENT = 512
 # Most entries of a cache keyed by a chunk's extent: a run has few extents, unless fn makes more.
@@ -165,7 +167,7 @@ class Endpoint:
         sizes = self.sizes(extent)
         strides = [self.tensor.stride(d) for d in self.order]
         span, loops, pitch = rows_in_memory([sizes[d] for d in self.order], strides, self.tensor.element_size())
-        return loops == 0 or (loops == 1 and span >= _SHORTEST_ROW and span <= pitch < 2**31)
+        return loops == 0 or (loops == 1 and span >= _SHORTEST_ROW and span <= pitch < MOST_PITCH)
 
 
 def aligned(nbytes: int) -> int:

@@ -31,6 +31,10 @@ def buffer_on(device: torch.device, nbytes: int) -> torch.Tensor:
     return torch.empty(max(nbytes, 1), dtype=torch.uint8, device=device)
 
 
+def _holds(buffer: torch.Tensor | None, nbytes: int) -> bool:
+    return buffer is not None and buffer.nbytes >= nbytes
+
+
 class Slots:
     """`depth` pairs of an input and an output buffer, one per chunk in flight.
 
@@ -70,8 +74,7 @@ class Slots:
 
     def has_input(self, slot: int, nbytes: int) -> bool:
         """Whether one slot's input is large enough."""
-        buffer = self._inputs[slot]
-        return buffer is not None and buffer.nbytes >= nbytes
+        return _holds(self._inputs[slot], nbytes)
 
     def grow_input(self, slot: int, nbytes: int) -> bool:
         """Makes one slot's input large enough; True if it was allocated."""
@@ -83,9 +86,10 @@ class Slots:
 
     def scratch(self, nbytes: int) -> torch.Tensor:
         """Memory that the compute stream alone uses, kept for the next call."""
-        if self._scratch is None or self._scratch.nbytes < nbytes:
-            self._scratch = None
+        if not _holds(self._scratch, nbytes):
+            self._scratch = None  # frees the old one first
             self._scratch = buffer_on(self._device, nbytes)
+        assert self._scratch is not None
         return self._scratch
 
     def fits_exactly(self, nbytes: int, count: int) -> bool:
@@ -101,12 +105,11 @@ class Slots:
             self._outputs = [None] * self._depth
 
     def _grow(self, buffers: list[torch.Tensor | None], slot: int, nbytes: int) -> bool:
-        buffer = buffers[slot]
-        if buffer is not None and buffer.nbytes >= nbytes:
+        if _holds(buffers[slot], nbytes):
             return False
         self._views.clear()
         self._nbytes = None
-        buffers[slot] = buffer = None  # frees the old one first: both need not exist at once
+        buffers[slot] = None  # frees the old one first: both need not exist at once
         buffers[slot] = buffer_on(self._device, nbytes)
         return True
 

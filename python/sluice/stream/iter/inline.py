@@ -12,12 +12,12 @@ from torch.utils import _pytree as pytree
 
 from .. import faults
 from ..arguments import as_tensor, check_modes, identity
+from ..calling import call_fn
 from ..cancelling import CancellableRun
 from ..device import memory
 from ..device.layout import as_given, resolved
 from ..device.lent import Limits
 from ..known import is_known
-from ..modes import mark_step
 from ..process import Owner
 from ..report.stats import InlineNumbers, Once, StreamStats, stats_of
 from ..structure import Structure
@@ -67,24 +67,14 @@ class InlineIterRun(CancellableRun):
         begin = now()
         check_modes(self.op)
         self._given.clear()
-        arguments: Any
         if type(item) is torch.Tensor:
             arguments = [self._argument(index, item)]
         else:
             leaves, spec = pytree.tree_flatten(item if isinstance(item, tuple) else (item,))
-            arguments = pytree.tree_unflatten([self._argument(index, leaf) for leaf in leaves], spec)
+            arguments = list(pytree.tree_unflatten([self._argument(index, leaf) for leaf in leaves], spec))
         watch = None if self._source.may_refill else faults.Watch(self.op, self._given)
         copied = now()
-        mark_step()
-        try:
-            value = self._fn(*arguments)
-            if not self._owner.is_here():
-                raise faults.in_a_fork(self.op)
-        except BaseException as error:
-            faults.add_note(error, f"{self.op}: raised by fn for item {index}")
-            raise
-        finally:
-            arguments = ()
+        value = call_fn(self.op, self._fn, arguments, lambda: f"item {index}", self._owner)
         computed = now()
         if watch is not None:
             watch.check()

@@ -12,13 +12,13 @@ from torch.utils import _pytree as pytree
 
 from .. import faults
 from ..arguments import as_tensor, check_modes
+from ..calling import call_fn
 from ..device.layout import DIRECT, Endpoint, TensorSpec, as_given, charged, memory_order, resolved
 from ..device.lent import Lent, Limits
 from ..device.pipeline import Flight, Pipeline
 from ..device.registered import Registered
 from ..device.routes import Allocator, Routes
 from ..device.slots import SlotViews, bytes_of
-from ..modes import mark_step
 from ..structure import Structure
 from .source import is_streamed, result_of, tensors_on_gpus
 
@@ -175,16 +175,10 @@ class ItemWork:
         for (i, given), chunk in zip(item.given.items(), chunks, strict=True):
             tensor = chunk.detach()  # fn may change its shape
             leaves[i] = as_given(tensor.view(()) if given.dim() == 0 else tensor, given)
-        mark_step()
-        try:
-            arguments = leaves if item.tree_spec is None else pytree.tree_unflatten(leaves, item.tree_spec)
-            value = self.fn(*arguments)
-        except BaseException as error:
-            faults.add_note(error, f"{self.op}: raised by fn for item {item.index}")
-            raise
-        finally:
+        arguments = leaves if item.tree_spec is None else list(pytree.tree_unflatten(leaves, item.tree_spec))
+        if arguments is not leaves:
             leaves.clear()
-            arguments = ()
+        value = call_fn(self.op, self.fn, arguments, lambda: f"item {item.index}")
         tensors, item.structure = result_of(self.op, item.index, value, self.device)
         self._shapes = [tuple(tensor.shape) for tensor in tensors]
         return [_rows(tensor.detach()) for tensor in tensors]

@@ -17,10 +17,11 @@ from torch.autograd import forward_ad
 
 from .. import faults
 from ..arguments import MAX_RANK, has_memory, identity
+from ..calling import call_fn
 from ..cancelling import CancellableRun
 from ..device import memory
 from ..device.engine import COMPUTE, COMPUTED, FETCHED, EngineDevice, StreamSwitch
-from ..device.layout import DIRECT, RING, SHARED, TensorSpec
+from ..device.layout import DIRECT, RING, SHARED, TensorSpec, same_elements
 from ..device.lender import Lender
 from ..device.lent import Lent, Limits
 from ..device.pipeline import ORDERS, POLL_MILLISECONDS, drain
@@ -28,7 +29,6 @@ from ..device.routes import Allocator
 from ..device.slots import Slots, bytes_of
 from ..faults import TransferError
 from ..known import is_known
-from ..modes import mark_step
 from ..process import Owner
 from ..report.stats import InlineNumbers, Once, Record, StreamStats, record_of, stats_of
 from . import inline
@@ -63,10 +63,8 @@ def _may_write(out: torch.Tensor, inputs: Sequence[torch.Tensor]) -> bool:
     begin, nbytes = out.data_ptr(), out.nbytes
     for x in inputs:
         other = x.data_ptr()
-        if begin < other + x.nbytes and other < begin + nbytes:
-            is_same = begin == other and out.dtype == x.dtype and out.shape == x.shape
-            if not is_same:
-                return False
+        if begin < other + x.nbytes and other < begin + nbytes and not same_elements(out, x):
+            return False
     return True
 
 
@@ -203,7 +201,7 @@ class BriefRun(CancellableRun):
             chunks.append(torch.empty_like(x))
             memory.copy_in(x, chunks[-1], is_guarded=True)
         copied = now()
-        value = self._call(chunks)
+        value = self._value_of(chunks)
         computed = now()
         target = self._target(value)
         if target is None:
@@ -222,19 +220,9 @@ class BriefRun(CancellableRun):
         elif target is not value:
             target.copy_(value.detach())
 
-    def _call(self, chunks: list[torch.Tensor]) -> Any:
-        mark_step()
+    def _value_of(self, chunks: list[torch.Tensor]) -> Any:
         self._is_running = True
-        try:
-            value = self._fn(*chunks)
-            if not self._owner.is_here():
-                raise faults.in_a_fork(self.op)
-            return value
-        except BaseException as error:
-            faults.add_note(error, f"{self.op}: raised by fn for {self._name()}")
-            raise
-        finally:
-            chunks.clear()  # a traceback must not keep them alive
+        return call_fn(self.op, self._fn, chunks, self._name, self._owner)
 
     def _name(self) -> str:
         return f"{chunk_name(self._chunks()[0], self._dim)} (1 chunks)"
@@ -295,7 +283,7 @@ class BriefRun(CancellableRun):
             self.checkpoint()
         if engine.has_failed:
             raise TransferError(engine.error())
-        value = self._call(chunks)
+        value = self._value_of(chunks)
         target = self._target(value)
         if target is None:
             self._place_any(value)

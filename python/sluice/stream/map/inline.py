@@ -7,6 +7,7 @@ short meanwhile; large files go through the engine, which releases their pages.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,13 +17,13 @@ import torch
 from ...chain import Chain
 from .. import faults
 from ..arguments import identity
+from ..calling import call_fn
 from ..device import memory
 from ..device.layout import as_given, resolved
 from ..device.lent import Limits
 from ..device.routes import Allocator
 from ..faults import TransferError
 from ..known import is_known
-from ..modes import mark_step
 from ..process import Owner
 from ..report.stats import InlineNumbers, Record
 from .arguments import MapArguments
@@ -225,17 +226,8 @@ class InlineRun(MapRun):
         return whole.narrow(leaf.dim, row, extent)
 
     def _call(self, chunks: list[torch.Tensor], chunk: Chunk, target: torch.Tensor | None) -> Any:
-        mark_step()
-        try:
-            value = self._fn(*chunks) if target is None else self._fn(*chunks, out=target)
-            if not self._owner.is_here():
-                raise faults.in_a_fork(self.op)
-            return value
-        except BaseException as error:
-            faults.add_note(error, f"{self.op}: raised by fn for {self.ledger.name(chunk)}")
-            raise
-        finally:
-            chunks.clear()  # a traceback must not keep them alive
+        fn = self._fn if target is None else functools.partial(self._fn, out=target)
+        return call_fn(self.op, fn, chunks, lambda: self.ledger.name(chunk), self._owner)
 
     def _place(self, tensors: list[torch.Tensor], chunk: Chunk) -> None:
         """Copies the result of `fn` to its place."""

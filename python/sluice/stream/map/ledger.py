@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import torch
 
+from ..cancelling import Cancellable
 from ..device.layout import Endpoint, resolved
 from ..device.lent import Limits
 from ..device.routes import Routes
-from ..faults import CancelledError
 from ..structure import Structure
 from .arguments import MapArguments
 from .chunks import Chunk, Chunks
@@ -34,7 +34,7 @@ def blocks_of(chunks: range, devices: int, depth: int) -> list[range]:
     return blocks
 
 
-class Ledger:
+class Ledger(Cancellable):
     """The state of one call that is not per device.
 
     Args:
@@ -44,8 +44,8 @@ class Ledger:
     """
 
     def __init__(self, arguments: MapArguments, limits: Limits, routes: Routes | None) -> None:
+        super().__init__(arguments.op, "there is no result")
         self.arguments, self.limits, self.routes = arguments, limits, routes
-        self.op = arguments.op
         self.outputs = Outputs(arguments)
         self.assemblies: list[Assembly] = []
         self.tries: list[str] = []
@@ -54,7 +54,6 @@ class Ledger:
         self.is_touched = False  # whether a byte of the result may be written
         self.poll: Callable[[], object] | None = None  # shows progress while a device's thread waits
         self.stopped_by: BaseException | None = None
-        self._cancelled = self._is_quiet = False
         self.start_over()
 
     # --- chunks ---------------------------------------------------------------------------------------------------
@@ -81,19 +80,11 @@ class Ledger:
 
     def checkpoint(self) -> None:
         """Called while the host waits: shows progress, and raises if the run must stop."""
-        if self._cancelled:
-            if self._is_quiet:
-                raise SystemExit
-            raise CancelledError(f"{self.op}: cancelled by cancel(): there is no result")
+        super().checkpoint()
         if self.stopped_by is not None:
             raise StoppedError
         if (poll := self.poll) is not None:
             poll()
-
-    def cancel(self, is_quiet: bool) -> None:
-        """Stops the run at its next chunk; at the interpreter's exit silently, by `SystemExit`."""
-        self._is_quiet = is_quiet
-        self._cancelled = True
 
     def stop(self, error: BaseException) -> None:
         """Stops all devices, because one has failed; the first error is kept."""

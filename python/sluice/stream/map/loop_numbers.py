@@ -20,14 +20,12 @@ import torch
 
 from ..arguments import identity
 from ..device.engine import COMPUTED, STORED
-from ..device.layout import DIRECT, LOCAL, Endpoint, TensorSpec, memory_order, packed_strides, view_of
+from ..device.layout import DIRECT, LOCAL, MOST_PITCH, Endpoint, TensorSpec, memory_order, packed_strides, view_of
 from ..device.slots import buffer_on, result_specs
 
 if TYPE_CHECKING:
     from .work import DeviceWork
 
-# CUDA copies rows that are less than this many bytes apart (cudaDevAttrMaxPitch of every device so far).
-_MOST_PITCH = 2**31
 # Chunks of 4 MiB reach 0.95 of the host link, so groups need not be larger.
 _GROUP_BYTES = 4 << 20
 # Instead of a mark: copies in overwrite nothing.
@@ -63,7 +61,7 @@ class _Rows:
     @property
     def is_one_copy(self) -> bool:
         """Whether one copy takes rows from, or to, all planes."""
-        return self.planes == 1 or self.extent * self.inner < _MOST_PITCH
+        return self.planes == 1 or self.extent * self.inner < MOST_PITCH
 
     def at(self, row: int) -> list[int]:
         """The numbers of a place: of the chunk whose first row is `row`."""

@@ -8,13 +8,12 @@ from typing import Any
 
 import torch
 
-from .. import faults
+from ..calling import call_fn
 from ..device.layout import LOCAL, Endpoint, TensorSpec, as_given, charged, keep, memory_order
 from ..device.lent import Lent
 from ..device.limits import one_way_rate
 from ..device.pipeline import Flight, Pipeline
 from ..device.slots import SlotViews, bytes_of, result_specs
-from ..modes import mark_step
 from .chunks import Chunk, automatic_size
 from .ledger import Ledger
 
@@ -148,14 +147,7 @@ class DeviceWork:
         if self.is_lazy:
             inputs = self.ledger.arguments.inputs
             arguments = [as_given(tensor, like) for tensor, like in zip(arguments, inputs, strict=True)]
-        mark_step()
-        try:
-            return self.fn(*arguments)
-        except BaseException as error:
-            faults.add_note(error, f"{self.ledger.op}: raised by fn for {self.ledger.name(flight.item.chunk)}")
-            raise
-        finally:
-            arguments.clear()  # a traceback must not keep them alive
+        return call_fn(self.ledger.op, self.fn, arguments, lambda: self.ledger.name(flight.item.chunk))
 
     def _inputs(self, job: Job) -> list[torch.Tensor]:
         # New tensors each time: fn may change their shape in place.

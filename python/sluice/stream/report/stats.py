@@ -42,7 +42,8 @@ class StreamStats:
         pinned_bytes: of the pinned rings.
         tries: a line for each chunk size that was too large, as "64 rows: out of memory".
         fallbacks: why a request was not met, such as memory that could not be pinned.
-        timeline: a `ChunkTimes` for each chunk, the first 65536 of each device.
+        timeline: a `ChunkTimes` for each chunk, the first 65536 of each device; small chunks that C++ issues as a
+            group have an equal part each of the group's times.
 
     Example:
         >>> import torch, sluice
