@@ -7,6 +7,7 @@ name for that and says "bytes".
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -18,8 +19,12 @@ from stream_peers import Function, Loop, copy_async, identity, peers
 from stream_work import DEPTH, stream_plan
 
 _SHAPE = (100, 4)
+_LARGER = (256, 1024)  # 1 MiB
 _ITEMS = 100  # of an iterator: its start and its end are little beside them
-_SIZE = f"{_SHAPE[0]}x{_SHAPE[1]} fp32"
+
+
+def _size(shape: tuple[int, int]) -> str:
+    return f"{shape[0]}x{shape[1]} fp32"
 
 
 def _double(x: torch.Tensor) -> torch.Tensor:
@@ -30,9 +35,9 @@ def _double(x: torch.Tensor) -> torch.Tensor:
 _FUNCTIONS: dict[str, Function | None] = {"x * 2": _double, "fn=None": None}
 
 
-def _make_call(name: str, op: str, source: str, device: torch.device) -> Workload:
-    x = random_source(source, _SHAPE, torch.float32, device)
-    out = result_like(source, _SHAPE, torch.float32)
+def _make_call(name: str, op: str, source: str, shape: tuple[int, int], device: torch.device) -> Workload:
+    x = random_source(source, shape, torch.float32, device)
+    out = result_like(source, shape, torch.float32)
     fn = _FUNCTIONS[op]
     calls: dict[str, Callable[..., torch.Tensor]] = {
         "Streamer.map": sluice.Streamer([device], depth=DEPTH).map,
@@ -86,14 +91,15 @@ def _case(name: str, fn: str, op: str, source: str, elements: int, make: Callabl
 
 def small_cases() -> Iterator[Case]:
     """A call of each kind, and an iterator over 100 items."""
-    elements = _SHAPE[0] * _SHAPE[1]
-    for fn, op, source in (
-        ("Streamer.map", "x * 2", "pinned"),
-        ("Streamer.map", "x * 2", "pageable"),
-        ("Streamer.map", "fn=None", "pinned"),
-        ("sluice.stream_map", "x * 2", "pinned"),
+    for fn, op, source, shape in (
+        ("Streamer.map", "x * 2", "pinned", _SHAPE),
+        ("Streamer.map", "x * 2", "pageable", _SHAPE),
+        ("Streamer.map", "fn=None", "pinned", _SHAPE),
+        ("sluice.stream_map", "x * 2", "pinned", _SHAPE),
+        ("Streamer.map", "x * 2", "pinned", _LARGER),
+        ("Streamer.map", "x * 2", "pageable", _LARGER),
     ):
-        name = f"{fn}, {op}, {_SIZE} {source}"
-        yield _case(name, fn, op, source, elements, functools.partial(_make_call, fn, op, source))
-    name = f"sluice.stream_iter, x * 2, {_ITEMS} items of {_SIZE} pinned"
-    yield _case(name, "sluice.stream_iter", "x * 2", "pinned", _ITEMS * elements, _make_iter)
+        name = f"{fn}, {op}, {_size(shape)} {source}"
+        yield _case(name, fn, op, source, math.prod(shape), functools.partial(_make_call, fn, op, source, shape))
+    name = f"sluice.stream_iter, x * 2, {_ITEMS} items of {_size(_SHAPE)} pinned"
+    yield _case(name, "sluice.stream_iter", "x * 2", "pinned", _ITEMS * math.prod(_SHAPE), _make_iter)

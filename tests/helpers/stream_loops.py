@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sluice.stream.device.pipeline import Flight
-from sluice.stream.map.loop import EqualChunks
+from sluice.stream.map import loop
 from sluice.stream.map.work import DeviceWork, Job
 
 
@@ -18,10 +18,10 @@ def recorded_loops() -> Iterator[tuple[list[str], list[int]]]:
     """Lists of how far each call of a loop came, and of the chunks, but for the first, whose steps Python issued."""
     told: list[str] = []
     by_python: list[int] = []
-    call, compute = EqualChunks._call, DeviceWork.compute
+    call, compute = loop._call, DeviceWork.compute
 
-    def recorded(self: EqualChunks, *arguments: Any) -> str:
-        told.append(call(self, *arguments))
+    def recorded(*arguments: Any) -> str:
+        told.append(call(*arguments))
         return told[-1]
 
     def computed(self: DeviceWork, flight: Flight[Job]) -> None:
@@ -29,6 +29,6 @@ def recorded_loops() -> Iterator[tuple[list[str], list[int]]]:
         compute(self, flight)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EqualChunks, "_call", recorded)
+        patch.setattr(loop, "_call", recorded)
         patch.setattr(DeviceWork, "compute", computed)
         yield told, by_python

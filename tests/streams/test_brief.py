@@ -82,6 +82,15 @@ def test_what_no_small_calls_are(device: str, calls: Calls, case: str) -> None:
     assert calls == []
 
 
+@pytest.mark.parametrize("rows", [65, 512, 513])
+@pytest.mark.parametrize("pinned", [False, True])
+def test_calls_from_pinned_memory_may_be_larger(device: str, calls: Calls, rows: int, pinned: bool) -> None:
+    x = torch.randn(rows, 1024)
+    x = x.pin_memory() if pinned and torch.cuda.is_available() else x
+    exact(stream(doubled, x, device=device), x * 2)
+    assert calls == (["stream_map"] if device == "cuda" and pinned and rows <= 512 else [])
+
+
 def test_a_future_and_a_budget_need_more(device: str, calls: Calls) -> None:
     exact(stream(doubled, X, device=device, non_blocking=True).result(), X * 2)
     exact(stream(doubled, X, device=device, memory_budget=1 << 20), X * 2)

@@ -15,8 +15,9 @@ import torch
 import sluice
 from sluice import stages
 from sluice.stream.known import is_known
+from sluice.stream.map import loop
 from sluice.stream.map.chunks import Chunks
-from sluice.stream.map.loop import EqualChunks
+from sluice.stream.map.work import DeviceWork
 from stream_calls import ORDERS, exact, stream
 from stream_loops import recorded_loops
 
@@ -232,12 +233,12 @@ def test_progress_and_cancel_within_a_loop(device: str) -> None:
 
 def test_an_op_that_fails_within_a_loop(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(100, 8)
-    call = EqualChunks._call
+    call = loop._call
 
-    def torn(self: EqualChunks, loop: list[int], *views: Any) -> str:
-        return call(self, loop[:-1], *views)
+    def torn(work: DeviceWork, numbers: list[int], *views: Any) -> str:
+        return call(work, numbers[:-1], *views)
 
-    monkeypatch.setattr(EqualChunks, "_call", torn)
+    monkeypatch.setattr(loop, "_call", torn)
     with sluice.Streamer(device) as streamer:
         with pytest.raises(RuntimeError, match="commands must be whole") as caught:
             streamer.map(CHAIN, x, chunk_size=9)
@@ -258,13 +259,13 @@ def test_a_callable_around_a_chain_is_not_known(device: str, loops: list[str], o
 
 def test_a_call_of_the_loop_that_ends_before_it_has_stored_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     # All chunks are fetched ahead; the last one, which is shorter, is Python's.
-    call, calls = EqualChunks._call, itertools.count()
+    call, calls = loop._call, itertools.count()
 
-    def too_short(self: EqualChunks, numbers: list[int], *others: Any) -> str:
+    def too_short(work: DeviceWork, numbers: list[int], *others: Any) -> str:
         _, _, _, fetched, stored, *_ = numbers
-        return f"{fetched} {stored}" if next(calls) % 3 < 2 else call(self, numbers, *others)
+        return f"{fetched} {stored}" if next(calls) % 3 < 2 else call(work, numbers, *others)
 
-    monkeypatch.setattr(EqualChunks, "_call", too_short)
+    monkeypatch.setattr(loop, "_call", too_short)
     x = torch.randn(9, 5)
     with sluice.Streamer("cpu", depth=8) as streamer:
         for _ in range(3):

@@ -10,9 +10,10 @@ import torch
 
 import sluice
 from sluice import stages
+from sluice.stream.map import loop
 from sluice.stream.map.chunks import Chunks
 from sluice.stream.map.ledger import Ledger, blocks_of
-from sluice.stream.map.loop import EqualChunks
+from sluice.stream.map.work import DeviceWork
 from stream_calls import exact, two
 from stream_loops import recorded_loops
 
@@ -91,16 +92,16 @@ def test_blocks_that_python_issues_because_it_converts_an_input(device: str) -> 
 @pytest.mark.parametrize("failing", [0, 1])
 def test_a_device_that_fails_stops_the_others(device: str, failing: int, monkeypatch: pytest.MonkeyPatch) -> None:
     devices, x = two(device), torch.randn(2000, 8)
-    call, entered = EqualChunks._call, []
+    call, entered = loop._call, []
 
-    def torn(self: EqualChunks, loop: list[int], *rest: Any) -> str:
-        if str(self._work.device) == devices[failing]:
+    def torn(work: DeviceWork, numbers: list[int], *rest: Any) -> str:
+        if str(work.device) == devices[failing]:
             entered.append(1)
             raise RuntimeError("torn")
-        return call(self, loop, *rest)
+        return call(work, numbers, *rest)
 
     with sluice.Streamer(devices) as streamer:
-        monkeypatch.setattr(EqualChunks, "_call", torn)
+        monkeypatch.setattr(loop, "_call", torn)
 
         def call_until_given_a_block() -> None:
             for _ in range(50):

@@ -59,65 +59,56 @@ def _is_possible(works: Sequence[DeviceWork]) -> bool:
     return all(has_places(*pair) for pair in on_device) and all(fits_slots(*pair, widest) for pair in inputs + results)
 
 
-class EqualChunks:
-    """The chunks of one device that loops issue.
+def issue_block(work: DeviceWork) -> None:
+    """Issues the device's block of equal chunks, and the next ones; leaves them to Python if it converts an input."""
+    described: Description | None = None
+    while work.has_block:
+        described = described or describe(work)
+        if not _issue(work, work.block, described):
+            return
+        work.block = work.ledger.take()
 
-    Args:
-        work: the device's.
-    """
 
-    def __init__(self, work: DeviceWork) -> None:
-        self._work = work
+def _issue(work: DeviceWork, block: range, described: Description) -> bool:
+    ledger, stored = work.ledger, 0
+    ahead = fetched = min(len(work.fetched_ahead), len(block))
+    is_taken_over = False
+    sequence = work.fetched_ahead[0].sequence if fetched else work.pipe.entered
+    while stored < len(block):
+        ledger.checkpoint()
+        ledger.current = chunk = ledger.chunks[block[stored]]
+        work.engine.flush()
+        head = [sequence, block.start - ledger.equal.start, len(block), fetched, stored]
+        told = _call(work, [*head, *described.numbers], described, chunk)
+        if not told:
+            work.leave_to_python(ahead)
+            return False
+        if not is_taken_over:  # once: a call may end before it has stored anything
+            work.take_over(ahead)
+            is_taken_over = True
+        before = fetched, stored
+        fetched, stored = map(int, told.split())
+        work.advance(chunk.index, fetched - before[0], stored - before[1], described.result_bytes)
+        work.pipe.raise_error()
+    if described.is_through:
+        work.pipe.keep_inputs_until_stored()
+    return True
 
-    def run(self) -> None:
-        """Issues the device's block and the next ones; leaves them to the caller if Python converts an input."""
-        work = self._work
-        described: Description | None = None
-        while work.has_block:
-            described = described or describe(work)
-            if not self._issue(work.block, described):
-                return
-            work.block = work.ledger.take()
 
-    def _issue(self, block: range, described: Description) -> bool:
-        work, ledger, stored = self._work, self._work.ledger, 0
-        ahead = fetched = min(len(work.fetched_ahead), len(block))
-        is_taken_over = False
-        sequence = work.fetched_ahead[0].sequence if fetched else work.pipe.entered
-        while stored < len(block):
-            ledger.checkpoint()
-            ledger.current = chunk = ledger.chunks[block[stored]]
-            work.engine.flush()
-            head = [sequence, block.start - ledger.equal.start, len(block), fetched, stored]
-            told = self._call([*head, *described.numbers], described, chunk)
-            if not told:
-                work.leave_to_python(ahead)
-                return False
-            if not is_taken_over:  # once: a call may end before it has stored anything
-                work.take_over(ahead)
-                is_taken_over = True
-            before = fetched, stored
-            fetched, stored = map(int, told.split())
-            work.advance(chunk.index, fetched - before[0], stored - before[1], described.result_bytes)
-            work.pipe.raise_error()
-        if described.is_through:
-            work.pipe.keep_inputs_until_stored()
-        return True
-
-    def _call(self, numbers: list[int], described: Description, chunk: Chunk) -> str:
-        work, ledger, engine = self._work, self._work.ledger, self._work.engine
-        if work.fn is identity:
-            return str(engine.op("chunks")(engine.handle, numbers))
-        options = {
-            "inputs": [tensor for tensors in described.inputs for tensor in tensors],
-            "outputs": described.results,
-            "engine": engine.handle,
-            "loop": numbers,
-        }
-        try:
-            with call_mode("stream", **options) as told:
-                work.fn(*described.inputs[0], out=described.results[0])
-        except BaseException as error:
-            faults.add_note(error, f"{ledger.op}: raised by fn for {ledger.name(chunk)} or a later one")
-            raise
-        return told[0] if told else ""
+def _call(work: DeviceWork, numbers: list[int], described: Description, chunk: Chunk) -> str:
+    ledger, engine = work.ledger, work.engine
+    if work.fn is identity:
+        return str(engine.op("chunks")(engine.handle, numbers))
+    options = {
+        "inputs": [tensor for tensors in described.inputs for tensor in tensors],
+        "outputs": described.results,
+        "engine": engine.handle,
+        "loop": numbers,
+    }
+    try:
+        with call_mode("stream", **options) as told:
+            work.fn(*described.inputs[0], out=described.results[0])
+    except BaseException as error:
+        faults.add_note(error, f"{ledger.op}: raised by fn for {ledger.name(chunk)} or a later one")
+        raise
+    return told[0] if told else ""

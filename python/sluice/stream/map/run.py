@@ -23,7 +23,7 @@ from .arguments import MapArguments
 from .base import MapRun
 from .learner import Learner
 from .ledger import Ledger, StoppedError
-from .loop import EqualChunks, divide
+from .loop import divide, issue_block
 from .outputs import Allocate
 from .work import DeviceWork
 
@@ -85,10 +85,10 @@ class StreamedRun(MapRun):
     def _issue_on(self, work: DeviceWork, start: Callable[[], None]) -> None:
         with work.engine.compute():  # once, not per chunk: it takes as long as a small chunk
             start()
-            issue, loop = ORDERS[self.arguments.order], EqualChunks(work)
+            issue = ORDERS[self.arguments.order]
             issue(work, self.limits.depth)
             while work.has_block:
-                loop.run()
+                issue_block(work)
                 issue(work, self.limits.depth)
         work.engine.flush()
 
