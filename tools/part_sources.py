@@ -9,7 +9,7 @@ import re
 from source_tree import ROOT, load_source_hash
 
 CONVOLUTIONS = (
-    *("kernels/conv1d/", "kernels/conv_transpose1d/", "kernels/causal_conv1d/"),
+    *("kernels/conv1d/", "kernels/conv_transpose1d/", "kernels/causal_conv1d/", "kernels/transpose/"),
     *("ops/causal", "ops/conv", "ops/pack", "ops/sequences"),
 )
 CAUSAL = ("kernels/causal_conv1d/", "ops/causal", "ops/sequences")

@@ -63,7 +63,7 @@ const char* not_interleaved_because(const Conv1dTensors& whole);
 // The dense convolution of a component range, where they can.
 Conv1dParams interleaved_params(const Conv1dParams& whole, const ComponentRange& range);
 // Whether the kernel writes rows of channels for a channels-first result, which are then transposed
-// (conv1d/dense/to_channels_first.h).
+// (transpose/transpose.h).
 bool converts_results(const Conv1dTensors& whole);
 
 // Why torch's transposed convolution runs, or null where conv1d's kernels run for each component.

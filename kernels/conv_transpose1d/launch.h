@@ -3,14 +3,11 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/conv1d/conv1d.h"
-#include "kernels/conv_transpose1d/to_channels_first.h"
 
 namespace sluice {
 
 // Enqueues the packing of a weight of at least one element.
 cudaError_t launch_pack_polyphase(const PolyphasePackParams& params, cudaStream_t stream);
-// Enqueues the transposition of at least one element.
-cudaError_t launch_to_channels_first(const ToChannelsFirstParams& params, cudaStream_t stream);
 
 // launch_interleaved.cuh
 template <class Element, int Blocks, int Channels>

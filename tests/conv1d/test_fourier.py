@@ -70,7 +70,7 @@ def test_plans_keep_to_what_the_method_computes() -> None:
 
     assert method(x[..., 1:], w) == method(x[..., :479999], w) == "fourier"
     assert method(x, w, dilation=2) == method(x, w, schedule="direct") == method(x.double(), w.double()) == "depthwise"
-    assert method(x[..., ::2], w) == method(x, w[..., :60]) == method(x.mT.contiguous().mT, w) == "depthwise"
+    assert method(x[..., ::2], w) == method(x, w[..., :60]) == "depthwise"
     assert method(x.half(), w.half()) == "long_filter"
     assert method(x.half(), torch.empty(2, 1, 4096, device="meta", dtype=torch.half)) == "fourier"
     assert sluice.plan("causal_conv1d", x, w[:, 0], device=H200).method == "fourier"

@@ -1,0 +1,115 @@
+#include "kernels/conv1d/by_rows.h"
+
+#include <cstdlib>
+#include <string_view>
+
+#include "kernels/common/int_math.h"
+#include "kernels/conv1d/depthwise/depthwise.h"
+#include "kernels/pipeline/policy.h"
+
+namespace sluice {
+namespace {
+
+// The limits of plans, a row an architecture.
+struct ByRowsPolicy {
+  int compute_capability;
+
+  ByElement least_taps;  // by windows in registers, or element by element
+  // A chain before the convolution keeps those from windows, and has them gather channels that are not whole words.
+  ByElement least_taps_pre, least_gathered_taps_pre;
+  int least_word_taps;       // by the long filters' kernel for words of channels
+  long long least_products;  // fewer take less time than more launches
+};
+
+constexpr ByRowsPolicy kByRowsPolicies[] = {
+    {
+        // One NVIDIA H100, us by channels / by rows and two copies. 8 x 1023 x 2048, bfloat16: 48 taps 101 / 89, 128
+        // taps 228 / 96; 8 x 1024 x 2048: 128 taps 91 / 97, 192 taps 158 / 105; float32: 128 taps 209 / 268, 192 taps
+        // 289 / 244. With SiLU before: float32, 24 taps 150 / 173, 48 taps 241 / 198; 1023 channels, 20 taps 275 / 173.
+        .compute_capability = 90,
+        .least_taps = {.half = 56, .wider = 192},
+        .least_taps_pre = {.half = 24, .wider = 40},
+        .least_gathered_taps_pre = {.half = 16, .wider = 16},
+        .least_word_taps = 160,
+        .least_products = 50'000'000,
+    },
+};
+
+// Off by default: not all of its tests have run on a GPU yet.
+bool is_enabled() {
+  const char* const value = std::getenv("SLUICE_BY_ROWS");
+  return value != nullptr && std::string_view(value) == "1";
+}
+
+// Whether every operand is the same at all positions: rows would read others an element of each row of channels at a
+// time.
+bool is_same_at_all_positions(const Program& program, const Operand<3>* operands) {
+  for (int i = 0; i < program.operands; ++i) {
+    if (operands[i].strides[2] != 0) return false;
+  }
+  return true;
+}
+
+long long rows_batch_stride(long long channels, long long length) { return channels * TransposeParams::pitch(length); }
+
+Operand<3> rows_at(void* data, DType dtype, long long channels, long long length) {
+  return {.data = data,
+          .dtype = dtype,
+          .strides = {rows_batch_stride(channels, length), TransposeParams::pitch(length), 1}};
+}
+
+// (batch, channel, position) to (batch, position, channel).
+Operand<3> by_positions(const Operand<3>& operand) {
+  return {.data = operand.data,
+          .dtype = operand.dtype,
+          .strides = {operand.strides[0], operand.strides[2], operand.strides[1]}};
+}
+
+}  // namespace
+
+void* fresh_memory() {
+  alignas(128) static char memory[1];
+  return memory;
+}
+
+Conv1dParams with_rows(const Conv1dParams& params, void* input, void* output) {
+  Conv1dParams rows = params;
+  rows.input = rows_at(input, params.input.dtype, params.channels, params.length);
+  rows.output = rows_at(output, params.output.dtype, params.channels, params.output_length);
+  return rows;
+}
+
+TransposeParams input_to_rows(const Conv1dParams& params, const Operand<3>& rows) {
+  return {.from = by_positions(params.input),
+          .to = by_positions(rows),
+          .batch = params.batch,
+          .rows = params.length,
+          .columns = params.channels};
+}
+
+TransposeParams output_from_rows(const Conv1dParams& params, const Operand<3>& rows, const Operand<3>& output) {
+  return {.from = rows, .to = output, .batch = params.batch, .rows = params.channels, .columns = params.output_length};
+}
+
+bool is_faster_by_rows(const Conv1dParams& params, const ScheduleRequest& request, const DeviceProperties& device) {
+  const ByRowsPolicy& policy = policy_of(device, kByRowsPolicies);
+  const Conv1dProblem problem = problem_of(params);
+  const bool suits = request.automatic && request.depth == 0 && problem.channels_last && params.input.strides[1] == 1 &&
+                     params.stride == 1 && size_of(problem.dtype) <= 4;
+  if (!suits || !is_enabled() || !is_same_at_all_positions(params.pre, params.pre_operands) ||
+      !is_same_at_all_positions(params.post, params.post_operands)) {
+    return false;
+  }
+  const double products = static_cast<double>(params.batch) * static_cast<double>(params.channels) *
+                          static_cast<double>(params.output_length) * params.taps;
+  if (products < static_cast<double>(policy.least_products)) return false;
+  const bool by_words = problem.whole_words && suits_long_filter(problem, device);
+  const ByElement& least_pre = problem.whole_words ? policy.least_taps_pre : policy.least_gathered_taps_pre;
+  const ByElement& least = problem.has_pre ? least_pre : policy.least_taps;
+  if (params.taps < (by_words ? policy.least_word_taps : least.of(problem.dtype))) return false;
+  const Conv1dProblem rows = problem_of(with_rows(params, fresh_memory(), fresh_memory()));
+  const Conv1dPlan plan = plan_conv1d(rows, request, device, /*linked=*/true);
+  return plan.threads > 0 && (plan.which != Conv1dMethod::depthwise || takes_windows(plan.depthwise.which));
+}
+
+}  // namespace sluice

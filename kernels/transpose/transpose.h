@@ -1,0 +1,19 @@
+// Transposes rows of contiguous columns into columns of contiguous rows, for kernels that take or give the other
+// layout.
+#pragma once
+
+#include "kernels/common/int_math.h"
+#include "kernels/common/operand.h"
+
+namespace sluice {
+
+struct TransposeParams {
+  // (batch, row, column) of one dtype. In `from` columns are contiguous; in `to` rows are, if it is to be fast.
+  Operand<3> from, to;
+  long long batch, rows, columns;
+
+  // Elements from one contiguous run of `length` to the next in a workspace: whole words of any dtype.
+  static constexpr long long pitch(long long length) { return round_up<long long>(length, 8); }
+};
+
+}  // namespace sluice
