@@ -84,11 +84,17 @@ TransposeParams input_to_rows(const Conv1dParams& params, const Operand<3>& rows
           .to = by_positions(rows),
           .batch = params.batch,
           .rows = params.length,
-          .columns = params.channels};
+          .columns = params.channels,
+          .pairs = true};
 }
 
 TransposeParams output_from_rows(const Conv1dParams& params, const Operand<3>& rows, const Operand<3>& output) {
-  return {.from = rows, .to = output, .batch = params.batch, .rows = params.channels, .columns = params.output_length};
+  return {.from = rows,
+          .to = output,
+          .batch = params.batch,
+          .rows = params.channels,
+          .columns = params.output_length,
+          .pairs = true};
 }
 
 bool is_faster_by_rows(const Conv1dParams& params, const ScheduleRequest& request, const DeviceProperties& device) {
