@@ -14,6 +14,7 @@ import torch
 import sluice
 from sluice.stream import process
 from sluice.stream.device.engine import D2H
+from sluice.stream.ending import Ending
 from sluice.stream.streamer import _close_all
 from stream_life_common import CHUNK, HELD, ROWS, case, half_read, items, source, two
 
@@ -93,11 +94,13 @@ def exit_while_threads_wait_for_one_streamer(device: str) -> None:
 
 @case
 def exit_holds_threads_in_their_calls(device: str) -> None:
+    process.EXIT_SECONDS = 1000.0  # an exit that waits for a thread that it holds would hang
     ready, streamer, left = threading.Event(), sluice.Streamer(device), []
 
     def fn(x: torch.Tensor) -> torch.Tensor:
         ready.set()
-        time.sleep(0.001)
+        with Ending(lambda _: None):  # as a GPU's compute stream has around the calls of fn
+            time.sleep(0.001)
         return x
 
     def run() -> None:

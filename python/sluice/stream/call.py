@@ -152,6 +152,7 @@ class Call:
         if not is_promised:
             self._finish()
             self._is_over = True
+        hold_at_exit()  # after everything is given back: the exit waits for that
 
     def _complete(self, stats: Callable[[], StreamStats]) -> None:
         self._tenancy.stats = stats

@@ -180,7 +180,6 @@ class Ending:
                 break
             except KeyboardInterrupt as interrupt:  # memory that copies still write must not be given back
                 interrupted = interrupt
-        process.hold_at_exit()
         if interrupted is None or isinstance(error, KeyboardInterrupt):
             return
         try:

@@ -74,7 +74,10 @@ def seconds_left() -> float | None:
 
 
 def hold_at_exit() -> None:
-    """Does not return in a thread that the interpreter's end cuts off; in time if the interpreter does not end."""
+    """Keeps a thread that the interpreter's end cuts off, or returns in time if the interpreter does not end.
+
+    To be called where the thread holds nothing that the exit waits for.
+    """
     if _exit_thread is not None and _exit_thread != threading.get_ident():
         time.sleep(max(0.0, _held_until - time.monotonic()))
 

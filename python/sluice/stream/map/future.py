@@ -9,7 +9,7 @@ from typing import Any
 
 from ..ending import Ending, Holder, InterruptibleLock
 from ..faults import CancelledError
-from ..process import Owner, seconds_left
+from ..process import Owner, hold_at_exit, seconds_left
 from ..report.stats import StreamStats
 from .base import MapRun
 
@@ -45,6 +45,7 @@ class StreamFuture:
     def done(self) -> bool:
         """Whether `result` would return or raise immediately. Reports progress; never blocks."""
         self._owner.check(self._run.op, "StreamFuture")
+        hold_at_exit()
         if self._finished:
             return True
         holder = Holder()
@@ -120,6 +121,7 @@ class StreamFuture:
     def settle(self) -> None:
         """Waits until the run is over, failed or not."""
         self._owner.check(self._run.op, "StreamFuture")
+        hold_at_exit()
         holder = Holder()
 
         def end(_: BaseException | None) -> None:
