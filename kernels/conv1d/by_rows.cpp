@@ -50,38 +50,23 @@ bool is_same_at_all_positions(const Program& program, const Operand<3>* operands
   return true;
 }
 
-long long rows_batch_stride(long long channels, long long length) { return channels * TransposeParams::pitch(length); }
-
-Operand<3> rows_at(void* data, DType dtype, long long channels, long long length) {
-  return {.data = data,
-          .dtype = dtype,
-          .strides = {rows_batch_stride(channels, length), TransposeParams::pitch(length), 1}};
+Operand<3> rows_of(const Operand<3>& operand, long long channels, long long length) {
+  const long long pitch = TransposeParams::pitch(length);
+  return {.data = nullptr, .dtype = operand.dtype, .strides = {channels * pitch, pitch, 1}};
 }
 
-// (batch, channel, position) to (batch, position, channel).
-Operand<3> by_positions(const Operand<3>& operand) {
-  return {.data = operand.data,
-          .dtype = operand.dtype,
-          .strides = {operand.strides[0], operand.strides[2], operand.strides[1]}};
+Conv1dParams with_rows(const Conv1dParams& params) {
+  Conv1dParams rows = params;
+  rows.input = rows_of(params.input, params.channels, params.length);
+  rows.output = rows_of(params.output, params.channels, params.output_length);
+  return rows;
 }
 
 }  // namespace
 
-void* fresh_memory() {
-  alignas(128) static char memory[1];
-  return memory;
-}
-
-Conv1dParams with_rows(const Conv1dParams& params, void* input, void* output) {
-  Conv1dParams rows = params;
-  rows.input = rows_at(input, params.input.dtype, params.channels, params.length);
-  rows.output = rows_at(output, params.output.dtype, params.channels, params.output_length);
-  return rows;
-}
-
 TransposeParams input_to_rows(const Conv1dParams& params, const Operand<3>& rows) {
-  return {.from = by_positions(params.input),
-          .to = by_positions(rows),
+  return {.from = swapped(params.input),
+          .to = swapped(rows),
           .batch = params.batch,
           .rows = params.length,
           .columns = params.channels,
@@ -97,25 +82,31 @@ TransposeParams output_from_rows(const Conv1dParams& params, const Operand<3>& r
           .pairs = true};
 }
 
-bool is_faster_by_rows(const Conv1dParams& params, const ScheduleRequest& request, const DeviceProperties& device) {
-  const ByRowsPolicy& policy = policy_of(device, kByRowsPolicies);
-  const Conv1dProblem problem = problem_of(params);
-  const bool suits = request.automatic && request.depth == 0 && problem.channels_last && params.input.strides[1] == 1 &&
-                     params.stride == 1 && size_of(problem.dtype) <= 4;
-  if (!suits || !is_enabled() || !is_same_at_all_positions(params.pre, params.pre_operands) ||
-      !is_same_at_all_positions(params.post, params.post_operands)) {
-    return false;
+std::optional<Conv1dParams> faster_by_rows(const Conv1dParams& params, const ScheduleRequest& request,
+                                           const DeviceProperties& device) {
+  // What rules out nearly all calls comes first.
+  const bool is_in_channels = params.output.strides[1] == 1 && params.input.strides[1] == 1 && params.channels > 1;
+  if (!is_in_channels || params.multiplier > 1 || params.stride > 1 || size_of(params.input.dtype) > 4 ||
+      !request.automatic || request.depth > 0 || !is_enabled()) {
+    return std::nullopt;
   }
+  if (!is_same_at_all_positions(params.pre, params.pre_operands) ||
+      !is_same_at_all_positions(params.post, params.post_operands)) {
+    return std::nullopt;
+  }
+  const ByRowsPolicy& policy = policy_of(device, kByRowsPolicies);
   const double products = static_cast<double>(params.batch) * static_cast<double>(params.channels) *
                           static_cast<double>(params.output_length) * params.taps;
-  if (products < static_cast<double>(policy.least_products)) return false;
+  if (products < static_cast<double>(policy.least_products)) return std::nullopt;
+  const Conv1dProblem problem = problem_of(params);
   const bool by_words = problem.whole_words && suits_long_filter(problem, device);
   const ByElement& least_pre = problem.whole_words ? policy.least_taps_pre : policy.least_gathered_taps_pre;
   const ByElement& least = problem.has_pre ? least_pre : policy.least_taps;
-  if (params.taps < (by_words ? policy.least_word_taps : least.of(problem.dtype))) return false;
-  const Conv1dProblem rows = problem_of(with_rows(params, fresh_memory(), fresh_memory()));
-  const Conv1dPlan plan = plan_conv1d(rows, request, device, /*linked=*/true);
-  return plan.threads > 0 && (plan.which != Conv1dMethod::depthwise || takes_windows(plan.depthwise.which));
+  if (params.taps < (by_words ? policy.least_word_taps : least.of(problem.dtype))) return std::nullopt;
+  const Conv1dParams rows = with_rows(params);
+  const Conv1dPlan plan = plan_conv1d(problem_of(rows), request, device, /*linked=*/true);
+  const bool suits = plan.which != Conv1dMethod::depthwise || takes_windows(plan.depthwise.which);
+  return plan.threads > 0 && suits ? std::optional(rows) : std::nullopt;
 }
 
 }  // namespace sluice

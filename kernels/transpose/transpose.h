@@ -19,4 +19,11 @@ struct TransposeParams {
   static constexpr long long pitch(long long length) { return round_up<long long>(length, 8); }
 };
 
+// The same elements as (batch, column, row).
+constexpr Operand<3> swapped(const Operand<3>& operand) {
+  return {.data = operand.data,
+          .dtype = operand.dtype,
+          .strides = {operand.strides[0], operand.strides[2], operand.strides[1]}};
+}
+
 }  // namespace sluice

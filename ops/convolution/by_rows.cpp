@@ -19,26 +19,26 @@ std::optional<std::string> run_by_rows(const Convolution& c, const Conv1dParams&
   if (!mode.plans()) return std::nullopt;
   const DeviceProperties& properties = mode.device;
 #endif
-  if (!is_depthwise(c) || !is_faster_by_rows(whole, c.schedule, properties)) return std::nullopt;
-  const int64_t channels = c.sizes[1];
-  const auto rows_of = [&](int64_t length) {
-    return std::vector<int64_t>{c.sizes[0], channels, TransposeParams::pitch(length)};
+  if (!is_depthwise(c)) return std::nullopt;
+  std::optional<Conv1dParams> rows = faster_by_rows(whole, c.schedule, properties);
+  if (!rows.has_value()) return std::nullopt;
+  const auto sizes_of_rows = [&](int64_t length) {
+    return std::vector<int64_t>{c.sizes[0], c.sizes[1], TransposeParams::pitch(length)};
   };
-  const std::vector<int64_t> inside = rows_of(whole.length), outside = rows_of(whole.output_length);
+  const std::vector<int64_t> inside = sizes_of_rows(whole.length), outside = sizes_of_rows(whole.output_length);
   const std::vector<int64_t> inside_strides = contiguous_strides(inside), outside_strides = contiguous_strides(outside);
-  TensorView rows_view(result, c.sizes, outside_strides, c.dtype);
-  rows_view.data = fresh_memory();
-  Conv1dParams rows = with_rows(whole, fresh_memory(), fresh_memory());
+  const TensorView rows_view(result, c.sizes, outside_strides, c.dtype);
+  rows->output.data = rows_view.data;
   std::optional<TensorView> target;
   std::optional<Tensor> input, results;
   const auto allocated = [&] {
     target.emplace(output());
     input = allocate(c.op, inside, inside_strides, whole.input.dtype, result);
     results = allocate(c.op, outside, outside_strides, c.dtype, result);
-    rows.input.data = TensorView(*input).data;
+    rows->input.data = TensorView(*input).data;
 #ifdef SLUICE_CUDA_LIBRARY
     const DeviceScope device(c.op, result.device_index);
-    device.check_launch(launch_transpose(input_to_rows(whole, rows.input), device.stream()));
+    device.check_launch(launch_transpose(input_to_rows(whole, rows->input), device.stream()));
 #endif
     TensorView filled = rows_view;
     filled.data = TensorView(*results).data;
@@ -49,12 +49,12 @@ std::optional<std::string> run_by_rows(const Convolution& c, const Conv1dParams&
   };
   const Launch launch{.detail = "the input is transposed into rows of positions in a workspace, the result out of one",
                       .workspace_bytes = bytes(inside, whole.input.dtype) + bytes(outside, c.dtype)};
-  const std::optional<std::string> answer = run_problem(c, rows, rows_view, mode, allocated, launch);
+  const std::optional<std::string> answer = run_problem(c, *rows, rows_view, mode, allocated, launch);
 #ifdef SLUICE_CUDA_LIBRARY
   if (answer.has_value() && mode.computes()) {
     const DeviceScope device(c.op, result.device_index);
     device.check_launch(
-        launch_transpose(output_from_rows(whole, rows.output, operand_of<3>(*target)), device.stream()));
+        launch_transpose(output_from_rows(whole, rows->output, operand_of<3>(*target)), device.stream()));
   }
 #endif
   return answer;

@@ -1,8 +1,6 @@
 // Transposed convolutions: a launch for each polyphase component, or range of components.
 #include "kernels/conv_transpose1d/conv_transpose1d.h"
 
-#include <array>
-
 #include "kernels/conv1d/aten_reason.h"
 #include "kernels/transpose/transpose.h"
 #include "ops/common/allocate.h"
@@ -127,17 +125,12 @@ std::optional<std::string> run_converted(const Convolution& c, const TensorView&
 #ifdef SLUICE_CUDA_LIBRARY
   if (answer.has_value() && mode.computes()) {
     const DeviceScope device(c.op, result.device_index);
-    TensorView filled = rows_view;
-    filled.data = TensorView(*rows).data;
-    // (batch, channel, position) to (batch, position, channel).
-    const auto by_positions = [](const TensorView& view) {
-      return operand_of<3>(view, std::array{view.strides[0], view.strides[2], view.strides[1]});
-    };
-    const TransposeParams transposition{.from = by_positions(filled),
-                                        .to = by_positions(*target),
-                                        .batch = c.sizes[0],
-                                        .rows = c.sizes[2],
-                                        .columns = c.sizes[1]};
+    TransposeParams transposition{.from = swapped(operand_of<3>(rows_view)),
+                                  .to = swapped(operand_of<3>(*target)),
+                                  .batch = c.sizes[0],
+                                  .rows = c.sizes[2],
+                                  .columns = c.sizes[1]};
+    transposition.from.data = TensorView(*rows).data;
     device.check_launch(launch_transpose(transposition, device.stream()));
   }
 #endif
