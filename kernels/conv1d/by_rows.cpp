@@ -1,8 +1,5 @@
 #include "kernels/conv1d/by_rows.h"
 
-#include <cstdlib>
-#include <string_view>
-
 #include "kernels/common/int_math.h"
 #include "kernels/conv1d/depthwise/depthwise.h"
 #include "kernels/pipeline/policy.h"
@@ -35,12 +32,6 @@ constexpr ByRowsPolicy kByRowsPolicies[] = {
     },
 };
 
-// Off by default: not all of its tests have run on a GPU yet.
-bool is_enabled() {
-  const char* const value = std::getenv("SLUICE_BY_ROWS");
-  return value != nullptr && std::string_view(value) == "1";
-}
-
 // Whether every operand is the same at all positions: rows would read others an element of each row of channels at a
 // time.
 bool is_same_at_all_positions(const Program& program, const Operand<3>* operands) {
@@ -69,8 +60,7 @@ TransposeParams input_to_rows(const Conv1dParams& params, const Operand<3>& rows
           .to = swapped(rows),
           .batch = params.batch,
           .rows = params.length,
-          .columns = params.channels,
-          .pairs = true};
+          .columns = params.channels};
 }
 
 TransposeParams output_from_rows(const Conv1dParams& params, const Operand<3>& rows, const Operand<3>& output) {
@@ -78,8 +68,7 @@ TransposeParams output_from_rows(const Conv1dParams& params, const Operand<3>& r
           .to = output,
           .batch = params.batch,
           .rows = params.channels,
-          .columns = params.output_length,
-          .pairs = true};
+          .columns = params.output_length};
 }
 
 std::optional<Conv1dParams> faster_by_rows(const Conv1dParams& params, const ScheduleRequest& request,
@@ -87,7 +76,7 @@ std::optional<Conv1dParams> faster_by_rows(const Conv1dParams& params, const Sch
   // What rules out nearly all calls comes first.
   const bool is_in_channels = params.output.strides[1] == 1 && params.input.strides[1] == 1 && params.channels > 1;
   if (!is_in_channels || params.multiplier > 1 || params.stride > 1 || size_of(params.input.dtype) > 4 ||
-      !request.automatic || request.depth > 0 || !is_enabled()) {
+      !request.automatic || request.depth > 0) {
     return std::nullopt;
   }
   if (!is_same_at_all_positions(params.pre, params.pre_operands) ||

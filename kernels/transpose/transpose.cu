@@ -179,7 +179,7 @@ cudaError_t launch_as(TransposeArguments a, cudaStream_t stream) {
   a.by_column_tiles = FastDivisor(column_tiles);
   a.by_row_tiles = FastDivisor(row_tiles);
   const bool words = has_vectors(a.from, a.batch, a.from.strides[1], kWordElements<Bits>);
-  const bool pairs = a.pairs && a.to.strides[1] == 1 && has_vectors(a.to, a.batch, a.to.strides[2], 2);
+  const bool pairs = a.to.strides[1] == 1 && has_vectors(a.to, a.batch, a.to.strides[2], 2);
   return launch_kernel(kernel_of<Bits>(words, pairs), a.batch * row_tiles * column_tiles, kThreads,
                        tile_rows<Bits>(a.shift) * row_bytes<Bits>(a.shift), stream, a);
 }

@@ -11,9 +11,6 @@ struct TransposeParams {
   // (batch, row, column) of one dtype. In `from` columns are contiguous; in `to` rows are, if it is to be fast.
   Operand<3> from, to;
   long long batch, rows, columns;
-  // Two elements of a half type a store, where they are aligned. Transposed convolutions store one until their tests
-  // have run on a GPU with pairs.
-  bool pairs = false;
 
   // Elements from one contiguous run of `length` to the next in a workspace: whole words of any dtype.
   static constexpr long long pitch(long long length) { return round_up<long long>(length, 8); }

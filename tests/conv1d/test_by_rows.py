@@ -14,11 +14,6 @@ from sluice import stages
 from sluice.plan import H200, Plan
 
 
-@pytest.fixture(autouse=True)
-def enabled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLUICE_BY_ROWS", "1")
-
-
 def channels_last(*shape: int, dtype: torch.dtype, device: str = "meta") -> torch.Tensor:
     batch, channels, length = shape
     return torch.empty(batch, length, channels, dtype=dtype, device=device).mT
