@@ -64,11 +64,7 @@ TransposeParams input_to_rows(const Conv1dParams& params, const Operand<3>& rows
 }
 
 TransposeParams output_from_rows(const Conv1dParams& params, const Operand<3>& rows, const Operand<3>& output) {
-  return {.from = rows,
-          .to = output,
-          .batch = params.batch,
-          .rows = params.channels,
-          .columns = params.output_length};
+  return {.from = rows, .to = output, .batch = params.batch, .rows = params.channels, .columns = params.output_length};
 }
 
 std::optional<Conv1dParams> faster_by_rows(const Conv1dParams& params, const ScheduleRequest& request,

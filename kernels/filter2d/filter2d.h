@@ -46,6 +46,9 @@ struct Filter2dProblem {
   bool has_tensors = false;          // and it has tensor operands
   bool adjacent = true;              // the image's columns are contiguous,
   bool rows_equally_aligned = true;  // and all its rows equally aligned to words: a ring fetches one rectangle
+  bool has_near_rows = true;         // 32-bit numbers hold the bytes of a plane of the image and of the output
+  bool in_channels = false;          // channels are contiguous, in the image and in the output
+  long long column_stride = 1;       // of the image
   Filter2dSampling sampling = {};
   bool in_rows = false;  // has_rows
   Filter2dInterior interior = {};
@@ -68,8 +71,14 @@ constexpr bool takes_strips(Filter2dKernel kernel) {
 }
 // The same on unaligned rows.
 constexpr bool takes_unaligned_strips(Filter2dKernel kernel) {
-  return kernel == Filter2dKernel::unaligned3 || kernel == Filter2dKernel::unaligned5 ||
-         kernel == Filter2dKernel::bytes_unaligned3 || kernel == Filter2dKernel::bytes_unaligned5;
+  return kernel == Filter2dKernel::unaligned3 || kernel == Filter2dKernel::bytes_unaligned3 ||
+         kernel == Filter2dKernel::bytes_unaligned5;
+}
+// Threads have a column each.
+constexpr bool takes_columns(Filter2dKernel kernel) {
+  return kernel == Filter2dKernel::columns3 || kernel == Filter2dKernel::columns5 ||
+         kernel == Filter2dKernel::columns7 || kernel == Filter2dKernel::columns9 ||
+         kernel == Filter2dKernel::bytes_columns3 || kernel == Filter2dKernel::bytes_columns5;
 }
 constexpr bool is_sampled(Filter2dKernel kernel) {
   return kernel == Filter2dKernel::sampled || kernel == Filter2dKernel::bytes_sampled;
@@ -88,6 +97,13 @@ struct Filter2dTiles {
   long long strips_across = 1, strips_down = 1;  // of one plane
   int strip_rows = 0;
   long long blocks_per_plane = 1;
+  // Columns.
+  int interleaved = 1;      // channels of a row of positions
+  long long groups = 1;     // of so many channels
+  long long positions = 1;  // of a row, with the border
+  // Toeplitz products.
+  int steps = 0;        // of a row of taps
+  int groups_down = 1;  // of a tile; `lanes` are across
 };
 
 struct Filter2dPlan : Plan, Filter2dTiles {

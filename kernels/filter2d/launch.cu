@@ -6,7 +6,11 @@ namespace {
 template <class Element>
 cudaError_t launch_as(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked, cudaStream_t stream) {
   if (plan.which == Filter2dKernel::staged) return launch_staged<Element>(params, plan, linked, stream);
+  if constexpr (sizeof(Element) == 2) {
+    if (plan.which == Filter2dKernel::toeplitz) return launch_toeplitz<Element>(params, plan, linked, stream);
+  }
   if constexpr (kDType<Element> != DType::float64) {
+    if (takes_columns(plan.which)) return launch_columns<Element>(params, plan, linked, stream);
     if (takes_strips(plan.which) || takes_unaligned_strips(plan.which)) {
       return launch_aligned<Element>(params, plan, linked, stream);
     }

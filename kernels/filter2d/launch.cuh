@@ -44,6 +44,14 @@ cudaError_t launch_aligned(const Filter2dParams& params, const Filter2dPlan& pla
                            cudaStream_t stream);
 
 template <class Element>
+cudaError_t launch_columns(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked,
+                           cudaStream_t stream);
+
+template <class Element>
+cudaError_t launch_toeplitz(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked,
+                            cudaStream_t stream);
+
+template <class Element>
 cudaError_t launch_staged(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked,
                           cudaStream_t stream);
 

@@ -11,14 +11,14 @@ cudaError_t launch_aligned(const Filter2dParams& params, const Filter2dPlan& pla
   if (takes_unaligned_strips(plan.which)) {
     const SamplingArguments<Element> a = make_sampling_arguments<Element>(params, plan);
     return launch_planned(plan, linked, stream, a, [&]() -> Kernel<SamplingArguments<Element>> {
-      const bool is_3 = params.kernel_width == 3;
       if constexpr (std::is_same_v<Element, float>) {
         using Byte = std::uint8_t;
         if (params.sampling.bytes) {
-          return is_3 ? unaligned_filter2d_kernel<Element, Byte, 3> : unaligned_filter2d_kernel<Element, Byte, 5>;
+          return params.kernel_width == 3 ? unaligned_filter2d_kernel<Element, Byte, 3>
+                                          : unaligned_filter2d_kernel<Element, Byte, 5>;
         }
       }
-      return is_3 ? unaligned_filter2d_kernel<Element, Element, 3> : unaligned_filter2d_kernel<Element, Element, 5>;
+      return unaligned_filter2d_kernel<Element, Element, 3>;
     });
   }
   const Filter2dArguments<Element> a = make_arguments<Element>(params, plan);

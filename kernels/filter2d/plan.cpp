@@ -1,7 +1,7 @@
-#include <cstdint>
 #include <initializer_list>
 
 #include "kernels/common/int_math.h"
+#include "kernels/filter2d/direct_plans.h"
 #include "kernels/filter2d/filter2d.h"
 #include "kernels/filter2d/policy.h"
 #include "kernels/pipeline/automatic_plan.h"
@@ -49,10 +49,11 @@ long long unaligned_words(const Filter2dProblem& problem) {
   return ceil_div<long long>(problem.interior.end_column + width - 1, width);
 }
 
-// Whether a square's kernel for unaligned rows takes the problem.
+// Whether a square's kernel for unaligned rows takes the problem. Columns are faster for 5 x 5 taps, but not on bytes.
 bool suits_unaligned(const Filter2dProblem& problem, bool linked) {
-  const bool takes = is_small_square(problem.kernel_height, problem.kernel_width) && !problem.separable &&
-                     !problem.has_pre && !problem.casts && (!problem.has_post || linked) &&
+  const int side = problem.kernel_height;
+  const bool takes = side == problem.kernel_width && (side == 3 || (side == 5 && problem.sampling.bytes)) &&
+                     !problem.separable && !problem.has_pre && !problem.casts && (!problem.has_post || linked) &&
                      problem.dtype != DType::float64 && problem.sampling.have_unit_steps() && problem.in_rows;
   if (!takes || problem.interior.end_row <= problem.interior.row) return false;
   if (min_of(problem.output_height, problem.output_width) < kUnalignedLeastExtent) return false;
@@ -62,27 +63,44 @@ bool suits_unaligned(const Filter2dProblem& problem, bool linked) {
              (1LL << 30);
 }
 
-Filter2dKernel kernel_of(const Filter2dProblem& problem, Schedule schedule, bool linked) {
-  if (schedule != Schedule::direct) return Filter2dKernel::staged;
-  const bool is_3 = problem.kernel_height == 3;
-  if (!problem.sampling.are_plain()) {
-    if (suits_unaligned(problem, linked)) {
-      if (problem.sampling.bytes) return is_3 ? Filter2dKernel::bytes_unaligned3 : Filter2dKernel::bytes_unaligned5;
-      return is_3 ? Filter2dKernel::unaligned3 : Filter2dKernel::unaligned5;
-    }
-    return problem.sampling.bytes ? Filter2dKernel::bytes_sampled : Filter2dKernel::sampled;
+Filter2dKernel columns_of(const Filter2dProblem& problem) {
+  const bool bytes = problem.sampling.bytes;
+  switch (problem.kernel_height) {
+    case 3: return bytes ? Filter2dKernel::bytes_columns3 : Filter2dKernel::columns3;
+    case 5: return bytes ? Filter2dKernel::bytes_columns5 : Filter2dKernel::columns5;
+    case 7: return Filter2dKernel::columns7;
+    default: return Filter2dKernel::columns9;
   }
-  if (problem.separable) return Filter2dKernel::separable;
-  // The squares' own kernels have no `pre`, and interpret no tensors.
-  const bool has_own = is_small_square(problem.kernel_height, problem.kernel_width) && !problem.has_pre;
-  if (!has_own || (problem.has_tensors && !linked)) return Filter2dKernel::patches;
-  // Those for aligned rows interpret nothing.
+}
+
+Filter2dKernel kernel_of(const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
+                         bool linked) {
+  if (request.schedule != Schedule::direct) return Filter2dKernel::staged;
+  // Its sums are in another order, so it is no schedule's: all have the same bits. Columns that are apart it reads a
+  // few bytes of a sector at a time.
+  const bool reads_sectors = problem.column_stride == 1 || !suits_columns(problem);
+  if (request.automatic && reads_sectors && suits_toeplitz(problem, device)) return Filter2dKernel::toeplitz;
+  const bool is_3 = problem.kernel_height == 3, bytes = problem.sampling.bytes;
+  const bool is_plain = problem.sampling.are_plain(),
+             small = is_small_square(problem.kernel_height, problem.kernel_width);
+  // Those for aligned rows have no `pre`, and interpret nothing.
+  const bool fits_aligned =
+      small && is_plain && problem.aligned && !problem.separable && problem.dtype != DType::float64;
   const bool interprets = problem.has_post && !linked;
-  const bool aligned = problem.aligned && !interprets && problem.dtype != DType::float64 && fits_strips(problem);
-  if (!aligned && suits_unaligned(problem, linked))
-    return is_3 ? Filter2dKernel::unaligned3 : Filter2dKernel::unaligned5;
-  if (is_3) return aligned ? Filter2dKernel::aligned3 : Filter2dKernel::square3;
-  return aligned ? Filter2dKernel::aligned5 : Filter2dKernel::square5;
+  if (fits_aligned && !problem.has_pre && !interprets && fits_strips(problem)) {
+    return is_3 ? Filter2dKernel::aligned3 : Filter2dKernel::aligned5;
+  }
+  if (suits_unaligned(problem, linked)) {
+    if (bytes) return is_3 ? Filter2dKernel::bytes_unaligned3 : Filter2dKernel::bytes_unaligned5;
+    return Filter2dKernel::unaligned3;
+  }
+  // Patches of aligned words interpret chains faster.
+  if (!fits_aligned && suits_columns(problem)) return columns_of(problem);
+  if (!is_plain) return bytes ? Filter2dKernel::bytes_sampled : Filter2dKernel::sampled;
+  if (problem.separable) return Filter2dKernel::separable;
+  // The squares' own patches have no `pre`, and interpret no tensors.
+  if (!small || problem.has_pre || (problem.has_tensors && !linked)) return Filter2dKernel::patches;
+  return is_3 ? Filter2dKernel::square3 : Filter2dKernel::square5;
 }
 
 const char* direct_reason(const ScheduleRequest& request, Filter2dKernel kernel) {
@@ -92,6 +110,13 @@ const char* direct_reason(const ScheduleRequest& request, Filter2dKernel kernel)
   if (takes_unaligned_strips(kernel)) {
     return request.automatic ? "auto: words of unaligned rows are shifted in registers; the frame goes pixel by pixel"
                              : "forced: words of unaligned rows are shifted in registers";
+  }
+  if (kernel == Filter2dKernel::toeplitz) {
+    return "auto: tensor cores, windows of the image's rows against Toeplitz matrices of the taps";
+  }
+  if (takes_columns(kernel)) {
+    return request.automatic ? "auto: a thread for each column of any layout, its windows through shared memory"
+                             : "forced: a thread for each column of any layout, its windows through shared memory";
   }
   if (!request.automatic) {
     return takes_strips(kernel) ? "forced: words of aligned rows through registers, halos through the L1 cache"
@@ -116,34 +141,19 @@ long long blocks_of_plane(long long across, long long strips_down) {
   return ceil_div<long long>(across * strips_down, kFilter2dThreads);
 }
 
-// Rows of a strip of aligned5: the number measured to be fastest, or another where the busiest SM then has clearly less
-// to do, as with few or low images.
-int rows_of_strip(const Filter2dPolicy& policy, const Filter2dProblem& problem, long long across,
-                  const DeviceProperties& device) {
-  int best = 0;
-  long long least = 0;
-  const auto consider = [&](int most) {
-    const long long strips_down = ceil_div<long long>(problem.output_height, most);
-    const long long rows = ceil_div<long long>(problem.output_height, strips_down);  // all strips have the same height
-    const long long blocks = problem.batch * problem.channels * blocks_of_plane(across, strips_down);
-    const long long cost =
-        max_of<long long>(policy.strip_few_blocks, ceil_div<long long>(blocks, device.multiprocessors)) *
-        (rows + policy.strip_start_rows);
-    if (best == 0 || cost * 10 < least * policy.strip_clearly_less_tenths) {
-      best = static_cast<int>(rows);
-      least = cost;
-    }
-  };
-  consider(policy.strip_rows.of(problem.dtype));
-  for (int rows : policy.other_strip_rows) consider(rows);
-  return best;
+// Rows of strips of `across` threads in each of its planes.
+int rows_of_strip_of(const Filter2dProblem& problem, long long height, long long across,
+                     const DeviceProperties& device) {
+  const long long planes = problem.batch * problem.channels;
+  return rows_of_strip(problem.dtype, height, policy_of(device, kFilter2dPolicies).strip_start_rows, device,
+                       [&](long long strips_down) { return planes * blocks_of_plane(across, strips_down); });
 }
 
 void set_strips(Filter2dPlan& plan, const Filter2dProblem& problem, const DeviceProperties& device) {
-  const Filter2dPolicy& policy = policy_of(device, kFilter2dPolicies);
   const bool is_3 = plan.which == Filter2dKernel::aligned3;
   plan.strips_across = problem.output_width / word_elements(problem.dtype);
-  plan.strip_rows = is_3 ? aligned_rows(problem.dtype) : rows_of_strip(policy, problem, plan.strips_across, device);
+  plan.strip_rows =
+      is_3 ? aligned_rows(problem.dtype) : rows_of_strip_of(problem, problem.output_height, plan.strips_across, device);
   plan.strips_down = ceil_div<long long>(problem.output_height, plan.strip_rows);
   plan.blocks_per_plane = blocks_of_plane(plan.strips_across, plan.strips_down);
   // The fewest whole warps that cover the strips: more would leave most of a small plane's block idle.
@@ -159,10 +169,9 @@ void set_unaligned_strips(Filter2dPlan& plan, const Filter2dProblem& problem, co
   constexpr int kWarps = kFilter2dThreads / 32;
   plan.strips_across = unaligned_words(problem);
   plan.warps_across = ceil_div<long long>(plan.strips_across, kUnalignedLanes);
-  Filter2dProblem inner = problem;
-  inner.output_height = interior.end_row - interior.row;
-  plan.strip_rows = rows_of_strip(policy_of(device, kFilter2dPolicies), inner, plan.warps_across * 32, device);
-  plan.strips_down = ceil_div<long long>(inner.output_height, plan.strip_rows);
+  const long long height = interior.end_row - interior.row;
+  plan.strip_rows = rows_of_strip_of(problem, height, plan.warps_across * 32, device);
+  plan.strips_down = ceil_div<long long>(height, plan.strip_rows);
   plan.strip_blocks = static_cast<int>(ceil_div<long long>(plan.warps_across * plan.strips_down, kWarps));
   const long long frame = interior.frame(problem.output_height, problem.output_width);
   plan.blocks_per_plane = plan.strip_blocks + ceil_div<long long>(frame, kFilter2dThreads);
@@ -210,66 +219,6 @@ void set_ring(Filter2dPlan& plan, const Filter2dProblem& problem, const Schedule
                     : ring_reason(request);
 }
 
-}  // namespace
-
-Filter2dProblem problem_of(const Filter2dParams& params) {
-  const int width = word_elements(params.image.dtype);
-  const bool in_rows = has_rows(params);
-  const bool equally_aligned = params.output.strides[3] == 1 && params.output.strides[2] % width == 0;
-  const bool aligned =
-      reinterpret_cast<std::uintptr_t>(params.output.data) % (width * size_of(params.output.dtype)) == 0 &&
-      params.output.strides[0] % width == 0 && params.output.strides[1] % width == 0;
-  const bool adjacent = params.image.strides[3] == 1;
-  return {.batch = params.batch,
-          .channels = params.channels,
-          .output_height = params.output_height,
-          .output_width = params.output_width,
-          .kernel_height = params.kernel_height,
-          .kernel_width = params.kernel_width,
-          .separable = params.row_taps.exists(),
-          .dtype = params.image.dtype,
-          .casts = params.output.dtype != params.image.dtype,
-          .shifted = equally_aligned && !aligned,
-          .aligned = is_aligned(params),
-          .has_pre = !params.pre.empty(),
-          .has_post = !params.post.empty(),
-          .has_tensors = params.post.operands > 0,
-          .adjacent = adjacent,
-          .rows_equally_aligned = adjacent && params.image.strides[2] % width == 0,
-          .sampling = params.sampling,
-          .in_rows = in_rows,
-          .interior = in_rows ? interior_of(params.height, params.width, params.output_height, params.output_width,
-                                            params.kernel_height, params.top, params.left)
-                              : Filter2dInterior{}};
-}
-
-bool has_rows(const Filter2dParams& params) {
-  constexpr long long kMost = 1LL << 30;
-  const auto fits = [](const long long* strides, long long width) { return strides[3] == 1 && strides[2] >= width; };
-  return fits(params.image.strides, params.width) && fits(params.output.strides, params.output_width) &&
-         max_of(params.height, params.output_height) < kMost && max_of(params.width, params.output_width) < kMost &&
-         params.top < params.kernel_height && params.left < params.kernel_width &&
-         params.output_width < params.width + params.kernel_width && params.width >= kUnalignedLeastExtent;
-}
-
-bool is_aligned(const Filter2dParams& params) {
-  const long long vector = word_elements(params.image.dtype);
-  const auto starts_words = [&](const void* data, DType dtype, const long long* strides, long long height) {
-    const long long alignment = min_of<long long>(kWordBytes, vector * static_cast<long long>(size_of(dtype)));
-    const long long step = alignment / static_cast<long long>(size_of(dtype));
-    const auto fits = [&](int d, long long size) { return size == 1 || strides[d] % step == 0; };
-    return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(alignment) == 0 && strides[3] == 1 &&
-           fits(0, params.batch) && fits(1, params.channels) && fits(2, height);
-  };
-  return params.sampling.are_plain() && !params.row_taps.exists() && params.kernel_width % 2 == 1 &&
-         params.left == params.kernel_width / 2 && params.top >= 0 && params.top < params.kernel_height &&
-         params.output_width == params.width && params.width % vector == 0 &&
-         starts_words(params.image.data, params.image.dtype, params.image.strides, params.height) &&
-         starts_words(params.output.data, params.output.dtype, params.output.strides, params.output_height);
-}
-
-namespace {
-
 void set_patches(Filter2dPlan& plan, const Filter2dProblem& problem, const ScheduleRequest& request,
                  const DeviceProperties& device) {
   const bool direct = plan.schedule == Schedule::direct;
@@ -303,14 +252,14 @@ const char* sampling_refusal(const Filter2dSampling& sampling) {
 Filter2dPlan plan_as(const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
                      bool linked) {
   Filter2dPlan plan;
-  plan.which = kernel_of(problem, request.schedule, linked);
+  plan.which = kernel_of(problem, request, device, linked);
   plan.shifted = problem.shifted;
   plan.method = "stencil";
   plan.kernel = name_of(plan.which);
   plan.schedule = request.schedule;
   plan.reason = direct_reason(request, plan.which);
   plan.copy_width = problem.adjacent ? kWordBytes : static_cast<int>(size_of(problem.dtype));
-  if (is_sampled(plan.which)) plan.copy_width = static_cast<int>(size_of(problem.dtype));
+  if (is_sampled(plan.which) || takes_columns(plan.which)) plan.copy_width = static_cast<int>(size_of(problem.dtype));
   if (problem.sampling.bytes) plan.copy_width = takes_unaligned_strips(plan.which) ? 4 : 1;
   if (plan.schedule != Schedule::direct && !problem.sampling.are_plain()) {
     plan.threads = 0;
@@ -319,6 +268,10 @@ Filter2dPlan plan_as(const Filter2dProblem& problem, const ScheduleRequest& requ
   }
   if (takes_strips(plan.which)) {
     set_strips(plan, problem, device);
+  } else if (plan.which == Filter2dKernel::toeplitz) {
+    set_toeplitz(plan, problem, device);
+  } else if (takes_columns(plan.which)) {
+    set_columns(plan, problem, device);
   } else if (takes_unaligned_strips(plan.which)) {
     set_unaligned_strips(plan, problem, device);
   } else {
@@ -335,7 +288,7 @@ Filter2dPlan plan_as(const Filter2dProblem& problem, const ScheduleRequest& requ
 Schedule fastest(const Filter2dProblem& problem, const DeviceProperties& device, bool linked) {
   if (!problem.sampling.are_plain()) return Schedule::direct;
   const bool interprets = (problem.has_pre || problem.has_post) && !linked;  // slow in rings
-  const Filter2dKernel kernel = kernel_of(problem, Schedule::direct, linked);
+  const Filter2dKernel kernel = kernel_of(problem, {true, Schedule::direct, 0}, device, linked);
   const bool has_ring = kernel == Filter2dKernel::patches || kernel == Filter2dKernel::separable;
   if (!has_ring || interprets) return Schedule::direct;
 

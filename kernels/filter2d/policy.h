@@ -62,6 +62,18 @@ inline constexpr int kUnalignedLeastExtent = 64;
 // Resident blocks per SM: 102 registers a thread.
 constexpr int unaligned_blocks(int side) { return side == 5 ? 4 : 5; }
 
+// Squares on images of any layout (columns.cuh).
+// Image rows that a thread has in flight: their registers are in addition to the taps'.
+constexpr int column_rows(int side) { return side == 9 ? 4 : 8; }
+constexpr int column_threads(int side) { return side == 3 ? 256 : 128; }
+constexpr int column_blocks(int side) { return side == 3 ? 4 : side == 5 ? 5 : side == 7 ? 4 : 3; }
+
+// Toeplitz products (toeplitz.cuh).
+inline constexpr int kToeplitzRows = 8;   // of a group
+inline constexpr int kToeplitzUnits = 2;  // of a warp
+inline constexpr int kUnitGroups = 16;
+inline constexpr int kToeplitzBlocks = 4;
+
 // Tap words per row of the kernel: rows are padded in shared memory to whole words of the image's elements.
 constexpr int filter2d_tap_words(int kernel_width, DType dtype) { return ceil_div(kernel_width, word_elements(dtype)); }
 
@@ -84,6 +96,13 @@ struct Filter2dPolicy {
   // A ring copies an image row by row if its rows are not equally aligned: the kernel sides from which the ring is
   // still faster.
   ByElement unlike_rows_side, unlike_rows_separable_side;
+  // Toeplitz products: taps from which they are faster than FMA, and the most elements from a column to the next.
+  // Groups across a tile to try; and what a tile, a word of its image and a unit's products cost, in clocks of an SM.
+  int least_toeplitz_taps, most_toeplitz_stride;
+  int toeplitz_lanes[8];
+  int toeplitz_tile_clocks, toeplitz_word_tenths, toeplitz_product_clocks;
+  // A column's start costs as much as so many rows beside its halo's.
+  int column_start_rows;
   // Half types, separable, several waves of tiles: the side from which filtering a row once for eight rows of outputs
   // instead of four gains more than the ring.
   int eight_rows_side;
@@ -103,6 +122,13 @@ inline constexpr Filter2dPolicy kFilter2dPolicies[] = {
         .strip_clearly_less_tenths = 9,
         .unlike_rows_side = {.half = 13, .wider = 20},
         .unlike_rows_separable_side = {.half = 8, .wider = 24},
+        .least_toeplitz_taps = 40,
+        .most_toeplitz_stride = 16,
+        .toeplitz_lanes = {16, 32, 8, 64, 4, 128, 2, 1},
+        .toeplitz_tile_clocks = 200,
+        .toeplitz_word_tenths = 6,
+        .toeplitz_product_clocks = 16,
+        .column_start_rows = 8,
         .eight_rows_side = 20,
     },
 };

@@ -38,6 +38,30 @@ SLUICE_HOST_DEVICE constexpr long long pixel_at(long long index, long long exten
   return inside < extent ? inside : -1;
 }
 
+// pixel_at for many rows (or columns) of an image of less than 2^30, without branches: outside the image it is a linear
+// function of the index.
+struct BorderRows {
+  int height, above, below, step;
+
+  SLUICE_HOST_DEVICE constexpr BorderRows(long long extent, Border border)
+      : height(static_cast<int>(extent)),
+        above(border == Border::circular ? height
+              : border == Border::zeros  ? -1
+                                         : 0),
+        below(border == Border::circular    ? -height
+              : border == Border::reflect   ? 2 * (height - 1)
+              : border == Border::replicate ? height - 1
+                                            : -1),
+        step(border == Border::circular  ? 1
+             : border == Border::reflect ? -1
+                                         : 0) {}
+  // Not one of the image's: a zero.
+  SLUICE_HOST_DEVICE constexpr int at(int y) const { return has(y) ? y : (y < 0 ? above : below) + step * y; }
+  SLUICE_HOST_DEVICE constexpr bool has(int y) const {
+    return static_cast<unsigned>(y) < static_cast<unsigned>(height);
+  }
+};
+
 // The results whose windows are inside the image, and not on its first or last row (unaligned.cuh); those around
 // them are the frame.
 //

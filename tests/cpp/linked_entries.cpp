@@ -46,6 +46,11 @@ class Entries {
     if (plan.dense.applies_pre_first) add(to_channels_last_link_request(params), dtype);
   }
 
+  void add_automatic(const Filter2dParams& params, DType dtype) {
+    const Filter2dPlan plan = plan_filter2d(problem_of(params), ScheduleRequest{}, kH200, /*linked=*/true);
+    add_planned(plan, link_request(params, plan), dtype);
+  }
+
   void print() const {
     for (const std::string& line : lines_) std::cout << line << "\n";
   }
@@ -190,20 +195,29 @@ void add_transposed(Entries& entries, DType dtype, int input_channels) {
   }
 }
 
+struct ImageLayout {
+  long long width = kRow, row = kRow;  // elements; of a row to the next
+  bool channels_last = false;
+};
+
 void add_filter2d(Entries& entries, DType dtype, int side, bool separable, bool aligned,
-                  const Filter2dSampling& sampling = {}, long long height = 64) {
+                  const Filter2dSampling& sampling = {}, const ImageLayout& layout = {}) {
+  constexpr long long kHeight = 64, kPlanes = 2;
   Filter2dParams params{};
   params.image.data = address(aligned, dtype);
   params.row_taps.data = separable ? memory : nullptr;
   params.output.data = memory;
   params.image.dtype = params.output.dtype = dtype;
-  params.batch = params.channels = 2;
-  params.height = params.output_height = height, params.width = params.output_width = kRow;
+  params.batch = params.channels = kPlanes;
+  params.height = params.output_height = kHeight, params.width = params.output_width = layout.width;
   params.kernel_height = params.kernel_width = side, params.top = params.left = side / 2;
-  const long long strides[4] = {2 * height * kRow, height * kRow, kRow, 1};
+  const bool last = layout.channels_last;
+  const long long strides[4] = {kPlanes * kHeight * layout.row, last ? 1 : kHeight * layout.row,
+                                (last ? kPlanes : 1) * layout.row, last ? kPlanes : 1};
   for (int d = 0; d < 4; ++d) params.image.strides[d] = params.output.strides[d] = strides[d];
   params.sampling = sampling;
   entries.add(params, dtype, plan_filter2d);
+  entries.add_automatic(params, dtype);
 }
 
 }  // namespace
@@ -246,14 +260,19 @@ int print_entries() {
     for (int input_channels : {64, 65}) {
       for (bool channels_last : {false, true}) add_converted(entries, dtype, channels_last, input_channels);
     }
-    for (int side : {3, 5, 7}) {
+    for (int side : {3, 5, 7, 9, 11}) {
       for (bool aligned : {false, true}) add_filter2d(entries, dtype, side, false, aligned);
     }
     add_filter2d(entries, dtype, 7, true, true);
     add_filter2d(entries, dtype, 7, false, true, {.border = Border::reflect});
-    // Unaligned rows are strips, and patches if the image is low.
-    add_filter2d(entries, dtype, 3, false, false, {}, 32);
-    add_filter2d(entries, dtype, 5, false, false, {}, 32);
+    add_filter2d(entries, dtype, 7, false, true, {.stride_down = 2});
+    for (int side : {3, 5, 7, 9}) {
+      add_filter2d(entries, dtype, side, false, false, {}, {.channels_last = true});
+      add_filter2d(entries, dtype, side, false, false, {}, {.width = 40, .row = 1LL << 29});  // patches
+    }
+  }
+  for (int side : {3, 5}) {
+    add_filter2d(entries, DType::float32, side, false, true, {.bytes = true}, {.channels_last = true});
   }
   for (int side : {3, 5, 7}) add_filter2d(entries, DType::float32, side, false, true, {.bytes = true});
   entries.print();

@@ -210,20 +210,24 @@ def test_plans_name_the_kernel_for_windows() -> None:
 
     assert kernel(1920) == "aligned3"
     assert kernel(1919) == "unaligned3"
-    assert kernel(1919, 5) == "unaligned5"
-    assert kernel(1919, 7) == "patches"
+    assert kernel(1919, 5) == "columns5"
+    assert kernel(1919, 7) == "toeplitz"
+    assert kernel(1919, 7, dtype=torch.float32) == "columns7"
+    assert kernel(1919, 6) == "patches"
     assert kernel(1919, dtype=torch.float64) == "square3"
     assert kernel(40) == "aligned3"
-    assert kernel(41) == "square3"
+    assert kernel(41) == "columns3"
     assert kernel(1920, padding_mode="reflect") == "unaligned3"
-    assert kernel(1920, 7, padding_mode="reflect") == "sampled"
+    assert kernel(1920, 7, padding_mode="reflect") == "toeplitz"
+    assert kernel(1920, 6, padding_mode="reflect") == "sampled"
     assert kernel(1920, stride=2, padding=(1, 1)) == "sampled"
-    assert kernel(1919, pre=stages.relu(), schedule="direct") == "patches"
+    assert kernel(1919, pre=stages.relu(), schedule="direct") == "columns3"
+    assert kernel(1920, pre=stages.relu(), schedule="direct") == "patches"
     taps = {"dtype": torch.uint8, "dtype_of_taps": torch.float32}
     assert kernel(1920, **taps) == "bytes_unaligned3"
-    assert kernel(1920, pre=stages.relu(), **taps) == "bytes_sampled"
+    assert kernel(1920, pre=stages.relu(), **taps) == "bytes_columns3"
     assert kernel(1920, 5, dilation=2, **taps) == "bytes_sampled"
-    assert kernel(1920, 9, **taps) in ("patches", "staged")  # of floats
+    assert kernel(1920, 9, **taps) == "columns9"  # of floats
 
 
 def test_any_number_of_batch_dimensions_of_bytes(device: str) -> None:

@@ -76,7 +76,7 @@ def test_direct_kernels_with_a_chain(tools, tmp_path: pathlib.Path, dtype: str, 
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("entry", ["unaligned3", "unaligned5", "bytes_unaligned3", "bytes_unaligned5"])
+@pytest.mark.parametrize("entry", ["unaligned3", "bytes_unaligned3", "bytes_unaligned5"])
 def test_strips_on_rows_that_lie_anyhow(tools, tmp_path: pathlib.Path, dtype: str, entry: str) -> None:
     if entry.startswith("bytes") and dtype != "float32":
         pytest.skip("bytes are computed in float32")
@@ -85,6 +85,26 @@ def test_strips_on_rows_that_lie_anyhow(tools, tmp_path: pathlib.Path, dtype: st
     assert int(re.findall(r"STACK:(\d+)", usage)[0]) == 0
     assert re.search(r"STG\.E[.\w]*\.128", sass)
     assert bool(re.search(r"LDG\.E[.\w]*\.128", sass)) != entry.startswith("bytes")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("entry", ["columns3", "columns5", "bytes_columns3", "bytes_columns5"])
+def test_columns_of_any_layout(tools, tmp_path: pathlib.Path, dtype: str, entry: str) -> None:
+    if entry.startswith("bytes") and dtype != "float32":
+        pytest.skip("bytes are computed in float32")
+    sass, usage = linked_stencil(tools, tmp_path, "scale(1.5)|silu", dtype, entry)
+    assert not re.search(r"\b(LDL|STL)\b", sass)
+    assert int(re.findall(r"STACK:(\d+)", usage)[0]) == 0
+    assert "STS" in sass
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_toeplitz_products_are_on_tensor_cores(tools, tmp_path: pathlib.Path, dtype: str) -> None:
+    sass, usage = linked_stencil(tools, tmp_path, "scale(1.5)|silu", dtype, "toeplitz")
+    assert len(re.findall(r"HMMA[.\w]*", sass)) >= 32
+    assert re.search(r"LDSM[.\w]*", sass)
+    assert re.search(r"LD(?:G\.E|\.E)[.\w]*\.128", sass)
+    assert int(re.findall(r"REG:(\d+)", usage)[0]) <= 128
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])

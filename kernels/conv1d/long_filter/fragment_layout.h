@@ -1,14 +1,9 @@
 // The fragment layout: which input, tap and output each register of a warp's tensor-core products holds. For the
 // kernels and for the test that runs it on the host (tests/cpp/test_long_filter.cpp).
 //
-// Eight contiguous outputs of a row have the same window but for a shift: output 8 j + i is row j, column i of X T.
-//
-//   X[j][m] = x[8 j + m]        windows that overlap; x begins `shift` elements before output 0's first tap
-//   T[m][i] = w[m - i - shift]  8 columns; zero beyond the taps
-//
-// A product has 16 rows and sums over 16 positions m, a k-step; its 128 outputs are a tile. A warp tile is two tiles,
-// which use the same taps. A lane's sums are two adjacent outputs of each quarter of 64 outputs, so a warp's pairs are
-// 128 bytes of a row of half types in the order of its lanes:
+// Output 8 j + i of a row is row j, column i of X T (kernels/mma/toeplitz.h). A product's 128 outputs are a tile. A
+// warp tile is two tiles, which use the same taps. A lane's sums are two adjacent outputs of each quarter of 64
+// outputs, so a warp's pairs are 128 bytes of a row of half types in the order of its lanes:
 //
 //   warp tile | quarter 0 | quarter 1 | quarter 2 | quarter 3 |     tile 0: quarters 0 and 1, tile 1: quarters 2 and 3
 //               lane 0: outputs 0, 1; lane 1: 2, 3; ... lane 31: 62, 63
@@ -16,12 +11,10 @@
 // Fragment u of X is 8 rows of 16 positions, two registers of a lane: step s of quarter p uses fragment s + 4 p.
 #pragma once
 
-#include "kernels/common/int_math.h"
+#include "kernels/mma/toeplitz.h"
 
 namespace sluice {
 
-inline constexpr int kVectorOutputs = 8;   // 16 bytes of half types: a row of X T
-inline constexpr int kStepPositions = 16;  // of one product
 inline constexpr int kOutputsPerQuarter = 8 * kVectorOutputs;
 inline constexpr int kTileOutputs = 2 * kOutputsPerQuarter;
 inline constexpr int kTilesPerWarp = 2;
@@ -63,26 +56,6 @@ SLUICE_HOST_DEVICE constexpr int tile_position(int lane) {
   return lane % 8 * kVectorOutputs + matrix % 2 * kOutputsPerQuarter + matrix / 2 * 8;
 }
 SLUICE_HOST_DEVICE constexpr int fragment_position(int lane) { return lane % 8 * kVectorOutputs + lane / 8 * 8; }
-
-// Distance of the lane's element of T, 0 to 3 of a step, from the first tap of output 0.
-SLUICE_HOST_DEVICE constexpr int tap_distance(int lane, int step, int element, int shift) {
-  return step * kStepPositions + element / 2 * 8 + lane % 4 * 2 + element % 2 - lane / 4 - shift;
-}
-
-// Shared memory holds a row's taps twice, the second time an element further: a lane's pairs of adjacent taps, which
-// begin at an even or an odd distance, are aligned 32-bit numbers in one of the copies. kTapsFront elements precede tap
-// 0, because distances go down to -14.
-inline constexpr int kTapsFront = 16;
-SLUICE_HOST_DEVICE constexpr int tap_copy_elements(int steps) { return kTapsFront + 16 + steps * kStepPositions; }
-// Bytes from one copy to the other: half of the banks modulo all of them, so that both are read without conflicts.
-SLUICE_HOST_DEVICE constexpr int tap_copy_bytes(int steps) {
-  return round_up(2 * tap_copy_elements(steps) + 64, 128) - 64;
-}
-// Byte offset of the lane's elements 0 and 1 of step 0 from the first copy; 2 and 3 are 16 further, a step 32.
-SLUICE_HOST_DEVICE constexpr int tap_pair_byte(int lane, int shift, int steps) {
-  const int distance = tap_distance(lane, 0, 0, shift), odd = distance & 1;
-  return odd * tap_copy_bytes(steps) + (distance + kTapsFront + odd) * 2;
-}
 
 // Sum `i` of a lane, 0 <= i < kLaneSums, is sum i % 4 of tile i / 4. Its output in the warp tile:
 SLUICE_HOST_DEVICE constexpr int sum_output(int lane, int i) { return i / 2 * kOutputsPerQuarter + lane * 2 + i % 2; }
