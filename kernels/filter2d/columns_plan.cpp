@@ -7,7 +7,7 @@ namespace {
 // Channels of a row of positions: all of a channels-last image's, or whole sectors of them, unless the windows would
 // reach too far.
 int interleaved_channels(const Filter2dProblem& problem) {
-  if (!problem.in_channels || problem.column_stride == 1) return 1;
+  if (!problem.in_channels || problem.has_adjacent_columns()) return 1;
   const int most = column_threads(problem.kernel_width) / (problem.kernel_width - 1);
   if (problem.channels <= most) return static_cast<int>(problem.channels);
   const long long groups = ceil_div<long long>(problem.channels, most);
@@ -27,7 +27,7 @@ bool suits_columns(const Filter2dProblem& problem) {
   const int side = problem.kernel_height, most = problem.sampling.bytes ? 5 : 9;
   if (side != problem.kernel_width || side % 2 == 0 || side < 3 || side > most) return false;
   if (problem.separable || problem.dtype == DType::float64 || !problem.sampling.have_unit_steps() ||
-      !problem.has_near_rows) {
+      !problem.has_small_planes) {
     return false;
   }
   // 32-bit numbers hold all positions and rows.

@@ -44,14 +44,15 @@ struct Filter2dProblem {
   bool has_pre = false;              // there is a chain on the image
   bool has_post = false;             // or on the result,
   bool has_tensors = false;          // and it has tensor operands
-  bool adjacent = true;              // the image's columns are contiguous,
+  long long column_stride = 1;       // of the image; 1: its columns are contiguous,
   bool rows_equally_aligned = true;  // and all its rows equally aligned to words: a ring fetches one rectangle
-  bool has_near_rows = true;         // 32-bit numbers hold the bytes of a plane of the image and of the output
+  bool has_small_planes = true;      // 32-bit numbers hold the bytes of a plane of the image and of the output
   bool in_channels = false;          // channels are contiguous, in the image and in the output
-  long long column_stride = 1;       // of the image
   Filter2dSampling sampling = {};
   bool in_rows = false;  // has_rows
   Filter2dInterior interior = {};
+
+  bool has_adjacent_columns() const { return column_stride == 1; }
 };
 
 enum class Filter2dKernel : int {

@@ -13,7 +13,8 @@
 //   values         |vvvvvvvv|vvvvvvvv|                a tap word: as many taps as a word has elements
 //                   then, a word further,  |vvvvvvvv|vvvvvvvv|
 //
-// All kernels sum in this order, rows of the kernel and in them taps, ascending: so their results have the same bits.
+// All kernels but toeplitz.cuh sum in this order, rows of the kernel and in them taps, ascending: so their results have
+// the same bits.
 #pragma once
 
 #include "kernels/filter2d/arguments.cuh"

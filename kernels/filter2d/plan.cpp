@@ -76,9 +76,9 @@ Filter2dKernel columns_of(const Filter2dProblem& problem) {
 Filter2dKernel kernel_of(const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
                          bool linked) {
   if (request.schedule != Schedule::direct) return Filter2dKernel::staged;
-  // Its sums are in another order, so it is no schedule's: all have the same bits. Columns that are apart it reads a
-  // few bytes of a sector at a time.
-  const bool reads_sectors = problem.column_stride == 1 || !suits_columns(problem);
+  // Schedules have the same bits. These products sum in another order, so only `auto` takes them. Of columns that are
+  // apart they read a few bytes of each sector.
+  const bool reads_sectors = problem.has_adjacent_columns() || !suits_columns(problem);
   if (request.automatic && reads_sectors && suits_toeplitz(problem, device)) return Filter2dKernel::toeplitz;
   const bool is_3 = problem.kernel_height == 3, bytes = problem.sampling.bytes;
   const bool is_plain = problem.sampling.are_plain(),
@@ -142,8 +142,7 @@ long long blocks_of_plane(long long across, long long strips_down) {
 }
 
 // Rows of strips of `across` threads in each of its planes.
-int rows_of_strip_of(const Filter2dProblem& problem, long long height, long long across,
-                     const DeviceProperties& device) {
+int strip_rows_of(const Filter2dProblem& problem, long long height, long long across, const DeviceProperties& device) {
   const long long planes = problem.batch * problem.channels;
   return rows_of_strip(problem.dtype, height, policy_of(device, kFilter2dPolicies).strip_start_rows, device,
                        [&](long long strips_down) { return planes * blocks_of_plane(across, strips_down); });
@@ -153,7 +152,7 @@ void set_strips(Filter2dPlan& plan, const Filter2dProblem& problem, const Device
   const bool is_3 = plan.which == Filter2dKernel::aligned3;
   plan.strips_across = problem.output_width / word_elements(problem.dtype);
   plan.strip_rows =
-      is_3 ? aligned_rows(problem.dtype) : rows_of_strip_of(problem, problem.output_height, plan.strips_across, device);
+      is_3 ? aligned_rows(problem.dtype) : strip_rows_of(problem, problem.output_height, plan.strips_across, device);
   plan.strips_down = ceil_div<long long>(problem.output_height, plan.strip_rows);
   plan.blocks_per_plane = blocks_of_plane(plan.strips_across, plan.strips_down);
   // The fewest whole warps that cover the strips: more would leave most of a small plane's block idle.
@@ -170,7 +169,7 @@ void set_unaligned_strips(Filter2dPlan& plan, const Filter2dProblem& problem, co
   plan.strips_across = unaligned_words(problem);
   plan.warps_across = ceil_div<long long>(plan.strips_across, kUnalignedLanes);
   const long long height = interior.end_row - interior.row;
-  plan.strip_rows = rows_of_strip_of(problem, height, plan.warps_across * 32, device);
+  plan.strip_rows = strip_rows_of(problem, height, plan.warps_across * 32, device);
   plan.strips_down = ceil_div<long long>(height, plan.strip_rows);
   plan.strip_blocks = static_cast<int>(ceil_div<long long>(plan.warps_across * plan.strips_down, kWarps));
   const long long frame = interior.frame(problem.output_height, problem.output_width);
@@ -212,7 +211,8 @@ void set_ring(Filter2dPlan& plan, const Filter2dProblem& problem, const Schedule
   plan.tap_bytes = static_cast<int>(bytes);
   plan.shared_memory = ring.depth * static_cast<int>(stage_bytes);
   plan.resident_blocks = ring.blocks;
-  if (problem.adjacent) plan.copy_width = ring_copy_width(plan.schedule, static_cast<int>(pitch * kWordBytes), device);
+  if (problem.has_adjacent_columns())
+    plan.copy_width = ring_copy_width(plan.schedule, static_cast<int>(pitch * kWordBytes), device);
   plan.grid = min_of<long long>(tiles, static_cast<long long>(device.multiprocessors) * ring.blocks);
   plan.reason = request.automatic
                     ? "auto: a ring, because many taps read each image row, and shared memory has no cache misses"
@@ -258,7 +258,7 @@ Filter2dPlan plan_as(const Filter2dProblem& problem, const ScheduleRequest& requ
   plan.kernel = name_of(plan.which);
   plan.schedule = request.schedule;
   plan.reason = direct_reason(request, plan.which);
-  plan.copy_width = problem.adjacent ? kWordBytes : static_cast<int>(size_of(problem.dtype));
+  plan.copy_width = problem.has_adjacent_columns() ? kWordBytes : static_cast<int>(size_of(problem.dtype));
   if (is_sampled(plan.which) || takes_columns(plan.which)) plan.copy_width = static_cast<int>(size_of(problem.dtype));
   if (problem.sampling.bytes) plan.copy_width = takes_unaligned_strips(plan.which) ? 4 : 1;
   if (plan.schedule != Schedule::direct && !problem.sampling.are_plain()) {

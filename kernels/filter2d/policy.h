@@ -71,7 +71,7 @@ constexpr int column_blocks(int side) { return side == 3 ? 4 : side == 5 ? 5 : s
 // Toeplitz products (toeplitz.cuh).
 inline constexpr int kToeplitzRows = 8;   // of a group
 inline constexpr int kToeplitzUnits = 2;  // of a warp
-inline constexpr int kUnitGroups = 16;
+inline constexpr int kUnitGroups = 16;    // the rows of a product
 inline constexpr int kToeplitzBlocks = 4;
 
 // Tap words per row of the kernel: rows are padded in shared memory to whole words of the image's elements.
@@ -85,10 +85,10 @@ struct Filter2dPolicy {
   // are small or narrow.
   int lanes[8];
 
-  // Strips of aligned5: the rows to try first, and others. A strip's start costs as much as `strip_start_rows` rows:
-  // its halo's 4 and the latency of its first loads. `strip_few_blocks` blocks per SM take no longer than one. Another
-  // number of rows wins where it costs less than `strip_clearly_less_tenths` tenths. A start's cost is estimated, not
-  // measured.
+  // Strips of aligned5, of unaligned rows and of columns: the rows to try first, and others. A strip's start costs as
+  // much as `strip_start_rows` rows: its halo's 4 and the latency of its first loads. `strip_few_blocks` blocks per SM
+  // take no longer than one. Another number of rows wins where it costs less than `strip_clearly_less_tenths` tenths. A
+  // start's cost is estimated, not measured.
   ByElement strip_rows;
   int other_strip_rows[8];
   int strip_start_rows, strip_few_blocks, strip_clearly_less_tenths;
@@ -97,11 +97,12 @@ struct Filter2dPolicy {
   // still faster.
   ByElement unlike_rows_side, unlike_rows_separable_side;
   // Toeplitz products: taps from which they are faster than FMA, and the most elements from a column to the next.
-  // Groups across a tile to try; and what a tile, a word of its image and a unit's products cost, in clocks of an SM.
+  // Groups across a tile to try; and estimates of what a tile, a word of its image and a unit's products cost, in
+  // clocks of an SM.
   int least_toeplitz_taps, most_toeplitz_stride;
   int toeplitz_lanes[8];
   int toeplitz_tile_clocks, toeplitz_word_tenths, toeplitz_product_clocks;
-  // A column's start costs as much as so many rows beside its halo's.
+  // A column's start costs as much as so many rows beside its halo's: an estimate.
   int column_start_rows;
   // Half types, separable, several waves of tiles: the side from which filtering a row once for eight rows of outputs
   // instead of four gains more than the ring.

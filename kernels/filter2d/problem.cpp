@@ -15,12 +15,11 @@ Filter2dProblem problem_of(const Filter2dParams& params) {
       reinterpret_cast<std::uintptr_t>(params.output.data) % (width * size_of(params.output.dtype)) == 0 &&
       params.output.strides[0] % width == 0 && params.output.strides[1] % width == 0;
   constexpr long long kMostElements = (1LL << 30) / 8;  // of a plane of any dtype
-  const auto is_near = [](const long long* strides, long long height, long long padded_width) {
+  const auto is_small = [](const long long* strides, long long height, long long width) {
     const long long row = strides[2] < 0 ? -strides[2] : strides[2], column = strides[3] < 0 ? -strides[3] : strides[3];
-    return height < kMostElements && padded_width < kMostElements && row < kMostElements && column < kMostElements &&
-           height * row + padded_width * column < kMostElements;
+    return height < kMostElements && width < kMostElements && row < kMostElements && column < kMostElements &&
+           height * row + width * column < kMostElements;
   };
-  const bool adjacent = params.image.strides[3] == 1;
   return {.batch = params.batch,
           .channels = params.channels,
           .output_height = params.output_height,
@@ -35,12 +34,11 @@ Filter2dProblem problem_of(const Filter2dParams& params) {
           .has_pre = !params.pre.empty(),
           .has_post = !params.post.empty(),
           .has_tensors = params.post.operands > 0,
-          .adjacent = adjacent,
-          .rows_equally_aligned = adjacent && params.image.strides[2] % width == 0,
-          .has_near_rows = is_near(params.image.strides, params.height, params.width) &&
-                           is_near(params.output.strides, params.output_height, params.output_width),
-          .in_channels = params.channels > 1 && params.image.strides[1] == 1 && params.output.strides[1] == 1,
           .column_stride = params.image.strides[3],
+          .rows_equally_aligned = params.image.strides[3] == 1 && params.image.strides[2] % width == 0,
+          .has_small_planes = is_small(params.image.strides, params.height, params.width) &&
+                              is_small(params.output.strides, params.output_height, params.output_width),
+          .in_channels = params.channels > 1 && params.image.strides[1] == 1 && params.output.strides[1] == 1,
           .sampling = params.sampling,
           .in_rows = in_rows,
           .interior = in_rows ? interior_of(params.height, params.width, params.output_height, params.output_width,

@@ -108,7 +108,7 @@ __device__ __forceinline__ ToeplitzPlace place_of_group(const ToeplitzArguments<
 
 // Group `part` % 2 of a lane in unit `part` / 2.
 __device__ __forceinline__ int group_of(int warp, int lane, int part) {
-  return (warp * kToeplitzUnits + part / 2) * 16 + part % 2 * 8 + lane / 4;
+  return (warp * kToeplitzUnits + part / 2) * kUnitGroups + part % 2 * 8 + lane / 4;
 }
 
 template <class Post, class Element>
@@ -239,13 +239,15 @@ __device__ __forceinline__ void toeplitz_filter2d(const ToeplitzArguments<Elemen
   ToeplitzAddresses from;
 #pragma unroll
   for (int u = 0; u < kToeplitzUnits; ++u) {
-    ToeplitzGroup group(a, (warp * kToeplitzUnits + u) * 16 + lane % 16);
+    ToeplitzGroup group(a, (warp * kToeplitzUnits + u) * kUnitGroups + lane % kUnitGroups);
     // Groups below the last row have no rows in shared memory.
     if (group.down * kToeplitzRows >= rows) group.down = 0;
-    from.image[u] = image + (group.down * kToeplitzRows * a.pitch_words + group.across + lane / 16) * kWordBytes;
+    from.image[u] =
+        image + (group.down * kToeplitzRows * a.pitch_words + group.across + lane / kUnitGroups) * kWordBytes;
   }
   from.taps = image + a.stage_words * kWordBytes + tap_pair_byte(lane, 0, a.steps);
-  if (warp * kToeplitzUnits * 16 >= ceil_div(rows, kToeplitzRows) * a.lanes) return;  // none of its rows exists
+  if (warp * kToeplitzUnits * kUnitGroups >= ceil_div(rows, kToeplitzRows) * a.lanes)
+    return;  // none of its rows exists
   const float bias = a.bias_of(tile.channel);
   ToeplitzSums sums;
 #pragma unroll

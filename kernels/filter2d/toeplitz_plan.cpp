@@ -68,7 +68,7 @@ ToeplitzTile choose_tile(const Filter2dProblem& problem, const DeviceProperties&
 bool suits_toeplitz(const Filter2dProblem& problem, const DeviceProperties& device) {
   const Filter2dPolicy& policy = policy_of(device, kFilter2dPolicies);
   if (size_of(problem.dtype) != 2 || problem.separable || !problem.sampling.have_unit_steps() ||
-      !problem.has_near_rows) {
+      !problem.has_small_planes) {
     return false;
   }
   const long long taps = static_cast<long long>(problem.kernel_height) * problem.kernel_width;

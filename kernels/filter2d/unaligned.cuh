@@ -1,5 +1,5 @@
-// filter2d's `direct` kernels for 3 x 3 and 5 x 5 taps on unaligned rows, whose alignment may differ from row to row,
-// and on images of bytes. A thread has a strip of one word of columns by many rows, and marches down it as
+// filter2d's `direct` kernels for 3 x 3 taps on unaligned rows, whose alignment may differ from row to row, and for 3 x
+// 3 and 5 x 5 taps on images of bytes. A thread has a strip of one word of columns by many rows, and marches down it as
 // march_down_strip (aligned.cuh) does. Image rows are loaded as the aligned words that hold them and shifted in
 // registers; result rows are stored as the aligned words that hold them, each with elements of the left neighbour:
 //

@@ -94,7 +94,7 @@ TEST(filter2d_takes_tensor_cores_where_they_are_faster) {
   CHECK(plan_filter2d(problem, forced(Schedule::direct), kH200, false).which == Filter2dKernel::columns7);
   problem.dtype = DType::float32;
   CHECK(kernel(problem) == Filter2dKernel::columns7);
-  problem.dtype = DType::bfloat16, problem.column_stride = 3, problem.in_channels = true, problem.adjacent = false;
+  problem.dtype = DType::bfloat16, problem.column_stride = 3, problem.in_channels = true;
   CHECK(kernel(problem) == Filter2dKernel::columns7);
   problem.kernel_height = problem.kernel_width = 11;
   CHECK(kernel(problem) == Filter2dKernel::toeplitz);
@@ -106,6 +106,6 @@ TEST(filter2d_takes_tensor_cores_where_they_are_faster) {
   CHECK(kernel(problem) == Filter2dKernel::sampled);
   problem.sampling = {.border = Border::circular};
   CHECK(kernel(problem) == Filter2dKernel::toeplitz);
-  problem.has_near_rows = false;
+  problem.has_small_planes = false;
   CHECK(kernel(problem) == Filter2dKernel::sampled);
 }

@@ -128,7 +128,7 @@ TEST(filter2d_picks_the_kernel_that_can) {
   other = aligned;
   other.aligned = false;
   CHECK(kernel(other) == Filter2dKernel::columns3);
-  other.has_near_rows = false;
+  other.has_small_planes = false;
   CHECK(kernel(other) == Filter2dKernel::square3);
   other = aligned;
   other.separable = true;

@@ -338,7 +338,7 @@ TEST(a_plan_names_its_kernel_and_what_it_copies) {
   is(plan_filter2d(image, {}, kH200, false), "stencil", "aligned3", 16, 4);
   image.separable = true;
   is(plan_filter2d(image, forced(Schedule::direct), kH200, false), "stencil", "separable", 16, 3);
-  image.adjacent = image.rows_equally_aligned = false;
+  image.column_stride = 2, image.rows_equally_aligned = false;
   is(plan_filter2d(image, forced(Schedule::bulk), kH200, false), "stencil", "staged", 2, 4);
 
   is(plan_transform(flat(1 << 20, DType::float16), {}, kH200, false), "transform", "direct_flat", 16, 8);
