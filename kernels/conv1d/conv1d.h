@@ -83,7 +83,7 @@ struct MethodChoice {
 MethodChoice choose_method(const Conv1dProblem& problem, const ScheduleRequest& request,
                            const DeviceProperties& device);
 // Why a convolution that is not depthwise is refused a schedule.
-inline constexpr const char* kForcedReason = "only depthwise convolutions have a schedule to choose";
+inline constexpr const char* kForcedReason = "only depthwise convolutions have a choice of schedule";
 // Whether the depthwise method can compute it, on any device.
 bool is_depthwise(const Conv1dProblem& problem, const ScheduleRequest& request);
 

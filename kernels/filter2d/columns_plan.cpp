@@ -44,9 +44,10 @@ void set_columns(Filter2dPlan& plan, const Filter2dProblem& problem, const Devic
   const int threads = column_threads(problem.kernel_height);
   const long long across = ceil_div<long long>(problem.batch * plan.groups * plan.positions, threads);
   const int halo = problem.kernel_height - 1;
+  const Filter2dPolicy& policy = policy_of(device, kFilter2dPolicies);
   plan.strip_rows =
-      rows_of_strip(problem.dtype, problem.output_height, policy_of(device, kFilter2dPolicies).column_start_rows + halo,
-                    device, [&](long long strips_down) { return across * strips_down; });
+      rows_of_strip(problem.dtype, problem.output_height, policy.column_start_rows + halo,
+                    policy.column_clearly_less_percent, device, [&](long long down) { return across * down; });
   plan.strips_down = ceil_div<long long>(problem.output_height, plan.strip_rows);
   plan.threads = threads;
   plan.tile = threads * plan.strip_rows;

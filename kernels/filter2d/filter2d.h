@@ -81,6 +81,11 @@ constexpr bool takes_columns(Filter2dKernel kernel) {
          kernel == Filter2dKernel::columns7 || kernel == Filter2dKernel::columns9 ||
          kernel == Filter2dKernel::bytes_columns3 || kernel == Filter2dKernel::bytes_columns5;
 }
+// Threads have a patch of a tile in shared memory.
+constexpr bool takes_tiles(Filter2dKernel kernel) {
+  return kernel == Filter2dKernel::tiled || kernel == Filter2dKernel::tiled_separable ||
+         kernel == Filter2dKernel::bytes_tiled || kernel == Filter2dKernel::bytes_tiled_separable;
+}
 constexpr bool is_sampled(Filter2dKernel kernel) {
   return kernel == Filter2dKernel::sampled || kernel == Filter2dKernel::bytes_sampled;
 }
@@ -94,6 +99,7 @@ struct Filter2dTiles {
   int tap_bytes = 0;                           // of shared memory for taps: a block's (direct) or a stage's
   int pitch_words = 0;                         // of a stage: 16-byte words per row of the image
   int stage_words = 0;                         // of a stage's rows
+  bool channels_together = false;              // tiles of adjacent channels are adjacent
   // Strips.
   long long strips_across = 1, strips_down = 1;  // of one plane
   int strip_rows = 0;
@@ -102,9 +108,9 @@ struct Filter2dTiles {
   int interleaved = 1;      // channels of a row of positions
   long long groups = 1;     // of so many channels
   long long positions = 1;  // of a row, with the border
-  // Toeplitz products.
+  // Tiles in shared memory, and Toeplitz products.
+  int groups_down = 1;  // of a tile: patches or groups of columns; `lanes` are across
   int steps = 0;        // of a row of taps
-  int groups_down = 1;  // of a tile; `lanes` are across
 };
 
 struct Filter2dPlan : Plan, Filter2dTiles {

@@ -10,6 +10,7 @@ cudaError_t launch_as(const Filter2dParams& params, const Filter2dPlan& plan, co
     if (plan.which == Filter2dKernel::toeplitz) return launch_toeplitz<Element>(params, plan, linked, stream);
   }
   if constexpr (kDType<Element> != DType::float64) {
+    if (takes_tiles(plan.which)) return launch_tiled<Element>(params, plan, linked, stream);
     if (takes_columns(plan.which)) return launch_columns<Element>(params, plan, linked, stream);
     if (takes_strips(plan.which) || takes_unaligned_strips(plan.which)) {
       return launch_aligned<Element>(params, plan, linked, stream);

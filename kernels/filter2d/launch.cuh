@@ -48,6 +48,10 @@ cudaError_t launch_columns(const Filter2dParams& params, const Filter2dPlan& pla
                            cudaStream_t stream);
 
 template <class Element>
+cudaError_t launch_tiled(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked,
+                         cudaStream_t stream);
+
+template <class Element>
 cudaError_t launch_toeplitz(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked,
                             cudaStream_t stream);
 

@@ -73,13 +73,17 @@ Filter2dKernel columns_of(const Filter2dProblem& problem) {
   }
 }
 
+Filter2dKernel tiled_of(const Filter2dProblem& problem) {
+  const bool bytes = problem.sampling.bytes;
+  if (problem.separable) return bytes ? Filter2dKernel::bytes_tiled_separable : Filter2dKernel::tiled_separable;
+  return bytes ? Filter2dKernel::bytes_tiled : Filter2dKernel::tiled;
+}
+
 Filter2dKernel kernel_of(const Filter2dProblem& problem, const ScheduleRequest& request, const DeviceProperties& device,
                          bool linked) {
   if (request.schedule != Schedule::direct) return Filter2dKernel::staged;
-  // Schedules have the same bits. These products sum in another order, so only `auto` takes them. Of columns that are
-  // apart they read a few bytes of each sector.
-  const bool reads_sectors = problem.has_adjacent_columns() || !suits_columns(problem);
-  if (request.automatic && reads_sectors && suits_toeplitz(problem, device)) return Filter2dKernel::toeplitz;
+  // Schedules have the same bits. These products sum in another order, so only `auto` takes them.
+  if (request.automatic && suits_toeplitz(problem, device)) return Filter2dKernel::toeplitz;
   const bool is_3 = problem.kernel_height == 3, bytes = problem.sampling.bytes;
   const bool is_plain = problem.sampling.are_plain(),
              small = is_small_square(problem.kernel_height, problem.kernel_width);
@@ -95,7 +99,10 @@ Filter2dKernel kernel_of(const Filter2dProblem& problem, const ScheduleRequest& 
     return Filter2dKernel::unaligned3;
   }
   // Patches of aligned words interpret chains faster.
-  if (!fits_aligned && suits_columns(problem)) return columns_of(problem);
+  if (!fits_aligned) {
+    if (suits_columns(problem)) return columns_of(problem);
+    if (suits_tiled(problem, device)) return tiled_of(problem);
+  }
   if (!is_plain) return bytes ? Filter2dKernel::bytes_sampled : Filter2dKernel::sampled;
   if (problem.separable) return Filter2dKernel::separable;
   // The squares' own patches have no `pre`, and interpret no tensors.
@@ -113,6 +120,10 @@ const char* direct_reason(const ScheduleRequest& request, Filter2dKernel kernel)
   }
   if (kernel == Filter2dKernel::toeplitz) {
     return "auto: tensor cores, windows of the image's rows against Toeplitz matrices of the taps";
+  }
+  if (takes_tiles(kernel)) {
+    return request.automatic ? "auto: patches of a tile in shared memory, which takes any layout"
+                             : "forced: patches of a tile in shared memory";
   }
   if (takes_columns(kernel)) {
     return request.automatic ? "auto: a thread for each column of any layout, its windows through shared memory"
@@ -133,6 +144,7 @@ int register_blocks(Filter2dKernel kernel, const Filter2dProblem& problem, bool 
   if (linked) return 0;
   if (takes_unaligned_strips(kernel)) return unaligned_blocks(problem.kernel_height);
   if (takes_strips(kernel)) return aligned_blocks(problem.kernel_height, problem.dtype, problem.casts);
+  if (takes_tiles(kernel)) return tiled_blocks(problem.separable);
   return kernel == Filter2dKernel::separable ? kSeparableBlocks : kFilter2dResidentBlocks;
 }
 
@@ -144,7 +156,8 @@ long long blocks_of_plane(long long across, long long strips_down) {
 // Rows of strips of `across` threads in each of its planes.
 int strip_rows_of(const Filter2dProblem& problem, long long height, long long across, const DeviceProperties& device) {
   const long long planes = problem.batch * problem.channels;
-  return rows_of_strip(problem.dtype, height, policy_of(device, kFilter2dPolicies).strip_start_rows, device,
+  const Filter2dPolicy& policy = policy_of(device, kFilter2dPolicies);
+  return rows_of_strip(problem.dtype, height, policy.strip_start_rows, policy.strip_clearly_less_percent, device,
                        [&](long long strips_down) { return planes * blocks_of_plane(across, strips_down); });
 }
 
@@ -259,7 +272,8 @@ Filter2dPlan plan_as(const Filter2dProblem& problem, const ScheduleRequest& requ
   plan.schedule = request.schedule;
   plan.reason = direct_reason(request, plan.which);
   plan.copy_width = problem.has_adjacent_columns() ? kWordBytes : static_cast<int>(size_of(problem.dtype));
-  if (is_sampled(plan.which) || takes_columns(plan.which)) plan.copy_width = static_cast<int>(size_of(problem.dtype));
+  if (is_sampled(plan.which) || takes_columns(plan.which) || takes_tiles(plan.which))
+    plan.copy_width = static_cast<int>(size_of(problem.dtype));
   if (problem.sampling.bytes) plan.copy_width = takes_unaligned_strips(plan.which) ? 4 : 1;
   if (plan.schedule != Schedule::direct && !problem.sampling.are_plain()) {
     plan.threads = 0;
@@ -270,6 +284,8 @@ Filter2dPlan plan_as(const Filter2dProblem& problem, const ScheduleRequest& requ
     set_strips(plan, problem, device);
   } else if (plan.which == Filter2dKernel::toeplitz) {
     set_toeplitz(plan, problem, device);
+  } else if (takes_tiles(plan.which)) {
+    set_tiled(plan, problem, device);
   } else if (takes_columns(plan.which)) {
     set_columns(plan, problem, device);
   } else if (takes_unaligned_strips(plan.which)) {
@@ -299,11 +315,6 @@ Schedule fastest(const Filter2dProblem& problem, const DeviceProperties& device,
   if (!problem.rows_equally_aligned && side < least.of(problem.dtype)) return Schedule::direct;
 
   const Filter2dPlan two_stage = plan_of(Schedule::two_stage);
-  const bool one_wave =
-      two_stage.grid == problem.batch * problem.channels * two_stage.tiles_across * two_stage.tiles_down;
-  const bool half = size_of(problem.dtype) == 2;
-  const bool eight_rows = problem.separable && half && side >= policy.eight_rows_side;
-  if (eight_rows && problem.rows_equally_aligned && !one_wave) return Schedule::direct;
   // A second stage that costs resident blocks costs more than it gains.
   const bool second_is_free = two_stage.threads > 0 && two_stage.grid == plan_of(Schedule::single_stage).grid;
   return second_is_free ? Schedule::two_stage : Schedule::single_stage;

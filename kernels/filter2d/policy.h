@@ -68,6 +68,11 @@ constexpr int column_rows(int side) { return side == 9 ? 4 : 8; }
 constexpr int column_threads(int side) { return side == 3 ? 256 : 128; }
 constexpr int column_blocks(int side) { return side == 3 ? 4 : side == 5 ? 5 : side == 7 ? 4 : 3; }
 
+// Tiles in shared memory as float32 (tiled.cuh). Columns of a thread's patch, and taps that a thread reads at once.
+inline constexpr int kTiledColumns = 8, kTapsAtOnce = 4;
+inline constexpr int kTiledThreads = 256;  // at most
+constexpr int tiled_blocks(bool separable) { return separable ? 2 : 3; }
+
 // Toeplitz products (toeplitz.cuh).
 inline constexpr int kToeplitzRows = 8;   // of a group
 inline constexpr int kToeplitzUnits = 2;  // of a warp
@@ -87,11 +92,11 @@ struct Filter2dPolicy {
 
   // Strips of aligned5, of unaligned rows and of columns: the rows to try first, and others. A strip's start costs as
   // much as `strip_start_rows` rows: its halo's 4 and the latency of its first loads. `strip_few_blocks` blocks per SM
-  // take no longer than one. Another number of rows wins where it costs less than `strip_clearly_less_tenths` tenths. A
-  // start's cost is estimated, not measured.
+  // take no longer than one. Another number of rows wins where it costs less than so many percent. A start's cost is
+  // estimated, not measured.
   ByElement strip_rows;
-  int other_strip_rows[8];
-  int strip_start_rows, strip_few_blocks, strip_clearly_less_tenths;
+  int other_strip_rows[9];
+  int strip_start_rows, strip_few_blocks, strip_clearly_less_percent;
 
   // A ring copies an image row by row if its rows are not equally aligned: the kernel sides from which the ring is
   // still faster.
@@ -102,11 +107,13 @@ struct Filter2dPolicy {
   int least_toeplitz_taps, most_toeplitz_stride;
   int toeplitz_lanes[8];
   int toeplitz_tile_clocks, toeplitz_word_tenths, toeplitz_product_clocks;
-  // A column's start costs as much as so many rows beside its halo's: an estimate.
-  int column_start_rows;
-  // Half types, separable, several waves of tiles: the side from which filtering a row once for eight rows of outputs
-  // instead of four gains more than the ring.
-  int eight_rows_side;
+  // Tiles in shared memory: taps from which they are faster, also if rows are not equally aligned, and the longer side
+  // of a separable filter from which they are; lanes across a tile to try.
+  ByElement least_tiled_taps, least_tiled_taps_unlike_rows;
+  int least_tiled_separable_side;
+  int tiled_lanes[6];
+  // A column's start costs as much as so many rows beside its halo's: an estimate. Their strips' percent.
+  int column_start_rows, column_clearly_less_percent;
 };
 
 inline constexpr Filter2dPolicy kFilter2dPolicies[] = {
@@ -117,10 +124,10 @@ inline constexpr Filter2dPolicy kFilter2dPolicies[] = {
         .compute_capability = 90,
         .lanes = {16, 32, 8, 64, 4, 128, 2, 1},
         .strip_rows = {.half = 36, .wider = 72},
-        .other_strip_rows = {60, 96, 48, 36, 24, 16, 8, 4},
+        .other_strip_rows = {60, 64, 96, 48, 36, 24, 16, 8, 4},
         .strip_start_rows = 8,
         .strip_few_blocks = 3,
-        .strip_clearly_less_tenths = 9,
+        .strip_clearly_less_percent = 90,
         .unlike_rows_side = {.half = 13, .wider = 20},
         .unlike_rows_separable_side = {.half = 8, .wider = 24},
         .least_toeplitz_taps = 40,
@@ -129,8 +136,12 @@ inline constexpr Filter2dPolicy kFilter2dPolicies[] = {
         .toeplitz_tile_clocks = 200,
         .toeplitz_word_tenths = 6,
         .toeplitz_product_clocks = 16,
+        .least_tiled_taps = {.half = 12, .wider = 12},
+        .least_tiled_taps_unlike_rows = {.half = 12, .wider = 36},
+        .least_tiled_separable_side = 5,
+        .tiled_lanes = {16, 32, 8, 4, 2, 1},
         .column_start_rows = 8,
-        .eight_rows_side = 20,
+        .column_clearly_less_percent = 95,
     },
 };
 

@@ -216,24 +216,17 @@ __device__ __forceinline__ void toeplitz_filter2d(const ToeplitzArguments<Elemen
   extern __shared__ Word shared[];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int tile_rows = a.groups_down * kToeplitzRows, tile_columns = a.lanes * kVectorOutputs;
-  const long long upper = a.by_across.quotient(blockIdx.x), plane = a.by_down.quotient(upper);
-  const long long batch = a.by_channels.quotient(plane);
-  const Filter2dTile tile{batch, plane - batch * a.channels, (upper - plane * a.by_down.divisor) * tile_rows,
-                          (blockIdx.x - upper * a.by_across.divisor) * tile_columns};
+  const Filter2dTile tile = tile_of_block(a, tile_rows, tile_columns);
   const auto image = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
   const int rows = static_cast<int>(min_of<long long>(tile_rows, a.output_height - tile.row));
-  const ToeplitzCorner corner{tile.batch,
-                              tile.channel,
-                              tile.row - a.top,
-                              tile.column - a.left,
-                              rows + a.kernel_height - 1,
-                              round_up(rows, kToeplitzRows) + a.kernel_height - 1};
+  const TileCorner corner{tile.batch,
+                          tile.channel,
+                          tile.row - a.top,
+                          tile.column - a.left,
+                          rows + a.kernel_height - 1,
+                          round_up(rows, kToeplitzRows) + a.kernel_height - 1};
   fetch_kernel(a, tile.channel, reinterpret_cast<char*>(shared + a.stage_words));
-  if (a.image.strides[3] == 1 && a.sampling.border == Border::zeros) {
-    fetch_words<typename Chains::Pre>(a, corner, image);
-  } else {
-    fetch_elements<typename Chains::Pre>(a, corner, image);
-  }
+  fetch_tile<typename Chains::Pre>(a, corner, image);
   __syncthreads();
 
   ToeplitzAddresses from;

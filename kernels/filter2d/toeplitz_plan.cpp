@@ -81,6 +81,7 @@ bool suits_toeplitz(const Filter2dProblem& problem, const DeviceProperties& devi
 
 void set_toeplitz(Filter2dPlan& plan, const Filter2dProblem& problem, const DeviceProperties& device) {
   const ToeplitzTile tile = choose_tile(problem, device);
+  plan.channels_together = has_channels_together(problem);
   plan.steps = steps_of(problem);
   plan.lanes = tile.lanes;
   plan.groups_down = tile.down;

@@ -17,6 +17,28 @@ __device__ __forceinline__ uint2 load_shared_pairs(std::uint32_t from) {
   return pairs;
 }
 
+// Fills both copies of a row of taps, by `ranks` threads. `tap_of(distance)`: the tap so far from a window's first, or
+// zero where there is none.
+template <class Element, class TapOf>
+__device__ __forceinline__ void fill_tap_copies(char* copies, int steps, int rank, int ranks, const TapOf& tap_of) {
+  constexpr int kAtOnce = 4;
+  auto* const first = reinterpret_cast<Element*>(copies);
+  auto* const second = reinterpret_cast<Element*>(copies + tap_copy_bytes(steps));
+  const int elements = tap_copy_elements(steps);
+#pragma unroll 1
+  for (int begin = rank; begin < elements; begin += kAtOnce * ranks) {
+    Element taps[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) taps[i] = tap_of(begin + i * ranks - kTapsFront);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int at = begin + i * ranks;
+      if (at < elements) first[at] = taps[i];
+      if (at + 1 < elements) second[at + 1] = taps[i];  // the last is zero, and memory may end after the copy
+    }
+  }
+}
+
 // Replaces infinities and NaN by zeros.
 template <class Element>
 __device__ __forceinline__ std::uint32_t finite_or_zero(std::uint32_t pair) {

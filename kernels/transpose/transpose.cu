@@ -1,6 +1,6 @@
 // A tile of 16 KiB a block:
 //
-//   64 columns, or fewer, by as many rows as fit
+//   64 columns by as many rows as fit; fewer columns, or fewer rows, where there are fewer
 //     |  lanes along columns, 16 bytes each, or an element where rows are not aligned
 //   shared memory: rows, padded so that the elements of a column are in different banks
 //     |  lanes along rows, an element each, or two of a half type
@@ -15,7 +15,7 @@
 namespace sluice {
 namespace {
 
-constexpr int kThreads = 256, kTileBytes = 16 * 1024, kMostShift = 6;
+constexpr int kThreads = 256, kTileBytes = 16 * 1024, kUsualShift = 6;
 // Elements of a word and of a tile, as powers of two.
 template <class Bits>
 inline constexpr int kWordShift = sizeof(Bits) == 2   ? 3
@@ -172,13 +172,17 @@ bool has_vectors(const Operand<3>& operand, long long batch, long long other, in
 
 template <class Bits>
 cudaError_t launch_as(TransposeArguments a, cudaStream_t stream) {
-  a.shift = kWordShift<Bits>;
-  while (a.shift < kMostShift && a.tile_columns() < a.columns) ++a.shift;
+  const bool words = has_vectors(a.from, a.batch, a.from.strides[1], kWordElements<Bits>);
+  // Columns of the tile: fewer where the matrix has fewer, more where it has few rows.
+  const int least = words ? kWordShift<Bits> : 1;
+  int most = kUsualShift;
+  while (most < kTileShift<Bits> - 1 && tile_rows<Bits>(most + 1) >= a.rows) ++most;
+  a.shift = least;
+  while (a.shift < most && a.tile_columns() < a.columns) ++a.shift;
   const long long column_tiles = ceil_div<long long>(a.columns, a.tile_columns());
   const long long row_tiles = ceil_div<long long>(a.rows, tile_rows<Bits>(a.shift));
   a.by_column_tiles = FastDivisor(column_tiles);
   a.by_row_tiles = FastDivisor(row_tiles);
-  const bool words = has_vectors(a.from, a.batch, a.from.strides[1], kWordElements<Bits>);
   const bool pairs = a.to.strides[1] == 1 && has_vectors(a.to, a.batch, a.to.strides[2], 2);
   return launch_kernel(kernel_of<Bits>(words, pairs), a.batch * row_tiles * column_tiles, kThreads,
                        tile_rows<Bits>(a.shift) * row_bytes<Bits>(a.shift), stream, a);

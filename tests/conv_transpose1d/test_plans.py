@@ -115,8 +115,8 @@ def test_what_is_left_to_aten_has_a_reason(reason: str, arguments, options) -> N
 def test_a_schedule_is_refused_where_there_is_none() -> None:
     rule = "conv_transpose1d: schedule must be auto here, because {}; got two_stage"
     for arguments, reason in (
-        (((2, 64, 500), (64, 64, 3), 2), "only depthwise convolutions have a schedule to choose"),
-        (((2, 64, 500), (64, 64, 3), 1), "only depthwise convolutions have a schedule to choose"),
+        (((2, 64, 500), (64, 64, 3), 2), "only depthwise convolutions have a choice of schedule"),
+        (((2, 64, 500), (64, 64, 3), 1), "only depthwise convolutions have a choice of schedule"),
         (
             ((2, 64, 500), (64, 1, 2), 3, 0, 0, 64),
             "only depthwise transposed convolutions in which every output has a tap",

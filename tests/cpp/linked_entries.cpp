@@ -263,7 +263,7 @@ int print_entries() {
     for (int side : {3, 5, 7, 9, 11}) {
       for (bool aligned : {false, true}) add_filter2d(entries, dtype, side, false, aligned);
     }
-    add_filter2d(entries, dtype, 7, true, true);
+    for (int side : {3, 7}) add_filter2d(entries, dtype, side, true, true);
     add_filter2d(entries, dtype, 7, false, true, {.border = Border::reflect});
     add_filter2d(entries, dtype, 7, false, true, {.stride_down = 2});
     for (int side : {3, 5, 7, 9}) {
@@ -275,6 +275,7 @@ int print_entries() {
     add_filter2d(entries, DType::float32, side, false, true, {.bytes = true}, {.channels_last = true});
   }
   for (int side : {3, 5, 7}) add_filter2d(entries, DType::float32, side, false, true, {.bytes = true});
+  add_filter2d(entries, DType::float32, 7, true, true, {.bytes = true});
   entries.print();
   return 0;
 }

@@ -1,4 +1,4 @@
-// Plans of filter2d's columns and Toeplitz products, and the rows of a border.
+// Plans of filter2d's columns, tiles and Toeplitz products, and the rows of a border.
 #include <vector>
 
 #include "kernels/filter2d/policy.h"
@@ -53,6 +53,42 @@ TEST(filter2d_columns_cover_the_result) {
   CHECK(!takes_columns(plan_filter2d(problem, ScheduleRequest{}, kH200, false).which));  // positions beyond 2^30
 }
 
+TEST(filter2d_tiles_cover_the_result) {
+  const auto covers = [](const Filter2dProblem& problem) {
+    const Filter2dPlan plan = plan_filter2d(problem, forced(Schedule::direct), kH200, false);
+    CHECK(plan.which == (problem.separable ? Filter2dKernel::tiled_separable : Filter2dKernel::tiled));
+    const int patch_rows = problem.separable ? kSeparableRows : kPatchRows;
+    const long long columns = plan.lanes * kTiledColumns, rows = plan.groups_down * patch_rows;
+    CHECK((plan.tiles_across - 1) * columns < problem.output_width);
+    CHECK(problem.output_width <= plan.tiles_across * columns);
+    CHECK((plan.tiles_down - 1) * rows < problem.output_height && problem.output_height <= plan.tiles_down * rows);
+    CHECK(plan.grid == problem.batch * problem.channels * plan.tiles_across * plan.tiles_down);
+    CHECK(plan.threads <= kTiledThreads && plan.threads >= plan.lanes * plan.groups_down && plan.threads % 32 == 0);
+    CHECK(32 % plan.lanes == 0);  // a warp filters whole rows across
+    // The even words of a row, then the odd ones, up to the last lane's last tap.
+    CHECK(plan.pitch_words / 2 * 2 * kTapsAtOnce >= columns + problem.kernel_width);
+    CHECK(plan.stage_words == (rows + problem.kernel_height - 1) * plan.pitch_words);
+    CHECK(plan.shared_memory == plan.stage_words * 16 + plan.tap_bytes);
+    CHECK(plan.shared_memory <= most_dynamic_shared_memory(kH200));
+  };
+  for (bool separable : {false, true}) {
+    for (DType dtype : {DType::float32, DType::bfloat16}) {
+      for (auto [height, width] : {std::pair{11, 11}, {31, 31}, {63, 63}, {3, 40}, {100, 5}, {16, 9}}) {
+        for (long long extent : {1, 18, 66, 400, 4000}) {
+          for (long long output_height : {1, 20, 65, 1081}) {
+            Filter2dProblem problem = square(3, 2, output_height, extent, 3, dtype);
+            problem.kernel_height = height, problem.kernel_width = width, problem.separable = separable;
+            covers(problem);
+          }
+        }
+      }
+    }
+  }
+  // A tile of a thousand rows and columns does not fit.
+  Filter2dProblem problem = square(1, 1, 2000, 2000, 999, DType::float32);
+  CHECK(plan_filter2d(problem, forced(Schedule::direct), kH200, false).which == Filter2dKernel::patches);
+}
+
 TEST(filter2d_toeplitz_tiles_cover_the_result) {
   const auto covers = [](const Filter2dProblem& problem) {
     const Filter2dPlan plan = plan_filter2d(problem, ScheduleRequest{}, kH200, false);
@@ -95,7 +131,7 @@ TEST(filter2d_takes_tensor_cores_where_they_are_faster) {
   problem.dtype = DType::float32;
   CHECK(kernel(problem) == Filter2dKernel::columns7);
   problem.dtype = DType::bfloat16, problem.column_stride = 3, problem.in_channels = true;
-  CHECK(kernel(problem) == Filter2dKernel::columns7);
+  CHECK(kernel(problem) == Filter2dKernel::toeplitz);
   problem.kernel_height = problem.kernel_width = 11;
   CHECK(kernel(problem) == Filter2dKernel::toeplitz);
   problem.column_stride = 64;

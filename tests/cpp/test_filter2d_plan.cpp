@@ -13,8 +13,8 @@ TEST(filter2d_tiles_cover_the_result_with_few_threads_idle) {
       for (long long width : {1, 7, 28, 200, 1920}) {
         for (long long height : {1, 5, 33, 1080}) {
           for (bool shifted : {false, true}) {
-            Filter2dProblem problem = square(3, 2, height, width, 5, dtype);
-            problem.kernel_width = 4;
+            Filter2dProblem problem = square(3, 2, height, width, 4, dtype);
+            problem.kernel_width = 2;
             problem.separable = separable;
             problem.shifted = shifted;
             for (const ScheduleRequest& request : {ScheduleRequest{}, forced(Schedule::sync)}) {
@@ -35,7 +35,7 @@ TEST(filter2d_tiles_cover_the_result_with_few_threads_idle) {
   }
   const auto lanes = [](long long height, long long width) {
     Filter2dProblem problem = square(64, 1, height, width, 3, DType::float32);
-    problem.kernel_width = 4;
+    problem.kernel_width = 2;
     return plan_filter2d(problem, ScheduleRequest{}, kH200, true).lanes;
   };
   CHECK(lanes(1080, 1920) == 16);
@@ -124,6 +124,8 @@ TEST(filter2d_picks_the_kernel_that_can) {
   other.aligned = false;
   CHECK(kernel(other) == Filter2dKernel::columns5);
   other.kernel_width = 3;
+  CHECK(kernel(other) == Filter2dKernel::tiled);
+  other.kernel_width = 2;
   CHECK(kernel(other) == Filter2dKernel::patches);
   other = aligned;
   other.aligned = false;

@@ -387,7 +387,7 @@ TEST(auto_takes_the_ring_that_was_measured_to_be_faster) {
   problem.has_pre = true;
   CHECK(schedule(7) == Schedule::two_stage && schedule(31) == Schedule::single_stage);
 
-  Filter2dProblem image = square(32, 1, 1080, 1920, 7, DType::float32);
+  Filter2dProblem image = square(32, 1, 1080, 1920, 7, DType::float64);
   const auto stencil = [&](int side, bool linked = true) {
     image.kernel_height = image.kernel_width = side;
     return plan_filter2d(image, ScheduleRequest{}, kH200, linked).schedule;

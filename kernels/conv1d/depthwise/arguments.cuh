@@ -5,6 +5,7 @@
 #include "kernels/common/element.cuh"
 #include "kernels/common/fast_divide.h"
 #include "kernels/common/int_math.h"
+#include "kernels/common/load_several.cuh"
 #include "kernels/conv1d/conv1d.h"
 #include "kernels/conv1d/depthwise/policy.h"
 #include "kernels/stages/epilogue.cuh"
@@ -27,8 +28,15 @@ struct Conv1dArguments : Conv1dTensors, DepthwisePlan {
   ChainArguments<T, 3> pre, post;
 
   __device__ T tap(long long channel, int k) const {
-    return load_as<T>(weight.data, known_dtype(LinkedTensor::weight, weight.dtype),
-                      channel * weight.strides[0] + k * weight.strides[1]);
+    return load_as<T>(weight.data, known_dtype(LinkedTensor::weight, weight.dtype), tap_index(channel, k));
+  }
+  // Taps in flight together. `index_of(i)`: a tap_index or kNoElement.
+  template <int Count, class IndexOf>
+  __device__ void load_taps(const IndexOf& index_of, T (&values)[Count]) const {
+    load_several(weight.data, known_dtype(LinkedTensor::weight, weight.dtype), index_of, values);
+  }
+  __device__ long long tap_index(long long channel, int k) const {
+    return channel * weight.strides[0] + k * weight.strides[1];
   }
   __device__ T bias_of(long long channel) const {
     if (!bias.exists()) return T(0);

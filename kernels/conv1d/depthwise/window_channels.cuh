@@ -126,10 +126,24 @@ __device__ __forceinline__ void load_window_taps(const Conv1dArguments<Element>&
                                                  int pitch, float* taps) {
   const int rows = static_cast<int>(blockDim.x) / a.taps, rest = static_cast<int>(blockDim.x) - rows * a.taps;
   int c = static_cast<int>(threadIdx.x) / a.taps, k = static_cast<int>(threadIdx.x) - c * a.taps;
-  while (c < channels && channel + c < a.channels) {
-    taps[k * pitch + c] = a.tap(channel + c, k);
-    c += rows, k += rest;
-    if (k >= a.taps) ++c, k -= a.taps;
+  const int count = static_cast<int>(min_of<long long>(channels, a.channels - channel));
+  while (c < count) {
+    constexpr int kAtOnce = 8;
+    long long indices[kAtOnce];
+    int places[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      indices[i] = c < count ? a.tap_index(channel + c, k) : kNoElement;
+      places[i] = k * pitch + c;
+      c += rows, k += rest;
+      if (k >= a.taps) ++c, k -= a.taps;
+    }
+    float values[kAtOnce];
+    a.load_taps([&](int i) { return indices[i]; }, values);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (indices[i] != kNoElement) taps[places[i]] = values[i];
+    }
   }
 }
 

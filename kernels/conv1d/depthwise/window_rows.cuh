@@ -83,32 +83,55 @@ struct WindowRow {
     last = static_cast<int>(max_of<long long>(first, min_of<long long>(count, a.length - start)));
   }
 
-  // By threads lane, lane + lanes, ... of `lanes`, a word each if the row is aligned, else an element.
+  // By threads lane, lane + lanes, ... of `lanes`, a word each if the row is aligned, else an element. Loads are in
+  // flight together.
   __device__ __forceinline__ void copy(const Conv1dArguments<Element>& a, int lane, int lanes, int count,
                                        float* to) const {
-    constexpr int kWidth = kWordElements<Element>;
+    constexpr int kWidth = kWordElements<Element>, kWordsAtOnce = 2, kElementsAtOnce = 8;
     for (int i = lane; i < first; i += lanes) to[i] = convert<float>(element_at(a, batch, channel, start + i));
     for (int i = last + lane; i < count; i += lanes) to[i] = 0.0f;
     int done = first;
     if (a.input.strides[2] == 1 && is_word_aligned(from)) {
       const int begin = round_up(first, kWidth), end = last / kWidth * kWidth;
       if (begin < end) {
-#pragma unroll 4
-        for (int i = begin + lane * kWidth; i < end; i += lanes * kWidth) {
-          float values[kWidth];
-          unpack<Element>(load_word(from + i), values);
+#pragma unroll 1
+        for (int first_word = begin + lane * kWidth; first_word < end; first_word += kWordsAtOnce * lanes * kWidth) {
+          Word words[kWordsAtOnce];
+          const auto at = [&](int w) { return first_word + w * lanes * kWidth; };
 #pragma unroll
-          for (int w = 0; w < kWidth; w += 4) {
-            *reinterpret_cast<float4*>(to + i + w) =
-                make_float4(values[w], values[w + 1], values[w + 2], values[w + 3]);
+          for (int w = 0; w < kWordsAtOnce; ++w) {
+            if (at(w) < end) words[w] = load_word(from + at(w));
+          }
+#pragma unroll
+          for (int w = 0; w < kWordsAtOnce; ++w) {
+            if (at(w) >= end) break;
+            float values[kWidth];
+            unpack<Element>(words[w], values);
+#pragma unroll
+            for (int v = 0; v < kWidth; v += 4) {
+              *reinterpret_cast<float4*>(to + at(w) + v) =
+                  make_float4(values[v], values[v + 1], values[v + 2], values[v + 3]);
+            }
           }
         }
         for (int i = first + lane; i < begin; i += lanes) to[i] = convert<float>(from[i]);
         done = end;
       }
     }
-#pragma unroll 8
-    for (int i = done + lane; i < last; i += lanes) to[i] = convert<float>(from[i * a.input.strides[2]]);
+    const long long step = lanes * a.input.strides[2];
+    const Element* element = from + (done + lane) * a.input.strides[2];
+#pragma unroll 1
+    for (int at = done + lane; at < last; at += kElementsAtOnce * lanes) {
+      Element elements[kElementsAtOnce];
+#pragma unroll
+      for (int i = 0; i < kElementsAtOnce; ++i, element += step) {
+        if (at + i * lanes < last) elements[i] = *element;
+      }
+#pragma unroll
+      for (int i = 0; i < kElementsAtOnce; ++i) {
+        if (at + i * lanes < last) to[at + i * lanes] = convert<float>(elements[i]);
+      }
+    }
   }
 
   // `pre` on the copied words, which the same threads hold. Its result is rounded, as transform's would be.
@@ -125,7 +148,7 @@ struct WindowRow {
 
 template <class Chains, class Element>
 __device__ __forceinline__ void window_rows(const Conv1dArguments<Element>& a) {
-  constexpr int kWidth = kWordElements<Element>, kVectors = ceil_div(kWindowOutputs, kWidth);
+  constexpr int kWidth = kWordElements<Element>, kVectors = ceil_div(kWindowOutputs, kWidth), kTapsAtOnce = 4;
   extern __shared__ Word shared[];
   const int below = static_cast<int>(a.by_lanes.quotient_of_31_bits(threadIdx.x));
   const int lanes = a.lanes, lane = static_cast<int>(threadIdx.x) - below * lanes, outputs = lanes * kWindowOutputs;
@@ -142,7 +165,17 @@ __device__ __forceinline__ void window_rows(const Conv1dArguments<Element>& a) {
     const int count = max_of(left, 0) + a.taps - 1;
     const WindowRow<Element> window(a, batch, channel, begin, count);
     window.copy(a, lane, lanes, count, inputs);
-    for (int k = lane; k < a.taps; k += lanes) taps[k] = a.tap(channel, k);
+#pragma unroll 1
+    for (int first = lane; first < a.taps; first += kTapsAtOnce * lanes) {
+      float values[kTapsAtOnce];
+      a.load_taps(
+          [&](int i) { return first + i * lanes < a.taps ? a.tap_index(channel, first + i * lanes) : kNoElement; },
+          values);
+#pragma unroll
+      for (int i = 0; i < kTapsAtOnce; ++i) {
+        if (first + i * lanes < a.taps) taps[first + i * lanes] = values[i];
+      }
+    }
   }
   __syncthreads();
   if (!typename Chains::Pre{a.pre}.empty()) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/conv1d/long_filter/arguments.cuh"
+#include "kernels/mma/toeplitz.cuh"
 #include "kernels/pipeline/copy_groups.cuh"
 
 namespace sluice {
@@ -146,15 +147,8 @@ __device__ __forceinline__ void fetch_steps(const LongFilterArguments<Element>& 
 template <class Element>
 __device__ __forceinline__ void fetch_taps(const LongFilterArguments<Element>& a, const Element* row,
                                            std::uint32_t taps, const Team<false>& team) {
-  auto* const first = static_cast<Element*>(__cvta_shared_to_generic(taps));
-  auto* const second = static_cast<Element*>(__cvta_shared_to_generic(taps + tap_copy_bytes(a.steps)));
-  const int elements = tap_copy_elements(a.steps);
-#pragma unroll 2
-  for (int i = team.rank(); i < elements; i += team.ranks()) {
-    const Element tap = tap_at(a, row, i - kTapsFront);
-    first[i] = tap;
-    if (i + 1 < elements) second[i + 1] = tap;  // the last is zero, and memory may end after the copy
-  }
+  fill_tap_copies<Element>(static_cast<char*>(__cvta_shared_to_generic(taps)), a.steps, team.rank(), team.ranks(),
+                           [&](int distance) { return tap_at(a, row, distance); });
 }
 
 }  // namespace sluice
