@@ -63,7 +63,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "streams": ("streams",),
     "life": ("streams/test_life.py",),
     "others": (
-        *("bench", "contracts", "demo", "docs", "gpu", "linking", "nn"),
+        *("bench", "contracts", "demo", "distributed", "docs", "gpu", "linking", "nn"),
         *("compat/test_transformers.py", "compat/test_gpu_layers.py"),  # minutes
         "stages/test_*own_stages.py",  # in chains of convolutions
     ),

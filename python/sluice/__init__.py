@@ -1,5 +1,8 @@
 """sluice: pipelined CUDA operators for PyTorch. Forward-only; used through `torch.ops.sluice` or the functions here."""
 
+import importlib
+import types
+
 from . import _library
 
 _library.load()
@@ -71,3 +74,10 @@ __all__ = [
     "thread_stream",
     "transform",
 ]
+
+
+def __getattr__(name: str) -> types.ModuleType:
+    """`sluice.distributed`, loaded when it is first used: it takes half a second."""
+    if name == "distributed":
+        return importlib.import_module(".distributed", __name__)
+    raise AttributeError(f"module 'sluice' has no attribute {name!r}")

@@ -1,0 +1,65 @@
+"""Chains of a piece: their tensors are split as the piece is, and a launch gets those of its positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from .._apply import operand_list
+from .._fake import chain_dtype
+from .._library import call
+from ..chain import Chain
+from .halo import Positions
+
+
+def check_operands(
+    op: str, argument: str, chain: Chain | None, x: torch.Tensor, shape: Sequence[int], dtype: torch.dtype
+) -> torch.dtype:
+    """The dtype of a chain's result for values of `dtype`; raises the op's errors about its text and tensors.
+
+    Args:
+        op: for messages.
+        argument: the chain's name.
+        chain: or None.
+        x: the input, on whose device the tensors must be.
+        shape: of the chain's result on this rank.
+        dtype: of the values.
+    """
+    if chain is None:
+        return dtype
+    operands = operand_list(op, x, chain.operands)
+    return call(op, x, chain_dtype, op, argument, chain.text, operands, x, shape, dtype)
+
+
+def named_operands(pre: Chain | None, post: Chain | None) -> list[tuple[str, torch.Tensor]]:
+    """The tensors of both chains with their names in messages."""
+    chains = (("pre", pre), ("post", post))
+    return [
+        (f"{name} operand {k}", operand)
+        for name, chain in chains
+        if chain is not None
+        for k, operand in enumerate(chain.operands)
+    ]
+
+
+def narrowed(operand: torch.Tensor, part: slice, length: int) -> torch.Tensor:
+    """An operand for some of `length` positions; one that broadcasts over them stays as it is."""
+    if operand.dim() == 0 or operand.shape[-1] != length or length == 1:
+        return operand
+    return operand[..., part]
+
+
+def of_positions(chain: Chain | None, positions: Positions, piece: Positions) -> Chain | None:
+    """The chain for some positions of a piece, or outputs of a rank."""
+    if chain is None or not chain.operands or positions == piece:
+        return chain
+    part = positions - piece.start
+    # The same tensor twice stays one operand.
+    parts = {id(operand): narrowed(operand, part, piece.count) for operand in chain.operands}
+    return Chain(
+        tuple(
+            (name, tuple(parts[id(value)] if isinstance(value, torch.Tensor) else value for value in values))
+            for name, values in chain.stages
+        )
+    )

@@ -1,0 +1,106 @@
+"""Processes of one gloo group on this machine, which run functions of the tests."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import multiprocessing
+import multiprocessing.connection
+import os
+import pathlib
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+DEADLINE = 120.0  # seconds for a call; one that hangs fails then
+GRACE = 5.0  # seconds for the others after an error that no test expects
+
+
+class Ranks:
+    """`size` processes of one default group, with gloo on the loopback device, or NCCL with a GPU each.
+
+    Functions must be importable by their module's name: they are in modules of this folder or of tests/helpers.
+    """
+
+    def __init__(self, size: int, backend: str = "gloo") -> None:
+        self.size = size
+        self.is_alive = True
+        self._folder = tempfile.TemporaryDirectory()
+        store = str(pathlib.Path(self._folder.name) / "store")
+        context = multiprocessing.get_context("spawn")
+        self._processes, self._pipes = [], []
+        for rank in range(size):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(rank, size, store, backend, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            self._processes.append(process)
+            self._pipes.append(ours)
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """The results of all ranks. An error of any of them ends the processes."""
+        answers = self.answers(function, *arguments)
+        failed = [f"rank {rank}: {text}" for rank, (text, _) in enumerate(answers) if text]
+        if failed:
+            self.close()
+            raise AssertionError("\n".join(failed))
+        return [result for _, result in answers]
+
+    def answers(self, function: Callable[..., Any], *arguments: Any) -> list[tuple[str, Any]]:
+        """The error's text and the result of each rank; "ended" for a process that has ended."""
+        for pipe in self._pipes:
+            with contextlib.suppress(OSError):
+                pipe.send((function, arguments))
+        found = [("no answer", None)] * self.size
+        waiting, end = dict(zip(self._pipes, range(self.size), strict=True)), time.monotonic() + DEADLINE
+        while waiting and (ready := multiprocessing.connection.wait(list(waiting), max(end - time.monotonic(), 0))):
+            for pipe in ready:
+                rank = waiting.pop(pipe)
+                try:
+                    found[rank] = pipe.recv()
+                except (EOFError, OSError):
+                    found[rank] = "ended", None
+                if found[rank][0] not in ("", "ended"):
+                    end = min(end, time.monotonic() + GRACE)  # others may wait for it
+        return found
+
+    def close(self) -> None:
+        """Ends the processes, whatever they do, and waits for their end."""
+        self.is_alive = False
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.join()
+            process.close()
+        for pipe in self._pipes:
+            pipe.close()
+        self._folder.cleanup()
+
+
+def _serve(rank: int, size: int, store: str, backend: str, pipe: multiprocessing.connection.Connection) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(
+        backend,
+        store=dist.FileStore(store, size),
+        rank=rank,
+        world_size=size,
+        timeout=datetime.timedelta(seconds=DEADLINE),
+    )
+    while True:
+        try:
+            function, arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send(("", function(*arguments)))
+        except Exception:
+            pipe.send((traceback.format_exc(), None))
