@@ -48,9 +48,14 @@ class Source:
         return [torch.cuda.current_stream(device).record_event() for device in devices]
 
     def close(self) -> None:
-        """Closes a generator that is left early."""
+        """Closes a generator that is left early, and lets go of any other iterator; may be called again.
+
+        A DataLoader's workers end with its iterator. Garbage collection would end their queues first, and torch then
+        waits five seconds for each.
+        """
         self.has_ended = True
-        if (close := getattr(self._iterator, "close", None)) is not None:
+        iterator, self._iterator = self._iterator, iter(())
+        if (close := getattr(iterator, "close", None)) is not None:
             close()
 
 
