@@ -15,6 +15,7 @@ from collections.abc import Callable
 import stencil_claims
 from recorded_tables import facts, layers, timelines
 from result_files import PICTURE, ROOT, documents, files_of, is_older, measured, newest
+from scaling_tables import scaling
 from table_text import MICROSECONDS, MILLISECONDS, cell, lines_of
 
 MARKERS = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.DOTALL)
@@ -286,6 +287,7 @@ MEASUREMENTS = ROOT / "docs" / "measurements"
 RESULTS = ROOT / "docs" / "results.md"
 SOURCES = ROOT / "docs" / "sources.md"
 FACTS = MEASUREMENTS / "pipeline_facts.md"
+SCALING = ROOT / "docs" / "scaling.md"
 # The place and form of a suite's table; all others are plain tables in docs/results.md.
 FORMS: dict[str, tuple[pathlib.Path, Callable[[dict], str]]] = {
     "decode": (RESULTS, decoding),
@@ -304,7 +306,8 @@ def render() -> dict[pathlib.Path, str]:
     found = documents()
     if not found:
         none = "No measurements yet: `make bench` on a machine with a GPU writes them."
-        return dict.fromkeys([ROOT / "README.md", SOURCES, FACTS, RESULTS, *(path for path, _ in FORMS.values())], none)
+        paths = [ROOT / "README.md", SOURCES, FACTS, RESULTS, *(path for path, _ in FORMS.values())]
+        return {**dict.fromkeys(paths, none), SCALING: scaling()}
     parts: dict[pathlib.Path, list[str]] = {RESULTS: [glossary([*found, *newest()])]}
     for suite, form in FORMS.items():  # in this order on a page
         parts.setdefault(form[0], [])
@@ -318,7 +321,8 @@ def render() -> dict[pathlib.Path, str]:
         parts[RESULTS] += ["## Layers of transformers: `sluice.compat` before and after", table_of_layers]
     texts = {path: "\n\n".join(written) for path, written in parts.items()}
     texts[MEASUREMENTS / "streams.md"] += "\n\n" + timelines()
-    return {ROOT / "README.md": picture(), SOURCES: compared_stencils(), FACTS: facts(), **texts}
+    fixed = {ROOT / "README.md": picture(), SOURCES: compared_stencils(), FACTS: facts(), SCALING: scaling()}
+    return {**fixed, **texts}
 
 
 def main() -> int:

@@ -1,0 +1,127 @@
+"""examples/long_sequence.py, alone and on two ranks, its record, and the tables of docs/scaling.md."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pathlib
+import re
+import runpy
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import result_files
+import scaling_tables
+import sluice
+from common import ROOT
+
+pytestmark = pytest.mark.no_gpu
+EXAMPLE = ROOT / "examples/long_sequence.py"
+PARTS = ["projection in", "pack, send", "the piece", "wait", "first outputs", "gate", "projection out"]
+
+
+def run(*arguments: str, ranks: int | None = None) -> list[str]:
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks else []
+    package = str(pathlib.Path(sluice.__file__).parent.parent)
+    environment = {
+        **os.environ, "PYTHONPATH": os.pathsep.join([package, os.environ.get("PYTHONPATH", "")]),
+        "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    command = [sys.executable, *launcher, str(EXAMPLE), *arguments]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout.splitlines()
+
+
+def test_alone() -> None:
+    title, halo, block, convolution, same = run("--length", "500", "--samples", "2")
+    assert title.startswith("500 positions, 1 ranks, 64 channels, 4 taps, torch.float32 by gloo")
+    assert halo.startswith("halo: 0 bytes")
+    assert block.startswith("block: ")
+    assert convolution.startswith("convolution: ")
+    assert same == "the first outputs of each rank: the same as unsplit"
+
+
+def test_two_ranks(tmp_path: pathlib.Path) -> None:
+    picture, numbers = tmp_path / "picture.png", tmp_path / "numbers.json"
+    lines = run("--length", "5001", "--samples", "2", "--timeline", str(picture), "--json", str(numbers), ranks=2)
+    title, halo, block, convolution, first, second, drawn, same = lines
+    assert title.startswith("5001 positions, 2 ranks")
+    assert halo.startswith(f"halo: {3 * 64 * 4} bytes from a rank to the next, of {2500 * 64 * 4} bytes ")
+    assert all("the halo's share" in line for line in (block, convolution))
+    for rank, line in enumerate([first, second]):
+        assert line.startswith(f"rank {rank}: ")
+        assert re.findall(r"(?:: |ms, )([a-z, ]+) [\d.]+", line) == PARTS
+    assert same == "the first outputs of each rank: the same as unsplit"
+    found = json.loads(numbers.read_text())
+    assert found.keys() == {"ranks", "length", "channels", "taps", "halo_bytes", "ms"}
+    assert (found["ranks"], found["length"], found["halo_bytes"]) == (2, 5001, 3 * 64 * 4)
+    assert all(ms > 0 for ms in found["ms"].values())
+    if drawn == f"picture: {picture}":
+        assert picture.read_bytes().startswith(b"\x89PNG")
+    else:
+        assert drawn.startswith("no picture: it needs matplotlib")
+
+
+def test_phases() -> None:
+    stamps = runpy.run_path(str(EXAMPLE))["Stamps"]()
+    stamps.spans = [("projection in", 0.0, 10.0), ("convolution", 10.0, 20.0), ("gate", 20.0, 21.0)]
+    around = stamps.spans[:1], stamps.spans[2:]
+    assert stamps.phases() == [*around[0], ("the piece", 10.0, 20.0), *around[1]]
+    stamps._sent, stamps._waits = [11.0], [(17.0, 17.5), (17.6, 18.0)]
+    parts = [("pack, send", 10.0, 11.0), ("the piece", 11.0, 17.0), ("wait", 17.0, 18.0), ("first outputs", 18.0, 20.0)]
+    assert stamps.phases() == [*around[0], *parts, *around[1]]
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("record_scaling")
+
+
+def test_the_record_and_its_table(
+    recorder: ModuleType, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cpu" / "scaling.json"
+    monkeypatch.setattr("sys.argv", ["record_scaling.py", "--length", "900", "--most", "2", "--output", str(path)])
+    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(sluice.__file__).parent.parent))
+    recorder.main()
+    found = json.loads(path.read_text())
+    assert [row["ranks"] for row in found["rows"]] == [1, 2]
+    *_, first, second = scaling_tables.measured(path).splitlines()
+    assert first.startswith("| 1 | 900 | ")
+    assert first.split(" | ")[4] == "–"
+    assert first.endswith(" | 1.00 |")
+    assert second.startswith("| 2 | 450 | ")
+    assert scaling_tables.measured(tmp_path / "none.json").startswith("Not measured yet")
+
+
+# --- the reckoned table -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("network", scaling_tables.NETWORKS, ids=lambda network: network.name)
+@pytest.mark.parametrize("taps", scaling_tables.TAPS)
+def test_at_most_a_tenth_at_two_to_the_17_positions(taps: int, network: scaling_tables.Network) -> None:
+    assert 0 < scaling_tables.share(taps, 1 << 17, network, hidden=True) <= scaling_tables.share(taps, 1 << 17, network)
+    assert scaling_tables.share(taps, 1 << 17, network) <= 0.1
+    least = scaling_tables.least(taps, network)
+    assert scaling_tables.share(taps, least, network) <= 0.1 < scaling_tables.share(taps, least - 1, network)
+
+
+def test_the_reckoning_by_hand() -> None:
+    nvlink, infiniband = scaling_tables.NETWORKS
+    assert scaling_tables.halo(4) == 3 * 5120 * 2
+    assert scaling_tables.kernel(1 << 17) == pytest.approx(2 * 5120 * 131072 * 2 / 3.0e12)
+    assert scaling_tables.message(128, infiniband) == pytest.approx(5e-6 + 127 * 5120 * 2 / 50e9)
+    assert scaling_tables.share(4, 1 << 17, nvlink) == pytest.approx(13.07e-6 / (894.8e-6 + 13.07e-6), rel=1e-3)
+    # A message that is longer than the kernel shows even if it is hidden.
+    assert scaling_tables.share(128, 16, infiniband, hidden=True) > scaling_tables.share(4, 16, nvlink, hidden=True)
+
+
+def test_the_memorys_bandwidth_is_the_measured_one() -> None:
+    folder = ROOT / "benchmarks/results" / result_files.CARDS[0]
+    rates = [json.loads(path.read_text())["copy_tbps"] for path in folder.glob("conv1d_*.json")]
+    assert rates
+    assert all(round(1e12 * rate / 1e11) * 1e11 == scaling_tables.MEMORY for rate in rates)
