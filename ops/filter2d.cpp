@@ -20,7 +20,7 @@ constexpr const char* kOp = "filter2d";
 // Larger than any tensor's, and small enough that no sum or product in a plan overflows.
 constexpr int64_t kLimit = int64_t{1} << 31;        // of padding
 constexpr int64_t kKernelLimit = int64_t{1} << 24;  // of a kernel's sides
-// Bytes with default sampling and more taps are converted first: their kernels read floats.
+// Bytes with default sampling and more taps are converted first, for columns of floats; tiles of bytes take borders.
 constexpr int64_t kMostTapsOfBytes = 25;
 
 int64_t count_planes(const TensorView& image) {

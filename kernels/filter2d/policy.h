@@ -92,8 +92,8 @@ struct Filter2dPolicy {
 
   // Strips of aligned5, of unaligned rows and of columns: the rows to try first, and others. A strip's start costs as
   // much as `strip_start_rows` rows: its halo's 4 and the latency of its first loads. `strip_few_blocks` blocks per SM
-  // take no longer than one. Another number of rows wins where it costs less than so many percent. A start's cost is
-  // estimated, not measured.
+  // take no longer than one. Another number of rows wins where it costs less than `strip_clearly_less_percent` percent.
+  // A start's cost is estimated, not measured.
   ByElement strip_rows;
   int other_strip_rows[9];
   int strip_start_rows, strip_few_blocks, strip_clearly_less_percent;
@@ -112,7 +112,7 @@ struct Filter2dPolicy {
   ByElement least_tiled_taps, least_tiled_taps_unlike_rows;
   int least_tiled_separable_side;
   int tiled_lanes[6];
-  // A column's start costs as much as so many rows beside its halo's: an estimate. Their strips' percent.
+  // A column's start costs as much as so many rows beside its halo's: an estimate; and the percent of its strips.
   int column_start_rows, column_clearly_less_percent;
 };
 

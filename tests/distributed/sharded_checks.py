@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 from unittest import mock
 
@@ -175,17 +176,17 @@ def in_inference_mode() -> bool:
 
 
 def modules() -> list[bool]:
-    """Whether modules have the unsharded results with weights of every placement, in a batch of every placement."""
+    """Whether modules have the unsharded results with parameters and inputs of every placement."""
     mesh, equal = mesh_of_all(), []
     torch.manual_seed(0)
     for kind, groups in ((sluice.nn.Conv1d, 1), (sluice.nn.Conv1d, 8), (sluice.nn.ConvTranspose1d, 1)):
         module = kind(8, 8, 3, groups=groups).eval().requires_grad_(False)
         x = torch.randn(4, 8, 30)
         wanted, weight, bias = module(x), module.weight.data, module.bias.data
-        for where in (Replicate(), Shard(0), Shard(1)):
+        for where, offset in itertools.product((Replicate(), Shard(0), Shard(1)), (Replicate(), Shard(0))):
             module.weight = torch.nn.Parameter(distribute_tensor(weight, mesh, [where]), requires_grad=False)
-            module.bias = torch.nn.Parameter(distribute_tensor(bias, mesh, [Replicate()]), requires_grad=False)
-            for given in (Replicate(), Shard(0)):
+            module.bias = torch.nn.Parameter(distribute_tensor(bias, mesh, [offset]), requires_grad=False)
+            for given in (Replicate(), Shard(0), Shard(1), Shard(2)):
                 result = module(distribute_tensor(x, mesh, [given])).full_tensor()
-                equal.append(torch.allclose(result, wanted, atol=1e-5))
+                equal.append(result.shape == wanted.shape and torch.allclose(result, wanted, atol=1e-5))
     return equal

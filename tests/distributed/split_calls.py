@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -95,11 +95,17 @@ def random_convolutions(
     seed: int, count: int, members: Sequence[int] | None = None, device: str = "cpu"
 ) -> list[Found]:
     """`conv1d` of random splits."""
+    return _drawn(_convolution, seed, count, members, device)
+
+
+def _drawn(
+    case: Callable[[random.Random, Any, str], Found], seed: int, count: int, members: Sequence[int] | None, device: str
+) -> list[Found]:
     group = ranks_of(members)
     if members is not None and dist.get_rank() not in members:
         return []
     device = f"{device}:{dist.get_rank()}" if device == "cuda" else device
-    return [_convolution(random.Random(f"{seed} {n}"), group, device) for n in range(count)]
+    return [case(random.Random(f"{seed} {n}"), group, device) for n in range(count)]
 
 
 def _convolution(draw: random.Random, group: Any, device: str) -> Found:
@@ -148,11 +154,7 @@ def random_causal_convolutions(
     seed: int, count: int, members: Sequence[int] | None = None, device: str = "cpu"
 ) -> list[Found]:
     """`causal_conv1d` of random splits, with states, ids and packed sequences."""
-    group = ranks_of(members)
-    if members is not None and dist.get_rank() not in members:
-        return []
-    device = f"{device}:{dist.get_rank()}" if device == "cuda" else device
-    return [_causal_convolution(random.Random(f"{seed} {n}"), group, device) for n in range(count)]
+    return _drawn(_causal_convolution, seed, count, members, device)
 
 
 def random_sequences(draw: random.Random, kind: str, batch: int, length: int, device: str) -> dict[str, torch.Tensor]:

@@ -90,9 +90,9 @@ def test_what_is_communicated(
     assert [where for _, _, where in found] == [{str(result)}] * SIZE
 
 
-def test_modules_take_sharded_weights(four: Ranks) -> None:
+def test_modules_take_dtensors(four: Ranks) -> None:
     for equal in four.run(sharded_checks.modules):
-        assert equal == [True] * 18
+        assert equal == [True] * (3 * 6 * 4)
 
 
 def test_outs_keep_their_placement(four: Ranks) -> None:

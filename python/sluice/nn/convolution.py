@@ -293,7 +293,9 @@ def is_torchs_kernel(
     """Whether torch's kernel is best for a call without chains: then the module calls it directly."""
     if is_traced(weight) or is_traced(input):
         return True
-    if is_sharded(weight):  # torch's rule for DTensors takes it for replicated
+    if hasattr(weight, "device_mesh"):  # a DTensor: torch's rule takes weight, bias and sequence for whole
+        import sluice.distributed  # noqa: F401 (registers sluice's rules)
+
         return False
     if module.groups == module.in_channels:  # depthwise convolutions run sluice's kernels
         if module.groups > 1 or weight.device.type != "cpu" or torch.compiler.is_compiling():
@@ -303,11 +305,6 @@ def is_torchs_kernel(
         return True
     is_wide = weight.dtype == torch.float32 or weight.dtype == torch.float64
     return is_wide and not torch.is_autocast_enabled("cuda")
-
-
-def is_sharded(weight: torch.Tensor) -> bool:
-    """Whether it is a DTensor of which each rank has a part."""
-    return any(not placement.is_replicate() for placement in getattr(weight, "placements", ()))
 
 
 def operands_of(chain: Chain | None) -> tuple[torch.Tensor, ...]:
