@@ -12,6 +12,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import subprocess
@@ -19,16 +20,20 @@ import sys
 import threading
 import time
 
+import torch
+
 from part_sources import part_hash
 from source_tree import RECEIPT, ROOT
 
 LOGS = pathlib.Path(os.environ.get("OUT") or ROOT / "build" / "gpu_check")
 # A hanging test prints its stack.
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=150"]
+DEVICES = max(1, torch.cuda.device_count())
 # Several workers if pytest-xdist is installed. Each has few threads, because the CPU tests compete for the cores, and
-# compiles in its own process: inductor would start one more per core for every worker.
+# compiles in its own process: inductor would start one more per core for every worker. With several GPUs more lanes
+# are at work at a time.
 WORKERS = (
-    ["-n", str(max(2, (os.cpu_count() or 2) * 3 // 4)), "--dist", "worksteal"]
+    ["-n", str(max(2, (os.cpu_count() or 2) * 3 // 4 // DEVICES)), "--dist", "worksteal"]
     if importlib.util.find_spec("xdist")
     else []
 )
@@ -133,7 +138,8 @@ for _family in FAMILIES:
     PARTS[f"synccheck{_family}"] = [*sanitizer("synccheck", *OURS, family=_family), *SYNCCHECK]
 
 
-# A part leaves most cores idle at its end, so lanes run concurrently; the parts of a lane run one after another.
+# A part leaves most cores idle at its end, so lanes run concurrently; the parts of a lane run one after another. The
+# tests of a lane see all GPUs, in an order that begins with its own; a sanitizer's memory is for each GPU that it sees.
 LANES = (
     ("others", "life"),
     ("streams", "stencils"),
@@ -156,18 +162,40 @@ def hung_frames(lines: list[str]) -> list[str]:
     return [frame for frame in frames if not re.search(r"/(_pytest|pluggy|execnet|xdist)/", frame)]
 
 
-def run_part(name: str) -> dict[str, object] | None:
-    """The part's counts, or None if it failed."""
+def visible_devices(part: str, lane: int) -> str:
+    """CUDA_VISIBLE_DEVICES of a part in that lane."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = given.split(",") if given else [str(device) for device in range(DEVICES)]
+    first = lane % len(names)
+    return names[first] if is_sanitized(part) else ",".join(names[first:] + names[:first])
+
+
+def causes(lines: list[str]) -> list[str]:
+    """What says why a part failed: the tests' errors, a sanitizer's first findings, a crash, hanging frames."""
+    asserted = [line for line in lines if line.startswith("E   ")]
+    findings = [line[:300] for line in lines if re.match(r"=========\s+\S", line)]
+    crash = [line for line in lines if line.startswith("Fatal Python error")]
+    return [*asserted[:20], *findings[:20], *crash, *hung_frames(lines)[:20]]
+
+
+def run_part(name: str, devices: str) -> dict[str, object] | None:
+    """The part's counts, or None if it failed. The tests see the devices."""
     print(f"gpu-check: {name} ...", flush=True)
     log = LOGS / f"{name}.log"
     # Every tensor has its own allocation, so a read past its end is detected.
     uncached = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} if is_sanitized(name) else {}
-    environment = {**os.environ, **THREADS, **uncached}
+    environment = {**os.environ, **THREADS, **uncached, "CUDA_VISIBLE_DEVICES": devices}
+    seed = f"--seed={random.randrange(1 << 31)}"  # a test that crashes cannot say its own
     start = time.monotonic()
     with log.open("w") as file:
         try:
             status = subprocess.run(
-                PARTS[name], cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, env=environment, timeout=PART_SECONDS
+                [*PARTS[name], seed],
+                cwd=ROOT,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                timeout=PART_SECONDS,
             ).returncode
         except subprocess.TimeoutExpired:
             status = 124
@@ -178,9 +206,8 @@ def run_part(name: str) -> dict[str, object] | None:
     clean = not is_sanitized(name) or "ERROR SUMMARY: 0 errors" in text or "RACECHECK SUMMARY: 0 hazards" in text
     if status != 0 or counts.get("passed", 0) == 0 or not clean:
         lines = text.splitlines()
-        asserted = [line for line in lines if line.startswith("E   ")]
-        print("\n".join([*asserted[:20], *hung_frames(lines)[:20], *lines[-40:]]))
-        print(f"gpu-check: {name} FAILED (exit status {status}, {log})")
+        print("\n".join([*causes(lines), *lines[-40:]]))
+        print(f"gpu-check: {name} FAILED (exit status {status}, {seed}, {log})")
         return None
     print(
         f"gpu-check: {name} passed {counts.get('passed', 0)}, skipped {counts.get('skipped', 0)}, {seconds} s",
@@ -200,8 +227,6 @@ def passed_parts() -> list[str]:
 
 
 def machine() -> dict[str, str]:
-    import torch
-
     import sluice
 
     driver = subprocess.run(
@@ -223,8 +248,6 @@ def add_to_receipt(name: str, part: dict[str, object]) -> None:
 
 
 def main() -> int:
-    import torch
-
     if not torch.cuda.is_available():
         print("gpu-check: no CUDA device here", file=sys.stderr)
         return 2
@@ -243,16 +266,16 @@ def main() -> int:
 
     lock = threading.Lock()
 
-    def run_lane(names: tuple[str, ...]) -> None:
+    def run_lane(lane: int, names: tuple[str, ...]) -> None:
         for name in names:
-            if name not in wanted or name in passed or (result := run_part(name)) is None:
+            if name not in wanted or name in passed or (result := run_part(name, visible_devices(name, lane))) is None:
                 continue
             with lock:
                 add_to_receipt(name, {**result, **here, "sources": part_hash(name)})
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        list(pool.map(run_lane, LANES))
-    run_lane(BY_THEMSELVES)
+        list(pool.map(run_lane, range(len(LANES)), LANES))
+    run_lane(0, BY_THEMSELVES)
     missing = [name for name in PARTS if name not in passed_parts()]
     print(f"gpu-check: {'still to pass: ' + ' '.join(missing) if missing else 'all parts have passed'}")
     return 1 if set(missing) & set(wanted) else 0

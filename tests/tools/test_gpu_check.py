@@ -105,3 +105,21 @@ def test_every_sanitized_test_is_of_one_family(gpu_check: types.ModuleType) -> N
     run = [name for family in gpu_check.FAMILIES for name in gpu_check.PARTS[f"memcheck{family}"]]
     sanitized = [path for path in FILES if "\n@pytest.mark.sanitize\n" in path.read_text()]
     assert sorted(name for name in run if name.startswith("tests/")) == sorted(gpu_check.arguments(sanitized))
+
+
+def test_lanes_begin_with_different_gpus(gpu_check: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(gpu_check, "DEVICES", 4)
+    assert [gpu_check.visible_devices("streams", lane) for lane in (0, 1, 7)] == ["0,1,2,3", "1,2,3,0", "3,0,1,2"]
+    assert gpu_check.visible_devices("memcheck", 6) == "2"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,3")
+    assert [gpu_check.visible_devices("others", lane) for lane in (0, 1)] == ["5,3", "3,5"]
+    assert gpu_check.visible_devices("racecheck_dense", 3) == "3"
+
+
+def test_a_failure_names_its_causes(gpu_check: types.ModuleType) -> None:
+    frame = '  File "/work/tests/a/test_a.py", line 7 in test_a'
+    log = ["....", "========= Barrier error detected.", "=========", "=========     at kernel+0x50 in a.cu:3",
+           "E   AssertionError: 1", "Fatal Python error: Aborted", frame, '  File "/x/_pytest/a.py", line 1 in b',
+           "========= ERROR SUMMARY: 2 errors"]  # fmt: skip
+    assert gpu_check.causes(log) == [log[4], log[1], log[3], log[8], log[5], frame]
