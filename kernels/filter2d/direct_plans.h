@@ -18,6 +18,14 @@ void set_tiled(Filter2dPlan& plan, const Filter2dProblem& problem, const DeviceP
 bool suits_toeplitz(const Filter2dProblem& problem, const DeviceProperties& device);
 void set_toeplitz(Filter2dPlan& plan, const Filter2dProblem& problem, const DeviceProperties& device);
 
+// Taps in shared memory: rows of whole words; separable: one such row, then the column.
+inline long long tap_bytes(const Filter2dProblem& problem) {
+  const long long row =
+      static_cast<long long>(filter2d_tap_words(problem.kernel_width, problem.dtype)) * word_elements(problem.dtype);
+  const long long taps = problem.separable ? row + problem.kernel_height : row * problem.kernel_height;
+  return round_up<long long>(taps * (problem.dtype == DType::float64 ? 8 : 4), kWordBytes);
+}
+
 // Whether adjacent channels are in the same sectors of memory.
 inline bool has_channels_together(const Filter2dProblem& problem) {
   return problem.in_channels && !problem.has_adjacent_columns();

@@ -24,14 +24,6 @@ int choose_lanes(const Filter2dPolicy& policy, long long vectors, long long heig
   return best;
 }
 
-// Taps in shared memory: rows of whole words; separable: one such row, then the column.
-long long tap_bytes(const Filter2dProblem& problem) {
-  const long long row =
-      static_cast<long long>(filter2d_tap_words(problem.kernel_width, problem.dtype)) * word_elements(problem.dtype);
-  const long long taps = problem.separable ? row + problem.kernel_height : row * problem.kernel_height;
-  return round_up<long long>(taps * (problem.dtype == DType::float64 ? 8 : 4), kWordBytes);
-}
-
 // Whether strips exist and 32-bit numbers hold their indices, at any number of rows.
 bool fits_strips(const Filter2dProblem& problem) {
   constexpr long long kMost = 1LL << 30;

@@ -6,13 +6,6 @@ namespace {
 
 int patch_rows(const Filter2dProblem& problem) { return problem.separable ? kSeparableRows : kPatchRows; }
 
-// As filter2d's load_taps lays them out.
-int tiled_tap_bytes(const Filter2dProblem& problem) {
-  const int row = filter2d_tap_words(problem.kernel_width, problem.dtype) * word_elements(problem.dtype);
-  const int taps = problem.separable ? row + problem.kernel_height : row * problem.kernel_height;
-  return round_up(taps * static_cast<int>(sizeof(float)), kWordBytes);
-}
-
 // A tile of `lanes` patches across, for at most `most_threads`.
 struct SharedTile {
   int lanes = 0, down = 0, threads = 0;
@@ -31,7 +24,7 @@ struct SharedTile {
     pitch_words = 2 * half + 1;  // odd: four lanes and those of the next rows are in different banks
     words = (1LL * down * rows + problem.kernel_height - 1) * pitch_words;
     across = ceil_div<long long>(problem.output_width + slack, static_cast<long long>(lanes) * kTiledColumns);
-    bytes = words * kWordBytes + tiled_tap_bytes(problem);
+    bytes = words * kWordBytes + tap_bytes(problem);
   }
 
   // An estimate of an SM's clocks for all tiles: those of its copies and products, where fewer than eight warps leave
@@ -97,7 +90,7 @@ void set_tiled(Filter2dPlan& plan, const Filter2dProblem& problem, const DeviceP
   plan.groups_down = tile.down;
   plan.pitch_words = tile.pitch_words;
   plan.stage_words = static_cast<int>(tile.words);
-  plan.tap_bytes = tiled_tap_bytes(problem);
+  plan.tap_bytes = static_cast<int>(tap_bytes(problem));
   plan.tiles_across = tile.across;
   plan.tiles_down = tile.below;
   plan.threads = tile.threads;

@@ -317,14 +317,13 @@ TEST(a_long_filters_plan_keeps_what_the_kernel_relies_on) {
             const bool few = own.which == LongFilterKernel::long_filter;
             CHECK(few == (own.steps <= kFewSteps) && (few || own.which == LongFilterKernel::long_filter_many_steps));
             CHECK(own.team == 1 || (own.team == kLongFilterWarps && !few));
-            const int teams = kLongFilterWarps / own.team;
+            const int teams = kLongFilterWarps / own.team, wave = device.multiprocessors * plan.resident_blocks;
             const long long outputs = length + (aligned ? 0 : 7);
             CHECK(own.segment % kOutputsPerWarp == 0 && own.segment / kOutputsPerWarp <= 32);
-            CHECK(own.segments_per_row * own.segment >= outputs);
-            CHECK((own.segments_per_row - 1) * own.segment < outputs);
+            CHECK(own.segments_per_row * own.segment >= outputs && (own.segments_per_row - 1) * own.segment < outputs);
             CHECK(own.segments == 2 * channels * own.segments_per_row);
             CHECK(plan.grid * teams * own.segments_per_team + own.longer_teams == own.segments);
-            CHECK(own.longer_teams < plan.grid * teams && plan.grid <= device.multiprocessors * plan.resident_blocks);
+            CHECK(own.longer_teams < plan.grid * teams && plan.grid <= (own.segments_per_team < 15 ? 1 : 8) * wave);
             const long long made = min_of<long long>(own.segment, round_up<long long>(outputs, outputs_at_once(few)));
             CHECK(own.stage_words * kVectorOutputs == window_positions(static_cast<int>(made), own.steps));
             CHECK(own.steps * 16 >= taps + 14 && plan.depth >= 2 && plan.depth <= kMaxDepth);
@@ -358,7 +357,8 @@ TEST(a_channels_last_filters_plan_keeps_what_the_kernel_relies_on) {
           CHECK(own.segments == 3 * own.segments_per_row * own.channel_blocks);
           CHECK(own.stage_positions == own.segment + own.steps * 16 && own.steps * 16 >= taps + 7);
           CHECK(own.stage_words * kWordBytes == 4 * word_column_bytes(own.stage_positions));
-          CHECK(plan.grid <= kH200.multiprocessors * plan.resident_blocks && plan.grid <= own.segments);
+          const int wave = kH200.multiprocessors * plan.resident_blocks;
+          CHECK(plan.grid <= own.segments && plan.grid <= (own.segments / plan.grid < 16 ? 1 : 8) * wave);
           CHECK(plan.grid == own.segments || plan.grid % own.channel_blocks == 0 || plan.grid < own.channel_blocks);
           CHECK(plan.shared_memory == plan.depth * own.stage_words * kWordBytes +
                                           kLongFilterWarps * transposed_bytes(own.stage_positions, own.steps));

@@ -7,6 +7,8 @@ namespace {
 
 constexpr int kHalfBytes = 2;
 constexpr long long kMostPositions = 1 << 30;  // of a padded row; rows and segments too
+constexpr long long kMostWaves = 8;
+constexpr long long kLeastSegments = 16;  // of a team with several waves, which fills its ring once for them
 
 long long reach(const Conv1dProblem& problem) { return (problem.taps - 1LL) * min_of(problem.dilation, 1LL << 30) + 1; }
 
@@ -30,6 +32,14 @@ void set_segments(LongFilterPlan& plan, const Conv1dProblem& problem, long long 
   const long long made = round_up<long long>(outputs, outputs_at_once(has_few_steps(plan)));
   const long long in_stage = min_of<long long>(plan.segment, made);
   plan.stage_words = window_positions(static_cast<int>(in_stage), plan.steps) / word_elements(problem.dtype);
+}
+
+// Blocks of several waves where the segments are many. Between two blocks the kernel of another stream gets an SM, such
+// as NCCL's, and delays the rest by a block's time: with one wave that is all of the kernel's time once more.
+// `segments`: those of a block at a time.
+long long blocks_of(long long segments, long long wave) {
+  const long long waves = min_of(kMostWaves, segments / (wave * kLeastSegments));
+  return min_of(segments, wave * max_of(waves, 1LL));
 }
 
 // Chooses the deepest ring up to `deepest`, unless a shorter one lets more blocks be resident. `beside`: a block's
@@ -87,9 +97,9 @@ void set_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProper
   }
   if (plan.threads == 0) return refuse(plan, kDoesNotFit);
   if (own.segments >= kMostPositions) return refuse(plan, kTooMany);
-  // One wave: consecutive segments of a row or a channel keep its taps.
+  // Consecutive segments of a row or a channel keep its taps.
   const int teams = kLongFilterWarps / own.team;
-  plan.grid = min_of(ceil_div<long long>(own.segments, teams), 1LL * device.multiprocessors * plan.resident_blocks);
+  plan.grid = blocks_of(ceil_div<long long>(own.segments, teams), 1LL * device.multiprocessors * plan.resident_blocks);
   own.segments_per_team = own.segments / (plan.grid * teams);
   own.longer_teams = own.segments % (plan.grid * teams);
   plan.tile = own.segment;
@@ -113,10 +123,9 @@ void set_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const DevicePr
            kLongFilterWarps * transposed_bytes(own.stage_positions, own.steps), device);
   if (plan.threads == 0) return refuse(plan, kDoesNotFit);
   if (own.segments >= kMostPositions) return refuse(plan, kTooMany);
-  // One wave; blocks keep their channels' taps where the channel blocks divide it.
-  const long long blocks = 1LL * device.multiprocessors * plan.resident_blocks;
-  plan.grid =
-      min_of(own.segments, blocks < own.channel_blocks ? blocks : blocks / own.channel_blocks * own.channel_blocks);
+  // Blocks keep their channels' taps where the channel blocks divide the grid.
+  const long long blocks = blocks_of(own.segments, 1LL * device.multiprocessors * plan.resident_blocks);
+  plan.grid = blocks < own.channel_blocks ? blocks : blocks / own.channel_blocks * own.channel_blocks;
   plan.tile = own.segment * kBlockWords * kVectorOutputs;
 }
 
