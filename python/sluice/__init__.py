@@ -76,6 +76,13 @@ __all__ = [
 ]
 
 
+def _load_sharding_rules() -> None:
+    from . import distributed  # noqa: F401
+
+
+_library.sharding_rules.append(_load_sharding_rules)
+
+
 def __getattr__(name: str) -> types.ModuleType:
     """`sluice.distributed`, loaded when it is first used: it takes half a second."""
     if name == "distributed":

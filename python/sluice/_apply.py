@@ -16,8 +16,10 @@ from ._arguments import check_dtype, check_string, integer
 from ._library import (
     call_eagerly,
     check_tensor,
+    has_mesh,
     has_own_dispatch,
     innermost_transform,
+    load_sharding_rules,
     out_result,
     out_target,
     require_forward_only,
@@ -110,6 +112,8 @@ _overloads: dict[str, Any] = {}
 def call_raw(op: str, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Calls the raw op of that name; it is looked up once, because torch.ops takes 0.3 us."""
     if torch.compiler.is_compiling():
+        if has_mesh(arguments[0]):
+            load_sharding_rules()
         return getattr(torch.ops.sluice, name)(*arguments, **options)
     found = _overloads.get(name)
     if found is None:

@@ -9,6 +9,7 @@ import contextlib
 import os
 import pathlib
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar, cast
@@ -236,6 +237,8 @@ def raise_as_python(op: str, error: RuntimeError, device: torch.device) -> NoRet
 def call(op: str, input: torch.Tensor, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
     """Calls a raw op and gives its errors their Python types. Traced code calls the op as it is."""
     if torch.compiler.is_compiling():
+        if has_mesh(input):
+            load_sharding_rules()
         return function(*args, **kwargs)
     return call_eagerly(op, input, function, args, kwargs)
 
@@ -254,9 +257,27 @@ def call_eagerly(
         if backend := _BACKEND.search(str(error)):
             rule = "tensors must be strided, on the CPU or a CUDA device"
             raise TypeError(f"{op}: {rule}, got one of torch's backend {backend[1]}") from None
-        raise error
+        if not has_mesh(input) or f"{__package__}.distributed" in sys.modules:
+            raise error
+        load_sharding_rules()
+        return call_eagerly(op, input, function, args, kwargs)
     except RuntimeError as error:
         raise_as_python(op, error, input.device)
+
+
+# The package adds what registers them, because the rules are above the ops.
+sharding_rules: list[Callable[[], object]] = []
+
+
+def has_mesh(tensor: object) -> bool:
+    """Whether it is a DTensor, whose module takes a second to import."""
+    return hasattr(tensor, "device_mesh")
+
+
+def load_sharding_rules() -> None:
+    """Registers sluice's rules for DTensors. Traced code may call it."""
+    for load in sharding_rules:
+        load()
 
 
 def _in_call_mode(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +15,16 @@ import sluice.distributed
 from common import NAN
 from python_process import python
 from sluice import stages
+from sluice.distributed.arguments import Accepted, key_of
 
 pytestmark = pytest.mark.no_gpu
+
+
+ADD = Accepted.add
+
+
+class Tagged(torch.Tensor):
+    """A subclass, whose rules no check knows."""
 
 
 @pytest.fixture
@@ -92,28 +101,59 @@ CAUSAL: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("changed", "kind", "words"), CONV)
-def test_conv1d_refuses(
-    changed: dict[str, Any], kind: type[Exception], words: str, alone: None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "changed", "kind", "words"),
+    [("conv1d", *case) for case in CONV] + [("causal_conv1d", *case) for case in CAUSAL],
+)
+def test_what_is_refused(
+    name: str, changed: dict[str, Any], kind: type[Exception], words: str, alone: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[object] = []
     monkeypatch.setattr(dist, "batch_isend_irecv", sent.append)
+    function, plain = getattr(sluice.distributed, name), {"x_local": X, "weight": W if name == "conv1d" else TAPS}
+    function(**plain)  # an accepted call is remembered
     with pytest.raises(kind) as caught:
-        sluice.distributed.conv1d(**{"x_local": X, "weight": W, **changed})
-    assert str(caught.value).startswith(f"conv1d: {words}")
+        function(**{**plain, **changed})
+    assert str(caught.value).startswith(f"{name}: {words}")
     assert not sent
 
 
-@pytest.mark.parametrize(("changed", "kind", "words"), CAUSAL)
-def test_causal_conv1d_refuses(
-    changed: dict[str, Any], kind: type[Exception], words: str, alone: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: list[object] = []
-    monkeypatch.setattr(dist, "batch_isend_irecv", sent.append)
-    with pytest.raises(kind) as caught:
-        sluice.distributed.causal_conv1d(**{"x_local": X, "weight": TAPS, **changed})
-    assert str(caught.value) == f"causal_conv1d: {words}"
-    assert not sent
+@pytest.mark.parametrize("name", ["conv1d", "causal_conv1d"])
+def test_an_accepted_call_is_checked_once(name: str, alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, weight = getattr(sluice.distributed, name), W if name == "conv1d" else TAPS
+    accepted = importlib.import_module(f"sluice.distributed.{name}")._ACCEPTED
+    x, gain = torch.randn(2, 4, 11), torch.randn(4, 1)
+    asked: list[object] = []
+    monkeypatch.setattr(type(accepted), "add", lambda self, key, found: asked.append(key) or ADD(self, key, found))
+    for _ in range(2):
+        for options in ({"dilation": 1}, {"dilation": 2}, {"pre": "silu"}, {"pre": stages.mul(gain)}):
+            function(x, weight, **options)
+            function(x.mT.contiguous().mT, torch.nn.Parameter(weight, requires_grad=False), **options)
+    assert len(set(asked)) == len(asked) == 8
+    # What the first checks did not read is read again.
+    with pytest.raises(TypeError, match="dilation must be an int, got bool"):
+        function(x, weight, dilation=True)
+    with pytest.raises(RuntimeError, match="an input requires grad"):
+        function(x.clone().requires_grad_(), weight)
+    with pytest.raises(ValueError, match="out must not overlap x_local"):
+        function(x, weight, out=x[..., : function(x, weight).shape[-1]])
+    with torch.autocast("cpu", torch.bfloat16):
+        assert function(x, weight).dtype == torch.bfloat16
+    assert function(x, weight).dtype == torch.float32
+
+
+def test_keys_are_forgotten_before_they_are_many() -> None:
+    known: Accepted[int] = Accepted()
+    for n in range(3000):
+        known.add(key_of(n, None, "text"), n)
+        assert known.find(key_of(n, None, "text")) == n
+    assert len(known._found) <= 1024
+    assert key_of(1) != key_of(True) != key_of(1.0)
+    assert key_of(X) == key_of(X.clone()) != key_of(X.double())
+    for unknown in ([1], X.to_sparse(), torch.nested.nested_tensor([X]), Tagged(X), stages.mul(X.to_sparse())):
+        assert key_of(unknown) is None
+        known.add(key_of(unknown), 5)
+        assert known.find(key_of(unknown)) is None
 
 
 def test_gradients_are_refused(alone: None) -> None:
@@ -166,6 +206,40 @@ def test_the_package_is_loaded_when_it_is_used() -> None:
     result = python("import sys, sluice; print([n for n in sys.modules if n.startswith('sluice.distributed')], "
                     "'torch.distributed.tensor' in sys.modules, sluice.distributed.conv1d.__name__)")  # fmt: skip
     assert result.stdout.strip() == "[] False conv1d", result.stderr
+
+
+SHARDED = """
+import os, sys, torch, torch.distributed as dist, sluice
+from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+mesh = init_device_mesh("cpu", (1,))
+plain = torch.randn(2, 4, 9), torch.randn(4, 1, 3)
+x, w = distribute_tensor(plain[0], mesh, [Shard(1)]), distribute_tensor(plain[1], mesh, [Shard(0)])
+module = sluice.nn.Conv1d(4, 4, 3, groups=4, bias=False, post="silu")
+module.weight = torch.nn.Parameter(w, requires_grad=False)
+calls = {
+    "conv1d": lambda x, w: sluice.conv1d(x, w, groups=4, post="silu"),
+    "transform": lambda x, w: sluice.transform(x, sluice.stages.silu()),
+    "causal_conv1d": lambda x, w: sluice.causal_conv1d(x, w[:, 0], return_final_states=True)[0],
+    "module": lambda x, w: torch.func.functional_call(module, {"weight": w}, x),
+}
+call = calls[os.environ['CALL']]
+before = "sluice.distributed" in sys.modules
+y = (torch.compile(call, backend="aot_eager") if os.environ["HOW"] == "compiled" else call)(x, w)
+after = "sluice.distributed" in sys.modules
+torch.testing.assert_close(y.full_tensor(), call(*plain))
+print(before, after, y.placements)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [("conv1d", "eager"), ("causal_conv1d", "eager"), ("transform", "compiled"), ("module", "compiled")],
+)
+def test_a_dtensor_loads_the_package(name: str, how: str) -> None:
+    result = python(SHARDED, CALL=name, HOW=how)
+    assert result.stdout.strip() == "False True (Shard(dim=1),)", result.stderr
 
 
 WITHOUT = """

@@ -44,7 +44,7 @@ def test_every_rank_has_what_its_windows_read(kind: str) -> None:
         size, reach = draw.randrange(1, 6), draw.randrange(0, 12)
         windows = Windows(draw.choice([1, 1, 2, 3, 7]), reach, draw.randrange(0, 15), draw.randrange(0, 15))
         length = max(draw.randrange(1, 40), reach + 1 - windows.left - windows.right)
-        pieces = pieces_of(random_lengths(draw, length, size))
+        pieces = pieces_of(tuple(random_lengths(draw, length, size)))
         outputs = outputs_of(pieces, windows)
         if kind == "by chunks":
             pieces, outputs = chunks_of(length, size), chunks_of(windows.outputs(length), size)
@@ -78,7 +78,7 @@ def test_outputs_are_counted_by_the_documented_rule() -> None:
         windows = Windows(draw.randrange(1, 5), draw.randrange(0, 6), draw.randrange(0, 9), draw.randrange(0, 9))
         length = draw.randrange(1, 30) + windows.reach
         lengths = random_lengths(draw, length, draw.randrange(1, 6))
-        outputs = outputs_of(pieces_of(lengths), windows)
+        outputs = outputs_of(pieces_of(tuple(lengths)), windows)
         assert [(o.start, o.stop) for o in outputs if o] == [
             pair for pair in owned(lengths, windows.stride, windows.outputs(length)) if pair[0] < pair[1]
         ]
@@ -86,7 +86,7 @@ def test_outputs_are_counted_by_the_documented_rule() -> None:
 
 
 def test_a_history_comes_from_as_many_ranks_as_it_takes() -> None:
-    pieces = pieces_of([3, 1, 0, 2, 4])
+    pieces = pieces_of((3, 1, 0, 2, 4))
     assert arrivals(history_of(pieces, 5, 4, False)[1]) == [
         (0, Positions(1, 3)), (1, Positions(3, 4)), (3, Positions(4, 6)),
     ]  # fmt: skip
@@ -98,7 +98,7 @@ def test_a_history_comes_from_as_many_ranks_as_it_takes() -> None:
 
 
 def test_the_last_rank_has_a_history_for_final_states() -> None:
-    pieces = pieces_of([3, 4, 0])
+    pieces = pieces_of((3, 4, 0))
     assert history_of(pieces, 2, 2, False)[1] == ()
     assert arrivals(history_of(pieces, 2, 2, True)[1]) == [(1, Positions(5, 7))]
     assert history_of(pieces, 0, 2, True) == ((), ())
@@ -108,7 +108,7 @@ def test_histories_match() -> None:
     for case in range(200):
         draw = random.Random(f"{case}")
         size, columns, wants_states = draw.randrange(1, 6), draw.randrange(0, 12), draw.random() < 0.5
-        pieces = pieces_of(random_lengths(draw, draw.randrange(0, 30), size))
+        pieces = pieces_of(tuple(random_lengths(draw, draw.randrange(0, 30), size)))
         found = [history_of(pieces, columns, rank, wants_states) for rank in range(size)]
         assert_messages_match([sends for sends, _ in found], [receives for _, receives in found])
         for rank, (piece, (_, receives)) in enumerate(zip(pieces, found, strict=True)):

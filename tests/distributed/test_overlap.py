@@ -58,7 +58,7 @@ class Depthwise:
             sluice.causal_conv1d(x, self.weight, initial_states=given[1], out=out)
 
 
-LENGTHS = [10, 12, 9]
+LENGTHS = (10, 12, 9)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, rank: int, *, causal: bool, arrives: bool = True) -> tuple[bool, list[str]]:

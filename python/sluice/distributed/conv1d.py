@@ -19,7 +19,7 @@ from ..chain import Chain, given_chain
 from ..conv1d import conv1d as convolve
 from ..conv1d import sides
 from ..pack import PackedWeight
-from .arguments import check_devices, check_dim, check_plain, check_target
+from .arguments import Accepted, check_devices, check_dim, check_plain, check_target, key_of
 from .chains import check_operands, named_operands, of_positions
 from .exchange import agreed_lengths, rank_and_size
 from .halo import NOWHERE, Positions, Windows, outputs_of, pieces_of, share_of
@@ -94,12 +94,15 @@ def conv1d(
     Source: `torch.nn.functional.conv1d`; halo exchange as in distributed stencil codes (MPI's ghost cells).
     """
     rank, _ = rank_and_size(_OP, group)
-    check_dim(_OP, dim)
-    check_plain(_OP, "x_local", x_local)
     taps = weight.weight if isinstance(weight, PackedWeight) else weight
-    check_plain(_OP, "weight", taps)
-    if bias is not None:
-        check_plain(_OP, "bias", bias)
+    key = key_of(x_local, taps, bias, stride, padding, dilation, groups, dim, pre, post, dtype, schedule, depth)
+    found = _ACCEPTED.find(key)
+    if found is None:
+        check_dim(_OP, dim)
+        check_plain(_OP, "x_local", x_local)
+        check_plain(_OP, "weight", taps)
+        if bias is not None:
+            check_plain(_OP, "bias", bias)
     before = None if pre is None else given_chain(_OP, "pre", pre)
     after = None if post is None else given_chain(_OP, "post", post)
     check_forward_only(_OP, (x_local, taps, bias), before, after)
@@ -111,9 +114,12 @@ def conv1d(
         numbers["padding_right"] = right
     options: dict[str, Any] = {"dtype": dtype, "schedule": schedule, "depth": depth}
     piece = _Piece(x if x.dim() == 3 else x[None], weight, bias, numbers, before, after, options)
-    shape, result_dtype = piece.check(x, taps)
+    if found is None:
+        found = piece.check(x, taps)
+        _ACCEPTED.add(key, found)
+    shape, result_dtype = found
     windows = Windows(step, (taps.shape[2] - 1) * spread, left, left if right is None else right)
-    pieces = pieces_of(agreed_lengths(_OP, piece.x, piece.agreed(taps, windows), lengths, group))
+    pieces = pieces_of(agreed_lengths(_OP, piece.x, lambda: piece.agreed(taps, windows), lengths, group))
     length = pieces[-1].stop
     if length == 0 or windows.outputs(length) < 1:
         whole = Described((*x.shape[:-1], length), tuple(x.stride()), x.dtype)
@@ -128,13 +134,17 @@ def conv1d(
         return convolve(
             x_local, weight, bias, step, padding, spread, groups, pre=before, post=after, out=out, **options
         )
-    piece = dataclasses.replace(piece, piece=share.piece, outputs=share.outputs)
+    piece.piece, piece.outputs = share.piece, share.outputs
     result = empty_like_layout(x, shape, result_dtype) if out is None else out
     convolve_piece(piece.x, result if x.dim() == 3 else result[None], share, group, piece)
     return result
 
 
-@dataclasses.dataclass(frozen=True)
+# A result's shape and dtype, of calls that were checked.
+_ACCEPTED: Accepted[tuple[tuple[int, ...], torch.dtype]] = Accepted()
+
+
+@dataclasses.dataclass
 class _Piece:
     """A rank's piece and how its parts are launched."""
 

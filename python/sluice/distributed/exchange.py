@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +22,9 @@ def rank_and_size(op: str, group: dist.ProcessGroup | None) -> tuple[int, int]:
     """
     if not dist.is_available():
         raise RuntimeError(f"{op}: torch.distributed must be available, got a torch that was built without it")
+    asked = dist.group.WORLD if group is None else group
+    if isinstance(asked, dist.ProcessGroup):  # whose own methods cost a tenth of torch.distributed's functions
+        return asked.rank(), asked.size()
     rank = dist.get_rank()
     return rank if group is None else dist.get_group_rank(group, rank), dist.get_world_size(group)
 
@@ -62,7 +66,7 @@ def gather_lengths(
 def agreed_lengths(
     op: str,
     x: torch.Tensor,
-    numbers: dict[str, int],
+    agreed: Callable[[], dict[str, int]],
     lengths: Sequence[int] | None,
     group: dist.ProcessGroup | None,
 ) -> tuple[int, ...]:
@@ -71,7 +75,7 @@ def agreed_lengths(
     Args:
         op: for messages.
         x: (B, C, n), this rank's piece.
-        numbers: what must be equal on all ranks, by name; compared only if lengths are gathered.
+        agreed: gives what must be equal on all ranks, by name; asked only if lengths are gathered.
         lengths: of all ranks, as the caller has them.
         group: the ranks.
 
@@ -80,17 +84,10 @@ def agreed_lengths(
         ValueError: given lengths do not fit the group or the piece, or ranks do not agree. Ranks that
             disagree raise it everywhere.
     """
-    rank, size = rank_and_size(op, group)
     length = x.shape[-1]
     if lengths is not None:
-        found = tuple(integer(op, "lengths", one, rule="hold ints") for one in lengths)
-        if len(found) != size:
-            raise ValueError(f"{op}: lengths must have one number for each of the {size} ranks, got {len(found)}")
-        if min(found) < 0:
-            raise ValueError(f"{op}: lengths must not be negative, got {found}")
-        if found[rank] != length:
-            raise ValueError(f"{op}: lengths must be {length} for rank {rank}, whose piece it is, got {found[rank]}")
-        return found
+        return _fitting(op, tuple(lengths), length, *rank_and_size(op, group))
+    numbers = agreed()
     rows = _gathered([length, *numbers.values()], group, x.device)
     for other, row in enumerate(rows):
         for name, first, one in zip(numbers, rows[0][1:], row[1:], strict=True):
@@ -98,6 +95,25 @@ def agreed_lengths(
                 raise ValueError(f"{op}: {name} must be the same on all ranks, got {first} on rank 0 "
                                  f"and {one} on rank {other}")  # fmt: skip
     return tuple(row[0] for row in rows)
+
+
+def _fitting(op: str, lengths: tuple[int, ...], length: int, rank: int, size: int) -> tuple[int, ...]:
+    """Given lengths, if they fit the group and this rank's piece."""
+    if all(type(one) is int for one in lengths):
+        return _fitting_integers(op, lengths, length, rank, size)
+    found = tuple(integer(op, "lengths", one, rule="hold ints") for one in lengths)
+    return _fitting_integers(op, found, length, rank, size)
+
+
+@functools.lru_cache(maxsize=256)
+def _fitting_integers(op: str, found: tuple[int, ...], length: int, rank: int, size: int) -> tuple[int, ...]:
+    if len(found) != size:
+        raise ValueError(f"{op}: lengths must have one number for each of the {size} ranks, got {len(found)}")
+    if min(found) < 0:
+        raise ValueError(f"{op}: lengths must not be negative, got {found}")
+    if found[rank] != length:
+        raise ValueError(f"{op}: lengths must be {length} for rank {rank}, whose piece it is, got {found[rank]}")
+    return found
 
 
 def _gathered(numbers: list[int], group: dist.ProcessGroup | None, device: torch.device) -> list[list[int]]:

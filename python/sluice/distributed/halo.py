@@ -114,7 +114,8 @@ class Share:
     receives: tuple[Message, ...]
 
 
-def pieces_of(lengths: Sequence[int]) -> tuple[Positions, ...]:
+@functools.lru_cache(maxsize=256)
+def pieces_of(lengths: tuple[int, ...]) -> tuple[Positions, ...]:
     """Adjacent pieces of those lengths."""
     bounds = [0, *itertools.accumulate(lengths)]
     return tuple(itertools.starmap(Positions, itertools.pairwise(bounds)))

@@ -59,6 +59,7 @@ class History:
         self.rank = rank
         self.columns = columns
         self.initial_states = initial_states if rank == 0 else None
+        self._wants_states = wants_states
         self._exchange = Exchange(group)
         self._sends, self._receives = history_of(pieces, columns, rank, wants_states)
 
@@ -100,7 +101,10 @@ class History:
         The ids before position 0 are that of position 0, which `ids` has if no other piece has.
         """
         self._exchange.wait()
-        if self.rank == 0 or not self._exchange.received:
+        if self.rank == 0 and not self._wants_states:  # nothing reads them
+            columns = self.x[..., :0]
+            found = None if ids is None else ids.new_zeros((ids.shape[0], self.columns))
+        elif self.rank == 0 or not self._exchange.received:
             columns = self._first()
             found = None if ids is None else ids.new_zeros((ids.shape[0], self.columns))
         else:

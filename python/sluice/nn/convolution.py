@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from .. import reference
+from .._library import has_mesh
 from ..chain import Chain
 from ..conv1d import conv1d, sides
 from ..conv_transpose1d import conv_transpose1d
@@ -293,9 +294,7 @@ def is_torchs_kernel(
     """Whether torch's kernel is best for a call without chains: then the module calls it directly."""
     if is_traced(weight) or is_traced(input):
         return True
-    if hasattr(weight, "device_mesh"):  # a DTensor: torch's rule takes weight, bias and sequence for whole
-        import sluice.distributed  # noqa: F401 (registers sluice's rules)
-
+    if has_mesh(weight):  # torch's rule takes weight, bias and sequence for whole
         return False
     if module.groups == module.in_channels:  # depthwise convolutions run sluice's kernels
         if module.groups > 1 or weight.device.type != "cpu" or torch.compiler.is_compiling():
