@@ -121,7 +121,7 @@ class Row:
         parts += [f"depth {self.depth}"] * (self.depth != DEPTH)
         if self.memory_budget is not None:
             parts.append(f"budget {size_text(self.memory_budget)}")
-        return ", ".join(parts + [f"{self.devices} GPUs"] * (self.devices > 1))
+        return ", ".join(parts)
 
 
 def _slices(x: torch.Tensor, expected: Function, device: torch.device) -> Iterator[torch.Tensor]:
@@ -240,16 +240,10 @@ def _pageable() -> Iterator[Row]:
     yield Row(_SIN, "strided pageable")
 
 
-def _two_gpus() -> Iterator[Row]:
-    if torch.cuda.device_count() >= 2:  # asks NVML, so listing does not initialise CUDA
-        yield Row(rows=4 * _ROWS, devices=2)
-        yield Row(source="pageable", devices=2)
-
-
 SUITE = Suite(
     "stream",
     [
-        *(stream_case(row) for rows in (_pinned, _known, _one_way, _pageable, _two_gpus) for row in rows()),
+        *(stream_case(row) for rows in (_pinned, _known, _one_way, _pageable) for row in rows()),
         *(conv_case(16, 1 << 22, 31, chunk) for chunk in (None, 1 << 14)),
         *([images_case("resnet18", 4096, 224, 256)] if has_torchvision() else []),
         *small_cases(),

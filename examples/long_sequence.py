@@ -22,6 +22,7 @@ import json
 import os
 import pathlib
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -152,17 +153,62 @@ def now() -> float:
 
 
 def record(block: Block, x: torch.Tensor, convolve: Convolution) -> list[Span]:
-    """What this rank does in a step; on the CPU the host's time is that of the work."""
-    stamps = Stamps()
+    """What this rank does in a step: the block's parts on the CPU, kernels on a GPU."""
+    if x.device.type == "cuda":
+        return kernels_of(lambda: block(x, convolve))
+    stamps = Stamps()  # on the CPU the host's time is that of the work
     dist.barrier()
     with mock.patch.object(dist, "batch_isend_irecv", stamps.batch_isend_irecv):
         block(x, convolve, stamps.part)
     return stamps.phases()
 
 
+def kernels_of(step: Callable[[], object]) -> list[Span]:
+    """The kernels of a step on the GPU, copies too, in the order of their begins."""
+    for _ in range(2):  # the first profile takes long to start, at other times on other ranks
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+            dist.barrier()
+            torch.cuda.synchronize()
+            step()
+            torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        trace = json.loads(path.read_text())
+    origin = trace.get("baseTimeNanoseconds", 0) % 10**13 / 1e6  # of all ranks' clocks
+    found = [
+        (event["name"][:80], origin + event["ts"] / 1e3, origin + (event["ts"] + event["dur"]) / 1e3)
+        for event in trace["traceEvents"]
+        if event.get("cat") in ("kernel", "gpu_memcpy")
+    ]
+    found.sort(key=lambda kernel: kernel[1])
+    barriers = [n for n, (name, _, _) in enumerate(found) if "AllReduce" in name]
+    return found[barriers[-1] + 1 :] if barriers else found
+
+
+def parts_of(kernels: list[Span]) -> list[Span]:
+    """The block's parts, known by their kernels: sluice's are the piece, the first outputs and the gate."""
+    ours = [kernel for kernel in kernels if "sluice" in kernel[0]]
+    gate = ours.pop()
+    piece = max(ours, key=lambda kernel: kernel[2] - kernel[1])
+
+    def part(kernel: Span) -> str:
+        name, begin, _ = kernel
+        if name.startswith("nccl"):
+            return "exchange"
+        if kernel in (piece, gate):
+            return "the piece" if kernel is piece else "gate"
+        if begin > piece[1]:
+            return "projection out" if begin > gate[1] else "first outputs"
+        is_copy = any(word in name.lower() for word in ("copy", "cat", "memcpy", "elementwise"))
+        return "pack, send" if is_copy or "sluice" in name else "projection in"
+
+    return [(part(kernel), *kernel[1:]) for kernel in kernels]
+
+
 COLORS = {
-    "projection in": "#9ecae9", "pack, send": "#e45756", "the piece": "#f58518", "wait": "#79706e",
-    "first outputs": "#b279a2", "gate": "#54a24b", "projection out": "#4c78a8",
+    "projection in": "#9ecae9", "pack, send": "#e45756", "the piece": "#f58518", "exchange": "#bab0ac",
+    "wait": "#79706e", "first outputs": "#b279a2", "gate": "#54a24b", "projection out": "#4c78a8",
 }  # fmt: skip
 
 
@@ -175,24 +221,27 @@ def draw(path: pathlib.Path, ranks: list[list[Span]], title: str) -> None:
     for rank, spans in enumerate(ranks):
         for name, begin, end in spans:
             color = COLORS[name]  # of the edges too: a white one would hide a narrow box
-            steps.broken_barh([(begin - start, end - begin)], (rank - 0.3, 0.6), facecolors=color, edgecolors=color)
+            row = (rank + 0.2, 0.2) if name == "exchange" else (rank - 0.3, 0.5)  # beside the other kernels
+            steps.broken_barh([(begin - start, end - begin)], row, facecolors=color, edgecolors=color)
     steps.set_title(title, loc="left", fontsize=9)
     steps.set_yticks(range(len(ranks)), [f"rank {rank}" for rank in range(len(ranks))])
     steps.set_xlabel("milliseconds")
-    names = ["pack, send", "the piece", "wait", "first outputs"]
+    used = {name for spans in ranks for name, _, _ in spans}
+    names = [name for name in ("pack, send", "the piece", "exchange", "wait", "first outputs") if name in used]
     height = 0.8 / len(ranks)
     for rank, spans in enumerate(ranks):
-        for name, begin, end in spans:
-            if name in names:
-                y = names.index(name) - 0.4 + rank * height
-                parts.barh(y, end - begin, 0.9 * height, align="edge", color=COLORS[name])
-                parts.text(end - begin, y + height / 2, f" rank {rank}: {end - begin:.3f} ms", va="center", fontsize=7)
+        for row, name in enumerate(names):
+            total, y = sum(end - begin for one, begin, end in spans if one == name), row - 0.4 + rank * height
+            if total > 0:
+                parts.barh(y, total, 0.9 * height, align="edge", color=COLORS[name])
+                parts.text(total, y + height / 2, f" rank {rank}: {total:.3f} ms", va="center", fontsize=7)
     parts.set_xscale("log")
     parts.margins(x=0.15)
     parts.set_yticks(range(len(names)), names)
     parts.set_xlabel("milliseconds of the convolution's parts")
-    handles = [plt.Rectangle((0, 0), 1, 1, color=color) for color in COLORS.values()]
-    steps.legend(handles, list(COLORS), ncols=7, fontsize=7, loc="lower left", bbox_to_anchor=(0, 1.1), frameon=False)
+    shown = [name for name in COLORS if name in used]
+    handles = [plt.Rectangle((0, 0), 1, 1, color=COLORS[name]) for name in shown]
+    steps.legend(handles, shown, ncols=len(shown), fontsize=7, loc="lower left", bbox_to_anchor=(0, 1.1), frameon=False)
     for axes in (steps, parts):
         axes.invert_yaxis()
         axes.spines[["top", "right"]].set_visible(False)
@@ -208,7 +257,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--taps", type=int, default=4, help="of the convolution (%(default)s)")
     parser.add_argument("--samples", type=int, default=9, help="of each time (%(default)s)")
     parser.add_argument("--json", type=pathlib.Path, help="also write the numbers there")
-    parser.add_argument("--timeline", type=pathlib.Path, help="draw what each rank does in a step; on the CPU")
+    parser.add_argument("--timeline", type=pathlib.Path, help="draw what each rank does in a step")
     return parser.parse_args()
 
 
@@ -255,20 +304,18 @@ def main() -> int:
         }
         times = milliseconds(steps, device, given.samples)
         recorded: list[list[Span]] = [[]] * size
-        if given.timeline and not on_gpu:
+        if given.timeline:
             dist.all_gather_object(recorded, record(block, x, split))
     halo = (given.taps - 1) * hidden.shape[1] * hidden.element_size() * (size > 1)
     if rank == 0:
-        where = f"{dtype} by {dist.get_backend()}, {torch.get_num_threads()} threads a rank"
+        where = f"{dtype} by {dist.get_backend()}" + ("" if on_gpu else f", {torch.get_num_threads()} threads a rank")
         title = f"{given.length} positions, {size} ranks, {hidden.shape[1]} channels, {given.taps} taps, {where}"
         report(title, times, halo, hidden.numel() * hidden.element_size())
         if given.json:
             numbers = {"ranks": size, "length": given.length, "channels": hidden.shape[1], "taps": given.taps}
-            given.json.write_text(json.dumps({**numbers, "halo_bytes": halo, "ms": times}))
-        if recorded[0]:
-            timeline(given.timeline, recorded, title)
-        elif given.timeline:
-            print("no timeline: only on the CPU is the host's time that of the work")
+            given.json.write_text(json.dumps({**numbers, "halo_bytes": halo, "ms": times, "timeline": recorded}))
+        if given.timeline:
+            timeline(given.timeline, [parts_of(one) for one in recorded] if on_gpu else recorded, title)
         print("the first outputs of each rank:", "the same as unsplit" if right else "DIFFERENT")
     dist.barrier()  # no rank leaves while another one is still at work
     dist.destroy_process_group()

@@ -1,5 +1,10 @@
 """Tables of docs/scaling.md: what record_scaling.py measured, and the halo's share reckoned for two networks.
 
+measured: share  = (split - alone) / split            by the median steps of halo_steps.py
+          hidden = 1 - (split - alone) / (by hand - alone), at least 0
+
+reckoned:
+
 extra   = small kernels + message                     message = latency + halo / link
 share   = extra / (kernel + extra)                    kernel  = 2 * B * C * n * element size / memory
 hidden  = the same, but the message costs only what is longer than the kernel
@@ -10,8 +15,8 @@ import json
 import math
 import pathlib
 
-from result_files import ROOT
-from table_text import lines_of
+from result_files import ROOT, recording, tree_hash
+from table_text import cell, lines_of
 
 RECORDED = ROOT / "benchmarks/recordings/cpu/scaling.json"
 MEMORY = 3.0e12  # bytes/s of a copy on the H100, read and write together: `copy_tbps` in benchmarks/results
@@ -85,11 +90,20 @@ def reckoned() -> str:
 
 
 def measured(path: pathlib.Path = RECORDED) -> str:
-    """One line per number of processes."""
+    """The example on the CPU, one line per number of processes."""
     if not path.exists():
-        return "Not measured yet: `python benchmarks/record_scaling.py`."
+        return "Not measured yet: `python benchmarks/record_scaling.py --device cpu`."
     found = json.loads(path.read_text())
-    first = found["rows"][0]
+    how = (
+        f"float32, gloo, {found['cores']} cores, a thread for each process, torch {found['torch']}, {found['date']}, "
+        f"load {found['load']} before the first run"
+    )
+    return blocks(found["rows"], how)
+
+
+def blocks(rows: list[dict], how: str) -> str:
+    """The example's block and convolution, with the exchange and without it."""
+    first = rows[0]
 
     def row(one: dict) -> list[str]:
         cells = [str(one["ranks"]), str(one["length"] // one["ranks"])]
@@ -103,11 +117,58 @@ def measured(path: pathlib.Path = RECORDED) -> str:
     header += ["convolution, ms", "without the exchange", "share, %", "one process / block"]
     heading = (
         f"**Measured**: {first['length']} positions, {first['channels']} channels in the convolution, {first['taps']} "
-        f"taps, float32, gloo, {found['cores']} cores, a thread for each process, torch {found['torch']}, "
-        f"{found['date']}, load {found['load']} before the first run"
+        f"taps, {how}"
     )
-    return "\n".join([heading, "", *lines_of(header, map(row, found["rows"]))])
+    return "\n".join([heading, "", *lines_of(header, map(row, rows))])
+
+
+WAYS = {"host": "In a loop on the host", "graph": "From a CUDA graph"}
+
+
+def on_gpus() -> str:
+    """The steps of two GPUs, and the example on them; empty if none are recorded."""
+    path = recording("scaling.json")
+    if path is None:
+        return ""
+    found = json.loads(path.read_text())
+    older = "" if found["source_hash"] == tree_hash() else ", on older sources than this tree's"
+    machine = f"{found['gpu']}, NCCL {found['nccl']}, torch {found['torch']}, {found['date']}{older}"
+    parts = [steps(found, way) for way in WAYS if way in found]
+    first = found["host"]
+    heading = (
+        f"**Measured on {first['ranks']} GPUs**: microseconds a step, B = 1, C = {first['channels']}, "
+        f"{first['dtype']}, SiLU, {machine}"
+    )
+    how = f"bfloat16, a GPU for each process, {machine}"
+    return "\n\n".join([heading, *parts, blocks(found["rows"], how)])
+
+
+def steps(found: dict, way: str) -> str:
+    """What the exchange adds to a step, one line for each number of taps and of positions."""
+    urgent = {(row["taps"], row["positions"]): row["us"] for row in found.get(f"{way}_priority", {"rows": []})["rows"]}
+
+    def row(one: dict) -> list[str]:
+        us, other = one["us"], urgent.get((one["taps"], one["positions"]))
+        by_hand, extra = us["by_hand"] - us["alone"], us["split"] - us["alone"]
+        hidden = f"{100 * max(1 - extra / by_hand, 0):.0f}" if by_hand > 0 else "–"
+        high = "–" if other is None else f"{other['split'] - other['alone']:.0f}"
+        return [
+            *(str(one["taps"]), f"2^{one['positions'].bit_length() - 1}", cell(us["alone"]), f"{by_hand:.0f}"),
+            *(f"{extra:.0f}", high, f"{100 * extra / us['split']:.1f}", hidden),
+        ]
+
+    header = [
+        "K",
+        "positions a rank",
+        "alone",
+        "by hand adds",
+        "split adds",
+        "with high priority",
+        "share, %",
+        "hidden, %",
+    ]
+    return "\n".join([f"{WAYS[way]}:", "", *lines_of(header, map(row, found[way]["rows"]))])
 
 
 def scaling() -> str:
-    return f"{measured()}\n\n{reckoned()}"
+    return "\n\n".join(part for part in (on_gpus(), measured(), reckoned()) if part)

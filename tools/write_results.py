@@ -56,6 +56,7 @@ TITLES = {
     "filter2d": "Stencils over images",
     "models": "Whole networks",
     "overhead": "What a call costs on the host",
+    "stream_devices": "Host tensors through one GPU and through two",
     "transform": "Chains over a tensor",
 }
 CUDA_PIPELINE = ("single_stage", "two_stage", "multi_stage", "producer_consumer", "thread_scope")
@@ -106,6 +107,12 @@ def streams(document: dict) -> str:
     if small:
         parts += [f"Small calls, in {MICROSECONDS[0]}; their floor is the call by hand:", *bodies(small, "order")]
     return "\n\n".join([heading(document, unit=unit), *parts])
+
+
+def over_devices(document: dict) -> str:
+    """The cases of suite `stream_devices`."""
+    unit, scale = MILLISECONDS
+    return "\n\n".join([heading(document, unit=unit), *bodies(document["cases"], "order", scale)])
 
 
 def networks(document: dict) -> str:
@@ -298,6 +305,7 @@ FORMS: dict[str, tuple[pathlib.Path, Callable[[dict], str]]] = {
     "schedules": (MEASUREMENTS / "schedules.md", by_schedule),
     "depth": (MEASUREMENTS / "schedules.md", by_depth),
     "stream": (MEASUREMENTS / "streams.md", streams),
+    "stream_devices": (RESULTS, over_devices),
 }
 
 

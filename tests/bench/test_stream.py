@@ -128,10 +128,12 @@ def test_cupy_is_left_out_where_it_is_not(monkeypatch: pytest.MonkeyPatch) -> No
         assert (found["cupy"] is not None) == is_there
 
 
-def test_two_gpus_are_listed_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    for count, rows in ((0, 0), (1, 0), (2, 2), (8, 2)):
+def test_rows_of_two_gpus_are_listed_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    for count, devices in ((0, {1}), (1, {1}), (2, {1, 2}), (8, {1, 2})):
         monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
-        assert len(list(MODULE._two_gpus())) == rows
+        cases = bench.load_suite(ROOT, "stream_devices").cases
+        assert {case.params["devices"] for case in cases} == devices
+        assert len({case.name for case in cases}) == len(cases) == 4 * len(devices)
 
 
 def test_real_ops(monkeypatch: pytest.MonkeyPatch) -> None:

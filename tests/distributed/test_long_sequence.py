@@ -24,14 +24,14 @@ EXAMPLE = ROOT / "examples/long_sequence.py"
 PARTS = ["projection in", "pack, send", "the piece", "wait", "first outputs", "gate", "projection out"]
 
 
-def run(*arguments: str, ranks: int | None = None) -> list[str]:
+def run(*arguments: str, ranks: int | None = None, program: pathlib.Path = EXAMPLE) -> list[str]:
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks else []
     package = str(pathlib.Path(sluice.__file__).parent.parent)
     environment = {
         **os.environ, "PYTHONPATH": os.pathsep.join([package, os.environ.get("PYTHONPATH", "")]),
         "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
     }  # fmt: skip
-    command = [sys.executable, *launcher, str(EXAMPLE), *arguments]
+    command = [sys.executable, *launcher, str(program), *arguments]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout.splitlines()
@@ -58,7 +58,7 @@ def test_two_ranks(tmp_path: pathlib.Path) -> None:
         assert re.findall(r"(?:: |ms, )([a-z, ]+) [\d.]+", line) == PARTS
     assert same == "the first outputs of each rank: the same as unsplit"
     found = json.loads(numbers.read_text())
-    assert found.keys() == {"ranks", "length", "channels", "taps", "halo_bytes", "ms"}
+    assert found.keys() == {"ranks", "length", "channels", "taps", "halo_bytes", "ms", "timeline"}
     assert (found["ranks"], found["length"], found["halo_bytes"]) == (2, 5001, 3 * 64 * 4)
     assert all(ms > 0 for ms in found["ms"].values())
     if drawn == f"picture: {picture}":
@@ -77,6 +77,53 @@ def test_phases() -> None:
     assert stamps.phases() == [*around[0], *parts, *around[1]]
 
 
+def test_kernels_are_known_by_their_order() -> None:
+    kernels = [
+        ("nvjet_sm90_a", 0.0, 1.0), ("void at::native::elementwise_kernel<copy", 1.0, 1.1),
+        ("ncclDevKernel_SendRecv(", 1.2, 1.6), ("sluice_conv1d_long_filter", 1.3, 2.3), ("void CatArray", 2.4, 2.5),
+        ("sluice_conv1d_window_rows", 2.6, 2.7), ("sluice_transform", 2.8, 2.9), ("nvjet_sm90_b", 3.0, 4.0),
+    ]  # fmt: skip
+    names = ["projection in", "pack, send", "exchange", "the piece", "first outputs", "first outputs", "gate"]
+    found = runpy.run_path(str(EXAMPLE))["parts_of"](kernels)
+    assert [name for name, *_ in found] == [*names, "projection out"]
+    assert [span[1:] for span in found] == [kernel[1:] for kernel in kernels]
+
+
+def test_the_steps_are_those_of_the_unsplit_call(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "steps.json"
+    sizes = ("--channels", "8", "--exponents", "9", "--rounds", "2")
+    run(*sizes, "--json", str(path), ranks=2, program=ROOT / "benchmarks/halo_steps.py")
+    found = json.loads(path.read_text())
+    assert (found["ranks"], found["channels"], found["dtype"], found["graphs"]) == (2, 8, "float32", False)
+    for row, taps in zip(found["rows"], (4, 128), strict=True):
+        assert (row["taps"], row["positions"]) == (taps, 512)
+        assert row["error"] <= 1e-6
+        assert row["us"].keys() == {"alone", "split", "by_hand"}
+
+
+def test_the_table_of_two_gpus(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [{"taps": 4, "positions": 1 << 14, "us": {"alone": 90.0, "by_hand": 120.0, "split": 100.0}},
+             {"taps": 128, "positions": 1 << 14, "us": {"alone": 90.0, "by_hand": 89.0, "split": 90.0}}]  # fmt: skip
+    ms = {"block": 4.0, "block, no halo": 3.0, "convolution": 2.0, "convolution, no halo": 1.0}
+    block = {"ranks": 1, "length": 64, "channels": 8, "taps": 4, "ms": ms}
+    head = {"gpu": "A card", "nccl": "2.1", "torch": "2.11", "date": "2026-01-02", "source_hash": "older"}
+    host = {"ranks": 2, "channels": 5120, "dtype": "bfloat16", "rows": steps}
+    path = tmp_path / "scaling.json"
+    monkeypatch.setattr(scaling_tables, "recording", lambda name: path)
+    urgent = {"rows": [{**steps[0], "us": {"alone": 91.0, "split": 96.0}}]}
+    path.write_text(json.dumps({**head, "host": host, "host_priority": urgent, "rows": [block]}))
+    heading, how, table, block_heading, block_table = scaling_tables.on_gpus().split("\n\n")
+    assert heading.startswith("**Measured on 2 GPUs**: ")
+    assert heading.endswith("A card, NCCL 2.1, torch 2.11, 2026-01-02, on older sources than this tree's")
+    assert how == "In a loop on the host:"
+    rows = ["| 4 | 2^14 | 90.0 | 30 | 10 | 5 | 10.0 | 67 |", "| 128 | 2^14 | 90.0 | -1 | 0 | – | 0.0 | – |"]
+    assert table.splitlines()[2:] == rows
+    assert block_heading.startswith("**Measured**: 64 positions, 8 channels")
+    assert block_table.splitlines()[-1].startswith("| 1 | 64 | 4.0 | 3.0 | – |")
+    monkeypatch.setattr(scaling_tables, "recording", lambda name: None)
+    assert scaling_tables.on_gpus() == ""
+
+
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
@@ -87,7 +134,9 @@ def test_the_record_and_its_table(
     recorder: ModuleType, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "cpu" / "scaling.json"
-    monkeypatch.setattr("sys.argv", ["record_scaling.py", "--length", "900", "--most", "2", "--output", str(path)])
+    monkeypatch.setattr(
+        "sys.argv", ["record_scaling.py", "--device", "cpu", "--length", "900", "--most", "2", "--output", str(path)]
+    )
     monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(sluice.__file__).parent.parent))
     recorder.main()
     found = json.loads(path.read_text())

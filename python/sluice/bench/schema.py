@@ -56,6 +56,7 @@ SUITES = frozenset(
         "schedules",
         "depth",
         "stream",
+        "stream_devices",
         "models",
         "overhead",
         "cpu",
