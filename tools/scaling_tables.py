@@ -133,14 +133,16 @@ def on_gpus() -> str:
     found = json.loads(path.read_text())
     older = "" if found["source_hash"] == tree_hash() else ", on older sources than this tree's"
     machine = f"{found['gpu']}, NCCL {found['nccl']}, torch {found['torch']}, {found['date']}{older}"
-    parts = [steps(found, way) for way in WAYS if way in found]
-    first = found["host"]
+    ways = [way for way in WAYS if way in found]
+    if not ways:
+        return ""
+    first = found[ways[0]]
     heading = (
         f"**Measured on {first['ranks']} GPUs**: microseconds a step, B = 1, C = {first['channels']}, "
         f"{first['dtype']}, SiLU, {machine}"
     )
     how = f"bfloat16, a GPU for each process, {machine}"
-    return "\n\n".join([heading, *parts, blocks(found["rows"], how)])
+    return "\n\n".join([heading, *(steps(found, way) for way in ways), blocks(found["rows"], how)])
 
 
 def steps(found: dict, way: str) -> str:

@@ -120,6 +120,8 @@ def test_the_table_of_two_gpus(tmp_path: pathlib.Path, monkeypatch: pytest.Monke
     assert table.splitlines()[2:] == rows
     assert block_heading.startswith("**Measured**: 64 positions, 8 channels")
     assert block_table.splitlines()[-1].startswith("| 1 | 64 | 4.0 | 3.0 | – |")
+    path.write_text(json.dumps({**head, "rows": [block]}))
+    assert scaling_tables.on_gpus() == ""
     monkeypatch.setattr(scaling_tables, "recording", lambda name: None)
     assert scaling_tables.on_gpus() == ""
 
