@@ -9,7 +9,6 @@ import contextlib
 import os
 import pathlib
 import re
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar, cast
@@ -244,9 +243,14 @@ def call(op: str, input: torch.Tensor, function: Callable[..., Result], *args: A
 
 
 def call_eagerly(
-    op: str, input: torch.Tensor, function: Callable[..., Result], args: tuple[Any, ...], kwargs: dict[str, Any]
+    op: str,
+    input: torch.Tensor,
+    function: Callable[..., Result],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    has_rules: bool = False,
 ) -> Result:
-    """The same where nothing is traced."""
+    """The same where nothing is traced. `has_rules`: DTensor's have been loaded for this call."""
     try:
         if current_mode.action:
             return cast("Result", _in_call_mode(function, args, kwargs))
@@ -257,10 +261,10 @@ def call_eagerly(
         if backend := _BACKEND.search(str(error)):
             rule = "tensors must be strided, on the CPU or a CUDA device"
             raise TypeError(f"{op}: {rule}, got one of torch's backend {backend[1]}") from None
-        if not has_mesh(input) or f"{__package__}.distributed" in sys.modules:
+        if has_rules or not has_mesh(input):
             raise error
         load_sharding_rules()
-        return call_eagerly(op, input, function, args, kwargs)
+        return call_eagerly(op, input, function, args, kwargs, has_rules=True)
     except RuntimeError as error:
         raise_as_python(op, error, input.device)
 

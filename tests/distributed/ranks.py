@@ -8,14 +8,29 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable
 from typing import Any
 
+import sluice
+
 DEADLINE = 120.0  # seconds for a call; one that hangs fails then
 GRACE = 5.0  # seconds for the others after an error that no test expects
+
+
+def run_program(path: pathlib.Path, *arguments: str, ranks: int | None = None, **environment: str) -> list[str]:
+    """The lines that a program prints, alone or as so many ranks of torchrun."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks else []
+    package = str(pathlib.Path(sluice.__file__).parent.parent)
+    named = {**os.environ, "PYTHONPATH": os.pathsep.join([package, os.environ.get("PYTHONPATH", "")]), **environment}
+    command = [sys.executable, *launcher, str(path), *arguments]
+    ran = subprocess.run(command, env=named, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout.splitlines()
 
 
 class Ranks:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import pathlib
 import re
 import runpy
-import subprocess
-import sys
 from types import ModuleType
 
 import pytest
+from ranks import run_program
 
 import result_files
 import scaling_tables
@@ -25,16 +23,9 @@ PARTS = ["projection in", "pack, send", "the piece", "wait", "first outputs", "g
 
 
 def run(*arguments: str, ranks: int | None = None, program: pathlib.Path = EXAMPLE) -> list[str]:
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks else []
-    package = str(pathlib.Path(sluice.__file__).parent.parent)
-    environment = {
-        **os.environ, "PYTHONPATH": os.pathsep.join([package, os.environ.get("PYTHONPATH", "")]),
-        "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
-    command = [sys.executable, *launcher, str(program), *arguments]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout.splitlines()
+    """What it prints on the CPU, with a thread for each rank."""
+    on_cpu = {"CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    return run_program(program, *arguments, ranks=ranks, **on_cpu)
 
 
 def test_alone() -> None:

@@ -34,9 +34,9 @@ void set_segments(LongFilterPlan& plan, const Conv1dProblem& problem, long long 
   plan.stage_words = window_positions(static_cast<int>(in_stage), plan.steps) / word_elements(problem.dtype);
 }
 
-// Blocks of several waves where the segments are many. Between two blocks the kernel of another stream gets an SM, such
-// as NCCL's, and delays the rest by a block's time: with one wave that is all of the kernel's time once more.
-// `segments`: those of a block at a time.
+// Several waves of blocks where the segments are many. A kernel of another stream, such as NCCL's, may hold an SM. The
+// blocks that find no room then wait for others to end: with one wave they double the kernel's time.
+// `segments`: as many as all teams of a block take at a time count as one.
 long long blocks_of(long long segments, long long wave) {
   const long long waves = min_of(kMostWaves, segments / (wave * kLeastSegments));
   return min_of(segments, wave * max_of(waves, 1LL));

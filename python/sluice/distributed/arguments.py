@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from .._fake import check_device, check_strided, dtype_name, require
-from .._library import call, check_out, check_tensor
+from .._library import call, check_out, check_tensor, innermost_transform
 from .._memory import check_no_overlap, check_written_once
 from ..chain import Chain
 
@@ -35,8 +35,8 @@ class Accepted(Generic[Found]):
 
 
 def key_of(*arguments: Any) -> Hashable | None:
-    """What checks read of arguments, tensors' values and memory left out; None if it is not known."""
-    if torch._C._is_any_autocast_enabled():
+    """What checks read of arguments, without tensors' values and memory; None if they read more."""
+    if torch._C._is_any_autocast_enabled() or innermost_transform() is not None:
         return None
     parts: list[Any] = []
     for value in arguments:

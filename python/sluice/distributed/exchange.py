@@ -86,7 +86,8 @@ def agreed_lengths(
     """
     length = x.shape[-1]
     if lengths is not None:
-        return _fitting(op, tuple(lengths), length, *rank_and_size(op, group))
+        found = tuple(integer(op, "lengths", one, rule="hold ints") for one in lengths)
+        return _fitting(op, found, length, *rank_and_size(op, group))
     numbers = agreed()
     rows = _gathered([length, *numbers.values()], group, x.device)
     for other, row in enumerate(rows):
@@ -97,16 +98,9 @@ def agreed_lengths(
     return tuple(row[0] for row in rows)
 
 
-def _fitting(op: str, lengths: tuple[int, ...], length: int, rank: int, size: int) -> tuple[int, ...]:
-    """Given lengths, if they fit the group and this rank's piece."""
-    if all(type(one) is int for one in lengths):
-        return _fitting_integers(op, lengths, length, rank, size)
-    found = tuple(integer(op, "lengths", one, rule="hold ints") for one in lengths)
-    return _fitting_integers(op, found, length, rank, size)
-
-
 @functools.lru_cache(maxsize=256)
-def _fitting_integers(op: str, found: tuple[int, ...], length: int, rank: int, size: int) -> tuple[int, ...]:
+def _fitting(op: str, found: tuple[int, ...], length: int, rank: int, size: int) -> tuple[int, ...]:
+    """Given lengths, if they fit the group and this rank's piece."""
     if len(found) != size:
         raise ValueError(f"{op}: lengths must have one number for each of the {size} ranks, got {len(found)}")
     if min(found) < 0:

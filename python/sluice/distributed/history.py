@@ -101,11 +101,9 @@ class History:
         The ids before position 0 are that of position 0, which `ids` has if no other piece has.
         """
         self._exchange.wait()
-        if self.rank == 0 and not self._wants_states:  # nothing reads them
-            columns = self.x[..., :0]
-            found = None if ids is None else ids.new_zeros((ids.shape[0], self.columns))
-        elif self.rank == 0 or not self._exchange.received:
-            columns = self._first()
+        if self.rank == 0 or not self._exchange.received:
+            is_read = self.rank > 0 or self._wants_states  # the first rank's are read for final states alone
+            columns = self._first() if is_read else self.x[..., :0]
             found = None if ids is None else ids.new_zeros((ids.shape[0], self.columns))
         else:
             parts = [tensor for _, tensor in self._exchange.received]

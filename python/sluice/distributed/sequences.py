@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from .chains import narrowed
+from .exchange import rank_and_size
 from .halo import Positions, Windows, chunks_of, share_of
 from .history import History, convolve_causally
 from .pieces import convolve as convolve_piece
@@ -75,7 +76,7 @@ def run_piece(
         out: the local result, written.
         group: the ranks.
     """
-    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    rank, size = rank_and_size(op, group)
     pieces, shares = chunks_of(length, size), chunks_of(outputs, size)
     if op == "causal_conv1d":
         x, weight = values["x"], values["weight"]
