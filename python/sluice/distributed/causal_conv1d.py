@@ -10,7 +10,6 @@ import torch
 import torch.distributed as dist
 
 from .._apply import check_forward_only
-from .._apply import transform as apply_chain
 from .._arguments import integer
 from .._autocast import cast_arguments
 from .._fake import FLOATING, dtype_name, empty_like_layout
@@ -19,7 +18,7 @@ from ..causal_conv1d import raw_activation
 from ..chain import Chain, given_chain
 from ..stages import add
 from .arguments import Accepted, check_devices, check_dim, check_plain, check_target, key_of
-from .chains import named_operands, of_positions
+from .chains import named_operands, of_positions, run_at
 from .exchange import agreed_lengths, rank_and_size
 from .halo import NOWHERE, Positions, pieces_of
 from .history import History, convolve_causally, last_run
@@ -228,8 +227,7 @@ class _Piece:
 
     def before(self, x: torch.Tensor, positions: Positions) -> torch.Tensor:
         """`pre` of these positions of the piece."""
-        chain = of_positions(self.pre, positions, self.piece)
-        return x if chain is None else apply_chain(x, chain, dtype=x.dtype)
+        return run_at(x, self.pre, positions, self.piece)
 
     def launch(
         self, x: torch.Tensor, out: torch.Tensor, positions: Positions, history: torch.Tensor | None, has_run: bool

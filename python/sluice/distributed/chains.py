@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from .._apply import operand_list
+from .._apply import transform as apply_chain
 from .._fake import chain_dtype
 from .._library import call
 from ..chain import Chain
@@ -63,3 +64,9 @@ def of_positions(chain: Chain | None, positions: Positions, piece: Positions) ->
             for name, values in chain.stages
         )
     )
+
+
+def run_at(x: torch.Tensor, chain: Chain | None, positions: Positions, piece: Positions) -> torch.Tensor:
+    """The chain's result, of x's dtype, for x: these positions of a piece."""
+    own = of_positions(chain, positions, piece)
+    return x if own is None else apply_chain(x, own, dtype=x.dtype)

@@ -10,7 +10,6 @@ import torch
 import torch.distributed as dist
 
 from .._apply import check_forward_only
-from .._apply import transform as apply_chain
 from .._arguments import integer, single
 from .._autocast import cast_arguments
 from .._fake import FLOATING, chain_cast, empty_like_layout
@@ -20,7 +19,7 @@ from ..conv1d import conv1d as convolve
 from ..conv1d import sides
 from ..pack import PackedWeight
 from .arguments import Accepted, check_devices, check_dim, check_plain, check_target, key_of
-from .chains import check_operands, named_operands, of_positions
+from .chains import check_operands, named_operands, of_positions, run_at
 from .exchange import agreed_lengths, rank_and_size
 from .halo import NOWHERE, Positions, Windows, outputs_of, pieces_of, share_of
 from .pieces import convolve as convolve_piece
@@ -188,8 +187,7 @@ class _Piece:
 
     def before(self, x: torch.Tensor, positions: Positions) -> torch.Tensor:
         """`pre` of these positions of the piece."""
-        chain = of_positions(self.pre, positions, self.piece)
-        return x if chain is None else apply_chain(x, chain, dtype=x.dtype)
+        return run_at(x, self.pre, positions, self.piece)
 
     def launch(self, x: torch.Tensor, out: torch.Tensor, outputs: Positions, positions: Positions | None) -> None:
         """Writes outputs of the windows of x; `pre` has run unless x's positions are given."""
