@@ -67,11 +67,10 @@ bench: build  ## measure on a GPU: SUITES="transform conv1d_depthwise ..."
 	$(RUN) -m sluice bench $(SUITES)
 	$(MAKE) results
 
-results:  ## write the tables and pictures of README and docs/ from benchmarks/results
+results:  ## write the tables and pictures of README and docs/ (LOSE="peer ..." gives up a peer's times)
+	@$(ANY_PYTHON) tools/lost_peers.py $(LOSE)
 	@$(ANY_PYTHON) tools/write_results.py
 	@$(ANY_PYTHON) tools/draw_results.py
-	@$(ANY_PYTHON) tools/draw_depth.py
-	@$(ANY_PYTHON) tools/draw_stencils.py
 	@$(ANY_PYTHON) tools/draw_streams.py
 
 lint: build  ## check formats, types and style

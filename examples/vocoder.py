@@ -3,7 +3,7 @@
     python examples/vocoder.py [--frames N] [--output vocoder.png]
 
 Weights are random, so what comes out is no voice, but it has the recording's pauses, and both spectrograms are the
-same. It needs transformers, and matplotlib for the picture.
+same. It needs the source tree, whose demo it uses, transformers, and matplotlib for the picture.
 """
 
 from __future__ import annotations

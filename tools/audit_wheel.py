@@ -1,7 +1,7 @@
 """Checks a wheel's requirements of the machine that installs it.
 
-It checks the tag, the size, the libraries and symbols that the two .so files need, and that these are not newer than
-the stable ABI of torch 2.11: `audit_wheel.py dist/*.whl`.
+It checks the tag, the size, that the demo is not in it, the libraries and symbols that the two .so files need, and that
+these are not newer than the stable ABI of torch 2.11: `audit_wheel.py dist/*.whl`.
 """
 
 import pathlib
@@ -63,6 +63,7 @@ def main() -> int:
         problems.append(f"{wheel.name}: {megabytes:.1f} MB is over {MAX_MEGABYTES}")
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
+        problems += [f"has {name}" for name in archive.namelist() if name.startswith("sluice/demo/")]
         libraries = sorted(pathlib.Path(folder).rglob("*.so"))
         for library in libraries:
             problems += [f"{library.name}: {problem}" for problem in audit_library(library)]

@@ -8,8 +8,7 @@
     streams_default.png   eight kernels on the legacy default stream and on eight streams
     streams_cases.png     eight kernels around CUDA's default streams, and from eight host threads
 
-Without a recording in benchmarks/recordings, streams.png shows two orders for copies and compute of assumed lengths.
-Their times follow from the dependencies in python/sluice/stream/device/pipeline.py.
+Without a recording in benchmarks/recordings nothing is drawn.
 """
 
 import argparse
@@ -23,7 +22,6 @@ import result_files
 
 IMAGES = result_files.ROOT / "docs" / "images"
 COLORS = {"copy in": "#4c78a8", "compute": "#f58518", "copy out": "#54a24b", "host": "#b279a2"}
-LANES = ("copy in", "compute", "copy out")
 Timeline = dict[str, Any]
 
 
@@ -184,48 +182,6 @@ PICTURES: dict[str, Callable[[dict[str, Any], pathlib.Path], bool]] = {
 }
 
 
-CHUNKS, DEPTH = 9, 3
-COPY, COMPUTE = 1.0, 0.8
-
-
-def schedule(order: str) -> dict[str, list[tuple[float, float]]]:
-    """(begin, end) of each chunk in each row: items run in issue order, as soon as their events have completed."""
-    done: dict[str, list[float]] = {row: [0.0] * CHUNKS for row in LANES}
-    spans: dict[str, list[tuple[float, float]]] = {row: [(0.0, 0.0)] * CHUNKS for row in LANES}
-    free = dict.fromkeys(LANES, 0.0)
-
-    def run(row: str, chunk: int, length: float, *waits: float) -> None:
-        begin = max(free[row], *waits)
-        free[row] = done[row][chunk] = begin + length
-        spans[row][chunk] = (begin, begin + length)
-
-    for chunk in range(CHUNKS):
-        slot_free = done["compute"][chunk - DEPTH] if chunk >= DEPTH else 0.0
-        before = 0.0
-        if order == "sequential" and chunk:
-            before = done["copy out"][chunk - 1]
-        run("copy in", chunk, COPY, slot_free, before)
-        stored = done["copy out"][chunk - DEPTH] if chunk >= DEPTH else 0.0
-        run("compute", chunk, COMPUTE, done["copy in"][chunk], stored)
-        run("copy out", chunk, COPY, done["compute"][chunk])
-    return spans
-
-
-def draw_model(path: pathlib.Path) -> None:
-    """Draws two orders with the times that their dependencies give."""
-    figure, panels = grid(2, 1, 4.2)
-    shown = (("depth first, three slots", "depth_first"), ("sequential", "sequential"))
-    for axes, (label, order) in zip(panels[:, 0], shown, strict=True):
-        spans = schedule(order)
-        panel(axes, LANES, f"{label}: {spans['copy out'][-1][1]:.1f} copies long")
-        for y, row in enumerate(LANES):
-            for chunk, span in enumerate(spans[row]):
-                slot = "" if row == "compute" else f"\nslot {chunk % DEPTH}"
-                box(axes, span, (y, 0.8), COLORS[row], f"{chunk}{slot}")
-    panels[-1, 0].set_xlabel("time, in copies of a chunk")
-    save(figure, path)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recording", type=pathlib.Path, nargs="?", help="instead of a GPU's in benchmarks/recordings")
@@ -233,7 +189,7 @@ def main() -> None:
     given = parser.parse_args()
     source = given.recording or result_files.recording("streams.json")
     if source is None:
-        draw_model(given.output / "streams.png")
+        print("no picture of streams: benchmarks/recordings must have a GPU's streams.json, got none")
         return
     recording = json.loads(source.read_text(encoding="utf-8"))
 

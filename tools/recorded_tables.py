@@ -1,48 +1,9 @@
 """Tables of the recordings in benchmarks/recordings."""
 
-import csv
 import json
 
 from result_files import recording
 from table_text import cell, lines_of
-
-
-def facts() -> str:
-    """The measurements of benchmarks/pipeline_facts.cu, one table per fact."""
-    path = recording("pipeline_facts.json")
-    if path is None:
-        return "Not measured yet."
-    found = json.loads(path.read_text())
-    rows: dict[str, list[list[str]]] = {}
-    for row in found["rows"]:
-        times = cell(row["time_us"]), cell(row["copy_us"]), f"{row['copy_us'] / row['time_us']:.2f}"
-        rows.setdefault(row["fact"], []).append([row["variant"], *times])
-    tables = ["\n".join(lines_of([fact, "time", "a copy", "copy / time"], cells)) for fact, cells in rows.items()]
-    heading = f"Microseconds, {found['gpu']}, CUDA {found['cuda']}, {found['bytes'] >> 20} MiB."
-    return "\n\n".join([heading, *tables, *layouts()])
-
-
-def layouts() -> list[str]:
-    """The measurements of benchmarks/shared_layouts.cu, and its wavefronts as counted by ncu."""
-    times, counts = recording("shared_layouts.json"), recording("shared_layouts.csv")
-    if times is None or counts is None:
-        return []
-    rows = json.loads(times.read_text())["rows"]
-    kernels = {  # by layout, bytes and stages: "StageMajor, 4, 1"
-        row["Kernel Name"].partition(">(")[0].rpartition("::")[2]: int(row["Metric Value"].replace(",", ""))
-        for row in csv.DictReader(counts.read_text().splitlines())
-    }
-    least = min(kernels.values())
-
-    def cells(row: dict) -> list[str]:
-        policies = [f"{layout}, {row['bytes']}, {row['stages']}" for layout in ("StageMajor", "Interleaved")]
-        waves = [f"{kernels[policy] / least:.2f}" for policy in policies]
-        us = [row["stage_major_us"], row["interleaved_us"]]
-        return [str(row["bytes"]), str(row["stages"]), *map(cell, us), f"{us[1] / us[0]:.2f}", *waves]
-
-    header = ["bytes a word", "stages", "stage-major", "interleaved", "interleaved / stage-major"]
-    header += ["wavefronts, stage-major", "wavefronts, interleaved"]
-    return ["\n".join(lines_of(header, map(cells, rows)))]
 
 
 def timelines() -> str:

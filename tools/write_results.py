@@ -12,8 +12,7 @@ import statistics
 import sys
 from collections.abc import Callable
 
-import stencil_claims
-from recorded_tables import facts, layers, timelines
+from recorded_tables import layers, timelines
 from result_files import PICTURE, ROOT, documents, files_of, is_older, measured, newest
 from scaling_tables import scaling
 from table_text import MICROSECONDS, MILLISECONDS, cell, lines_of
@@ -226,22 +225,6 @@ def drawn(document: dict) -> str:
     return "\n\n".join(parts)
 
 
-def compared_stencils() -> str:
-    """An article's table of a stencil in three forms, and sluice's below it."""
-
-    def line(row: stencil_claims.Row) -> list[str]:
-        milliseconds = [f"{ms:.2f}" for ms in row.ms]
-        gains = [f"{gain:.2f}" for gain in row.gains]
-        shares = [f"{100 * share:.0f}" for share in row.bandwidth]
-        return [row.label, *milliseconds, *gains, *shares, "–" if row.direct_ms is None else f"{row.direct_ms:.2f}"]
-
-    forms = list(stencil_claims.FORMS.values())
-    header = ["stencil", *(f"{form}, ms" for form in forms), *(f"gain of {form}" for form in forms[1:])]
-    header += [*(f"{form}, % of bandwidth" for form in forms), "`auto`, ms"]
-    table = "\n".join(lines_of(header, map(line, [stencil_claims.CLAIM, *stencil_claims.measured_rows()])))
-    return f"{measured([document for document in newest() if document['suite'] == 'filter2d'])}\n\n{table}"
-
-
 def glossary(found: list[dict]) -> str:
     """Explains the columns of these tables."""
     used = [peer for peer in PEERS if any(c["peers"].get(peer) is not None for d in found for c in d["cases"])]
@@ -292,8 +275,6 @@ def picture() -> str:
 
 MEASUREMENTS = ROOT / "docs" / "measurements"
 RESULTS = ROOT / "docs" / "results.md"
-SOURCES = ROOT / "docs" / "sources.md"
-FACTS = MEASUREMENTS / "pipeline_facts.md"
 SCALING = ROOT / "docs" / "scaling.md"
 # The place and form of a suite's table; all others are plain tables in docs/results.md.
 FORMS: dict[str, tuple[pathlib.Path, Callable[[dict], str]]] = {
@@ -314,7 +295,7 @@ def render() -> dict[pathlib.Path, str]:
     found = documents()
     if not found:
         none = "No measurements yet: `make bench` on a machine with a GPU writes them."
-        paths = [ROOT / "README.md", SOURCES, FACTS, RESULTS, *(path for path, _ in FORMS.values())]
+        paths = [ROOT / "README.md", RESULTS, *(path for path, _ in FORMS.values())]
         return {**dict.fromkeys(paths, none), SCALING: scaling()}
     parts: dict[pathlib.Path, list[str]] = {RESULTS: [glossary([*found, *newest()])]}
     for suite, form in FORMS.items():  # in this order on a page
@@ -329,8 +310,7 @@ def render() -> dict[pathlib.Path, str]:
         parts[RESULTS] += ["## Layers of transformers: `sluice.compat` before and after", table_of_layers]
     texts = {path: "\n\n".join(written) for path, written in parts.items()}
     texts[MEASUREMENTS / "streams.md"] += "\n\n" + timelines()
-    fixed = {ROOT / "README.md": picture(), SOURCES: compared_stencils(), FACTS: facts(), SCALING: scaling()}
-    return {**fixed, **texts}
+    return {ROOT / "README.md": picture(), SCALING: scaling(), **texts}
 
 
 def main() -> int:

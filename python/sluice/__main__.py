@@ -25,8 +25,13 @@ def _info(arguments: list[str]) -> int:
 
 
 def _demo(arguments: list[str]) -> int:
-    from .demo import main
-
+    try:
+        from .demo import main
+    except ModuleNotFoundError as error:
+        if error.name != "sluice.demo":
+            raise
+        print("error: demo: a wheel has no demo; `make demo` runs it in the source tree", file=sys.stderr)
+        return 2
     return main(arguments)
 
 
@@ -139,7 +144,7 @@ def _trace(arguments: list[str]) -> int:
 # name -> (its function, its purpose)
 _COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "info": (_info, "print versions, devices and whether the CUDA kernels are loaded, as JSON"),
-    "demo": (_demo, "run the main job on a recording, check it against torch and time both"),
+    "demo": (_demo, "run the main job on a recording, in the source tree, check it against torch and time both"),
     "bench": (_bench, "time the ops beside their peers and their floor, on a GPU and in a checkout"),
     "plan": (_plan, "print how a call would run on a GPU and why, without one"),
     "trace": (_trace, "stream a standard job through a device, and draw what overlapped"),

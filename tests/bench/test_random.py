@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
-import pathlib
 from types import ModuleType
 
 import pytest
@@ -78,21 +76,3 @@ def test_a_table_says_what_a_family_gains() -> None:
     assert row == "| dense | 3 | 1.00 | 0.50 | 1 | 2 | 0.50 | 0.50 | 0.75 |"
     assert lines.index("The ten of family dense that gain least:") < len(lines)
     assert [line.split()[2] for line in lines if line.startswith("| dense ") and ":" in line] == ["2:", "1:", "0:"]
-
-
-def test_a_sweep_is_measured_written_and_drawn(
-    module: ModuleType, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("matplotlib")
-    sweep = importlib.import_module("sweep_depthwise")
-    assert sweep.all_taps()[:9] == [*range(1, 9), 9]
-    assert sweep.all_taps()[-1] == 512
-    monkeypatch.setattr(sweep, "SHAPES", {"round": (1, 4, 64), "odd": (1, 3, 61)})
-    monkeypatch.setattr(sweep, "all_taps", lambda: [1, 4, 33])
-    points = list(sweep.measure(ConstantClock(), CPU))
-    assert len({(p.taps, p.dtype, p.layout, p.sizes) for p in points}) == len(points) == 2 * 3 * 2 * 3
-    sweep.write(tmp_path / "sweep.json", points, "A GPU")
-    document = json.loads((tmp_path / "sweep.json").read_text())
-    assert [sweep.Point(**point) for point in document["points"]] == points
-    sweep.draw(document, tmp_path / "sweep.png")
-    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")

@@ -286,13 +286,15 @@ def test_pictures_of_everything(
     assert drawn(pictures, recording, tmp_path / "pictures") == set(pictures.PICTURES)
 
 
-def test_without_a_recording_the_model_is_drawn(
-    pictures: ModuleType, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+def test_without_a_recording_nothing_is_drawn(
+    pictures: ModuleType, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(pictures.result_files, "recording", lambda name: None)
     monkeypatch.setattr(sys, "argv", ["draw_streams.py", "--output", str(tmp_path)])
     pictures.main()
-    assert [path.name for path in tmp_path.iterdir()] == ["streams.png"]
+    assert not list(tmp_path.iterdir())
+    said = "no picture of streams: benchmarks/recordings must have a GPU's streams.json, got none\n"
+    assert capsys.readouterr().out == said
 
 
 def test_spans_that_overlap_take_strips(pictures: ModuleType) -> None:

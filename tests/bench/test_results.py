@@ -114,21 +114,6 @@ def test_issues_are_a_line_for_both_layouts(monkeypatch: pytest.MonkeyPatch) -> 
     assert write_results.picture().endswith(write_results.issues({"cases": [case]}).splitlines()[-1])
 
 
-def test_facts_are_a_table_each(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result_files, "ROOT", tmp_path)
-    assert recorded_tables.facts() == "Not measured yet."
-    for card, time in (("a-card", 9.0), (result_files.CARDS[0], 250.0)):
-        rows = [{"fact": "syncwarp", "variant": "__syncwarp", "time_us": time, "copy_us": 200.0}]
-        rows.append({"fact": "alignment", "variant": "offset 16", "time_us": 220.0, "copy_us": 200.0})
-        path = tmp_path / "benchmarks" / "recordings" / card / "pipeline_facts.json"
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps({"gpu": "A GPU", "cuda": "13.0", "bytes": 2**28, "rows": rows}))
-    heading, first, second = recorded_tables.facts().split("\n\n")
-    assert heading == "Microseconds, A GPU, CUDA 13.0, 256 MiB."
-    assert first.splitlines()[2] == "| __syncwarp | 250.0 | 200.0 | 0.80 |"
-    assert second.startswith("| alignment | time |")
-
-
 def test_the_first_cards_recording_is_read(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_files, "ROOT", tmp_path)
     assert result_files.recording("streams.json") is None

@@ -12,7 +12,6 @@ from types import ModuleType
 import pytest
 from ranks import run_program
 
-import result_files
 import scaling_tables
 import sluice
 from common import ROOT
@@ -140,30 +139,3 @@ def test_the_record_and_its_table(
     assert first.endswith(" | 1.00 |")
     assert second.startswith("| 2 | 450 | ")
     assert scaling_tables.measured(tmp_path / "none.json").startswith("Not measured yet")
-
-
-# --- the reckoned table -----------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("network", scaling_tables.NETWORKS, ids=lambda network: network.name)
-@pytest.mark.parametrize("taps", scaling_tables.TAPS)
-def test_at_most_a_tenth_at_two_to_the_17_positions(taps: int, network: scaling_tables.Network) -> None:
-    assert 0 < scaling_tables.share(taps, 1 << 17, network, hidden=True) <= scaling_tables.share(taps, 1 << 17, network)
-    assert scaling_tables.share(taps, 1 << 17, network) <= 0.1
-    least = scaling_tables.least(taps, network)
-    assert scaling_tables.share(taps, least, network) <= 0.1 < scaling_tables.share(taps, least - 1, network)
-
-
-def test_the_reckoning_by_hand() -> None:
-    nvlink, infiniband = scaling_tables.NETWORKS
-    assert scaling_tables.halo(4) == 3 * 5120 * 2
-    assert scaling_tables.kernel(1 << 17) == pytest.approx(2 * 5120 * 131072 * 2 / 3.0e12)
-    assert scaling_tables.message(128, infiniband) == pytest.approx(5e-6 + 127 * 5120 * 2 / 50e9)
-    assert scaling_tables.share(4, 1 << 17, nvlink) == pytest.approx(13.07e-6 / (894.8e-6 + 13.07e-6), rel=1e-3)
-    # A message that is longer than the kernel shows even if it is hidden.
-    assert scaling_tables.share(128, 16, infiniband, hidden=True) > scaling_tables.share(4, 16, nvlink, hidden=True)
-
-
-def test_the_memorys_bandwidth_is_the_measured_one() -> None:
-    folder = ROOT / "benchmarks/results" / result_files.CARDS[0]
-    rates = [json.loads(path.read_text())["copy_tbps"] for path in folder.glob("conv1d_*.json")]
-    assert rates
-    assert all(round(1e12 * rate / 1e11) * 1e11 == scaling_tables.MEMORY for rate in rates)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -286,6 +289,25 @@ def test_fn_that_raises_comes_out_of_the_call_itself(device: str) -> None:
 
     with pytest.raises(KeyError):
         sluice.stream_map(fn, torch.ones(3), devices=device, non_blocking=True)
+
+
+# --- copies -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_pickle_or_a_copy_is_refused(device: str, copied: Callable[[object], object]) -> None:
+    x = torch.randn(20, 3)
+    with sluice.Streamer(device) as streamer:
+        future = streamer.map(torch.neg, x, chunk_size=5, non_blocking=True)
+        for thing, rule in (
+            (streamer, "it holds a device's streams and buffers: make one in each process"),
+            (future, "it waits for a run of its process: pass on its result()"),
+        ):
+            name = type(thing).__name__
+            with pytest.raises(TypeError) as caught:
+                copied(thing)
+            assert str(caught.value) == f"{name}: a {name} must not be pickled or copied, because {rule}"
+        assert torch.equal(future.result(), -x)
+        assert torch.equal(streamer.map(torch.neg, x, chunk_size=5), -x)
+        assert copied(streamer.stats())  # numbers travel
 
 
 # --- steady state -------------------------------------------------------------------------------------------------

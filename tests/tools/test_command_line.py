@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
 import torch
 
+from common import ROOT
 from sluice.__main__ import main
 
 
@@ -83,6 +85,19 @@ def test_a_trace_of_the_cpu_says_nothing_of_a_link(capsys: pytest.CaptureFixture
     lines = capsys.readouterr().out.splitlines()
     assert sum(", overlap " in line for line in lines) == 3
     assert not any("link" in line.replace(str(tmp_path), "") for line in lines)
+
+
+def test_the_demo_is_not_in_a_wheel(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    setuptools = pytest.importorskip("setuptools")
+    options = (ROOT / "pyproject.toml").read_text()
+    (excluded,) = re.findall(r'^exclude = \["(.*)"\]', options, re.MULTILINE)
+    packages = setuptools.find_packages(str(ROOT / "python"), exclude=[excluded])
+    assert "sluice.stream.map" in packages
+    assert "sluice.demo" not in packages
+    assert re.search("^include-package-data = false", options, re.MULTILINE)  # nor are its files data of sluice
+    monkeypatch.setitem(sys.modules, "sluice.demo", None)  # an import fails
+    assert main(["demo", "--quick"]) == 2
+    assert capsys.readouterr() == ("", "error: demo: a wheel has no demo; `make demo` runs it in the source tree\n")
 
 
 def test_the_list_of_benchmarks_is_a_page(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
 from torch.fx import Node
 
 from .. import stages
@@ -186,10 +185,3 @@ def _of_itself(node: Node, x: Any) -> Iterator[GraphStage]:
         alpha = number(node.kwargs.get("alpha", 1))
         if alpha is not None:
             yield GraphStage(x, node, frozenset(), ((stages.scale, (1 + alpha,)),))
-
-
-def cast_of(node: Node) -> torch.dtype | None:
-    """The dtype that a node casts to; None if it is not a cast."""
-    result = fake_value(node)
-    is_cast = node.target in (aten._to_copy.default, prims.convert_element_type.default)
-    return result.dtype if is_cast and result is not None else None

@@ -25,6 +25,11 @@ def add_note(error: BaseException, note: str) -> None:
         return
 
 
+def not_copied(what: str, why: str, instead: str) -> TypeError:
+    """The error of a pickle or a copy of an object that belongs to its process."""
+    return TypeError(f"{what}: a {what} must not be pickled or copied, because it {why}: {instead}")
+
+
 def in_a_fork(op: str) -> RuntimeError:
     """The error of a run whose `fn` has forked, and which goes on in the child."""
     return RuntimeError(f"{op}: the run must end in the process that began it, got a fork of it")

@@ -7,11 +7,11 @@ import contextlib
 import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
-from . import process
+from . import faults, process
 from .arguments import check_budget, check_depth, integer, parse_devices, parse_functions
 from .call import Call, Tenancy
 from .device.lender import Lender
@@ -35,7 +35,7 @@ class Streamer:
 
     From the third identical call with `out` given, nothing is allocated or pinned. Two threads that use one Streamer
     are served one after the other; two Streamers run concurrently. It is a context manager that closes at its end. It
-    belongs to the process that made it: a child of `fork` makes its own.
+    belongs to the process that made it: a child of `fork` makes its own, and a pickle or a copy raises `TypeError`.
 
     Args:
         devices: a device or a list of them; None is the current GPU, else the CPU.
@@ -167,6 +167,9 @@ class Streamer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise faults.not_copied("Streamer", "holds a device's streams and buffers", "make one in each process")
 
     def __del__(self) -> None:
         tenancy = getattr(self, "_tenancy", None)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from ..ending import Ending, Holder, InterruptibleLock
-from ..faults import CancelledError
+from ..faults import CancelledError, not_copied
 from ..process import Owner, hold_at_exit, seconds_left
 from ..report.stats import StreamStats
 from .base import MapRun
@@ -21,7 +21,7 @@ class StreamFuture:
     """The result of `stream_map(..., non_blocking=True)`: all calls of `fn` are issued, results are in flight.
 
     Ctrl-C ends a wait, not the run: the result may be requested again. In a child of `fork` every use raises a
-    `RuntimeError`; only garbage collection is allowed.
+    `RuntimeError`; only garbage collection is allowed. A pickle or a copy raises `TypeError`.
 
     Example:
         >>> import torch, sluice
@@ -41,6 +41,9 @@ class StreamFuture:
         self._stats: Callable[[], StreamStats] = StreamStats
         self._moved: tuple[int, int] | None = None  # when it was finished
         self._waiting: dict[int, None] = {}  # threads within the engine's wait
+
+    def __reduce__(self) -> NoReturn:
+        raise not_copied("StreamFuture", "waits for a run of its process", "pass on its result()")
 
     def done(self) -> bool:
         """Whether `result` would return or raise immediately. Reports progress; never blocks."""
