@@ -3,10 +3,11 @@
 //   rows      |aaaaaaaaaaaaaaaa|     a row is a sequence
 //             |bbbbbbbbbbbbbbbb|
 //   packed    |aaaabbbbbbbbcdd.|     one row: sequence n starts at starts[n]
-//   by ids    |aaaabbb...ccdddd|     a change of id begins another subsequence; a negative id has only zeros
+//   by ids    |..aabbb...bbdd..|     a change of id begins another subsequence; at a negative id (.) there is none
 //
 // A subsequence's first outputs look back at its history, the last columns of its sequence's state, or at zeros. With
-// ids a row's first subsequence reads this state, and its last one leaves the final state:
+// ids a row's first subsequence (aa) reads this state, and its last one (dd) leaves the final state, however many
+// negative ids there are before or after it. A row of negative ids is a sequence without positions.
 //
 //   before    |....hhh|                       h: the history, (taps - 1) * dilation columns
 //   after     the last `columns` of (before, the sequence's positions)
@@ -21,7 +22,7 @@ namespace sluice {
 
 struct Sequences {
   Indices starts;                             // of packed sequences, then the end of the last one; else absent
-  Indices ids;                                // (row, position); else absent
+  Indices ids;                                // (row, position), negative without a sequence; else absent
   Indices slots;                              // cache slots of the sequences; absent: a sequence's slot is its index
   Flags continues;                            // whether a sequence has a history; absent: all do
   long long count;                            // packed sequences, or rows

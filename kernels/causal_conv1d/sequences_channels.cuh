@@ -5,6 +5,9 @@
 //   positions      |. . . a a a a b|b b b b b b b b|b c c ...
 //   thread 0's      x x x x x x x h h h                        h: looks back at the history
 //   thread 1's                         x x x x x x
+//
+// With ids the row's first subsequence has the history. It begins after a negative id or the row's start, and only a
+// search tells whether a subsequence there is the first: finish_subsequences searches, and all of them are left to it.
 #pragma once
 
 #include "kernels/causal_conv1d/inline_chains.cuh"
@@ -21,6 +24,7 @@ __device__ __noinline__ void finish_subsequences(const SequencesArguments<Elemen
   using Pre = typename Chains::Pre;
   constexpr int kChannels = kFewTapsChannels, kBack = kFewTaps - 1;
   const Sequences& s = a.sequences;
+  const SearchedRow searched{s, row, a.length};
   const int history = a.taps - 1;
   long long n = s.is_packed() ? sequence_at(s, position) : row;
   Element* const output = a.output.template as<Element>() + row * a.output.strides[0] + channel;
@@ -36,12 +40,12 @@ __device__ __noinline__ void finish_subsequences(const SequencesArguments<Elemen
       while (s.starts.at(n + 1) <= first) ++n;
       subsequence = packed_subsequence(s, row, n, a.length);
     } else {
-      subsequence = subsequence_at(s, row, first, a.length, history, first + history);
+      subsequence = subsequence_at(s, searched, first, a.length, history, first + history);
     }
-    if (subsequence.has_history) {
+    if (s.has_history(n)) {
       const int last = static_cast<int>(min_of<long long>(subsequence.last, first + history));
       float window[2 * kBack][kChannels] = {};  // the history, and as many positions
-      load_columns<kBack>(a, subsequence.slot, channel, history, window);
+      if (subsequence.has_history) load_columns<kBack>(a, subsequence.slot, channel, history, window);
 #pragma unroll
       for (int j = 0; j < kBack; ++j) {
         if (first + j >= last) break;
@@ -72,7 +76,12 @@ __device__ __noinline__ void finish_subsequences(const SequencesArguments<Elemen
         store_vector<Element, kChannels>(output + (first + j) * a.output.strides[2], sums);
       }
     }
-    if (s.is_packed() && s.moves_in_place()) keep_quad_state<Pre>(a, subsequence, channel);
+    if (!s.moves_in_place()) continue;
+    if (s.is_packed()) {
+      keep_quad_state<Pre>(a, subsequence, channel);
+    } else {
+      leaves_state |= is_first_of_slot(s, searched, subsequence);
+    }
   }
   if (leaves_state) keep_quad_state<Pre>(a, state_subsequence(a, row), channel);
 }
@@ -104,7 +113,8 @@ class SubsequencesOfPositions {
   template <class Chains>
   __device__ __forceinline__ void finish(const SequencesArguments<Element>& a, int channel) const {
     const Sequences& s = a.sequences;
-    const bool leaves_state = !s.is_packed() && s.moves_in_place() && position_ == 0 && s.slot_of(row_) >= 0;
+    const bool is_row = !HasIds && !s.is_packed();
+    const bool leaves_state = is_row && s.moves_in_place() && position_ == 0 && s.slot_of(row_) >= 0;
     if (finished_ != 0 || leaves_state)
       finish_subsequences<Chains>(a, row_, position_, finished_, leaves_state, channel);
   }
@@ -167,7 +177,7 @@ class SubsequencesOfPositions {
 #pragma unroll
       for (int i = 0; i < kQuad + Positions; ++i) {
         const int at = i - kQuad;
-        found[i] = 0;
+        found[i] = -1;
         if (at >= -back && position_ + at < end_) found[i] = ids[at];
       }
     }
@@ -176,7 +186,7 @@ class SubsequencesOfPositions {
       if (position_ + i >= end_) break;
       if (found[kQuad + i] < 0) {
         zero_ |= 1u << i;
-      } else if (position_ + i == 0 || found[kQuad + i] != found[kQuad + i - 1]) {
+      } else if (found[kQuad + i] != found[kQuad + i - 1]) {
         begins_ |= 1u << i;
       }
     }
@@ -188,17 +198,35 @@ class SubsequencesOfPositions {
       before += same;
     }
     foreign_ = padding - before;
-    if (before != position_ || (zero_ & 1) != 0 || !s.has_history(row_)) return;
-    // The row's first subsequence, the only one with a history.
-    finished_ = begins_ & 1;
-    const unsigned others = (begins_ & ~finished_) | zero_;
-    const int stop = others == 0 ? end_ : position_ + __ffs(static_cast<int>(others)) - 1;
-    skipped_ = bits(position_, min_of(padding, stop));
+    if (s.before.exists()) find_finished(s, found, padding);
+  }
+  // By the ids of this thread's positions and of some before. Subsequences that begin after a negative id or the row's
+  // start are left to finish_subsequences, with the outputs that would look back at a history.
+  template <int Count>
+  __device__ __forceinline__ void find_finished(const Sequences& s, const int (&found)[Count], int padding) {
+    static_assert(Count <= 32);
+    constexpr int kBefore = Count - Positions;
+    unsigned first_ids = begins_ << kBefore, none = zero_ << kBefore;
+#pragma unroll
+    for (int i = 1; i < kBefore; ++i) {
+      none |= static_cast<unsigned>(found[i] < 0) << i;
+      first_ids |= static_cast<unsigned>(found[i] >= 0 && found[i] != found[i - 1]) << i;
+    }
+    const unsigned after_none = first_ids & (none << 1);
+    if (after_none == 0) return;
+    const bool has_history = s.has_history(row_);
+    if (has_history || s.moves_in_place()) finished_ = after_none >> kBefore;
+    unsigned looking_back = after_none;  // outputs
+#pragma unroll
+    for (int k = 1; k < Taps - 1; ++k) {
+      if (k < padding) looking_back |= (looking_back << 1) & ~(first_ids | none);
+    }
+    if (has_history) skipped_ = (looking_back >> kBefore) & bits(position_, end_);
   }
 
   int row_, position_, end_;
   unsigned begins_ = 0, zero_ = 0, skipped_ = 0;
-  unsigned finished_ = 0;  // subsequences left to finish_subsequences
+  unsigned finished_ = 0;  // begins of subsequences left to finish_subsequences
   int foreign_ = 0;        // positions before the first one, of another subsequence
 };
 

@@ -35,7 +35,7 @@ __device__ __forceinline__ void convolve_positions(const SequencesArguments<Elem
                                                    long long channel, long long first, long long last) {
   Element* const output = a.output.template as<Element>() + row * a.output.strides[0] + channel * a.output.strides[1];
   for_subsequences(
-      a, row, first, last,
+      a, SearchedRow{a.sequences, row, a.length}, first, last,
       [&](long long from, long long to) {
         const Element zero = convert<Element>(Compute<Element>(0));
         for (long long t = from; t < to; ++t) output[t * a.output.strides[2]] = zero;

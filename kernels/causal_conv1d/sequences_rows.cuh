@@ -58,6 +58,17 @@ __device__ __forceinline__ void convolve_outputs(const SequencesArguments<Elemen
   }
 }
 
+// A row whose first and last subsequence are known from the block's maps.
+template <class Element>
+struct MappedRow {
+  long long index;
+
+  __device__ __forceinline__ static bool begins_at(long long first) {
+    return first == subsequence_maps<Element>().first_of_row();
+  }
+  __device__ __forceinline__ static long long end() { return subsequence_maps<Element>().end_of_row(); }
+};
+
 // Words whose bit in `done` is 0; in the others, outputs that look back at a history; and states that are updated in
 // place. Last in a thread, and a function of its own, so that registers are not live across both.
 template <class Post, class Element>
@@ -73,7 +84,7 @@ __device__ __noinline__ void finish_words(const SequencesArguments<Element>& a, 
     const int at = words.begin + g * words.step, last = min_of(at + kWidth, static_cast<int>(a.length));
     const bool is_done = ((done >> g) & 1) != 0;
     for_subsequences(
-        a, words.batch, max_of(at, 0), last,
+        a, MappedRow<Element>{words.batch}, max_of(at, 0), last,
         [&](long long from, long long to) {
           for (long long t = is_done ? to : from; t < to; ++t) output[t] = convert<Element>(0.0f);
         },
@@ -100,7 +111,7 @@ class SubsequencesOfWords {
     const Sequences& s = a.sequences;
     const int padding = static_cast<int>(a.padding);
     const unsigned behind = (1u << kBack) - (1u << (kBack + 1 - padding));  // outputs that look back at a history
-    const bool moves = s.moves_in_place(), is_packed = s.is_packed();
+    const bool moves_packed = s.moves_in_place() && s.is_packed();
 #pragma unroll
     for (int g = 0; g < kFewTapsWords<Element>; ++g) cuts_[g] = 0;
 #pragma unroll
@@ -110,9 +121,9 @@ class SubsequencesOfWords {
       const typename SubsequenceMaps<Element>::Window window = maps.at(at - kBack);
       cuts_[g] = (window.begins & kCuts) | ((window.zeros & kOwn) >> kBack) << 16;
       const bool is_left = (window.histories & behind) != 0;
-      const bool leaves_state = moves && (is_packed ? (window.begins & kOwn) != 0 : at <= 0);
+      const unsigned uses_state = window.histories | (moves_packed ? window.begins : 0u);
       if (is_left) left_ |= 1u << g;
-      if (is_left | leaves_state | ((window.histories & kOwn) != 0)) left_ |= kHasWork;
+      if (is_left | ((uses_state & kOwn) != 0)) left_ |= kHasWork;
     }
     unsigned cut_words = left_ & ~kHasWork;
 #pragma unroll

@@ -1,6 +1,6 @@
 // Final states. If they do not overwrite the initial ones, blocks after the tiles' compute them, a thread for each
 // channel of a sequence, or for four. States updated in place belong to the threads that read them: these blocks then
-// only have the states of sequences without positions.
+// only have the states of sequences without positions, also of rows whose ids are all negative.
 #pragma once
 
 #include "kernels/causal_conv1d/subsequences.cuh"
@@ -266,7 +266,7 @@ long long state_blocks(const SequencesArguments<Element>& a, int threads, int ch
   const Sequences& s = a.sequences;
   if (!s.after.exists()) return 0;
   if (!s.moves_in_place()) return ceil_div<long long>(s.count * (a.channels / channels), threads);
-  const bool may_change = (s.is_packed() || a.length == 0) && s.continues.exists();
+  const bool may_change = (s.is_packed() || s.ids.exists() || a.length == 0) && s.continues.exists();
   return may_change ? ceil_div<long long>(s.count, kStateBlockSequences) * a.channel_blocks : 0;
 }
 
@@ -275,7 +275,7 @@ template <class Element>
 __device__ __forceinline__ Subsequence state_subsequence(const SequencesArguments<Element>& a, long long n) {
   const Sequences& s = a.sequences;
   if (s.is_packed()) return packed_subsequence(s, 0, n, a.length);
-  return last_subsequence_of(s, {n, 0, a.length, s.slot_of(n), s.has_history(n)}, a.length);
+  return last_subsequence_of(s, SearchedRow{s, n, a.length}, {n, 0, a.length, s.slot_of(n), s.has_history(n)});
 }
 
 template <class Pre, int Channels = 1, class Element>
@@ -295,8 +295,10 @@ __device__ __noinline__ void keep_states(const SequencesArguments<Element>& a, l
   const long long channel = (block - sequence_block * a.channel_blocks) * kStateBlockChannels;
   for (long long n = sequence_block * kStateBlockSequences;
        n < min_of((sequence_block + 1) * kStateBlockSequences, s.count); ++n) {
+    if (s.has_history(n) || s.slot_of(n) < 0) continue;                   // its state does not change
+    if (s.ids.exists() && a.length > 0 && s.ids.at(n, 0) >= 0) continue;  // saves the search
     const Subsequence subsequence = state_subsequence(a, n);
-    if (subsequence.last > subsequence.first || subsequence.slot < 0) continue;
+    if (subsequence.last > subsequence.first) continue;
     for (long long c = channel + threadIdx.x; c < min_of<long long>(channel + kStateBlockChannels, a.channels);
          c += blockDim.x) {
       keep_state<NoChain>(a, subsequence, c);  // without tokens

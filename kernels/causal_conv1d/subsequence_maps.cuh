@@ -5,6 +5,9 @@
 //   begins      0 0 1 0 0 0 0 ? 0 0 1 0 0 0 0 ? 0
 //   histories   0 0 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0
 //   zeros       1 1 0 0 0 0 0 1 1 1 0 0 0 0 0 1 1
+//
+// In rows, with ids or without, `histories` marks the first subsequence alone: also without a history if the state is
+// updated in place.
 #pragma once
 
 #include "kernels/causal_conv1d/subsequences.cuh"
@@ -26,7 +29,10 @@ class SubsequenceMaps {
     for (int i = threadIdx.x; i < (positions + kAhead) / 32 + 2; i += blockDim.x) {
       begins_[i] = histories_[i] = zeros_[i] = 0;
     }
-    if (threadIdx.x == 0) first_ = first;
+    if (threadIdx.x == 0) {
+      first_ = first;
+      candidate_ = first_of_row_ = kNowhere;
+    }
     __syncthreads();
     const Sequences& s = a.sequences;
     const int from = max_of(first, 0), to = min_of(tile * positions + positions, static_cast<int>(a.length));
@@ -35,10 +41,10 @@ class SubsequenceMaps {
     } else if (s.slot_of(row) < 0) {
       if (threadIdx.x == 0) set_zeros(from, to);
     } else {
-      if (threadIdx.x == 0 && from == 0) set_begin(0, s.has_history(row));
-      if (s.ids.exists()) {
-        s.ids.is_wide ? fill_ids<long long>(s.ids, row, from, to) : fill_ids<int>(s.ids, row, from, to);
-      }
+      const bool has_ids = s.ids.exists(), uses_state = s.has_history(row) || s.moves_in_place();
+      if (threadIdx.x == 0 && from == 0) set_begin(0, uses_state && !has_ids);
+      if (has_ids) s.ids.is_wide ? fill_ids<long long>(s.ids, row, from, to) : fill_ids<int>(s.ids, row, from, to);
+      if (has_ids && uses_state) set_first_of_row(s, row, from, a.length);
     }
     __syncthreads();
   }
@@ -47,9 +53,13 @@ class SubsequenceMaps {
     const auto bits = [=](const unsigned* map) { return __funnelshift_r(map[lane], map[lane + 1], bit & 31); };
     return {bits(begins_), bits(histories_), bits(zeros_)};
   }
+  // For a row with ids whose state is used: where the row's first subsequence begins, if here. For a state that is
+  // updated in place: where the row's last subsequence ends.
+  __device__ __forceinline__ int first_of_row() const { return first_of_row_; }
+  __device__ __forceinline__ int end_of_row() const { return end_of_row_; }
 
  private:
-  static constexpr int kWidth = kWordElements<Element>, kSome = 4;
+  static constexpr int kWidth = kWordElements<Element>, kSome = 4, kNowhere = 1 << 30;
   // A tile's first word, and its window, may begin before the tile. Rounded so that quads of ids stay quads.
   static constexpr int kAhead = round_up(kWidth - 1 + kFewTaps - 1, kSome);
   static constexpr int kPositions = kFewTapsThreads * kFewTapsWords<Element> * kWidth + kAhead;
@@ -74,7 +84,7 @@ class SubsequenceMaps {
     const bool has_quads =
         sizeof(Index) == 4 && ids.strides[1] == 1 && reinterpret_cast<std::uintptr_t>(own) % sizeof(int4) == 0;
     for (int at = from + kSome * threadIdx.x; at < to; at += kSome * blockDim.x) {
-      const Index before = at > 0 ? own[(at - 1) * ids.strides[1]] : 0;
+      const Index before = at > 0 ? own[(at - 1) * ids.strides[1]] : -1;
       Index found[kSome];
       if (has_quads && at + kSome <= to) {
         const int4 quad = *reinterpret_cast<const int4*>(own + at);
@@ -91,7 +101,21 @@ class SubsequenceMaps {
       }
       set_bits(begins_, at, begins);
       set_bits(zeros_, at, zeros);
+      const unsigned after_none = ~zeros & (zeros << 1 | static_cast<unsigned>(before < 0));
+      const unsigned candidates = after_none & ((1u << min_of(to - at, kSome)) - 1);
+      if (candidates != 0) atomicMin(&candidate_, at + __ffs(static_cast<int>(candidates)) - 1);
     }
+  }
+  // After fill_ids, by a warp: the row's first subsequence is the candidate unless a subsequence precedes `from`.
+  __device__ __forceinline__ void set_first_of_row(const Sequences& s, long long row, int from, long long length) {
+    __syncthreads();
+    const int candidate = candidate_;
+    if (candidate == kNowhere || threadIdx.x >= 32 || end_of_sequences(s.ids, row, from) > 0) return;
+    const long long end = s.moves_in_place() ? end_of_sequences(s.ids, row, length) : 0;
+    if (threadIdx.x != 0) return;
+    set_bits(histories_, candidate, 1);
+    first_of_row_ = candidate;
+    end_of_row_ = static_cast<int>(end);
   }
   __device__ __forceinline__ void set_begin(int position, bool has_history) {
     set_bits(begins_, position, 1);
@@ -111,7 +135,9 @@ class SubsequenceMaps {
   }
 
   unsigned begins_[kLanes], histories_[kLanes], zeros_[kLanes];
-  int first_;  // position of the first bit
+  int first_;      // position of the first bit
+  int candidate_;  // begin of the first subsequence here that follows a negative id or the row's start
+  int first_of_row_, end_of_row_;
 };
 
 // The block's maps.

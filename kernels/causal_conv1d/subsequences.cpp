@@ -7,18 +7,35 @@ long long position_of(const SequencesParams& params, long long n) {
   return min_of(max_of(params.sequences.starts.at(n), 0LL), params.convolution.length);
 }
 
-// Subsequences of equal ids; the first has the row's history.
+// Subsequences of equal ids. The first that is not negative has the row's history.
 void append_subsequences_of_row(const SequencesParams& params, long long row, std::vector<Subsequence>& subsequences) {
   const Sequences& s = params.sequences;
   const long long length = params.convolution.length, slot = s.slot_of(row);
   long long first = 0;
+  bool has_history = s.has_history(row);
   while (first < length) {
     const long long id = s.ids.exists() ? s.ids.at(row, first) : 0;
     long long last = s.ids.exists() ? first + 1 : length;
     while (last < length && s.ids.at(row, last) == id) ++last;
-    subsequences.push_back({row, first, last, id < 0 ? -1 : slot, first == 0 && s.has_history(row)});
+    subsequences.push_back({row, first, last, id < 0 ? -1 : slot, has_history && id >= 0});
+    has_history = has_history && id < 0;
     first = last;
   }
+}
+
+// The last subsequence of a row with ids; empty if all are negative.
+Subsequence last_subsequence_of_row(const SequencesParams& params, long long row) {
+  const Sequences& s = params.sequences;
+  Subsequence subsequence{row, 0, params.convolution.length, s.slot_of(row), s.has_history(row)};
+  while (subsequence.last > 0 && s.ids.at(row, subsequence.last - 1) < 0) --subsequence.last;
+  if (subsequence.last == 0) return subsequence;
+  const long long id = s.ids.at(row, subsequence.last - 1);
+  subsequence.first = subsequence.last - 1;
+  while (subsequence.first > 0 && s.ids.at(row, subsequence.first - 1) == id) --subsequence.first;
+  long long before = subsequence.first;  // begin of the negative ids before the subsequence
+  while (before > 0 && s.ids.at(row, before - 1) < 0) --before;
+  subsequence.has_history = subsequence.has_history && before == 0;
+  return subsequence;
 }
 
 template <int Rank>
@@ -60,11 +77,8 @@ std::vector<Subsequence> last_subsequences_on_cpu(const SequencesParams& params)
     if (s.is_packed()) {
       subsequence.first = position_of(params, n);
       subsequence.last = max_of(subsequence.first, position_of(params, n + 1));
-    } else if (s.ids.exists() && subsequence.last > 0) {
-      subsequence.first = subsequence.last - 1;
-      while (subsequence.first > 0 && s.ids.at(n, subsequence.first - 1) == s.ids.at(n, subsequence.last - 1))
-        --subsequence.first;
-      subsequence.has_history &= subsequence.first == 0;
+    } else if (s.ids.exists()) {
+      subsequence = last_subsequence_of_row(params, n);
     }
     if (slot >= 0) subsequences.push_back(subsequence);
   }

@@ -72,10 +72,57 @@ __device__ __forceinline__ Subsequence packed_subsequence(const Sequences& s, lo
   return {row, first, max_of(first, min_of(s.starts.at(n + 1), length)), s.slot_of(n), s.has_history(n)};
 }
 
+// Computes end_of_sequences where the last of these ids is negative. Threads of a warp that search the same ids share
+// the work, each with some loads in flight: rows may begin or end with thousands of negative ids.
+template <class Index>
+__device__ __noinline__ long long search_back(const Index* ids, long long stride, long long end) {
+  constexpr int kSome = 16;
+  const unsigned active = __activemask();
+  const unsigned together = __match_any_sync(active, reinterpret_cast<unsigned long long>(ids)) &
+                            __match_any_sync(active, static_cast<unsigned long long>(end));
+  const int count = __popc(together), own = __popc(together & ((1u << (threadIdx.x & 31)) - 1));
+#pragma unroll 1
+  for (; end > 0; end -= kSome * count) {
+    const int most = static_cast<int>(min_of<long long>(end - 1, kSome * count));
+    Index found[kSome];
+#pragma unroll
+    for (int i = 0; i < kSome; ++i) found[i] = ids[(end - 1 - min_of(own + i * count, most)) * stride];
+    int back = kSome * count;
+#pragma unroll
+    for (int i = 0; i < kSome; ++i) back = found[i] < 0 ? back : min_of(back, min_of(own + i * count, most));
+    back = __reduce_min_sync(together, back);
+    if (back < kSome * count) return end - back;
+  }
+  return 0;
+}
+
+// The end of the last subsequence among a row's first `end` positions; 0 if there is none.
+__device__ __forceinline__ long long end_of_sequences(const Indices& ids, long long row, long long end) {
+  if (end == 0 || ids.at(row, end - 1) >= 0) return end;
+  const long long from = row * ids.strides[0];
+  if (ids.is_wide) return search_back(static_cast<const long long*>(ids.data) + from, ids.strides[1], end);
+  return search_back(static_cast<const int*>(ids.data) + from, ids.strides[1], end);
+}
+
+// A row whose first and last subsequence are searched if it has ids. sequences_rows has a row that knows them.
+struct SearchedRow {
+  const Sequences& sequences;
+  long long index, length;
+
+  // Whether the subsequence that begins at `first` is the row's first one.
+  __device__ __forceinline__ bool begins_at(long long first) const {
+    return end_of_sequences(sequences.ids, index, first) == 0;
+  }
+  // The end of the row's last subsequence; 0 if there is none.
+  __device__ __forceinline__ long long end() const { return end_of_sequences(sequences.ids, index, length); }
+};
+
 // The subsequence that contains `position` of a row. With ids it may begin before `first` if that is `history`
-// positions back, and end after `last` if that is `limit`.
-__device__ __forceinline__ Subsequence subsequence_at(const Sequences& s, long long row, long long position,
+// positions back, and end after `last` if that is `limit`. It has no history if no output from `position` on reads it.
+template <class Row>
+__device__ __forceinline__ Subsequence subsequence_at(const Sequences& s, const Row& searched, long long position,
                                                       long long length, long long history, long long limit) {
+  const long long row = searched.index;
   if (s.is_packed()) {
     const long long n = sequence_at(s, position);
     if (n < 0) return {row, 0, s.starts.at(0), -1, false};
@@ -90,21 +137,32 @@ __device__ __forceinline__ Subsequence subsequence_at(const Sequences& s, long l
   subsequence.last = position + 1;
   while (subsequence.last < min_of(limit, length) && s.ids.at(row, subsequence.last) == id) ++subsequence.last;
   if (id < 0) subsequence.slot = -1;
-  subsequence.has_history &= subsequence.first == 0;
+  const bool may_look_back = subsequence.has_history && id >= 0 && position - subsequence.first < history;
+  subsequence.has_history = may_look_back && searched.begins_at(subsequence.first);
   return subsequence;
 }
 
-// The last subsequence of a row or a packed sequence, whose first one is `subsequence`: its end is the final state.
-__device__ __forceinline__ Subsequence last_subsequence_of(const Sequences& s, const Subsequence& subsequence,
-                                                           long long length) {
-  if (!s.ids.exists() || length == 0) return subsequence;
-  Subsequence last = subsequence;
-  last.last = length;
-  last.first = max_of(length - 1, 0LL);
-  const long long id = s.ids.at(subsequence.row, last.first), earliest = max_of(length - s.columns, 0LL);
-  while (last.first > earliest && s.ids.at(subsequence.row, last.first - 1) == id) --last.first;
-  last.slot = s.slot_of(subsequence.row);
-  last.has_history = last.first == 0 && s.has_history(subsequence.row);
+// Whether a subsequence, whose `first` is exact, is the first of a packed sequence, or of a row, that has a slot.
+template <class Row>
+__device__ __forceinline__ bool is_first_of_slot(const Sequences& s, const Row& row, const Subsequence& subsequence) {
+  if (subsequence.slot < 0 || !s.ids.exists() || subsequence.has_history) return subsequence.slot >= 0;
+  return row.begins_at(subsequence.first);
+}
+
+// The last subsequence of the row or the packed sequence of `subsequence`: its end is the final state. For a row of
+// negative ids it is empty.
+template <class Row>
+__device__ __forceinline__ Subsequence last_subsequence_of(const Sequences& s, const Row& searched,
+                                                           const Subsequence& subsequence) {
+  if (!s.ids.exists()) return subsequence;
+  const long long row = searched.index;
+  Subsequence last{row, 0, searched.end(), s.slot_of(row), s.has_history(row)};
+  if (last.last == 0) return last;
+  last.first = last.last - 1;
+  const long long id = s.ids.at(row, last.first), earliest = max_of(last.last - s.columns, 0LL);
+  while (last.first > earliest && s.ids.at(row, last.first - 1) == id) --last.first;
+  const bool may_look_back = last.has_history && last.last - last.first < s.columns;
+  last.has_history = may_look_back && searched.begins_at(last.first);
   return last;
 }
 
@@ -142,8 +200,8 @@ __device__ __forceinline__ Compute<Element> history_at(const SequencesArguments<
 //   sum(subsequence, from, to)    outputs; for a history that begins among the positions, all that look back at it:
 //                                 other threads leave them out
 //   keep(last_subsequence)        the final state, if it is this thread's, after the others
-template <class Element, class Zero, class Sum, class Keep>
-__device__ __forceinline__ void for_subsequences(const SequencesArguments<Element>& a, long long row, long long first,
+template <class Element, class Row, class Zero, class Sum, class Keep>
+__device__ __forceinline__ void for_subsequences(const SequencesArguments<Element>& a, const Row& row, long long first,
                                                  long long last, const Zero& zero, const Sum& sum, const Keep& keep) {
   const Sequences& s = a.sequences;
   for (long long t = first; t < last;) {
@@ -160,8 +218,9 @@ __device__ __forceinline__ void for_subsequences(const SequencesArguments<Elemen
       sum(subsequence, max_of(t, plain), end);
     }
     // With ids, the row's first subsequence has its history in the state's memory.
-    const bool is_first = s.is_packed() ? subsequence.slot >= 0 && begins : t == 0 && s.slot_of(row) >= 0;
-    if (is_first && s.moves_in_place()) keep(last_subsequence_of(s, subsequence, a.length));
+    if (begins && s.moves_in_place() && is_first_of_slot(s, row, subsequence)) {
+      keep(last_subsequence_of(s, row, subsequence));
+    }
     t = end;
   }
 }

@@ -10,7 +10,8 @@ namespace sluice {
 // Covers every position of every row.
 std::vector<Subsequence> subsequences_on_cpu(const SequencesParams& params);
 
-// The last subsequence of each sequence that has a slot; empty for a sequence without positions.
+// The last subsequence of each sequence that has a slot; empty for a sequence without positions, also for a row whose
+// ids are all negative.
 std::vector<Subsequence> last_subsequences_on_cpu(const SequencesParams& params);
 
 // The convolution of one subsequence, a row and its history. Made once, then moved to each subsequence.

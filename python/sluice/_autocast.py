@@ -6,6 +6,7 @@ so these kernels are in Python: a program without Python casts the arguments of 
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -17,6 +18,16 @@ _EXCLUDED = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C
     torch._C.DispatchKey.AutocastCUDA
 )
 _library = torch.library.Library("sluice", "IMPL")
+
+
+def is_autocast_on(device: str) -> bool:
+    """Whether autocast is on for that type of device; torch raises for types that have none, such as meta."""
+    return (device in _KEYS or torch.amp.is_autocast_available(device)) and torch.is_autocast_enabled(device)
+
+
+def without_autocast(device: str) -> contextlib.AbstractContextManager[Any]:
+    """Inside it nothing is cast on that type of device."""
+    return torch.autocast(device, enabled=False) if device in _KEYS else contextlib.nullcontext()
 
 
 def cast_arguments(

@@ -9,6 +9,7 @@ import torch
 from ._apply import call_raw, compute_dtype, given_options, needs_references, run, with_references
 from ._apply import transform as apply_chain
 from ._autocast import register as register_autocast
+from ._autocast import without_autocast
 from ._fake import (
     check_cache,
     check_device,
@@ -99,7 +100,7 @@ def _of_sums(
     if wants_states:
         kept = _new_states(x, others[0], options) if states_out is None else torch.empty_like(states_out)
     wide = x.to(compute_dtype(x.dtype))
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x.device.type):
         sums, _ = of_sequences(wide, others, options, None, None, wants_states=wants_states, states_out=kept, out=None)
     result = _apply_behind(x, sums, behind, options, None, out)
     if states_out is None or kept is None:
@@ -135,7 +136,7 @@ def of_cache(
         # If the chain fails, the states do not change.
         states = states.clone()
         arguments = x.to(compute_dtype(x.dtype)), states, *others
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device.type):
             sums = run(_OP, arguments, options, raw="causal_conv1d_paged")
         result = _apply_behind(x, sums, behind, options, states.shape[0], out)
     if states is not state_cache:

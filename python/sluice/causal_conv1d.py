@@ -10,7 +10,7 @@ import torch
 from ._apply import check_forward_only, given_options, needs_references, run, with_references
 from ._apply import transform as apply_chain
 from ._arguments import integer
-from ._autocast import cast_arguments
+from ._autocast import cast_arguments, without_autocast
 from ._autocast import register as register_autocast
 from ._fake import (
     chain_dtype,
@@ -88,8 +88,10 @@ def causal_conv1d(
             absent.
         return_final_states: also return the last H columns of (initial_states, v) of each sequence.
         final_states_out: (N, C, H); written and returned as the final states.
-        seq_idx: (B, L) int32 or int64: a change of id begins a sequence within a row; a negative id gives 0. A row's
-            first sequence has its initial states, its last one leaves its final states.
+        seq_idx: (B, L) int32 or int64: a change of id begins a sequence within a row. A negative id is padding: it
+            gives 0 and is in no sequence, so equal ids on both sides of it are two sequences. A row's first sequence
+            has its initial states, its last one leaves its final states, however much padding is around them; a row
+            of padding keeps its initial states.
         cu_seqlens: (N + 1,) int32 or int64: sequence n has the positions from cu_seqlens[n] on. Empty sequences are
             allowed. Positions of no sequence have the result 0.
         state_cache: (slots, C, columns >= H), any strides, any floating dtype: a row's last H columns are the initial
@@ -142,8 +144,8 @@ def causal_conv1d(
     ):
         if tensor is not None:
             check_tensor(_OP, name, tensor)
-    before = None if pre is None else given_chain(_OP, "pre", pre)
-    behind = None if post is None else given_chain(_OP, "post", post)
+    before = None if pre is None else given_chain(_OP, "pre", pre, x.dim())
+    behind = None if post is None else given_chain(_OP, "post", post, x.dim())
     if residual is not None:
         behind = add(residual) if behind is None else add(residual) | behind
     check_forward_only(_OP, (x, weight, bias, initial_states, state_cache), before, behind)
@@ -273,7 +275,7 @@ class _Rows:
         if pre is not None and x.dtype != dtype:
             x, pre = apply_chain(x, pre, dtype=x.dtype), None
         options = given_options(_OP, x, self.schedule, self.depth, pre=pre, post=post)
-        with torch.autocast(x.device.type, enabled=False):  # which has cast x already and would round it again
+        with without_autocast(x.device.type):  # which has cast x already and would round it again
             return run(_OP, (x.to(dtype), *self.others), {**self.numbers, **options}, out)
 
     def with_states(self, states_out: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,7 +10,7 @@ import torch
 from ._apply import check_forward_only, compute_dtype, given_options, run
 from ._apply import transform as apply_chain
 from ._arguments import check_string, integer
-from ._autocast import cast_arguments
+from ._autocast import cast_arguments, without_autocast
 from ._autocast import register as register_autocast
 from ._fake import (
     chain_dtype,
@@ -122,8 +122,8 @@ def causal_conv1d_update(
     for name, given in (("bias", bias), ("residual", residual), *indices.items()):
         if given is not None:
             check_tensor(_OP, name, given)
-    before = None if pre is None else given_chain(_OP, "pre", pre)
-    behind = None if post is None else given_chain(_OP, "post", post)
+    before = None if pre is None else given_chain(_OP, "pre", pre, x.dim())
+    behind = None if post is None else given_chain(_OP, "post", post, x.dim())
     if residual is not None:
         behind = add(residual) if behind is None else add(residual) | behind
     check_forward_only(_OP, (x, conv_state, weight, bias), before, behind)
@@ -166,7 +166,7 @@ def _of_sums(
     out: torch.Tensor | None,
 ) -> torch.Tensor:
     """The result if no kernel is linked: the chain runs after the kernel, on unrounded sums."""
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x.device.type):
         sums = run(_OP, (x.to(compute_dtype(x.dtype)), state, *others), options)
     result = apply_chain(sums, behind, out=out, dtype=x.dtype)
     numbers = options.get("pad_slot_id", -1), options.get("null_slot_id")

@@ -94,8 +94,8 @@ def conv1d(
     check_tensor("conv1d", "weight", weight)
     if bias is not None:
         check_tensor("conv1d", "bias", bias)
-    before = None if pre is None else given_chain("conv1d", "pre", pre)
-    after = None if post is None else given_chain("conv1d", "post", post)
+    before = None if pre is None else given_chain("conv1d", "pre", pre, input.dim())
+    after = None if post is None else given_chain("conv1d", "post", post, input.dim())
     check_forward_only("conv1d", (input, weight, bias), before, after)
     input, weight, bias = cast_arguments(input, weight, bias)
     right = None

@@ -87,8 +87,8 @@ def conv_transpose1d(
     check_tensor("conv_transpose1d", "weight", weight)
     if bias is not None:
         check_tensor("conv_transpose1d", "bias", bias)
-    before = None if pre is None else given_chain("conv_transpose1d", "pre", pre)
-    after = None if post is None else given_chain("conv_transpose1d", "post", post)
+    before = None if pre is None else given_chain("conv_transpose1d", "pre", pre, input.dim())
+    after = None if post is None else given_chain("conv_transpose1d", "post", post, input.dim())
     check_forward_only("conv_transpose1d", (input, weight, bias), before, after)
     input, weight, bias = cast_arguments(input, weight, bias)
     numbers = stride, padding, output_padding, groups, dilation

@@ -98,8 +98,8 @@ def filter2d(
     sampling = raw_sampling(stride, dilation, padding_mode)
     if bias is not None:
         check_tensor("filter2d", "bias", bias)
-    before = None if pre is None else given_chain("filter2d", "pre", pre)
-    after = None if post is None else given_chain("filter2d", "post", post)
+    before = None if pre is None else given_chain("filter2d", "pre", pre, image.dim())
+    after = None if post is None else given_chain("filter2d", "post", post, image.dim())
     check_forward_only("filter2d", (image, column, row, bias), before, after)
     if needs_references(image, before, after):
         compute = functools.partial(

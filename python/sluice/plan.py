@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ._library import call_mode
 from ._registry import find
-from .chain import Chain
+from .chain import Chain, PerChannel
 from .info import linking
 from .pack import PackedWeight
 
@@ -145,7 +145,9 @@ def _imagined(value: Any, known: dict[int, torch.Tensor]) -> Any:
     if isinstance(value, PackedWeight):
         return PackedWeight(_imagined(value.weight, known), _imagined(value.packed, known))
     if isinstance(value, Chain):
-        return Chain(tuple((name, _imagined(values, known)) for name, values in value.stages))
+        return value.with_values(lambda one: _imagined(one, known))
+    if isinstance(value, PerChannel):
+        return PerChannel(_imagined(value.values, known))
     if isinstance(value, dict):
         return {name: _imagined(one, known) for name, one in value.items()}
     return type(value)(_imagined(one, known) for one in value) if type(value) in (list, tuple) else value

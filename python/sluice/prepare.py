@@ -9,7 +9,7 @@ import torch
 
 from ._library import call_mode
 from ._registry import find
-from .chain import Chain, given_chain
+from .chain import Chain, as_chain
 
 
 def prepare(
@@ -43,7 +43,7 @@ def prepare(
     """
     called = find("prepare", op)
     if not called.takes_list:
-        chain = given_chain("prepare", "chain", chain)  # type: ignore[arg-type]
+        chain = as_chain("prepare", "chain", chain)  # type: ignore[arg-type]
     with call_mode("prepare") as reasons:
         called.function(x, *args, **{called.chain: chain}, **kwargs)
     return "; ".join(dict.fromkeys(reason for reason in reasons if reason))

@@ -60,7 +60,7 @@ def transform(x: torch.Tensor, chain: Chain, *, dtype: torch.dtype | None = None
     """`chain(x)`, evaluated in float32 (float64 for float64) and rounded once at its end."""
     compute = compute_dtype(x.dtype)
     value = x.to(compute)
-    for name, parameters in chain._stages:
+    for name, parameters in chain.for_dim(x.dim()).stages:
         if name == "cast":
             value = value.to(getattr(torch, str(parameters[0]))).to(compute)
             continue
@@ -128,11 +128,11 @@ def conv_transpose1d(
     return transform(y, chain, dtype=dtype or chain.result_dtype(input.dtype))
 
 
-def _runs(length: int, ids: torch.Tensor | None) -> list[tuple[int, int, bool]]:
-    """A row's sequences, by start and end, and whether they count: a negative id is padding."""
+def _runs(length: int, ids: torch.Tensor | None) -> list[tuple[int, int]]:
+    """The start and end of each sequence of a row, of an empty sequence if there are none: a negative id is padding."""
     numbers = [0] * length if ids is None else ids.tolist()
-    starts = [t for t in range(length) if t == 0 or numbers[t] != numbers[t - 1]] or [0]
-    return [(a, b, a < b and numbers[a] >= 0) for a, b in zip(starts, [*starts[1:], length], strict=True)]
+    starts = [t for t in range(length) if t == 0 or numbers[t] != numbers[t - 1]]
+    return [(a, b) for a, b in itertools.pairwise([*starts, length]) if numbers[a] >= 0] or [(0, 0)]
 
 
 def _causal_sums(columns: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, dilation: int) -> torch.Tensor:
@@ -169,7 +169,7 @@ def causal_conv1d(
     if cu_seqlens is None:
         rows = [(b, _runs(x.shape[-1], None if seq_idx is None else seq_idx[b])) for b in range(len(tokens))]
     else:
-        rows = [(0, [(a, b, True)]) for a, b in itertools.pairwise(cu_seqlens.tolist())]
+        rows = [(0, [(a, b)]) for a, b in itertools.pairwise(cu_seqlens.tolist())]
     before = initial_states if state_cache is None else state_cache
     if before is None:
         before = x.new_zeros((len(rows), x.shape[-2], history))
@@ -180,10 +180,10 @@ def causal_conv1d(
             continue
         is_fresh = has_initial_state is not None and not has_initial_state[n]
         kept = torch.zeros_like(before[slot]) if is_fresh else before[slot]
-        for first, last, counts in runs:
+        for first, last in runs:
             new = tokens[row, :, first:last]
             past = kept[:, kept.shape[1] - history :]
-            if counts and new.numel() > 0:
+            if new.numel() > 0:
                 columns = torch.cat([past.to(compute), new.to(compute)], dim=-1)
                 y[row, :, first:last] = _causal_sums(columns, weight, bias, dilation)
                 is_computed[row, :, first:last] = True

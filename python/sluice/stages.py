@@ -37,7 +37,7 @@ import torch
 
 from ._arguments import check_string
 from ._library import stage_signatures
-from .chain import Chain, CppSource, Parameter
+from .chain import Chain, CppSource, Parameter, PerChannel
 
 __all__ = [
     "Chain",
@@ -88,7 +88,7 @@ def _checked(name: str, value: Any) -> Any:
         if value.is_complex() or not value.is_floating_point():
             raise TypeError(f"{name}: a tensor parameter must have a floating dtype, got {value.dtype}")
         return value
-    if isinstance(value, (float, int, str, CppSource, torch.SymFloat, torch.SymInt)):
+    if isinstance(value, (float, int, str, CppSource, PerChannel, torch.SymFloat, torch.SymInt)):
         return value
     if isinstance(value, numbers.Integral):
         return int(value)
@@ -292,7 +292,8 @@ def from_module(module: torch.nn.Module) -> Chain:
     """The chain that computes an elementwise module, with its current parameters.
 
     Parameters become the chain's tensors, not copies: values written in place later count, new tensors need a new
-    chain. Subclasses are not accepted, because their `forward` may differ.
+    chain. Values for each channel belong to dimension 1 of the chain's input, whatever its rank, as in torch.
+    Subclasses are not accepted, because their `forward` may differ.
 
     Args:
         module: of `torch.nn` Identity, ReLU, ReLU6, LeakyReLU, PReLU, ELU, SELU, GELU, SiLU, Sigmoid, LogSigmoid, Tanh,
@@ -321,17 +322,18 @@ def from_module(module: torch.nn.Module) -> Chain:
     return chain_or_none
 
 
-def _per_channel(parameter: torch.Tensor) -> torch.Tensor:
-    """Reshapes a parameter of shape (C,) so that it broadcasts over the positions of (B, C, L)."""
-    return parameter if parameter.numel() == 1 else parameter.reshape(-1, 1)
+def _per_channel(parameter: torch.Tensor) -> Parameter:
+    """A parameter with a value for each channel, which is dimension 1 whatever the input's rank."""
+    return parameter if parameter.shape == (1,) else PerChannel(parameter)
 
 
 def _snake_of(module: Any, beta: torch.Tensor | None, is_logarithm: bool) -> Chain:
     """The stage of a module that has `alpha`, or its logarithm, and `no_div_by_zero`."""
-    alpha: torch.Tensor = module.alpha
+    alpha: torch.Tensor = module.alpha[None, :, None]  # as these forwards do, whatever the input's rank
+    beta = None if beta is None else beta[None, :, None]
     if is_logarithm:
         alpha, beta = alpha.exp(), None if beta is None else beta.exp()
-    return snake(_per_channel(alpha), None if beta is None else _per_channel(beta), module.no_div_by_zero)
+    return snake(alpha, beta, module.no_div_by_zero)
 
 
 def _snake_of_logarithms(module: Any) -> Chain:

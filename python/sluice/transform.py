@@ -20,7 +20,7 @@ from ._library import (
     out_target,
     require_forward_only,
 )
-from .chain import Chain, count_operands, encode_together, given_chain
+from .chain import Chain, as_chain, count_operands, encode_together, given_chain
 
 # Not every sequence of texts: a text is one itself.
 Chains = Sequence[Chain] | list[str] | list[Chain | str] | tuple[Chain | str, ...]
@@ -91,12 +91,12 @@ def transform(
         tensor([0., 0., 4.])
     """
     if isinstance(chain, (Chain, str)):
-        one = given_chain("transform", "chain", chain)
+        one = as_chain("transform", "chain", chain)
         return _apply.transform(x, one, out=out, dtype=dtype, schedule=schedule, depth=depth)
     check_tensor("transform", "x", x)
     if not isinstance(chain, (list, tuple)):
         raise TypeError(f"transform: chain must be a chain or a list of chains, got {type(chain).__name__}")
-    chains = [given_chain("transform", "a chain of a list", one) for one in chain]
+    chains = [given_chain("transform", "a chain of a list", one, x.dim()) for one in chain]
     return _transform_list(x, chains, out, dtype, schedule, depth)
 
 

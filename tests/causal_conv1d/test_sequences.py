@@ -56,23 +56,26 @@ def by_tokens(
         if "has_initial_state" in options and not options["has_initial_state"][n]:
             old.zero_()
 
-        def column(t: int, first: int, b: int = b, start: int = start, old: torch.Tensor = old) -> torch.Tensor:
+        tokens = [t for t in range(start, end) if ids is None or ids[b, t] >= 0]
+        begin = tokens[0] if tokens else end
+
+        def column(t: int, first: int, b: int = b, begin: int = begin, old: torch.Tensor = old) -> torch.Tensor:
             """The column at t; its sequence begins at `first`."""
             if t >= first:
                 return values[b, :, t]
-            return old[:, old.shape[1] + t - start] if first == start else torch.zeros_like(old[:, 0])
+            return old[:, old.shape[1] + t - first] if first == begin else torch.zeros_like(old[:, 0])
 
-        first = start
-        for t in range(start, end):
+        first = begin
+        for t in tokens:
             if ids is not None and t > start and ids[b, t] != ids[b, t - 1]:
                 first = t
-            if ids is None or ids[b, t] >= 0:
-                counts[b, :, t] = True
-                for k in range(weight.shape[1]):
-                    lag = (weight.shape[1] - 1 - k) * options.get("dilation", 1)
-                    sums[b, :, t] += weight[:, k] * column(t - lag, first)
+            counts[b, :, t] = True
+            for k in range(weight.shape[1]):
+                lag = (weight.shape[1] - 1 - k) * options.get("dilation", 1)
+                sums[b, :, t] += weight[:, k] * column(t - lag, first)
+        last = tokens[-1] + 1 if tokens else end
         for j in range(old.shape[1]):
-            after[slot, :, j] = column(end - old.shape[1] + j, first)
+            after[slot, :, j] = column(last - old.shape[1] + j, first)
     return sums.view(x.shape), after, counts.view(x.shape)
 
 
@@ -184,7 +187,7 @@ def test_ids_give_what_starts_give(device: str) -> None:
 
 
 def test_states_of_rows_with_ids(device: str) -> None:
-    """The first sequence has the initial states, the last one leaves the final ones; padding is one of them."""
+    """The first sequence has the initial states, the last one leaves the final states; padding is no sequence."""
     x, w, states = (
         torch.ones(4, 2, 5, device=device),
         torch.ones(2, 4, device=device),
@@ -192,13 +195,13 @@ def test_states_of_rows_with_ids(device: str) -> None:
     )
     ids = ints([[0] * 5, [0, 0, 1, 1, 1], [0, 0, 0, 0, 1], [-1, -1, 0, 0, -1]], device)
     result, final = sluice.causal_conv1d(x, w, seq_idx=ids, initial_states=states * 2, return_final_states=True)
-    wanted = [[7, 6, 5, 4, 4], [7, 6, 1, 2, 3], [7, 6, 5, 4, 1], [0, 0, 1, 2, 0]]
+    wanted = [[7, 6, 5, 4, 4], [7, 6, 1, 2, 3], [7, 6, 5, 4, 1], [0, 0, 7, 6, 0]]
     assert result[:, 0].tolist() == wanted
-    assert final[:, 1].tolist() == [[1, 1, 1], [1, 1, 1], [0, 0, 1], [0, 0, 1]]
+    assert final[:, 1].tolist() == [[1, 1, 1], [1, 1, 1], [0, 0, 1], [2, 1, 1]]
     final = sluice.causal_conv1d(
         x[..., :1], w, seq_idx=ids[:, :1], initial_states=states * 2, return_final_states=True
     )[1]  # fmt: skip
-    assert final[:, 1].tolist() == [[2, 2, 1]] * 4
+    assert final[:, 1].tolist() == [[2, 2, 1]] * 3 + [[2, 2, 2]]
 
 
 @pytest.mark.parametrize("layout", STATE_LAYOUTS, ids=lambda f: f.__name__)

@@ -157,6 +157,15 @@ def random_causal_convolutions(
     return _drawn(_causal_convolution, seed, count, members, device)
 
 
+def random_ids(draw: random.Random, length: int) -> list[int]:
+    """Ids of short runs, with padding between them and at the row's ends, where it may fill several pieces."""
+    ids = [-1] * draw.choice([0, 0, draw.randint(0, length)])
+    while len(ids) < length:
+        ids += [draw.choice([-1, 0, 1, 2, 3])] * draw.randrange(1, 9)
+    kept = length - draw.choice([0, 0, 0, draw.randint(0, length), length])
+    return ids[:kept] + [-2] * (length - kept)
+
+
 def random_sequences(draw: random.Random, kind: str, batch: int, length: int, device: str) -> dict[str, torch.Tensor]:
     """`seq_idx` or `cu_seqlens` of that many positions."""
     dtype = draw.choice([torch.int32, torch.int64])
@@ -164,12 +173,7 @@ def random_sequences(draw: random.Random, kind: str, batch: int, length: int, de
         starts = sorted(draw.randrange(length + 1) for _ in range(draw.randrange(2, 6)))
         return {"cu_seqlens": torch.tensor(starts, dtype=dtype, device=device)}
     if kind == "ids":
-        rows = []
-        for _ in range(batch):
-            ids: list[int] = []
-            while len(ids) < length:
-                ids += [draw.choice([-1, 0, 1, 2, 3])] * draw.randrange(1, 9)
-            rows.append(ids[:length])
+        rows = [random_ids(draw, length) for _ in range(batch)]
         return {"seq_idx": torch.tensor(rows, dtype=dtype, device=device)}
     return {}
 
@@ -181,7 +185,7 @@ def _causal_convolution(draw: random.Random, group: Any, device: str) -> Found:
     channels, taps, dilation = draw.choice([1, 2, 4, 5]), draw.randrange(1, 7), draw.choice([1, 1, 2])
     columns, length = (taps - 1) * dilation, draw.choice([draw.randrange(1, 12), draw.randrange(1, 60)])
     lengths = random_lengths(draw, length, size)
-    kind = draw.choice(["rows", "rows", "ids", "packed"])
+    kind = draw.choice(["rows", "ids", "ids", "packed"])
     batch, layout = 1 if kind == "packed" else draw.choice([1, 2, 3]), draw.choice(LAYOUTS)
 
     def values(*shape: int) -> torch.Tensor:
@@ -189,6 +193,8 @@ def _causal_convolution(draw: random.Random, group: Any, device: str) -> Found:
 
     x, weight = layout(values(batch, channels, length)), values(channels, taps).float()
     options: dict[str, Any] = random_sequences(draw, kind, batch, length, device)
+    if kind == "ids":
+        x.masked_fill_((options["seq_idx"] < 0)[:, None], NAN)
     options |= {"dilation": dilation, "activation": draw.choice([None, "silu"])}
     if draw.random() < 0.7:
         options["bias"] = values(channels)

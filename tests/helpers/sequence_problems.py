@@ -194,11 +194,12 @@ class Draw(random.Random):
         return self.choice([0, 1, 1, 2, 2, 3, 4, 5, 7, 8, 16, 17, 33, self.randint(0, 200)])
 
     def ids(self, length: int) -> list[int]:
-        """Sequence ids of one row: short runs, some of them padding."""
-        found: list[int] = []
+        """Sequence ids of one row: short runs, some of them padding, with more padding at its ends in some rows."""
+        found = [-1] * self.choice([0, 0, 0, self.length()])
         while len(found) < length:
             found += [self.choice([0, 1, 2, 7, -1, -(2**31), 2**31 - 1])] * max(1, self.length() // 2)
-        return found[:length]
+        kept = max(length - self.choice([0, 0, 0, self.length()]), 0)
+        return [*found[:kept], *[-3] * (length - kept)]
 
     def sequences(self, channels: int) -> tuple[tuple[int, ...], int, dict[str, Any]]:
         """x's shape, the number of states, and how x holds sequences."""

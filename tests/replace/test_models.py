@@ -280,7 +280,7 @@ def test_causal_convolutions_with_their_own_padding() -> None:
         for length in (9, 16):
             x = torch.randn(2, 4, length)
             torch.testing.assert_close(results(one, (x,)), results(twin, (x,)))
-    assert not sluice.replace(model)._back
+    assert not sluice.replace(model)._changes
     replacement.undo()
     assert type(layer) is modeling.VoxtralRealtimeCausalConv1d
     assert list(vars(layer)) == list(vars(twin[0]))

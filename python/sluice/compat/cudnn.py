@@ -32,7 +32,7 @@ def causal_conv1d(
         weight: (C, K), any floating dtype.
         bias: (C,), any floating dtype.
         activation: None, "identity", "silu" or "swish".
-        seq_idx: (B, L) int32: a change of id begins a sequence.
+        seq_idx: (B, L) int32: a change of id begins a sequence; a negative id gives 0 and is in no sequence.
         cu_seqlens: (N + 1,) int32 or int64: sequence n has the tokens from cu_seqlens[n] on.
         initial_states: (B, C, K-1), or (N, C, K-1) with `cu_seqlens`; zeros if absent.
         return_final_states: also return the last K-1 columns of (initial_states, x) of each sequence.

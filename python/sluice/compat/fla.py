@@ -61,7 +61,8 @@ def causal_conv1d(
         chunk_indices: ignored.
         cp_context: must be None.
         **kwargs: the backends "mix" and "cuda" read `seq_idx`, (B, T) int32, if there is no `cu_seqlens`: a change of
-            id begins a sequence. Others are ignored.
+            id begins a sequence; a negative id gives 0 and is in no sequence. The final state does not depend on ids.
+            Others are ignored.
 
     Returns:
         A contiguous tensor of x's shape and dtype; and the final state, contiguous (N, C, K) of x's dtype, or None.

@@ -48,7 +48,7 @@ def key_of(*arguments: Any) -> Hashable | None:
             operands = key_of(*value.operands)
             if operands is None:
                 return None
-            parts += (value.text, operands)
+            parts += (value.text, value.has_channels, operands)
         else:
             parts += [type(value), value]
     try:

@@ -18,10 +18,11 @@ from ..causal_conv1d import raw_activation
 from ..chain import Chain, given_chain
 from ..stages import add
 from .arguments import Accepted, check_devices, check_dim, check_plain, check_target, key_of
-from .chains import named_operands, of_positions, run_at
+from .chains import at_index, named_operands, of_positions, run_at, run_at_index
 from .exchange import agreed_lengths, rank_and_size
 from .halo import NOWHERE, Positions, pieces_of
-from .history import History, convolve_causally, last_run
+from .history import History, convolve_causally
+from .rows_with_ids import Ends, convolve_rows_with_ids
 from .shapes import results_of
 
 _OP = "causal_conv1d"
@@ -66,7 +67,8 @@ def causal_conv1d(
         initial_states: (B, C, H) of x's dtype, the columns before the sequence; read on the first rank only.
         return_final_states: also return the last H columns of (initial_states, pre(x)) on the last rank.
         broadcast_final_states: the last rank sends them to all others.
-        seq_idx: (B, n) int32 or int64, this piece's part of the ids.
+        seq_idx: (B, n) int32 or int64, this piece's part of the ids, negative for padding. A sequence may begin or
+            end on any rank.
         cu_seqlens: (N + 1,), the starts within the whole sequence, the same on all ranks. Excludes initial and final
             states.
         dilation: positions from one tap to the next.
@@ -109,8 +111,8 @@ def causal_conv1d(
         for name, tensor in given.items():
             if tensor is not None or name in ("x_local", "weight"):
                 check_plain(_OP, name, tensor)
-    before = None if pre is None else given_chain(_OP, "pre", pre)
-    behind = None if post is None else given_chain(_OP, "post", post)
+    before = None if pre is None else given_chain(_OP, "pre", pre, x_local.dim())
+    behind = None if post is None else given_chain(_OP, "post", post, x_local.dim())
     if residual is not None:
         behind = add(residual) if behind is None else add(residual) | behind
     check_forward_only(_OP, (x_local, weight, bias, given["initial_states"]), before, behind)
@@ -215,15 +217,18 @@ class _Piece:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The result, and on the last rank the final states if they are wanted."""
         x, call, ids_before = self.x, self, None
+        result = empty_like_layout(x, x.shape, x.dtype) if out is None else out
+        if self.ids is not None:
+            ends = Ends(self, x, self.ids, pieces, rank, columns, group, self.initial_states, wants_states)
+            return result, convolve_rows_with_ids(ends, result)
         if starts is not None:
             ids_before, ids = packed_ids(starts, self.piece, columns)
             call = dataclasses.replace(self, ids=ids)
-        result = empty_like_layout(x, x.shape, x.dtype) if out is None else out
         history = History(x, pieces, rank, columns, group, self.initial_states, wants_states)
-        before, ids_before = convolve_causally(history, result, call, call.ids, ids_before)
+        before = convolve_causally(history, result, call, call.ids, ids_before)
         if not wants_states or rank != len(pieces) - 1:
             return result, None
-        return result, self.final_states(before, ids_before, columns)
+        return result, self.final_states(before, columns)
 
     def before(self, x: torch.Tensor, positions: Positions) -> torch.Tensor:
         """`pre` of these positions of the piece."""
@@ -242,16 +247,27 @@ class _Piece:
             schedule=self.schedule if is_whole else "auto", depth=self.depth if is_whole else None, out=out,
         )  # fmt: skip
 
-    def final_states(self, before: torch.Tensor, ids_before: torch.Tensor | None, columns: int) -> torch.Tensor:
-        """The last columns of the history and the piece, zeros where they belong to another sequence than the last."""
+    def columns_at(self, index: torch.Tensor) -> torch.Tensor:
+        """`pre` of x at positions of each row: `index` is (B, positions), of positions in the piece."""
+        return run_at_index(self.x, self.pre, index)
+
+    def launch_at(self, out: torch.Tensor, index: torch.Tensor, history: torch.Tensor) -> None:
+        """Writes the outputs at positions of each row; the history is that of a row's first sequence there."""
+        assert self.ids is not None
+        x = self.columns_at(index)
+        target = torch.empty_like(x)
+        convolve(
+            x, self.weight, self.bias, activation=self.activation, initial_states=history, dilation=self.dilation,
+            seq_idx=self.ids.gather(1, index), post=at_index(self.post, index, self.piece.count), out=target,
+        )  # fmt: skip
+        out.scatter_(2, index[:, None].expand(target.shape), target)
+
+    def final_states(self, before: torch.Tensor, columns: int) -> torch.Tensor:
+        """The last columns of the history and the piece."""
         last = Positions(max(self.piece.start, self.piece.stop - columns), self.piece.stop)
         part = last - self.piece.start
         both = torch.cat([before, self.before(self.x[..., part], last)], dim=-1) if last else before
-        states = both[..., both.shape[-1] - columns :].clone(memory_format=torch.contiguous_format)
-        if self.ids is None or ids_before is None:
-            return states
-        ids = torch.cat([ids_before, self.ids[:, part]], dim=-1)
-        return states.masked_fill(~last_run(ids[:, ids.shape[1] - columns :])[:, None], 0)
+        return both[..., both.shape[-1] - columns :].clone(memory_format=torch.contiguous_format)
 
 
 def packed_ids(starts: torch.Tensor, piece: Positions, columns: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -56,14 +56,32 @@ def of_positions(chain: Chain | None, positions: Positions, piece: Positions) ->
     if chain is None or not chain.operands or positions == piece:
         return chain
     part = positions - piece.start
+    return _with_operands(chain, lambda operand: narrowed(operand, part, piece.count))
+
+
+def _with_operands(chain: Chain, changed: Callable[[torch.Tensor], torch.Tensor]) -> Chain:
     # The same tensor twice stays one operand.
-    parts = {id(operand): narrowed(operand, part, piece.count) for operand in chain.operands}
-    return Chain(
-        tuple(
-            (name, tuple(parts[id(value)] if isinstance(value, torch.Tensor) else value for value in values))
-            for name, values in chain.stages
-        )
-    )
+    parts = {id(operand): changed(operand) for operand in chain.operands}
+    return chain.with_values(lambda value: parts[id(value)] if isinstance(value, torch.Tensor) else value)
+
+
+def at_index(chain: Chain | None, index: torch.Tensor, length: int) -> Chain | None:
+    """The chain for some of `length` positions of each row: `index` is (B, positions)."""
+
+    def gathered(operand: torch.Tensor) -> torch.Tensor:
+        if operand.dim() == 0 or operand.shape[-1] != length or length == 1:
+            return operand
+        rows = operand[(None,) * (3 - operand.dim())].expand(index.shape[0], -1, -1)
+        return rows.gather(2, index[:, None].expand(-1, rows.shape[1], -1))
+
+    return None if chain is None else _with_operands(chain, gathered)
+
+
+def run_at_index(x: torch.Tensor, chain: Chain | None, index: torch.Tensor) -> torch.Tensor:
+    """The chain's result, of x's dtype, at positions of each row of x (B, C, n): `index` is (B, positions)."""
+    own = at_index(chain, index, x.shape[2])
+    rows = x.gather(2, index[:, None].expand(-1, x.shape[1], -1))
+    return rows if own is None else apply_chain(rows, own, dtype=x.dtype)
 
 
 def run_at(x: torch.Tensor, chain: Chain | None, positions: Positions, piece: Positions) -> torch.Tensor:

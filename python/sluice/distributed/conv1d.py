@@ -102,8 +102,8 @@ def conv1d(
         check_plain(_OP, "weight", taps)
         if bias is not None:
             check_plain(_OP, "bias", bias)
-    before = None if pre is None else given_chain(_OP, "pre", pre)
-    after = None if post is None else given_chain(_OP, "post", post)
+    before = None if pre is None else given_chain(_OP, "pre", pre, x_local.dim())
+    after = None if post is None else given_chain(_OP, "post", post, x_local.dim())
     check_forward_only(_OP, (x_local, taps, bias), before, after)
     x, taps, bias = cast_arguments(x_local.resolve_neg(), taps, bias)
     step, spread = single(_OP, "stride", stride), single(_OP, "dilation", dilation)

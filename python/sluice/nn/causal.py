@@ -8,10 +8,13 @@ import torch
 import torch.nn.functional as F
 
 from .. import reference
+from .._autocast import is_autocast_on
+from .._skipped import skipped_tokens
 from ..causal_conv1d import causal_conv1d, raw_activation
 from ..causal_conv1d_update import causal_conv1d_update
 from ..chain import Chain
-from .chained import Chained, is_traced
+from .chained import Chained, chains_of, is_torchs, is_traced, set_chain, shown_chains, with_gradients
+from .state import State
 
 
 class CausalConv1d(Chained, torch.nn.Conv1d):
@@ -49,9 +52,6 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
     Source: `causal_conv1d_fn` of Dao-AILab's causal_conv1d.
     """
 
-    pre: Chain | torch.nn.Module | None
-    post: Chain | torch.nn.Module | None
-
     def __init__(
         self,
         channels: int,
@@ -70,8 +70,9 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
             channels, channels, kernel_size, 1, padding, dilation, channels, bias, device=device, dtype=dtype
         )
         self.activation = raw_activation("CausalConv1d", activation)
-        self.set_chain("pre", pre)
-        self.set_chain("post", post)
+        self._sluice = State(("pre", "post"))
+        set_chain(self, "pre", pre)
+        set_chain(self, "post", post)
 
     def forward(  # type: ignore[override]
         self,
@@ -85,7 +86,8 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         """The result, and with `return_final_states` the states, as `sluice.causal_conv1d` has them."""
         weight, bias = self.weight.squeeze(1), self.bias
-        if self.is_torchs(x, weight, bias, residual, initial_states):
+        tensors = x, weight, bias, residual, initial_states
+        if is_torchs(self, *tensors) or (chains := chains_of(self)) is None:
             y, states = self._with_gradients(x, residual, initial_states, seq_idx, cu_seqlens)
             return (y, states) if return_final_states else y
         return causal_conv1d(
@@ -99,8 +101,8 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
             seq_idx=seq_idx,
             cu_seqlens=cu_seqlens,
             dilation=self.dilation[0],
-            pre=self.chain("pre"),
-            post=self.chain("post"),
+            pre=chains["pre"],
+            post=chains["post"],
         )
 
     def step(self, x: torch.Tensor, conv_state: torch.Tensor, **options: Any) -> torch.Tensor:
@@ -110,7 +112,13 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
             x: (B, C) or (B, C, S).
             conv_state: (B, C, state_len), state_len at least (K - 1) * dilation.
             options: those of `sluice.causal_conv1d_update` that are not the module's own.
+
+        Raises:
+            RuntimeError: a module of `pre` or `post` has no stage in training mode, such as a Dropout.
         """
+        if (chains := chains_of(self)) is None:
+            rule = "the modules of pre and post must have stages in step"
+            raise RuntimeError(f"CausalConv1d: {rule}, got one without; call eval() if it is in training mode")
         return causal_conv1d_update(
             x,
             conv_state,
@@ -118,8 +126,8 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
             self.bias,
             self.activation,
             dilation=self.dilation[0],
-            pre=self.chain("pre"),
-            post=self.chain("post"),
+            pre=chains["pre"],
+            post=chains["post"],
             **options,
         )
 
@@ -132,7 +140,7 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
             shown += ", bias=False"
         if self.activation is not None:
             shown += f", activation={self.activation}"
-        return ", ".join([shown, *self.shown_chains()])
+        return ", ".join([shown, *shown_chains(self)])
 
     def _with_gradients(
         self,
@@ -142,7 +150,7 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
         seq_idx: torch.Tensor | None,
         cu_seqlens: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        tokens = self.with_gradients("pre", x)
+        tokens = with_gradients(self, "pre", x)
         if seq_idx is not None or cu_seqlens is not None:
             y, states = reference.causal_conv1d(
                 tokens,
@@ -155,7 +163,12 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
                 cu_seqlens=cu_seqlens,
                 dilation=self.dilation[0],
             )
-            return self.with_gradients("post", y), states
+            # The results of positions without a sequence are zeros, whatever `post` makes of zeros.
+            zeros = None if seq_idx is None else (seq_idx < 0)[:, None]
+            if cu_seqlens is not None:
+                zeros = skipped_tokens(cu_seqlens, x.shape[-1], None)
+            assert zeros is not None
+            return with_gradients(self, "post", y).masked_fill(zeros, 0), states
         history = (self.kernel_size[0] - 1) * self.dilation[0]
         if initial_states is None:
             columns = F.pad(tokens, (history, 0))
@@ -163,7 +176,7 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
             columns = torch.cat([initial_states.to(tokens.dtype), tokens], dim=-1)
         states = columns[..., columns.shape[-1] - history :]
         weight, bias = self.weight, self.bias
-        is_mixed = not is_traced(x) and x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type)
+        is_mixed = not is_traced(x) and x.dtype != weight.dtype and not is_autocast_on(x.device.type)
         if is_mixed:
             wide = torch.promote_types(x.dtype, weight.dtype)
             columns, weight, bias = columns.to(wide), weight.to(wide), None if bias is None else bias.to(wide)
@@ -172,5 +185,5 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
             y = F.silu(y)
         if residual is not None:
             y = y + residual
-        y = self.with_gradients("post", y)
+        y = with_gradients(self, "post", y)
         return y.to(x.dtype) if is_mixed else y, states

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from .. import reference, stages
 from .._fake import FLOATING, is_strided
 from .._library import loses_gradient
-from ..chain import Chain, given_chain
+from ..chain import Chain, PerChannel, as_chain
 
+if TYPE_CHECKING:
+    from .state import State
+
+Forward = TypeVar("Forward", bound=Callable[..., Any])
 Stages = Chain | torch.nn.Module | None
 PLAIN = (torch.Tensor, torch.nn.Parameter)  # tensor classes without the dispatch of a subclass or a tracer
 _DEVICES = ("cpu", "cuda", "meta")
@@ -21,69 +25,112 @@ _DEVICES = ("cpu", "cuda", "meta")
 class Chained(torch.nn.Module):
     """A module with chains, each a `Chain` or a module that `stages.from_module` knows.
 
-    `chain_names` are the attributes that hold them. A module among them is a normal submodule. The tensors of
+    The state names the attributes that hold them. A module among them is a normal submodule. The tensors of
     a chain follow `.to()` and similar calls; they are no parameters, so `state_dict` does not have them.
+
+    The class adds no public name to torch's, because owners of swapped modules may use it. Annotations of the class
+    would hide torch's from torch.jit.script.
     """
 
-    chain_names: tuple[str, ...] = ("pre", "post")
-
-    def set_chain(self, name: str, value: Chain | str | torch.nn.Module | None) -> None:
-        """Makes it the chain of that name; a `TypeError` if it is no chain."""
-        if isinstance(value, torch.nn.Module):
-            stages.from_module(value)  # refuses unknown modules
-        elif value is not None:
-            value = given_chain(type(self).__name__, name, value)
-        setattr(self, name, value)
-
-    def chain(self, name: str) -> Chain | None:
-        """The current chain, None if it is empty."""
-        value: Stages = getattr(self, name)
-        if isinstance(value, torch.nn.Module):
-            value = stages.from_module(value)
-        return value or None
-
-    def with_gradients(self, name: str, x: torch.Tensor) -> torch.Tensor:
-        """The chain of x, computed by torch."""
-        value: Stages = getattr(self, name)
-        if value is None:
-            return x
-        result: torch.Tensor = value(x) if isinstance(value, torch.nn.Module) else reference.transform(x, value)
-        return result
-
-    def is_torchs(self, *tensors: torch.Tensor | None) -> bool:
-        """Whether torch's code runs the call.
-
-        It does if a gradient is wanted, or if sluice's ops do not take a tensor. Graphs of torch.fx have torch's
-        functions.
-        """
-        for tensor in tensors:
-            if tensor is not None and not is_ours(tensor):
-                return True
-        return loses_gradient(itertools.chain(tensors, self.parameters(), self._operands()))
-
-    def _operands(self) -> Iterator[torch.Tensor]:
-        for name in self.chain_names:
-            value = getattr(self, name)
-            if isinstance(value, Chain):
-                yield from value.operands
+    if TYPE_CHECKING:
+        _sluice: State
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Chained:
+        self._sluice.reset()
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name in self.chain_names:
-            value = getattr(self, name)
+        for name, value in _given(self):
             if isinstance(value, Chain) and value.operands:
-                stages = [(stage, tuple(_moved(one, fn) for one in values)) for stage, values in value.stages]
-                setattr(self, name, Chain(tuple(stages)))
+                setattr(self, name, value.with_values(lambda one: _moved(one, fn)))
         return self
-
-    def shown_chains(self) -> list[str]:
-        """The chains that are no submodules; torch shows submodules."""
-        given = ((name, getattr(self, name)) for name in self.chain_names)
-        return [f"{name}={value!r}" for name, value in given if isinstance(value, Chain)]
 
     def extra_repr(self) -> str:
         """The module's text as torch has it, followed by its chains."""
-        return ", ".join(filter(None, [super().extra_repr(), *self.shown_chains()]))
+        return ", ".join(filter(None, [super().extra_repr(), *shown_chains(self)]))
+
+    def __prepare_scriptable__(self) -> Chained:
+        """The module for torch.jit.script, which then compiles torch's forward."""
+        if has_chains(self) or not hasattr(type(self).forward, "__wrapped__"):
+            rule = "a module must have a forward of torch and no chains for torch.jit.script"
+            raise TypeError(f"{type(self).__name__}: {rule}; torch.jit.trace and torch.export take this one")
+        return self
+
+
+def stands_for(torchs: Callable[..., Any]) -> Callable[[Forward], Forward]:
+    """Makes tools that read a forward's source or signature read torch's: torch.jit.script and torch.fx do.
+
+    Chains of a call are between modules of sluice. The decorated function's module must have the global names that
+    torch's function uses.
+    """
+
+    def decorate(forward: Forward) -> Forward:
+        forward.__wrapped__ = torchs  # type: ignore[attr-defined]
+        return forward
+
+    return decorate
+
+
+def set_chain(module: Chained, name: str, value: Chain | str | torch.nn.Module | None) -> None:
+    """Makes it the chain of that name; a `TypeError` if it is no chain."""
+    if isinstance(value, torch.nn.Module):
+        stages.from_module(value)  # refuses unknown modules
+    elif value is not None:
+        value = as_chain(type(module).__name__, name, value)
+    setattr(module, name, value)
+
+
+def has_chains(module: Chained) -> bool:
+    """Whether the module has chains of its own."""
+    return any(value is not None for _, value in _given(module))
+
+
+def chains_of(module: Chained) -> dict[str, Chain | None] | None:
+    """The current chains, each None if it is empty; None if a module has no chain, such as a Dropout in training."""
+    found: dict[str, Chain | None] = {}
+    for name, value in _given(module):
+        if isinstance(value, torch.nn.Module):
+            try:
+                value = stages.from_module(value)
+            except TypeError:
+                return None
+        found[name] = value or None
+    return found
+
+
+def with_gradients(module: Chained, name: str, x: torch.Tensor) -> torch.Tensor:
+    """The module's chain of x, computed by torch."""
+    for own, value in _given(module):
+        if own == name and value is not None:
+            x = value(x) if isinstance(value, torch.nn.Module) else reference.transform(x, value)
+    return x
+
+
+def is_torchs(module: Chained, *tensors: torch.Tensor | None) -> bool:
+    """Whether torch's code runs the call.
+
+    It does if a gradient is wanted, or if sluice's ops do not take a tensor. Graphs of torch.fx have torch's functions.
+    """
+    for tensor in tensors:
+        if tensor is not None and not is_ours(tensor):
+            return True
+    read: list[Iterable[torch.Tensor | None]] = [tensors, module.parameters()]
+    read.extend(value.operands for _, value in _given(module) if isinstance(value, Chain))
+    return loses_gradient(itertools.chain.from_iterable(read))
+
+
+def shown_chains(module: Chained) -> list[str]:
+    """The chains that are no submodules; torch shows submodules."""
+    return [f"{name}={value!r}" for name, value in _given(module) if isinstance(value, Chain)]
+
+
+def is_patched(module: torch.nn.Module, name: str, torchs: Callable[..., Any]) -> bool:
+    """Whether the method of that name is no longer torch's."""
+    return name in module.__dict__ or getattr(type(module), name) is not torchs
+
+
+def _given(module: Chained) -> Sequence[tuple[str, Stages]]:
+    """The module's chains by name. After `undo`, when a user's wrapper may still call our forward, it has no state."""
+    state = getattr(module, "_sluice", None)
+    return [(name, getattr(module, name)) for name in state.chains] if state is not None and state.chains else ()
 
 
 def is_traced(value: object) -> bool:
@@ -105,6 +152,8 @@ def is_plain(value: Any) -> bool:
 
 def _moved(value: Any, fn: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Like `nn.Module._apply`: a parameter stays the same object, because others may hold it."""
+    if isinstance(value, PerChannel):
+        return PerChannel(_moved(value.values, fn))
     if not isinstance(value, torch.Tensor):
         return value
     with torch.no_grad():

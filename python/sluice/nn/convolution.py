@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,25 +10,37 @@ import torch.nn.functional as F
 from .. import reference
 from .._library import has_mesh
 from ..chain import Chain
-from ..conv1d import conv1d, sides
+from ..conv1d import conv1d
 from ..conv_transpose1d import conv_transpose1d
 from ..transform import transform
-from .chained import Chained, is_traced
-from .packing import PackedParameter
-from .repeated import LastCall
+from .chained import (
+    Chained,
+    chains_of,
+    has_chains,
+    is_patched,
+    is_torchs,
+    is_traced,
+    set_chain,
+    stands_for,
+    with_gradients,
+)
+from .layout import channels_last, returns_channels_last, without_channels_last
+from .repeated import CONV_FORWARD, OUTPUT_PADDING, like, tensors_of
+from .state import State
 
 
 class Conv1d(Chained, torch.nn.Conv1d):
     """`torch.nn.Conv1d` with a chain before and after: `post(conv1d(pre(input)))` in one op.
 
-    Constructor, attributes, `state_dict` and results are torch's, for every `padding_mode`. If grad mode is on and the
-    input or a parameter requires grad, or if sluice has no kernels for the tensors, torch's code runs. In half
-    types on a GPU with tensor-core kernels the weight is packed once, and again after its version, memory or device
-    changes.
+    Constructor, attributes, `state_dict`, results and their strides are torch's, for every `padding_mode`. If grad
+    mode is on and the input or a parameter requires grad, or if sluice has no kernels for the tensors, torch's code
+    runs. In half types on a GPU with tensor-core kernels the weight is packed once, and again after its version, memory
+    or device changes.
 
     Args:
         pre, post: each a chain, the text of one without tensors, or a module that `sluice.stages.from_module` knows,
-            whose parameters then belong to this module.
+            whose parameters then belong to this module. If a module has no stage in its current state, as a Dropout
+            in training, torch's code runs.
         others: as `torch.nn.Conv1d`.
 
     Shape:
@@ -49,9 +60,6 @@ class Conv1d(Chained, torch.nn.Conv1d):
 
     Source: `torch.nn.Conv1d`.
     """
-
-    pre: Chain | torch.nn.Module | None
-    post: Chain | torch.nn.Module | None
 
     def __init__(
         self,
@@ -83,35 +91,45 @@ class Conv1d(Chained, torch.nn.Conv1d):
             device,
             dtype,
         )
-        self.set_chain("pre", pre)
-        self.set_chain("post", post)
-        self._packed, self._last = PackedParameter(), LastCall()
+        self._sluice = State(("pre", "post"))
+        set_chain(self, "pre", pre)
+        set_chain(self, "post", post)
 
+    @stands_for(torch.nn.Conv1d.forward)
     def forward(  # type: ignore[override]
         self, input: torch.Tensor, *, pre: Chain | None = None, post: Chain | None = None
     ) -> torch.Tensor:
         """`post(conv1d(pre(input)))`; a call's chains go around the module's: `pre` before, `post` after."""
+        state = getattr(self, "_sluice", None)
         is_alone = pre is None and post is None and not torch.compiler.is_compiling()
-        if is_alone and (repeated := self._last.repeat(self, input)) is not None:
-            return repeated
-        weight, bias = self.weight, self.bias
-        has_chains = not (pre is post is None and self.pre is self.post is None)
-        if not has_chains and is_torchs_kernel(self, weight, input):
+        call = state.last.call if state is not None and is_alone else None
+        if call is None or not call.is_like(None, self, input):
+            weight, bias = self.weight, self.bias
+        else:
+            weight, bias = tensors_of(self)
+            if (repeated := call.repeat(self, input, weight, bias, {})) is not None:
+                return repeated  # type: ignore[no-any-return]
+        if pre is None and post is None and not has_chains(self) and is_torchs_kernel(self, weight, input):
             result: torch.Tensor = self._conv_forward(input, weight, bias)
             return result
-        if self.is_torchs(input, weight, bias, *operands_of(pre), *operands_of(post)):
-            result = self._conv_forward(self.with_gradients("pre", after(pre, input)), weight, bias)
-            return after(post, self.with_gradients("post", result))
-        before, behind, padding = None, None, self.padding
-        if has_chains:
-            before, behind = joined(pre, self.chain("pre")), joined(self.chain("post"), post)
+        is_others = is_patched(self, "_conv_forward", CONV_FORWARD)
+        tensors = input, weight, bias, *operands_of(pre), *operands_of(post)
+        if state is None or is_others or is_torchs(self, *tensors) or (chains := chains_of(self)) is None:
+            result = self._conv_forward(with_gradients(self, "pre", after(pre, input)), weight, bias)
+            return after(post, with_gradients(self, "post", result))
+        before, behind, padding = joined(pre, chains.get("pre")), joined(chains.get("post"), post), self.padding
         if self.padding_mode != "zeros":
             if before is not None and before.operands:  # which broadcast to the input without its padding
                 input, before = transform(input, before, dtype=input.dtype), None
             input, padding = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode), (0,)
+        is_last = returns_channels_last(input, weight)
+        plain = input if is_last else without_channels_last(input, 1)
+        read = None
+        if not torch.compiler.is_compiling():
+            read = state.last.weight = like(weight) if plain is input and not is_last else None
         result = conv1d(
-            input,
-            self._packed.of(self, weight),
+            plain,
+            state.packed.of(self, weight),
             bias,
             self.stride,  # type: ignore[arg-type]
             padding,  # type: ignore[arg-type]
@@ -120,34 +138,18 @@ class Conv1d(Chained, torch.nn.Conv1d):
             pre=before,
             post=behind,
         )
+        if is_last:
+            result = channels_last(result, 1)
         if is_alone:
-            self._last.keep(None, self, input, {}, {})
+            state.last.keep(None, self, input, read, {}, {})
         return result
-
-    def raw_call(self, weight: torch.Tensor | None) -> tuple[str, tuple[int, ...]] | None:
-        """The raw op of a call and its numbers; None if the padding is not just as many zeros on both sides.
-
-        `weight` is the module's parameter, None if a parametrisation computes it.
-        """
-        if self.padding_mode != "zeros" or (weight is None and isinstance(self.padding, str)):
-            return None
-        left, right = sides(self.padding, weight, self.stride[0], self.dilation[0])  # type: ignore[arg-type]
-        if right is not None and right != left:
-            return None
-        return "conv1d", (self.stride[0], left, self.dilation[0], self.groups)
-
-    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Conv1d:
-        # It must not stay on a device that the module leaves.
-        self._packed, self._last = PackedParameter(), LastCall()
-        super()._apply(fn, recurse)
-        return self
 
 
 class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
     """`torch.nn.ConvTranspose1d` with a chain before and after: `post(conv_transpose1d(pre(input)))` in one op.
 
-    Constructor, attributes, `state_dict` and results are torch's. If grad mode is on and the input or a parameter
-    requires grad, or if sluice has no kernels for the tensors, torch's code runs.
+    Constructor, attributes, `state_dict`, results and their strides are torch's. If grad mode is on and the input or a
+    parameter requires grad, or if sluice has no kernels for the tensors, torch's code runs.
 
     Args:
         pre, post: as those of `sluice.nn.Conv1d`.
@@ -169,9 +171,6 @@ class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
 
     Source: `torch.nn.ConvTranspose1d`.
     """
-
-    pre: Chain | torch.nn.Module | None
-    post: Chain | torch.nn.Module | None
 
     def __init__(
         self,
@@ -205,10 +204,11 @@ class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
             device,
             dtype,
         )
-        self.set_chain("pre", pre)
-        self.set_chain("post", post)
-        self._last = LastCall()
+        self._sluice = State(("pre", "post"))
+        set_chain(self, "pre", pre)
+        set_chain(self, "post", post)
 
+    @stands_for(torch.nn.ConvTranspose1d.forward)
     def forward(  # type: ignore[override]
         self,
         input: torch.Tensor,
@@ -221,12 +221,17 @@ class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
 
         A call's chains go around the module's: `pre` before, `post` after.
         """
+        state = getattr(self, "_sluice", None)
         is_alone = pre is None and post is None and output_size is None and not torch.compiler.is_compiling()
-        if is_alone and (repeated := self._last.repeat(self, input)) is not None:
-            return repeated
-        weight, bias = self.weight, self.bias
+        call = state.last.call if state is not None and is_alone else None
+        if call is None or not call.is_like(None, self, input):
+            weight, bias = self.weight, self.bias
+        else:
+            weight, bias = tensors_of(self)
+            if (repeated := call.repeat(self, input, weight, bias, {})) is not None:
+                return repeated  # type: ignore[no-any-return]
         more: Any = self.output_padding
-        if output_size is not None:
+        if output_size is not None or is_patched(self, "_output_padding", OUTPUT_PADDING):
             more = self._output_padding(
                 input,
                 output_size,
@@ -236,17 +241,19 @@ class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
                 1,
                 self.dilation,  # type: ignore[arg-type]
             )
-        has_chains = not (pre is post is None and self.pre is self.post is None)
-        if not has_chains and is_torchs_kernel(self, weight, input):
-            return self._by_torch(input, weight, bias, more)
-        if self.is_torchs(input, weight, bias, *operands_of(pre), *operands_of(post)):
-            result = self._by_torch(self.with_gradients("pre", after(pre, input)), weight, bias, more)
-            return after(post, self.with_gradients("post", result))
-        before, behind = None, None
-        if has_chains:
-            before, behind = joined(pre, self.chain("pre")), joined(self.chain("post"), post)
+        if pre is None and post is None and not has_chains(self) and is_torchs_kernel(self, weight, input):
+            return _by_torch(self, input, weight, bias, more)
+        tensors = input, weight, bias, *operands_of(pre), *operands_of(post)
+        if state is None or is_torchs(self, *tensors) or (chains := chains_of(self)) is None:
+            result = _by_torch(self, with_gradients(self, "pre", after(pre, input)), weight, bias, more)
+            return after(post, with_gradients(self, "post", result))
+        is_last = returns_channels_last(input, weight)
+        plain = input if is_last else without_channels_last(input, 1)
+        read = None
+        if not torch.compiler.is_compiling():
+            read = state.last.weight = like(weight) if plain is input and not is_last else None
         computed = conv_transpose1d(
-            input,
+            plain,
             weight,
             bias,
             self.stride,  # type: ignore[arg-type]
@@ -254,34 +261,29 @@ class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
             tuple(more),  # type: ignore[arg-type]
             self.groups,
             self.dilation,  # type: ignore[arg-type]
-            pre=before,
-            post=behind,
+            pre=joined(pre, chains.get("pre")),
+            post=joined(chains.get("post"), post),
         )
+        if is_last:
+            computed = channels_last(computed, 1)
         if is_alone:
-            self._last.keep(None, self, input, {}, {})
+            state.last.keep(None, self, input, read, {}, {})
         return computed
 
-    def raw_call(self, weight: torch.Tensor | None) -> tuple[str, tuple[int, ...]]:
-        """The raw op of a call and its numbers."""
-        numbers = self.stride[0], self.padding[0], self.output_padding[0], self.groups, self.dilation[0]
-        return "conv_transpose1d", numbers  # type: ignore[return-value]
 
-    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> ConvTranspose1d:
-        self._last = LastCall()
-        super()._apply(fn, recurse)
-        return self
-
-    def _by_torch(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, more: Any) -> torch.Tensor:
-        return F.conv_transpose1d(
-            x,
-            weight,
-            bias,
-            self.stride,  # type: ignore[arg-type]
-            self.padding,  # type: ignore[arg-type]
-            more,
-            self.groups,
-            self.dilation,  # type: ignore[arg-type]
-        )
+def _by_torch(
+    module: ConvTranspose1d, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, more: Any
+) -> torch.Tensor:
+    return F.conv_transpose1d(
+        x,
+        weight,
+        bias,
+        module.stride,  # type: ignore[arg-type]
+        module.padding,  # type: ignore[arg-type]
+        more,
+        module.groups,
+        module.dilation,  # type: ignore[arg-type]
+    )
 
 
 # Below this number of positions torch's convolution of one channel is as fast on the CPU: 16 take 3.4 us, sluice's 5.4.

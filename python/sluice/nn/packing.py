@@ -27,7 +27,7 @@ class _Kept(NamedTuple):
 
 
 class PackedParameter:
-    """A module's packed weights. Copies and pickles of it are empty.
+    """A module's packed weights.
 
     A CUDA graph neither fills nor reads it: it would replay the values of its capture, whose memory is freed when the
     weight changes. Its kernels pack the weight at each replay.
@@ -36,12 +36,6 @@ class PackedParameter:
     def __init__(self) -> None:
         # By stream: a kernel of another stream might read the values before they are written or after they are freed.
         self._kept: dict[int, _Kept] = {}
-
-    def __reduce__(self) -> tuple[type[PackedParameter], tuple[()]]:
-        return PackedParameter, ()
-
-    def __deepcopy__(self, memo: object) -> PackedParameter:
-        return PackedParameter()
 
     def of(self, module: torch.nn.Module, weight: torch.Tensor) -> torch.Tensor | PackedWeight:
         """The weight that a convolution of the module takes.

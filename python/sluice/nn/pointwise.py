@@ -6,13 +6,15 @@ import torch
 
 from ..chain import Chain
 from ..transform import transform
-from .chained import Chained
+from .chained import Chained, chains_of, is_torchs, set_chain, with_gradients
+from .state import State
 
 
 class Transform(Chained):
     """A chain as a module: `sluice.transform(x, chain)` in one pass.
 
-    If grad mode is on and x or a tensor of the chain requires grad, torch's code runs.
+    If grad mode is on and x or a tensor of the chain requires grad, or if a module of the chain has no stage in its
+    current state, as a Dropout in training, torch's code runs.
 
     Args:
         chain: a chain, the text of one without tensors, or a module that `sluice.stages.from_module` knows, for
@@ -30,15 +32,13 @@ class Transform(Chained):
         tensor([0., 0.])
     """
 
-    chain_names = ("stages",)
-    stages: Chain | torch.nn.Module | None
-
     def __init__(self, chain: Chain | str | torch.nn.Module) -> None:
         super().__init__()
-        self.set_chain("stages", chain)
+        self._sluice = State(("stages",))
+        set_chain(self, "stages", chain)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The chain of x."""
-        if self.is_torchs(x):
-            return self.with_gradients("stages", x)
-        return transform(x, self.chain("stages") or Chain())
+        if is_torchs(self, x) or (chains := chains_of(self)) is None:
+            return with_gradients(self, "stages", x)
+        return transform(x, chains["stages"] or Chain())

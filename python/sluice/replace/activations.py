@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn.utils import parametrize
 
 from ..nn.chained import is_plain
 from ..transform import transform
@@ -19,22 +18,15 @@ class OnePass(Derived):
     """A Snake that is one pass if no gradient is wanted, and otherwise its own forward."""
 
     @staticmethod
-    def forward_of(own: Any) -> Callable[..., Any]:
-        """The forward of such modules of class `own`."""
-        former = own.forward
-
-        @functools.wraps(former)
-        def forward(self: Any, x: Any) -> Any:
-            if own.forward is former and (result := _computed(self, x)) is not None:
-                return result
-            return own.forward(self, x)
-
-        return forward
+    def _sluice_computed(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
+        """The result of one pass in a tuple, None if the module's own forward has to run."""
+        result = _computed(module, *args) if len(args) == 1 and not kwargs else None
+        return None if result is None else (result,)
 
 
 def is_snake(module: torch.nn.Module) -> bool:
     """Whether it is one that may become a `OnePass`."""
-    if isinstance(module, Derived) or has_other_hooks(module):
+    if isinstance(module, Derived) or has_other_hooks(module) or parametrize.is_parametrized(module):
         return False
     chain = chain_of_module(module)
     return chain is not None and [name for name, _ in chain.stages] == ["snake"]
@@ -53,7 +45,7 @@ def _computed(module: torch.nn.Module, x: Any) -> torch.Tensor | None:
     if chain is None or not chain.operands:
         return None
     for operand in chain.operands:
-        fits = operand.numel() == 1 or operand.shape == (x.shape[1], 1)
+        fits = operand.numel() == 1 or operand.shape[-2:] == (x.shape[1], 1)
         if not is_plain(operand) or not fits or operand.dtype != x.dtype or operand.device != x.device:
             return None
     return transform(x, chain)

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterable
 
 import torch
 from torch.nn.utils import parametrize
 
+from ..nn.chained import Chained
+from ..nn.state import NAME, State
 from .activations import is_snake, one_pass_class
-from .classes import (
-    OURS,
-    SWAPS,
-    Causal,
-    added_attributes,
-    has_other_hooks,
-    is_convolution,
-    own_class,
-    rebased,
-    target,
-)
+from .changes import Change
+from .classes import OURS, Causal, bases_of, exchanged, has_other_hooks, is_convolution, own_class, target
 from .conv_wrapper import ConvWrapper, wrapper_of, wrapping_class
 from .functional import NAMES
 from .fused import WRAPPER
@@ -34,6 +28,8 @@ _CONTAINERS = (torch.nn.ModuleList, torch.nn.ModuleDict)
 
 class Replacement:
     """The changes that `sluice.replace` made to a model, and their undoing. `print` shows them as a table.
+
+    A copy of a model with its replacement, as by `copy.deepcopy((model, replacement))`, undoes the changes of the copy.
 
     Attributes:
         model: the model, the same object that was given.
@@ -54,23 +50,28 @@ class Replacement:
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
         self.rows: list[Row] = []
-        self._back: list[Callable[[], None]] = []
+        self._changes: list[Change | FoldedNorm] = []
 
     def undo(self) -> torch.nn.Module:
         """Restores every module's class, attributes and activations. Returns the model.
 
-        A weight_norm that `fold_weight_norm` removed comes back with its old values. A second call does
-        nothing.
+        A weight_norm that `fold_weight_norm` removed comes back with its old values. A parametrization that was
+        registered since stays. A warning names each module that is left as it is, because others made it into what
+        cannot be reverted. A second call does nothing but for such modules.
         """
-        while self._back:
-            self._back.pop()()
+        left: list[Change | FoldedNorm] = []
+        while self._changes:
+            change = self._changes.pop()
+            try:
+                change.undo()
+            except Exception as error:
+                left.insert(0, change)
+                warnings.warn(f"undo: {change.name or 'the model'} is left as it is: {error}", stacklevel=2)
+        self._changes = left
         return self.model
 
     def __repr__(self) -> str:
         return table(self.rows)
-
-    def _does(self, back: Callable[[], None]) -> None:
-        self._back.append(back)
 
 
 def replace(
@@ -155,15 +156,12 @@ class _Replacer:
             self.rows[module] = Row(name, was, was, note=reason)
             return
         if self.fold_norms and has_weight_norm(module):
-            folded = FoldedNorm(module)
-            self.replacement._does(folded.undo)
-            kind = target(module)[0]
-            assert kind is not None
-        former = type(module)
-        added = {key: one for key, one in added_attributes(kind).items() if key not in module.__dict__}
-        module.__dict__.update(added)
-        module.__class__ = kind
-        self.replacement._does(lambda: _swap_back(module, former, kind, tuple(added)))
+            self.replacement._changes.append(FoldedNorm(name, module))
+        former, own = type(module), own_class(module)
+        module.__class__ = exchanged(former, own, kind)
+        if issubclass(kind, Chained):
+            module.__dict__[NAME] = State()
+        self.replacement._changes.append(Change(name, module, bases_of(kind), bases_of(own), former, NAME))
         self.swapped.add(module)
         self.rows[module] = Row(name, was, _shown(module), note=note(module))
 
@@ -176,21 +174,22 @@ class _Replacer:
         return bool(called) and (is_new or not isinstance(module, Folded)) and type(module) not in _CONTAINERS
 
     def _fold(self, name: str, module: torch.nn.Module) -> Row | None:
-        own = type(module).bases_of_class[1] if isinstance(module, Folded) else type(module)
+        own = type(module)._sluice_bases[1] if isinstance(module, Folded) else type(module)
         reason = _why_not(module)
         program = None if reason else Program(module, own.forward)  # type: ignore[attr-defined]
-        if program is not None and not program.folded and self._may_pass(module, own):
+        if program is not None and not program.folded and self._may_pass(name, module, own):
             return None
         if program is None or not program.folded:
             shown = reason or (program.reason if program is not None else "")
             return Row(name, own.__name__, own.__name__, note=shown) if shown else None
-        former, attributes = type(module), dict(module.__dict__)
+        former, then = type(module), module.__dict__.get(ATTRIBUTE)
         try:
             module.__class__ = folded_class(own)
         except TypeError as error:
             return Row(name, own.__name__, own.__name__, note=f"its class cannot change: {error}")
         module.__dict__[ATTRIBUTE] = program
-        self.replacement._does(lambda: _unfold(module, former, attributes.get(ATTRIBUTE)))
+        ours = bases_of(type(module))
+        self.replacement._changes.append(Change(name, module, ours, bases_of(former), former, ATTRIBUTE, then))
         for path, chains in program.folded:
             if path:
                 part = module.get_submodule(path)
@@ -199,7 +198,7 @@ class _Replacer:
         functions = "; ".join(dict.fromkeys(text for path, text in program.folded if not path))
         return Row(name, own.__name__, f"{own.__name__}, folded", functions, program.reason)
 
-    def _may_pass(self, module: torch.nn.Module, own: type) -> bool:
+    def _may_pass(self, name: str, module: torch.nn.Module, own: type) -> bool:
         """Makes the module a convolution wrapper, if it can be one."""
         if len(_callable_convolutions(module)) != 1:
             return False
@@ -209,12 +208,8 @@ class _Replacer:
         except (Refused, TypeError):
             return False
         module.__dict__[WRAPPER] = wrapper
-
-        def undo() -> None:
-            module.__class__ = former
-            module.__dict__.pop(WRAPPER, None)
-
-        self.replacement._does(undo)
+        ours = bases_of(type(module))
+        self.replacement._changes.append(Change(name, module, ours, bases_of(former), former, WRAPPER))
         return True
 
     def _compute_in_one_pass(self, name: str, module: torch.nn.Module) -> None:
@@ -223,7 +218,8 @@ class _Replacer:
             module.__class__ = one_pass_class(module)
         except TypeError:  # a class with slots of its own
             return
-        self.replacement._does(lambda: setattr(module, "__class__", former))
+        ours = bases_of(type(module))
+        self.replacement._changes.append(Change(name, module, ours, bases_of(former), former))
         self.rows[module] = Row(name, former.__name__, f"{former.__name__}, one pass")
 
     def _note(self, module: torch.nn.Module, folded: str) -> None:
@@ -286,26 +282,3 @@ def _shown(module: torch.nn.Module) -> str:
     if isinstance(module, Causal):
         name = f"{own.__name__} on sluice.nn.Conv1d"
     return name + (", parametrised" if own is not type(module) else "")
-
-
-def _swap_back(module: torch.nn.Module, former: type, kind: type, added: tuple[str, ...]) -> None:
-    for name in added:
-        module.__dict__.pop(name, None)
-        module._modules.pop(name, None)
-    if type(module) is kind:
-        module.__class__ = former
-        return
-    # Parametrised since, or no longer: take the current properties.
-    own = own_class(module)
-    plain = next((theirs for theirs, ours in SWAPS.items() if own is ours), None)
-    if plain is not None:
-        module.__class__ = rebased(module, plain)
-
-
-def _unfold(module: torch.nn.Module, former: type, program: Program | None) -> None:
-    if isinstance(module, Folded):
-        module.__class__ = former
-    if program is None:
-        module.__dict__.pop(ATTRIBUTE, None)
-    else:
-        module.__dict__[ATTRIBUTE] = program

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import sys
+import types
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.utils import parametrize
 
+from ..nn.chained import is_patched
 from ..nn.convolution import Conv1d, ConvTranspose1d
-from ..nn.packing import PackedParameter
-from ..nn.repeated import LastCall
+from ..nn.state import NAME
 from .depthwise import DepthwiseConv2d
 
 # Torch's class, its replacement.
@@ -20,6 +23,11 @@ SWAPS: dict[type, type] = {
     torch.nn.Conv2d: DepthwiseConv2d,
 }
 OURS: tuple[type, ...] = tuple(SWAPS.values())
+# torch's own code of a call, by its class.
+_CODE: dict[type, dict[str, Any]] = {
+    kind: {name: getattr(kind, name) for name in ("forward", "_conv_forward", "_output_padding") if hasattr(kind, name)}
+    for kind in SWAPS
+}
 # Convolutions of transformers that pad only on the left, then call `super().forward`.
 _CAUSAL_NAMES = frozenset(
     f"transformers.models.{name}"
@@ -42,7 +50,8 @@ class Derived:
     `__init_subclass__` of the model's class does not run: it is for the classes that users write.
     """
 
-    bases_of_class: tuple[type, ...]
+    if TYPE_CHECKING:  # annotations would hide those of the model's class from torch.jit.script
+        _sluice_bases: tuple[type, ...]
 
     def __init_subclass__(cls, **options: Any) -> None:
         pass
@@ -50,7 +59,7 @@ class Derived:
     def __reduce_ex__(self, protocol: Any) -> Any:
         made, arguments, *rest = super().__reduce_ex__(protocol)  # type: ignore[misc]
         if made.__name__ == "__newobj__" and arguments == (type(self),):
-            return (restored, type(self).bases_of_class, *rest)
+            return (restored, type(self)._sluice_bases, *rest)
         return (made, arguments, *rest)
 
 
@@ -61,22 +70,79 @@ class Causal(Derived):
 def derived(*bases: type) -> type:
     """The class of these bases, under the name of the second one.
 
-    The first one's `forward_of`, where it has that, makes the forward. `type(module).forward` stays that of the model's
-    class, which some forwards compare with themselves.
+    The first one's `_sluice_computed`, where it has that, is asked for the result before the model's forward runs.
+    `type(module).forward` stays that of the model's class, which some forwards compare with themselves.
     """
     found = _derived.get(bases)
     if found is None:
         kind, own = bases[:2]
         names = {name: getattr(own, name) for name in ("__module__", "__qualname__", "__doc__")}
         meta: type = type(own)
-        forward_of = getattr(kind, "forward_of", None)
-        if forward_of is not None:
-            names["forward"] = forward_of(own)
+        computed = getattr(kind, "_sluice_computed", None)
+        if computed is not None:
+            names["forward"] = _forward(own, computed)
             meta = type(meta.__name__, (meta,), {"forward": property(lambda _: own.forward)})  # type: ignore[attr-defined]
         found = _derived[bases] = meta(  # type: ignore[call-overload]
-            own.__name__, bases, {**names, "bases_of_class": bases}
+            own.__name__, bases, {**names, "_sluice_bases": bases}
         )
     return found
+
+
+def _forward(own: Any, computed: Callable[..., Any]) -> Callable[..., Any]:
+    """The forward of a class made of `own`: the result in the tuple that `computed` returns, or that of its forward.
+
+    torch.jit.script compiles the source of `own`, with the global names of our function. So it has those of `own`, and
+    reads nothing global itself.
+    """
+    former = own.forward
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = computed(self, args, kwargs) if own.forward is former else None
+        return own.forward(self, *args, **kwargs) if result is None else result[0]
+
+    if isinstance(former, types.FunctionType):
+        forward = types.FunctionType(forward.__code__, former.__globals__, closure=forward.__closure__)
+    return functools.wraps(former)(forward)
+
+
+def bases_of(kind: type) -> tuple[type, ...]:
+    """The bases that `of_bases` makes the class of; unlike a class of ours they can be pickled."""
+    return kind._sluice_bases if issubclass(kind, Derived) else (kind,)
+
+
+def of_bases(*bases: type) -> type:
+    """The class of `bases_of`."""
+    return derived(*bases) if issubclass(bases[0], Derived) else bases[0]
+
+
+def exchanged(kind: type, old: type, new: type) -> type:
+    """`kind` with `new` in the place of `old`, which is the class itself or an ancestor.
+
+    Parametrizations and FSDP make a class of a module's class, which is made again with another base.
+
+    Raises:
+        TypeError: a class in between is one that somebody wrote, or cannot be made again.
+    """
+    if kind is old:
+        return new
+    written = getattr(sys.modules.get(kind.__module__), kind.__name__, None) is kind
+    if written or any("__class__" in _free_names(value) for value in vars(kind).values()):  # of super()
+        raise TypeError(f"it keeps its class {kind.__name__}, which others made of {old.__name__}")
+    bases = tuple(exchanged(base, old, new) if issubclass(base, old) else base for base in kind.__bases__)
+    name = kind.__name__
+    if name.endswith(kind.__bases__[-1].__name__):  # Parametrized<base>
+        name = name.removesuffix(kind.__bases__[-1].__name__) + bases[-1].__name__
+    return type(name, bases, attributes_of(kind))
+
+
+def attributes_of(kind: type) -> dict[str, Any]:
+    """The attributes that a class of other bases can have."""
+    return {name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__", "__doc__")}
+
+
+def _free_names(value: Any) -> tuple[str, ...]:
+    function = getattr(value, "__func__", getattr(value, "fget", value))
+    return getattr(getattr(function, "__code__", None), "co_freevars", ())
 
 
 def restored(*bases: type) -> torch.nn.Module:
@@ -96,7 +162,7 @@ def lasting_class(module: torch.nn.Module) -> type:
     """The class that stays when a submodule is folded, or a convolution of ours loses its parametrization."""
     kind = type(module)
     if issubclass(kind, Derived):
-        return kind.bases_of_class[1]
+        return kind._sluice_bases[1]
     if kind.__module__ == parametrize.__name__ and own_class(module) in OURS:
         return kind.__bases__[0]
     return kind
@@ -108,15 +174,6 @@ def _is_parametrized(module: torch.nn.Module) -> bool:
     return is_made and parametrize.is_parametrized(module)
 
 
-def rebased(module: torch.nn.Module, kind: type) -> type:
-    """`kind`, with the properties of the module's parametrizations."""
-    if not _is_parametrized(module):
-        return kind
-    made = type(module)
-    attributes = {k: v for k, v in made.__dict__.items() if k not in ("__dict__", "__weakref__", "__doc__")}
-    return type("Parametrized" + kind.__name__, (kind,), attributes)
-
-
 def is_convolution(module: torch.nn.Module) -> bool:
     """Whether the module belongs into the table: a convolution of a class that is swapped, or of a related one."""
     if isinstance(module, torch.nn.Conv2d):
@@ -126,17 +183,19 @@ def is_convolution(module: torch.nn.Module) -> bool:
 
 
 def target(module: torch.nn.Module) -> tuple[type | None, str]:
-    """The class that the module gets, None where it stays, and why it stays."""
+    """The class that the module gets in the place of its own, None where it stays, and why it stays."""
     own = own_class(module)
     if own in OURS or issubclass(own, Causal):
         return None, "is sluice's already"
-    if "forward" in module.__dict__:
-        return None, "its forward has been replaced"
-    if own is torch.nn.Conv2d:
-        reason = _depthwise_reason(module)
-        return (None, reason) if reason else (rebased(module, DepthwiseConv2d), "")
+    for name in _CODE.get(own, ("forward", "_conv_forward")):
+        if name in module.__dict__ or (own in SWAPS and is_patched(module, name, _CODE[own][name])):
+            return None, f"its {name} has been replaced"
+    if NAME in module.__dict__:
+        return None, f"has an attribute {NAME}"
+    if own is torch.nn.Conv2d and (reason := _depthwise_reason(module)):
+        return None, reason
     if own in SWAPS:
-        return rebased(module, SWAPS[own]), ""
+        return SWAPS[own], ""
     name = f"{own.__module__}.{own.__qualname__}"
     if name in _CAUSAL_NAMES and not _is_parametrized(module):
         return derived(Causal, own, Conv1d), ""
@@ -172,11 +231,3 @@ def has_other_hooks(module: torch.nn.Module) -> bool:
 def is_norm(hook: Callable[..., Any]) -> bool:
     """Whether it is the hook of old-style weight_norm or spectral_norm."""
     return type(hook).__module__ in ("torch.nn.utils.weight_norm", "torch.nn.utils.spectral_norm")
-
-
-def added_attributes(kind: type) -> dict[str, Any]:
-    """The attributes that a module of that class has in addition to torch's."""
-    if not issubclass(kind, (Conv1d, ConvTranspose1d)):
-        return {}
-    added: dict[str, Any] = {"pre": None, "post": None, "_last": LastCall()}
-    return {**added, "_packed": PackedParameter()} if issubclass(kind, Conv1d) else added

@@ -92,7 +92,7 @@ class Wrapping(Derived):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[misc]
         if self.__dict__.get(WRAPPER, self) is None:
-            own: Any = type(self).bases_of_class[1]
+            own: Any = type(self)._sluice_bases[1]
             self.__dict__[WRAPPER] = ConvWrapper(self, own.forward)  # type: ignore[arg-type]
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from .._autocast import cast_arguments
+from .._autocast import cast_arguments, is_autocast_on
 from .._library import loses_gradient
 from ..chain import Chain
 from ..filter2d import filter2d
-from ..nn.chained import is_ours
+from ..nn.chained import is_ours, is_patched, stands_for
 from ..nn.convolution import after, operands_of
+from ..nn.layout import channels_last, returns_channels_last, without_channels_last
+
+_CONV_FORWARD = torch.nn.Conv2d._conv_forward
 
 
 class DepthwiseConv2d(torch.nn.Conv2d):
@@ -30,14 +33,17 @@ class DepthwiseConv2d(torch.nn.Conv2d):
     Source: `torch.nn.Conv2d`.
     """
 
+    @stands_for(torch.nn.Conv2d.forward)
     def forward(self, input: torch.Tensor, *, pre: Chain | None = None, post: Chain | None = None) -> torch.Tensor:
         """`post(conv2d(pre(input)))`."""
         weight, bias = self.weight, self.bias
-        if self._is_torchs(input, weight, bias, *operands_of(pre), *operands_of(post)):
+        is_others = is_patched(self, "_conv_forward", _CONV_FORWARD)
+        if is_others or _is_torchs(self, input, weight, bias, *operands_of(pre), *operands_of(post)):
             return after(post, self._conv_forward(after(pre, input), weight, bias))
         image, kernel, offsets = cast_arguments(input, weight, bias)
-        return filter2d(
-            image,
+        is_last = returns_channels_last(image, weight)
+        result = filter2d(
+            image if is_last else without_channels_last(image, 2),
             kernel.squeeze(1),
             offsets,
             self.padding,  # type: ignore[arg-type]
@@ -47,17 +53,19 @@ class DepthwiseConv2d(torch.nn.Conv2d):
             pre=pre,
             post=post,
         )
+        return channels_last(result, 2) if is_last else result
 
-    def _is_torchs(self, *tensors: torch.Tensor | None) -> bool:
-        for tensor in tensors:
-            if tensor is not None and not is_ours(tensor):
-                return True
-        input, weight, bias = tensors[:3]
-        assert input is not None
-        assert weight is not None
-        is_mixed = (input.dtype != weight.dtype or (bias is not None and bias.dtype != weight.dtype)) and not (
-            torch.is_autocast_enabled(input.device.type)
-        )
-        # torch has its own errors for shapes that do not fit, and results for images without pixels.
-        fits = input.dim() in (3, 4) and input.shape[-3] == self.in_channels and input.numel() > 0
-        return is_mixed or not fits or loses_gradient(tensors)
+
+def _is_torchs(module: DepthwiseConv2d, *tensors: torch.Tensor | None) -> bool:
+    for tensor in tensors:
+        if tensor is not None and not is_ours(tensor):
+            return True
+    input, weight, bias = tensors[:3]
+    assert input is not None
+    assert weight is not None
+    is_mixed = (input.dtype != weight.dtype or (bias is not None and bias.dtype != weight.dtype)) and not (
+        is_autocast_on(input.device.type)
+    )
+    # torch has its own errors for shapes that do not fit, and results for images without pixels.
+    fits = input.dim() in (3, 4) and input.shape[-3] == module.in_channels and input.numel() > 0
+    return is_mixed or not fits or loses_gradient(tensors)

@@ -10,7 +10,8 @@ import torch
 from .._fake import FLOATING
 from ..chain import Chain
 from ..nn.chained import PLAIN, is_plain
-from ..nn.repeated import Call
+from ..nn.repeated import Call, tensors_of
+from ..nn.state import NAME
 from .stage import TracedStage
 
 WRAPPER = "_sluice_conv_wrapper"  # the attribute that holds a module's (conv_wrapper.py)
@@ -48,7 +49,8 @@ class Fused:
 
     def _whole(self, convolution: Any, x: Any, operands: Sequence[Any]) -> Any:
         """The result of one op, None if it would differ from forward's own functions."""
-        last = convolution.__dict__.get("_last")
+        state = convolution.__dict__.get(NAME)
+        last = None if state is None else state.last
         if last is not None and (repeated := self._repeated(last.call, convolution, x, operands)) is not None:
             return repeated
         if not is_plain(x):
@@ -56,22 +58,24 @@ class Fused:
         ahead = len(operands) - self._behind
         pre, post = self._fixed_pre, self._fixed_post
         if pre is None:
-            pre = _chain(self.pre, operands[:ahead])
+            pre = _chain(self.pre, operands[:ahead], x.dim())
             if pre is None or not _fits(pre, x, tuple(x.shape)):
                 return None
         if post is None:
-            post = _chain(self.post, operands[ahead:])
+            post = _chain(self.post, operands[ahead:], x.dim())
             if post is None or not _fits(post, x, result_shape(convolution, tuple(x.shape))):
                 return None
+        if last is not None:
+            last.weight = None
         result = convolution(x, pre=pre or None, post=post or None)
         if last is not None:
             given = {"pre": operands[:ahead], "post": operands[ahead:]}
-            last.keep(self, convolution, x, {"pre": pre, "post": post}, given)
+            last.keep(self, convolution, x, last.weight, {"pre": pre, "post": post}, given)
         return result
 
     def _repeated(self, call: Call | None, convolution: Any, x: Any, operands: Sequence[Any]) -> torch.Tensor | None:
         """The result if the call is like the last one: chains with the same operands are not made again."""
-        if call is None or call.owner is not self:
+        if call is None or not call.is_like(self, convolution, x):
             return None
         ahead = len(operands) - self._behind
         tensors: dict[str, Sequence[torch.Tensor]] = {}
@@ -81,13 +85,13 @@ class Fused:
         ):
             if fixed is not None or name in call.given:
                 found = fixed.operands if fixed is not None else given
-            elif (chain := _chain(stages, given)) is not None and chain.text == call.texts.get(name, ""):
+            elif (chain := _chain(stages, given, x.dim())) is not None and chain.text == call.texts.get(name, ""):
                 found = chain.operands
             else:
                 return None
             if found:
                 tensors[name] = found
-        return call.repeat(convolution, x, tensors)
+        return call.repeat(convolution, x, *tensors_of(convolution), tensors)  # type: ignore[no-any-return]
 
     def _one_by_one(self, convolution: Any, x: Any, operands: Sequence[Any]) -> Any:
         at = 0
@@ -125,8 +129,8 @@ def _fixed(stages: Sequence[_FoldedStage]) -> Chain | None:
     return Chain(tuple(one for stage in stages for one in (stage.make() or Chain()).stages))
 
 
-def _chain(stages: Sequence[_FoldedStage], operands: Sequence[Any]) -> Chain | None:
-    """The chain of a call, None if an operand is no tensor or number, or needs another number of dimensions."""
+def _chain(stages: Sequence[_FoldedStage], operands: Sequence[Any], dim: int) -> Chain | None:
+    """The chain of a call for values of `dim` dimensions, None if an operand is no tensor or number."""
     found: list[Any] = []
     at = 0
     for stage in stages:
@@ -137,6 +141,7 @@ def _chain(stages: Sequence[_FoldedStage], operands: Sequence[Any]) -> Chain | N
         made = stage.make(*given)
         if made is None:
             return None
+        made = made.for_dim(dim)
         if len(stages) == 1:
             return made
         found.extend(made.stages)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Any, NoReturn
+
 import torch
 from torch.nn.utils import parametrizations, parametrize
 from torch.nn.utils.weight_norm import WeightNorm, remove_weight_norm
 
-from .classes import is_norm
+from .classes import attributes_of, is_norm
 
 
 def has_weight_norm(module: torch.nn.Module) -> bool:
@@ -35,28 +38,48 @@ class FoldedNorm:
     """The norm of a module, folded into its weight.
 
     Args:
+        name: the module's in the model.
         module: one that `has_weight_norm`.
     """
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, name: str, module: torch.nn.Module) -> None:
+        self.name = name
         self._module, self._kind = module, type(module)
         self._order = list(module.__dict__)
         self._hooks = dict(module._forward_pre_hooks)
         self._weight = module.__dict__.get("weight")  # of old weight_norm: a tensor of the last call
         self._parameters = {n: p for n, p in module._parameters.items() if n in ("weight_g", "weight_v")}
         self._parts = module._modules.get("parametrizations")
+        self._left: type | None = None  # the class that folding leaves
         if self._parts is None:
             remove_weight_norm(module)
             return
         self._lists = dict(self._parts._modules)
         # Copies of the module have the same class, whose property the removal would take away.
-        attributes = {k: v for k, v in vars(self._kind).items() if k not in ("__dict__", "__weakref__")}
-        module.__class__ = type(self._kind.__name__, self._kind.__bases__, attributes)
+        module.__class__ = type(self._kind.__name__, self._kind.__bases__, attributes_of(self._kind))
         parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)
+        self._left = type(module)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FoldedNorm:
+        made = memo[id(self)] = object.__new__(FoldedNorm)
+        # torch copies no tensor that has a gradient function.
+        weight = None if self._weight is None else self._weight.detach()
+        made.__dict__.update(copy.deepcopy({**self.__dict__, "_weight": weight}, memo))
+        return made
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("replace: a Replacement with a folded weight_norm cannot be pickled; pickle its model")
 
     def undo(self) -> None:
-        """Restores the norm with its old values, on the weight's current device and in its dtype."""
+        """Restores the norm with its old values, on the weight's current device and in its dtype.
+
+        Raises:
+            TypeError: others made its weight or its class into something else. Then nothing is restored.
+        """
         module = self._module
+        is_other = self._left not in (None, type(module))
+        if is_other or parametrize.is_parametrized(module, "weight") or "weight_g" in module._parameters:
+            raise TypeError("its weight_norm stays folded, because it is parametrised again or has another class")
         weight = module.weight
         assert isinstance(weight, torch.Tensor)
         del module.weight

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import itertools
 from collections.abc import Callable
@@ -165,24 +164,16 @@ class Folded(Derived):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[misc]
         if self.__dict__.get(ATTRIBUTE, self) is None:  # from a pickle; its children exist now
-            own: Any = type(self).bases_of_class[1]
+            own: Any = type(self)._sluice_bases[1]
             self.__dict__[ATTRIBUTE] = Program(self, own.forward)  # type: ignore[arg-type]
 
     @staticmethod
-    def forward_of(own: Any) -> Callable[..., Any]:
-        """The forward of folded modules of class `own`."""
-        traced = own.forward
-
-        @functools.wraps(traced)
-        def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if own.forward is traced and not torch.compiler.is_compiling():
-                program = self.__dict__.get(ATTRIBUTE)  # a slice of a Sequential has none
-                result = None if program is None else program.run(self, args, kwargs)
-                if result is not None:
-                    return result[0]
-            return own.forward(self, *args, **kwargs)
-
-        return forward
+    def _sluice_computed(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
+        """The program's result of a call in a tuple, None if the module's own forward has to run."""
+        if torch.compiler.is_compiling():
+            return None
+        program: Program | None = module.__dict__.get(ATTRIBUTE)  # a slice of a Sequential has none
+        return None if program is None else program.run(module, args, kwargs)
 
 
 def folded_class(own: type) -> type:

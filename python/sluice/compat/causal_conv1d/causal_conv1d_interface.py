@@ -28,7 +28,8 @@ def causal_conv1d_fn(
         x: (B, C, L), any strides.
         weight: (C, K), any floating dtype.
         bias: (C,), any floating dtype.
-        seq_idx: (B, L) int32 or int64: a change of id begins a sequence within a row; a negative id gives 0.
+        seq_idx: (B, L) int32 or int64: a change of id begins a sequence within a row; a negative id gives 0 and is in
+            no sequence, as in `sluice.causal_conv1d`.
         initial_states: (B, C, K-1), any strides: the columns before each row's first sequence; zeros if absent.
         return_final_states: also return the last K-1 columns of each row's last sequence, with what came before it.
         final_states_out: (B, C, K-1); written and returned as the final states. Ignored without `return_final_states`.

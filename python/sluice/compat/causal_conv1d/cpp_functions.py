@@ -27,7 +27,8 @@ def causal_conv1d_fwd_function(
         x: (B, C, L), any strides.
         weight: (C, K), any floating dtype.
         bias: (C,), any floating dtype.
-        seq_idx: (B, L) int32 or int64: a change of id begins a sequence within a row; a negative id gives 0.
+        seq_idx: (B, L) int32 or int64: a change of id begins a sequence within a row; a negative id gives 0 and is in
+            no sequence, as in `sluice.causal_conv1d`.
         initial_states: (B, C, K-1), any strides; zeros if absent.
         final_states_out: (B, C, K-1); written.
         silu_activation: True for silu, False for no activation.
