@@ -133,7 +133,10 @@ def test_opcheck(device: str, form: str, layout: Layout) -> None:
     if form == "cache":
         ways = [{"null_slot_id": 1}, chains, {**chains, **out, "pad_slot_id": 2}]
     for way in ways:
-        opcheck(*raw_call({**given, **way}))
+        # Tracing takes a hundred times as long as the others: a call with chains, and one that writes its results.
+        tests = ["test_schema", "test_autograd_registration", "test_faketensor"]
+        tests += ["test_aot_dispatch_dynamic"] if layout is contiguous and chains.keys() <= way.keys() else []
+        opcheck(*raw_call({**given, **way}), test_utils=tests)
 
 
 class Prefill(torch.nn.Module):
@@ -160,8 +163,7 @@ def prefill(device: str, lengths: list[int]) -> list[torch.Tensor]:
     return [torch.randn(1, 6, tokens, device=device), *(ints(values, device) for values in indices)]
 
 
-@pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize(("backend", "dynamic"), [("aot_eager", True), ("inductor", None)])
 def test_compiled_calls_change_the_cache_in_place(device: str, backend: str, dynamic: bool | None) -> None:
     model, alone = Prefill(device), Prefill(device)
     alone.load_state_dict(model.state_dict())

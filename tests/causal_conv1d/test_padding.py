@@ -118,6 +118,7 @@ def check_padded(
 
 def check_form(form: str, ids: torch.Tensor, width: int, dtype: torch.dtype, **given: Any) -> None:
     channels, layout = FORMS[form]
+    channels = channels if ids.is_cuda else min(channels, 33)  # the CPU has one kernel
     x = layout(torch.randn(len(ids), channels, ids.shape[1], device=ids.device).to(dtype))
     weight, bias = (torch.randn(*shape, device=ids.device).to(dtype) for shape in ((channels, width), (channels,)))
     check_padded(x, weight, bias, ids, **given)
@@ -178,6 +179,7 @@ def test_rows_of_padding_among_others(device: str, layout: Layout) -> None:
 def test_a_sequence_between_padding_anywhere(device: str, form: str, dtype: torch.dtype) -> None:
     """At each place of a GPU's words and tiles; a second sequence may follow, with the same id or another."""
     begins = [*range(19), *range(61, 67), *range(250, 258), *range(507, 514)]
+    begins = begins if device == "cuda" else [0, 1, 2, 3, 9, 17, 62, 65, 253, 256, 510, 513]
     for size, width in ((1, 4), (2, 3), (3, 5), (9, 2)):
         rows = [[-1] * a + [5] * size + [-3] * (1 + a % 4) + [5 + a % 2] * (a % 6) + [-1] * 530 for a in begins]
         ids = ints([row[:530] for row in rows], device)
@@ -189,7 +191,7 @@ def test_long_padding(device: str, form: str) -> None:
     """Over a thousand positions before a sequence, after it, on both sides, and between two sequences."""
     length = 2611
     rows = []
-    for size in (1, 2, 4, 700):
+    for size in (1, 2, 4, 700) if device == "cuda" else (2, 700):
         rest = length - size
         rows += [[-1] * rest + [0] * size, [0] * size + [-1] * rest, [-1] * 1201 + [0] * size + [-1] * (rest - 1201)]
         rows.append([3] * size + [-1] * (rest - 2) + [3] * 2)

@@ -22,7 +22,10 @@ from update_problems import INDEX_TYPES, STATE_LAYOUTS, assert_nothing_around_is
 @pytest.mark.parametrize("form", ["rows", "ids", "starts", "flat"])
 def test_result_and_cache(device: str, form: str, dtype: torch.dtype, layout: Layout) -> None:
     """Sequences that are shorter than the history, as long as a row of the cache, and longer."""
-    for width, more, length in itertools.product((1, 2, 4, 7), (0, 1, 5), (1, 5, 70)):
+    sizes = list(itertools.product((1, 2, 4, 7), (0, 1, 5), (1, 5, 70)))
+    if device == "cpu":  # each dtype has all sizes in some layout, and each layout in some dtype
+        sizes = sizes[(DTYPES.index(dtype) + X_LAYOUTS.index(layout)) % 3 :: 4]
+    for width, more, length in sizes:
         x = layout(torch.randn(3, 35, length, device=device).to(dtype))
         w, b = torch.randn(35, width, device=device).to(dtype), torch.randn(35, device=device).to(dtype)
         given: dict[str, Any] = {"activation": "silu"}

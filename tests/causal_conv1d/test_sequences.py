@@ -163,9 +163,12 @@ IDS = {
 @pytest.mark.parametrize("name", IDS)
 def test_ids(device: str, name: str, layout: Layout) -> None:
     """Each id for one token, and for ten."""
-    for index_type, (repeats, width) in itertools.product(INDEX_TYPES, ((1, 2), (1, 7), (10, 1), (10, 4))):
+    sizes = ((1, 2), (1, 7), (10, 1), (10, 4))
+    for number, (index_type, (repeats, width)) in enumerate(itertools.product(INDEX_TYPES, sizes)):
         ids = ints(IDS[name], device, index_type).repeat_interleave(repeats, dim=1)
-        for dtype in (torch.float32, torch.bfloat16):
+        dtypes = [torch.float32, torch.bfloat16]
+        # On the CPU each of the sizes has either dtype with one of the index types.
+        for dtype in dtypes if device == "cuda" else [dtypes[(number + number // 4) % 2]]:
             x = layout(torch.randn(len(ids), 35, ids.shape[1], device=device).to(dtype))
             w, b = torch.randn(35, width, device=device).to(dtype), torch.randn(35, device=device)
             states = torch.randn(len(ids), 35, width - 1, device=device).to(dtype)
@@ -233,7 +236,10 @@ def test_states_in_the_place_of_the_initial_ones(device: str) -> None:
 @pytest.mark.parametrize("layout", [*X_LAYOUTS, expanded], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dilation", [1, 2, 3, 50])
 def test_dilation(device: str, dilation: int, layout: Layout) -> None:
-    for dtype, width, length in itertools.product(DTYPES, (1, 2, 4), (1, 5, 90)):
+    problems = list(itertools.product(DTYPES, (1, 2, 4), (1, 5, 90)))
+    if device == "cpu":  # each dtype has each width, and each length
+        problems = problems[dilation % 4 :: 4] + problems[-1:]
+    for dtype, width, length in problems:
         x, w = (
             layout(torch.randn(2, 35, length, device=device).to(dtype)),
             torch.randn(35, width, device=device).to(dtype),

@@ -9,6 +9,7 @@ import torch
 
 import sluice
 from common import assert_close
+from fourier_problems import exact
 from planned_calls import IS_BY_ROWS
 from sluice import stages
 from sluice.plan import H200, Plan
@@ -86,10 +87,10 @@ def test_the_workspace_has_rows_of_whole_words() -> None:
 @pytest.mark.parametrize(("channels", "length", "taps"), [(3, 70000, 257), (40, 9001, 300), (129, 3000, 256)])
 @pytest.mark.parametrize("padding", [0, 100])
 def test_results(device: str, dtype: torch.dtype, channels: int, length: int, taps: int, padding: int) -> None:
+    length = length if device == "cuda" else length // 8 + taps
     x = torch.randn(1, length, channels, device=device, dtype=dtype).mT
     w = torch.randn(channels, 1, taps, device=device, dtype=dtype) / taps**0.5
     b, gain = torch.randn(channels, device=device, dtype=dtype), torch.rand(channels, 1, device=device)
     result = sluice.conv1d(x, w, b, 1, padding, 1, channels, post=stages.mul(gain))
     assert result.stride(1) == 1
-    wanted = torch.nn.functional.conv1d(x.double(), w.double(), b.double(), 1, padding, 1, channels)
-    assert_close(result, wanted * gain.double())
+    assert_close(result, exact(x, w, b, padding) * gain.double())

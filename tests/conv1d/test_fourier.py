@@ -8,6 +8,7 @@ import torch
 import sluice
 from common import assert_close, contiguous, offset_by_one
 from fourier_problems import columns_of_wider, exact
+from rows import naming
 from sluice import stages
 from sluice.plan import H200
 
@@ -23,16 +24,18 @@ CASES = [
 
 @pytest.mark.parametrize("layout", [contiguous, offset_by_one, columns_of_wider], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_results(device: str, case, dtype: torch.dtype, layout) -> None:
-    shape, taps, padding, multiplier = case
-    x = layout(torch.randn(shape, device=device, dtype=dtype))
-    w = torch.randn(shape[1] * multiplier, 1, taps, device=device, dtype=dtype) / taps**0.5
-    b = torch.randn(shape[1] * multiplier, device=device, dtype=dtype)
-    post = stages.mul(torch.rand(shape[1] * multiplier, 1, device=device))
-    assert_close(sluice.conv1d(x, w, b, 1, padding, 1, shape[1]), exact(x, w, b, padding))
-    wanted = exact(x, w, b, padding) * post.stages[0][1][0].double()
-    assert_close(sluice.conv1d(x, w, b, 1, padding, 1, shape[1], post=post), wanted)
+def test_results(device: str, dtype: torch.dtype, layout) -> None:
+    for case in CASES:
+        with naming(case):
+            shape, taps, padding, multiplier = case
+            x = layout(torch.randn(shape, device=device, dtype=dtype))
+            w = torch.randn(shape[1] * multiplier, 1, taps, device=device, dtype=dtype) / taps**0.5
+            b = torch.randn(shape[1] * multiplier, device=device, dtype=dtype)
+            post = stages.mul(torch.rand(shape[1] * multiplier, 1, device=device))
+            wanted = exact(x, w, b, padding)
+            assert_close(sluice.conv1d(x, w, b, 1, padding, 1, shape[1]), wanted)
+            wanted *= post.stages[0][1][0].double()
+            assert_close(sluice.conv1d(x, w, b, 1, padding, 1, shape[1], post=post), wanted)
 
 
 def test_the_reference_is_what_torch_computes() -> None:

@@ -8,6 +8,7 @@ import torch
 import sluice
 from common import HALF_TYPES, LAYOUTS
 from dense_problems import HAS_CODE, Problem, check_results, check_results_with_chains, plan
+from rows import naming
 from sluice import stages
 from sluice.plan import H200
 
@@ -28,16 +29,18 @@ PROBLEMS = [
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
-@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
-def test_results(device: str, problem: Problem, dtype: torch.dtype, layout) -> None:
-    check_results(problem, device, dtype, layout)
+def test_results(device: str, dtype: torch.dtype, layout) -> None:
+    for problem in PROBLEMS:
+        with naming(problem):
+            check_results(problem, device, dtype, layout)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
-@pytest.mark.parametrize("problem", [PROBLEMS[i] for i in (3, 7)], ids=str)
-def test_results_with_chains(device: str, problem: Problem, dtype: torch.dtype, layout) -> None:
-    check_results_with_chains(problem, device, dtype, layout)
+def test_results_with_chains(device: str, dtype: torch.dtype, layout) -> None:
+    for problem in (PROBLEMS[3], PROBLEMS[7]):
+        with naming(problem):
+            check_results_with_chains(problem, device, dtype, layout)
 
 
 @pytest.mark.skipif(not HAS_CODE, reason="built for other GPUs")

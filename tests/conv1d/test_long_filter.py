@@ -9,6 +9,7 @@ import sluice
 from common import HALF_TYPES, LAYOUTS, assert_close, contiguous, in_float64, offset_by_one, permuted
 from convolution_tensors import depthwise
 from fourier_problems import columns_of_wider
+from rows import naming
 from sluice import stages
 from sluice.plan import H200
 
@@ -51,22 +52,24 @@ CASES = [
 
 @pytest.mark.parametrize("layout", [*LAYOUTS, columns_of_wider], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_results(device: str, case, dtype: torch.dtype, layout) -> None:
-    shape, taps, padding, dilation, multiplier = case
-    x, w, b = depthwise(shape, taps, dtype, layout, multiplier, device=device)
-    for bias in (b, None):
-        wanted = expected(x, w, bias, padding, dilation)
-        result = sluice.conv1d(x, w, bias, 1, padding, dilation, shape[1])
-        assert_close(result, wanted)
-    # Into the middle of a larger tensor: each result is written, and nothing else.
-    around = torch.full((wanted.shape[0], wanted.shape[1] + 1, wanted.shape[2] + 9), 7.0, device=device, dtype=dtype)
-    for first in range(9):
-        out = around[:, 1:, first : first + wanted.shape[2]].fill_(float("nan"))
-        sluice.conv1d(x, w, None, 1, padding, dilation, shape[1], out=out)
-        assert_close(out, wanted)
-        out.fill_(7.0)
-        assert bool((around == 7.0).all())
+def test_results(device: str, dtype: torch.dtype, layout) -> None:
+    for case in CASES:
+        with naming(case):
+            shape, taps, padding, dilation, multiplier = case
+            x, w, b = depthwise(shape, taps, dtype, layout, multiplier, device=device)
+            for bias in (b, None):
+                wanted = expected(x, w, bias, padding, dilation)
+                result = sluice.conv1d(x, w, bias, 1, padding, dilation, shape[1])
+                assert_close(result, wanted)
+            # Into the middle of a larger tensor: each result is written, and nothing else.
+            batch, channels, length = wanted.shape
+            around = torch.full((batch, channels + 1, length + 9), 7.0, device=device, dtype=dtype)
+            for first in range(9) if device == "cuda" else (0, 1, 4, 7):
+                out = around[:, 1:, first : first + length].fill_(float("nan"))
+                sluice.conv1d(x, w, None, 1, padding, dilation, shape[1], out=out)
+                assert_close(out, wanted)
+                out.fill_(7.0)
+                assert bool((around == 7.0).all())
 
 
 @pytest.mark.parametrize("taps", [5, 6, 7, 8, 15, 16, 17, 18, 19, 34, 35, 50, 51, 66, 67, 130, 131, 146, 147, 259, 600])
@@ -84,39 +87,42 @@ def test_every_shift_of_the_taps(device: str, taps: int) -> None:
 
 @pytest.mark.parametrize("layout", [contiguous, permuted, offset_by_one, columns_of_wider], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
-@pytest.mark.parametrize("case", [*CASES[-4:], CASES[2], CASES[5], CASES[7], CASES[12], CASES[14]], ids=str)
-def test_results_with_chains(device: str, case, dtype: torch.dtype, layout) -> None:
-    shape, taps, padding, dilation, multiplier = case
-    x, w, b = depthwise(shape, taps, dtype, layout, multiplier, device=device)
-    # shift(0.5) shows whether padding is zero after `pre`, as it must be.
-    pre = stages.shift(0.5) | stages.snake(torch.rand(shape[1], 1, device=device) + 0.5) | stages.leaky_relu(0.1)
-    plain = expected(x, w, b, padding, dilation, pre)
-    residual = layout(torch.randn(plain.shape, device=device, dtype=dtype))
-    scale = torch.randn(plain.shape[1], 1, device=device)
-    for post in (stages.gelu(), stages.silu() | stages.add(residual) | stages.mul(scale)):
-        wanted = expected(x, w, b, padding, dilation, pre, post)
-        options = {"pre": pre, "post": post}
-        assert_close(sluice.conv1d(x, w, b, 1, padding, dilation, shape[1], **options), wanted, factor=2)
-        wide = sluice.conv1d(x, w, b, 1, padding, dilation, shape[1], **options, dtype=torch.float32)
-        assert wide.dtype == torch.float32
-        assert_close(wide.to(dtype), wanted, factor=2)
+def test_results_with_chains(device: str, dtype: torch.dtype, layout) -> None:
+    for case in (*CASES[-4:], CASES[2], CASES[5], CASES[7], CASES[12], CASES[14]):
+        with naming(case):
+            shape, taps, padding, dilation, multiplier = case
+            x, w, b = depthwise(shape, taps, dtype, layout, multiplier, device=device)
+            # shift(0.5) shows whether padding is zero after `pre`, as it must be.
+            alpha = torch.rand(shape[1], 1, device=device) + 0.5
+            pre = stages.shift(0.5) | stages.snake(alpha) | stages.leaky_relu(0.1)
+            plain = expected(x, w, b, padding, dilation, pre)
+            residual = layout(torch.randn(plain.shape, device=device, dtype=dtype))
+            scale = torch.randn(plain.shape[1], 1, device=device)
+            for post in (stages.gelu(), stages.silu() | stages.add(residual) | stages.mul(scale)):
+                wanted = expected(x, w, b, padding, dilation, pre, post)
+                options = {"pre": pre, "post": post}
+                assert_close(sluice.conv1d(x, w, b, 1, padding, dilation, shape[1], **options), wanted, factor=2)
+                wide = sluice.conv1d(x, w, b, 1, padding, dilation, shape[1], **options, dtype=torch.float32)
+                assert wide.dtype == torch.float32
+                assert_close(wide.to(dtype), wanted, factor=2)
 
 
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
-@pytest.mark.parametrize(("length", "taps"), [(300, 31), (1031, 64), (40, 7), (2000, 200), (64, 128)])
-def test_causal_convolutions_with_states(device: str, length: int, taps: int, dtype: torch.dtype) -> None:
-    x, w, b = depthwise((2, 5, length), taps, dtype, device=device)
-    w = w[:, 0]
-    for states_dtype in (dtype, torch.float32):
-        states = torch.randn(2, 5, taps - 1, device=device, dtype=dtype).to(states_dtype)
-        for layout in (contiguous, columns_of_wider):
-            given = layout(states)
-            result = sluice.causal_conv1d(layout(x), w, b, activation="silu", initial_states=given)
-            wanted, _ = sluice.reference.causal_conv1d(
-                x.double(), w.double(), b.double(), activation="silu", initial_states=states.double()
-            )
-            assert_close(result, wanted, factor=2)
-    assert_close(sluice.causal_conv1d(x, w), sluice.reference.causal_conv1d(x.double(), w.double())[0])
+def test_causal_convolutions_with_states(device: str, dtype: torch.dtype) -> None:
+    for length, taps in ((300, 31), (1031, 64), (40, 7), (2000, 200), (64, 128)):
+        with naming(length, taps):
+            x, w, b = depthwise((2, 5, length), taps, dtype, device=device)
+            w = w[:, 0]
+            for states_dtype in (dtype, torch.float32):
+                states = torch.randn(2, 5, taps - 1, device=device, dtype=dtype).to(states_dtype)
+                for layout in (contiguous, columns_of_wider):
+                    given = layout(states)
+                    result = sluice.causal_conv1d(layout(x), w, b, activation="silu", initial_states=given)
+                    wanted, _ = sluice.reference.causal_conv1d(
+                        x.double(), w.double(), b.double(), activation="silu", initial_states=states.double()
+                    )
+                    assert_close(result, wanted, factor=2)
+            assert_close(sluice.causal_conv1d(x, w), sluice.reference.causal_conv1d(x.double(), w.double())[0])
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,12 +12,15 @@ import torch
 
 import sluice
 from common import DTYPES, TOLERANCE
+from rows import naming
 from sluice import stages
 
 pytestmark = pytest.mark.usefixtures("threads")
 
+Each = Callable[[], Iterator[str]]
 NEAR = TOLERANCE | {torch.float64: 1e-13}
 SHAPES = [(2, 3, 5000), (2, 40, 37), (1, 17, 300), (3, 64, 9)]
+CHANNELS = (2, 5, 8, 13, 16, 17, 31, 65, 200)
 LAYOUTS = ["contiguous", "channels_last"]
 
 
@@ -26,21 +30,23 @@ def in_layout(x: torch.Tensor, layout: str) -> torch.Tensor:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("taps", [1, 4, 8, 9, 31, 300])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_conv1d(instruction_set: str, shape: tuple[int, int, int], taps: int, dtype: torch.dtype, layout: str) -> None:
-    x, w = in_layout(torch.randn(shape).to(dtype), layout), torch.randn(shape[1], 1, taps).to(dtype)
-    row = torch.randn(shape[1], 1)
-    for stride, dilation in ((1, 1), (2, 1), (3, 2), (50, 7)):
-        padding = (taps * dilation + 1) // 2
-        arguments: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": shape[1]}
-        chains: dict[str, Any] = {"pre": stages.scale(0.5), "post": stages.add(row) | stages.relu()}
-        wanted = torch.nn.functional.conv1d(x.double() * 0.5, w.double(), **arguments)
-        wanted = (wanted + row.double()).relu()
-        out = in_layout(torch.full(wanted.shape, torch.nan, dtype=dtype), layout)
-        sluice.conv1d(x, w, **arguments, **chains, out=out)
-        tolerance = NEAR[dtype]
-        assert (out.double() - wanted).norm() <= tolerance * wanted.norm()
+def test_conv1d(each_instruction_set: Each, shape: tuple[int, int, int], dtype: torch.dtype, layout: str) -> None:
+    for taps in (1, 4, 8, 9, 31, 300):
+        with naming(taps):
+            x, w = in_layout(torch.randn(shape).to(dtype), layout), torch.randn(shape[1], 1, taps).to(dtype)
+            row = torch.randn(shape[1], 1)
+            for stride, dilation in ((1, 1), (2, 1), (3, 2), (50, 7)):
+                padding = (taps * dilation + 1) // 2
+                arguments: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation}
+                arguments["groups"] = shape[1]
+                chains: dict[str, Any] = {"pre": stages.scale(0.5), "post": stages.add(row) | stages.relu()}
+                wanted = torch.nn.functional.conv1d(x.double() * 0.5, w.double(), **arguments)
+                wanted = (wanted + row.double()).relu()
+                for name in each_instruction_set():
+                    out = in_layout(torch.full(wanted.shape, torch.nan, dtype=dtype), layout)
+                    sluice.conv1d(x, w, **arguments, **chains, out=out)
+                    assert (out.double() - wanted).norm() <= NEAR[dtype] * wanted.norm(), (name, stride)
 
 
 @pytest.mark.parametrize("taps", [2, 4, 5, 8, 9])
@@ -119,33 +125,32 @@ def between_walls(shape: torch.Size, dtype: torch.dtype, layout: str) -> tuple[t
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("channels", [2, 3, 5, 8, 13, 16, 17, 24, 31, 45, 65, 200])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_filter2d_of_few_columns_or_channels(
-    instruction_set: str, channels: int, dtype: torch.dtype, layout: str
-) -> None:
+def test_filter2d_of_few_columns_or_channels(each_instruction_set: Each, dtype: torch.dtype, layout: str) -> None:
     """Vectors run across channels, from the image or from transposed planes; the last vectors are partial."""
-    tolerance = NEAR[dtype]
-    for height, width, rows, columns, padding in (
-        (9, 7, 3, 3, (1, 1)),
-        (20, 33, 5, 5, (2, 0)),
-        (5, 4, 7, 7, (3, 5)),
-        (12, 40, 1, 3, (0, 1)),
-        (30, 8, 11, 11, (5, 5)),
-        (6, 19, 2, 4, (0, 3)),
-    ):
-        x = in_layout(torch.randn(2, channels, height, width).to(dtype), layout)
-        kernel, bias = torch.randn(channels, rows, columns).to(dtype), torch.randn(channels).to(dtype)
-        wanted = torch.nn.functional.conv2d(
-            x.double(), kernel[:, None].double(), bias.double(), padding=padding, groups=channels
-        )
-        for chain in (None, stages.scale(2.0)):
-            out, memory = between_walls(wanted.shape, dtype, layout)
-            sluice.filter2d(x, kernel, bias, padding, post=chain, out=out)
-            exact = wanted if chain is None else 2 * wanted
-            assert (out.double() - exact).norm() <= tolerance * exact.norm()
-            assert memory[:64].isnan().all()
-            assert memory[-64:].isnan().all()
+    for channels in CHANNELS:
+        with naming(channels):
+            tolerance = NEAR[dtype]
+            for height, width, rows, columns, padding in (
+                (9, 7, 3, 3, (1, 1)),
+                (20, 33, 5, 5, (2, 0)),
+                (5, 4, 7, 7, (3, 5)),
+                (12, 40, 1, 3, (0, 1)),
+                (30, 8, 11, 11, (5, 5)),
+                (6, 19, 2, 4, (0, 3)),
+            ):
+                x = in_layout(torch.randn(2, channels, height, width).to(dtype), layout)
+                kernel, bias = torch.randn(channels, rows, columns).to(dtype), torch.randn(channels).to(dtype)
+                wanted = torch.nn.functional.conv2d(
+                    x.double(), kernel[:, None].double(), bias.double(), padding=padding, groups=channels
+                )
+                for name in each_instruction_set():
+                    for chain, exact in ((None, wanted), (stages.scale(2.0), 2 * wanted)):
+                        out, memory = between_walls(wanted.shape, dtype, layout)
+                        sluice.filter2d(x, kernel, bias, padding, post=chain, out=out)
+                        assert (out.double() - exact).norm() <= tolerance * exact.norm(), (name, rows)
+                        assert memory[:64].isnan().all(), (name, rows)
+                        assert memory[-64:].isnan().all(), (name, rows)
 
 
 @pytest.mark.parametrize("taps", [2, 4, 31])

@@ -11,6 +11,7 @@ import sluice
 from common import DTYPES, HALF_TYPES, assert_close, poisoned_like
 from every_stage import SAMPLES
 from function_errors import FUNCTIONS, check_every_half
+from rows import naming
 from sluice import stages
 
 pytestmark = pytest.mark.usefixtures("instruction_set")
@@ -22,18 +23,21 @@ def test_the_setter_takes_what_there_is(instruction_set: str) -> None:
         torch.ops.sluice._set_instruction_set("sse9")
 
 
-@pytest.mark.parametrize("name", SAMPLES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_each_stage(name: str, dtype: torch.dtype) -> None:
-    x = torch.randn(1003, dtype=dtype)
-    chain = SAMPLES[name](lambda value: value)
-    assert_close(sluice.transform(x, chain, out=poisoned_like(x)), sluice.reference.transform(x.double(), chain))
+def test_each_stage(dtype: torch.dtype) -> None:
+    for name in SAMPLES:
+        with naming(name):
+            x = torch.randn(1003, dtype=dtype)
+            chain = SAMPLES[name](lambda value: value)
+            result = sluice.transform(x, chain, out=poisoned_like(x))
+            assert_close(result, sluice.reference.transform(x.double(), chain))
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
-def test_every_half(name: str, dtype: torch.dtype) -> None:
-    check_every_half(FUNCTIONS[name], dtype, "cpu")
+def test_every_half(dtype: torch.dtype) -> None:
+    for name in FUNCTIONS:
+        with naming(name):
+            check_every_half(FUNCTIONS[name], dtype, "cpu")
 
 
 def any_layout(choose: random.Random, shape: list[int]) -> torch.Tensor:
@@ -60,12 +64,15 @@ def random_shape(choose: random.Random, most: int) -> list[int]:
     return shape
 
 
-@pytest.mark.parametrize("seed", range(150))
 @pytest.mark.usefixtures("threads")
-def test_any_walk(seed: int) -> None:
-    choose = random.Random(seed)
-    torch.manual_seed(seed)
-    shape = random_shape(choose, 100_000)
+def test_any_walk() -> None:
+    for seed in range(150):
+        torch.manual_seed(seed)
+        check_any_walk(random.Random(seed))
+
+
+def check_any_walk(choose: random.Random) -> None:
+    shape = random_shape(choose, 20_000)
     x = any_layout(choose, shape).to(choose.choice(DTYPES))
     # Few stages, in which a value that went to another place shows; with broadcast operands of any dtype.
     first, second = (
@@ -81,11 +88,12 @@ def test_any_walk(seed: int) -> None:
     inside = around[tuple(slice(1, 1 + size) for size in shape)]
     for count in (1, 2, 3):
         torch.set_num_threads(count)
-        assert torch.equal(sluice.transform(x, chain), value)
-        sluice.transform(x, chain, out=inside)
-        assert torch.equal(inside, value)
-        inside.fill_(float("nan"))
-        assert around.isnan().all()
+        with naming(x.shape, x.stride(), x.dtype, first.shape, first.stride(), second.shape, second.stride(), count):
+            assert torch.equal(sluice.transform(x, chain), value)
+            sluice.transform(x, chain, out=inside)
+            assert torch.equal(inside, value)
+            inside.fill_(float("nan"))
+            assert around.isnan().all()
 
 
 @pytest.mark.parametrize("shape", [(5000, 33), (64, 7, 100), (1000, 129), (3, 20001)], ids=str)

@@ -362,11 +362,13 @@ def test_profilers_go_on() -> None:
 
 
 def test_hundreds_of_modules_take_little_time() -> None:
-    seconds = []
-    for _ in range(5):  # the least counts: a busy machine slows some
+    for _ in range(5):  # one of them is enough: a busy machine slows some
         model = nn.Sequential(*(nn.Sequential(nn.ReLU(), nn.Conv1d(4, 4, 3), nn.ELU()) for _ in range(200)))
         begin = time.process_time()
         replacement = sluice.replace(model)
-        seconds.append(time.process_time() - begin)
+        seconds = time.process_time() - begin
         assert sum(row.folded != "" for row in replacement.rows) == 200
-    assert min(seconds) < 3.0  # 0.5 to 0.7 on an idle machine; over 1 on a busy one
+        if seconds < 3.0:  # 0.5 to 0.7 on an idle machine; over 1 on a busy one
+            break
+    else:
+        pytest.fail(f"the last of five took {seconds:.1f} s")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -104,12 +105,13 @@ def outcome(model: nn.Module, x: torch.Tensor) -> Any:
             return type(error)
 
 
-@pytest.mark.parametrize("start", range(0, 120, 20))
-def test_random_forwards(start: int) -> None:
+# One in five of the first 40 shows a missing `_is_fresh`; 106 shows a missing `is_calm`, as no other of the first 120.
+@pytest.mark.parametrize("seeds", [range(20), [*range(20, 40), 106]], ids=["first", "second"])
+def test_random_forwards(seeds: Iterable[int]) -> None:
     folded = 0
-    for seed in range(start, start + 20):
+    for seed in seeds:
         source = random.Random(seed)
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = Steps(*drawn(source, source.randint(3, 9))).double().eval()
         twin = copy.deepcopy(model)
         replacement = sluice.replace(model)
@@ -129,4 +131,4 @@ def test_a_missing_rule_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a rule about writes into shared values, the random forwards find an error."""
     monkeypatch.setattr(_Grower, "_is_fresh", lambda self, node: True)
     with pytest.raises(AssertionError, match="seed"):
-        test_random_forwards(0)
+        test_random_forwards(range(20))
