@@ -13,9 +13,6 @@ from .._fake import FLOATING, is_strided
 from .._library import loses_gradient
 from ..chain import Chain, PerChannel, as_chain
 
-if TYPE_CHECKING:
-    from .state import State
-
 Forward = TypeVar("Forward", bound=Callable[..., Any])
 Stages = Chain | torch.nn.Module | None
 PLAIN = (torch.Tensor, torch.nn.Parameter)  # tensor classes without the dispatch of a subclass or a tracer
@@ -33,7 +30,7 @@ class Chained(torch.nn.Module):
     """
 
     if TYPE_CHECKING:
-        _sluice: State
+        _sluice: Any  # the State
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Chained:
         self._sluice.reset()
