@@ -8,24 +8,28 @@
 
 namespace sluice {
 
+// A SiLU or nothing: a branch in one kernel instead of two kernels.
 template <class Element>
-struct SiluChain {
+struct SiluAtMost {
+  bool is_silu;
+
   template <class Arguments>
-  __device__ explicit SiluChain(const Arguments&) {}
+  __device__ explicit SiluAtMost(const Arguments& arguments) : is_silu(arguments.count != 0) {}
   template <int Width, int Slices, class PlaceOf>
   __device__ int load(const PlaceOf&) const {
     return 0;
   }
   template <int Width, int Slices>
   __device__ void apply(float (&values)[Width * Slices], int) const {
+    if (!is_silu) return;
 #pragma unroll
     for (int i = 0; i < Width * Slices; ++i) values[i] = silu_of<Element>(values[i]);
   }
 };
 template <class Element>
-struct SiluChains {
+struct SiluAtMostChains {
   using Pre = NoChain;
-  using Post = SiluChain<Element>;
+  using Post = SiluAtMost<Element>;
 };
 
 // Whether GateChain applies: a light chain of at most one tensor, whose quads of channels are as the input's.
@@ -68,9 +72,8 @@ struct GateChain {
   template <int Width, int Slices>
   __device__ __forceinline__ void apply(float (&values)[Width * Slices], const Loads<Slices>& loads) const {
     using Header = typename ChainArguments<float, 3>::Header;
-#pragma unroll
-    for (int s = 0; s < kLightStages; ++s) {
-      if (s >= arguments.count) break;
+#pragma unroll 1
+    for (int s = 0; s < arguments.count; ++s) {
       const Header& header = arguments.headers[s];
       const Op op = Header::op(header.control);
       const bool is_silu = op == Op::silu || op == Op::silu_in_half;

@@ -88,20 +88,14 @@ cudaError_t launch_as(const SequencesParams& params, const DeviceProperties& dev
   };
   if constexpr (!std::is_same_v<Element, double>) {
     const Conv1dPlan plan = plan_few_taps(params, device);
-    const auto launch_with = [&]<class Chains, bool HasIds>() {
-      if (takes_channels(plan.depthwise.which)) {
-        return launch(sequences_channels_kernel<Chains, HasIds, Element>, plan);
-      }
-      return launch(
-          are_plain_rows(params) ? rows_and_states_kernel<Chains, Element> : sequences_rows_kernel<Chains, Element>,
-          plan);
-    };
     const auto launch_few_taps = [&]<bool HasIds>() {
       if (plan.depthwise.which == DepthwiseKernel::gated_channels) {
         return launch(sequences_gated_kernel<HasIds, Element>, plan);
       }
-      return params.convolution.post.empty() ? launch_with.template operator()<NoChains, HasIds>()
-                                             : launch_with.template operator()<SiluChains<Element>, HasIds>();
+      if (takes_channels(plan.depthwise.which)) {
+        return launch(sequences_channels_kernel<HasIds, Element>, plan);
+      }
+      return launch(are_plain_rows(params) ? rows_and_states_kernel<Element> : sequences_rows_kernel<Element>, plan);
     };
     if (plan.threads > 0) {
       return params.sequences.ids.exists() ? launch_few_taps.template operator()<true>()

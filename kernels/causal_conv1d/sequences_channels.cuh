@@ -249,9 +249,11 @@ __global__ void __launch_bounds__(kFewTapsChannelThreads, kGatedBlocks)
   few_taps_channels<Chains, Shape, SubsequencesOf<Element, Shape, HasIds>>(a);
 }
 
-template <class Chains, bool HasIds, class Element>
+// Without `pre`, and with a SiLU at most as `post`.
+template <bool HasIds, class Element>
 __global__ void __launch_bounds__(kFewTapsChannelThreads, kSequencesChannelBlocks)
     sequences_channels_kernel(const __grid_constant__ SequencesArguments<Element> a) {
+  using Chains = SiluAtMostChains<Element>;
   if (blockIdx.x >= a.tiles) return keep_states<NoChain, kFewTapsChannels>(a, blockIdx.x - a.tiles);
   using Shape = FewTapsShape<Element>;
   few_taps_channels<Chains, Shape, SubsequencesOf<Element, Shape, HasIds>>(a);

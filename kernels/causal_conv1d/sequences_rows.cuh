@@ -7,6 +7,7 @@
 //   next word's                      x x x x x x x
 #pragma once
 
+#include "kernels/causal_conv1d/inline_chains.cuh"
 #include "kernels/causal_conv1d/states.cuh"
 #include "kernels/causal_conv1d/subsequence_maps.cuh"
 #include "kernels/conv1d/depthwise/few_taps_rows.cuh"
@@ -163,9 +164,10 @@ class SubsequencesOfWords {
 };
 
 // A block takes the rows of several channels, in `iterations` steps.
-template <class Chains, class Element>
+template <class Element>
 __global__ void __launch_bounds__(kFewTapsThreads, sizeof(Element) == 2 ? 6 : 4)  // with more blocks it would spill
     sequences_rows_kernel(const __grid_constant__ SequencesArguments<Element> a) {
+  using Chains = SiluAtMostChains<Element>;
   if (blockIdx.x >= a.tiles) return keep_states<NoChain>(a, blockIdx.x - a.tiles);
   const unsigned upper = a.by_across.quotient_of_31_bits(blockIdx.x);
   const int tile = static_cast<int>(blockIdx.x - upper * static_cast<unsigned>(a.by_across.divisor));
@@ -201,9 +203,10 @@ struct RowWithHistory : RowEnds {
 
 // Sequences that are whole rows, whose states are not updated in place: what precedes a row is the convolution's own
 // history, and blocks after the tiles' compute the states.
-template <class Chains, class Element>
+template <class Element>
 __global__ void __launch_bounds__(kFewTapsThreads, kFewTapsRowBlocks<Element>)
     rows_and_states_kernel(const __grid_constant__ SequencesArguments<Element> a) {
+  using Chains = SiluAtMostChains<Element>;
   if (blockIdx.x >= a.tiles) return keep_states<NoChain>(a, blockIdx.x - a.tiles);
   few_taps_rows<Chains, RowWithHistory<Element>>(a);
 }
