@@ -18,7 +18,7 @@ from common import (
     permuted,
     sliced,
 )
-from named_case import case
+from rows import naming
 from sluice import stages
 from update_problems import INDEX_TYPES, STATE_LAYOUTS, X_LAYOUTS, Draw, assert_same_bits, check, projected, twin
 
@@ -38,7 +38,7 @@ def test_result_and_state(device: str, tokens: int | None, width: int) -> None:
         # On the CPU one state after another: each dtype has each, and so has each layout.
         for more, state_layout in states if device == "cuda" else [states[number % 3]]:
             state = state_layout(torch.randn(3, 70, width - 1 + more, device=device, dtype=dtype))
-            with case(dtype, layout, more):
+            with naming(dtype, layout.__name__, more):
                 check(x, state, w, b, "silu")
 
 
