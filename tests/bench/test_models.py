@@ -25,6 +25,8 @@ MODULE = sys.modules["bench_models"]
 ZOO = importlib.import_module("model_zoo").ZOO
 OWN = ["bigvgan", "whisper_stem"]  # without transformers
 HERE = [name for name, entry in ZOO.items() if entry.missing() is None]
+# Rows of half types: these networks; test_signals_keep_their_level and tests/models/ have all networks in float16.
+IN_HALF_TYPES = [name for name in HERE if name in (*OWN, "encodec_decoder", "conformer_convolution")]
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +52,9 @@ def test_every_network_has_its_rows() -> None:
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
 def test_replaced_networks(dtype: str, capsys: pytest.CaptureFixture[str]) -> None:
-    right = [name for name in HERE if MODULE.subject(name, dtype, "small", CPU).error < 0.05]
-    assert len(right) >= len(HERE) - 1  # oneDNN of torch 2.11 has wrong sums of bfloat16 in groups on some CPUs
+    names = HERE if dtype == "fp32" else IN_HALF_TYPES
+    right = [name for name in names if MODULE.subject(name, dtype, "small", CPU).error < 0.05]
+    assert len(right) >= len(names) - 1  # oneDNN of torch 2.11 has wrong sums of bfloat16 in groups on some CPUs
     rows = rows_of("models", [MODULE.model_case(name, dtype, MODULE.REPLACE, "small") for name in right])
     for row in rows:
         compiled = {"torch_compile": None, "torch_compile_max_autotune": None}  # which a quick run leaves out

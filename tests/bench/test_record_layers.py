@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
-import os
 import pathlib
-import subprocess
 import sys
 from types import ModuleType
 from typing import Any
@@ -16,6 +14,7 @@ import pytest
 import torch
 
 from common import ROOT, parts_of_positions
+from forked import Ran, run_forked
 from sluice.bench.check import WrongResultError
 from sluice.compat.causal_conv1d import causal_conv1d_fn, causal_conv1d_update
 
@@ -51,13 +50,26 @@ def check_row(row: dict[str, Any], numbers: dict[str, str]) -> None:
         assert 0 < after <= 3 * before + 1e-6
 
 
-def test_a_recording_of_the_cpu(tmp_path: pathlib.Path) -> None:
+def test_a_recording_of_the_cpu(
+    recorder: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The process of each state is a fork of what both import."""
     pytest.importorskip("transformers")
     path = tmp_path / "new" / "layers.json"
-    command = [sys.executable, str(ROOT / "benchmarks/record_layers.py"), "--device", "cpu", "--small"]
-    alone = os.environ | {"OMP_NUM_THREADS": "1"}  # tiny layers wait for threads that have nothing to do
-    ran = subprocess.run([*command, "--output", str(path)], capture_output=True, text=True, cwd=ROOT, env=alone)
-    assert ran.returncode == 0, ran.stderr
+    started: list[list[str]] = []
+
+    def start(command: list[str], env: dict[str, str]) -> Ran:
+        started.append(command)
+        ran = run_forked(pathlib.Path(command[1]), *command[2:], **{**env, "CUDA_VISIBLE_DEVICES": ""})
+        assert ran.returncode == 0, ran.stderr
+        return ran
+
+    monkeypatch.setattr(recorder.subprocess, "run", start)
+    monkeypatch.setattr(sys, "argv", ["record_layers.py", "--device", "cpu", "--small", "--output", str(path)])
+    recorder.main()
+    out = capsys.readouterr().out
+    program = str(ROOT / "benchmarks/record_layers.py")
+    assert [command[:2] for command in started] == [[sys.executable, program]] * 2
     recording = json.loads(path.read_text())
     assert list(recording) == HEAD
     assert [recording[name] for name in ("gpu", "cuda", "small")] == ["cpu", torch.version.cuda or "none", True]
@@ -66,7 +78,7 @@ def test_a_recording_of_the_cpu(tmp_path: pathlib.Path) -> None:
     assert found == [(*names, *prompt) for *names, prompt in itertools.product(LAYERS, TYPES, PROMPTS)]
     for row in rows:
         check_row(row, recording["numbers"])
-        assert f"{row['layer']} {row['what']} {row['batch']} x {row['tokens']} {row['dtype']}: layer " in ran.stdout
+        assert f"{row['layer']} {row['what']} {row['batch']} x {row['tokens']} {row['dtype']}: layer " in out
 
 
 def test_arguments(recorder: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

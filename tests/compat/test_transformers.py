@@ -11,8 +11,7 @@ import functools
 import importlib
 import importlib.util
 import json
-import os
-import subprocess
+import pathlib
 import sys
 import warnings
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
+from forked import run_forked
 from sluice.bench.check import OpCalls
 
 pytest.importorskip("transformers")
@@ -163,9 +163,9 @@ STATES = {
 
 @functools.cache
 def run(state: str, device: str) -> Any:
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "USE_HUB_KERNELS": "0"}
-    program = [sys.executable, __file__, state, device]
-    done = subprocess.run(program, env=environment, capture_output=True, text=True)
+    alone = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "USE_HUB_KERNELS": "0"}
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}
+    done = run_forked(pathlib.Path(__file__), state, device, **alone, **hidden)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -19,6 +19,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 import sluice
 from common import DTYPES, HALF_TYPES, assert_close, load_packaged, permuted
 from compiled_graphs import Seen
+from rows import naming
 from sluice.compile import post_grad
 
 
@@ -41,19 +42,19 @@ def compiled(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
 
 
 class Block(torch.nn.Module):
-    """Convolutions with activations, a residual, a linear layer with one of its own."""
+    """Convolutions with activations, a residual, and at the end a linear layer with one of its own or nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_linear: bool = True) -> None:
         super().__init__()
         self.first = torch.nn.Conv1d(6, 8, 3, padding=1)
         self.up = torch.nn.ConvTranspose1d(8, 8, 4, stride=2, padding=1)
         self.depthwise = torch.nn.Conv1d(8, 8, 5, padding=2, groups=8)
-        self.last = torch.nn.Linear(8, 5)
+        self.last = torch.nn.Sequential(torch.nn.Linear(8, 5), torch.nn.GELU()) if is_linear else torch.nn.Identity()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.up(F.leaky_relu(F.gelu(self.first(x)), 0.1))
         y = y + F.silu(self.depthwise(F.elu(y)))
-        return F.gelu(self.last(y.mT))
+        return self.last(y.mT)
 
 
 FUSED = ["aten.permute.default", "sluice.conv1d.default", "sluice.conv1d.default", "sluice.conv_transpose1d.default"]
@@ -68,25 +69,46 @@ def tiny() -> torch.nn.Module:
 POINTWISE = ("leaky_relu", "silu", "elu", "expm1", "where", "sigmoid")
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_results(compiled: Any, device: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results(compiled: Any, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of all dtypes in one graph; one of them has the linear layer, for which Inductor compiles C++."""
     seen = Seen(monkeypatch)
-    model, x = Block().to(device, dtype), torch.randn(2, 6, 20).to(device, dtype)
+    blocks = torch.nn.ModuleList(Block(dtype == torch.float32).to(device, dtype) for dtype in DTYPES)
+    inputs = [torch.randn(2, 6, 20).to(device, dtype) for dtype in DTYPES]
+
+    def program(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        return [block(x) for block, x in zip(blocks, inputs, strict=True)]
+
     with torch.no_grad():
-        result = compiled(model)(x)
-        assert_close(result, copy.deepcopy(model).double()(x.double()), factor=10)
-        assert result.stride() == model(x).stride()
-    graph = seen.calls()
-    if device == "cuda" and dtype not in HALF_TYPES:
-        assert [call for call in graph if call.startswith("sluice.")] == ["sluice.conv1d.default"]
-        return
-    assert [call for call in FUSED if call not in graph] == []
-    assert not [call for call in graph if any(word in call for word in POINTWISE)]
-    assert sum("gelu" in call for call in graph) == 0  # the linear layer's is decomposed
+        results, eager = compiled(program)(inputs), program(inputs)
+        for dtype, block, x, result, named in zip(DTYPES, blocks, inputs, results, eager, strict=True):
+            with naming(dtype):
+                assert_close(result, copy.deepcopy(block).double()(x.double()), factor=10)
+                assert result.stride() == named.stride()
+    [graph] = seen.graphs
+    for dtype in DTYPES:
+        with naming(dtype):
+            calls = calls_behind(graph, inputs[0].shape, dtype)
+            if device == "cuda" and dtype not in HALF_TYPES:
+                assert [call for call in calls if call.startswith("sluice.")] == ["sluice.conv1d.default"]
+                continue
+            assert [call for call in FUSED if calls.count(call) < FUSED.count(call)] == []
+            assert not [call for call in calls if any(word in call for word in POINTWISE)]
+            assert sum("gelu" in call for call in calls) == 0  # the linear layer's is decomposed
 
 
-def test_two_compiles_for_fifty_lengths(compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, model = Seen(monkeypatch), Block()
+def calls_behind(graph: torch.fx.GraphModule, shape: torch.Size, dtype: torch.dtype) -> list[str]:
+    """The ops that compute with the only input of that shape and dtype."""
+    of_all = [(node, node.meta.get("val")) for node in graph.graph.find_nodes(op="placeholder")]
+    [x] = [node for node, value in of_all if (value.shape, value.dtype) == (shape, dtype)]
+    found, level = dict[torch.fx.Node, None](), list(x.users)
+    while level:
+        found.update(dict.fromkeys(level))
+        level = [user for node in level for user in node.users if user not in found]
+    return [str(node.target) for node in found if node.op == "call_function"]
+
+
+def test_two_compiles_for_all_lengths(compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, model = Seen(monkeypatch), tiny()
     run = compiled(model)
     with torch.no_grad():
         for length in range(5, 55):
@@ -110,17 +132,24 @@ def test_batch_and_length_from_the_start(compiled: Any, monkeypatch: pytest.Monk
 def test_where_gradients_are_needed_everything_is_inductors(
     compiled: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The same model without them is sluice's."""
     seen, model = Seen(monkeypatch), tiny()
-    twin = copy.deepcopy(model)
-    x = torch.randn(2, 6, 20)
+    twin, x, run = copy.deepcopy(model), torch.randn(2, 6, 20), compiled(model)
     with caplog.at_level(logging.DEBUG, "sluice.compile"):
-        compiled(model)(x).square().sum().backward()
+        run(x).square().sum().backward()
     twin(x).square().sum().backward()
     for one, other in zip(model.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-4)
     assert len(seen.graphs) == 2  # forwards and backwards
     assert not [call for call in seen.calls() if call.startswith("sluice.")]
     assert "gradients are needed" in caplog.text
+    with torch.no_grad():
+        assert_close(run(x), model(x).double(), factor=10)
+    with torch.inference_mode():
+        assert_close(run(x), model(x).double(), factor=10)
+    assert [call for call in seen.calls() if call.startswith("sluice.")] == ["sluice.conv1d.default"] * 2
+    model.requires_grad_(False)
+    assert_close(run(x), model(x).double(), factor=10)
 
 
 class Untold(CustomGraphPass):
@@ -146,19 +175,6 @@ def test_a_pass_that_is_not_told_finds_out(monkeypatch: pytest.MonkeyPatch) -> N
         model.requires_grad_(False)
         run(x)
         assert seen.calls().count("sluice.conv1d.default") == 2
-
-
-def test_the_same_model_with_and_without_gradients(compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, model, x = Seen(monkeypatch), tiny(), torch.randn(2, 6, 20)
-    run = compiled(model)
-    run(x).sum().backward()
-    with torch.no_grad():
-        assert_close(run(x), model(x).double(), factor=10)
-    with torch.inference_mode():
-        assert_close(run(x), model(x).double(), factor=10)
-    assert [call for call in seen.calls() if call.startswith("sluice.")] == ["sluice.conv1d.default"] * 2
-    model.requires_grad_(False)
-    assert_close(run(x), model(x).double(), factor=10)
 
 
 # --- what torch passes on ---------------------------------------------------------------------------------------------
@@ -244,7 +260,7 @@ def caches() -> Iterator[None]:
 
 
 def test_caches_hit_until_the_pass_is_another(caches: None, compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, x = torch.nn.Sequential(torch.nn.Conv1d(2, 2, 3), torch.nn.GELU()), torch.randn(1, 2, 9)
+    model, x = torch.nn.Conv1d(2, 2, 3), torch.randn(1, 2, 9)  # no C++ for the new cache, with the pass and without
 
     counters.clear()
 
@@ -289,15 +305,6 @@ def test_export_and_aotinductor(device: str, tmp_path: Any, monkeypatch: pytest.
 
 
 # --- strides ----------------------------------------------------------------------------------------------------------
-def test_results_have_the_strides_that_they_had(compiled: Any) -> None:
-    model = torch.nn.Sequential(torch.nn.Conv1d(6, 8, 3), torch.nn.SiLU()).requires_grad_(False)
-    x = permuted(torch.randn(2, 6, 20))
-    run = compiled(lambda x: (model(x), model[0](x).mT))
-    for result, expected in zip(run(x), (model(x), model[0](x).mT), strict=True):
-        assert_close(result, expected.double(), factor=10)
-        assert result.stride() == expected.stride()
-
-
 @torch.library.custom_op("sluice_tests::second_in_memory", mutates_args=())
 def second_in_memory(x: torch.Tensor) -> torch.Tensor:
     return torch.as_strided(x, (1,), (1,), 1).clone()
@@ -308,40 +315,41 @@ def _(x: torch.Tensor) -> torch.Tensor:
     return x.new_empty(1)
 
 
-def test_an_op_that_reads_memory_finds_it_as_it_was(compiled: Any) -> None:
-    model = torch.nn.Sequential(torch.nn.Conv1d(6, 8, 3), torch.nn.SiLU()).requires_grad_(False)
-    for x in (torch.randn(2, 6, 20), permuted(torch.randn(2, 6, 20))):
-        run = compiled(lambda x: second_in_memory(model(x)))
-        assert_close(run(x), second_in_memory(model(x)).double(), factor=10)
+def test_results_and_what_reads_memory_have_the_strides_that_they_had(compiled: Any) -> None:
+    model, read = (torch.nn.Sequential(torch.nn.Conv1d(6, 8, 3), torch.nn.SiLU()) for _ in range(2))
+    model.requires_grad_(False)
+    read.requires_grad_(False)
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return model(x), model[0](x).mT, second_in_memory(read(x))
+
+    inputs = torch.randn(2, 6, 20), permuted(torch.randn(2, 6, 20))
+    found = compiled(lambda *inputs: [program(x) for x in inputs])(*inputs)
+    for layout, x, results in zip(("contiguous", "permuted"), inputs, found, strict=True):
+        for result, expected in zip(results, program(x), strict=True):
+            with naming(layout):
+                assert_close(result, expected.double(), factor=10)
+                assert result.stride() == expected.stride()
 
 
 # --- control flow -----------------------------------------------------------------------------------------------------
-def test_graphs_inside_of_graphs(compiled: Any) -> None:
-    model = Block().requires_grad_(False)
-
-    def choose(x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, lambda x: F.gelu(model.first(x)), lambda x: F.silu(model.first(x)) + 1, (x,))
-
-    run = compiled(choose)
-    for x in (torch.ones(2, 6, 20), -torch.ones(2, 6, 20)):
-        assert_close(run(x), choose(x).double(), factor=10)
-
-
-def test_buffers_that_are_written(compiled: Any) -> None:
+def test_graphs_inside_of_graphs_and_buffers_that_are_written(compiled: Any) -> None:
     class Streaming(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.conv = torch.nn.Conv1d(4, 4, 3)
+            self.conv, self.first = torch.nn.Conv1d(4, 4, 3), torch.nn.Conv1d(4, 4, 3)
             self.register_buffer("past", torch.zeros(2, 4, 2))
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x: torch.Tensor, chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             y = F.gelu(self.conv(torch.cat([self.past, x], -1)))
             self.past.copy_(x[..., -2:])
-            return y
+            return y, torch.cond(chosen, lambda x: F.gelu(self.first(x)), lambda x: F.silu(self.first(x)) + 1, (x,))
 
     model = Streaming().requires_grad_(False)
     twin = copy.deepcopy(model)
     run = compiled(model)
-    for _ in range(3):
-        x = torch.randn(2, 4, 6)
-        assert_close(run(x), twin(x).double(), factor=10)
+    for chosen in (True, False, True):
+        arguments = torch.randn(2, 4, 6), torch.tensor(chosen)
+        for name, result, expected in zip(("buffer", "cond"), run(*arguments), twin(*arguments), strict=True):
+            with naming(name, chosen):
+                assert_close(result, expected.double(), factor=10)

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from common import DTYPES, HALF_TYPES, assert_close, permuted
-from compiled_graphs import FORMS, calls, folded, of_sluice
+from compiled_graphs import FORMS, FoldedRows, calls, folded, of_sluice
+from rows import naming
 
 pytestmark = pytest.mark.no_gpu
 
@@ -24,7 +25,7 @@ def texts(module: torch.fx.GraphModule) -> list[tuple[str, str]]:
 
 
 def compare(
-    module: torch.fx.GraphModule, function: Callable[..., Any], inputs: list[torch.Tensor], factor: float = 10
+    module: Callable[..., Any], function: Callable[..., Any], inputs: list[torch.Tensor], factor: float = 10
 ) -> None:
     with torch.no_grad():
         wide = function(*[value.double() if value.is_floating_point() else value for value in inputs])
@@ -35,9 +36,17 @@ def compare(
         assert_close(result, expected.double(), factor=factor)
 
 
+def compare_rows(found: FoldedRows, *but: str) -> None:
+    """All rows except those of these names."""
+    for name, (function, inputs) in found.rows.items():
+        if name not in but:
+            with naming(name):
+                compare(lambda *_, name=name: found.results[name], function, inputs)
+
+
 def tensors(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
-    torch.manual_seed(5)
-    values = [torch.randn(shape) for shape in shapes]
+    draw = torch.Generator().manual_seed(5)
+    values = [torch.randn(shape, generator=draw) for shape in shapes]
     for value in values[1:]:
         if value.dim() == 3:  # a weight
             value /= math.sqrt(value[0].numel())
@@ -50,15 +59,16 @@ def residual_block(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.T
     return x + y
 
 
+@pytest.mark.parametrize("mode", ["fake", "symbolic"])
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_residual_block_is_two_ops(dtype: torch.dtype, form: str) -> None:
-    inputs = tensors((2, 4, 19), (4, 4, 3), (4, 4, 3), dtype=dtype)
-    for mode in ("fake", "symbolic"):
-        module = folded(residual_block, *inputs, form=form, mode=mode)
-        assert texts(module) == [("leaky_relu(0.1)", "leaky_relu(0.1)"), ("", "add($0,1.0)")]
-        assert [call for call in calls(module) if "sluice" not in call] == []
-        compare(module, residual_block, inputs)
+def test_a_residual_block_is_two_ops(form: str, mode: str) -> None:
+    shapes = (2, 4, 19), (4, 4, 3), (4, 4, 3)
+    rows = {dtype: (residual_block, tensors(*shapes, dtype=dtype)) for dtype in DTYPES}
+    found = FoldedRows(rows, form=form, mode=mode)
+    wanted = [("leaky_relu(0.1)", "leaky_relu(0.1)"), ("", "add($0,1.0)")]
+    assert texts(found.module) == wanted * len(rows)
+    assert [call for call in calls(found.module) if "sluice" not in call] == []
+    compare_rows(found)
 
 
 def test_a_value_with_two_readers_is_written_once() -> None:
@@ -139,19 +149,20 @@ LEFT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", LEFT)
-def test_what_no_chain_computes_is_left(name: str, form: str) -> None:
-    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        return LEFT[name](F.conv1d(x, w))
+def test_what_no_chain_computes_is_left(form: str) -> None:
+    def function(name: str) -> Callable[..., torch.Tensor]:
+        return lambda x, w: LEFT[name](F.conv1d(x, w))
 
-    inputs = tensors((2, 4, 19), (4, 4, 3))
-    module = folded(function, *inputs, form=form)
-    [(pre, post)] = texts(module)
-    assert pre == ""
-    assert post == ("scale(9.0)" if name == "to_integers" else "")
-    assert len(calls(module)) > 1
-    if name not in ("to_integers", "reciprocal"):
-        compare(module, function, inputs)
+    found = FoldedRows({name: (function(name), tensors((2, 4, 19), (4, 4, 3))) for name in LEFT}, form=form)
+    for name in LEFT:
+        with naming(name):
+            [node] = found.placeholders[name][0].users
+            assert str(node.target).startswith("sluice.")
+            assert node.kwargs.get("pre", "") == ""
+            assert node.kwargs.get("post", "") == ("scale(9.0)" if name == "to_integers" else "")
+            assert any(user.op == "call_function" for user in node.users)
+    assert len(of_sluice(found.module)) == len(LEFT)
+    compare_rows(found, "to_integers", "reciprocal")
 
 
 def test_a_chain_that_is_full_ends() -> None:
@@ -256,23 +267,32 @@ CONVOLUTIONS: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, int, int]]
 }  # fmt: skip
 
 
+def convolved(name: str) -> Callable[..., torch.Tensor]:
+    return lambda x, w: torch.tanh(CONVOLUTIONS[name][0](F.elu(x), w))
+
+
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
-@pytest.mark.parametrize(("dtype", "mode"), [*[(dtype, "fake") for dtype in DTYPES], (torch.float32, "symbolic")])
-@pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_every_convolution(name: str, dtype: torch.dtype, mode: str) -> None:
-    convolution, shape = CONVOLUTIONS[name]
+@pytest.mark.parametrize("mode", ["fake", "symbolic"])
+def test_every_convolution(mode: str) -> None:
+    names = [name for name in CONVOLUTIONS if mode == "fake" or name != "same"]
+    rows = {
+        (name, dtype): (convolved(name), tensors((2, 4, 19), CONVOLUTIONS[name][1], dtype=dtype))
+        for name in names
+        for dtype in (DTYPES if mode == "fake" else [torch.float32])
+    }
+    found = FoldedRows(rows, mode=mode)
+    for name in rows:
+        with naming(*name):
+            node = found.only_node(name)
+            assert (node.kwargs.get("pre", ""), node.kwargs.get("post", "")) == ("elu(1.0)", "tanh()")
+            assert node.all_input_nodes == found.placeholders[name]
+    assert len(calls(found.module)) == len(rows)
+    compare_rows(found)
 
-    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(convolution(F.elu(x), w))
 
-    inputs = tensors((2, 4, 19), shape, dtype=dtype)
-    module = folded(function, *inputs, mode=mode)
-    if name == "same" and mode == "symbolic":  # the taps, and so the padding, are symbols
-        assert of_sluice(module) == []
-        return
-    assert texts(module) == [("elu(1.0)", "tanh()")]
-    assert len(calls(module)) == 1
-    compare(module, function, inputs)
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+def test_a_padding_that_is_a_symbol_stays() -> None:  # as the taps are
+    assert of_sluice(folded(convolved("same"), *tensors((2, 4, 19), CONVOLUTIONS["same"][1]), mode="symbolic")) == []
 
 
 @pytest.mark.parametrize("pad", [(-1, 2), (1, 1, 1, 1)])

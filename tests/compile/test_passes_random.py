@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from compiled_graphs import FORMS, calls, of_sluice, traced
-from sluice.compile.fold import Fold
+from compiled_graphs import FORMS, FoldedRows, calls, of_sluice
+from rows import naming
 
 pytestmark = pytest.mark.no_gpu
 CHANNELS, LENGTH = 4, 12
@@ -77,19 +77,12 @@ def convolve(kind: int, x: Value, parameters: tuple[Value, ...]) -> Value:
 @pytest.mark.parametrize("mode", ["fake", "symbolic"])
 @pytest.mark.parametrize("form", FORMS)
 def test_drawn_networks(form: str, mode: str) -> None:
-    folded, first = 0, int(torch.randint(2**30, ()))
-    for seed in range(first, first + 15):
-        network, inputs = drawn(seed)
-        module = traced(network, *inputs, form=form, mode=mode)
-        before = len(calls(module))
-        Fold(module.graph).run()
-        module.graph.lint()
-        module.recompile()
-        folded += before - len(calls(module))
-        with torch.no_grad():
-            for result, expected in zip(module(*inputs), network(*inputs), strict=True):
+    first = int(torch.randint(2**30, ()))
+    found = FoldedRows({seed: drawn(seed) for seed in range(first, first + 15)}, form=form, mode=mode)
+    for seed, (network, inputs) in found.rows.items():
+        with torch.no_grad(), naming(f"seed {seed}"):
+            for result, expected in zip(found.results[seed], network(*inputs), strict=True):
                 assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
-                torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-6, equal_nan=True, msg=f"seed {seed}")
-        assert "aten.convolution.default" not in calls(module), seed
-        assert len(of_sluice(module)) <= before
-    assert folded > 0
+                torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-6, equal_nan=True)
+    assert "aten.convolution.default" not in calls(found.module)
+    assert any("pre" in node.kwargs or "post" in node.kwargs for node in of_sluice(found.module))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch._subclasses import FakeTensorMode
 
 import sluice
 from common import assert_close, poisoned_like
+from rows import naming
 from sluice import stages
 
 Result = torch.Tensor | None
@@ -56,10 +58,18 @@ CONV1D = {
 }
 
 
-def conv1d_cases() -> Iterator[tuple[int | str, int, int, bool]]:
-    """Padding, stride, dilation, and whether there is a bias."""
-    yield from itertools.product((0, 1, 3), (1, 2), (1, 2), (False, True))
-    yield from itertools.product(("same", "valid"), (1,), (1, 2), (False, True))
+# Padding, stride and dilation.
+CONV1D_CASES = [*itertools.product((0, 1, 3), (1, 2), (1, 2)), *itertools.product(("same", "valid"), (1,), (1, 2))]
+
+
+def calls_of(
+    cases: list[tuple[Any, ...]], x: torch.Tensor, b: torch.Tensor
+) -> Iterator[tuple[tuple[Any, ...], torch.Tensor, torch.Tensor | None]]:
+    """Each case with a batch and with one of its sequences, one of them with the bias: they take turns."""
+    for place, case in enumerate(cases):
+        biases = (b, None) if place.bit_count() % 2 == 0 else (None, b)
+        yield case, x, biases[0]
+        yield case, x[0] if len(x) > 0 else x, biases[1]
 
 
 @pytest.mark.parametrize("empty", CONV1D)
@@ -71,16 +81,16 @@ def test_conv1d(device: str, kind: str, empty: str) -> None:
     x = torch.randn(batch, channels, length, device=device)
     w = torch.randn(outputs, channels // groups, taps, device=device)
     b = torch.randn(outputs, device=device)
-    for padding, stride, dilation, biased in conv1d_cases():
-        arguments = (b if biased else None, stride, padding, dilation, groups)
-        for given in (x, x[0]) if batch > 0 else (x,):
+    for (padding, stride, dilation), given, offset in calls_of(CONV1D_CASES, x, b):
+        numbers = (stride, padding, dilation, groups)
 
-            def ours(x, w, b, out=None, options=arguments[1:]) -> torch.Tensor:
-                return sluice.conv1d(x, w, b, *options, out=out)
+        def ours(x, w, b, out=None, numbers=numbers) -> torch.Tensor:
+            return sluice.conv1d(x, w, b, *numbers, out=out)
 
-            # Without taps torch fails in the middle of one convolution or another, or counts positions that are none.
-            wanted = None if taps == 0 else outcome(lambda given=given, a=arguments: F.conv1d(given, w, *a))
-            check(ours, wanted, "conv1d", given, w, arguments[0])
+        # Without taps torch fails in the middle of one convolution or another, or counts positions that are none.
+        wanted = None if taps == 0 else outcome(lambda x=given, b=offset, n=numbers: F.conv1d(x, w, b, *n))
+        with naming(numbers):
+            check(ours, wanted, "conv1d", given, w, offset)
 
 
 def test_conv1d_without_channels_has_no_outputs_whatever_the_weight(device: str) -> None:
@@ -102,19 +112,16 @@ def test_conv_transpose1d(device: str, kind: str, empty: str) -> None:
     x = torch.randn(batch, channels, length, device=device)
     w = torch.randn(channels, outputs // groups, taps, device=device)
     b = torch.randn(outputs, device=device)
-    for (padding, stride, output_padding, dilation), biased in itertools.product(TRANSPOSED_CASES, (False, True)):
+    # A weight without output channels is refused, as torch does from 2.13 on; 2.11 takes it.
+    is_refused = 3 in CONV1D[empty]
+    for (padding, stride, output_padding, dilation), given, offset in calls_of(TRANSPOSED_CASES, x, b):
         numbers = (stride, padding, output_padding, groups, dilation)
-        offset = b if biased else None
-        for given in (x, x[0]) if batch > 0 else (x,):
 
-            def ours(x, w, b, out=None, numbers=numbers) -> torch.Tensor:
-                return sluice.conv_transpose1d(x, w, b, *numbers, out=out)
+        def ours(x, w, b, out=None, numbers=numbers) -> torch.Tensor:
+            return sluice.conv_transpose1d(x, w, b, *numbers, out=out)
 
-            # A weight without output channels is refused, as torch does from 2.13 on; 2.11 takes it.
-            is_refused = 3 in CONV1D[empty]
-            wanted = (
-                None if is_refused else outcome(lambda x=given, b=offset, n=numbers: F.conv_transpose1d(x, w, b, *n))
-            )
+        wanted = None if is_refused else outcome(lambda x=given, b=offset, n=numbers: F.conv_transpose1d(x, w, b, *n))
+        with naming(numbers):
             check(ours, wanted, "conv_transpose1d", given, w, offset)
 
 

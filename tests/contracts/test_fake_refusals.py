@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -26,25 +28,38 @@ def outcome(op: Any, arguments: list[Any], options: dict[str, Any]) -> object:
 
 
 DRAWN = [draw for row in OPS.values() for draw in row.drawn]
+# Fakes cost most of the time, so these many are compared where the op says the same.
+REFUSED, ACCEPTED = 12, 3
+
+
+def sort_of(found: object, arguments: list[Any], options: dict[str, Any]) -> object:
+    """A refusal's words without its numbers; for what is accepted, the dimensions of what is there, and emptiness."""
+    if isinstance(found, str):
+        return re.sub(r"-?\d+", "0", found)
+    dimensions = [value.dim() if isinstance(value, torch.Tensor) else value is None for value in arguments]
+    return (arguments[0].numel() == 0, *dimensions, *sorted(options))
 
 
 @pytest.mark.parametrize("draw_arguments", DRAWN)
 def test_a_fake_refuses_what_the_op_refuses(draw_arguments: Callable[[Draw], Arguments]) -> None:
     draw, op = Draw(5), getattr(torch.ops.sluice, draw_arguments.__name__)
-    refused = 0
+    refused, seen, mode = 0, collections.Counter[object](), FakeTensorMode()
+
+    def fake(value: Any) -> Any:
+        if isinstance(value, list):
+            return [fake(one) for one in value]
+        return mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
+
     for _ in range(1200):
         arguments, options = draw_arguments(draw)
         real = outcome(op, arguments, options)
-        with FakeTensorMode() as mode:
-
-            def fake(value: Any, mode: FakeTensorMode = mode) -> Any:
-                if isinstance(value, list):
-                    return [fake(one) for one in value]
-                return mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
-
-            found = outcome(op, fake(arguments), {name: fake(value) for name, value in options.items()})
-        assert found == real, (arguments, options)
         refused += isinstance(real, str)
+        sort = sort_of(real, arguments, options)
+        seen[sort] += 1
+        if seen[sort] <= (REFUSED if isinstance(real, str) else ACCEPTED):
+            with mode:
+                found = outcome(op, fake(arguments), {name: fake(value) for name, value in options.items()})
+            assert found == real, (arguments, options)
     assert 200 < refused < 1200
 
 

@@ -3,6 +3,7 @@ result dtype; alone, compiled, exported and packaged."""
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 import random
 import re
@@ -18,7 +19,9 @@ import sluice
 from common import DTYPES, load_packaged
 from every_layout import DEGENERATE, SHAPES, laid_out_like, layouts
 from linked_forms import link_mode
+from op_checks import ALL_CHECKS, FAST_CHECKS
 from ops import OPS, VARIANTS, Call, run
+from rows import naming
 from sluice import _fake, stages
 
 NAMES = {dtype: str(dtype).removeprefix("torch.") for dtype in DTYPES}
@@ -40,7 +43,7 @@ def _fresh_compiler_and_interpreted_chains(device: str) -> Iterator[None]:
 
 
 def metadata(tensors: list[torch.Tensor]) -> list[tuple]:
-    return [(tuple(t.shape), t.stride(), t.dtype, t.device) for t in tensors]
+    return [(tuple(t.shape), t.stride(), t.dtype, t.device, t.storage_offset()) for t in tensors]
 
 
 def outcome(call: Call) -> list[tuple] | str:
@@ -51,18 +54,24 @@ def outcome(call: Call) -> list[tuple] | str:
         return str(error).split("\nException raised from", 1)[0].strip()
 
 
-def compare(make: Callable[..., Call], x: torch.Tensor, dtypes: list[torch.dtype], name: str) -> None:
+Chain = tuple[str, "torch.dtype | None"]
+
+
+def chains_to(dtypes: list[torch.dtype]) -> list[Chain]:
     """All ways to say the result's dtype: a last cast, or `dtype=`, which goes before."""
-    chains = [
+    return [
         ("silu", None),
         *((" relu | cast ( " + NAMES[dtype] + " )  ", None) for dtype in dtypes),
         *(("cast(bfloat16) | silu ", dtype) for dtype in dtypes),
     ]
+
+
+def compare(make: Callable[..., Call], x: torch.Tensor, chains: list[Chain], mode: FakeTensorMode, name: str) -> None:
     real = [outcome(make(x, *chain)) for chain in chains]
-    with FakeTensorMode() as mode:
+    with mode:
         fake_x = mode.from_tensor(x)
         fake = [outcome(make(fake_x, *chain)) for chain in chains]
-    assert fake == real, f"{name} {x.dtype}"
+    assert fake == real, f"{name} {x.dtype} {chains}"
 
 
 def dtypes_of(op: str) -> list[torch.dtype]:
@@ -71,18 +80,23 @@ def dtypes_of(op: str) -> list[torch.dtype]:
 
 @pytest.mark.parametrize("op", VARIANTS)
 def test_every_layout_dtype_and_result_dtype(device: str, op: str) -> None:
+    """Every layout has every dtype; a layout of each kind has all chains, the others take turns at them."""
     rank, make = VARIANTS[op]
+    chains, mode = chains_to(DTYPES), FakeTensorMode()
+    turns = itertools.cycle(chains)
     for name, layout in layouts(SHAPES[rank]).items():
         for dtype in dtypes_of(op):
-            compare(make, laid_out_like(layout, dtype, device), DTYPES, name)
+            given = chains if name in FEW[rank][:3] else [next(turns)]
+            compare(make, laid_out_like(layout, dtype, device), given, mode, name)
 
 
 @pytest.mark.parametrize("op", VARIANTS)
 def test_sides_of_one_element_and_of_none(device: str, op: str) -> None:
     rank, make = VARIANTS[op]
+    turns, mode = itertools.cycle(chains_to([torch.float16])), FakeTensorMode()
     for shape in DEGENERATE[rank]:
         for name, layout in layouts(shape).items():
-            compare(make, laid_out_like(layout, torch.float32, device), [torch.float16], f"{shape} {name}")
+            compare(make, laid_out_like(layout, torch.float32, device), [next(turns)], mode, f"{shape} {name}")
 
 
 @pytest.mark.parametrize("op", VARIANTS)
@@ -109,26 +123,38 @@ def test_strides_of_one_element_decide_nothing(device: str, op: str) -> None:
 
 @pytest.mark.parametrize("op", VARIANTS)
 def test_opcheck(device: str, op: str) -> None:
+    """A layout of each kind: test_every_layout_dtype_and_result_dtype has all, test_dynamic_shapes_compile_once traces
+    each kind."""
     rank, make = VARIANTS[op]
-    for name, layout in layouts(SHAPES[rank]).items():
-        call = make(laid_out_like(layout, torch.float32, device), "silu|cast( float16)", None)
-        # Tracing it takes ten times as long as the others, and a layout of each kind is traced.
-        tests = ["test_schema", "test_faketensor"]
-        tests += ["test_autograd_registration", "test_aot_dispatch_dynamic"] if name in FEW[rank] else []
-        opcheck(call.op.default, call.arguments, call.options, test_utils=tests)
-        results = run(call)
-        out = {"out": results if op == "transform_many" else results[0]}
-        into = getattr(torch.ops.sluice, call.op.__name__ + "_out").default
-        opcheck(into, call.arguments, call.options | out, test_utils=tests)
+    for name in FEW[rank]:
+        with naming(name):
+            call = make(laid_out_like(layouts(SHAPES[rank])[name], torch.float32, device), "silu|cast( float16)", None)
+            tests = ALL_CHECKS if name == FEW[rank][1] else FAST_CHECKS
+            opcheck(call.op.default, call.arguments, call.options, test_utils=tests)
+            results = run(call)
+            out = {"out": results if op == "transform_many" else results[0]}
+            into = getattr(torch.ops.sluice, call.op.__name__ + "_out").default
+            opcheck(into, call.arguments, call.options | out, test_utils=tests)
+
+
+def one_of_each_raw_op() -> list[tuple[int, Callable[..., Call]]]:
+    """The other variants are compiled by test_dynamic_shapes_compile_once."""
+    found: dict[object, tuple[int, Callable[..., Call]]] = {}
+    for rank, make in VARIANTS.values():
+        found.setdefault(make(torch.ones(SHAPES[rank]), "silu", None).op, (rank, make))
+    return list(found.values())
+
+
+RAW_OPS = one_of_each_raw_op()
 
 
 class EveryOp(torch.nn.Module):
-    """All ops on each input, and a view of each result that only the right strides allow."""
+    """All raw ops on each input, and a view of each result that only the right strides allow."""
 
     def forward(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         found = []
         for x in inputs:
-            for rank, make in VARIANTS.values():
+            for rank, make in RAW_OPS:
                 for y in run(make(x, "silu | cast (float64) ", None)) if rank == x.dim() else []:
                     found += [y, flat(y) * 2]
         return found
@@ -179,38 +205,45 @@ def test_exported_and_packaged(device: str, tmp_path: pathlib.Path) -> None:
 def test_dynamic_shapes_compile_once(device: str, op: str) -> None:
     rank, make = VARIANTS[op]
     sizes = {3: [(2, 4, 6), (3, 4, 7), (5, 4, 12)], 4: [(2, 3, 5, 6), (3, 3, 7, 9), (4, 3, 12, 8)]}[rank]
-    for name in FEW[rank]:
-        torch._dynamo.reset()
-        counter = CompileCounterWithBackend("aot_eager")
-        compiled = torch.compile(lambda x: run(make(x, "silu", None)), backend=counter, fullgraph=True, dynamic=True)
+
+    def program(inputs: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+        return [run(make(x, "silu", None)) for x in inputs]
+
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(program, backend=counter, fullgraph=True, dynamic=True)
+    # A second compile is an error, which names the input by its place in FEW.
+    with torch._dynamo.config.patch(error_on_recompile=True):
         for shape in sizes:
-            x = laid_out_like(layouts(shape)[name], torch.float32, device)
-            assert_same(compiled(x), run(make(x, "silu", None)))
-        assert counter.frame_count == 1, name
+            inputs = [laid_out_like(layouts(shape)[name], torch.float32, device) for name in FEW[rank]]
+            for name, found, wanted in zip(FEW[rank], compiled(inputs), program(inputs), strict=True):
+                with naming(shape, name):
+                    assert_same(found, wanted)
+    assert counter.frame_count == 1
 
 
-@pytest.mark.parametrize("op", [row.plain for row in OPS.values()])
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("dim", ["batch", "positions"])
-def test_sizes_that_only_the_run_knows(device: str, op: str, channels_last: bool, dim: str) -> None:
-    rank, make = VARIANTS[op]
+def test_sizes_that_only_the_run_knows(device: str, channels_last: bool, dim: str) -> None:
+    plain = [VARIANTS[row.plain] for row in OPS.values()]
 
-    def select(x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-        kept = x.index_select(0 if dim == "batch" else rank - 1, chosen.nonzero().squeeze(1))
-        return kept.movedim(1, -1).contiguous().movedim(-1, 1) if channels_last else kept
+    def select(x: torch.Tensor, rank: int, kept: torch.Tensor) -> torch.Tensor:
+        x = x if rank == 4 else x[:, :, 0]
+        x = x.index_select(0 if dim == "batch" else rank - 1, kept)
+        return x.movedim(1, -1).contiguous().movedim(-1, 1) if channels_last else x
 
-    def program(x: torch.Tensor, chosen: torch.Tensor) -> list[tuple[torch.Tensor, tuple[int, ...]]]:
+    def program(x: torch.Tensor, chosen: torch.Tensor) -> list[list[tuple[torch.Tensor, tuple[int, ...]]]]:
+        kept = chosen.nonzero().squeeze(1)
         # Compiled, the strides are what the fake kernel says of them.
-        return [(y, y.stride()) for y in run(make(select(x, chosen), "silu", None))]
+        return [[(y, y.stride()) for y in run(make(select(x, rank, kept), "silu", None))] for rank, make in plain]
 
-    x = torch.randn(7, 4, 5, 7, device=device)
-    x, chosen = x if rank == 4 else x[:, :, 0], torch.arange(7, device=device) % 2 == 0
+    x, chosen = torch.randn(7, 4, 5, 7, device=device), torch.arange(7, device=device) % 2 == 0
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         compiled = torch.compile(program, backend="aot_eager", fullgraph=True)
-        for wanted in (chosen, ~chosen, chosen | True):
-            found = compiled(x, wanted)
-            assert [strides for _, strides in found] == [y.stride() for y, _ in found]
-            assert_same([y for y, _ in found], [y for y, _ in program(x, wanted)])
+        for given in (chosen, ~chosen, chosen | True):
+            for op, found, wanted in zip(OPS, compiled(x, given), program(x, given), strict=True):
+                with naming(op):
+                    assert [strides for _, strides in found] == [y.stride() for y, _ in found]
+                    assert_same([y for y, _ in found], [y for y, _ in wanted])
 
 
 def dtype_or_words(call: Call) -> object:

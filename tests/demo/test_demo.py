@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import pathlib
-import subprocess
 import sys
 import wave
 
@@ -16,6 +14,7 @@ import torch.nn.functional as F
 
 import sluice
 from common import ROOT
+from forked import run_forked
 from sluice.demo import extractor, jobs, main, vocoder
 from sluice.demo.filters import band_pass
 from sluice.demo.measure import Row, measure, relative_error
@@ -272,10 +271,7 @@ def test_picture_of_many_rows(tmp_path: pathlib.Path) -> None:
 
 
 def test_example() -> None:
-    package = pathlib.Path(sluice.__file__).parent.parent
-    environment = {**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    script = ROOT / "examples" / "speech_features.py"
-    run = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True)
+    run = run_forked(ROOT / "examples" / "speech_features.py", TORCHINDUCTOR_COMPILE_THREADS="1")
     assert run.returncode == 0, run.stderr
     assert "samples (1, 1, 102397) -> features (1, 512, 319)" in run.stdout
     assert "compiled: the same" in run.stdout

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import pathlib
-import subprocess
 import sys
 
 import pytest
 import torch
 
-import sluice
 from common import ROOT
+from forked import run_forked
 from sluice.demo import vocoder
 from sluice.demo.recording import Recording, find_recording, read_wav
 
@@ -109,12 +107,9 @@ def test_spectrum_of_a_tone() -> None:
 
 
 def test_example(tmp_path: pathlib.Path) -> None:
-    package = pathlib.Path(sluice.__file__).parent.parent
-    paths = os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
     picture = tmp_path / "picture.png"
-    command = [sys.executable, str(ROOT / "examples/vocoder.py"), "--frames", "20", "--output", str(picture)]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True)
+    offline = {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
+    ran = run_forked(ROOT / "examples/vocoder.py", "--frames", "20", "--output", str(picture), **offline)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     *table, times, same, drawn = ran.stdout.splitlines()
     assert any("conv_pre" in line for line in table)

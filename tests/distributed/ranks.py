@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import sluice
+from forked import fork_server
 
 DEADLINE = 120.0  # seconds for a call; one that hangs fails then
 GRACE = 5.0  # seconds for the others after an error that no test expects
@@ -36,15 +37,16 @@ def run_program(path: pathlib.Path, *arguments: str, ranks: int | None = None, *
 class Ranks:
     """`size` processes of one default group, with gloo on the loopback device, or NCCL with a GPU each.
 
-    Functions must be importable by their module's name: they are in modules of this folder or of tests/helpers.
+    Without a backend they have no group, but know their RANK and WORLD_SIZE as torchrun's processes do. Functions must
+    be importable by their module's name: they are in modules of this folder or of tests/helpers.
     """
 
-    def __init__(self, size: int, backend: str = "gloo") -> None:
+    def __init__(self, size: int, backend: str | None = "gloo") -> None:
         self.size = size
         self.is_alive = True
         self._folder = tempfile.TemporaryDirectory()
         store = str(pathlib.Path(self._folder.name) / "store")
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("spawn") if backend == "nccl" else fork_server()
         self._processes, self._pipes = [], []
         for rank in range(size):
             ours, theirs = context.Pipe()
@@ -94,8 +96,8 @@ class Ranks:
         self._folder.cleanup()
 
 
-def _serve(rank: int, size: int, store: str, backend: str, pipe: multiprocessing.connection.Connection) -> None:
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+def _serve(rank: int, size: int, store: str, backend: str | None, pipe: multiprocessing.connection.Connection) -> None:
+    os.environ |= {"GLOO_SOCKET_IFNAME": "lo"} | ({} if backend else {"RANK": str(rank), "WORLD_SIZE": str(size)})
     import torch
     import torch.distributed as dist
 
@@ -103,13 +105,9 @@ def _serve(rank: int, size: int, store: str, backend: str, pipe: multiprocessing
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     if backend == "nccl":
         torch.cuda.set_device(rank)
-    dist.init_process_group(
-        backend,
-        store=dist.FileStore(store, size),
-        rank=rank,
-        world_size=size,
-        timeout=datetime.timedelta(seconds=DEADLINE),
-    )
+    if backend:
+        timeout = datetime.timedelta(seconds=DEADLINE)
+        dist.init_process_group(backend, store=dist.FileStore(store, size), rank=rank, world_size=size, timeout=timeout)
     while True:
         try:
             function, arguments = pipe.recv()

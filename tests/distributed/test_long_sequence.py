@@ -7,10 +7,14 @@ import json
 import pathlib
 import re
 import runpy
+import subprocess
+import tempfile
 from types import ModuleType
+from typing import Any
 
+import programs
 import pytest
-from ranks import run_program
+from ranks import Ranks
 
 import scaling_tables
 import sluice
@@ -22,9 +26,14 @@ PARTS = ["projection in", "pack, send", "the piece", "wait", "first outputs", "g
 
 
 def run(*arguments: str, ranks: int | None = None, program: pathlib.Path = EXAMPLE) -> list[str]:
-    """What it prints on the CPU, with a thread for each rank."""
-    on_cpu = {"CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    return run_program(program, *arguments, ranks=ranks, **on_cpu)
+    """What it prints on the CPU on rank 0, with a thread for each rank."""
+    group = Ranks(ranks or 1, backend=None)
+    with tempfile.TemporaryDirectory() as folder:
+        store = f"{folder}/store" if ranks else None
+        lines = group.run(programs.run_program_here, str(program), list(arguments), store)
+    group.close()
+    assert not any(lines[1:])
+    return lines[0]
 
 
 def test_alone() -> None:
@@ -125,7 +134,17 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_the_record_and_its_table(
     recorder: ModuleType, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """torchrun starts the two ranks; a rank alone, which would take as long, is a fork."""
     path = tmp_path / "cpu" / "scaling.json"
+    start = subprocess.run
+
+    def started(command: list[str], **options: Any) -> object:
+        launch, (ranks, program, *arguments) = command[1:5], command[5:]
+        assert launch == ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+        assert options["env"].items() >= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}.items()
+        return start(command, **options) if ranks == "2" else run(*arguments, ranks=1, program=pathlib.Path(program))
+
+    monkeypatch.setattr(recorder.subprocess, "run", started)
     monkeypatch.setattr(
         "sys.argv", ["record_scaling.py", "--device", "cpu", "--length", "900", "--most", "2", "--output", str(path)]
     )

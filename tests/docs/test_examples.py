@@ -13,20 +13,19 @@ import torch
 
 import sluice
 from common import ROOT
+from forked import run_forked
 
+CPP = ROOT / "examples/cpp"
 TORCH = pathlib.Path(torch.__file__).parent
 LIBRARY = pathlib.Path(sluice.__file__).parent / "_C.so"
 LIBC = "libc.so.6"
 TOOLS = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
+# The package's own compilation, without optimisation and without processes that import torch.
+FAST = {"AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL": "O0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 
 def test_decoding() -> None:
-    ran = subprocess.run(
-        [sys.executable, str(ROOT / "examples/decoding.py")],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-    )
+    ran = run_forked(ROOT / "examples/decoding.py", CUDA_VISIBLE_DEVICES="")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     lines = ran.stdout.splitlines()
     assert lines[-1] == "step by step: the same as at once"
@@ -40,7 +39,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         pytest.skip("needs CMake")
     folder = tmp_path_factory.mktemp("programs")
     for command in (
-        ["cmake", "-S", str(ROOT / "examples/cpp"), "-B", str(folder), f"-DTORCH_DIR={TORCH}"],
+        ["cmake", "-S", str(CPP), "-B", str(folder), f"-DTORCH_DIR={TORCH}"],
         ["cmake", "--build", str(folder)],
     ):
         built = subprocess.run(command, capture_output=True, text=True, env=TOOLS)
@@ -56,9 +55,7 @@ def test_the_libtorch_program(programs: pathlib.Path) -> None:
 
 def test_a_package_in_a_libtorch_program(programs: pathlib.Path, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "model.pt2"
-    script = str(ROOT / "examples/cpp/make_package.py")
-    environment = {**TOOLS, "PYTHONPATH": str(LIBRARY.parent.parent), "CUDA_VISIBLE_DEVICES": ""}
-    made = subprocess.run([sys.executable, script, str(path)], capture_output=True, text=True, env=environment)
+    made = run_forked(CPP / "make_package.py", str(path), CUDA_VISIBLE_DEVICES="", **FAST)
     assert made.returncode == 0, made.stdout + made.stderr
     ran = subprocess.run([str(programs / "package"), str(path), str(LIBRARY)], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr

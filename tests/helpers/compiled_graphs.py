@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch._inductor.decomposition import select_decomp_table
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from rows import naming
 from sluice.compile.fold import Fold
 from sluice.compile.leftover import keeping_table
 
@@ -31,6 +33,49 @@ def folded(function: Callable[..., Any], *inputs: Any, **options: Any) -> torch.
     module.graph.lint()
     module.recompile()
     return module
+
+
+Row = tuple[Callable[..., Any], list[torch.Tensor]]
+
+
+class FoldedRows:
+    """Functions in one graph after the pass, each with inputs and a result of its own: a trace costs most as it begins.
+
+    Args:
+        rows: by name, a function and its inputs.
+        options: of `folded`.
+
+    Attributes:
+        module: the graph.
+        results: of each row, computed by the module.
+        placeholders: of each row, its inputs in the graph.
+    """
+
+    def __init__(self, rows: dict[Any, Row], **options: Any) -> None:
+        self.rows = rows
+        inputs = [value for _, own in rows.values() for value in own]
+        try:
+            self.module = folded(self._together, *inputs, **options)
+        except Exception:
+            for name, (function, own) in rows.items():  # which one it is
+                with naming(name):
+                    folded(function, *own, **options)
+            raise
+        with torch.no_grad():
+            self.results = dict(zip(rows, self.module(*inputs), strict=True))
+        places = iter(self.module.graph.find_nodes(op="placeholder"))
+        self.placeholders = {name: list(itertools.islice(places, len(own))) for name, (_, own) in rows.items()}
+
+    def _together(self, *inputs: torch.Tensor) -> list[Any]:
+        left = iter(inputs)
+        return [function(*itertools.islice(left, len(own))) for function, own in self.rows.values()]
+
+    def only_node(self, name: Any) -> torch.fx.Node:
+        """The op of sluice that alone reads a row's first input and makes its result."""
+        [node] = self.placeholders[name][0].users
+        assert str(node.target).startswith("sluice."), node
+        assert [user.op for user in node.users] == ["output"]
+        return node
 
 
 def calls(graph: torch.fx.Graph | torch.fx.GraphModule) -> list[str]:
