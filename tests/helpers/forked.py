@@ -43,7 +43,7 @@ def run_forked(path: pathlib.Path, *arguments: str, **environment: str) -> Ran:
     """Runs a Python program, whose torch has one thread. If it can see a GPU it has a process of its own."""
     given = {**os.environ, **environment}
     if torch.cuda.is_available() and environment.get("CUDA_VISIBLE_DEVICES") != "":
-        given["PYTHONPATH"] = os.pathsep.join([str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+        given["PYTHONPATH"] = os.pathsep.join([str(PACKAGE.parent), *sys.path])
         ran = subprocess.run([sys.executable, str(path), *arguments], env=given, capture_output=True, text=True)
         return Ran(ran.returncode, ran.stdout, ran.stderr)
     with tempfile.TemporaryDirectory() as folder:
