@@ -25,7 +25,7 @@ MODULE = sys.modules["bench_models"]
 ZOO = importlib.import_module("model_zoo").ZOO
 OWN = ["bigvgan", "whisper_stem"]  # without transformers
 HERE = [name for name, entry in ZOO.items() if entry.missing() is None]
-# Rows of half types: these networks; test_signals_keep_their_level and tests/models/ have all networks in float16.
+# Have rows in half types; test_signals_keep_their_level and tests/models/ run all networks in float16.
 IN_HALF_TYPES = [name for name in HERE if name in (*OWN, "encodec_decoder", "conformer_convolution")]
 
 

@@ -218,7 +218,7 @@ def backends(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
 def test_a_network_is_built_and_compiled_once(
     name: str, backends: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The padding of the second breaks graphs, as that of Mimi's decoder: its layers count against dynamo's limit."""
+    """EnCodec's padding breaks graphs, so its layers count against dynamo's limit."""
     if (reason := ZOO[name].missing()) is not None:
         pytest.skip(reason)
     built: list[weakref.ref[torch.nn.Module]] = []
@@ -232,7 +232,7 @@ def test_a_network_is_built_and_compiled_once(
 
     monkeypatch.setattr(type(ZOO[name]), "build", seen)
     monkeypatch.setattr(MODULE, "Captured", lambda call: call)
-    # The eager row compiles one peer more, as torch's compiled one here.
+    # WAYS[0] is eager, whose row compiles one more peer.
     named = MODULE.WAYS if name == "whisper_stem" else MODULE.WAYS[1:]
     ways = [*named, *(way + MODULE.IN_A_GRAPH for way in named)]
     suite = dataclasses.replace(MODULE.SUITE, cases=[MODULE.model_case(name, "fp32", way, "small") for way in ways])

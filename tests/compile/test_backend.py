@@ -260,7 +260,7 @@ def caches() -> Iterator[None]:
 
 
 def test_caches_hit_until_the_pass_is_another(caches: None, compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, x = torch.nn.Conv1d(2, 2, 3), torch.randn(1, 2, 9)  # no C++ for the new cache, with the pass and without
+    model, x = torch.nn.Conv1d(2, 2, 3), torch.randn(1, 2, 9)  # Inductor compiles no C++ for it
 
     counters.clear()
 

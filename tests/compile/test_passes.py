@@ -146,7 +146,7 @@ def check(place: Place, names: list[str], dtype: torch.dtype, **options: Any) ->
 @pytest.mark.parametrize("place", [behind, ahead])
 def test_every_pattern_alone(place: Place, form: str) -> None:
     without = [name for name in ONE if "$" not in ONE[name][1]]
-    # The one that reads extents is alone, so they are those of its own input.
+    # dac_snake reads extents, so its graph has no other input.
     rest = [name for name in ONE if name not in without and name != "dac_snake"]
     for names in (without, ["dac_snake"], rest):
         check(place, names, torch.float32, form=form, mode="symbolic")

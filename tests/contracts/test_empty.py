@@ -65,7 +65,7 @@ CONV1D_CASES = [*itertools.product((0, 1, 3), (1, 2), (1, 2)), *itertools.produc
 def calls_of(
     cases: list[tuple[Any, ...]], x: torch.Tensor, b: torch.Tensor
 ) -> Iterator[tuple[tuple[Any, ...], torch.Tensor, torch.Tensor | None]]:
-    """Each case with a batch and with one of its sequences, one of them with the bias: they take turns."""
+    """Each case batched and unbatched; one of the two has a bias, in turn."""
     for place, case in enumerate(cases):
         biases = (b, None) if place.bit_count() % 2 == 0 else (None, b)
         yield case, x, biases[0]

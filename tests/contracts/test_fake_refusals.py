@@ -28,7 +28,7 @@ def outcome(op: Any, arguments: list[Any], options: dict[str, Any]) -> object:
 
 
 DRAWN = [draw for row in OPS.values() for draw in row.drawn]
-# Fakes cost most of the time, so these many are compared where the op says the same.
+# Fakes compared for each message of the op: they take most of the time.
 REFUSED, ACCEPTED = 12, 3
 
 

@@ -1,4 +1,4 @@
-"""Programs within ranks that have no group: a fork of what is imported costs less than a process."""
+"""Runs programs in ranks without a group, which costs less than a process for each."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ for function in (sluice.distributed.conv1d, sluice.distributed.causal_conv1d):
     except RuntimeError as error:
         print(error)
 """
-# Forks of a process that has imported torch alone run both.
+# Runs both in forks of a process that has imported only torch.
 BOTH = f"""
 import os, torch
 for program in {[LOADED, WITHOUT]}:

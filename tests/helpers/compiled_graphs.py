@@ -39,7 +39,7 @@ Row = tuple[Callable[..., Any], list[torch.Tensor]]
 
 
 class FoldedRows:
-    """Functions in one graph after the pass, each with inputs and a result of its own: a trace costs most as it begins.
+    """Functions in one graph after the pass, each with its own inputs and result: the start of a trace costs most.
 
     Args:
         rows: by name, a function and its inputs.

@@ -1,7 +1,6 @@
-"""Programs in forks of one process that has imported torch and sluice, and has no threads: that import takes seconds.
+"""Runs programs in forks of a server that has imported torch and sluice, which takes seconds, and has no threads.
 
-For what does not depend on a process's start: the fork has the environment and the folder of its caller, but torch has
-read its own variables before.
+A fork has the caller's environment and folder, but torch read its own variables when the server started.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ import torch
 import sluice
 
 PACKAGE = pathlib.Path(sluice.__file__).parent
-# sluice.distributed and models of transformers are not among them: tests show what loads them.
+# Without sluice.distributed and transformers' models: tests show what loads them.
 IMPORTED = ["sluice", "torch.distributed.tensor.debug", "torch._functorch.aot_autograd"]
 
 
 class Ran(NamedTuple):
-    """The results of a program, named as those of subprocess.run."""
+    """The results of a program, with the names of subprocess.run."""
 
     returncode: int | None
     stdout: str
@@ -33,14 +32,14 @@ class Ran(NamedTuple):
 
 
 def fork_server() -> Any:
-    """The context of multiprocessing whose processes are such forks."""
+    """The context of multiprocessing whose processes are forks of the server."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
     return context
 
 
 def run_forked(path: pathlib.Path, *arguments: str, **environment: str) -> Ran:
-    """Runs a Python program, whose torch has one thread. If it can see a GPU it has a process of its own."""
+    """Runs a Python program with one thread: in a fork, or in its own process where it can see a GPU."""
     given = {**os.environ, **environment}
     if torch.cuda.is_available() and environment.get("CUDA_VISIBLE_DEVICES") != "":
         given["PYTHONPATH"] = os.pathsep.join([str(PACKAGE.parent), *sys.path])

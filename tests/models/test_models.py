@@ -28,7 +28,7 @@ sys.path.append(str(ROOT / "benchmarks"))
 zoo = importlib.import_module("model_zoo")
 
 NAMES = list(zoo.ZOO)
-# On the CPU others run in float32 and float16: every kind of fold, and of a convolution, is in one of these.
+# Run in all dtypes on the CPU, the others in float32 and float16; they have every kind of fold and of convolution.
 OF_ALL_TYPES = ["dac_decoder", "bigvgan", "mimi_decoder", "whisper_stem", "conformer_convolution"]
 COMPILED = ["speecht5_hifigan", "dac_decoder", "whisper_stem"]
 FACTOR, TINY = 3.0, {torch.float64: 1e-12}  # of other dtypes 1e-6
@@ -146,7 +146,7 @@ def same_bits(results: list[torch.Tensor], expected: list[torch.Tensor]) -> bool
 # --- sluice.replace ---------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", NAMES)
 def test_replaced(name: str, device: str) -> None:
-    """All that is asked of a network, which is built once for each dtype and seed."""
+    """All checks of a network, which is built once for each dtype and seed."""
     for dtype in DTYPES if device == "cuda" or name in OF_ALL_TYPES else (torch.float32, torch.float16):
         with naming(dtype):
             check_replaced(subject(name, device, dtype))
@@ -271,7 +271,7 @@ def test_backend(name: str, device: str) -> None:
     # On a GPU, convolutions of single precision that are not depthwise stay torch's.
     found = subject(name, device, torch.float16 if device == "cuda" else torch.float32)
     torch._dynamo.reset()
-    # The second length compiles the smallest network again; others are compiled once, for all lengths.
+    # Compiled once for all lengths, except the smallest network: its second length compiles again.
     network = torch.compile(found.module, backend="sluice", dynamic=None if name == "whisper_stem" else True)
     assert calls_in_code(network, found.inputs[0]) > 0
     found.check(network)
