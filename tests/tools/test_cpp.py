@@ -35,7 +35,7 @@ ORDERED = ["-missing_edge"]  # the cases of the engine but for the one that leav
 
 def compiled(sanitizer: str, sources: list[str], main: str, program: pathlib.Path) -> subprocess.CompletedProcess[str]:
     """g++ on the sources and on a text, with a sanitizer: as one unit, which takes half the time."""
-    flags = ["-std=c++20", "-O1", "-g", f"-fsanitize={sanitizer}", "-I.", "-pthread"]
+    flags = ["-std=c++20", "-O1", "-g1", f"-fsanitize={sanitizer}", "-I.", "-pthread"]
     unit = "".join(f'#include "{source}"\n' for source in sources) + main
     command = ["g++", *flags, "-x", "c++", "-", "-o", str(program)]
     return subprocess.run(command, cwd=ROOT, input=unit, capture_output=True, text=True)
