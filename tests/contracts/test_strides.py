@@ -34,7 +34,7 @@ def drawn_shape(source: random.Random, channels: int, spatial: int) -> list[int]
     return [*batch, channels, *(source.choice([1, 2, 5, 8]) for _ in range(spatial))]
 
 
-def modules(source: random.Random, device: str) -> tuple[nn.Module, nn.Module, torch.Tensor]:
+def modules(source: random.Random, device: str, fold: bool) -> tuple[nn.Module, nn.Module, torch.Tensor]:
     """torch's convolution and its activation, the same replaced, and an input."""
     kind = source.choice([nn.Conv1d, nn.Conv1d, nn.ConvTranspose1d, nn.Conv2d])
     channels, taps = source.choice([1, 1, 2, 4, 8]), source.choice([1, 3])
@@ -45,7 +45,7 @@ def modules(source: random.Random, device: str) -> tuple[nn.Module, nn.Module, t
     if source.random() < 0.2:
         theirs.weight = nn.Parameter(theirs.weight.detach().movedim(1, -1).contiguous().movedim(-1, 1))
     model = nn.Sequential(theirs, source.choice([nn.Identity, nn.GELU, nn.Tanh])())
-    ours = sluice.replace(copy.deepcopy(model)).model
+    ours = sluice.replace(copy.deepcopy(model), fold=fold).model
     return model, ours, laid_out(source, drawn_shape(source, channels, 2 if kind is nn.Conv2d else 1), device)
 
 
@@ -91,12 +91,22 @@ def test_two_hundred_layouts_of_modules(device: str) -> None:
     source = random.Random(66)
     with torch.no_grad():
         for _ in range(200):
-            theirs, ours, x = modules(source, device)
+            theirs, ours, x = modules(source, device, fold=False)
             expected, result = theirs(x), ours(x)
             torch.testing.assert_close(result, expected, atol=1e-5, rtol=1e-5)
             assert strides_of(result) == strides_of(expected), described(x, ours)
             assert ours(x).stride() == result.stride(), described(x, ours)  # a repeated call
             assert fake_result(ours, x).stride() == result.stride(), described(x, ours)
+
+
+def test_layouts_of_folded_modules(device: str) -> None:
+    source = random.Random(69)
+    with torch.no_grad():
+        for _ in range(30):
+            theirs, ours, x = modules(source, device, fold=True)
+            expected, result = theirs(x), ours(x)
+            torch.testing.assert_close(result, expected, atol=1e-5, rtol=1e-5)
+            assert strides_of(result) == strides_of(expected), described(x, ours)
 
 
 def test_two_hundred_layouts_of_functions(device: str) -> None:
@@ -126,7 +136,7 @@ def test_a_view_behind_a_replaced_convolution(device: str) -> None:
 
 def test_compiled_graphs(device: str, fresh_compiler: None) -> None:
     source = random.Random(68)
-    calls: list[Call] = [(ours, x) for _, ours, x in (modules(source, device) for _ in range(12))]
+    calls: list[Call] = [(ours, x) for _, ours, x in (modules(source, device, fold=False) for _ in range(12))]
     calls += [functions(source, device) for _ in range(12)]
 
     def function(inputs: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -14,13 +14,13 @@ import sluice
 
 
 class ResidualBlock(nn.Module):
-    """HiFi-GAN's residual block."""
+    """HiFi-GAN's residual block; depthwise, because on the CPU torch's own kernels compute others."""
 
     def __init__(self, channels: int = 6, dilations: tuple[int, ...] = (1, 3)) -> None:
         super().__init__()
         self.slope = 0.1
-        self.convs1 = nn.ModuleList([nn.Conv1d(channels, channels, 3, 1, d, d) for d in dilations])
-        self.convs2 = nn.ModuleList([nn.Conv1d(channels, channels, 3, 1, 1) for d in dilations])
+        self.convs1 = nn.ModuleList([nn.Conv1d(channels, channels, 3, 1, d, d, channels) for d in dilations])
+        self.convs2 = nn.ModuleList([nn.Conv1d(channels, channels, 3, 1, 1, 1, channels) for d in dilations])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for first, second in zip(self.convs1, self.convs2, strict=True):
@@ -39,9 +39,9 @@ class Parent(nn.Module):
     def __init__(self, **attributes: Any) -> None:
         super().__init__()
         torch.manual_seed(5)
-        self.conv, self.other = nn.Conv1d(4, 4, 3, padding=1), nn.Conv1d(4, 4, 3, padding=1)
-        self.up, self.narrow = nn.ConvTranspose1d(4, 4, 4, 2, 1), nn.Conv1d(4, 1, 1)
-        self.act, self.slope, self.valid = nn.LeakyReLU(0.2), 0.1, nn.Conv1d(4, 4, 3)
+        self.conv, self.other = (nn.Conv1d(4, 4, 3, padding=1, groups=4) for _ in range(2))
+        self.up, self.valid = nn.ConvTranspose1d(4, 4, 4, 2, 1, groups=4), nn.Conv1d(4, 4, 3, groups=4)
+        self.act, self.slope = nn.LeakyReLU(0.2), 0.1
         self.gain = nn.Parameter(torch.rand(4, 1) + 0.5)
         for name, value in attributes.items():
             setattr(self, name, value)
@@ -55,11 +55,8 @@ def parent(forward: Callable[..., Any], **attributes: Any) -> tuple[nn.Module, n
 
 
 def folded(replacement: sluice.Replacement) -> dict[str, str]:
+    """The chains of convolutions, by name; of calls that were made."""
     return {row.module: row.folded for row in replacement.rows if row.folded}
-
-
-def why_not(replacement: sluice.Replacement) -> str:
-    return next((row.note for row in replacement.rows if row.module == ""), "")
 
 
 def assert_twins(model: nn.Module, twin: nn.Module, *args: Any, **kwargs: Any) -> None:

@@ -28,23 +28,21 @@ sys.path.append(str(ROOT / "benchmarks"))
 zoo = importlib.import_module("model_zoo")
 
 NAMES = list(zoo.ZOO)
-# Run in all dtypes on the CPU, the others in float32 and float16; they have every kind of fold and of convolution.
-OF_ALL_TYPES = ["dac_decoder", "bigvgan", "mimi_decoder", "whisper_stem", "conformer_convolution"]
+# Run in all dtypes on the CPU, the others in float32: a GPU runs all. They have every kind of fold.
+OF_ALL_TYPES = ["dac_decoder", "conformer_convolution"]
 COMPILED = ["speecht5_hifigan", "dac_decoder", "whisper_stem"]
 FACTOR, TINY = 3.0, {torch.float64: 1e-12}  # of other dtypes 1e-6
 CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.ConvTranspose1d)
-# Calls of sluice's convolutions at least, of small networks on the CPU: those with something folded into them, and
-# those with one channel a group and many positions.
+TORCHS = "torch's own kernel computes it"
+# Calls of sluice's ops at least, of small networks on the CPU: convolutions with one channel a group, and activations.
 SLUICES = dict.fromkeys(NAMES, 0) | {
-    "speecht5_hifigan": 16,
-    "vits_hifigan": 16,
+    "speecht5_hifigan": 3,
+    "vits_hifigan": 2,
     "dac_decoder": 12,
-    "mimi_decoder": 8,
+    "mimi_decoder": 1,
     "qwen3_code2wav": 15,
-    "bigvgan": 20,
-    "wav2vec2_features": 6,
-    "whisper_stem": 2,
-    "conformer_convolution": 2,
+    "bigvgan": 34,
+    "conformer_convolution": 1,
 }
 
 
@@ -56,11 +54,11 @@ def _inference() -> Iterator[None]:
 
 
 def calls_of_sluice(network: torch.nn.Module, x: torch.Tensor) -> int:
-    """Calls of sluice's convolutions. A dispatch mode could not count them: nothing is folded in one."""
+    """Calls of sluice's ops. A dispatch mode could not count them: nothing is folded in one."""
+    network(x)
     with profile(activities=[ProfilerActivity.CPU]) as recorded:
         network(x)
-    names = [event.name for event in recorded.events()]
-    return sum(name.startswith("sluice::") and "_pack_" not in name and "conv" in name for name in names)
+    return sum(event.name.startswith("sluice::") and "::_" not in event.name for event in recorded.events())
 
 
 def is_sluices(module: torch.nn.Module) -> bool:
@@ -97,17 +95,17 @@ class Subject:
     def replaced(self) -> Any:
         """A copy that is replaced; the `Replacement`."""
         replacement = sluice.replace(copy.deepcopy(self.module))
-        self.check_classes(replacement.model)
+        self.check_classes(replacement.model, [row.module for row in replacement.rows if row.note == TORCHS])
         return replacement
 
-    def check_classes(self, network: torch.nn.Module) -> None:
-        """Every convolution is one of sluice's."""
+    def check_classes(self, network: torch.nn.Module, torchs: list[str]) -> None:
+        """Every convolution is one of sluice's, but for those of these names."""
         parts = [name for name, part in self.module.named_modules() if isinstance(part, CONVOLUTIONS)]
         assert parts
-        assert [name for name in parts if not is_sluices(network.get_submodule(name))] == []
+        assert [name for name in parts if not is_sluices(network.get_submodule(name))] == torchs
 
     def check_calls(self, network: torch.nn.Module) -> None:
-        """Sluice's ops run: in half types on a GPU for every convolution, else where torch's kernel is no equal."""
+        """Sluice's ops run: in half types on a GPU for every convolution, else where torch's are no equal."""
         ran = 0
 
         def count(*_: Any) -> None:
@@ -146,73 +144,59 @@ def same_bits(results: list[torch.Tensor], expected: list[torch.Tensor]) -> bool
 # --- sluice.replace ---------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", NAMES)
 def test_replaced(name: str, device: str) -> None:
-    """All checks of a network, which is built once for each dtype and seed."""
-    for dtype in DTYPES if device == "cuda" or name in OF_ALL_TYPES else (torch.float32, torch.float16):
+    """All checks of a network, which is traced once in each dtype."""
+    for dtype in DTYPES if device == "cuda" or name in OF_ALL_TYPES else (torch.float32,):
         with naming(dtype):
-            check_replaced(subject(name, device, dtype))
-    for check, dtype in ((check_new_weights, torch.float16), (check_copied, torch.float32)):
-        with naming(check.__name__):
-            check(*(subject(name, device, dtype, seed=seed) for seed in (0, 1)))
-    with naming("twice"):
-        check_twice_and_not_at_all(subject(name, device, torch.float32))
-    subject.cache_clear()
+            check_replaced(*(subject(name, device, dtype, seed=seed) for seed in (0, 1)))
+        subject.cache_clear()
 
 
-def check_replaced(found: Subject) -> None:
-    before = classes(found.module)
-    replacement = found.replaced()
-    found.check(replacement.model)
-    found.check_calls(replacement.model)
-    assert replacement.model.state_dict().keys() == found.module.state_dict().keys()
-    replacement.undo()
-    assert classes(replacement.model) == before
-    assert same_bits(bits(replacement.model, found.inputs), found.eager)
-
-
-def check_new_weights(first: Subject, second: Subject) -> None:
-    """Loaded after the first call, when weights may have been prepared."""
-    network = first.replaced().model
-    bits(network, first.inputs)
-    network.load_state_dict(second.module.state_dict())
-    second.check(network)
-    assert not same_bits(bits(network, first.inputs), first.eager)
-
-
-def check_copied(first: Subject, second: Subject) -> None:
-    """A copy is right, and shares nothing with the first: neither weights nor what undoes it."""
-    replacement = first.replaced()
-    results = bits(replacement.model, first.inputs)
-    network = copy.deepcopy(replacement.model)
-    first.check(network)
-    network.load_state_dict(second.module.state_dict())
-    second.check(network)
-    assert same_bits(bits(replacement.model, first.inputs), results)
-    replacement.undo()
-    second.check(network)
-    second.check_classes(network)
-    second.check_calls(network)
-
-
-def check_twice_and_not_at_all(found: Subject) -> None:
-    network = copy.deepcopy(found.module)
+def check_replaced(first: Subject, second: Subject) -> None:
+    """A network with the first one's weights, then with the second one's."""
+    network = copy.deepcopy(first.module)
     before = classes(network)
     dry = str(sluice.replace(network, dry_run=True))
     assert classes(network) == before
-    assert same_bits(bits(network, found.inputs), found.eager)
-    first = sluice.replace(network)
-    after, results = classes(network), bits(network, found.inputs)
-    convolutions = [part for part, kind in before.items() if issubclass(kind, CONVOLUTIONS)]
-    assert convolutions
-    for part in convolutions:
-        assert part in dry
-        assert part in str(first)
-    second = sluice.replace(network)
+    replacement = sluice.replace(network)
+    first.check_classes(network, [row.module for row in replacement.rows if row.note == TORCHS])
+    first.check(network)
+    first.check_calls(network)
+    assert network.state_dict().keys() == first.module.state_dict().keys()
+    for part, kind in before.items():
+        if issubclass(kind, CONVOLUTIONS):
+            assert part in dry
+            assert part in str(replacement)
+    results = bits(network, first.inputs)
+    check_again(network, first, results)
+    copied = copy.deepcopy(network)
+    check_copied(copied, first, second)
+    assert same_bits(bits(network, first.inputs), results)
+    network.load_state_dict(second.module.state_dict())
+    second.check(network)
+    replacement.undo()
+    assert classes(network) == before
+    assert same_bits(bits(network, second.inputs), second.eager)
+    second.check(copied)
+
+
+def check_again(network: torch.nn.Module, found: Subject, results: list[torch.Tensor]) -> None:
+    """A second replacement changes nothing, nor does its undoing."""
+    after = classes(network)
+    again = sluice.replace(network)
+    assert classes(network) == after
+    again.undo()
     assert classes(network) == after
     assert same_bits(bits(network, found.inputs), results)
-    second.undo()
-    first.undo()
-    assert classes(network) == before
-    assert same_bits(bits(network, found.inputs), found.eager)
+
+
+def check_copied(copied: torch.nn.Module, first: Subject, second: Subject) -> None:
+    """A copy is right, and follows weights that are loaded after its first call."""
+    first.check(copied)
+    results = bits(copied, first.inputs)
+    copied.load_state_dict(second.module.state_dict())
+    second.check(copied)
+    second.check_calls(copied)
+    assert not same_bits(bits(copied, first.inputs), results)
 
 
 @pytest.mark.parametrize("name", ["speecht5_hifigan", "bigvgan"])
@@ -242,9 +226,9 @@ def test_wrong_weights_are_seen() -> None:
 
 
 def test_a_network_that_is_not_replaced_is_seen() -> None:
-    found = subject("whisper_stem", "cpu", torch.float32)
+    found = subject("bigvgan", "cpu", torch.float32)
     with pytest.raises(AssertionError):
-        found.check_classes(found.module)
+        found.check_classes(found.module, [])
     with pytest.raises(AssertionError):
         found.check_calls(found.module)
 

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 import sluice
-from sluice.replace.fused import Fused
 
 transformers = pytest.importorskip("transformers")
 pytestmark = [pytest.mark.no_gpu, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")]
@@ -132,33 +131,25 @@ def of_features(features: int) -> Callable[[int], tuple[torch.Tensor, ...]]:
 
 
 Inputs = Callable[[int], tuple[torch.Tensor, ...]]
-# How to make it, its input of a length, two lengths, and how many convolutions have something folded.
-MODELS: dict[str, tuple[Callable[[], nn.Module], Inputs, tuple[int, int], int]] = {
-    "SpeechT5HifiGan": (lambda: vocoder("speecht5"), of_features(8), (20, 33), 11),
-    "VitsHifiGan": (lambda: vocoder("vits"), of_channels(8), (20, 33), 11),
-    "VitsHifiGan, weight_norm": (lambda: normed(vocoder("vits")), of_channels(8), (20, 33), 11),
-    "DacDecoder": (dac, of_channels(8), (20, 33), 8),
-    "EncodecDecoder": (encodec, of_channels(8), (20, 33), 1),
+# How to make it, its input of a length, and two lengths.
+MODELS: dict[str, tuple[Callable[[], nn.Module], Inputs, tuple[int, int]]] = {
+    "SpeechT5HifiGan": (lambda: vocoder("speecht5"), of_features(8), (20, 33)),
+    "VitsHifiGan, weight_norm": (lambda: normed(vocoder("vits")), of_channels(8), (20, 33)),
     "EncodecDecoder, time_group_norm": (
-        lambda: encodec(norm_type="time_group_norm", use_causal_conv=False), of_channels(8), (20, 33), 0
+        lambda: encodec(norm_type="time_group_norm", use_causal_conv=False), of_channels(8), (20, 33)
     ),
-    "Mimi's decoder": (seanet, of_channels(16), (20, 33), 4),
-    "Mimi's upsampling": (mimi_upsample, of_channels(16), (20, 33), 0),
-    "Wav2Vec2's features": (
-        lambda: wav2vec2("Wav2Vec2FeatureEncoder"), lambda n: (torch.randn(2, n),), (400, 555), 2
-    ),
+    "Mimi's decoder": (seanet, of_channels(16), (20, 33)),
+    "Mimi's upsampling": (mimi_upsample, of_channels(16), (20, 33)),
     "Wav2Vec2's features, layer norm": (
-        lambda: wav2vec2("Wav2Vec2FeatureEncoder", "layer"), lambda n: (torch.randn(2, n),), (400, 555), 0
+        lambda: wav2vec2("Wav2Vec2FeatureEncoder", "layer"), lambda n: (torch.randn(2, n),), (400, 555)
     ),
-    "Wav2Vec2's positions": (lambda: wav2vec2("Wav2Vec2PositionalConvEmbedding"), of_features(32), (20, 33), 0),
-    "WhisperEncoder": (whisper, of_channels(8), (48, 48), 0),
-    "code2wav": (code2wav, of_channels(32), (20, 33), 7),
-    "a Conformer's convolutions": (conformer, of_features(16), (20, 33), 1),
+    "WhisperEncoder": (whisper, of_channels(8), (48, 48)),
+    "code2wav": (code2wav, of_channels(32), (20, 33)),
 }  # fmt: skip
 # Inputs that take another way through the model's forward.
 OTHER_INPUTS: dict[str, Inputs] = {
     "SpeechT5HifiGan": lambda n: (torch.randn(n, 8),),
-    "VitsHifiGan": lambda n: (torch.randn(2, 8, n), torch.randn(2, 5, 1)),  # with speakers
+    "VitsHifiGan, weight_norm": lambda n: (torch.randn(2, 8, n), torch.randn(2, 5, 1)),  # with speakers
 }
 
 
@@ -166,16 +157,6 @@ def results(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
     with torch.no_grad():
         found = model(*inputs)
     return found if isinstance(found, torch.Tensor) else found[0]
-
-
-def fused_calls(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> int:
-    """Convolutions of a call that run with chains."""
-    ran: list[Any] = []
-    former = Fused.__call__
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Fused, "__call__", lambda self, conv, *args: ran.append(conv) or former(self, conv, *args))
-        results(model, inputs)
-    return len(ran)
 
 
 def assert_no_worse(model: nn.Module, twin: nn.Module, wide: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
@@ -188,21 +169,18 @@ def assert_no_worse(model: nn.Module, twin: nn.Module, wide: nn.Module, inputs: 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models_of_transformers(device: str, name: str) -> None:
-    make, inputs_of, lengths, folded = MODELS[name]
+    make, inputs_of, lengths = MODELS[name]
     torch.manual_seed(11)
     model = make().eval().to(device)
     kinds, keys = [type(module) for module in model.modules()], list(model.state_dict())
     twin, wide = copy.deepcopy(model), copy.deepcopy(model).double()
     replacement = sluice.replace(model)
-    assert sum(row.folded != "" for row in replacement.rows) == folded, str(replacement)
-    assert not any(isinstance(m, (nn.Conv1d, nn.ConvTranspose1d)) and type(m) in (nn.Conv1d, nn.ConvTranspose1d)
-                   for m in model.modules())  # fmt: skip
     assert list(model.state_dict()) == keys
     for of in (inputs_of, *filter(None, [OTHER_INPUTS.get(name)])):
         for length in lengths:
-            assert_no_worse(model, twin, wide, tuple(x.to(device) for x in of(length)))
-        inputs = tuple(x.to(device) for x in of(lengths[0]))
-        assert fused_calls(model, inputs) == folded
+            inputs = tuple(x.to(device) for x in of(length))
+            assert_no_worse(model, twin, wide, inputs)
+            assert results(model, inputs).stride() == results(twin, inputs).stride()
     assert torch.equal(results(copy.deepcopy(model), inputs), results(model, inputs))
     for value in twin.state_dict().values():
         if value.is_floating_point():
@@ -215,16 +193,32 @@ def test_models_of_transformers(device: str, name: str) -> None:
     assert torch.equal(results(model, inputs), results(twin, inputs))
 
 
-def test_streaming_state_goes_through() -> None:
-    from transformers.models.mimi import modeling_mimi
+@pytest.mark.parametrize("kind", ["mimi", "encodec"])
+def test_padding_is_computed_from_shapes(kind: str) -> None:
+    """One graph for all lengths; torch's Dynamo breaks at each padding that is computed from tensors."""
+    from torch._dynamo.utils import counters
 
-    torch.manual_seed(2)
-    config = mimi()
-    model = modeling_mimi.MimiEncoder(config).eval()
+    if kind == "mimi":
+        from transformers.models.mimi.modeling_mimi import MimiEncoder
+
+        model, lengths = MimiEncoder(mimi()).eval(), (64, 65, 77, 130)
+    else:
+        from transformers.models.encodec.modeling_encodec import EncodecEncoder
+
+        config = transformers.EncodecConfig(hidden_size=8, codebook_dim=8, num_filters=4, upsampling_ratios=[3, 2])
+        model, lengths = EncodecEncoder(config).eval(), (64, 65, 77, 130)
     twin = copy.deepcopy(model)
-    sluice.replace(model)
-    x = torch.randn(1, 1, 64)
-    torch.testing.assert_close(results(model, (x,)), results(twin, (x,)))
+    replacement = sluice.replace(model)
+    counters.clear()
+    graphs = []
+    for length in lengths:
+        x = torch.randn(2, 1, length)
+        torch.testing.assert_close(results(model, (x,)), results(twin, (x,)))
+        graphs.append(counters["stats"]["unique_graphs"])
+    assert graphs == [graphs[0]] * len(lengths)
+    assert kind == "encodec" or graphs[0] == 1  # EnCodec has an LSTM, which Dynamo leaves to Python
+    replacement.undo()
+    assert [type(module) for module in model.modules()] == [type(module) for module in twin.modules()]
 
 
 def test_gradient_checkpointing_still_checkpoints() -> None:
@@ -248,18 +242,6 @@ def test_a_bfloat16_vocoder(device: str) -> None:
     assert_no_worse(model, twin, wide, (torch.randn(2, 8, 20, device=device, dtype=torch.bfloat16),))
 
 
-def test_folding_norms_of_a_vocoder() -> None:
-    model = normed(vocoder("vits")).eval()
-    twin = copy.deepcopy(model)
-    replacement = sluice.replace(model, fold_weight_norm=True)
-    assert not any("parametrizations" in name for name in model.state_dict())
-    x = torch.randn(2, 8, 20)
-    torch.testing.assert_close(results(model, (x,)), results(twin, (x,)))
-    replacement.undo()
-    assert list(model.state_dict()) == list(twin.state_dict())
-    assert torch.equal(results(model, (x,)), results(twin, (x,)))
-
-
 def test_weight_norm_may_go_afterwards() -> None:
     model = normed(vocoder("vits")).eval()
     sluice.replace(model)
@@ -269,24 +251,27 @@ def test_weight_norm_may_go_afterwards() -> None:
         if torch.nn.utils.parametrize.is_parametrized(module):
             torch.nn.utils.parametrize.remove_parametrizations(module, "weight")
     torch.testing.assert_close(results(model, (x,)), expected)
-    assert fused_calls(model, (x,)) == 11
 
 
-def test_causal_convolutions_with_their_own_padding() -> None:
+def test_causal_convolutions_with_their_own_padding(device: str) -> None:
     modeling = pytest.importorskip("transformers.models.voxtral_realtime.modeling_voxtral_realtime")
     torch.manual_seed(4)
-    layer = modeling.VoxtralRealtimeCausalConv1d(4, 6, 3, cache_key="stem", stride=2).eval()
+    dtype = torch.float16 if device == "cuda" else torch.float32
+    layer = modeling.VoxtralRealtimeCausalConv1d(4, 6, 3, cache_key="stem", stride=2).eval().to(device, dtype)
     model = nn.Sequential(layer, nn.GELU())
     twin = copy.deepcopy(model)
     replacement = sluice.replace(model)
-    assert replacement.rows[0].now == "VoxtralRealtimeCausalConv1d on sluice.nn.Conv1d"
-    assert isinstance(layer, sluice.nn.Conv1d)
+    if device == "cuda":
+        assert replacement.rows[0].now == "VoxtralRealtimeCausalConv1d on sluice.nn.Conv1d"
+        assert isinstance(layer, sluice.nn.Conv1d)
     assert isinstance(layer, modeling.VoxtralRealtimeCausalConv1d)
+    kind = type(layer)
     for one in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         for length in (9, 16):
-            x = torch.randn(2, 4, length)
-            torch.testing.assert_close(results(one, (x,)), results(twin, (x,)))
-    assert not sluice.replace(model)._changes
+            x = torch.randn(2, 4, length, device=device, dtype=dtype)
+            torch.testing.assert_close(results(one, (x,)), results(twin, (x,)), rtol=2e-2, atol=2e-3)
+    sluice.replace(model)
+    assert type(layer) is kind
     replacement.undo()
     assert type(layer) is modeling.VoxtralRealtimeCausalConv1d
     assert list(vars(layer)) == list(vars(twin[0]))

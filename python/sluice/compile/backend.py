@@ -41,7 +41,7 @@ def sluice(
     from .post_grad import FoldConvolutions
 
     patches: dict[str, Any] = torch._TorchCompileInductorWrapper(mode, options, None).config
-    if _needs_gradients(graph, inputs):
+    if needs_gradients(graph, inputs):
         log.debug("a graph is left to Inductor: gradients are needed")
         return compile_fx(graph, inputs, config_patches=patches)  # type: ignore[return-value]
     others = patches.get("post_grad_custom_pre_pass", config.post_grad_custom_pre_pass) or ()
@@ -57,7 +57,8 @@ def sluice(
     )
 
 
-def _needs_gradients(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+def needs_gradients(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+    """Whether a gradient may be wanted of a graph with these inputs."""
     if not torch.is_grad_enabled():
         return False
     tensors = (*inputs, *graph.parameters(), *graph.buffers())

@@ -11,41 +11,87 @@ from torch.fx import Node
 from .nodes import aten, fake_value, given, is_floating
 
 _CONVOLUTION = aten.convolution.default
+# Sluice's own ops with chains, as modules of sluice call them, by the name of the raw op.
+_SLUICES = ("sluice.conv1d.default", "sluice.conv_transpose1d.default", "sluice.filter2d.default")
 
 
 class Convolution(NamedTuple):
-    """An aten convolution as a call of sluice's op, or the reason why there is none."""
+    """A convolution as a call of sluice's op, or the reason why there is none.
+
+    Attributes:
+        node: the convolution in the graph.
+        op: the name of sluice's op.
+        x: its input.
+        arguments: the positional arguments after the input.
+        options: the keyword arguments.
+        refusal: why sluice cannot compute it; None if it can.
+    """
 
     node: Node
-    op: str  # sluice's
+    op: str
     x: Node
-    arguments: tuple[Any, ...]  # after the input
-    padding: int
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
     refusal: str | None
 
-    def padded(self, left: int, right: int) -> tuple[tuple[Any, ...], dict[str, int]]:
+    @property
+    def weight(self) -> Node:
+        """The weight's node."""
+        weight = self.node.args[1]
+        assert isinstance(weight, Node)
+        return weight
+
+    @property
+    def is_sluices(self) -> bool:
+        """Whether the graph calls sluice's op already."""
+        return self.node.target is not _CONVOLUTION
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each input channel has filters of its own."""
+        if self.op == "filter2d":
+            return True
+        weight, groups = fake_value(self.weight), self.arguments[5]
+        assert weight is not None
+        inputs = weight.shape[0] if self.op == "conv_transpose1d" else weight.shape[1] * groups
+        return isinstance(groups, int) and groups > 1 and inputs == groups
+
+    def padded(self, left: int, right: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments after the input with additional zero padding on both sides, and the keyword arguments."""
+        if left == right == 0:
+            return self.arguments, self.options
         weight, bias, stride, padding, *rest = self.arguments
         more = {} if left == right else {"padding_right": padding + right}
-        return (weight, bias, stride, padding + left, *rest), more
+        return (weight, bias, stride, padding + left, *rest), {**self.options, **more}
 
 
 def is_convolution(node: Node) -> bool:
-    """Whether a node is an aten convolution, of any number of dimensions."""
-    return node.op == "call_function" and node.target is _CONVOLUTION
+    """Whether a node is a convolution of aten, of any number of dimensions, or of sluice."""
+    return node.op == "call_function" and (node.target is _CONVOLUTION or str(node.target) in _SLUICES)
 
 
 def read(node: Node) -> Convolution:
     """Reads the convolution of a node for which `is_convolution` holds."""
+    if node.target is not _CONVOLUTION:
+        return _read_sluices(node)
     values: list[Any] = [given(node, argument.name, None) for argument in _CONVOLUTION._schema.arguments]
     x, weight, bias, stride, padding, dilation, is_transposed, output_padding, groups = values
     op = "conv_transpose1d" if is_transposed else "conv1d"
     numbers = [*stride, *padding, *dilation, *output_padding, groups]
-    refusal = _why_not(x, weight, bias, len(stride), numbers) or _why_torchs(x, groups)
+    refusal = _why_not(x, weight, bias, len(stride), numbers)
     if refusal is not None:
-        return Convolution(node, op, x, (), 0, refusal)
+        return Convolution(node, op, x, (), {}, refusal)
     behind = (output_padding[0], groups, dilation[0]) if is_transposed else (dilation[0], groups)
-    return Convolution(node, op, x, (weight, bias, stride[0], padding[0], *behind), padding[0], None)
+    return Convolution(node, op, x, (weight, bias, stride[0], padding[0], *behind), {}, None)
+
+
+def _read_sluices(node: Node) -> Convolution:
+    x, *arguments = node.args
+    assert isinstance(x, Node)
+    op = str(node.target).split(".")[1]
+    positional = [argument for argument in node.target._schema.arguments if not argument.kwarg_only]  # type: ignore
+    arguments += [argument.default_value for argument in positional[len(node.args) :]]
+    return Convolution(node, op, x, tuple(arguments), dict(node.kwargs), None)
 
 
 def _why_not(x: Any, weight: Any, bias: Any, dimensions: int, numbers: list[Any]) -> str | None:
@@ -62,16 +108,6 @@ def _why_not(x: Any, weight: Any, bias: Any, dimensions: int, numbers: list[Any]
             return "its tensors differ in dtype or device"
     if values[0] is not None and values[0].dim() != 3:
         return "its input is not (batch, channels, length)"
-    return None
-
-
-def _why_torchs(x: Any, groups: int) -> str | None:
-    """Why torch's kernel computes the sums anyway: Inductor then fuses the ops around them at least as well."""
-    value = fake_value(x)
-    assert value is not None
-    is_half = value.dtype in (torch.float16, torch.bfloat16)
-    if value.device.type == "cuda" and not is_half and (groups == 1 or groups != value.shape[1]):
-        return f"on a GPU torch computes convolutions of {value.dtype} that are not depthwise"
     return None
 
 

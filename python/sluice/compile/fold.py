@@ -10,32 +10,58 @@ nothing else reads them, so that they are no longer written; stages after it, as
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Graph, Node
 
 from .convolution import Convolution, fake_result, is_convolution, read
+from .effects import erase_unused, is_barrier, reader_of_gaps, reader_of_strides
 from .graph_stages import ahead, behind
+from .moves import may_move, moves_ahead, moves_behind
 from .nodes import aten, fake_value, given, is_number, is_same_place, readers, reads_size, same_sizes
+from .policy import ForInductor, Policy
 from .stage import GraphChain, GraphStage, compose
 
 log = logging.getLogger("sluice.compile")  # below "sluice", which TORCH_LOGS knows as any package
 _KEPT_META = ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node", "seq_nr", "original_aten")
 
 
-class Fold:
-    """The convolutions of one graph, folded one after another."""
+class Outcome(NamedTuple):
+    """What became of a convolution.
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    Attributes:
+        weight: its weight's node.
+        chains: the texts of its chains.
+        reason: why it was left alone; empty if it is sluice's.
+    """
+
+    weight: Node
+    chains: str
+    reason: str
+
+
+class Fold:
+    """The convolutions of one graph, folded one after another.
+
+    Args:
+        graph: in aten ops, with fake values.
+        policy: which convolutions are worth it.
+
+    Attributes:
+        outcomes: of the convolutions that have been visited.
+    """
+
+    def __init__(self, graph: Graph, policy: Policy | None = None) -> None:
+        self.graph, self.policy = graph, policy or ForInductor()
         self.convolutions = [node for node in graph.nodes if is_convolution(node)]
+        self.outcomes: list[Outcome] = []
         self.written: set[Node] = set()  # ahead of convolutions: cheaper written once than computed by each
         self.barriers: dict[Node, int] = {}  # ahead of each node: ops that write in place
         self.places: dict[Node, int] = {}
         count = 0
         for place, node in enumerate(graph.nodes):
-            count += _is_barrier(node)
+            count += is_barrier(node)
             self.barriers[node], self.places[node] = count, place
 
     def run(self) -> int:
@@ -45,50 +71,80 @@ class Fold:
     def _fold(self, node: Node) -> bool:
         convolution = read(node)
         if convolution.refusal is not None:
-            log.debug("%s left alone: %s", node, convolution.refusal)
-            return False
-        before, x, sides = self._before(convolution)
-        after, stopped = self._after(convolution)
-        root = after[-1].root if after else node
-        new = self._replacement(convolution, x, sides, before, after, root)
+            return self._leave(convolution, convolution.refusal)
+        ahead_of, behind_it = self._before(convolution), self._after(convolution)
+        if (reason := self.policy.why_left(convolution, [*ahead_of.stages, *behind_it.stages])) is not None:
+            return self._leave(convolution, reason)
+        new = self._replacement(convolution, ahead_of, behind_it)
+        if isinstance(new, str) and behind_it.stages:
+            behind_it = _Behind([], [], None, new)
+            new = self._replacement(convolution, ahead_of, behind_it)
         if isinstance(new, str):
-            log.debug("%s left alone: %s", node, new)
-            return False
+            return self._leave(convolution, new)
+        pre, post = new.kwargs.get("pre", ""), new.kwargs.get("post", "")
         log.debug("%s is %s now, with pre=%r and post=%r; %s",
-                  node, convolution.op, new.kwargs.get("pre", ""), new.kwargs.get("post", ""), stopped)  # fmt: skip
-        self.barriers[new], self.places[new] = self.barriers[root], self.places[root]
-        root.replace_all_uses_with(new)
-        for user in _size_readers(before, {x}):
-            user.update_arg(0, x)
-        self._move_sizes(after, new)
-        _erase_unused([root])
+                  node, convolution.op, pre, post, behind_it.stopped)  # fmt: skip
+        chains = [f"{name}: {text}" for name, text in (("pre", pre), ("post", post)) if text]
+        self.outcomes.append(Outcome(convolution.weight, ", ".join(chains).replace("|", " | "), ""))
+        self._put(convolution, new, ahead_of, behind_it)
         return True
 
+    def _leave(self, convolution: Convolution, reason: str) -> bool:
+        log.debug("%s left alone: %s", convolution.node, reason)
+        self.outcomes.append(Outcome(convolution.weight, "", reason))
+        return False
+
+    def _put(self, convolution: Convolution, new: Node, ahead_of: _Ahead, behind_it: _Behind) -> None:
+        """Puts the new node into the place of what it computes."""
+        node, root = convolution.node, behind_it.root or convolution.node
+        last = node if behind_it.moves else root
+        self.barriers[new], self.places[new] = self.barriers[last], self.places[last]
+        if ahead_of.moves:
+            ahead_of.moves[-1].update_arg(0, ahead_of.x)
+        if behind_it.moves:
+            node.replace_all_uses_with(new)
+            root.replace_all_uses_with(behind_it.moves[-1])
+        else:
+            root.replace_all_uses_with(new)
+            self._move_sizes(behind_it.stages, new)
+        for user in _size_readers(ahead_of.stages, {ahead_of.x}):
+            user.update_arg(0, ahead_of.x)
+        erase_unused([root, node])
+
     # --- after ---
-    def _after(self, convolution: Convolution) -> tuple[list[GraphStage], str]:
-        """The stages of `post`, and why there are no more."""
+    def _after(self, convolution: Convolution) -> _Behind:
+        """The stages of `post`."""
+        node = convolution.node
+        if "post" in node.kwargs or node.kwargs.get("dtype") is not None:
+            return _Behind([], [], None, "it has a chain of its own")
+        moves = moves_behind(node)
+        found, stopped = self._stages_behind(convolution, moves[-1] if moves else node, moves)
+        found = _without_widening(found)
+        return _Behind(found, moves if found else [], found[-1].root if found else None, stopped)
+
+    def _stages_behind(self, convolution: Convolution, end: Node, moves: list[Node]) -> tuple[list[GraphStage], str]:
+        """Stages from `end` on, and why there are no more."""
         value = fake_value(convolution.node)
         assert value is not None
         found: list[GraphStage] = []
-        end = convolution.node
-        while True:
-            stage = behind(end)
-            if stage is None:
-                reason = _why_none(end)
-                break
+        while (stage := behind(end)) is not None:
             reason = (
                 stage.why_not()
                 or self._why_apart(convolution.node, stage.root)
-                or self._why_sizes([*found, stage])
+                or (self._why_not_moved(convolution.node, stage, moves) if moves else self._why_sizes([*found, stage]))
             )  # fmt: skip
             if not reason and not compose([*found, stage], value.dtype).fits(convolution.op, "post"):
                 reason = "the chain is full"
             if reason:
-                reason = f"{stage.root} is not folded: {reason}"
-                break
+                return found, f"{stage.root} is not folded: {reason}"
             found.append(stage)
             end = stage.root
-        return _without_widening(found), reason
+        return found, _why_none(end)
+
+    def _why_not_moved(self, node: Node, stage: GraphStage, moves: list[Node]) -> str:
+        """Why a stage cannot move ahead of the trims to the convolution's place."""
+        is_late = any(self.places[operand] > self.places[node] for operand in stage.operands)
+        return "it depends on positions" if is_late or not may_move(stage, moves) else ""
 
     def _why_sizes(self, found: list[GraphStage]) -> str:
         """Why a value that is written no more must be there: something needs its extent ahead of the chain's end."""
@@ -112,15 +168,23 @@ class Fold:
         return "" if self.barriers[first] == self.barriers[last] else "an op in between writes in place"
 
     # --- before ---
-    def _before(self, convolution: Convolution) -> tuple[list[GraphStage], Node, tuple[int, int]]:
-        """The stages of `pre`, what they start from, and zeros to the left and right that a pad puts in between."""
-        x, sides = convolution.x, (0, 0)
+    def _before(self, convolution: Convolution) -> _Ahead:
+        """The stages of `pre`, what they start from, and what is in between."""
+        x, sides, moves = convolution.x, (0, 0), list[Node]()
+        if "pre" in convolution.options:
+            return _Ahead([], x, sides, [])
         takers = self._takers(x)
         if takers and (pad := _zeros(x, convolution)) is not None and not self._why_apart(x, convolution.node):
             assert isinstance(x.args[0], Node)
             x, sides = x.args[0], pad
             takers = takers if len(readers(x)) == 1 else 0
-        return *self._stages_ahead(x, convolution, takers), sides
+        elif takers == 1 and (moves := moves_ahead(x)) and not self._why_apart(moves[-1], convolution.node):
+            x = moves[-1].args[0]  # type: ignore[assignment]
+            takers = takers if len(readers(x)) == 1 else 0
+        found, start = self._stages_ahead(x, convolution, takers, moves)
+        if moves and not found:
+            return _Ahead([], convolution.x, sides, [])
+        return _Ahead(found, start, sides, moves)
 
     def _takers(self, x: Node) -> int:
         """How many convolutions read x and nothing else does; 0 if something else does."""
@@ -132,11 +196,15 @@ class Fold:
                 return 0
         return len(users)
 
-    def _stages_ahead(self, x: Node, convolution: Convolution, takers: int) -> tuple[list[GraphStage], Node]:
+    def _stages_ahead(
+        self, x: Node, convolution: Convolution, takers: int, moves: list[Node]
+    ) -> tuple[list[GraphStage], Node]:
         wanted, found, end = fake_value(convolution.x), list[GraphStage](), x
         assert wanted is not None
         is_read_alone = takers > 0
         while is_read_alone and (stage := self._stage_ahead(x, convolution, found, takers)) is not None:
+            if moves and not may_move(stage, moves):
+                break
             found.insert(0, stage)
             x = stage.x
             inside = stage.interior | {stage.root}
@@ -172,36 +240,72 @@ class Fold:
         return root in self.written
 
     # --- the new node ---
-    def _replacement(
-        self,
-        convolution: Convolution,
-        x: Node,
-        sides: tuple[int, int],
-        before: list[GraphStage],
-        after: list[GraphStage],
-        root: Node,
-    ) -> Node | str:
-        value, expected = fake_value(convolution.node), fake_value(root)
+    def _replacement(self, convolution: Convolution, ahead_of: _Ahead, behind_it: _Behind) -> Node | str:
+        node, moves = convolution.node, behind_it.moves
+        root = node if moves or behind_it.root is None else behind_it.root
+        value, expected = fake_value(node), fake_value(behind_it.root or node)
+        place = fake_value(root)
         assert value is not None
         assert expected is not None
-        arguments, options = convolution.padded(*sides)
-        pre, post = compose(before, value.dtype), compose(after, value.dtype)
-        named = {**_chain_options("pre", pre), **_chain_options("post", post), **options}
-        if post.chain.result_dtype(value.dtype) != expected.dtype:
+        assert place is not None
+        x = convolution.x if ahead_of.moves else ahead_of.x
+        arguments, options = convolution.padded(*ahead_of.sides)
+        pre, post = compose(ahead_of.stages, value.dtype), compose(behind_it.stages, value.dtype)
+        named = {**options, **_chain_options("pre", pre), **_chain_options("post", post)}
+        if behind_it.stages and post.chain.result_dtype(value.dtype) != expected.dtype:
             named["dtype"] = expected.dtype
+        if named == node.kwargs and convolution.is_sluices and not any(ahead_of.sides):
+            return "nothing around it is a stage"
         target = getattr(torch.ops.sluice, convolution.op).default
         try:
             result = fake_result(target, (x, *arguments), named, x)
         except RuntimeError as error:
             return str(error)
-        if result.dtype != expected.dtype or not is_same_place(result, expected):
+        if result.dtype != expected.dtype or not is_same_place(result, place):
             return f"its result would be {tuple(result.shape)} of {result.dtype}"
-        if not same_sizes(result.stride(), expected.stride()) and (reader := _reader_of_strides(root)) is not None:
+        reader = None
+        if not same_sizes(result.stride(), place.stride()):
+            reader = reader_of_strides(root, self.policy.is_final)
+        elif moves and behind_it.root is not None:
+            reader = reader_of_gaps(behind_it.root)
+        if reader is not None:
             return f"its result would have other strides, which {reader} reads"
         with self.graph.inserting_before(root):
             new = self.graph.call_function(target, (x, *arguments), named)
         new.meta.update({key: root.meta[key] for key in _KEPT_META if key in root.meta}, val=result)
         return new
+
+
+class _Ahead(NamedTuple):
+    """What is computed before a convolution.
+
+    Attributes:
+        stages: of `pre`.
+        x: the value that they start from.
+        sides: zeros to the left and right that the convolution adds for a pad.
+        moves: pads between the stages and the convolution.
+    """
+
+    stages: list[GraphStage]
+    x: Node
+    sides: tuple[int, int]
+    moves: list[Node]
+
+
+class _Behind(NamedTuple):
+    """What is computed after a convolution.
+
+    Attributes:
+        stages: of `post`.
+        moves: trims between the convolution and the stages.
+        root: the node that the stages end in; None without stages.
+        stopped: why there are no more.
+    """
+
+    stages: list[GraphStage]
+    moves: list[Node]
+    root: Node | None
+    stopped: str
 
 
 def _chain_options(argument: str, found: GraphChain) -> dict[str, Any]:
@@ -257,49 +361,3 @@ def _why_none(end: Node) -> str:
     if len(users) > 1:
         return f"{end} has {len(users)} readers"
     return f"{end} is read by {next(iter(users), None)}, which is not a stage"
-
-
-def _is_barrier(node: Node) -> bool:
-    """Whether it may write to memory that others read: an op in place, or one that runs graphs or kernels."""
-    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
-        return node.op not in ("placeholder", "get_attr", "output") and not _is_python(node)
-    return node.target._schema.is_mutable
-
-
-def _is_python(node: Node) -> bool:
-    return getattr(node.target, "__module__", None) in ("_operator", "operator", "math")
-
-
-def _reader_of_strides(root: Node) -> Node | None:
-    """A node after `root` whose result may depend on the strides of what it reads; None where there is none.
-
-    Inductor gives the graph's outputs the strides that they had, and makes reshapes of views.
-    """
-    seen: set[Node] = set()
-    level = list(root.users)
-    while level:
-        for node in level:
-            if node.op != "output" and not _is_python(node) and _reads_strides(node.target):
-                return node
-        seen.update(level)
-        level = [user for user in dict.fromkeys(user for node in level for user in node.users) if user not in seen]
-    return None
-
-
-def _reads_strides(target: object) -> bool:
-    if target is aten.copy_.default:
-        return False
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims", "sluice"):
-        return True
-    return "strid" in str(target) or target is aten.view.dtype or target._schema.is_mutable
-
-
-def _erase_unused(ends: list[Node]) -> None:
-    """Erases nodes without users, and what they alone read."""
-    while ends:
-        node = ends.pop()
-        if node._erased or node.users or node.op in ("placeholder", "output") or node.is_impure():
-            continue
-        inputs = node.all_input_nodes
-        node.graph.erase_node(node)
-        ends.extend(inputs)

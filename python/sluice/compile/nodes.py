@@ -83,6 +83,21 @@ def is_closed(x: Node, root: Node, interior: frozenset[Node]) -> bool:
     return all(user in inside for node in (x, *interior) for user in readers(node))
 
 
+def is_write(node: Node) -> bool:
+    """Whether a node is an op that writes to an argument."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def may_alias(node: Node) -> bool:
+    """Whether the result of a call may share memory with what the call reads."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return True
+    if target is aten._unsafe_view.default or torch.Tag.maybe_aliasing_or_mutating in target.tags:
+        return True
+    return any(value.alias_info is not None for value in target._schema.returns)
+
+
 def given(node: Node, name: str, default: Any) -> Any:
     """An argument of an aten op by its name in the schema."""
     if name in node.kwargs:
@@ -92,3 +107,13 @@ def given(node: Node, name: str, default: Any) -> Any:
         if argument.name == name and position < len(node.args):
             return node.args[position]
     return default
+
+
+def source_of(node: Node) -> Node | None:
+    """The input of the graph that a weight is, or the first one that it is computed from."""
+    level = [node]
+    while level:
+        if (found := next((one for one in level if one.op == "placeholder"), None)) is not None:
+            return found
+        level = list(dict.fromkeys(one for node in level for one in node.all_input_nodes))
+    return None

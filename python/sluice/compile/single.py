@@ -76,6 +76,11 @@ def _view(node: Node) -> tuple[Call, ...] | None:
     return ()
 
 
+def _prelu(node: Node) -> tuple[Call, ...]:
+    return ((stages.leaky_relu, (node.args[1],)),)
+
+
+_VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.expand.default)
 _UNARY: dict[Any, Recognizer] = {
     aten.relu.default: _plain(stages.relu),
     aten.silu.default: _plain(stages.silu),
@@ -90,6 +95,7 @@ _UNARY: dict[Any, Recognizer] = {
     aten.rsqrt.default: _plain(stages.rsqrt),
     aten.square.default: _plain(stages.square),
     aten.pow.Tensor_Scalar: _power,
+    aten._prelu_kernel.default: _prelu,
     aten.leaky_relu.default: _numbers(stages.leaky_relu, negative_slope=0.01),
     aten.softplus.default: _numbers(stages.softplus, beta=1, threshold=20),
     aten.elu.default: _elu,
@@ -99,10 +105,7 @@ _UNARY: dict[Any, Recognizer] = {
     aten.clamp_max.default: _clamp(None, "max", (None, None)),
     aten._to_copy.default: _cast,
     prims.convert_element_type.default: _cast,
-    aten.view.default: _view,
-    aten._unsafe_view.default: _view,
-    aten.reshape.default: _view,
-    aten.expand.default: _view,
+    **dict.fromkeys((*_VIEWS, aten.clone.default), _view),
 }
 
 
@@ -185,3 +188,7 @@ def _of_itself(node: Node, x: Any) -> Iterator[GraphStage]:
         alpha = number(node.kwargs.get("alpha", 1))
         if alpha is not None:
             yield GraphStage(x, node, frozenset(), ((stages.scale, (1 + alpha,)),))
+
+
+# The ops that a stage may be: each result element is made of the elements at its place.
+POINTWISE = frozenset(target for target in (*_UNARY, *_BINARY) if target not in _VIEWS)

@@ -121,6 +121,7 @@ def shown_chains(module: Chained) -> list[str]:
 
 def is_patched(module: torch.nn.Module, name: str, torchs: Callable[..., Any]) -> bool:
     """Whether the method of that name is no longer torch's."""
+    getattr(module, name)  # for Dynamo, which guards attributes that are read, and no keys of `__dict__`
     return name in module.__dict__ or getattr(type(module), name) is not torchs
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from .. import reference
+from .._autocast import is_autocast_on
 from .._library import has_mesh
 from ..chain import Chain
 from ..conv1d import conv1d
@@ -25,8 +26,12 @@ from .chained import (
     with_gradients,
 )
 from .layout import channels_last, returns_channels_last, without_channels_last
+from .packing import packed_weight
 from .repeated import CONV_FORWARD, OUTPUT_PADDING, like, tensors_of
 from .state import State
+
+# Torch's own forwards: code of others in their place runs.
+_CONV1D, _CONV_TRANSPOSE1D = torch.nn.Conv1d.forward, torch.nn.ConvTranspose1d.forward
 
 
 class Conv1d(Chained, torch.nn.Conv1d):
@@ -96,53 +101,39 @@ class Conv1d(Chained, torch.nn.Conv1d):
         set_chain(self, "post", post)
 
     @stands_for(torch.nn.Conv1d.forward)
-    def forward(  # type: ignore[override]
-        self, input: torch.Tensor, *, pre: Chain | None = None, post: Chain | None = None
-    ) -> torch.Tensor:
-        """`post(conv1d(pre(input)))`; a call's chains go around the module's: `pre` before, `post` after."""
-        state = getattr(self, "_sluice", None)
-        is_alone = pre is None and post is None and not torch.compiler.is_compiling()
-        call = state.last.call if state is not None and is_alone else None
-        if call is None or not call.is_like(None, self, input):
-            weight, bias = self.weight, self.bias
-        else:
-            weight, bias = tensors_of(self)
-            if (repeated := call.repeat(self, input, weight, bias, {})) is not None:
-                return repeated  # type: ignore[no-any-return]
-        if pre is None and post is None and not has_chains(self) and is_torchs_kernel(self, weight, input):
-            result: torch.Tensor = self._conv_forward(input, weight, bias)
-            return result
-        is_others = is_patched(self, "_conv_forward", CONV_FORWARD)
-        tensors = input, weight, bias, *operands_of(pre), *operands_of(post)
-        if state is None or is_others or is_torchs(self, *tensors) or (chains := chains_of(self)) is None:
-            result = self._conv_forward(with_gradients(self, "pre", after(pre, input)), weight, bias)
-            return after(post, with_gradients(self, "post", result))
-        before, behind, padding = joined(pre, chains.get("pre")), joined(chains.get("post"), post), self.padding
-        if self.padding_mode != "zeros":
-            if before is not None and before.operands:  # which broadcast to the input without its padding
-                input, before = transform(input, before, dtype=input.dtype), None
-            input, padding = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode), (0,)
-        is_last = returns_channels_last(input, weight)
-        plain = input if is_last else without_channels_last(input, 1)
-        read = None
-        if not torch.compiler.is_compiling():
-            read = state.last.weight = like(weight) if plain is input and not is_last else None
-        result = conv1d(
-            plain,
-            state.packed.of(self, weight),
-            bias,
-            self.stride,  # type: ignore[arg-type]
-            padding,  # type: ignore[arg-type]
-            self.dilation,  # type: ignore[arg-type]
-            self.groups,
-            pre=before,
-            post=behind,
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """`post(conv1d(pre(input)))`."""
+        if torch.nn.Conv1d.forward is not _CONV1D:
+            return torch.nn.Conv1d.forward(self, input)
+        state, weight, bias, repeated = again(self, input)
+        if repeated is not None:
+            return repeated
+        chains = (
+            None if is_patched(self, "_conv_forward", CONV_FORWARD) else chains_for(self, state, input, weight, bias)
         )
-        if is_last:
-            result = channels_last(result, 1)
-        if is_alone:
-            state.last.keep(None, self, input, read, {}, {})
-        return result
+        if chains is None:
+            plain = self._conv_forward(with_gradients(self, "pre", input), weight, bias)
+            return with_gradients(self, "post", plain)
+        padding, pre, x = self.padding, chains.get("pre"), input
+        if self.padding_mode != "zeros":
+            if pre is not None and pre.operands:  # which broadcast to the input without its padding
+                x, pre = transform(x, pre, dtype=x.dtype), None
+            x, padding = F.pad(x, self._reversed_padding_repeated_twice, mode=self.padding_mode), (0,)
+
+        def compute(x: torch.Tensor) -> torch.Tensor:
+            return conv1d(
+                x,
+                packed_weight(state.packed, self, weight),
+                bias,
+                self.stride,  # type: ignore[arg-type]
+                padding,  # type: ignore[arg-type]
+                self.dilation,  # type: ignore[arg-type]
+                self.groups,
+                pre=pre,
+                post=chains.get("post"),
+            )
+
+        return _in_torchs_layout(self, state, x, weight, compute, is_whole=x is input)
 
 
 class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
@@ -209,27 +200,13 @@ class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
         set_chain(self, "post", post)
 
     @stands_for(torch.nn.ConvTranspose1d.forward)
-    def forward(  # type: ignore[override]
-        self,
-        input: torch.Tensor,
-        output_size: list[int] | None = None,
-        *,
-        pre: Chain | None = None,
-        post: Chain | None = None,
-    ) -> torch.Tensor:
-        """`post(conv_transpose1d(pre(input)))`; `output_size` is that of the result's positions.
-
-        A call's chains go around the module's: `pre` before, `post` after.
-        """
-        state = getattr(self, "_sluice", None)
-        is_alone = pre is None and post is None and output_size is None and not torch.compiler.is_compiling()
-        call = state.last.call if state is not None and is_alone else None
-        if call is None or not call.is_like(None, self, input):
-            weight, bias = self.weight, self.bias
-        else:
-            weight, bias = tensors_of(self)
-            if (repeated := call.repeat(self, input, weight, bias, {})) is not None:
-                return repeated  # type: ignore[no-any-return]
+    def forward(self, input: torch.Tensor, output_size: list[int] | None = None) -> torch.Tensor:
+        """`post(conv_transpose1d(pre(input)))`; `output_size` is that of the result's positions."""
+        if torch.nn.ConvTranspose1d.forward is not _CONV_TRANSPOSE1D:
+            return torch.nn.ConvTranspose1d.forward(self, input, output_size)
+        state, weight, bias, repeated = again(self, input, is_new=output_size is not None)
+        if repeated is not None:
+            return repeated
         more: Any = self.output_padding
         if output_size is not None or is_patched(self, "_output_padding", OUTPUT_PADDING):
             more = self._output_padding(
@@ -241,34 +218,76 @@ class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
                 1,
                 self.dilation,  # type: ignore[arg-type]
             )
-        if pre is None and post is None and not has_chains(self) and is_torchs_kernel(self, weight, input):
-            return _by_torch(self, input, weight, bias, more)
-        tensors = input, weight, bias, *operands_of(pre), *operands_of(post)
-        if state is None or is_torchs(self, *tensors) or (chains := chains_of(self)) is None:
-            result = _by_torch(self, with_gradients(self, "pre", after(pre, input)), weight, bias, more)
-            return after(post, with_gradients(self, "post", result))
-        is_last = returns_channels_last(input, weight)
-        plain = input if is_last else without_channels_last(input, 1)
-        read = None
-        if not torch.compiler.is_compiling():
-            read = state.last.weight = like(weight) if plain is input and not is_last else None
-        computed = conv_transpose1d(
-            plain,
-            weight,
-            bias,
-            self.stride,  # type: ignore[arg-type]
-            self.padding,  # type: ignore[arg-type]
-            tuple(more),  # type: ignore[arg-type]
-            self.groups,
-            self.dilation,  # type: ignore[arg-type]
-            pre=joined(pre, chains.get("pre")),
-            post=joined(chains.get("post"), post),
-        )
-        if is_last:
-            computed = channels_last(computed, 1)
-        if is_alone:
-            state.last.keep(None, self, input, read, {}, {})
-        return computed
+        chains = chains_for(self, state, input, weight, bias)
+        if chains is None:
+            plain = _by_torch(self, with_gradients(self, "pre", input), weight, bias, more)
+            return with_gradients(self, "post", plain)
+
+        def compute(x: torch.Tensor) -> torch.Tensor:
+            return conv_transpose1d(
+                x,
+                weight,
+                bias,
+                self.stride,  # type: ignore[arg-type]
+                self.padding,  # type: ignore[arg-type]
+                tuple(more),  # type: ignore[arg-type]
+                self.groups,
+                self.dilation,  # type: ignore[arg-type]
+                pre=chains.get("pre"),
+                post=chains.get("post"),
+            )
+
+        return _in_torchs_layout(self, state, input, weight, compute, is_whole=output_size is None)
+
+
+def again(
+    module: Any, input: torch.Tensor, is_new: bool = False
+) -> tuple[Any, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    """The module's state, weight and bias, and the result if the call is like the last one."""
+    state = getattr(module, "_sluice", None)  # none after `undo`, if a wrapper of the forward is left
+    call = None if state is None or is_new or torch.compiler.is_compiling() else state.last.call
+    if call is None or not call.is_like(module, input):
+        return state, module.weight, module.bias, None
+    weight, bias = tensors_of(module)
+    return state, weight, bias, call.repeat(module, input, weight, bias)
+
+
+def chains_for(
+    module: Any, state: Any, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+) -> dict[str, Chain | None] | None:
+    """The module's chains if sluice's op computes the call, None if torch's code does."""
+    if state is None or (not has_chains(module) and is_torchs_kernel(module, weight, input)):
+        return None
+    if not state.chains and not _fits(module, input, weight, bias):
+        return None
+    return None if is_torchs(module, input, weight, bias) else chains_of(module)
+
+
+def _fits(module: Any, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
+    """Whether torch takes the input. Else it has errors of its own, which code around swapped modules may expect."""
+    is_even = input.dtype == weight.dtype and (bias is None or bias.dtype == weight.dtype)
+    if input.device != weight.device or not (is_even or is_autocast_on(input.device.type)):
+        return False
+    return input.dim() in (2, 3) and input.shape[-2] == module.in_channels and input.numel() > 0
+
+
+def _in_torchs_layout(
+    module: Any,
+    state: Any,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    compute: Callable[[torch.Tensor], torch.Tensor],
+    is_whole: bool,
+) -> torch.Tensor:
+    """The result with the strides of torch's module. The state keeps the call unless it is a part of one."""
+    if returns_channels_last(input, weight):
+        return channels_last(compute(input), 1)
+    plain = without_channels_last(input, 1)
+    if torch.compiler.is_compiling():
+        return compute(plain)
+    result = compute(plain)
+    state.last.keep(module, input, like(weight) if is_whole and plain is input else None)
+    return result
 
 
 def _by_torch(
@@ -306,20 +325,3 @@ def is_torchs_kernel(
         return True
     is_wide = weight.dtype == torch.float32 or weight.dtype == torch.float64
     return is_wide and not torch.is_autocast_enabled("cuda")
-
-
-def operands_of(chain: Chain | None) -> tuple[torch.Tensor, ...]:
-    """The chain's tensors."""
-    return () if chain is None else chain.operands
-
-
-def joined(first: Chain | None, second: Chain | None) -> Chain | None:
-    """`first`, then `second`."""
-    if first is None or second is None:
-        return first or second
-    return first | second
-
-
-def after(chain: Chain | None, x: torch.Tensor) -> torch.Tensor:
-    """The chain of x by torch's functions, which have gradients."""
-    return x if chain is None else reference.transform(x, chain)

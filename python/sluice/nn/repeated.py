@@ -6,8 +6,6 @@ like the one before may go to it directly.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,13 +16,9 @@ from .._apply import call_raw
 from .._arguments import single
 from .._autocast import is_autocast_on
 from .._library import innermost_transform
-from ..chain import Chain
 from ..pack import PackedWeight, packed_for
 from .chained import PLAIN, has_chains, is_plain
-
-Operands = Mapping[str, Sequence[torch.Tensor]]  # of the chains that have some: "pre", "post"
-
-_Chains = Mapping[str, "Chain | None"]
+from .packing import packed_weight
 
 _SETTINGS = ("stride", "padding", "dilation", "groups", "output_padding", "padding_mode")
 _NOT_THERE = object()
@@ -34,25 +28,20 @@ OUTPUT_PADDING = torch.nn.ConvTranspose1d._output_padding
 
 
 class Call(NamedTuple):
-    """A call that the raw op computed, and the conditions for the next one to go there too."""
+    """A call without chains that the raw op computed, and the conditions for the next one to go there too."""
 
-    owner: object  # what made the chains of the call; None where it has none
     kind: Any
     settings: tuple[Any, ...]
     input: tuple[Any, ...]
     weight: tuple[Any, ...]
-    operands: dict[str, tuple[tuple[Any, ...], ...]]
     op: str
     numbers: tuple[int, ...]
-    texts: dict[str, str]  # of the chains
-    given: frozenset[str]  # chains whose tensors are those that the owner was given
 
-    def is_like(self, owner: object, module: Any, input: torch.Tensor) -> bool:
-        """Whether a call with that owner of its chains is like this one, but for the tensors that it reads."""
+    def is_like(self, module: Any, input: torch.Tensor) -> bool:
+        """Whether a call is like this one, but for the tensors that it reads."""
         own = module.__dict__
         return (
-            owner is self.owner
-            and type(module) is self.kind
+            type(module) is self.kind
             and type(input) is torch.Tensor
             and like(input) == self.input
             and not _is_watched(module)
@@ -61,29 +50,19 @@ class Call(NamedTuple):
             and not (own["_sluice"].chains and has_chains(module))
         )
 
-    def repeat(self, module: Any, input: torch.Tensor, weight: Any, bias: Any, operands: Operands) -> Any:
-        """The result of a call that is like this one, or None if its tensors are not.
-
-        The caller compares the texts of its chains.
-        """
-        if type(weight) not in PLAIN or like(weight) != self.weight or operands.keys() != self.operands.keys():
+    def repeat(self, module: Any, input: torch.Tensor, weight: Any, bias: Any) -> torch.Tensor | None:
+        """The result of a call that is like this one, or None if its tensors are not."""
+        if type(weight) not in PLAIN or like(weight) != self.weight:
             return None
         if bias is not None and type(bias) not in PLAIN:
             return None
-        options: dict[str, Any] = dict(self.texts)
-        for name, tensors in operands.items():
-            alike = self.operands[name]
-            if len(tensors) != len(alike):
-                return None
-            for tensor, then in zip(tensors, alike, strict=True):
-                if type(tensor) not in PLAIN or like(tensor) != then or tensor.is_neg():
-                    return None
-            options[name + "_operands"] = list(tensors)
+        options: dict[str, Any] = {}
         if self.op == "conv1d":
-            handle = module._sluice.packed.of(module, weight)
+            handle = packed_weight(module._sluice.packed, module, weight)
             if type(handle) is PackedWeight and (packed := packed_for(handle, weight.dtype)) is not None:
                 options["packed"] = packed
-        return call_raw(self.op, self.op, (input, weight, bias, *self.numbers), options)
+        result: torch.Tensor = call_raw(self.op, self.op, (input, weight, bias, *self.numbers), options)
+        return result
 
 
 class LastCall:
@@ -91,32 +70,18 @@ class LastCall:
 
     Attributes:
         call: the call, if it can be repeated.
-        weight: what is known of the call's weight; None unless sluice's op took the call's input as it was, and its
-            result is the module's.
     """
 
     def __init__(self) -> None:
         self.call: Call | None = None
-        self.weight: tuple[Any, ...] | None = None
 
-    def keep(
-        self,
-        owner: object,
-        module: Any,
-        input: Any,
-        weight: tuple[Any, ...] | None,
-        chains: _Chains,
-        given: Mapping[str, Sequence[Any]],
-    ) -> None:
+    def keep(self, module: Any, input: Any, weight: tuple[Any, ...] | None) -> None:
         """Keeps the call that sluice's op has computed, unless a repeated one would have more to do.
 
         Args:
-            owner: the maker of the call's chains; None without chains.
             module: the convolution.
             input: its input.
-            weight: `self.weight` after the call.
-            chains: of the call, "pre" and "post".
-            given: the tensors that the owner made each of.
+            weight: what is compared of the weight; None if sluice's op did not take the input as it was.
         """
         self.call = None
         if weight is None or type(input) is not torch.Tensor or has_chains(module):
@@ -127,29 +92,8 @@ class LastCall:
             return
         if any(isinstance(setting, list) for setting in _settings(own)):  # which may change in place
             return
-        if _is_watched(module) or _is_changed(input.device.type):
-            return
-        there = {name: chain for name, chain in chains.items() if chain}
-        tensors = {name: chain.operands for name, chain in there.items() if chain.operands}
-        read = input, *itertools.chain(*tensors.values())
-        if not all(map(is_plain, read)) or any(chain.has_cpp for chain in there.values()):
-            return
-        self.call = Call(
-            owner,
-            kind,
-            _settings(own),
-            like(input),
-            weight,
-            {name: tuple(map(like, operands)) for name, operands in tensors.items()},
-            raw[0],
-            raw[1],
-            {name: chain.text for name, chain in there.items()},
-            frozenset(name for name, operands in tensors.items() if _are_same(operands, given.get(name, ()))),
-        )
-
-
-def _are_same(tensors: Sequence[torch.Tensor], given: Sequence[Any]) -> bool:
-    return len(tensors) == len(given) and all(a is b for a, b in zip(tensors, given, strict=True))
+        if is_plain(input) and not _is_watched(module) and not _is_changed(input.device.type):
+            self.call = Call(kind, _settings(own), like(input), weight, *raw)
 
 
 def tensors_of(module: Any) -> tuple[Any, Any]:

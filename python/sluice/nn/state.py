@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .packing import PackedParameter
+from .kept import Kept
 from .repeated import LastCall
 
 NAME = "_sluice"
@@ -21,7 +21,7 @@ class State:
     """
 
     last: LastCall
-    packed: PackedParameter
+    packed: Kept
 
     def __init__(self, chains: tuple[str, ...] = ()) -> None:
         self.chains = chains
@@ -29,7 +29,7 @@ class State:
 
     def reset(self) -> None:
         """Forgets what belongs to the module's device."""
-        self.last, self.packed = LastCall(), PackedParameter()
+        self.last, self.packed = LastCall(), Kept()
 
     def __reduce__(self) -> tuple[type[State], tuple[Any, ...]]:
         return State, (self.chains,)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-import types
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +10,7 @@ from torch.nn.utils import parametrize
 
 from ..nn.chained import is_patched
 from ..nn.convolution import Conv1d, ConvTranspose1d
+from ..nn.packing import HALF_TYPES
 from ..nn.state import NAME
 from .depthwise import DepthwiseConv2d
 
@@ -68,41 +66,15 @@ class Causal(Derived):
 
 
 def derived(*bases: type) -> type:
-    """The class of these bases, under the name of the second one.
-
-    The first one's `_sluice_computed`, where it has that, is asked for the result before the model's forward runs.
-    `type(module).forward` stays that of the model's class, which some forwards compare with themselves.
-    """
+    """The class of these bases, under the name of the second one."""
     found = _derived.get(bases)
     if found is None:
-        kind, own = bases[:2]
+        own = bases[1]
         names = {name: getattr(own, name) for name in ("__module__", "__qualname__", "__doc__")}
-        meta: type = type(own)
-        computed = getattr(kind, "_sluice_computed", None)
-        if computed is not None:
-            names["forward"] = _forward(own, computed)
-            meta = type(meta.__name__, (meta,), {"forward": property(lambda _: own.forward)})  # type: ignore[attr-defined]
-        found = _derived[bases] = meta(  # type: ignore[call-overload]
+        found = _derived[bases] = type(own)(  # type: ignore[call-overload]
             own.__name__, bases, {**names, "_sluice_bases": bases}
         )
     return found
-
-
-def _forward(own: Any, computed: Callable[..., Any]) -> Callable[..., Any]:
-    """The forward of a class made of `own`: the result in the tuple that `computed` returns, or that of its forward.
-
-    torch.jit.script compiles the source of `own`, with the global names of our function. So it has those of `own`, and
-    reads nothing global itself.
-    """
-    former = own.forward
-
-    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = computed(self, args, kwargs) if own.forward is former else None
-        return own.forward(self, *args, **kwargs) if result is None else result[0]
-
-    if isinstance(former, types.FunctionType):
-        forward = types.FunctionType(forward.__code__, former.__globals__, closure=forward.__closure__)
-    return functools.wraps(former)(forward)
 
 
 def bases_of(kind: type) -> tuple[type, ...]:
@@ -158,16 +130,6 @@ def own_class(module: torch.nn.Module) -> type:
     return kind.__bases__[0] if _is_parametrized(module) else kind
 
 
-def lasting_class(module: torch.nn.Module) -> type:
-    """The class that stays when a submodule is folded, or a convolution of ours loses its parametrization."""
-    kind = type(module)
-    if issubclass(kind, Derived):
-        return kind._sluice_bases[1]
-    if kind.__module__ == parametrize.__name__ and own_class(module) in OURS:
-        return kind.__bases__[0]
-    return kind
-
-
 def _is_parametrized(module: torch.nn.Module) -> bool:
     kind = type(module)
     is_made = kind.__name__ == "Parametrized" + kind.__bases__[0].__name__ and "forward" not in kind.__dict__
@@ -194,14 +156,24 @@ def target(module: torch.nn.Module) -> tuple[type | None, str]:
         return None, f"has an attribute {NAME}"
     if own is torch.nn.Conv2d and (reason := _depthwise_reason(module)):
         return None, reason
-    if own in SWAPS:
-        return SWAPS[own], ""
-    name = f"{own.__module__}.{own.__qualname__}"
-    if name in _CAUSAL_NAMES and not _is_parametrized(module):
-        return derived(Causal, own, Conv1d), ""
+    is_causal = f"{own.__module__}.{own.__qualname__}" in _CAUSAL_NAMES and not _is_parametrized(module)
+    if (own in SWAPS or is_causal) and _is_torchs(module):
+        return None, "torch's own kernel computes it"
+    if own in SWAPS or is_causal:
+        return SWAPS[own] if own in SWAPS else derived(Causal, own, Conv1d), ""
     if _is_quantised(own):
         return None, "is quantised"
     return None, f"a subclass, {own.__name__}" if _has_torchs_forward(own) else "has a forward of its own"
+
+
+def _is_torchs(module: Any) -> bool:
+    """Whether sluice would compute the module's convolution by torch's kernel, on its device and in its dtype."""
+    first = next(module.parameters(), None)
+    if first is None or isinstance(module, torch.nn.Conv2d):
+        return False
+    if module.groups == module.in_channels and (module.groups > 1 or module.out_channels == 1):
+        return False
+    return first.device.type == "cpu" or (first.dtype not in HALF_TYPES and first.device.type == "cuda")
 
 
 def _has_torchs_forward(own: type) -> bool:
@@ -219,15 +191,3 @@ def _depthwise_reason(module: Any) -> str:
     if tuple(module.kernel_size) == (1, 1):
         return "has one tap"
     return ""
-
-
-def has_other_hooks(module: torch.nn.Module) -> bool:
-    """Whether a hook sees the module's input or result. Those of weight_norm and spectral_norm do not look at them."""
-    if module._forward_hooks or "forward" in module.__dict__:
-        return True
-    return any(not is_norm(hook) for hook in module._forward_pre_hooks.values())
-
-
-def is_norm(hook: Callable[..., Any]) -> bool:
-    """Whether it is the hook of old-style weight_norm or spectral_norm."""
-    return type(hook).__module__ in ("torch.nn.utils.weight_norm", "torch.nn.utils.spectral_norm")

@@ -6,17 +6,15 @@ import torch
 
 from .._autocast import cast_arguments, is_autocast_on
 from .._library import loses_gradient
-from ..chain import Chain
 from ..filter2d import filter2d
 from ..nn.chained import is_ours, is_patched, stands_for
-from ..nn.convolution import after, operands_of
 from ..nn.layout import channels_last, returns_channels_last, without_channels_last
 
-_CONV_FORWARD = torch.nn.Conv2d._conv_forward
+_CONV_FORWARD, _FORWARD = torch.nn.Conv2d._conv_forward, torch.nn.Conv2d.forward
 
 
 class DepthwiseConv2d(torch.nn.Conv2d):
-    """`torch.nn.Conv2d` with as many groups as channels: `post(conv2d(pre(input)))` in one op.
+    """`torch.nn.Conv2d` with as many groups as channels.
 
     `sluice.replace` sets a module's class to this; torch's attributes stay. torch's code runs if grad mode is on and
     the input or a parameter requires grad, or if `sluice.filter2d` does not take the tensors.
@@ -34,12 +32,15 @@ class DepthwiseConv2d(torch.nn.Conv2d):
     """
 
     @stands_for(torch.nn.Conv2d.forward)
-    def forward(self, input: torch.Tensor, *, pre: Chain | None = None, post: Chain | None = None) -> torch.Tensor:
-        """`post(conv2d(pre(input)))`."""
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """The result of torch's forward."""
+        if torch.nn.Conv2d.forward is not _FORWARD:
+            patched: torch.Tensor = torch.nn.Conv2d.forward(self, input)
+            return patched
         weight, bias = self.weight, self.bias
-        is_others = is_patched(self, "_conv_forward", _CONV_FORWARD)
-        if is_others or _is_torchs(self, input, weight, bias, *operands_of(pre), *operands_of(post)):
-            return after(post, self._conv_forward(after(pre, input), weight, bias))
+        if is_patched(self, "_conv_forward", _CONV_FORWARD) or _is_torchs(self, input, weight, bias):
+            plain: torch.Tensor = self._conv_forward(input, weight, bias)
+            return plain
         image, kernel, offsets = cast_arguments(input, weight, bias)
         is_last = returns_channels_last(image, weight)
         result = filter2d(
@@ -50,8 +51,6 @@ class DepthwiseConv2d(torch.nn.Conv2d):
             stride=self.stride,  # type: ignore[arg-type]
             dilation=self.dilation,  # type: ignore[arg-type]
             padding_mode=self.padding_mode,
-            pre=pre,
-            post=post,
         )
         return channels_last(result, 2) if is_last else result
 

@@ -1,0 +1,68 @@
+"""Which convolutions are worth folding: it depends on who runs the rest of the graph."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch.fx import Node
+
+from .convolution import Convolution
+from .nodes import fake_value, source_of
+from .stage import GraphStage
+
+_LEAST_OPS = 2  # around a convolution that torch's kernel sums: one alone gains nothing
+_HALF_TYPES = (torch.float16, torch.bfloat16)
+
+
+class Policy(Protocol):
+    """The part of the pass that depends on the runner.
+
+    Attributes:
+        is_final: whether the graph runs as the pass leaves it.
+    """
+
+    is_final: bool
+
+    def why_left(self, convolution: Convolution, stages: list[GraphStage]) -> str | None:
+        """Why torch's convolution stays, given the stages that would be folded; None if it does not."""
+
+
+class ForInductor:
+    """Inductor fuses the ops around a convolution of torch at least as well."""
+
+    is_final = False
+
+    def why_left(self, convolution: Convolution, stages: list[GraphStage]) -> str | None:
+        """Where torch's kernel computes the sums anyway."""
+        x = fake_value(convolution.x)
+        assert x is not None
+        if x.device.type == "cuda" and x.dtype not in _HALF_TYPES and not convolution.is_depthwise:
+            return f"on a GPU torch computes convolutions of {x.dtype} that are not depthwise"
+        return None
+
+
+class AsItIs:
+    """Torch's ops run one by one.
+
+    Args:
+        weights: the inputs of the graph whose convolutions may be folded; None for all.
+    """
+
+    is_final = True
+
+    def __init__(self, weights: set[Node] | None = None) -> None:
+        self.weights = weights
+
+    def why_left(self, convolution: Convolution, stages: list[GraphStage]) -> str | None:
+        """Where sluice's op would be no faster."""
+        if self.weights is not None and source_of(convolution.weight) not in self.weights:
+            return "`only` leaves it"
+        x = fake_value(convolution.x)
+        assert x is not None
+        if convolution.is_sluices or convolution.is_depthwise:
+            return None
+        ops = sum(1 + len(stage.interior) for stage in stages)
+        if x.device.type == "cuda" and (x.dtype in _HALF_TYPES or ops >= _LEAST_OPS):
+            return None
+        return "torch's own kernel computes it"

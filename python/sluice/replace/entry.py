@@ -1,0 +1,260 @@
+"""The way of a module's calls into torch's tracer: Dynamo traces the module, and its graphs run folded.
+
+`torch.nn.Module.__call__` runs what is in `_compiled_call_impl`, as after `module.compile()`. Copies and pickles drop
+that attribute; they get an entry of their own by another one, which stays.
+"""
+
+from __future__ import annotations
+
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch._C._dynamo.eval_frame import set_eval_frame
+from torch.autograd import forward_ad
+from torch.fx._symbolic_trace import is_fx_symbolic_tracing
+from torch.nn.modules.module import _has_any_global_hook
+
+from .._library import innermost_transform
+from ..nn.chained import PLAIN, Chained
+from ..nn.state import NAME
+
+_CALL = "_compiled_call_impl"
+_IGNORED = "__jit_ignored_attributes__"  # of torch.jit.script
+# Dynamic sizes from the first trace, and guards that torch leaves out by default.
+_CONFIGURATION = {
+    "assume_static_by_default": False,
+    "skip_nnmodule_hook_guards": False,
+    "skip_no_tensor_aliasing_guards_on_parameters": False,
+    "specialize_float": True,
+    "record_runtime_overhead": False,
+    "recompile_limit": 16,
+}
+_MOST_FAILURES = 3
+_lock = threading.RLock()
+
+
+class Folding:
+    """The backend of a model's entries.
+
+    Args:
+        convolutions: the only ones that are folded; None for all.
+    """
+
+    def __init__(self, convolutions: Sequence[torch.nn.Module] | None = None) -> None:
+        self.convolutions = convolutions
+        self._calls: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """What Dynamo runs for a graph."""
+        from ..compile.folded_graph import folded
+
+        weights = None
+        if self.convolutions is not None:
+            weights = {id(one) for part in self.convolutions for one in part.parameters()}
+        return folded(graph, inputs, weights)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Folding:
+        if self.convolutions is None:  # then copies may run what was compiled for the first
+            return self
+        import copy
+
+        made = memo[id(self)] = Folding()
+        made.convolutions = copy.deepcopy(self.convolutions, memo)
+        return made
+
+    def __reduce__(self) -> Any:
+        return Folding, (self.convolutions,)
+
+    def call_of(self, module: torch.nn.Module, code: tuple[Any, ...]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """The function that is traced for modules like this one, and Dynamo's compiler for it."""
+        shapes = tuple((name, tuple(one.shape)) for name, one in module.named_parameters())
+        key = type(module), shapes, code
+        if key not in self._calls:
+            self._calls[key] = _traced(self)
+        return self._calls[key]
+
+
+class Entry:
+    """The entry of a module; it puts itself into the module.
+
+    Args:
+        module: the module, whose attributes may not be there yet.
+        folding: what its graphs become.
+
+    Attributes:
+        graphs: what ran for the module; None before the first call.
+    """
+
+    graphs: Any = None
+
+    def __init__(self, module: torch.nn.Module, folding: Folding) -> None:
+        self.module, self.folding = module, folding
+        self._kind: type | None = None
+        self._functions: dict[str, Any] = {}
+        self.put()
+
+    def __reduce__(self) -> Any:
+        return Entry, (self.module, self.folding)
+
+    def put(self) -> None:
+        """Puts the entry into the module."""
+        own = self.module.__dict__
+        own[NAME] = own[_CALL] = self
+        own[_IGNORED] = [*getattr(type(self.module), _IGNORED, ()), NAME, _CALL]
+
+    def remove(self) -> None:
+        """Takes the entry out of the module, unless another one is in its place."""
+        own = self.module.__dict__
+        if own.get(NAME) is self:
+            del own[NAME], own[_IGNORED]
+        if own.get(_CALL) is self:
+            del own[_CALL]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's result."""
+        module = self.module
+        if torch.compiler.is_compiling() or _is_in_mode():
+            return module._call_impl(*args, **kwargs)
+        if self._kind is not type(module) or self._is_patched():
+            self._start()
+        if not self._is_plain(args) or (kwargs and not self._is_plain(kwargs.values())):
+            return module._call_impl(*args, **kwargs)
+        names = tuple(kwargs)  # Dynamo does not guard their order
+        if names not in self._calls:
+            self._calls[names] = self.folding.call_of(module, (self._methods, *self._functions.items(), names))
+        call, compiler = self._calls[names]
+        current = self._current
+        former, current.graphs = current.graphs, self.graphs
+        outer = set_eval_frame(compiler)
+        try:
+            result = call(module, *args, **kwargs)
+        finally:
+            set_eval_frame(outer)
+            current.graphs = former
+        if not self.graphs.gain:
+            self._without_gain = self._place()
+        return result
+
+    def _start(self) -> None:
+        """Prepares the first call: imports Dynamo, which takes seconds."""
+        from ..compile.folded_graph import Graphs, current
+
+        with _lock:
+            known = self._functions if self.graphs is None else {**self._functions, **self.graphs.functions}
+            self._functions = {name: getattr(F, name, None) for name in known}
+            self._owner = next((part for part in self.module.modules() if part._parameters), self.module)
+            self._current, self.graphs = current, Graphs()
+            self._methods = _methods_of(self.module)
+            self._calls: dict[tuple[str, ...], tuple[Callable[..., Any], Callable[..., Any]]] = {}
+            self._kind, self._without_gain = type(self.module), None
+
+    def _is_patched(self) -> bool:
+        """Whether a class or torch.nn.functional has another function than at the trace; Dynamo does not guard them."""
+        for kind, name, then in self._methods:
+            if getattr(kind, name) is not then:
+                return True
+        known = (self._functions, self.graphs.functions)
+        return any(getattr(F, name, None) is not then for found in known for name, then in found.items())
+
+    def _is_plain(self, values: Iterable[Any]) -> bool:
+        """Whether parameters and arguments are plain tensors, and no gradient is wanted.
+
+        A model whose graphs gain nothing on its device and in its dtype is not traced there any more.
+        """
+        for value in values:
+            kind = type(value)
+            if kind is not torch.Tensor and (
+                (isinstance(value, torch.Tensor) and kind not in PLAIN) or _is_numpys(kind)
+            ):
+                return False
+        first = next(iter(self._owner._parameters.values()), None)
+        if first is None:
+            return True
+        if type(first) not in PLAIN or (torch.is_grad_enabled() and first.requires_grad):
+            return False
+        return self._without_gain is None or self._without_gain != (first.device, first.dtype)
+
+    def _place(self) -> tuple[torch.device, torch.dtype] | None:
+        first = next(iter(self._owner._parameters.values()), None)
+        return None if first is None else (first.device, first.dtype)
+
+
+def _is_in_mode() -> bool:
+    """Whether a mode changes what functions do."""
+    if torch._C._is_any_autocast_enabled() or _has_any_global_hook() or innermost_transform() is not None:
+        return True
+    if torch._C._len_torch_dispatch_stack() > 0 or torch._C._len_torch_function_stack() > 0:
+        return True
+    return (
+        forward_ad._current_level >= 0 or torch._C._get_tracing_state() is not None or is_fx_symbolic_tracing()
+    )  # fmt: skip
+
+
+def entry_of(module: torch.nn.Module) -> Entry | None:
+    """The module's entry, if it has one."""
+    found = module.__dict__.get(NAME)
+    return found if isinstance(found, Entry) else None
+
+
+def _is_numpys(kind: type) -> bool:
+    """Whether Dynamo would take values of a class for tensors."""
+    return kind.__module__ == "numpy"
+
+
+def _methods_of(module: torch.nn.Module) -> tuple[tuple[type, str, Any], ...]:
+    """The methods of the classes of a module's parts that calls run."""
+    kinds = dict.fromkeys(map(type, module.modules()))
+    kinds.update(dict.fromkeys(base for kind in kinds for base in kind.__bases__ if issubclass(kind, Chained)))
+    names = ("__call__", "forward", "_conv_forward")
+    return tuple((kind, name, getattr(kind, name)) for kind in kinds for name in names if hasattr(kind, name))
+
+
+def may_have_entry(module: torch.nn.Module) -> bool:
+    """Whether a module's calls may go through an entry: nobody else uses the attributes."""
+    if isinstance(module, (torch.jit.ScriptModule, torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+        return False
+    return NAME not in module.__dict__ and module.__dict__.get(_CALL) is None
+
+
+def _traced(backend: Folding) -> tuple[Callable[..., Any], _Compiler]:
+    from torch._dynamo import optimize
+
+    own = types.FunctionType(_call.__code__.replace(), _call.__globals__, "call")  # whose compiled code is its own
+    return own, _Compiler(optimize(backend).callback)  # type: ignore[union-attr]
+
+
+def _call(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+    return module._call_impl(*args, **kwargs)
+
+
+class _Compiler:
+    """Dynamo's compiler of frames under our configuration. A frame that it cannot compile runs as Python."""
+
+    def __init__(self, dynamos: Any) -> None:
+        self._dynamos = self._torchdynamo_orig_backend = dynamos  # the second name leads torch to the backend
+        self._failures: dict[types.CodeType, int] = {}
+
+    def __call__(self, frame: Any, *args: Any, **kwargs: Any) -> Any:
+        from torch._dynamo import config
+        from torch._dynamo.types import ConvertFrameReturn
+
+        from ..compile.fold import log
+
+        code = frame.f_code
+        known = {name: value for name, value in _CONFIGURATION.items() if hasattr(config, name)}
+        with _lock, config.patch(known):
+            if self._failures.get(code, 0) >= _MOST_FAILURES:
+                return ConvertFrameReturn()
+            try:
+                with warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", "(?s).*Dynamo ")  # advice to who has called torch.compile
+                    return self._dynamos(frame, *args, **kwargs)
+            except Exception as error:
+                self._failures[code] = self._failures.get(code, 0) + 1
+                log.debug("%s runs as Python: %s", code.co_name, error)
+                return ConvertFrameReturn()

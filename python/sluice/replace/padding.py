@@ -1,0 +1,56 @@
+"""Convolutions of transformers that compute their padding on the device: here from shapes, without waiting for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .classes import Derived
+
+_NAMES = frozenset(
+    f"transformers.models.{name}"
+    for name in (
+        "encodec.modeling_encodec.EncodecConv1d",
+        "mimi.modeling_mimi.MimiConv1d",
+        "pocket_tts_audio_tokenizer.modeling_pocket_tts_audio_tokenizer.PocketTTSAudioTokenizerConv1d",
+    )
+)
+_LENGTHS = (1, 2, 3, 7, 64)  # at which a module's own padding is compared
+
+
+class Padded(Derived):
+    """A convolution whose padding numbers are Python's."""
+
+    def _get_extra_padding_for_conv1d(self: Any, hidden_states: torch.Tensor) -> Any:
+        return _numbers(self.conv, hidden_states.shape[-1])[1]
+
+    def _pad1d(self: Any, hidden_states: torch.Tensor, paddings: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        total, extra = _numbers(self.conv, hidden_states.shape[-1])
+        sides = (total, extra) if self.causal else (total - total // 2, total // 2 + extra)
+        padded: torch.Tensor = type(self)._sluice_bases[1]._pad1d(hidden_states, sides, *args, **kwargs)  # type: ignore
+        return padded
+
+
+def is_padded(module: Any) -> bool:
+    """Whether it is one of these modules, and pads by these numbers."""
+    kind = type(module)
+    if issubclass(kind, Derived):
+        return False
+    if f"{kind.__module__}.{kind.__qualname__}" not in _NAMES or not isinstance(module.conv, torch.nn.Conv1d):
+        return False
+    own = kind._get_extra_padding_for_conv1d
+    try:
+        given = [int(own(module, torch.empty(1, length, device="meta"))) for length in _LENGTHS]
+        total = int(module.padding_total)
+    except (AttributeError, TypeError, RuntimeError):
+        return False
+    return [(total, extra) for extra in given] == [_numbers(module.conv, length) for length in _LENGTHS]
+
+
+def _numbers(conv: torch.nn.Conv1d, length: int) -> tuple[int, int]:
+    """The positions that the convolution reads beside a stride, and those that a length lacks to whole strides."""
+    reach, stride = (conv.kernel_size[0] - 1) * conv.dilation[0] + 1, conv.stride[0]
+    total = reach - stride
+    strides = -((reach - total - length) // stride)
+    return total, strides * stride + reach - total - length
