@@ -16,6 +16,7 @@ from .backend import needs_gradients
 from .calls import call_torchs_functions
 from .capture import captured
 from .constants import Split, split
+from .cuda_graphs import CudaGraphs, why_not_captured
 from .fold import Fold, log
 from .in_place import restore_writes, without_writes
 from .nodes import may_alias, source_of
@@ -46,9 +47,11 @@ class Graphs:
         notes: of their convolutions, each with its weight.
         gain: whether one of them is faster than Python's calls of the same functions.
         functions: those of torch.nn.functional that they stand for, by name.
+        cuda_graphs: captures of their calls; None where none are wanted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cuda_graphs: CudaGraphs | None = None) -> None:
+        self.cuda_graphs = cuda_graphs
         self._kept: dict[FoldedGraph, Kept] = {}
         self.notes: list[tuple[weakref.ref[torch.Tensor], Note]] = []
         self.gain = False
@@ -82,31 +85,50 @@ class FoldedGraph:
         notes: of its convolutions.
         gains: whether it is faster than Python's calls of the same functions.
         functions: those of torch.nn.functional in Dynamo's graph.
+        moving: the indices of inputs that are tensors, and no parameters.
+        why_not: why it cannot be a CUDA graph; empty if it can.
     """
 
-    def __init__(self, found: Split, notes: list[Note], gains: bool, functions: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        found: Split,
+        notes: list[Note],
+        gains: bool,
+        functions: dict[str, Any],
+        moving: Sequence[int],
+        why_not: str,
+    ) -> None:
         self.notes, self.gains, self.functions = notes, gains, functions
+        self._moving, self._why_not = moving, why_not
         # torch's tracers make graphs whose code is compiled again where it is called.
         self._first = None if found.first is None else GraphModule(found.first, found.first.graph).forward
         self._reads, self._rest = found.reads, GraphModule(found.rest, found.rest.graph).forward
 
     def __call__(self, *inputs: Any) -> Any:
         """The graph's results."""
-        kept = None if current.graphs is None else current.graphs.kept(self, inputs)
-        if (first := self._first) is None:
+        graphs = current.graphs
+        kept = None if graphs is None else graphs.kept(self, inputs)
+        if (first := self._first) is not None:
+            read = tuple([inputs[i] for i in self._reads])
+            inputs += first(*read) if kept is None else kept.of(read, lambda: first(*read))
+        if graphs is None or graphs.cuda_graphs is None:
             return self._rest(*inputs)
-        read = tuple([inputs[i] for i in self._reads])
-        constants = first(*read) if kept is None else kept.of(read, lambda: first(*read))
-        return self._rest(*inputs, *constants)
+        if self._why_not:
+            graphs.cuda_graphs.reasons[self._why_not] = None
+            return self._rest(*inputs)
+        return graphs.cuda_graphs.run(self, self._rest, inputs, self._moving)
 
 
-def folded(graph: GraphModule, inputs: Sequence[Any], weights: set[int] | None) -> Callable[..., Any]:
+def folded(
+    graph: GraphModule, inputs: Sequence[Any], weights: set[int] | None, is_for_cuda_graphs: bool = False
+) -> Callable[..., Any]:
     """What runs in the place of Dynamo's graph, which runs itself where nothing is folded.
 
     Args:
         graph: of Dynamo.
         inputs: its arguments, parameters included.
         weights: the ids of the tensors whose convolutions may be folded; None for all.
+        is_for_cuda_graphs: whether a graph with nothing folded gains as well.
     """
     if needs_gradients(graph, inputs):
         return graph.forward
@@ -126,13 +148,19 @@ def folded(graph: GraphModule, inputs: Sequence[Any], weights: set[int] | None) 
              for outcome in fold.outcomes if (source := source_of(outcome.weight)) is not None]  # fmt: skip
     restore_writes(made.graph, changed)
     made.graph.eliminate_dead_code()
+    why_not = why_not_captured(made.graph)
     call_torchs_functions(made.graph)
-    found = split(made, [i for i, node in enumerate(graph.graph.find_nodes(op="placeholder")) if _is_parameter(node)])
-    is_same = count == 0 and (found.first is None or all(map(_is_view, found.first.graph.nodes)))
+    given = graph.graph.find_nodes(op="placeholder")
+    parameters = [i for i, node in enumerate(given) if _is_parameter(node)]
+    moving = [i for i, one in enumerate(inputs) if isinstance(one, torch.Tensor) and i not in set(parameters)]
+    found = split(made, parameters)
+    is_same = (
+        not is_for_cuda_graphs and count == 0 and (found.first is None or all(map(_is_view, found.first.graph.nodes)))
+    )
     calls = [node.target for node in graph.graph.nodes if node.op in ("call_function", "call_method")]
     functions = {one.__name__: one for one in calls if getattr(one, "__module__", None) == F.__name__}  # type: ignore
     gains = not is_same or len(calls) >= _LEAST_CALLS
-    return FoldedGraph(Split(None, (), graph) if is_same else found, notes, gains, functions)
+    return FoldedGraph(Split(None, (), graph) if is_same else found, notes, gains, functions, moving, why_not)
 
 
 def _is_parameter(node: Node) -> bool:

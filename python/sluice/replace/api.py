@@ -50,10 +50,13 @@ class Replacement:
 
     @property
     def rows(self) -> list[Row]:
-        """A `Row` for each convolution; what is folded is known of calls that were made."""
+        """A `Row` for each convolution, and for each module with CUDA graphs. Both tell of calls that were made."""
         notes = self._notes()
         rows = [_with_notes(row, notes.pop(row.module, [])) for row in self._rows]
-        return rows + [_with_notes(Row(name, "function", "function"), found) for name, found in notes.items()]
+        rows += [_with_notes(Row(name, "function", "function"), found) for name, found in notes.items()]
+        return rows + [
+            row for name, module in self.model.named_modules() if (row := _captures(name, module)) is not None
+        ]
 
     def trace(self, *args: Any, **kwargs: Any) -> Replacement:
         """Calls the model with these arguments and without gradients, so that it is folded and `rows` are complete."""
@@ -117,6 +120,7 @@ def replace(
     *,
     only: Only | None = None,
     fold: bool = True,
+    cuda_graphs: bool = False,
     dry_run: bool = False,
 ) -> Replacement:
     """Swaps a model's convolutions for sluice's, in place, and folds the activations around them into their chains.
@@ -131,6 +135,9 @@ def replace(
         model: any module. It may be in training mode, and it still trains.
         only: takes a convolution's name and the module, and says whether it may be swapped and folded.
         fold: whether calls are traced; else classes are swapped alone.
+        cuda_graphs: whether traced calls on a GPU are captured at the second one of their shapes, and then replayed; at
+            most 16 captures. Inputs are copied in, and results are new tensors. Calls that draw random numbers, write
+            to an input or return memory of one run as before.
         dry_run: whether only the table is made; the model does not change.
 
     Returns:
@@ -156,7 +163,7 @@ def replace(
         raise TypeError(f"replace: only must be a function of a name and a module, got {type(only).__name__}")
     replacement = Replacement(model)
     try:
-        _Replacer(replacement, only).run(fold and not dry_run)
+        _Replacer(replacement, only).run(fold and not dry_run, cuda_graphs)
     except BaseException:
         replacement.undo()
         raise
@@ -170,7 +177,7 @@ class _Replacer:
         self.replacement, self.only = replacement, only
         self.allowed: dict[str, torch.nn.Module] = {}  # convolutions that may be folded
 
-    def run(self, folds: bool) -> None:
+    def run(self, folds: bool, cuda_graphs: bool) -> None:
         model, changes = self.replacement.model, self.replacement._changes
         for name, module in list(model.named_modules()):
             if is_convolution(module):
@@ -179,10 +186,11 @@ class _Replacer:
                 self._pad(name, module)
         changes.extend(keep_norms(self.allowed.items()))
         if folds:
-            folding = Folding(None if self.only is None else list(self.allowed.values()))
+            folding = Folding(None if self.only is None else list(self.allowed.values()), cuda_graphs)
             for name, module in parents(model, self.only is None):
                 former = entry_of(module)
-                if former is None or (former.folding.convolutions is not None and self.allowed):
+                is_less = former is not None and former.folding.convolutions is not None and self.allowed
+                if former is None or is_less or (cuda_graphs and not former.folding.cuda_graphs):
                     changes.append(EntryChange(name, Entry(module, folding), former))
 
     def _swap(self, name: str, module: torch.nn.Module) -> Row:
@@ -218,6 +226,16 @@ def shown(module: torch.nn.Module) -> str:
     if isinstance(module, Causal):
         name = f"{own.__name__} on sluice.nn.Conv1d"
     return name + (", parametrised" if own is not type(module) else "")
+
+
+def _captures(name: str, module: torch.nn.Module) -> Row | None:
+    """The row of a module whose calls may be CUDA graphs."""
+    entry = entry_of(module)
+    found = None if entry is None or entry.graphs is None else entry.graphs.cuda_graphs
+    if found is None:
+        return None
+    own = type(module).__name__
+    return Row(name, own, f"{own}, {len(found)} CUDA graphs", note="; ".join(found.reasons))
 
 
 def _with_notes(row: Row, notes: list[Any]) -> Row:

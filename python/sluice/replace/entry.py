@@ -43,10 +43,11 @@ class Folding:
 
     Args:
         convolutions: the only ones that are folded; None for all.
+        cuda_graphs: whether calls on a GPU become CUDA graphs.
     """
 
-    def __init__(self, convolutions: Sequence[torch.nn.Module] | None = None) -> None:
-        self.convolutions = convolutions
+    def __init__(self, convolutions: Sequence[torch.nn.Module] | None = None, cuda_graphs: bool = False) -> None:
+        self.convolutions, self.cuda_graphs = convolutions, cuda_graphs
         self._calls: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {}
 
     def __call__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -56,19 +57,19 @@ class Folding:
         weights = None
         if self.convolutions is not None:
             weights = {id(one) for part in self.convolutions for one in part.parameters()}
-        return folded(graph, inputs, weights)
+        return folded(graph, inputs, weights, self.cuda_graphs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Folding:
         if self.convolutions is None:  # then copies may run what was compiled for the first
             return self
         import copy
 
-        made = memo[id(self)] = Folding()
+        made = memo[id(self)] = Folding(None, self.cuda_graphs)
         made.convolutions = copy.deepcopy(self.convolutions, memo)
         return made
 
     def __reduce__(self) -> Any:
-        return Folding, (self.convolutions,)
+        return Folding, (self.convolutions, self.cuda_graphs)
 
     def call_of(self, module: torch.nn.Module, code: tuple[Any, ...]) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """The function that is traced for modules like this one, and Dynamo's compiler for it."""
@@ -142,13 +143,14 @@ class Entry:
 
     def _start(self) -> None:
         """Prepares the first call: imports Dynamo, which takes seconds."""
+        from ..compile.cuda_graphs import CudaGraphs
         from ..compile.folded_graph import Graphs, current
 
         with _lock:
             known = self._functions if self.graphs is None else {**self._functions, **self.graphs.functions}
             self._functions = {name: getattr(F, name, None) for name in known}
             self._owner = next((part for part in self.module.modules() if part._parameters), self.module)
-            self._current, self.graphs = current, Graphs()
+            self._current, self.graphs = current, Graphs(CudaGraphs() if self.folding.cuda_graphs else None)
             self._methods = _methods_of(self.module)
             self._calls: dict[tuple[str, ...], tuple[Callable[..., Any], Callable[..., Any]]] = {}
             self._kind, self._without_gain = type(self.module), None
