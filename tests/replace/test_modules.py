@@ -257,6 +257,20 @@ def test_a_norm_is_computed_once(norm: str) -> None:
     assert counts[1:] == [0, 0]
 
 
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_weight_of_inference_mode_has_a_backward_later(norm: str) -> None:
+    model = nn.Sequential(NORMS[norm](nn.Conv1d(4, 4, 3)), nn.Tanh()).eval().requires_grad_(False)
+    sluice.replace(model, fold=False)
+    with torch.inference_mode():
+        expected = model(torch.ones(2, 4, 15))
+    x = torch.ones(2, 4, 15, requires_grad=True)
+    y = model(x)
+    torch.testing.assert_close(y.detach(), expected)
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.any()
+
+
 def test_a_parametrization_may_come_and_go_in_between() -> None:
     model = nn.Sequential(parametrizations.weight_norm(nn.Conv1d(4, 4, 3, groups=4)), nn.Conv1d(4, 4, 1, groups=4))
     replacement = sluice.replace(model)

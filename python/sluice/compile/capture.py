@@ -30,7 +30,7 @@ def captured(graph: GraphModule) -> GraphModule | str:
     if not any(map(_may_be_folded, graph.graph.nodes)):
         return "it has no convolution"
     inputs = [node.meta.get("example_value") for node in graph.graph.find_nodes(op="placeholder")]
-    if other := next((value for value in inputs if not _is_plain(value)), None):
+    if (other := next((value for value in inputs if not _is_plain(value)), None)) is not None:
         return f"an input is a {type(other).__name__}"
     for node in graph.graph.nodes:
         if node.op == "call_module" or isinstance(node.target, torch._ops.HigherOrderOperator):

@@ -128,7 +128,7 @@ class CudaGraphs:
         return len(self._captures)
 
     def run(self, owner: Any, function: Callable[..., Any], inputs: Sequence[Any], moving: Sequence[int]) -> Any:
-        """`function(*inputs)`, replayed from the third call of a signature on.
+        """`function(*inputs)`, replayed from the second call of a signature on.
 
         Args:
             owner: the graph of the function.

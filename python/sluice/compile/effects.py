@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from .nodes import aten, is_write, may_alias, reads_size
 
@@ -13,6 +13,15 @@ def is_barrier(node: Node) -> bool:
     if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
         return node.op not in ("placeholder", "get_attr", "output") and not _is_python(node)
     return is_write(node)
+
+
+def barriers_of(graph: Graph) -> dict[Node, int]:
+    """Of each node the number of barriers up to it: two nodes with one number have none between them."""
+    found, count = dict[Node, int](), 0
+    for node in graph.nodes:
+        count += is_barrier(node)
+        found[node] = count
+    return found
 
 
 def _is_python(node: Node) -> bool:

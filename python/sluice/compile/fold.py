@@ -16,7 +16,7 @@ import torch
 from torch.fx import Graph, Node
 
 from .convolution import Convolution, fake_result, is_convolution, read
-from .effects import erase_unused, is_barrier, reader_of_gaps, reader_of_strides
+from .effects import barriers_of, erase_unused, reader_of_gaps, reader_of_strides
 from .graph_stages import ahead, behind
 from .moves import may_move, moves_ahead, moves_behind
 from .nodes import aten, fake_value, given, is_number, is_same_place, readers, reads_size, same_sizes
@@ -57,12 +57,8 @@ class Fold:
         self.convolutions = [node for node in graph.nodes if is_convolution(node)]
         self.outcomes: list[Outcome] = []
         self.written: set[Node] = set()  # ahead of convolutions: cheaper written once than computed by each
-        self.barriers: dict[Node, int] = {}  # ahead of each node: ops that write in place
-        self.places: dict[Node, int] = {}
-        count = 0
-        for place, node in enumerate(graph.nodes):
-            count += is_barrier(node)
-            self.barriers[node], self.places[node] = count, place
+        self.barriers = barriers_of(graph)
+        self.places = {node: place for place, node in enumerate(graph.nodes)}
 
     def run(self) -> int:
         """Replaces convolutions; returns the number of replaced ones."""

@@ -152,7 +152,7 @@ def folded(
     call_torchs_functions(made.graph)
     given = graph.graph.find_nodes(op="placeholder")
     parameters = [i for i, node in enumerate(given) if _is_parameter(node)]
-    moving = [i for i, one in enumerate(inputs) if isinstance(one, torch.Tensor) and i not in set(parameters)]
+    moving = [i for i, node in enumerate(given) if isinstance(inputs[i], torch.Tensor) and not _is_parameter(node)]
     found = split(made, parameters)
     is_same = (
         not is_for_cuda_graphs and count == 0 and (found.first is None or all(map(_is_view, found.first.graph.nodes)))

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import torch
 from torch.fx import Node
 
+from ..nn.packing import HALF_TYPES
 from .convolution import Convolution
 from .nodes import fake_value, source_of
 from .stage import GraphStage
 
 _LEAST_OPS = 2  # around a convolution that torch's kernel sums: one alone gains nothing
-_HALF_TYPES = (torch.float16, torch.bfloat16)
 
 
 class Policy(Protocol):
@@ -37,7 +36,7 @@ class ForInductor:
         """Where torch's kernel computes the sums anyway."""
         x = fake_value(convolution.x)
         assert x is not None
-        if x.device.type == "cuda" and x.dtype not in _HALF_TYPES and not convolution.is_depthwise:
+        if x.device.type == "cuda" and x.dtype not in HALF_TYPES and not convolution.is_depthwise:
             return f"on a GPU torch computes convolutions of {x.dtype} that are not depthwise"
         return None
 
@@ -63,6 +62,6 @@ class AsItIs:
         if convolution.is_sluices or convolution.is_depthwise:
             return None
         ops = sum(1 + len(stage.interior) for stage in stages)
-        if x.device.type == "cuda" and (x.dtype in _HALF_TYPES or ops >= _LEAST_OPS):
+        if x.device.type == "cuda" and (x.dtype in HALF_TYPES or ops >= _LEAST_OPS):
             return None
         return "torch's own kernel computes it"

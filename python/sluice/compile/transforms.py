@@ -8,7 +8,7 @@ import torch
 from torch.fx import Graph, Node
 
 from .convolution import fake_result
-from .effects import erase_unused, is_barrier
+from .effects import barriers_of, erase_unused
 from .graph_stages import ahead
 from .nodes import fake_value, readers, same_sizes
 from .stage import GraphStage, compose
@@ -18,11 +18,7 @@ _LEAST_OPS = 2
 
 def fold_transforms(graph: Graph) -> int:
     """Replaces rows of pointwise ops by `sluice.transform`; returns their number. For graphs that run as they are."""
-    barriers, count = dict[Node, int](), 0
-    for node in graph.nodes:
-        count += is_barrier(node)
-        barriers[node] = count
-    found = 0
+    barriers, found = barriers_of(graph), 0
     for node in reversed(list(graph.nodes)):
         if node.op == "call_function" and not node._erased:
             stages = _stages(node, barriers)

@@ -45,7 +45,8 @@ class Kept:
         found = self._values.get((stream, key))
         if found is not None and found.is_of(parameters):
             return found.value
-        value = compute()
+        with torch.inference_mode(False), torch.no_grad():  # a later call may save the value for its backward
+            value = compute()
         if any(one.is_inference() for one in parameters):  # which count no versions
             return value
         versions, addresses = [one._version for one in parameters], [one.data_ptr() for one in parameters]

@@ -11,9 +11,8 @@ from .entry import entry_of, may_have_entry
 
 _CONTAINERS = (torch.nn.ModuleList, torch.nn.ModuleDict)
 _FUNCTIONS = frozenset(("conv1d", "conv_transpose1d"))
-_LEAST_SHARE = (
-    0.5  # of the modules with parameters that are convolutions: tracing the others takes time and gains little
-)
+# The share of convolutions among modules with parameters: to trace the others takes time and gains little.
+_LEAST_SHARE = 0.5
 
 
 def parents(model: torch.nn.Module, with_functions: bool) -> Iterator[tuple[str, torch.nn.Module]]:
