@@ -78,7 +78,7 @@ def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight
     if weight.dim() != 3 or weight.numel() == 0:
         rule = "(out_channels, in_channels, taps), none of them 0"
         raise ValueError(f"pack: weight must have shape {rule}, got {tuple(weight.shape)}")
-    if wanted not in _HALF_TYPES or not _has_kernels(weight.device):
+    if wanted not in _HALF_TYPES or not has_kernels(weight.device):
         return PackedWeight(weight, None)
     packed = call("pack", weight, torch.ops.sluice._pack_conv1d_weight.default, weight, wanted)
     return PackedWeight(weight, packed)
@@ -88,7 +88,7 @@ def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight
 torch.utils._pytree.register_dataclass(PackedWeight, serialized_type_name="sluice.PackedWeight")
 
 
-def _has_kernels(device: torch.device) -> bool:
+def has_kernels(device: torch.device) -> bool:
     """Whether a tensor-core kernel may run on the device; always on "meta" for plans."""
     if current_mode.action and device.type == "meta":
         return True

@@ -52,7 +52,7 @@ def captures(model: nn.Module) -> CudaGraphs:
 
 
 def check(ours: nn.Module, theirs: nn.Module, length: int, batch: int = 2, **options: Any) -> None:
-    x = torch.randn(batch, 16, length, device=next(theirs.parameters()).device)
+    x = torch.randn(batch, 16, length).to(next(theirs.parameters()).device)  # no GPU draws during a thread's capture
     torch.testing.assert_close(ours(x, **options), theirs(x, **options), rtol=2e-3, atol=2e-3)
 
 
@@ -195,6 +195,34 @@ def test_what_is_not_captured(cuda: str, kind: type[Residual], reason: str) -> N
         torch.testing.assert_close(*inputs)
     assert len(captures(ours)) == 0
     assert reason in replacement.rows[-1].note
+
+
+@torch.library.custom_op("sluice_tests::waiting", mutates_args=())
+def waiting(x: torch.Tensor) -> torch.Tensor:
+    """Waits for the GPU, which no capture allows, and which the op does not say."""
+    return x * (2 if x.sum().item() > 0 else 3)
+
+
+@waiting.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+class Waiting(Residual):
+    def forward(self, x: torch.Tensor, flag: bool = False) -> Any:
+        return self.second(waiting(super().forward(x)))
+
+
+@pytest.mark.gpu
+def test_after_a_capture_that_fails(cuda: str) -> None:
+    theirs = Waiting().eval().to(cuda)
+    ours = copy.deepcopy(theirs)
+    replacement = sluice.replace(ours, cuda_graphs=True)
+    for _ in range(4):
+        check(ours, theirs, 20)
+        torch.randn(3, device=cuda)  # torch's generator takes part in captures
+    assert len(captures(ours)) == 0
+    assert "a capture failed" in replacement.rows[-1].note
 
 
 @pytest.mark.gpu

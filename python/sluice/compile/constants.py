@@ -9,7 +9,9 @@ from typing import NamedTuple
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from .nodes import is_write, may_alias
+from ..nn.packing import may_be_packed
+from .convolution import fake_result
+from .nodes import fake_value, is_write, may_alias
 
 
 class Split(NamedTuple):
@@ -30,7 +32,7 @@ def split(module: GraphModule, parameters: Sequence[int]) -> Split:
     """Takes apart what the inputs of these indices alone decide. The module becomes `rest`."""
     graph = module.graph
     inputs = graph.find_nodes(op="placeholder")
-    constants = _constants(graph, {inputs[i] for i in parameters})
+    constants = constants_of(graph, {inputs[i] for i in parameters})
     kept = [node for node in constants if any(user not in constants for user in node.users)]
     if not kept:
         return Split(None, (), module)
@@ -52,7 +54,25 @@ def split(module: GraphModule, parameters: Sequence[int]) -> Split:
     return Split(GraphModule(module, first), tuple(reads), module)
 
 
-def _constants(graph: Graph, parameters: set[Node]) -> dict[Node, None]:
+def pack_weights(graph: Graph, parameters: set[Node]) -> None:
+    """Packs the weights of tensor-core kernels where parameters alone decide them."""
+    constants = constants_of(graph, parameters)
+    for node in graph.find_nodes(op="call_function", target=torch.ops.sluice.conv1d.default):
+        weight = node.args[1]
+        if (
+            "packed" in node.kwargs
+            or not (weight in constants or weight in parameters)
+            or not may_be_packed(fake_value(weight))
+        ):
+            continue
+        target, arguments = torch.ops.sluice._pack_conv1d_weight.default, (weight, None)
+        with graph.inserting_before(node):
+            packed = graph.call_function(target, arguments)
+        packed.meta["val"] = fake_result(target, arguments, {}, weight)
+        node.update_kwarg("packed", packed)
+
+
+def constants_of(graph: Graph, parameters: set[Node]) -> dict[Node, None]:
     """The nodes that parameters alone decide, in their order, but for memory that the graph writes or returns."""
     changed = _written_or_returned(graph)
     found: dict[Node, None] = {}

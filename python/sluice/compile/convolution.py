@@ -48,13 +48,16 @@ class Convolution(NamedTuple):
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether each input channel has filters of its own."""
+        """Whether each input channel has filters of its own, or one channel becomes one."""
         if self.op == "filter2d":
             return True
         weight, groups = fake_value(self.weight), self.arguments[5]
         assert weight is not None
-        inputs = weight.shape[0] if self.op == "conv_transpose1d" else weight.shape[1] * groups
-        return isinstance(groups, int) and groups > 1 and inputs == groups
+        if self.op == "conv_transpose1d":
+            inputs, outputs = weight.shape[0], weight.shape[1] * groups
+        else:
+            inputs, outputs = weight.shape[1] * groups, weight.shape[0]
+        return isinstance(groups, int) and inputs == groups and (groups > 1 or outputs == 1)
 
     def padded(self, left: int, right: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments after the input with additional zero padding on both sides, and the keyword arguments."""

@@ -5,11 +5,14 @@ Inputs are copied into tensors of the capture, and results are copied out, so th
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import functools
 import operator
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Graph, Node
@@ -18,6 +21,8 @@ from .nodes import is_write, may_alias
 
 _MOST = 16  # captures of a model; the least recently used one is dropped
 _MOST_SEEN = 1024  # signatures of calls that were not captured
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+_capturing = threading.Lock()
 
 
 def why_not_captured(graph: Graph) -> str:
@@ -48,26 +53,40 @@ def _is_tensor(node: Node) -> bool:
     return isinstance(node.meta.get("val"), torch.Tensor)
 
 
+class Inputs(NamedTuple):
+    """Indices of a graph's inputs.
+
+    Attributes:
+        moving: tensors that differ from call to call.
+        fixed: other tensors that the graph reads.
+        numbers: all that are no tensors.
+    """
+
+    moving: tuple[int, ...]
+    fixed: tuple[int, ...]
+    numbers: tuple[int, ...]
+
+
 class _Capture:
     """One captured call.
 
     Args:
         run: the function.
         inputs: its arguments.
-        moving: the indices of tensors that differ from call to call.
+        places: which of them are what.
         pool: the memory that all captures of a model share.
     """
 
-    def __init__(self, run: Callable[..., Any], inputs: Sequence[Any], moving: Sequence[int], pool: Any) -> None:
+    def __init__(self, run: Callable[..., Any], inputs: Sequence[Any], places: Inputs, pool: Any) -> None:
         given = list(inputs)
         with torch.inference_mode(False), torch.no_grad():  # calls in any mode write to them
-            for i in moving:
+            for i in places.moving:
                 given[i] = _copy(given[i])
-        self._moving, self._inputs = moving, [given[i] for i in moving]
-        self._fixed = _fixed(inputs, moving)
+        self._places, self._moving = places, [given[i] for i in places.moving]
+        self._fixed = [inputs[i] for i in places.fixed]
         self._addresses = [one.data_ptr() for one in self._fixed]
         self._graph = torch.cuda.CUDAGraph()
-        current, side = torch.cuda.current_stream(), torch.cuda.Stream()
+        current, side = torch.cuda.current_stream(), _own_stream(torch.cuda.current_device())
         side.wait_stream(current)
         with torch.cuda.stream(side):
             self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")
@@ -79,35 +98,53 @@ class _Capture:
         storages = [one.untyped_storage()._cdata for one in self._results if isinstance(one, torch.Tensor)]
         if len(set(storages)) < len(storages):
             raise RuntimeError("two results share memory")
-        self._done = torch.cuda.Event()
-        self._done.record()
 
-    def is_of(self, fixed: Sequence[torch.Tensor]) -> bool:
-        """Whether the tensors that stay are the ones of the capture, in the same memory."""
-        if not all(map(operator.is_, fixed, self._fixed)):
-            return False
-        return [one.data_ptr() for one in fixed] == self._addresses
+    def is_of(self, inputs: Sequence[Any]) -> bool:
+        """Whether the fixed tensors are the ones of the capture, in the same memory."""
+        fixed = [inputs[i] for i in self._places.fixed]
+        return all(map(operator.is_, fixed, self._fixed)) and list(map(_ADDRESS, fixed)) == self._addresses
 
     def replay(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """The results for other values of the moving tensors, on the current stream."""
-        self._done.wait()  # of another stream's replay
-        if self._inputs:
-            torch._foreach_copy_(self._inputs, [inputs[i] for i in self._moving])
+        for to, i in zip(self._moving, self._places.moving, strict=True):
+            to.copy_(inputs[i])
         self._graph.replay()
-        results = tuple([_copy(one) if isinstance(one, torch.Tensor) else one for one in self._results])
-        self._done.record()
-        return results
+        return tuple([_copy(one) if isinstance(one, torch.Tensor) else one for one in self._results])
 
 
-def _fixed(inputs: Sequence[Any], moving: Sequence[int]) -> list[torch.Tensor]:
-    """The tensors among the inputs that stay."""
-    return [one for i, one in enumerate(inputs) if i not in moving and isinstance(one, torch.Tensor)]
+_ADDRESS = torch.Tensor.data_ptr
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the same strides."""
     made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
     return made.copy_(tensor)
+
+
+@functools.cache
+def _own_stream(device: int) -> torch.cuda.Stream:
+    """The stream of captures. torch gives its own streams to several callers, whose kernels would be captured too."""
+    made = ctypes.c_void_p()
+    status = ctypes.CDLL("libcuda.so.1").cuStreamCreate(ctypes.byref(made), _NON_BLOCKING)
+    if status != 0:
+        raise RuntimeError(f"cuStreamCreate: error {status}")
+    return torch.cuda.ExternalStream(made.value, torch.device("cuda", device))
+
+
+class _Order:
+    """Orders replays on several streams, since the captures of a model share memory."""
+
+    def __init__(self) -> None:
+        self._done, self._of = torch.cuda.Event(), -1
+
+    def __enter__(self) -> None:
+        raw = torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())
+        if raw != self._of:
+            self._stream, self._of = torch.cuda.current_stream(), raw
+            self._done.wait(self._stream)
+
+    def __exit__(self, *_: object) -> None:
+        self._done.record(self._stream)
 
 
 class CudaGraphs:
@@ -122,49 +159,61 @@ class CudaGraphs:
         self._captures: OrderedDict[Any, _Capture] = OrderedDict()
         self._seen: OrderedDict[Any, bool] = OrderedDict()  # whether a signature may be captured
         self._pool: Any = None
+        self._orders: dict[int, _Order] = {}  # by device
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._captures)
 
-    def run(self, owner: Any, function: Callable[..., Any], inputs: Sequence[Any], moving: Sequence[int]) -> Any:
+    def run(self, owner: Any, function: Callable[..., Any], inputs: Sequence[Any], places: Inputs) -> Any:
         """`function(*inputs)`, replayed from the second call of a signature on.
 
         Args:
             owner: the graph of the function.
             function: the function.
             inputs: its arguments.
-            moving: the indices of tensors whose values and memory differ from call to call.
+            places: which of them are what.
         """
-        device = next((one.device for one in inputs if isinstance(one, torch.Tensor)), None)
+        device = next((inputs[i].device for i in (*places.moving, *places.fixed)), None)
         if device is None or device.type != "cuda" or torch.cuda.is_current_stream_capturing():
             return function(*inputs)
-        key = owner, _signature(inputs, moving)
-        with self._lock, torch.cuda.device(device):
+        if device.index != torch.cuda.current_device():
+            with torch.cuda.device(device):
+                return self.run(owner, function, inputs, places)
+        key = owner, _signature(inputs, places)
+        with self._lock:
             found = self._captures.get(key)
-            if found is not None and not found.is_of(_fixed(inputs, moving)):
-                del self._captures[key]
-                found = None
-            if found is None and self._seen.get(key):
-                found = self._captured(key, function, inputs, moving)
+            if self._seen.get(key) and (found is None or not found.is_of(inputs)):
+                found = self._captured(key, function, inputs, places)
             if found is not None:
                 self._captures.move_to_end(key)
-                return found.replay(inputs)
+                with self._order(device.index):
+                    return found.replay(inputs)
             self._seen.setdefault(key, True)
             while len(self._seen) > _MOST_SEEN:
                 self._seen.popitem(last=False)
         return function(*inputs)
 
+    def _order(self, device: int) -> _Order:
+        if device not in self._orders:
+            self._orders[device] = _Order()
+        return self._orders[device]
+
     def _captured(
-        self, key: Any, function: Callable[..., Any], inputs: Sequence[Any], moving: Sequence[int]
+        self, key: Any, function: Callable[..., Any], inputs: Sequence[Any], places: Inputs
     ) -> _Capture | None:
-        if self._pool is None:
+        """A new capture in the place of the one of this key."""
+        if not self._captures or self._pool is None:  # the last capture takes its pool with it
             self._pool = torch.cuda.graph_pool_handle()
         try:
-            made = _Capture(function, inputs, moving, self._pool)
+            with _capturing, self._order(torch.cuda.current_device()):
+                made = _Capture(function, inputs, places, self._pool)
         except Exception as error:  # of any class: whatever the captured calls raise
+            self._pool = None  # torch takes it for one that is captured into
             self.reasons[f"a capture failed: {error}".split("\n", 1)[0]] = None
             self._seen[key] = False
+            self._captures.pop(key, None)
+            _release_random_numbers()
             return None
         self._captures[key] = made
         while len(self._captures) > _MOST:
@@ -172,8 +221,18 @@ class CudaGraphs:
         return made
 
 
-def _signature(inputs: Sequence[Any], moving: Sequence[int]) -> tuple[Any, ...]:
+def _release_random_numbers() -> None:
+    """Ends the capture of torch's generator with a capture of nothing, since one that fails leaves it begun."""
+    graph = torch.cuda.CUDAGraph()
+    with _capturing, contextlib.suppress(RuntimeError), torch.cuda.stream(_own_stream(torch.cuda.current_device())):
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            torch.zeros(1, device="cuda")
+        finally:
+            graph.capture_end()
+
+
+def _signature(inputs: Sequence[Any], places: Inputs) -> tuple[Any, ...]:
     """Numbers, and layouts of the tensors that differ from call to call."""
-    tensors = [inputs[i] for i in moving]
-    numbers = [one for one in inputs if not isinstance(one, torch.Tensor)]
-    return (*numbers, *((one.shape, one.stride(), one.dtype, one.device) for one in tensors))
+    layouts = [(one.shape, one.stride(), one.dtype, one.device) for i in places.moving for one in (inputs[i],)]
+    return (*[inputs[i] for i in places.numbers], *layouts)

@@ -15,15 +15,19 @@ from ..nn.kept import Kept
 from .backend import needs_gradients
 from .calls import call_torchs_functions
 from .capture import captured
-from .constants import Split, split
-from .cuda_graphs import CudaGraphs, why_not_captured
+from .constants import Split, pack_weights, split
+from .cuda_graphs import CudaGraphs, Inputs, why_not_captured
 from .fold import Fold, log
 from .in_place import restore_writes, without_writes
 from .nodes import may_alias, source_of
 from .policy import AsItIs
 from .transforms import fold_transforms
 
-_LEAST_CALLS = 12  # of torch's functions, which cost Python's modules what Dynamo's guards cost
+# Microseconds that a graph on a GPU saves the host: by sluice's convolution in the place of torch's and the ops around
+# it, by a transform in the place of several ops or an op that is computed once, and by a call without Python's modules.
+# They have to be more than Dynamo's guards and the entry take. Measured on the host of an H200, torch 2.11.
+_SAVED_BY_CONVOLUTION, _SAVED_BY_OTHER, _SAVED_BY_CALL, _LEAST_SAVED = 20.0, 6.0, 1.5, 45.0
+_LEAST_CALLS = 12  # on the CPU
 
 
 class Note(NamedTuple):
@@ -85,7 +89,7 @@ class FoldedGraph:
         notes: of its convolutions.
         gains: whether it is faster than Python's calls of the same functions.
         functions: those of torch.nn.functional in Dynamo's graph.
-        moving: the indices of inputs that are tensors, and no parameters.
+        places: which inputs of `rest` are what.
         why_not: why it cannot be a CUDA graph; empty if it can.
     """
 
@@ -95,11 +99,11 @@ class FoldedGraph:
         notes: list[Note],
         gains: bool,
         functions: dict[str, Any],
-        moving: Sequence[int],
+        places: Inputs,
         why_not: str,
     ) -> None:
         self.notes, self.gains, self.functions = notes, gains, functions
-        self._moving, self._why_not = moving, why_not
+        self._places, self._why_not = places, why_not
         # torch's tracers make graphs whose code is compiled again where it is called.
         self._first = None if found.first is None else GraphModule(found.first, found.first.graph).forward
         self._reads, self._rest = found.reads, GraphModule(found.rest, found.rest.graph).forward
@@ -116,7 +120,7 @@ class FoldedGraph:
         if self._why_not:
             graphs.cuda_graphs.reasons[self._why_not] = None
             return self._rest(*inputs)
-        return graphs.cuda_graphs.run(self, self._rest, inputs, self._moving)
+        return graphs.cuda_graphs.run(self, self._rest, inputs, self._places)
 
 
 def folded(
@@ -140,10 +144,9 @@ def folded(
     allowed = None if weights is None else {p for p, one in zip(places, inputs, strict=True) if id(one) in weights}
     changed = without_writes(made.graph)
     fold = Fold(made.graph, AsItIs(allowed))
-    count = fold.run()
-    if weights is None:
-        count += fold_transforms(made.graph)
-    log.info("%d convolutions and activations of a graph are sluice's", count)
+    convolutions = fold.run()
+    transforms = fold_transforms(made.graph) if weights is None else 0
+    log.info("%d convolutions and %d rows of activations of a graph are sluice's", convolutions, transforms)
     notes = [Note(places.index(source), outcome.chains, outcome.reason)
              for outcome in fold.outcomes if (source := source_of(outcome.weight)) is not None]  # fmt: skip
     restore_writes(made.graph, changed)
@@ -152,15 +155,33 @@ def folded(
     call_torchs_functions(made.graph)
     given = graph.graph.find_nodes(op="placeholder")
     parameters = [i for i, node in enumerate(given) if _is_parameter(node)]
-    moving = [i for i, node in enumerate(given) if isinstance(inputs[i], torch.Tensor) and not _is_parameter(node)]
+    pack_weights(made.graph, {places[i] for i in parameters})
     found = split(made, parameters)
-    is_same = (
-        not is_for_cuda_graphs and count == 0 and (found.first is None or all(map(_is_view, found.first.graph.nodes)))
-    )
     calls = [node.target for node in graph.graph.nodes if node.op in ("call_function", "call_method")]
     functions = {one.__name__: one for one in calls if getattr(one, "__module__", None) == F.__name__}  # type: ignore
-    gains = not is_same or len(calls) >= _LEAST_CALLS
-    return FoldedGraph(Split(None, (), graph) if is_same else found, notes, gains, functions, moving, why_not)
+    kept = 0 if found.first is None else sum(not _is_view(node) for node in found.first.graph.nodes)
+    is_same = convolutions + transforms + kept == 0
+    gains = is_for_cuda_graphs or _gains(inputs, convolutions, transforms + kept, len(calls))
+    if is_same and not is_for_cuda_graphs:
+        found = Split(None, (), graph)
+    return FoldedGraph(found, notes, gains, functions, _places(found.rest, inputs, parameters), why_not)
+
+
+def _gains(inputs: Sequence[Any], convolutions: int, others: int, calls: int) -> bool:
+    """Whether a graph saves more than Dynamo's guards take."""
+    if any(isinstance(one, torch.Tensor) and one.is_cuda for one in inputs):
+        saved = _SAVED_BY_CONVOLUTION * convolutions + _SAVED_BY_OTHER * others + _SAVED_BY_CALL * calls
+        return saved >= _LEAST_SAVED
+    return convolutions + others > 0 or calls >= _LEAST_CALLS
+
+
+def _places(rest: GraphModule, inputs: Sequence[Any], parameters: Sequence[int]) -> Inputs:
+    """What the inputs of the rest are: the graph's own, and constants behind them."""
+    read = [bool(node.users) for node in rest.graph.find_nodes(op="placeholder")]
+    tensors = {i for i, one in enumerate(inputs) if isinstance(one, torch.Tensor)}
+    fixed = [i for i in range(len(read)) if read[i] and (i >= len(inputs) or i in tensors.intersection(parameters))]
+    numbers = [i for i in range(len(inputs)) if i not in tensors]
+    return Inputs(tuple(sorted(tensors.difference(parameters))), tuple(fixed), tuple(numbers))
 
 
 def _is_parameter(node: Node) -> bool:

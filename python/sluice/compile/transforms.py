@@ -1,4 +1,9 @@
-"""Pointwise ops that stand beside no convolution: several in a row become one pass."""
+"""Pointwise ops that stand beside no convolution of sluice: several in a row become one pass.
+
+On a GPU torch adds a convolution's bias in a pass of its own, which joins the row behind:
+
+    convolution(x, weight, bias) -> gelu        convolution(x, weight, None) -> transform("add($0,1.0)|gelu()", bias)
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,11 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from .. import stages
 from .convolution import fake_result
 from .effects import barriers_of, erase_unused
 from .graph_stages import ahead
-from .nodes import fake_value, readers, same_sizes
+from .nodes import aten, fake_value, is_closed, readers, same_sizes
 from .stage import GraphStage, compose
 
 _LEAST_OPS = 2
@@ -21,9 +27,10 @@ def fold_transforms(graph: Graph) -> int:
     barriers, found = barriers_of(graph), 0
     for node in reversed(list(graph.nodes)):
         if node.op == "call_function" and not node._erased:
-            stages = _stages(node, barriers)
-            if sum(1 + len(stage.interior) for stage in stages if stage.calls) >= _LEAST_OPS:
-                found += _replace(graph, stages)
+            row = _stages(node, barriers)
+            ops = sum(1 + len(stage.interior) for stage in row if stage.calls)
+            if ops > 0 and ops + _adds_bias(row[0]) >= _LEAST_OPS:
+                found += _replace(graph, row)
     return found
 
 
@@ -51,12 +58,35 @@ def _fits(stages: list[GraphStage]) -> bool:
     return x is not None and compose(stages, x.dtype).fits("transform", "chain")
 
 
-def _replace(graph: Graph, stages: list[GraphStage]) -> bool:
-    start, root = stages[0].x, stages[-1].root
+def _adds_bias(first: GraphStage) -> bool:
+    """Whether the row's input is a convolution whose bias may be added in the row."""
+    node, x = first.x, fake_value(first.x)
+    if node.target is not aten.convolution.default or not isinstance(node.args[2], Node) or x is None:
+        return False
+    return x.is_cuda and x.dim() == 3 and is_closed(node, first.root, first.interior)
+
+
+def _without_bias(graph: Graph, node: Node) -> GraphStage:
+    """The stage that adds the bias of a convolution to the result of a new one."""
+    x, weight, bias, *others = node.args
+    assert isinstance(bias, Node)
+    with graph.inserting_before(node):
+        start = graph.call_function(aten.convolution.default, (x, weight, None, *others))
+        column = graph.call_function(aten.unsqueeze.default, (bias, -1))
+    start.meta.update(node.meta)
+    column.meta["val"] = fake_result(aten.unsqueeze.default, (bias, -1), {}, bias)
+    return GraphStage(start, node, frozenset(), ((stages.add, (column,)),))
+
+
+def _replace(graph: Graph, row: list[GraphStage]) -> bool:
+    root = row[-1].root
+    if _adds_bias(row[0]):
+        row = [_without_bias(graph, row[0].x), *row]
+    start = row[0].x
     x, expected = fake_value(start), fake_value(root)
     assert x is not None
     assert expected is not None
-    chain = compose(stages, x.dtype)
+    chain = compose(row, x.dtype)
     target, arguments = torch.ops.sluice.transform.default, (chain.chain.text,)
     named: dict[str, Any] = {"operands": chain.operands} if chain.operands else {}
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -50,6 +51,27 @@ class Chained(torch.nn.Module):
             rule = "a module must have a forward of torch and no chains for torch.jit.script"
             raise TypeError(f"{type(self).__name__}: {rule}; torch.jit.trace and torch.export take this one")
         return self
+
+
+class _Tracing(threading.local):
+    """What traces in the thread.
+
+    Attributes:
+        folds: whether its graph's convolutions become sluice's afterwards, and no module has chains of its own.
+    """
+
+    folds = False
+
+
+tracing = _Tracing()
+
+
+def is_folded_later() -> bool:
+    """Whether torch's own forward may run, because sluice.replace traces the call and folds its convolution."""
+    return tracing.folds
+
+
+is_folded_later._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compiler.assume_constant_result
 
 
 def stands_for(torchs: Callable[..., Any]) -> Callable[[Forward], Forward]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..pack import PackedWeight, pack
+from ..pack import PackedWeight, has_kernels, pack
 from .kept import Kept
 
 HALF_TYPES = (torch.float16, torch.bfloat16)
@@ -28,6 +28,11 @@ def packed_weight(kept: Kept, module: torch.nn.Module, weight: torch.Tensor) -> 
         return weight
     handle: PackedWeight = kept.of((weight,), lambda: pack(weight, dtype), dtype)
     return handle
+
+
+def may_be_packed(weight: torch.Tensor | None) -> bool:
+    """Whether a tensor-core kernel may take the weight of a convolution without autocast."""
+    return weight is not None and weight.dtype in HALF_TYPES and weight.shape[1] > 1 and has_kernels(weight.device)
 
 
 def _dtype_of_calls(weight: torch.Tensor) -> torch.dtype:

@@ -137,7 +137,8 @@ def replace(
         fold: whether calls are traced; else classes are swapped alone.
         cuda_graphs: whether traced calls on a GPU are captured at the second one of their shapes, and then replayed; at
             most 16 captures. Inputs are copied in, and results are new tensors. Calls that draw random numbers, write
-            to an input or return memory of one run as before.
+            to an input or return memory of one run as before. During a capture torch lets no other thread draw random
+            numbers on the GPU.
         dry_run: whether only the table is made; the model does not change.
 
     Returns:

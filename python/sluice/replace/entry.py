@@ -10,6 +10,8 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from operator import is_
 from typing import Any
 
 import torch
@@ -20,7 +22,7 @@ from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 from torch.nn.modules.module import _has_any_global_hook
 
 from .._library import innermost_transform
-from ..nn.chained import PLAIN, Chained
+from ..nn.chained import PLAIN, Chained, tracing
 from ..nn.state import NAME
 
 _CALL = "_compiled_call_impl"
@@ -28,12 +30,12 @@ _IGNORED = "__jit_ignored_attributes__"  # of torch.jit.script
 # Dynamic sizes from the first trace, and guards that torch leaves out by default.
 _CONFIGURATION = {
     "assume_static_by_default": False,
-    "skip_nnmodule_hook_guards": False,
     "skip_no_tensor_aliasing_guards_on_parameters": False,
     "specialize_float": True,
     "record_runtime_overhead": False,
     "recompile_limit": 16,
 }
+_HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
 _MOST_FAILURES = 3
 _lock = threading.RLock()
 
@@ -71,13 +73,38 @@ class Folding:
     def __reduce__(self) -> Any:
         return Folding, (self.convolutions, self.cuda_graphs)
 
-    def call_of(self, module: torch.nn.Module, code: tuple[Any, ...]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def call_of(
+        self, module: torch.nn.Module, parts: _Parts, code: tuple[Any, ...]
+    ) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """The function that is traced for modules like this one, and Dynamo's compiler for it."""
         shapes = tuple((name, tuple(one.shape)) for name, one in module.named_parameters())
-        key = type(module), shapes, code
+        key = type(module), shapes, parts.has_hooks, parts.has_chains, code
         if key not in self._calls:
-            self._calls[key] = _traced(self)
+            self._calls[key] = _traced(self, parts)
         return self._calls[key]
+
+
+class _Parts:
+    """The modules of a model and their hooks, which Dynamo would compare more slowly.
+
+    Attributes:
+        has_hooks: whether there are hooks, which Dynamo then has to compare.
+        has_chains: whether modules of sluice have chains of their own.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        parts = list(model.modules())
+        self._children = [one._modules for one in parts if one._modules]
+        self._found = list(chain.from_iterable(map(dict.values, self._children)))
+        hooks = [one.__dict__.get(name) for one in parts for name in _HOOKS]
+        self.has_hooks = any(hooks)
+        self._hooks = [] if self.has_hooks else hooks
+        self.has_chains = any(isinstance(one, Chained) and bool(one._sluice.chains) for one in parts)
+
+    def are_the_same(self) -> bool:
+        """Whether no module came, went or got a hook."""
+        found = list(chain.from_iterable(map(dict.values, self._children)))
+        return len(found) == len(self._found) and all(map(is_, found, self._found)) and not any(self._hooks)
 
 
 class Entry:
@@ -92,10 +119,11 @@ class Entry:
     """
 
     graphs: Any = None
+    _kind: type | None = None
+    _without_gain: tuple[torch.device, torch.dtype] | None = None
 
     def __init__(self, module: torch.nn.Module, folding: Folding) -> None:
         self.module, self.folding = module, folding
-        self._kind: type | None = None
         self._functions: dict[str, Any] = {}
         self.put()
 
@@ -119,15 +147,16 @@ class Entry:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The module's result."""
         module = self.module
-        if torch.compiler.is_compiling() or _is_in_mode():
+        if torch.compiler.is_compiling() or self._is_left() or _is_in_mode():
             return module._call_impl(*args, **kwargs)
-        if self._kind is not type(module) or self._is_patched():
+        if self._kind is not type(module) or not self._parts.are_the_same() or self._is_patched():
             self._start()
         if not self._is_plain(args) or (kwargs and not self._is_plain(kwargs.values())):
             return module._call_impl(*args, **kwargs)
         names = tuple(kwargs)  # Dynamo does not guard their order
         if names not in self._calls:
-            self._calls[names] = self.folding.call_of(module, (self._methods, *self._functions.items(), names))
+            code = self._methods, *self._functions.items(), names
+            self._calls[names] = self.folding.call_of(module, self._parts, code)
         call, compiler = self._calls[names]
         current = self._current
         former, current.graphs = current.graphs, self.graphs
@@ -151,9 +180,13 @@ class Entry:
             self._functions = {name: getattr(F, name, None) for name in known}
             self._owner = next((part for part in self.module.modules() if part._parameters), self.module)
             self._current, self.graphs = current, Graphs(CudaGraphs() if self.folding.cuda_graphs else None)
-            self._methods = _methods_of(self.module)
+            self._methods, self._parts = _methods_of(self.module), _Parts(self.module)
             self._calls: dict[tuple[str, ...], tuple[Callable[..., Any], Callable[..., Any]]] = {}
             self._kind, self._without_gain = type(self.module), None
+
+    def _is_left(self) -> bool:
+        """Whether the model's graphs gain nothing on its device and in its dtype."""
+        return self._without_gain is not None and self._without_gain == self._place()
 
     def _is_patched(self) -> bool:
         """Whether a class or torch.nn.functional has another function than at the trace; Dynamo does not guard them."""
@@ -164,10 +197,7 @@ class Entry:
         return any(getattr(F, name, None) is not then for found in known for name, then in found.items())
 
     def _is_plain(self, values: Iterable[Any]) -> bool:
-        """Whether parameters and arguments are plain tensors, and no gradient is wanted.
-
-        A model whose graphs gain nothing on its device and in its dtype is not traced there any more.
-        """
+        """Whether parameters and arguments are plain tensors, and no gradient is wanted."""
         for value in values:
             kind = type(value)
             if kind is not torch.Tensor and (
@@ -177,9 +207,7 @@ class Entry:
         first = next(iter(self._owner._parameters.values()), None)
         if first is None:
             return True
-        if type(first) not in PLAIN or (torch.is_grad_enabled() and first.requires_grad):
-            return False
-        return self._without_gain is None or self._without_gain != (first.device, first.dtype)
+        return type(first) in PLAIN and not (torch.is_grad_enabled() and first.requires_grad)
 
     def _place(self) -> tuple[torch.device, torch.dtype] | None:
         first = next(iter(self._owner._parameters.values()), None)
@@ -223,11 +251,13 @@ def may_have_entry(module: torch.nn.Module) -> bool:
     return NAME not in module.__dict__ and module.__dict__.get(_CALL) is None
 
 
-def _traced(backend: Folding) -> tuple[Callable[..., Any], _Compiler]:
-    from torch._dynamo import optimize
+def _traced(backend: Folding, parts: _Parts) -> tuple[Callable[..., Any], _Compiler]:
+    from torch._dynamo import config, optimize
 
     own = types.FunctionType(_call.__code__.replace(), _call.__globals__, "call")  # whose compiled code is its own
-    return own, _Compiler(optimize(backend).callback)  # type: ignore[union-attr]
+    values = {**_CONFIGURATION, "skip_nnmodule_hook_guards": not parts.has_hooks}
+    known = {name: value for name, value in values.items() if hasattr(config, name)}
+    return own, _Compiler(optimize(backend).callback, known, not parts.has_chains)  # type: ignore[union-attr]
 
 
 def _call(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
@@ -237,7 +267,8 @@ def _call(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
 class _Compiler:
     """Dynamo's compiler of frames under our configuration. A frame that it cannot compile runs as Python."""
 
-    def __init__(self, dynamos: Any) -> None:
+    def __init__(self, dynamos: Any, configuration: dict[str, Any], folds: bool) -> None:
+        self._configuration, self._folds = configuration, folds
         self._dynamos = self._torchdynamo_orig_backend = dynamos  # the second name leads torch to the backend
         self._failures: dict[types.CodeType, int] = {}
 
@@ -248,10 +279,10 @@ class _Compiler:
         from ..compile.fold import log
 
         code = frame.f_code
-        known = {name: value for name, value in _CONFIGURATION.items() if hasattr(config, name)}
-        with _lock, config.patch(known):
+        with _lock, config.patch(self._configuration):
             if self._failures.get(code, 0) >= _MOST_FAILURES:
                 return ConvertFrameReturn()
+            former, tracing.folds = tracing.folds, self._folds
             try:
                 with warnings.catch_warnings():
                     warnings.filterwarnings("ignore", "(?s).*Dynamo ")  # advice to who has called torch.compile
@@ -260,3 +291,5 @@ class _Compiler:
                 self._failures[code] = self._failures.get(code, 0) + 1
                 log.debug("%s runs as Python: %s", code.co_name, error)
                 return ConvertFrameReturn()
+            finally:
+                tracing.folds = former

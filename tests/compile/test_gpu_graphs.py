@@ -1,0 +1,106 @@
+"""What the pass makes of a GPU's graphs that run as they are; the tensors are fake, so no GPU is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import Graph, Node
+
+from sluice.compile.constants import pack_weights
+from sluice.compile.fold import Fold
+from sluice.compile.policy import AsItIs
+from sluice.compile.transforms import fold_transforms
+
+aten = torch.ops.aten
+
+
+class Drawn:
+    """A graph that is written by hand, with fake values of a GPU."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.graph, self.mode, self.dtype = Graph(), FakeTensorMode(), dtype
+
+    def input(self, *shape: int) -> Node:
+        node = self.graph.placeholder(f"p{len(self.graph.nodes)}")
+        with self.mode:
+            node.meta["val"] = torch.empty(shape, dtype=self.dtype, device="cuda")
+        return node
+
+    def convolution(self, x: Node, weight: Node, bias: Node | None) -> Node:
+        """Three taps that keep the length. torch has no fake convolution of a GPU that is not there."""
+        node = self.graph.call_function(
+            aten.convolution.default, (x, weight, bias, [1], [1], [1], False, [0], 1)
+        )  # fmt: skip
+        shape = x.meta["val"].shape[0], weight.meta["val"].shape[0], x.meta["val"].shape[2]
+        with self.mode:
+            node.meta["val"] = torch.empty(shape, dtype=self.dtype, device="cuda")
+        return node
+
+    def pointwise(self, op: Any, x: Node, *args: Any) -> Node:
+        node = self.graph.call_function(op, (x, *args))
+        node.meta["val"] = x.meta["val"]
+        return node
+
+    def targets(self) -> list[str]:
+        self.graph.eliminate_dead_code()
+        return [str(node.target).removesuffix(".default") for node in self.graph.nodes if node.op == "call_function"]
+
+
+def block(dtype: torch.dtype, *ops: Any, reads: Callable[[Drawn, Node, Node], Any] | None = None) -> Drawn:
+    """convolution -> ops, in a graph that returns the end, or what `reads` makes of the convolution and the end."""
+    drawn = Drawn(dtype)
+    x, weight, bias = drawn.input(2, 8, 30), drawn.input(8, 8, 3), drawn.input(8)
+    first = end = drawn.convolution(x, weight, bias)
+    for op in ops:
+        end = drawn.pointwise(op, end)
+    drawn.graph.output(end if reads is None else reads(drawn, first, end))
+    return drawn
+
+
+def test_a_bias_joins_the_row_behind_torchs_convolution() -> None:
+    drawn = block(torch.float32, aten.gelu.default)
+    assert Fold(drawn.graph, AsItIs()).run() == 0
+    assert fold_transforms(drawn.graph) == 1
+    assert drawn.targets() == ["aten.convolution", "aten.unsqueeze", "sluice.transform"]
+    convolution, column, transform = (node for node in drawn.graph.nodes if node.op == "call_function")
+    assert convolution.args[2] is None
+    assert transform.args == (convolution, "add($0,1.0)|gelu()")
+    assert transform.kwargs == {"operands": [column]}
+
+
+@pytest.mark.parametrize("case", ["no op", "another reader"])
+def test_a_bias_that_stays(case: str) -> None:
+    drawn = (
+        block(torch.float32)
+        if case == "no op"
+        else block(torch.float32, aten.gelu.default, reads=lambda drawn, first, end: (first, end))
+    )
+    assert fold_transforms(drawn.graph) == 0
+    assert drawn.targets()[0] == "aten.convolution"
+
+
+def test_half_types_are_folded_and_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluice.nn.packing.has_kernels", lambda device: True)
+    drawn = block(torch.float16, aten.gelu.default)
+    assert Fold(drawn.graph, AsItIs()).run() == 1
+    inputs = set(drawn.graph.find_nodes(op="placeholder"))
+    pack_weights(drawn.graph, inputs)
+    assert drawn.targets() == ["sluice._pack_conv1d_weight", "sluice.conv1d"]
+    packed, convolution = (node for node in drawn.graph.nodes if node.op == "call_function")
+    assert packed.args[0] is convolution.args[1]
+    assert convolution.kwargs["packed"] is packed
+    pack_weights(drawn.graph, inputs)
+    assert len(drawn.targets()) == 2
+
+
+def test_a_weight_that_a_call_computes_is_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluice.nn.packing.has_kernels", lambda device: True)
+    drawn = block(torch.float16, aten.gelu.default)
+    Fold(drawn.graph, AsItIs()).run()
+    x, _, bias = drawn.graph.find_nodes(op="placeholder")
+    pack_weights(drawn.graph, {x, bias})
+    assert drawn.targets() == ["sluice.conv1d"]
