@@ -12,6 +12,7 @@ from torch.fx import Graph, Node
 
 from sluice.compile.constants import pack_weights
 from sluice.compile.fold import Fold
+from sluice.compile.layout import to_channels_last
 from sluice.compile.policy import AsItIs
 from sluice.compile.transforms import fold_transforms
 
@@ -104,3 +105,49 @@ def test_a_weight_that_a_call_computes_is_not_packed(monkeypatch: pytest.MonkeyP
     x, _, bias = drawn.graph.find_nodes(op="placeholder")
     pack_weights(drawn.graph, {x, bias})
     assert drawn.targets() == ["sluice.conv1d"]
+
+
+# --- layout -----------------------------------------------------------------------------------------------------------
+def stack(count: int, channels: int = 8, dtype: torch.dtype = torch.float16) -> Drawn:
+    """Convolutions with GELUs, each with a residual of the one before; the last has a result of `channels`."""
+    drawn = Drawn(dtype)
+    x = drawn.input(2, 8, 30)
+    weights = [drawn.input(8, 8, 3) for _ in range(count - 1)] + [drawn.input(channels, 8, 3)]
+    for weight in weights[:-1]:
+        y = drawn.pointwise(aten.gelu.default, drawn.convolution(x, weight, None))
+        x = drawn.pointwise(aten.add.Tensor, y, x)
+    drawn.graph.output(drawn.convolution(x, weights[-1], None))
+    assert Fold(drawn.graph, AsItIs()).run() == (count if dtype == torch.float16 else 0)
+    return drawn
+
+
+def test_regions_are_channels_last() -> None:
+    drawn = stack(5)
+    assert to_channels_last(drawn.graph) == 1
+    assert drawn.targets() == (
+        ["aten.transpose.int", "aten.clone", "aten.transpose.int"] + ["sluice.conv1d"] * 5 + ["aten.clone"]
+    )
+    convolutions = drawn.graph.find_nodes(op="call_function", target=torch.ops.sluice.conv1d.default)
+    assert {node.meta["val"].stride() for node in convolutions} == {(240, 1, 8)}
+    [copy, restored] = drawn.graph.find_nodes(op="call_function", target=aten.clone.default)
+    assert convolutions[0].kwargs["post_operands"] == [convolutions[0].args[0]]
+    assert copy.args[0].args[0].op == "placeholder"
+    assert restored.meta["val"].stride() == (240, 30, 1)
+    drawn.graph.lint()
+
+
+def test_a_result_of_one_channel_has_torchs_strides() -> None:
+    drawn = stack(4, channels=1)
+    assert to_channels_last(drawn.graph) == 1
+    [end] = drawn.graph.find_nodes(op="output")[0].all_input_nodes
+    assert end.meta["val"].stride() == (30, 30, 1)
+
+
+@pytest.mark.parametrize("case", ["few", "float32", "written"])
+def test_regions_that_stay(case: str) -> None:
+    drawn = stack(3 if case == "few" else 6, dtype=torch.float32 if case == "float32" else torch.float16)
+    if case == "written":
+        [end] = drawn.graph.find_nodes(op="output")
+        with drawn.graph.inserting_before(end):
+            drawn.graph.call_function(aten.relu_.default, (end.all_input_nodes[0],))
+    assert to_channels_last(drawn.graph) == 0

@@ -19,6 +19,8 @@ from .constants import Split, pack_weights, split
 from .cuda_graphs import CudaGraphs, Inputs, why_not_captured
 from .fold import Fold, log
 from .in_place import restore_writes, without_writes
+from .layout import to_channels_last
+from .linking import link_ahead
 from .nodes import may_alias, source_of
 from .policy import AsItIs
 from .transforms import fold_transforms
@@ -146,6 +148,7 @@ def folded(
     fold = Fold(made.graph, AsItIs(allowed))
     convolutions = fold.run()
     transforms = fold_transforms(made.graph) if weights is None else 0
+    to_channels_last(made.graph)
     log.info("%d convolutions and %d rows of activations of a graph are sluice's", convolutions, transforms)
     notes = [Note(places.index(source), outcome.chains, outcome.reason)
              for outcome in fold.outcomes if (source := source_of(outcome.weight)) is not None]  # fmt: skip
@@ -156,6 +159,7 @@ def folded(
     given = graph.graph.find_nodes(op="placeholder")
     parameters = [i for i, node in enumerate(given) if _is_parameter(node)]
     pack_weights(made.graph, {places[i] for i in parameters})
+    link_ahead(made.graph)
     found = split(made, parameters)
     calls = [node.target for node in graph.graph.nodes if node.op in ("call_function", "call_method")]
     functions = {one.__name__: one for one in calls if getattr(one, "__module__", None) == F.__name__}  # type: ignore
