@@ -1,40 +1,60 @@
-"""Suite `models`: whole networks before and after `sluice.replace`, beside eager and compiled torch.
+"""Suite `models`: whole networks as users run them, in eager torch, replaced and compiled.
 
-A row is a network run by sluice in one way, with torch's ways as its peers: `torch` is the eager network,
-`torch_compile` and `torch_compile_max_autotune` are compiled. In a row with "CUDA graph" the peers run in graphs too.
-The floor assumes one pass for each convolution and linear layer: a copy of their inputs, results and weights, or their
-products at the rate of a matmul.
+    python -m sluice bench models:speecht5_hifigan            # eager and replaced, alone and in CUDA graphs
+    python -m sluice bench models:speecht5_hifigan_compiled_1 # compiled, one sequence
+    python -m sluice bench models --cpu                       # the CPU's rows
 
-A network is a part of the suite, with a results file of its own: it is built, compared with float64 and compiled once
-for all of its rows, and dropped before the next. A result whose error against float64 is over three times eager torch's
-is wrong, and is not timed. Errors of the peers are printed when they are first called in a row. Networks that
-transformers has not are left out with a warning.
+A row is a network run by sluice in one way (`WAYS`), beside torch's ways in the same run. Inputs are one request's and
+eight, in float32 with torch's default TF32 settings and in float16. Times are what a caller waits for: from the call
+until the result is there, the host's part included. cuDNN's settings are torch's defaults too. The floor assumes one
+pass for each convolution and linear layer: a copy of their inputs, results and weights, or their products at the rate
+of a matmul.
+
+The parts of a network are its rows without a compiler, and its compiled rows of each batch, which take minutes to
+compile: `compile_models.py` compiles them in several processes ahead. All rows of a dtype and batch share a network,
+which is dropped before the next. A result whose error against float64 is over three times eager torch's is wrong, and
+is not timed. Errors of the peers are printed when they are first called in a row. Networks that transformers has not
+are left out with a warning.
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
+import gc
+import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
 import sluice
-from model_zoo import ZOO, Entry
-from record_layers import OneByOne
-from sluice.bench import DTYPES, Case, Suite, Workload
+from model_zoo import ZOO, Entry, Size
+from sluice.bench import DTYPES, CallClock, Case, Suite, Workload
 from sluice.bench.check import WrongResultError, relative_error
-from sluice.bench.timing import ColdClock
 from sluice.demo.measure import in_float64
 
-REPLACE, REPLACE_COMPILED, BACKEND = "replace", "replace + torch.compile", 'backend="sluice"'
-WAYS = (REPLACE, REPLACE_COMPILED, BACKEND)
-SEARCHED = "torch_compile_max_autotune"
-PEERS = ("torch", "torch_compile", SEARCHED)
-IN_A_GRAPH = ", CUDA graph"
+REPLACE, GRAPHS, BACKEND, REDUCED = "replace", "replace, CUDA graphs", "backend", "backend, reduce-overhead"
+EAGER, IN_A_GRAPH, COMPILED, REDUCED_PEER = "torch", "torch_graph", "torch_compile", "torch_compile_reduce_overhead"
+# The ways and torch's beside each.
+WAYS = {
+    REPLACE: (EAGER,),
+    GRAPHS: (EAGER, IN_A_GRAPH),
+    BACKEND: (EAGER, COMPILED),
+    REDUCED: (EAGER, REDUCED_PEER),
+}
+WITHOUT_COMPILER, WITH_COMPILER = (REPLACE, GRAPHS), (BACKEND, REDUCED)
+BATCHES = (1, 8)
+# What users asked about, in the order in which the suite runs them; the other networks follow.
+USERS = ("speecht5_hifigan", "vits_hifigan", "dac_decoder", "encodec_decoder", "mimi_decoder", "wav2vec2_features",
+         "whisper_stem", "tcn", "wavenet")  # fmt: skip
+# On the CPU, float32: lengths that take it less than about a second. The first is the demo's vocoder.
+ON_CPU = {"speecht5_hifigan": 64, "mimi_decoder": 25, "whisper_stem": 3000, "conformer_convolution": 100, "tcn": 2000}
+CPU_THREADS = 2
+
 _FACTOR, _TINY = 3.0, 1e-6  # the allowed error: this many times eager torch's
 _LARGEST = 5e-2  # with a larger error of eager torch the comparison means nothing
 _WARM_UP = 3  # calls before a capture
@@ -66,37 +86,97 @@ def compiled(network: nn.Module, **options: Any) -> Network:
     return call
 
 
-class Subject:
-    """A network with an input, and its ways to run."""
+class Captured:
+    """A network whose call is captured in a CUDA graph the first time, and replayed afterwards, on one input."""
 
-    def __init__(self, entry: Entry, dtype: str, size: str, device: torch.device) -> None:
-        self.device = device
-        self.module, (self.x, _) = entry.build(device, DTYPES[dtype], size)
-        self.reference = in_float64(self.module, self.x)
-        self.error = relative_error(self.module(self.x), self.reference)
-        self.traffic, self.flops = costs(self.module, self.x)
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, x: torch.Tensor) -> Any:
+        if self._graph is None:
+            torch.cuda.synchronize()
+            with torch.cuda.stream(torch.cuda.Stream()):
+                for _ in range(_WARM_UP):
+                    self._network(x)
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self._result = self._network(x)
+            self._graph = graph
+        self._graph.replay()
+        return self._result
+
+
+# By way and by peer.
+_MADE: dict[str, Callable[[nn.Module], Network]] = {
+    REPLACE: lambda module: sluice.replace(copy.deepcopy(module)).model,
+    GRAPHS: lambda module: sluice.replace(copy.deepcopy(module), cuda_graphs=True).model,
+    BACKEND: lambda module: compiled(module, backend="sluice"),
+    REDUCED: lambda module: compiled(module, backend="sluice", mode="reduce-overhead"),
+    EAGER: lambda module: module,
+    IN_A_GRAPH: lambda module: Captured(module),
+    COMPILED: lambda module: compiled(module),
+    REDUCED_PEER: lambda module: compiled(module, mode="reduce-overhead"),
+}
+
+
+class Subject:
+    """A network with an input, and its ways to run, without gradients."""
+
+    def __init__(self, name: str, dtype: str, size: Size, device: torch.device) -> None:
+        self.module = copy.deepcopy(_network(name, size)).to(device, DTYPES[dtype])
+        self.x = ZOO[name].inputs(device, DTYPES[dtype], size)[0]
+        self._networks: dict[str, Network] = {}
 
     @functools.cached_property
-    def networks(self) -> dict[str, Network]:
-        """By way and by peer; the same for all rows, so each is compiled once."""
-        replaced = sluice.replace(copy.deepcopy(self.module)).model
-        return {
-            REPLACE: replaced,
-            REPLACE_COMPILED: compiled(replaced),
-            BACKEND: compiled(self.module, backend="sluice"),
-            "torch": self.module,
-            "torch_compile": compiled(self.module),
-            SEARCHED: compiled(self.module, mode="max-autotune-no-cudagraphs"),
-        }
+    def reference(self) -> torch.Tensor:
+        return in_float64(self.module, self.x)
 
-    def call(self, name: str) -> Call:
-        network = self.networks[name]
-        return lambda: network(self.x)
+    @functools.cached_property
+    def error(self) -> float:
+        """Eager torch's."""
+        return relative_error(self.call(EAGER)(), self.reference)
+
+    def call(self, way: str) -> Call:
+        """A call by a way or a peer: the same for all rows, so each is compiled once."""
+        if way not in self._networks:
+            self._networks[way] = _MADE[way](self.module)
+        return functools.partial(_called, self._networks[way], self.x)
 
 
-@functools.lru_cache(maxsize=1)  # of the part that runs: SUITE.release drops it
-def subject(name: str, dtype: str, size: str, device: torch.device) -> Subject:
-    return Subject(ZOO[name], dtype, size, device)
+@torch.no_grad()
+def _called(network: Network, x: torch.Tensor) -> torch.Tensor:
+    return network(x)
+
+
+_last_network: dict[tuple[Any, ...], nn.Module] = {}
+_last_subject: dict[tuple[Any, ...], Subject] = {}
+
+
+def _network(name: str, size: Size) -> nn.Module:
+    """On the CPU in float32; of the last name."""
+    key = name, str(size.options)
+    if key not in _last_network:
+        _last_network.clear()
+        _last_network[key] = ZOO[name].network(size)
+    return _last_network[key]
+
+
+def subject(name: str, dtype: str, size: Size, device: torch.device) -> Subject:
+    """Of the rows that run; the one before is dropped first, with what was compiled for it."""
+    key = name, dtype, str(size), device
+    if key not in _last_subject:
+        _last_subject.clear()
+        torch._dynamo.reset()
+        gc.collect()  # compiled modules are in cycles
+        _last_subject[key] = Subject(name, dtype, size, device)
+    return _last_subject[key]
+
+
+def release() -> None:
+    _last_subject.clear()
+    _last_network.clear()
 
 
 def costs(module: nn.Module, x: torch.Tensor) -> tuple[int, int]:
@@ -120,28 +200,6 @@ def costs(module: nn.Module, x: torch.Tensor) -> tuple[int, int]:
     return traffic, flops
 
 
-class Captured:
-    """A call that is captured in a CUDA graph the first time, and replayed afterwards."""
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self._graph: torch.cuda.CUDAGraph | None = None
-
-    def __call__(self) -> torch.Tensor:
-        if self._graph is None:
-            torch.cuda.synchronize()
-            with torch.cuda.stream(torch.cuda.Stream()):
-                for _ in range(_WARM_UP):
-                    self._call()
-            torch.cuda.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self._result = self._call()
-            self._graph = graph
-        self._graph.replay()
-        return self._result
-
-
 def _with_its_error(name: str, call: Call, reference: torch.Tensor) -> Call:
     """The call, which prints its error against the reference the first time."""
     said = False
@@ -157,52 +215,79 @@ def _with_its_error(name: str, call: Call, reference: torch.Tensor) -> Call:
     return first_said
 
 
-def _make(name: str, dtype: str, size: str, way: str, device: torch.device) -> Workload:
+def _make(name: str, dtype: str, size: Size, way: str, device: torch.device) -> Workload:
+    if device.type == "cpu":
+        torch.set_num_threads(CPU_THREADS)
     found = subject(name, dtype, size, device)
     if not found.error <= _LARGEST:
         raise WrongResultError(f"{name}: eager torch's error must be at most {_LARGEST}, got {found.error:g}")
-    in_a_graph = way.endswith(IN_A_GRAPH)
-    placed = Captured if in_a_graph else lambda call: call
-    ours = placed(found.call(way.removesuffix(IN_A_GRAPH)))
+    ours = found.call(way)
     error, limit = relative_error(ours(), found.reference), _FACTOR * found.error + _TINY
     if not error <= limit:
         raise WrongResultError(f"{name}, {way}: relative L2 error must be at most {limit:g}, got {error:g}")
     peers = {
-        peer: _with_its_error(peer, placed(found.call(peer)), found.reference)
-        for peer in PEERS
-        if peer != SEARCHED or way.removesuffix(IN_A_GRAPH) == REPLACE
+        peer: _with_its_error(peer, found.call(peer), found.reference)
+        for peer in WAYS[way]
+        if peer != IN_A_GRAPH or ZOO[name].capturable
     }
+    traffic, flops = costs(found.module, found.x)
     return Workload(
         ours=lambda: ours(),
         write=lambda out: out.copy_(ours()),
         reference=lambda: found.reference,
         plan=_PLAN,
-        traffic=found.traffic,
-        matmul_flops=found.flops,
+        traffic=traffic,
+        # The rate of a GPU's matmul is that of half types, twice that of TF32.
+        matmul_flops=2 * flops if dtype == "fp32" and device.type == "cuda" else flops,
         peers=peers,
     )
 
 
-def model_case(name: str, dtype: str, way: str, size: str = "real") -> Case:
-    batch, length = ZOO[name].size(size).batch, ZOO[name].size(size).lengths[0]
+def model_case(name: str, dtype: str, batch: int, way: str, size: Size | None = None) -> Case:
+    """A row, by default of the users' size; the batch is the one that is given."""
+    given = (size or ZOO[name].size("user"))._replace(batch=batch)
+    length = given.lengths[0]
     return Case(
-        name=f"{name} {dtype} {batch}x{length} {way}",
+        name=f"{name} {dtype} {batch}x{length}: {way}",
         params={"B": batch, "L": length, "dtype": dtype, "op": name, "fn": way},
-        make=functools.partial(_make, name, dtype, size, way),
+        make=functools.partial(_make, name, dtype, given, way),
         tolerance=_FACTOR * _LARGEST,
-        part=name,
+        part=name if way in WITHOUT_COMPILER else f"{name}_compiled_{batch}",
     )
 
 
-def _cases() -> list[Case]:
-    cases = []
+def _here() -> Iterator[Entry]:
     for name, entry in ZOO.items():
-        if (reason := entry.missing()) is not None:
+        if (reason := entry.missing()) is None:
+            yield entry
+        else:
             warnings.warn(f"suite models leaves {name} out: {reason}", stacklevel=2)
-            continue
-        graphs = [way + IN_A_GRAPH for way in WAYS] if entry.capturable else []
-        cases += [model_case(name, "fp16", way) for way in (*WAYS, *graphs)]
+
+
+def _cases() -> list[Case]:
+    """What users asked about first; of the other networks no compiled rows of eight, which take longest."""
+    names = [entry.name for entry in _here()]
+    users, others = [name for name in USERS if name in names], [name for name in names if name not in USERS]
+    asked = [
+        *((users, WITHOUT_COMPILER, BATCHES), (users, WITH_COMPILER, (1,)), (others, WITHOUT_COMPILER, BATCHES)),
+        *((users, WITH_COMPILER, (8,)), (others, WITH_COMPILER, (1,))),
+    ]
+    return [
+        model_case(name, dtype, batch, way)
+        for networks, ways, batches in asked
+        for name, dtype, batch, way in itertools.product(networks, ("fp32", "fp16"), batches, ways)
+    ]
+
+
+def _cpu_cases() -> list[Case]:
+    """A part has all rows of a network."""
+    cases = []
+    for name, length in ON_CPU.items():
+        if ZOO[name].missing() is None:
+            size = ZOO[name].size("user")._replace(lengths=(length, length))
+            rows = [model_case(name, "fp32", 1, way, size) for way in (REPLACE, BACKEND)]
+            cases += [dataclasses.replace(row, part=name) for row in rows]
     return cases
 
 
-SUITE = Suite("models", _cases(), clock=lambda device: OneByOne(ColdClock(device)), release=subject.cache_clear)
+SUITE = Suite("models", _cases(), clock=CallClock, release=release, cpu_cases=_cpu_cases(), cudnn_benchmark=False)

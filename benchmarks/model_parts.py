@@ -1,4 +1,7 @@
-"""Networks that transformers does not have: BigVGAN's blocks, Whisper's stem by itself, Mimi's encoder as a stream."""
+"""Networks that transformers does not have.
+
+BigVGAN, Whisper's stem by itself, Mimi's encoder as a stream, a temporal convolutional network, layers of a WaveNet.
+"""
 
 from __future__ import annotations
 
@@ -144,3 +147,65 @@ class MimiStream(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         cache = self.make_cache(**self.cached)
         return torch.cat([self.encoder(piece, padding_cache=cache) for piece in x.split(self.piece, dim=-1)], dim=-1)
+
+
+# --- TCN and WaveNet --------------------------------------------------------------------------------------------------
+class TemporalBlock(nn.Module):
+    """Two causal dilated convolutions, each with batch norm and ReLU, beside the input."""
+
+    def __init__(self, inputs: int, channels: int, taps: int, dilation: int) -> None:
+        super().__init__()
+        self.trimmed = (taps - 1) * dilation
+        conv = functools.partial(nn.Conv1d, kernel_size=taps, padding=self.trimmed, dilation=dilation)
+        self.conv1, self.norm1 = conv(inputs, channels), nn.BatchNorm1d(channels)
+        self.conv2, self.norm2 = conv(channels, channels), nn.BatchNorm1d(channels)
+        self.shortcut = nn.Conv1d(inputs, channels, 1) if inputs != channels else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.relu(self.norm1(self.conv1(x)[..., : -self.trimmed]))
+        y = F.relu(self.norm2(self.conv2(y)[..., : -self.trimmed]))
+        return F.relu(y + self.shortcut(x))
+
+
+class TCN(nn.Sequential):
+    """Features (B, bands, L) to (B, channels, L); the dilation doubles from block to block.
+
+    Source: Bai et al., "An Empirical Evaluation of Generic Convolutional and Recurrent Networks for Sequence Modeling"
+    (2018), with batch norm instead of weight_norm.
+    """
+
+    def __init__(self, bands: int, channels: int, blocks: int, taps: int) -> None:
+        widths = [bands] + [channels] * blocks
+        super().__init__(*(TemporalBlock(widths[i], channels, taps, 2**i) for i in range(blocks)))
+
+
+class WaveNet(nn.Module):
+    """(B, bands, L) to (B, bands, L): gated dilated convolutions whose one-tap results go on and to the sum.
+
+    Source: Prenger et al., "WaveGlow: A Flow-based Generative Network for Speech Synthesis" (2019), whose layers are
+    those of van den Oord et al., "WaveNet" (2016), without their condition.
+    """
+
+    def __init__(self, bands: int, channels: int, layers: int, taps: int) -> None:
+        super().__init__()
+        self.channels = channels
+        self.first = nn.Conv1d(bands, channels, 1)
+        same = [(taps - 1) * 2**i // 2 for i in range(layers)]
+        self.dilated = nn.ModuleList(
+            nn.Conv1d(channels, 2 * channels, taps, dilation=2**i, padding=same[i]) for i in range(layers)
+        )
+        widths = [2 * channels] * (layers - 1) + [channels]  # the last one only adds to the sum
+        self.mixed = nn.ModuleList(nn.Conv1d(channels, width, 1) for width in widths)
+        self.last = nn.Conv1d(channels, bands, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        total = torch.zeros_like(x)
+        for dilated, mixed in zip(self.dilated, self.mixed, strict=True):
+            a, b = dilated(x).split(self.channels, dim=1)
+            y = mixed(torch.tanh(a) * torch.sigmoid(b))
+            if y.shape[1] == self.channels:
+                return self.last(total + y)
+            rest, out = y.split(self.channels, dim=1)
+            x, total = x + rest, total + out
+        return self.last(total)

@@ -2,8 +2,9 @@
 
     module, inputs = ZOO["speecht5_hifigan"].build("cuda", torch.float16, "real")
 
-Each has a `small` size, for tests on the CPU, and a `real` one. Weights are seeded, and scaled so that signals keep
-their level (sluice.demo.weights). transformers 5.17 and later has the classes; `Entry.missing()` names absent ones.
+Each has a `small` size, for tests on the CPU, a `real` one, and the `user` size: the real network with an input of one
+request, a few seconds of sound. Weights are seeded, and scaled so that signals keep their level (sluice.demo.weights).
+transformers 5.17 and later has the classes; `Entry.missing()` names absent ones.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from model_parts import BigVGAN, MimiStream, WhisperStem
+from model_parts import TCN, BigVGAN, MimiStream, WaveNet, WhisperStem
 from sluice.demo.weights import keep_levels
 
-SIZES = ("small", "real")
+SIZES = ("small", "real", "user")
 
 
 class Size(NamedTuple):
@@ -39,7 +40,7 @@ class Built(NamedTuple):
     """A network in eval mode, whose parameters require no gradients, and an input of each length."""
 
     module: nn.Module
-    inputs: tuple[torch.Tensor, torch.Tensor]
+    inputs: tuple[torch.Tensor, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Entry:
         make: makes the network from the options of a size.
         draw: draws an input from the options, a batch, a length and a generator.
         small, real: the sizes.
+        user: the length of one request; the `user` size has the options of `real`.
         classes: transformers' classes, as `<folder>.<class>`; none for a network of `model_parts`.
         capturable: whether a CUDA graph can capture eager torch's calls; networks that pad by tensors' values wait for
             the GPU.
@@ -65,10 +67,16 @@ class Entry:
     real: Size
     classes: tuple[str, ...] = ()
     capturable: bool = True
+    user: int = dataclasses.field(kw_only=True)
 
-    def size(self, name: str) -> Size:
+    def size(self, name: str | Size) -> Size:
+        """The size of that name, or the one that is given."""
+        if isinstance(name, Size):
+            return name
         if name not in SIZES:
             raise ValueError(f"{self.name}: size must be one of {SIZES}, got {name!r}")
+        if name == "user":
+            return self.real._replace(batch=1, lengths=(self.user, self.user * 3 // 4))
         return self.small if name == "small" else self.real
 
     def missing(self) -> str | None:
@@ -81,8 +89,8 @@ class Entry:
                 return f"transformers {importlib.import_module('transformers').__version__} has no {folder}.{name}"
         return None
 
-    def build(self, device: torch.device | str, dtype: torch.dtype, size: str = "small", seed: int = 0) -> Built:
-        """The network on the device in the dtype, and its inputs. The same seed gives the same values everywhere.
+    def network(self, size: str | Size = "small", seed: int = 0) -> nn.Module:
+        """The network on the CPU in float32, in eval mode; the same seed gives the same weights everywhere.
 
         Raises:
             LookupError: a class of transformers is missing.
@@ -94,11 +102,25 @@ class Entry:
         with torch.random.fork_rng(devices=[]):  # initial values are drawn from torch's own generator
             torch.manual_seed(seed)
             module = self.make(**given.options).eval().requires_grad_(False)
+        keep_levels(module, self._drawn(given, seed)[0], seed=seed)
+        return module
+
+    def inputs(
+        self, device: torch.device | str, dtype: torch.dtype, size: str | Size = "small", seed: int = 0
+    ) -> tuple[torch.Tensor, ...]:
+        """An input of each length; whole numbers keep their dtype."""
+        drawn = self._drawn(self.size(size), seed)[1:]
+        return tuple(x.to(device, dtype) if x.is_floating_point() else x.to(device) for x in drawn)
+
+    def build(self, device: torch.device | str, dtype: torch.dtype, size: str | Size = "small", seed: int = 0) -> Built:
+        """The network on the device in the dtype, and its inputs. Raises as `network`."""
+        return Built(self.network(size, seed).to(device, dtype), self.inputs(device, dtype, size, seed))
+
+    def _drawn(self, given: Size, seed: int) -> tuple[torch.Tensor, ...]:
+        """The input at which weights are scaled, then those of the size."""
         generator = torch.Generator().manual_seed(seed)
-        keep_levels(module, self.draw(given.options, 1, given.probe, generator), seed=seed)
-        first, second = (self.draw(given.options, given.batch, length, generator) for length in given.lengths)
-        as_given = (x.to(device) if not x.is_floating_point() else x.to(device, dtype) for x in (first, second))
-        return Built(module.to(device, dtype), tuple(as_given))
+        shapes = (1, given.probe), *((given.batch, length) for length in given.lengths)
+        return tuple(self.draw(given.options, batch, length, generator) for batch, length in shapes)
 
 
 @functools.cache
@@ -180,6 +202,7 @@ _ENTRIES = [
               "resblock_dilation_sizes": [[1, 3], [1, 5]]}, 2, (24, 17), 16),
         Size({"model_in_dim": 80}, 8, (860, 613), 16),
         ("speecht5.SpeechT5HifiGan",),
+        user=200,
     ),
     Entry(
         "vits_hifigan", "VITS' HiFi-GAN: latent frames to samples, transposed convolutions of stride 8",
@@ -190,6 +213,7 @@ _ENTRIES = [
               "resblock_dilation_sizes": [[1, 3], [1, 3]]}, 2, (16, 11), 12),
         Size({"flow_size": 192}, 8, (600, 437), 12),
         ("vits.VitsHifiGan",),
+        user=200,
     ),
     Entry(
         "dac_decoder", "the decoder of DAC 16 kHz: Snake around every convolution, residual units of dilation 1, 3, 9",
@@ -198,6 +222,7 @@ _ENTRIES = [
         Size({"encoder_hidden_size": 4, "downsampling_ratios": [2, 4], "decoder_hidden_size": 32}, 2, (40, 23), 24),
         Size({"encoder_hidden_size": 64, "downsampling_ratios": [2, 4, 8, 8]}, 4, (430, 311), 12),
         ("dac.DacDecoder",),
+        user=172,
     ),
     Entry(
         "encodec_decoder", "the decoder of EnCodec 24 kHz: causal with reflected edges, ELU, an LSTM, weight_norm",
@@ -207,6 +232,7 @@ _ENTRIES = [
         Size({"hidden_size": 128}, 8, (750, 541), 24),
         ("encodec.EncodecDecoder",),
         capturable=False,
+        user=150,
     ),
     Entry(
         "mimi_decoder", "Mimi's decoder: a depthwise transposed convolution, causal ones, ELU, trimmed transposed ones",
@@ -217,6 +243,7 @@ _ENTRIES = [
         Size({"hidden_size": 512}, 8, (125, 91), 12),
         ("mimi.MimiDecoder", "mimi.MimiConvTranspose1d"),
         capturable=False,
+        user=25,
     ),
     Entry(
         "mimi_stream", "Mimi's convolutional encoder, piece by piece with its padding cache",
@@ -226,6 +253,7 @@ _ENTRIES = [
         Size({"piece": 1920}, 8, (48000, 20160), 3840),
         ("mimi.MimiEncoder", "mimi.MimiConv1dPaddingCache"),
         capturable=False,
+        user=23040,
     ),
     Entry(
         "qwen3_code2wav", "Qwen3-Omni's code2wav: codes to samples, a transformer, ConvNeXt blocks, SnakeBeta, trimmed "
@@ -237,6 +265,7 @@ _ENTRIES = [
               "upsample_rates": [4, 3], "upsampling_ratios": [2], "decoder_dim": 32}, 2, (15, 11), 12),
         Size({"codebook_size": 2048, "num_quantizers": 16}, 2, (325, 221), 8),
         ("qwen3_omni_moe.Qwen3OmniMoeCode2Wav",),
+        user=75,
     ),
     Entry(
         "bigvgan", "BigVGAN v2's network: SnakeBeta between 12-tap filters in front of every convolution, weight_norm",
@@ -245,6 +274,7 @@ _ENTRIES = [
         Size({"bands": 10, "channels": 32, "rates": [4, 2], "taps": [3, 7], "dilations": [1, 3]}, 2, (20, 13), 12),
         Size({"bands": 100, "channels": 1536, "rates": [4, 4, 2, 2, 2, 2], "taps": [3, 7, 11],
               "dilations": [1, 3, 5]}, 4, (256, 187), 8),
+        user=100,
     ),
     Entry(
         "wav2vec2_features", "Wav2Vec2's feature extractor: seven strided convolutions with GELU, a norm in the first",
@@ -253,6 +283,7 @@ _ENTRIES = [
         Size({"conv_dim": [16] * 7}, 2, (4000, 3001), 2000),
         Size({}, 8, (160000, 112345), 4000),
         ("wav2vec2.Wav2Vec2FeatureEncoder",),
+        user=32000,
     ),
     Entry(
         "wav2vec2_position", "Wav2Vec2's positional convolution: 128 taps in 16 groups, weight_norm by tap, GELU",
@@ -261,6 +292,7 @@ _ENTRIES = [
         Size({"hidden_size": 32, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}, 2, (60, 37), 40),
         Size({"hidden_size": 768}, 8, (499, 351), 200),
         ("wav2vec2.Wav2Vec2PositionalConvEmbedding",),
+        user=99,
     ),
     Entry(
         "whisper_stem", "the stem of Whisper large: two convolutions with GELU, the second of stride 2",
@@ -268,6 +300,7 @@ _ENTRIES = [
         _channels("bands"),
         Size({"bands": 10, "channels": 24}, 2, (60, 37), 40),
         Size({"bands": 128, "channels": 1280}, 8, (3000, 1999), 64),
+        user=3000,
     ),
     Entry(
         "conformer_convolution", "a Conformer's convolution module: pointwise, GLU, depthwise of 31 taps, batch norm",
@@ -278,6 +311,23 @@ _ENTRIES = [
         Size({"hidden_size": 32, "conv_depthwise_kernel_size": 7}, 2, (60, 37), 40),
         Size({"hidden_size": 1024}, 8, (1500, 1011), 100),
         ("wav2vec2_conformer.Wav2Vec2ConformerConvolutionModule",),
+        user=100,
+    ),
+    Entry(
+        "tcn", "a temporal convolutional network: causal dilated convolutions, batch norm and ReLU in residual blocks",
+        TCN,
+        _channels("bands"),
+        Size({"bands": 6, "channels": 16, "blocks": 3, "taps": 3}, 2, (60, 37), 40),
+        Size({"bands": 80, "channels": 256, "blocks": 8, "taps": 3}, 8, (2000, 1401), 300),
+        user=2000,
+    ),
+    Entry(
+        "wavenet", "WaveGlow's stack of WaveNet layers: dilated convolutions, gates, one-tap ones to the rest and out",
+        WaveNet,
+        _channels("bands"),
+        Size({"bands": 4, "channels": 12, "layers": 3, "taps": 3}, 2, (60, 37), 40),
+        Size({"bands": 4, "channels": 128, "layers": 8, "taps": 3}, 8, (8000, 5601), 600),
+        user=8000,
     ),
 ]  # fmt: skip
 

@@ -40,17 +40,23 @@ def files_of(found: Iterable[dict]) -> list[dict]:
     return [file for document in found for file in document.get("files", [document])]
 
 
+def is_cpu(document: dict) -> bool:
+    return bool(document["gpu"] == "cpu")
+
+
 def _one_of_each_suite(found: Iterable[dict]) -> list[dict]:
-    return sorted({document["suite"]: document for document in found}.values(), key=lambda document: document["path"])
+    """A suite that runs on both has a document of a card and one of the CPU."""
+    last = {(document["suite"], is_cpu(document)): document for document in found}
+    return sorted(last.values(), key=lambda document: document["path"])
 
 
 def documents() -> list[dict]:
-    """One document of each suite, preferably of the first card, with its `path` in the tree."""
+    """One document of each suite, preferably of the first card, with its `path` in the tree; another of the CPU's."""
     return _one_of_each_suite(_all_documents())
 
 
 def newest() -> list[dict]:
-    """The last measured document of each suite, of any card."""
+    """The last measured document of each suite, of any card; another of the CPU's."""
     return _one_of_each_suite(sorted(_all_documents(), key=lambda document: document["date"]))
 
 
@@ -106,7 +112,7 @@ class Bar:
     peer: str = "torch"
 
     def document(self) -> dict:
-        (found,) = [d for d in documents() if d["suite"] == self.suite]
+        (found,) = [d for d in documents() if d["suite"] == self.suite and not is_cpu(d)]
         return found
 
     def row(self) -> dict:
@@ -128,6 +134,50 @@ class Bar:
     @property
     def ratio(self) -> float:
         return self.ours / self.torch
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """A network in the README's picture: suite `models`, several ways beside eager torch."""
+
+    label: str
+    name: str
+    dtype: str
+    batch: int
+
+    def rows(self) -> dict[str, dict]:
+        """The suite's rows by their way."""
+        found = [d for d in documents() if d["suite"] == "models" and not is_cpu(d)]
+        wanted = {"op": self.name, "dtype": self.dtype, "B": self.batch}
+        cases = [case for d in found for case in d["cases"] if wanted.items() <= case["params"].items()]
+        return {case["params"]["fn"]: case for case in cases}
+
+    def times(self) -> dict[str, tuple[float, float]]:
+        """Microseconds by bar, and the same over eager torch's time in the same row; empty without the suite's rows."""
+        rows = self.rows()
+        if not {"replace", "replace, CUDA graphs"} <= rows.keys():
+            return {}
+        found = {"eager": (rows["replace"]["peers"]["torch"], 1.0)}
+        if (row := rows.get("backend")) is not None and (us := row["peers"].get("torch_compile")) is not None:
+            found["torch.compile"] = (us, us / row["peers"]["torch"])
+        for way in ("replace", "replace, CUDA graphs"):
+            us = rows[way]["time_us"]
+            found[way] = (us, us / rows[way]["peers"]["torch"])
+        return found
+
+
+# What users run: vocoders and codecs for one utterance, float32 by torch's defaults among them, and a batch.
+NETWORKS = [
+    Network("SpeechT5's vocoder, fp16, one utterance", "speecht5_hifigan", "fp16", 1),
+    Network("DAC's decoder, fp32, one utterance", "dac_decoder", "fp32", 1),
+    Network("Mimi's decoder, fp32, one utterance", "mimi_decoder", "fp32", 1),
+    Network("Whisper's stem, fp16, eight windows", "whisper_stem", "fp16", 8),
+]
+
+
+def networks_shown() -> list[Network]:
+    """Those of the picture that are measured."""
+    return [network for network in NETWORKS if network.times()]
 
 
 _CHAINS, _CONV = "chain of stages, 2^26 bf16 values", "depthwise conv1d and SiLU"

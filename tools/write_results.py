@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 
 from recorded_tables import layers, timelines
-from result_files import PICTURE, ROOT, documents, files_of, is_older, measured, newest
+from result_files import PICTURE, ROOT, documents, files_of, is_cpu, is_older, measured, networks_shown, newest
 from scaling_tables import scaling
 from table_text import MICROSECONDS, MILLISECONDS, cell, lines_of
 
@@ -21,7 +21,9 @@ MARKERS = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.
 # Columns of peers, in their order, with explanations.
 PEERS = {
     "torch": "the same in eager PyTorch: `F.conv1d`, `F.conv2d(groups=C)`, pointwise ops one after another",
+    "torch_graph": "the same in a CUDA graph",
     "torch_compile": "the same under `torch.compile`",
+    "torch_compile_reduce_overhead": 'the same under `torch.compile(mode="reduce-overhead")`',
     "torch_compile_max_autotune": 'the same under `torch.compile(mode="max-autotune-no-cudagraphs")`',
     "conv2d_channels_last": "the same by `F.conv2d` or `F.conv_transpose2d`, of tensors that lie channels-last already",
     "jiterator": "the chain as one kernel of `torch.cuda.jiterator`",
@@ -53,7 +55,6 @@ TITLES = {
     "conv_transpose1d": "Transposed convolution",
     "decode": "Decoding: new tokens behind a state",
     "filter2d": "Stencils over images",
-    "models": "Whole networks",
     "overhead": "What a call costs on the host",
     "stream_devices": "Host tensors through one GPU and through two",
     "transform": "Chains over a tensor",
@@ -114,23 +115,48 @@ def over_devices(document: dict) -> str:
     return "\n\n".join([heading(document, unit=unit), *bodies(document["cases"], "order", scale)])
 
 
+# Columns of suite `models`, by a row's way or by a peer; a way is compared with the first peer that its row has.
+NETWORK_PEERS = {
+    "torch": "eager",
+    "torch_graph": "eager in a graph",
+    "torch_compile": "torch.compile",
+    "torch_compile_reduce_overhead": "reduce-overhead",
+}
+NETWORK_WAYS = {
+    "replace": ("`replace`", ("torch",)),
+    "replace, CUDA graphs": ("`replace` with graphs", ("torch_graph", "torch")),
+    "backend": ("backend", ("torch_compile",)),
+    "backend, reduce-overhead": ("backend, reduce-overhead", ("torch_compile_reduce_overhead",)),
+}
+
+
 def networks(document: dict) -> str:
-    """Times of whole networks in milliseconds, and sluice's gain over eager and compiled torch."""
+    """A line for each network, dtype and batch: torch's ways and sluice's, each with its gain over torch's."""
     unit, scale = MILLISECONDS
-    peers, note = peers_of(document["cases"])
-    over = [peer for peer in ("torch", "torch_compile") if peer in peers]
+    groups: dict[tuple[str, str, int, int], dict[str, dict]] = {}
+    for case in document["cases"]:
+        name, dtype, batch, length, way = (case["params"][key] for key in ("op", "dtype", "B", "L", "fn"))
+        groups.setdefault((name, dtype, batch, length), {})[way] = case
 
-    def row(case: dict) -> list[str]:
+    def peer_cell(rows: dict[str, dict], peer: str) -> str:
+        return cell(next((us for case in rows.values() if (us := case["peers"].get(peer)) is not None), None), scale)
+
+    def way_cell(rows: dict[str, dict], way: str) -> str:
+        if (case := rows.get(way)) is None:
+            return cell(None)
         ours, times = case["time_us"], case["peers"]
-        gains = [f"{times[peer] / ours:.2f}" if times.get(peer) is not None else "" for peer in over]
-        return [
-            *(case["name"], cell(ours, scale), *(cell(times.get(peer), scale) for peer in peers)),
-            *(*gains, f"{case['rel_err']:.1e}"),
-        ]
+        gains = [times[peer] / ours for peer in NETWORK_WAYS[way][1] if times.get(peer) is not None]
+        return cell(ours, scale) + (f" ({gains[0]:.2f})" if gains else "")
 
-    header = ["network", "sluice", *peers, *(f"{peer} / sluice" for peer in over), "error"]
-    table = "\n".join(lines_of(header, map(row, document["cases"])))
-    return "\n\n".join([heading(document, unit=unit), table, *([note] if note else [])])
+    columns: dict[str, list[str]] = {}
+    for way, (title, (peer, *_)) in NETWORK_WAYS.items():
+        columns[NETWORK_PEERS[peer]] = [peer_cell(rows, peer) for rows in groups.values()]
+        columns[title] = [way_cell(rows, way) for rows in groups.values()]
+    columns = {title: cells for title, cells in columns.items() if set(cells) != {cell(None)}}
+    columns["error"] = [f"{max(case['rel_err'] for case in rows.values()):.1e}" for rows in groups.values()]
+    names = [f"{name} {dtype} {batch}x{length}" for name, dtype, batch, length in groups]
+    rows = [[name, *cells] for name, *cells in zip(names, *columns.values(), strict=True)]
+    return "\n".join([heading(document, unit=unit), "", *lines_of(["network", *columns], rows)])
 
 
 def stencils(document: dict) -> str:
@@ -259,7 +285,8 @@ def issues(document: dict) -> str:
 
 def picture() -> str:
     """The README's picture with its caption, and the issues below it."""
-    used = [document for document in documents() if any(bar.suite == document["suite"] for bar in PICTURE)]
+    suites = {*(bar.suite for bar in PICTURE), *(["models"] if networks_shown() else [])}
+    used = [document for document in documents() if document["suite"] in suites and not is_cpu(document)]
     least, most = (choose(PICTURE, key=lambda bar: bar.ratio) for choose in (min, max))
     span = " to ".join(f"{bar.ratio:.2f} ({bar.group}: {bar.label})" for bar in (least, most))
     drawn = (
@@ -280,7 +307,7 @@ SCALING = ROOT / "docs" / "scaling.md"
 FORMS: dict[str, tuple[pathlib.Path, Callable[[dict], str]]] = {
     "decode": (RESULTS, decoding),
     "filter2d": (RESULTS, stencils),
-    "models": (RESULTS, networks),
+    "models": (MEASUREMENTS / "models.md", networks),
     "overhead": (RESULTS, overhead),
     "random": (MEASUREMENTS / "random.md", drawn),
     "schedules": (MEASUREMENTS / "schedules.md", by_schedule),
@@ -301,7 +328,8 @@ def render() -> dict[pathlib.Path, str]:
     for suite, form in FORMS.items():  # in this order on a page
         parts.setdefault(form[0], [])
         if form[0] != RESULTS:
-            parts[form[0]] += [form[1](document) for document in newest() if document["suite"] == suite]
+            own = [document for document in newest() if document["suite"] == suite]
+            parts[form[0]] += [form[1](document) for document in sorted(own, key=is_cpu)]
     for document in found:
         path, form = FORMS.get(document["suite"], (RESULTS, table))
         if path == RESULTS:

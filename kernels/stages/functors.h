@@ -70,6 +70,8 @@ SLUICE_HOST_DEVICE T evaluate(T x, const Parameters<T>& p) {
     return scaled > p.value[1] ? x : bent;
   } else if constexpr (op == Op::snake) {
     return Function::snake(x, p.value[0], p.value[1] + p.value[2]);
+  } else if constexpr (op == Op::gate) {
+    return x * Function::sigmoid(p.value[0]);
   } else {
     static_assert(op != op, "a row of stages.def has no branch here");
   }

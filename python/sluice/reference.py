@@ -49,6 +49,7 @@ STAGES: dict[str, Callable[..., torch.Tensor]] = {
     "tanh": torch.tanh,
     "softplus": _softplus,
     "snake": _snake,
+    "gate": lambda x, other: x * torch.sigmoid(other),
 }
 
 

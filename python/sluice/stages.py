@@ -50,6 +50,7 @@ __all__ = [
     "elu",
     "exp",
     "from_module",
+    "gate",
     "gelu",
     "leaky_relu",
     "log",
@@ -232,6 +233,24 @@ def snake(alpha: Parameter, beta: Parameter | None = None, eps: float = 1e-9) ->
     (2020), in BigVGAN's version with two parameters. For each channel of (B, C, L) a parameter has shape (C, 1).
     """
     return _stage("snake", alpha, alpha if beta is None else beta, eps)
+
+
+def gate(other: Parameter) -> Chain:
+    """`x * sigmoid(other)`, as `F.glu` computes of two halves.
+
+    `tanh() | gate(other)` is WaveNet's gated activation unit.
+
+    Source: Dauphin et al., "Language Modeling with Gated Convolutional Networks" (2017); van den Oord et al., "WaveNet:
+    A Generative Model for Raw Audio" (2016).
+
+    Example:
+        >>> import torch, sluice
+        >>> x = torch.randn(2, 8, 30)
+        >>> a, b = x.chunk(2, dim=1)
+        >>> y = sluice.transform(a, sluice.stages.gate(b))
+        >>> torch.testing.assert_close(y, torch.nn.functional.glu(x, dim=1))
+    """
+    return _stage("gate", other)
 
 
 def cast(dtype: torch.dtype) -> Chain:

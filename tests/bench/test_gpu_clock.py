@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from sluice.bench.timing import ColdClock, GraphClock
+from sluice.bench.timing import CallClock, ColdClock, GraphClock
 
 pytestmark = pytest.mark.gpu
 
@@ -56,3 +56,17 @@ def test_a_call_in_a_graph_is_timed_without_its_host(cuda: str) -> None:
     # All calls of each replay ran; four more ran before the capture.
     assert int(x[0]) % 50 == 4
     assert int(x[0]) >= 4 + 7 * 50
+
+
+def test_a_callers_time_has_the_hosts_part_and_the_gpus(cuda: str) -> None:
+    x = torch.zeros(1024, device=cuda)
+
+    def call() -> None:
+        torch.cuda._sleep(2_000_000)  # a millisecond at the fastest clock
+        wait(500e-6)
+
+    clock = CallClock(x.device)
+    clock.measure(call, 1)
+    assert statistics.median(clock.measure(call, 6)) > 900
+    assert statistics.median(clock.measure(lambda: wait(500e-6), 6)) > 500
+    assert statistics.median(clock.measure(lambda: x.add_(1), 6)) < 200  # not its write over L2

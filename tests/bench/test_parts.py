@@ -27,7 +27,7 @@ bench.load_suite(ROOT, "models")
 bench.load_suite(ROOT, "transform")
 MODULE = sys.modules["bench_models"]
 ZOO = importlib.import_module("model_zoo").ZOO
-OWN = ["bigvgan", "whisper_stem"]  # without transformers
+OWN = ["bigvgan", "whisper_stem", "tcn", "wavenet"]  # without transformers
 
 
 def parted(*parts: str | None, bad: str = "") -> bench.Suite:
@@ -76,7 +76,8 @@ def test_parts_are_in_the_order_of_their_cases() -> None:
     }
     assert list(parted(None, None).parts()) == [None]
     names = [case.part for name in cli.suite_names(ROOT) for case in bench.load_suite(ROOT, name).cases if case.part]
-    assert set(OWN) <= set(names) <= set(ZOO)
+    assert set(OWN) <= set(names)
+    assert {name.partition("_compiled_")[0] for name in names} <= set(ZOO)
     assert all(name.isidentifier() for name in names)  # of files and of arguments
 
 
@@ -137,6 +138,21 @@ def test_parts_are_listed(suite: types.SimpleNamespace, capsys: pytest.CaptureFi
     assert capsys.readouterr().out == f"transform:b: {suite.suite.cases[2].name}\n"
     assert bench.main(["--list"]) == 0
     assert "transform     4 cases in 3 parts\n" in capsys.readouterr().out
+
+
+def test_cases_for_the_cpu(
+    suite: types.SimpleNamespace, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench.main(["transform", "--cpu"]) == 2
+    assert capsys.readouterr().err == "sluice bench: suite 'transform' has no cases for the CPU\n"
+    suite.suite = dataclasses.replace(suite.suite, cpu_cases=parted("a", "d").cases)
+    assert bench.main(["transform", "--cpu", "--list"]) == 0
+    assert [line.split(":")[1] for line in capsys.readouterr().out.splitlines()] == ["a", "d"]
+    assert bench.main(["transform:d", "--cpu", "--output", str(tmp_path)]) == 0
+    assert written(tmp_path) == {"transform.d.json": [65]}
+    (path,) = tmp_path.glob("*/*")
+    assert path.parent.name == "cpu"
+    assert json.loads(path.read_text(encoding="utf-8"))["cuda"] == "none"
 
 
 def test_what_is_over_the_budget_can_be_run_later(
@@ -206,11 +222,11 @@ def backends(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
         return compile_(network, dynamic=dynamic, backend=lambda graph, inputs: graphs.append(graph) or graph.forward)
 
     monkeypatch.setattr(torch, "compile", by_dynamo)
-    MODULE.subject.cache_clear()
+    MODULE.release()
     torch._dynamo.reset()
     with torch.no_grad(), torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
         yield graphs
-    MODULE.subject.cache_clear()
+    MODULE.release()
     torch._dynamo.reset()
 
 
@@ -222,25 +238,30 @@ def test_a_network_is_built_and_compiled_once(
     if (reason := ZOO[name].missing()) is not None:
         pytest.skip(reason)
     built: list[weakref.ref[torch.nn.Module]] = []
-    build = type(ZOO[name]).build
+    networks: list[str] = []
 
-    def seen(entry: object, *args: object) -> object:
-        assert not any(module() is not None for module in built), "the network before is still there"
-        found = build(entry, *args)
-        built.append(weakref.ref(found.module))
-        return found
+    class Seen(MODULE.Subject):
+        def __init__(self, *args: object) -> None:
+            assert not any(module() is not None for module in built), "the network before is still there"
+            super().__init__(*args)
+            built.append(weakref.ref(self.module))
 
-    monkeypatch.setattr(type(ZOO[name]), "build", seen)
-    monkeypatch.setattr(MODULE, "Captured", lambda call: call)
-    # WAYS[0] is eager, whose row compiles one more peer.
-    named = MODULE.WAYS if name == "whisper_stem" else MODULE.WAYS[1:]
-    ways = [*named, *(way + MODULE.IN_A_GRAPH for way in named)]
-    suite = dataclasses.replace(MODULE.SUITE, cases=[MODULE.model_case(name, "fp32", way, "small") for way in ways])
+    network = type(ZOO[name]).network
+    monkeypatch.setattr(
+        type(ZOO[name]), "network", lambda entry, size: networks.append(entry.name) or network(entry, size)
+    )
+    monkeypatch.setattr(MODULE, "Subject", Seen)
+    monkeypatch.setattr(MODULE, "Captured", lambda network: network)
+    ways, batches = ([*MODULE.WAYS], (2, 3)) if name == "whisper_stem" else ([MODULE.BACKEND], (2,))
+    small = ZOO[name].size("small")
+    cases = [MODULE.model_case(name, "fp32", batch, way, small) for batch in batches for way in ways]
+    suite = dataclasses.replace(MODULE.SUITE, cases=cases)
     effort = dataclasses.replace(FEW, slow_peers=True)
     assert run_suite(suite, CPU, ScriptedClock(2.0), effort, lambda line: None).failures == []
-    assert len(built) == 1
+    assert networks == [name]
+    assert len(built) == len(batches)
     if name == "whisper_stem":
-        assert len(backends) == 4  # ours compiled and by the backend, torch's compiled and searched
+        assert len(backends) == 2 * 4  # torch's and sluice's compilers, in both modes
     backends.clear()
     gc.collect()
-    assert built[0]() is None
+    assert built[-1]() is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-import types
 
 import pytest
 
@@ -88,11 +87,11 @@ def test_every_peer_is_explained() -> None:
 
 
 def test_the_picture_shows_losses_too() -> None:
-    verdicts = [draw_results.verdict(bar) for bar in result_files.PICTURE]
+    verdicts = [draw_results.verdict(bar.ratio) for bar in result_files.PICTURE]
     assert any("slower" in verdict for verdict in verdicts)
     assert draw_results.OUTPUT.is_file()
     ratios = {0.5: "2.0 x faster", 0.99: "as fast", 1.01: "as fast", 2.0: "2.0 x slower"}
-    assert [draw_results.verdict(types.SimpleNamespace(ratio=ratio)) for ratio in ratios] == [*ratios.values()]
+    assert [draw_results.verdict(ratio) for ratio in ratios] == [*ratios.values()]
 
 
 def test_issues_are_a_line_for_both_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +156,8 @@ def test_the_parts_of_a_suite_are_one_document(
     folder.mkdir(parents=True)
     days = {"b": "2026-11-25", "a": "2026-11-23", "c": "2026-11-24"}
     for part, day in days.items():
-        made = document(name=part, rel_err=1e-3) | {"suite": "models", "date": day}
+        params = {"op": part, "dtype": "fp16", "B": 1, "L": 9, "fn": "replace"}
+        made = document(name=part, params=params, rel_err=1e-3) | {"suite": "models", "date": day}
         (folder / f"models.{part}.json").write_text(
             json.dumps(made | {"source_hash": "0" * 64 if part == "c" else tree})
         )
@@ -165,9 +165,9 @@ def test_the_parts_of_a_suite_are_one_document(
     assert [case["name"] for case in found["cases"]] == ["a", "b", "c"]
     assert found["date"] == "2026-11-25"
     assert result_files.is_older(found)
-    heading, table, _ = write_results.networks(found).split("\n\n")
+    heading, table = write_results.networks(found).split("\n\n")
     assert "measured 2026-11-23 and 2026-11-25, 2026-11-24 on older sources than this tree's" in heading
-    assert [line.split(" | ")[0] for line in table.splitlines()[2:]] == ["| a", "| b", "| c"]
+    assert [line.split(" | ")[0] for line in table.splitlines()[2:]] == [f"| {name} fp16 1x9" for name in "abc"]
 
     monkeypatch.setattr("sys.argv", ["write_results.py", "--check"])
     monkeypatch.setattr(write_results, "render", dict)
@@ -184,3 +184,81 @@ def test_the_parts_of_a_suite_are_one_document(
     with pytest.raises(ValueError, match=r"names that differ: .*models\.a\.json, .*models\.json"):
         read()
     result_files._all_documents.cache_clear()
+
+
+def model_rows(name: str, dtype: str, batch: int) -> list[dict]:
+    """What suite `models` writes for a network; 6 ms eager, 4 compiled."""
+    ways = {
+        "replace": (3000.0, {"torch": 6000.0}),
+        "replace, CUDA graphs": (1000.0, {"torch": 5000.0, "torch_graph": 2000.0}),
+        "backend": (2500.0, {"torch": 8000.0, "torch_compile": 4000.0}),
+        "backend, reduce-overhead": (900.0, {"torch": 6000.0, "torch_compile_reduce_overhead": None}),
+    }
+    head = {"op": name, "dtype": dtype, "B": batch, "L": 9}
+    return [
+        {"name": f"{name} {dtype} {batch}: {way}", "params": head | {"fn": way}, "time_us": us, "peers": peers}
+        | {"rel_err": us * 1e-6}
+        for way, (us, peers) in ways.items()
+    ]
+
+
+def test_a_network_is_a_line_for_each_dtype_and_batch() -> None:
+    cases = [*model_rows("a", "fp32", 1), *model_rows("a", "fp32", 8)[:1]]
+    _, _, header, _, *lines = write_results.networks(document() | {"suite": "models", "cases": cases}).splitlines()
+    titles = ["network", "eager", "`replace`", "eager in a graph", "`replace` with graphs", "torch.compile", "backend"]
+    assert header == f"| {' | '.join([*titles, 'backend, reduce-overhead', 'error'])} |"
+    assert lines == [
+        "| a fp32 1x9 | 6.00 | 3.00 (2.00) | 2.00 | 1.00 (2.00) | 4.00 | 2.50 (1.60) | 0.90 | 3.0e-03 |",
+        "| a fp32 8x9 | 6.00 | 3.00 (2.00) | – | – | – | – | – | 3.0e-03 |",
+    ]
+    # Where torch cannot be captured, a graph is compared with eager torch.
+    captured = model_rows("a", "fp32", 1)[1]
+    captured["peers"].pop("torch_graph")
+    text = write_results.networks(document() | {"suite": "models", "cases": [captured]})
+    assert text.splitlines()[-1] == "| a fp32 1x9 | 5.00 | 1.00 (5.00) | 1.0e-03 |"
+
+
+def test_the_picture_opens_with_the_networks_that_are_measured(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (vocoder, *_, stem) = result_files.NETWORKS
+    assert len(result_files.NETWORKS) == 4
+    assert "fp32" in {network.dtype for network in result_files.NETWORKS}
+    one, other = (model_rows(network.name, network.dtype, network.batch) for network in (vocoder, stem))
+    found = [d for d in result_files.documents() if d["suite"] != "models"]
+    models = document() | {"suite": "models", "cases": [*one, *other[:1]]}
+    monkeypatch.setattr(result_files, "documents", lambda: found)
+    monkeypatch.setattr(write_results, "documents", lambda: found)
+    assert result_files.networks_shown() == []
+    assert "2026-11-22" not in write_results.picture()
+    found += [models, models | {"gpu": "cpu", "cases": []}]
+    assert result_files.networks_shown() == [vocoder]
+    assert vocoder.times() == {
+        "eager": (6000.0, 1.0), "torch.compile": (4000.0, 0.5), "replace": (3000.0, 0.5),
+        "replace, CUDA graphs": (1000.0, 0.2),
+    }  # fmt: skip
+    assert set(vocoder.times()) <= set(draw_results.NETWORK_COLORS)
+    assert "2026-11-22" in write_results.picture()
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(draw_results, "OUTPUT", tmp_path / "results.png")
+    draw_results.draw()
+    assert draw_results.OUTPUT.stat().st_size > 10_000
+
+
+def test_the_cpus_results_of_a_suite_stand_beside_a_cards(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_files, "ROOT", tmp_path)
+    for folder, gpu, day in (("cpu", "cpu", "2026-11-29"), (result_files.CARDS[0], "NVIDIA H100", "2026-11-28")):
+        path = tmp_path / "benchmarks" / "results" / folder / "models.a.json"
+        path.parent.mkdir(parents=True)
+        made = document() | {"suite": "models", "gpu": gpu, "date": day, "cases": model_rows("a", "fp32", 1)}
+        path.write_text(json.dumps(made))
+    result_files._all_documents.cache_clear()
+    both = [[d["gpu"] for d in find()] for find in (result_files.documents, result_files.newest)]
+    monkeypatch.setattr(write_results, "picture", lambda: "")  # of other suites
+    text = write_results.render()[write_results.MEASUREMENTS / "models.md"]
+    result_files._all_documents.cache_clear()
+    assert both == [["cpu", "NVIDIA H100"]] * 2
+    headings = [line for line in text.splitlines() if line.startswith("**models**")]
+    assert [line.split(", ")[2] for line in headings] == ["NVIDIA H100", "cpu"]

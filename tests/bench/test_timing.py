@@ -6,13 +6,14 @@ import contextlib
 import gc
 import itertools
 import math
+import time
 
 import pytest
 import torch
 
 from sluice.bench import timing
 from sluice.bench.check import relative_error
-from sluice.bench.timing import FULL, QUICK, ColdClock, Effort, GraphClock, HostClock, interleave
+from sluice.bench.timing import FULL, QUICK, CallClock, ColdClock, Effort, GraphClock, HostClock, interleave
 
 pytestmark = pytest.mark.no_gpu
 CPU = torch.device("cpu")
@@ -79,6 +80,19 @@ class TestTiming:
         assert len(calls) == 21
         assert len(times) == 3
         assert all(0 < time < 1e4 for time in times)
+
+    def test_call_clock_times_each_call_without_collections(self):
+        collecting, naps = [], iter([0.002, 0.02])
+
+        def call():
+            collecting.append(gc.isenabled())
+            time.sleep(next(naps))
+
+        short, long = CallClock(CPU).measure(call, 2)
+        assert collecting == [False, False]
+        assert gc.isenabled()
+        assert short >= 2000
+        assert long >= 20_000
 
 
 def test_relative_error():

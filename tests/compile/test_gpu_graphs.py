@@ -12,6 +12,7 @@ from torch.fx import Graph, Node
 
 from sluice.compile.constants import pack_weights
 from sluice.compile.fold import Fold
+from sluice.compile.in_place import without_writes
 from sluice.compile.layout import to_channels_last
 from sluice.compile.policy import AsItIs
 from sluice.compile.transforms import fold_transforms
@@ -105,6 +106,29 @@ def test_a_weight_that_a_call_computes_is_not_packed(monkeypatch: pytest.MonkeyP
     x, _, bias = drawn.graph.find_nodes(op="placeholder")
     pack_weights(drawn.graph, {x, bias})
     assert drawn.targets() == ["sluice.conv1d"]
+
+
+@pytest.mark.parametrize("form", ["new sums", "in place"])
+def test_the_mean_of_residual_branches_is_in_the_convolutions(form: str) -> None:
+    """HiFi-GAN's: each branch ends with a convolution and a residual; all sums and the quotient are in chains."""
+    drawn = Drawn(torch.float16)
+    x, *weights = drawn.input(2, 8, 30), *(drawn.input(8, 8, 3) for _ in range(7))
+    branches = []
+    for first, second in zip(weights[0:6:2], weights[1:6:2], strict=True):
+        y = drawn.convolution(drawn.pointwise(aten.leaky_relu.default, x, 0.1), first, None)
+        y = drawn.convolution(drawn.pointwise(aten.leaky_relu.default, y, 0.1), second, None)
+        branches.append(drawn.pointwise(aten.add.Tensor, y, x))
+    add = aten.add.Tensor if form == "new sums" else aten.add_.Tensor
+    total = drawn.pointwise(add, drawn.pointwise(add, *branches[:2]), branches[2])
+    end = drawn.pointwise(aten.leaky_relu.default, drawn.pointwise(aten.div.Tensor, total, 3), 0.1)
+    drawn.graph.output(drawn.convolution(end, weights[6], None))
+    without_writes(drawn.graph)
+    assert Fold(drawn.graph, AsItIs()).run() == 7
+    assert drawn.targets() == ["sluice.conv1d"] * 7
+    posts = [node.kwargs.get("post", "") for node in drawn.graph.nodes if node.op == "call_function"]
+    act = "leaky_relu(0.1)"
+    sums = "add($0,1.0)|add($1,1.0)|add($2,1.0)|div(3.0)"
+    assert sorted(posts) == sorted([act, act, act, "add($0,1.0)", "add($0,1.0)", f"{sums}|{act}", ""])
 
 
 # --- layout -----------------------------------------------------------------------------------------------------------

@@ -24,10 +24,12 @@ ONE: list[Callable[[Value], Value]] = [
     lambda x: x.mT.contiguous().mT,
     lambda x: x.flip(-1), lambda x: torch.softmax(x, 1), lambda x: x + x.mean(-1, keepdim=True),
     lambda x: torch.where(x > 0, x, x * 0.3), lambda x: torch.where(x > 0, x * 0.3, x), lambda x: x * torch.erf(x),
+    lambda x: F.glu(torch.cat([x, x.flip(1)], 1), 1), lambda x: x.tanh() * x.flip(1).sigmoid(),
 ]  # fmt: skip
 TWO: list[Callable[[Value, Value], Value]] = [
     torch.add, torch.sub, torch.mul, lambda x, y: torch.add(x, y, alpha=-0.5), lambda x, y: x / (y.abs() + 1),
-    lambda x, y: torch.where(x > 0, x, x * y), lambda x, y: x + torch.sin(y * x).pow(2) / (y.abs() + 1),
+    lambda x, y: x * torch.sigmoid(y), lambda x, y: torch.where(x > 0, x, x * y),
+    lambda x, y: x + torch.sin(y * x).pow(2) / (y.abs() + 1),
     lambda x, y: x + (y * y + 1e-3).reciprocal() * torch.sin(x * y).square(),
 ]  # fmt: skip
 

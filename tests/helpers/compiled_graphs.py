@@ -12,6 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from rows import naming
 from sluice.compile.fold import Fold
+from sluice.compile.gates import glus_as_gates
 from sluice.compile.leftover import keeping_table
 
 # The graph that the pass sees before Inductor's decompositions, and after them.
@@ -29,7 +30,8 @@ def traced(
 def folded(function: Callable[..., Any], *inputs: Any, **options: Any) -> torch.fx.GraphModule:
     """The same after the pass."""
     module = traced(function, *inputs, **options)
-    Fold(module.graph).run()
+    with glus_as_gates(module.graph):
+        Fold(module.graph).run()
     module.graph.lint()
     module.recompile()
     return module

@@ -42,6 +42,7 @@ SAMPLES: dict[str, Callable[[MakeParameter], Chain]] = {
     "softplus": lambda t: stages.softplus(t(2.0), t(3.0)),
     "snake": lambda t: stages.snake(t(1.3)),
     "snake beta": lambda t: stages.snake(t(1.3), t(0.7)),
+    "gate": lambda t: stages.gate(t(0.6)),
     "cast": lambda t: stages.cast(torch.bfloat16) | stages.scale(1.0),
 }
 

@@ -97,13 +97,13 @@ def test_copies_and_files_keep_nothing() -> None:
     assert packs_of(layer, x) == 0
 
 
-def test_weights_of_other_streams_are_their_own() -> None:
+def test_other_streams_wait_for_a_packed_weight() -> None:
     layer, x = layer_and_x()
     side = torch.cuda.Stream()
     assert packs_of(layer, x) == 1
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        assert [packs_of(layer, x), packs_of(layer, x)] == [1, 0]
+        assert [packs_of(layer, x), packs_of(layer, x)] == [0, 0]
     torch.cuda.current_stream().wait_stream(side)
     assert packs_of(layer, x) == 0
 

@@ -73,6 +73,17 @@ FOLDED: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
         lambda self, x: self.conv(x).add_(self.other(x)).mul_(0.5),
         {"conv": "post: add($0,1.0) | scale(0.5)"},
     ),
+    "a gated linear unit": (
+        lambda self, x: self.conv(F.glu(torch.cat([x, self.other(x)], 1), dim=1) * 2),
+        {"conv": "pre: gate($0) | scale(2.0)"},
+    ),
+    "a gate of two halves": (
+        lambda self, x: self.conv((lambda a, b: torch.tanh(a) * torch.sigmoid(b))(*torch.cat([x, -x], 1).chunk(2, 1))),
+        {"conv": "pre: tanh() | gate($0)"},
+    ),
+    "a gate behind": (
+        lambda self, x: torch.tanh(self.conv(x)) * torch.sigmoid(self.other(x)), {"conv": "post: tanh() | gate($0)"}
+    ),
     "dropout of no training": (
         lambda self, x: self.conv(F.dropout(F.silu(x), 0.5, self.training)),
         {"conv": "pre: silu()"},

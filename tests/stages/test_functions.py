@@ -110,6 +110,22 @@ def test_parameters_that_are_tensors_or_odd(device: str, name: str) -> None:
             torch.testing.assert_close(make(odd)(x), wanted, equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", [*HALF_TYPES, torch.float32], ids=str)
+def test_a_gate_is_a_product_with_the_stage_sigmoid(device: str, dtype: torch.dtype) -> None:
+    other = sampled(device) if dtype == torch.float32 else all_of_half(dtype, device)
+    torch.testing.assert_close(
+        stages.gate(other)(torch.ones_like(other)), stages.sigmoid()(other), rtol=0, atol=0, equal_nan=True
+    )
+    x = torch.tensor([0.0, -0.0, 2.0, -3.0, INFINITY, -INFINITY, NAN], device=device, dtype=dtype)
+    for value in (-200.0, -2.0, 0.0, 1.5, 200.0, INFINITY, -INFINITY, NAN):
+        for given in (value, torch.full_like(x, value)):
+            wanted = sluice.reference.transform(x, stages.gate(given))
+            result = stages.gate(given)(x)
+            torch.testing.assert_close(result, wanted, equal_nan=True)
+            zero = (result == 0) & (wanted == 0)
+            assert torch.equal(result[zero].signbit(), wanted[zero].signbit())
+
+
 def test_the_polynomials_are_the_scripts() -> None:
     """The coefficients match tools/minimax.py up to another BLAS's rounding, and have the header's bits."""
     mpmath = pytest.importorskip("mpmath")

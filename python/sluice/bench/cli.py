@@ -58,7 +58,8 @@ def _device(kind: str) -> torch.device:
     if kind == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise BenchError(f"needs a CUDA device, and torch {torch.__version__} (CUDA {torch.version.cuda}) sees none")
+        seen = f"torch {torch.__version__} (CUDA {torch.version.cuda}) sees none"
+        raise BenchError(f"needs a CUDA device, and {seen}; --cpu runs what a suite has for the CPU")
     if _library.cuda_unavailable_reason is not None:
         raise BenchError(f"needs sluice's CUDA kernels: {_library.cuda_unavailable_reason}")
     return torch.device("cuda", torch.cuda.current_device())
@@ -67,7 +68,7 @@ def _device(kind: str) -> torch.device:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m sluice bench",
-        description="Times sluice beside its peers and its floor, on a GPU; suite `cpu` on the CPU.",
+        description="Times sluice beside its peers and its floor, on a GPU; with --cpu, and suite `cpu`, on the CPU.",
     )
     parser.add_argument(
         "suites",
@@ -77,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--quick", action="store_true", help="few samples, no compiled peers; writes nothing")
     parser.add_argument("--only", metavar="TEXT", help="only cases whose name contains TEXT; writes nothing")
+    parser.add_argument("--cpu", action="store_true", help="the cases that the suites have for the CPU; needs no GPU")
     parser.add_argument(
         "--list", action="store_true", help="print the suites, or the cases of those named, and stop; needs no GPU"
     )
@@ -95,13 +97,20 @@ def _argument(suite: str, part: str | None) -> str:
     return suite if part is None else f"{suite}:{part}"
 
 
-def _loaded(root: Path, arguments: Sequence[str]) -> list[Suite]:
-    """Each suite once, with all of its parts or those that are named, in the order of the arguments."""
+def _loaded(root: Path, arguments: Sequence[str], cpu: bool = False) -> list[Suite]:
+    """Each suite once, with all of its parts or those that are named, in the order of the arguments; all if none."""
     named: dict[str, list[str | None]] = {}
-    for argument in arguments:
+    for argument in arguments or suite_names(root):
         name, colon, part = argument.partition(":")
         named.setdefault(name, []).append(part if colon else None)
-    return [_with_parts(load_suite(root, name), parts) for name, parts in named.items()]
+    suites = {name: load_suite(root, name) for name in named}
+    if cpu:
+        suites = {name: suite.on_cpu() for name, suite in suites.items()}
+        empty = [name for name, suite in suites.items() if not suite.cases]
+        if arguments and empty:
+            raise BenchError(f"suite {empty[0]!r} has no cases for the CPU")
+        suites = {name: suite for name, suite in suites.items() if suite.cases}
+    return [_with_parts(suite, named[name]) for name, suite in suites.items()]
 
 
 def _with_parts(suite: Suite, names: Sequence[str | None]) -> Suite:
@@ -152,7 +161,7 @@ def _run(options: argparse.Namespace) -> int:
         root = checkout_root()
     except FileNotFoundError as error:
         raise BenchError(str(error)) from None
-    suites = [_selected(suite, options.only) for suite in _loaded(root, options.suites or suite_names(root))]
+    suites = [_selected(suite, options.only) for suite in _loaded(root, options.suites, options.cpu)]
     if not any(suite.cases for suite in suites):
         raise BenchError(f"no case's name contains {options.only!r}")
     if options.list:

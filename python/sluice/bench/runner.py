@@ -139,7 +139,7 @@ def run_suite(
     rows: list[Row] = []
     failures: list[str] = []
     report(f"{suite.name:<52} {'us':>9} {'floor':>9} {'kind':<5} {'eff':>6} {'rel err':>8} {'schedule':>12}    peers")
-    benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
+    benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, suite.cudnn_benchmark
     try:
         for number, case in enumerate(suite.cases):
             if effort.slow_peers and (case.part is None or number == 0):

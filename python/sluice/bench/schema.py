@@ -68,7 +68,9 @@ PARAMETERS = _SIZES | {"K", "stride", "padding", "dilation", "groups", "dtype", 
 PEERS = frozenset(
     {
         "torch",
+        "torch_graph",
         "torch_compile",
+        "torch_compile_reduce_overhead",
         "torch_compile_max_autotune",
         "conv2d_channels_last",
         "causal_conv1d",

@@ -17,7 +17,7 @@ from .timing import Call, Clock, ColdClock
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 # Peers that are compiled when they are first called: seconds, so a quick run leaves them out.
-SLOW_PEERS = frozenset({"torch_compile", "torch_compile_max_autotune", "jiterator"})
+SLOW_PEERS = frozenset({"torch_compile", "torch_compile_reduce_overhead", "torch_compile_max_autotune", "jiterator"})
 
 
 # Every schedule: `direct`, and those of kernels/pipeline/rings.def (a test compares the two).
@@ -100,9 +100,11 @@ class Suite:
     Attributes:
         name: as in the file's name.
         cases: in the order of the results.
-        clock: makes what times them: cold on the GPU, warm in a CUDA graph, or warm on the host.
+        clock: makes what times them: cold on the GPU, warm in a CUDA graph, or on the host.
         device: the type of the one that it runs on, "cuda" or "cpu".
         release: called after each part: drops what its cases share.
+        cpu_cases: of a suite for the GPU: what `--cpu` runs instead, with results of the CPU.
+        cudnn_benchmark: whether cuDNN searches the fastest algorithm of a convolution, which torch's default is not.
     """
 
     name: str
@@ -110,6 +112,8 @@ class Suite:
     clock: Callable[[torch.device], Clock] = ColdClock
     device: str = "cuda"
     release: Callable[[], object] = lambda: None
+    cpu_cases: Sequence[Case] = ()
+    cudnn_benchmark: bool = True
 
     def parts(self) -> dict[str | None, Suite]:
         """The suite with the cases of each part, by the part's name; a suite without parts is one, named None."""
@@ -117,6 +121,10 @@ class Suite:
         for case in self.cases:
             cases.setdefault(case.part, []).append(case)
         return {part: dataclasses.replace(self, cases=own) for part, own in cases.items()}
+
+    def on_cpu(self) -> Suite:
+        """The suite with its cases for the CPU, which may be none."""
+        return self if self.device == "cpu" else dataclasses.replace(self, cases=self.cpu_cases, device="cpu")
 
 
 def runs_linked(call: Call) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import itertools
 import statistics
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -67,14 +68,18 @@ class _EventClock:
         """Queues the work that each sample waits for."""
 
 
+def _larger_than_l2(device: torch.device) -> torch.Tensor:
+    """Writing more than fits evicts everything from L2."""
+    size = max(256 * _MIB, 4 * torch.cuda.get_device_properties(device).L2_cache_size)
+    return torch.empty(size, dtype=torch.uint8, device=device)
+
+
 class ColdClock(_EventClock):
     """Time on the GPU, by CUDA events, each launch with an L2 that holds nothing of its tensors."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
-        # Writing more than fits evicts everything from L2.
-        size = max(256 * _MIB, 4 * torch.cuda.get_device_properties(device).L2_cache_size)
-        self._larger_than_l2 = torch.empty(size, dtype=torch.uint8, device=device)
+        self._larger_than_l2 = _larger_than_l2(device)
 
     def _prepare_l2(self) -> None:
         self._larger_than_l2.zero_()
@@ -122,6 +127,48 @@ def _event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
+@contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    """Python's garbage collector waits until the samples are taken."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+class CallClock:
+    """Time on the host from a call until its result is there, one call after another: what a user waits for.
+
+    The host's part counts, and so do the launches and the wait for the GPU. A call begins with an idle GPU, whose L2
+    holds nothing of its tensors.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._larger_than_l2 = _larger_than_l2(device) if device.type == "cuda" else None
+
+    def _synchronize(self) -> None:
+        if self._larger_than_l2 is not None:
+            torch.cuda.synchronize(self._device)
+
+    def measure(self, call: Call, samples: int) -> list[float]:
+        """Each sample is one call."""
+        times = []
+        with _no_collections():
+            for _ in range(samples):
+                if self._larger_than_l2 is not None:
+                    self._larger_than_l2.zero_()
+                self._synchronize()
+                begin = time.perf_counter_ns()
+                call()
+                self._synchronize()
+                times.append((time.perf_counter_ns() - begin) / 1000)
+        return times
+
+
 class HostClock:
     """Time on the host that a call takes to return, warm: what a user pays when tensors are tiny.
 
@@ -143,9 +190,7 @@ class HostClock:
     def measure(self, call: Call, samples: int) -> list[float]:
         """Each sample is the mean over a block of calls that begins with an empty queue."""
         times = []
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
+        with _no_collections():
             calls = self._calls or self._block_of(call)
             for _ in range(samples):
                 self._synchronize()
@@ -154,9 +199,6 @@ class HostClock:
                     call()
                 times.append((time.perf_counter_ns() - begin) / 1000 / calls)
             self._synchronize()
-        finally:
-            if collecting:
-                gc.enable()
         return times
 
     def _block_of(self, call: Call) -> int:

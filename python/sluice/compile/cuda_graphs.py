@@ -6,7 +6,6 @@ Inputs are copied into tensors of the capture, and results are copied out, so th
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import operator
 import threading
@@ -21,7 +20,6 @@ from .nodes import is_write, may_alias
 
 _MOST = 16  # captures of a model; the least recently used one is dropped
 _MOST_SEEN = 1024  # signatures of calls that were not captured
-_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 _capturing = threading.Lock()
 
 
@@ -124,11 +122,7 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 @functools.cache
 def _own_stream(device: int) -> torch.cuda.Stream:
     """The stream of captures. torch gives its own streams to several callers, whose kernels would be captured too."""
-    made = ctypes.c_void_p()
-    status = ctypes.CDLL("libcuda.so.1").cuStreamCreate(ctypes.byref(made), _NON_BLOCKING)
-    if status != 0:
-        raise RuntimeError(f"cuStreamCreate: error {status}")
-    return torch.cuda.ExternalStream(made.value, torch.device("cuda", device))
+    return torch.cuda.ExternalStream(torch.ops.sluice._transfer_cuda_take_stream(device), torch.device("cuda", device))
 
 
 class _Order:

@@ -126,7 +126,7 @@ class Fold:
         while (stage := behind(end)) is not None:
             reason = (
                 stage.why_not()
-                or self._why_apart(convolution.node, stage.root)
+                or self._why_split(convolution.node, stage)
                 or (self._why_not_moved(convolution.node, stage, moves) if moves else self._why_sizes([*found, stage]))
             )  # fmt: skip
             if not reason and not compose([*found, stage], value.dtype).fits(convolution.op, "post"):
@@ -162,6 +162,10 @@ class Fold:
 
     def _why_apart(self, first: Node, last: Node) -> str:
         return "" if self.barriers[first] == self.barriers[last] else "an op in between writes in place"
+
+    def _why_split(self, node: Node, stage: GraphStage) -> str:
+        """Why a stage cannot be computed where a node is: a value that one of its nodes read may be written since."""
+        return next((why for one in (stage.root, *stage.interior) if (why := self._why_apart(node, one))), "")
 
     # --- before ---
     def _before(self, convolution: Convolution) -> _Ahead:
@@ -215,7 +219,7 @@ class Fold:
         wanted = fake_value(convolution.x)
         assert wanted is not None
         for stage in ahead(root):
-            if stage.why_not() is not None or self._why_apart(stage.root, convolution.node):
+            if stage.why_not() is not None or self._why_split(convolution.node, stage):
                 continue
             chain = compose([stage, *found], wanted.dtype)
             if chain.fits(convolution.op, "pre") and not self._is_written(root, stage, takers):

@@ -9,15 +9,17 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 
 from ..nn.kept import Kept
 from .backend import needs_gradients
+from .batch_norms import is_counted, unfold_batch_norms
 from .calls import call_torchs_functions
 from .capture import captured
-from .constants import Split, pack_weights, split
+from .constants import Split, constants_of, pack_weights, split
 from .cuda_graphs import CudaGraphs, Inputs, why_not_captured
-from .fold import Fold, log
+from .fold import Fold, Outcome, log
+from .gates import glus_as_gates
 from .in_place import restore_writes, without_writes
 from .layout import to_channels_last
 from .linking import link_ahead
@@ -25,10 +27,10 @@ from .nodes import may_alias, source_of
 from .policy import AsItIs
 from .transforms import fold_transforms
 
-# Microseconds that a graph on a GPU saves the host: by sluice's convolution in the place of torch's and the ops around
-# it, by a transform in the place of several ops or an op that is computed once, and by a call without Python's modules.
-# They have to be more than Dynamo's guards and the entry take. Measured on the host of an H200, torch 2.11.
-_SAVED_BY_CONVOLUTION, _SAVED_BY_OTHER, _SAVED_BY_CALL, _LEAST_SAVED = 20.0, 6.0, 1.5, 45.0
+# Microseconds that a graph on a GPU without convolutions of sluice saves the host: by a transform in place of several
+# ops or an op that is computed once, and by a call without Python's modules. They have to be more than Dynamo's guards
+# and the entry take. Measured on the host of an H200, torch 2.11.
+_SAVED_BY_OTHER, _SAVED_BY_CALL, _LEAST_SAVED = 6.0, 1.5, 45.0
 _LEAST_CALLS = 12  # on the CPU
 
 
@@ -49,29 +51,47 @@ class Note(NamedTuple):
 class Graphs:
     """The graphs that ran for a model, and what they keep between its calls.
 
+    Args:
+        model: the model.
+        cuda_graphs: captures of its calls; None where none are wanted.
+
     Attributes:
         notes: of their convolutions, each with its weight.
         gain: whether one of them is faster than Python's calls of the same functions.
         functions: those of torch.nn.functional that they stand for, by name.
-        cuda_graphs: captures of their calls; None where none are wanted.
+        cuda_graphs: as given.
     """
 
-    def __init__(self, cuda_graphs: CudaGraphs | None = None) -> None:
+    def __init__(self, model: torch.nn.Module, cuda_graphs: CudaGraphs | None = None) -> None:
         self.cuda_graphs = cuda_graphs
+        self._norms = [part for part in model.modules() if is_counted(part)]
         self._kept: dict[FoldedGraph, Kept] = {}
+        self._counting: dict[FoldedGraph, list[torch.nn.Module | None]] = {}
         self.notes: list[tuple[weakref.ref[torch.Tensor], Note]] = []
         self.gain = False
         self.functions: dict[str, Any] = {}
 
-    def kept(self, graph: FoldedGraph, inputs: Sequence[Any]) -> Kept:
-        """What is kept of a graph; notes the graph at its first call."""
-        found = self._kept.get(graph)
-        if found is None:
-            found = self._kept[graph] = Kept()
+    def enter(self, graph: FoldedGraph, inputs: Sequence[Any]) -> None:
+        """Notes a graph at its first call."""
+        if graph not in self._kept:
+            self._kept[graph] = Kept()
+            self._counting[graph] = [self.norm_of(inputs[i]) for i in graph.means]
             self.notes.extend((weakref.ref(inputs[note.weight]), note) for note in graph.notes)
             self.gain = self.gain or graph.gains
             self.functions = {**self.functions, **graph.functions}
-        return found
+
+    def constants(self, graph: FoldedGraph, read: tuple[torch.Tensor, ...], compute: Callable[..., Any]) -> Any:
+        """What parameters alone decide of a graph that has entered."""
+        norms = self._counting[graph]
+        if None in norms:
+            return compute(*read)
+        # torch writes statistics without counting their versions, but it counts the batches of a norm.
+        batches = tuple([norm._buffers["num_batches_tracked"] for norm in norms])  # type: ignore[union-attr]
+        return self._kept[graph].of((*read, *batches), lambda: compute(*read))  # type: ignore[arg-type]
+
+    def norm_of(self, mean: object) -> torch.nn.Module | None:
+        """The norm with this running mean, if it counts its batches."""
+        return next((norm for norm in self._norms if norm._buffers["running_mean"] is mean), None)
 
 
 class _Current(threading.local):
@@ -91,6 +111,7 @@ class FoldedGraph:
         notes: of its convolutions.
         gains: whether it is faster than Python's calls of the same functions.
         functions: those of torch.nn.functional in Dynamo's graph.
+        means: indices of running means in what is taken out.
         places: which inputs of `rest` are what.
         why_not: why it cannot be a CUDA graph; empty if it can.
     """
@@ -101,10 +122,11 @@ class FoldedGraph:
         notes: list[Note],
         gains: bool,
         functions: dict[str, Any],
+        means: Sequence[int],
         places: Inputs,
         why_not: str,
     ) -> None:
-        self.notes, self.gains, self.functions = notes, gains, functions
+        self.notes, self.gains, self.functions, self.means = notes, gains, functions, means
         self._places, self._why_not = places, why_not
         # torch's tracers make graphs whose code is compiled again where it is called.
         self._first = None if found.first is None else GraphModule(found.first, found.first.graph).forward
@@ -113,10 +135,11 @@ class FoldedGraph:
     def __call__(self, *inputs: Any) -> Any:
         """The graph's results."""
         graphs = current.graphs
-        kept = None if graphs is None else graphs.kept(self, inputs)
+        if graphs is not None:
+            graphs.enter(self, inputs)
         if (first := self._first) is not None:
             read = tuple([inputs[i] for i in self._reads])
-            inputs += first(*read) if kept is None else kept.of(read, lambda: first(*read))
+            inputs += first(*read) if graphs is None else graphs.constants(self, read, first)
         if graphs is None or graphs.cuda_graphs is None:
             return self._rest(*inputs)
         if self._why_not:
@@ -144,39 +167,72 @@ def folded(
         return graph.forward
     places = made.graph.find_nodes(op="placeholder")
     allowed = None if weights is None else {p for p, one in zip(places, inputs, strict=True) if id(one) in weights}
-    changed = without_writes(made.graph)
-    fold = Fold(made.graph, AsItIs(allowed))
-    convolutions = fold.run()
-    transforms = fold_transforms(made.graph) if weights is None else 0
-    to_channels_last(made.graph)
-    log.info("%d convolutions and %d rows of activations of a graph are sluice's", convolutions, transforms)
+    parameters = [i for i, node in enumerate(graph.graph.find_nodes(op="placeholder")) if _is_parameter(node)]
+    counted = {places[i] for i in parameters if current.graphs is not None and current.graphs.norm_of(inputs[i])}
+    passes = _Passes(made.graph, {places[i] for i in parameters}, counted)
+    passes.run(allowed)
     notes = [Note(places.index(source), outcome.chains, outcome.reason)
-             for outcome in fold.outcomes if (source := source_of(outcome.weight)) is not None]  # fmt: skip
-    restore_writes(made.graph, changed)
-    made.graph.eliminate_dead_code()
+             for outcome in passes.outcomes if (source := source_of(outcome.weight)) is not None]  # fmt: skip
     why_not = why_not_captured(made.graph)
-    call_torchs_functions(made.graph)
-    given = graph.graph.find_nodes(op="placeholder")
-    parameters = [i for i, node in enumerate(given) if _is_parameter(node)]
-    pack_weights(made.graph, {places[i] for i in parameters})
-    link_ahead(made.graph)
     found = split(made, parameters)
+    call_torchs_functions(found.rest.graph)
     calls = [node.target for node in graph.graph.nodes if node.op in ("call_function", "call_method")]
     functions = {one.__name__: one for one in calls if getattr(one, "__module__", None) == F.__name__}  # type: ignore
     kept = 0 if found.first is None else sum(not _is_view(node) for node in found.first.graph.nodes)
-    is_same = convolutions + transforms + kept == 0
-    gains = is_for_cuda_graphs or _gains(inputs, convolutions, transforms + kept, len(calls))
-    if is_same and not is_for_cuda_graphs:
+    gains = is_for_cuda_graphs or _gains(inputs, passes.convolutions, passes.others + kept, len(calls))
+    if passes.convolutions + passes.others + kept == 0 and not is_for_cuda_graphs:
         found = Split(None, (), graph)
-    return FoldedGraph(found, notes, gains, functions, _places(found.rest, inputs, parameters), why_not)
+    means = [places.index(mean) for mean in passes.means]
+    return FoldedGraph(found, notes, gains, functions, means, _places(found.rest, inputs, parameters), why_not)
+
+
+class _Passes:
+    """The passes over a graph in aten ops.
+
+    Args:
+        graph: the graph.
+        parameters: its inputs that are parameters or buffers.
+        counted: those that are running means of norms that count their batches.
+
+    Attributes:
+        outcomes: of its convolutions.
+        means: running means that what is kept depends on.
+        convolutions: the number that became sluice's.
+        others: the number of rows of pointwise ops, and of norms in weights.
+    """
+
+    def __init__(self, graph: Graph, parameters: set[Node], counted: set[Node]) -> None:
+        self._graph, self._parameters, self._counted = graph, parameters, counted
+        self.outcomes: list[Outcome] = []
+        self.means: list[Node] = []
+        self.convolutions = self.others = 0
+
+    def run(self, allowed: set[Node] | None) -> None:
+        """Folds convolutions with these weights, and more where all are allowed (None)."""
+        graph, policy = self._graph, AsItIs(allowed)
+        changed = without_writes(graph)
+        if allowed is None:
+            self.means, self.others = unfold_batch_norms(graph, self._parameters, self._counted, policy)
+        with glus_as_gates(graph):
+            fold = Fold(graph, policy)
+            self.convolutions, self.outcomes = fold.run(), fold.outcomes
+            if allowed is None:
+                self.others += fold_transforms(graph, constants_of(graph, self._parameters))
+        to_channels_last(graph)
+        log.info("%d convolutions of a graph are sluice's, %d other changes", self.convolutions, self.others)
+        restore_writes(graph, changed)
+        graph.eliminate_dead_code()
+        pack_weights(graph, self._parameters)
+        link_ahead(graph)
 
 
 def _gains(inputs: Sequence[Any], convolutions: int, others: int, calls: int) -> bool:
     """Whether a graph saves more than Dynamo's guards take."""
+    if convolutions > 0:
+        return True
     if any(isinstance(one, torch.Tensor) and one.is_cuda for one in inputs):
-        saved = _SAVED_BY_CONVOLUTION * convolutions + _SAVED_BY_OTHER * others + _SAVED_BY_CALL * calls
-        return saved >= _LEAST_SAVED
-    return convolutions + others > 0 or calls >= _LEAST_CALLS
+        return _SAVED_BY_OTHER * others + _SAVED_BY_CALL * calls >= _LEAST_SAVED
+    return others > 0 or calls >= _LEAST_CALLS
 
 
 def _places(rest: GraphModule, inputs: Sequence[Any], parameters: Sequence[int]) -> Inputs:

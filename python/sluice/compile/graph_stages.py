@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from torch.fx import Node
 
 from .composite import INTERIOR, composite_stages, starts
+from .gates import gate_stages
 from .nodes import is_closed, readers
 from .single import single_stages
 from .stage import GraphStage
@@ -19,18 +20,48 @@ def behind(x: Node) -> GraphStage | None:
     found = [stage for root in _ends(x) for stage in composite_stages(root, x) if is_closed(*stage[:3])]
     if not found and len(users := readers(x)) == 1:
         [user] = users
-        found = [stage for stage in single_stages(user) if stage.x is x and is_closed(*stage[:3])]
+        several = (*gate_stages(user), *single_stages(user))
+        found = [stage for stage in several if stage.x is x and is_closed(*stage[:3])]
     return max(found, key=lambda stage: len(stage.interior), default=None)
 
 
 def ahead(root: Node) -> Iterator[GraphStage]:
-    """The stages that end in `root`, largest first, whose nodes nothing else reads."""
-    found = [stage for x in starts(root) for stage in composite_stages(root, x)]
-    found.sort(key=lambda stage: -len(stage.interior))
-    for stage in (*found, *single_stages(root)):
-        inside = stage.interior | {stage.root}
-        if all(user in inside for node in stage.interior for user in readers(node)):
+    """The stages that end in `root`, whose nodes nothing else reads.
+
+    Large ones come first; of equal ones those whose x is the end of another stage, so that rows get longer.
+    """
+    for stage in (*_composites(root), *sorted(_others(root), key=_stops)):
+        if _is_alone(stage):
             yield stage
+
+
+def _composites(root: Node) -> list[GraphStage]:
+    found = [stage for x in starts(root) for stage in composite_stages(root, x)]
+    return sorted(found, key=lambda stage: -len(stage.interior))
+
+
+def _others(root: Node) -> Iterator[GraphStage]:
+    yield from gate_stages(root)
+    yield from single_stages(root)
+
+
+def _is_alone(stage: GraphStage) -> bool:
+    """Whether nothing else reads the stage's nodes before its last one."""
+    inside = stage.interior | {stage.root}
+    return all(user in inside for node in stage.interior for user in readers(node))
+
+
+def _stops(stage: GraphStage) -> bool:
+    """Whether no stage is before its x although one is before an operand, which could be x."""
+    return bool(stage.operands) and not _has_stage(stage.x) and any(map(_has_stage, stage.operands))
+
+
+def _has_stage(node: Node) -> bool:
+    """Whether a value that is read once is computed by a stage."""
+    if node.op != "call_function" or len(readers(node)) != 1:
+        return False
+    several = (*_composites(node), *_others(node))
+    return any(not stage.only_casts and stage.why_not() is None and _is_alone(stage) for stage in several)
 
 
 def _ends(x: Node) -> list[Node]:

@@ -16,6 +16,7 @@ from torch.fx import Graph
 
 from ..info import __version__
 from .fold import Fold, log
+from .gates import glus_as_gates
 from .leftover import decompose_kept
 
 # A torch that has this base class tells the pass whether the graph is for inference.
@@ -38,8 +39,9 @@ class FoldConvolutions(_Base):  # type: ignore[misc]
     def __call__(self, graph: Graph, is_inference: bool | None = None) -> None:
         """Changes the graph in place."""
         if _is_inference() if is_inference is None else is_inference:
-            fold = Fold(graph)
-            count = fold.run()
+            with glus_as_gates(graph):
+                fold = Fold(graph)
+                count = fold.run()
             if fold.convolutions:
                 log.info("%d of %d convolutions are sluice's", count, len(fold.convolutions))
         else:

@@ -7,6 +7,7 @@ On a GPU torch adds a convolution's bias in a pass of its own, which joins the r
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import torch
@@ -22,11 +23,16 @@ from .stage import GraphStage, compose
 _LEAST_OPS = 2
 
 
-def fold_transforms(graph: Graph) -> int:
-    """Replaces rows of pointwise ops by `sluice.transform`; returns their number. For graphs that run as they are."""
+def fold_transforms(graph: Graph, constants: Container[Node] = ()) -> int:
+    """Replaces rows of pointwise ops by `sluice.transform`; returns their number. For graphs that run as they are.
+
+    Args:
+        graph: in aten ops, with fake values.
+        constants: nodes that are computed once, and stay.
+    """
     barriers, found = barriers_of(graph), 0
     for node in reversed(list(graph.nodes)):
-        if node.op == "call_function" and not node._erased:
+        if node.op == "call_function" and not node._erased and node not in constants:
             row = _stages(node, barriers)
             ops = sum(1 + len(stage.interior) for stage in row if stage.calls)
             if ops > 0 and ops + _adds_bias(row[0]) >= _LEAST_OPS:

@@ -179,7 +179,10 @@ class Entry:
             known = self._functions if self.graphs is None else {**self._functions, **self.graphs.functions}
             self._functions = {name: getattr(F, name, None) for name in known}
             self._owner = next((part for part in self.module.modules() if part._parameters), self.module)
-            self._current, self.graphs = current, Graphs(CudaGraphs() if self.folding.cuda_graphs else None)
+            self._current, self.graphs = (
+                current,
+                Graphs(self.module, CudaGraphs() if self.folding.cuda_graphs else None),
+            )
             self._methods, self._parts = _methods_of(self.module), _Parts(self.module)
             self._calls: dict[tuple[str, ...], tuple[Callable[..., Any], Callable[..., Any]]] = {}
             self._kind, self._without_gain = type(self.module), None
