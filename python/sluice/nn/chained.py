@@ -57,7 +57,7 @@ class _Tracing(threading.local):
     """What traces in the thread.
 
     Attributes:
-        folds: whether its graph's convolutions become sluice's afterwards, and no module has chains of its own.
+        folds: whether its graph's convolutions become sluice's afterwards.
     """
 
     folds = False

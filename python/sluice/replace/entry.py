@@ -10,8 +10,6 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
-from operator import is_
 from typing import Any
 
 import torch
@@ -30,12 +28,12 @@ _IGNORED = "__jit_ignored_attributes__"  # of torch.jit.script
 # Dynamic sizes from the first trace, and guards that torch leaves out by default.
 _CONFIGURATION = {
     "assume_static_by_default": False,
+    "skip_nnmodule_hook_guards": False,
     "skip_no_tensor_aliasing_guards_on_parameters": False,
     "specialize_float": True,
     "record_runtime_overhead": False,
     "recompile_limit": 16,
 }
-_HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
 _MOST_FAILURES = 3
 _lock = threading.RLock()
 
@@ -73,38 +71,13 @@ class Folding:
     def __reduce__(self) -> Any:
         return Folding, (self.convolutions, self.cuda_graphs)
 
-    def call_of(
-        self, module: torch.nn.Module, parts: _Parts, code: tuple[Any, ...]
-    ) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def call_of(self, module: torch.nn.Module, code: tuple[Any, ...]) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """The function that is traced for modules like this one, and Dynamo's compiler for it."""
         shapes = tuple((name, tuple(one.shape)) for name, one in module.named_parameters())
-        key = type(module), shapes, parts.has_hooks, parts.has_chains, code
+        key = type(module), shapes, code
         if key not in self._calls:
-            self._calls[key] = _traced(self, parts)
+            self._calls[key] = _traced(self)
         return self._calls[key]
-
-
-class _Parts:
-    """The modules of a model and their hooks, which Dynamo would compare more slowly.
-
-    Attributes:
-        has_hooks: whether there are hooks, which Dynamo then has to compare.
-        has_chains: whether modules of sluice have chains of their own.
-    """
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        parts = list(model.modules())
-        self._children = [one._modules for one in parts if one._modules]
-        self._found = list(chain.from_iterable(map(dict.values, self._children)))
-        hooks = [one.__dict__.get(name) for one in parts for name in _HOOKS]
-        self.has_hooks = any(hooks)
-        self._hooks = [] if self.has_hooks else hooks
-        self.has_chains = any(isinstance(one, Chained) and bool(one._sluice.chains) for one in parts)
-
-    def are_the_same(self) -> bool:
-        """Whether no module came, went or got a hook."""
-        found = list(chain.from_iterable(map(dict.values, self._children)))
-        return len(found) == len(self._found) and all(map(is_, found, self._found)) and not any(self._hooks)
 
 
 class Entry:
@@ -149,14 +122,14 @@ class Entry:
         module = self.module
         if torch.compiler.is_compiling() or self._is_left() or _is_in_mode():
             return module._call_impl(*args, **kwargs)
-        if self._kind is not type(module) or not self._parts.are_the_same() or self._is_patched():
+        if self._kind is not type(module) or self._is_patched():
             self._start()
         if not self._is_plain(args) or (kwargs and not self._is_plain(kwargs.values())):
             return module._call_impl(*args, **kwargs)
         names = tuple(kwargs)  # Dynamo does not guard their order
         if names not in self._calls:
             code = self._methods, *self._functions.items(), names
-            self._calls[names] = self.folding.call_of(module, self._parts, code)
+            self._calls[names] = self.folding.call_of(module, code)
         call, compiler = self._calls[names]
         current = self._current
         former, current.graphs = current.graphs, self.graphs
@@ -183,7 +156,7 @@ class Entry:
                 current,
                 Graphs(self.module, CudaGraphs() if self.folding.cuda_graphs else None),
             )
-            self._methods, self._parts = _methods_of(self.module), _Parts(self.module)
+            self._methods = _methods_of(self.module)
             self._calls: dict[tuple[str, ...], tuple[Callable[..., Any], Callable[..., Any]]] = {}
             self._kind, self._without_gain = type(self.module), None
 
@@ -254,13 +227,11 @@ def may_have_entry(module: torch.nn.Module) -> bool:
     return NAME not in module.__dict__ and module.__dict__.get(_CALL) is None
 
 
-def _traced(backend: Folding, parts: _Parts) -> tuple[Callable[..., Any], _Compiler]:
-    from torch._dynamo import config, optimize
+def _traced(backend: Folding) -> tuple[Callable[..., Any], _Compiler]:
+    from torch._dynamo import optimize
 
     own = types.FunctionType(_call.__code__.replace(), _call.__globals__, "call")  # whose compiled code is its own
-    values = {**_CONFIGURATION, "skip_nnmodule_hook_guards": not parts.has_hooks}
-    known = {name: value for name, value in values.items() if hasattr(config, name)}
-    return own, _Compiler(optimize(backend).callback, known, not parts.has_chains)  # type: ignore[union-attr]
+    return own, _Compiler(optimize(backend).callback)  # type: ignore[union-attr]
 
 
 def _call(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
@@ -270,8 +241,7 @@ def _call(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
 class _Compiler:
     """Dynamo's compiler of frames under our configuration. A frame that it cannot compile runs as Python."""
 
-    def __init__(self, dynamos: Any, configuration: dict[str, Any], folds: bool) -> None:
-        self._configuration, self._folds = configuration, folds
+    def __init__(self, dynamos: Any) -> None:
         self._dynamos = self._torchdynamo_orig_backend = dynamos  # the second name leads torch to the backend
         self._failures: dict[types.CodeType, int] = {}
 
@@ -282,10 +252,11 @@ class _Compiler:
         from ..compile.fold import log
 
         code = frame.f_code
-        with _lock, config.patch(self._configuration):
+        known = {name: value for name, value in _CONFIGURATION.items() if hasattr(config, name)}
+        with _lock, config.patch(known):
             if self._failures.get(code, 0) >= _MOST_FAILURES:
                 return ConvertFrameReturn()
-            former, tracing.folds = tracing.folds, self._folds
+            former, tracing.folds = tracing.folds, True
             try:
                 with warnings.catch_warnings():
                     warnings.filterwarnings("ignore", "(?s).*Dynamo ")  # advice to who has called torch.compile
