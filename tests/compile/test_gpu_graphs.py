@@ -147,7 +147,7 @@ def stack(count: int, channels: int = 8, dtype: torch.dtype = torch.float16) -> 
 
 def test_regions_are_channels_last() -> None:
     drawn = stack(5)
-    assert to_channels_last(drawn.graph) == 1
+    assert to_channels_last(drawn.graph, set()) == 1
     assert drawn.targets() == (
         ["aten.transpose.int", "aten.clone", "aten.transpose.int"] + ["sluice.conv1d"] * 5 + ["aten.clone"]
     )
@@ -162,7 +162,7 @@ def test_regions_are_channels_last() -> None:
 
 def test_a_result_of_one_channel_has_torchs_strides() -> None:
     drawn = stack(4, channels=1)
-    assert to_channels_last(drawn.graph) == 1
+    assert to_channels_last(drawn.graph, set()) == 1
     [end] = drawn.graph.find_nodes(op="output")[0].all_input_nodes
     assert end.meta["val"].stride() == (30, 30, 1)
 
@@ -174,4 +174,4 @@ def test_regions_that_stay(case: str) -> None:
         [end] = drawn.graph.find_nodes(op="output")
         with drawn.graph.inserting_before(end):
             drawn.graph.call_function(aten.relu_.default, (end.all_input_nodes[0],))
-    assert to_channels_last(drawn.graph) == 0
+    assert to_channels_last(drawn.graph, set()) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node
 
@@ -124,6 +125,6 @@ def fake_result(target: Any, arguments: tuple[Any, ...], options: dict[str, Any]
     if not isinstance(tensor, FakeTensor):
         raise RuntimeError(f"the graph has no fake value of {x}")
     values, named = torch.fx.node.map_arg((arguments, options), lambda node: node.meta["val"])
-    with tensor.fake_mode, torch.no_grad():
+    with tensor.fake_mode, torch.no_grad(), enable_python_dispatcher():
         result: torch.Tensor = target(*values, **named)
     return result

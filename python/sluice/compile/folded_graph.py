@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from .gates import glus_as_gates
 from .in_place import restore_writes, without_writes
 from .layout import to_channels_last
 from .linking import link_ahead
-from .nodes import may_alias, source_of
+from .nodes import is_parameter, may_alias, source_of
 from .policy import AsItIs
 from .transforms import fold_transforms
 
@@ -56,18 +55,18 @@ class Graphs:
         cuda_graphs: captures of its calls; None where none are wanted.
 
     Attributes:
-        notes: of their convolutions, each with its weight.
+        notes: of their convolutions, each with the name of its weight in the model.
         gain: whether one of them is faster than Python's calls of the same functions.
         functions: those of torch.nn.functional that they stand for, by name.
         cuda_graphs: as given.
     """
 
     def __init__(self, model: torch.nn.Module, cuda_graphs: CudaGraphs | None = None) -> None:
-        self.cuda_graphs = cuda_graphs
+        self._model, self.cuda_graphs = model, cuda_graphs
         self._norms = [part for part in model.modules() if is_counted(part)]
         self._kept: dict[FoldedGraph, Kept] = {}
         self._counting: dict[FoldedGraph, list[torch.nn.Module | None]] = {}
-        self.notes: list[tuple[weakref.ref[torch.Tensor], Note]] = []
+        self.notes: list[tuple[str, Note]] = []
         self.gain = False
         self.functions: dict[str, Any] = {}
 
@@ -76,7 +75,8 @@ class Graphs:
         if graph not in self._kept:
             self._kept[graph] = Kept()
             self._counting[graph] = [self.norm_of(inputs[i]) for i in graph.means]
-            self.notes.extend((weakref.ref(inputs[note.weight]), note) for note in graph.notes)
+            names = {id(one): name for name, one in (*self._model.named_parameters(), *self._model.named_buffers())}
+            self.notes.extend((names.get(id(inputs[note.weight]), ""), note) for note in graph.notes)
             self.gain = self.gain or graph.gains
             self.functions = {**self.functions, **graph.functions}
 
@@ -167,7 +167,7 @@ def folded(
         return graph.forward
     places = made.graph.find_nodes(op="placeholder")
     allowed = None if weights is None else {p for p, one in zip(places, inputs, strict=True) if id(one) in weights}
-    parameters = [i for i, node in enumerate(graph.graph.find_nodes(op="placeholder")) if _is_parameter(node)]
+    parameters = [i for i, node in enumerate(graph.graph.find_nodes(op="placeholder")) if is_parameter(node)]
     counted = {places[i] for i in parameters if current.graphs is not None and current.graphs.norm_of(inputs[i])}
     passes = _Passes(made.graph, {places[i] for i in parameters}, counted)
     passes.run(allowed)
@@ -218,7 +218,7 @@ class _Passes:
             self.convolutions, self.outcomes = fold.run(), fold.outcomes
             if allowed is None:
                 self.others += fold_transforms(graph, constants_of(graph, self._parameters))
-        to_channels_last(graph)
+        self.others += to_channels_last(graph, self._parameters)
         log.info("%d convolutions of a graph are sluice's, %d other changes", self.convolutions, self.others)
         restore_writes(graph, changed)
         graph.eliminate_dead_code()
@@ -242,11 +242,6 @@ def _places(rest: GraphModule, inputs: Sequence[Any], parameters: Sequence[int])
     fixed = [i for i in range(len(read)) if read[i] and (i >= len(inputs) or i in tensors.intersection(parameters))]
     numbers = [i for i in range(len(inputs)) if i not in tensors]
     return Inputs(tuple(sorted(tensors.difference(parameters))), tuple(fixed), tuple(numbers))
-
-
-def _is_parameter(node: Node) -> bool:
-    """Whether a graph's input is a parameter or a buffer of a module."""
-    return "_dynamo_static_input_type" in node.meta.get("tensor_dict", ())
 
 
 def _is_view(node: Node) -> bool:

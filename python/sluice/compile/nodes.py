@@ -19,6 +19,11 @@ def fake_value(node: object) -> torch.Tensor | None:
     return value if isinstance(value, torch.Tensor) else None
 
 
+def is_parameter(node: Node) -> bool:
+    """Whether an input of Dynamo's graph is a parameter or a buffer of a module."""
+    return "_dynamo_static_input_type" in node.meta.get("tensor_dict", ())
+
+
 def is_floating(node: object) -> bool:
     """Whether a node is a tensor that sluice's ops take."""
     value = fake_value(node)

@@ -8,6 +8,7 @@ from torch.fx import Node
 
 from ..nn.packing import HALF_TYPES
 from .convolution import Convolution
+from .images import is_long
 from .nodes import fake_value, source_of
 from .stage import GraphStage
 
@@ -36,6 +37,8 @@ class ForInductor:
         assert x is not None
         if x.device.type == "cuda" and x.dtype not in HALF_TYPES and not convolution.is_depthwise:
             return f"on a GPU torch computes convolutions of {x.dtype} that are not depthwise"
+        if x.device.type == "cpu" and not convolution.is_depthwise and is_long(x):
+            return "torch's own kernel computes it"
         return None
 
 

@@ -17,6 +17,7 @@ from torch.fx import Graph
 from ..info import __version__
 from .fold import Fold, log
 from .gates import glus_as_gates
+from .images import as_image, is_faster_as_image
 from .leftover import decompose_kept
 
 # A torch that has this base class tells the pass whether the graph is for inference.
@@ -42,6 +43,8 @@ class FoldConvolutions(_Base):  # type: ignore[misc]
             with glus_as_gates(graph):
                 fold = Fold(graph)
                 count = fold.run()
+            for node in filter(is_faster_as_image, fold.convolutions):
+                as_image(graph, node, is_final=False)  # then Inductor's layouts are channels-last
             if fold.convolutions:
                 log.info("%d of %d convolutions are sluice's", count, len(fold.convolutions))
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -94,9 +95,19 @@ class Replacement:
         for module in self.model.modules():
             entry = entry_of(module)
             for weight, note in () if entry is None or entry.graphs is None else entry.graphs.notes:
-                if (name := names.get(id(weight()))) is not None and note not in found.setdefault(name, []):
+                if (name := names.get(id(_attribute(module, weight)))) is not None and note not in found.setdefault(
+                    name, []
+                ):
                     found[name].append(note)
         return found
+
+
+def _attribute(module: torch.nn.Module, path: str) -> object:
+    """The parameter of that name; the module itself if there is none now."""
+    try:
+        return functools.reduce(getattr, path.split("."), module)
+    except AttributeError:
+        return module
 
 
 @dataclasses.dataclass

@@ -6,9 +6,7 @@ that attribute; they get an entry of their own by another one, which stays.
 
 from __future__ import annotations
 
-import threading
-import types
-import warnings
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -20,22 +18,12 @@ from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 from torch.nn.modules.module import _has_any_global_hook
 
 from .._library import innermost_transform
-from ..nn.chained import PLAIN, Chained, tracing
+from ..nn.chained import PLAIN, Chained
 from ..nn.state import NAME
+from .frames import Compiler, lock, traced
 
 _CALL = "_compiled_call_impl"
 _IGNORED = "__jit_ignored_attributes__"  # of torch.jit.script
-# Dynamic sizes from the first trace, and guards that torch leaves out by default.
-_CONFIGURATION = {
-    "assume_static_by_default": False,
-    "skip_nnmodule_hook_guards": False,
-    "skip_no_tensor_aliasing_guards_on_parameters": False,
-    "specialize_float": True,
-    "record_runtime_overhead": False,
-    "recompile_limit": 16,
-}
-_MOST_FAILURES = 3
-_lock = threading.RLock()
 
 
 class Folding:
@@ -48,7 +36,7 @@ class Folding:
 
     def __init__(self, convolutions: Sequence[torch.nn.Module] | None = None, cuda_graphs: bool = False) -> None:
         self.convolutions, self.cuda_graphs = convolutions, cuda_graphs
-        self._calls: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+        self._calls: dict[Any, tuple[Callable[..., Any], Compiler]] = {}
 
     def __call__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """What Dynamo runs for a graph."""
@@ -71,12 +59,12 @@ class Folding:
     def __reduce__(self) -> Any:
         return Folding, (self.convolutions, self.cuda_graphs)
 
-    def call_of(self, module: torch.nn.Module, code: tuple[Any, ...]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def call_of(self, module: torch.nn.Module, code: tuple[Any, ...]) -> tuple[Callable[..., Any], Compiler]:
         """The function that is traced for modules like this one, and Dynamo's compiler for it."""
         shapes = tuple((name, tuple(one.shape)) for name, one in module.named_parameters())
         key = type(module), shapes, code
         if key not in self._calls:
-            self._calls[key] = _traced(self)
+            self._calls[key] = traced(self)
         return self._calls[key]
 
 
@@ -120,7 +108,12 @@ class Entry:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The module's result."""
         module = self.module
-        if torch.compiler.is_compiling() or self._is_left() or _is_in_mode():
+        if torch.compiler.is_compiling():
+            return module._call_impl(*args, **kwargs)
+        caller = sys._getframe(1).f_locals.get("self")
+        if caller is not module and isinstance(caller, torch.nn.Module) and caller.__dict__.get(_CALL) is self:
+            return caller._call_impl(*args, **kwargs)  # a copy with the same attributes, such as DataParallel's
+        if self._is_left() or _is_in_mode():
             return module._call_impl(*args, **kwargs)
         if self._kind is not type(module) or self._is_patched():
             self._start()
@@ -133,7 +126,7 @@ class Entry:
         call, compiler = self._calls[names]
         current = self._current
         former, current.graphs = current.graphs, self.graphs
-        outer = set_eval_frame(compiler)
+        outer = set_eval_frame(False if compiler.is_done else compiler)  # False runs what is compiled already
         try:
             result = call(module, *args, **kwargs)
         finally:
@@ -148,7 +141,7 @@ class Entry:
         from ..compile.cuda_graphs import CudaGraphs
         from ..compile.folded_graph import Graphs, current
 
-        with _lock:
+        with lock:
             known = self._functions if self.graphs is None else {**self._functions, **self.graphs.functions}
             self._functions = {name: getattr(F, name, None) for name in known}
             self._owner = next((part for part in self.module.modules() if part._parameters), self.module)
@@ -157,7 +150,7 @@ class Entry:
                 Graphs(self.module, CudaGraphs() if self.folding.cuda_graphs else None),
             )
             self._methods = _methods_of(self.module)
-            self._calls: dict[tuple[str, ...], tuple[Callable[..., Any], Callable[..., Any]]] = {}
+            self._calls: dict[tuple[str, ...], tuple[Callable[..., Any], Compiler]] = {}
             self._kind, self._without_gain = type(self.module), None
 
     def _is_left(self) -> bool:
@@ -225,45 +218,3 @@ def may_have_entry(module: torch.nn.Module) -> bool:
     if isinstance(module, (torch.jit.ScriptModule, torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
         return False
     return NAME not in module.__dict__ and module.__dict__.get(_CALL) is None
-
-
-def _traced(backend: Folding) -> tuple[Callable[..., Any], _Compiler]:
-    from torch._dynamo import optimize
-
-    own = types.FunctionType(_call.__code__.replace(), _call.__globals__, "call")  # whose compiled code is its own
-    return own, _Compiler(optimize(backend).callback)  # type: ignore[union-attr]
-
-
-def _call(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-    return module._call_impl(*args, **kwargs)
-
-
-class _Compiler:
-    """Dynamo's compiler of frames under our configuration. A frame that it cannot compile runs as Python."""
-
-    def __init__(self, dynamos: Any) -> None:
-        self._dynamos = self._torchdynamo_orig_backend = dynamos  # the second name leads torch to the backend
-        self._failures: dict[types.CodeType, int] = {}
-
-    def __call__(self, frame: Any, *args: Any, **kwargs: Any) -> Any:
-        from torch._dynamo import config
-        from torch._dynamo.types import ConvertFrameReturn
-
-        from ..compile.fold import log
-
-        code = frame.f_code
-        known = {name: value for name, value in _CONFIGURATION.items() if hasattr(config, name)}
-        with _lock, config.patch(known):
-            if self._failures.get(code, 0) >= _MOST_FAILURES:
-                return ConvertFrameReturn()
-            former, tracing.folds = tracing.folds, True
-            try:
-                with warnings.catch_warnings():
-                    warnings.filterwarnings("ignore", "(?s).*Dynamo ")  # advice to who has called torch.compile
-                    return self._dynamos(frame, *args, **kwargs)
-            except Exception as error:
-                self._failures[code] = self._failures.get(code, 0) + 1
-                log.debug("%s runs as Python: %s", code.co_name, error)
-                return ConvertFrameReturn()
-            finally:
-                tracing.folds = former

@@ -1,4 +1,4 @@
-"""The modules whose calls are traced: those around convolutions."""
+"""The modules whose calls are traced: those that consist of convolutions for the most part."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .entry import entry_of, may_have_entry
 
 _CONTAINERS = (torch.nn.ModuleList, torch.nn.ModuleDict)
 _FUNCTIONS = frozenset(("conv1d", "conv_transpose1d"))
-# The share of convolutions among modules with parameters: to trace the others takes time and gains little.
+# The share of convolutions among modules with matrices: to trace the others takes time and gains little.
 _LEAST_SHARE = 0.5
 
 
 def parents(model: torch.nn.Module, with_functions: bool) -> Iterator[tuple[str, torch.nn.Module]]:
-    """Modules that call convolutions, and those around them that consist mostly of convolutions.
+    """Modules with convolutions, which are at least half of what they consist of.
 
     Args:
         model: any module.
@@ -27,17 +27,8 @@ def parents(model: torch.nn.Module, with_functions: bool) -> Iterator[tuple[str,
             continue
         if not may_have_entry(module) and entry_of(module) is None:
             continue
-        if _calls_convolutions(module) or (with_functions and _calls_functions(module)) or _is_mostly_those(module):
+        if (with_functions and _calls_functions(module)) or _share_of_convolutions(module) >= _LEAST_SHARE:
             yield name, module
-
-
-def _calls_convolutions(module: torch.nn.Module) -> bool:
-    """Whether convolutions are among the children, or in lists of them."""
-    return any(
-        is_convolution(child) or (isinstance(child, _CONTAINERS) and _calls_convolutions(child))
-        for child in module._modules.values()
-        if child is not None
-    )
 
 
 def _calls_functions(module: torch.nn.Module) -> bool:
@@ -45,7 +36,11 @@ def _calls_functions(module: torch.nn.Module) -> bool:
     return code is not None and not _FUNCTIONS.isdisjoint(code.co_names)
 
 
-def _is_mostly_those(module: torch.nn.Module) -> bool:
-    parts = [part for part in module.modules() if part._parameters or is_convolution(part)]
-    count = sum(map(is_convolution, parts))
-    return count > 0 and count >= _LEAST_SHARE * len(parts)
+def _share_of_convolutions(module: torch.nn.Module) -> float:
+    """The share among the modules that do more than pointwise work, this one included."""
+    parts = [part for part in module.modules() if is_convolution(part) or _has_matrix(part)]
+    return sum(map(is_convolution, parts)) / max(len(parts), 1)
+
+
+def _has_matrix(module: torch.nn.Module) -> bool:
+    return any(one is not None and sum(size > 1 for size in one.shape) > 1 for one in module._parameters.values())
