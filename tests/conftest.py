@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import warnings
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ import torch
 from linked_forms import link_mode, linking
 
 pytest_plugins = ["random_seed"]
+_ended, _TESTS_PER_FREEZE = itertools.count(1), 100
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
@@ -23,6 +25,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()  # each gc.collect() of a test would walk over torch and thousands of tests
+
+
+def pytest_runtest_teardown() -> None:
+    """The same for what earlier tests have left alive, such as what Dynamo keeps."""
+    if next(_ended) % _TESTS_PER_FREEZE == 0:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(params=DEVICES)

@@ -50,8 +50,10 @@ def throw(error: BaseException) -> Callable[[], None]:
 
 
 def allocated(device: str) -> int:
+    if device != "cuda":
+        return 0
     gc.collect()
-    return torch.cuda.memory_allocated() if device == "cuda" else 0
+    return torch.cuda.memory_allocated()
 
 
 def assert_usable(streamer: sluice.Streamer) -> None:
