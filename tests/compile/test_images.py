@@ -9,9 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._inductor.utils import run_and_get_code
 
 import sluice
-from sluice.compile import folded_graph, layout
+from sluice.compile import folded_graph, layout, post_grad
+from sluice.compile.leftover import decompose_kept
 
 pytestmark = pytest.mark.no_gpu
 LONG, SHORT = 700, 40  # a length at the trace that is worth it, and one that is not
@@ -142,3 +144,37 @@ def of_computed_weights(layers: nn.ModuleList, x: torch.Tensor) -> torch.Tensor:
     for layer in layers:
         x = F.leaky_relu(F.conv1d(x, layer.weight * x.mean(), padding=1), 0.2)
     return x
+
+
+# --- under the backend ------------------------------------------------------------------------------------------------
+def targets(graph: torch.fx.Graph) -> list[str]:
+    return [str(node.target) for node in graph.nodes if node.op == "call_function"]
+
+
+@pytest.mark.parametrize("name", ["chain", "zeros", "transposed"])
+def test_the_backend_has_images(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs: list[list[str]] = []
+
+    def noted(graph: torch.fx.Graph, table: object) -> None:
+        graphs.append(targets(graph))
+        decompose_kept(graph, table)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(post_grad, "decompose_kept", noted)
+    torch._dynamo.reset()
+    model = Stack(BODIES[name]).eval()
+    with torch._inductor.config.patch(force_disable_caches=True):
+        compiled = torch.compile(model, backend="sluice", dynamic=True)
+        for length in (LONG, LONG + 1, SHORT):
+            torch.testing.assert_close(compiled(x_of(length)), model(x_of(length)), rtol=1e-4, atol=1e-5)
+    assert "aten.unsqueeze.default" in graphs[0]
+    assert not any("sluice" in target for target in graphs[0])
+
+
+def test_the_backend_still_folds_into_modules_with_chains() -> None:
+    torch._dynamo.reset()
+    conv = sluice.nn.Conv1d(8, 8, 3, padding=1, pre=nn.LeakyReLU(0.1))
+    model = nn.Sequential(conv, nn.Tanh()).eval()
+    with torch._inductor.config.patch(force_disable_caches=True):
+        _, code = run_and_get_code(torch.compile(model, backend="sluice"), x_of(LONG))
+    assert "pre='leaky_relu(0.1)'" in "".join(code)
+    assert "post='tanh()'" in "".join(code)

@@ -37,7 +37,8 @@ class ForInductor:
         assert x is not None
         if x.device.type == "cuda" and x.dtype not in HALF_TYPES and not convolution.is_depthwise:
             return f"on a GPU torch computes convolutions of {x.dtype} that are not depthwise"
-        if x.device.type == "cpu" and not convolution.is_depthwise and is_long(x):
+        is_torchs = not convolution.is_sluices and not convolution.is_depthwise
+        if x.device.type == "cpu" and is_torchs and is_long(x):
             return "torch's own kernel computes it"
         return None
 
