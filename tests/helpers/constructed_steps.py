@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from constructed_models import LOG, Step, x_of
+from constructed_models import LOG, Step, depthwise, x_of
 
 X, SHORT = (lambda: x_of(12)), (lambda: x_of(9))
 
@@ -125,6 +125,12 @@ class Doubled(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * self.factor
+
+
+def seeded(make: Callable[[], nn.Module] = depthwise) -> nn.Module:
+    """A module with the same numbers each time."""
+    torch.manual_seed(11)
+    return make().eval()
 
 
 def backward(model: Any) -> Any:

@@ -15,23 +15,9 @@ from torch import nn
 
 import sluice
 from constructed_models import LOG, Base, Step, assert_same_steps, depthwise, of_forward, some, x_of
+from constructed_steps import SHORT, X, backward, folded, given, within
 
 pytestmark = pytest.mark.no_gpu
-
-
-def folded(s: Any, x: torch.Tensor) -> torch.Tensor:
-    return torch.tanh(s.conv(F.leaky_relu(x, s.slope)))
-
-
-def given(*makers: Callable[[], Any], **named: Callable[[], Any]) -> Step:
-    """Calls the model, and returns its result and its arguments, which it may have written to."""
-
-    def step(model: Any) -> Any:
-        args, kwargs = [make() for make in makers], {name: make() for name, make in named.items()}
-        result = model(*args, **kwargs)
-        return result, args, kwargs
-
-    return step
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------
@@ -56,7 +42,6 @@ class Text(str):
     """A string of a class of its own."""
 
 
-X, SHORT = (lambda: x_of(12)), (lambda: x_of(9))
 ARGUMENTS: dict[str, tuple[Any, tuple[Step, ...]]] = {
     "optional": (optional, (12, given(X, X), given(X, lambda: None), given(SHORT, cache=SHORT))),
     "numbers": (optional, (given(X, lambda: None, lambda: 2.0), given(X, lambda: None, lambda: 3.0), given(X,
@@ -175,24 +160,6 @@ def test_dtypes(dtype: torch.dtype) -> None:
 
 
 # --- modes ------------------------------------------------------------------------------------------------------------
-def within(context: Callable[[], Any], x: Callable[[], torch.Tensor] = X) -> Step:
-    def step(model: Any) -> Any:
-        with context():
-            return model(x()), torch.is_grad_enabled()
-
-    return step
-
-
-def backward(model: Any) -> Any:
-    model.zero_grad()
-    with torch.enable_grad():
-        x = x_of(12).requires_grad_()
-        y = model(x)
-        y = y if isinstance(y, torch.Tensor) else y[0]
-        y.square().sum().backward()
-    return y.detach(), x.grad, [one.grad for one in model.parameters()]
-
-
 def frozen_backward(model: Any) -> Any:
     model.requires_grad_(False)
     try:

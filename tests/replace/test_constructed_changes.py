@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gc
 import types
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,38 +23,9 @@ from constructed_models import (
     undo,
     x_of,
 )  # fmt: skip
+from constructed_steps import change, doubles, hook, note, patched, without
 
 pytestmark = [pytest.mark.no_gpu, pytest.mark.filterwarnings("ignore:.*weight_norm.*")]
-
-
-def change(path: str, make: Callable[[], Any]) -> Step:
-    def to(model: Any) -> None:
-        *owners, name = path.split(".")
-        torch.manual_seed(11)
-        setattr(functools.reduce(getattr, owners, model), name, make())
-
-    return to
-
-
-def without(path: str) -> Step:
-    def to(model: Any) -> None:
-        *owners, name = path.split(".")
-        delattr(functools.reduce(getattr, owners, model), name)
-
-    return to
-
-
-def folded(s: Any, x: torch.Tensor) -> torch.Tensor:
-    return torch.tanh(s.conv(F.leaky_relu(x, s.slope)))
-
-
-def doubled(self: Any, x: torch.Tensor) -> Any:
-    return x * 2
-
-
-class Doubled(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * 2
 
 
 class Watching(nn.Module):
@@ -104,15 +74,6 @@ def patch_class(name: str, value: Any) -> Step:
             return model(x_of(12))
         finally:
             setattr(kind, name, former)
-
-    return to
-
-
-def patched(owner: Any, name: str, value: Any) -> Step:
-    def to(model: Any) -> Any:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(owner, name, value)
-            return model(x_of(12))
 
     return to
 
@@ -206,23 +167,23 @@ ATTRIBUTES: dict[str, Step | tuple[Step, ...]] = {
     "to meta and back": (lambda m: m.to_empty(device="cpu"), lambda m: [p.fill_(0.5) for p in [*m.parameters(),
         *m.buffers()]]),
     "the class of an activation": change("act.__class__", lambda: nn.ELU),
-    "a patched forward": lambda m: setattr(m, "forward", types.MethodType(doubled, m)),
-    "a patched forward of a child": (lambda m: setattr(m.act, "forward", types.MethodType(doubled, m.act)), 12,
+    "a patched forward": lambda m: setattr(m, "forward", types.MethodType(doubles, m)),
+    "a patched forward of a child": (lambda m: setattr(m.act, "forward", types.MethodType(doubles, m.act)), 12,
                                      without("act.forward")),
     "a patched forward of a convolution": (
-        lambda m: setattr(m.conv, "forward", types.MethodType(doubled, m.conv)), 12, without("conv.forward")),
+        lambda m: setattr(m.conv, "forward", types.MethodType(doubles, m.conv)), 12, without("conv.forward")),
     "a patched _conv_forward": lambda m: setattr(m.conv, "_conv_forward", lambda x, *_: x + 1),
     "a wrapped forward": lambda m: setattr(m, "forward", lambda x, former=m.forward: former(x) * 2),
-    "a patched class": patch_class("forward", doubled),
+    "a patched class": patch_class("forward", doubles),
     "a patched property": patch_class("factor", property(lambda self: 9.0)),
     "a patched class attribute": patch_class("limit", 7.0),
     "a patched class dict": patch_class("table", {"a": 5.0}),
-    "a patched LeakyReLU": patched(nn.LeakyReLU, "forward", doubled),
+    "a patched LeakyReLU": patched(nn.LeakyReLU, "forward", doubles),
     "a patched torch function": patched(torch, "conv1d", lambda x, *a, **k: x + 1),
     "a patched ELU of F": patched(F, "elu", lambda x, *a, **k: x + 1),
     "a patched Conv1d": patched(nn.Conv1d, "_conv_forward", lambda s, x, *a: x + 1),
-    "a patched Conv1d's forward": patched(nn.Conv1d, "forward", doubled),
-    "a patched __call__": patched(nn.LeakyReLU, "__call__", doubled),
+    "a patched Conv1d's forward": patched(nn.Conv1d, "forward", doubles),
+    "a patched __call__": patched(nn.LeakyReLU, "__call__", doubles),
     "undo": (undo, 12, again),
     "replace again": again,
     "undo of both": (again, 12, undo),
@@ -239,20 +200,6 @@ def test_attributes(name: str) -> None:
 
 
 # --- hooks ------------------------------------------------------------------------------------------------------------
-def hook(path: str, kind: str, function: Any, **options: Any) -> tuple[Step, Step]:
-    """Two steps: one that adds a hook, one that removes it."""
-
-    def add(model: Any) -> None:
-        part = model.get_submodule(path)
-        model.__dict__.setdefault("_handles_of_hooks", []).append(getattr(part, kind)(function, **options))
-
-    return add, lambda model: model._handles_of_hooks.pop().remove()
-
-
-def note(module: Any, *args: Any) -> None:
-    LOG.append((module.__class__.__name__, [tuple(one.shape) for one in args[-1] if isinstance(one, torch.Tensor)]))
-
-
 def in_place(module: Any, args: Any, result: Any) -> None:
     result.add_(1)
 

@@ -17,17 +17,9 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
 from constructed_models import LOG, STEPS, Base, Step, assert_same_steps, depthwise, of_forward, some, undo, x_of
+from constructed_steps import Doubled, folded, seeded
 
 pytestmark = [pytest.mark.no_gpu, pytest.mark.filterwarnings("ignore:.*weight_norm.*")]
-
-
-def folded(s: Any, x: torch.Tensor) -> torch.Tensor:
-    return torch.tanh(s.conv(F.leaky_relu(x, s.slope)))
-
-
-class Doubled(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * 2
 
 
 # --- norms and parametrizations ---------------------------------------------------------------------------------------
@@ -89,11 +81,6 @@ def tied(s: Any, x: torch.Tensor) -> torch.Tensor:
 
 def tie(model: Any) -> None:
     model.other.weight = model.conv.weight
-
-
-def seeded() -> nn.Module:
-    torch.manual_seed(11)
-    return depthwise()
 
 
 def untie(model: Any) -> None:

@@ -16,15 +16,10 @@ from torch import nn
 
 import sluice
 from constructed_faults import marked
-from constructed_models import LOG, Base, Step, assert_same_steps, depthwise, of_forward, some, undo, x_of
-from constructed_steps import Doubled, change, do, doubled, doubles, folded
+from constructed_models import LOG, Base, Step, assert_same_steps, of_forward, some, undo, x_of
+from constructed_steps import Doubled, change, do, doubled, doubles, folded, seeded
 
 pytestmark = pytest.mark.no_gpu
-
-
-def seeded(make: Callable[[], nn.Module] = depthwise) -> nn.Module:
-    torch.manual_seed(11)
-    return make().eval()
 
 
 # --- copies of a model's insides --------------------------------------------------------------------------------------

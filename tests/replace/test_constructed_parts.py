@@ -16,7 +16,7 @@ from torch import nn
 import sluice
 from constructed_faults import marked
 from constructed_models import Step, assert_same_steps, depthwise, of_forward, some, x_of
-from constructed_steps import change, do, doubles, folded, without
+from constructed_steps import change, do, doubles, folded, seeded, without
 
 pytestmark = pytest.mark.no_gpu
 
@@ -38,11 +38,6 @@ class Layered(nn.Module):
         for name, layer in self.table.items():
             x = layer(x) * (2 if name == "a" else 3)
         return self.act(self.conv(self.row(x)))
-
-
-def seeded(make: Callable[[], nn.Module] = depthwise) -> nn.Module:
-    torch.manual_seed(11)
-    return make().eval()
 
 
 class Own(nn.Conv1d):
@@ -240,10 +235,6 @@ def loaded_with(**options: Any) -> Step:
         return str(model.load_state_dict(state, strict=False, **options))
 
     return step
-
-
-def moved_by(*calls: Callable[[Any], Any]) -> Step:
-    return do(*calls)
 
 
 VALUES: dict[str, tuple[Step, ...]] = {

@@ -16,7 +16,7 @@ from torch.fx import Graph, Node
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from .constants import constants_of
-from .convolution import fake_result, is_convolution, read
+from .convolution import call, is_convolution, read
 from .effects import erase_unused
 from .nodes import aten, fake_value, readers
 from .policy import Policy
@@ -60,32 +60,15 @@ def unfold_batch_norms(
         x = node.args[0]
         assert isinstance(x, Node)
         with graph.inserting_before(node):
-            scale, shift = _scale_and_shift(_Writer(graph, x), node)
+            scale, shift = _scale_and_shift(graph, node)
             if _takes_norm(x, decided, policy):
-                new = _in_weight(_Writer(graph, x), x, scale, shift)
+                new = _in_weight(graph, x, scale, shift)
                 count += 1
             else:
-                new = _as_stages(_Writer(graph, x), x, scale, shift)
+                new = _as_stages(graph, x, scale, shift)
         result.replace_all_uses_with(new)
         erase_unused([*node.users] or [node])  # readers of x decide what is folded
     return means, count
-
-
-class _Writer:
-    """Writes nodes with fake values into a graph.
-
-    Args:
-        graph: the graph.
-        x: a node whose fake value has the graph's fake mode.
-    """
-
-    def __init__(self, graph: Graph, x: Node) -> None:
-        self._graph, self._x = graph, x
-
-    def __call__(self, target: Any, *args: Any, **named: Any) -> Node:
-        node = self._graph.call_function(target, args, named)
-        node.meta["val"] = fake_result(target, args, named, self._x)
-        return node
 
 
 def _result(node: Node) -> Node | None:
@@ -117,21 +100,21 @@ def _is_affine(node: Node, decided: set[Node]) -> bool:
     return mean is not None and variance is not None and all(one is None or one in decided for one in tensors)
 
 
-def _scale_and_shift(write: _Writer, node: Node) -> tuple[Node, Node]:
+def _scale_and_shift(graph: Graph, node: Node) -> tuple[Node, Node]:
     """The factors of each channel in at least float32."""
     x = fake_value(node.args[0])
     assert x is not None
     dtype = torch.promote_types(x.dtype, torch.float32)
     *places, _, epsilon = _ARGUMENTS[node.target]
     weight, bias, mean, variance = (
-        None if node.args[place] is None else write(aten._to_copy.default, node.args[place], dtype=dtype)
+        None if node.args[place] is None else call(graph, aten._to_copy.default, node.args[place], dtype=dtype)
         for place in places
     )
-    scale = write(aten.rsqrt.default, write(aten.add.Tensor, variance, node.args[epsilon]))
+    scale = call(graph, aten.rsqrt.default, call(graph, aten.add.Tensor, variance, node.args[epsilon]))
     if weight is not None:
-        scale = write(aten.mul.Tensor, scale, weight)
-    shift = write(aten.neg.default, write(aten.mul.Tensor, mean, scale))
-    return scale, shift if bias is None else write(aten.add.Tensor, shift, bias)
+        scale = call(graph, aten.mul.Tensor, scale, weight)
+    shift = call(graph, aten.neg.default, call(graph, aten.mul.Tensor, mean, scale))
+    return scale, shift if bias is None else call(graph, aten.add.Tensor, shift, bias)
 
 
 def _takes_norm(x: Node, decided: set[Node], policy: Policy) -> bool:
@@ -148,27 +131,29 @@ def _takes_norm(x: Node, decided: set[Node], policy: Policy) -> bool:
     return convolution.refusal is None and policy.why_left(convolution, []) is not None
 
 
-def _in_weight(write: _Writer, x: Node, scale: Node, shift: Node) -> Node:
+def _in_weight(graph: Graph, x: Node, scale: Node, shift: Node) -> Node:
     """The convolution with the norm in its weight and bias."""
     source, weight, bias, *others = x.args
     is_transposed = x.args[6]
-    factor = write(aten.unsqueeze.default, scale, -1)
+    factor = call(graph, aten.unsqueeze.default, scale, -1)
     if not is_transposed:
-        factor = write(aten.unsqueeze.default, factor, -1)
-    scaled = write(aten.mul.Tensor, weight, factor)
+        factor = call(graph, aten.unsqueeze.default, factor, -1)
+    scaled = call(graph, aten.mul.Tensor, weight, factor)
     if bias is not None:
-        shift = write(aten.add.Tensor, write(aten.mul.Tensor, bias, scale), shift)
-    node = write._graph.call_function(x.target, (source, scaled, shift, *others))  # type: ignore[arg-type]
+        shift = call(graph, aten.add.Tensor, call(graph, aten.mul.Tensor, bias, scale), shift)
+    node = graph.call_function(x.target, (source, scaled, shift, *others))  # type: ignore[arg-type]
     node.meta.update(x.meta)
     return node
 
 
-def _as_stages(write: _Writer, x: Node, scale: Node, shift: Node) -> Node:
+def _as_stages(graph: Graph, x: Node, scale: Node, shift: Node) -> Node:
     """The norm as a product and a sum, which round once."""
     value = fake_value(x)
     assert value is not None
-    product = write(aten.mul.Tensor, x, write(aten.unsqueeze.default, scale, -1))
-    result = write(aten.add.Tensor, product, write(aten.unsqueeze.default, shift, -1))
+    product = call(graph, aten.mul.Tensor, x, call(graph, aten.unsqueeze.default, scale, -1))
+    result = call(graph, aten.add.Tensor, product, call(graph, aten.unsqueeze.default, shift, -1))
     result_dtype = fake_value(result)
     assert result_dtype is not None
-    return result if result_dtype.dtype == value.dtype else write(aten._to_copy.default, result, dtype=value.dtype)
+    return (
+        result if result_dtype.dtype == value.dtype else call(graph, aten._to_copy.default, result, dtype=value.dtype)
+    )

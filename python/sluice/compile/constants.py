@@ -10,7 +10,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from ..nn.packing import may_be_packed
-from .convolution import fake_result
+from .convolution import call
 from .nodes import fake_value, is_write, may_alias
 
 
@@ -65,10 +65,8 @@ def pack_weights(graph: Graph, parameters: set[Node]) -> None:
             or not may_be_packed(fake_value(weight))
         ):
             continue
-        target, arguments = torch.ops.sluice._pack_conv1d_weight.default, (weight, None)
         with graph.inserting_before(node):
-            packed = graph.call_function(target, arguments)
-        packed.meta["val"] = fake_result(target, arguments, {}, weight)
+            packed = call(graph, torch.ops.sluice._pack_conv1d_weight.default, weight, None)
         node.update_kwarg("packed", packed)
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from .nodes import aten, fake_value, given, is_floating
 
@@ -128,3 +128,10 @@ def fake_result(target: Any, arguments: tuple[Any, ...], options: dict[str, Any]
     with tensor.fake_mode, torch.no_grad(), enable_python_dispatcher():
         result: torch.Tensor = target(*values, **named)
     return result
+
+
+def call(graph: Graph, target: Any, *arguments: Any, **options: Any) -> Node:
+    """Writes the call of an op with its fake result into a graph; its first argument is a node."""
+    node = graph.call_function(target, arguments, options)
+    node.meta["val"] = fake_result(target, arguments, options, arguments[0])
+    return node

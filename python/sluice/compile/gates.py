@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
 from .. import stages
-from .convolution import fake_result
+from .convolution import call, fake_result
 from .effects import erase_unused
 from .nodes import aten, fake_value, given, is_floating, is_same_place, same_sizes
 from .stage import GraphStage
@@ -69,7 +68,7 @@ def _unfolded(graph: Graph, node: Node) -> Node | None:
     if not isinstance(size, int) or expected is None:
         return None
     with graph.inserting_before(node):
-        a, b = (_call(graph, aten.slice.Tensor, x, dim, *ends) for ends in ((0, size // 2), (size // 2, size)))
+        a, b = (call(graph, aten.slice.Tensor, x, dim, *ends) for ends in ((0, size // 2), (size // 2, size)))
         gate = graph.call_function(_TRANSFORM, (a, _GATE), {"operands": [b]})
     result = fake_result(_TRANSFORM, gate.args, gate.kwargs, x)
     gate.meta.update(node.meta, val=result)
@@ -88,9 +87,3 @@ def _restore(graph: Graph, gate: Node) -> None:
     node.meta.update(gate.meta)
     gate.replace_all_uses_with(node)
     erase_unused([gate])
-
-
-def _call(graph: Graph, target: Any, x: Node, *args: Any) -> Node:
-    node = graph.call_function(target, (x, *args))
-    node.meta["val"] = fake_result(target, (x, *args), {}, x)
-    return node

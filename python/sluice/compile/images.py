@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from .convolution import fake_result, read
+from .convolution import call, read
 from .nodes import aten, fake_value
 
 # Measured on an AMD EPYC with AVX2, torch 2.13: below, the order of the weight decides.
@@ -60,24 +60,18 @@ def as_image(graph: Graph, node: Node, is_final: bool = True) -> None:
     """
     x, second, *others = node.args
     with graph.inserting_before(node):
-        image = _call(graph, aten.unsqueeze.default, x, 2)
+        image = call(graph, aten.unsqueeze.default, x, 2)
         if node.target in _PADDINGS:
             rows = () if node.target is aten.constant_pad_nd.default else (0, 0)
-            result = _call(graph, _PADDINGS[node.target], image, [*second, *rows], *others)  # type: ignore[misc]
+            result = call(graph, _PADDINGS[node.target], image, [*second, *rows], *others)  # type: ignore[misc]
         else:
             bias, stride, padding, dilation, is_transposed, output_padding, groups = others
-            filters = _call(graph, aten.unsqueeze.default, second, 2)
+            filters = call(graph, aten.unsqueeze.default, second, 2)
             if is_final:
-                filters = _call(graph, aten.clone.default, filters, memory_format=torch.channels_last)
+                filters = call(graph, aten.clone.default, filters, memory_format=torch.channels_last)
             numbers = [1, *stride], [0, *padding], [1, *dilation], is_transposed, [0, *output_padding], groups  # type: ignore[misc]
-            result = _call(graph, aten.convolution.default, image, filters, bias, *numbers)
+            result = call(graph, aten.convolution.default, image, filters, bias, *numbers)
     node.target, node.args = aten.squeeze.dim, (result, 2)
-
-
-def _call(graph: Graph, target: Any, *args: Any, **named: Any) -> Node:
-    node = graph.call_function(target, args, named)
-    node.meta["val"] = fake_result(target, args, named, args[0])
-    return node
 
 
 def _at_trace(size: int | torch.SymInt) -> int:

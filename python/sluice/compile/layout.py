@@ -9,7 +9,6 @@ channels-last input have a channels-last result, so only values that enter or le
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch.fx import Graph, Node
@@ -17,7 +16,7 @@ from torch.fx import Graph, Node
 from .._fake import is_channels_last
 from ..nn.packing import HALF_TYPES
 from .constants import constants_of
-from .convolution import fake_result
+from .convolution import call, fake_result
 from .images import as_image, is_faster_as_image, is_padding
 from .nodes import aten, fake_value, is_known, is_write, readers, same_sizes
 from .single import POINTWISE
@@ -135,24 +134,18 @@ def _contiguous_strides(x: torch.Tensor) -> tuple[int | torch.SymInt, ...]:
 def _copied(graph: Graph, x: Node, before: Node) -> Node:
     """A channels-last copy."""
     with graph.inserting_before(before):
-        node = x
-        for target, args in ((aten.transpose.int, (1, 2)), (aten.clone.default, ()), (aten.transpose.int, (1, 2))):
-            node = _call(graph, target, (node, *args))
-    return node
+        return call(graph, aten.transpose.int, _contiguous(graph, call(graph, aten.transpose.int, x, 1, 2)), 1, 2)
+
+
+def _contiguous(graph: Graph, x: Node) -> Node:
+    return call(graph, aten.clone.default, x, memory_format=torch.contiguous_format)
 
 
 def _restore(graph: Graph, node: Node, region: dict[Node, None]) -> None:
     """Gives readers outside of the region a contiguous copy."""
     with graph.inserting_after(node):
-        copy = _call(graph, aten.clone.default, (node,))
+        copy = _contiguous(graph, node)
     node.replace_all_uses_with(copy, delete_user_cb=lambda user: user is not copy and user not in region)
-
-
-def _call(graph: Graph, target: Any, args: tuple[Any, ...]) -> Node:
-    named: dict[str, Any] = {"memory_format": torch.contiguous_format} if target is aten.clone.default else {}
-    node = graph.call_function(target, args, named)
-    node.meta["val"] = fake_result(target, args, named, args[0])
-    return node
 
 
 def _value(node: Node) -> torch.Tensor:

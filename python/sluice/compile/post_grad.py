@@ -43,7 +43,7 @@ class FoldConvolutions(_Base):  # type: ignore[misc]
             with glus_as_gates(graph):
                 fold = Fold(graph)
                 count = fold.run()
-            for node in filter(is_faster_as_image, fold.convolutions):
+            for node in filter(is_faster_as_image, list(graph.nodes)):
                 as_image(graph, node, is_final=False)  # then Inductor's layouts are channels-last
             if fold.convolutions:
                 log.info("%d of %d convolutions are sluice's", count, len(fold.convolutions))

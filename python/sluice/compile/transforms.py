@@ -14,7 +14,7 @@ import torch
 from torch.fx import Graph, Node
 
 from .. import stages
-from .convolution import fake_result
+from .convolution import call, fake_result
 from .effects import barriers_of, erase_unused
 from .graph_stages import ahead
 from .nodes import aten, fake_value, is_closed, readers, same_sizes
@@ -78,9 +78,8 @@ def _without_bias(graph: Graph, node: Node) -> GraphStage:
     assert isinstance(bias, Node)
     with graph.inserting_before(node):
         start = graph.call_function(aten.convolution.default, (x, weight, None, *others))
-        column = graph.call_function(aten.unsqueeze.default, (bias, -1))
+        column = call(graph, aten.unsqueeze.default, bias, -1)
     start.meta.update(node.meta)
-    column.meta["val"] = fake_result(aten.unsqueeze.default, (bias, -1), {}, bias)
     return GraphStage(start, node, frozenset(), ((stages.add, (column,)),))
 
 

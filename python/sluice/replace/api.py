@@ -103,11 +103,11 @@ class Replacement:
 
 
 def _attribute(module: torch.nn.Module, path: str) -> object:
-    """The parameter of that name; the module itself if there is none now."""
+    """The module's parameter of that name; None if there is none now."""
     try:
         return functools.reduce(getattr, path.split("."), module)
     except AttributeError:
-        return module
+        return None
 
 
 @dataclasses.dataclass
@@ -138,9 +138,9 @@ def replace(
 
     Modules stay the same objects: names, hooks, parameters and `state_dict` keys stay. Where sluice's kernels compute a
     module's convolution, its class becomes sluice's: `nn.Conv1d`, `nn.ConvTranspose1d`, depthwise `nn.Conv2d`, and
-    causal convolutions of transformers. At the first call that wants no gradient torch's Dynamo traces the model for
-    all lengths, and the pointwise ops around convolutions become their chains; this takes seconds. What Dynamo
-    cannot trace runs as before.
+    causal convolutions of transformers. At the first call that wants no gradient torch's Dynamo traces the model, or
+    those of its modules that consist of convolutions for at least half, for all lengths, and the pointwise ops around
+    convolutions become their chains; this takes seconds. What Dynamo cannot trace runs as before.
 
     Args:
         model: any module. It may be in training mode, and it still trains.
