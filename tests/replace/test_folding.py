@@ -142,6 +142,21 @@ class Snake(nn.Module):
         return x + (1.0 / (beta + self.no_div_by_zero)) * torch.pow(torch.sin(x * alpha), 2)
 
 
+def test_transposed_inputs() -> None:
+    """Convolutions of channels-last tensors hand them on, and their readers get eager's strides."""
+    model, twin, replacement = parent(
+        lambda self, x: (lambda y: (y, y.relu().transpose(1, 2)))(self.other(F.silu(self.conv(x.transpose(1, 2)))))
+    )
+    for x in (torch.randn(2, 12, 4), torch.randn(1, 31, 4)):
+        assert_twins(model, twin, x)
+        with torch.no_grad(), torch.profiler.profile() as recorded:
+            result = model(x)
+        assert [one.stride() for one in result] == [one.stride() for one in twin(x)]
+        assert sum(event.name == "aten::clone" for event in recorded.events()) == 1  # of the last result
+    assert folded(replacement) == {"conv": "post: silu()"}
+    assert [row.note for row in replacement.rows] == ["", "", "", ""]
+
+
 @pytest.mark.parametrize("is_logarithm", [False, True])
 def test_snakes(is_logarithm: bool) -> None:
     layers = Snake(4, is_logarithm), nn.Conv1d(4, 8, 3, groups=4), Snake(8, is_logarithm), nn.PReLU(8)

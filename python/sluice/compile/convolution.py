@@ -135,3 +135,8 @@ def call(graph: Graph, target: Any, *arguments: Any, **options: Any) -> Node:
     node = graph.call_function(target, arguments, options)
     node.meta["val"] = fake_result(target, arguments, options, arguments[0])
     return node
+
+
+def contiguous_copy(graph: Graph, x: Node) -> Node:
+    """Writes a contiguous copy of a tensor into a graph."""
+    return call(graph, aten.clone.default, x, memory_format=torch.contiguous_format)

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx import Graph, Node
 
-from .convolution import Convolution, fake_result, is_convolution, read
+from .convolution import Convolution, contiguous_copy, fake_result, is_convolution, read
 from .effects import barriers_of, erase_unused, reader_of_gaps, reader_of_strides
 from .graph_stages import ahead, behind
-from .moves import may_move, moves_ahead, moves_behind
-from .nodes import aten, fake_value, given, is_number, is_same_place, readers, reads_size, same_sizes
+from .moves import may_move, moves_ahead, moves_behind, zeros_of
+from .nodes import aten, fake_value, has_contiguous_strides, is_same_place, readers, reads_size, same_sizes
 from .policy import ForInductor, Policy
 from .stage import GraphChain, GraphStage, compose
 
@@ -57,6 +57,7 @@ class Fold:
         self.convolutions = [node for node in graph.nodes if is_convolution(node)]
         self.outcomes: list[Outcome] = []
         self.written: set[Node] = set()  # ahead of convolutions: cheaper written once than computed by each
+        self.copies: dict[Node, Node] = {}  # contiguous ones, and the channels-last results that they are of
         self.barriers = barriers_of(graph)
         self.places = {node: place for place, node in enumerate(graph.nodes)}
 
@@ -65,6 +66,7 @@ class Fold:
         return sum(self._fold(node) for node in self.convolutions)
 
     def _fold(self, node: Node) -> bool:
+        self._skip_copy(node)
         convolution = read(node)
         if convolution.refusal is not None:
             return self._leave(convolution, convolution.refusal)
@@ -94,6 +96,7 @@ class Fold:
         """Puts the new node into the place of what it computes."""
         node, root = convolution.node, behind_it.root or convolution.node
         last = node if behind_it.moves else root
+        is_moved = not same_sizes(_strides(new), _strides(last))
         self.barriers[new], self.places[new] = self.barriers[last], self.places[last]
         if ahead_of.moves:
             ahead_of.moves[-1].update_arg(0, ahead_of.x)
@@ -106,6 +109,23 @@ class Fold:
         for user in _size_readers(ahead_of.stages, {ahead_of.x}):
             user.update_arg(0, ahead_of.x)
         erase_unused([root, node])
+        if is_moved and self.policy.is_final:
+            self._copy(new)
+
+    def _copy(self, new: Node) -> None:
+        """Gives the readers of a channels-last result a contiguous copy, whose strides they read."""
+        with self.graph.inserting_after(new):
+            copy = contiguous_copy(self.graph, new)
+        new.replace_all_uses_with(copy, delete_user_cb=lambda user: user is not copy and not reads_size(user))
+        self.barriers[copy], self.places[copy] = self.barriers[new], self.places[new]
+        self.copies[copy] = new
+
+    def _skip_copy(self, node: Node) -> None:
+        """Lets a convolution read the channels-last result of another one that nothing else reads."""
+        x = node.args[0]
+        if isinstance(x, Node) and (result := self.copies.get(x)) is not None and len(readers(x)) == 1:
+            node.replace_input_with(x, result)
+            erase_unused([x])
 
     # --- after ---
     def _after(self, convolution: Convolution) -> _Behind:
@@ -173,8 +193,8 @@ class Fold:
         x, sides, moves = convolution.x, (0, 0), list[Node]()
         if "pre" in convolution.options:
             return _Ahead([], x, sides, [])
-        takers = self._takers(x)
-        if takers and (pad := _zeros(x, convolution)) is not None and not self._why_apart(x, convolution.node):
+        takers, pad = self._takers(x), zeros_of(x) if convolution.op == "conv1d" else None
+        if takers and pad is not None and not self._why_apart(x, convolution.node):
             assert isinstance(x.args[0], Node)
             x, sides = x.args[0], pad
             takers = takers if len(readers(x)) == 1 else 0
@@ -264,7 +284,8 @@ class Fold:
         if result.dtype != expected.dtype or not is_same_place(result, place):
             return f"its result would be {tuple(result.shape)} of {result.dtype}"
         reader = None
-        if not same_sizes(result.stride(), place.stride()):
+        is_copied = self.policy.is_final and has_contiguous_strides(place)
+        if not is_copied and not same_sizes(result.stride(), place.stride()):
             reader = reader_of_strides(root, self.policy.is_final)
         elif moves and behind_it.root is not None:
             reader = reader_of_gaps(behind_it.root)
@@ -342,18 +363,15 @@ def _size_readers(found: list[GraphStage], left: set[Node]) -> list[Node]:
     return [user for node in nodes if node not in left for user in node.users if reads_size(user)]
 
 
+def _strides(node: Node) -> tuple[int | torch.SymInt, ...]:
+    value = fake_value(node)
+    assert value is not None
+    return value.stride()
+
+
 def _is_of(node: Node, dtype: torch.dtype) -> bool:
     value = fake_value(node)
     return value is not None and value.dtype == dtype
-
-
-def _zeros(x: Node, convolution: Convolution) -> tuple[int, int] | None:
-    """The positions that a pad of zeros adds to the left and right."""
-    if x.target is not aten.constant_pad_nd.default or convolution.op != "conv1d":
-        return None
-    pad = x.args[1]
-    is_known = isinstance(pad, (list, tuple)) and len(pad) == 2 and all(type(n) is int and n >= 0 for n in pad)
-    return (pad[0], pad[1]) if is_known and is_number(given(x, "value", 0), 0) else None  # type: ignore
 
 
 def _why_none(end: Node) -> str:

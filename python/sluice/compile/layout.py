@@ -16,9 +16,9 @@ from torch.fx import Graph, Node
 from .._fake import is_channels_last
 from ..nn.packing import HALF_TYPES
 from .constants import constants_of
-from .convolution import call, fake_result
+from .convolution import call, contiguous_copy, fake_result
 from .images import as_image, is_faster_as_image, is_padding
-from .nodes import aten, fake_value, is_known, is_write, readers, same_sizes
+from .nodes import aten, fake_value, has_contiguous_strides, is_known, is_write, readers, same_sizes
 from .single import POINTWISE
 
 _LEAST_CONVOLUTIONS = 4  # in a region, and twice as many as copies: a copy takes as long as a small convolution gains
@@ -100,7 +100,7 @@ def _convert(graph: Graph, region: dict[Node, None], faster: set[Node]) -> bool:
     if dense < _LEAST_CONVOLUTIONS or dense < 2 * copies or _is_last(next(iter(region))):
         return False
     strides = {node: _value(node).stride() for node in exits}
-    if not all(same_sizes(strides[node], _contiguous_strides(_value(node))) for node in exits):
+    if not all(has_contiguous_strides(_value(node)) for node in exits):
         return False
     for entry in entries:
         users = [node for node in region if entry in _sequences(node)]
@@ -126,25 +126,16 @@ def _without_last_views(region: dict[Node, None]) -> dict[Node, None]:
     return kept
 
 
-def _contiguous_strides(x: torch.Tensor) -> tuple[int | torch.SymInt, ...]:
-    _, channels, length = x.shape
-    return channels * length, length, 1
-
-
 def _copied(graph: Graph, x: Node, before: Node) -> Node:
     """A channels-last copy."""
     with graph.inserting_before(before):
-        return call(graph, aten.transpose.int, _contiguous(graph, call(graph, aten.transpose.int, x, 1, 2)), 1, 2)
-
-
-def _contiguous(graph: Graph, x: Node) -> Node:
-    return call(graph, aten.clone.default, x, memory_format=torch.contiguous_format)
+        return call(graph, aten.transpose.int, contiguous_copy(graph, call(graph, aten.transpose.int, x, 1, 2)), 1, 2)
 
 
 def _restore(graph: Graph, node: Node, region: dict[Node, None]) -> None:
     """Gives readers outside of the region a contiguous copy."""
     with graph.inserting_after(node):
-        copy = _contiguous(graph, node)
+        copy = contiguous_copy(graph, node)
     node.replace_all_uses_with(copy, delete_user_cb=lambda user: user is not copy and user not in region)
 
 

@@ -71,3 +71,11 @@ def _trims(node: Node, x: Node) -> bool:
     if node.target is not aten.slice.Tensor or node.args[0] is not x or value is None:
         return False
     return node.all_input_nodes.count(x) == 1 and given(node, "dim", 0) in (-1, value.dim() - 1)
+
+
+def zeros_of(node: Node) -> tuple[int, int] | None:
+    """The positions that a pad of zeros adds to the left and right; None for any other node."""
+    if not _pads(node) or node.target in _PADS:
+        return None
+    left, right = node.args[1]  # type: ignore[misc]
+    return (left, right) if type(left) is type(right) is int and left >= 0 and right >= 0 else None  # type: ignore[operator]

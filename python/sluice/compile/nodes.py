@@ -44,6 +44,12 @@ def same_sizes(a: Sequence[int | torch.SymInt], b: Sequence[int | torch.SymInt])
     return len(a) == len(b) and all(is_known(m == n) for m, n in zip(a, b, strict=True))
 
 
+def has_contiguous_strides(x: torch.Tensor) -> bool:
+    """Whether a sequence (B, C, L) lies as a new one would, for all values of its symbols."""
+    _, channels, length = x.shape
+    return same_sizes(x.stride(), (channels * length, length, 1))
+
+
 def is_same_place(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors have one shape and one device."""
     return a.device == b.device and same_sizes(a.shape, b.shape)
