@@ -10,6 +10,7 @@ import pytest
 _SWAP = "torch swaps no tensor with a weak reference, and its fake mode keeps some"
 FAULTS: dict[str, dict[str, str]] = {
     "dicts of hooks": {"another order": "Dynamo does not guard the order of hooks"},
+    "side effects": {"lru_cache": "Dynamo calls a function at the trace, whatever its cache holds"},
     "changed parts": {"a lazy one": "Dynamo restores the state of the random numbers that a lazy module draws"},
     "changed values": {
         "a shadowed weight": "Dynamo reads a parameter and does not guard what hides it",

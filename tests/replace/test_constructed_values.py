@@ -26,6 +26,7 @@ import torch
 import torch.nn.functional as F
 
 import sluice
+from constructed_faults import marked
 from constructed_models import LOG, Forward, assert_same_steps, of_forward, some
 
 pytestmark = pytest.mark.no_gpu
@@ -128,10 +129,18 @@ def in_groups(names: Iterable[str], size: int) -> list[list[str]]:
     return [names[i : i + size] for i in range(0, len(names), size)]
 
 
-@pytest.mark.parametrize("names", some(in_groups(OF_INPUT, 3)), ids=" and ".join)
+WITHOUT_VERSION = [name for name in OF_INPUT if name != "version"]
+
+
+@pytest.mark.parametrize("names", some(in_groups(WITHOUT_VERSION, 3)), ids=" and ".join)
 def test_values_of_inputs(names: list[str]) -> None:
     made = [OF_INPUT[name] for name in names]
     assert_same_steps(of_forward(lambda s, x: (folded(s, x), [one(x) for one in made])), (12, 9))
+
+
+@pytest.mark.xfail(reason="Dynamo reads the version after the writes of the call", strict=True)
+def test_a_version_before_a_write() -> None:
+    test_values_of_inputs(["version"])
 
 
 @pytest.mark.parametrize(
@@ -252,7 +261,7 @@ EFFECTS: dict[str, tuple[Forward, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", some(EFFECTS))
+@pytest.mark.parametrize("name", marked(some(EFFECTS), "side effects"))
 def test_side_effects(name: str) -> None:
     forward, attributes = EFFECTS[name]
     assert_same_steps(of_forward(forward, **attributes), (lambda m: cached.cache_clear(), 12, 9, 9))

@@ -88,3 +88,38 @@ def test_what_consists_of_convolutions_is_traced() -> None:
     traced = [name for name, part in model.named_modules() if entry_of(part) is not None]
     assert traced == ["1", "2", "2.0"]
     assert type(model[0].conv) is sluice.nn.Conv1d
+
+
+def dense_block() -> nn.Module:
+    """What torch computes as fast on a CPU, in a part of a part."""
+    return nn.Sequential(nn.Sequential(nn.Conv1d(4, 4, 3, padding=1), nn.Softmax(1)), nn.Softmax(1))
+
+
+def test_where_nothing_is_gained_the_parts_have_no_entries() -> None:
+    model = nn.Sequential(dense_block(), dense_block()).eval()
+    twin = copy.deepcopy(model)
+    replacement = sluice.replace(model)
+
+    def called() -> int:
+        return sum(entry_of(part) is not None and part._compiled_call_impl is not None for part in model.modules())
+
+    def assert_equal(dtype: torch.dtype) -> None:
+        with torch.no_grad():
+            x = x_of(9).to(dtype)
+            torch.testing.assert_close(model(x), twin(x))
+
+    assert called() == 5
+    for _ in range(5):
+        assert_equal(torch.float32)
+    assert called() == 1
+    for dtype in (torch.float64, torch.float32):  # each is another try
+        for module in (model, twin):
+            module.to(dtype)
+        assert_equal(dtype)
+        assert called() == 5
+    other = copy.deepcopy(model)
+    assert all(part._compiled_call_impl is not None for part in other.modules() if entry_of(part) is not None)
+    replacement.undo()
+    assert called() == 0
+    assert not any("_compiled_call_impl" in vars(part) for part in model.modules())
+    assert_equal(torch.float32)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch.fx import Graph, GraphModule, Node
 
 from ..nn.kept import Kept
+from .ahead import Ahead, Call
 from .backend import needs_gradients
 from .batch_norms import is_counted, unfold_batch_norms
 from .calls import call_torchs_functions
@@ -18,6 +19,7 @@ from .capture import captured
 from .constants import Split, constants_of, pack_weights, split
 from .cuda_graphs import CudaGraphs, Inputs, why_not_captured
 from .fold import Fold, Outcome, log
+from .gain import ALWAYS, NONE, Gain, on_cpu, times_of
 from .gates import glus_as_gates
 from .in_place import restore_writes, without_writes
 from .layout import to_channels_last
@@ -25,12 +27,6 @@ from .linking import link_ahead
 from .nodes import is_parameter, may_alias, source_of
 from .policy import AsItIs
 from .transforms import fold_transforms
-
-# Microseconds that a graph on a GPU without convolutions of sluice saves the host: by a transform in place of several
-# ops or an op that is computed once, and by a call without Python's modules. They have to be more than Dynamo's guards
-# and the entry take. Measured on the host of an H200, torch 2.11.
-_SAVED_BY_OTHER, _SAVED_BY_CALL, _LEAST_SAVED = 6.0, 1.5, 45.0
-_LEAST_CALLS = 12  # on the CPU
 
 
 class Note(NamedTuple):
@@ -56,18 +52,20 @@ class Graphs:
 
     Attributes:
         notes: of their convolutions, each with the name of its weight in the model.
-        gain: whether one of them is faster than Python's calls of the same functions.
+        gain: of all of them.
+        is_new: whether a graph has entered, or none has yet, since this was last set to False.
         functions: those of torch.nn.functional that they stand for, by name.
         cuda_graphs: as given.
+        ahead: what runs ahead of the calls.
     """
 
     def __init__(self, model: torch.nn.Module, cuda_graphs: CudaGraphs | None = None) -> None:
-        self._model, self.cuda_graphs = model, cuda_graphs
+        self._model, self.cuda_graphs, self.ahead = model, cuda_graphs, Ahead()
         self._norms = [part for part in model.modules() if is_counted(part)]
         self._kept: dict[FoldedGraph, Kept] = {}
         self._counting: dict[FoldedGraph, list[torch.nn.Module | None]] = {}
         self.notes: list[tuple[str, Note]] = []
-        self.gain = False
+        self.gain, self.is_new = NONE, True
         self.functions: dict[str, Any] = {}
 
     def enter(self, graph: FoldedGraph, inputs: Sequence[Any]) -> None:
@@ -77,8 +75,12 @@ class Graphs:
             self._counting[graph] = [self.norm_of(inputs[i]) for i in graph.means]
             names = {id(one): name for name, one in (*self._model.named_parameters(), *self._model.named_buffers())}
             self.notes.extend((names.get(id(inputs[note.weight]), ""), note) for note in graph.notes)
-            self.gain = self.gain or graph.gains
+            self.gain, self.is_new = self.gain + graph.gain, True
             self.functions = {**self.functions, **graph.functions}
+
+    def run_ahead(self, arguments: tuple[Any, ...]) -> Call | None:
+        """The call of a graph that is expected for a call of the model."""
+        return self.ahead.run(lambda graph, inputs: graph.run(self, inputs), arguments)
 
     def constants(self, graph: FoldedGraph, read: tuple[torch.Tensor, ...], compute: Callable[..., Any]) -> Any:
         """What parameters alone decide of a graph that has entered."""
@@ -95,9 +97,17 @@ class Graphs:
 
 
 class _Current(threading.local):
-    """The model that the thread runs."""
+    """The call that the thread runs.
+
+    Attributes:
+        graphs: those of the model.
+        arguments: the model's.
+        ahead: the call of a graph that has run ahead of it.
+    """
 
     graphs: Graphs | None = None
+    arguments: tuple[Any, ...] = ()
+    ahead: Call | None = None
 
 
 current = _Current()
@@ -109,24 +119,29 @@ class FoldedGraph:
     Args:
         found: its parts.
         notes: of its convolutions.
-        gains: whether it is faster than Python's calls of the same functions.
+        gain: what it gains over Python's calls of the same functions.
         functions: those of torch.nn.functional in Dynamo's graph.
         means: indices of running means in what is taken out.
         places: which inputs of `rest` are what.
         why_not: why it cannot be a CUDA graph; empty if it can.
+
+    Attributes:
+        is_whole: whether it is all that the call of a model runs.
     """
+
+    is_whole = False
 
     def __init__(
         self,
         found: Split,
         notes: list[Note],
-        gains: bool,
+        gain: Gain,
         functions: dict[str, Any],
         means: Sequence[int],
         places: Inputs,
         why_not: str,
     ) -> None:
-        self.notes, self.gains, self.functions, self.means = notes, gains, functions, means
+        self.notes, self.gain, self.functions, self.means = notes, gain, functions, means
         self._places, self._why_not = places, why_not
         # torch's tracers make graphs whose code is compiled again where it is called.
         self._first = None if found.first is None else GraphModule(found.first, found.first.graph).forward
@@ -134,18 +149,31 @@ class FoldedGraph:
 
     def __call__(self, *inputs: Any) -> Any:
         """The graph's results."""
-        graphs = current.graphs
-        if graphs is not None:
-            graphs.enter(self, inputs)
+        graphs, (ahead, current.ahead) = current.graphs, (current.ahead, None)
+        if graphs is None:
+            return self.run(None, inputs)
+        if ahead is not None and ahead.is_of(self, inputs):
+            return ahead.results
+        if ahead is not None:
+            graphs.ahead.miss()
+        graphs.enter(self, inputs)
+        results = self.run(graphs, inputs)
+        if self.is_whole and not self._why_not:
+            graphs.ahead.expect(self, inputs, current.arguments)
+        return results
+
+    def run(self, graphs: Graphs | None, inputs: Sequence[Any]) -> Any:
+        """The results, with what these graphs keep."""
+        given = tuple(inputs)
         if (first := self._first) is not None:
             read = tuple([inputs[i] for i in self._reads])
-            inputs += first(*read) if graphs is None else graphs.constants(self, read, first)
+            given += first(*read) if graphs is None else graphs.constants(self, read, first)
         if graphs is None or graphs.cuda_graphs is None:
-            return self._rest(*inputs)
+            return self._rest(*given)
         if self._why_not:
             graphs.cuda_graphs.reasons[self._why_not] = None
-            return self._rest(*inputs)
-        return graphs.cuda_graphs.run(self, self._rest, inputs, self._places)
+            return self._rest(*given)
+        return graphs.cuda_graphs.run(self, self._rest, given, self._places)
 
 
 def folded(
@@ -169,21 +197,28 @@ def folded(
     allowed = None if weights is None else {p for p, one in zip(places, inputs, strict=True) if id(one) in weights}
     parameters = [i for i, node in enumerate(graph.graph.find_nodes(op="placeholder")) if is_parameter(node)]
     counted = {places[i] for i in parameters if current.graphs is not None and current.graphs.norm_of(inputs[i])}
+    calls = [node.target for node in graph.graph.nodes if node.op in ("call_function", "call_method")]
+    before = times_of(made.graph, len(calls))
     passes = _Passes(made.graph, {places[i] for i in parameters}, counted)
     passes.run(allowed)
     notes = [Note(places.index(source), outcome.chains, outcome.reason)
              for outcome in passes.outcomes if (source := source_of(outcome.weight)) is not None]  # fmt: skip
     why_not = why_not_captured(made.graph)
     found = split(made, parameters)
-    call_torchs_functions(found.rest.graph)
-    calls = [node.target for node in graph.graph.nodes if node.op in ("call_function", "call_method")]
-    functions = {one.__name__: one for one in calls if getattr(one, "__module__", None) == F.__name__}  # type: ignore
     kept = 0 if found.first is None else sum(not _is_view(node) for node in found.first.graph.nodes)
-    gains = is_for_cuda_graphs or _gains(inputs, passes.convolutions, passes.others + kept, len(calls))
-    if passes.convolutions + passes.others + kept == 0 and not is_for_cuda_graphs:
+    changes = passes.convolutions + passes.others + kept
+    if is_for_cuda_graphs:
+        gain = ALWAYS
+    elif any(isinstance(one, torch.Tensor) and one.is_cuda for one in inputs):
+        gain = Gain(before, times_of(found.rest.graph))
+    else:
+        gain = on_cpu(changes, len(calls))
+    call_torchs_functions(found.rest.graph)
+    functions = {one.__name__: one for one in calls if getattr(one, "__module__", None) == F.__name__}  # type: ignore
+    if changes == 0 and not is_for_cuda_graphs:
         found = Split(None, (), graph)
     means = [places.index(mean) for mean in passes.means]
-    return FoldedGraph(found, notes, gains, functions, means, _places(found.rest, inputs, parameters), why_not)
+    return FoldedGraph(found, notes, gain, functions, means, _places(found.rest, inputs, parameters), why_not)
 
 
 class _Passes:
@@ -224,15 +259,6 @@ class _Passes:
         graph.eliminate_dead_code()
         pack_weights(graph, self._parameters)
         link_ahead(graph)
-
-
-def _gains(inputs: Sequence[Any], convolutions: int, others: int, calls: int) -> bool:
-    """Whether a graph saves more than Dynamo's guards take."""
-    if convolutions > 0:
-        return True
-    if any(isinstance(one, torch.Tensor) and one.is_cuda for one in inputs):
-        return _SAVED_BY_OTHER * others + _SAVED_BY_CALL * calls >= _LEAST_SAVED
-    return others > 0 or calls >= _LEAST_CALLS
 
 
 def _places(rest: GraphModule, inputs: Sequence[Any], parameters: Sequence[int]) -> Inputs:

@@ -82,6 +82,9 @@ class Entry:
     graphs: Any = None
     _kind: type | None = None
     _without_gain: tuple[torch.device, torch.dtype] | None = None
+    _most = 0.0
+    _skipped: tuple[Entry, ...] = ()
+    _is_settled = False
 
     def __init__(self, module: torch.nn.Module, folding: Folding) -> None:
         self.module, self.folding = module, folding
@@ -102,8 +105,12 @@ class Entry:
         own = self.module.__dict__
         if own.get(NAME) is self:
             del own[NAME], own[_IGNORED]
-        if own.get(_CALL) is self:
+        if self.is_called():
             del own[_CALL]
+
+    def is_called(self) -> bool:
+        """Whether the module's calls go through this entry."""
+        return self.module.__dict__.get(_CALL) is self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The module's result."""
@@ -113,8 +120,15 @@ class Entry:
         caller = sys._getframe(1).f_locals.get("self")
         if caller is not module and isinstance(caller, torch.nn.Module) and caller.__dict__.get(_CALL) is self:
             return caller._call_impl(*args, **kwargs)  # a copy with the same attributes, such as DataParallel's
-        if self._is_left() or _is_in_mode():
+        if self._is_left((*args, *kwargs.values())):
+            result = module._call_impl(*args, **kwargs)
+            if not self._is_settled:
+                self._skip_parts()
+            return result
+        if _is_in_mode():
             return module._call_impl(*args, **kwargs)
+        if self._skipped and self._without_gain != self._place():
+            self._enter_parts()
         if self._kind is not type(module) or self._is_patched():
             self._start()
         if not self._is_plain(args) or (kwargs and not self._is_plain(kwargs.values())):
@@ -124,16 +138,21 @@ class Entry:
             code = self._methods, *self._functions.items(), names
             self._calls[names] = self.folding.call_of(module, code)
         call, compiler = self._calls[names]
-        current = self._current
-        former, current.graphs = current.graphs, self.graphs
+        current, graphs = self._current, self.graphs
+        former = current.graphs, current.arguments, current.ahead
+        arguments = (*args, *kwargs.values())
+        current.graphs, current.arguments, current.ahead = graphs, arguments, graphs.run_ahead(arguments)
         outer = set_eval_frame(False if compiler.is_done else compiler)  # False runs what is compiled already
         try:
             result = call(module, *args, **kwargs)
         finally:
             set_eval_frame(outer)
-            current.graphs = former
-        if not self.graphs.gain:
-            self._without_gain = self._place()
+            if current.ahead is not None:
+                graphs.ahead.miss()
+            current.graphs, current.arguments, current.ahead = former
+        if graphs.is_new:
+            graphs.is_new = False
+            self._note_gain(arguments)
         return result
 
     def _start(self) -> None:
@@ -153,9 +172,36 @@ class Entry:
             self._calls: dict[tuple[str, ...], tuple[Callable[..., Any], Compiler]] = {}
             self._kind, self._without_gain = type(self.module), None
 
-    def _is_left(self) -> bool:
-        """Whether the model's graphs gain nothing on its device and in its dtype."""
-        return self._without_gain is not None and self._without_gain == self._place()
+    def _note_gain(self, arguments: Sequence[Any]) -> None:
+        """Notes up to which size of the arguments the graphs gain nothing."""
+        least = self.graphs.gain.least(sum(1 for _ in self.module.modules()))
+        self._without_gain = self._place() if least > 0 else None
+        size = _size_of(arguments)
+        self._most = size * least if size > 0 else float("inf")
+
+    def _is_left(self, arguments: Sequence[Any]) -> bool:
+        """Whether the model's graphs gain nothing on its device, in its dtype and for the arguments' size."""
+        if self._without_gain is None or self._without_gain != self._place():
+            return False
+        return self._most == float("inf") or _size_of(arguments) <= self._most
+
+    def _is_always_left(self) -> bool:
+        return self._most == float("inf") and self._is_left(())
+
+    def _skip_parts(self) -> None:
+        """Takes the entries of parts that gain nothing either out of the parts' calls, until it finds no more."""
+        entries = [one for part in self.module.modules() if (one := entry_of(part)) is not None and one is not self]
+        found = [one for one in entries if one.is_called() and one._is_always_left()]
+        for entry in found:
+            entry.module.__dict__.pop(_CALL, None)  # another thread may be here too
+        self._skipped, self._is_settled = (*self._skipped, *found), not found
+
+    def _enter_parts(self) -> None:
+        """Puts them into the calls again: the module has another device or dtype now."""
+        for entry in self._skipped:
+            if entry_of(entry.module) is entry:
+                entry.module.__dict__.setdefault(_CALL, entry)
+        self._skipped, self._is_settled = (), False
 
     def _is_patched(self) -> bool:
         """Whether a class or torch.nn.functional has another function than at the trace; Dynamo does not guard them."""
@@ -181,6 +227,11 @@ class Entry:
     def _place(self) -> tuple[torch.device, torch.dtype] | None:
         first = next(iter(self._owner._parameters.values()), None)
         return None if first is None else (first.device, first.dtype)
+
+
+def _size_of(arguments: Sequence[Any]) -> int:
+    """The number of elements of the first tensor; 0 if there is none."""
+    return next((one.numel() for one in arguments if isinstance(one, torch.Tensor)), 0)
 
 
 def _is_in_mode() -> bool:

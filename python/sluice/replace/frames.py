@@ -30,7 +30,7 @@ Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 def traced(folding: Backend) -> tuple[Callable[..., Any], Compiler]:
     """A function that calls a module, whose frames are compiled apart from all others, and their compiler."""
     own = types.FunctionType(_call.__code__.replace(), _call.__globals__, "call")  # whose compiled code is its own
-    return own, Compiler(folding)
+    return own, Compiler(folding, own.__code__)
 
 
 def _call(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
@@ -42,17 +42,18 @@ class Compiler:
 
     Args:
         folding: what graphs become.
+        whole: the code whose graph is all of a call.
 
     Attributes:
         is_done: whether a frame was traced for so many lengths, each for itself, that another trace would not be the
             last: a loop over the positions, for example.
     """
 
-    def __init__(self, folding: Backend) -> None:
+    def __init__(self, folding: Backend, whole: types.CodeType) -> None:
         from torch._dynamo import optimize
 
         self.is_done = False
-        self._folding = folding
+        self._folding, self._whole = folding, whole
         self._dynamos: Any = optimize(self._folded).callback  # type: ignore[union-attr]
         self._torchdynamo_orig_backend = self._dynamos  # a name that leads torch to the backend
         self._failures: dict[types.CodeType, int] = {}
@@ -65,7 +66,10 @@ class Compiler:
         if all(any(a != b and a > 1 and b > 1 for a, b in zip(sizes, one, strict=True)) for one in known):
             known.append(sizes)
         self.is_done = self.is_done or len(known) >= _MOST_LENGTHS
-        return self._folding(graph, inputs)
+        made = self._folding(graph, inputs)
+        if self._code is self._whole and hasattr(made, "is_whole"):
+            made.is_whole = True
+        return made
 
     def __call__(self, frame: Any, *args: Any, **kwargs: Any) -> Any:
         """What Dynamo makes of a frame."""

@@ -1,0 +1,73 @@
+"""What folded graphs gain by our reckoning, and from which size on models run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.profiler import profile
+
+from folded_modules import assert_twins, parent, x_of
+from sluice.compile import folded_graph
+from sluice.compile.gain import ALWAYS, NONE, Gain, Times, on_cpu, times_of
+
+pytestmark = pytest.mark.no_gpu
+
+
+def of(function: Callable[..., torch.Tensor], *shapes: tuple[int, ...], dtype: torch.dtype = torch.float16) -> Times:
+    """Times of a function's graph."""
+    with FakeTensorMode():
+        tensors = [torch.empty(shape, dtype=dtype) for shape in shapes]
+        return times_of(make_fx(function)(*tensors).graph)
+
+
+def test_times() -> None:
+    relu = of(lambda x: x.relu()[:, 1:].mT, (4, 500, 1000))
+    assert relu == Times(6.0, 4.0)  # 4 MB are read and 4 MB are written; views are free
+    conv = of(F.conv1d, (4, 500, 1000), (500, 500, 1))
+    assert conv == Times(25.0, (4e6 + 4e6 + 5e5) / 2e6)
+    assert of(F.conv1d, (4, 500, 1000), (500, 500, 3), dtype=torch.float32).host == 25.0
+    wide = of(F.conv1d, (4, 500, 1000), (500, 500, 3))
+    assert wide.host == 45.0  # cuDNN's conversions, which read and write both sequences again
+    assert wide.device > 2.9 * conv.device
+
+
+def test_a_gain_of_the_host_or_of_long_calls() -> None:
+    assert Gain(Times(200.0, 1.0), Times(90.0, 1.0)).least(4) == 0.0
+    short = Gain(Times(110.0, 10.0), Times(90.0, 5.0))
+    assert short.least(4) == pytest.approx((90 + 50 + 1.5 * 4) / 10)
+    assert (short + short).least(4) == pytest.approx((180 + 50 + 1.5 * 4) / 20)
+    assert Gain(Times(100.0, 10.0), Times(90.0, 10.0)).least(4) == float("inf")
+    assert ALWAYS.least(1000) == (ALWAYS + short).least(1000) == 0.0
+    assert NONE.least(0) == float("inf")
+    assert on_cpu(1, 0) == on_cpu(0, 12) == ALWAYS
+    assert on_cpu(0, 11) == NONE
+
+
+def is_folded(model: nn.Module, x: torch.Tensor) -> bool:
+    with torch.no_grad(), profile() as recorded:
+        model(x)
+    return all(event.name != "aten::relu" for event in recorded.events())
+
+
+@pytest.mark.parametrize("first", [10, 1000])
+def test_short_calls_are_left_whichever_comes_first(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gain from 800 positions on."""
+    gain = Gain(Times(90.0, first / 8), Times(90.0, first / 80))
+    monkeypatch.setattr("sluice.compile.gain.GUARDS", 10.0)
+    monkeypatch.setattr("sluice.compile.gain.GUARDS_OF_MODULE", 0.0)
+    monkeypatch.setattr(folded_graph, "on_cpu", lambda changes, calls: gain)
+    model, twin, _ = parent(lambda self, x: F.relu(self.conv(x)))
+    assert_twins(model, twin, x_of(first))
+    for length, expected in ((10, False), (799, False), (801, True), (10, False), (2000, True)):
+        assert_twins(model, twin, x_of(length))
+        assert is_folded(model, x_of(length)) == expected, length
+    for module in (model, twin):
+        module.double()
+    assert_twins(model, twin, x_of(first).double())  # another place is another try
+    assert is_folded(model, x_of(801).double())
