@@ -8,8 +8,10 @@ CASES ?= -missing_edge
 SUITES ?= transform conv1d_depthwise decode conv1d_dense conv_transpose1d filter2d schedules depth overhead stream stream_devices random models
 # Targets that only check what is there can use an interpreter without a venv.
 ANY_PYTHON := $(shell test -x $(VENV)/bin/python && echo $(VENV)/bin/python || echo $(PYTHON))
-# A worker for each core, where pytest-xdist is there.
-WORKERS = $(shell $(RUN) -c "import importlib.util as u; print('-n auto --dist worksteal' if u.find_spec('xdist') else '')")
+# A worker for each core and one more, since some tests wait, where pytest-xdist is there.
+WORKERS = $(shell $(RUN) -c "import importlib.util as u, os; print(f'-n {os.cpu_count() + 1} --dist worksteal' if u.find_spec('xdist') else '')")
+# Compilers that ccache stands in for, where Debian's package of it is there.
+CCACHES := $(wildcard /usr/lib/ccache)
 # Without an NVIDIA driver the demo runs on the CPU, and a build of the CPU libraries is enough; a full one serves as well.
 DRIVER := $(wildcard /dev/nvidiactl /dev/dxg /proc/driver/nvidia/version)
 DEMO_BUILD := $(if $(or $(DRIVER),$(filter 1,$(SLUICE_WITH_CUDA)),$(wildcard build/ready)),build/ready,build/cpu-ready)
@@ -31,7 +33,7 @@ demo: $(DEMO_BUILD)  ## set up, run the main job on a real recording, on the GPU
 	$(RUN) -m sluice demo
 
 test: build  ## set up, run the tests
-	OMP_NUM_THREADS=1 $(RUN) -m pytest $(WORKERS) tests
+	OMP_NUM_THREADS=1 PATH="$(CCACHES:%=%:)$$PATH" $(RUN) -m pytest $(WORKERS) tests
 
 setup: $(VENV)/ready  ## make the virtual environment
 

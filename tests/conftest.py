@@ -15,6 +15,7 @@ from linked_forms import link_mode, linking
 
 pytest_plugins = ["random_seed"]
 _ended, _TESTS_PER_FREEZE = itertools.count(1), 100
+_threads = torch.get_num_threads()
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
@@ -33,7 +34,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_runtest_teardown() -> None:
-    """The same for what earlier tests have left alive, such as what Dynamo keeps."""
+    """The same for what earlier tests have left alive, such as what Dynamo keeps. Threads are those of the start."""
+    if torch.get_num_threads() != _threads:  # more than cores wait for each other
+        torch.set_num_threads(_threads)
     if next(_ended) % _TESTS_PER_FREEZE == 0:
         gc.collect()
         gc.freeze()

@@ -18,6 +18,15 @@ int& failures();
 // The seed of this run's random numbers: SLUICE_TEST_SEED, or a new number every time.
 unsigned seed();
 
+// How often a random case is drawn: a quarter of `wanted` times under a sanitizer, which makes code many times slower.
+constexpr unsigned rounds(unsigned wanted) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  return wanted / 4;
+#else
+  return wanted;
+#endif
+}
+
 struct Registration {
   Registration(const char* name, std::function<void()> run) { cases().push_back({name, std::move(run)}); }
 };

@@ -249,13 +249,13 @@ TEST(expanded_and_strided_rows_go_directly) {
 }
 
 TEST(delayed_streams_change_nothing) {
-  for (unsigned seed = 1; seed <= 20; ++seed) {
+  for (unsigned seed = 1; seed <= test::rounds(20); ++seed) {
     for (Route route : {Route::direct, Route::ring, Route::shared}) CHECK(right(streamed({route}, 9000, 12, 2, seed)));
   }
 }
 
 TEST(chunks_that_change_their_route_land_in_order) {
-  for (unsigned seed = 0; seed <= 20; ++seed) {
+  for (unsigned seed = 0; seed <= test::rounds(20); ++seed) {
     CHECK(right(streamed({Route::direct, Route::ring}, 9000, 24, 3, seed)));
     CHECK(right(streamed({Route::ring, Route::direct, Route::direct, Route::shared}, 9000, 24, 2, seed)));
     CHECK(right(streamed({Route::ring, Route::direct}, 3000, 24, 3, seed)));  // small: the caller copies them

@@ -1,4 +1,4 @@
-"""Fixtures of tests on the CPU: each instruction set that this machine has, and the number of threads as it was."""
+"""Fixtures of tests on the CPU: each instruction set that this machine has."""
 
 from __future__ import annotations
 
@@ -30,10 +30,3 @@ def each_instruction_set() -> Iterator[Callable[[], Iterator[str]]]:
 
     yield each
     torch.ops.sluice._set_instruction_set(before)
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)

@@ -15,8 +15,6 @@ from common import DTYPES, TOLERANCE
 from rows import naming
 from sluice import stages
 
-pytestmark = pytest.mark.usefixtures("threads")
-
 Each = Callable[[], Iterator[str]]
 NEAR = TOLERANCE | {torch.float64: 1e-13}
 SHAPES = [(2, 3, 5000), (2, 40, 37), (1, 17, 300), (3, 64, 9)]

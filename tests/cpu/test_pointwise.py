@@ -64,7 +64,6 @@ def random_shape(choose: random.Random, most: int) -> list[int]:
     return shape
 
 
-@pytest.mark.usefixtures("threads")
 def test_any_walk() -> None:
     for seed in range(150):
         torch.manual_seed(seed)
@@ -112,7 +111,6 @@ def test_rows_that_come_again(shape: tuple[int, ...], broadcast: tuple[int, ...]
 
 @pytest.mark.parametrize("offset", [0, 1, 16])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-@pytest.mark.usefixtures("threads")
 def test_a_result_past_the_caches(offset: int, dtype: torch.dtype) -> None:
     count = (16 << 20) // dtype.itemsize + 1001
     x = torch.randn(count).to(dtype)
