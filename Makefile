@@ -8,8 +8,8 @@ CASES ?= -missing_edge
 SUITES ?= transform conv1d_depthwise decode conv1d_dense conv_transpose1d filter2d schedules depth overhead stream stream_devices random models
 # Targets that only check what is there can use an interpreter without a venv.
 ANY_PYTHON := $(shell test -x $(VENV)/bin/python && echo $(VENV)/bin/python || echo $(PYTHON))
-# A worker for each core and one more, since some tests wait, where pytest-xdist is there.
-WORKERS = $(shell $(RUN) -c "import importlib.util as u, os; print(f'-n {os.cpu_count() + 1} --dist worksteal' if u.find_spec('xdist') else '')")
+# A worker for each core, where pytest-xdist is there.
+WORKERS = $(shell $(RUN) -c "import importlib.util as u; print('-n auto --dist worksteal' if u.find_spec('xdist') else '')")
 # Compilers that ccache stands in for, where Debian's package of it is there.
 CCACHES := $(wildcard /usr/lib/ccache)
 # Without an NVIDIA driver the demo runs on the CPU, and a build of the CPU libraries is enough; a full one serves as well.
