@@ -35,6 +35,14 @@ def baseline(streamer: sluice.Streamer) -> list[object]:
     return [streamer._tenancy.running, streamer._tenancy.lock._holder, slots, kept, threads]
 
 
+def assert_baseline(streamer: sluice.Streamer, before: list[object], *said: object) -> None:
+    """The streamer is soon as it was: on a busy machine a thread ends late."""
+    deadline = time.monotonic() + 30
+    while (found := baseline(streamer)) != before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert found == before, (*said, found, before)
+
+
 def was_interrupted_in_threading(error: RuntimeError) -> bool:
     """Two signals in a row in `Thread.start`: CPython's Condition then releases a lock that it does not hold."""
     last = traceback.extract_tb(error.__traceback__)[-1]
@@ -167,7 +175,7 @@ def interrupted_at_lines(devices: Any, step: int, first: int, then: int | None =
             assert line > 6 * step or step > 50, line
             for run_again in RUNS:
                 run_again(streamer)
-            assert baseline(streamer) == before, (run.__name__, baseline(streamer), before)
+            assert_baseline(streamer, before, run.__name__)
 
 
 def interrupted_by_signals(devices: Any, seconds: float) -> None:
@@ -182,7 +190,7 @@ def interrupted_by_signals(devices: Any, seconds: float) -> None:
                 run_under_signals(run, streamer, seconds, 3)
         for run in RUNS:
             run(streamer)
-        assert baseline(streamer) == before, (baseline(streamer), before)
+        assert_baseline(streamer, before)
 
 
 @case
