@@ -120,7 +120,8 @@ class Entry:
         caller = sys._getframe(1).f_locals.get("self")
         if caller is not module and isinstance(caller, torch.nn.Module) and caller.__dict__.get(_CALL) is self:
             return caller._call_impl(*args, **kwargs)  # a copy with the same attributes, such as DataParallel's
-        if self._is_left((*args, *kwargs.values())):
+        arguments = (*args, *kwargs.values())
+        if self._is_left(arguments):
             result = module._call_impl(*args, **kwargs)
             if not self._is_settled:
                 self._skip_parts()
@@ -131,7 +132,7 @@ class Entry:
             self._enter_parts()
         if self._kind is not type(module) or self._is_patched():
             self._start()
-        if not self._is_plain(args) or (kwargs and not self._is_plain(kwargs.values())):
+        if not self._is_plain(arguments):
             return module._call_impl(*args, **kwargs)
         names = tuple(kwargs)  # Dynamo does not guard their order
         if names not in self._calls:
@@ -140,7 +141,6 @@ class Entry:
         call, compiler = self._calls[names]
         current, graphs = self._current, self.graphs
         former = current.graphs, current.arguments, current.ahead
-        arguments = (*args, *kwargs.values())
         current.graphs, current.arguments, current.ahead = graphs, arguments, graphs.run_ahead(arguments)
         outer = set_eval_frame(False if compiler.is_done else compiler)  # False runs what is compiled already
         try:
