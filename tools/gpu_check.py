@@ -27,7 +27,7 @@ from source_tree import RECEIPT, ROOT
 
 LOGS = pathlib.Path(os.environ.get("OUT") or ROOT / "build" / "gpu_check")
 # A hanging test prints its stack.
-PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=150"]
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=400"]
 DEVICES = max(1, torch.cuda.device_count())
 # Several workers if pytest-xdist is installed. Each has few threads, because the CPU tests compete for the cores, and
 # compiles in its own process: inductor would start one more per core for every worker. With several GPUs more lanes

@@ -14,7 +14,7 @@ from torch.profiler import profile
 
 from folded_modules import assert_twins, parent, x_of
 from sluice.compile import folded_graph
-from sluice.compile.gain import ALWAYS, NONE, Gain, Times, on_cpu, times_of
+from sluice.compile.gain import ALWAYS, GUARDS, GUARDS_OF_MODULE, NONE, Gain, Times, on_cpu, times_of
 
 pytestmark = pytest.mark.no_gpu
 
@@ -40,8 +40,8 @@ def test_times() -> None:
 def test_a_gain_of_the_host_or_of_long_calls() -> None:
     assert Gain(Times(200.0, 1.0), Times(90.0, 1.0)).least(4) == 0.0
     short = Gain(Times(110.0, 10.0), Times(90.0, 5.0))
-    assert short.least(4) == pytest.approx((90 + 50 + 1.5 * 4) / 10)
-    assert (short + short).least(4) == pytest.approx((180 + 50 + 1.5 * 4) / 20)
+    assert short.least(4) == pytest.approx((90 + GUARDS + GUARDS_OF_MODULE * 4) / 10)
+    assert (short + short).least(4) == pytest.approx((180 + GUARDS + GUARDS_OF_MODULE * 4) / 20)
     assert Gain(Times(100.0, 10.0), Times(90.0, 10.0)).least(4) == float("inf")
     assert ALWAYS.least(1000) == (ALWAYS + short).least(1000) == 0.0
     assert NONE.least(0) == float("inf")

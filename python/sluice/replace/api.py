@@ -16,7 +16,7 @@ from .changes import Change
 from .classes import OURS, Causal, bases_of, derived, exchanged, is_convolution, own_class, target
 from .entry import Entry, Folding, entry_of
 from .norms import KeptNorm, keep_norms
-from .padding import Padded, is_padded
+from .padding import Padded, padded_class
 from .parents import parents
 from .table import Row, table
 
@@ -194,8 +194,8 @@ class _Replacer:
         for name, module in list(model.named_modules()):
             if is_convolution(module):
                 self.replacement._rows.append(self._swap(name, module))
-            elif is_padded(module):
-                self._pad(name, module)
+            elif (kind := padded_class(module)) is not None:
+                self._pad(name, module, kind)
         changes.extend(keep_norms(self.allowed.items()))
         if folds:
             folding = Folding(None if self.only is None else list(self.allowed.values()), cuda_graphs)
@@ -220,9 +220,9 @@ class _Replacer:
         self.replacement._changes.append(Change(name, module, bases_of(kind), bases_of(own), former, NAME))
         return Row(name, was, shown(module))
 
-    def _pad(self, name: str, module: torch.nn.Module) -> None:
+    def _pad(self, name: str, module: torch.nn.Module, kind: type[Padded]) -> None:
         former = type(module)
-        module.__class__ = derived(Padded, former)
+        module.__class__ = derived(kind, former)
         ours = bases_of(type(module))
         self.replacement._changes.append(Change(name, module, ours, bases_of(former), former))
 

@@ -1,4 +1,8 @@
-"""Convolutions of transformers that compute their padding on the device: here from shapes, without waiting for it."""
+"""Convolutions of transformers whose padding fills whole strides: here integers of a shape.
+
+Theirs read it from the device, or divide lengths as floating-point numbers, which a tracer of any length simplifies for
+seconds.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ _NAMES = frozenset(
         "encodec.modeling_encodec.EncodecConv1d",
         "mimi.modeling_mimi.MimiConv1d",
         "pocket_tts_audio_tokenizer.modeling_pocket_tts_audio_tokenizer.PocketTTSAudioTokenizerConv1d",
+        "qwen3_omni_moe.modeling_qwen3_omni_moe.Qwen3OmniMoeCausalConvNet",
     )
 )
 _LENGTHS = (1, 2, 3, 7, 64)  # at which a module's own padding is compared
@@ -25,6 +30,10 @@ class Padded(Derived):
     def _get_extra_padding_for_conv1d(self: Any, hidden_states: torch.Tensor) -> Any:
         return _numbers(self.conv, hidden_states.shape[-1])[1]
 
+
+class PaddedInside(Padded):
+    """A padded convolution that pads by a function of its own, which gets tensors of numbers."""
+
     def _pad1d(self: Any, hidden_states: torch.Tensor, paddings: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         total, extra = _numbers(self.conv, hidden_states.shape[-1])
         sides = (total, extra) if self.causal else (total - total // 2, total // 2 + extra)
@@ -32,20 +41,22 @@ class Padded(Derived):
         return padded
 
 
-def is_padded(module: Any) -> bool:
-    """Whether it is one of these modules, and pads by these numbers."""
+def padded_class(module: Any) -> type[Padded] | None:
+    """The class that a module's own one is derived with; None if it is no such module, or pads by other numbers."""
     kind = type(module)
     if issubclass(kind, Derived):
-        return False
+        return None
     if f"{kind.__module__}.{kind.__qualname__}" not in _NAMES or not isinstance(module.conv, torch.nn.Conv1d):
-        return False
-    own = kind._get_extra_padding_for_conv1d
+        return None
+    own, is_inside = kind._get_extra_padding_for_conv1d, hasattr(kind, "_pad1d")
     try:
         given = [int(own(module, torch.empty(1, length, device="meta"))) for length in _LENGTHS]
-        total = int(module.padding_total)
+        total = int(module.padding_total if is_inside else module.padding)
     except (AttributeError, TypeError, RuntimeError):
-        return False
-    return [(total, extra) for extra in given] == [_numbers(module.conv, length) for length in _LENGTHS]
+        return None
+    if [(total, extra) for extra in given] != [_numbers(module.conv, length) for length in _LENGTHS]:
+        return None
+    return PaddedInside if is_inside else Padded
 
 
 def _numbers(conv: torch.nn.Conv1d, length: int) -> tuple[int, int]:
