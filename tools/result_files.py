@@ -170,7 +170,7 @@ class Network:
 NETWORKS = [
     Network("SpeechT5's vocoder, fp16, one utterance", "speecht5_hifigan", "fp16", 1),
     Network("DAC's decoder, fp32, one utterance", "dac_decoder", "fp32", 1),
-    Network("Mimi's decoder, fp32, one utterance", "mimi_decoder", "fp32", 1),
+    Network("Mimi's decoder, fp32, eight utterances", "mimi_decoder", "fp32", 8),
     Network("Whisper's stem, fp16, eight windows", "whisper_stem", "fp16", 8),
 ]
 

@@ -49,25 +49,31 @@ def test_a_gain_of_the_host_or_of_long_calls() -> None:
     assert on_cpu(0, 11) == NONE
 
 
-def is_folded(model: nn.Module, x: torch.Tensor) -> bool:
+def runs_of(model: nn.Module, x: torch.Tensor) -> str:
+    """Whether a call of a convolution and a ReLU is folded, or left to Python with sluice's convolution or torch's."""
     with torch.no_grad(), profile() as recorded:
         model(x)
-    return all(event.name != "aten::relu" for event in recorded.events())
+    names = {event.name for event in recorded.events()}
+    if "aten::relu" not in names:
+        return "folded"
+    assert ("sluice::conv1d" in names) != ("aten::conv1d" in names)
+    return "left" if "sluice::conv1d" in names else "torch's"
 
 
 @pytest.mark.parametrize("first", [10, 1000])
 def test_short_calls_are_left_whichever_comes_first(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gain from 800 positions on."""
+    """A gain from 800 positions on, and torch's convolution up to 180."""
     gain = Gain(Times(90.0, first / 8), Times(90.0, first / 80))
     monkeypatch.setattr("sluice.compile.gain.GUARDS", 10.0)
     monkeypatch.setattr("sluice.compile.gain.GUARDS_OF_MODULE", 0.0)
     monkeypatch.setattr(folded_graph, "on_cpu", lambda changes, calls: gain)
     model, twin, _ = parent(lambda self, x: F.relu(self.conv(x)))
     assert_twins(model, twin, x_of(first))
-    for length, expected in ((10, False), (799, False), (801, True), (10, False), (2000, True)):
+    lengths = {10: "torch's", 179: "torch's", 181: "left", 799: "left", 801: "folded", 11: "torch's", 2000: "folded"}
+    for length, expected in lengths.items():
         assert_twins(model, twin, x_of(length))
-        assert is_folded(model, x_of(length)) == expected, length
+        assert runs_of(model, x_of(length)) == expected, length
     for module in (model, twin):
         module.double()
     assert_twins(model, twin, x_of(first).double())  # another place is another try
-    assert is_folded(model, x_of(801).double())
+    assert runs_of(model, x_of(801).double()) == "folded"

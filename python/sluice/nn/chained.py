@@ -53,25 +53,26 @@ class Chained(torch.nn.Module):
         return self
 
 
-class _Tracing(threading.local):
-    """What traces in the thread.
+class _Forwards(threading.local):
+    """Whose forwards run in the thread.
 
     Attributes:
-        folds: whether its graph's convolutions become sluice's afterwards.
+        are_torchs: whether convolutions without chains run torch's. A graph's become sluice's afterwards, and a small
+            call's cost the host less.
     """
 
-    folds = False
+    are_torchs = False
 
 
-tracing = _Tracing()
+forwards = _Forwards()
 
 
-def is_folded_later() -> bool:
-    """Whether torch's own forward may run, because sluice.replace traces the call and folds its convolution."""
-    return tracing.folds
+def is_left_to_torch() -> bool:
+    """Whether sluice.replace has the thread's convolutions run torch's own forward."""
+    return forwards.are_torchs
 
 
-is_folded_later._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compiler.assume_constant_result
+is_left_to_torch._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compiler.assume_constant_result
 
 
 def stands_for(torchs: Callable[..., Any]) -> Callable[[Forward], Forward]:

@@ -18,7 +18,7 @@ from .chained import (
     Chained,
     chains_of,
     has_chains,
-    is_folded_later,
+    is_left_to_torch,
     is_patched,
     is_torchs,
     is_traced,
@@ -104,7 +104,7 @@ class Conv1d(Chained, torch.nn.Conv1d):
     @stands_for(torch.nn.Conv1d.forward)
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """`post(conv1d(pre(input)))`."""
-        if torch.nn.Conv1d.forward is not _CONV1D or (is_folded_later() and not has_chains(self)):
+        if torch.nn.Conv1d.forward is not _CONV1D or (is_left_to_torch() and not has_chains(self)):
             return torch.nn.Conv1d.forward(self, input)
         state, weight, bias, repeated = again(self, input)
         if repeated is not None:
@@ -203,7 +203,7 @@ class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
     @stands_for(torch.nn.ConvTranspose1d.forward)
     def forward(self, input: torch.Tensor, output_size: list[int] | None = None) -> torch.Tensor:
         """`post(conv_transpose1d(pre(input)))`; `output_size` is that of the result's positions."""
-        if torch.nn.ConvTranspose1d.forward is not _CONV_TRANSPOSE1D or (is_folded_later() and not has_chains(self)):
+        if torch.nn.ConvTranspose1d.forward is not _CONV_TRANSPOSE1D or (is_left_to_torch() and not has_chains(self)):
             return torch.nn.ConvTranspose1d.forward(self, input, output_size)
         state, weight, bias, repeated = again(self, input, is_new=output_size is not None)
         if repeated is not None:

@@ -18,7 +18,7 @@ from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 from torch.nn.modules.module import _has_any_global_hook
 
 from .._library import innermost_transform
-from ..nn.chained import PLAIN, Chained
+from ..nn.chained import PLAIN, Chained, forwards
 from ..nn.state import NAME
 from .frames import Compiler, lock, traced
 
@@ -82,7 +82,7 @@ class Entry:
     graphs: Any = None
     _kind: type | None = None
     _without_gain: tuple[torch.device, torch.dtype] | None = None
-    _most = 0.0
+    _most = _most_small = 0.0
     _skipped: tuple[Entry, ...] = ()
     _is_settled = False
 
@@ -122,10 +122,7 @@ class Entry:
             return caller._call_impl(*args, **kwargs)  # a copy with the same attributes, such as DataParallel's
         arguments = (*args, *kwargs.values())
         if self._is_left(arguments):
-            result = module._call_impl(*args, **kwargs)
-            if not self._is_settled:
-                self._skip_parts()
-            return result
+            return self._call_as_python(arguments, args, kwargs)
         if _is_in_mode():
             return module._call_impl(*args, **kwargs)
         if self._skipped and self._without_gain != self._place():
@@ -155,6 +152,17 @@ class Entry:
             self._note_gain(arguments)
         return result
 
+    def _call_as_python(self, arguments: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result without a graph; in a small call with torch's convolutions, which cost the host less than ours."""
+        former, forwards.are_torchs = forwards.are_torchs, _size_of(arguments) <= self._most_small
+        try:
+            result = self.module._call_impl(*args, **kwargs)
+        finally:
+            forwards.are_torchs = former
+        if not self._is_settled:
+            self._skip_parts()
+        return result
+
     def _start(self) -> None:
         """Prepares the first call: imports Dynamo, which takes seconds."""
         from ..compile.cuda_graphs import CudaGraphs
@@ -178,6 +186,7 @@ class Entry:
         self._without_gain = self._place() if least > 0 else None
         size = _size_of(arguments)
         self._most = size * least if size > 0 else float("inf")
+        self._most_small = size * self.graphs.gain.most_small()
 
     def _is_left(self, arguments: Sequence[Any]) -> bool:
         """Whether the model's graphs gain nothing on its device, in its dtype and for the arguments' size."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..nn.chained import tracing
+from ..nn.chained import forwards
 
 # Dynamic sizes from the first trace, and guards that torch leaves out by default.
 _CONFIGURATION = {
@@ -83,7 +83,7 @@ class Compiler:
         with lock, config.patch(known):
             if self._failures.get(code, 0) >= _MOST_FAILURES:
                 return ConvertFrameReturn()
-            former, tracing.folds = tracing.folds, True
+            former, forwards.are_torchs = forwards.are_torchs, True
             self._code = code
             try:
                 with warnings.catch_warnings():
@@ -94,7 +94,7 @@ class Compiler:
                 log.debug("%s runs as Python: %s", code.co_name, error)
                 return ConvertFrameReturn()
             finally:
-                tracing.folds = former
+                forwards.are_torchs = former
 
 
 def _fixed_sizes(graph: torch.fx.GraphModule) -> tuple[tuple[Any, ...], tuple[int, ...]]:
