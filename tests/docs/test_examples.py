@@ -33,11 +33,11 @@ def test_decoding() -> None:
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Where the LibTorch programs are built."""
+def programs() -> pathlib.Path:
+    """Where the LibTorch programs are built: in the checkout, so that ccache knows them again."""
     if shutil.which("cmake") is None:
         pytest.skip("needs CMake")
-    folder = tmp_path_factory.mktemp("programs")
+    folder = ROOT / "build" / "programs" / os.environ.get("PYTEST_XDIST_WORKER", "one")
     for command in (
         ["cmake", "-S", str(CPP), "-B", str(folder), f"-DTORCH_DIR={TORCH}"],
         ["cmake", "--build", str(folder)],

@@ -17,7 +17,7 @@ from common import ROOT
 from sluice.stream.device.engine import EngineDevice
 from stream_life import CASES, OF_THE_ENGINE, SECONDS
 
-TIMES = {"cpu": 2, "engine": 4, "cuda": 10}  # few on the CPU, where every change runs them; stream_life.py has --times
+TIMES = {"cpu": 2, "engine": 2, "cuda": 10}  # few on the CPU, where every change runs them; stream_life.py has --times
 Run = Callable[[str, str], str]
 
 
