@@ -7,10 +7,15 @@ from . import _library
 
 _library.load()
 
+from . import (  # noqa: E402
+    _call,
+    nn,
+    reference,
+    stages,
+)
 from . import _flops as _flops  # noqa: E402
 from . import _vmap as _vmap  # noqa: E402
 from . import compile as compile  # noqa: E402
-from . import nn, reference, stages  # noqa: E402
 from .causal_conv1d import causal_conv1d  # noqa: E402
 from .causal_conv1d_update import causal_conv1d_update  # noqa: E402
 from .chain import Chain  # noqa: E402
@@ -80,7 +85,7 @@ def _load_sharding_rules() -> None:
     from . import distributed  # noqa: F401
 
 
-_library.sharding_rules.append(_load_sharding_rules)
+_call.sharding_rules.append(_load_sharding_rules)
 
 
 def __getattr__(name: str) -> types.ModuleType:

@@ -11,19 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
+from torch.autograd import forward_ad
 
-from ._arguments import check_dtype, check_string, integer
-from ._library import (
-    call_eagerly,
-    check_tensor,
-    has_mesh,
-    has_own_dispatch,
-    innermost_transform,
-    load_sharding_rules,
-    out_result,
-    out_target,
-    require_forward_only,
-)
+from ._arguments import check_dtype, check_string, check_tensor, integer
+from ._autograd import innermost_transform, require_forward_only
+from ._call import run
 
 
 class Stages(Protocol):
@@ -48,10 +40,18 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def check_forward_only(op: str, tensors: Sequence[torch.Tensor | None], *chains: Stages | None) -> None:
     """Raises if a gradient or a forward-mode tangent, of a tensor or a chain operand, would silently be lost."""
+    if forward_ad._current_level < 0 and not torch.is_grad_enabled():
+        return
     for chain in chains:
         if chain is not None and chain.operands:
             tensors = (*tensors, *chain.operands)
     require_forward_only(op, tensors)
+
+
+def has_own_dispatch(tensor: torch.Tensor) -> bool:
+    """Whether a subclass or a mode decides what the ops do with a tensor."""
+    is_plain = type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    return not is_plain or torch._C._len_torch_dispatch_stack() > 0
 
 
 def operand_list(op: str, input: torch.Tensor, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -105,49 +105,6 @@ def given_options(
     if depth is not None:
         options["depth"] = integer(op, "depth", depth)
     return options
-
-
-_overloads: dict[str, Any] = {}
-
-
-def call_raw(op: str, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Calls the raw op of that name; it is looked up once, because torch.ops takes 0.3 us."""
-    if torch.compiler.is_compiling():
-        if has_mesh(arguments[0]):
-            load_sharding_rules()
-        return getattr(torch.ops.sluice, name)(*arguments, **options)
-    found = _overloads.get(name)
-    if found is None:
-        found = _overloads[name] = getattr(torch.ops.sluice, name).default
-    return call_eagerly(op, arguments[0], found, arguments, options)
-
-
-def run(
-    op: str,
-    arguments: tuple[Any, ...],
-    options: dict[str, Any],
-    out: torch.Tensor | None = None,
-    *,
-    raw: str | None = None,
-    argument: str = "out",
-) -> torch.Tensor:
-    """`torch.ops.sluice.<op>` of these arguments, the input first, or its out variant and `out`.
-
-    Args:
-        op: for messages, and the raw op's name unless `raw` is given.
-        arguments: positional ones of the raw op.
-        options: its keyword arguments.
-        out: written and returned as that object.
-        raw: the raw op's name.
-        argument: how messages call `out`.
-    """
-    name = raw or op
-    if out is None:
-        result: torch.Tensor = call_raw(op, name, arguments, options)
-        return result
-    target = out_target(op, out, argument)
-    call_raw(op, name + "_out", arguments, {**options, "out": target})
-    return out_result(out, target)
 
 
 def transform(

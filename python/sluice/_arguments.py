@@ -53,3 +53,9 @@ def check_string(op: str, argument: str, value: Any) -> None:
     """Raises `TypeError` unless `value` is a string."""
     if not isinstance(value, str):
         raise TypeError(f"{op}: {argument} must be a string, got {type(value).__name__}")
+
+
+def check_tensor(op: str, argument: str, value: object) -> None:
+    """Raises `TypeError` unless `value` is a tensor."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{op}: {argument} must be a torch.Tensor, got {type(value).__name__}")

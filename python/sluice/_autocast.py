@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ._library import current_mode
+from ._modes import current_mode
 
 _KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
 _EXCLUDED = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
+from ._errors import raise_as_python
 from ._fake import chain_cast
-from ._library import raise_as_python, stage_signatures
+from ._library import stage_signatures
 
 _SIGNATURES = stage_signatures()
 

@@ -6,10 +6,13 @@ from typing import Any
 
 import torch
 
-from ._apply import call_raw, compute_dtype, given_options, needs_references, run, with_references
+from ._apply import compute_dtype, given_options, needs_references, with_references
 from ._apply import transform as apply_chain
+from ._arguments import check_tensor
 from ._autocast import register as register_autocast
 from ._autocast import without_autocast
+from ._autograd import check_out
+from ._call import is_negated, out_result, out_target, run, with_its_memory
 from ._fake import (
     check_cache,
     check_device,
@@ -22,7 +25,6 @@ from ._fake import (
     is_strided,
     require,
 )
-from ._library import check_out, check_tensor, is_negated, out_result, out_target, with_its_memory
 from ._skipped import skipped_sequences, skipped_tokens
 from .chain import Chain
 
@@ -65,19 +67,18 @@ def of_sequences(
         return _of_sums(x, others, options, behind, wants_states=wants_states, states_out=states_out, out=out)
     options = {**options, **given_options(_OP, x, "auto", None, pre=before, post=behind)}
     if out is None and states_out is None:
-        results = call_raw(
-            _OP, "causal_conv1d_sequences", (x, *others), {**options, "return_final_states": wants_states}
-        )
+        options["return_final_states"] = wants_states
+        results = run(_OP, (x, *others), options, raw="causal_conv1d_sequences")
         return results[0], results[1] if wants_states else None
     result = empty_like_layout(x, x.shape, x.dtype) if out is None else out
     target = out_target(_OP, result)
     if not wants_states:
-        call_raw(_OP, "causal_conv1d_sequences_out", (x, *others), {**options, "out": target})
+        run(_OP, (x, *others), {**options, "out": target}, raw="causal_conv1d_sequences_out")
         return out_result(result, target), None
     states = _new_states(x, others[0], options) if states_out is None else states_out
     states_target = out_target(_OP, states, "final_states_out")
     options |= {"out": target, "final_states_out": states_target}
-    call_raw(_OP, "causal_conv1d_sequences_out", (x, *others), options)
+    run(_OP, (x, *others), options, raw="causal_conv1d_sequences_out")
     return out_result(result, target), out_result(states, states_target)
 
 
@@ -172,7 +173,7 @@ def check_call(
             options[argument] = with_its_memory(tensor)
     if name == "causal_conv1d_paged":
         rest[0] = with_its_memory(rest[0])
-    call_raw(_OP, "_check_" + name, (x, *rest), options)
+    run(_OP, (x, *rest), options, raw="_check_" + name)
 
 
 def check_flat(x: torch.Tensor, out: torch.Tensor | None, before: Chain | None, behind: Chain | None) -> None:

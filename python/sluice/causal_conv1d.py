@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 
-from ._apply import check_forward_only, given_options, needs_references, run, with_references
+from ._apply import check_forward_only, given_options, needs_references, with_references
 from ._apply import transform as apply_chain
-from ._arguments import integer
+from ._arguments import check_tensor, integer
 from ._autocast import cast_arguments, without_autocast
 from ._autocast import register as register_autocast
+from ._autograd import check_out
+from ._call import run
 from ._fake import (
     chain_dtype,
     check_activation,
@@ -25,7 +27,7 @@ from ._fake import (
     is_strided,
     require,
 )
-from ._library import call, check_out, check_tensor, current_mode
+from ._modes import current_mode
 from ._sequences import (
     check_call,
     check_flat,
@@ -327,8 +329,7 @@ def _check_final_states_out(
     if out is None or torch.compiler.is_compiling():
         return
     check_tensor(_OP, "out", out)
-    check = torch.ops.sluice._check_causal_conv1d_final_states_out
-    call(_OP, x, check, x, width, initial_states, states, out)
+    run(_OP, (x, width, initial_states, states, out), {}, raw="_check_causal_conv1d_final_states_out")
 
 
 @torch.library.register_fake("sluice::causal_conv1d")

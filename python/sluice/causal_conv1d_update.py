@@ -7,11 +7,14 @@ from typing import Any
 
 import torch
 
-from ._apply import check_forward_only, compute_dtype, given_options, run
+from ._apply import check_forward_only, compute_dtype, given_options
 from ._apply import transform as apply_chain
-from ._arguments import check_string, integer
+from ._arguments import check_string, check_tensor, integer
 from ._autocast import cast_arguments, without_autocast
 from ._autocast import register as register_autocast
+from ._autograd import check_out, innermost_transform
+from ._call import is_negated, run, with_its_memory
+from ._errors import checked
 from ._fake import (
     chain_dtype,
     check_activation,
@@ -25,7 +28,6 @@ from ._fake import (
     is_strided,
     require,
 )
-from ._library import call_eagerly, check_out, check_tensor, innermost_transform, is_negated, with_its_memory
 from ._memory import check_no_overlap, check_written_once
 from ._sequences import has_own_stages
 from ._skipped import skipped_sequences, skipped_tokens
@@ -197,7 +199,7 @@ def _check_call(
     given = (*arguments, *options.values(), out)
     if not all(is_strided(tensor) for tensor in given if isinstance(tensor, torch.Tensor)):
         run(_OP, arguments, options, out)  # which torch's dispatcher refuses
-    call_eagerly(_OP, x, _check_tensors, arguments, {**options, "out": out})
+    checked(_OP, x, _check_tensors, *arguments, **options, out=out)
 
 
 def _check_tensors(

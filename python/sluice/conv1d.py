@@ -6,10 +6,11 @@ import functools
 
 import torch
 
-from ._apply import check_forward_only, given_options, needs_references, run, with_references
-from ._arguments import are_integers, integer, single
+from ._apply import check_forward_only, given_options, needs_references, with_references
+from ._arguments import are_integers, check_tensor, integer, single
 from ._autocast import cast_arguments
 from ._autocast import register as register_autocast
+from ._call import run
 from ._fake import (
     check_bias_and_numbers,
     check_device,
@@ -21,7 +22,6 @@ from ._fake import (
     holds,
     require,
 )
-from ._library import check_tensor
 from .chain import Chain, given_chain
 from .pack import PackedWeight, packed_for, packed_shape
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from ._apply import check_forward_only, given_options, needs_references, run, with_references
-from ._arguments import check_string, integer
+from ._apply import check_forward_only, given_options, needs_references, with_references
+from ._arguments import check_string, check_tensor, integer
+from ._call import run
 from ._fake import (
     FLOATING,
     chain_dtype,
@@ -22,7 +23,6 @@ from ._fake import (
     holds,
     require,
 )
-from ._library import check_tensor
 from .chain import Chain, given_chain
 
 Kernel = torch.Tensor | tuple[torch.Tensor, torch.Tensor]

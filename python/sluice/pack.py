@@ -7,9 +7,10 @@ import dataclasses
 import torch
 
 from ._apply import check_forward_only
-from ._arguments import check_dtype
+from ._arguments import check_dtype, check_tensor
+from ._call import run
 from ._fake import FLOATING, dtype_name, require
-from ._library import call, check_tensor, current_mode
+from ._modes import current_mode
 
 _HALF_TYPES = (torch.float16, torch.bfloat16)
 
@@ -80,7 +81,7 @@ def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight
         raise ValueError(f"pack: weight must have shape {rule}, got {tuple(weight.shape)}")
     if wanted not in _HALF_TYPES or not has_kernels(weight.device):
         return PackedWeight(weight, None)
-    packed = call("pack", weight, torch.ops.sluice._pack_conv1d_weight.default, weight, wanted)
+    packed = run("pack", (weight, wanted), {}, raw="_pack_conv1d_weight")
     return PackedWeight(weight, packed)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ._library import call_mode
+from ._modes import call_mode
 from ._registry import find
 from .chain import Chain, PerChannel
 from .info import linking

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ._library import call_mode
+from ._modes import call_mode
 from ._registry import find
 from .chain import Chain, as_chain
 

@@ -9,17 +9,12 @@ import torch
 
 from . import _apply
 from ._apply import given_options, needs_references, operand_list
+from ._arguments import check_tensor
+from ._autograd import check_out, require_forward_only
+from ._call import out_result, out_target, run
 from ._fake import chain_dtype, check_floating, check_schedule, empty_like_dense, fake_out
-from ._library import (
-    call,
-    check_out,
-    check_tensor,
-    current_mode,
-    most_operands,
-    out_result,
-    out_target,
-    require_forward_only,
-)
+from ._library import most_operands
+from ._modes import current_mode
 from .chain import Chain, as_chain, count_operands, encode_together, given_chain
 
 # Not every sequence of texts: a text is one itself.
@@ -151,10 +146,10 @@ def _transform_together(
     if operands:
         options["operands"] = operand_list("transform", x, operands)
     if outs is None:
-        made: Any = call("transform", x, torch.ops.sluice.transform_many, x, texts, **options)
+        made: Any = run("transform", (x, texts), options, raw="transform_many")
         return [x] * len(chains) if current_mode.action else list(made)
     targets = [out_target("transform", out) for out in outs]
-    call("transform", x, torch.ops.sluice.transform_many_out, x, texts, **options, out=targets)
+    run("transform", (x, texts), {**options, "out": targets}, raw="transform_many_out")
     return [out_result(out, target) for out, target in zip(outs, targets, strict=True)]
 
 

@@ -16,8 +16,7 @@ import sluice
 import sluice.distributed
 from common import NAN
 from python_process import python
-from sluice import stages
-from sluice._library import call_eagerly
+from sluice import _call, stages
 from sluice.distributed.arguments import Accepted, key_of
 
 pytestmark = pytest.mark.no_gpu
@@ -163,7 +162,7 @@ def test_keys_are_forgotten_before_they_are_many() -> None:
     assert keys == [None]
 
 
-def test_an_op_without_a_rule_is_called_twice_at_most() -> None:
+def test_an_op_without_a_rule_is_called_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     class Sharded:
         device_mesh, device = "a mesh", torch.device("cpu")
 
@@ -173,9 +172,10 @@ def test_an_op_without_a_rule_is_called_twice_at_most() -> None:
         asked.append(x)
         raise NotImplementedError("no sharding strategy")
 
+    monkeypatch.setitem(_call._functions, "refused", refuse)
     for one, calls in ((Sharded(), 2), (X, 1)):
         with pytest.raises(NotImplementedError, match="no sharding strategy"):
-            call_eagerly("an op", one, refuse, (one,), {})  # type: ignore[arg-type]
+            _call.run("an op", (one,), {}, raw="refused")
         assert asked == [one] * calls
         asked.clear()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .._library import check_tensor
+from .._arguments import check_tensor
 from ..causal_conv1d import causal_conv1d as convolve
 from ..causal_conv1d_update import causal_conv1d_update as update
 from ._activation import check_activation

@@ -7,8 +7,10 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
+from .._arguments import check_tensor
+from .._autograd import check_out, innermost_transform
+from .._errors import checked
 from .._fake import check_device, check_strided, dtype_name, require
-from .._library import call, check_out, check_tensor, innermost_transform
 from .._memory import check_no_overlap, check_written_once
 from ..chain import Chain
 
@@ -66,7 +68,7 @@ def check_plain(op: str, argument: str, value: Any) -> None:
         raise TypeError(f"{op}: {argument} {rule}, got {type(value).__name__}")
     if value.is_quantized:
         raise TypeError(f"{op}: {argument} must not be quantized, got {dtype_name(value.dtype)}")
-    call(op, value, check_strided, op, argument, value)
+    checked(op, value, check_strided, op, argument, value)
 
 
 def check_dim(op: str, dim: Any) -> None:
@@ -80,8 +82,8 @@ def check_devices(op: str, x: torch.Tensor, tensors: Iterable[tuple[str, torch.T
     """Raises the op's error about a named tensor that has no memory or is not on x's device."""
     for name, tensor in tensors:
         if tensor is not None:
-            call(op, x, check_strided, op, name, tensor)
-            call(op, x, check_device, op, name, tensor, x)
+            checked(op, x, check_strided, op, name, tensor)
+            checked(op, x, check_device, op, name, tensor, x)
 
 
 def check_target(
@@ -106,7 +108,7 @@ def check_target(
     tensors = [(name, tensor) for name, tensor in read if tensor is not None]
     if not _is_writable(out, x, shape, dtype, tensors):
         check_devices(op, x, [("out", out)])
-        call(op, x, _check_target, op, out, shape, dtype, tensors)
+        checked(op, x, _check_target, op, out, shape, dtype, tensors)
 
 
 def _is_writable(

@@ -8,8 +8,8 @@ import torch
 
 from .._apply import operand_list
 from .._apply import transform as apply_chain
+from .._errors import checked
 from .._fake import chain_dtype
-from .._library import call
 from ..chain import Chain
 from .halo import Positions
 
@@ -30,7 +30,7 @@ def check_operands(
     if chain is None:
         return dtype
     operands = operand_list(op, x, chain.operands)
-    return call(op, x, chain_dtype, op, argument, chain.text, operands, x, shape, dtype)
+    return checked(op, x, chain_dtype, op, argument, chain.text, operands, x, shape, dtype)
 
 
 def named_operands(pre: Chain | None, post: Chain | None) -> list[tuple[str, torch.Tensor]]:

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from .._apply import check_forward_only
 from .._arguments import integer, single
 from .._autocast import cast_arguments
+from .._errors import checked
 from .._fake import FLOATING, chain_cast, empty_like_layout
-from .._library import call
 from ..chain import Chain, given_chain
 from ..conv1d import conv1d as convolve
 from ..conv1d import sides
@@ -173,7 +173,7 @@ class _Piece:
         check_operands(_OP, "pre", self.pre, x, x.shape, x.dtype)
         dtype = found.dtype
         if self.post is not None:
-            cast = call(_OP, x, chain_cast, _OP, "post", self.post.text, len(self.post.operands))
+            cast = checked(_OP, x, chain_cast, _OP, "post", self.post.text, len(self.post.operands))
             dtype = self.options["dtype"] or (getattr(torch, cast) if cast else x.dtype)
         return found.shape, dtype
 

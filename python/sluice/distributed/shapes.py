@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .._library import call
+from .._errors import checked
 
 
 class Described(NamedTuple):
@@ -63,7 +63,7 @@ def results_of(op: str, name: str, values: dict[str, Any], like: torch.Tensor) -
     Raises:
         TypeError, ValueError: the op refuses the call.
     """
-    return call(op, like, _remembered, name, freeze(values))
+    return checked(op, like, _remembered, name, freeze(values))
 
 
 def raw_results_of(name: str, arguments: Frozen) -> tuple[Described, ...]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from .. import reference, stages
+from .._autograd import loses_gradient
 from .._fake import FLOATING, is_strided
-from .._library import loses_gradient
 from ..chain import Chain, PerChannel, as_chain
 
 Forward = TypeVar("Forward", bound=Callable[..., Any])

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from .._autocast import is_autocast_on
-from .._library import has_mesh
+from .._call import has_mesh
 from ..chain import Chain
 from ..conv1d import conv1d
 from ..conv_transpose1d import conv_transpose1d

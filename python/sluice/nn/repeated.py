@@ -12,10 +12,10 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn.modules import module as modules
 
-from .._apply import call_raw
 from .._arguments import single
 from .._autocast import is_autocast_on
-from .._library import innermost_transform
+from .._autograd import innermost_transform
+from .._call import run
 from ..pack import PackedWeight, packed_for
 from .chained import PLAIN, has_chains, is_plain
 from .packing import packed_weight
@@ -61,7 +61,7 @@ class Call(NamedTuple):
             handle = packed_weight(module._sluice.packed, module, weight)
             if type(handle) is PackedWeight and (packed := packed_for(handle, weight.dtype)) is not None:
                 options["packed"] = packed
-        result: torch.Tensor = call_raw(self.op, self.op, (input, weight, bias, *self.numbers), options)
+        result: torch.Tensor = run(self.op, (input, weight, bias, *self.numbers), options)
         return result
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from .._autocast import cast_arguments, is_autocast_on
-from .._library import loses_gradient
+from .._autograd import loses_gradient
 from ..filter2d import filter2d
 from ..nn.chained import is_ours, is_patched, stands_for
 from ..nn.layout import channels_last, returns_channels_last, without_channels_last

@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 from torch.nn.modules.module import _has_any_global_hook
 
-from .._library import innermost_transform
+from .._autograd import innermost_transform
 from ..nn.chained import PLAIN, Chained, forwards
 from ..nn.state import NAME
 from .frames import Compiler, lock, traced

@@ -7,7 +7,7 @@ import itertools
 import torch
 
 from ..._apply import check_forward_only
-from ..._library import check_tensor
+from ..._arguments import check_tensor
 
 __all__ = ["causal_conv1d_varlen_states", "causal_conv1d_varlen_states_ref"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from ... import _library
+from ..._arguments import check_tensor
 from ..arguments import check_memory, has_cuda
 from ..faults import TransferError
 from ..process import Owner
@@ -162,7 +162,7 @@ def host_registered(tensor: torch.Tensor, read_only: bool | None = None) -> Iter
         >>> y.sum()
         tensor(2000.)
     """
-    _library.check_tensor("host_registered", "tensor", tensor)
+    check_tensor("host_registered", "tensor", tensor)
     if tensor.device.type != "cpu":
         raise ValueError(f"host_registered: tensor must be on the host, got {tensor.device}")
     check_memory("host_registered", "tensor", tensor)

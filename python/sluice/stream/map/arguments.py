@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import torch
 
-from ... import _library
+from ..._autograd import check_out, require_forward_only
 from ..arguments import MAX_RANK, as_tensor, check_modes, integer, one_of
 from ..device.layout import overlap, same_elements
 from ..device.pipeline import ORDERS
@@ -100,7 +100,7 @@ def parse_map(
     if not inputs:
         raise ValueError(f"{op}: inputs must hold at least one tensor, got none")
     tensors = [as_tensor(op, f"inputs[{i}]", value) for i, value in enumerate(inputs)]
-    _library.require_forward_only(op, tensors)
+    require_forward_only(op, tensors)
     dim = integer(op, "dim", dim, -MAX_RANK, MAX_RANK - 1)
     dims = [normal_dim(op, f"inputs[{i}]", tensor, dim) for i, tensor in enumerate(tensors)]
     extents = [tensor.shape[d] for tensor, d in zip(tensors, dims, strict=True)]
@@ -183,7 +183,7 @@ def _parse_out(op: str, out: Any, inputs: Sequence[torch.Tensor]) -> tuple[list[
     for i, tensor in enumerate(outs):
         name = f"out{structure.names[i]}"
         as_tensor(op, name, tensor)
-        _library.check_out(op, name, tensor)
+        check_out(op, name, tensor)
         if torch.ops.sluice._overlaps_itself(tensor):
             raise ValueError(
                 f"{op}: {name} must not have two elements at one address, got strides {tuple(tensor.stride())}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..._library import call_mode
+from ..._modes import call_mode
 from .. import faults
 from ..arguments import identity
 from ..device.layout import LOCAL
