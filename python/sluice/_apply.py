@@ -26,6 +26,8 @@ class Stages(Protocol):
     @property
     def operands(self) -> tuple[torch.Tensor, ...]: ...
     @property
+    def has_channels(self) -> bool: ...
+    @property
     def has_cpp(self) -> bool: ...
     def result_dtype(self, dtype: torch.dtype, /) -> torch.dtype: ...
     def for_dim(self, dim: int, /) -> Stages: ...
@@ -118,7 +120,8 @@ def transform(
 ) -> torch.Tensor:
     """`sluice.transform` of one chain."""
     check_tensor("transform", "x", x)
-    chain = chain.for_dim(x.dim())
+    if chain.has_channels:
+        chain = chain.for_dim(x.dim())
     operands = chain.operands
     require_forward_only("transform", (x, *operands))
     options = given_options("transform", x, schedule, depth, dtype)

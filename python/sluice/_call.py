@@ -29,7 +29,7 @@ def run(
 
     Args:
         op: for messages, and the raw op's name unless `raw` is given.
-        arguments: positional ones of the raw op, a tensor first.
+        arguments: the raw op's positional arguments, a tensor first.
         options: its keyword arguments.
         out: written and returned as that object.
         raw: the raw op's name.

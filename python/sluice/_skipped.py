@@ -17,7 +17,7 @@ def skipped_sequences(
         indices: the slot of each sequence, or a row of slots, at least one valid.
         slots: their number.
         pad_slot: an index that names no slot.
-        null_slot: another one.
+        null_slot: another index that names no slot.
     """
     if indices is None:
         return None

@@ -74,7 +74,7 @@ def causal_conv1d(
     depth: int | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Depthwise convolution that looks only backwards, of a batch of sequences or of packed ones.
+    """Depthwise convolution that looks only backwards, over a batch of sequences or over packed sequences.
 
     With H = (K-1) * dilation columns before a sequence's first position and v = pre(x):
     `y[b, c, t] = act(bias[c] + sum_k weight[c, k] v[b, c, t - (K-1-k) * dilation])`, then `+ residual`, then `post`.
@@ -99,10 +99,10 @@ def causal_conv1d(
         state_cache: (slots, C, columns >= H), any strides, any floating dtype: a row's last H columns are the initial
             states of the sequence whose slot it is. Changed in place: the row becomes the last columns of (row, v).
         cache_indices: (N or more,) int32 or int64, the slot of each sequence; else sequence n has row n. At most
-            one sequence uses a slot. A sequence without a valid one has the result 0, and no state is changed.
+            one sequence uses a slot. A sequence without a valid slot has the result 0, and no state is changed.
         has_initial_state: (N,) bool: where it is false the row of `state_cache` counts as zeros.
         pad_slot_id: an index that names no slot of `state_cache`.
-        null_slot_id: another one.
+        null_slot_id: another index that names no slot.
         dilation: positions from one tap to the next.
         pre: a chain on x, applied before the convolution and before the states are kept; rounded to x's dtype. Text, if
             it has no tensors.
@@ -243,7 +243,7 @@ def _is_light(chain: Chain | None) -> bool:
 def _has_history_in_front_of_own_stages(
     x: torch.Tensor, initial_states: torch.Tensor | None, before: Chain | None, behind: Chain | None
 ) -> bool:
-    """The kernels of rows would round such a history to x's dtype; those of sequences link no `cpp` stages."""
+    """The kernels of rows would round this history to x's dtype; the kernels of sequences link no `cpp` stages."""
     return initial_states is not None and initial_states.dtype != x.dtype and has_own_stages(before, behind)
 
 

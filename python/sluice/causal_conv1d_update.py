@@ -72,10 +72,10 @@ def causal_conv1d_update(
         weight: (C, K), any floating dtype.
         bias: (C,), any floating dtype.
         activation: None, "identity", "silu" or "swish"; True means silu, False none.
-        cache_seqlens: (B,) int32 or int64, tokens before the new ones. The state is circular then: token t goes to
+        cache_seqlens: (B,) int32 or int64, tokens before this call. The state is circular then: token t goes to
             column (cache_seqlens + t) % state_len, later tokens win.
-        conv_state_indices: (B,) int32 or int64, the slot of each sequence; (B, blocks): the last valid one. At most
-            one sequence uses a slot. A sequence without a valid one has the result 0, and no state is changed.
+        conv_state_indices: (B,) int32 or int64, the slot of each sequence; (B, blocks): the last valid slot. At most
+            one sequence uses a slot. A sequence without a valid slot has the result 0, and no state is changed.
         pad_slot_id: an index that names no slot.
         query_start_loc: (sequences + 1,) int32 or int64: sequence n has the tokens from query_start_loc[n] on. Tokens
             of no sequence have the result 0.
@@ -316,7 +316,7 @@ def _check_slots(index: torch.Tensor, sequences: int, x: torch.Tensor) -> None:
 
 
 def _check_state(state: torch.Tensor, x: torch.Tensor, history: int, rows: int | None, tokens: int | None) -> None:
-    """`rows`: the required number; `tokens`: of each sequence, if they follow accepted ones."""
+    """`rows`: the required number of slots; `tokens`: each sequence's tokens, if they follow accepted tokens."""
     check, channels, found = functools.partial(require, _OP), x.shape[1], tuple(state.shape)
     check_floating(_OP, "conv_state", state.dtype)
     check_device(_OP, "conv_state", state, x)

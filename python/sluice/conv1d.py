@@ -44,9 +44,9 @@ def conv1d(
 ) -> torch.Tensor:
     """`post(F.conv1d(pre(input), weight, bias, stride, padding, dilation, groups))` in one op.
 
-    Depthwise convolutions (groups equal to the channels) run sluice's own kernels. Dense ones of half types with groups
-    of 16 channels and more run on the tensor cores of a GPU of compute capability 9.0. Others run torch's convolution
-    and then one in-place pass of the chain. Sums of half types are kept in float32.
+    Depthwise convolutions (groups equal to the channels) run sluice's own kernels. Dense convolutions of half types
+    with groups of 16 channels and more run on the tensor cores of a GPU of compute capability 9.0. Other convolutions
+    run torch's code and then one in-place pass of the chain. Sums of half types are kept in float32.
 
     Args:
         input: (B, C, L) or (C, L), any strides; float32, float16, bfloat16 or float64.
@@ -69,8 +69,8 @@ def conv1d(
     Returns:
         (B, C_out, L_out), or (C_out, L_out) for an unbatched input. Channels-last where the input is (stride(1) == 1,
         C > 1, L > 1, stride(2) >= C), else contiguous. Under autocast inputs are cast as F.conv1d's are. As in torch,
-        an input without channels has a result without channels, and one without positions is refused, unless B or C is
-        0.
+        an input without channels has a result without channels, and an input without positions is refused, unless B or
+        C is 0.
 
     Raises:
         TypeError: an unsupported dtype, or one that differs between input, weight and bias.
@@ -105,7 +105,7 @@ def conv1d(
         step, spread = single("conv1d", "stride", stride), single("conv1d", "dilation", dilation)
         left, right = sides(padding, weight, step, spread)
         groups = integer("conv1d", "groups", groups)
-    if needs_references(input, before, after):
+    if (before or after) and needs_references(input, before, after):
         compute = functools.partial(
             conv1d, weight=handle or weight, bias=bias, stride=step, padding=padding, dilation=spread, groups=groups,
             schedule=schedule, depth=depth,

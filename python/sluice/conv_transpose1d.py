@@ -37,10 +37,10 @@ def conv_transpose1d(
 
     Results that are `stride` apart (a polyphase component) take the same taps: they are a convolution of stride 1.
     Depthwise transposed convolutions (groups equal to the channels, up to 16 components) run sluice's own kernels, once
-    for each component; of half types on a GPU only where there are enough results for that many launches. Dense ones
-    (one group) of half types run on the tensor cores of a GPU of compute capability 9.0, components with equally many
-    taps in one launch, unless the stride and the dilation have a common divisor greater than 4. Others run torch's
-    transposed convolution and then one in-place pass of the chain. Sums of half types are kept in float32.
+    for each component; of half types on a GPU only where there are enough results for that many launches. Dense
+    convolutions (one group) of half types run on the tensor cores of a GPU of compute capability 9.0, components with
+    equally many taps in one launch, unless the stride and the dilation have a common divisor greater than 4. Others run
+    torch's transposed convolution and then one in-place pass of the chain. Sums of half types are kept in float32.
 
     Args:
         input: (B, C, L) or (C, L), any strides; float32, float16, bfloat16 or float64.
@@ -65,7 +65,7 @@ def conv_transpose1d(
         (B, C_out, L_out), or (C_out, L_out) for an unbatched input, with L_out = (L - 1) stride - 2 padding +
         dilation (K - 1) + output_padding + 1. Channels-last where the input is (stride(1) == 1, C > 1, L > 1,
         stride(2) >= C), else contiguous. Under autocast inputs are cast as F.conv_transpose1d's are. L_out may be 0. As
-        in torch, an input without channels is refused, and so is one without positions, unless B is 0.
+        in torch, an input without channels is refused, and so is an input without positions, unless B is 0.
 
     Raises:
         TypeError: an unsupported dtype, or one that differs between input, weight and bias.
@@ -100,7 +100,7 @@ def conv_transpose1d(
             integer("conv_transpose1d", "groups", groups),
             single("conv_transpose1d", "dilation", dilation),
         )
-    if needs_references(input, before, after):
+    if (before or after) and needs_references(input, before, after):
         compute = functools.partial(
             conv_transpose1d, weight=weight, bias=bias, stride=numbers[0], padding=numbers[1],
             output_padding=numbers[2], groups=numbers[3], dilation=numbers[4], schedule=schedule, depth=depth,

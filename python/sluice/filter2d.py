@@ -101,7 +101,7 @@ def filter2d(
     before = None if pre is None else given_chain("filter2d", "pre", pre, image.dim())
     after = None if post is None else given_chain("filter2d", "post", post, image.dim())
     check_forward_only("filter2d", (image, column, row, bias), before, after)
-    if needs_references(image, before, after):
+    if (before or after) and needs_references(image, before, after):
         compute = functools.partial(
             filter2d, kernel=kernel, bias=bias, padding=padding, stride=stride, dilation=dilation,
             padding_mode=padding_mode, schedule=schedule, depth=depth,
@@ -273,7 +273,7 @@ def _(
         for fits in (bias.dim() == 1, bias.numel() == offsets):
             check(fits, lambda: f"bias must have shape ({offsets},), got {found}")
     _check_sampling(stride, dilation, padding_mode)
-    height, width = dilation[0] * (height - 1) + 1, dilation[1] * (width - 1) + 1  # of a window
+    height, width = dilation[0] * (height - 1) + 1, dilation[1] * (width - 1) + 1  # a window's extents
     padded = _padded(padding, height, width, stride)
     check_schedule("filter2d", schedule, depth)
     rows, columns = image.shape[-2] + padded[0], image.shape[-1] + padded[1]

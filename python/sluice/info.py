@@ -55,7 +55,7 @@ def balance(properties: Any) -> dict[str, float]:
     10^12 operations per second; `memory_tbps` is device memory's, in 10^12 bytes per second.
 
     Args:
-        properties: those of `torch.cuda.get_device_properties`.
+        properties: what `torch.cuda.get_device_properties` returns.
 
     Returns:
         The three numbers; none if torch does not report the clocks.
@@ -92,8 +92,8 @@ def linking() -> dict[str, Any]:
 
     `unavailable` says why nothing can be linked, and is empty if linking works; `library_builds` identifies the builds
     of NVRTC and nvJitLink. `linked_launches` and `interpreted_launches` count kernels with chains. `compiled`,
-    `read_from_disk` and `read_from_library` count the sources of linked ones; the last are among the `prelinked`
-    kernels of the library. `failed` links are not tried again; `postponed` ones, usually for lack of memory, are.
+    `read_from_disk` and `read_from_library` count linked kernels by their origin; kernels from the library are among
+    its `prelinked` kernels. `failed` links are not tried again; `postponed` links, usually for lack of memory, are.
     `linked_kernels` are loaded, at most `linked_limit`, with `linked_bytes` in all, for the lifetime of the process;
     further chains run interpreted. A problem of fewer than `small_below` elements whose kernel is not prelinked
     is interpreted for its first `calls_of_small` calls. `cache_problem` says why linked kernels are not

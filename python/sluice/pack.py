@@ -41,8 +41,8 @@ def pack(weight: torch.Tensor, dtype: torch.dtype | None = None) -> PackedWeight
     weight saves both, but is in memory twice.
 
     The values are copied. After a change of `weight`, pack again; until then tensor-core kernels use the old values and
-    others the new ones. In a compiled model the call may be part of the model's code: it runs once where torch freezes
-    weights (`torch._inductor.config.freezing`) or AOTInductor folds constants
+    other kernels the new values. In a compiled model the call may be part of the model's code: it runs once where torch
+    freezes weights (`torch._inductor.config.freezing`) or AOTInductor folds constants
     (`aot_inductor.use_runtime_constant_folding`), else at every call.
 
     Args:

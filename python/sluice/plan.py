@@ -137,7 +137,7 @@ def plan(op: str, *args: Any, device: Device | None = None, **kwargs: Any) -> Pl
 
 
 def _imagined(value: Any, known: dict[int, torch.Tensor]) -> Any:
-    """`value` with tensors without memory instead of its tensors, the same one for the same tensor."""
+    """`value` with tensors without memory instead of its tensors; a tensor's replacement is always the same."""
     if isinstance(value, torch.Tensor):
         if id(value) not in known:
             known[id(value)] = _without_memory(value)

@@ -15,7 +15,7 @@ chain's input by torch's rules. A number is a constant of a compiled graph; a 0-
 
 A module keeps the tensors of its chains as parameters or buffers and composes the chains in `forward`, which costs
 some microseconds, and nothing in compiled code. They then follow `.to()`, `.double()` and
-`load_state_dict(assign=True)`, which replace tensors; a chain composed in `__init__` would keep the old ones:
+`load_state_dict(assign=True)`, which replace tensors; a chain composed in `__init__` would keep the old tensors:
 
     >>> class Gain(torch.nn.Module):
     ...     def __init__(self, channels):
@@ -316,8 +316,8 @@ def from_module(module: torch.nn.Module) -> Chain:
 
     Args:
         module: of `torch.nn` Identity, ReLU, ReLU6, LeakyReLU, PReLU, ELU, SELU, GELU, SiLU, Sigmoid, LogSigmoid, Tanh,
-            Softplus, Hardtanh, and Dropout in eval mode; from transformers the Snakes and those activations under
-            other names; Sequential of those.
+            Softplus, Hardtanh, and Dropout in eval mode; from transformers the Snakes and these activations under
+            other names; a Sequential of such modules.
 
     Raises:
         TypeError: another module, or none.

@@ -62,8 +62,8 @@ def transform(
             "scale(2)|gelu". A list of chains gives a list of results; linked, one pass over x computes all, if
             they have at most 24 stages and 12 tensors together, including all results but one.
         out: written and returned as that object: x's shape, the result's dtype, any strides. It may be x itself
-            or an operand itself, but must not overlap them otherwise. For a list of chains, a list; only the last
-            one may be x or an operand.
+            or an operand itself, but must not overlap them otherwise. For a list of chains, a list; only its
+            last tensor may be x or an operand.
         dtype: the result's dtype; by default that of a last `cast`, else x's.
         schedule: "auto", or one of "direct", "sync", "cooperative", "barrier", "single_stage", "two_stage",
             "multi_stage", "producer_consumer", "thread_scope", "primitives" or "bulk" (docs/pipeline.md).
@@ -86,7 +86,7 @@ def transform(
         tensor([0., 0., 4.])
     """
     if isinstance(chain, (Chain, str)):
-        one = as_chain("transform", "chain", chain)
+        one = chain if isinstance(chain, Chain) else as_chain("transform", "chain", chain)
         return _apply.transform(x, one, out=out, dtype=dtype, schedule=schedule, depth=depth)
     check_tensor("transform", "x", x)
     if not isinstance(chain, (list, tuple)):

@@ -98,7 +98,7 @@ def _argument(suite: str, part: str | None) -> str:
 
 
 def _loaded(root: Path, arguments: Sequence[str], cpu: bool = False) -> list[Suite]:
-    """Each suite once, with all of its parts or those that are named, in the order of the arguments; all if none."""
+    """Each suite once, with all parts or the named parts, in the order of the arguments; without arguments all."""
     named: dict[str, list[str | None]] = {}
     for argument in arguments or suite_names(root):
         name, colon, part = argument.partition(":")
@@ -211,8 +211,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs `python -m sluice bench` with these arguments.
 
     Args:
-        argv: suites, parts of suites as `<suite>:<part>`, and options, without the program's name; None means those
-            of the process.
+        argv: suites, parts of suites as `<suite>:<part>`, and options, without the program's name; None means the
+            arguments of the process.
 
     Returns:
         The exit status: 0, also when `--budget` left parts out; 1 when a result is wrong or a case raised, and then

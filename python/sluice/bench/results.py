@@ -24,7 +24,7 @@ def result_path(directory: Path, document: Document, part: str | None = None) ->
 def write(directory: Path, document: Document, part: str | None = None) -> Path:
     """Validates the document and writes it below `directory`, one line per case, so that diffs are per case.
 
-    The file is replaced at once: a run that is cut off leaves the old file or the new one.
+    The file is replaced at once: a run that is cut off leaves the old file or the new file.
 
     Raises:
         ValueError: the document does not validate; nothing is written.

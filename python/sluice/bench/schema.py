@@ -1,6 +1,6 @@
 """The format of the result files `benchmarks/results/<gpu>/<suite>.json`.
 
-A suite that has parts is a file for each, `<suite>.<part>.json`: its cases are those of all its files of a GPU.
+A suite that has parts has a file for each part, `<suite>.<part>.json`: together its files of a GPU hold its cases.
 Other tools read these files. A key that is added, renamed or left out here is a change of the contract.
 """
 

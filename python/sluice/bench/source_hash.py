@@ -38,7 +38,7 @@ _LANGUAGES = dict.fromkeys((".cpp", ".cu", ".cuh", ".def", ".h", ".in"), _C) | {
 def without_comments(path: Path) -> bytes:
     """A file's bytes without comments, blank lines and white space at line ends, which literals keep.
 
-    A comment becomes a space. Files of other languages, and those whose comments matter, come as they are.
+    A comment becomes a space. Files of other languages, and files whose comments matter, come as they are.
     """
     text = path.read_bytes()
     if path.name in _WITH_COMMENTS or path.suffix not in _LANGUAGES:

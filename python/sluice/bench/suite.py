@@ -20,7 +20,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 SLOW_PEERS = frozenset({"torch_compile", "torch_compile_reduce_overhead", "torch_compile_max_autotune", "jiterator"})
 
 
-# Every schedule: `direct`, and those of kernels/pipeline/rings.def (a test compares the two).
+# Every schedule: `direct`, and the schedules of kernels/pipeline/rings.def (a test compares the two).
 SCHEDULES = (
     "direct",
     "sync",
@@ -48,9 +48,9 @@ class Workload:
         plan: how `ours` runs.
         traffic: bytes: each input read once, each output written once.
         flops: floating-point operations where only FMA applies; 0 where they cannot be the limit.
-        matmul_flops: those that tensor cores can do on half types; the same.
-        peers: callables timed with `ours`, by their names in the results; None where it cannot be measured. One that
-            raises when it is called is published as null as well.
+        matmul_flops: floating-point operations that tensor cores can do on half types; 0 if they are never the limit.
+        peers: callables timed with `ours`, by their names in the results; None where a peer cannot be measured. A
+            peer that raises when it is called is published as null as well.
         linked: whether `ours` runs its chains linked; None: seen by calling it once.
         floor_peer: the peer whose time is the floor, in a suite whose floor is neither bytes nor flops.
         fma_tflops: the rate that `flops` are possible at.
@@ -101,7 +101,7 @@ class Suite:
         name: as in the file's name.
         cases: in the order of the results.
         clock: makes what times them: cold on the GPU, warm in a CUDA graph, or on the host.
-        device: the type of the one that it runs on, "cuda" or "cpu".
+        device: the type of the device that it runs on, "cuda" or "cpu".
         release: called after each part: drops what its cases share.
         cpu_cases: of a suite for the GPU: what `--cpu` runs instead, with results of the CPU.
         cudnn_benchmark: whether cuDNN searches the fastest algorithm of a convolution, which torch's default is not.

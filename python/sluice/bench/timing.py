@@ -37,7 +37,7 @@ class _EventClock:
 
     _HOLD_US = 1000.0
     _LONG_US = 20_000.0
-    _CYCLES_A_US = 2000  # of the fastest clock; a slower one holds for longer
+    _CYCLES_A_US = 2000  # cycles of the fastest clock; a slower clock holds the GPU for longer
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -251,12 +251,12 @@ class Timing:
 def interleave(clock: Clock, calls: Mapping[str, Call], effort: Effort = FULL) -> dict[str, Timing]:
     """Times the callables interleaved, so that a drift of the clocks or of the temperature affects all of them.
 
-    A callable that takes longer than `SLOW_US` is timed twice a round: a launch is nothing beside it. One that takes
-    longer than `VERY_SLOW_US` is timed once a round, in three rounds.
+    A callable that takes longer than `SLOW_US` is timed twice a round: a launch is nothing beside it. A callable
+    that takes longer than `VERY_SLOW_US` is timed once a round, in three rounds.
 
     Args:
         clock: what takes a sample.
-        calls: by name; the first is the one that ratios refer to.
+        calls: by name; ratios refer to the first call.
         effort: rounds and samples.
 
     Returns:

@@ -175,7 +175,7 @@ def causal_conv1d_update(
         weight: (C, K), any floating dtype.
         bias: (C,), any floating dtype.
         activation: None, "identity", "silu" or "swish".
-        cache_seqlens: (B,) int32 or int64, tokens before the new one: the state is circular.
+        cache_seqlens: (B,) int32 or int64, tokens before this call: the state is circular.
         conv_state_indices: (B,) int32 or int64, the slot of each sequence; -1: the result is 0, and no state is
             changed. Without it sequence b has slot b.
 

@@ -91,7 +91,7 @@ def causal_conv1d_update(
         weight: (C, K), any floating dtype.
         bias: (C,), any floating dtype.
         activation: None, "identity", "silu", "swish" or a bool; True means silu.
-        cache_seqlens: (B,) int32 or int64, tokens before the new ones: the state is circular, and token t goes to
+        cache_seqlens: (B,) int32 or int64, tokens before this call: the state is circular, and token t goes to
             column (cache_seqlens + t) % state_len.
         conv_state_indices: (B,) int32 or int64, the slot of each sequence. Without it sequence b has slot b.
         pad_slot_id: an index that names no slot: the result is 0, and no state is changed.

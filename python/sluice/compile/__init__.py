@@ -7,8 +7,8 @@ Two ways to the same ops:
   `torch.compile(model)`, or AOTInductor on an exported program.
 
 Convolutions over one dimension and the pointwise ops around them become `torch.ops.sluice.conv1d` and
-`conv_transpose1d` with chains, if no gradient is needed. `TORCH_LOGS="+sluice"` says what each one has become
-or why it was left alone.
+`conv_transpose1d` with chains, if no gradient is needed. `TORCH_LOGS="+sluice"` says what each convolution has
+become or why it was left alone.
 """
 
 from __future__ import annotations

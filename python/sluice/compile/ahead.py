@@ -15,7 +15,7 @@ import torch
 # Where graphs run ahead. One H200, eager's time over the call's, before / with it: Wav2Vec2's features, float16, eight
 # requests 0.96 / 1.16; Whisper's stem 1.45 / 1.96; SpeechT5's vocoder, float16, in CUDA graphs 3.42 / 5.10.
 DEVICES = frozenset(("cuda",))
-_MOST_MISSES = 3  # of a model whose inputs, other than its arguments, differ from call to call
+_MOST_MISSES = 3  # misses of a model whose inputs, other than its arguments, differ from call to call
 
 
 class Call(NamedTuple):
@@ -41,7 +41,7 @@ class _Expected(NamedTuple):
 
     Attributes:
         graph: the graph.
-        inputs: its inputs, without those that are arguments of the model.
+        inputs: its inputs, with None in the place of the model's arguments.
         places: of each argument the indices of inputs that it is.
         arguments: what the arguments look like, and the modes of the thread.
     """
@@ -60,7 +60,7 @@ class Ahead:
         self._misses = 0
 
     def expect(self, graph: Any, inputs: Sequence[Any], arguments: Sequence[Any]) -> None:
-        """Expects the next call to be like this one of a graph."""
+        """Expects the next call to be like this call of a graph."""
         device = next((one.device.type for one in inputs if isinstance(one, torch.Tensor)), None)
         if device not in DEVICES or self._misses >= _MOST_MISSES:
             return
@@ -75,7 +75,7 @@ class Ahead:
 
         Args:
             compute: what runs a graph with inputs.
-            arguments: those of the model.
+            arguments: the model's.
         """
         expected = self._expected
         if expected is None or _looks(arguments) != expected.arguments:
@@ -86,7 +86,7 @@ class Ahead:
                 inputs[i] = argument
         try:
             return Call(expected.graph, inputs, compute(expected.graph, inputs))
-        except Exception:  # of any class: the call itself will raise it, if it is to be raised
+        except Exception:  # whatever its class: the call itself will raise it, if it is to be raised
             self.miss()
             return None
 

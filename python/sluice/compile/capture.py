@@ -14,9 +14,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from ..nn.chained import PLAIN
 
 _FOLDED = frozenset((torch.conv1d, torch.conv_transpose1d, torch.conv2d, torch.sin))
-# Functions that change what later ones do begin with one of these.
+# Names of functions that change what later functions do begin with one of these.
 _MODES = ("set_", "_set_", "_enter_", "_exit_")
-# Those that change the shape of an input, whose fake value then differs.
+# Functions that change the shape of an input, whose fake value then differs.
 _RESHAPING = frozenset((
     "t_", "squeeze_", "unsqueeze_", "transpose_", "swapaxes_", "swapdims_", "resize_", "resize_as_", "as_strided_",
 ))  # fmt: skip
@@ -42,7 +42,7 @@ def captured(graph: GraphModule) -> GraphModule | str:
     try:
         with _mode_of(inputs), torch.no_grad(), enable_python_dispatcher():
             return make_fx(graph, {}, _allow_non_fake_inputs=True)(*inputs)
-    except Exception as error:  # of any class: torch's kernels of fake tensors raise their own
+    except Exception as error:  # whatever its class: torch's kernels of fake tensors raise classes of their own
         return f"torch does not trace it: {type(error).__name__}: {error}"
 
 
@@ -67,5 +67,5 @@ def _is_plain(value: Any) -> bool:
 
 
 def _mode_of(inputs: list[Any]) -> AbstractContextManager[Any]:
-    """The mode of Dynamo's fake values. Its tracing context has another one by now."""
+    """The mode of Dynamo's fake values. Its tracing context has another mode by now."""
     return next((value.fake_mode for value in inputs if isinstance(value, FakeTensor)), nullcontext())

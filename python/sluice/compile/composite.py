@@ -1,4 +1,4 @@
-"""Stages that are several ops of the graph: decomposed activations, and those that models write out.
+"""Stages that are several ops of the graph: decomposed activations, and activations that models write out.
 
 Each function matches a stage that ends in one node, and returns the x that it starts from. It collects the nodes in
 between; the caller checks whether anything else reads them.
@@ -272,4 +272,4 @@ def starts(root: Node) -> list[Node]:
     return [node for node in found if len(readers(node)) > 1]
 
 
-_DEPTH = 9  # of x behind the end of gelu's tanh form
+_DEPTH = 9  # levels from the end of gelu's tanh form back to its x

@@ -85,7 +85,7 @@ def constants_of(graph: Graph, parameters: set[Node]) -> dict[Node, None]:
 
 
 def _written_or_returned(graph: Graph) -> set[Node]:
-    """The nodes whose memory an op writes or the graph returns, and those that may share it."""
+    """The nodes whose memory an op writes or the graph returns, and the nodes that may share it."""
     changed: set[Node] = set()
     for node in reversed(graph.nodes):
         if node.op == "output" or is_write(node):

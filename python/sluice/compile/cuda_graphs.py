@@ -98,7 +98,7 @@ class _Capture:
             raise RuntimeError("two results share memory")
 
     def is_of(self, inputs: Sequence[Any]) -> bool:
-        """Whether the fixed tensors are the ones of the capture, in the same memory."""
+        """Whether the fixed tensors are the capture's, in the same memory."""
         fixed = [inputs[i] for i in self._places.fixed]
         return all(map(operator.is_, fixed, self._fixed)) and list(map(_ADDRESS, fixed)) == self._addresses
 
@@ -196,13 +196,13 @@ class CudaGraphs:
     def _captured(
         self, key: Any, function: Callable[..., Any], inputs: Sequence[Any], places: Inputs
     ) -> _Capture | None:
-        """A new capture in the place of the one of this key."""
+        """A new capture in the place of this key's last capture."""
         if not self._captures or self._pool is None:  # the last capture takes its pool with it
             self._pool = torch.cuda.graph_pool_handle()
         try:
             with _capturing, self._order(torch.cuda.current_device()):
                 made = _Capture(function, inputs, places, self._pool)
-        except Exception as error:  # of any class: whatever the captured calls raise
+        except Exception as error:  # whatever its class: the captured calls may raise anything
             self._pool = None  # torch takes it for one that is captured into
             self.reasons[f"a capture failed: {error}".split("\n", 1)[0]] = None
             self._seen[key] = False

@@ -16,7 +16,7 @@ def is_barrier(node: Node) -> bool:
 
 
 def barriers_of(graph: Graph) -> dict[Node, int]:
-    """Of each node the number of barriers up to it: two nodes with one number have none between them."""
+    """The number of barriers up to each node: two nodes with the same number have no barrier between them."""
     found, count = dict[Node, int](), 0
     for node in graph.nodes:
         count += is_barrier(node)

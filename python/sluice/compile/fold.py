@@ -57,12 +57,12 @@ class Fold:
         self.convolutions = [node for node in graph.nodes if is_convolution(node)]
         self.outcomes: list[Outcome] = []
         self.written: set[Node] = set()  # ahead of convolutions: cheaper written once than computed by each
-        self.copies: dict[Node, Node] = {}  # contiguous ones, and the channels-last results that they are of
+        self.copies: dict[Node, Node] = {}  # contiguous copies, and the channels-last results that they copy
         self.barriers = barriers_of(graph)
         self.places = {node: place for place, node in enumerate(graph.nodes)}
 
     def run(self) -> int:
-        """Replaces convolutions; returns the number of replaced ones."""
+        """Replaces convolutions; returns how many it replaced."""
         return sum(self._fold(node) for node in self.convolutions)
 
     def _fold(self, node: Node) -> bool:
@@ -121,7 +121,7 @@ class Fold:
         self.copies[copy] = new
 
     def _skip_copy(self, node: Node) -> None:
-        """Lets a convolution read the channels-last result of another one that nothing else reads."""
+        """Lets a convolution read another convolution's channels-last result, if it alone reads the result's copy."""
         x = node.args[0]
         if isinstance(x, Node) and (result := self.copies.get(x)) is not None and len(readers(x)) == 1:
             node.replace_input_with(x, result)
@@ -184,7 +184,7 @@ class Fold:
         return "" if self.barriers[first] == self.barriers[last] else "an op in between writes in place"
 
     def _why_split(self, node: Node, stage: GraphStage) -> str:
-        """Why a stage cannot be computed where a node is: a value that one of its nodes read may be written since."""
+        """Why a stage cannot be computed where a node is: a value that the stage's nodes read may be written since."""
         return next((why for one in (stage.root, *stage.interior) if (why := self._why_apart(node, one))), "")
 
     # --- before ---
@@ -358,7 +358,7 @@ def _is_inside(node: Node, found: list[GraphStage]) -> bool:
 
 
 def _size_readers(found: list[GraphStage], left: set[Node]) -> list[Node]:
-    """The nodes that read extents of the stages' nodes, except of those in `left`."""
+    """The nodes that read extents of the stages' nodes; extents of the nodes in `left` do not count."""
     nodes = dict.fromkeys(node for stage in found for node in (stage.x, *stage.interior, stage.root))
     return [user for node in nodes if node not in left for user in node.users if reads_size(user)]
 

@@ -54,7 +54,7 @@ class Graphs:
         notes: of their convolutions, each with the name of its weight in the model.
         gain: of all of them.
         is_new: whether a graph has entered, or none has yet, since this was last set to False.
-        functions: those of torch.nn.functional that they stand for, by name.
+        functions: torch.nn.functional's functions that the graphs stand for, by name.
         cuda_graphs: as given.
         ahead: what runs ahead of the calls.
     """
@@ -100,7 +100,7 @@ class _Current(threading.local):
     """The call that the thread runs.
 
     Attributes:
-        graphs: those of the model.
+        graphs: the model's.
         arguments: the model's.
         ahead: the call of a graph that has run ahead of it.
     """
@@ -120,7 +120,7 @@ class FoldedGraph:
         found: its parts.
         notes: of its convolutions.
         gain: what it gains over Python's calls of the same functions.
-        functions: those of torch.nn.functional in Dynamo's graph.
+        functions: torch.nn.functional's functions in Dynamo's graph, by name.
         means: indices of running means in what is taken out.
         places: which inputs of `rest` are what.
         why_not: why it cannot be a CUDA graph; empty if it can.
@@ -227,7 +227,7 @@ class _Passes:
     Args:
         graph: the graph.
         parameters: its inputs that are parameters or buffers.
-        counted: those that are running means of norms that count their batches.
+        counted: the inputs that are running means of norms that count their batches.
 
     Attributes:
         outcomes: of its convolutions.

@@ -17,7 +17,7 @@ from torch.fx import Graph, Node
 from ..nn.packing import HALF_TYPES
 from .nodes import aten, fake_value, may_alias
 
-_CALL = 1.5  # of a function by Python's modules
+_CALL = 1.5  # microseconds of a function's call by Python's modules
 _LAUNCH, _CONVOLUTION, _CONVERSIONS = 6.0, 25.0, 20.0  # cuDNN converts layouts before and after in half types
 _BYTES = 2e6  # that a device reads and writes in a microsecond
 # Dynamo's guards and the entry. One H200, 71 drawn networks of 1 to 6 blocks, all folded: with these numbers 15 would
@@ -25,12 +25,12 @@ _BYTES = 2e6  # that a device reads and writes in a microsecond
 # would be, from 0.82 on. SpeechT5's vocoder in float32 (117 modules, 1.09) is the closest of whole networks.
 GUARDS, GUARDS_OF_MODULE = 85.0, 2.25
 _SMALL = 4.0  # times the host takes longer than the device, whose time is reckoned without arithmetic
-_LEAST_CALLS = 12  # of functions, for a gain on the CPU
+_LEAST_CALLS = 12  # calls of functions, for a gain on the CPU
 _OURS = (torch.ops.sluice.conv1d.default, torch.ops.sluice.conv_transpose1d.default)
 
 
 class Times(NamedTuple):
-    """Of a call.
+    """What a call takes.
 
     Attributes:
         host: microseconds that the host takes for the ops.
@@ -42,7 +42,7 @@ class Times(NamedTuple):
 
 
 class Gain(NamedTuple):
-    """Of one graph or several.
+    """What one graph or several graphs gain.
 
     Attributes:
         before: microseconds of the calls of Python's modules.
@@ -79,12 +79,12 @@ NONE = Gain(Times(0.0, 0.0), Times(0.0, 0.0))
 
 
 def on_cpu(changes: int, calls: int) -> Gain:
-    """Of a graph on the CPU with that many changes, in the place of that many calls of functions."""
+    """The gain of a graph on the CPU with that many changes, in the place of that many calls of functions."""
     return ALWAYS if changes > 0 or calls >= _LEAST_CALLS else NONE
 
 
 def times_of(graph: Graph, calls: int = 0) -> Times:
-    """Of a graph in aten ops on a GPU, and of that many calls of functions."""
+    """The times of a graph in aten ops on a GPU, and of that many calls of functions."""
     nodes = [node for node in graph.nodes if node.op == "call_function" and not may_alias(node) and _tensors([node])]
     return Times(_CALL * calls + sum(map(_host, nodes)), sum(map(_moved, nodes)) / _BYTES)
 
@@ -118,5 +118,5 @@ def _tensors(nodes: Sequence[Node]) -> list[torch.Tensor]:
 
 
 def _number(size: Any) -> int:
-    """A size, of a symbol the one that it had at the trace."""
+    """A size; for a symbol, its size at the trace."""
     return size if isinstance(size, int) else size.node.hint or 0

@@ -48,7 +48,7 @@ def _is_gate(x: Node, factor: Node) -> bool:
 
 @contextmanager
 def glus_as_gates(graph: Graph) -> Iterator[None]:
-    """Inside, a graph's `glu` is the gate of its first half by its second; those that are left return at the end."""
+    """Inside, a graph's `glu` is the gate of its first half by its second; gates that are left become `glu` again."""
     gates = [gate for node in list(graph.nodes) if (gate := _unfolded(graph, node)) is not None]
     yield
     for gate in gates:

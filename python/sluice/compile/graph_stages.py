@@ -16,7 +16,7 @@ _MOST_VISITED = 32  # nodes after one: gelu by tanh has nine
 
 
 def behind(x: Node) -> GraphStage | None:
-    """The stage that alone reads x; the largest, where a smaller one is a part of it."""
+    """The stage that alone reads x; the largest stage, where smaller stages are parts of it."""
     found = [stage for root in _ends(x) for stage in composite_stages(root, x) if is_closed(*stage[:3])]
     if not found and len(users := readers(x)) == 1:
         [user] = users
@@ -28,7 +28,7 @@ def behind(x: Node) -> GraphStage | None:
 def ahead(root: Node) -> Iterator[GraphStage]:
     """The stages that end in `root`, whose nodes nothing else reads.
 
-    Large ones come first; of equal ones those whose x is the end of another stage, so that rows get longer.
+    Large stages come first; among equals, stages whose x is the end of another stage, so that rows get longer.
     """
     for stage in (*_composites(root), *sorted(_others(root), key=_stops)):
         if _is_alone(stage):
@@ -46,7 +46,7 @@ def _others(root: Node) -> Iterator[GraphStage]:
 
 
 def _is_alone(stage: GraphStage) -> bool:
-    """Whether nothing else reads the stage's nodes before its last one."""
+    """Whether nothing else reads the stage's nodes before its last node."""
     inside = stage.interior | {stage.root}
     return all(user in inside for node in stage.interior for user in readers(node))
 

@@ -1,4 +1,4 @@
-"""Convolutions of torch on a CPU as those of images with a single row, which oneDNN computes faster channels-last.
+"""Convolutions of torch on a CPU as convolutions of one-row images, which oneDNN computes faster channels-last.
 
     convolution(x, weight) -> squeeze(convolution(unsqueeze(x), channels-last weight))
 

@@ -36,7 +36,7 @@ def restore_writes(graph: Graph, changed: list[Node]) -> None:
 
 
 def _without_write(node: Node) -> torch._ops.OpOverload | None:
-    """The op that computes the same into new memory; None if the node is no such write."""
+    """The op that computes a write's values into new memory; None if the node is no write or has no such op."""
     target = node.target
     if not is_write(node) or not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
         return None

@@ -2,7 +2,7 @@
 
     x -> conv1d -> conv1d -> y          x -> to channels-last -> conv1d -> conv1d -> to y's strides -> y
 
-On a GPU they are sluice's tensor-core kernels, on a CPU torch's convolutions, as two-dimensional ones. Ops with a
+On a GPU these ops are sluice's tensor-core kernels, on a CPU torch's convolutions, made two-dimensional. Ops with a
 channels-last input have a channels-last result, so only values that enter or leave a region are copied.
 """
 

@@ -1,4 +1,4 @@
-"""Activations that are not decomposed before the pass, and the decomposition of those that it leaves."""
+"""Activations that are not decomposed before the pass, and the decomposition of the activations that it leaves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Table = dict[Any, Callable[..., Any]]
 
 
 class KeepingTable(Table):
-    """Inductor's decompositions but those of `KEPT`. Its pickle, a part of a cache's key, is the name of a function."""
+    """Inductor's decompositions without `KEPT`'s. Its pickle, a part of a cache's key, is the name of a function."""
 
     def __reduce__(self) -> tuple[Callable[[], Table], tuple[()]]:
         return keeping_table, ()

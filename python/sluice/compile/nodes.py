@@ -45,7 +45,7 @@ def same_sizes(a: Sequence[int | torch.SymInt], b: Sequence[int | torch.SymInt])
 
 
 def has_contiguous_strides(x: torch.Tensor) -> bool:
-    """Whether a sequence (B, C, L) lies as a new one would, for all values of its symbols."""
+    """Whether a sequence (B, C, L) lies as a new tensor would, for all values of its symbols."""
     _, channels, length = x.shape
     return same_sizes(x.stride(), (channels * length, length, 1))
 
@@ -121,7 +121,7 @@ def given(node: Node, name: str, default: Any) -> Any:
 
 
 def source_of(node: Node) -> Node | None:
-    """The input of the graph that a weight is, or the first one that it is computed from."""
+    """The graph's input that a weight is, or the first input that it is computed from."""
     level = [node]
     while level:
         if (found := next((one for one in level if one.op == "placeholder"), None)) is not None:

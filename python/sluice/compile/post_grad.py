@@ -29,7 +29,7 @@ class FoldConvolutions(_Base):  # type: ignore[misc]
 
     Args:
         is_ahead: the pass runs before Inductor's own, on a graph whose activations are not decomposed yet, and
-            decomposes those that remain.
+            decomposes the activations that remain.
         others: passes that run after it on the same graph.
     """
 
@@ -72,7 +72,7 @@ def _is_inference() -> bool:
 
 @functools.cache
 def _hash_of_sources() -> str:
-    """The hash of this package's sources and of those that write chains."""
+    """The hash of this package's sources and of the sources that write chains."""
     here = pathlib.Path(__file__).parent
     digest = hashlib.sha256()
     for path in (*sorted(here.glob("*.py")), here.parent / "chain.py", here.parent / "stages.py"):

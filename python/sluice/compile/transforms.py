@@ -73,7 +73,7 @@ def _adds_bias(first: GraphStage) -> bool:
 
 
 def _without_bias(graph: Graph, node: Node) -> GraphStage:
-    """The stage that adds the bias of a convolution to the result of a new one."""
+    """The stage that adds the bias of a convolution to the result of a new convolution."""
     x, weight, bias, *others = node.args
     assert isinstance(bias, Node)
     with graph.inserting_before(node):

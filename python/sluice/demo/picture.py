@@ -14,7 +14,7 @@ from .measure import Row
 from .recording import Recording
 
 _BEFORE, _AFTER, _SLOWER = "#7a8794", "#1f77b4", "#c76b29"
-_COLUMNS = 1600  # of the waveform panels: about one per pixel, from the minimum to the maximum of its samples
+_COLUMNS = 1600  # columns of the waveform panels: about one per pixel, from the minimum to the maximum of its samples
 _WINDOW = 1024
 
 

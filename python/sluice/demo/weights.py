@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 _LAYERS = (nn.Conv1d, nn.ConvTranspose1d, nn.Conv2d, nn.Linear)
-_SPREAD = 0.2  # of parameters around their first values; embeddings and other tables get 1
+_SPREAD = 0.2  # standard deviation of parameters around their first values; embeddings and other tables get 1
 _BIAS = 0.1
 
 
 def keep_levels(network: nn.Module, x: torch.Tensor, *, seed: int = 0) -> None:
-    """Gives every parameter a random value, such that each convolution and linear layer returns a mean square of 1.
+    """Gives every parameter a random value, so that each convolution and linear layer returns a mean square of 1.
 
     Weights are normal variables, scaled by each layer's output for `x`, in the order in which the layers run. Signals
     then neither overflow nor vanish in float16, as they do in deep vocoders with torch's initial values. Parameters of
@@ -23,7 +23,7 @@ def keep_levels(network: nn.Module, x: torch.Tensor, *, seed: int = 0) -> None:
 
     Args:
         network: on the device of `x` and in its dtype, in eval mode. Parameters change in place.
-        x: an input of the network; a short one is enough.
+        x: an input of the network; a short input is enough.
         seed: the same seed gives the same weights.
 
     Raises:

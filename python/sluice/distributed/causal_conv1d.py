@@ -271,7 +271,7 @@ class _Piece:
 
 
 def packed_ids(starts: torch.Tensor, piece: Positions, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sequences of the positions before a piece and of those in it, -1 for none; never read on the host."""
+    """The sequences of the positions before a piece and of the positions in it, -1 for none; never read on the host."""
     positions = torch.arange(piece.start - columns, piece.stop, dtype=starts.dtype, device=starts.device)
     ids = torch.searchsorted(starts.contiguous(), positions, right=True, out_int32=True) - 1
     ids = torch.where(positions < starts[-1], ids, -1)[None]

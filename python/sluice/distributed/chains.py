@@ -1,4 +1,4 @@
-"""Chains of a piece: their tensors are split as the piece is, and a launch gets those of its positions."""
+"""Chains of a piece: their tensors are split as the piece is, and a launch gets its positions' parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which split a call of DTensors takes over each dimension of their mesh: the one that moves the fewest bytes."""
+"""The split that a call of DTensors takes over each dimension of their mesh: it moves the fewest bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Argument(NamedTuple):
 
 
 def placement_for(split: Split, name: str, index: int | None, outs: Collection[str]) -> Placement:
-    """The placement that a split gives an argument; those of `outs` are placed as results."""
+    """The placement that a split gives an argument; the arguments in `outs` are placed as results."""
     dim = split.result if name in outs else dimension_of(split, name, index)
     return Replicate() if dim is None else Shard(dim)
 
@@ -42,7 +42,7 @@ def choose(
         arguments: the DTensors of the call.
         candidates: the op's splits; replication is always possible.
         written: the arguments that the op writes.
-        outs: those of them whose old values it does not read.
+        outs: the written arguments whose old values the op does not read.
         may_exchange: whether a halo can be sent; compilers trace with tensors without memory.
     """
     chosen: list[Split] = []

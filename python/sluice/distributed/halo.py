@@ -63,7 +63,7 @@ class Windows:
         return (length + self.left + self.right - self.reach - 1) // self.stride + 1
 
     def inputs(self, outputs: Positions) -> Positions:
-        """The positions that the outputs read; zeros are before position 0 and after the last one."""
+        """The positions that the outputs read; zeros are before position 0 and after the last position."""
         first, last = (output * self.stride - self.left for output in (outputs.start, outputs.stop - 1))
         return Positions(first, last + self.reach + 1)
 
@@ -122,7 +122,7 @@ def pieces_of(lengths: tuple[int, ...]) -> tuple[Positions, ...]:
 
 
 def chunks_of(length: int, parts: int) -> tuple[Positions, ...]:
-    """The pieces of `torch.chunk`, which are those of `torch.distributed.tensor.Shard`; the last ones may be empty."""
+    """The pieces of `torch.chunk`, which `torch.distributed.tensor.Shard` has too; the last pieces may be empty."""
     size = -(-length // parts)
     return tuple(Positions(min(i * size, length), min((i + 1) * size, length)) for i in range(parts))
 
@@ -145,8 +145,8 @@ def messages(
 
     Args:
         pieces: of all ranks.
-        needs: the positions that each rank needs; those that no other piece has come from nowhere.
-        rank: the one that is asked about.
+        needs: the positions that each rank needs; nobody sends positions that no other piece has.
+        rank: the rank that is asked about.
     """
     sends = [
         Message(peer, part)
@@ -171,7 +171,7 @@ def share_of(pieces: tuple[Positions, ...], outputs: tuple[Positions, ...], wind
         pieces: of all ranks, adjacent.
         outputs: of all ranks; any outputs, wherever their inputs are.
         windows: the convolution's.
-        rank: the one that is asked about.
+        rank: the rank that is asked about.
     """
     divided = [_divided(*pair, windows) for pair in zip(pieces, outputs, strict=True)]
     needs = [
@@ -194,7 +194,7 @@ def _divided(piece: Positions, outputs: Positions, windows: Windows) -> tuple[Po
 
 
 def _outside(positions: Positions, piece: Positions) -> tuple[Positions, Positions]:
-    """The positions before a piece, and those after it."""
+    """The positions before a piece, and the positions after it."""
     before = Positions(positions.start, min(positions.stop, piece.start))
     return before, Positions(max(positions.start, piece.stop), positions.stop)
 
@@ -206,12 +206,12 @@ def history_of(
     """What a rank of a causal convolution sends and receives: the history before each piece.
 
     The first rank has the initial states too, at the positions before 0. Ranks without positions need no history,
-    except for the last one if final states are wanted.
+    except for the last rank if final states are wanted.
 
     Args:
         pieces: of all ranks, adjacent.
         history: (K - 1) * dilation positions.
-        rank: the one that is asked about.
+        rank: the rank that is asked about.
         wants_states: whether the last rank computes final states.
     """
     last = len(pieces) - 1

@@ -128,6 +128,6 @@ def convolve_causally(
 
 
 def last_run(ids: torch.Tensor) -> torch.Tensor:
-    """Whether each column of (B, n) belongs to the run of equal ids that ends at the last one."""
+    """Whether each column of (B, n) belongs to the run of equal ids that ends at the last column."""
     is_last = (ids == ids[:, -1:]).to(torch.int8)
     return is_last.flip(-1).cumprod(-1).flip(-1).bool()

@@ -17,7 +17,7 @@ from .pieces import convolve as convolve_piece
 
 @dataclasses.dataclass(frozen=True)
 class RawPiece:
-    """A rank's piece and the raw op's arguments by name; tensors of chains are those of the piece."""
+    """A rank's piece and the raw op's arguments by name; tensors of chains are the piece's."""
 
     op: str
     values: dict[str, Any]

@@ -35,7 +35,7 @@ class Call:
         values: the given arguments by name.
         tensors: the tensors among them: name, index in a list, tensor.
         written: the names of arguments that the op writes.
-        outs: those of them that are results.
+        outs: the written arguments that are results.
         mesh: of the DTensors.
     """
 
@@ -72,7 +72,7 @@ class Call:
         return wrapped if isinstance(self.func._schema.returns[0].type, torch.ListType) else wrapped[0]
 
     def _check(self) -> None:
-        """Refuses tensors on other meshes, mixed tensors, and written ones that are partial."""
+        """Refuses tensors on other meshes, mixed tensors, and partial tensors that the op writes."""
         is_lenient = DTensor._op_dispatcher._allow_implicit_replication
         for name, _, tensor in self.tensors:
             if not isinstance(tensor, DTensor):
@@ -153,7 +153,7 @@ class _Local:
     """A call's arguments on this rank, redistributed as its splits want them.
 
     Attributes:
-        placements: those of every result.
+        placements: every result has these.
         has_share: whether this rank has anything to compute.
     """
 
@@ -218,7 +218,7 @@ class _Local:
         if values.get("groups", 1) > 1:
             values["groups"] = values["input"].shape[-2] * values["groups"] // self.call.values["input"].shape[-2]
         if values.get("packed") is not None and any(split.dims.get("weight") is not None for split in self.splits):
-            values["packed"] = None  # of the whole weight
+            values["packed"] = None  # packed from the whole weight
 
     def _empty(self, shape: tuple[int, ...], dtype: torch.dtype, placements: list[Placement]) -> torch.Tensor:
         return empty_dtensor(shape, dtype=dtype, device_mesh=self.call.mesh, placements=placements).to_local()
@@ -245,7 +245,7 @@ def _check(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def _compare(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """For ops that compare addresses: those of local tensors."""
+    """For ops that compare addresses: compares the addresses of local tensors."""
     return func(*(one.to_local() if isinstance(one, DTensor) else one for one in args), **kwargs)
 
 

@@ -21,7 +21,7 @@ class Split:
 
     Attributes:
         dims: the dimension of each split argument; of each tensor in a list.
-        result: that of every result.
+        result: the split dimension of every result.
         units: parts of that dimension which must stay whole and be divided evenly, as groups; None if any cut will do.
         has_halo: whether ranks need positions of each other.
     """
@@ -95,14 +95,14 @@ def _filter2d(values: Values) -> list[Split]:
 
 
 def _channels(values: Values, states: str | None) -> Split:
-    """Of a causal op: x has its channels in dimension 1, as states have."""
+    """The split of a causal op's channels: x has them in dimension 1, as states have."""
     x = values["x"]
     dims: dict[str, Dims] = {"x": 1, "weight": 0, "bias": 0, **_chains(values, 1 - x.rank, "pre", "post")}
     return Split(dims if states is None else {**dims, states: 1}, 1)
 
 
 def _batch(values: Values, *others: str) -> Split:
-    """Of a causal op: the `others` have a row for each of x's."""
+    """The split of a causal op's rows: the `others` have a row for each of x's rows."""
     dims: dict[str, Dims] = {"x": 0, **dict.fromkeys(others, 0), **_chains(values, -values["x"].rank, "pre", "post")}
     return Split(dims, 0)
 

@@ -20,7 +20,7 @@ from .state import State
 class CausalConv1d(Chained, torch.nn.Conv1d):
     """A depthwise convolution whose outputs see no later inputs: `post(act(conv(pre(x))) + residual)` in one op.
 
-    Its parameters are those of the `torch.nn.Conv1d(C, C, K, padding=K - 1, groups=C)` that Mamba, Jamba, Bamba,
+    It has the parameters of the `torch.nn.Conv1d(C, C, K, padding=K - 1, groups=C)` that Mamba, Jamba, Bamba,
     Falcon-H1 or Qwen3-Next have, so their `state_dict` fits. If grad mode is on and an input or a parameter requires
     grad, torch's code runs.
 
@@ -30,14 +30,14 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
         dilation: positions from one tap to the next.
         bias: whether there is one.
         activation: as of `sluice.causal_conv1d`.
-        pre, post: as those of `sluice.nn.Conv1d`; states keep the results of `pre`.
+        pre, post: as in `sluice.nn.Conv1d`; states keep the results of `pre`.
         device, dtype: of the parameters.
 
     Shape:
         x: (B, C, L), or (1, C, T) and (C, T) with `cu_seqlens`; the result: as x; states: (B, C, (K - 1) * dilation).
 
     Raises:
-        TypeError: `pre` or `post` is none of those, or a dtype does not fit.
+        TypeError: `pre` or `post` is no chain, text or known module, or a dtype does not fit.
         ValueError: a shape, a number or an activation does not fit.
 
     Example:
@@ -111,7 +111,7 @@ class CausalConv1d(Chained, torch.nn.Conv1d):
         Args:
             x: (B, C) or (B, C, S).
             conv_state: (B, C, state_len), state_len at least (K - 1) * dilation.
-            options: those of `sluice.causal_conv1d_update` that are not the module's own.
+            options: arguments of `sluice.causal_conv1d_update` that are not the module's own.
 
         Raises:
             RuntimeError: a module of `pre` or `post` has no stage in training mode, such as a Dropout.

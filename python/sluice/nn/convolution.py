@@ -44,16 +44,16 @@ class Conv1d(Chained, torch.nn.Conv1d):
     or device changes.
 
     Args:
-        pre, post: each a chain, the text of one without tensors, or a module that `sluice.stages.from_module` knows,
-            whose parameters then belong to this module. If a module has no stage in its current state, as a Dropout
-            in training, torch's code runs.
+        pre, post: each a chain, the text of a chain without tensors, or a module that `sluice.stages.from_module`
+            knows, whose parameters then belong to this module. If a module has no stage in its current state, as a
+            Dropout in training, torch's code runs.
         others: as `torch.nn.Conv1d`.
 
     Shape:
         input: (B, C, L) or (C, L); the result: (B, C_out, L_out) or (C_out, L_out).
 
     Raises:
-        TypeError: `pre` or `post` is none of those, or a dtype does not fit.
+        TypeError: `pre` or `post` is no chain, text or known module, or a dtype does not fit.
         ValueError: a shape does not fit.
 
     Example:
@@ -144,14 +144,14 @@ class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
     parameter requires grad, or if sluice has no kernels for the tensors, torch's code runs.
 
     Args:
-        pre, post: as those of `sluice.nn.Conv1d`.
+        pre, post: as in `sluice.nn.Conv1d`.
         others: as `torch.nn.ConvTranspose1d`.
 
     Shape:
         input: (B, C, L) or (C, L); the result: (B, C_out, L_out) or (C_out, L_out).
 
     Raises:
-        TypeError: `pre` or `post` is none of those, or a dtype does not fit.
+        TypeError: `pre` or `post` is no chain, text or known module, or a dtype does not fit.
         ValueError: a shape or an `output_size` does not fit.
 
     Example:
@@ -244,7 +244,7 @@ class ConvTranspose1d(Chained, torch.nn.ConvTranspose1d):
 def again(
     module: Any, input: torch.Tensor, is_new: bool = False
 ) -> tuple[Any, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    """The module's state, weight and bias, and the result if the call is like the last one."""
+    """The module's state, weight and bias, and the result if the call is like the last call."""
     state = getattr(module, "_sluice", None)  # none after `undo`, if a wrapper of the forward is left
     call = None if state is None or is_new or torch.compiler.is_compiling() else state.last.call
     if call is None or not call.is_like(module, input):

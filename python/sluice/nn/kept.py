@@ -39,7 +39,7 @@ class Kept:
         self._values: dict[tuple[int, object], _Value] = {}  # by stream and key
 
     def of(self, parameters: tuple[torch.Tensor, ...], compute: Callable[[], Any], key: object = None) -> Any:
-        """The value that `compute` makes of the parameters; `key` tells apart several ones."""
+        """The value that `compute` makes of the parameters; `key` tells several values apart."""
         stream, is_cuda = 0, parameters[0].is_cuda
         if is_cuda:
             if torch.cuda.is_current_stream_capturing():

@@ -17,14 +17,14 @@ class Transform(Chained):
     current state, as a Dropout in training, torch's code runs.
 
     Args:
-        chain: a chain, the text of one without tensors, or a module that `sluice.stages.from_module` knows, for
-            example a `Sequential` of pointwise ones.
+        chain: a chain, the text of a chain without tensors, or a module that `sluice.stages.from_module` knows, for
+            example a `Sequential` of pointwise modules.
 
     Shape:
         x: any; the result: the same.
 
     Raises:
-        TypeError: `chain` is none of those, or x is of a dtype that sluice does not compute with.
+        TypeError: `chain` is no chain, text or known module, or x is of a dtype that sluice does not compute with.
 
     Example:
         >>> import torch, sluice

@@ -1,7 +1,7 @@
 """Repeated calls of a convolution module: results of the first call's checks are kept, and their conditions compared.
 
 Most of the cost of a small convolution is Python that checks its arguments. The raw op checks them again, so a call
-like the one before may go to it directly.
+like the call before may go to it directly.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OUTPUT_PADDING = torch.nn.ConvTranspose1d._output_padding
 
 
 class Call(NamedTuple):
-    """A call without chains that the raw op computed, and the conditions for the next one to go there too."""
+    """A call without chains that the raw op computed, and the conditions for the next call to go there too."""
 
     kind: Any
     settings: tuple[Any, ...]
@@ -38,7 +38,7 @@ class Call(NamedTuple):
     numbers: tuple[int, ...]
 
     def is_like(self, module: Any, input: torch.Tensor) -> bool:
-        """Whether a call is like this one, but for the tensors that it reads."""
+        """Whether the module's call with this input is like the kept call, but for the tensors that it reads."""
         own = module.__dict__
         return (
             type(module) is self.kind
@@ -51,7 +51,7 @@ class Call(NamedTuple):
         )
 
     def repeat(self, module: Any, input: torch.Tensor, weight: Any, bias: Any) -> torch.Tensor | None:
-        """The result of a call that is like this one, or None if its tensors are not."""
+        """The result of a call that is like the kept call, or None if its weight or bias is not."""
         if type(weight) not in PLAIN or like(weight) != self.weight:
             return None
         if bias is not None and type(bias) not in PLAIN:

@@ -112,7 +112,7 @@ def _attribute(module: torch.nn.Module, path: str) -> object:
 
 @dataclasses.dataclass
 class EntryChange:
-    """The entry of a module, and the one before it."""
+    """The entry of a module, and the entry before it."""
 
     name: str
     entry: Entry
@@ -139,17 +139,17 @@ def replace(
     Modules stay the same objects: names, hooks, parameters and `state_dict` keys stay. Where sluice's kernels compute a
     module's convolution, its class becomes sluice's: `nn.Conv1d`, `nn.ConvTranspose1d`, depthwise `nn.Conv2d`, and
     causal convolutions of transformers. At the first call that wants no gradient torch's Dynamo traces the model, or
-    those of its modules that consist of convolutions for at least half, for all lengths, and the pointwise ops around
-    convolutions become their chains; this takes seconds. What Dynamo cannot trace runs as before.
+    the modules in it that consist of convolutions for at least half. A trace is for all lengths and takes seconds: the
+    pointwise ops around convolutions become their chains. What Dynamo cannot trace runs as before.
 
     Args:
         model: any module. It may be in training mode, and it still trains.
         only: takes a convolution's name and the module, and says whether it may be swapped and folded.
         fold: whether calls are traced; else classes are swapped alone.
-        cuda_graphs: whether traced calls on a GPU are captured at the second one of their shapes, and then replayed; at
-            most 16 captures. Inputs are copied in, and results are new tensors. Calls that draw random numbers, write
-            to an input or return memory of one run as before. During a capture torch lets no other thread draw random
-            numbers on the GPU.
+        cuda_graphs: whether traced calls on a GPU are captured at the second call with their shapes, and then
+            replayed; at most 16 captures. Inputs are copied in, and results are new tensors. Calls that draw random
+            numbers, write to an input or return an input's memory run as before. During a capture torch lets no other
+            thread draw random numbers on the GPU.
         dry_run: whether only the table is made; the model does not change.
 
     Returns:

@@ -43,12 +43,12 @@ _derived: dict[tuple[type, ...], type] = {}
 
 
 class Derived:
-    """A class made of a model's own class, which pickles by that one. It comes first among the bases.
+    """The first base of a class that is made of a model's own class, and that pickles by its bases.
 
     `__init_subclass__` of the model's class does not run: it is for the classes that users write.
     """
 
-    if TYPE_CHECKING:  # annotations would hide those of the model's class from torch.jit.script
+    if TYPE_CHECKING:  # annotations would hide the model class's own from torch.jit.script
         _sluice_bases: tuple[type, ...]
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -66,7 +66,7 @@ class Causal(Derived):
 
 
 def derived(*bases: type) -> type:
-    """The class of these bases, under the name of the second one."""
+    """The class of these bases, under the name of the second base."""
     found = _derived.get(bases)
     if found is None:
         own = bases[1]
@@ -98,7 +98,7 @@ def exchanged(kind: type, old: type, new: type) -> type:
     if kind is old:
         return new
     written = getattr(sys.modules.get(kind.__module__), kind.__name__, None) is kind
-    if written or any("__class__" in _free_names(value) for value in vars(kind).values()):  # of super()
+    if written or any("__class__" in _free_names(value) for value in vars(kind).values()):  # super()'s cell
         raise TypeError(f"it keeps its class {kind.__name__}, which others made of {old.__name__}")
     bases = tuple(exchanged(base, old, new) if issubclass(base, old) else base for base in kind.__bases__)
     name = kind.__name__

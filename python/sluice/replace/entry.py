@@ -1,7 +1,7 @@
 """The way of a module's calls into torch's tracer: Dynamo traces the module, and its graphs run folded.
 
 `torch.nn.Module.__call__` runs what is in `_compiled_call_impl`, as after `module.compile()`. Copies and pickles drop
-that attribute; they get an entry of their own by another one, which stays.
+that attribute; they get an entry of their own by another attribute, which stays.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ..nn.state import NAME
 from .frames import Compiler, lock, traced
 
 _CALL = "_compiled_call_impl"
-_IGNORED = "__jit_ignored_attributes__"  # of torch.jit.script
+_IGNORED = "__jit_ignored_attributes__"  # torch.jit.script reads it
 
 
 class Folding:
     """The backend of a model's entries.
 
     Args:
-        convolutions: the only ones that are folded; None for all.
+        convolutions: the only convolutions that are folded; None for all.
         cuda_graphs: whether calls on a GPU become CUDA graphs.
     """
 
@@ -60,7 +60,7 @@ class Folding:
         return Folding, (self.convolutions, self.cuda_graphs)
 
     def call_of(self, module: torch.nn.Module, code: tuple[Any, ...]) -> tuple[Callable[..., Any], Compiler]:
-        """The function that is traced for modules like this one, and Dynamo's compiler for it."""
+        """The function that is traced for modules like this module, and Dynamo's compiler for it."""
         shapes = tuple((name, tuple(one.shape)) for name, one in module.named_parameters())
         key = type(module), shapes, code
         if key not in self._calls:
@@ -101,7 +101,7 @@ class Entry:
         own[_IGNORED] = [*getattr(type(self.module), _IGNORED, ()), NAME, _CALL]
 
     def remove(self) -> None:
-        """Takes the entry out of the module, unless another one is in its place."""
+        """Takes the entry out of the module, unless another entry is in its place."""
         own = self.module.__dict__
         if own.get(NAME) is self:
             del own[NAME], own[_IGNORED]

@@ -22,7 +22,7 @@ _CONFIGURATION = {
     "recompile_limit": 16,
 }
 _MOST_FAILURES = 3
-_MOST_LENGTHS = 3  # for which a frame is traced, where a trace holds for a single one
+_MOST_LENGTHS = 3  # lengths for which a frame is traced, where a trace holds for a single length
 lock = threading.RLock()
 Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
@@ -108,5 +108,5 @@ def _fixed_sizes(graph: torch.fx.GraphModule) -> tuple[tuple[Any, ...], tuple[in
 
 
 def _fixed(size: int | torch.SymInt) -> int:
-    """A size that is the same for all calls of a graph; 0 for another one."""
+    """A size that is the same for all calls of a graph; 0 for any other size."""
     return size if isinstance(size, int) else size.node.maybe_as_int() or 0

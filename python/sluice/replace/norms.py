@@ -46,7 +46,7 @@ class KeptWeightNorm(WeightNorm):
     """torch's hook of old-style weight_norm."""
 
     def __call__(self, module: Any, inputs: Any) -> None:
-        """Computes the weight, unless its factors are those of the last call."""
+        """Computes the weight, unless its factors are the last call's."""
         if not _of_hook(self, module, ("_g", "_v")):
             super().__call__(module, inputs)
 
@@ -55,7 +55,7 @@ class KeptSpectralNorm(SpectralNorm):
     """torch's hook of old-style spectral_norm."""
 
     def __call__(self, module: Any, inputs: Any) -> None:
-        """Computes the weight, unless its factors are those of the last call."""
+        """Computes the weight, unless its factors are the last call's."""
         if not _of_hook(self, module, ("_orig", "_u", "_v")):
             super().__call__(module, inputs)
 
@@ -64,7 +64,7 @@ class KeptParametrizations(ParametrizationList):
     """torch's list of parametrizations of a weight, which are weight_norm and spectral_norm."""
 
     def forward(self) -> torch.Tensor:
-        """The weight, computed unless its factors are those of the last call."""
+        """The weight, computed unless its factors are the last call's."""
         if torch.compiler.is_compiling():
             return super().forward()
         factors = (*self.parameters(), *self.buffers())

@@ -42,7 +42,7 @@ class PaddedInside(Padded):
 
 
 def padded_class(module: Any) -> type[Padded] | None:
-    """The class that a module's own one is derived with; None if it is no such module, or pads by other numbers."""
+    """The class that a module's own class is derived with; None if it is not in `_NAMES`, or pads by other numbers."""
     kind = type(module)
     if issubclass(kind, Derived):
         return None
@@ -60,7 +60,7 @@ def padded_class(module: Any) -> type[Padded] | None:
 
 
 def _numbers(conv: torch.nn.Conv1d, length: int) -> tuple[int, int]:
-    """The positions that the convolution reads beside a stride, and those that a length lacks to whole strides."""
+    """Positions that the convolution reads beside a stride, and positions that a length lacks to whole strides."""
     reach, stride = (conv.kernel_size[0] - 1) * conv.dilation[0] + 1, conv.stride[0]
     total = reach - stride
     strides = -((reach - total - length) // stride)

@@ -1,4 +1,4 @@
-"""The modules whose calls are traced: those that consist of convolutions for the most part."""
+"""The modules whose calls are traced: they consist of convolutions for the most part."""
 
 from __future__ import annotations
 

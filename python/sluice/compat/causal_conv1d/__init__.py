@@ -10,7 +10,7 @@ from ._install import Report, install, uninstall
 from .causal_conv1d_interface import causal_conv1d_fn, causal_conv1d_update
 from .causal_conv1d_varlen import causal_conv1d_varlen_states
 
-__version__ = "1.7.0"  # of the package whose interface this is
+__version__ = "1.7.0"  # the version of the package whose interface this is
 
 __all__ = [
     "Report",

@@ -68,7 +68,7 @@ class Report:
 
 @dataclasses.dataclass
 class _State:
-    """The modules in place and those to restore. Nothing is imported under the lock."""
+    """The modules in place and the modules to restore. Nothing is imported under the lock."""
 
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     modules: dict[str, ModuleType] = dataclasses.field(default_factory=dict)

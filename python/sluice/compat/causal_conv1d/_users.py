@@ -11,7 +11,7 @@ from typing import Any
 from ._modules import FUNCTIONS, PACKAGE
 
 _HUB_KERNELS = "transformers.integrations.hub_kernels"
-_DEPTH = 3  # decorators to look through: Hugging Face's kernels wrap the one that chooses
+_DEPTH = 3  # decorators to look through: Hugging Face's kernels wrap the decorator that chooses
 
 
 def kernel_mapping() -> dict[str, Any] | None:
@@ -69,7 +69,7 @@ def _implementation(bound: Any) -> Any:
 
 
 def _closures(value: Any, depth: int) -> Iterator[dict[str, Any]]:
-    """The closed-over variables of a function, or of a module's `forward`, then those of functions among them."""
+    """The variables that a function or a module's `forward` closes over, then the variables of functions among them."""
     function = value if isinstance(value, FunctionType) else getattr(type(value), "forward", None)
     if depth == 0 or not isinstance(function, FunctionType):
         return

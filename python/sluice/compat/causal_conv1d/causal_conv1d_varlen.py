@@ -13,7 +13,7 @@ __all__ = ["causal_conv1d_varlen_states", "causal_conv1d_varlen_states_ref"]
 
 
 def causal_conv1d_varlen_states(x: torch.Tensor, cu_seqlens: torch.Tensor, state_len: int) -> torch.Tensor:
-    """The last `state_len` tokens of each sequence, zeros before those of a shorter one. Nothing is read on the host.
+    """The last `state_len` tokens of each sequence, zeros before a shorter sequence's. Nothing is read on the host.
 
     Args:
         x: (T, C), any strides, any dtype.

@@ -119,7 +119,7 @@ def causal_conv1d_update_function(
         weight: (C, K), any floating dtype.
         bias: (C,), any floating dtype.
         silu_activation: True for silu, False for no activation.
-        cache_seqlens: (B,) int32 or int64, tokens before the new ones: the state is circular.
+        cache_seqlens: (B,) int32 or int64, tokens before this call: the state is circular.
         conv_state_indices: (B,) int32 or int64, the slot of each sequence; -1: the result is 0, and no state is
             changed.
 
