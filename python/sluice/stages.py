@@ -316,8 +316,8 @@ def from_module(module: torch.nn.Module) -> Chain:
 
     Args:
         module: of `torch.nn` Identity, ReLU, ReLU6, LeakyReLU, PReLU, ELU, SELU, GELU, SiLU, Sigmoid, LogSigmoid, Tanh,
-            Softplus, Hardtanh, and Dropout in eval mode; from transformers the Snakes and these activations under
-            other names; a Sequential of such modules.
+            Softplus, Hardtanh, and Dropout in eval mode; from transformers the Snakes, ReLUSquaredActivation, and these
+            activations under other names; a Sequential of such modules.
 
     Raises:
         TypeError: another module, or none.

@@ -139,8 +139,9 @@ def replace(
     Modules stay the same objects: names, hooks, parameters and `state_dict` keys stay. Where sluice's kernels compute a
     module's convolution, its class becomes sluice's: `nn.Conv1d`, `nn.ConvTranspose1d`, depthwise `nn.Conv2d`, and
     causal convolutions of transformers. At the first call that wants no gradient torch's Dynamo traces the model, or
-    the modules in it that consist of convolutions for at least half. A trace is for all lengths and takes seconds: the
-    pointwise ops around convolutions become their chains. What Dynamo cannot trace runs as before.
+    its modules with at least half convolutions among their parts, or with a `forward` that calls a convolution as a
+    function. A trace takes seconds and is for all lengths; up to three traces are for a single length. The pointwise
+    ops around convolutions become their chains. What Dynamo cannot trace runs as before.
 
     Args:
         model: any module. It may be in training mode, and it still trains.

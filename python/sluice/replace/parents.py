@@ -1,4 +1,4 @@
-"""The modules whose calls are traced: they consist of convolutions for the most part."""
+"""The modules whose calls are traced: at least half of their parts are convolutions, or `forward` calls one."""
 
 from __future__ import annotations
 
