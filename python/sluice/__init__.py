@@ -7,12 +7,7 @@ from . import _library
 
 _library.load()
 
-from . import (  # noqa: E402
-    _call,
-    nn,
-    reference,
-    stages,
-)
+from . import _call, nn, reference, stages  # noqa: E402
 from . import _flops as _flops  # noqa: E402
 from . import _vmap as _vmap  # noqa: E402
 from . import compile as compile  # noqa: E402

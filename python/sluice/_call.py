@@ -46,7 +46,7 @@ def run(
         result: torch.Tensor = getattr(torch.ops.sluice, name)(*arguments, **options)
         return result
     try:
-        if current_mode.action and not name.startswith("_check_"):
+        if current_mode.action:
             return ask(name, arguments, options)
         return (_functions.get(name) or _function(name))(*arguments, **options)
     except NotImplementedError as error:
@@ -56,6 +56,8 @@ def run(
     except RuntimeError as error:
         raise_as_python(op, error, arguments[0].device)
     load_sharding_rules()
+    if current_mode.action:
+        return checked(op, arguments[0], ask, name, arguments, options)
     return checked(op, arguments[0], _functions[name], *arguments, **options)
 
 

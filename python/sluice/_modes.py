@@ -39,7 +39,10 @@ def call_mode(action: str, **options: Any) -> Iterator[list[str]]:
 
 
 def ask(name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> torch.Tensor:
-    """Asks the mode's raw op instead of `name`, and returns the input."""
+    """Asks the mode's raw op instead of `name`, and returns the input. Checks run in every mode."""
+    if name.startswith("_check_"):
+        checked: torch.Tensor = getattr(torch.ops.sluice, name)(*arguments, **options)
+        return checked
     raw_op = getattr(torch.ops.sluice, f"_{current_mode.action}_{name.removesuffix('_out')}", None)
     if raw_op is not None:  # the states of a causal convolution have no kernel to choose
         current_mode.texts.append(str(raw_op(*arguments, **options, **current_mode.options)))
