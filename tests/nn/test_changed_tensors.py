@@ -166,12 +166,16 @@ def test_functions_on_the_meta_device() -> None:
 
 # --- chains in training -----------------------------------------------------------------------------------------------
 def dropping() -> list[nn.Module]:
-    return [
+    """Layers with a dropout; their weights are positive, so that an activation lets all values through."""
+    layers = [
         sluice.nn.Conv1d(4, 4, 3, padding=1, groups=4, post=nn.Dropout(0.5).eval()),
         sluice.nn.ConvTranspose1d(4, 4, 3, padding=1, pre=nn.Dropout(0.5).eval()),
         sluice.nn.CausalConv1d(4, 3, post=nn.Sequential(nn.ReLU(), nn.Dropout(0.5)).eval()),
         sluice.nn.Transform(nn.Dropout(0.5).eval()),
     ]
+    for parameter in nn.ModuleList(layers).parameters():
+        nn.init.uniform_(parameter, 0.1, 1.0)
+    return layers
 
 
 @pytest.mark.parametrize("grad", [False, True])
