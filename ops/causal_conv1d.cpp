@@ -3,16 +3,15 @@
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
 #include "ops/common/checks.h"
-#include "ops/common/dispatch.h"
+#include "ops/common/launch.h"
 #include "ops/common/plan_text.h"
 #include "ops/common/raw_op.h"
-#include "ops/common/streamed_op.h"
-#include "ops/sequences.h"
+#include "ops/ops.h"
 
 namespace sluice {
 namespace {
 
-constexpr const char* kOp = "causal_conv1d";
+constexpr char kOp[] = "causal_conv1d";
 
 bool has_other_history(const Convolution& c) {
   return c.history.has_value() && TensorView(*c.history).dtype != c.dtype;
@@ -47,13 +46,7 @@ void check_result(const Convolution& c, const TensorView& out) {
 }
 
 // On a GPU the kernels of rows would round a history of another dtype: they read it as they read the input.
-bool runs_as_sequences([[maybe_unused]] const Convolution& c) {
-#ifdef SLUICE_CUDA_LIBRARY
-  return has_other_history(c);
-#else
-  return false;
-#endif
-}
+bool runs_as_sequences(const Convolution& c) { return has_other_history(c) && !TensorView(c.input).is_cpu(); }
 
 // Each row is a sequence.
 void run_rows(const Convolution& c, const TensorView& output) {
@@ -63,7 +56,7 @@ void run_rows(const Convolution& c, const TensorView& output) {
   params.sequences.count = params.sequences.slot_count = output.sizes[0];
   params.sequences.before = operand_of<3>(*c.history);
   params.sequences.columns = c.padding;
-  run_sequences(kOp, params, TensorView(c.input));
+  launch(DeviceScope(kOp, output.device_index), params);
 }
 
 Tensor causal_conv1d(const Convolution& c) {
@@ -80,23 +73,13 @@ void causal_conv1d_out(const Convolution& c, const Tensor& out) {
   run_convolution(c, out);
 }
 
-std::string prepare_or_plan(const Convolution& c, const std::optional<Tensor>& out, const CallMode& mode) {
+std::string answer(const Convolution& c, const std::optional<Tensor>& out, const CallMode& mode) {
+  check_planned(kOp, mode, c.sizes);
   if (!out.has_value()) return prepare_or_plan_convolution(c, nullptr, mode);
   const TensorView view(*out);
   check_result(c, view);
   return prepare_or_plan_convolution(c, &view, mode);
 }
-
-std::string prepare_causal_conv1d(const Convolution& c, const std::optional<Tensor>& out) {
-  return prepare_or_plan(c, out, {.action = Action::prepare});
-}
-
-#ifndef SLUICE_CUDA_LIBRARY
-std::string plan_causal_conv1d(const Convolution& c, const std::optional<Tensor>& out, bool linked,
-                               const std::vector<int64_t>& device) {
-  return prepare_or_plan(c, out, mode_of_plan(kOp, linked, device, c.sizes));
-}
-#endif
 
 // `width`: the columns of the history, and so of the states.
 void check_final_states(const TensorView& x, int64_t width, const std::optional<Tensor>& initial_states) {
@@ -121,7 +104,7 @@ void run_final_states(const TensorView& x, int64_t width, const std::optional<Te
   params.sequences.before = operand_of<3>(initial_states);
   params.sequences.after = operand_of<3>(states);
   params.sequences.columns = width;
-  keep_states(kOp, params, x);
+  launch_states(DeviceScope(kOp, x.device_index), params);
 }
 
 Tensor final_states(const Tensor& x, int64_t width, const std::optional<Tensor>& initial_states) {
@@ -156,29 +139,15 @@ void final_states_out(const Tensor& x, int64_t width, const std::optional<Tensor
   run_final_states(TensorView(x), width, initial_states, TensorView(out));
 }
 
-}  // namespace
+constexpr char kArguments[] =
+    "Tensor x, Tensor weight, Tensor? bias=None, str? activation=None, Tensor? initial_states=None, *, "
+    "int dilation=1, str pre=\"\", Tensor[]? pre_operands=None, str post=\"\", "
+    "Tensor[]? post_operands=None, str schedule=\"auto\", int? depth=None";
 
-SLUICE_DEVICE_KERNELS(m) {
-  m.impl("causal_conv1d", TORCH_BOX((raw_op<check_arguments, causal_conv1d>)));
-  m.impl("causal_conv1d_out", TORCH_BOX((raw_op<check_arguments, causal_conv1d_out>)));
-  m.impl("_prepare_causal_conv1d", TORCH_BOX((raw_op<check_arguments, prepare_causal_conv1d>)));
-  m.impl("_stream_causal_conv1d", TORCH_BOX((streamed_op<check_arguments, causal_conv1d_out>)));
-  m.impl("causal_conv1d_final_states", TORCH_BOX(&final_states));
-  m.impl("causal_conv1d_final_states_out", TORCH_BOX(&final_states_out));
-}
+using CausalEntries = Entries<kOp, kArguments, check_arguments, causal_conv1d, causal_conv1d_out, answer>;
 
-#ifndef SLUICE_CUDA_LIBRARY
-#define SLUICE_CAUSAL_CONV1D_ARGUMENTS                                                                 \
-  "Tensor x, Tensor weight, Tensor? bias=None, str? activation=None, Tensor? initial_states=None, *, " \
-  "int dilation=1, str pre=\"\", Tensor[]? pre_operands=None, str post=\"\", "                         \
-  "Tensor[]? post_operands=None, str schedule=\"auto\", int? depth=None"
-
-STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
-  m.def("causal_conv1d(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ") -> Tensor");
-  m.def("_prepare_causal_conv1d(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ", Tensor? out=None) -> str");
-  m.def("_stream_causal_conv1d(" SLUICE_CAUSAL_CONV1D_ARGUMENTS SLUICE_STREAMED_ARGUMENTS);
-  m.def("_plan_causal_conv1d(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ", Tensor? out=None, bool linked, int[] device) -> str");
-  m.def("causal_conv1d_out(" SLUICE_CAUSAL_CONV1D_ARGUMENTS ", Tensor(a!) out) -> ()");
+void define(Library& m) {
+  CausalEntries::define(m);
   m.def("causal_conv1d_final_states(Tensor x, int width, Tensor? initial_states=None) -> Tensor");
   m.def("causal_conv1d_final_states_out(Tensor x, int width, Tensor? initial_states=None, *, Tensor(a!) out) -> ()");
   // Called before anything is written; the op above is called after the convolution.
@@ -187,10 +156,19 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
       "-> ()");
 }
 
-STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
-  m.impl("_plan_causal_conv1d", TORCH_BOX((raw_op<check_arguments, plan_causal_conv1d>)));
+void implement(Library& m) {
+  CausalEntries::implement(m);
+  m.impl("causal_conv1d_final_states", TORCH_BOX(&final_states));
+  m.impl("causal_conv1d_final_states_out", TORCH_BOX(&final_states_out));
+}
+
+void implement_everywhere(Library& m) {
+  CausalEntries::implement_everywhere(m);
   m.impl("_check_causal_conv1d_final_states_out", TORCH_BOX(&check_final_states_out));
 }
-#endif
+
+}  // namespace
+
+const Registration kCausalConv1d{define, implement, implement_everywhere};
 
 }  // namespace sluice

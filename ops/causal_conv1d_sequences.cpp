@@ -1,6 +1,4 @@
 // causal_conv1d with sequences that begin anywhere, or states in cache slots: arguments to a SequencesParams.
-#include <torch/csrc/stable/library.h>
-
 #include <limits>
 #include <utility>
 
@@ -8,9 +6,9 @@
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
 #include "ops/common/checks.h"
-#include "ops/common/dispatch.h"
+#include "ops/common/launch.h"
 #include "ops/common/raw_op.h"
-#include "ops/sequences.h"
+#include "ops/ops.h"
 
 namespace sluice {
 namespace {
@@ -132,7 +130,7 @@ void run(const Call& call, const TensorView& output, const std::optional<TensorV
   SequencesParams params{depthwise_params(call.convolution, output), call.sequences};
   if (states.has_value() && states->elements() > 0) params.sequences.after = operand_of<3>(*states);
   if (output.elements() == 0 && !params.sequences.after.exists()) return;
-  run_sequences(kOp, params, TensorView(call.convolution.input));
+  launch(DeviceScope(kOp, output.device_index), params);
 }
 
 std::vector<int64_t> state_sizes(const Call& call) {
@@ -230,18 +228,6 @@ void causal_conv1d_paged_out(const Call& call, const Tensor& out) {
   run(call, TensorView(out), TensorView(*call.states));
 }
 
-}  // namespace
-
-SLUICE_DEVICE_KERNELS(m) {
-  m.impl("causal_conv1d_sequences", TORCH_BOX((raw_op<check_arguments, causal_conv1d_sequences>)));
-  m.impl("causal_conv1d_sequences_out", TORCH_BOX((raw_op<check_arguments, causal_conv1d_sequences_out>)));
-  m.impl("causal_conv1d_paged", TORCH_BOX((raw_op<check_paged_arguments, causal_conv1d_paged>)));
-  m.impl("causal_conv1d_paged_out", TORCH_BOX((raw_op<check_paged_arguments, causal_conv1d_paged_out>)));
-  m.impl("_check_causal_conv1d_sequences", TORCH_BOX((raw_op<check_arguments, check_sequences_out>)));
-  m.impl("_check_causal_conv1d_paged", TORCH_BOX((raw_op<check_paged_arguments, check_paged_out>)));
-}
-
-#ifndef SLUICE_CUDA_LIBRARY
 #define SLUICE_CAUSAL_CHAINS \
   "int dilation=1, str pre=\"\", Tensor[]? pre_operands=None, str post=\"\", Tensor[]? post_operands=None"
 #define SLUICE_SEQUENCES_ARGUMENTS                                                                     \
@@ -252,7 +238,7 @@ SLUICE_DEVICE_KERNELS(m) {
   "Tensor? seq_idx=None, Tensor? cu_seqlens=None, Tensor? cache_indices=None, Tensor? has_initial_state=None, " \
   "int pad_slot_id=-1, int? null_slot_id=None, " SLUICE_CAUSAL_CHAINS
 
-STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
+void define(Library& m) {
   m.def("causal_conv1d_sequences(" SLUICE_SEQUENCES_ARGUMENTS ", bool return_final_states=False) -> Tensor[]");
   m.def("causal_conv1d_sequences_out(" SLUICE_SEQUENCES_ARGUMENTS
         ", Tensor(a!) out, Tensor(b!)? final_states_out=None) -> ()");
@@ -263,6 +249,18 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
         ", Tensor? out=None, Tensor? final_states_out=None) -> ()");
   m.def("_check_causal_conv1d_paged(Tensor x, Tensor state_cache, " SLUICE_PAGED_ARGUMENTS ", Tensor? out=None) -> ()");
 }
-#endif
+
+void implement(Library& m) {
+  m.impl("causal_conv1d_sequences", TORCH_BOX((raw_op<check_arguments, causal_conv1d_sequences>)));
+  m.impl("causal_conv1d_sequences_out", TORCH_BOX((raw_op<check_arguments, causal_conv1d_sequences_out>)));
+  m.impl("causal_conv1d_paged", TORCH_BOX((raw_op<check_paged_arguments, causal_conv1d_paged>)));
+  m.impl("causal_conv1d_paged_out", TORCH_BOX((raw_op<check_paged_arguments, causal_conv1d_paged_out>)));
+  m.impl("_check_causal_conv1d_sequences", TORCH_BOX((raw_op<check_arguments, check_sequences_out>)));
+  m.impl("_check_causal_conv1d_paged", TORCH_BOX((raw_op<check_paged_arguments, check_paged_out>)));
+}
+
+}  // namespace
+
+const Registration kCausalConv1dSequences{define, implement};
 
 }  // namespace sluice

@@ -1,8 +1,4 @@
 // causal_conv1d_update: arguments to an UpdateParams, and its two entries, which update the state in place.
-#include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-
-#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -12,12 +8,9 @@
 #include "ops/common/aten.h"
 #include "ops/common/chain.h"
 #include "ops/common/checks.h"
-#include "ops/common/dispatch.h"
 #include "ops/common/launch.h"
 #include "ops/common/raw_op.h"
-#ifdef SLUICE_CUDA_LIBRARY
-#include "kernels/causal_conv1d/update_launch.h"
-#endif
+#include "ops/ops.h"
 
 namespace sluice {
 namespace {
@@ -208,22 +201,7 @@ UpdateParams params_of(const Update& u, const TensorView& output) {
 
 void run(const Update& u, const TensorView& output) {
   if (output.elements() == 0) return;
-  const UpdateParams params = params_of(u, output);
-#ifdef SLUICE_CUDA_LIBRARY
-  const TensorView x(u.x);
-  const DeviceProperties& device = properties_of(kOp, x.device_index);
-  check(params.history() <= most_history(device, x.dtype), kOp, ": weight must have a history of at most ",
-        most_history(device, x.dtype), " positions on this GPU, got (K - 1) * dilation = ", params.history());
-  const DeviceScope scope(kOp, x.device_index);
-  scope.check_launch(launch_causal_conv1d_update(params, device, scope.stream()));
-#else
-  const long long grain = std::max(1LL, (16LL << 10) / std::max(1LL, params.tokens * params.taps * kUpdateChannels));
-  with_instruction_set([&]<InstructionSet set>() {
-    torch::stable::parallel_for(0, update_items(params), grain, [&](int64_t first, int64_t last) {
-      causal_conv1d_update_cpu<set>(params, first, last);
-    });
-  });
-#endif
+  launch(DeviceScope(kOp, output.device_index), params_of(u, output));
 }
 
 Tensor causal_conv1d_update(const Update& u) {
@@ -244,24 +222,24 @@ void causal_conv1d_update_out(const Update& u, const Tensor& out) {
   run(u, view);
 }
 
-}  // namespace
-
-SLUICE_DEVICE_KERNELS(m) {
-  m.impl("causal_conv1d_update", TORCH_BOX((raw_op<check_arguments, causal_conv1d_update>)));
-  m.impl("causal_conv1d_update_out", TORCH_BOX((raw_op<check_arguments, causal_conv1d_update_out>)));
-}
-
-#ifndef SLUICE_CUDA_LIBRARY
 #define SLUICE_CAUSAL_CONV1D_UPDATE_ARGUMENTS                                                                       \
   "Tensor x, Tensor(a!) conv_state, Tensor weight, Tensor? bias=None, str? activation=None, *, "                    \
   "Tensor? cache_seqlens=None, Tensor? conv_state_indices=None, int pad_slot_id=-1, Tensor? query_start_loc=None, " \
   "Tensor? num_accepted_tokens=None, str state_at=\"end\", int? null_slot_id=None, int dilation=1, str pre=\"\", "  \
   "Tensor[]? pre_operands=None, str post=\"\", Tensor[]? post_operands=None"
 
-STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
+void define(Library& m) {
   m.def("causal_conv1d_update(" SLUICE_CAUSAL_CONV1D_UPDATE_ARGUMENTS ") -> Tensor");
   m.def("causal_conv1d_update_out(" SLUICE_CAUSAL_CONV1D_UPDATE_ARGUMENTS ", Tensor(b!) out) -> ()");
 }
-#endif
+
+void implement(Library& m) {
+  m.impl("causal_conv1d_update", TORCH_BOX((raw_op<check_arguments, causal_conv1d_update>)));
+  m.impl("causal_conv1d_update_out", TORCH_BOX((raw_op<check_arguments, causal_conv1d_update_out>)));
+}
+
+}  // namespace
+
+const Registration kCausalConv1dUpdate{define, implement};
 
 }  // namespace sluice

@@ -2,17 +2,16 @@
 #include <utility>
 
 #include "ops/common/checks.h"
-#include "ops/common/dispatch.h"
 #include "ops/common/raw_op.h"
-#include "ops/common/streamed_op.h"
 #include "ops/convolution/call.h"
 #include "ops/convolution/shapes.h"
+#include "ops/ops.h"
 #include "ops/pack.h"
 
 namespace sluice {
 namespace {
 
-constexpr const char* kOp = "conv1d";
+constexpr char kOp[] = "conv1d";
 
 ConvolutionCall check_arguments(const Tensor& given, const Tensor& weight, const std::optional<Tensor>& bias,
                                 int64_t stride, int64_t padding, int64_t dilation, int64_t groups,
@@ -51,32 +50,14 @@ ConvolutionCall check_arguments(const Tensor& given, const Tensor& weight, const
   return {.convolution = std::move(c), .is_batched = given.dim() != 2};
 }
 
+constexpr char kArguments[] =
+    "Tensor input, Tensor weight, Tensor? bias=None, int stride=1, int padding=0, int dilation=1, int groups=1, *, "
+    "str pre=\"\", Tensor[]? pre_operands=None, str post=\"\", Tensor[]? post_operands=None, ScalarType? dtype=None, "
+    "str schedule=\"auto\", int? depth=None, int? padding_right=None, Tensor? packed=None";
+
 }  // namespace
 
-SLUICE_DEVICE_KERNELS(m) {
-  m.impl("conv1d", TORCH_BOX((raw_op<check_arguments, convolve_call>)));
-  m.impl("conv1d_out", TORCH_BOX((raw_op<check_arguments, convolve_call_out>)));
-  m.impl("_prepare_conv1d", TORCH_BOX((raw_op<check_arguments, prepare_call>)));
-  m.impl("_stream_conv1d", TORCH_BOX((streamed_op<check_arguments, convolve_call_out>)));
-}
-
-#ifndef SLUICE_CUDA_LIBRARY
-#define SLUICE_CONV1D_ARGUMENTS                                                                                      \
-  "Tensor input, Tensor weight, Tensor? bias=None, int stride=1, int padding=0, int dilation=1, int groups=1, *, "   \
-  "str pre=\"\", Tensor[]? pre_operands=None, str post=\"\", Tensor[]? post_operands=None, ScalarType? dtype=None, " \
-  "str schedule=\"auto\", int? depth=None, int? padding_right=None, Tensor? packed=None"
-
-STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
-  m.def("conv1d(" SLUICE_CONV1D_ARGUMENTS ") -> Tensor");
-  m.def("conv1d_out(" SLUICE_CONV1D_ARGUMENTS ", Tensor(a!) out) -> ()");
-  m.def("_prepare_conv1d(" SLUICE_CONV1D_ARGUMENTS ", Tensor? out=None) -> str");
-  m.def("_stream_conv1d(" SLUICE_CONV1D_ARGUMENTS SLUICE_STREAMED_ARGUMENTS);
-  m.def("_plan_conv1d(" SLUICE_CONV1D_ARGUMENTS ", Tensor? out=None, bool linked, int[] device) -> str");
-}
-
-STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
-  m.impl("_plan_conv1d", TORCH_BOX((raw_op<check_arguments, plan_call>)));
-}
-#endif
+const Registration kConv1d =
+    Entries<kOp, kArguments, check_arguments, convolve_call, convolve_call_out, answer_call>::kRegistration;
 
 }  // namespace sluice

@@ -1,18 +1,13 @@
 #include "ops/elementwise.h"
 
-#include <torch/csrc/stable/ops.h>
-
 #include <algorithm>
 #include <array>
 #include <span>
 
-#include "kernels/transform/transform.h"
+#include "kernels/transform/link.h"
 #include "ops/common/checks.h"
-#include "ops/common/link.h"
+#include "ops/common/launch.h"
 #include "ops/common/plan_text.h"
-#ifdef SLUICE_CUDA_LIBRARY
-#include "kernels/transform/launch.h"
-#endif
 
 namespace sluice {
 namespace {
@@ -62,50 +57,60 @@ TransformParams make_params(const char* op, const TensorView& input, const Tenso
   return params;
 }
 
+TransformPlan checked_plan(const char* op, const TransformProblem& problem, const ScheduleRequest& request,
+                           const DeviceProperties& device, bool linked) {
+  const TransformPlan plan = plan_transform(problem, request, device, linked);
+  check_plan(op, plan, request);
+  return plan;
+}
+
 // Plans, then launches, links or returns the plan, as `mode` says. `only_linked`: without a linked form, does and
 // returns nothing.
 std::optional<std::string> run(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
-                               const ScheduleRequest& request, const CallMode& mode, [[maybe_unused]] bool only_linked,
-                               bool is_new) {
-  TransformParams params = make_params(op, input, output, chain);
-  params.is_new = is_new;
-  const TransformProblem problem = problem_of(params);
-  const auto planned = [&](const DeviceProperties& device, bool linked) {
-    const TransformPlan plan = plan_transform(problem, request, device, linked);
-    check_plan(op, plan, request);
-    return plan;
-  };
-  const bool chained = !chain.empty();
+                               const ScheduleRequest& request, const CallMode& mode, bool only_linked, bool is_new) {
   if (mode.plans()) {
     if (only_linked && !mode.linked) return std::nullopt;
-    return plan_text(planned(mode.device, chained && mode.linked), mode, chained, output.elements());
+    const TransformProblem problem = problem_of(make_params(op, input, output, chain));
+    const TransformPlan plan = checked_plan(op, problem, request, mode.device, !chain.empty() && mode.linked);
+    return plan_text(plan, mode, !chain.empty(), output.elements());
   }
-#ifdef SLUICE_CUDA_LIBRARY
   const DeviceScope device(op, input.device_index);
-  const DeviceProperties& properties = properties_of(op, input.device_index);
-  TransformPlan plan = planned(properties, chained);
-  Form form{.reason = kNoChain};
-  if (chained) form = choose_form(op, link_request(params, plan), device, output.elements(), mode.action);
-  if (form.kernel == nullptr) {
+  if (device.is_cpu()) {
     if (only_linked) return std::nullopt;
-    if (chained) plan = planned(properties, false);
+    chain.check_interpreted(op);
+    if (!mode.computes()) return kOnCpu;
   }
+  Pass pass = plan_pass(op, device.properties(), input, output, chain, request);
+  pass.params.is_new = is_new;
+  const Form form = link_pass(device, pass, request, mode.action);
+  if (only_linked && pass.linked == nullptr) return std::nullopt;
   if (!mode.computes()) return form.why();
-  device.check_launch(launch_transform(params, plan, form.kernel, device.stream()));
+  launch_pass(device, pass);
   return std::string();
-#else
-  chain.check_interpreted(op);
-  if (!mode.computes()) return kOnCpu;
-  constexpr int64_t kGrain = 32 * 1024;  // elements per thread at least
-  with_instruction_set([&]<InstructionSet set>() {
-    torch::stable::parallel_for(0, output.elements(), kGrain,
-                                [&](int64_t first, int64_t last) { transform_cpu<set>(params, first, last); });
-  });
-  return std::string();
-#endif
 }
 
 }  // namespace
+
+Pass plan_pass(const char* op, const DeviceProperties* device, const TensorView& input, const TensorView& output,
+               const Chain& chain, const ScheduleRequest& request) {
+  Pass pass{.params = make_params(op, input, output, chain)};
+  if (device == nullptr) return pass;
+  pass.plan = checked_plan(op, problem_of(pass.params), request, *device, /*linked=*/!chain.empty());
+  return pass;
+}
+
+Form link_pass(const DeviceScope& device, Pass& pass, const ScheduleRequest& request, Action action) {
+  if (pass.params.program.empty()) return {.reason = kNoChain};
+  const long long elements = pass.plan.problem.elements;
+  Form form = choose_form(device.op(), link_request(pass.params, pass.plan), device, elements, action);
+  pass.linked = form.kernel;
+  if (!device.is_cpu() && form.kernel == nullptr) {
+    pass.plan = checked_plan(device.op(), problem_of(pass.params), request, *device.properties(), /*linked=*/false);
+  }
+  return form;
+}
+
+void launch_pass(const DeviceScope& device, const Pass& pass) { launch(device, pass.params, pass.plan, pass.linked); }
 
 std::string run_transform(const char* op, const TensorView& input, const TensorView& output, const Chain& chain,
                           const ScheduleRequest& request, const CallMode& mode, bool is_new) {
@@ -117,9 +122,6 @@ std::optional<std::string> run_linked_transform(const char* op, const TensorView
                                                 const Chain& chain, const ScheduleRequest& request,
                                                 const CallMode& mode) {
   if (output.elements() == 0) return std::nullopt;
-#ifndef SLUICE_CUDA_LIBRARY
-  if (!mode.plans()) return std::nullopt;
-#endif
   return run(op, input, output, chain, request, mode, /*only_linked=*/true, /*is_new=*/false);
 }
 

@@ -2,10 +2,26 @@
 #pragma once
 
 #include "kernels/pipeline/schedule.h"
+#include "kernels/transform/transform.h"
 #include "ops/common/call_mode.h"
 #include "ops/common/chain.h"
+#include "ops/common/link.h"
 
 namespace sluice {
+
+// A pass, planned and then linked.
+struct Pass {
+  TransformParams params;
+  TransformPlan plan = {};
+  const void* linked = nullptr;  // null: interpreted
+};
+
+// output = chain(input), which have at least one element. `device`: null for the CPU.
+Pass plan_pass(const char* op, const DeviceProperties* device, const TensorView& input, const TensorView& output,
+               const Chain& chain, const ScheduleRequest& request);
+// Links the chain, or plans the pass for the interpreter.
+Form link_pass(const DeviceScope& device, Pass& pass, const ScheduleRequest& request, Action action);
+void launch_pass(const DeviceScope& device, const Pass& pass);
 
 // output = chain(input) on the input's device and torch's current stream, or what `mode` says instead. Shapes are equal
 // and checked. Returns why the chain was not linked, empty if it was; or the plan as text. `is_new`: the output was

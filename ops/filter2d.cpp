@@ -7,16 +7,15 @@
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
 #include "ops/common/checks.h"
-#include "ops/common/dispatch.h"
 #include "ops/common/plan_text.h"
 #include "ops/common/raw_op.h"
-#include "ops/common/streamed_op.h"
+#include "ops/ops.h"
 #include "ops/stencil.h"
 
 namespace sluice {
 namespace {
 
-constexpr const char* kOp = "filter2d";
+constexpr char kOp[] = "filter2d";
 // Larger than any tensor's, and small enough that no sum or product in a plan overflows.
 constexpr int64_t kLimit = int64_t{1} << 31;        // of padding
 constexpr int64_t kKernelLimit = int64_t{1} << 24;  // of a kernel's sides
@@ -215,50 +214,21 @@ void filter2d_out(const Stencil& s, const Tensor& out) {
   if (view.elements() > 0) run_stencil(s, view);
 }
 
-std::string prepare_or_plan(const Stencil& s, const std::optional<Tensor>& out, const CallMode& mode) {
+std::string answer(const Stencil& s, const std::optional<Tensor>& out, const CallMode& mode) {
+  check_planned(kOp, mode, s.sizes);
   if (out.has_value()) check_result(s, TensorView(*out));
   const TensorView result =
       out.has_value() ? TensorView(*out) : TensorView(TensorView(s.image), s.sizes, s.strides, s.dtype);
   return result.elements() == 0 ? kEmptyResult : run_stencil(s, result, mode);
 }
 
-std::string prepare_filter2d(const Stencil& s, const std::optional<Tensor>& out) {
-  return prepare_or_plan(s, out, {.action = Action::prepare});
-}
-
-#ifndef SLUICE_CUDA_LIBRARY
-std::string plan_filter2d(const Stencil& s, const std::optional<Tensor>& out, bool linked,
-                          const std::vector<int64_t>& device) {
-  return prepare_or_plan(s, out, mode_of_plan(kOp, linked, device, s.sizes));
-}
-#endif
+constexpr char kArguments[] =
+    "Tensor image, Tensor kernel, Tensor? bias=None, int[]? padding=None, *, Tensor? row_kernel=None, str pre=\"\", "
+    "Tensor[]? pre_operands=None, str post=\"\", Tensor[]? post_operands=None, ScalarType? dtype=None, "
+    "str schedule=\"auto\", int? depth=None, int[2] stride=1, int[2] dilation=1, str padding_mode=\"zeros\"";
 
 }  // namespace
 
-SLUICE_DEVICE_KERNELS(m) {
-  m.impl("filter2d", TORCH_BOX((raw_op<check_arguments, filter2d>)));
-  m.impl("filter2d_out", TORCH_BOX((raw_op<check_arguments, filter2d_out>)));
-  m.impl("_prepare_filter2d", TORCH_BOX((raw_op<check_arguments, prepare_filter2d>)));
-  m.impl("_stream_filter2d", TORCH_BOX((streamed_op<check_arguments, filter2d_out>)));
-}
-
-#ifndef SLUICE_CUDA_LIBRARY
-#define SLUICE_FILTER2D_ARGUMENTS                                                                                   \
-  "Tensor image, Tensor kernel, Tensor? bias=None, int[]? padding=None, *, Tensor? row_kernel=None, str pre=\"\", " \
-  "Tensor[]? pre_operands=None, str post=\"\", Tensor[]? post_operands=None, ScalarType? dtype=None, "              \
-  "str schedule=\"auto\", int? depth=None, int[2] stride=1, int[2] dilation=1, str padding_mode=\"zeros\""
-
-STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
-  m.def("filter2d(" SLUICE_FILTER2D_ARGUMENTS ") -> Tensor");
-  m.def("filter2d_out(" SLUICE_FILTER2D_ARGUMENTS ", Tensor(a!) out) -> ()");
-  m.def("_prepare_filter2d(" SLUICE_FILTER2D_ARGUMENTS ", Tensor? out=None) -> str");
-  m.def("_stream_filter2d(" SLUICE_FILTER2D_ARGUMENTS SLUICE_STREAMED_ARGUMENTS);
-  m.def("_plan_filter2d(" SLUICE_FILTER2D_ARGUMENTS ", Tensor? out=None, bool linked, int[] device) -> str");
-}
-
-STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
-  m.impl("_plan_filter2d", TORCH_BOX((raw_op<check_arguments, plan_filter2d>)));
-}
-#endif
+const Registration kFilter2d = Entries<kOp, kArguments, check_arguments, filter2d, filter2d_out, answer>::kRegistration;
 
 }  // namespace sluice

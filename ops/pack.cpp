@@ -5,11 +5,8 @@
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
 #include "ops/common/checks.h"
-#include "ops/common/dispatch.h"
 #include "ops/common/launch.h"
-#ifdef SLUICE_CUDA_LIBRARY
-#include "kernels/conv1d/dense/launch.h"
-#endif
+#include "ops/ops.h"
 
 namespace sluice {
 namespace {
@@ -54,12 +51,7 @@ Tensor pack_conv1d_weight(const Tensor& given, const std::optional<ScalarType>& 
       .packed = TensorView(packed).data,
       .order = packed_order(view.sizes[0], view.sizes[1], static_cast<int>(view.sizes[2])),
   };
-#ifdef SLUICE_CUDA_LIBRARY
-  const DeviceScope device(kOp, view.device_index);
-  device.check_launch(launch_pack(params, device.stream()));
-#else
-  pack_cpu(params);
-#endif
+  launch(DeviceScope(kOp, view.device_index), params);
   return packed;
 }
 
@@ -81,17 +73,19 @@ void check_packed(const char* op, const TensorView& packed, const TensorView& we
         ": packed must begin at a multiple of 16 bytes, as sluice.pack makes it, got ", packed.data);
 }
 
-SLUICE_DEVICE_KERNELS(m) { m.impl("_pack_conv1d_weight", TORCH_BOX(&pack_conv1d_weight)); }
+namespace {
 
-#ifndef SLUICE_CUDA_LIBRARY
-STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
+void define(Library& m) {
   m.def("_pack_conv1d_weight(Tensor weight, ScalarType? dtype=None) -> Tensor");
   m.def("_packed_conv1d_shape(int channels, int input_channels, int taps) -> int[]");
 }
 
-STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
-  m.impl("_packed_conv1d_shape", TORCH_BOX(&packed_shape));
-}
-#endif
+void implement(Library& m) { m.impl("_pack_conv1d_weight", TORCH_BOX(&pack_conv1d_weight)); }
+
+void implement_everywhere(Library& m) { m.impl("_packed_conv1d_shape", TORCH_BOX(&packed_shape)); }
+
+}  // namespace
+
+const Registration kPack{define, implement, implement_everywhere};
 
 }  // namespace sluice

@@ -4,17 +4,11 @@
 #include <array>
 
 #include "kernels/common/geometry.h"
-#include "kernels/filter2d/filter2d.h"
+#include "kernels/filter2d/link.h"
 #include "ops/common/checks.h"
+#include "ops/common/launch.h"
 #include "ops/common/link.h"
 #include "ops/common/plan_text.h"
-#ifdef SLUICE_CUDA_LIBRARY
-#include "kernels/filter2d/launch.h"
-#else
-#include <torch/csrc/stable/ops.h>
-
-#include "kernels/cpu/filter2d/filter2d.h"
-#endif
 
 namespace sluice {
 
@@ -146,58 +140,63 @@ Launches launches_of(const Stencil& s, const TensorView& result) {
   return launches;
 }
 
-}  // namespace
-
-std::string run_stencil(const Stencil& s, const TensorView& output, const CallMode& mode) {
-  const bool chained = !s.pre.empty() || !s.post.empty();
-#ifndef SLUICE_CUDA_LIBRARY
-  if (!mode.plans()) {
-    s.pre.check_interpreted(s.op);
-    s.post.check_interpreted(s.op);
-    if (!mode.computes()) return chained ? kOnCpu : kNoChain;
-  }
-#endif
-  const Launches launches = launches_of(s, output);
+// The problem of all launches, which run one kernel.
+Filter2dProblem problem_of(const Launches& launches) {
   Filter2dProblem problem = problem_of(launches.params);
-  problem.aligned = problem.aligned && launches.others_are_aligned();  // because all launches run one kernel
-  const auto planned = [&](const Filter2dProblem& one, const DeviceProperties& device, bool linked) {
-    const Filter2dPlan plan = plan_filter2d(one, s.schedule, device, linked);
-    check_plan(s.op, plan, s.schedule);
-    return plan;
-  };
-  if (mode.plans()) {
-    const Filter2dPlan plan = planned(problem, mode.device, chained && mode.linked);
-    return plan_text(plan, mode, chained, output.elements());
-  }
-#ifdef SLUICE_CUDA_LIBRARY
-  const DeviceScope device(s.op, output.device_index);
-  const DeviceProperties& properties = properties_of(s.op, output.device_index);
+  problem.aligned = problem.aligned && launches.others_are_aligned();
+  return problem;
+}
+
+Filter2dPlan checked_plan(const Stencil& s, const Filter2dProblem& problem, const DeviceProperties& device,
+                          bool linked) {
+  const Filter2dPlan plan = plan_filter2d(problem, s.schedule, device, linked);
+  check_plan(s.op, plan, s.schedule);
+  return plan;
+}
+
+// Plans, then launches or links.
+std::string run_on_gpu(const Stencil& s, const Launches& launches, const DeviceScope& device, long long elements,
+                       Action action) {
+  const bool chained = !s.pre.empty() || !s.post.empty();
+  const Filter2dProblem problem = problem_of(launches);
+  Filter2dPlan plan = checked_plan(s, problem, *device.properties(), chained);
   Form form{.reason = kNoChain};
-  Filter2dPlan plan = planned(problem, properties, chained);
   if (chained) {
-    form = choose_form(s.op, link_request(launches.params, plan), device, output.elements(), mode.action);
-    if (form.kernel == nullptr) plan = planned(problem, properties, false);
+    form = choose_form(s.op, link_request(launches.params, plan), device, elements, action);
+    if (form.kernel == nullptr) plan = checked_plan(s, problem, *device.properties(), /*linked=*/false);
   }
-  if (!mode.computes()) return form.why();
-  device.check_launch(launch_filter2d(launches.params, plan, form.kernel, device.stream()));
+  if (action == Action::prepare) return form.why();
+  launch(device, launches.params, plan, form.kernel);
   for (long long i = 1; i < launches.count(); ++i) {
     const Filter2dParams params = launches.at(i);
     Filter2dProblem moved = problem_of(params);
     moved.aligned = problem.aligned;
-    plan = planned(moved, properties, form.kernel != nullptr);
-    device.check_launch(launch_filter2d(params, plan, form.kernel, device.stream()));
+    plan = checked_plan(s, moved, *device.properties(), form.kernel != nullptr);
+    launch(device, params, plan, form.kernel);
   }
-#else
-  for (long long i = 0; i < launches.count(); ++i) {
-    const Filter2dParams params = launches.at(i);
-    const Filter2dCpuTiles tiles = tiles_on_cpu(params);
-    with_instruction_set([&]<InstructionSet set>() {
-      torch::stable::parallel_for(0, tiles.count, tiles.grain,
-                                  [&](int64_t first, int64_t last) { filter2d_cpu<set>(params, tiles, first, last); });
-    });
-  }
-#endif
   return {};
+}
+
+std::string run_on_cpu(const Stencil& s, const TensorView& output, const DeviceScope& device, Action action) {
+  s.pre.check_interpreted(s.op);
+  s.post.check_interpreted(s.op);
+  if (action == Action::prepare) return s.pre.empty() && s.post.empty() ? kNoChain : kOnCpu;
+  const Launches launches = launches_of(s, output);
+  for (long long i = 0; i < launches.count(); ++i) launch(device, launches.at(i), {}, nullptr);
+  return {};
+}
+
+}  // namespace
+
+std::string run_stencil(const Stencil& s, const TensorView& output, const CallMode& mode) {
+  if (mode.plans()) {
+    const bool chained = !s.pre.empty() || !s.post.empty();
+    const Filter2dProblem problem = problem_of(launches_of(s, output));
+    return plan_text(checked_plan(s, problem, mode.device, chained && mode.linked), mode, chained, output.elements());
+  }
+  const DeviceScope device(s.op, output.device_index);
+  if (device.is_cpu()) return run_on_cpu(s, output, device, mode.action);
+  return run_on_gpu(s, launches_of(s, output), device, output.elements(), mode.action);
 }
 
 }  // namespace sluice

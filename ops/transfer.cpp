@@ -1,7 +1,7 @@
-// torch.ops.sluice._transfer_*: the engine that moves chunks (kernels/transfer). In _C it drives the host; in _C_cuda,
-// as _transfer_cuda_*, a GPU. Arguments are numbers, not tensors: python/sluice/stream keeps the memory alive. A call
-// from Python releases the GIL, so a waiting call blocks no other thread.
-#include <torch/csrc/stable/library.h>
+// torch.ops.sluice._transfer_*: the engine that moves chunks (kernels/transfer). In _C it drives the host (ops/cpu); in
+// _C_cuda, as _transfer_cuda_*, a GPU (ops/cuda). Arguments are numbers, not tensors: python/sluice/stream keeps the
+// memory alive. A call from Python releases the GIL, so a waiting call blocks no other thread.
+#include "ops/transfer.h"
 
 #include <algorithm>
 #include <chrono>
@@ -18,32 +18,14 @@
 #include "kernels/transfer/chunk_loop.h"
 #include "kernels/transfer/engine.h"
 #include "ops/common/checks.h"
+#include "ops/common/device.h"
 #include "ops/common/streamed_op.h"
-
-#ifdef SLUICE_CUDA_LIBRARY
-#include <torch/csrc/stable/accelerator.h>
-
-#include "kernels/transfer/cuda_driver.h"
-#define SLUICE_TRANSFER "_transfer_cuda_"
-#else
-#include "kernels/transfer/host_driver.h"
-#define SLUICE_TRANSFER "_transfer_"
-#endif
 
 namespace sluice {
 namespace {
 
 using namespace transfer;
 using Ints = std::vector<int64_t>;
-
-#ifdef SLUICE_CUDA_LIBRARY
-// Makes a device current. Its end restores the former one, without making a context on it if it has none.
-using OnDevice = torch::stable::accelerator::DeviceGuard;
-#else
-struct OnDevice {
-  explicit OnDevice(int) {}
-};
-#endif
 
 struct Opened {
   int device;
@@ -58,7 +40,7 @@ class CurrentEngine {
   Engine& operator*() const { return *engine_; }
 
  private:
-  OnDevice guard_;
+  DeviceGuard guard_;
   std::shared_ptr<Engine> engine_;  // last: destroyed while its device is current
 };
 
@@ -82,27 +64,15 @@ Opened opened(int64_t handle) {
 
 CurrentEngine engine_of(int64_t handle) { return CurrentEngine(opened(handle)); }
 
-std::unique_ptr<Driver> make_driver([[maybe_unused]] int64_t device, const EngineOptions& options) {
-#ifdef SLUICE_CUDA_LIBRARY
-  std::string error;
-  std::unique_ptr<Driver> driver =
-      make_cuda_driver(static_cast<int>(device), options.events(), options.timed_events(), error);
-  check(driver != nullptr, "stream_map: CUDA device ", device, " failed with ", error);
-  return driver;
-#else
-  return make_host_driver(options.events());
-#endif
-}
-
 // `handle` must be new: Python counts them.
 void open_engine(int64_t handle, int64_t device, int64_t event_sets, int64_t threads, int64_t ring_buffers,
                  int64_t ring_buffer_bytes) {
   const EngineOptions options{static_cast<int>(event_sets), static_cast<int>(threads), static_cast<int>(ring_buffers),
                               ring_buffer_bytes};
-  const OnDevice guard(static_cast<int>(device));
+  const DeviceGuard guard(static_cast<int>(device));
   std::shared_ptr<Engine> engine;
   try {
-    engine = std::make_shared<Engine>(make_driver(device, options), options);
+    engine = std::make_shared<Engine>(make_driver(static_cast<int>(device), options), options);
   } catch (const std::system_error& error) {
     check(false, "Streamer: the system must be able to start a thread, got ", error.what());
   }
@@ -303,28 +273,6 @@ int64_t time_memcpy(int64_t engine, int64_t target, int64_t source, int64_t byte
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
 }
 
-#ifdef SLUICE_CUDA_LIBRARY
-std::string register_range(int64_t address, int64_t bytes, bool read_only) {
-  const OnDevice guard(used_device(torch::stable::accelerator::getCurrentDeviceIndex()));
-  return register_host(reinterpret_cast<void*>(address), bytes, read_only);
-}
-std::string unregister_range(int64_t address, int64_t bytes) {
-  const OnDevice guard(used_device(torch::stable::accelerator::getCurrentDeviceIndex()));
-  return unregister_host(reinterpret_cast<void*>(address), bytes);
-}
-int64_t take_new_stream(int64_t device) {
-  const OnDevice guard(static_cast<int>(device));
-  std::string error;
-  void* const stream = take_stream(static_cast<int>(device), error);
-  check(stream != nullptr, "thread_stream: CUDA device ", device, " failed with ", error);
-  return reinterpret_cast<int64_t>(stream);
-}
-void give_back(int64_t device, int64_t stream) {
-  give_stream_back(static_cast<int>(device), reinterpret_cast<void*>(stream));
-}
-std::string abilities_of(int64_t device) { return device_abilities(static_cast<int>(device)); }
-#endif
-
 }  // namespace
 
 std::string run_chunk_loop(int64_t engine, const std::vector<int64_t>& numbers,
@@ -336,59 +284,46 @@ std::string run_chunk_loop(int64_t engine, const std::vector<int64_t>& numbers,
   return std::to_string(loop.fetched) + " " + std::to_string(loop.stored);
 }
 
-STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
-  m.def(SLUICE_TRANSFER
-        "open(int engine, int device, int event_sets, int threads, int ring_buffers, int ring_buffer_bytes) -> ()");
-  m.def(SLUICE_TRANSFER "close(int engine) -> ()");
-  m.def(SLUICE_TRANSFER "begin(int engine, int stream) -> ()");
-  m.def(SLUICE_TRANSFER "submit(int engine, int[] commands) -> ()");
-  m.def(SLUICE_TRANSFER "chunks(int engine, int[] loop) -> str");
-  m.def(SLUICE_TRANSFER "acquire(int engine, int[] commands, int set, int[] waits, int milliseconds) -> int");
-  m.def(SLUICE_TRANSFER "landed(int engine) -> int");
-  m.def(SLUICE_TRANSFER "wait(int engine, int[] commands, int count, int milliseconds) -> int");
-  m.def(SLUICE_TRANSFER "wait_read(int engine, int set, bool directly, int milliseconds) -> bool");
-  m.def(SLUICE_TRANSFER "drain(int engine, int milliseconds) -> bool");
-  m.def(SLUICE_TRANSFER "join(int engine, int stream) -> ()");
-  m.def(SLUICE_TRANSFER "error(int engine) -> str");
-  m.def(SLUICE_TRANSFER "numbers(int engine) -> int[]");
-  m.def(SLUICE_TRANSFER "stream(int engine, int which) -> int");
-  m.def(SLUICE_TRANSFER "delay(int engine, int which, int microseconds) -> ()");
-  m.def(SLUICE_TRANSFER "disturb(int engine, int seed, int microseconds) -> ()");
-  m.def(SLUICE_TRANSFER "memcpy(int engine, int target, int source, int bytes) -> int");
-#ifdef SLUICE_CUDA_LIBRARY
-  m.def(SLUICE_TRANSFER "register(int address, int bytes, bool read_only) -> str");
-  m.def(SLUICE_TRANSFER "unregister(int address, int bytes) -> str");
-  m.def(SLUICE_TRANSFER "take_stream(int device) -> int");
-  m.def(SLUICE_TRANSFER "give_stream_back(int device, int stream) -> ()");
-  m.def(SLUICE_TRANSFER "abilities(int device) -> str");
-#endif
+void define_transfer(Library& m, const std::string& prefix) {
+  const auto define = [&](const char* schema) { m.def((prefix + schema).c_str()); };
+  define("open(int engine, int device, int event_sets, int threads, int ring_buffers, int ring_buffer_bytes) -> ()");
+  define("close(int engine) -> ()");
+  define("begin(int engine, int stream) -> ()");
+  define("submit(int engine, int[] commands) -> ()");
+  define("chunks(int engine, int[] loop) -> str");
+  define("acquire(int engine, int[] commands, int set, int[] waits, int milliseconds) -> int");
+  define("landed(int engine) -> int");
+  define("wait(int engine, int[] commands, int count, int milliseconds) -> int");
+  define("wait_read(int engine, int set, bool directly, int milliseconds) -> bool");
+  define("drain(int engine, int milliseconds) -> bool");
+  define("join(int engine, int stream) -> ()");
+  define("error(int engine) -> str");
+  define("numbers(int engine) -> int[]");
+  define("stream(int engine, int which) -> int");
+  define("delay(int engine, int which, int microseconds) -> ()");
+  define("disturb(int engine, int seed, int microseconds) -> ()");
+  define("memcpy(int engine, int target, int source, int bytes) -> int");
 }
 
-STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
-  m.impl(SLUICE_TRANSFER "open", TORCH_BOX(&open_engine));
-  m.impl(SLUICE_TRANSFER "close", TORCH_BOX(&close_engine));
-  m.impl(SLUICE_TRANSFER "begin", TORCH_BOX(&begin_run));
-  m.impl(SLUICE_TRANSFER "submit", TORCH_BOX(&submit_commands));
-  m.impl(SLUICE_TRANSFER "chunks", TORCH_BOX(&transfer_chunks));
-  m.impl(SLUICE_TRANSFER "acquire", TORCH_BOX(&acquire_chunk));
-  m.impl(SLUICE_TRANSFER "landed", TORCH_BOX(&landed_chunks));
-  m.impl(SLUICE_TRANSFER "wait", TORCH_BOX(&wait_landed));
-  m.impl(SLUICE_TRANSFER "wait_read", TORCH_BOX(&wait_read));
-  m.impl(SLUICE_TRANSFER "drain", TORCH_BOX(&drain_engine));
-  m.impl(SLUICE_TRANSFER "join", TORCH_BOX(&join_stream));
-  m.impl(SLUICE_TRANSFER "error", TORCH_BOX(&error_of));
-  m.impl(SLUICE_TRANSFER "numbers", TORCH_BOX(&take_numbers));
-  m.impl(SLUICE_TRANSFER "stream", TORCH_BOX(&stream_of));
-  m.impl(SLUICE_TRANSFER "delay", TORCH_BOX(&delay_stream));
-  m.impl(SLUICE_TRANSFER "disturb", TORCH_BOX(&disturb_engine));
-  m.impl(SLUICE_TRANSFER "memcpy", TORCH_BOX(&time_memcpy));
-#ifdef SLUICE_CUDA_LIBRARY
-  m.impl(SLUICE_TRANSFER "register", TORCH_BOX(&register_range));
-  m.impl(SLUICE_TRANSFER "unregister", TORCH_BOX(&unregister_range));
-  m.impl(SLUICE_TRANSFER "take_stream", TORCH_BOX(&take_new_stream));
-  m.impl(SLUICE_TRANSFER "give_stream_back", TORCH_BOX(&give_back));
-  m.impl(SLUICE_TRANSFER "abilities", TORCH_BOX(&abilities_of));
-#endif
+void implement_transfer(Library& m, const std::string& prefix) {
+  const auto implement = [&](const char* name, auto function) { m.impl((prefix + name).c_str(), function); };
+  implement("open", TORCH_BOX(&open_engine));
+  implement("close", TORCH_BOX(&close_engine));
+  implement("begin", TORCH_BOX(&begin_run));
+  implement("submit", TORCH_BOX(&submit_commands));
+  implement("chunks", TORCH_BOX(&transfer_chunks));
+  implement("acquire", TORCH_BOX(&acquire_chunk));
+  implement("landed", TORCH_BOX(&landed_chunks));
+  implement("wait", TORCH_BOX(&wait_landed));
+  implement("wait_read", TORCH_BOX(&wait_read));
+  implement("drain", TORCH_BOX(&drain_engine));
+  implement("join", TORCH_BOX(&join_stream));
+  implement("error", TORCH_BOX(&error_of));
+  implement("numbers", TORCH_BOX(&take_numbers));
+  implement("stream", TORCH_BOX(&stream_of));
+  implement("delay", TORCH_BOX(&delay_stream));
+  implement("disturb", TORCH_BOX(&disturb_engine));
+  implement("memcpy", TORCH_BOX(&time_memcpy));
 }
 
 }  // namespace sluice

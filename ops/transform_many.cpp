@@ -1,16 +1,16 @@
 // transform with several chains: every result from one pass over the input, if their stages fit into one kernel.
 #include "ops/common/aten.h"
 #include "ops/common/checks.h"
-#include "ops/common/dispatch.h"
 #include "ops/common/plan_text.h"
 #include "ops/common/raw_op.h"
 #include "ops/elementwise.h"
+#include "ops/ops.h"
 #include "ops/transform_call.h"
 
 namespace sluice {
 namespace {
 
-constexpr const char* kOp = TransformCall::kOp;
+constexpr char kOp[] = "transform";
 
 struct Request {
   TransformCall call;
@@ -99,38 +99,19 @@ void transform_many_out(const Request& request, const std::vector<Tensor>& out) 
   run(request, outputs);
 }
 
-std::string prepare_or_plan(const Request& request, const OptionalTensors& out, const CallMode& mode) {
+std::string answer(const Request& request, const OptionalTensors& out, const CallMode& mode) {
+  check_planned(kOp, mode, request.call.sizes);
   if (out.has_value()) return run(request, checked_out(request, *out), mode);
   std::vector<TensorView> results;
   for (const TransformChain& one : request.chains) results.push_back(one.result(request.call));
   return run(request, results, mode);
 }
 
-std::string prepare_transform_many(const Request& request, const OptionalTensors& out) {
-  return prepare_or_plan(request, out, {.action = Action::prepare});
-}
-
-#ifndef SLUICE_CUDA_LIBRARY
-std::string plan_transform_many(const Request& request, const OptionalTensors& out, bool linked,
-                                const std::vector<int64_t>& device) {
-  return prepare_or_plan(request, out, mode_of_plan(kOp, linked, device, request.call.sizes));
-}
-#endif
-
-}  // namespace
-
-SLUICE_DEVICE_KERNELS(m) {
-  m.impl("transform_many", TORCH_BOX((raw_op<check_arguments, transform_many>)));
-  m.impl("transform_many_out", TORCH_BOX((raw_op<check_arguments, transform_many_out>)));
-  m.impl("_prepare_transform_many", TORCH_BOX((raw_op<check_arguments, prepare_transform_many>)));
-}
-
-#ifndef SLUICE_CUDA_LIBRARY
 #define SLUICE_TRANSFORM_MANY_ARGUMENTS                                                                     \
   "Tensor input, str[] chains, Tensor[]? operands=None, *, ScalarType? dtype=None, str schedule=\"auto\", " \
   "int? depth=None"
 
-STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
+void define(Library& m) {
   m.def("transform_many(" SLUICE_TRANSFORM_MANY_ARGUMENTS ") -> Tensor[]");
   m.def("transform_many_out(" SLUICE_TRANSFORM_MANY_ARGUMENTS ", Tensor(a!)[] out) -> ()");
   m.def("_prepare_transform_many(" SLUICE_TRANSFORM_MANY_ARGUMENTS ", Tensor[]? out=None) -> str");
@@ -138,9 +119,18 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
         ", Tensor[]? out=None, bool linked, int[] device) -> str");
 }
 
-STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
-  m.impl("_plan_transform_many", TORCH_BOX((raw_op<check_arguments, plan_transform_many>)));
+void implement(Library& m) {
+  m.impl("transform_many", TORCH_BOX((raw_op<check_arguments, transform_many>)));
+  m.impl("transform_many_out", TORCH_BOX((raw_op<check_arguments, transform_many_out>)));
+  m.impl("_prepare_transform_many", TORCH_BOX((raw_op<check_arguments, Answer<kOp, answer>::prepare>)));
 }
-#endif
+
+void implement_everywhere(Library& m) {
+  m.impl("_plan_transform_many", TORCH_BOX((raw_op<check_arguments, Answer<kOp, answer>::plan>)));
+}
+
+}  // namespace
+
+const Registration kTransformMany{define, implement, implement_everywhere};
 
 }  // namespace sluice

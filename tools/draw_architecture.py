@@ -43,10 +43,10 @@ lane: a direction
 ring: pinned pieces
 driver: GPU or host""",
 }
-C = """ops/, host side of kernels/:
-schemas, checks, plans,
-CPU kernels"""
-C_CUDA = """ops/ again, device code:
+C = """ops/, ops/cpu, host side
+of kernels/: schemas, checks,
+plans, CPU kernels"""
+C_CUDA = """ops/, ops/cuda, device code:
 CUDA kernels, cudart inside;
 loads without a GPU, too"""
 RULE = """Dependencies point downwards:
@@ -96,8 +96,8 @@ def draw_layers(ax: Axes) -> None:
     crossing(ax, 75.2, 'torch.ops.sluice.conv1d(..., post="silu()")')
 
     layer(ax, 58.9, 12, OPS, "ops/<op>.cpp", "knows torch through its stable C ABI")
-    write(ax, 4, 63.7, "schema, checks, allocation, current stream; compiled twice, for CPU and for CUDA")
-    write(ax, 4, 60.9, "convolution, stencil, elementwise: what ops share        common/: chain, checks, aten, launch")
+    write(ax, 4, 63.7, "schema, checks, plan, link, allocate, run; in two libraries, for CPU and for CUDA")
+    write(ax, 4, 60.9, "convolution, stencil, elementwise: what ops share        common/: chain, checks, aten, device")
     crossing(ax, 58.9, "launch_conv1d(params, plan, linked, workspace, stream) -> cudaError_t")
 
     layer(ax, 33.4, 21.2, KERNELS, "kernels/", "knows CUDA, never torch")

@@ -10,12 +10,14 @@ from source_tree import ROOT, load_source_hash
 
 CONVOLUTIONS = (
     *("kernels/conv1d/", "kernels/conv_transpose1d/", "kernels/causal_conv1d/", "kernels/transpose/"),
-    *("ops/causal", "ops/conv", "ops/pack", "ops/sequences"),
+    *("ops/causal", "ops/conv", "ops/pack", "ops/cpu/sequences"),
 )
-CAUSAL = ("kernels/causal_conv1d/", "ops/causal", "ops/sequences")
+CAUSAL = ("kernels/causal_conv1d/", "ops/causal", "ops/cpu/sequences")
 DENSE = ("kernels/conv1d/dense/", "kernels/conv_transpose1d/")
 STENCILS = ("kernels/filter2d/", "ops/filter2d", "ops/stencil")
-STREAMS = ("kernels/transfer/", "ops/transfer", "python/sluice/stream/")
+STREAMS = ("kernels/transfer/", "ops/transfer", "ops/cpu/transfer", "ops/cuda/transfer", "python/sluice/stream/")
+# They name the launches of all ops: a header that they include is of a part that another file brings it into.
+TABLES = ("ops/common/launch.h", "ops/cpu/launch.cpp", "ops/cuda/launch.cpp")
 # The folders that a part does not run; a part without a row runs all.
 _TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 LEFT_OUT: dict[str, tuple[str, ...]] = {
@@ -40,6 +42,8 @@ def _sources() -> dict[str, bytes]:
 @functools.cache
 def _included(name: str) -> tuple[str, ...]:
     sources = _sources()
+    if name in TABLES:
+        return ()
     return tuple(other for other in _INCLUDE.findall(sources[name].decode(errors="replace")) if other in sources)
 
 

@@ -20,10 +20,10 @@ Tensor allocate(const char* op, const std::vector<int64_t>& sizes, const std::ve
   return Tensor(handle);
 }
 
-std::optional<Tensor> allocate_workspace(const char* op, const Plan& plan, const TensorView& like) {
-  if (plan.workspace_bytes == 0) return std::nullopt;
-  constexpr long long kFloat = sizeof(float);
-  return allocate(op, {(plan.workspace_bytes + kFloat - 1) / kFloat}, {1}, DType::float32, like);
+std::optional<Tensor> allocate_workspace(const char* op, int64_t bytes, const TensorView& like) {
+  if (bytes == 0) return std::nullopt;
+  constexpr int64_t kFloat = sizeof(float);
+  return allocate(op, {(bytes + kFloat - 1) / kFloat}, {1}, DType::float32, like);
 }
 
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes) {

@@ -1,7 +1,6 @@
 // Results: allocated through torch, with the op's documented strides.
 #pragma once
 
-#include "kernels/pipeline/plan.h"
 #include "ops/common/checks.h"
 
 namespace sluice {
@@ -10,9 +9,9 @@ namespace sluice {
 Tensor allocate(const char* op, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, DType dtype,
                 const TensorView& like);
 
-// The device memory that a plan's kernels need in addition to inputs and output, for the current stream only; nothing
-// if they need none.
-std::optional<Tensor> allocate_workspace(const char* op, const Plan& plan, const TensorView& like);
+// The device memory that kernels need in addition to inputs and output, for the current stream only; nothing for no
+// bytes.
+std::optional<Tensor> allocate_workspace(const char* op, int64_t bytes, const TensorView& like);
 
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes);
 

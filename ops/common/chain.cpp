@@ -1,14 +1,9 @@
 #include "ops/common/chain.h"
 
-#include <torch/csrc/stable/library.h>
-
-#include <charconv>
-#include <cmath>
 #include <functional>
 #include <memory>
 
 #include "kernels/stages/parse.h"
-#include "kernels/stages/signatures.h"
 #include "ops/common/checks.h"
 
 namespace sluice {
@@ -38,7 +33,8 @@ Parsed& lately_parsed(const std::string& text) {
   return buckets[std::hash<std::string>()(text) % kTexts];
 }
 
-// The only way from a chain's text to its program.
+}  // namespace
+
 const Program& checked_program(const char* op, const char* argument, const std::string& text, int64_t operands) {
   check(operands <= kMaxOperands, op, ": ", argument, " must have at most ", kMaxOperands, " tensor operands, got ",
         operands);
@@ -57,8 +53,6 @@ std::optional<DType> last_cast(const Program& program) {
   if (program.empty() || program.stages[program.count - 1].op != Op::cast) return std::nullopt;
   return program.stages[program.count - 1].dtype;
 }
-
-}  // namespace
 
 Chain::Chain(const char* op, const char* argument, const std::string& text, const OptionalTensors& tensors,
              const TensorView& input, const std::vector<int64_t>& sizes)
@@ -95,8 +89,6 @@ void Chain::check_no_overlap(const char* op, const TensorView& out, const char* 
   for (const TensorView& one : operands) sluice::check_no_overlap(op, out, operand, one, may_be_same);
 }
 
-std::optional<DType> Chain::result_dtype() const { return last_cast(program); }
-
 std::vector<int64_t> Chain::strides(std::size_t k, const std::vector<int64_t>& sizes) const {
   const TensorView& operand = operands[k];
   std::vector<int64_t> strides(sizes.size(), 0);
@@ -105,52 +97,5 @@ std::vector<int64_t> Chain::strides(std::size_t k, const std::vector<int64_t>& s
   }
   return strides;
 }
-
-#ifndef SLUICE_CUDA_LIBRARY
-namespace {
-
-// For fake kernels, which have no tensors for a Chain: the name of the dtype that a chain gives its result, empty for
-// the input's. Refuses a broken text with the op's own message.
-std::string chain_cast(const std::string& op, const std::string& argument, const std::string& text, int64_t operands) {
-  const std::optional<DType> dtype = last_cast(checked_program(op.c_str(), argument.c_str(), text, operands));
-  return dtype.has_value() ? name_of(*dtype) : "";
-}
-
-int64_t most_operands() { return kMaxOperands; }
-
-std::string shortest_text(double number) {
-  char text[32];
-  return {text, std::to_chars(text, text + sizeof(text), number).ptr};
-}
-
-// The table of stages for Python, one per line: "add(other,alpha=1)". A parameter without a default is required.
-std::string stage_signatures() {
-  std::string text;
-  for (const StageSignature& signature : kSignatures) {
-    text += std::string(signature.name) + "(";
-    for (int p = 0; p < signature.parameters(); ++p) {
-      const auto& [name, number] = signature.parameter[p];
-      text += (p > 0 ? "," : "") + std::string(name);
-      if (!std::isnan(number)) text += "=" + shortest_text(number);
-    }
-    text += ")\n";
-  }
-  return text;
-}
-
-}  // namespace
-
-STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
-  m.def("_chain_cast(str op, str argument, str chain, int operands) -> str");
-  m.def("_most_operands() -> int");
-  m.def("_stage_signatures() -> str");
-}
-
-STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
-  m.impl("_chain_cast", TORCH_BOX(&chain_cast));
-  m.impl("_most_operands", TORCH_BOX(&most_operands));
-  m.impl("_stage_signatures", TORCH_BOX(&stage_signatures));
-}
-#endif
 
 }  // namespace sluice

@@ -30,6 +30,13 @@ class ChannelOperand {
   std::vector<int64_t> sizes_, strides_;
 };
 
+// The only way from a chain's text to its program. Refuses a broken text; the program is this thread's, until the next
+// call. `argument`: the chain's name in errors.
+const Program& checked_program(const char* op, const char* argument, const std::string& text, int64_t operands);
+
+// The dtype of a last `cast`, which sets the result's.
+std::optional<DType> last_cast(const Program& program);
+
 struct Chain {
   Program program;
   std::vector<TensorView> operands;
@@ -49,8 +56,7 @@ struct Chain {
   // Raises if `out` shares memory with an operand, unless `may_be_same` and it is that tensor. `operand` names one in
   // the error.
   void check_no_overlap(const char* op, const TensorView& out, const char* operand, bool may_be_same) const;
-  // The dtype of a last `cast`, which sets the result's.
-  std::optional<DType> result_dtype() const;
+  std::optional<DType> result_dtype() const { return last_cast(program); }
   // Operand k's strides over dimensions of extents `sizes`: 0 where it is broadcast.
   std::vector<int64_t> strides(std::size_t k, const std::vector<int64_t>& sizes) const;
 

@@ -1,7 +1,5 @@
 #include "ops/common/checks.h"
 
-#include <torch/csrc/stable/library.h>
-
 #include "ops/common/overlap.h"
 
 namespace sluice {
@@ -55,22 +53,5 @@ ScheduleRequest check_schedule(const char* op, const std::string& schedule, cons
         schedule, ", got ", request.depth);
   return request;
 }
-
-#ifndef SLUICE_CUDA_LIBRARY
-namespace {
-
-// For fake kernels.
-void check_schedule_of(const std::string& op, const std::string& schedule, const std::optional<int64_t>& depth) {
-  check_schedule(op.c_str(), schedule, depth);
-}
-
-}  // namespace
-
-STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) { m.def("_check_schedule(str op, str schedule, int? depth) -> ()"); }
-
-STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
-  m.impl("_check_schedule", TORCH_BOX(&check_schedule_of));
-}
-#endif
 
 }  // namespace sluice

@@ -1,54 +1,29 @@
-// From an op to a kernel: the device's guard, stream and properties, and CUDA's errors as text.
+// From an op to its kernels: launches on a GPU's current stream in _C_cuda (ops/cuda/launch.cpp), loops that torch's
+// threads share in _C (ops/cpu). `linked` is the kernel with its chains; where it is null, the chains are interpreted.
+// The CPU's kernels take no plan.
 #pragma once
 
-#ifdef SLUICE_CUDA_LIBRARY
-
-#include <cuda_runtime_api.h>
-#include <torch/csrc/stable/accelerator.h>
-
-#include <optional>
-
-#include "kernels/common/device.h"
-#include "ops/common/checks.h"
-
-// Only torch builds with CUDA define this; weak, so that this library loads under any of them.
-extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device, void** stream) __attribute__((weak));
+#include "kernels/causal_conv1d/sequences.h"
+#include "kernels/causal_conv1d/update.h"
+#include "kernels/conv1d/conv1d.h"
+#include "kernels/filter2d/filter2d.h"
+#include "kernels/transform/transform.h"
+#include "kernels/transpose/transpose.h"
+#include "ops/common/device.h"
 
 namespace sluice {
 
-inline void check_cuda(const char* op, cudaError_t status, int device) {
-  check(status == cudaSuccess, op, ": CUDA device ", device, " failed with ",
-        status == cudaSuccess ? std::string() : describe(status, device));
-}
-
-inline const DeviceProperties& properties_of(const char* op, int device) {
-  const DeviceProperties* properties = nullptr;
-  check_cuda(op, device_properties(device, &properties), device);
-  return *properties;
-}
-
-// Makes `device` current for its lifetime and holds torch's current stream of it.
-class DeviceScope {
- public:
-  DeviceScope(const char* op, int device) : op_(op), device_(device) {
-    if (torch::stable::accelerator::getCurrentDeviceIndex() != device) guard_.emplace(device);
-    check(aoti_torch_get_current_cuda_stream != nullptr, op, ": this build of torch has no CUDA");
-    void* stream = nullptr;
-    check(aoti_torch_get_current_cuda_stream(device, &stream) == 0, op,
-          ": torch has no current stream on cuda:", device);
-    stream_ = static_cast<cudaStream_t>(stream);
-  }
-  int index() const { return device_; }
-  cudaStream_t stream() const { return stream_; }
-  void check_launch(cudaError_t status) const { check_cuda(op_, status, device_); }
-
- private:
-  const char* op_;
-  int device_;
-  std::optional<torch::stable::accelerator::DeviceGuard> guard_;  // none if the device is already current
-  cudaStream_t stream_ = nullptr;
-};
+void launch(const DeviceScope& device, const TransformParams& params, const TransformPlan& plan, const void* linked);
+void launch(const DeviceScope& device, const Filter2dParams& params, const Filter2dPlan& plan, const void* linked);
+// On the CPU a depthwise convolution. `workspace`: the plan's.
+void launch(const DeviceScope& device, const Conv1dParams& params, const Conv1dPlan& plan, const void* linked,
+            void* workspace);
+// Plans for the CPU have no transpositions.
+void launch(const DeviceScope& device, const TransposeParams& params);
+// All results and states. There is at least one result, or one column of state that may change.
+void launch(const DeviceScope& device, const SequencesParams& params);
+void launch_states(const DeviceScope& device, const SequencesParams& params);
+void launch(const DeviceScope& device, const UpdateParams& params);
+void launch(const DeviceScope& device, const PackParams& params);
 
 }  // namespace sluice
-
-#endif  // SLUICE_CUDA_LIBRARY

@@ -1,11 +1,11 @@
 // The form in which an op runs a kernel: with its chains linked in, or with the interpreter.
 #pragma once
 
-#include "ops/common/call_mode.h"
+#include <string>
 
-#ifdef SLUICE_CUDA_LIBRARY
-#include "kernels/linking/linker.h"
-#include "ops/common/launch.h"
+#include "kernels/linking/request.h"
+#include "ops/common/call_mode.h"
+#include "ops/common/device.h"
 
 namespace sluice {
 
@@ -17,10 +17,9 @@ struct Form {
   std::string why() const { return error.empty() ? reason : error; }
 };
 
-// Raises if a C++ stage cannot be linked; warns, once per process, if a link failed unexpectedly.
+// The form of a kernel with at least one stage. Raises if a C++ stage cannot be linked; warns, once per process, if a
+// link failed unexpectedly.
 Form choose_form(const char* op, const LinkRequest& request, const DeviceScope& device, long long elements,
                  Action action);
 
 }  // namespace sluice
-
-#endif  // SLUICE_CUDA_LIBRARY

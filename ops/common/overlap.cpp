@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ops/common/dispatch.h"
-
 namespace sluice {
 namespace {
 
@@ -123,24 +121,5 @@ bool overlaps_itself(const TensorView& tensor) {
   }
   return false;
 }
-
-#ifndef SLUICE_CUDA_LIBRARY
-namespace {
-
-bool overlap_of(const Tensor& a, const Tensor& b) { return overlap(TensorView(a), TensorView(b)); }
-bool overlaps_itself_of(const Tensor& tensor) { return overlaps_itself(TensorView(tensor)); }
-
-}  // namespace
-
-STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
-  m.def("_overlap(Tensor a, Tensor b) -> bool");
-  m.def("_overlaps_itself(Tensor tensor) -> bool");
-}
-
-STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
-  m.impl("_overlap", TORCH_BOX(&overlap_of));
-  m.impl("_overlaps_itself", TORCH_BOX(&overlaps_itself_of));
-}
-#endif
 
 }  // namespace sluice

@@ -22,7 +22,14 @@ DeviceProperties device_from(const char* op, const std::vector<int64_t>& numbers
           .shared_memory_per_block = at(4)};
 }
 
-void check_result(const char* op, const std::vector<int64_t>& sizes) {
+}  // namespace
+
+CallMode mode_of_plan(const char* op, bool linked, const std::vector<int64_t>& device) {
+  return {.action = Action::plan, .device = device_from(op, device), .linked = linked};
+}
+
+void check_planned(const char* op, const CallMode& mode, const std::vector<int64_t>& sizes) {
+  if (!mode.plans()) return;
   constexpr int64_t kLimit = int64_t{1} << 48;
   int64_t elements = 1;
   bool fits = true;
@@ -30,14 +37,6 @@ void check_result(const char* op, const std::vector<int64_t>& sizes) {
     fits = fits && size < kLimit && !__builtin_mul_overflow(elements, size, &elements) && elements < kLimit;
   }
   check(fits && elements > 0, op, ": the result must have 1 to 2^48 - 1 elements, got ", ShapeText{sizes});
-}
-
-}  // namespace
-
-CallMode mode_of_plan(const char* op, bool linked, const std::vector<int64_t>& device,
-                      const std::vector<int64_t>& sizes) {
-  check_result(op, sizes);
-  return {.action = Action::plan, .device = device_from(op, device), .linked = linked};
 }
 
 void check_plan(const char* op, const Plan& plan, const ScheduleRequest& request) {

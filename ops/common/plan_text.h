@@ -10,9 +10,11 @@
 namespace sluice {
 
 // `device` is {compute capability * 10, SMs, threads per SM, bytes of shared memory per SM, bytes of shared memory per
-// block}. A result of `sizes` must have at least one element, and fewer than any GPU has memory for.
-CallMode mode_of_plan(const char* op, bool linked, const std::vector<int64_t>& device,
-                      const std::vector<int64_t>& sizes);
+// block}.
+CallMode mode_of_plan(const char* op, bool linked, const std::vector<int64_t>& device);
+
+// Where `mode` plans: a result of `sizes` must have at least one element, and fewer than any GPU has memory for.
+void check_planned(const char* op, const CallMode& mode, const std::vector<int64_t>& sizes);
 
 // Refuses a schedule that was asked for and cannot run.
 void check_plan(const char* op, const Plan& plan, const ScheduleRequest& request);

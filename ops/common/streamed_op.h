@@ -103,7 +103,8 @@ struct StreamedOp<kCheck, kOut> {
 template <auto kCheck, auto kOut>
 inline constexpr auto streamed_op = &StreamedOp<kCheck, kOut>::run;
 
-}  // namespace sluice
-
 // The arguments that follow an op's in the schema of `_stream_<op>`.
-#define SLUICE_STREAMED_ARGUMENTS ", Tensor(a!) out, Tensor[] inputs, Tensor[] outputs, int engine, int[] loop) -> str"
+inline constexpr const char* kStreamedArguments =
+    ", Tensor(a!) out, Tensor[] inputs, Tensor[] outputs, int engine, int[] loop) -> str";
+
+}  // namespace sluice

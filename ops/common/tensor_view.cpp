@@ -105,6 +105,8 @@ TensorView::TensorView(const TensorView& like, const std::vector<int64_t>& of_si
 
 bool TensorView::is_meta() const { return device_type == aoti_torch_device_type_meta(); }
 
+bool TensorView::is_cpu() const { return device_type == aoti_torch_device_type_cpu(); }
+
 int64_t TensorView::elements() const { return std::accumulate(sizes, sizes + rank, int64_t{1}, std::multiplies<>()); }
 
 bool TensorView::is_contiguous() const {

@@ -59,6 +59,7 @@ struct TensorView {
              DType dtype);
 
   bool is_meta() const;
+  bool is_cpu() const;
   int64_t elements() const;
   // torch's term: no two elements share memory and there are no gaps; some order of the dimensions is contiguous.
   bool is_non_overlapping_and_dense() const;

@@ -1,6 +1,5 @@
 #include "ops/convolution/aten.h"
 
-#include "kernels/conv_transpose1d/conv_transpose1d.h"
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
 #include "ops/elementwise.h"
@@ -17,37 +16,22 @@ std::vector<int64_t> strides_like_input(const Convolution& c) {
 // Whether to pass the input as a row of a channels-last image, which cuDNN and oneDNN read directly: torch copies
 // (B, C, L) to channels-first before (H200, float16: 1.2 to 2.3 times as long; on a CPU, transposed, one core: 1.4 to
 // 13 times).
-bool is_row_of_image([[maybe_unused]] const Convolution& c, const TensorView& input) {
-#ifdef SLUICE_CUDA_LIBRARY
-  if (size_of(input.dtype) != 2) return false;
-#else
-  if (!c.is_transposed) return false;
-#endif
+bool is_row_of_image(const Convolution& c, const TensorView& input) {
+  if (input.is_cpu() ? !c.is_transposed : size_of(input.dtype) != 2) return false;
   return input.strides[1] == 1 && input.sizes[1] > 1 && input.strides[2] >= input.sizes[1];
 }
 
 // The dtype that aten computes in. float16 on the CPU goes through float32, for which aten's kernels are ten times
 // faster (torch 2.13, one core: 112 ms against 1.3 s for 4 x 64 x 4096 with 7 taps).
 DType dtype_of_sums(const Convolution& c) {
-  const DType dtype = TensorView(c.input).dtype;
-#ifdef SLUICE_CUDA_LIBRARY
+  const TensorView input(c.input);
+  if (input.is_cpu()) return input.dtype == DType::float16 ? DType::float32 : input.dtype;
   // Depthwise sums must not use TF32, as aten may. Transposed ones of half types are summed in float32 anyway.
-  if (is_depthwise(c) && !(c.is_transposed && size_of(dtype) == 2)) return DType::float64;
-#else
-  if (dtype == DType::float16) return DType::float32;
-#endif
-  return dtype;
+  const bool may_be_tf32 = is_depthwise(c) && !(c.is_transposed && size_of(input.dtype) == 2);
+  return may_be_tf32 ? DType::float64 : input.dtype;
 }
 
-}  // namespace
-
-const char* faster_by_aten(const Convolution& c, const Conv1dParams& whole, [[maybe_unused]] const CallMode& mode) {
-#ifndef SLUICE_CUDA_LIBRARY
-  if (!mode.plans()) return nullptr;  // no launches on a CPU
-#endif
-  return c.schedule.automatic ? bound_by_launches(whole) : nullptr;
-}
-
+// The input after a pass of `pre`, rounded to the input's dtype as inside a kernel.
 Tensor input_after_pre(const Convolution& c) {
   const TensorView source(c.input);
   if (c.pre.empty() || source.elements() == 0) return c.input;
@@ -56,12 +40,12 @@ Tensor input_after_pre(const Convolution& c) {
   return input;
 }
 
+}  // namespace
+
 ChainAfterAten::ChainAfterAten(const Convolution& c) : convolution_(c) {
-#ifdef SLUICE_CUDA_LIBRARY
-  if (!c.bias.has_value() || c.post.empty()) return;
+  if (!c.bias.has_value() || c.post.empty() || TensorView(c.input).is_cpu()) return;
   Chain chain = c.post;
   if (chain.prepend_addition(bias_.emplace(*c.bias).view())) with_bias_ = std::move(chain);
-#endif
 }
 
 Tensor convolve_with_aten(const Convolution& c, const ChainAfterAten& after) {

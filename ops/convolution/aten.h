@@ -5,12 +5,6 @@
 
 namespace sluice {
 
-// Why aten computes a depthwise transposed convolution that sluice's kernels could compute too, or null.
-const char* faster_by_aten(const Convolution& convolution, const Conv1dParams& whole, const CallMode& mode);
-
-// The input after a pass of `pre`, rounded to the input's dtype as inside a kernel.
-Tensor input_after_pre(const Convolution& convolution);
-
 // The chain of the pass after aten's convolution: `post`, on CUDA preceded by the bias. cuDNN has no bias, so aten
 // would add it in a pass of its own. Must not outlive the convolution.
 class ChainAfterAten {

@@ -19,13 +19,6 @@ Tensor checked_out(const ConvolutionCall& call, const Tensor& out) {
   return batched(out);
 }
 
-std::string prepare_or_plan(const ConvolutionCall& call, const std::optional<Tensor>& out, const CallMode& mode) {
-  if (!out.has_value()) return prepare_or_plan_convolution(call.convolution, nullptr, mode);
-  const Tensor output = checked_out(call, *out);
-  const TensorView view(output);
-  return prepare_or_plan_convolution(call.convolution, &view, mode);
-}
-
 }  // namespace
 
 Tensor batched(const Tensor& tensor) { return tensor.dim() == 2 ? aten::unsqueeze(tensor, 0) : tensor; }
@@ -57,15 +50,12 @@ void convolve_call_out(const ConvolutionCall& call, const Tensor& out) {
   run_convolution(call.convolution, output);
 }
 
-std::string prepare_call(const ConvolutionCall& call, const std::optional<Tensor>& out) {
-  return prepare_or_plan(call, out, {.action = Action::prepare});
+std::string answer_call(const ConvolutionCall& call, const std::optional<Tensor>& out, const CallMode& mode) {
+  check_planned(call.convolution.op, mode, call.convolution.sizes);
+  if (!out.has_value()) return prepare_or_plan_convolution(call.convolution, nullptr, mode);
+  const Tensor output = checked_out(call, *out);
+  const TensorView view(output);
+  return prepare_or_plan_convolution(call.convolution, &view, mode);
 }
-
-#ifndef SLUICE_CUDA_LIBRARY
-std::string plan_call(const ConvolutionCall& call, const std::optional<Tensor>& out, bool linked,
-                      const std::vector<int64_t>& device) {
-  return prepare_or_plan(call, out, mode_of_plan(call.convolution.op, linked, device, call.convolution.sizes));
-}
-#endif
 
 }  // namespace sluice

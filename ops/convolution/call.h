@@ -31,14 +31,9 @@ void check_like_input(const char* op, const char* argument, const TensorView& te
 // Adds the options to a convolution whose tensors, numbers and `sizes` are checked.
 void set_options(Convolution& convolution, const ConvolutionOptions& options);
 
-// Run by a raw op, its out variant, and `_prepare_<op>`.
+// The entries of a raw op (ops/common/raw_op.h).
 Tensor convolve_call(const ConvolutionCall& call);
 void convolve_call_out(const ConvolutionCall& call, const Tensor& out);
-std::string prepare_call(const ConvolutionCall& call, const std::optional<Tensor>& out);
-#ifndef SLUICE_CUDA_LIBRARY
-// `_plan_<op>`.
-std::string plan_call(const ConvolutionCall& call, const std::optional<Tensor>& out, bool linked,
-                      const std::vector<int64_t>& device);
-#endif
+std::string answer_call(const ConvolutionCall& call, const std::optional<Tensor>& out, const CallMode& mode);
 
 }  // namespace sluice

@@ -3,31 +3,69 @@
 #include "ops/common/allocate.h"
 #include "ops/common/checks.h"
 #include "ops/convolution/aten.h"
-#include "ops/convolution/launches.h"
 #include "ops/convolution/params.h"
-#include "ops/elementwise.h"
+#include "ops/convolution/plan.h"
 
 namespace sluice {
 namespace {
 
 bool is_empty(const Convolution& c) { return c.sizes[0] * c.sizes[1] * c.sizes[2] == 0; }
 
+bool is_chained(const Convolution& c) { return !c.pre.empty() || !c.post.empty(); }
+
 // A result without elements needs no kernel, but an unsuitable schedule is refused all the same.
-void check_empty([[maybe_unused]] const Convolution& c) {
-#ifdef SLUICE_CUDA_LIBRARY
-  if (!is_depthwise(c)) check_forced(c, kForcedReason);
-#endif
+void check_empty(const Convolution& c) {
+  if (!TensorView(c.input).is_cpu() && !is_depthwise(c)) check_forced(c, kForcedReason);
+}
+
+// The result before it is allocated, or the caller's tensor.
+Placed placed_result(const Convolution& c, const TensorView& input, const TensorView* out) {
+  if (out != nullptr) return {*out};
+  Placed result{TensorView(input, c.sizes, c.strides, c.dtype), Memory::result};
+  result.view.data = nullptr;
+  return result;
+}
+
+// A plan with its chains linked, and the form that says why they are not.
+struct LinkedPlan {
+  ConvolutionPlan plan;
+  std::optional<Form> form = std::nullopt;
+};
+
+LinkedPlan plan_and_link(const Convolution& c, const TensorView& input, const Placed& result, const DeviceScope& device,
+                         Action action) {
+  LinkedPlan linked{plan_convolution(c, input, result, {.device = device.properties(), .linked = is_chained(c)})};
+  Launches* launches = std::get_if<Launches>(&linked.plan);
+  if (device.is_cpu() || launches == nullptr) return linked;
+  const long long elements = result.view.elements();
+  linked.form = link(*launches, device, elements, action);
+  if (is_linked(*launches)) return linked;
+  linked.plan = plan_convolution(c, input, result, {.device = device.properties(), .linked = false});
+  launches = std::get_if<Launches>(&linked.plan);
+  if (launches != nullptr && action == Action::compute) link(*launches, device, elements, action);
+  return linked;
+}
+
+void allocate_and_run(const Convolution& c, Launches& launches, const DeviceScope& device, const TensorView& output) {
+  const std::optional<Tensor> workspace = allocate_workspace(c.op, launches.workspace_bytes, output);
+  run(launches, device, output.data, workspace.has_value() ? TensorView(*workspace).data : nullptr);
+}
+
+// The result, by aten's convolution and passes of the chains.
+Tensor convolve_by_aten(const Convolution& c) {
+  const ChainAfterAten after(c);
+  Tensor result = convolve_with_aten(c, after);
+  const TensorView view(result);
+  if (view.dtype == c.dtype && view.has_strides(c.strides.data())) {
+    if (!c.post.empty()) run_transform(c.op, view, view, after.chain(), ScheduleRequest{});
+    return restrided(c.op, result, c.strides);
+  }
+  Tensor output = allocate(c.op, c.sizes, c.strides, c.dtype, TensorView(c.input));
+  run_transform(c.op, view, TensorView(output), after.chain(), ScheduleRequest{});
+  return output;
 }
 
 }  // namespace
-
-std::optional<std::string> run_kernels(const Convolution& c, const TensorView& result, const CallMode& mode,
-                                       const OutputOf& output) {
-  Conv1dParams params = make_params(c, result);
-  if (c.is_transposed) return run_transposed(c, params, result, mode, output);
-  if (std::optional<std::string> answer = run_by_rows(c, params, result, mode, output)) return answer;
-  return run_problem(c, params, result, mode, output);
-}
 
 void check_out_overlap(const Convolution& c, const char* input, const TensorView& out) {
   check_no_overlap(c.op, out, input, c.input);
@@ -39,46 +77,46 @@ void check_out_overlap(const Convolution& c, const char* input, const TensorView
   c.post.check_no_overlap(c.op, out, "an operand of post", /*may_be_same=*/true);
 }
 
-void run_convolution(const Convolution& c, const Tensor& output) {
-  const TensorView target(output);
-  if (is_empty(c)) return check_empty(c);
-  if (run_kernels(c, target, kCompute, [&] { return target; }).has_value()) return;
-  const ChainAfterAten after(c);
-  run_transform(c.op, TensorView(convolve_with_aten(c, after)), target, after.chain(), ScheduleRequest{});
-}
-
 Tensor convolve(const Convolution& c) {
   const TensorView input(c.input);
   if (is_empty(c)) {
     check_empty(c);
     return allocate(c.op, c.sizes, c.strides, c.dtype, input);
   }
-  std::optional<Tensor> output;
-  const auto allocated = [&] {
-    output = allocate(c.op, c.sizes, c.strides, c.dtype, input);
-    return TensorView(*output);
-  };
-  if (run_kernels(c, TensorView(input, c.sizes, c.strides, c.dtype), kCompute, allocated).has_value()) return *output;
+  const DeviceScope device(c.op, input.device_index);
+  LinkedPlan linked = plan_and_link(c, input, placed_result(c, input, nullptr), device, Action::compute);
+  Launches* const launches = std::get_if<Launches>(&linked.plan);
+  if (launches == nullptr) return convolve_by_aten(c);
+  Tensor output = allocate(c.op, c.sizes, c.strides, c.dtype, input);
+  allocate_and_run(c, *launches, device, TensorView(output));
+  return output;
+}
 
-  const ChainAfterAten after(c);
-  Tensor result = convolve_with_aten(c, after);
-  const TensorView view(result);
-  if (view.dtype == c.dtype && view.has_strides(c.strides.data())) {
-    if (!c.post.empty()) run_transform(c.op, view, view, after.chain(), ScheduleRequest{});
-    return restrided(c.op, result, c.strides);
+void run_convolution(const Convolution& c, const Tensor& output) {
+  if (is_empty(c)) return check_empty(c);
+  const TensorView input(c.input), target(output);
+  const DeviceScope device(c.op, target.device_index);
+  LinkedPlan linked = plan_and_link(c, input, placed_result(c, input, &target), device, Action::compute);
+  if (Launches* const launches = std::get_if<Launches>(&linked.plan)) {
+    return allocate_and_run(c, *launches, device, target);
   }
-  run_transform(c.op, view, allocated(), after.chain(), ScheduleRequest{});
-  return *output;
+  const ChainAfterAten after(c);
+  run_transform(c.op, TensorView(convolve_with_aten(c, after)), target, after.chain(), ScheduleRequest{});
 }
 
 std::string prepare_or_plan_convolution(const Convolution& c, const TensorView* out, const CallMode& mode) {
-  const TensorView result = out != nullptr ? *out : TensorView(TensorView(c.input), c.sizes, c.strides, c.dtype);
   if (is_empty(c)) {
     check_empty(c);
     return kEmptyResult;
   }
-  const std::optional<std::string> answer = run_kernels(c, result, mode, [&] { return result; });
-  return answer.has_value() ? *answer : prepare_passes(c, result, mode);
+  const TensorView input(c.input);
+  const Placed result = placed_result(c, input, out);
+  if (mode.plans()) return explain_convolution(c, input, result, mode);
+  const DeviceScope device(c.op, result.view.device_index);
+  const LinkedPlan linked = plan_and_link(c, input, result, device, mode.action);
+  if (std::holds_alternative<Aten>(linked.plan)) return prepare_passes(c, result.view, mode);
+  if (device.is_cpu()) return is_chained(c) ? kOnCpu : kNoChain;
+  return linked.form.has_value() ? linked.form->why() : kNoChain;
 }
 
 }  // namespace sluice

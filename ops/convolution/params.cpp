@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "ops/common/checks.h"
 #include "ops/convolution/split_k.h"
 
 namespace sluice {
@@ -28,8 +29,8 @@ std::optional<int64_t> channel_stride(const Convolution& c) {
   return merges ? std::optional(weight.strides[1]) : std::nullopt;
 }
 
-Conv1dParams make_params(const Convolution& c, const TensorView& result) {
-  const TensorView input(c.input), weight(c.weight);
+Conv1dParams make_params(const Convolution& c, const TensorView& input, const TensorView& result) {
+  const TensorView weight(c.weight);
   const std::vector<int64_t> sizes = sizes_of(input);
   Conv1dParams params{{
       .input = operand_of<3>(input),
@@ -66,19 +67,17 @@ bool is_depthwise(const Convolution& c) {
   return is_depthwise({.input_channels = c.input.size(1), .channels = c.sizes[1], .groups = c.groups}, c.schedule);
 }
 
-Conv1dParams depthwise_params(const Convolution& c, const TensorView& result) { return make_params(c, result); }
+Conv1dParams depthwise_params(const Convolution& c, const TensorView& result) {
+  return make_params(c, TensorView(c.input), result);
+}
 
-std::string detail_of(const Conv1dPlan& plan, const Interleave& interleave, bool in_passes, const std::string& more) {
-  std::string detail = describe(plan);
-  if (plan.which == Conv1dMethod::aten) return detail;
-  if (plan.which == Conv1dMethod::dense && interleave.exists()) {
-    detail += "; channels of " + std::to_string(interleave.components) + " polyphase component" +
-              (interleave.components > 1 ? "s" : "") + ", interleaved by the stores";
-  }
-  if (plan.which == Conv1dMethod::dense && in_passes && plan.dense.splits == 1)
-    detail += "; chains run as separate passes";
-  if (!more.empty()) detail += (detail.empty() ? "" : "; ") + more;
-  return detail;
+bool is_chained(const Conv1dParams& params, const Conv1dPlan& plan) {
+  return !params.post.empty() || (!params.pre.empty() && !plan.dense.applies_pre_first);
+}
+
+void check_forced(const Convolution& c, const char* reason_for_aten) {
+  check(c.schedule.automatic, c.op, ": schedule must be auto here, because ", reason_for_aten, "; got ",
+        name_of(c.schedule.schedule));
 }
 
 }  // namespace sluice

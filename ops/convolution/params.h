@@ -7,9 +7,9 @@
 
 namespace sluice {
 
-// Params with the result in `result`. A transposed convolution's components are derived from them. Only depthwise ones
+// Params with this input and result. A transposed convolution's components are derived from them. Only depthwise ones
 // have a `multiplier`.
-Conv1dParams make_params(const Convolution& convolution, const TensorView& result);
+Conv1dParams make_params(const Convolution& convolution, const TensorView& input, const TensorView& result);
 
 // The problem of the convolution's params, or of a launch's.
 Conv1dProblem make_problem(const Convolution& convolution, const Conv1dParams& params);
@@ -17,7 +17,10 @@ Conv1dProblem make_problem(const Convolution& convolution, const Conv1dParams& p
 // The weight's stride between output channels of a depthwise convolution; nothing where it is not constant.
 std::optional<int64_t> channel_stride(const Convolution& convolution);
 
-// A plan's detail text, followed by `more`. `in_passes`: its chains are not linked.
-std::string detail_of(const Conv1dPlan& plan, const Interleave& interleave, bool in_passes, const std::string& more);
+// Whether the plan's own kernel has a chain.
+bool is_chained(const Conv1dParams& params, const Conv1dPlan& plan);
+
+// Refuses a schedule, because of the reason for aten.
+void check_forced(const Convolution& convolution, const char* reason_for_aten);
 
 }  // namespace sluice

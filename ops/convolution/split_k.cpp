@@ -25,17 +25,17 @@ int most_splits(const Convolution& c) {
   return std::max(1, 1 + left - (c.bias.has_value() ? 1 : 0));
 }
 
-SplitSums::SplitSums(const Convolution& c, void* memory, int splits, const TensorView& result)
+SplitSums::SplitSums(const Convolution& c, int64_t offset, int splits, const TensorView& result)
     : strides_(strides_of(c, splits, result.strides[1] == 1)),
       first_(result, c.sizes, strides_, kSums),
       chain_(c.post) {
-  first_.data = memory;
+  first_.data = reinterpret_cast<void*>(offset);
   output_ = operand_of<3>(first_);
   if (c.bias.has_value()) chain_.prepend_addition(bias_.emplace(*c.bias).view());
   const int64_t step = split_stride(c, result.strides[1] == 1) * static_cast<int64_t>(size_of(kSums));
   for (int split = splits - 1; split > 0; --split) {  // so that they are added from the second on
     TensorView sums = first_;
-    sums.data = static_cast<char*>(memory) + split * step;
+    sums.data = reinterpret_cast<void*>(offset + split * step);
     chain_.prepend_addition(sums);
   }
 }

@@ -11,14 +11,15 @@ int most_splits(const Convolution& convolution);
 
 class SplitSums {
  public:
-  // `memory`: the plan's `sums_bytes`, or null where nothing is computed. The sums have the layout of `result`.
-  SplitSums(const Convolution& convolution, void* memory, int splits, const TensorView& result);
+  // `offset`: where the plan's `sums_bytes` are in the workspace. The sums have the layout of `result`.
+  SplitSums(const Convolution& convolution, int64_t offset, int splits, const TensorView& result);
   SplitSums(const SplitSums&) = delete;
   SplitSums& operator=(const SplitSums&) = delete;
 
   // The kernel's output: (batch, split and channel, position).
   Operand<3> output() const { return output_; }
-  // A pass of chain() over the first split's sums adds the others and the bias, then applies the convolution's chain.
+  // A pass of chain() over the first split's sums adds the bias and the others, which are the chain's last operands,
+  // and then applies the convolution's chain.
   const TensorView& first() const { return first_; }
   const Chain& chain() const { return chain_; }
 

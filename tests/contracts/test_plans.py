@@ -110,6 +110,22 @@ def test_auto_says_why() -> None:
     assert "groups of at least 16 input and output channels" in grouped.reason
 
 
+def test_chains_that_are_not_linked_may_need_atens_convolution() -> None:
+    """With `pre` a kernel of unaligned rows is faster than aten's product, which is faster between passes."""
+    x = meta(8 * 128 * 1000 + 1).to(torch.float16)[1:].view(8, 128, 1000)
+    w = meta(128, 128, 1).to(torch.float16)
+    out = x.new_empty(8, 1000, 128).transpose(1, 2)
+
+    def planned(linked: bool) -> dict[str, object]:
+        asked = {"linked": linked, "device": list(dataclasses.astuple(H200))}
+        return json.loads(torch.ops.sluice._plan_conv1d(x, w, pre="silu", out=out, **asked))
+
+    assert planned(True)["method"] == "dense"
+    unlinked = planned(False)
+    assert unlinked["method"] == "aten"
+    assert str(unlinked["reason"]).startswith("auto: aten's convolution and a pass of the chain")
+
+
 def test_a_plan_has_all_fields_of_the_text() -> None:
     asked = {"linked": False, "device": list(dataclasses.astuple(H200))}
     made = json.loads(torch.ops.sluice._plan_transform(meta(64), "", **asked))

@@ -14,6 +14,7 @@ from common import (
     Layout,
     contiguous,
     ends_of_words,
+    offset_by_one,
     permuted,
     relative_error,
 )
@@ -130,6 +131,17 @@ def test_rows_do_not_leak_into_each_other(layout: Layout) -> None:
     touched[300 : 300 + 9] = True
     assert torch.equal(result[0][:, ~touched], wanted[0][:, ~touched])
     assert not bool(result[0][:, touched].isfinite().any())
+
+
+def test_a_product_with_chains_that_are_not_linked() -> None:
+    """Only the linked form has a kernel; without it aten computes the product, between passes."""
+    x, w, b = convolution((8, 128, 1000), 128, 1, torch.float16)
+    x = offset_by_one(x)
+    out = x.new_empty(8, 1000, 128).transpose(1, 2)
+    wanted = sluice.conv1d(x, w, b, pre=stages.silu(), out=out).clone()
+    with link_mode("never"):
+        result = sluice.conv1d(x, w, b, pre=stages.silu(), out=out.fill_(float("nan")))
+    torch.testing.assert_close(result, wanted, rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.parametrize("ahead", [False, True])

@@ -1,5 +1,3 @@
-#ifdef SLUICE_CUDA_LIBRARY
-
 #include "ops/common/link.h"
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -8,6 +6,8 @@
 #include <atomic>
 
 #include "kernels/linking/libraries.h"
+#include "kernels/linking/linker.h"
+#include "ops/common/checks.h"
 
 namespace sluice {
 namespace {
@@ -70,11 +70,9 @@ int64_t set_limit(int64_t kernels) {
 
 Form choose_form(const char* op, const LinkRequest& request, const DeviceScope& device, long long elements,
                  Action action) {
-  const auto stages = [](const ChainCall& call) { return call.program == nullptr ? 0 : call.program->count; };
-  if (stages(request.pre) + stages(request.post) == 0) return {.reason = kNoChain};
   const LinkContext context{.device = device.index(),
-                            .compute_capability = properties_of(op, device.index()).compute_capability,
-                            .stream = device.stream(),
+                            .compute_capability = device.properties()->compute_capability,
+                            .stream = static_cast<cudaStream_t>(device.stream()),
                             .elements = elements,
                             .ahead = action == Action::prepare};
   const LinkOutcome outcome = find_linked(request, context);
@@ -103,5 +101,3 @@ STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
 }
 
 }  // namespace sluice
-
-#endif  // SLUICE_CUDA_LIBRARY

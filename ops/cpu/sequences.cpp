@@ -1,35 +1,13 @@
-#include "ops/sequences.h"
-
-#ifdef SLUICE_CUDA_LIBRARY
-#include "kernels/causal_conv1d/sequences_launch.h"
-#include "ops/common/launch.h"
-#else
 #include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
 
 #include "kernels/causal_conv1d/subsequences.h"
 #include "kernels/cpu/conv1d/depthwise.h"
-#endif
+#include "kernels/cpu/instruction_set.h"
+#include "ops/common/launch.h"
 
 namespace sluice {
-
-#ifdef SLUICE_CUDA_LIBRARY
-
-void run_sequences(const char* op, const SequencesParams& params, const TensorView& x) {
-  const DeviceProperties& device = properties_of(op, x.device_index);
-  const DeviceScope scope(op, x.device_index);
-  scope.check_launch(launch_sequences(params, device, scope.stream()));
-}
-
-void keep_states(const char* op, const SequencesParams& params, const TensorView& x) {
-  if (params.sequences.count * params.convolution.channels * params.sequences.columns == 0) return;
-  const DeviceScope scope(op, x.device_index);
-  scope.check_launch(launch_states(params, scope.stream()));
-}
-
-#else
-
 namespace {
 
 constexpr long long kStateChannels = 1024;  // channels per thread at least
@@ -72,13 +50,13 @@ void convolve_subsequences(const SequencesParams& params, const std::vector<Subs
 
 }  // namespace
 
-void run_sequences(const char* op, const SequencesParams& params, const TensorView& x) {
+void launch(const DeviceScope& device, const SequencesParams& params) {
   const std::vector<Subsequence> subsequences = subsequences_on_cpu(params);
   with_instruction_set([&]<InstructionSet set>() { convolve_subsequences<set>(params, subsequences); });
-  keep_states(op, params, x);
+  launch_states(device, params);
 }
 
-void keep_states(const char*, const SequencesParams& params, const TensorView&) {
+void launch_states(const DeviceScope&, const SequencesParams& params) {
   if (!params.sequences.after.exists()) return;
   const std::vector<Subsequence> subsequences = last_subsequences_on_cpu(params);
   const long long channels = params.convolution.channels, blocks = ceil_div(channels, kStateChannels);
@@ -93,7 +71,5 @@ void keep_states(const char*, const SequencesParams& params, const TensorView&) 
                                 });
   });
 }
-
-#endif  // SLUICE_CUDA_LIBRARY
 
 }  // namespace sluice

@@ -1,10 +1,9 @@
-// The namespace torch.ops.sluice. Each op's own file defines its schema and registers its kernels.
-#include <torch/csrc/stable/library.h>
-
+// The namespace torch.ops.sluice in _C: schemas, kernels for the CPU, and what needs no device.
 #include <string>
 
 #include "kernels/cpu/instruction_set.h"
 #include "ops/common/checks.h"
+#include "ops/ops.h"
 
 namespace sluice {
 namespace {
@@ -22,13 +21,23 @@ void set_instruction_set(const std::string& name) {
 }  // namespace
 
 STABLE_TORCH_LIBRARY(sluice, m) {
+  for (const Registration* op : kOps) op->define(m);
   m.def("_build_info() -> str");
   m.def("_instruction_sets() -> str");
   m.def("_instruction_set() -> str");
   m.def("_set_instruction_set(str name) -> ()");
 }
 
+STABLE_TORCH_LIBRARY_IMPL(sluice, CPU, m) {
+  for (const Registration* op : kOps) {
+    if (op->implement != nullptr) op->implement(m);
+  }
+}
+
 STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
+  for (const Registration* op : kOps) {
+    if (op->implement_everywhere != nullptr) op->implement_everywhere(m);
+  }
   m.impl("_build_info", TORCH_BOX(&build_info));
   m.impl("_instruction_sets", TORCH_BOX(&usable_instruction_sets));
   m.impl("_instruction_set", TORCH_BOX(&current_instruction_set));

@@ -1,10 +1,12 @@
-// torch.ops.sluice._transfer_{mapping,advise_huge,copy}: memory of the host that streams read and write. In _C alone.
-#include <torch/csrc/stable/library.h>
+// torch.ops.sluice._transfer_*: the engine's ops for the host (ops/transfer.cpp), and memory that streams read and
+// write.
+#include "ops/transfer.h"
 
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
+#include "kernels/transfer/host_driver.h"
 #include "kernels/transfer/mapping.h"
 #include "kernels/transfer/staging_pool.h"
 #include "ops/common/checks.h"
@@ -45,13 +47,19 @@ void advise_huge_pages(int64_t address, int64_t bytes) { advise_huge(reinterpret
 
 }  // namespace
 
+std::unique_ptr<transfer::Driver> make_driver(int, const transfer::EngineOptions& options) {
+  return transfer::make_host_driver(options.events());
+}
+
 STABLE_TORCH_LIBRARY_FRAGMENT(sluice, m) {
+  define_transfer(m, "_transfer_");
   m.def("_transfer_mapping(int address, int bytes) -> int[]");
   m.def("_transfer_advise_huge(int address, int bytes) -> ()");
   m.def("_transfer_copy(Tensor host, Tensor packed, bool inward) -> bool");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
+  implement_transfer(m, "_transfer_");
   m.impl("_transfer_mapping", TORCH_BOX(&mapping_info));
   m.impl("_transfer_advise_huge", TORCH_BOX(&advise_huge_pages));
   m.impl("_transfer_copy", TORCH_BOX(&copy_safely));
