@@ -80,6 +80,7 @@ lint: build  ## check formats, types and style
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 	$(RUN) tools/clang_format.py --check
+	$(RUN) tools/lint_sentences.py
 
 format: $(VENV)/ready  ## format all sources
 	$(RUN) -m ruff check --fix --quiet .

@@ -135,7 +135,7 @@ def _make(shape: Shape, dtype: str, layout: str, fn: str, packed: bool, device: 
 
 
 def dense_case(numbers: tuple[int, ...], dtype: str, layout: str, fn: str, packed: bool = False) -> Case:
-    """`numbers` are those of a Shape; `packed`: the weight is packed before the calls."""
+    """`numbers` are a Shape's fields; `packed`: the weight is packed before the calls."""
     shape = Shape(*numbers)
     batch, inputs, outputs, length, taps, padding, dilation, stride, groups = shape
     return Case(
@@ -190,8 +190,8 @@ STRIDED = [
 ]
 GROUPED = [Shape(8, 768, 768, 1499, 128, 64, 1, groups=16), Shape(8, 512, 512, 4096, 3, 1, 1, groups=8)]
 
-# Shapes beside the tuned ones, on which kernels were far from their floors: long sums with few outputs, channel counts
-# that are not whole words, unaligned rows.
+# Shapes beside the tuned shapes. Kernels were far from their floors on them: long sums with few outputs, channel
+# counts that are not whole words, unaligned rows.
 CLIFFS = [
     Shape(1, 1064, 24, 1720, 9, 4, 1),
     Shape(1, 823, 90, 1264, 9, 4, 1, stride=5),
@@ -206,7 +206,7 @@ CLIFFS = [
     Shape(6, 96, 192, 20011, 5, 4, 2),
 ]
 WAV2VEC2 = [Shape(8, 512, 512, length, 3, 0, 1, stride=2) for length in (15999, 7999, 3999)]
-WAV2VEC2 += [Shape(8, 512, 512, 999, 2, 0, 1, stride=2)]  # with those in STRIDED these are its layers 2 to 7
+WAV2VEC2 += [Shape(8, 512, 512, 999, 2, 0, 1, stride=2)]  # with its shapes in STRIDED: layers 2 to 7
 
 # Cases with torch.compile's kernel search, which takes many seconds each.
 SEARCHED = (WHISPER, HIFI_GAN[1], HIFI_GAN[4], DAC)

@@ -1,4 +1,4 @@
-"""Suite `conv_transpose1d`: the upsampling layers of vocoders and codecs, and depthwise ones, plain and with chains."""
+"""Suite `conv_transpose1d`: upsampling layers of vocoders and codecs, and depthwise layers, plain and with chains."""
 
 from __future__ import annotations
 

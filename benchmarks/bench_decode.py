@@ -49,8 +49,8 @@ class Problem:
 class Step:
     """The tensors of an update.
 
-    `eager(x, state, *operands)` is the code that users write today; it changes its state. `options` are those of
-    `sluice.causal_conv1d_update`. `state` is the state before the first update and never changes.
+    `eager(x, state, *operands)` is the code that users write today; it changes its state. `options` are the
+    options of `sluice.causal_conv1d_update`. `state` is the state before the first update and never changes.
     """
 
     x: torch.Tensor

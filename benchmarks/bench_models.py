@@ -164,7 +164,7 @@ def _network(name: str, size: Size) -> nn.Module:
 
 
 def subject(name: str, dtype: str, size: Size, device: torch.device) -> Subject:
-    """Of the rows that run; the one before is dropped first, with what was compiled for it."""
+    """The subject of the rows that run; the last subject is dropped first, with what was compiled for it."""
     key = name, dtype, str(size), device
     if key not in _last_subject:
         _last_subject.clear()
@@ -244,7 +244,7 @@ def _make(name: str, dtype: str, size: Size, way: str, device: torch.device) -> 
 
 
 def model_case(name: str, dtype: str, batch: int, way: str, size: Size | None = None) -> Case:
-    """A row, by default of the users' size; the batch is the one that is given."""
+    """A row, by default of the users' size; the batch is always `batch`."""
     given = (size or ZOO[name].size("user"))._replace(batch=batch)
     length = given.lengths[0]
     return Case(

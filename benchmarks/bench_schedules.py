@@ -1,6 +1,6 @@
 """Suite `schedules`: every schedule forced on the same problems, and the row that `auto` picks.
 
-Each op has a small problem, a large one and an unaligned one, then random shapes, which are the same in every run.
+Each op has a small, a large and an unaligned problem, then random shapes, which are the same in every run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bench_filter2d import stencil_case
 from bench_transform import chain_case
 from sluice.bench import SCHEDULES, Case, Suite
 
-Make = Callable[[str], Case]  # of a schedule
+Make = Callable[[str], Case]  # the case of a schedule
 
 
 def _fixed() -> Iterator[Make]:

@@ -2,9 +2,9 @@
 
     python benchmarks/compile_models.py [PART ...] [--processes N] [--budget SECONDS]
 
-Parts are those of the suite with compiled rows, by default of the networks that users asked about. Each is compiled by
-torch and by sluice's backend, in both modes. What was chosen among a Triton kernel's configurations while other
-processes ran is forgotten: the suite chooses again.
+Parts are the suite's parts with compiled rows, by default the parts of the networks that users asked about. Each
+network is compiled by torch and by sluice's backend, in both modes. What was chosen among a Triton kernel's
+configurations while other processes ran is forgotten: the suite chooses again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def in_a_process(job: Job, deadline: float) -> str:
 
 
 def jobs(parts: list[str]) -> list[Job]:
-    """Those of the parts, in the suite's order.
+    """The jobs of the parts, in the suite's order.
 
     Raises:
         ValueError: a part has no compiled rows.
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART")
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 1), help="%(default)s")
     parser.add_argument("--budget", type=float, default=float("inf"), help="begins none after so many seconds")
-    parser.add_argument("--job", nargs=4, help=argparse.SUPPRESS)  # this process is one of those
+    parser.add_argument("--job", nargs=4, help=argparse.SUPPRESS)  # this process does one job
     given = parser.parse_args()
     if given.job is not None:
         name, dtype, batch, compiler = given.job

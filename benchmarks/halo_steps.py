@@ -36,7 +36,7 @@ TAPS = (4, 128)
 EXPONENTS = tuple(range(14, 21))
 CHANNELS = 5120  # Mamba-2.8B's inner channels
 ROUNDS = 9
-LEAD = 3  # steps before those that are timed
+LEAD = 3  # steps before the timed steps
 STEP_POSITIONS = 3 << 20  # positions of all steps of a sample, about
 TOLERANCE = {torch.bfloat16: 8e-3, torch.float32: 1e-6}
 
@@ -130,7 +130,7 @@ def repeated(step: Step, calls: int) -> Step:
 
 
 def seconds(run: Step, lead: Step, device: torch.device) -> float:
-    """Of a run after `lead`, which begins together on all ranks; the slowest rank's."""
+    """The slowest rank's seconds of a run after `lead`; the run begins together on all ranks."""
     dist.barrier()
     wait(device)
     lead()  # so that the host is ahead of the GPU when the run begins, if it ever is
@@ -192,7 +192,7 @@ def main() -> None:
     if dist.get_rank() == 0 and given.json:
         head = {"ranks": dist.get_world_size(), "channels": given.channels, "dtype": str(dtype).removeprefix("torch.")}
         given.json.write_text(json.dumps({**head, "graphs": given.graphs, "rows": rows}))
-    dist.barrier()  # no rank leaves while another one is still at work
+    dist.barrier()  # no rank leaves while another is still at work
     dist.destroy_process_group()
 
 

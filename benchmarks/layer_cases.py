@@ -135,7 +135,7 @@ class Subject:
         return importlib.import_module("transformers").DynamicCache(config=self.config)
 
     def prefill(self, cache: Any = None) -> torch.Tensor:
-        """The layer's result for the prompt; fills `cache`, or a new one."""
+        """The layer's result for the prompt; fills `cache`, or a new cache."""
         return self.layer(self.prompt, cache_params=self.cache() if cache is None else cache)
 
     def step(self, cache: Any, token: torch.Tensor) -> torch.Tensor:

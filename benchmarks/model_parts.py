@@ -183,7 +183,7 @@ class WaveNet(nn.Module):
     """(B, bands, L) to (B, bands, L): gated dilated convolutions whose one-tap results go on and to the sum.
 
     Source: Prenger et al., "WaveGlow: A Flow-based Generative Network for Speech Synthesis" (2019), whose layers are
-    those of van den Oord et al., "WaveNet" (2016), without their condition.
+    the layers of van den Oord et al., "WaveNet" (2016), without their condition.
     """
 
     def __init__(self, bands: int, channels: int, layers: int, taps: int) -> None:
@@ -194,7 +194,7 @@ class WaveNet(nn.Module):
         self.dilated = nn.ModuleList(
             nn.Conv1d(channels, 2 * channels, taps, dilation=2**i, padding=same[i]) for i in range(layers)
         )
-        widths = [2 * channels] * (layers - 1) + [channels]  # the last one only adds to the sum
+        widths = [2 * channels] * (layers - 1) + [channels]  # the last layer only adds to the sum
         self.mixed = nn.ModuleList(nn.Conv1d(channels, width, 1) for width in widths)
         self.last = nn.Conv1d(channels, bands, 1)
 

@@ -4,7 +4,7 @@
 
 Each has a `small` size, for tests on the CPU, a `real` one, and the `user` size: the real network with an input of one
 request, a few seconds of sound. Weights are seeded, and scaled so that signals keep their level (sluice.demo.weights).
-transformers 5.17 and later has the classes; `Entry.missing()` names absent ones.
+transformers 5.17 and later has the classes; `Entry.missing()` names an absent class.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Entry:
     user: int = dataclasses.field(kw_only=True)
 
     def size(self, name: str | Size) -> Size:
-        """The size of that name, or the one that is given."""
+        """The size of that name, or the given size."""
         if isinstance(name, Size):
             return name
         if name not in SIZES:
@@ -117,7 +117,7 @@ class Entry:
         return Built(self.network(size, seed).to(device, dtype), self.inputs(device, dtype, size, seed))
 
     def _drawn(self, given: Size, seed: int) -> tuple[torch.Tensor, ...]:
-        """The input at which weights are scaled, then those of the size."""
+        """The input at which weights are scaled, then the inputs of the size."""
         generator = torch.Generator().manual_seed(seed)
         shapes = (1, given.probe), *((given.batch, length) for length in given.lengths)
         return tuple(self.draw(given.options, batch, length, generator) for batch, length in shapes)

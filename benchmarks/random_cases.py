@@ -180,7 +180,7 @@ def dense(pick: random.Random) -> Problem | None:
 
 
 def strided(pick: random.Random) -> Problem | None:
-    """Half types, strides 1 to 8, every second one in 2 to 64 groups of 1 to 128 channels."""
+    """Half types, strides 1 to 8, about every second problem in 2 to 64 groups of 1 to 128 channels."""
     stride = pick.choice((1, 2, 2, 3, 4, 5, 8))
     groups = 1 if stride > 1 and pick.random() < 0.6 else round(_log_uniform(pick, 2, 64))
     most = 2048 if groups == 1 else 128

@@ -1,4 +1,4 @@
-"""Random convolutions and stencils on the CPU, timed against torch to find slower ones.
+"""Random convolutions and stencils on the CPU, timed against torch to find slower cases.
 
     python benchmarks/random_cpu.py --op conv1d --cases 100 --threads 1 --seed 0
 

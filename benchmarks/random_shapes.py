@@ -3,7 +3,7 @@
     python benchmarks/random_shapes.py depthwise --cases 100 --seed 0
     python benchmarks/random_shapes.py depthwise --schedules auto,direct,two_stage,producer_consumer
 
-The families are those of random_cases.py, which suite `random` publishes. A line begins with its seed:
+The families come from random_cases.py; suite `random` publishes them. A line begins with its seed:
 `--seed N --cases 1` runs it again. All of `--schedules` are timed, the first is judged; `auto` is the plan's choice.
 """
 

@@ -5,7 +5,7 @@
 
     CPU     examples/long_sequence.py with 1 to 4 processes of one thread each
     GPUs    the same with a process for each GPU, and halo_steps.py on two of them: from the host and from CUDA graphs,
-            with NCCL's usual streams and with those of high priority
+            with NCCL's usual streams and with streams of high priority
 
 The file is benchmarks/recordings/<card>/scaling.json; `make results` writes the tables in docs/scaling.md from it.
 """
@@ -60,7 +60,7 @@ def blocks(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def pair(given: argparse.Namespace) -> dict[str, Any]:
-    """What two GPUs do: the kernels of one step of the example, and the steps; without those that fail."""
+    """What two GPUs do: the kernels of one step of the example, and the steps; without the programs that fail."""
     drawn = ["--timeline", str(given.picture)] if given.picture else []
     sizes = ["--length", str(PAIR * PICTURED_POSITIONS), "--taps", str(PICTURED_TAPS)]
     programs = {

@@ -241,7 +241,7 @@ def from_threads(label: str, stream: Callable[[], torch.cuda.Stream]) -> Concurr
     def work(clock: EventClock, item: int) -> None:
         with torch.cuda.stream(stream()):
             together.wait()
-            # On one stream another thread's kernel could come between this one and its events.
+            # On one stream another thread's kernel could come between this kernel and its events.
             with alone, clock.timed("", item):
                 torch.cuda._sleep(2_000_000)  # as in record_concurrency
 

@@ -27,7 +27,7 @@ _HISTORY = _TAPS - 1
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """`lengths` are those of the sequences in a row; `form` is one of `FORMS`."""
+    """`lengths` are the lengths of the sequences in a row; `form` is one of `FORMS`."""
 
     batch: int
     channels: int
@@ -44,9 +44,9 @@ class Problem:
 class Prefill:
     """The tensors of a call.
 
-    `options` are those of `sluice.causal_conv1d`, except a paged call's cache: that is `cache`, which never changes.
-    `eager(x, weight, cache, *operands)` is the code that users write today; its weight is (C, 1, K). `package` has the
-    options of Dao-AILab's function.
+    `options` are the options of `sluice.causal_conv1d`, except a paged call's cache: that is `cache`, which never
+    changes. `eager(x, weight, cache, *operands)` is the code that users write today; its weight is (C, 1, K).
+    `package` has the options of Dao-AILab's function.
     """
 
     x: torch.Tensor
@@ -75,7 +75,7 @@ class Prefill:
             return sluice.reference.causal_conv1d(x, weight, activation="silu", state_cache=self.cache, **options)
 
     def traffic(self) -> int:
-        """Bytes: x, the result, the weight and the indices once; states that are read, and those that are written."""
+        """Bytes: x, the result, the weight and the indices once; states that are read, and states that are written."""
         total = 2 * self.x.nbytes + self.weight.nbytes
         total += sum(option.nbytes for option in self.options.values() if isinstance(option, torch.Tensor))
         if self.options.get("return_final_states"):

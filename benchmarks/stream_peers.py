@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-Function = Callable[..., torch.Tensor]  # of one tensor; a chain also takes `out`
+Function = Callable[..., torch.Tensor]  # a function of one tensor; a chain also takes `out`
 Call = Callable[[], object]
 
 
@@ -74,7 +74,7 @@ def copy_async(loop: Loop) -> None:
 
 
 def _sequential(loop: Loop) -> None:
-    """One stream. With pageable memory each `copy_` is a plain one."""
+    """One stream. With pageable memory each `copy_` is a plain copy."""
     for source, target in loop.chunks():
         loop.send(source, target)
     _synchronize(loop.device)
@@ -168,7 +168,7 @@ _ANYWHERE = (*NAIVE, "copy_async", "sequential")  # the CPU has no streams
 
 
 def peers(names: Sequence[str], loop: Loop) -> dict[str, Call | None]:
-    """The named peers on these tensors; None for those that need streams or a package that is not there."""
+    """The named peers on these tensors; None for peers that need streams or a package that is not there."""
     usable = {name for name in names if loop.device.type == "cuda" or name in _ANYWHERE}
     if importlib.util.find_spec("cupy") is None:
         usable.discard("cupy")

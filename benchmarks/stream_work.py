@@ -102,7 +102,7 @@ def streamed(
     depth: int = DEPTH,
     **options: Any,
 ) -> Workload:
-    """`streamer.map(fn, x)` into `out`; `depth` is the streamer's, `options` are those of `map`."""
+    """`streamer.map(fn, x)` into `out`; `depth` is the streamer's, `options` are the options of `map`."""
 
     def write(target: torch.Tensor) -> torch.Tensor:
         return _quietly(lambda: streamer.map(fn, x, out=target, **options))

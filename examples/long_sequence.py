@@ -37,7 +37,7 @@ from sluice import stages
 
 Convolution = Callable[[torch.Tensor], torch.Tensor]
 Part = Callable[[str], contextlib.AbstractContextManager[None]]  # what a part of a step runs in
-CHECKED = 64  # outputs of each rank, from its first one
+CHECKED = 64  # outputs of each rank, from its first output on
 
 
 class Block:
@@ -175,7 +175,7 @@ def kernels_of(step: Callable[[], object]) -> list[Span]:
         path = pathlib.Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         trace = json.loads(path.read_text())
-    origin = trace.get("baseTimeNanoseconds", 0) % 10**13 / 1e6  # of all ranks' clocks
+    origin = trace.get("baseTimeNanoseconds", 0) % 10**13 / 1e6  # the origin of all ranks' clocks
     found = [
         (event["name"][:80], origin + event["ts"] / 1e3, origin + (event["ts"] + event["dur"]) / 1e3)
         for event in trace["traceEvents"]
@@ -220,7 +220,7 @@ def draw(path: pathlib.Path, ranks: list[list[Span]], title: str) -> None:
     figure, (steps, parts) = plt.subplots(2, 1, figsize=(11, 2.6 + 0.9 * len(ranks)), layout="constrained")
     for rank, spans in enumerate(ranks):
         for name, begin, end in spans:
-            color = COLORS[name]  # of the edges too: a white one would hide a narrow box
+            color = COLORS[name]  # the edges' color too: a white edge would hide a narrow box
             row = (rank + 0.2, 0.2) if name == "exchange" else (rank - 0.3, 0.5)  # beside the other kernels
             steps.broken_barh([(begin - start, end - begin)], row, facecolors=color, edgecolors=color)
     steps.set_title(title, loc="left", fontsize=9)
@@ -274,7 +274,7 @@ def start(on_gpu: bool) -> tuple[int, int]:
 
 
 def is_right(block: Block, result: torch.Tensor, first: int, width: int, options: dict) -> bool:
-    """Whether all ranks' first outputs are those of an unsplit computation."""
+    """Whether all ranks' first outputs equal an unsplit computation's outputs."""
     count, history = min(CHECKED, result.shape[1]), min(block.taps.shape[1] - 1, first)
     expected = block(inputs(first - history, first + count, width, **options), block.alone)[:, history:]
     tolerance = {"rtol": 2e-2, "atol": 2e-2} if result.dtype == torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-5}
@@ -317,7 +317,7 @@ def main() -> int:
         if given.timeline:
             timeline(given.timeline, [parts_of(one) for one in recorded] if on_gpu else recorded, title)
         print("the first outputs of each rank:", "the same as unsplit" if right else "DIFFERENT")
-    dist.barrier()  # no rank leaves while another one is still at work
+    dist.barrier()  # no rank leaves while another is still at work
     dist.destroy_process_group()
     return 0 if right else 1
 

@@ -18,7 +18,7 @@ import torch
 import sluice
 from sluice import stages
 
-SAMPLES = 512  # of a row
+SAMPLES = 512  # samples of a row
 
 
 def signals(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -2,7 +2,7 @@
 
     python examples/speech_features.py [recording.wav]
 
-The extractor is the front of a Wav2Vec2-like model, with random weights in place of trained ones.
+The extractor is the front of a Wav2Vec2-like model, with random weights in place of trained weights.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "kernels/causal_conv1d/indices.h"
+#include "kernels/operators/causal_conv1d/indices.h"
 #include "ops/common/tensor_view.h"
 #include "ops/convolution/convolution.h"
 

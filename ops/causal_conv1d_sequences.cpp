@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kOp = "causal_conv1d";
 constexpr int64_t kNoSlot = std::numeric_limits<int64_t>::min();
 
-// A checked call. `states`: the initial ones; `sequences` is complete except for the final ones.
+// A checked call. `states`: the initial states; `sequences` is complete except for the final states.
 struct Call {
   Convolution convolution;
   std::vector<std::pair<const char*, Tensor>> indices;
@@ -122,7 +122,7 @@ void check_interpreted(const char* argument, const Chain& chain) {
         " must have no cpp stage in the raw op, which has no linked form, got one");
 }
 
-// `states`: the final ones.
+// `states`: the final states.
 void run(const Call& call, const TensorView& output, const std::optional<TensorView>& states) {
   check_interpreted("pre", call.convolution.pre);
   check_interpreted("post", call.convolution.post);

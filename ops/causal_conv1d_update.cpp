@@ -2,7 +2,7 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/causal_conv1d/update.h"
+#include "kernels/operators/causal_conv1d/update.h"
 #include "ops/causal.h"
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
@@ -24,7 +24,7 @@ struct Update {
   std::optional<Tensor> bias;
   std::vector<std::pair<const char*, Tensor>> indices;
   Chain pre, post;
-  std::vector<int64_t> sizes, strides;  // of the result
+  std::vector<int64_t> sizes, strides;  // the result's
   UpdateTensors tensors;                // without input, output, weight and bias
 };
 

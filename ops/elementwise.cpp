@@ -4,7 +4,7 @@
 #include <array>
 #include <span>
 
-#include "kernels/transform/link.h"
+#include "kernels/operators/transform/link.h"
 #include "ops/common/checks.h"
 #include "ops/common/launch.h"
 #include "ops/common/plan_text.h"

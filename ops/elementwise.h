@@ -1,8 +1,8 @@
 // One pass of a chain from a tensor into another, for transform and for other ops.
 #pragma once
 
-#include "kernels/pipeline/schedule.h"
-#include "kernels/transform/transform.h"
+#include "kernels/operators/transform/transform.h"
+#include "kernels/shared/pipeline/schedule.h"
 #include "ops/common/call_mode.h"
 #include "ops/common/chain.h"
 #include "ops/common/link.h"

@@ -1,7 +1,7 @@
 // pack: packs the weight of a dense conv1d for the tensor-core kernels, ahead of its calls.
 #include "ops/pack.h"
 
-#include "kernels/conv1d/dense/pack.h"
+#include "kernels/operators/conv1d/dense/pack.h"
 #include "ops/common/allocate.h"
 #include "ops/common/aten.h"
 #include "ops/common/checks.h"

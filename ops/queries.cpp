@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "kernels/stages/signatures.h"
+#include "kernels/shared/stages/signatures.h"
 #include "ops/common/chain.h"
 #include "ops/common/checks.h"
 #include "ops/common/overlap.h"

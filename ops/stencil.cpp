@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/common/geometry.h"
-#include "kernels/filter2d/link.h"
+#include "kernels/operators/filter2d/link.h"
+#include "kernels/shared/common/geometry.h"
 #include "ops/common/checks.h"
 #include "ops/common/launch.h"
 #include "ops/common/link.h"

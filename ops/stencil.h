@@ -1,8 +1,8 @@
 // A stencil with its chains, made from filter2d's arguments, and its execution.
 #pragma once
 
-#include "kernels/filter2d/sampling.h"
-#include "kernels/pipeline/schedule.h"
+#include "kernels/operators/filter2d/sampling.h"
+#include "kernels/shared/pipeline/schedule.h"
 #include "ops/common/call_mode.h"
 #include "ops/common/chain.h"
 
@@ -19,15 +19,15 @@ struct Stencil {
   const char* op;
   Tensor image, kernel;  // kernel: if separable, its column of taps
   std::optional<Tensor> row_kernel, bias;
-  int64_t height, width;  // of the kernel
+  int64_t height, width;  // the kernel's
   Padding padding;
   Filter2dSampling sampling;
   Chain pre, post;
-  DType dtype;  // of the result
+  DType dtype;  // the result's
   ScheduleRequest schedule;
-  std::vector<int64_t> sizes, strides;  // of the result
+  std::vector<int64_t> sizes, strides;  // the result's
 
-  // One kernel for all channels, not one each.
+  // Whether all channels share a kernel.
   bool is_shared() const { return kernel.dim() == (row_kernel.has_value() ? 1 : 2); }
 };
 

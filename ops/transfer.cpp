@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/common/per_process.h"
+#include "kernels/shared/common/per_process.h"
 #include "kernels/transfer/chunk_loop.h"
 #include "kernels/transfer/engine.h"
 #include "ops/common/checks.h"
@@ -44,13 +44,13 @@ class CurrentEngine {
   std::shared_ptr<Engine> engine_;  // last: destroyed while its device is current
 };
 
-constinit int64_t largest_handle = 0;  // under the registry's mutex; a child's handles exceed all inherited ones
+constinit int64_t largest_handle = 0;  // under the registry's mutex; a child's handles exceed all inherited handles
 
 // Never destroyed: Python closes engines at its exit, before CUDA is gone.
 struct Registry {
   std::mutex mutex;
   std::unordered_map<int64_t, Opened> engines;
-  const int64_t inherited = largest_handle;  // handles up to this one are another process's
+  const int64_t inherited = largest_handle;  // handles up to here are another process's
 };
 
 Opened opened(int64_t handle) {
@@ -141,7 +141,7 @@ std::pair<Kind, std::shared_ptr<Command>> take_command(CommandReader& reader) {
   return {static_cast<Kind>(head[0]), std::move(command)};
 }
 
-// One call submits all commands since the last one: a call from Python costs more than a command. All are parsed before
+// A call submits all commands since the last call: a call from Python costs more than a command. All are parsed before
 // the first is issued, so a refused command leaves none in flight.
 void submit(Engine& engine, const Ints& numbers) {
   std::vector<std::pair<Kind, std::shared_ptr<Command>>> commands;

@@ -1,7 +1,7 @@
 // The arguments of transform and of transform_many, checked.
 #pragma once
 
-#include "kernels/pipeline/schedule.h"
+#include "kernels/shared/pipeline/schedule.h"
 #include "ops/common/chain.h"
 
 namespace sluice {
@@ -13,7 +13,7 @@ struct TransformCall {
   TensorView input;
   std::optional<DType> dtype;  // the caller's
   ScheduleRequest schedule;
-  // The results': the input's sizes and, if it is non-overlapping and dense, its strides, else contiguous ones.
+  // The results': the input's sizes and, if it is non-overlapping and dense, its strides, else contiguous strides.
   std::vector<int64_t> sizes, strides;
 
   TransformCall(const Tensor& input, const std::optional<ScalarType>& dtype, const std::string& schedule,

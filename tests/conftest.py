@@ -34,7 +34,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_runtest_teardown() -> None:
-    """The same for what earlier tests have left alive, such as what Dynamo keeps. Threads are those of the start."""
+    """The same for what earlier tests have left alive, such as what Dynamo keeps. The number of threads is reset."""
     if torch.get_num_threads() != _threads:  # more than cores wait for each other
         torch.set_num_threads(_threads)
     if next(_ended) % _TESTS_PER_FREEZE == 0:

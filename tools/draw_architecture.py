@@ -22,7 +22,7 @@ COPY, WAIT, COMPUTE = "#8fb8de", "#ffffff", "#e0a458"
 RIGHT = 98.0
 
 PARTS = {
-    "<op>/": """plan.cpp: method,
+    "operators/": """plan.cpp: method,
 kernel, and why
 policy.h: numbers
 a folder a method""",

@@ -40,7 +40,7 @@ def scale(recording: dict[str, Any], each_way: bool = True) -> str:
 
 
 def panel(axes: Any, rows: Sequence[str], title: str) -> None:
-    """Axes with a line for each row, the first one on top."""
+    """Axes with a line for each row, the first row on top."""
     axes.set_title(title, loc="left", fontsize=9)
     axes.set_yticks(range(len(rows)), rows, fontsize=9 if len(rows) < 6 else 7)
     axes.invert_yaxis()

@@ -1,15 +1,15 @@
 """Records every kernel's code, to compare a refactoring with: registers, shared memory, spills, instructions, a hash.
 
-    golden.py write FILE [--only REGEX]   of the built tree: interpreted kernels from the objects, linked ones from the
-                                          modules; `--only` those of the objects and modules with such names
+    golden.py write FILE [--only REGEX]   of the built tree: interpreted kernels from the objects, linked kernels from
+                                          the modules; `--only` reads the objects and modules with such names
     golden.py compare OLD NEW             prints what differs; exit status 1 where more than --percent (default 0:
                                           hashes too); a NEW of `--only` some has the others gone
 
 Addresses, encodings and names are stripped before a kernel's SASS is hashed, so a renamed kernel keeps its hash.
-`compare` pairs kernels by name, and renamed ones by hash. Two differences do not come from the kernels: nvcc's choices
-depend on a file's path, so a moved source may compile to other code (a few instructions more or fewer, or in another
-order; `--frandom-seed` on both sides removes most of that), and `shared` of a linked kernel depends on the kernels
-linked beside it.
+`compare` pairs kernels by name, and renamed kernels by hash. Two differences do not come from the kernels: nvcc's
+choices depend on a file's path, so a moved source may compile to other code (a few instructions more or fewer, or in
+another order; `--frandom-seed` on both sides removes most of that), and `shared` of a linked kernel depends on the
+kernels linked beside it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def linked_kernels(module: pathlib.Path, dump: str, linker: OfflineLinker) -> di
 
 
 def read_file(arch: str, path: pathlib.Path) -> dict[str, dict[str, object]]:
-    """The kernels of an object, or the linked ones of a module."""
+    """The kernels of an object, or the linked kernels of a module."""
     dump = cuobjdump()
     assert dump is not None
     if path.suffix == ".o":
@@ -114,7 +114,7 @@ def read_tree(only: str) -> dict[str, dict[str, object]]:
 
 
 def paired(old: dict, new: dict) -> tuple[list[tuple[str, str]], list[str], list[str]]:
-    """Pairs kernels by name, or else by hash; then the removed and the new ones."""
+    """Pairs kernels by name, or else by hash; then the removed and the new kernels."""
     pairs = [(name, name) for name in old if name in new]
     gone = [name for name in old if name not in new]
     by_hash = collections.defaultdict(list)

@@ -1,6 +1,6 @@
 """Runs all checks of the GPU code, in parts, and writes tests/gpu/receipt.json.
 
-    gpu_check.py [PART ...]     all by default, except those that passed on the same sources
+    gpu_check.py [PART ...]     all by default, except the parts that passed on the same sources
 
 Each part takes less than ten minutes. The receipt has each part's last success with the hash of the sources that the
 part runs (part_sources.py). It is written after every part, so an interrupted run continues where it stopped.
@@ -46,7 +46,7 @@ def without(*schedules: str) -> tuple[str, str]:
     return "-k", " and ".join(f"not {schedule}" for schedule in schedules)
 
 
-# Only sluice's kernels are checked, not those of torch and its libraries.
+# Only sluice's kernels are checked, not the kernels of torch and its libraries.
 OURS = ("--kernel-name", "kernel_substring=sluice")
 # Two tools do not understand every way to wait (docs/measurements/schedules.md has the small kernels that show it):
 # synccheck 2025.3 reports a "Missing wait" for the second arrival of a thread whose cp.async arrives as well, and
@@ -157,7 +157,7 @@ def is_sanitized(name: str) -> bool:
 
 
 def hung_frames(lines: list[str]) -> list[str]:
-    """The frames of hanging tests from faulthandler, without those of pytest and its workers."""
+    """The frames of hanging tests from faulthandler, without the frames of pytest and its workers."""
     frames = [line for line in lines if re.match(r'  File "/.*", line \d+ in ', line)]
     return [frame for frame in frames if not re.search(r"/(_pytest|pluggy|execnet|xdist)/", frame)]
 

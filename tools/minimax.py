@@ -1,8 +1,8 @@
-"""Fits the polynomials of kernels/stages/functions: prints kernels/stages/polynomials.h, or with --write puts it there.
+"""Fits the polynomials of kernels/shared/stages/functions: prints polynomials.h there, or with --write writes it.
 
 A fit nearly minimises the largest error of its function: Lawson's iteration, least squares reweighted by the error.
-Coefficients are rounded to float32 from the constant up, and the higher ones are fitted again to the remainder. Needs
-mpmath for more than double precision.
+Coefficients are rounded to float32 from the constant up, and the higher coefficients are fitted again to the remainder.
+Needs mpmath for more than double precision.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 import mpmath as mp
 import numpy as np
 
-HEADER = pathlib.Path(__file__).resolve().parent.parent / "kernels" / "stages" / "polynomials.h"
+HEADER = pathlib.Path(__file__).resolve().parent.parent / "kernels/shared/stages/polynomials.h"
 POINTS = 400  # Chebyshev points of an interval
 ROUNDS = 200  # rounds of Lawson's iteration
 
@@ -195,7 +195,7 @@ def header() -> str:
 // bits.
 #pragma once
 
-#include "kernels/stages/target.h"
+#include "kernels/shared/stages/target.h"
 
 namespace sluice {
 

@@ -202,8 +202,8 @@ def digest_text(text: str) -> str:
 
 
 def kernels_in(modules: list[pathlib.Path]) -> dict[pathlib.Path, list[str]]:
-    """The names of the kernels of each module, found in a separate process by quick links with -O0: after those,
-    nvJitLink makes other code in every later link of the process, even with -O3."""
+    """The names of the kernels of each module, found in a separate process by quick links with -O0: after a
+    quick link, nvJitLink makes other code in every later link of the process, even with -O3."""
     command = [sys.executable, __file__, *map(str, modules)]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     return {path: line.split() for path, line in zip(modules, listed, strict=True)}

@@ -9,12 +9,13 @@ import re
 from source_tree import ROOT, load_source_hash
 
 CONVOLUTIONS = (
-    *("kernels/conv1d/", "kernels/conv_transpose1d/", "kernels/causal_conv1d/", "kernels/transpose/"),
+    *(f"kernels/operators/{operator}/" for operator in ("conv1d", "conv_transpose1d", "causal_conv1d", "transpose")),
     *("ops/causal", "ops/conv", "ops/pack", "ops/cpu/sequences"),
 )
-CAUSAL = ("kernels/causal_conv1d/", "ops/causal", "ops/cpu/sequences")
-DENSE = ("kernels/conv1d/dense/", "kernels/conv_transpose1d/")
-STENCILS = ("kernels/filter2d/", "ops/filter2d", "ops/stencil")
+CAUSAL = ("kernels/operators/causal_conv1d/", "ops/causal", "ops/cpu/sequences")
+_CONV1D = "kernels/operators/conv1d/"
+DENSE = (f"{_CONV1D}dense/", f"{_CONV1D}interleaved/", "kernels/operators/conv_transpose1d/")
+STENCILS = ("kernels/operators/filter2d/", "ops/filter2d", "ops/stencil")
 STREAMS = ("kernels/transfer/", "ops/transfer", "ops/cpu/transfer", "ops/cuda/transfer", "python/sluice/stream/")
 # They name the launches of all ops: a header that they include is of a part that another file brings it into.
 TABLES = ("ops/common/launch.h", "ops/cpu/launch.cpp", "ops/cuda/launch.cpp")

@@ -19,7 +19,7 @@ def _rank(path: pathlib.Path) -> tuple[int, str]:
 
 @functools.cache
 def _all_documents() -> list[dict]:
-    """Those of the first card last. The parts of a suite on a card are one document."""
+    """The documents, the first card's last. The parts of a suite on a card are one document."""
     suites: dict[tuple[str, str], list[dict]] = {}
     for path in sorted(sorted(ROOT.glob("benchmarks/results/*/*.json")), key=_rank, reverse=True):
         document = json.loads(path.read_text()) | {"path": path.relative_to(ROOT).as_posix()}
@@ -176,7 +176,7 @@ NETWORKS = [
 
 
 def networks_shown() -> list[Network]:
-    """Those of the picture that are measured."""
+    """The picture's networks that are measured."""
     return [network for network in NETWORKS if network.times()]
 
 

@@ -67,7 +67,7 @@ def heading(document: dict, rest: str = "", unit: str = MICROSECONDS[0]) -> str:
 
 
 def peers_of(cases: list[dict]) -> tuple[list[str], str]:
-    """The peers with a time, and a sentence about those without any."""
+    """The peers with a time, and a sentence about the peers without a time."""
     named = {peer for case in cases for peer in case["peers"]}
     timed = {peer for case in cases for peer, us in case["peers"].items() if us is not None}
     absent = [f"`{peer}`, which {NOT_MEASURED.get(peer, 'could not run there')}" for peer in sorted(named - timed)]
@@ -98,7 +98,7 @@ def bodies(cases: list[dict], how: str = "schedule", scale: float = 1.0, digits:
 
 
 def streams(document: dict) -> str:
-    """The cases with peers, then those without, then small calls."""
+    """The cases with peers, then the cases without peers, then small calls."""
     unit, scale = MILLISECONDS
     small = [case for case in document["cases"] if case["params"].get("n", 1 << 18) < 1 << 18]
     beside = [case for case in document["cases"] if case["peers"] and case not in small]
@@ -160,7 +160,7 @@ def networks(document: dict) -> str:
 
 
 def stencils(document: dict) -> str:
-    """The cases beside their peers, then those that were measured under several schedules."""
+    """The cases beside their peers, then the cases that were measured under several schedules."""
     cases = document["cases"]
     forced = {problem(case) for case in cases if not case["auto"]}
     beside = by_schedule(document, [case for case in cases if problem(case) in forced])

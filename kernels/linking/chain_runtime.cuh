@@ -7,9 +7,9 @@
 //   });
 #pragma once
 
-#include "kernels/common/dtype.h"
-#include "kernels/stages/evaluate.cuh"
-#include "kernels/stages/place.h"
+#include "kernels/shared/common/dtype.h"
+#include "kernels/shared/stages/evaluate.cuh"
+#include "kernels/shared/stages/place.h"
 
 #define SLUICE_EACH(count) _Pragma("unroll") for (int i = 0; i < count; ++i)
 
@@ -64,7 +64,7 @@ __device__ __forceinline__ T rounded(T value) {
 template <DType dtype, class T, int Width, int Slices, int Index>
 struct ChainOperand {
   static constexpr int kSize = static_cast<int>(size_of(dtype));
-  static constexpr int kBytes = Width * kSize;  // of a vector: 4 to 64
+  static constexpr int kBytes = Width * kSize;  // bytes of a vector: 4 to 64
   static constexpr int kLanes = kBytes / 4;
   static constexpr int kAlignment = kBytes < 16 ? kBytes : 16;
 

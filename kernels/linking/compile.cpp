@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-constexpr int kInputFatbin = 4, kInputLtoir = 3;  // of nvJitLinkInputType
+constexpr int kInputFatbin = 4, kInputLtoir = 3;  // values of nvJitLinkInputType
 
 LinkFault fault_of_compiler(int status) {
   switch (status) {

@@ -32,7 +32,7 @@ class DiskCache {
   std::string write_entry(std::string_view key, std::string_view data) const;
   void make_room(int directory, unsigned long long bytes) const;
 
-  std::string directory_;  // absolute: independent of later changes of the working directory
+  std::string directory_;  // absolute path: independent of later changes of the working directory
   unsigned long long limit_;
   mutable std::mutex mutex_;
   mutable std::string write_problem_;

@@ -1,12 +1,12 @@
 #include "kernels/linking/embedded.h"
 
-#include "kernels/common/architectures.h"
+#include "kernels/shared/common/architectures.h"
 
 // SLUICE_SOURCES and SLUICE_MODULES are the directories of the sources and of the built fatbins; embedded.inc, which
 // CMakeLists.txt writes, has a row for each file:
 //
 //   SLUICE_HEADER(symbol, "path")
-//   SLUICE_MODULE(name, "architectures", "the one of them that later devices also run, or none")
+//   SLUICE_MODULE(name, "architectures", "the architecture that later devices also run, or none")
 #define SLUICE_EMBED(symbol, path)                                                     \
   asm(".pushsection .rodata\n.balign 16\n" #symbol ":\n.incbin \"" path "\"\n" #symbol \
       "_end:\n.byte 0\n.popsection\n");                                                \

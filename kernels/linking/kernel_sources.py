@@ -1,6 +1,6 @@
 """Writes the CUDA sources that kernels.def files ask for: one or more of each launcher, one of each module and dtype.
 
-    kernel_sources.py KERNELS OUT     of the folders below KERNELS, to OUT/<folder>/*.cu
+    kernel_sources.py OPERATORS OUT   of the folders below OPERATORS, to OUT/<folder>/*.cu
 
 kernel_table.h explains the rows. CMake runs this, and includes OUT/kernels.cmake, which calls
 
@@ -62,7 +62,7 @@ class Launcher(NamedTuple):
 
 
 class Table(NamedTuple):
-    folder: str  # below kernels/
+    folder: str  # below kernels/operators/
     kernels: list[Kernel]
     launchers: list[Launcher]
     tiles: list[tuple[str, str]]
@@ -105,11 +105,11 @@ def rows(text: str, macro: str) -> list[list[str]]:
     return found
 
 
-def read_table(kernels: pathlib.Path, path: pathlib.Path) -> Table:
+def read_table(operators: pathlib.Path, path: pathlib.Path) -> Table:
     text = re.sub(r"//.*|/\*.*?\*/", "", path.read_text())
     tiles = path.with_name("tiles.def")
     table = Table(
-        path.parent.relative_to(kernels).as_posix(),
+        path.parent.relative_to(operators).as_posix(),
         [Kernel(*row) for row in rows(text, "SLUICE_KERNEL")],
         [Launcher(*row) for row in rows(text, "SLUICE_LAUNCHER")],
         [(row[0], row[1]) for row in rows(tiles.read_text(), "SLUICE_DENSE_TILE")] if tiles.exists() else [],
@@ -138,14 +138,16 @@ def entry_source(kernel: Kernel, op: str, instance: Instance) -> str:
     if not ring:
         return text
     lines = "".join(f" \\\n  {line}" for line in text.split("\n"))
-    return f'#define SLUICE_RING(schedule, Pipe, ...){lines}\n#include "kernels/pipeline/rings.def"'
+    return f'#define SLUICE_RING(schedule, Pipe, ...){lines}\n#include "kernels/shared/pipeline/rings.def"'
 
 
 def module_source(table: Table, kernels: list[Kernel], instance: Instance) -> str:
-    includes = [f"kernels/{table.folder}/{file}.cuh" for file in dict.fromkeys(kernel.file for kernel in kernels)]
+    includes = [
+        f"kernels/operators/{table.folder}/{file}.cuh" for file in dict.fromkeys(kernel.file for kernel in kernels)
+    ]
     if any(_has_pipe(kernel) for kernel in kernels):
-        includes.append("kernels/pipeline/pipes.cuh")
-    lines = [f"// Linked kernels of kernels/{table.folder}/kernels.def, whose chains are open."]
+        includes.append("kernels/shared/pipeline/pipes.cuh")
+    lines = [f"// Linked kernels of kernels/operators/{table.folder}/kernels.def, whose chains are open."]
     lines += [f'#include "{include}"' for include in includes]
     lines += ["", "namespace sluice {", "", f"using Element = {instance.element};"]
     if instance.tile is not None:
@@ -156,7 +158,7 @@ def module_source(table: Table, kernels: list[Kernel], instance: Instance) -> st
 
 def launcher_source(table: Table, launcher: Launcher, instances: list[Instance]) -> str:
     arguments = f"const {launcher.params}Params&, const {launcher.params}Plan&, const void*, cudaStream_t"
-    lines = [f'#include "kernels/{table.folder}/launch_{launcher.name}.cuh"', "", "namespace sluice {", ""]
+    lines = [f'#include "kernels/operators/{table.folder}/launch_{launcher.name}.cuh"', "", "namespace sluice {", ""]
     lines += [
         f"template cudaError_t launch_{launcher.name}<{instance.arguments()}>({arguments});" for instance in instances
     ]
@@ -164,7 +166,7 @@ def launcher_source(table: Table, launcher: Launcher, instances: list[Instance])
 
 
 def launchers(table: Table) -> dict[str, tuple[str, str]]:
-    """Name of a source -> its code class and text. The first one has the remainder."""
+    """Name of a source -> its code class and text. The first source has the remainder."""
     found = {}
     for launcher in table.launchers:
         instances, count = table.instances(launcher.dtypes), int(launcher.count)
@@ -207,8 +209,8 @@ def write(path: pathlib.Path, text: str) -> None:
         path.write_text(text)
 
 
-def main(kernels: pathlib.Path, out: pathlib.Path) -> None:
-    tables = [read_table(kernels, path) for path in sorted(kernels.rglob("kernels.def"))]
+def main(operators: pathlib.Path, out: pathlib.Path) -> None:
+    tables = [read_table(operators, path) for path in sorted(operators.rglob("kernels.def"))]
     check_names(tables)
     calls = []
     for table in tables:

@@ -1,6 +1,6 @@
 #include "kernels/linking/kernel_table.h"
 
-#include "kernels/pipeline/schedule.h"
+#include "kernels/shared/pipeline/schedule.h"
 
 namespace sluice {
 namespace {

@@ -40,7 +40,7 @@ struct LinkEntry {
   std::atomic<LinkFault> fault = LinkFault::none;
   std::atomic<int> calls = 0;
   std::atomic<Prelinked> prelinked = Prelinked::unknown;
-  std::atomic<Clock::rep> not_before = 0;  // when to try again after a temporary fault
+  std::atomic<Clock::rep> not_before = 0;  // time to try again after a temporary fault
   std::atomic<const void*> kernel = nullptr;
   void* library = nullptr;  // the kernel's
   std::string cubin;        // compiled, but on no device yet

@@ -9,13 +9,13 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/common/device.h"
 #include "kernels/linking/compile.h"
 #include "kernels/linking/disk_cache.h"
 #include "kernels/linking/embedded.h"
 #include "kernels/linking/libraries.h"
 #include "kernels/linking/prelinked.h"
 #include "kernels/linking/source.h"
+#include "kernels/shared/common/device.h"
 
 namespace sluice {
 namespace {
@@ -48,7 +48,7 @@ State& state() {
   return *one;
 }
 
-// Lets this thread load modules although another one may be capturing a graph in CUDA's global mode.
+// Lets this thread load modules although another thread may be capturing a graph in CUDA's global mode.
 class RelaxedCapture {
  public:
   RelaxedCapture() { cleared(cudaThreadExchangeStreamCaptureMode(&mode_)); }

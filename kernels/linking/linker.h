@@ -1,5 +1,5 @@
 // The one place that decides whether a kernel runs with its chain linked in or interpreted, and that keeps linked
-// kernels: in memory for the process, on disk for the next one.
+// kernels: in memory for the process, on disk for the next process.
 //
 //   find(request)   known and loaded here -> its kernel
 //                   else: not worth it yet, not possible now -> none, and the reason: the interpreter serves
@@ -42,7 +42,7 @@ struct LinkContext {
 
 struct LinkOutcome {
   const void* kernel = nullptr;  // a cudaKernel_t, loaded on the device; null: run the interpreter
-  const char* reason = "";       // why there is none
+  const char* reason = "";       // reason why there is none
   LinkFault fault = LinkFault::none;
   std::string error;  // the failure, if there was one
 };

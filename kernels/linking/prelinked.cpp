@@ -11,7 +11,7 @@ struct Entry {
   std::string_view name, code;
 };
 
-// Removes the first entry of the list; none if the rest is not a whole one.
+// Removes the first entry of the list; none if the rest is not a whole entry.
 std::optional<Entry> take(std::string_view& list) {
   if (list.size() < kHeader) return std::nullopt;
   unsigned long long size = 0;

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <string_view>
 
-#include "kernels/stages/linked_tensor.h"
-#include "kernels/stages/program.h"
+#include "kernels/shared/stages/linked_tensor.h"
+#include "kernels/shared/stages/program.h"
 
 namespace sluice {
 
@@ -34,11 +34,11 @@ class LinkKey {
 };
 
 struct LinkRequest {
-  std::string_view module;  // the name of an embedded one (embedded.h); static storage, as is `kernel`
+  std::string_view module;  // the name of an embedded module (embedded.h); static storage, as is `kernel`
   std::string_view kernel;  // an extern "C" name in it
   bool wide = false;        // values are double, not float
   ChainCall pre = {}, post = {};
-  DType dtypes[kLinkedTensors] = {};  // of the kernel's tensors
+  DType dtypes[kLinkedTensors] = {};  // dtypes of the kernel's tensors
 
   bool has_cpp() const;
   // Differs only between chains that need different code.

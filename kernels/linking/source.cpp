@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/stages/cpp_stage.h"
-#include "kernels/stages/signatures.h"
+#include "kernels/shared/stages/cpp_stage.h"
+#include "kernels/shared/stages/signatures.h"
 
 namespace sluice {
 namespace {

@@ -4,7 +4,7 @@
 #include <csignal>
 #include <mutex>
 
-#include "kernels/common/per_process.h"
+#include "kernels/shared/common/per_process.h"
 
 namespace sluice::transfer {
 namespace {

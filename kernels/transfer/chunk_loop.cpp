@@ -50,7 +50,7 @@ bool ChunkLoop::may_enter(Engine& engine, std::int64_t chunk, int milliseconds) 
 
 // Streams keep their order, so the mark of a group's last chunk is that of all.
 void ChunkLoop::wait_for_previous(const Engine& engine, std::int64_t chunk, Mark mark, std::vector<int>& waits) const {
-  const std::int64_t occupant = chunk - depth;  // of the same slot; negative if it is not of this loop
+  const std::int64_t occupant = chunk - depth;  // the chunk before it in the slot; negative if it is not of this loop
   const std::int64_t previous = sequence + (occupant < 0 ? occupant : last_of(occupant));
   if (previous >= 0 && previous >= engine.landed()) {
     waits.push_back(event_of(static_cast<int>(previous % event_sets), mark));

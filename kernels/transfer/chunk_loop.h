@@ -16,8 +16,8 @@
 //   slot's output      |******|             or the chunk's range of the whole result
 //
 // Two copies of a direction with an event between them leave the host link idle for some microseconds. Small chunks
-// therefore form groups, with events at their ends only. The last `depth` chunks of a loop are single, because those
-// that follow wait for the events of single ones.
+// therefore form groups, with events at their ends only. The last `depth` chunks of a loop are single, because the
+// chunks that follow wait for the events of single chunks.
 //
 // Chunks that nothing is computed for may skip both:
 //   through    each is copied out of the slot that it was copied into: fetch(s) waits for stored(s - depth)
@@ -37,7 +37,7 @@ namespace sluice::transfer {
 
 // Where the bytes of a chunk begin on the device: in its slot, and `step` bytes further for each chunk.
 struct Place {
-  std::vector<char*> slots;  // `depth` addresses; those of a place outside the slots are equal
+  std::vector<char*> slots;  // `depth` addresses, which are equal for a place outside the slots
   std::int64_t step = 0;
 
   char* at(std::int64_t chunk, int slot) const { return slots[static_cast<std::size_t>(slot)] + chunk * step; }
@@ -45,7 +45,7 @@ struct Place {
 
 // One of the caller's tensors on the host: chunk i begins `i * step` bytes after chunk 0.
 struct ChunkEnd {
-  ChunkCopy first;  // of chunk 0; `packed` is not used
+  ChunkCopy first;  // copy of chunk 0; `packed` is not used
   std::int64_t step = 0;
   Place place;
 
@@ -55,14 +55,14 @@ struct ChunkEnd {
 // A copy within the device for each chunk.
 struct ChunkMove {
   Place target, source;
-  std::int64_t span, rows, target_pitch, source_pitch;  // of DeviceCopy
+  std::int64_t span, rows, target_pitch, source_pitch;  // sizes as in DeviceCopy
 };
 
 struct ChunkLoop {
   int depth = 1;
   int event_sets = 2;
   int limit = 2;              // chunks that are issued and not landed; at most event_sets
-  std::int64_t sequence = 0;  // of the loop's first chunk on this device
+  std::int64_t sequence = 0;  // number of the loop's first chunk on this device
   std::int64_t first = 0;     // the loop's first chunk, counted from the chunk 0 of its ends and moves
   std::int64_t count = 0;
   int group = 1;  // chunks between two events; if more than one, `depth` is a multiple of it, twice or more
@@ -71,7 +71,7 @@ struct ChunkLoop {
   std::vector<ChunkEnd> in, out;
   std::vector<ChunkMove> before, after;  // the function
 
-  std::int64_t fetched = 0, stored = 0;  // of the loop's chunks: those whose copies in, and out, are issued
+  std::int64_t fetched = 0, stored = 0;  // chunks of the loop whose copies in, and out, are issued
 
   // Issues the chunks that are left. Returns when all are issued, a copy has failed, or after `milliseconds`, so that
   // the caller can look for an interrupt; it may then be called again. `compute(slot)` may throw.

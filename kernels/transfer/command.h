@@ -36,8 +36,8 @@ struct Command {
   std::vector<int> host_waits;  // events that complete before a host thread moves the first byte
   std::vector<ChunkCopy> copies;
   int set = 0;
-  int chunks = 1;       // that it moves; the set is that of the last
-  bool issued = false;  // by the caller: the worker only waits until it has landed
+  int chunks = 1;       // chunks that it moves; the set is that of the last
+  bool issued = false;  // the caller issued it: the worker only waits until it has landed
 
   // Whether no host thread has to copy.
   bool immediate() const {

@@ -58,7 +58,7 @@ class CopyWorker {
   void start();
   void stop();  // called by the destructors of the two lanes, whose step() the thread runs
 
-  // The next packet of the current command; after the last one, its end. Only if has_packet().
+  // The next packet of the current command; after the last packet, its end. Only if has_packet().
   std::unique_ptr<Packet> next_packet();
   bool has_packet();
   bool next_needs_buffer();

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/common/device.h"
-#include "kernels/common/per_process.h"
+#include "kernels/shared/common/device.h"
+#include "kernels/shared/common/per_process.h"
 #include "kernels/transfer/numa.h"
 
 namespace sluice::transfer {
@@ -22,7 +22,7 @@ namespace {
 constexpr int kStreamsAtOnce = 8;
 struct Spare {  // never destroyed: CUDA may be gone when static objects are
   std::mutex mutex;
-  std::map<int, std::deque<cudaStream_t>> streams;  // by device
+  std::map<int, std::deque<cudaStream_t>> streams;  // streams by device
 };
 
 void CUDART_CB sleep_on_stream(void* microseconds) {

@@ -2,7 +2,7 @@
 // legacy default stream.
 //
 // Functions that take a device, and all of the driver's, must be called while that device is current: the caller can
-// restore the former one without making a context on it, which cudaSetDevice would.
+// restore the former device without making a context on it, which cudaSetDevice would.
 #pragma once
 
 #include <memory>
@@ -20,8 +20,8 @@ std::unique_ptr<Driver> make_cuda_driver(int device, int events, int timed, std:
 void* take_stream(int device, std::string& error);
 void give_stream_back(int device, void* stream);
 
-// Pins memory in place and unpins it. An empty text is success. A range inside a registered one adds a user to that
-// one. Unpinning waits for all devices that the process uses: their copies may use the memory.
+// Pins memory in place and unpins it. An empty text is success. A range inside a registered range adds a user to
+// that range. Unpinning waits for all devices that the process uses: their copies may use the memory.
 std::string register_host(void* address, std::int64_t bytes, bool read_only);
 std::string unregister_host(void* address, std::int64_t bytes);
 

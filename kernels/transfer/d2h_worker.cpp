@@ -3,7 +3,7 @@
 //   queue ->  [packet|packet|end]
 //                   |  while a buffer is free
 //             d2h stream                 one contiguous copy per packet into a buffer    ring event: arrived
-//                   |  stored[set] after the last one: the slot on the device is free
+//                   |  stored[set] after the last copy: the slot on the device is free
 //             staging pool               from the buffer into the result                 Batch: copied, buffer is free
 //                   |  oldest first
 //             landed                     the chunk is complete in host memory

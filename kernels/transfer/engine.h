@@ -33,11 +33,11 @@ namespace sluice::transfer {
 
 struct EngineOptions {
   int event_sets = 6;    // chunks that are issued and not landed
-  int threads = 1;       // of the staging pool
-  int ring_buffers = 8;  // per direction
+  int threads = 1;       // threads of the staging pool
+  int ring_buffers = 8;  // buffers per direction
   std::int64_t ring_buffer_bytes = 8 << 20;
 
-  // Events that a driver must have. First those with times: the sets and the start of the run. Then those of the rings,
+  // Events that a driver must have. First events with times: the sets and the start of the run. Then events of rings,
   // the caller's stream and the drain.
   int timed_events() const { return event_sets * kMarks + 1; }
   int events() const { return timed_events() + 2 * ring_buffers + 1 + kStreams; }
@@ -67,7 +67,7 @@ class Engine {
   // `directly`, to the device. False if that takes longer.
   bool wait_read(int set, bool directly, int milliseconds);
 
-  // Chunks since begin() whose results are in host memory; poll() completes those whose copies have ended.
+  // Chunks since begin() whose results are in host memory; poll() completes chunks whose copies have ended.
   std::int64_t landed() const { return landed_.load(); }
   void poll() { land(/*wait=*/false); }
   bool wait_landed(std::int64_t count, int milliseconds);
@@ -98,7 +98,7 @@ class Engine {
   // A chunk that the caller completes.
   struct Landing {
     std::shared_ptr<Command> command;
-    RingBuffer* buffer;  // to be unpacked, or null
+    RingBuffer* buffer;  // buffer to be unpacked, or null
   };
 
   void submit(CopyWorker& worker, Mark end, std::shared_ptr<Command> command, Lander lander);
@@ -116,12 +116,12 @@ class Engine {
   StagingPool pool_;
   PinnedRing in_ring_, out_ring_;
 
-  std::mutex landing_mutex_;      // may be held while mutex_ is taken
-  std::deque<Landing> landings_;  // issued before all that the worker has
+  std::mutex landing_mutex_;      // lock that may be held while mutex_ is taken
+  std::deque<Landing> landings_;  // chunks issued before all that the worker has
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<int> pending_;  // by event: submitted commands that have not recorded it
+  std::vector<int> pending_;  // submitted commands, by event, that have not recorded it
   std::string error_;
   std::atomic<bool> failed_ = false;
   std::atomic<std::int64_t> landed_ = 0;
@@ -129,7 +129,7 @@ class Engine {
   std::atomic<std::int64_t> moved_[2][kRoutes] = {};
   std::mt19937 random_;
   int most_delay_ = 0;
-  bool host_must_wait_ = false;  // for the caller's stream before threads read its memory
+  bool host_must_wait_ = false;  // the host must wait for the caller's stream before threads read its memory
 
   std::unique_ptr<CopyWorker> in_, out_;  // last: their threads use the members above
 };

@@ -5,8 +5,8 @@
 #include <map>
 #include <mutex>
 
-#include "kernels/common/device.h"
-#include "kernels/common/per_process.h"
+#include "kernels/shared/common/device.h"
+#include "kernels/shared/common/per_process.h"
 #include "kernels/transfer/cuda_driver.h"
 
 namespace sluice::transfer {
@@ -14,7 +14,7 @@ namespace {
 
 struct Range {
   std::uintptr_t begin, end;  // whole pages
-  void* address;              // as it was given to CUDA
+  void* address;              // address as it was given to CUDA
   int users;
 };
 

@@ -42,7 +42,7 @@ Range range_of(const void* address, std::int64_t bytes) {
   return {first, first + static_cast<std::uintptr_t>(std::max<std::int64_t>(bytes, 1))};
 }
 
-// Of <linux/fs.h> since Linux 6.11, which older headers lack.
+// A type of <linux/fs.h> since Linux 6.11, which older headers lack.
 struct MappingQuery {
   std::uint64_t size = sizeof(MappingQuery), query_flags, query_addr;
   std::uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;

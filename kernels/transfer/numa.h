@@ -13,7 +13,7 @@ std::vector<int> parse_cpu_list(const std::string& text);
 // The node of a PCI device ("0000:17:00.0"); -1 if it is unknown or the only one.
 int node_of_pci_device(const std::string& bus_id);
 
-// Cores that this process may use: all, or those of a node. Never empty.
+// Cores that this process may use: all, or the cores of a node. Never empty.
 std::vector<int> usable_cpus(int node);
 
 // Prefers a node for memory that is not touched yet; binds the calling thread to a node's cores.

@@ -15,9 +15,9 @@ struct StridedCopy {
   char* host = nullptr;
   char* packed = nullptr;
   std::int64_t span = 0;  // bytes that are contiguous on both sides
-  int rank = 0;           // of the dimensions outside a span, slowest first
+  int rank = 0;           // dimensions outside a span, slowest first
   std::int64_t extent[kMaxRank] = {};
-  std::int64_t stride[kMaxRank] = {};  // of the host, in bytes
+  std::int64_t stride[kMaxRank] = {};  // bytes on the host
 
   std::int64_t rows() const;
   std::int64_t bytes() const { return span * rows(); }

@@ -29,7 +29,7 @@ class Timeline {
 
  private:
   struct Step {
-    std::int64_t issued = 0;  // by the host's clock, since begin()
+    std::int64_t issued = 0;  // time by the host's clock, since begin()
     std::vector<int> waits;
   };
 
@@ -41,7 +41,7 @@ class Timeline {
   Driver& driver_;
   const int start_event_;
   std::vector<Step> steps_;
-  std::vector<std::int64_t> when_;  // by event, of the last landed chunk that used it
+  std::vector<std::int64_t> when_;  // times by event, in the last landed chunk that used it
   std::int64_t last_end_[kStreams] = {};
   std::chrono::steady_clock::time_point start_;
   // The host's clock minus the device's: the least value seen, because the start event may have waited.

@@ -15,10 +15,10 @@ std::optional<Tensor> allocate_workspace(const char* op, int64_t bytes, const Te
 
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes);
 
-// The strides of a result of `sizes` in the layout of `input`: channels-last if that is, else contiguous. Channels are
-// the dimension before the last `spatial` ones. Channels-last: more than one channel, contiguous, and elements adjacent
-// along the last dimension that has any are at least a row of channels apart. Strides of dimensions of one element are
-// ignored: compilers change them at will.
+// The strides of a result of `sizes` in the layout of `input`: channels-last if the input is, else contiguous. Channels
+// are the dimension before the last `spatial` dimensions. Channels-last: more than one channel, contiguous, and
+// elements adjacent along the last dimension that has any are at least a row of channels apart. Strides of dimensions
+// of one element are ignored: compilers change them at will.
 std::vector<int64_t> layout_strides(const TensorView& input, const std::vector<int64_t>& sizes, int64_t spatial);
 
 // The same elements with these strides, which may only differ in dimensions of one element.

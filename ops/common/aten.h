@@ -10,7 +10,7 @@ namespace sluice::aten {
 struct ConvolutionNumbers {
   int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
   bool is_transposed = false;
-  int64_t output_padding = 0;  // of a transposed one
+  int64_t output_padding = 0;  // a transposed convolution's
 };
 
 // aten::convolution, one-dimensional.

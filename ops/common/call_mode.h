@@ -1,7 +1,7 @@
 // The action of a call: compute, only link the chains, or plan.
 #pragma once
 
-#include "kernels/common/device_properties.h"
+#include "kernels/shared/common/device_properties.h"
 
 namespace sluice {
 

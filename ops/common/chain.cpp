@@ -3,7 +3,7 @@
 #include <functional>
 #include <memory>
 
-#include "kernels/stages/parse.h"
+#include "kernels/shared/stages/parse.h"
 #include "ops/common/checks.h"
 
 namespace sluice {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/stages/program.h"
+#include "kernels/shared/stages/program.h"
 #include "ops/common/tensor_view.h"
 
 namespace sluice {

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "kernels/pipeline/schedule.h"
+#include "kernels/shared/pipeline/schedule.h"
 #include "ops/common/tensor_view.h"
 
 namespace sluice {

@@ -3,11 +3,11 @@
 
 #include <optional>
 
-#include "kernels/common/device_properties.h"
+#include "kernels/shared/common/device_properties.h"
 
 namespace sluice {
 
-// Makes a GPU current for its lifetime. Its end restores the former one, without making a context on it if it has none.
+// Makes a GPU current for its lifetime. Its end restores the former GPU, without making a context on it.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device);

@@ -3,12 +3,12 @@
 // The CPU's kernels take no plan.
 #pragma once
 
-#include "kernels/causal_conv1d/sequences.h"
-#include "kernels/causal_conv1d/update.h"
-#include "kernels/conv1d/conv1d.h"
-#include "kernels/filter2d/filter2d.h"
-#include "kernels/transform/transform.h"
-#include "kernels/transpose/transpose.h"
+#include "kernels/operators/causal_conv1d/sequences.h"
+#include "kernels/operators/causal_conv1d/update.h"
+#include "kernels/operators/conv1d/conv1d.h"
+#include "kernels/operators/filter2d/filter2d.h"
+#include "kernels/operators/transform/transform.h"
+#include "kernels/operators/transpose/transpose.h"
 #include "ops/common/device.h"
 
 namespace sluice {

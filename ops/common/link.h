@@ -10,7 +10,7 @@
 namespace sluice {
 
 struct Form {
-  const void* kernel = nullptr;  // of the linked form; null: interpreted
+  const void* kernel = nullptr;  // the linked form's; null: interpreted
   const char* reason = "";       // why it is interpreted,
   std::string error = {};        // and the failure, if there was one
 

@@ -41,7 +41,7 @@ class Sums {
   // A strided view takes few tries: its strides are larger than all sums within them. This is a tenth of a millisecond.
   static constexpr int kMostTries = 20000;
 
-  // A term whose step is a multiple of smaller ones, without gaps, extends those.
+  // A term whose step is a multiple of a smaller term's, without gaps, extends that term.
   bool merge(const Term& term) {
     for (Term& smaller : terms_) {
       if (term.step % smaller.step != 0 || term.step / smaller.step > smaller.count) continue;
@@ -104,7 +104,7 @@ bool overlaps_itself(const TensorView& tensor) {
     if (tensor.sizes[d] > 1) dimensions.push_back({tensor.strides[d], tensor.sizes[d]});
   }
   std::sort(dimensions.begin(), dimensions.end(), [](const Term& a, const Term& b) { return a.step < b.step; });
-  int64_t reach = 0;  // of the inner dimensions
+  int64_t reach = 0;  // elements of the inner dimensions
   for (std::size_t d = 0; d < dimensions.size(); ++d) {
     const Term& outer = dimensions[d];
     if (outer.step == 0) return true;

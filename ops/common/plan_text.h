@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/pipeline/plan.h"
+#include "kernels/shared/pipeline/plan.h"
 #include "ops/common/call_mode.h"
 
 namespace sluice {

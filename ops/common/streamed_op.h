@@ -1,9 +1,9 @@
 // `_stream_<op>`: the op for each of many chunks, whose inputs are views of a device's slots. It is called once, for
-// slot 0; the chunks' copies are those of kernels/transfer/chunk_loop.h.
+// slot 0; kernels/transfer/chunk_loop.h copies the chunks.
 //
 //   arguments of the op, with slot 0's views as its inputs
 //   out       the result of slot 0
-//   inputs    the views of all slots, those of slot 0 first
+//   inputs    the views of all slots, the views of slot 0 first
 //   outputs   the results of all slots: views of them, or the same scratch memory for each
 //   engine    of ops/transfer.cpp
 //   loop      the loop, as numbers
@@ -28,7 +28,7 @@ namespace sluice {
 std::string run_chunk_loop(int64_t engine, const std::vector<int64_t>& loop,
                            const std::function<void(int slot)>& compute);
 
-// The arguments of slot 0 as those of another slot.
+// Turns the arguments of slot 0 into another slot's.
 class SlotArguments {
  public:
   SlotArguments(const std::vector<Tensor>& inputs, std::size_t each) : inputs_(inputs), each_(each), found_(each) {}

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/common/dtype.h"
-#include "kernels/stages/program.h"
+#include "kernels/shared/common/dtype.h"
+#include "kernels/shared/stages/program.h"
 
 namespace sluice {
 
@@ -65,7 +65,7 @@ struct TensorView {
   bool is_non_overlapping_and_dense() const;
   bool is_contiguous() const;
   bool has_sizes(const std::vector<int64_t>& expected) const;
-  // Whether these strides give the same addresses: those of a dimension of one element do not matter.
+  // Whether these strides give the same addresses: the stride of a dimension of one element does not matter.
   bool has_strides(const int64_t* expected) const;
   bool walks_like(const TensorView& other) const;  // the same sizes and, by has_strides, strides
   // From the tensor's first byte to one past its last.
@@ -76,7 +76,7 @@ struct TensorView {
 
 std::vector<int64_t> sizes_of(const TensorView& tensor);
 
-// A tensor as one argument of a kernel of Rank dimensions: `strides` are over the first ones, the others are 0.
+// A tensor as one argument of a kernel of Rank dimensions: `strides` are over the first dimensions, the others are 0.
 template <int Rank, class Strides>
 Operand<Rank> operand_of(const TensorView& tensor, const Strides& strides) {
   Operand<Rank> operand{.data = tensor.data, .dtype = tensor.dtype, .strides = {}};

@@ -26,7 +26,7 @@ bool is_row_of_image(const Convolution& c, const TensorView& input) {
 DType dtype_of_sums(const Convolution& c) {
   const TensorView input(c.input);
   if (input.is_cpu()) return input.dtype == DType::float16 ? DType::float32 : input.dtype;
-  // Depthwise sums must not use TF32, as aten may. Transposed ones of half types are summed in float32 anyway.
+  // Depthwise sums must not use TF32, as aten may. Transposed convolutions of half types sum in float32 anyway.
   const bool may_be_tf32 = is_depthwise(c) && !(c.is_transposed && size_of(input.dtype) == 2);
   return may_be_tf32 ? DType::float64 : input.dtype;
 }

@@ -2,8 +2,8 @@
 // execution by sluice's kernels, or by aten's with a pass for each chain.
 #pragma once
 
-#include "kernels/conv1d/conv1d.h"
-#include "kernels/pipeline/schedule.h"
+#include "kernels/operators/conv1d/conv1d.h"
+#include "kernels/shared/pipeline/schedule.h"
 #include "ops/common/call_mode.h"
 #include "ops/common/chain.h"
 
@@ -13,19 +13,19 @@ namespace sluice {
 struct Convolution {
   const char* op;
   Tensor input, weight;
-  std::optional<Tensor> packed = std::nullopt;  // the weight, packed as in kernels/conv1d/dense/pack.h
+  std::optional<Tensor> packed = std::nullopt;  // the weight, packed as in kernels/operators/conv1d/dense/pack.h
   std::optional<Tensor> bias = std::nullopt;
   std::optional<Tensor> history = std::nullopt;  // (batch, channel, padding): inputs before the first position
   int64_t stride = 1, padding = 0, padding_right = 0, dilation = 1, groups = 1;
   // The weight is (input channel, output channel of its group, tap); stride, padding and dilation are as
   // F.conv_transpose1d's.
   bool is_transposed = false;
-  int64_t output_padding = 0;  // of a transposed convolution
+  int64_t output_padding = 0;  // a transposed convolution's
   Chain pre = {}, post = {};
   bool unsplit = false;          // no split-K: the sums must have the bits of a kernel with linked chains
-  DType dtype = DType::float32;  // of the result
+  DType dtype = DType::float32;  // the result's
   ScheduleRequest schedule = {};
-  std::vector<int64_t> sizes = {}, strides = {};  // of the result
+  std::vector<int64_t> sizes = {}, strides = {};  // the result's
 };
 
 // Whether each output channel has one input channel, and the depthwise method takes it.

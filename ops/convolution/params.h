@@ -7,8 +7,8 @@
 
 namespace sluice {
 
-// Params with this input and result. A transposed convolution's components are derived from them. Only depthwise ones
-// have a `multiplier`.
+// Params with this input and result. A transposed convolution's components are derived from them. Only depthwise
+// convolutions have a `multiplier`.
 Conv1dParams make_params(const Convolution& convolution, const TensorView& input, const TensorView& result);
 
 // The problem of the convolution's params, or of a launch's.

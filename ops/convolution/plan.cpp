@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/common/int_math.h"
-#include "kernels/conv1d/aten_reason.h"
-#include "kernels/conv1d/by_rows.h"
+#include "kernels/operators/conv1d/aten_reason.h"
+#include "kernels/operators/conv1d/by_rows.h"
+#include "kernels/shared/common/int_math.h"
 #include "ops/common/allocate.h"
 #include "ops/common/plan_text.h"
 #include "ops/convolution/params.h"
@@ -102,7 +102,7 @@ const char* Planner::add_transposed(const Convolution& c, const Conv1dParams& wh
   return add_kernels(c, components.count(), [&](int64_t i) { return components.params_of(i); }, input, result);
 }
 
-// A kernel of rows between transpositions (kernels/conv1d/by_rows.h).
+// A kernel of rows between transpositions (kernels/operators/conv1d/by_rows.h).
 const char* Planner::add_by_rows(const Convolution& c, const Conv1dParams& whole, Conv1dParams rows,
                                  const Placed& input, const Placed& result) {
   const auto sizes_of_rows = [&](int64_t length) {

@@ -14,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "kernels/transpose/transpose.h"
+#include "kernels/operators/transpose/transpose.h"
 #include "ops/convolution/convolution.h"
 #include "ops/elementwise.h"
 
@@ -44,7 +44,7 @@ struct TransposeLaunch {
 struct PassLaunch {
   Pass pass;
   Memory input, output;
-  int sums = 0;  // operands that are in the workspace: the last ones
+  int sums = 0;  // the last operands, which are in the workspace
 };
 
 using Launch = std::variant<KernelLaunch, TransposeLaunch, PassLaunch>;

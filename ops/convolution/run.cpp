@@ -1,7 +1,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "kernels/conv1d/link.h"
+#include "kernels/operators/conv1d/link.h"
 #include "ops/common/launch.h"
 #include "ops/convolution/params.h"
 #include "ops/convolution/plan.h"

@@ -1,6 +1,6 @@
 #include "ops/convolution/transposed.h"
 
-#include "kernels/conv1d/aten_reason.h"
+#include "kernels/operators/conv1d/aten_reason.h"
 #include "ops/convolution/params.h"
 
 namespace sluice {

@@ -1,11 +1,11 @@
 // Transposed convolutions as conv1d's kernels run them: a launch for each polyphase component, or range of components
-// (kernels/conv_transpose1d).
+// (kernels/operators/conv_transpose1d).
 #pragma once
 
 #include <cstdint>
 #include <string>
 
-#include "kernels/conv_transpose1d/conv_transpose1d.h"
+#include "kernels/operators/conv_transpose1d/conv_transpose1d.h"
 #include "ops/convolution/convolution.h"
 
 namespace sluice {

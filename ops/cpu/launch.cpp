@@ -4,10 +4,11 @@
 
 #include <algorithm>
 
-#include "kernels/conv1d/dense/pack.h"
-#include "kernels/cpu/conv1d/depthwise.h"
-#include "kernels/cpu/filter2d/filter2d.h"
-#include "kernels/cpu/instruction_set.h"
+#include "kernels/operators/causal_conv1d/cpu/update.h"
+#include "kernels/operators/conv1d/cpu/depthwise.h"
+#include "kernels/operators/conv1d/cpu/pack.h"
+#include "kernels/operators/filter2d/cpu/filter2d.h"
+#include "kernels/operators/transform/cpu/transform.h"
 #include "ops/common/checks.h"
 
 namespace sluice {

@@ -1,7 +1,7 @@
 // The namespace torch.ops.sluice in _C: schemas, kernels for the CPU, and what needs no device.
 #include <string>
 
-#include "kernels/cpu/instruction_set.h"
+#include "kernels/shared/cpu/instruction_set.h"
 #include "ops/common/checks.h"
 #include "ops/ops.h"
 

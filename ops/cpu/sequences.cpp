@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "kernels/causal_conv1d/subsequences.h"
-#include "kernels/cpu/conv1d/depthwise.h"
-#include "kernels/cpu/instruction_set.h"
+#include "kernels/operators/causal_conv1d/cpu/states.h"
+#include "kernels/operators/causal_conv1d/cpu/subsequences.h"
+#include "kernels/operators/conv1d/cpu/depthwise.h"
 #include "ops/common/launch.h"
 
 namespace sluice {

@@ -3,7 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/common/device.h"
+#include "kernels/shared/common/device.h"
 #include "ops/common/checks.h"
 
 namespace sluice {

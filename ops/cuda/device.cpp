@@ -2,7 +2,7 @@
 
 #include <torch/csrc/stable/accelerator.h>
 
-#include "kernels/common/device.h"
+#include "kernels/shared/common/device.h"
 #include "ops/cuda/check_cuda.h"
 
 // Only torch builds with CUDA define this; weak, so that this library loads under any of them.

@@ -1,12 +1,12 @@
 #include "ops/common/launch.h"
 
-#include "kernels/causal_conv1d/sequences_launch.h"
-#include "kernels/causal_conv1d/update_launch.h"
-#include "kernels/conv1d/dense/launch.h"
-#include "kernels/conv1d/launch.h"
-#include "kernels/filter2d/launch.h"
-#include "kernels/transform/launch.h"
-#include "kernels/transpose/launch.h"
+#include "kernels/operators/causal_conv1d/sequences_launch.h"
+#include "kernels/operators/causal_conv1d/update_launch.h"
+#include "kernels/operators/conv1d/dense/launch.h"
+#include "kernels/operators/conv1d/launch.h"
+#include "kernels/operators/filter2d/launch.h"
+#include "kernels/operators/transform/launch.h"
+#include "kernels/operators/transpose/launch.h"
 #include "ops/cuda/check_cuda.h"
 
 namespace sluice {

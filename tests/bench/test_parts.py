@@ -78,7 +78,7 @@ def test_parts_are_in_the_order_of_their_cases() -> None:
     names = [case.part for name in cli.suite_names(ROOT) for case in bench.load_suite(ROOT, name).cases if case.part]
     assert set(OWN) <= set(names)
     assert {name.partition("_compiled_")[0] for name in names} <= set(ZOO)
-    assert all(name.isidentifier() for name in names)  # of files and of arguments
+    assert all(name.isidentifier() for name in names)  # names of files and of arguments
 
 
 def test_a_part_has_its_file(suite: types.SimpleNamespace, tmp_path: pathlib.Path) -> None:

@@ -256,7 +256,7 @@ def test_the_cpus_results_of_a_suite_stand_beside_a_cards(
         path.write_text(json.dumps(made))
     result_files._all_documents.cache_clear()
     both = [[d["gpu"] for d in find()] for find in (result_files.documents, result_files.newest)]
-    monkeypatch.setattr(write_results, "picture", lambda: "")  # of other suites
+    monkeypatch.setattr(write_results, "picture", lambda: "")  # the picture shows other suites
     text = write_results.render()[write_results.MEASUREMENTS / "models.md"]
     result_files._all_documents.cache_clear()
     assert both == [["cpu", "NVIDIA H100"]] * 2

@@ -104,7 +104,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     monkeypatch.setitem(sys.modules, "cupy", fake)
     monkeypatch.setattr(torch.cuda, "ExternalStream", lambda pointer, device: pointer, raising=False)
     monkeypatch.setattr(torch.cuda, "stream", stream)
-    streams = functools.cache(STREAM_PEERS._cupy_streams.__wrapped__)  # the fake ones end with the test
+    streams = functools.cache(STREAM_PEERS._cupy_streams.__wrapped__)  # the fake streams end with the test
     monkeypatch.setattr(STREAM_PEERS, "_cupy_streams", streams)
     return fake
 

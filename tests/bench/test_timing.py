@@ -39,7 +39,7 @@ class TestTiming:
         assert (timings["ours"].minimum_us, timings["ours"].maximum_us) == (1.0, 30.0)
         assert timings["ours"].ratio == 1.0
         assert timings["peer"].ratio == 3.0  # the median of 8 / 2 and 8 / 4
-        # a first call and a warm-up each; then the second round starts with the other one
+        # a first call and a warm-up each; then the second round starts with the other call
         assert running == ["ours", "ours", "peer", "peer", "ours", "peer", "peer", "ours"]
 
     def test_slow_calls_are_timed_less_often(self):
@@ -183,7 +183,7 @@ class TestGraphClock:
 
         clock = GraphClock(CPU, calls=5)
         assert clock.measure(ours, 2) == [50.0, 50.0]  # 250 us a replay
-        captured = 4 + 5  # the calls ahead of the capture, and those in it
+        captured = 4 + 5  # the calls ahead of the capture, and the calls in it
         assert ran == {"ours": captured, "peer": 0}
         clock.measure(peer, 1)
         clock.measure(ours, 1)

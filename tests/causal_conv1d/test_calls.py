@@ -87,7 +87,7 @@ def test_layout_of_the_results(device: str, form: str, layout: Layout) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_lazily_negated_tensors(device: str, form: str) -> None:
-    """Also those that are written, and such in a chain."""
+    """Tensors that are written are negated too, and a chain's operands."""
     good = good_call(form, device) | {"residual": torch.randn(6, 1, device=device)}
     if form != "cache":
         good["final_states_out"] = torch.zeros(2, 6, 3, device=device)

@@ -146,7 +146,7 @@ def test_each_is_refused(device: str, number: int) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_fakes_refuse_what_the_ops_refuse(form: str) -> None:
-    """Fakes use the same words, and report the same one of two broken rules."""
+    """Fakes use the same words, and report the same rule where two rules are broken."""
     calls = [changes for kind, changes, _ in bad_calls("cpu") if kind == form and not {*WRITTEN[:2]} & changes.keys()]
     wrong = set()
     for one, other in itertools.combinations_with_replacement(calls, 2):

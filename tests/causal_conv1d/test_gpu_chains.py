@@ -106,7 +106,7 @@ def test_a_sequence_that_begins_anywhere(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
 def test_gates_of_ones_change_no_bits(dtype: torch.dtype) -> None:
-    """The kernel with gates gives the bits of the one without a chain."""
+    """The kernel with gates gives the bits of the kernel without a chain."""
     for number, (channels, length) in enumerate(itertools.product((132, 8), (3, 16, 45, 300))):
         for x, held, count in sequences(channels, length, dtype, number):
             weight, given = randn(channels, 4, dtype=dtype), held | states_of(count, channels, 4, dtype, number)

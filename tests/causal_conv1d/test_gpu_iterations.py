@@ -32,7 +32,7 @@ def ids_of(batch: int, length: int) -> torch.Tensor:
 
 
 def in_both_layouts(x: torch.Tensor, weight: torch.Tensor, **options: Any) -> tuple[torch.Tensor, ...]:
-    """The result and the states of channels-first, over which blocks iterate, and those of channels-last."""
+    """Results and states: of channels-first, over which blocks iterate, and of channels-last."""
     results = []
     for layout in (contiguous, permuted):
         own = dict(options)
@@ -44,7 +44,7 @@ def in_both_layouts(x: torch.Tensor, weight: torch.Tensor, **options: Any) -> tu
 
 
 # More rows of words than 96 blocks for each of 132 SMs, so that a block has two turns and more; odd channel counts
-# leave the last ones of a block without rows. Channels-last takes whole quads of channels.
+# leave the last turns of a block without rows. Channels-last takes whole quads of channels.
 @pytest.mark.parametrize(("channels", "length"), [(4100, 16384), (12340, 4096), (8212, 8190), (52004, 512)])
 def test_blocks_that_take_channels_in_turn(channels: int, length: int) -> None:
     for dtype, width in ((torch.bfloat16, 4), (torch.float16, 3)):
@@ -106,7 +106,7 @@ def test_states_of_short_sequences(dtype: torch.dtype, lies: str) -> None:
             x, randn(channels, width, dtype=dtype), None, activation="silu", cu_seqlens=starts,
             state_cache=cache, cache_indices=slots, has_initial_state=has,
         )  # fmt: skip
-        # States apart from those before: rows that are sequences.
+        # Final states apart from the initial states: rows that are sequences.
         batch = cache[:3] if columns == width - 1 else None
         if batch is not None:
             for length in (1, 2, 3, 40):

@@ -34,7 +34,7 @@ pytestmark = ON_GPU
 
 OP = "causal_conv1d"
 
-# x's channels and layout, and the positions of a block's tile for half types (kernels/conv1d/depthwise/policy.h).
+# x's channels and layout, and the positions of a block's tile for half types (conv1d/depthwise/policy.h).
 #   channels: up to four taps; a thread has four channels at 8 positions, 32 threads are side by side where there are
 #             channels for them; the 33rd quad of channels is a tile of its own
 #   rows:     up to four taps; a thread has a word of 8 positions, a block 64 words of a row

@@ -332,7 +332,7 @@ def test_what_is_not_finite_stays_in_its_sequence(device: str, dtype: torch.dtyp
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_final_states_are_the_bits_of_tokens(device: str, dtype: torch.dtype) -> None:
-    """Those of a NaN too."""
+    """The bits of a NaN too."""
     x = numbers_that_are_none(1, 8, 9, dtype=dtype, device=device)
     w, starts = torch.zeros(8, 4, device=device), ints([0, 3, 4, 9], device)
     initial = torch.randn(3, 8, 3, device=device).to(dtype)

@@ -21,7 +21,7 @@ pytestmark = ON_GPU
 
 
 class Case(NamedTuple):
-    """A call that one of the kernels takes."""
+    """A call that some kernel takes."""
 
     width: int
     dilation: int
@@ -217,7 +217,7 @@ def test_a_result_in_the_tokens_memory(name: str, dtype: torch.dtype) -> None:
 
 # --- launches one after another -------------------------------------------------------------------------------------
 class Step:
-    """Kernels of torch before and after the op: each reads what the one before wrote, or overwrites what it read."""
+    """Kernels of torch before and after the op: each reads what the kernel before wrote, or overwrites what it read."""
 
     def __init__(self, case: Case, dtype: torch.dtype) -> None:
         self.tokens, self.state, self.base = case.x(dtype), case.state(dtype), case.weight(dtype)
@@ -241,7 +241,7 @@ class Step:
         second = update_settled(y, self.state, self.base, None, "silu", dilation=self.dilation)
         z = second + 1
         self.settle()
-        # Two updates of one state, the second one of the first one's results.
+        # Two updates of one state; the second update takes the first update's results.
         third = update_settled(z, self.state, self.base, self.bias, dilation=self.dilation)
         fourth = update_settled(third, self.state, self.base, out=third, dilation=self.dilation)
         self.tokens.copy_(fourth).clamp_(-2, 2)

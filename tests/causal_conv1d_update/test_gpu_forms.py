@@ -108,7 +108,7 @@ def test_channels_that_fill_no_words(form: str, dtype: torch.dtype) -> None:
 def test_rows_in_the_middle_of_others(form: str, dtype: torch.dtype) -> None:
     """Strided slots and columns of a state, and tokens and results that are slices of wider tensors.
 
-    The results have the bits of those of the kernel of single channels, which takes rows that begin anywhere.
+    The results have the bits of the kernel of single channels, which takes rows that begin anywhere.
     """
     for number, (tokens, taps) in enumerate(itertools.product((1, 3, 6), ROWS)):
         width, more = taps

@@ -64,7 +64,7 @@ def problem(device: str, dtype: torch.dtype, width: int, length: int, layout: Ca
 
 
 def packed_ids(length: int, device: str) -> torch.Tensor:
-    """Three rows of sequences: short ones first, padding at the end, and padding in the middle."""
+    """Three rows of sequences: a short sequence first, padding at the end, and padding in the middle."""
     t = torch.arange(length, device=device)
     rows = [3 + 2 * (t > 0).int() + 4 * (t > length // 2), 7 - 8 * (t >= length - 2).int(), (t // 5) % 3 - 1]
     return torch.stack(rows).int()

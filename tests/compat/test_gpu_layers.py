@@ -28,7 +28,7 @@ pytestmark = ON_GPU
 KINDS, HALF = ("mamba2", "qwen3_next"), ("fp16", "bf16")
 # Sequences, and tokens of each prompt: not whole chunks of the scans; one scan has small chunks for small memory.
 BATCH, PROMPT, CHUNK, NEW = 2, 300, 64, 8
-STEPS, WARM_UP = 256, 3  # of the compiled loop; CUDA graphs are recorded at the second step
+STEPS, WARM_UP = 256, 3  # steps of the compiled loop; CUDA graphs are recorded at the second step
 WRONG = 0.5  # the error that taps in another order exceed: they give 0.8 and more
 
 Outputs = dict[str, torch.Tensor]

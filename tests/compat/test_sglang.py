@@ -41,7 +41,7 @@ STARTS = [0, 5, 6, 23, 25, 34]
 
 
 def cache(columns: int, **options: Any) -> torch.Tensor:
-    """Nine slots, NaN except in the used ones."""
+    """Nine slots, NaN except in the used slots."""
     states = torch.full((9, 70, columns), float("nan"), **options)
     states[[7, 2, 3, 5]] = torch.randn(4, 70, columns, **options)
     return states

@@ -87,7 +87,7 @@ def small_model(family: Family, device: str) -> Any:
 
 
 def generated(family: Family, device: str) -> dict[str, Any]:
-    """Greedy tokens of two prompts, the logits of the first new ones, and sluice's calls."""
+    """Greedy tokens of two prompts, the logits of the first new tokens, and sluice's calls."""
     model = small_model(family, device)
     prompts = torch.randint(2, VOCABULARY, (2, PROMPT), generator=torch.Generator().manual_seed(3)).to(device)
     with torch.no_grad(), OpCalls() as of_prompt:
@@ -143,7 +143,7 @@ def state_wrong(device: str, name: str) -> dict[str, Any]:
     from sluice.compat.causal_conv1d import causal_conv1d_interface, install
 
     right = getattr(causal_conv1d_interface, name)
-    place = 1 if name == "convolve" else 2  # of the weight
+    place = 1 if name == "convolve" else 2  # the weight's place
 
     def wrong(*args: Any, **options: Any) -> Any:
         return right(*args[:place], args[place].roll(1, dims=1), *args[place + 1 :], **options)

@@ -227,7 +227,7 @@ def test_forms_of_the_arguments_of_decoding(device: str) -> None:
     check_decode(every, slots=[7, 2, -1, 3, 9, 5, 0], null_block_id=None)
     check_decode(every, slots=[7, 2, -1, -1, 9, 5, 0], null_block_id=3)
     check_decode(every | {"conv_state_indices": None}, slots=list(range(7)))
-    ends = torch.arange(10, device=device) * 2  # of nine sequences, the last two are padding
+    ends = torch.arange(10, device=device) * 2  # nine sequences, the last two are padding
     packed = every | {"x": torch.randn(18, 70, device=device), "query_start_loc": ends}
     check_decode(packed | {"num_accepted_tokens": torch.ones(9, dtype=torch.int64, device=device)})
     check_decode(packed | {"conv_state_indices": None}, slots=list(range(9)))

@@ -1,4 +1,4 @@
-"""Networks of transformers through `backend="sluice"` and through the pass: small ones with random weights."""
+"""Small networks of transformers with random weights, through `backend="sluice"` and through the pass."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_network(build: Any, way: str, device: str, monkeypatch: pytest.Monkey
         for length in (20, 33, 50):
             x = make(length).to(device)
             assert_close(run(x), wide(x.double()), factor=30)
-    assert len(seen.graphs) == 2  # of the first length, and of any
+    assert len(seen.graphs) == 2  # graphs of the first length, and of any length
     wanted, alone = NETWORKS[build]
     for graph in seen.graphs:
         count = Counter(str(node.target) for node in graph.graph.nodes if node.op == "call_function")

@@ -133,7 +133,7 @@ def test_the_mean_of_residual_branches_is_in_the_convolutions(form: str) -> None
 
 # --- layout -----------------------------------------------------------------------------------------------------------
 def stack(count: int, channels: int = 8, dtype: torch.dtype = torch.float16) -> Drawn:
-    """Convolutions with GELUs, each with a residual of the one before; the last has a result of `channels`."""
+    """Convolutions with GELUs, each with the previous result as a residual; the last has a result of `channels`."""
     drawn = Drawn(dtype)
     x = drawn.input(2, 8, 30)
     weights = [drawn.input(8, 8, 3) for _ in range(count - 1)] + [drawn.input(channels, 8, 3)]

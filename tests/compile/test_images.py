@@ -1,4 +1,4 @@
-"""Convolutions of torch on a CPU as those of images, in regions that are channels-last."""
+"""Convolutions of torch on a CPU as convolutions of images, in regions that are channels-last."""
 
 from __future__ import annotations
 

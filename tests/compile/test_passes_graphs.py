@@ -37,7 +37,7 @@ def compare(
 
 
 def compare_rows(found: FoldedRows, *but: str) -> None:
-    """All rows except those of these names."""
+    """All rows except the rows of these names."""
     for name, (function, inputs) in found.rows.items():
         if name not in but:
             with naming(name):

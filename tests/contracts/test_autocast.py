@@ -1,4 +1,4 @@
-"""Autocast: raw convolutions and public ones cast as F.conv1d does, nothing else casts; eager and compiled."""
+"""Autocast: raw and public convolutions cast as F.conv1d does, nothing else casts; eager and compiled."""
 
 from __future__ import annotations
 

@@ -11,8 +11,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import sluice
 from common import DTYPES, SCHEDULES
 from planned_calls import DEVICES, Call, check, meta
-from sluice import stages
+from sluice import _call, stages
 from sluice.__main__ import main
+from sluice._modes import call_mode
 from sluice.plan import H200, Device, Plan, current_device
 
 pytestmark = pytest.mark.no_gpu
@@ -250,3 +251,33 @@ def test_the_command_takes_what_the_call_takes(capsys: pytest.CaptureFixture[str
     assert printed("transform --shape 7,9 --layout cf --chain gelu(tanh)|cast(float16)")["kernel"] == "direct_flat"
     assert printed("filter2d --shape 3,100,240 --padding 1,1 --taps 3 --result-dtype fp32")["kernel"] == "aligned3"
     assert printed("conv1d --shape 2,64,512 --layout cl --padding same")["kernel"] == "few_taps_channels"
+
+
+class Sharded(torch.Tensor):
+    """A tensor with a mesh, as a DTensor has."""
+
+    device_mesh = "a mesh"
+
+
+def test_a_plan_stays_a_plan_while_sharding_rules_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call of a DTensor finds no rules, loads them and is made again, in the thread's mode."""
+    asked: list[str] = []
+
+    def ask(name: str, arguments: tuple[torch.Tensor, ...], options: dict[str, object]) -> torch.Tensor:
+        asked.append(name)
+        if len(asked) == 1:
+            raise NotImplementedError("no sharding rule")
+        return arguments[0]
+
+    def compute(*arguments: object, **options: object) -> torch.Tensor:
+        raise AssertionError("a call that plans has computed")
+
+    loaded: list[bool] = []
+    monkeypatch.setattr(_call, "ask", ask)
+    monkeypatch.setitem(_call._functions, "transform", compute)
+    monkeypatch.setattr(_call, "sharding_rules", [lambda: loaded.append(True)])
+    x = torch.ones(4).as_subclass(Sharded)
+    with call_mode("plan"):
+        assert _call.run("transform", (x, "silu"), {}) is x
+    assert asked == ["transform", "transform"]
+    assert loaded == [True]

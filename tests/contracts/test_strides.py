@@ -18,7 +18,7 @@ Call = tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]
 
 
 def laid_out(source: random.Random, shape: Sequence[int], device: str) -> torch.Tensor:
-    """A tensor of that shape in a random order of its dimensions, often a part of a larger one."""
+    """A tensor of that shape in a random order of its dimensions, often a part of a larger tensor."""
     order = list(range(len(shape)))
     if source.random() < 0.8:
         source.shuffle(order)

@@ -108,7 +108,7 @@ def test_conv_transpose1d_refuses_what_torch_refuses(device: str, dtype: torch.d
     for shape, weight, bias, numbers in wrong_numbers():
         x, w = torch.randn(shape, device=device).to(dtype), torch.randn(weight, device=device).to(dtype)
         b = None if bias is None else torch.randn(bias, device=device).to(dtype)
-        if weight[1] > 0:  # without output channels torch 2.11 gives an empty result, and later ones refuse
+        if weight[1] > 0:  # without output channels torch 2.11 gives an empty result, later versions refuse
             with pytest.raises((RuntimeError, TypeError)):
                 F.conv_transpose1d(x, w, b, **numbers)
         with pytest.raises((TypeError, ValueError), match="^conv_transpose1d: "):

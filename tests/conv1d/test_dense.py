@@ -32,8 +32,8 @@ def expected(x, w, b, padding, dilation, pre=None, post=None) -> torch.Tensor:
     return in_float64(sluice.reference.conv1d, x, w, b, 1, padding, dilation, pre=pre, post=post)
 
 
-# Shape, output channels, taps, padding, dilation: few channels and many, odd ones, more taps than positions of a tile,
-# rows shorter than a vector, results of one position.
+# Shape, output channels, taps, padding, dilation: few channels, many channels, odd counts of channels, more taps than
+# positions of a tile, rows shorter than a vector, results of one position.
 CASES = [
     ((2, 64, 300), 64, 3, 1, 1),
     ((2, 64, 1000), 128, 7, 9, 3),
@@ -131,7 +131,7 @@ def test_empty_results(device: str) -> None:
 
 
 def in_packed_order(w: torch.Tensor) -> torch.Tensor:
-    """kernels/conv1d/dense/pack.h and kernels/mma/swizzle.h, word by word."""
+    """kernels/operators/conv1d/dense/pack.h and kernels/shared/mma/swizzle.h, word by word."""
     outputs, inputs, taps = w.shape
     k_block = 16 if inputs <= 16 else 32 if inputs <= 32 or inputs in range(65, 97) or inputs in range(129, 161) else 64
     k_blocks, rows, words = -(-inputs // k_block), -(-outputs // 8) * 8, k_block // 8
@@ -288,7 +288,7 @@ def test_a_packed_weight_that_does_not_fit(device: str) -> None:
             call()
     # The raw op uses the packed values where it can.
     assert torch.equal(sluice.conv1d(x.float(), PackedWeight(w.float(), packed)), sluice.conv1d(x.float(), w.float()))
-    for packed in (None, torch.ops.sluice._pack_conv1d_weight(w[:, :10])):  # of 10 channels, for no kernel
+    for packed in (None, torch.ops.sluice._pack_conv1d_weight(w[:, :10])):  # packed for 10 channels, for no kernel
         grouped = sluice.conv1d(x, PackedWeight(w[:, :10], packed), groups=2)
         assert torch.equal(grouped, sluice.conv1d(x, w[:, :10], groups=2))
 

@@ -140,7 +140,7 @@ def test_the_same_bits_in_every_layout_form_and_run(case, dtype: torch.dtype) ->
 
 
 def test_results_of_a_layout_that_only_some_strides_have() -> None:
-    """Channels-last results of any stride are stored directly, channels-first ones transposed; in passes too."""
+    """Channels-last results of any stride are stored directly, channels-first results transposed; in passes too."""
     x, w, b = transposed((2, 64, 300), 48, 10, torch.float16, permuted, stride=5)
     options = {"pre": stages.relu(), "post": stages.gelu()}
     wanted = F.gelu(wanted_of(x.relu(), w, b, 5, 2))

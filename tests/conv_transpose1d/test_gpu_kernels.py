@@ -128,7 +128,7 @@ def test_short_selection(schedule: str, mode: str) -> None:
                 ):  # fmt: skip
                     x, w, b = transposed((2, 70, 131), *weight[1:], dtype, layout, groups=groups)
                     chains = {"pre": stages.relu(), "post": stages.silu()}
-                    own = schedule if groups > 1 else "auto"  # dense ones have no choice of schedule
+                    own = schedule if groups > 1 else "auto"  # dense convolutions have no choice of schedule
                     sluice.conv_transpose1d(x, w, b, stride, padding, 0, groups, schedule=own, **chains)
                     sluice.conv_transpose1d(x[..., 1:], w, None, stride, padding, 0, groups, schedule=own)
     torch.cuda.synchronize()

@@ -6,12 +6,12 @@
 #include <sstream>
 #include <string>
 
-#include "kernels/conv1d/link.h"
-#include "kernels/conv_transpose1d/conv_transpose1d.h"
-#include "kernels/filter2d/link.h"
 #include "kernels/linking/source.h"
-#include "kernels/stages/parse.h"
-#include "kernels/transform/link.h"
+#include "kernels/operators/conv1d/link.h"
+#include "kernels/operators/conv_transpose1d/conv_transpose1d.h"
+#include "kernels/operators/filter2d/link.h"
+#include "kernels/operators/transform/link.h"
+#include "kernels/shared/stages/parse.h"
 
 using namespace sluice;
 

@@ -38,7 +38,7 @@ int main(int count, char** arguments) {
   if (count == 2 && std::strcmp(arguments[1], "entries") == 0) return print_entries();
   if (count == 3 && std::strcmp(arguments[1], "dense_sources") == 0) return print_dense_sources(arguments[2]);
   std::cout << "random seed " << seed() << ": SLUICE_TEST_SEED=" << seed() << " draws the same\n";
-  // Tests whose names contain one of the arguments, and none of those after a minus; without arguments, all.
+  // Tests whose names contain one of the arguments, and no argument after a minus; without arguments, all tests.
   int chosen = 0;
   for (const Case& test : cases()) {
     bool named = false, named_any = false, left_out = false;

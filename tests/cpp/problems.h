@@ -1,9 +1,9 @@
 // Problems and requests of the plans' tests.
 #pragma once
 
-#include "kernels/conv1d/conv1d.h"
-#include "kernels/filter2d/filter2d.h"
-#include "kernels/transform/transform.h"
+#include "kernels/operators/conv1d/conv1d.h"
+#include "kernels/operators/filter2d/filter2d.h"
+#include "kernels/operators/transform/transform.h"
 
 namespace sluice {
 

@@ -1,9 +1,9 @@
 #include <array>
 #include <cmath>
 
-#include "kernels/cpu/stages/evaluate.h"
-#include "kernels/stages/parse.h"
-#include "kernels/stages/signatures.h"
+#include "kernels/shared/stages/cpu/evaluate.h"
+#include "kernels/shared/stages/parse.h"
+#include "kernels/shared/stages/signatures.h"
 #include "tests/cpp/check.h"
 
 using namespace sluice;

@@ -40,8 +40,8 @@ struct Streamed {
   bool is_free = false;   // copies in wait for nobody
 };
 
-// Planes of rows, chunks of which are streamed. Input rows follow `left` others and precede `right` ones; on the host,
-// planes have gaps between them.
+// Planes of rows, which are streamed in chunks. In the input, `left` rows precede the chunks and `right` rows follow
+// them; the tensors' planes have gaps between them.
 //
 //   input    |left|chunk 0|chunk 1|...|right|
 //   result        |chunk 0|chunk 1|...|
@@ -60,7 +60,7 @@ struct Problem {
 
   static std::int64_t chunk_rows(std::int64_t count) { return 3 * count; }
   std::int64_t wide() const { return chunk_rows(1) + left + right; }
-  // Tensors of one plane have no gaps, as those on the device.
+  // The bytes from a plane to the next: its rows and a gap. Slots have no gaps.
   std::int64_t plane_of(std::int64_t rows) const { return rows * kRow + kGap; }
   bool is_right() const {
     const std::int64_t rows = chunk_rows(chunks), from = plane_of(rows + left + right), to = plane_of(rows);

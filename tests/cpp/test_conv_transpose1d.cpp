@@ -3,8 +3,8 @@
 #include <random>
 #include <vector>
 
-#include "kernels/conv_transpose1d/conv_transpose1d.h"
-#include "kernels/conv_transpose1d/policy.h"
+#include "kernels/operators/conv_transpose1d/conv_transpose1d.h"
+#include "kernels/operators/conv_transpose1d/policy.h"
 #include "tests/cpp/check.h"
 
 namespace sluice {

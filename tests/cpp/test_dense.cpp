@@ -4,8 +4,9 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/common/architectures.h"
-#include "kernels/conv1d/dense/to_channels_last.h"
+#include "kernels/operators/conv1d/cpu/pack.h"
+#include "kernels/operators/conv1d/dense/to_channels_last.h"
+#include "kernels/shared/common/architectures.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/problems.h"
 

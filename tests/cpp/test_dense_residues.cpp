@@ -4,9 +4,9 @@
 #include <set>
 #include <vector>
 
-#include "kernels/common/architectures.h"
-#include "kernels/conv1d/dense/groups.h"
-#include "kernels/conv1d/dense/to_channels_last.h"
+#include "kernels/operators/conv1d/dense/groups.h"
+#include "kernels/operators/conv1d/dense/to_channels_last.h"
+#include "kernels/shared/common/architectures.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/problems.h"
 

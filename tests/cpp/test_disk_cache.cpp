@@ -1,4 +1,4 @@
-// The cache of linked kernels in various directories: its own, a user's, another user's, and ones with traps.
+// The cache of linked kernels in various directories: its own, a user's, another user's, and directories with traps.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>

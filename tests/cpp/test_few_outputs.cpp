@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/conv1d/few_outputs/policy.h"
-#include "kernels/conv1d/link.h"
+#include "kernels/operators/conv1d/few_outputs/policy.h"
+#include "kernels/operators/conv1d/link.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/problems.h"
 

@@ -1,8 +1,8 @@
 // Plans of filter2d's columns, tiles and Toeplitz products, and the rows of a border.
 #include <vector>
 
-#include "kernels/filter2d/policy.h"
-#include "kernels/mma/toeplitz.h"
+#include "kernels/operators/filter2d/policy.h"
+#include "kernels/shared/mma/toeplitz.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/problems.h"
 
@@ -65,7 +65,7 @@ TEST(filter2d_tiles_cover_the_result) {
     CHECK(plan.grid == problem.batch * problem.channels * plan.tiles_across * plan.tiles_down);
     CHECK(plan.threads <= kTiledThreads && plan.threads >= plan.lanes * plan.groups_down && plan.threads % 32 == 0);
     CHECK(32 % plan.lanes == 0);  // a warp filters whole rows across
-    // The even words of a row, then the odd ones, up to the last lane's last tap.
+    // The even words of a row, then the odd words, up to the last lane's last tap.
     CHECK(plan.pitch_words / 2 * 2 * kTapsAtOnce >= columns + problem.kernel_width);
     CHECK(plan.stage_words == (rows + problem.kernel_height - 1) * plan.pitch_words);
     CHECK(plan.shared_memory == plan.stage_words * 16 + plan.tap_bytes);

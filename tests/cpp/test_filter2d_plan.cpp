@@ -1,7 +1,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/filter2d/policy.h"
+#include "kernels/operators/filter2d/policy.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/problems.h"
 
@@ -236,7 +236,7 @@ TEST(filter2d_frames_and_interiors_have_every_result_once) {
 TEST(filter2d_unaligned_strips_cover_their_interior) {
   for (DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {
     for (int side : {3, 5}) {
-      if (side == 5 && dtype != DType::float32) continue;  // of bytes
+      if (side == 5 && dtype != DType::float32) continue;  // side 5 has images of bytes
       for (long long width : {64, 65, 131, 1919, 4000}) {
         for (long long height : {64, 71, 1079}) {
           for (long long batch : {1, 64, 3000}) {

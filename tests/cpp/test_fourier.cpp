@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/conv1d/fourier/policy.h"
-#include "kernels/conv1d/link.h"
+#include "kernels/operators/conv1d/fourier/policy.h"
+#include "kernels/operators/conv1d/link.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/problems.h"
 
@@ -67,7 +67,7 @@ float float_of(unsigned bits) {
 
 // A row of one channel for each sample, with one filter, as fourier.cuh and spectra.cu compute it.
 struct Row {
-  std::vector<std::vector<float>> inputs;  // of each sample
+  std::vector<std::vector<float>> inputs;  // the inputs of each sample
   std::vector<float> taps;
   int padding;
 };
@@ -299,7 +299,7 @@ TEST(a_fourier_segments_error_is_relative_to_its_own_inputs) {
   Case quiet = made;
   quiet.row.inputs[1].assign(3000, 0.0f);
   CHECK(error_of(quiet, random) < 1e-6);
-  CHECK(error_of(made, random) < 1e-6);  // of the loud one
+  CHECK(error_of(made, random) < 1e-6);  // with the loud row
   made.row.inputs[1] = made.row.inputs[0];
   for (float& value : made.row.inputs[1]) value *= float_of(bits_of_power(100));
   const auto both = run(made.row, made.plan, 3000);

@@ -1,5 +1,5 @@
-#include "kernels/common/fast_divide.h"
-#include "kernels/common/geometry.h"
+#include "kernels/shared/common/fast_divide.h"
+#include "kernels/shared/common/geometry.h"
 #include "tests/cpp/check.h"
 
 using namespace sluice;

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/common/half.h"
+#include "kernels/shared/common/half.h"
 #include "tests/cpp/check.h"
 
 using namespace sluice;

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/conv_transpose1d/conv_transpose1d.h"
+#include "kernels/operators/conv_transpose1d/conv_transpose1d.h"
 #include "tests/cpp/check.h"
 
 namespace sluice {

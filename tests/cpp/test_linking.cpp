@@ -7,9 +7,9 @@
 #include "kernels/linking/link_table.h"
 #include "kernels/linking/shared_object.h"
 #include "kernels/linking/source.h"
-#include "kernels/pipeline/schedule.h"
-#include "kernels/stages/cpp_stage.h"
-#include "kernels/stages/parse.h"
+#include "kernels/shared/pipeline/schedule.h"
+#include "kernels/shared/stages/cpp_stage.h"
+#include "kernels/shared/stages/parse.h"
 #include "tests/cpp/check.h"
 
 using namespace sluice;

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/conv1d/link.h"
-#include "kernels/conv1d/long_filter/policy.h"
+#include "kernels/operators/conv1d/link.h"
+#include "kernels/operators/conv1d/long_filter/policy.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/problems.h"
 
@@ -381,7 +381,7 @@ TEST(long_filters_are_taken_where_they_suit) {
   CHECK(plan_conv1d(problem, {}, kH200, true).kernel == std::string_view("long_filter"));
   CHECK(method(forced(Schedule::direct)) == Conv1dMethod::depthwise);
   CHECK(method(forced(Schedule::primitives)) == Conv1dMethod::depthwise);
-  CHECK(method({true, Schedule::direct, 3}) == Conv1dMethod::depthwise);  // of a ring
+  CHECK(method({true, Schedule::direct, 3}) == Conv1dMethod::depthwise);  // the depth of a ring
   const auto is_left = [&](auto&& change) {
     Conv1dProblem other = problem;
     change(other);

@@ -2,9 +2,9 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/common/architectures.h"
-#include "kernels/conv1d/depthwise/policy.h"
-#include "kernels/conv1d/depthwise/row_cut.h"
+#include "kernels/operators/conv1d/depthwise/policy.h"
+#include "kernels/operators/conv1d/depthwise/row_cut.h"
+#include "kernels/shared/common/architectures.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/problems.h"
 

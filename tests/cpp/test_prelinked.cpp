@@ -1,9 +1,9 @@
 #include <set>
 
-#include "kernels/conv1d/dense/prelinked.h"
-#include "kernels/conv1d/link.h"
 #include "kernels/linking/prelinked.h"
 #include "kernels/linking/source.h"
+#include "kernels/operators/conv1d/dense/prelinked.h"
+#include "kernels/operators/conv1d/link.h"
 #include "tests/cpp/check.h"
 
 using namespace sluice;
@@ -31,7 +31,7 @@ TEST(what_is_cut_off_or_damaged_is_not_prelinked) {
   }
   for (std::size_t byte = kPrelinkedName; byte < kPrelinkedName + 8; ++byte) {
     std::string damaged = list;
-    damaged[byte] = '\xff';  // of the first size, which then exceeds the list
+    damaged[byte] = '\xff';  // a byte of the first size, which then exceeds the list
     CHECK(count_prelinked(damaged) == 0 && find_prelinked(damaged, name('b')).empty());
   }
 }

@@ -4,7 +4,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/causal_conv1d/subsequences.h"
+#include "kernels/operators/causal_conv1d/cpu/subsequences.h"
 #include "tests/cpp/check.h"
 
 using namespace sluice;

@@ -2,8 +2,8 @@
 #include <array>
 #include <vector>
 
-#include "kernels/stages/parse.h"
-#include "kernels/transform/transform.h"
+#include "kernels/operators/transform/cpu/transform.h"
+#include "kernels/shared/stages/parse.h"
 #include "tests/cpp/check.h"
 
 using namespace sluice;

@@ -50,7 +50,7 @@ def test_conv1d(each_instruction_set: Each, shape: tuple[int, int, int], dtype: 
 @pytest.mark.parametrize("taps", [2, 4, 5, 8, 9])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_of_any_length(instruction_set: str, dtype: torch.dtype, taps: int) -> None:
-    """Short rows and those of many taps are copied, long ones read in place, except their ends."""
+    """Short rows and rows of many taps are copied, long rows read in place, except their ends."""
     w = torch.randn(3, taps).to(dtype)
     tolerance = NEAR[dtype]
     for length in (64, 1023, 1024, 1024 + taps, 2047, 2048 + 2 * taps, 4096 + 1031):

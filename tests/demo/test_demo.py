@@ -220,7 +220,7 @@ def test_extractor_keeps_the_level_and_its_receptive_field() -> None:
             y = model(x)
             assert y.shape == (2, 64, features)
             torch.testing.assert_close(y, native(x), rtol=1e-4, atol=1e-4)
-        assert 0.3 < y.square().mean().sqrt() < 3  # of the longest, whose mean is over 49 features
+        assert 0.3 < y.square().mean().sqrt() < 3  # features of the longest input, whose mean is over 49 features
 
 
 def test_tf32_is_as_it_was_after_the_jobs() -> None:

@@ -1,4 +1,4 @@
-"""The vocoder of the demo and its example on the CPU: a small one, its parts, and the program."""
+"""The vocoder of the demo and its example on the CPU: a small vocoder, its parts, and the program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.no_gpu
 pytest.importorskip("transformers")
 CPU = torch.device("cpu")
 SMALL = {"upsample_initial_channel": 32, "resblock_kernel_sizes": [3], "resblock_dilation_sizes": [[1, 3]]}
-LAYERS = 1 + 4 + 4 * 4 + 1  # of the small one: the first, those between levels, a block of four for each, the last
+LAYERS = 1 + 4 + 4 * 4 + 1  # the small vocoder's: the first, 4 between levels, a block of four for each level, the last
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_filters() -> None:
 
 def test_spectrum_of_a_tone() -> None:
     sound = Recording(torch.sin(2 * torch.pi * 2000 / 16000 * torch.arange(4000)), 16000)
-    assert set(vocoder.decibels(sound).argmax(0).tolist()) == {64}  # of bins that are 31.25 Hz wide
+    assert set(vocoder.decibels(sound).argmax(0).tolist()) == {64}  # bins are 31.25 Hz wide
     assert vocoder.decibels(Recording(torch.ones(100), 16000)).shape == (257, 1)  # shorter than a window
 
 

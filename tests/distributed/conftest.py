@@ -15,7 +15,7 @@ from ranks import Ranks
 
 @pytest.fixture(scope="session")
 def ranks() -> Iterator[Callable[[int], Ranks]]:
-    """A group of that size; a new one after a test that has failed in it."""
+    """A group of that size; a new group after a test that has failed in the old group."""
     groups: dict[int, Ranks] = {}
 
     def of_size(size: int) -> Ranks:

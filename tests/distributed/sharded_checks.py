@@ -150,7 +150,7 @@ def implicitly_replicated() -> bool:
 
 
 def a_wrong_rule_is_seen() -> bool:
-    """Whether `check` fails for a rule that takes sums over some of the input channels for whole ones."""
+    """Whether `check` fails for a rule that takes sums over some of the input channels for whole sums."""
     where = {name: [Shard(1) if name in ("x", "w") else Replicate()] for name in CASES["dense"].tensors}
     wrong = [Split({"input": 1, "weight": 1, "pre_operands": (0,)}, None)]
     with mock.patch.dict(RULES, {"conv1d": lambda values: wrong}):

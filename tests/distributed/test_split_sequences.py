@@ -12,7 +12,7 @@ from ranks import Ranks
 
 pytestmark = pytest.mark.no_gpu
 SIZES = [1, 2, 3, 4]
-CASES = 65  # of each function and each size: 520
+CASES = 65  # cases of each function and each size: 520
 
 
 def seed() -> int:

@@ -16,7 +16,11 @@ from common import ROOT, SCHEDULES
 from snippets import FENCE, snippets
 
 SNIPPETS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-DOCUMENTS = [*SNIPPETS, ROOT / "CHANGELOG.md", *sorted((ROOT / "examples").rglob("*.md"))]
+DOCUMENTS = [
+    *SNIPPETS,
+    ROOT / "CHANGELOG.md",
+    *(page for folder in ("examples", "kernels") for page in sorted((ROOT / folder).rglob("*.md"))),
+]
 
 CELL_END = re.compile(r"(?<!\\)\|")
 
@@ -154,14 +158,14 @@ def missing_paths(text: str) -> list[str]:
 
 def test_the_page_on_ops_names_paths_that_exist() -> None:
     assert missing_paths(PAGE) == []
-    wrong = "`tests/<op>/test_results.py`, ops/missing.cpp and kernels/<op>/gone.h, but ../tests/nothing.py"
-    assert missing_paths(wrong) == ["kernels/<op>/gone.h", "ops/missing.cpp"]
+    wrong = "`tests/<op>/test_results.py`, ops/missing.cpp and kernels/operators/<op>/gone.h, but ../tests/nothing.py"
+    assert missing_paths(wrong) == ["kernels/operators/<op>/gone.h", "ops/missing.cpp"]
 
 
 def test_the_page_on_ops_lists_the_files_of_its_example() -> None:
     (table,) = [table for table in tables(PAGE) if table[0] == ["file", "what it must contain"]]
     listed = {path for row in table[1:] for path in re.findall(r"`(\S+)`", row[0])}
-    folder = ROOT / "kernels" / "transform"
+    folder = ROOT / "kernels/operators/transform"
     found = {name: {path.name for path in folder.glob(pattern(name))} for name in listed}
     assert not [name for name, files in found.items() if not files]
     assert set().union(*found.values()) == {path.name for path in folder.iterdir()}

@@ -198,7 +198,7 @@ def test_rings_say_why_they_take_no_windows() -> None:
         with pytest.raises(ValueError, match=words):
             sluice.plan("filter2d", x, w, device=H200, schedule="two_stage", **options)
     pixels = torch.empty(1, 2, 200, 300, device="meta", dtype=torch.uint8)
-    assert sluice.plan("filter2d", pixels, w, device=H200, schedule="two_stage").kernel == "staged"  # of floats
+    assert sluice.plan("filter2d", pixels, w, device=H200, schedule="two_stage").kernel == "staged"  # kernel of floats
 
 
 def test_plans_name_the_kernel_for_windows() -> None:
@@ -230,7 +230,7 @@ def test_plans_name_the_kernel_for_windows() -> None:
     assert kernel(1920, **taps) == "bytes_unaligned3"
     assert kernel(1920, pre=stages.relu(), **taps) == "bytes_columns3"
     assert kernel(1920, 5, dilation=2, **taps) == "bytes_sampled"
-    assert kernel(1920, 9, **taps) == "columns9"  # of floats
+    assert kernel(1920, 9, **taps) == "columns9"  # the kernel of floats
 
 
 def test_any_number_of_batch_dimensions_of_bytes(device: str) -> None:

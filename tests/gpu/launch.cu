@@ -10,8 +10,8 @@
 #include <functional>
 #include <thread>
 
-#include "kernels/common/device.h"
-#include "kernels/common/launch.cuh"
+#include "kernels/shared/common/device.h"
+#include "kernels/shared/common/launch.cuh"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/pipeline/interpreted_pipe.cuh"
+#include "kernels/shared/pipeline/interpreted_pipe.cuh"
 
 namespace sluice {
 namespace {
@@ -70,7 +70,7 @@ bool with_pipe(Schedule schedule, Body&& body) {
   switch (schedule) {
 #define SLUICE_RING(name, Pipe, ...) \
   case Schedule::name: return body.template operator()<Pipe>();
-#include "kernels/pipeline/rings.def"
+#include "kernels/shared/pipeline/rings.def"
     case Schedule::direct: break;
   }
   return false;

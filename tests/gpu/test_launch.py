@@ -20,7 +20,7 @@ pytestmark = ON_GPU
 
 @pytest.fixture(scope="module")
 def launches(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    sources = ["tests/gpu/launch.cu", "kernels/common/device.cpp", "kernels/common/launch.cpp"]
+    sources = ["tests/gpu/launch.cu", "kernels/shared/common/device.cpp", "kernels/shared/common/launch.cpp"]
     return nvcc_program(tmp_path_factory.mktemp("launches") / "launches", sources, '-DSLUICE_CUDA_ARCHS="one"')
 
 

@@ -1,4 +1,4 @@
-"""Known pitfalls of pipelines and streams: each fault gives a wrong result, each cure a right one."""
+"""Known pitfalls of pipelines and streams: each fault gives a wrong result, each cure a right result."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 //
 //   traps grid_size|output_offset|last_batch|no_wait|occupancy fault|cure
 //
-// Exit status: 0 for a right result, 1 for a wrong one, 2 for wrong usage or a CUDA error.
+// Exit status: 0 for a right result, 1 for a wrong result, 2 for wrong usage or a CUDA error.
 //
 // One trap has no case: cp.async takes a shared-space address, and PTX does not promise that a generic pointer
 // truncated to 32 bits is one. On sm_90 __cvta_generic_to_shared compiles to this truncation, so the fault gives a

@@ -59,7 +59,7 @@ class FoldedRows:
         try:
             self.module = folded(self._together, *inputs, **options)
         except Exception:
-            for name, (function, own) in rows.items():  # which one it is
+            for name, (function, own) in rows.items():  # which row raises it
                 with naming(name):
                     folded(function, *own, **options)
             raise

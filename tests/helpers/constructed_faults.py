@@ -21,7 +21,7 @@ FAULTS: dict[str, dict[str, str]] = {
 
 
 def marked(names: Iterable[str], table: str) -> list[Any]:
-    """The names as parameters; those of `FAULTS` are expected to fail."""
+    """The names as parameters; the names in `FAULTS` are expected to fail."""
     known = FAULTS.get(table, {})
     return [
         pytest.param(name, marks=pytest.mark.xfail(reason=known[name], strict=True)) if name in known else name

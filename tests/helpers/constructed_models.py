@@ -1,6 +1,6 @@
 """Models that try to make `sluice.replace` wrong: a replaced one and its twin run the same steps, with equal results.
 
-A run takes every eighth case of each table, the same ones each time; `SLUICE_ALL_CASES=1` takes all.
+A run takes every eighth case of each table, the same cases each time; `SLUICE_ALL_CASES=1` takes all.
 """
 
 from __future__ import annotations

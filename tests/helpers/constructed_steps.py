@@ -74,7 +74,7 @@ def without(path: str) -> Step:
 
 
 def patched(owner: Any, name: str, value: Any, x: Callable[[], Any] = X) -> Step:
-    """Calls the model while an attribute of a class, a module or an object is another one."""
+    """Calls the model while an attribute of a class, a module or an object has another value."""
 
     def to(model: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:

@@ -28,7 +28,7 @@ from sluice.plan import H200
 
 MOST_PRODUCTS_ON_A_CPU = 2e7
 HAS_CODE = "90a" in sluice.info()["build"]
-# Of inputs of kernels on tensor cores.
+# Layouts of inputs of kernels on tensor cores.
 LAYOUTS_AND_ENDS: list[Layout] = [*LAYOUTS, ends_of_words]
 
 
@@ -57,7 +57,7 @@ class Problem:
         return x if last else x.contiguous(), w, x.new_empty(self.outputs)
 
     def is_left_out(self, device: str) -> bool:
-        """On a CPU torch computes all of them, and the small ones show what it is given."""
+        """On a CPU torch computes all problems, and the small problems show what it is given."""
         products = math.prod(self.shape) * self.outputs // self.groups * self.taps // self.stride
         return device == "cpu" and products > MOST_PRODUCTS_ON_A_CPU
 

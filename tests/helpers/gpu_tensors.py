@@ -1,4 +1,4 @@
-"""Tensors on a GPU: random ones, indices, and parts of wider memory that a test looks at afterwards."""
+"""Tensors on a GPU: random tensors, indices, and parts of wider memory that a test looks at afterwards."""
 
 from __future__ import annotations
 

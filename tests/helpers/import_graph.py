@@ -18,7 +18,7 @@ def modules(root: pathlib.Path) -> dict[str, pathlib.Path]:
 
 
 def imported(name: str, path: pathlib.Path, known: dict[str, pathlib.Path]) -> set[str]:
-    """The modules of `known` that one of them imports, anywhere in its source."""
+    """The modules of `known` that the module `name` imports, anywhere in its source."""
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

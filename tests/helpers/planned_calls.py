@@ -21,7 +21,7 @@ DEVICES = {
 }
 # Bytes of shared memory that a pipe keeps beside the ring.
 STATIC = int(
-    re.findall(r"kStaticSharedMemory = (\d+);", (ROOT / "kernels" / "common" / "device_properties.h").read_text())[0]
+    re.findall(r"kStaticSharedMemory = (\d+);", (ROOT / "kernels/shared/common/device_properties.h").read_text())[0]
 )
 
 
@@ -29,7 +29,7 @@ def meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
-# Of plans for channels-last tensors that go through rows of positions.
+# The detail of plans for channels-last tensors that go through rows of positions.
 IS_BY_ROWS = "the input is transposed into rows of positions in a workspace, the result out of one"
 
 Call = tuple[str, tuple[object, ...], dict[str, object]]  # an op, arguments and options

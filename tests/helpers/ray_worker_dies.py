@@ -29,7 +29,7 @@ class Mortal(EXAMPLE["Compander"]):  # type: ignore[misc]
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         self._calls += 1
-        if self._calls == 2:  # of the batches of its first block, so that it has returned rows
+        if self._calls == 2:  # its first block's second batch, so that it has returned rows
             try:
                 (FOLDER / "died").touch(exist_ok=False)
             except FileExistsError:

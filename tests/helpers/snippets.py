@@ -13,7 +13,7 @@ NOT_RUN = re.compile(r"<!-- not run: \S[^>]* -->\s*$")
 class Snippet(NamedTuple):
     language: str
     text: str
-    line: int  # of the block's first line, counted from 1
+    line: int  # number of the block's first line, counted from 1
     skipped: bool
 
 

@@ -50,7 +50,7 @@ def was_interrupted_in_threading(error: RuntimeError) -> bool:
 
 
 def run_under_signals(run: Run, streamer: sluice.Streamer, seconds: float, most: int) -> None:
-    """Sends signals to the main thread at random times, as Ctrl-C does; those after the run are ignored."""
+    """Sends signals to the main thread at random times, as Ctrl-C does; signals after the run are ignored."""
     main = threading.main_thread().ident
     assert main is not None
 
@@ -117,7 +117,7 @@ class Interrupter:
     """Interrupts the main thread before a line of sluice.stream that it executes, by number.
 
     Args:
-        line: the one that raises.
+        line: the line that raises.
         then: if not None, Ctrl-C comes as a signal before that line, and again `then` lines later.
     """
 

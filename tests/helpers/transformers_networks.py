@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-Call = Callable[[Any, int], Any]  # of the network and a length
+Call = Callable[[Any, int], Any]  # a call of the network for a length
 
 
 def part_of(name: str, kind: str) -> Any:

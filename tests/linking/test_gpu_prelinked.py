@@ -18,8 +18,8 @@ from offline_linker import PRELINKED, prelinked
 
 pytestmark = ON_TENSOR_CORES
 
-# Every promised chain after convolutions of both dtypes and layouts, two of them in channels-last ones, among which
-# every tile is some plan's.
+# Every promised chain after convolutions of both dtypes and layouts: only two chains where the layout is channels-last.
+# Every tile is some plan's.
 PROGRAM = """
 import itertools, json, re, time, torch, sluice
 from linked_forms import interpreted, linking

@@ -147,7 +147,7 @@ def check_copies(sass: str, usage: str, schedule: str, has_edges: bool) -> None:
     assert bool(copies) == (schedule != "sync" and schedule not in BULK)
     narrow = {copy for copy in copies if ".128" not in copy}
     assert all("BYPASS" in copy for copy in copies - narrow)
-    # Only primitives copy a part of a word: of a row's first one in 4 and 8 bytes, of its last one with zero-fill.
+    # Only primitives copy a part of a word: of a row's first word in 4 and 8 bytes, of its last with zero-fill.
     copies_parts = schedule == "primitives" and has_edges
     assert {".64" in copy for copy in narrow} == ({True, False} if copies_parts else set())
     assert any(".128.ZFILL" in copy for copy in copies) == copies_parts
@@ -183,7 +183,7 @@ def test_rings_with_a_chain_copy_as_they_promise(tools, tmp_path: pathlib.Path, 
         words = set(re.findall(r"\b[A-Z][A-Z0-9]+\b", sass))
         expected = told[kernels[name]]
         assert words & COPY_AND_WAIT <= expected, name
-        # transform's ring runs with its threads' own words and with shared ones, so it has all forms of the wait.
+        # transform's ring runs with its threads' own words and with shared words, so it has all forms of the wait.
         assert expected <= words | ({"LDG"} if "transform" in name else COPY_AND_WAIT), name
 
 
@@ -241,7 +241,7 @@ def test_direct_stencils_move_words(tools, tmp_path: pathlib.Path, dtype: str, n
 
 def check_aligned(sass: str, usage: str, dtype: str, name: str) -> None:
     assert len(re.findall(r"LD(?:G\.E|\.E)[.\w]*\.128", sass)) >= 4
-    # A store for each row of a strip, or for those of a loop's turn and a single one; none of less than a word.
+    # A store for each row of a strip, or for each row of a loop's turn and a single row; no store is under a word.
     rows = TURN[dtype] + 1 if name == "aligned5" else 16 // SIZES[dtype]
     assert len(re.findall(r"\bST(?:G\.E|\.E)", sass)) == rows
     assert not re.findall(r"\bST(?:G\.E|\.E)(?![.\w]*\.128)", sass)
@@ -333,7 +333,7 @@ def test_fourier_transforms_exchange_whole_points(
 def test_interleaved_results_leave_the_tensor_cores_as_words(
     tools, tmp_path: pathlib.Path, tile: str, dtype: str, chains: tuple[str, ...]
 ) -> None:
-    kernel = f"sluice_conv_transpose1d_interleaved_{dtype}_{tile}"
+    kernel = f"sluice_conv1d_interleaved_{dtype}_{tile}"
     matrices = []
     for chain in chains:
         sass, usage = linked_kernel(tools, tmp_path, chain, kernel)

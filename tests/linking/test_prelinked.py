@@ -1,4 +1,4 @@
-"""Prelinked chains: they are the promised ones, and a request finds them."""
+"""Prelinked chains: they are the promised chains, and a request finds them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROMISED = {
     "silu": stages.silu(),
     "snake": stages.snake(torch.ones(64, 1)),
 }
-IN_CHANNELS = ("relu", "gelu")  # of channels-last results too
+IN_CHANNELS = ("relu", "gelu")  # chains of channels-last results too
 A_TILE = len(PROMISED) + len(IN_CHANNELS)
 COUNT = 14 * A_TILE
 PRELINK = BUILD / "sluice_prelink"
@@ -73,7 +73,7 @@ def name_of(linker: OfflineLinker, kernel: str, source: str) -> str:
 
 
 def check_promises(linker: OfflineLinker, found: dict[str, bytes], tile: str) -> None:
-    """Among kernels whose names contain `tile`, exactly those with promised chains are there."""
+    """Among kernels whose names contain `tile`, exactly the kernels with promised chains are there."""
     for chain, promised in PROMISED.items():
         for kernel, source in dense_sources(promised.text).items():
             if f"_{tile}_" in kernel or not tile:
@@ -100,7 +100,7 @@ def test_a_list_has_what_a_link_at_run_time_makes(linker: OfflineLinker, tmp_pat
     source = dense_sources(PROMISED["leaky_relu"].text)[kernel]
     fatbin = tmp_path / "kernel.fatbin"
     fatbin.write_bytes(found[name_of(linker, kernel, source)])
-    assert fatbin.stat().st_size < 40_000  # of 75,000 and more
+    assert fatbin.stat().st_size < 40_000  # bytes, compressed from 75,000 and more
     subprocess.run([dump, "-xelf", "all", str(fatbin)], cwd=tmp_path, check=True, capture_output=True)
     (cubin,) = tmp_path.glob("*.cubin")
     module = modules()[f"conv1d_dense_{tile}"].read_bytes()
@@ -115,7 +115,7 @@ def test_the_library_has_them_for_every_tile(linker: OfflineLinker, found: dict[
 
 @pytest.mark.skipif(not hasattr(torch.ops.sluice, "_link_info"), reason="built without CUDA")
 def test_info_counts_them(linker: OfflineLinker) -> None:
-    # Those that the library in place has. A wheel's build leaves its lists beside one that has none.
+    # The chains that the library in place has. A wheel's build leaves its lists beside a library that has none.
     library = (pathlib.Path(sluice.__file__).parent / "_C_cuda.so").read_bytes()
     counted = sum(name.encode() in library for name in prelinked())
     assert counted in (0, COUNT)

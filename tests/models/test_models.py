@@ -31,7 +31,7 @@ NAMES = list(zoo.ZOO)
 # Run in all dtypes on the CPU, the others in float32: a GPU runs all. They have every kind of fold.
 OF_ALL_TYPES = ["dac_decoder", "conformer_convolution"]
 COMPILED = ["speecht5_hifigan", "dac_decoder", "whisper_stem"]
-FACTOR, TINY = 3.0, {torch.float64: 1e-12}  # of other dtypes 1e-6
+FACTOR, TINY = 3.0, {torch.float64: 1e-12}  # 1e-6 in other dtypes
 CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.ConvTranspose1d)
 TORCHS = "torch's own kernel computes it"
 # Calls of sluice's ops at least, of small networks on the CPU: convolutions with one channel a group, and activations.
@@ -99,7 +99,7 @@ class Subject:
         return replacement
 
     def check_classes(self, network: torch.nn.Module, torchs: list[str]) -> None:
-        """Every convolution is one of sluice's, but for those of these names."""
+        """Every convolution is sluice's, except the convolutions of these names."""
         parts = [name for name, part in self.module.named_modules() if isinstance(part, CONVOLUTIONS)]
         assert parts
         assert [name for name in parts if not is_sluices(network.get_submodule(name))] == torchs
@@ -201,7 +201,7 @@ def check_copied(copied: torch.nn.Module, first: Subject, second: Subject) -> No
 
 @pytest.mark.parametrize("name", ["speecht5_hifigan", "bigvgan"])
 def test_it_trains(name: str, device: str) -> None:
-    """Gradients are those of torch, through weight_norm too."""
+    """Gradients are torch's gradients, through weight_norm too."""
     found = subject(name, device, torch.float64)
     networks = [copy.deepcopy(found.module).requires_grad_(True) for _ in range(2)]
     sluice.replace(networks[1])

@@ -1,4 +1,4 @@
-"""Weights and biases that become buffers, plain tensors or parametrised ones, and devices without autocast."""
+"""Weights and biases that become buffers, plain tensors or parametrised tensors, and devices without autocast."""
 
 from __future__ import annotations
 

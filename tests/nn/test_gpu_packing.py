@@ -1,4 +1,4 @@
-"""sluice.nn on a GPU: weights are packed once, and again after they change; results never use old ones."""
+"""sluice.nn on a GPU: weights are packed once, and again after they change; results never use old weights."""
 
 from __future__ import annotations
 

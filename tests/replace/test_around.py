@@ -45,7 +45,7 @@ def pair(request: pytest.FixtureRequest) -> tuple[nn.Module, nn.Module, torch.Te
 
 
 def check(module: Callable[..., torch.Tensor], theirs: nn.Module, x: torch.Tensor) -> None:
-    """Two calls have the results of torch's module: a second one may take another way."""
+    """Two calls have the results of torch's module: the second call may take another way."""
     with torch.no_grad():
         for _ in range(2):
             torch.testing.assert_close(module(x), theirs(x), rtol=1e-5, atol=1e-5)

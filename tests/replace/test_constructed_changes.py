@@ -87,7 +87,7 @@ def assigned(model: Any) -> None:
 
 
 def in_order(*names: str) -> Step:
-    """Makes attributes of one kind those of another."""
+    """Makes parameters buffers, and buffers parameters."""
 
     def to(model: Any) -> None:
         for name in names:

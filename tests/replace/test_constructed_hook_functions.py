@@ -40,7 +40,7 @@ def once(module: Any, args: Any, result: Any) -> Any:
 
 
 def chained(module: Any, args: Any, result: Any) -> Any:
-    """A hook that adds another one."""
+    """A hook that adds another hook."""
     if len(module._forward_hooks) < 3:
         module.register_forward_hook(doubled)
     return result + 1
@@ -230,7 +230,7 @@ def test_times_of_hooks(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["scale", "buffer", "second", "other"])
 def test_parametrizations_that_change(kind: str) -> None:
-    """Attributes and buffers of a parametrization, a second one, and another one in its place."""
+    """Attributes and buffers of a parametrization, a second parametrization, and another in the first's place."""
 
     class Scaled(nn.Module):
         def __init__(self) -> None:

@@ -152,7 +152,7 @@ def test_transposed_inputs() -> None:
         with torch.no_grad(), torch.profiler.profile() as recorded:
             result = model(x)
         assert [one.stride() for one in result] == [one.stride() for one in twin(x)]
-        assert sum(event.name == "aten::clone" for event in recorded.events()) == 1  # of the last result
+        assert sum(event.name == "aten::clone" for event in recorded.events()) == 1  # a clone of the last result
     assert folded(replacement) == {"conv": "post: silu()"}
     assert [row.note for row in replacement.rows] == ["", "", "", ""]
 

@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 from transformers_networks import NETWORKS, Call, leaves_of
 
 pytestmark = [pytest.mark.no_gpu, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")]
-MOST = 1e-5  # of the relative error of float32 against eager's, through all layers
+MOST = 1e-5  # relative error of float32 against eager's, through all layers
 
 
 def results(network: torch.nn.Module, call: Call, length: int) -> list[torch.Tensor]:

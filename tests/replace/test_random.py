@@ -87,7 +87,7 @@ class Steps(nn.Module):
 
 
 def drawn(source: random.Random, length: int) -> tuple[list[tuple[str, int, int]], list[int]]:
-    """Steps on values that are mostly the latest ones."""
+    """Steps, mostly on the latest values."""
     steps = []
     for i in range(length):
         names = source.choices([CONVOLUTIONS, ONE, TWO, WRITES], weights=[4, 4, 2, 2])[0]

@@ -1,4 +1,4 @@
-"""The stage functions against exact ones: every value of the half types, samples of float32, and special values."""
+"""The stage functions against exact results: every value of the half types, samples of float32, and special values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_functions_between_halves_are_good_to_sixteen_bits(device: str, name: st
     """A chain shows what its end would round away: the relative error of what it computes."""
     function, x = FUNCTIONS[name], all_of_half(dtype, device)
     exact = function.exact(x.double())
-    # Smaller ones have not much more than 16 bits in the chain, and larger ones overflow there.
+    # Smaller values have not much more than 16 bits in the chain, and larger values overflow there.
     seen = (exact.abs() > 1e-36) & (exact.abs() < 1e36) & (x.abs() < 1e30) & (x >= function.lowest_exact)
     x, exact = x[seen], exact[seen].float()
     error = (function.chain | stages.sub(exact) | stages.div(exact))(x).abs().float()
@@ -81,7 +81,7 @@ def test_a_float32_result_of_halves_has_float32s_functions(device: str, dtype: t
         cast = function.chain | stages.cast(torch.float32)
         for result in (sluice.transform(x, function.chain, dtype=torch.float32), cast(x)):
             assert ((result.double() - exact).abs() <= ALLOWED[device] * last_place(exact)).all(), name
-        several = sluice.transform(x, [function.chain, cast])  # of one pass on a GPU, each with its own precision
+        several = sluice.transform(x, [function.chain, cast])  # one pass on a GPU, each result with its own precision
         assert torch.equal(several[0], function.chain(x))
         assert torch.equal(several[1], cast(x))
 
@@ -136,8 +136,8 @@ def test_the_polynomials_are_the_scripts() -> None:
     minimax = importlib.util.module_from_spec(spec)
     sys.modules["minimax"] = minimax
     spec.loader.exec_module(minimax)
-    minimax.POINTS, minimax.ROUNDS = 100, 60  # of 400 and 200, whose coefficients differ by less than 2e-4
-    text = (ROOT / "kernels" / "stages" / "polynomials.h").read_text()
+    minimax.POINTS, minimax.ROUNDS = 100, 60  # instead of 400 and 200, whose coefficients differ by less than 2e-4
+    text = (ROOT / "kernels/shared/stages/polynomials.h").read_text()
     again = minimax.header()
     number = r"-?\d[\d.]*(?:e[-+]\d+)?f"
     assert re.sub(rf"{number}|\s+", "", text) == re.sub(rf"{number}|\s+", "", again)

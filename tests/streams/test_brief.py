@@ -41,7 +41,7 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
 
 
 X = torch.randn(6, 5, 4)
-# name -> arguments of a call of `doubled` that is a small one.
+# name -> arguments of a small call of `doubled`.
 SMALL: dict[str, tuple[torch.Tensor, dict[str, Any]]] = {
     "plain": (X, {}),
     "dim": (X, {"dim": -1}),

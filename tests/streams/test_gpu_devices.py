@@ -1,4 +1,4 @@
-"""Streams on the second of two GPUs leave the first one alone."""
+"""Streams on the second of two GPUs leave the first GPU alone."""
 
 from __future__ import annotations
 

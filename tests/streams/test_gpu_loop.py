@@ -48,7 +48,7 @@ def test_an_upload(name: str, pinned: bool, dim: int, halo: Any) -> None:
             assert told == []
         elif name == "none" and dim == 0 and halo == 0:
             assert told[-1] == "10 10"
-            assert by_python == [1, 2, 13]  # chunks that were fetched ahead, and the last one
+            assert by_python == [1, 2, 13]  # chunks that were fetched ahead, and the last chunk
         else:
             assert told[-1] == f"{len(equal)} {len(equal)}"
             assert by_python == list(range(equal.stop, 14))

@@ -258,7 +258,7 @@ def test_a_callable_around_a_chain_is_not_known(device: str, loops: list[str], o
 
 
 def test_a_call_of_the_loop_that_ends_before_it_has_stored_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    # All chunks are fetched ahead; the last one, which is shorter, is Python's.
+    # All chunks are fetched ahead; the last chunk, which is shorter, is Python's.
     call, calls = loop._call, itertools.count()
 
     def too_short(work: DeviceWork, numbers: list[int], *others: Any) -> str:

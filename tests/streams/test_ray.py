@@ -74,7 +74,7 @@ def test_a_worker_that_dies_is_replaced(run: Run, tmp_path: pathlib.Path) -> Non
     assert_complete(ran, 6001, 3)
     names = [path.name for path in tmp_path.iterdir()]
     assert "died" in names
-    assert len(names) >= 1 + 3  # two workers, and the one that Ray started instead
+    assert len(names) >= 1 + 3  # two workers, and the worker that Ray started instead
 
 
 def test_help_needs_no_ray(run: Run) -> None:

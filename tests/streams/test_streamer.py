@@ -217,7 +217,7 @@ def test_a_future(device: str) -> None:
         assert future.stats() == streamer.stats()
         assert future.stats().chunks == 10
         assert not future.cancel()
-        # The next call waits for the one before.
+        # The next call waits for the call before.
         futures = [streamer.map(lambda x, k=k: x * k, x, chunk_size=100, non_blocking=True) for k in range(4)]
         for k, future in reversed(list(enumerate(futures))):
             assert torch.equal(future.result(), x * k)

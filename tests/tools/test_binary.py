@@ -85,7 +85,7 @@ def cpu_objects() -> dict[str, list[pathlib.Path]]:
 @pytest.mark.skipif(shutil.which("nm") is None or not cpu_objects(), reason="no nm, or the library was not built here")
 def test_instruction_sets_share_no_function() -> None:
     # The linker keeps one copy of an inline function for all: code for AVX-512 would run on machines without it.
-    number = {"baseline": 0, "avx2": 1, "avx512": 2}  # of kernels/cpu/instruction_set.h
+    number = {"baseline": 0, "avx2": 1, "avx512": 2}  # of kernels/shared/cpu/instruction_set.h
     for name, paths in cpu_objects().items():
         for path in paths:
             command = ["nm", "--defined-only", "--extern-only", "--demangle", str(path)]
@@ -126,7 +126,7 @@ INSTANCES = 4  # kernels with a ring of a dtype: transform, conv1d by rows and b
 
 @needs_cuda_library
 def test_interpreted_rings_have_every_schedules_copies(sass: dict[str, str]) -> None:
-    """One kernel each for all schedules; test_linked_code.py reads those of a single one."""
+    """Each kernel has all schedules; test_linked_code.py reads kernels of a single schedule."""
     kernels = {name: body for name, body in sass.items() if "staged_" in name}
     assert len(kernels) == INSTANCES
     for name, body in kernels.items():
@@ -197,7 +197,7 @@ def without_dtype(name: str) -> str:
 
 @needs_cuda_library
 def test_every_entry_is_in_its_module() -> None:
-    """A module of each kind is read, which takes half a second: those of other dtypes have the same text."""
+    """A module of each kind is read, which takes half a second: modules of other dtypes have the same text."""
     if missing := OfflineLinker().missing:
         pytest.skip(missing)
     named: dict[str, list[str]] = {}
@@ -208,7 +208,7 @@ def test_every_entry_is_in_its_module() -> None:
     paths = {name: modules()[name] for name in kinds.values()}
     found = kernels_in(list(paths.values()))
     for name, path in paths.items():
-        assert sorted(found[path]) == sorted(named[name])  # those that plans can name, and no others
+        assert sorted(found[path]) == sorted(named[name])  # the kernels that plans can name, and no others
 
 
 RESERVED = (
@@ -222,9 +222,9 @@ def test_plans_leave_room_for_the_static_shared_memory_of_kernels() -> None:
     built = [path for name, path in objects().items() if not name.endswith("/launch.cu")]
     if tool is None or not built:
         pytest.skip("cuobjdump is not installed, or the library was not built here")
-    header = (ROOT / "kernels" / "common" / "device_properties.h").read_text()
+    header = (ROOT / "kernels/shared/common/device_properties.h").read_text()
     most = int(re.findall(r"kStaticSharedMemory = (\d+);", header)[0])
-    rings = (ROOT / "kernels" / "pipeline" / "rings.def").read_text()
+    rings = (ROOT / "kernels/shared/pipeline/rings.def").read_text()
     table = re.findall(r"^SLUICE_RING\((\w+), .*, (\d+)\)", rings, re.MULTILINE)
     assert [name for name, _ in table] == SCHEDULES[1:]
     assert max(int(size) for _, size in table) == most  # pipes.cuh asserts each row
@@ -235,7 +235,7 @@ def test_plans_leave_room_for_the_static_shared_memory_of_kernels() -> None:
         for name, size in re.findall(r"Function (\S+):\s*\n.*SHARED:(\d+)", text):
             static[name] = max(0, int(size) - RESERVED)
     rings_found = [size for name, size in static.items() if "staged_" in name]
-    assert rings_found == [most] * INSTANCES * len(DTYPES)  # those of all schedules, in one place
+    assert rings_found == [most] * INSTANCES * len(DTYPES)  # rings of all schedules, in one place
     for name, size in static.items():
         # These have no dynamic shared memory.
         if not re.search("staged_|aligned_filter2d|update_words|sequences_rows", name):

@@ -30,7 +30,7 @@ ENGINE += [
 MODES = "".join(
     f"int print_{name} {{ return 1; }}" for name in ("source(char**)", "entries()", "dense_sources(const char*)")
 )
-ORDERED = ["-missing_edge"]  # the cases of the engine but for the one that leaves an edge out
+ORDERED = ["-missing_edge"]  # the engine's cases without the case that leaves an edge out
 
 
 def compiled(sanitizer: str, sources: list[str], main: str, program: pathlib.Path) -> subprocess.CompletedProcess[str]:

@@ -33,18 +33,26 @@ def test_every_source_makes_some_part_stale(part_sources: types.ModuleType) -> N
 @pytest.mark.parametrize(
     ("source", "stale", "fresh"),
     [
-        ("kernels/conv1d/dense/finish.cuh", {"convolutions", "memcheck_dense"}, {"stencils", "streams", "pointwise"}),
-        ("kernels/filter2d/launch.cu", {"stencils", "memcheck"}, {"convolutions", "life", "racecheck_dense"}),
+        (
+            "kernels/operators/conv1d/dense/finish.cuh",
+            {"convolutions", "memcheck_dense"},
+            {"stencils", "streams", "pointwise"},
+        ),
+        ("kernels/operators/filter2d/launch.cu", {"stencils", "memcheck"}, {"convolutions", "life", "racecheck_dense"}),
         (
             "kernels/transfer/copy_worker.cpp",
             {"streams", "life", "initcheck"},
             {"stencils", "convolutions", "pointwise"},
         ),
         # In no folder of LEFT_OUT: the sources that include it decide.
-        ("kernels/common/vector.cuh", {"convolutions", "stencils", "pointwise", "streams"}, set()),
-        ("kernels/common/store_span.cuh", {"convolutions", "synccheck_dense"}, {"stencils", "pointwise", "streams"}),
+        ("kernels/shared/common/vector.cuh", {"convolutions", "stencils", "pointwise", "streams"}, set()),
+        (
+            "kernels/shared/common/store_span.cuh",
+            {"convolutions", "synccheck_dense"},
+            {"stencils", "pointwise", "streams"},
+        ),
         # Included only by sources that CMake writes.
-        ("kernels/transform/launch_direct.cuh", {"pointwise", "convolutions"}, set()),
+        ("kernels/operators/transform/launch_direct.cuh", {"pointwise", "convolutions"}, set()),
         ("CMakeLists.txt", {"pointwise", "convolutions", "stencils", "streams", "life"}, set()),
     ],
 )
@@ -60,7 +68,7 @@ def test_parts_depend_on_what_they_run(
 def test_the_hash_is_of_those_sources(part_sources: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {part: part_sources.part_hash(part) for part in ("stencils", "convolutions")}
     sources = dict(part_sources._sources())
-    sources["kernels/filter2d/launch.cu"] += b"int other;\n"
+    sources["kernels/operators/filter2d/launch.cu"] += b"int other;\n"
     monkeypatch.setattr(part_sources, "_sources", lambda: sources)
     assert part_sources.part_hash("stencils") != before["stencils"]
     assert part_sources.part_hash("convolutions") == before["convolutions"]

@@ -28,11 +28,11 @@ def written(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def run(folder: pathlib.Path, table: str) -> pathlib.Path:
-    kernels, out = folder / "kernels" / "op" / "method", folder / "out"
+    kernels, out = folder / "kernels/operators/op/method", folder / "out"
     kernels.mkdir(parents=True, exist_ok=True)
     (kernels / "kernels.def").write_text(table)
     (kernels / "tiles.def").write_text("// Tiles.\nSLUICE_DENSE_TILE(1, 64)\nSLUICE_DENSE_TILE(4, 32)\n")
-    script()["main"](folder / "kernels", out)
+    script()["main"](folder / "kernels/operators", out)
     return out
 
 
@@ -60,8 +60,8 @@ def test_a_module_has_the_kernels_of_its_dtype(written: pathlib.Path) -> None:
     assert (
         (written / "op/method/op_direct_float32.cu").read_text()
         == """\
-// Linked kernels of kernels/op/method/kernels.def, whose chains are open.
-#include "kernels/op/method/direct.cuh"
+// Linked kernels of kernels/operators/op/method/kernels.def, whose chains are open.
+#include "kernels/operators/op/method/direct.cuh"
 
 namespace sluice {
 
@@ -85,9 +85,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 
 def test_a_kernel_with_a_pipe_has_an_entry_for_each_ring(written: pathlib.Path) -> None:
     text = (written / "op/method/op_rings_bfloat16.cu").read_text()
-    assert '#include "kernels/pipeline/pipes.cuh"' in text
+    assert '#include "kernels/shared/pipeline/pipes.cuh"' in text
     assert "sluice_op_ring_bfloat16_##schedule(const __grid_constant__ A a) { \\" in text
-    assert '#include "kernels/pipeline/rings.def"' in text
+    assert '#include "kernels/shared/pipeline/rings.def"' in text
 
 
 def test_a_tile_is_two_numbers(written: pathlib.Path) -> None:

@@ -106,7 +106,7 @@ def test_a_circle_is_seen_however_it_is_hidden(source: str, tmp_path: pathlib.Pa
 @pytest.mark.parametrize("op", OPS)
 def test_every_op_has_all_its_places(op: str) -> None:
     for place in (
-        f"kernels/{OPS[op].kernels or op}",
+        f"kernels/operators/{OPS[op].kernels or op}",
         f"ops/{op}.cpp",
         f"python/sluice/{op}.py",
         f"tests/{op}/test_results.py",
@@ -149,13 +149,46 @@ def test_importing_sluice_imports_no_program() -> None:
     assert not re.search(r"'(sluice\.(bench|demo|__main__)|matplotlib)\b", result.stdout), result.stdout
 
 
-def test_the_files_that_a_newcomer_opens_exist() -> None:
-    text = (ROOT / "docs/architecture.md").read_text()
-    section = text.partition("## The ten files of `conv1d`\n")[2].partition("\n## ")[0]
-    files = re.findall(r"^\| \d+ \| \[[^]]+\]\(\.\./([^)]+)\)", section, re.MULTILINE)
-    assert len(files) == 10
-    for file in files:
-        assert (ROOT / file).is_file(), file
+ARCHITECTURE = (ROOT / "docs/architecture.md").read_text()
+
+
+def test_a_call_goes_through_the_functions_that_the_architecture_names() -> None:
+    section = ARCHITECTURE.partition("## The way of `conv1d` to its kernel\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| \d+ \| \[[^]]+\]\(\.\./([^)]+)\) \| ([^|]+) \|", section, re.MULTILINE)
+    named = [(file, function) for file, text in rows for function in re.findall(r"`(\w+)`", text)]
+    assert 15 <= len(rows) <= 20
+    assert 20 <= len(named) <= 30
+    for file, function in named:
+        assert re.search(rf"\b{function}(<\w+>)?\(", (ROOT / file).read_text()), f"{file}: {function}"
+
+
+def floors() -> dict[str, int]:
+    """Room of kernels/ -> its floor, from the picture in the architecture's page; the highest floor is 0."""
+    (picture,) = re.findall(r"^```\n(operators/.*?)```", ARCHITECTURE, re.DOTALL | re.MULTILINE)
+    found, folder = {}, ""
+    for floor, line in enumerate(picture.splitlines()):
+        names = line[:53].split()  # a description follows
+        if names[0].endswith("/"):
+            folder = names[0] if len(line[:13].split()) == 1 and line[12] == " " else ""
+            names = names[1:] if folder else [name.rstrip("/") for name in names]
+        found |= {folder + name: floor for name in names}
+    return found
+
+
+def test_no_include_of_kernels_points_upward() -> None:
+    rooms = floors()
+
+    def room(path: str) -> str:
+        (found,) = [name for name in rooms if path.startswith(f"kernels/{name}/")]
+        return found
+
+    for path in sources("kernels"):
+        if path.suffix == ".py":
+            continue
+        own = room(path.relative_to(ROOT).as_posix())
+        for include in includes(path):
+            if include.startswith("kernels/") and (other := room(include)) != own:
+                assert rooms[own] < rooms[other], f"{path} includes {include}, which is not on a lower floor"
 
 
 def test_every_source_is_listed_by_its_folder() -> None:
@@ -183,7 +216,7 @@ def test_every_launcher_and_linked_kernel_has_its_file() -> None:
     assert {path for table in kernel_tables() for path in launchers_of(table)} == found
     for table in kernel_tables():
         for kernel in table.kernels:
-            file = ROOT / "kernels" / table.folder / f"{kernel.file}.cuh"
+            file = ROOT / "kernels/operators" / table.folder / f"{kernel.file}.cuh"
             function = kernel.call.partition("<")[0]
             # The interleaving kernel is the dense one with other arguments.
             definers = [file, *(ROOT / "kernels").rglob(f"{function}.cuh")]
@@ -191,13 +224,13 @@ def test_every_launcher_and_linked_kernel_has_its_file() -> None:
 
 
 def kernel_tables() -> list[Any]:
-    folder = ROOT / "kernels"
-    read_table = runpy.run_path(str(folder / "linking" / "kernel_sources.py"))["read_table"]
+    folder = ROOT / "kernels/operators"
+    read_table = runpy.run_path(str(ROOT / "kernels/linking/kernel_sources.py"))["read_table"]
     return [read_table(folder, path) for path in sources("kernels") if path.name == "kernels.def"]
 
 
 def launchers_of(table: Any) -> list[pathlib.Path]:
-    folder = ROOT / "kernels" / table.folder
+    folder = ROOT / "kernels/operators" / table.folder
     return [folder / f"launch_{launcher.name}.cuh" for launcher in table.launchers]
 
 
@@ -213,5 +246,5 @@ def test_no_file_is_over_400_lines() -> None:
 def test_schedules_are_named_alike_everywhere() -> None:
     from common import SCHEDULES
 
-    rings = re.findall(r"^SLUICE_RING\((\w+),", (ROOT / "kernels/pipeline/rings.def").read_text(), re.MULTILINE)
+    rings = re.findall(r"^SLUICE_RING\((\w+),", (ROOT / "kernels/shared/pipeline/rings.def").read_text(), re.MULTILINE)
     assert ["direct", *rings] == SCHEDULES

@@ -14,7 +14,7 @@ from pathlib import Path
 # editing them must not make a measurement stale.
 _FOLDERS = ("kernels", "ops", "python/sluice/stream")
 _FILES = ("CMakeLists.txt",)
-_BUILT = frozenset({".pyc", ".so"})
+_NO_SOURCES = frozenset({".md", ".pyc", ".so"})
 
 # Files whose comments a compiler reads, so that they are hashed byte for byte.
 _WITH_COMMENTS: frozenset[str] = frozenset()
@@ -59,7 +59,7 @@ def hashed_sources(root: Path) -> Iterator[Path]:
             yield root / name
     for name in _FOLDERS:
         for path in (root / name).rglob("*"):
-            if path.is_file() and path.suffix not in _BUILT and "__pycache__" not in path.parts:
+            if path.is_file() and path.suffix not in _NO_SOURCES and "__pycache__" not in path.parts:
                 yield path
 
 

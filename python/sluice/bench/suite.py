@@ -20,7 +20,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 SLOW_PEERS = frozenset({"torch_compile", "torch_compile_reduce_overhead", "torch_compile_max_autotune", "jiterator"})
 
 
-# Every schedule: `direct`, and the schedules of kernels/pipeline/rings.def (a test compares the two).
+# Every schedule: `direct`, and the schedules of kernels/shared/pipeline/rings.def (a test compares the two).
 SCHEDULES = (
     "direct",
     "sync",

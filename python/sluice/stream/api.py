@@ -21,7 +21,7 @@ process.after_fork(_idle.clear)
 def _borrow(
     op: str, devices: Any, depth: Any, memory_budget: Any = None, pinned_budget: Any = None
 ) -> tuple[Hashable, Streamer]:
-    """A Streamer for these arguments, and what other ones for the same have in common with it."""
+    """The key that all Streamers for these arguments have in common, and a Streamer for them."""
     parsed = tuple(parse_devices(op, devices))
     depth = check_depth(op, depth)
     budgets = check_budget(op, "memory_budget", memory_budget), check_budget(op, "pinned_budget", pinned_budget)
@@ -144,8 +144,8 @@ def stream_iter(
     Args:
         fn: as for `stream_map`. A tuple item is `fn`'s arguments. Host tensors and NumPy arrays in an item, also in
             lists and dicts within it, arrive on the device; everything else is passed unchanged.
-        iterable: of items of any shapes. At most depth + 2 items are pulled ahead of the results, each when the one
-            before it has been read, so a source may refill its buffers; items of a list or a tuple must not change
+        iterable: of items of any shapes. At most depth + 2 items are pulled ahead of the results, each item when the
+            item before it has been read, so a source may refill its buffers; items of a list or a tuple must not change
             meanwhile. It is closed when the iterator is left early.
         depth: slots per device.
         devices: as for `stream_map`.
@@ -159,7 +159,7 @@ def stream_iter(
             own.
         ValueError: an argument out of range.
         RuntimeError: an item that is changed while it is read; no thread can be started; the iterator was made by a
-            process that this one is a fork of.
+            process that the calling process was forked from.
         Exception: raised by `fn` or the iterable, after the results before it; the item's number is added as a note.
             `KeyboardInterrupt` and the like come at once.
 

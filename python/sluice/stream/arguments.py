@@ -76,7 +76,7 @@ def parse_device(op: str, value: Any, name: str = "devices") -> torch.device:
 
 
 def parse_devices(op: str, devices: Any) -> list[torch.device]:
-    """One device or several different ones; None is the current GPU, else the CPU."""
+    """One device or several different devices; None is the current GPU, else the CPU."""
     if devices is None:
         return [torch.device("cuda", torch.cuda.current_device()) if has_cuda() else torch.device("cpu")]
     if isinstance(devices, (str, numbers.Integral, torch.device)):
@@ -143,7 +143,7 @@ def has_memory(tensor: torch.Tensor) -> bool:
     """Whether a tensor without a dispatch of its own has memory, or needs none."""
     try:
         return tensor.numel() == 0 or tensor.data_ptr() != 0
-    except RuntimeError:  # of torch.func's transforms
+    except RuntimeError:  # torch.func's transforms raise it
         return False
 
 

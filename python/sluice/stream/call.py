@@ -105,7 +105,7 @@ class Call:
     def perform(self, non_blocking: bool, instead: Callable[[], Run] | None = None) -> Any:
         """The result of a map, or its future, which ends the run if this call succeeds.
 
-        `instead` makes the run of a call that is too large for a small one.
+        `instead` makes the run that replaces a `BriefRun` whose chunk is too large for the memory.
         """
         run = self._run
         assert isinstance(run, (MapRun, BriefRun))

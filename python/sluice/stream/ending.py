@@ -2,9 +2,9 @@
 
 Ctrl-C raises `KeyboardInterrupt` between any two steps of the main thread, also during clean-up. Three rules make that
 safe. Taking a lock records its holder in the same step (`InterruptibleLock`). Clean-up may be repeated, and is called
-twice (`Ending`): the second call completes an interrupted first one. The engine keeps memory that copies read or write
-until they are complete (`EngineDevice.kept`): an interrupt can delay the end of a call, but cannot free memory under a
-copy.
+twice (`Ending`): the second call completes an interrupted first call. The engine keeps memory that copies read or
+write until they are complete (`EngineDevice.kept`): an interrupt can delay the end of a call, but cannot free memory
+under a copy.
 
 Primitives of `threading` that Python code takes in several steps (Event, Condition, Queue) are not safe here: an
 interrupt within `wait` can leave them locked, which blocks `set`.
@@ -149,7 +149,7 @@ class InterruptibleLock:
         return True
 
     def give_back(self, holder: Holder) -> None:
-        """Releases the lock if `holder` has it, and wakes those that wait for `holder`."""
+        """Releases the lock if `holder` has it, and wakes the threads that wait for `holder`."""
         if self.has(holder):
             del self._holder["lock"]
         holder.over.set()

@@ -17,7 +17,7 @@ from collections.abc import Callable
 # Cancelled work ends when its chunks in flight have landed: milliseconds, unless fn itself takes longer.
 EXIT_SECONDS = 5.0
 
-_forks = 0  # between the first process and this one: a process id may recur, this count does not
+_forks = 0  # forks between the first process and this process: a process id may recur, this count does not
 _exit_began: float | None = None
 _exit_thread: int | None = None  # runs the exit handlers
 _held_until = 0.0

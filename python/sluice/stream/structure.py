@@ -32,7 +32,7 @@ class Structure:
         return tensors[0] if self.spec is None else pytree.tree_unflatten(list(tensors), self.spec)
 
     def arrange(self, tensors: list[torch.Tensor], other: Structure) -> list[torch.Tensor] | None:
-        """The tensors of another structure in the order of this one; None if it has other keys or tensors.
+        """The tensors of the `other` structure in this structure's order; None if `other` has other keys or tensors.
 
         Two dicts may differ in the order of their keys.
         """
@@ -72,7 +72,7 @@ class Leaf:
     """One tensor of a result of `fn`; for a map, from the first chunk."""
 
     dtype: torch.dtype
-    sizes: tuple[int, ...]  # of the first chunk, without its halo
+    sizes: tuple[int, ...]  # sizes of the first chunk's result, without the halo
     dim: int
 
     def with_extent(self, extent: int) -> list[int]:

@@ -8,7 +8,7 @@ import torch
 
 
 def out_dtype(x: torch.Tensor) -> torch.dtype:
-    """Of a result under the autocast that there is."""
+    """The dtype of a result under the autocast that there is."""
     device = x.device.type
     on = torch.is_autocast_enabled(device) and x.dtype != torch.float64
     return torch.get_autocast_dtype(device) if on else x.dtype

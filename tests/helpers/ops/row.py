@@ -14,7 +14,7 @@ from planned_calls import Call as PlannedCall
 
 
 class Call(NamedTuple):
-    """Of a raw op."""
+    """A call of a raw op."""
 
     op: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -28,7 +28,7 @@ def run(call: Call) -> list[torch.Tensor]:
 
 
 def weights(x: torch.Tensor, *shape: int) -> torch.Tensor:
-    """Ones of x's dtype, or those that a uint8 image takes."""
+    """Weights that are all 1, of x's dtype, or of the dtype that a uint8 image takes."""
     return torch.ones(shape, dtype=torch.float32 if x.dtype == torch.uint8 else x.dtype, device=x.device)
 
 
@@ -76,7 +76,7 @@ class Draw(random.Random):
 
 
 View = Callable[[torch.Tensor], torch.Tensor]
-# What takes a device holds calls on it by names, which are those of their tests.
+# Gives the calls on a device by name; a call's name is its test's name.
 Calls = Callable[[str], dict[str, Callable[..., Any]]]
 
 

@@ -36,7 +36,7 @@ def keep(cache: dict[Key, Value], key: Key, value: Value) -> Value:
 
 
 def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The dimensions from the slowest in memory to the fastest; expanded ones count as slowest."""
+    """The dimensions from the slowest in memory to the fastest; expanded dimensions count as slowest."""
     if tensor.is_contiguous():
         return tuple(range(tensor.dim()))
     return tuple(sorted(range(tensor.dim()), key=lambda d: (-(tensor.stride(d) or math.inf), d)))

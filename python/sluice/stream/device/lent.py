@@ -1,4 +1,4 @@
-"""Engines and slots that a Streamer lends its runs, and state that a run leaves for later ones."""
+"""Engines and slots that a Streamer lends its runs, and state that a run leaves for later runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Settled:
 
     The callable is compared by identity, not by `id`, which may be reused. It is not kept alive: there is a weak
     reference to it, or to the object of a bound method. A callable without weak references, such as a method of a
-    builtin type, is held until the next one.
+    builtin type, is held until the next `keep`, or until `let_go`.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Lent:
     engine: EngineDevice
     slots: Slots
     settled: Settled = dataclasses.field(default_factory=Settled)
-    nbytes: int = 0  # of the slots, when last lent
+    nbytes: int = 0  # bytes of the slots when they were last lent
 
     def take_back(self) -> None:
         """Frees slots that the borrowing run has allocated; nothing may be in flight."""

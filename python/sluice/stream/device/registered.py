@@ -58,7 +58,7 @@ class Registered:
         self._wanted = [_range(tensor) for tensor in tensors if tensor.device.type == "cpu"]
         if not self._held:
             return
-        one = _holders(torch.empty(1, device="cpu"))  # of a tensor that nobody else holds
+        one = _holders(torch.empty(1, device="cpu"))  # the count for a tensor that nobody else holds
         for where in list(self._held):
             if self._is_wanted(where):
                 self._held[where] = self._held.pop(where)

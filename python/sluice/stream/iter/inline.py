@@ -42,7 +42,7 @@ class InlineIterRun(CancellableRun):
         self._fn, self._device, self._limits = fn, device, limits
         self._is_pure = is_known(fn) and fn is not identity
         self._owner, self._source = Owner(), Source(iterable)
-        self._usual: Structure | None = None  # of the last result
+        self._usual: Structure | None = None  # the structure of the last result
         self._numbers = InlineNumbers()
         self._given: dict[str, torch.Tensor] = {}  # the tensors of this item
 

@@ -28,11 +28,11 @@ class Item:
     """An item in flight: its arguments and its result."""
 
     index: int
-    leaves: list[Any]  # of its arguments; host tensors are streamed
+    leaves: list[Any]  # leaves of its arguments; host tensors are streamed
     tree_spec: Any  # None: the only argument is a tensor
     given: dict[int, torch.Tensor]  # the host tensors, by their index in `leaves`
     sources: list[Endpoint]
-    specs: tuple[TensorSpec, ...]  # of the sources, in a slot
+    specs: tuple[TensorSpec, ...]  # layouts of the sources in a slot
     watch: faults.Watch
     has_gpu_tensors: bool  # whether its arguments include tensors on a GPU
     results: list[torch.Tensor] = dataclasses.field(default_factory=list)

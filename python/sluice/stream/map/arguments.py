@@ -46,7 +46,7 @@ class MapArguments:
 
     op: str
     inputs: list[torch.Tensor]
-    dims: list[int]  # of each input, not negative
+    dims: list[int]  # the dimension of each input, not negative
     dim: int  # as given
     extent: int
     out: Any
@@ -136,7 +136,7 @@ def parse_map(
 def _choose_devices(
     op: str, inputs: Sequence[torch.Tensor], outs: Sequence[torch.Tensor], devices: list[torch.device], any_device: bool
 ) -> list[torch.device]:
-    """The devices that compute: the one of the tensors on a GPU, else the Streamer's."""
+    """The devices that compute: the GPU that holds tensors, else the Streamer's devices."""
     gpus = {tensor.device for tensor in (*inputs, *outs) if tensor.is_cuda}
     if not gpus:
         return devices

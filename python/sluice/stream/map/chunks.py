@@ -36,7 +36,7 @@ class Chunk:
 
 @dataclasses.dataclass(frozen=True)
 class Chunks:
-    """The rows of an extent in chunks of `size`; the last one is shorter. An empty extent is one empty chunk.
+    """The rows of an extent in chunks of `size`; the last chunk may be shorter. An empty extent is one empty chunk.
 
     halo (2, 1), size 4, extent 10
     rows     0 1 2 3 4 5 6 7 8 9
@@ -81,7 +81,7 @@ def automatic_size(extent: int, bytes_per_row: float, gigabytes_per_second: floa
     """The chunk size for a host link of that speed, in rows.
 
     n chunks of c bytes take (n + 2) (c / B + t): the pipeline's fill and drain favour small chunks, the cost t of each
-    favours large ones. The minimum is at c = sqrt(total t B / 2).
+    chunk favours large chunks. The minimum is at c = sqrt(total t B / 2).
     """
     if extent == 0 or bytes_per_row == 0:
         return max(extent, 1)

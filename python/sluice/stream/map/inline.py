@@ -143,7 +143,7 @@ class InlineRun(MapRun):
                 error.__traceback__ = None  # it holds what fn had allocated
                 for source in self._sources:
                     source.forget()
-                ledger.outputs.structure, ledger.assemblies = None, []  # of a result that had no memory
+                ledger.outputs.structure, ledger.assemblies = None, []  # they describe a result that had no memory
                 ledger.tries.append(f"{rows} rows: out of memory")
                 rows = -(-rows // 2)
         for index in range(1, len(chunks)):
@@ -209,7 +209,7 @@ class InlineRun(MapRun):
         return True
 
     def _target(self, chunk: Chunk) -> torch.Tensor | None:
-        """Where a known function writes a chunk's result itself; None before the first one, which shows what it is."""
+        """Where a known function writes a chunk's result itself; None until the first result shows its shape."""
         ledger = self.ledger
         outputs = ledger.outputs
         if not self._writes_itself or outputs.structure is None or outputs.structure.spec is not None:

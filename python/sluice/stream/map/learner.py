@@ -66,12 +66,12 @@ class Learner:
         return self._slots_for(chunks) * each + charged(output) + charged(whole)
 
     def learn(self) -> None:
-        """Runs the first chunk alone, and smaller ones until memory and budget suffice."""
+        """Runs the first chunk alone, and smaller first chunks until memory and budget suffice."""
         work, ledger, rows = self._work, self._ledger, self._work.first_rows
         arguments, budget = ledger.arguments, ledger.limits.memory_budget
         problem = (rows, arguments.halo, budget, tuple((s.dtype, s.shape) for s in arguments.inputs))
         known = self._settled.rows_for(work.fn, problem)
-        is_settled = known is not None  # by an identical call; this one only checks it
+        is_settled = known is not None  # learned by an identical call; this call only checks it
         if known is not None:
             rows = known
         elif budget is not None:
@@ -172,7 +172,7 @@ class Learner:
         ledger.current = chunks[0]
         value = work.call(flight)
         taken = flatten(value)
-        # Of the widest chunk: with a halo, fn keeps the extent.
+        # The widest chunk's output, from the first chunk's output: with a halo, fn keeps the extent.
         wide, extent = max(chunks.widest, 1), max(chunks[0].extent, 1)
         output = sum(charged(-(-t.numel() * t.element_size() * wide // extent)) for t in taken[0]) if taken else 0
         ledger.outputs.structure = None

@@ -21,7 +21,7 @@ _SMALLEST_BLOCK = 8
 
 
 class StoppedError(Exception):
-    """Another device's worker has failed; its error is the one that is raised."""
+    """Another device's worker has failed; the call raises the error of that worker."""
 
 
 def blocks_of(chunks: range, devices: int, depth: int) -> list[range]:
@@ -65,13 +65,13 @@ class Ledger(Cancellable):
         return self._blocks[number] if number < len(self._blocks) else range(0)
 
     def start_over(self) -> None:
-        """Restarts with the second chunk; the first one is learned from."""
+        """Restarts with the second chunk; the learner runs the first chunk itself."""
         self._blocks: list[range] | None = None  # None: each chunk by itself
         self.equal = range(0)  # chunks that loops issue, where they can
         self._next = itertools.count(1)
 
     def divide(self, taken: int, equal: range, devices: int) -> None:
-        """Restarts with chunk `taken`, and gives `equal` ones in blocks. Only one device may take chunks meanwhile."""
+        """Restarts with chunk `taken`; chunks of `equal` come in blocks. Only one device may take chunks meanwhile."""
         self.equal = equal
         before, after = range(taken, equal.start), range(max(taken, equal.stop), self.chunks.count)
         blocks = [equal] if devices == 1 else blocks_of(equal, devices, self.limits.depth)

@@ -60,7 +60,7 @@ def _is_possible(works: Sequence[DeviceWork]) -> bool:
 
 
 def issue_block(work: DeviceWork) -> None:
-    """Issues the device's block of equal chunks, and the next ones; leaves them to Python if it converts an input."""
+    """Issues the device's blocks of equal chunks; leaves them to Python if the op's Python code converts an input."""
     described: Description | None = None
     while work.has_block:
         described = described or describe(work)

@@ -117,7 +117,7 @@ class Description:
     """A loop for any block of a device's equal chunks.
 
     Attributes:
-        numbers: as `take_loop` of ops/transfer.cpp reads them after those of the block.
+        numbers: as `take_loop` of ops/transfer.cpp reads them after the block's numbers.
         inputs: of `fn`, the tensors of each slot.
         results: that `fn` writes, for each slot; none for `fn=None`.
         result_bytes: of a chunk.

@@ -1,4 +1,4 @@
-"""Results of `fn` for chunks: checked against the first one, and written to the result."""
+"""Results of `fn` for chunks: checked against the first chunk's result, and written to the whole result."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class StreamedRun(MapRun):
         self._workers: Workers | None = None
         names = [f"inputs[{i}]" for i in range(len(arguments.inputs))]
         sources = self.works[0].sources
-        # Sources that threads copy have been read when the last chunk is issued; those that the device reads may not.
+        # When the last chunk is issued, threads have read what they copy; the device may not have read its sources.
         late = [source.route in (DIRECT, LOCAL) for source in sources]
         named = list(zip(names, arguments.inputs, late, strict=True))
         self._early = faults.Watch(self.op, {name: tensor for name, tensor, is_late in named if not is_late})

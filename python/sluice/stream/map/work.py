@@ -25,7 +25,7 @@ class Job:
     chunk: Chunk
     source: SlotViews = dataclasses.field(init=False)  # known when it has a slot
     result: SlotViews | None = None
-    extents: tuple[int, ...] = ()  # of the result's tensors
+    extents: tuple[int, ...] = ()  # extents of the result's tensors
 
 
 class DeviceWork:
@@ -85,7 +85,7 @@ class DeviceWork:
 
     # --- every chunk ----------------------------------------------------------------------------------------------
     def ahead(self) -> list[Flight[Job]]:
-        """Chunks whose copies in are already issued, up to those of a block; returned once."""
+        """Chunks whose copies in are already issued, without the chunks of a block; returned once."""
         count = len(self.fetched_ahead)
         if self.has_block:
             count = sum(flight.item.chunk.index < self.block.start for flight in self.fetched_ahead)
@@ -109,7 +109,7 @@ class DeviceWork:
         return ledger.chunks[index]
 
     def fetch_ahead(self, count: int) -> None:
-        """Fetches the next chunks, while the first one is computed."""
+        """Fetches the next chunks, while the first chunk is computed."""
         self.engine.flush()  # the first copy need not wait for the others
         while len(self.fetched_ahead) < count and (chunk := self.take()) is not None:
             self.fetched_ahead.append(self.fetch(chunk))
@@ -234,7 +234,7 @@ class DeviceWork:
         return bool(self._local)
 
     def leave_to_python(self, fetched: int) -> None:
-        """The loop issues nothing: `take` returns the chunks of blocks, but those that are fetched ahead."""
+        """The loop issues nothing: `take` returns the chunks of blocks, except the chunks that are fetched ahead."""
         self.block, self._has_loops = self.block[fetched:], False
 
     def take_over(self, fetched: int) -> None:

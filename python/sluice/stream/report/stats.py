@@ -108,7 +108,7 @@ MOST_TIMES = 1 << 16
 
 
 class InlineNumbers:
-    """What the calling thread counts: chunks or items, their bytes, and the times of the first ones."""
+    """What the calling thread counts: chunks or items, their bytes, and the times of the first `MOST_TIMES` of them."""
 
     def __init__(self) -> None:
         self.began = time.perf_counter_ns()

@@ -1,0 +1,132 @@
+// The dense method: every output channel sums over all input channels, on tensor cores (wgmma, compute capability 9.0).
+// dense.cuh draws it.
+#pragma once
+
+#include <string>
+
+#include "kernels/operators/conv1d/dense/pack.h"
+#include "kernels/operators/conv1d/dense/policy.h"
+#include "kernels/operators/conv1d/dense/residues.h"
+#include "kernels/operators/conv1d/interleaved/interleave.h"
+#include "kernels/shared/common/device_properties.h"
+#include "kernels/shared/common/operand.h"
+
+namespace sluice {
+
+// Dense arguments beside Conv1dTensors, whose `weight` the kernel does not read.
+struct DenseTensors {
+  Operand<3> weight = {};        // (output channel, input channel, tap)
+  long long input_channels = 0;  // input channels of a group; 0 where the convolution cannot be dense
+  long long groups = 1;
+  int weight_taps = 0;           // all taps of a transposed convolution
+  const void* packed = nullptr;  // the weight in packed_order (pack.h); null: the call packs it into the workspace
+  bool follows_pack = false;     // the previous kernel in the stream packs it
+  // The to_channels_last kernel with `pre` linked in, where the plan applies `pre` first; null: interpreted.
+  const void* linked_to_channels_last = nullptr;
+};
+
+struct DenseShape {
+  int blocks;    // blocks of 64 positions, for each of two warpgroups
+  int channels;  // output channels
+
+  constexpr int positions() const { return 2 * 64 * blocks; }
+};
+
+inline constexpr DenseShape kDenseShapes[] = {
+#define SLUICE_DENSE_TILE(blocks, channels) {blocks, channels},
+#include "kernels/operators/conv1d/dense/tiles.def"
+#undef SLUICE_DENSE_TILE
+};
+
+// Whether the interleaving kernel is compiled for the tile.
+constexpr bool interleaves(const DenseShape& tile) {
+#define SLUICE_DENSE_TILE(blocks_, channels_) \
+  if (tile.blocks == (blocks_) && tile.channels == (channels_)) return true;
+#include "kernels/operators/conv1d/interleaved/tiles.def"
+#undef SLUICE_DENSE_TILE
+  return false;
+}
+
+// How a pipeline stage of the input is fetched: 16 bytes of a position's channels at a time; 16 bytes of a channel's
+// positions, whose count is a multiple of eight; the same for unaligned rows; or element by element.
+enum class DenseFetch : int { channels, positions, shifted, elements };
+
+// Bytes of the fetching warps' rings of raw tiles.
+SLUICE_HOST_DEVICE int dense_raw_bytes(DenseFetch fetch) {
+  const bool shifted = fetch == DenseFetch::shifted;
+  return shifted || fetch == DenseFetch::positions ? kDenseFetchThreads / 32 * raw_ring_bytes(shifted) : 0;
+}
+
+// Width and count of the vectors that a chain takes at a time: `pre` channels; `post` what a thread stores.
+inline constexpr int kDensePreWidth = 8, kDensePreSlices = 1;
+inline constexpr int kDensePostWidth = 8, kDensePostSlices = 2;
+
+// Upper bound of the shared memory beside the stages (arguments.cuh): epilogue tiles, biases, barriers.
+inline constexpr int kDenseSharedBytes = kDenseConsumerWarps * kEpilogueFloats * 4 + 2 * kMostDenseChannels * 4 + 1024;
+
+enum class DenseKernel : int {
+#define SLUICE_KERNEL(name, ...) name,
+#include "kernels/operators/conv1d/dense/kernels.def"
+};
+
+inline constexpr const char* kDenseKernelNames[] = {
+#define SLUICE_KERNEL(name, ...) #name,
+#include "kernels/operators/conv1d/dense/kernels.def"
+};
+constexpr const char* name_of(DenseKernel kernel) { return kDenseKernelNames[static_cast<int>(kernel)]; }
+
+struct DensePlan {
+  int shape = 0;      // index of the tile in kDenseShapes
+  PackedOrder order;  // order of the weight; a stage holds one of its k-blocks
+  int shift = 0;      // positions of a stage before the first output's first tap
+  int stage_rows = 0;
+  int stage_positions = 0;   // positions fetched for a stage, including positions that no row takes
+  bool is_general = false;   // the kernel with strides, groups and splits
+  int splits = 1;            // splits of the input channels (split-K), each with its own sums, which a pass adds
+  long long sums_bytes = 0;  // bytes of the splits' sums, at the end of the workspace; 0 without splits
+  int steps = 0;             // steps of 16 input channels, as many of a stage's row as are multiplied
+  TapResidues residues;      // residues of the taps
+  DenseFetch fetch = DenseFetch::channels;
+  bool converts_input = false;     // the input is converted to channels-last first (to_channels_last.h)
+  bool applies_pre_first = false;  // the conversion applies `pre`; the kernel itself then has none
+  int input_stages = 0;
+  int stage_taps = 0, weight_stages = 0;  // taps of a stage of the weights, and stages
+  bool resident = false;                  // all weights have their own stages and stay in them
+  bool is_pingpong = false;               // the warpgroups take whole tiles alternately instead of half of each
+  bool by_positions = false;              // the result's positions are contiguous, not its channels
+  long long position_tiles = 0, channel_tiles = 0;
+  long long tiles = 0;  // tiles of the whole grid
+
+  const DenseShape& tile() const { return kDenseShapes[shape]; }
+  int positions() const { return tile().positions() / (is_pingpong ? 2 : 1); }  // positions of a tile
+  int k_blocks_of_tile() const { return ceil_div(order.k_blocks, splits); }
+  // 3, for which the kernel has its own code, or 0: all four.
+  int partial_steps() const { return is_general && order.k_block == 64 && steps == 3 ? steps : 0; }
+  int weight_stages_of_tile() const {
+    const int longer = ceil_div(residues.least_taps + 1, stage_taps),
+              others = ceil_div(residues.least_taps, stage_taps);
+    return order.k_blocks * (residues.longer * longer + (residues.count - residues.longer) * others);
+  }
+};
+
+struct Conv1dProblem;
+struct Conv1dParams;
+struct Conv1dPlan;
+
+// Whether vectors along `dimension` (1: channels, 2: positions) are aligned words of memory.
+bool has_words(const Operand<3>& operand, const long long (&sizes)[3], int dimension);
+
+// By the input's strides and alignment.
+DenseFetch dense_fetch(const Conv1dParams& params);
+
+// The fastest tile that fetches the input unconverted; 0 threads where none fits.
+Conv1dPlan plan_dense_unconverted(const Conv1dProblem& problem, const DeviceProperties& device);
+
+// Where torch's convolution should run, `threads` is 0 and `reason` says why.
+Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& device);
+
+DenseKernel kernel_of(const DensePlan& plan);  // where nothing is interleaved
+
+std::string describe(const DensePlan& plan);
+
+}  // namespace sluice

@@ -1,0 +1,184 @@
+// The fetching warps of the dense kernel: stages of the input, and weights.
+//
+//   contiguous in the input    how it reaches a stage's rows of channels
+//   channels                   asynchronous copies of 16 bytes; `pre` in state in shared memory
+//   positions                  asynchronous copies into raw tiles, then transposed as matrices of 8 x 8; unaligned rows
+//                              are realigned in between
+//   neither                    8 positions by 8 channels a thread at a time, through registers
+#pragma once
+
+#include "kernels/operators/conv1d/dense/transpose.cuh"
+#include "kernels/shared/common/edges.cuh"
+#include "kernels/shared/common/launch.cuh"
+
+namespace sluice {
+
+// The first position and channel of 8 x 8 elements.
+struct DenseSource {
+  int batch, group_or_split, channel, position;
+};
+
+// A stage in flight, and the input of its rows.
+struct PendingStage {
+  int stage = -1, batch, group_or_split, channel, position;
+};
+
+// All stages by asynchronous copies: channels are contiguous. A thread applies `pre` to the words that it copied.
+template <class Pre, class Element, int Channels, class Arguments>
+__device__ __forceinline__ void copy_input(const Arguments& a, std::uint32_t stages, DenseShared& shared, int thread) {
+  const int shift = 31 - __clz(a.row_bytes / 16);  // log2 of a row's words
+  const int word = thread & ((1 << shift) - 1), first_row = thread >> shift, row_step = kDenseFetchThreads >> shift;
+  const auto address_of = [&](int stage, int row) {
+    return stages + stage * a.input_stage_bytes() +
+           swizzled(static_cast<std::uint32_t>(row * a.row_bytes + word * 16), a.row_bytes);
+  };
+  PipelineState state;
+  bool used = false;
+  PendingStage pending;
+  const auto finish_pending = [&] {
+    if (pending.stage < 0) return;
+    if (!Pre{a.pre}.empty()) {
+#pragma unroll 1
+      for (int row = first_row; row < a.stage_rows; row += row_step) {
+        apply_pre_in_place<Pre, Element>(a, pending.batch, pending.group_or_split, pending.channel,
+                                         pending.position + row * a.stride(), address_of(pending.stage, row));
+      }
+    }
+    hand_over(shared, pending.stage);
+    pending.stage = -1;
+  };
+  for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
+    const DenseTile tile = dense_tile<Channels>(a, t);
+    for (ResidueStep step; step.k_block < a.k_blocks_of(tile.group_or_split); step.advance(a)) {
+      if (used && !has_ended(shared.input_empty + state.stage, state.parity ^ 1)) {
+        asm volatile("cp.async.wait_all;" : : : "memory");
+        finish_pending();
+        wait_for_phase(shared.input_empty + state.stage, state.parity ^ 1);
+      }
+      const int channel = step.k_block * a.k_block() + word * 8, start = a.input_position(tile.position, step.residue);
+      const int length = channel < a.input_channels_of(tile.group_or_split) ? a.length : 0;
+      const auto* from = a.input.template as<const Element>() + tile.batch * a.input.strides[0] +
+                         a.first_input_channel(tile.group_or_split) + channel +
+                         (start + first_row * a.stride()) * a.input.strides[2];
+      if (start >= 0 && start + a.row_reach() <= length) {
+#pragma unroll 4
+        for (int row = first_row; row < a.stage_rows; row += row_step, from += row_step * a.row_pitch()) {
+          copy_swizzled_word(address_of(state.stage, row), from);
+        }
+      } else {
+#pragma unroll 1
+        for (int row = first_row; row < a.stage_rows; row += row_step, from += row_step * a.row_pitch()) {
+          const int position = start + row * a.stride();
+          const bool exists = position >= 0 && position < length;
+          copy_swizzled_word(address_of(state.stage, row), exists ? from : a.input.data, exists ? 16 : 0);
+        }
+      }
+      asm volatile("cp.async.commit_group;" : : : "memory");
+      asm volatile("cp.async.wait_group 1;" : : : "memory");
+      finish_pending();
+      pending = {state.stage, tile.batch, tile.group_or_split, channel, start};
+      state.advance(a.input_stages);
+      used = used || state.stage == 0;
+    }
+  }
+  asm volatile("cp.async.wait_all;" : : : "memory");
+  finish_pending();
+}
+
+// Eight positions by eight channels, as words of channels; zeros outside of the input.
+template <class Element, class Arguments>
+__device__ __forceinline__ void load_block(const Arguments& a, const DenseSource& at, Word (&words)[8]) {
+  const auto* const from = a.input.template as<const Element>() + at.batch * a.input.strides[0] +
+                           (a.first_input_channel(at.group_or_split) + at.channel) * a.input.strides[1] +
+                           at.position * a.input.strides[2];
+  const int positions = a.length - at.position, channels = a.input_channels_of(at.group_or_split) - at.channel;
+#pragma unroll
+  for (int p = 0; p < 8; ++p) {
+    const int step = p * a.stride();
+    const bool exists = channels > 0 && step < positions && step + at.position >= 0;
+    words[p] = gather_elements<Element>([&](int c) {
+      return exists && c < channels ? from[c * a.input.strides[1] + p * a.row_pitch()] : Element(0.0f);
+    });
+  }
+}
+
+// All stages through registers.
+template <class Pre, class Element, int Channels, class Arguments>
+__device__ __forceinline__ void gather_input(const Arguments& a, std::uint32_t stages, DenseShared& shared,
+                                             int thread) {
+  const int row_words = a.row_bytes / 16, shift = 31 - __clz(row_words), blocks = a.stage_rows / 8 * row_words;
+  PipelineState state;
+  bool used = false;
+  for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
+    const DenseTile tile = dense_tile<Channels>(a, t);
+    for (ResidueStep step; step.k_block < a.k_blocks_of(tile.group_or_split); step.advance(a)) {
+      if (used) wait_for_phase(shared.input_empty + state.stage, state.parity ^ 1);
+      const std::uint32_t to = stages + state.stage * a.input_stage_bytes();
+      for (int block = thread; block < blocks; block += kDenseFetchThreads) {
+        const int row = (block >> shift) * 8, word = block & (row_words - 1);
+        const DenseSource at = {tile.batch, tile.group_or_split, step.k_block * a.k_block() + word * 8,
+                                a.input_position(tile.position, step.residue) + row * a.stride()};
+        Word words[8];
+        load_block<Element>(a, at, words);
+#pragma unroll
+        for (int p = 0; p < 8; ++p) {
+          const int position = at.position + p * a.stride();
+          if (!Pre{a.pre}.empty()) {
+            words[p] = apply_pre<Pre, Element>(a, at.batch, at.group_or_split, at.channel, position, words[p]);
+          }
+          const auto offset = static_cast<std::uint32_t>((row + p) * a.row_bytes + word * 16);
+          store_shared_word(to + swizzled(offset, a.row_bytes), words[p]);
+        }
+      }
+      hand_over(shared, state.stage);
+      state.advance(a.input_stages);
+      used = used || state.stage == 0;
+    }
+  }
+}
+
+// The input of all the block's tiles, by kDenseFetchThreads threads.
+template <class Pre, class Element, int Channels, class Arguments>
+__device__ __forceinline__ void fetch_input(const Arguments& a, std::uint32_t stages, std::uint32_t raw,
+                                            DenseShared& shared, int thread) {
+  switch (a.fetch) {
+    case DenseFetch::channels: copy_input<Pre, Element, Channels>(a, stages, shared, thread); break;
+    case DenseFetch::positions: transpose_input<false, Pre, Element, Channels>(a, stages, raw, shared, thread); break;
+    case DenseFetch::shifted: transpose_input<true, Pre, Element, Channels>(a, stages, raw, shared, thread); break;
+    case DenseFetch::elements: gather_input<Pre, Element, Channels>(a, stages, shared, thread); break;
+  }
+}
+
+// The weights of all the block's tiles, by one thread.
+template <int Channels, class Arguments>
+__device__ __forceinline__ void fetch_weights(const Arguments& a, std::uint32_t stages, DenseShared& shared) {
+  PipelineState state;
+  bool used = false;
+  const std::size_t tap_bytes = static_cast<std::size_t>(a.packed_rows) * a.row_bytes;
+  await_previous();  // the previous kernel may be packing them
+  for (int t = blockIdx.x; t < a.tiles; t += gridDim.x) {
+    const DenseTile tile = dense_tile<Channels>(a, t);
+    const int channel = tile.channel - a.first_packed_channel(tile.group_or_split);
+    const std::uint32_t bytes = min_of(Channels, a.packed_end(tile.group_or_split) - tile.channel) * a.row_bytes;
+    for (ResidueStep step; step.k_block < a.k_blocks_of(tile.group_or_split); step.advance(a)) {
+      for (int k = 0; k < a.taps_of(step.residue); k += a.stage_taps) {
+        if (used) wait_for_phase(shared.weight_empty + state.stage, state.parity ^ 1);
+        const int taps = min_of(a.stage_taps, a.taps_of(step.residue) - k);
+        std::uint64_t* const full = shared.weight_full + state.stage;
+        arrive_expecting(full, bytes * taps);
+        for (int i = 0; i < taps; ++i) {
+          const std::size_t k_block = a.first_k_block(tile.group_or_split) + step.k_block;
+          const std::size_t tap = k_block * a.taps + step.residue + k * a.tap_step() + i * a.tap_step();
+          const char* const from = a.packed + tap * tap_bytes + channel * a.row_bytes;
+          copy_bulk(stages + state.stage * a.weight_stage_bytes(Channels) + i * Channels * a.row_bytes, from, bytes,
+                    full);
+        }
+        state.advance(a.weight_stages);
+        used = used || state.stage == 0;
+      }
+    }
+    if (a.resident) return;
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,83 @@
+#include "kernels/operators/conv1d/dense/launch.h"
+
+#include "kernels/operators/conv1d/interleaved/launch.h"
+#include "kernels/shared/common/element.cuh"
+
+namespace sluice {
+
+// launch_dense.cuh, launch_dense_general.cuh
+template <class Element, int Blocks, int Channels>
+cudaError_t launch_dense(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
+template <class Element, int Blocks, int Channels>
+cudaError_t launch_dense_general(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked,
+                                 cudaStream_t stream);
+
+namespace {
+
+template <class Element>
+cudaError_t launch_as(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
+  const DenseShape& tile = plan.dense.tile();
+  if (params.interleave.exists()) {
+#define SLUICE_DENSE_TILE(blocks_, channels_)                   \
+  if (tile.blocks == (blocks_) && tile.channels == (channels_)) \
+    return launch_interleaved<Element, blocks_, channels_>(params, plan, linked, stream);
+#include "kernels/operators/conv1d/interleaved/tiles.def"
+#undef SLUICE_DENSE_TILE
+    return cudaErrorInvalidConfiguration;
+  }
+#define SLUICE_DENSE_TILE(blocks_, channels_)                                                                      \
+  if (tile.blocks == (blocks_) && tile.channels == (channels_))                                                    \
+    return plan.dense.is_general ? launch_dense_general<Element, blocks_, channels_>(params, plan, linked, stream) \
+                                 : launch_dense<Element, blocks_, channels_>(params, plan, linked, stream);
+#include "kernels/operators/conv1d/dense/tiles.def"
+#undef SLUICE_DENSE_TILE
+  return cudaErrorInvalidConfiguration;
+}
+
+cudaError_t pack_at_call(const Conv1dParams& params, const PackedOrder& order, void* memory, cudaStream_t stream) {
+  const DenseTensors& own = params.dense;
+  if (params.interleave.exists()) {
+    return launch_pack_polyphase({.weight = own.weight,
+                                  .input_channels = own.input_channels,
+                                  .weight_taps = own.weight_taps,
+                                  .packed = memory,
+                                  .order = order,
+                                  .interleave = params.interleave},
+                                 stream);
+  }
+  return launch_pack({.weight = own.weight,
+                      .channels = params.channels,
+                      .input_channels = own.input_channels,
+                      .packed = memory,
+                      .order = order},
+                     stream);
+}
+
+}  // namespace
+
+cudaError_t launch_dense(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, void* workspace,
+                         cudaStream_t stream) {
+  Conv1dParams ahead = params;
+  auto* memory = static_cast<char*>(workspace);
+  if (params.dense.packed == nullptr) {
+    const cudaError_t status = pack_at_call(params, plan.dense.order, memory, stream);
+    if (status != cudaSuccess) return status;
+    ahead.dense.packed = memory;
+    ahead.dense.follows_pack = true;
+    memory += plan.dense.order.bytes();
+  }
+  if (plan.dense.converts_input) {
+    ToChannelsLastParams conversion = to_channels_last_params(params);
+    conversion.converted = memory;
+    const cudaError_t status = launch_to_channels_last(conversion, params.pre, params.pre_operands,
+                                                       params.dense.linked_to_channels_last, stream);
+    if (status != cudaSuccess) return status;
+    ahead.input = conversion.result();
+    ahead.pre = {};
+    ahead.dense.follows_pack = false;  // the conversion, and not the packing, is the previous kernel
+  }
+  const bool half = params.input.dtype == DType::float16;
+  return half ? launch_as<__half>(ahead, plan, linked, stream) : launch_as<__nv_bfloat16>(ahead, plan, linked, stream);
+}
+
+}  // namespace sluice

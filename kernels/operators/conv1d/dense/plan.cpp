@@ -1,0 +1,382 @@
+// Chooses the tile of a dense convolution: the tile whose blocks finish first, by the estimated cycles of a tile.
+#include <cstdint>
+
+#include "kernels/operators/conv1d/aten_reason.h"
+#include "kernels/operators/conv1d/conv1d.h"
+#include "kernels/operators/conv1d/dense/to_channels_last.h"
+#include "kernels/shared/common/int_math.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kHalfBytes = 2, kSumBytes = 4;
+constexpr int kMatrixPositions = 16;  // positions of a transposed matrix; a stage has whole matrices
+constexpr int kBlock = 64;            // positions of a wgmma
+constexpr int kStep = 16;             // input channels of a wgmma
+constexpr int kLeastStages = 2, kEnoughWeightStages = 4;
+constexpr int kWeightStageBytes = 16 * 1024;   // about: enough to be worth a stage's barriers
+constexpr long long kMostPositions = 1 << 30;  // positions and tiles: counted in 32 bits
+constexpr long long kMostStageRows = 1 << 13;  // rows of 32 bytes and more
+// A raw tile has at least one position of each residue.
+constexpr long long kMostTransposedStride = kRawPositions;
+
+// Estimated cycles of a tile on an SM. Fitted to all 14 tilings of 16 convolutions in both layouts (H200, float16,
+// identity): the chosen tile takes 1.007 times as long as the fastest, at most 1.16 times.
+constexpr long long wgmma_cycles(int channels) { return max_of(channels / 2, 20 + channels / 4); }
+// The rates of short rows and of strides are fitted to nine rows of suite `conv1d_dense`.
+constexpr int input_bytes_per_cycle(DenseFetch fetch, bool strides, bool is_short) {
+  switch (fetch) {
+    case DenseFetch::channels: return 14;
+    case DenseFetch::positions: return strides ? 6 : 12;
+    case DenseFetch::shifted: return strides || is_short ? 3 : 8;
+    default: return 2;
+  }
+}
+constexpr long long kBytesPerCycle = 40;       // bytes of the L2 cache, weights included
+constexpr long long kStoreBytesPerCycle = 12;  // bytes of a warpgroup
+constexpr long long kTileCycles = 1200, kPingpongCycles = 200;
+constexpr int kOverlap = 20;  // a twentieth of the hidden time is not hidden
+// The conversion to channels-last: estimated; it was faster than transposing where measured.
+constexpr long long kConversionBytesPerCycle = 14, kConversionCycles = 5000;
+
+// `pre` (chain_work.h), applied while a stage is filled or during the conversion: fitted to LeakyReLU, SiLU and Snake
+// (8 x 128 x 3000 -> 1280, 4 x 96 x 220160 -> 96, H100).
+constexpr long long kPreWork = 4, kPreWorkPerCycle = 70, kConversionWorkPerCycle = 400;
+
+// Split-K: the element-by-element stores of a split's sums, and the pass that adds them: estimated.
+constexpr long long kSplitBytesPerCycle = 4, kAddCycles = 6000;
+
+// Shorter results leave a tile nearly empty, and packing the weights takes longer than aten's convolution: estimated.
+constexpr long long kLeastLength = 16;
+
+constexpr AtenReason kDoesNotFit(
+    "two stages of input, each as long as the kernel's reach, do not fit into shared memory");
+constexpr AtenReason kShort("so few positions leave tensor-core tiles mostly empty");
+constexpr AtenReason kLong("the tensor-core kernels take fewer than 2^30 positions and tiles");
+constexpr AtenReason kGathered("the input's rows are not aligned to 16 bytes, and aten is faster for sums this long");
+constexpr AtenReason kGatheredResidues(
+    "the residues of so wide a stride do not fit into shared memory together, and for sums this long aten is faster "
+    "than fetching element by element");
+constexpr AtenReason kFewTiles("there are few tiles with long sums, and aten splits the sums");
+constexpr AtenReason kProduct("one tap makes it a matrix product, and BLAS reads its operands in place");
+constexpr AtenReason kFarTaps("the input's rows are not aligned to 16 bytes, and most of a tile's input is halo");
+constexpr const char* kResident =
+    "auto: tensor cores, one tile of the input in shared memory for all taps, beside all weights";
+constexpr const char* kStreamed =
+    "auto: tensor cores, one tile of the input in shared memory for all taps, while the weights stream through a ring";
+
+constexpr bool transposes(DenseFetch fetch) { return fetch == DenseFetch::positions || fetch == DenseFetch::shifted; }
+
+long long inputs_of_group(const Conv1dProblem& problem) { return problem.input_channels / problem.groups; }
+long long outputs_of_group(const Conv1dProblem& problem) { return problem.channels / problem.groups; }
+
+PackedOrder order_of(const Conv1dProblem& problem) {
+  return packed_order(problem.channels, inputs_of_group(problem), problem.taps);
+}
+
+long long input_stage_bytes(const DensePlan& plan) {
+  return round_up<long long>(1LL * plan.stage_rows * plan.order.row_bytes(), kTileAlignment);
+}
+long long fetched_bytes(const DensePlan& plan) {  // bytes of a stage of the input
+  return round_up<long long>(1LL * plan.stage_positions * plan.order.row_bytes(), kTileAlignment);
+}
+long long weight_stage_bytes(const DensePlan& plan) {
+  return 1LL * plan.stage_taps * plan.tile().channels * plan.order.row_bytes();
+}
+
+// Spreads the taps evenly over stages of about kWeightStageBytes.
+void set_stage_taps(DensePlan& plan) {
+  const int taps = plan.residues.taps_of(0);
+  const int most = max_of(1, kWeightStageBytes / (plan.tile().channels * plan.order.row_bytes()));
+  plan.stage_taps = ceil_div(taps, ceil_div(taps, most));
+}
+
+// Sets a tile's stages and shared memory; `threads` stays 0 where they do not fit.
+void set_stages(Conv1dPlan& plan, const DeviceProperties& device) {
+  DensePlan& own = plan.dense;
+  set_stage_taps(own);
+  const long long beside = kDenseSharedBytes + dense_raw_bytes(own.fetch);
+  const long long available = most_dynamic_shared_memory(device) - beside;
+  const long long input = input_stage_bytes(own), weight = weight_stage_bytes(own);
+  const auto set = [&](long long input_stages, long long weight_stages) {
+    own.input_stages = static_cast<int>(input_stages);
+    own.weight_stages = static_cast<int>(weight_stages);
+    plan.threads = kDenseThreads;
+    plan.depth = own.input_stages;
+    plan.shared_memory = static_cast<int>(beside + input_stages * input + weight_stages * weight);
+  };
+  // With several tiles of channels a block would have to fetch all weights again.
+  const long long all = own.weight_stages_of_tile();
+  own.resident = own.channel_tiles == 1 && all <= kMostWeightStages && all * weight + kLeastStages * input <= available;
+  if (own.resident) return set(min_of<long long>(kMostInputStages, (available - all * weight) / input), all);
+  for (int stages = kMostInputStages; stages >= kLeastStages; --stages) {
+    if (available < stages * input) continue;
+    const long long weights = min_of((available - stages * input) / weight, 1LL * kMostWeightStages);
+    if (weights >= (stages > kLeastStages ? kEnoughWeightStages : kLeastStages)) return set(stages, weights);
+  }
+}
+
+// Estimated cycles of the slowest block. In ping-pong, one warpgroup stores while the other multiplies.
+long long cycles(const Conv1dPlan& plan, const Conv1dProblem& problem) {
+  const DensePlan& own = plan.dense;
+  const DenseShape& tile = own.tile();
+  const long long k_blocks = own.k_blocks_of_tile();
+  const long long steps = k_blocks * own.order.taps * own.steps;
+  const long long products = steps * (own.positions() / kBlock) * wgmma_cycles(tile.channels);
+  const long long weights = own.resident ? 0 : 1LL * own.order.taps * tile.channels * own.order.row_bytes();
+  const long long input = k_blocks * own.residues.stages() * fetched_bytes(own);
+  const bool is_short = problem.length < 4 * own.positions();
+  const int rate = input_bytes_per_cycle(own.fetch, problem.stride > 1, is_short);
+  const long long elements = input / kHalfBytes;
+  const bool has_pre = problem.pre_work > 0 && !own.applies_pre_first;
+  const long long pre = has_pre ? elements * (kPreWork + problem.pre_work) / kPreWorkPerCycle : 0;
+  const long long fetches = max_of(input / rate, (input + k_blocks * weights) / kBytesPerCycle);
+  const long long channels = min_of<long long>(tile.channels, outputs_of_group(problem));
+  const long long positions = min_of<long long>(own.positions(), problem.output_length);
+  const bool is_split = own.splits > 1;
+  const long long stores = is_split ? positions * channels * kSumBytes / kSplitBytesPerCycle
+                                    : positions * channels * kHalfBytes / kStoreBytesPerCycle;
+  const long long tiles = ceil_div(own.tiles, plan.grid);
+  const long long busy = max_of(products, fetches + pre) + min_of(products, fetches) / kOverlap;
+  if (!own.is_pingpong) return tiles * (busy + stores / 2 + kTileCycles);
+  return tiles * max_of(busy + kPingpongCycles, (products + stores + kTileCycles) / 2) + stores + kTileCycles;
+}
+
+// Returns whether a stage fits.
+bool set_stage_rows(DensePlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
+  const long long stride = problem.stride, positions = plan.positions();
+  const bool together = plan.is_general && transposes(plan.fetch);
+  const long long reach = (positions - 1) * stride + (problem.taps - 1LL) * problem.dilation + 1 + plan.shift;
+  const long long rows =
+      plan.is_general ? stage_rows(problem.taps, stride, problem.dilation, positions, together) : reach;
+  if (rows * plan.order.row_bytes() > device.shared_memory_per_block) return false;
+  // Rows copied from whole positions need not be a multiple; gathered rows come in eights.
+  const int multiple = !plan.is_general ? kMatrixPositions : plan.fetch == DenseFetch::elements ? kHalvesPerWord : 1;
+  plan.stage_rows = static_cast<int>(round_up<long long>(rows, multiple));
+  plan.stage_positions = together ? static_cast<int>(round_up<long long>(reach, kMatrixPositions)) : plan.stage_rows;
+  plan.residues = tap_residues(problem.taps, static_cast<int>(stride), static_cast<int>(problem.dilation),
+                               plan.positions(), together);
+  return true;
+}
+
+Conv1dPlan plan_tile(const Conv1dProblem& problem, int shape, bool is_pingpong, int splits,
+                     const DeviceProperties& device) {
+  Conv1dPlan plan;
+  plan.method = "dense";
+  plan.which = Conv1dMethod::dense;
+  plan.schedule = Schedule::bulk;
+  DensePlan& own = plan.dense;
+  own.shape = shape;
+  own.is_pingpong = is_pingpong;
+  own.order = order_of(problem);
+  own.splits = splits;
+  own.is_general = problem.stride > 1 || problem.groups > 1 || splits > 1;
+  own.steps = own.order.k_block / kStep;
+  if (own.is_general && own.order.k_blocks == 1 && ceil_div<long long>(inputs_of_group(problem), kStep) == 3)
+    own.steps = 3;
+  own.fetch = problem.fetch;
+  if (own.fetch == DenseFetch::positions) {  // vectors are aligned in the input, whatever the padding
+    own.shift = static_cast<int>((kHalvesPerWord - problem.padding % kHalvesPerWord) % kHalvesPerWord);
+  }
+  if (!set_stage_rows(own, problem, device)) return plan;
+  own.channel_tiles = splits * problem.groups * ceil_div<long long>(outputs_of_group(problem), own.tile().channels);
+  own.position_tiles = ceil_div<long long>(problem.output_length, own.positions());
+  own.tiles = problem.batch * own.channel_tiles * own.position_tiles;
+  own.by_positions = problem.by_positions;
+  plan.kernel = problem.interleaves ? kInterleavedKernel : name_of(kernel_of(own));
+  set_stages(plan, device);
+  plan.tile = own.positions() * own.tile().channels;
+  plan.grid = min_of<long long>(own.tiles, device.multiprocessors);
+  plan.resident_blocks = 1;
+  plan.alignment = plan.copy_width = kWordBytes;
+  plan.reason = own.resident ? kResident : kStreamed;
+  if (!problem.is_packed) plan.workspace_bytes = own.order.bytes();
+  if (splits > 1) own.sums_bytes = splits * kSumBytes * problem.batch * problem.channels * problem.output_length;
+  plan.workspace_bytes += own.sums_bytes;
+  return plan;
+}
+
+// Why aten's convolution is faster (policy.h), or null.
+const char* slower_because(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
+  const DensePlan& own = plan.dense;
+  const long long sum = inputs_of_group(problem) * problem.taps;
+  const long long steps = 1LL * own.order.k_blocks * problem.taps;
+  const bool is_product = problem.taps == 1, gathers = own.fetch == DenseFetch::elements;
+  if (gathers && problem.fetch == DenseFetch::elements && sum >= (is_product ? kMostGatheredProduct : kMostGatheredSum))
+    return kGathered;
+  if (own.is_general && own.fetch == DenseFetch::elements && sum >= kMostGatheredSum) return kGatheredResidues;
+  // Not for interleaved results, which BLAS would leave to be interleaved. These limits were not measured for them.
+  const bool suits_blas = problem.stride == 1 && problem.groups == 1 && problem.fetch == DenseFetch::positions &&
+                          problem.input_channels % kHalvesPerWord == 0;
+  const bool is_converted_for_a_product =
+      own.converts_input && !own.applies_pre_first && problem.fetch != DenseFetch::elements;
+  if (is_product && !problem.interleaves && (suits_blas || is_converted_for_a_product)) return kProduct;
+  const long long most_steps = is_product ? kMostStepsOfFewProducts : kMostStepsOfFewTiles;
+  if (own.splits == 1 && 2 * own.tiles < device.multiprocessors && steps > most_steps) return kFewTiles;
+  const long long own_positions = own.positions() * problem.stride;
+  if (problem.fetch == DenseFetch::shifted && own.stage_positions > 2 * own_positions && sum >= kMostGatheredSum) {
+    return kFarTaps;
+  }
+  return nullptr;
+}
+
+// 0 threads where no tile fits. The last, and so largest, of equally fast tiles.
+Conv1dPlan fastest_tile(const Conv1dProblem& problem, int splits, const DeviceProperties& device) {
+  Conv1dPlan best;
+  for (bool is_pingpong : {false, true}) {
+    if (is_pingpong && splits > 1) continue;  // a block's tiles may have different numbers of k-blocks
+    for (int shape = 0; shape < static_cast<int>(std::size(kDenseShapes)); ++shape) {
+      if (problem.interleaves && !interleaves(kDenseShapes[shape])) continue;
+      const Conv1dPlan plan = plan_tile(problem, shape, is_pingpong, splits, device);
+      if (plan.threads == 0) continue;
+      if (best.threads == 0 || cycles(plan, problem) <= cycles(best, problem)) best = plan;
+    }
+  }
+  return best;
+}
+
+// A plan's cycles without the conversion of its input.
+long long all_cycles(const Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
+  const long long added = plan.dense.sums_bytes;
+  return cycles(plan, problem) +
+         (added > 0 ? kAddCycles + added / (kConversionBytesPerCycle * device.multiprocessors) : 0);
+}
+
+// The fastest tile. Split-K where most SMs would have no tile: the maximum number of splits, or as many as fill the
+// device once.
+Conv1dPlan fastest_plan(const Conv1dProblem& problem, const DeviceProperties& device) {
+  Conv1dPlan best = fastest_tile(problem, /*splits=*/1, device);
+  if (best.threads == 0 || 2 * best.dense.tiles > device.multiprocessors) return best;
+  const int k_blocks = best.dense.order.k_blocks, most = problem.has_pre ? 1 : min_of(k_blocks, problem.most_splits);
+  if (most < 2) return best;
+  const auto with_splits = [&](int splits) {  // none of them empty
+    return fastest_tile(problem, ceil_div(k_blocks, ceil_div(k_blocks, splits)), device);
+  };
+  const auto take_if_faster = [&](const Conv1dPlan& plan) {
+    if (plan.threads > 0 && all_cycles(plan, problem, device) < all_cycles(best, problem, device)) best = plan;
+  };
+  const Conv1dPlan all = with_splits(most);
+  take_if_faster(all);
+  if (all.threads > 0 && all.dense.tiles > device.multiprocessors) {
+    const long long tiles = all.dense.tiles / all.dense.splits;
+    take_if_faster(with_splits(static_cast<int>(max_of(2LL, device.multiprocessors / tiles))));
+  }
+  return best;
+}
+
+// The fastest tile after a conversion of the input to channels-last; 0 threads where there is none.
+Conv1dPlan plan_converted(const Conv1dProblem& problem, const DeviceProperties& device) {
+  const bool has_whole_words = problem.groups == 1 || inputs_of_group(problem) % kHalvesPerWord == 0;
+  if (problem.length == 0 || !has_whole_words) return {};
+  Conv1dProblem converted = problem;
+  converted.fetch = DenseFetch::channels;
+  converted.has_pre = false, converted.pre_work = 0;
+  Conv1dPlan plan = fastest_plan(converted, device);
+  if (plan.threads == 0) return plan;
+  plan.dense.converts_input = true;
+  plan.dense.applies_pre_first = problem.has_pre;
+  plan.workspace_bytes += ToChannelsLastParams::bytes(problem.batch, problem.input_channels, problem.length);
+  return plan;
+}
+
+long long conversion_cycles(const Conv1dProblem& problem, const DeviceProperties& device) {
+  const long long bytes = ToChannelsLastParams::bytes(problem.batch, problem.input_channels, problem.length);
+  const long long work = bytes / kHalfBytes * problem.pre_work;
+  return kConversionCycles +
+         (2 * bytes / kConversionBytesPerCycle + work / kConversionWorkPerCycle) / device.multiprocessors;
+}
+
+}  // namespace
+
+bool has_words(const Operand<3>& operand, const long long (&sizes)[3], int dimension) {
+  if (operand.strides[dimension] != 1 || reinterpret_cast<std::uintptr_t>(operand.data) % kWordBytes != 0) return false;
+  for (int d = 0; d < 3; ++d) {
+    if (d != dimension && sizes[d] > 1 && operand.strides[d] % kHalvesPerWord != 0) return false;
+  }
+  return true;
+}
+
+DenseFetch dense_fetch(const Conv1dParams& params) {
+  const long long sizes[3] = {params.batch, params.dense.groups * params.dense.input_channels, params.length};
+  if (params.dense.input_channels % kHalvesPerWord == 0 && has_words(params.input, sizes, 1))
+    return DenseFetch::channels;
+  if (params.input.strides[2] != 1) return DenseFetch::elements;
+  return params.length % kHalvesPerWord == 0 && has_words(params.input, sizes, 2) ? DenseFetch::positions
+                                                                                  : DenseFetch::shifted;
+}
+
+DenseKernel kernel_of(const DensePlan& plan) {
+  if (plan.is_general) {
+    return plan.by_positions ? DenseKernel::dense_general_positions : DenseKernel::dense_general_channels;
+  }
+  return plan.by_positions ? DenseKernel::dense_positions : DenseKernel::dense_channels;
+}
+
+std::string describe(const DensePlan& plan) {
+  const auto number = [](long long value) { return std::to_string(value); };
+  const std::string weights = plan.resident ? "all weights"
+                                            : number(plan.weight_stages) + " stages of " + number(plan.stage_taps) +
+                                                  (plan.stage_taps == 1 ? " tap's weights" : " taps' weights");
+  const std::string splits =
+      plan.splits > 1 ? "; split-K by " + number(plan.splits) + "; the chain's pass adds the splits" : "";
+  const std::string residues = plan.residues.stride == 1      ? ""
+                               : plan.residues.are_together() ? " of all residues"
+                                                              : " of a residue";
+  return "tiles of " + number(plan.positions()) + " positions x " + number(plan.tile().channels) + " channels" +
+         (plan.is_pingpong ? ", ping-pong; " : "; ") + number(plan.input_stages) + " stages of " +
+         number(plan.order.k_block) + " input channels x " + number(plan.stage_rows) + " positions" + residues +
+         " and " + weights + " in shared memory" +
+         (plan.converts_input ? "; the input is converted to channels-last in a workspace first" : "") +
+         (plan.applies_pre_first ? ", with pre applied" : "") + splits;
+}
+
+Conv1dPlan plan_dense_unconverted(const Conv1dProblem& problem, const DeviceProperties& device) {
+  Conv1dPlan plan;
+  if (!transposes(problem.fetch) || problem.stride <= kMostTransposedStride) plan = fastest_plan(problem, device);
+  if (plan.threads > 0 || !transposes(problem.fetch)) return plan;
+  // Fetching element by element needs no raw tiles.
+  Conv1dProblem narrow = problem;
+  narrow.fetch = DenseFetch::elements;
+  return fastest_plan(narrow, device);
+}
+
+Conv1dPlan plan_dense(const Conv1dProblem& problem, const DeviceProperties& device) {
+  Conv1dPlan plan;
+  long long longest = max_of(problem.output_length + problem.padding, problem.length);
+  if (problem.stride > 1) {  // the last tile's rows are `stride` apart
+    const long long reach = problem.padding + problem.taps * problem.dilation;
+    longest = max_of(longest, (problem.output_length + kMostStageRows) * problem.stride + reach);
+  }
+  if (max_of(max_of(longest, problem.input_channels), problem.channels) >= kMostPositions) {
+    refuse(plan, kLong);
+    return plan;
+  }
+  if (problem.output_length < kLeastLength) {
+    refuse(plan, kShort);
+    return plan;
+  }
+  const auto reason_of = [&](const Conv1dPlan& made) -> const char* {
+    if (made.threads == 0) return kDoesNotFit;
+    if (made.dense.tiles >= kMostPositions) return kLong;
+    return slower_because(made, problem, device);
+  };
+  plan = plan_dense_unconverted(problem, device);
+  const char* reason = reason_of(plan);
+  if (problem.fetch != DenseFetch::channels || problem.has_pre) {
+    const Conv1dPlan converted = plan_converted(problem, device);
+    const char* const reason_of_converted = reason_of(converted);
+    const auto is_faster = [&] {
+      const long long time = all_cycles(converted, problem, device) + conversion_cycles(problem, device);
+      return plan.threads == 0 || time < all_cycles(plan, problem, device);
+    };
+    // A plan that aten does not beat is preferred to one that it does.
+    if (converted.threads > 0 &&
+        ((reason == nullptr) == (reason_of_converted == nullptr) ? is_faster() : reason != nullptr)) {
+      plan = converted, reason = reason_of_converted;
+    }
+  }
+  if (reason != nullptr) refuse(plan, reason);
+  return plan;
+}
+
+}  // namespace sluice

@@ -1,0 +1,168 @@
+// The epilogue of a tile whose rows are output channels of several polyphase components (interleave.h): epilogue tiles
+// of 16 positions by 32 rows, as in finish.cuh, which are loaded from shared memory as the result's vectors.
+#pragma once
+
+#include "kernels/operators/conv1d/dense/dense.cuh"
+#include "kernels/operators/conv1d/dense/finish.cuh"
+#include "kernels/operators/conv1d/interleaved/interleave.h"
+
+namespace sluice {
+
+// `channels` and `output_length` are the sums' rows and positions; `post` has the result's channels and positions.
+struct InterleavedArguments : DenseArguments {
+  Interleave interleave;
+};
+
+template <class Post, class Element, int Blocks, int Channels>
+struct InterleavedEpilogueTiles {
+  static constexpr int kColumns = Channels / kEpilogueColumns, kCount = Blocks * kColumns;
+  using SharedRows = EpilogueTile</*ByPositions=*/false>;  // one for each position
+  const InterleavedArguments& a;
+  const DenseSums<Blocks, Channels>& sums;
+  DenseTile tile;
+  float* staged;
+  const float* bias;
+  int lane;
+
+  __device__ __forceinline__ int position(int p) const { return tile.position + p / kColumns * 64; }
+  __device__ __forceinline__ int row(int p) const { return tile.channel + p % kColumns * kEpilogueColumns; }
+  __device__ __forceinline__ bool exists(int p) const {  // for all of the warp
+    return position(p) < a.output_length && row(p) < a.channels;
+  }
+  __device__ __forceinline__ EpilogueVector vector(int slice) const {
+    return a.interleave.epilogue_vector(lane + slice * 32);
+  }
+  __device__ __forceinline__ ResultVector result(int p, int slice) const {
+    const EpilogueVector own = vector(slice);
+    return a.interleave.result_vector(position(p) + own.position, row(p) + own.row);
+  }
+  __device__ __forceinline__ Place place(const long long* strides, const ResultVector& own) const {
+    return {.offset = tile.batch * strides[0] + own.channel * strides[1] + own.position * strides[2],
+            .stride = a.interleave.by_positions ? strides[2] : strides[1],
+            .first = own.first,
+            .last = own.last};
+  }
+
+  // A vector of half types from where round_sums stored it.
+  __device__ __forceinline__ Word load_rounded(const EpilogueVector& own) const {
+    constexpr int kRowBytes = kEpilogueRowBytes<false>;
+    const auto offset_of = [&](const EpilogueVector& at) {
+      return swizzled(static_cast<std::uint32_t>(at.position * kRowBytes + at.row * 2), kRowBytes);
+    };
+    if (!a.interleave.has_short_spans()) return load_shared_word(shared_address(staged) + offset_of(own));
+    Word word;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t offset = offset_of(a.interleave.element(own, 2 * i));
+      word.lanes[i] = *reinterpret_cast<const std::uint32_t*>(reinterpret_cast<const char*>(staged) + offset);
+    }
+    return word;
+  }
+
+  // The vectors of sums from where to_shared stored them, plus the bias.
+  __device__ __forceinline__ void load(int p, float (&values)[16]) const {
+    const float* const own_bias = bias + p % kColumns * kEpilogueColumns;
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      const EpilogueVector own = vector(s);
+#pragma unroll
+      for (int i = 0; i < 8; i += 2) {
+        const EpilogueVector at = a.interleave.element(own, i);
+        const int column = at.row ^ SharedRows::twist(at.position);
+        const float2 pair = *reinterpret_cast<const float2*>(staged + at.position * SharedRows::kPitch + column);
+        const float2 added = *reinterpret_cast<const float2*>(own_bias + at.row);
+        values[s * 8 + i] = pair.x + added.x, values[s * 8 + i + 1] = pair.y + added.y;
+      }
+    }
+  }
+
+  // Stores an epilogue tile's vectors, each contiguous. By all lanes of the warp.
+  __device__ __forceinline__ void store(int p, const Word (&words)[2]) const {
+    const int lanes = a.interleave.span_lanes();
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      const ResultVector own = result(p, s);
+      Element* const to = a.output.as<Element>() + place(a.output.strides, own).offset;
+      const bool whole = own.first == 0 && own.last == kHalvesPerWord;
+      if (lanes > 1 && __all_sync(0xffffffff, whole)) {
+        const int in_span = lane & (lanes - 1);
+        store_whole_span(to - in_span * kHalvesPerWord, words[s], in_span, lanes);
+      } else if (whole && a.aligned_vectors && lanes == 1) {
+        store_global_word(to, words[s]);
+      } else {
+        store_word_elements(to, words[s], own.first, own.last);
+      }
+    }
+  }
+
+  // The warp's existing epilogue tiles. Not unrolled, or the code would not fit into the instruction cache.
+  template <class Finish>
+  __device__ __forceinline__ void for_each_epilogue_tile(const Finish& finish) const {
+#pragma unroll 1
+    for (int p = 0; p < kCount; ++p) {
+      if (exists(p)) finish(p);
+    }
+  }
+
+  __device__ __forceinline__ void finish_without_tensors() const {
+    for_each_epilogue_tile([&](int p) {
+      float values[16];
+      with_tile_sums<Blocks, Channels>(sums, p, [&](const float* own) {
+#pragma unroll
+        for (int i = 0; i < 16; ++i) values[i] = own[i];
+      });
+      round_sums<Post, Element, false>(a, lane, values, shared_address(staged), bias + p % kColumns * kEpilogueColumns);
+      store(p, {load_rounded(vector(0)), load_rounded(vector(1))});
+    });
+  }
+
+  // A chain with tensors, or vectors that are not contiguous: through float32 in shared memory.
+  __device__ __forceinline__ void finish_any() const {
+    const DType dtype = known_dtype(LinkedTensor::output, a.output.dtype);
+    for_each_epilogue_tile([&](int p) {
+      float values[16];
+      __syncwarp();
+      with_tile_sums<Blocks, Channels>(sums, p, [&](const float* own) { SharedRows{lane}.to_shared(own, staged); });
+      __syncwarp();
+      load(p, values);
+      const auto place_of = [&](const long long* strides, int s) { return place(strides, result(p, s)); };
+      if (a.whole_vectors) {
+        run_chain<Post, 8, 2>(a.post, place_of, values);
+        store(p, {pack<Element>(values), pack<Element>(values + 8)});
+      } else {
+        finish_slices<Post, 8, 2>(a.post, a.output, dtype, place_of, values);
+      }
+    });
+  }
+};
+
+template <class Post, class Element, int Blocks, int Channels, bool>
+__device__ __forceinline__ void finish_tile(const InterleavedArguments& a, const DenseTile& tile, DenseShared& shared,
+                                            int warpgroup, const DenseSums<Blocks, Channels>& sums) {
+  const int warp = static_cast<int>(threadIdx.x) % 128 / 32;
+  const DenseTile own = {tile.batch, tile.position + first_position<Blocks>(a, warpgroup) + warp * 16, tile.channel};
+  const InterleavedEpilogueTiles<Post, Element, Blocks, Channels> tiles{
+      a, sums, own, shared.epilogue[warpgroup * 4 + warp], shared.bias[warpgroup], own_lane()};
+  if (a.whole_vectors && !Post{a.post}.has_operands()) {
+    tiles.finish_without_tensors();
+  } else {
+    tiles.finish_any();
+  }
+}
+
+template <int Channels>
+__device__ __forceinline__ void load_bias(const InterleavedArguments& a, const DenseTile& tile, DenseShared& shared,
+                                          int warpgroup) {
+  const int own = threadIdx.x % 128;
+  asm volatile("bar.sync %0, 128;" : : "r"(1 + warpgroup) : "memory");  // the previous tile is stored
+  if (own < Channels) {
+    const int channel = a.interleave.channel_of(tile.channel + own);
+    const bool exists = a.bias.exists() && channel >= 0;
+    shared.bias[warpgroup][own] =
+        exists ? load_as<float>(a.bias.data, known_dtype(LinkedTensor::bias, a.bias.dtype), channel * a.bias.strides[0])
+               : 0.0f;
+  }
+  asm volatile("bar.sync %0, 128;" : : "r"(1 + warpgroup) : "memory");
+}
+
+}  // namespace sluice

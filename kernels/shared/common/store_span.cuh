@@ -1,0 +1,83 @@
+// Registers -> global memory: unaligned spans, by several lanes.
+#pragma once
+
+#include "kernels/shared/common/int_math.h"
+#include "kernels/shared/common/vector.cuh"
+
+namespace sluice {
+
+// Elements first <= i < last of a word at an aligned address, in as few stores as possible.
+template <class Element>
+__device__ __forceinline__ void store_partial(char* address, const Word& word, int first, int last) {
+  static_assert(sizeof(Element) == 2);
+  const auto pair_of = [&word](int i) {
+    const std::uint32_t low = i & 2 ? word.lanes[1] : word.lanes[0], high = i & 2 ? word.lanes[3] : word.lanes[2];
+    return i & 4 ? high : low;
+  };
+  int at = first;
+  if (at % 2 == 1 && at < last) {
+    *reinterpret_cast<std::uint16_t*>(address + 2 * at) = static_cast<std::uint16_t>(pair_of(at) >> 16);
+    at += 1;
+  }
+  if (at % 4 == 2 && at + 2 <= last) {
+    *reinterpret_cast<std::uint32_t*>(address + 2 * at) = pair_of(at);
+    at += 2;
+  }
+  if (at + 4 <= last) {
+    *reinterpret_cast<uint2*>(address + 2 * at) = make_uint2(pair_of(at), pair_of(at + 2));
+    at += 4;
+  }
+  if (at + 2 <= last) {
+    *reinterpret_cast<std::uint32_t*>(address + 2 * at) = pair_of(at);
+    at += 2;
+  }
+  if (at < last) *reinterpret_cast<std::uint16_t*>(address + 2 * at) = static_cast<std::uint16_t>(pair_of(at));
+}
+
+// An unaligned span of half types to memory: each of `lanes` adjacent lanes holds a word of it, lane `lane` the eight
+// elements from 8 `lane` on. In whole words except the span's first and last. The whole warp calls it, each `lanes`
+// lanes with their own span.
+template <class Element>
+__device__ __forceinline__ void store_whole_span(Element* span, const Word& own, int lane, int lanes) {
+  Word next;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) next.lanes[i] = __shfl_down_sync(0xffffffff, own.lanes[i], 1);
+  const int before = static_cast<int>(reinterpret_cast<std::uintptr_t>(span) % kWordBytes), after = kWordBytes - before;
+  char* const word = reinterpret_cast<char*>(span) + lane * kWordBytes - before;  // this lane's starts in it
+  if (before == 0) return store_global_word(word, own);
+  if (lane < lanes - 1) store_global_word(word + kWordBytes, shift_words(own, next, after));
+  if (lane == 0) store_partial<Element>(word, shift_words({}, own, after), before / 2, kWordElements<Element>);
+  if (lane == lanes - 1) store_partial<Element>(word + kWordBytes, shift_words(own, {}, after), 0, before / 2);
+}
+
+// The same for the span's first `count` elements.
+template <int Lanes, class Element>
+__device__ __forceinline__ void store_span(Element* span, int count, const Word& own, int lane) {
+  constexpr int kElements = kWordElements<Element>;
+  if (__all_sync(0xffffffff, count >= Lanes * kElements)) return store_whole_span(span, own, lane, Lanes);
+  const int end = count < Lanes * kElements ? count : Lanes * kElements;
+  const int begin = lane * kElements;
+  // One by one, at the alignment of elements: for the end of a tile.
+  const int last = end - begin < kElements ? end - begin : kElements;
+#pragma unroll
+  for (int i = 0; i < kElements; ++i) {
+    const std::uint32_t pair = own.lanes[i / 2];
+    if (i < last) {
+      reinterpret_cast<std::uint16_t*>(span)[begin + i] = static_cast<std::uint16_t>(i % 2 == 0 ? pair : pair >> 16);
+    }
+  }
+}
+
+// Elements first <= i < last of a word, one by one.
+template <class Element>
+__device__ __forceinline__ void store_word_elements(Element* to, const Word& word, int first, int last) {
+#pragma unroll
+  for (int i = 0; i < kWordElements<Element>; ++i) {
+    const std::uint32_t pair = word.lanes[i / 2];
+    if (first <= i && i < last) {
+      reinterpret_cast<std::uint16_t*>(to)[i] = static_cast<std::uint16_t>(i % 2 == 0 ? pair : pair >> 16);
+    }
+  }
+}
+
+}  // namespace sluice
