@@ -75,16 +75,17 @@ std::optional<std::string> run(const char* op, const TensorView& input, const Te
     return plan_text(plan, mode, !chain.empty(), output.elements());
   }
   const DeviceScope device(op, input.device_index);
-  if (device.is_cpu()) {
-    if (only_linked) return std::nullopt;
-    chain.check_interpreted(op);
-    if (!mode.computes()) return kOnCpu;
-  }
+  if (device.is_cpu() && only_linked) return std::nullopt;
   Pass pass = plan_pass(op, device.properties(), input, output, chain, request);
   pass.params.is_new = is_new;
-  const Form form = link_pass(device, pass, request, mode.action);
-  if (only_linked && pass.linked == nullptr) return std::nullopt;
-  if (!mode.computes()) return form.why();
+  if (device.is_cpu()) {
+    chain.check_interpreted(op);
+    if (!mode.computes()) return kOnCpu;
+  } else {
+    const Form form = link_pass(device, pass, request, mode.action);
+    if (only_linked && pass.linked == nullptr) return std::nullopt;
+    if (!mode.computes()) return form.why();
+  }
   launch_pass(device, pass);
   return std::string();
 }
@@ -104,7 +105,7 @@ Form link_pass(const DeviceScope& device, Pass& pass, const ScheduleRequest& req
   const long long elements = pass.plan.problem.elements;
   Form form = choose_form(device.op(), link_request(pass.params, pass.plan), device, elements, action);
   pass.linked = form.kernel;
-  if (!device.is_cpu() && form.kernel == nullptr) {
+  if (form.kernel == nullptr) {
     pass.plan = checked_plan(device.op(), problem_of(pass.params), request, *device.properties(), /*linked=*/false);
   }
   return form;

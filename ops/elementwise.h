@@ -19,7 +19,7 @@ struct Pass {
 // output = chain(input), which have at least one element. `device`: null for the CPU.
 Pass plan_pass(const char* op, const DeviceProperties* device, const TensorView& input, const TensorView& output,
                const Chain& chain, const ScheduleRequest& request);
-// Links the chain, or plans the pass for the interpreter.
+// Links the chain on a GPU, or plans the pass for the interpreter.
 Form link_pass(const DeviceScope& device, Pass& pass, const ScheduleRequest& request, Action action);
 void launch_pass(const DeviceScope& device, const Pass& pass);
 

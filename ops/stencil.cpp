@@ -157,7 +157,7 @@ Filter2dPlan checked_plan(const Stencil& s, const Filter2dProblem& problem, cons
 // Plans, then launches or links.
 std::string run_on_gpu(const Stencil& s, const Launches& launches, const DeviceScope& device, long long elements,
                        Action action) {
-  const bool chained = !s.pre.empty() || !s.post.empty();
+  const bool chained = s.has_chains();
   const Filter2dProblem problem = problem_of(launches);
   Filter2dPlan plan = checked_plan(s, problem, *device.properties(), chained);
   Form form{.reason = kNoChain};
@@ -180,7 +180,7 @@ std::string run_on_gpu(const Stencil& s, const Launches& launches, const DeviceS
 std::string run_on_cpu(const Stencil& s, const TensorView& output, const DeviceScope& device, Action action) {
   s.pre.check_interpreted(s.op);
   s.post.check_interpreted(s.op);
-  if (action == Action::prepare) return s.pre.empty() && s.post.empty() ? kNoChain : kOnCpu;
+  if (action == Action::prepare) return s.has_chains() ? kOnCpu : kNoChain;
   const Launches launches = launches_of(s, output);
   for (long long i = 0; i < launches.count(); ++i) launch(device, launches.at(i), {}, nullptr);
   return {};
@@ -190,7 +190,7 @@ std::string run_on_cpu(const Stencil& s, const TensorView& output, const DeviceS
 
 std::string run_stencil(const Stencil& s, const TensorView& output, const CallMode& mode) {
   if (mode.plans()) {
-    const bool chained = !s.pre.empty() || !s.post.empty();
+    const bool chained = s.has_chains();
     const Filter2dProblem problem = problem_of(launches_of(s, output));
     return plan_text(checked_plan(s, problem, mode.device, chained && mode.linked), mode, chained, output.elements());
   }

@@ -27,6 +27,7 @@ struct Stencil {
   ScheduleRequest schedule;
   std::vector<int64_t> sizes, strides;  // the result's
 
+  bool has_chains() const { return !pre.empty() || !post.empty(); }
   // Whether all channels share a kernel.
   bool is_shared() const { return kernel.dim() == (row_kernel.has_value() ? 1 : 2); }
 };

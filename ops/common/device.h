@@ -7,7 +7,8 @@
 
 namespace sluice {
 
-// Makes a GPU current for its lifetime. Its end restores the former GPU, without making a context on it.
+// Makes a GPU current for its lifetime. Its end restores the former GPU, without making a context on a GPU that has
+// none.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device);

@@ -8,9 +8,9 @@ namespace sluice {
 using Library = torch::stable::detail::StableLibrary;
 
 struct Registration {
-  void (*define)(Library&);                          // schemas
-  void (*implement)(Library&) = nullptr;             // on the library's device
-  void (*implement_everywhere)(Library&) = nullptr;  // the same for every device: plans and checks
+  void (*define)(Library&);                                  // schemas
+  void (*implement)(Library&) = [](Library&) {};             // on the library's device
+  void (*implement_everywhere)(Library&) = [](Library&) {};  // the same for every device: plans and checks
 };
 
 }  // namespace sluice

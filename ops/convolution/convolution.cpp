@@ -11,8 +11,6 @@ namespace {
 
 bool is_empty(const Convolution& c) { return c.sizes[0] * c.sizes[1] * c.sizes[2] == 0; }
 
-bool is_chained(const Convolution& c) { return !c.pre.empty() || !c.post.empty(); }
-
 // A result without elements needs no kernel, but an unsuitable schedule is refused all the same.
 void check_empty(const Convolution& c) {
   if (!TensorView(c.input).is_cpu() && !is_depthwise(c)) check_forced(c, kForcedReason);
@@ -34,7 +32,7 @@ struct LinkedPlan {
 
 LinkedPlan plan_and_link(const Convolution& c, const TensorView& input, const Placed& result, const DeviceScope& device,
                          Action action) {
-  LinkedPlan linked{plan_convolution(c, input, result, {.device = device.properties(), .linked = is_chained(c)})};
+  LinkedPlan linked{plan_convolution(c, input, result, {.device = device.properties(), .linked = c.has_chains()})};
   Launches* launches = std::get_if<Launches>(&linked.plan);
   if (device.is_cpu() || launches == nullptr) return linked;
   const long long elements = result.view.elements();
@@ -115,7 +113,7 @@ std::string prepare_or_plan_convolution(const Convolution& c, const TensorView* 
   const DeviceScope device(c.op, result.view.device_index);
   const LinkedPlan linked = plan_and_link(c, input, result, device, mode.action);
   if (std::holds_alternative<Aten>(linked.plan)) return prepare_passes(c, result.view, mode);
-  if (device.is_cpu()) return is_chained(c) ? kOnCpu : kNoChain;
+  if (device.is_cpu()) return c.has_chains() ? kOnCpu : kNoChain;
   return linked.form.has_value() ? linked.form->why() : kNoChain;
 }
 

@@ -26,6 +26,8 @@ struct Convolution {
   DType dtype = DType::float32;  // the result's
   ScheduleRequest schedule = {};
   std::vector<int64_t> sizes = {}, strides = {};  // the result's
+
+  bool has_chains() const { return !pre.empty() || !post.empty(); }
 };
 
 // Whether each output channel has one input channel, and the depthwise method takes it.

@@ -150,7 +150,7 @@ const char* Planner::add_converted(const Convolution& c, const Placed& input, co
 template <class ParamsOf>
 const char* Planner::add_kernels(const Convolution& c, int64_t count, const ParamsOf& params_of, const Placed& input,
                                  const Placed& result) {
-  const bool on_cpu = target_.device == nullptr, chained = !c.pre.empty() || !c.post.empty();
+  const bool on_cpu = target_.device == nullptr, linked = target_.linked && c.has_chains();
   if (on_cpu && !is_depthwise(c)) return kOnCpuReason;
   const std::size_t begin = launches_.list.size();
   const int64_t workspace_before = launches_.workspace_bytes;
@@ -161,7 +161,7 @@ const char* Planner::add_kernels(const Convolution& c, int64_t count, const Para
     KernelLaunch& launch = std::get<KernelLaunch>(launches_.list.back());
     launch.workspace = reserved_;
     if (!on_cpu) {
-      launch.plan = plan_conv1d(make_problem(c, launch.params), c.schedule, *target_.device, chained && target_.linked);
+      launch.plan = plan_conv1d(make_problem(c, launch.params), c.schedule, *target_.device, linked);
       if (launch.plan.which == Conv1dMethod::aten) {
         check_forced(c, launch.plan.reason);
         return launch.plan.reason;
@@ -250,7 +250,7 @@ ConvolutionPlan plan_convolution(const Convolution& c, const TensorView& input, 
 
 std::string explain_convolution(const Convolution& c, const TensorView& input, const Placed& result,
                                 const CallMode& mode) {
-  const bool chained = !c.pre.empty() || !c.post.empty();
+  const bool chained = c.has_chains();
   const int64_t elements = result.view.elements();
   Planner planner({.device = &mode.device, .linked = chained && mode.linked}, /*explains=*/true);
   if (const char* reason = planner.add(c, {input}, result)) {

@@ -1,7 +1,5 @@
 #include "ops/common/launch.h"
 
-#include <torch/csrc/stable/ops.h>
-
 #include <algorithm>
 
 #include "kernels/operators/causal_conv1d/cpu/update.h"
@@ -10,18 +8,10 @@
 #include "kernels/operators/filter2d/cpu/filter2d.h"
 #include "kernels/operators/transform/cpu/transform.h"
 #include "ops/common/checks.h"
+#include "ops/cpu/share_out.h"
 
 namespace sluice {
 namespace {
-
-// Shares out `body(first, last)` of the items 0 .. count - 1, with at least `grain` each time.
-template <class Body>
-void share_out(int64_t count, int64_t grain, const Body& body) {
-  with_instruction_set([&]<InstructionSet set>() {
-    torch::stable::parallel_for(0, count, grain,
-                                [&](int64_t first, int64_t last) { body.template operator()<set>(first, last); });
-  });
-}
 
 void run_tiles(const Filter2dParams& params, const Filter2dCpuTiles& tiles) {
   share_out(tiles.count, tiles.grain,

@@ -29,15 +29,11 @@ STABLE_TORCH_LIBRARY(sluice, m) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(sluice, CPU, m) {
-  for (const Registration* op : kOps) {
-    if (op->implement != nullptr) op->implement(m);
-  }
+  for (const Registration* op : kOps) op->implement(m);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(sluice, CompositeExplicitAutograd, m) {
-  for (const Registration* op : kOps) {
-    if (op->implement_everywhere != nullptr) op->implement_everywhere(m);
-  }
+  for (const Registration* op : kOps) op->implement_everywhere(m);
   m.impl("_build_info", TORCH_BOX(&build_info));
   m.impl("_instruction_sets", TORCH_BOX(&usable_instruction_sets));
   m.impl("_instruction_set", TORCH_BOX(&current_instruction_set));

@@ -1,11 +1,10 @@
-#include <torch/csrc/stable/ops.h>
-
 #include <algorithm>
 
 #include "kernels/operators/causal_conv1d/cpu/states.h"
 #include "kernels/operators/causal_conv1d/cpu/subsequences.h"
 #include "kernels/operators/conv1d/cpu/depthwise.h"
 #include "ops/common/launch.h"
+#include "ops/cpu/share_out.h"
 
 namespace sluice {
 namespace {
@@ -22,8 +21,7 @@ void write_zeros(const Conv1dParams& p) {
   }
 }
 
-// Tiles are numbered subsequence after subsequence; one that is only zeros counts as one tile.
-template <InstructionSet set>
+// Tiles are numbered subsequence after subsequence; a subsequence of zeros alone counts as a tile.
 void convolve_subsequences(const SequencesParams& params, const std::vector<Subsequence>& subsequences) {
   std::vector<long long> starts(1, 0);
   long long grain = 1;
@@ -33,7 +31,7 @@ void convolve_subsequences(const SequencesParams& params, const std::vector<Subs
     starts.push_back(starts.back() + (subsequence.slot < 0 ? 1 : tiles.count));
     grain = std::max<long long>(grain, tiles.grain);
   }
-  torch::stable::parallel_for(0, starts.back(), grain, [&](int64_t first, int64_t last) {
+  share_out(starts.back(), grain, [&]<InstructionSet set>(int64_t first, int64_t last) {
     SubsequenceConvolution own(params);
     auto at = std::upper_bound(starts.begin(), starts.end(), first) - starts.begin() - 1;
     for (; at < static_cast<long long>(subsequences.size()) && starts[at] < last; ++at) {
@@ -51,8 +49,7 @@ void convolve_subsequences(const SequencesParams& params, const std::vector<Subs
 }  // namespace
 
 void launch(const DeviceScope& device, const SequencesParams& params) {
-  const std::vector<Subsequence> subsequences = subsequences_on_cpu(params);
-  with_instruction_set([&]<InstructionSet set>() { convolve_subsequences<set>(params, subsequences); });
+  convolve_subsequences(params, subsequences_on_cpu(params));
   launch_states(device, params);
 }
 
@@ -60,15 +57,12 @@ void launch_states(const DeviceScope&, const SequencesParams& params) {
   if (!params.sequences.after.exists()) return;
   const std::vector<Subsequence> subsequences = last_subsequences_on_cpu(params);
   const long long channels = params.convolution.channels, blocks = ceil_div(channels, kStateChannels);
-  with_instruction_set([&]<InstructionSet set>() {
-    torch::stable::parallel_for(0, static_cast<int64_t>(subsequences.size()) * blocks, 8,
-                                [&](int64_t first, int64_t last) {
-                                  for (int64_t item = first; item < last; ++item) {
-                                    const long long channel = item % blocks * kStateChannels;
-                                    keep_state_cpu<set>(params, subsequences[item / blocks], channel,
-                                                        std::min(channels, channel + kStateChannels));
-                                  }
-                                });
+  const int64_t items = static_cast<int64_t>(subsequences.size()) * blocks;
+  share_out(items, /*grain=*/8, [&]<InstructionSet set>(int64_t first, int64_t last) {
+    for (int64_t item = first; item < last; ++item) {
+      const long long channel = item % blocks * kStateChannels;
+      keep_state_cpu<set>(params, subsequences[item / blocks], channel, std::min(channels, channel + kStateChannels));
+    }
   });
 }
 

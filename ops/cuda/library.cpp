@@ -4,9 +4,7 @@
 namespace sluice {
 
 STABLE_TORCH_LIBRARY_IMPL(sluice, CUDA, m) {
-  for (const Registration* op : kOps) {
-    if (op->implement != nullptr) op->implement(m);
-  }
+  for (const Registration* op : kOps) op->implement(m);
 }
 
 }  // namespace sluice

@@ -162,6 +162,22 @@ def test_empty_and_single(device: str) -> None:
     assert sluice.transform(torch.tensor(3.0, device=device), chain).item() == 6.0
 
 
+def test_too_many_dimensions_are_refused_alike(device: str) -> None:
+    """The op, what links for it and what plans it have one limit."""
+    rank = 13
+    x = torch.zeros([3] * rank, device=device)[(slice(0, 3, 2),) * rank]  # no two dimensions merge with a result's
+    calls = (
+        lambda: sluice.transform(x, stages.silu()),
+        lambda: sluice.prepare(stages.silu(), x),
+        lambda: sluice.plan("transform", x, stages.silu()),
+    )
+    for call in calls:
+        with pytest.raises(
+            ValueError, match=r"^transform: input must have at most 12 dimensions that do not merge, got"
+        ):
+            call()
+
+
 def test_cast_rounds_where_it_stands_and_sets_the_result(device: str) -> None:
     x = torch.randn(1000, device=device)
     middle = sluice.transform(x, stages.cast(torch.bfloat16) | stages.scale(1.0))
