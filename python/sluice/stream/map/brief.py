@@ -37,8 +37,8 @@ from .chunks import Chunks
 from .ledger import Ledger
 from .outputs import chunk_name, raise_versions
 
-# The most bytes of inputs: one chunk for any host link. Threads copy larger pageable memory; from pinned memory a chunk
-# takes less time than Python for a longer way.
+# The most bytes of inputs. Pageable inputs are a chunk on any usual host link; threads copy larger memory. Pinned
+# inputs are copied in less time than Python takes for a longer way.
 _MOST_BYTES, _MOST_PINNED_BYTES = 256 << 10, 2 << 20
 
 # For tests: whether there are such calls.

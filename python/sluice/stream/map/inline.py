@@ -209,7 +209,7 @@ class InlineRun(MapRun):
         return True
 
     def _target(self, chunk: Chunk) -> torch.Tensor | None:
-        """Where a known function writes a chunk's result itself; None until the first result shows its shape."""
+        """Where a known function writes a chunk's result itself; None where it cannot, or before the first result."""
         ledger = self.ledger
         outputs = ledger.outputs
         if not self._writes_itself or outputs.structure is None or outputs.structure.spec is not None:

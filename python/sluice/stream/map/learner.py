@@ -66,7 +66,7 @@ class Learner:
         return self._slots_for(chunks) * each + charged(output) + charged(whole)
 
     def learn(self) -> None:
-        """Runs the first chunk alone, and smaller first chunks until memory and budget suffice."""
+        """Computes the first chunk alone; smaller first chunks until memory and budget suffice."""
         work, ledger, rows = self._work, self._ledger, self._work.first_rows
         arguments, budget = ledger.arguments, ledger.limits.memory_budget
         problem = (rows, arguments.halo, budget, tuple((s.dtype, s.shape) for s in arguments.inputs))

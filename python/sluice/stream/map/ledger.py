@@ -71,7 +71,10 @@ class Ledger(Cancellable):
         self._next = itertools.count(1)
 
     def divide(self, taken: int, equal: range, devices: int) -> None:
-        """Restarts with chunk `taken`; chunks of `equal` come in blocks. Only one device may take chunks meanwhile."""
+        """Restarts with chunk `taken`, or with `equal` if it begins before. Chunks of `equal` come in blocks.
+
+        Only one device may take chunks meanwhile.
+        """
         self.equal = equal
         before, after = range(taken, equal.start), range(max(taken, equal.stop), self.chunks.count)
         blocks = [equal] if devices == 1 else blocks_of(equal, devices, self.limits.depth)

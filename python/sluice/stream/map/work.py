@@ -109,7 +109,7 @@ class DeviceWork:
         return ledger.chunks[index]
 
     def fetch_ahead(self, count: int) -> None:
-        """Fetches the next chunks, while the first chunk is computed."""
+        """Fetches the next chunks, whose copies overlap the first chunk's computation."""
         self.engine.flush()  # the first copy need not wait for the others
         while len(self.fetched_ahead) < count and (chunk := self.take()) is not None:
             self.fetched_ahead.append(self.fetch(chunk))
