@@ -25,25 +25,14 @@ def causal_conv1d(
     return_final_states: bool = False,
     final_states_out: torch.Tensor | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """`sluice.causal_conv1d` under the arguments of cuDNN's front end.
+    """`sluice.causal_conv1d` under the arguments of cuDNN's front end: shapes, dtypes and errors are sluice's.
 
     Args:
-        x: (B, C, L), any strides; (1, C, T) with `cu_seqlens`.
-        weight: (C, K), any floating dtype.
-        bias: (C,), any floating dtype.
-        activation: None, "identity", "silu" or "swish".
-        seq_idx: (B, L) int32: a change of id begins a sequence; a negative id gives 0 and is in no sequence.
-        cu_seqlens: (N + 1,) int32 or int64: sequence n has the tokens from cu_seqlens[n] on.
-        initial_states: (B, C, K-1), or (N, C, K-1) with `cu_seqlens`; zeros if absent.
-        return_final_states: also return the last K-1 columns of (initial_states, x) of each sequence.
-        final_states_out: written and returned as the final states; needs `return_final_states`.
-
-    Returns:
-        A tensor of x's shape and dtype; with `return_final_states` a tuple of it and the final states.
+        final_states_out: needs `return_final_states`.
 
     Raises:
-        NotImplementedError: another activation.
-        TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d`; a lone `final_states_out`.
+        NotImplementedError: an activation that `sluice.causal_conv1d` lacks.
+        ValueError: a lone `final_states_out`.
 
     Example:
         >>> import torch
@@ -72,19 +61,11 @@ def causal_conv1d(
 def causal_conv1d_nwh(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, activation: str = "identity"
 ) -> torch.Tensor:
-    """`causal_conv1d` of (B, L, C) with the taps as the rows of `weight`.
-
-    Args:
-        x: (B, L, C), any strides.
-        weight: (K, C), any floating dtype.
-        bias: (C,), any floating dtype.
-        activation: "identity" or "silu".
-
-    Returns:
-        (B, L, C) of x's dtype.
+    """`sluice.causal_conv1d` of (B, L, C) with the taps as the rows of `weight`, (K, C). The result is (B, L, C).
 
     Raises:
-        TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d`; another activation.
+        ValueError: an activation other than "identity" and "silu".
+        TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d`.
 
     Example:
         >>> import torch
@@ -166,23 +147,13 @@ def causal_conv1d_update(
     cache_seqlens: torch.Tensor | None = None,
     conv_state_indices: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`sluice.causal_conv1d_update` under the arguments of cuDNN's front end.
+    """`sluice.causal_conv1d_update` of one token, (B, C), under the arguments of cuDNN's front end.
 
     Args:
-        x: (B, C), any strides.
-        conv_state: (slots, C, state_len >= K-1), any strides, any floating dtype; changed in place. The last K-1
-            columns are the state; all columns move left by the new token.
-        weight: (C, K), any floating dtype.
-        bias: (C,), any floating dtype.
-        activation: None, "identity", "silu" or "swish".
-        cache_seqlens: (B,) int32 or int64, tokens before this call: the state is circular.
-        conv_state_indices: (B,) int32 or int64, the slot of each sequence; -1: the result is 0, and no state is
-            changed. Without it sequence b has slot b.
-
-    Returns:
-        (B, C) of x's dtype.
+        conv_state: may have more slots than sequences.
 
     Raises:
+        NotImplementedError: an activation that `sluice.causal_conv1d` lacks.
         TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d_update`; x of more than one token.
 
     Example:

@@ -46,29 +46,23 @@ def causal_conv1d(
     """`sluice.causal_conv1d` of (B, T, C), with states of K columns.
 
     Args:
-        x: (B, T, C) or (B, T, heads, C / heads), any strides; B = 1 with `cu_seqlens`.
-        weight: (C, K), any floating dtype. None is refused, as it is by FLA.
-        bias: (C,), any floating dtype.
+        x: (B, T, C) or (B, T, heads, C / heads); B = 1 with `cu_seqlens`. Tokens of no sequence have the result 0.
+        weight: (C, K). None is refused, as it is by FLA.
         residual: x's shape, added after the activation.
-        initial_state: (N, C, K), any strides, any floating dtype: the columns before each of N sequences, B without
-            `cu_seqlens`; zeros if absent.
+        initial_state: (N, C, K), the columns before each of N sequences, B without `cu_seqlens`; zeros if absent.
         output_final_state: also return the last K columns of (initial_state, x) of each sequence.
-        activation: None, "identity", "silu" or "swish".
         backend: "triton", "mix" or "cuda"; the kernel is the same.
-        cu_seqlens: (N + 1,) int32 or int64: sequence n has the tokens from cu_seqlens[n] on. Tokens of no sequence
-            have the result 0.
         cu_seqlens_cpu: ignored.
         chunk_indices: ignored.
         cp_context: must be None.
-        **kwargs: the backends "mix" and "cuda" read `seq_idx`, (B, T) int32, if there is no `cu_seqlens`: a change of
-            id begins a sequence; a negative id gives 0 and is in no sequence. The final state does not depend on ids.
-            Others are ignored.
+        **kwargs: the backends "mix" and "cuda" read `seq_idx`, (B, T) int32, if there is no `cu_seqlens`. The final
+            state does not depend on ids. Others are ignored.
 
     Returns:
         A contiguous tensor of x's shape and dtype; and the final state, contiguous (N, C, K) of x's dtype, or None.
 
     Raises:
-        NotImplementedError: another activation, or a `cp_context`.
+        NotImplementedError: an activation that `sluice.causal_conv1d` lacks, or a `cp_context`.
         TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d`; ValueError also for another backend.
 
     Example:
@@ -150,21 +144,19 @@ def causal_conv1d_update(
     bias: torch.Tensor | None = None,
     activation: str | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`sluice.causal_conv1d_update` of one token of each sequence.
+    """`sluice.causal_conv1d_update` of one token of each sequence, with states of K columns.
 
     Args:
-        x: (N, C), (N, 1, C) or (1, N, C); the latter two also with heads, as (N, 1, heads, C / heads). Any strides.
-        cache: (N, C, K), any strides, any floating dtype; changed in place: the token becomes the last column.
+        x: (N, C), (N, 1, C) or (1, N, C); the latter two also with heads, as (N, 1, heads, C / heads).
+        cache: (N, C, K); the token becomes its last column.
         residual: x's shape, added after the activation.
-        weight: (C, K), any floating dtype. None is refused, as it is by FLA.
-        bias: (C,), any floating dtype.
-        activation: None, "identity", "silu" or "swish".
+        weight: (C, K). None is refused, as it is by FLA.
 
     Returns:
         A contiguous tensor of x's shape and dtype; and `cache`.
 
     Raises:
-        NotImplementedError: another activation.
+        NotImplementedError: an activation that `sluice.causal_conv1d` lacks.
         TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d_update`.
 
     Example:

@@ -32,23 +32,16 @@ def causal_conv1d_fn(
     x does not change; SGLang overwrites it if its last stride is 1.
 
     Args:
-        x: (B, C, L), or (C, T) with `query_start_loc`; any strides.
-        weight: (C, K), any floating dtype.
-        bias: (C,), any floating dtype.
-        query_start_loc: (N + 1,) int32 or int64: sequence n has the tokens from query_start_loc[n] on.
-        cache_indices: (N,) int32 or int64, the slot of each sequence. Without it sequence n has slot n.
+        x: (B, C, L), or (C, T) with `query_start_loc`. Tokens of no sequence have the result 0.
+        query_start_loc: `cu_seqlens`.
+        cache_indices: (N,), the slot of each sequence. Without it sequence n has slot n.
         has_initial_state: (N,) bool: where false, or absent, the old state counts as zeros.
-        conv_states: (slots, C, >= K-1), any strides, any floating dtype. A slot's first K-1 columns are a state, and
-            others are left alone. Without it no states are kept, and `cache_indices` is ignored.
-        activation: None, "identity", "silu", "swish" or a bool; True means silu.
-        pad_slot_id: an index that names no slot: the result is 0, and no state is changed.
+        conv_states: (slots, C, >= K-1): a slot's first K-1 columns are a state, and others are left alone. Without it
+            no states are kept, and `cache_indices` is ignored.
         **kwargs: ignored; they place the blocks of SGLang's kernels.
 
-    Returns:
-        A tensor of x's shape and dtype. Tokens of no sequence have the result 0.
-
     Raises:
-        NotImplementedError: another activation.
+        NotImplementedError: an activation that `sluice.causal_conv1d` lacks.
         TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d`.
 
     Example:
@@ -82,25 +75,10 @@ def causal_conv1d_update(
     conv_state_indices: torch.Tensor | None = None,
     pad_slot_id: int = PAD_SLOT_ID,
 ) -> torch.Tensor:
-    """`sluice.causal_conv1d_update` with the result written to x.
-
-    Args:
-        x: (B, C), a token of each sequence, or (B, C, S); any strides. Overwritten.
-        conv_state: (slots, C, state_len >= K-1), any strides, any floating dtype; changed in place. The last K-1
-            columns are the state; all columns move left by the new tokens.
-        weight: (C, K), any floating dtype.
-        bias: (C,), any floating dtype.
-        activation: None, "identity", "silu", "swish" or a bool; True means silu.
-        cache_seqlens: (B,) int32 or int64, tokens before this call: the state is circular, and token t goes to
-            column (cache_seqlens + t) % state_len.
-        conv_state_indices: (B,) int32 or int64, the slot of each sequence. Without it sequence b has slot b.
-        pad_slot_id: an index that names no slot: the result is 0, and no state is changed.
-
-    Returns:
-        x, which holds the result.
+    """`sluice.causal_conv1d_update` with the result written to x, which is returned.
 
     Raises:
-        NotImplementedError: another activation.
+        NotImplementedError: an activation that `sluice.causal_conv1d` lacks.
         TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d_update`.
 
     Example:

@@ -37,28 +37,20 @@ def causal_conv1d_fn(
     """`sluice.causal_conv1d` of packed sequences with states in the slots of a cache, which is changed in place.
 
     Args:
-        x: (C, T), any strides; vLLM passes channels-last.
-        weight: (C, K), any floating dtype.
-        bias: (C,), any floating dtype; or None.
-        conv_states: (slots, C, >= K-1), any strides, any floating dtype. A slot's first K-1 columns are a state, and
-            others are left alone.
-        query_start_loc: (N + 1,) int32 or int64: sequence n has the tokens from query_start_loc[n] on.
-        cache_indices: (N,) int32 or int64, the slot of each sequence; of (N, blocks) the first column. Without it
-            sequence n has slot n.
-        has_initial_state: (N,) bool: where false, or absent, the old state counts as zeros. A sequence
-            without tokens then leaves zeros in its slot, which vLLM does not write.
-        activation: None, "identity", "silu", "swish" or a bool; True means silu.
-        pad_slot_id: an index that names no slot: the result is 0, and no state is changed.
-        null_block_id: another such index, or None.
+        x: (C, T); vLLM passes channels-last. Tokens of no sequence have the result 0.
+        conv_states: (slots, C, >= K-1): a slot's first K-1 columns are a state, and others are left alone.
+        query_start_loc: `cu_seqlens`.
+        cache_indices: (N,), the slot of each sequence; of (N, blocks) the first column. Without it sequence n has slot
+            n.
+        has_initial_state: (N,) bool: where false, or absent, the old state counts as zeros. A sequence without tokens
+            then leaves zeros in its slot, which vLLM does not write.
+        null_block_id: an index that names no slot, as `pad_slot_id` is, or None.
         metadata: ignored; it places the blocks of vLLM's kernel.
-        validate_data: assert that `cache_indices` and `has_initial_state` have shape (N,). Without it more elements
-            are allowed and ignored.
-
-    Returns:
-        (C, T) of x's dtype. Tokens of no sequence have the result 0.
+        validate_data: assert that `cache_indices` and `has_initial_state` have shape (N,). Without it more elements are
+            allowed and ignored.
 
     Raises:
-        NotImplementedError: another activation.
+        NotImplementedError: an activation that `sluice.causal_conv1d` lacks.
         AssertionError: an assertion of `validate_data` fails.
         TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d`.
 
@@ -105,28 +97,20 @@ def causal_conv1d_update(
     """`sluice.causal_conv1d_update` with the state in a slot's first columns and the result written to x.
 
     Args:
-        x: (B, C), a token of each sequence, or (B, C, S); with `query_start_loc` (tokens, C). Any strides.
-        conv_state: (slots, C, >= K-1), any strides, any floating dtype; changed in place. A slot's first K-1 columns
-            are its state, and others are left alone.
-        weight: (C, K), any floating dtype.
-        bias: (C,), any floating dtype.
-        activation: None, "identity", "silu", "swish" or a bool; True means silu.
-        conv_state_indices: (B,) int32 or int64, the slot of each sequence; of (B, blocks) the first column. Without it
-            sequence b has slot b.
-        num_accepted_tokens: (B,) int32 or int64, a >= 1, for speculative decoding: the state begins at column a - 1,
-            and the slot becomes the state without its first column, followed by the new tokens.
-        query_start_loc: (B + 1,) int32 or int64: sequence b has the tokens from query_start_loc[b] on.
+        x: (B, C) or (B, C, S); with `query_start_loc` (tokens, C). Tokens of no sequence have the result 0.
+        conv_state: (slots, C, >= K-1): a slot's first K-1 columns are its state, and others are left alone.
+        conv_state_indices: (B,), the slot of each sequence; of (B, blocks) the first column. Without it sequence b has
+            slot b.
+        num_accepted_tokens: (B,), a >= 1, for speculative decoding: the state begins at column a - 1, and the slot
+            becomes the state without its first column, followed by the new tokens.
         max_query_len: ignored; it sizes the blocks of vLLM's kernel.
         null_block_id: an index that names no slot, or None: the result is 0, and no state is changed.
         validate_data: assert that there is a null block, and one index for each sequence. Without it indices, accepted
             numbers and starts of further sequences are allowed and ignored.
-        out: written instead of x; x's shape and dtype, any strides.
-
-    Returns:
-        `out`, or x, which holds the result. Tokens of no sequence have the result 0.
+        out: written and returned instead of x.
 
     Raises:
-        NotImplementedError: another activation.
+        NotImplementedError: an activation that `sluice.causal_conv1d` lacks.
         AssertionError: an assertion of `validate_data` fails.
         TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d_update`.
 

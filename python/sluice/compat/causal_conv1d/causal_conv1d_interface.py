@@ -25,22 +25,10 @@ def causal_conv1d_fn(
     """`sluice.causal_conv1d` under the arguments of causal_conv1d, without its limits on layouts and widths.
 
     Args:
-        x: (B, C, L), any strides.
-        weight: (C, K), any floating dtype.
-        bias: (C,), any floating dtype.
-        seq_idx: (B, L) int32 or int64: a change of id begins a sequence within a row; a negative id gives 0 and is in
-            no sequence, as in `sluice.causal_conv1d`.
-        initial_states: (B, C, K-1), any strides: the columns before each row's first sequence; zeros if absent.
-        return_final_states: also return the last K-1 columns of each row's last sequence, with what came before it.
-        final_states_out: (B, C, K-1); written and returned as the final states. Ignored without `return_final_states`.
-        activation: None, "identity", "silu", "swish" or a bool; True means silu.
-
-    Returns:
-        A tensor of x's shape and dtype, channels-last where x is, else contiguous; with `return_final_states` a tuple
-        of it and the final states.
+        final_states_out: ignored without `return_final_states`.
 
     Raises:
-        NotImplementedError: another activation.
+        NotImplementedError: an activation that `sluice.causal_conv1d` lacks.
         TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d`.
 
     Example:
@@ -78,23 +66,8 @@ def causal_conv1d_update(
 ) -> torch.Tensor:
     """`sluice.causal_conv1d_update` under the arguments of causal_conv1d.
 
-    Args:
-        x: (B, C), a token of each sequence, or (B, C, S); any strides.
-        conv_state: (B or slots, C, state_len >= K-1), any strides, any floating dtype; changed in place. The last K-1
-            columns are the state; all columns move left by the new tokens.
-        weight: (C, K), any floating dtype.
-        bias: (C,), any floating dtype.
-        activation: None, "identity", "silu", "swish" or a bool; True means silu.
-        cache_seqlens: (B,) int32 or int64, tokens before this call: the state is circular, and token t goes to
-            column (cache_seqlens + t) % state_len.
-        conv_state_indices: (B,) int32 or int64, the slot of each sequence; -1: the result is 0, and no state is
-            changed. Without it sequence b has slot b.
-
-    Returns:
-        A tensor of x's shape and dtype.
-
     Raises:
-        NotImplementedError: another activation.
+        NotImplementedError: an activation that `sluice.causal_conv1d` lacks.
         TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d_update`.
 
     Example:
@@ -133,22 +106,6 @@ def causal_conv1d_ref(
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """`causal_conv1d_fn` by `sluice.reference`: slow, and for tests.
 
-    Args:
-        x: (B, C, L).
-        weight: (C, K).
-        bias: (C,).
-        initial_states: (B, C, K-1).
-        return_final_states: also return the final states.
-        final_states_out: (B, C, K-1); written and returned as the final states. Ignored without `return_final_states`.
-        activation: as in `causal_conv1d_fn`.
-        seq_idx: (B, L).
-
-    Returns:
-        The same as `causal_conv1d_fn`.
-
-    Raises:
-        NotImplementedError: another activation.
-
     Example:
         >>> import torch
         >>> from sluice.compat.causal_conv1d.causal_conv1d_interface import causal_conv1d_ref
@@ -175,20 +132,6 @@ def causal_conv1d_update_ref(
     cache_seqlens: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """`causal_conv1d_update` by `sluice.reference`: slow, and for tests.
-
-    Args:
-        x: (B, C) or (B, C, S).
-        conv_state: (B, C, state_len >= K-1); changed in place.
-        weight: (C, K).
-        bias: (C,).
-        activation: as in `causal_conv1d_update`.
-        cache_seqlens: (B,).
-
-    Returns:
-        A tensor of x's shape and dtype.
-
-    Raises:
-        NotImplementedError: another activation.
 
     Example:
         >>> import torch

@@ -53,17 +53,6 @@ def causal_conv1d_varlen_states(x: torch.Tensor, cu_seqlens: torch.Tensor, state
 def causal_conv1d_varlen_states_ref(x: torch.Tensor, cu_seqlens: torch.Tensor, state_len: int) -> torch.Tensor:
     """`causal_conv1d_varlen_states`, one sequence after the other: slow, and for tests.
 
-    Args:
-        x: (T, C).
-        cu_seqlens: (N + 1,).
-        state_len: columns of a state.
-
-    Returns:
-        (N, C, state_len) of x's dtype.
-
-    Raises:
-        TypeError, ValueError: as `causal_conv1d_varlen_states`.
-
     Example:
         >>> import torch
         >>> from sluice.compat.causal_conv1d.causal_conv1d_varlen import causal_conv1d_varlen_states_ref

@@ -24,17 +24,7 @@ def causal_conv1d_fwd_function(
     """`causal_conv1d_fn` that writes final states to `final_states_out`, if given, and does not return them.
 
     Args:
-        x: (B, C, L), any strides.
-        weight: (C, K), any floating dtype.
-        bias: (C,), any floating dtype.
-        seq_idx: (B, L) int32 or int64: a change of id begins a sequence within a row; a negative id gives 0 and is in
-            no sequence, as in `sluice.causal_conv1d`.
-        initial_states: (B, C, K-1), any strides; zeros if absent.
-        final_states_out: (B, C, K-1); written.
         silu_activation: True for silu, False for no activation.
-
-    Returns:
-        A tensor of x's shape and dtype, channels-last where x is, else contiguous.
 
     Raises:
         TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d`.
@@ -73,21 +63,6 @@ def causal_conv1d_bwd_function(
 ) -> NoReturn:
     """Raises `NotImplementedError`. It exists because mamba-ssm imports it along with the other two.
 
-    Args:
-        x: not used.
-        weight: not used.
-        bias: not used.
-        dout: not used.
-        seq_idx: not used.
-        initial_states: not used.
-        dfinal_states: not used.
-        dx: not used.
-        return_dinitial_states: not used.
-        silu_activation: not used.
-
-    Raises:
-        NotImplementedError: always.
-
     Example:
         >>> from sluice.compat.causal_conv1d.cpp_functions import causal_conv1d_bwd_function
         >>> causal_conv1d_bwd_function(*[None] * 10)
@@ -114,17 +89,7 @@ def causal_conv1d_update_function(
     """`causal_conv1d_update` with a bool for the activation.
 
     Args:
-        x: (B, C) or (B, C, S), any strides.
-        conv_state: (B or slots, C, state_len >= K-1), any strides, any floating dtype; changed in place.
-        weight: (C, K), any floating dtype.
-        bias: (C,), any floating dtype.
         silu_activation: True for silu, False for no activation.
-        cache_seqlens: (B,) int32 or int64, tokens before this call: the state is circular.
-        conv_state_indices: (B,) int32 or int64, the slot of each sequence; -1: the result is 0, and no state is
-            changed.
-
-    Returns:
-        A tensor of x's shape and dtype.
 
     Raises:
         TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d_update`.
