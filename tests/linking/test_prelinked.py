@@ -73,12 +73,15 @@ def name_of(linker: OfflineLinker, kernel: str, source: str) -> str:
 
 
 def check_promises(linker: OfflineLinker, found: dict[str, bytes], tile: str) -> None:
-    """Among kernels whose names contain `tile`, exactly the kernels with promised chains are there."""
+    """Among kernels whose names end with `tile`, exactly the kernels with promised chains are there."""
+    promises = 0
     for chain, promised in PROMISED.items():
         for kernel, source in dense_sources(promised.text).items():
-            if f"_{tile}_" in kernel or not tile:
-                is_promised = kernel.endswith("_positions") or chain in IN_CHANNELS
+            if kernel.endswith(f"_{tile}") or not tile:
+                is_promised = "_positions_" in kernel or chain in IN_CHANNELS
                 assert bool(found.get(name_of(linker, kernel, source))) == is_promised, (kernel, chain)
+                promises += is_promised
+    assert promises == len(found)
     for other in (stages.snake(1.0), stages.relu() | stages.scale(2.0), stages.tanh()):
         for kernel, source in dense_sources(other.text).items():
             assert name_of(linker, kernel, source) not in found
