@@ -22,6 +22,8 @@ NATIVE := $(shell find kernels ops tests/cpp -type f 2>/dev/null) CMakeLists.txt
 # ccache reuses what another clone compiled: paths are relative, and line tables do not make it hash the clone's folder.
 export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
+# So does mypy, which reads torch for minutes: it compares contents where paths differ.
+export MYPY_CACHE_DIR := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sluice/mypy
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test wheel bench lint format gpu-check receipt results sanitize clean
