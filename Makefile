@@ -22,8 +22,11 @@ NATIVE := $(shell find kernels ops tests/cpp -type f 2>/dev/null) CMakeLists.txt
 # ccache reuses what another clone compiled: paths are relative, and line tables do not make it hash the clone's folder.
 export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
-# So does mypy, which reads torch for minutes: it compares contents where paths differ.
-export MYPY_CACHE_DIR := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sluice/mypy
+# Clones also share prelinked chains, whose names are digests, and mypy's reading of torch: it compares contents where
+# paths differ.
+CACHES := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sluice-build
+export MYPY_CACHE_DIR := $(CACHES)/mypy
+export SLUICE_PRELINK_CACHE := $(CACHES)/prelinked
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test wheel bench lint format gpu-check receipt results sanitize clean
