@@ -25,14 +25,14 @@ def causal_conv1d(
     return_final_states: bool = False,
     final_states_out: torch.Tensor | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """`sluice.causal_conv1d` under the arguments of cuDNN's front end: shapes, dtypes and errors are sluice's.
+    """`sluice.causal_conv1d` under the arguments of cuDNN's front end.
 
     Args:
         final_states_out: needs `return_final_states`.
 
     Raises:
         NotImplementedError: an activation that `sluice.causal_conv1d` lacks.
-        ValueError: a lone `final_states_out`.
+        TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d`; a lone `final_states_out`.
 
     Example:
         >>> import torch
@@ -153,7 +153,6 @@ def causal_conv1d_update(
         conv_state: may have more slots than sequences.
 
     Raises:
-        NotImplementedError: an activation that `sluice.causal_conv1d` lacks.
         TypeError, ValueError, RuntimeError: as `sluice.causal_conv1d_update`; x of more than one token.
 
     Example:

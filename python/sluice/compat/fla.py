@@ -46,7 +46,7 @@ def causal_conv1d(
     """`sluice.causal_conv1d` of (B, T, C), with states of K columns.
 
     Args:
-        x: (B, T, C) or (B, T, heads, C / heads); B = 1 with `cu_seqlens`. Tokens of no sequence have the result 0.
+        x: (B, T, C) or (B, T, heads, C / heads); B = 1 with `cu_seqlens`.
         weight: (C, K). None is refused, as it is by FLA.
         residual: x's shape, added after the activation.
         initial_state: (N, C, K), the columns before each of N sequences, B without `cu_seqlens`; zeros if absent.

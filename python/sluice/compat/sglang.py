@@ -32,8 +32,8 @@ def causal_conv1d_fn(
     x does not change; SGLang overwrites it if its last stride is 1.
 
     Args:
-        x: (B, C, L), or (C, T) with `query_start_loc`. Tokens of no sequence have the result 0.
-        query_start_loc: `cu_seqlens`.
+        x: (B, C, L), or (C, T) with `query_start_loc`.
+        query_start_loc: sluice's `cu_seqlens`.
         cache_indices: (N,), the slot of each sequence. Without it sequence n has slot n.
         has_initial_state: (N,) bool: where false, or absent, the old state counts as zeros.
         conv_states: (slots, C, >= K-1): a slot's first K-1 columns are a state, and others are left alone. Without it

@@ -37,11 +37,10 @@ def causal_conv1d_fn(
     """`sluice.causal_conv1d` of packed sequences with states in the slots of a cache, which is changed in place.
 
     Args:
-        x: (C, T); vLLM passes channels-last. Tokens of no sequence have the result 0.
+        x: (C, T); vLLM passes channels-last.
         conv_states: (slots, C, >= K-1): a slot's first K-1 columns are a state, and others are left alone.
-        query_start_loc: `cu_seqlens`.
-        cache_indices: (N,), the slot of each sequence; of (N, blocks) the first column. Without it sequence n has slot
-            n.
+        query_start_loc: sluice's `cu_seqlens`.
+        cache_indices: (N,), or (N, blocks), whose first column counts. Without it sequence n has slot n.
         has_initial_state: (N,) bool: where false, or absent, the old state counts as zeros. A sequence without tokens
             then leaves zeros in its slot, which vLLM does not write.
         null_block_id: an index that names no slot, as `pad_slot_id` is, or None.
@@ -97,12 +96,9 @@ def causal_conv1d_update(
     """`sluice.causal_conv1d_update` with the state in a slot's first columns and the result written to x.
 
     Args:
-        x: (B, C) or (B, C, S); with `query_start_loc` (tokens, C). Tokens of no sequence have the result 0.
+        x: (B, C) or (B, C, S); with `query_start_loc` (tokens, C).
         conv_state: (slots, C, >= K-1): a slot's first K-1 columns are its state, and others are left alone.
-        conv_state_indices: (B,), the slot of each sequence; of (B, blocks) the first column. Without it sequence b has
-            slot b.
-        num_accepted_tokens: (B,), a >= 1, for speculative decoding: the state begins at column a - 1, and the slot
-            becomes the state without its first column, followed by the new tokens.
+        conv_state_indices: (B,), or (B, blocks), whose first column counts. Without it sequence b has slot b.
         max_query_len: ignored; it sizes the blocks of vLLM's kernel.
         null_block_id: an index that names no slot, or None: the result is 0, and no state is changed.
         validate_data: assert that there is a null block, and one index for each sequence. Without it indices, accepted
