@@ -24,9 +24,9 @@ export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 # Clones also share prelinked chains, whose names are digests, and mypy's reading of torch: it compares contents where
 # paths differ.
-CACHES := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sluice-build
-export MYPY_CACHE_DIR := $(CACHES)/mypy
-export SLUICE_PRELINK_CACHE := $(CACHES)/prelinked
+SHARED := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sluice-build
+export MYPY_CACHE_DIR ?= $(SHARED)/mypy
+export SLUICE_PRELINK_CACHE ?= $(SHARED)/prelinked
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test wheel bench lint format gpu-check receipt results sanitize clean

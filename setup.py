@@ -35,7 +35,6 @@ class CMakeBuild(build_ext):
             f"-DSLUICE_TORCH_DIR={torch_directory()}",
             f"-DSLUICE_WITH_CUDA={os.environ.get('SLUICE_WITH_CUDA', 'auto')}",
             f"-DSLUICE_PRELINK={os.environ.get('SLUICE_PRELINK', 'ON')}",
-            f"-DSLUICE_PRELINK_CACHE={os.environ.get('SLUICE_PRELINK_CACHE', BUILD / 'prelinked' / 'cache')}",
             f"-DSLUICE_TESTS={os.environ.get('SLUICE_TESTS', 'OFF')}",
             *os.environ.get("CMAKE_ARGS", "").split(),
         ]

@@ -59,7 +59,7 @@ def prelink(folder: pathlib.Path, tile: str, libraries: list[pathlib.Path]) -> t
     """The list that the build's program writes with these libraries ahead of others, and what it says."""
     fatbinary = shutil.which("fatbinary") or "/usr/local/cuda/bin/fatbinary"
     # The cache that the build has: what it linked is not linked again.
-    cache = pathlib.Path(os.environ.get("SLUICE_PRELINK_CACHE", BUILD / "prelinked" / "cache"))
+    cache = pathlib.Path(os.environ.get("SLUICE_PRELINK_CACHE") or BUILD / "prelinked" / "cache")
     command = [PRELINK, f"conv1d_dense_{tile}", fatbinary, cache, folder / "list"]
     environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(map(str, libraries))}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

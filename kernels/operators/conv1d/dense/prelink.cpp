@@ -74,7 +74,8 @@ int prelink(const Build& build) {
   const std::string& unavailable = link_libraries().unavailable;
   std::string list;
   if (unavailable.empty()) {
-    const DiskCache cache(build.cache, kCacheLimit);
+    const bool stores = !link_libraries().identity.empty();  // otherwise an entry could be another library's
+    const DiskCache cache(stores ? build.cache : std::string(), kCacheLimit);
     for_each_prelinked([&](const LinkRequest& request) {
       if (request.module == build.module) list += entry_of(build, cache, request);
     });
