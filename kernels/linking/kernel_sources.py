@@ -49,16 +49,17 @@ class Kernel(NamedTuple):
     pre: str
     post: str
     bounds: str
+    traits: str
     arguments: str
     call: str
 
 
 class Launcher(NamedTuple):
-    name: str
+    module: str
     params: str
+    kernels: str
     code: str
     count: str
-    dtypes: str
 
 
 class Table(NamedTuple):
@@ -70,6 +71,12 @@ class Table(NamedTuple):
     @property
     def op(self) -> str:
         return self.folder.split("/")[0]
+
+    def members(self, module: str) -> list[Kernel]:
+        return [kernel for kernel in self.kernels if kernel.module == module]
+
+    def instances_of(self, kernels: list[Kernel]) -> list[Instance]:
+        return list(dict.fromkeys(instance for kernel in kernels for instance in self.instances(kernel.dtypes)))
 
     def instances(self, dtypes: str) -> list[Instance]:
         if dtypes == "tiles":
@@ -114,10 +121,12 @@ def read_table(operators: pathlib.Path, path: pathlib.Path) -> Table:
         [Launcher(*row) for row in rows(text, "SLUICE_LAUNCHER")],
         [(row[0], row[1]) for row in rows(tiles.read_text(), "SLUICE_DENSE_TILE")] if tiles.exists() else [],
     )
-    for row in (*table.kernels, *table.launchers):
-        codes = KERNEL_CODE if isinstance(row, Kernel) else LAUNCHER_CODE
-        if row.dtypes not in (*DTYPES, "tiles") or row.code not in codes:
+    for row in table.kernels:
+        if row.dtypes not in (*DTYPES, "tiles") or row.code not in KERNEL_CODE:
             raise ValueError(f"{path}: {row.name}: unknown dtypes {row.dtypes} or code {row.code}")
+    for launcher in table.launchers:
+        if launcher.code not in LAUNCHER_CODE or not table.members(launcher.module):
+            raise ValueError(f"{path}: {launcher.module}: unknown code {launcher.code}, or a module without kernels")
     return table
 
 
@@ -141,10 +150,12 @@ def entry_source(kernel: Kernel, op: str, instance: Instance) -> str:
     return f'#define SLUICE_RING(schedule, Pipe, ...){lines}\n#include "kernels/shared/pipeline/rings.def"'
 
 
+def kernel_files(table: Table, kernels: list[Kernel]) -> list[str]:
+    return [f"kernels/operators/{table.folder}/{file}.cuh" for file in dict.fromkeys(kernel.file for kernel in kernels)]
+
+
 def module_source(table: Table, kernels: list[Kernel], instance: Instance) -> str:
-    includes = [
-        f"kernels/operators/{table.folder}/{file}.cuh" for file in dict.fromkeys(kernel.file for kernel in kernels)
-    ]
+    includes = kernel_files(table, kernels)
     if any(_has_pipe(kernel) for kernel in kernels):
         includes.append("kernels/shared/pipeline/pipes.cuh")
     lines = [f"// Linked kernels of kernels/operators/{table.folder}/kernels.def, whose chains are open."]
@@ -157,10 +168,14 @@ def module_source(table: Table, kernels: list[Kernel], instance: Instance) -> st
 
 
 def launcher_source(table: Table, launcher: Launcher, instances: list[Instance]) -> str:
+    members = table.members(launcher.module)
     arguments = f"const {launcher.params}Params&, const {launcher.params}Plan&, const void*, cudaStream_t"
-    lines = [f'#include "kernels/operators/{table.folder}/launch_{launcher.name}.cuh"', "", "namespace sluice {", ""]
+    lines = [f'#include "{file}"' for file in kernel_files(table, members)] + ["", "namespace sluice {", ""]
     lines += [
-        f"template cudaError_t launch_{launcher.name}<{instance.arguments()}>({arguments});" for instance in instances
+        f"template cudaError_t enqueue<{launcher.kernels}Kernel::{kernel.name}, {instance.arguments()}>({arguments});"
+        for instance in instances
+        for kernel in members
+        if instance in table.instances(kernel.dtypes)
     ]
     return "\n".join(lines) + "\n\n}  // namespace sluice\n"
 
@@ -169,10 +184,10 @@ def launchers(table: Table) -> dict[str, tuple[str, str]]:
     """Name of a source -> its code class and text. The first source has the remainder."""
     found = {}
     for launcher in table.launchers:
-        instances, count = table.instances(launcher.dtypes), int(launcher.count)
+        instances, count = table.instances_of(table.members(launcher.module)), int(launcher.count)
         for last in range(len(instances), 0, -count):
             some = instances[max(last - count, 0) : last]
-            name = "_".join((f"launch_{launcher.name}", *(instance.name for instance in some)))
+            name = "_".join((f"launch_{launcher.module}", *(instance.name for instance in some)))
             found[name] = (launcher.code, launcher_source(table, launcher, some))
     return found
 
@@ -181,9 +196,8 @@ def modules(table: Table) -> dict[str, tuple[str, str]]:
     """Name of a module -> its code class and source."""
     found: dict[str, tuple[str, str]] = {}
     for module in dict.fromkeys(kernel.module for kernel in table.kernels):
-        members = [kernel for kernel in table.kernels if kernel.module == module]
-        instances = {instance: None for kernel in members for instance in table.instances(kernel.dtypes)}
-        for instance in instances:
+        members = table.members(module)
+        for instance in table.instances_of(members):
             own = [kernel for kernel in members if instance in table.instances(kernel.dtypes)]
             text = module_source(table, own, instance)
             found[f"{table.op}_{module}_{instance.name}"] = (own[0].code, text)

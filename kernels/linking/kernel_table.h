@@ -1,26 +1,30 @@
 // The kernels of a method: the rows of its kernels.def. A kernel has one name, in plans, of its device function and its
 // __global__, and of its linked entry; most kernels' files have it too. The columns of a row:
 //
-//   SLUICE_KERNEL(name, file, module, dtypes, code, (pre), (post), (bounds), Arguments, call)
+//   SLUICE_KERNEL(name, file, module, dtypes, code, (pre), (post), (bounds), (traits), Arguments, call)
 //
-//   file, module   <file>.cuh has the device function; the linker reads all kernels of a module
+//   file, module   <file>.cuh has the device function, and its Interpreted (launch.cuh); the linker reads all kernels
+//   of
+//                  a module
 //   dtypes         all, up_to_float32, half, float32, or tiles: half types with each row of the folder's tiles.def
 //   code           native: of every architecture; sm90a: of that one
 //   pre, post      width and slices of its chains' calls (request.h); `word` is a word's elements, `dtype` the dtype;
 //                  0, 0: it has no such chain
 //   bounds         of the linked kernel: the arguments of __launch_bounds__
+//   traits         the method's own columns, which its table explains
 //   call           the device function, its chains open for the linker. With `Pipe`, the kernel has an entry for each
 //                  row of rings.def. `Element` is the dtype's type; kBlocks and kChannels are the tile's.
 //
-// and of a launcher's, launch_<name> in launch_<name>.cuh:
+// and of the launchers of a module, `enqueue` for each kernel and dtype:
 //
-//   SLUICE_LAUNCHER(name, Params, code, count, dtypes)
+//   SLUICE_LAUNCHER(module, Params, Kernel, code, count)
 //
-//   Params         its arguments are <Params>Params and <Params>Plan
+//   Params         their arguments are <Params>Params and <Params>Plan
+//   Kernel         <Kernel>Kernel enumerates the table's kernels
 //   code           or ptx_alone: for the architecture with PTX no other code
-//   count          of dtypes that one source instantiates
+//   count          of dtypes, or tiles, that one source instantiates
 //
-// C++ takes the columns that it needs; kernels/instances/kernel_sources.py writes the sources of launchers and modules.
+// C++ takes the columns that it needs; kernel_sources.py writes the sources of launchers and modules.
 //
 //   entry    sluice_<op>_<name>_<dtype>[_<variant>]    sluice_conv1d_staged_rows_float16_sync
 //   module   <op>_<module>_<dtype>[_<tile>]            conv1d_dense_float16_2x128

@@ -33,7 +33,7 @@ TEST(filter2d_columns_cover_the_result) {
             problem.in_channels = in_channels && channels > 1;
             problem.column_stride = problem.in_channels ? channels : 1;
             const Filter2dPlan plan = plan_filter2d(problem, ScheduleRequest{}, kH200, false);
-            CHECK(takes_columns(plan.which) && plan.threads == column_threads(side));
+            CHECK(is_of(plan.which, Filter2dFamily::columns) && plan.threads == column_threads(side));
             CHECK(plan.interleaved == 1 || problem.in_channels);
             CHECK(plan.interleaved * plan.groups >= channels && plan.interleaved * (plan.groups - 1) < channels);
             // Threads also copy the positions that the last windows reach.
@@ -50,7 +50,8 @@ TEST(filter2d_columns_cover_the_result) {
     }
   }
   Filter2dProblem problem = square(1 << 20, 1, 64, 4000, 3, DType::float32);
-  CHECK(!takes_columns(plan_filter2d(problem, ScheduleRequest{}, kH200, false).which));  // positions beyond 2^30
+  CHECK(!is_of(plan_filter2d(problem, ScheduleRequest{}, kH200, false).which,
+               Filter2dFamily::columns));  // positions beyond 2^30
 }
 
 TEST(filter2d_tiles_cover_the_result) {

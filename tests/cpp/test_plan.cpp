@@ -156,7 +156,7 @@ TEST(conv1d_picks_its_kernel_and_refuses_what_does_not_fit) {
   problem.channels_last = true;
   const Conv1dPlan last = plan_conv1d(problem, forced(Schedule::direct), kH200, false);
   CHECK(last.depthwise.which == DepthwiseKernel::direct_channels && last.grid == 8 * 8 * 32);
-  CHECK(last.depthwise.channel_tiles == 8 && last.depthwise.position_tiles == 32);
+  CHECK(last.depthwise.tiles_across == 8 && last.depthwise.tiles_along == 32);
   problem.taps = 10000;  // too many for a block of channels, not for a row
   CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200, false).depthwise.which == DepthwiseKernel::direct_rows);
   problem.taps = 100000;
@@ -181,13 +181,13 @@ TEST(threads_share_runs_of_rows_with_a_stride_or_a_dilation) {
     for (long long length : {1, 4, 16, 17, 100, 300, 512, 513, 5000, 100001}) {
       Conv1dProblem problem = depthwise(3, 5, length, 7, dtype);
       problem.dilation = 2;
-      const DepthwisePlan plan = plan_conv1d(problem, ScheduleRequest{}, kH200, false).depthwise;
-      CHECK(plan.which == DepthwiseKernel::direct_rows && plan.vectors_per_row % plan.lanes == 0);
+      const DepthwisePlan whole = plan_conv1d(problem, ScheduleRequest{}, kH200, false).depthwise;
+      const DirectPlan& plan = whole.as<DirectPlan>();
+      CHECK(whole.which == DepthwiseKernel::direct_rows && plan.vectors_per_row % plan.lanes == 0);
       CHECK(plan.lanes <= 32 && plan.lanes <= ceil_div<long long>(length, outputs));
       CHECK(plan.lanes == 32 || plan.lanes * outputs >= length);
       const long long covered = plan.vectors_per_row * outputs;
       CHECK(covered >= length && (plan.lanes == 1 || covered - length < 1LL * plan.lanes * outputs));
-      CHECK(plan_conv1d(problem, forced(Schedule::two_stage), kH200, false).depthwise.lanes == 1);
     }
   }
 }
@@ -211,10 +211,10 @@ TEST(few_taps_have_a_kernel_where_vectors_are_side_by_side) {
   CHECK(kernel(true) == DepthwiseKernel::window_rows);
   CHECK(kernel(true, forced(Schedule::direct)) == DepthwiseKernel::direct_rows);
   problem.taps = 4;
-  CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200, false).depthwise.equally_aligned);
+  CHECK(plan_conv1d(problem, ScheduleRequest{}, kH200, false).depthwise.as<WordsPlan>().equally_aligned);
   problem.aligned = problem.equally_aligned = false;
   CHECK(kernel(false) == DepthwiseKernel::few_taps_rows);
-  CHECK(!plan_conv1d(problem, ScheduleRequest{}, kH200, false).depthwise.equally_aligned);
+  CHECK(!plan_conv1d(problem, ScheduleRequest{}, kH200, false).depthwise.as<WordsPlan>().equally_aligned);
   problem.output_length = kLeastPlainLength - 1;  // threads of a short, unaligned row have few words
   CHECK(kernel(false) == DepthwiseKernel::window_rows);
   CHECK(kernel(false, forced(Schedule::direct)) == DepthwiseKernel::few_taps_rows);
@@ -246,8 +246,8 @@ TEST(few_taps_leave_few_threads_idle) {
         Conv1dProblem problem = depthwise(3, 512, length, 4, dtype);
         problem.channels_last = last;
         const Conv1dPlan plan = plan_conv1d(problem, ScheduleRequest{}, kH200, false);
-        CHECK(takes_few_taps(plan.depthwise.which) && takes_channels(plan.depthwise.which) == last);
-        CHECK(plan.threads <= kFewTapsThreads && plan.threads % plan.depthwise.lanes == 0);
+        CHECK(is_of(plan.depthwise.which, DepthwiseFamily::few_taps) && takes_channels(plan.depthwise.which) == last);
+        CHECK(plan.threads <= kFewTapsThreads && plan.threads % plan.depthwise.as<WordsPlan>().lanes == 0);
         const long long results = 3 * 512 * length, room = plan.grid * plan.tile;
         CHECK(room >= results && (length < 80 || room <= results + results / 2));
       }
@@ -265,19 +265,19 @@ TEST(windows_leave_few_threads_idle) {
             problem.channels_last = problem.one_span = true, problem.adjacent = false;
             problem.pairs = pairs && channels % 2 == 0;
             const Conv1dPlan last = plan_depthwise(problem, {}, kH200, true);
-            CHECK(takes_channel_windows(last.depthwise.which) && last.threads <= kWindowThreads);
-            CHECK((last.depthwise.which == DepthwiseKernel::window_channels) == (last.depthwise.width == 1));
-            CHECK(last.threads % last.depthwise.lanes == 0 && 2 * last.threads > kWindowThreads);
+            const WindowsPlan& own = last.depthwise.as<WindowsPlan>();
+            CHECK(last.depthwise.which ==
+                  (own.width == 1 ? DepthwiseKernel::window_channels : DepthwiseKernel::window_channels_pairs));
+            CHECK(last.threads <= kWindowThreads && last.threads % own.lanes == 0 && 2 * last.threads > kWindowThreads);
             // The threads of a position's channels are all busy, except in the last tile.
-            const long long vectors = (channels + last.depthwise.width - 1) / last.depthwise.width;
-            CHECK(last.depthwise.channel_tiles * last.depthwise.lanes - vectors < last.depthwise.channel_tiles);
-            CHECK(last.depthwise.collects == (vectors <= kCollectedLanes));
+            const long long vectors = (channels + own.width - 1) / own.width, tiles = last.depthwise.tiles_across;
+            CHECK(tiles * own.lanes - vectors < tiles && own.collects == (vectors <= kCollectedLanes));
             CHECK(last.grid * last.tile >= 3 * channels * length && last.shared_memory < 58000);
-
             problem.channels_last = false, problem.taps = taps > 8 ? taps : 9;
             const Conv1dPlan rows = plan_depthwise(problem, {}, kH200, true);
             CHECK(rows.depthwise.which == DepthwiseKernel::window_rows && rows.threads <= kWindowThreads);
-            CHECK(rows.depthwise.lanes % 2 == 0 && rows.depthwise.stage_words % 2 == 0);
+            CHECK(rows.depthwise.as<WindowsPlan>().lanes % 2 == 0 &&
+                  rows.depthwise.as<WindowsPlan>().stage_words % 2 == 0);
             const long long results = 3 * channels * length, room = rows.grid * rows.tile;
             CHECK(room >= results && (length < 300 || channels < 14 || room <= results + results / 2));
             CHECK(rows.shared_memory <= kH200.shared_memory_per_multiprocessor / kWindowRowBlocks);

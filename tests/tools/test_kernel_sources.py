@@ -13,13 +13,16 @@ from common import ROOT
 pytestmark = pytest.mark.no_gpu
 TABLE = """// A comment, with SLUICE_KERNEL(not, a, row)
 SLUICE_KERNEL(plain, direct, direct, up_to_float32, native, (word, 1), (word, 2),
-              (kThreads, kBlocks<Element>), Arguments<Element, 2>, plain<Chains<Element>, 3>)
-SLUICE_KERNEL(bytes, direct, direct, float32, native, (0, 0), (word, 2), (kThreads), Arguments<Element, 2>, bytes<Byte>)
-SLUICE_KERNEL(ring, ring, rings, half, native, (0, 0), (1, 1), (kThreads + Pipe::kProducers), A, ring<Chain, Pipe>)
-SLUICE_KERNEL(tile, tile, tile, tiles, sm90a, (0, 0), (1, 1), (512, 1), A, tile<Element, kBlocks, kChannels>)
+              (kThreads, kBlocks<Element>), (), Arguments<Element, 2>, plain<Chains<Element>, 3>)
+SLUICE_KERNEL(bytes, direct, direct, float32, native, (0, 0), (word, 2), (kThreads), (a, 1), Arguments<Element, 2>,
+              bytes<Byte>)
+SLUICE_KERNEL(ring, ring, rings, half, native, (0, 0), (1, 1), (kThreads + Pipe::kProducers), (), A, ring<Chain, Pipe>)
+SLUICE_KERNEL(tile, tile, tile, tiles, sm90a, (0, 0), (1, 1), (512, 1), (), A, tile<Element, kBlocks, kChannels>)
 
-SLUICE_LAUNCHER(direct, Op, ptx_alone, 2, up_to_float32)
+SLUICE_LAUNCHER(direct, Op, Method, ptx_alone, 2)
+SLUICE_LAUNCHER(tile, Op, Method, sm90a, 4)
 """
+TILES = "launch_tile_float16_1x64_bfloat16_1x64_float16_4x32_bfloat16_4x32"
 
 
 @pytest.fixture
@@ -48,11 +51,13 @@ def test_every_launcher_and_module_has_a_source(written: pathlib.Path) -> None:
     assert calls == [
         *(f"sluice_launcher({folder}/{name}.cu op/method/{name} ptx_alone)"
           for name in ("launch_direct_float16_bfloat16", "launch_direct_float32")),
+        f"sluice_launcher({folder}/{TILES}.cu op/method/{TILES} sm90a)",
         *(f"sluice_module({name} {folder}/{name}.cu native)" for name in names),
         *(f"sluice_module({name} {folder}/{name}.cu sm90a)" for name in tiles),
     ]  # fmt: skip
     assert {path.name for path in folder.iterdir()} == {
-        *(f"{name}.cu" for name in (*names, *tiles)), "launch_direct_float16_bfloat16.cu", "launch_direct_float32.cu"
+        *(f"{name}.cu" for name in (*names, *tiles, TILES)),
+        *("launch_direct_float16_bfloat16.cu", "launch_direct_float32.cu"),
     }  # fmt: skip
 
 
@@ -96,11 +101,27 @@ def test_a_tile_is_two_numbers(written: pathlib.Path) -> None:
     assert "sluice_op_tile_float16_4x32(" in text
 
 
-def test_a_launcher_is_instantiated_for_its_dtypes(written: pathlib.Path) -> None:
-    text = (written / "op/method/launch_direct_float16_bfloat16.cu").read_text()
+def test_a_launcher_has_the_kernels_of_its_dtypes(written: pathlib.Path) -> None:
     arguments = "(const OpParams&, const OpPlan&, const void*, cudaStream_t);"
-    assert f"template cudaError_t launch_direct<__half>{arguments}" in text
-    assert f"template cudaError_t launch_direct<__nv_bfloat16>{arguments}" in text
+    assert (
+        (written / "op/method/launch_direct_float32.cu").read_text()
+        == f"""\
+#include "kernels/operators/op/method/direct.cuh"
+
+namespace sluice {{
+
+template cudaError_t enqueue<MethodKernel::plain, float>{arguments}
+template cudaError_t enqueue<MethodKernel::bytes, float>{arguments}
+
+}}  // namespace sluice
+"""
+    )
+    text = (written / "op/method/launch_direct_float16_bfloat16.cu").read_text()
+    assert f"template cudaError_t enqueue<MethodKernel::plain, __half>{arguments}" in text
+    assert f"template cudaError_t enqueue<MethodKernel::plain, __nv_bfloat16>{arguments}" in text
+    assert "bytes" not in text
+    tiles = (written / "op/method" / f"{TILES}.cu").read_text()
+    assert f"template cudaError_t enqueue<MethodKernel::tile, __nv_bfloat16, 4, 32>{arguments}" in tiles
 
 
 def test_unchanged_sources_are_not_written_again(tmp_path: pathlib.Path) -> None:
@@ -116,7 +137,8 @@ def test_unchanged_sources_are_not_written_again(tmp_path: pathlib.Path) -> None
     [
         ("SLUICE_KERNEL(ring", "SLUICE_KERNEL(plain_float16", "the name of kernel op_plain_float16_.* begins with"),
         ("up_to_float32, native", "some, native", "plain: unknown dtypes some"),
-        ("ptx_alone", "ptx", "direct: unknown dtypes up_to_float32 or code ptx"),
+        ("ptx_alone", "ptx", "direct: unknown code ptx, or a module without kernels"),
+        ("LAUNCHER(direct", "LAUNCHER(absent", "absent: unknown code ptx_alone, or a module without kernels"),
     ],
 )
 def test_rows_that_would_go_wrong_are_refused(tmp_path: pathlib.Path, old: str, new: str, message: str) -> None:

@@ -211,27 +211,25 @@ def test_every_folder_is_built() -> None:
         assert name in [*looped, *re.findall(r"add_subdirectory\(([\w/]+)\)", added)], folder
 
 
-def test_every_launcher_and_linked_kernel_has_its_file() -> None:
-    found = {path for path in sources("kernels") if re.fullmatch(r"launch_\w+\.cuh", path.name)}
-    assert {path for table in kernel_tables() for path in launchers_of(table)} == found
+def test_every_kernel_of_a_table_has_its_file() -> None:
+    """With its device function, and with its interpreted form where its module has launchers."""
     for table in kernel_tables():
+        launched = {launcher.module: f"{launcher.kernels}Kernel" for launcher in table.launchers}
         for kernel in table.kernels:
             file = ROOT / "kernels/operators" / table.folder / f"{kernel.file}.cuh"
             function = kernel.call.partition("<")[0]
             # The interleaving kernel is the dense one with other arguments.
             definers = [file, *(ROOT / "kernels").rglob(f"{function}.cuh")]
             assert any(re.search(rf"\b{function}\(const ", one.read_text()) for one in definers), kernel.name
+            if kernel.module in launched:
+                form = f"struct Interpreted<{launched[kernel.module]}::{kernel.name}, Element"
+                assert form in file.read_text(), kernel.name
 
 
 def kernel_tables() -> list[Any]:
     folder = ROOT / "kernels/operators"
     read_table = runpy.run_path(str(ROOT / "kernels/linking/kernel_sources.py"))["read_table"]
     return [read_table(folder, path) for path in sources("kernels") if path.name == "kernels.def"]
-
-
-def launchers_of(table: Any) -> list[pathlib.Path]:
-    folder = ROOT / "kernels/operators" / table.folder
-    return [folder / f"launch_{launcher.name}.cuh" for launcher in table.launchers]
 
 
 def test_no_file_is_over_400_lines() -> None:

@@ -2,7 +2,6 @@
 #include "kernels/operators/causal_conv1d/sequences_kernel.cuh"
 #include "kernels/operators/causal_conv1d/sequences_launch.h"
 #include "kernels/operators/causal_conv1d/sequences_rows.cuh"
-#include "kernels/operators/conv1d/depthwise/launch.cuh"
 #include "kernels/shared/common/launch.cuh"
 
 namespace sluice {
@@ -37,9 +36,10 @@ Conv1dPlan plan_few_taps(const SequencesParams& params, const DeviceProperties& 
   problem.has_post = false;  // these kernels apply the chains themselves
   problem.has_pre = problem.has_tensors = !is_plain;
   const Conv1dPlan plan = plan_depthwise(problem, ScheduleRequest{}, device, /*linked=*/true);
-  if (plan.depthwise.which == DepthwiseKernel::few_taps_rows) return is_plain ? plan : none;
+  if (!is_of(plan.depthwise.which, DepthwiseFamily::few_taps)) return none;
+  if (!takes_channels(plan.depthwise.which)) return is_plain ? plan : none;
   const bool reads_ids = !ids.exists() || (!ids.is_wide && ids.strides[1] == 1);
-  return takes_few_taps(plan.depthwise.which) && reads_ids && (is_plain || is_gated) ? plan : none;
+  return reads_ids && (is_plain || is_gated) ? plan : none;
 }
 
 // One thread for some positions of a channel.
@@ -47,7 +47,8 @@ Conv1dPlan plan_general(const Conv1dParams& p) {
   Conv1dPlan plan;
   plan.threads = kSequencesThreads;
   const long long items = p.batch * p.channels * ceil_div<long long>(p.length, kSequencesPositions);
-  plan.grid = plan.depthwise.tiles = ceil_div<long long>(items, kSequencesThreads);
+  plan.grid = ceil_div<long long>(items, kSequencesThreads);
+  plan.depthwise.own = WordsPlan{};
   return plan;
 }
 
@@ -61,14 +62,17 @@ template <class Element>
 SequencesArguments<Element> sequences_arguments(const SequencesParams& params, const Conv1dPlan& plan,
                                                 const DeviceProperties& device) {
   const Conv1dParams& p = params.convolution;
-  SequencesArguments<Element> a{make_arguments<Element>(p, plan), params.sequences};
+  SequencesArguments<Element> a{};
+  fill(static_cast<WordsArguments<Element>&>(a), p, plan);
+  a.sequences = params.sequences;
+  a.tiles = plan.grid;
   if (are_plain_rows(params)) {
     a.history = params.sequences.before;
   } else if (plan.depthwise.which == DepthwiseKernel::few_taps_rows) {
     a.iterations = iterations_of_rows(plan, device);
     const long long channel_blocks = ceil_div<long long>(p.channels, a.rows_per_block * a.iterations);
     a.by_channel_blocks = FastDivisor(channel_blocks);
-    a.tiles = p.batch * channel_blocks * plan.depthwise.tiles_per_row;
+    a.tiles = p.batch * channel_blocks * plan.depthwise.tiles_across;
   }
   a.before_quads = state_quads<Element>(params.sequences.before, params.sequences.columns);
   a.after_quads = state_quads<Element>(params.sequences.after, params.sequences.columns);
@@ -80,9 +84,9 @@ SequencesArguments<Element> sequences_arguments(const SequencesParams& params, c
 
 template <class Element>
 cudaError_t launch_as(const SequencesParams& params, const DeviceProperties& device, cudaStream_t stream) {
-  const auto launch = [&](void (*kernel)(SequencesArguments<Element>), const Conv1dPlan& plan) {
+  const auto launch = [&](Kernel<SequencesArguments<Element>> kernel, const Conv1dPlan& plan) {
     const SequencesArguments<Element> a = sequences_arguments<Element>(params, plan, device);
-    const bool has_quads = takes_channels(plan.depthwise.which) && takes_few_taps(plan.depthwise.which);
+    const bool has_quads = takes_channels(plan.depthwise.which);
     const long long grid = a.tiles + state_blocks(a, plan.threads, has_quads ? kFewTapsChannels : 1);
     return grid == 0 ? cudaSuccess : launch_kernel(kernel, grid, plan.threads, 0, stream, a);
   };

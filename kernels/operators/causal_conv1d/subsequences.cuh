@@ -30,9 +30,10 @@ StateQuads state_quads(const Operand<3>& states, long long columns) {
 }
 
 template <class Element>
-struct SequencesArguments : Conv1dArguments<Element> {
+struct SequencesArguments : WordsArguments<Element> {
   static constexpr bool kMayHaveHistory = false;  // a history in the convolution's own arguments
   Sequences sequences;
+  long long tiles;  // blocks with tiles; the blocks after them keep states
   StateQuads before_quads, after_quads;
   int channel_blocks;             // blocks of channels, of the blocks after the tiles' (states.cuh)
   int iterations;                 // iterations of a block of sequences_rows, `rows_per_block` channels each

@@ -90,7 +90,7 @@ std::optional<Conv1dParams> faster_by_rows(const Conv1dParams& params, const Sch
   if (params.taps < (by_words ? policy.least_word_taps : least.of(problem.dtype))) return std::nullopt;
   const Conv1dParams rows = with_rows(params);
   const Conv1dPlan plan = plan_conv1d(problem_of(rows), request, device, /*linked=*/true);
-  const bool suits = plan.which != Conv1dMethod::depthwise || takes_windows(plan.depthwise.which);
+  const bool suits = plan.which != Conv1dMethod::depthwise || is_of(plan.depthwise.which, DepthwiseFamily::windows);
   return plan.threads > 0 && suits ? std::optional(rows) : std::nullopt;
 }
 

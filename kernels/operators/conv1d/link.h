@@ -9,16 +9,7 @@ namespace sluice {
 // The kernel that launch_conv1d would run.
 LinkRequest link_request(const Conv1dParams& params, const Conv1dPlan& plan);
 
-// The same for a plan of one method.
-LinkRequest depthwise_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
-LinkRequest dense_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
 // The kernel that converts the input and applies `pre`, for plans with applies_pre_first.
 LinkRequest to_channels_last_link_request(const Conv1dParams& params);
-LinkRequest long_filter_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
-LinkRequest few_outputs_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
-LinkRequest fourier_link_request(const Conv1dParams& params, const Conv1dPlan& plan);
-
-// Sets the dtypes of a kernel that has all tensors.
-void set_tensor_dtypes(LinkRequest& request, const Conv1dParams& params);
 
 }  // namespace sluice

@@ -355,4 +355,16 @@ __global__ void __launch_bounds__(kFilter2dThreads, aligned_blocks(Side, kDType<
   aligned_filter2d<NoChains, Side, Out>(a);
 }
 
+template <class Element, int Side>
+struct InterpretedAligned {
+  static Kernel<Filter2dArguments<Element>> of(const Filter2dParams& params) {
+    return params.image.dtype == params.output.dtype ? aligned_filter2d_kernel<Element, Side, Element>
+                                                     : aligned_filter2d_kernel<Element, Side, void>;
+  }
+};
+template <class Element>
+struct Interpreted<Filter2dKernel::aligned3, Element> : InterpretedAligned<Element, 3> {};
+template <class Element>
+struct Interpreted<Filter2dKernel::aligned5, Element> : InterpretedAligned<Element, 5> {};
+
 }  // namespace sluice

@@ -7,6 +7,7 @@
 #include "kernels/shared/common/element.cuh"
 #include "kernels/shared/common/fast_divide.h"
 #include "kernels/shared/common/int_math.h"
+#include "kernels/shared/pipeline/launch.cuh"
 #include "kernels/shared/stages/epilogue.cuh"
 #include "kernels/shared/stages/interpreter.cuh"
 #include "kernels/shared/stages/linked_chain.cuh"
@@ -113,6 +114,24 @@ __device__ __noinline__ Word apply_pre(const Filter2dArguments<Element>& a, Word
   };
   run_chain<Pre, kWidth, 1>(a.pre, place_of, values);
   return replace_elements<Element>(word, pack<Element>(values), [&](int i) { return first <= i && i < last; });
+}
+
+template <class Element>
+void fill(Filter2dArguments<Element>& a, const Filter2dParams& params, const Filter2dPlan& plan) {
+  static_cast<Filter2dTensors&>(a) = params;
+  static_cast<Filter2dTiles&>(a) = plan;
+  a.tap_words = filter2d_tap_words(params.kernel_width, params.image.dtype);
+  a.depth = plan.depth;
+  a.schedule = plan.schedule;
+  a.tiles = params.batch * params.channels * plan.tiles_across * plan.tiles_down;
+  a.by_channels = FastDivisor(params.channels);
+  a.by_across = FastDivisor(is_of(plan.which, Filter2dFamily::strips) ? plan.strips_across : plan.tiles_across);
+  a.by_down = FastDivisor(plan.tiles_down);
+  a.by_blocks = FastDivisor(plan.blocks_per_plane);
+  const long long image[4] = {params.batch, params.channels, params.height, params.width};
+  const long long output[4] = {params.batch, params.channels, params.output_height, params.output_width};
+  a.pre = make_chain_arguments<Compute<Element>, 4>(params.pre, params.pre_operands, 4, image);
+  a.post = make_chain_arguments<Compute<Element>, 4>(params.post, params.post_operands, 4, output);
 }
 
 }  // namespace sluice

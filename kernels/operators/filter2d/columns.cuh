@@ -27,6 +27,15 @@ struct ColumnArguments : SamplingArguments<Element> {
   FastDivisor by_positions, by_interleaved, by_groups, by_blocks;
 };
 
+template <class Element>
+void fill(ColumnArguments<Element>& a, const Filter2dParams& params, const Filter2dPlan& plan) {
+  fill(static_cast<SamplingArguments<Element>&>(a), params, plan);
+  a.by_positions = FastDivisor(plan.positions);
+  a.by_interleaved = FastDivisor(plan.interleaved);
+  a.by_groups = FastDivisor(plan.groups);
+  a.by_blocks = FastDivisor(plan.grid / plan.strips_down);
+}
+
 // A position of a padded row: its column with the border before the image, and whether its channel exists.
 struct PaddedColumn {
   std::uint32_t batch, channel;
@@ -195,5 +204,25 @@ __global__ void __launch_bounds__(column_threads(Side), column_blocks(Side))
     columns_filter2d_kernel(const __grid_constant__ ColumnArguments<Element> a) {
   columns_filter2d<ElementwiseFilter2dChains<Element>, Image, Side>(a);
 }
+
+template <class Element, class Image, int Side>
+struct InterpretedColumns {
+  static Kernel<ColumnArguments<Element>> of(const Filter2dParams& params) {
+    return is_plain(params) ? plain_columns_filter2d_kernel<Element, Image, Side>
+                            : columns_filter2d_kernel<Element, Image, Side>;
+  }
+};
+template <class Element>
+struct Interpreted<Filter2dKernel::columns3, Element> : InterpretedColumns<Element, Element, 3> {};
+template <class Element>
+struct Interpreted<Filter2dKernel::columns5, Element> : InterpretedColumns<Element, Element, 5> {};
+template <class Element>
+struct Interpreted<Filter2dKernel::columns7, Element> : InterpretedColumns<Element, Element, 7> {};
+template <class Element>
+struct Interpreted<Filter2dKernel::columns9, Element> : InterpretedColumns<Element, Element, 9> {};
+template <class Element>
+struct Interpreted<Filter2dKernel::bytes_columns3, Element> : InterpretedColumns<Element, std::uint8_t, 3> {};
+template <class Element>
+struct Interpreted<Filter2dKernel::bytes_columns5, Element> : InterpretedColumns<Element, std::uint8_t, 5> {};
 
 }  // namespace sluice

@@ -133,4 +133,23 @@ __global__ void __launch_bounds__(kFilter2dThreads, kFilter2dResidentBlocks)
   square_filter2d<ElementwiseFilter2dChains<Element>, Side>(a);
 }
 
+template <class Element>
+struct Interpreted<Filter2dKernel::square3, Element> {
+  static Kernel<Filter2dArguments<Element>> of(const Filter2dParams&) { return square_filter2d_kernel<Element, 3>; }
+};
+template <class Element>
+struct Interpreted<Filter2dKernel::square5, Element> {
+  static Kernel<Filter2dArguments<Element>> of(const Filter2dParams&) { return square_filter2d_kernel<Element, 5>; }
+};
+template <class Element>
+struct Interpreted<Filter2dKernel::patches, Element> {
+  static Kernel<Filter2dArguments<Element>> of(const Filter2dParams&) {
+    return patches_filter2d_kernel<Element, false>;
+  }
+};
+template <class Element>
+struct Interpreted<Filter2dKernel::separable, Element> {
+  static Kernel<Filter2dArguments<Element>> of(const Filter2dParams&) { return patches_filter2d_kernel<Element, true>; }
+};
+
 }  // namespace sluice

@@ -60,34 +60,24 @@ enum class Filter2dKernel : int {
 #include "kernels/operators/filter2d/kernels.def"
 };
 
-inline constexpr const char* kFilter2dKernelNames[] = {
-#define SLUICE_KERNEL(name, ...) #name,
-#include "kernels/operators/filter2d/kernels.def"
-};
-constexpr const char* name_of(Filter2dKernel kernel) { return kFilter2dKernelNames[static_cast<int>(kernel)]; }
+// What a thread has: a patch of a tile in registers; a word of columns by many rows, on aligned rows or on any; a
+// column; a patch of a tile in shared memory; pixels with their windows; a part of Toeplitz products.
+enum class Filter2dFamily { patches, strips, unaligned_strips, columns, tiles, pixels, toeplitz };
 
-// Threads have a strip each, on aligned rows: a word of columns by many rows.
-constexpr bool takes_strips(Filter2dKernel kernel) {
-  return kernel == Filter2dKernel::aligned3 || kernel == Filter2dKernel::aligned5;
-}
-// The same on unaligned rows.
-constexpr bool takes_unaligned_strips(Filter2dKernel kernel) {
-  return kernel == Filter2dKernel::unaligned3 || kernel == Filter2dKernel::bytes_unaligned3 ||
-         kernel == Filter2dKernel::bytes_unaligned5;
-}
-// Threads have a column each.
-constexpr bool takes_columns(Filter2dKernel kernel) {
-  return kernel == Filter2dKernel::columns3 || kernel == Filter2dKernel::columns5 ||
-         kernel == Filter2dKernel::columns7 || kernel == Filter2dKernel::columns9 ||
-         kernel == Filter2dKernel::bytes_columns3 || kernel == Filter2dKernel::bytes_columns5;
-}
-// Threads have a patch of a tile in shared memory.
-constexpr bool takes_tiles(Filter2dKernel kernel) {
-  return kernel == Filter2dKernel::tiled || kernel == Filter2dKernel::tiled_separable ||
-         kernel == Filter2dKernel::bytes_tiled || kernel == Filter2dKernel::bytes_tiled_separable;
-}
-constexpr bool is_sampled(Filter2dKernel kernel) {
-  return kernel == Filter2dKernel::sampled || kernel == Filter2dKernel::bytes_sampled;
+struct Filter2dTraits {
+  const char* name;
+  Filter2dFamily family;
+};
+
+inline constexpr Filter2dTraits kFilter2dTraits[] = {
+#define SLUICE_TRAITS(family) Filter2dFamily::family
+#define SLUICE_KERNEL(name, file, module, dtypes, code, pre, post, bounds, traits, ...) {#name, SLUICE_TRAITS traits},
+#include "kernels/operators/filter2d/kernels.def"
+#undef SLUICE_TRAITS
+};
+constexpr const char* name_of(Filter2dKernel kernel) { return kFilter2dTraits[static_cast<int>(kernel)].name; }
+constexpr bool is_of(Filter2dKernel kernel, Filter2dFamily family) {
+  return kFilter2dTraits[static_cast<int>(kernel)].family == family;
 }
 
 // How planes are cut.

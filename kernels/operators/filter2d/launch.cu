@@ -1,22 +1,18 @@
-#include "kernels/operators/filter2d/launch.cuh"
+#include "kernels/operators/filter2d/launch.h"
+
+#include "kernels/shared/common/element.cuh"
+#include "kernels/shared/pipeline/enqueue.h"
 
 namespace sluice {
 namespace {
 
 template <class Element>
 cudaError_t launch_as(const Filter2dParams& params, const Filter2dPlan& plan, const void* linked, cudaStream_t stream) {
-  if (plan.which == Filter2dKernel::staged) return launch_staged<Element>(params, plan, linked, stream);
-  if constexpr (sizeof(Element) == 2) {
-    if (plan.which == Filter2dKernel::toeplitz) return launch_toeplitz<Element>(params, plan, linked, stream);
+  switch (plan.which) {
+#define SLUICE_KERNEL(name, file, module, dtypes, ...) SLUICE_ENQUEUE(Filter2dKernel, name, dtypes)
+#include "kernels/operators/filter2d/kernels.def"
   }
-  if constexpr (kDType<Element> != DType::float64) {
-    if (takes_tiles(plan.which)) return launch_tiled<Element>(params, plan, linked, stream);
-    if (takes_columns(plan.which)) return launch_columns<Element>(params, plan, linked, stream);
-    if (takes_strips(plan.which) || takes_unaligned_strips(plan.which)) {
-      return launch_aligned<Element>(params, plan, linked, stream);
-    }
-  }
-  return launch_direct<Element>(params, plan, linked, stream);
+  return cudaErrorNotSupported;
 }
 
 }  // namespace

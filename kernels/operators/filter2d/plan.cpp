@@ -103,29 +103,31 @@ Filter2dKernel kernel_of(const Filter2dProblem& problem, const ScheduleRequest& 
 }
 
 const char* direct_reason(const ScheduleRequest& request, Filter2dKernel kernel) {
-  if (is_sampled(kernel)) {
+  if (is_of(kernel, Filter2dFamily::pixels)) {
     return request.automatic ? "auto: windows through registers, pixel by pixel" : "forced: windows pixel by pixel";
   }
-  if (takes_unaligned_strips(kernel)) {
+  if (is_of(kernel, Filter2dFamily::unaligned_strips)) {
     return request.automatic ? "auto: words of unaligned rows are shifted in registers; the frame goes pixel by pixel"
                              : "forced: words of unaligned rows are shifted in registers";
   }
   if (kernel == Filter2dKernel::toeplitz) {
     return "auto: tensor cores, windows of the image's rows against Toeplitz matrices of the taps";
   }
-  if (takes_tiles(kernel)) {
+  if (is_of(kernel, Filter2dFamily::tiles)) {
     return request.automatic ? "auto: patches of a tile in shared memory, which takes any layout"
                              : "forced: patches of a tile in shared memory";
   }
-  if (takes_columns(kernel)) {
+  if (is_of(kernel, Filter2dFamily::columns)) {
     return request.automatic ? "auto: a thread for each column of any layout, its windows through shared memory"
                              : "forced: a thread for each column of any layout, its windows through shared memory";
   }
   if (!request.automatic) {
-    return takes_strips(kernel) ? "forced: words of aligned rows through registers, halos through the L1 cache"
-                                : "forced: patches through registers, halos through the L1 cache";
+    return is_of(kernel, Filter2dFamily::strips)
+               ? "forced: words of aligned rows through registers, halos through the L1 cache"
+               : "forced: patches through registers, halos through the L1 cache";
   }
-  if (takes_strips(kernel)) return "auto: words of aligned rows through registers; halos come from the L1 cache";
+  if (is_of(kernel, Filter2dFamily::strips))
+    return "auto: words of aligned rows through registers; halos come from the L1 cache";
   return kernel == Filter2dKernel::separable
              ? "auto: patches through registers, each row filtered once for all rows of a patch"
              : "auto: patches through registers; inputs shared by adjacent patches come from the L1 cache";
@@ -134,9 +136,9 @@ const char* direct_reason(const ScheduleRequest& request, Filter2dKernel kernel)
 // Resident blocks per SM of a kernel without a ring, by the registers of its launch bounds; linked kernels have none.
 int register_blocks(Filter2dKernel kernel, const Filter2dProblem& problem, bool linked) {
   if (linked) return 0;
-  if (takes_unaligned_strips(kernel)) return unaligned_blocks(problem.kernel_height);
-  if (takes_strips(kernel)) return aligned_blocks(problem.kernel_height, problem.dtype, problem.casts);
-  if (takes_tiles(kernel)) return tiled_blocks(problem.separable);
+  if (is_of(kernel, Filter2dFamily::unaligned_strips)) return unaligned_blocks(problem.kernel_height);
+  if (is_of(kernel, Filter2dFamily::strips)) return aligned_blocks(problem.kernel_height, problem.dtype, problem.casts);
+  if (is_of(kernel, Filter2dFamily::tiles)) return tiled_blocks(problem.separable);
   return kernel == Filter2dKernel::separable ? kSeparableBlocks : kFilter2dResidentBlocks;
 }
 
@@ -227,7 +229,7 @@ void set_ring(Filter2dPlan& plan, const Filter2dProblem& problem, const Schedule
 void set_patches(Filter2dPlan& plan, const Filter2dProblem& problem, const ScheduleRequest& request,
                  const DeviceProperties& device) {
   const bool direct = plan.schedule == Schedule::direct;
-  const bool sampled = is_sampled(plan.which);
+  const bool sampled = is_of(plan.which, Filter2dFamily::pixels);
   const int columns = sampled ? 1 : filter2d_columns(problem.dtype);
   const int rows = sampled ? kSampledRows : filter2d_rows(problem.separable, direct);
   // Vectors start at the output's words, so a shifted row may need one more.
@@ -264,23 +266,24 @@ Filter2dPlan plan_as(const Filter2dProblem& problem, const ScheduleRequest& requ
   plan.schedule = request.schedule;
   plan.reason = direct_reason(request, plan.which);
   plan.copy_width = problem.has_adjacent_columns() ? kWordBytes : static_cast<int>(size_of(problem.dtype));
-  if (is_sampled(plan.which) || takes_columns(plan.which) || takes_tiles(plan.which))
+  if (is_of(plan.which, Filter2dFamily::pixels) || is_of(plan.which, Filter2dFamily::columns) ||
+      is_of(plan.which, Filter2dFamily::tiles))
     plan.copy_width = static_cast<int>(size_of(problem.dtype));
-  if (problem.sampling.bytes) plan.copy_width = takes_unaligned_strips(plan.which) ? 4 : 1;
+  if (problem.sampling.bytes) plan.copy_width = is_of(plan.which, Filter2dFamily::unaligned_strips) ? 4 : 1;
   if (plan.schedule != Schedule::direct && !problem.sampling.are_plain()) {
     plan.threads = 0;
     refuse(plan, sampling_refusal(problem.sampling));
     return plan;
   }
-  if (takes_strips(plan.which)) {
+  if (is_of(plan.which, Filter2dFamily::strips)) {
     set_strips(plan, problem, device);
   } else if (plan.which == Filter2dKernel::toeplitz) {
     set_toeplitz(plan, problem, device);
-  } else if (takes_tiles(plan.which)) {
+  } else if (is_of(plan.which, Filter2dFamily::tiles)) {
     set_tiled(plan, problem, device);
-  } else if (takes_columns(plan.which)) {
+  } else if (is_of(plan.which, Filter2dFamily::columns)) {
     set_columns(plan, problem, device);
-  } else if (takes_unaligned_strips(plan.which)) {
+  } else if (is_of(plan.which, Filter2dFamily::unaligned_strips)) {
     set_unaligned_strips(plan, problem, device);
   } else {
     set_patches(plan, problem, request, device);

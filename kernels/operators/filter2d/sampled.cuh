@@ -21,6 +21,20 @@ struct SamplingArguments : Filter2dArguments<Element> {
   int strip_blocks;  // blocks of a plane that have strips; its other blocks have the frame
 };
 
+template <class Element>
+void fill(SamplingArguments<Element>& a, const Filter2dParams& params, const Filter2dPlan& plan) {
+  fill(static_cast<Filter2dArguments<Element>&>(a), params, plan);
+  a.sampling = params.sampling;
+  a.interior = problem_of(params).interior;
+  a.strip_blocks = plan.strip_blocks;
+  if (is_of(plan.which, Filter2dFamily::unaligned_strips)) a.by_across = FastDivisor(plan.warps_across);
+}
+
+// Whether a call has neither a chain nor a result of another dtype.
+inline bool is_plain(const Filter2dParams& params) {
+  return params.pre.empty() && params.post.empty() && params.output.dtype == params.image.dtype;
+}
+
 template <class Image, class T>
 __device__ __forceinline__ T pixel_value(Image pixel) {
   if constexpr (std::is_same_v<Image, std::uint8_t>) {
@@ -143,5 +157,18 @@ __global__ void __launch_bounds__(kFilter2dThreads, kFilter2dResidentBlocks)
     sampled_filter2d_kernel(const __grid_constant__ SamplingArguments<Element> a) {
   sampled_filter2d<ElementwiseFilter2dChains<Element>, Image>(a);
 }
+
+template <class Element>
+struct Interpreted<Filter2dKernel::sampled, Element> {
+  static Kernel<SamplingArguments<Element>> of(const Filter2dParams&) {
+    return sampled_filter2d_kernel<Element, Element>;
+  }
+};
+template <class Element>
+struct Interpreted<Filter2dKernel::bytes_sampled, Element> {
+  static Kernel<SamplingArguments<Element>> of(const Filter2dParams&) {
+    return sampled_filter2d_kernel<Element, std::uint8_t>;
+  }
+};
 
 }  // namespace sluice

@@ -181,4 +181,9 @@ __global__ void __launch_bounds__(kFilter2dThreads + InterpretedPipe::kProducers
   staged_filter2d<ElementwiseFilter2dChains<Element>, InterpretedPipe>(a);
 }
 
+template <class Element>
+struct Interpreted<Filter2dKernel::staged, Element> {
+  static Kernel<Filter2dArguments<Element>> of(const Filter2dParams&) { return staged_filter2d_kernel<Element>; }
+};
+
 }  // namespace sluice

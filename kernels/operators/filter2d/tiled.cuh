@@ -250,4 +250,29 @@ __global__ void __launch_bounds__(kTiledThreads, tiled_blocks(Separable))
   tiled_filter2d<ElementwiseFilter2dChains<Element>, Image, Separable>(a);
 }
 
+template <class Element>
+struct Interpreted<Filter2dKernel::tiled, Element> {
+  static Kernel<SamplingArguments<Element>> of(const Filter2dParams&) {
+    return tiled_filter2d_kernel<Element, Element, false>;
+  }
+};
+template <class Element>
+struct Interpreted<Filter2dKernel::tiled_separable, Element> {
+  static Kernel<SamplingArguments<Element>> of(const Filter2dParams&) {
+    return tiled_filter2d_kernel<Element, Element, true>;
+  }
+};
+template <class Element>
+struct Interpreted<Filter2dKernel::bytes_tiled, Element> {
+  static Kernel<SamplingArguments<Element>> of(const Filter2dParams&) {
+    return tiled_filter2d_kernel<Element, std::uint8_t, false>;
+  }
+};
+template <class Element>
+struct Interpreted<Filter2dKernel::bytes_tiled_separable, Element> {
+  static Kernel<SamplingArguments<Element>> of(const Filter2dParams&) {
+    return tiled_filter2d_kernel<Element, std::uint8_t, true>;
+  }
+};
+
 }  // namespace sluice

@@ -270,4 +270,11 @@ __global__ void __launch_bounds__(kFilter2dThreads, kToeplitzBlocks)
   toeplitz_filter2d<ElementwiseFilter2dChains<Element>>(a);
 }
 
+template <class Element>
+struct Interpreted<Filter2dKernel::toeplitz, Element> {
+  static Kernel<ToeplitzArguments<Element>> of(const Filter2dParams& params) {
+    return is_plain(params) ? plain_toeplitz_filter2d_kernel<Element> : toeplitz_filter2d_kernel<Element>;
+  }
+};
+
 }  // namespace sluice

@@ -11,6 +11,12 @@ struct ToeplitzArguments : SamplingArguments<Element> {
   FastDivisor by_lanes;
 };
 
+template <class Element>
+void fill(ToeplitzArguments<Element>& a, const Filter2dParams& params, const Filter2dPlan& plan) {
+  fill(static_cast<SamplingArguments<Element>&>(a), params, plan);
+  a.by_lanes = FastDivisor(plan.lanes);
+}
+
 // Copies the image under the tile.
 template <class Pre, class Element>
 __device__ __forceinline__ void fetch_tile(const ToeplitzArguments<Element>& a, const TileCorner& corner,

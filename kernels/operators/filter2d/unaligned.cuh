@@ -242,4 +242,23 @@ __global__ void __launch_bounds__(kFilter2dThreads, unaligned_blocks(Side))
   unaligned_filter2d<NoChains, Image, Side>(a);
 }
 
+template <class Element>
+struct Interpreted<Filter2dKernel::unaligned3, Element> {
+  static Kernel<SamplingArguments<Element>> of(const Filter2dParams&) {
+    return unaligned_filter2d_kernel<Element, Element, 3>;
+  }
+};
+template <class Element>
+struct Interpreted<Filter2dKernel::bytes_unaligned3, Element> {
+  static Kernel<SamplingArguments<Element>> of(const Filter2dParams&) {
+    return unaligned_filter2d_kernel<Element, std::uint8_t, 3>;
+  }
+};
+template <class Element>
+struct Interpreted<Filter2dKernel::bytes_unaligned5, Element> {
+  static Kernel<SamplingArguments<Element>> of(const Filter2dParams&) {
+    return unaligned_filter2d_kernel<Element, std::uint8_t, 5>;
+  }
+};
+
 }  // namespace sluice

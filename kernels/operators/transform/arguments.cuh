@@ -14,6 +14,7 @@
 #include "kernels/shared/common/element.cuh"
 #include "kernels/shared/common/fast_divide.h"
 #include "kernels/shared/common/int_math.h"
+#include "kernels/shared/pipeline/launch.cuh"
 #include "kernels/shared/stages/epilogue.cuh"
 #include "kernels/shared/stages/interpreter.cuh"
 #include "kernels/shared/stages/linked_chain.cuh"
@@ -153,6 +154,43 @@ __device__ __forceinline__ auto places_of(const TransformArguments<Element, walk
     const long long offset = a.row_offset(row_of(g), strides) + spans[g].begin * strides[0];
     return Place{.offset = offset, .stride = strides[0], .first = spans[g].first, .last = spans[g].last};
   };
+}
+
+template <class Element, Walk walk>
+void fill(TransformArguments<Element, walk>& a, const TransformParams& params, const TransformPlan& plan) {
+  constexpr int kWidth = kWordElements<Element>;
+  a.input = params.input.template as<const Element>();
+  a.output = params.output.data;
+  a.output_dtype = params.output.dtype;
+  a.rank = params.rank;
+  a.depth = plan.depth;
+  a.schedule = plan.schedule;
+  const TransformProblem& problem = plan.problem;
+  a.shift = static_cast<int>(
+      (reinterpret_cast<std::uintptr_t>(params.input.data) - problem.misalignment * sizeof(Element)) % kWordBytes);
+  a.rows_equally_aligned = true;
+  a.input_extent = 1;
+  for (int d = 0; d < params.rank; ++d) {
+    a.sizes[d] = params.sizes[d];
+    a.input_strides[d] = params.input.strides[d];
+    a.output_strides[d] = params.output.strides[d];
+    a.input_extent += (params.sizes[d] - 1) * params.input.strides[d];
+    if (!a.kFlat) a.divisors[d] = FastDivisor(params.sizes[d]);
+    a.rows_equally_aligned =
+        a.rows_equally_aligned &&
+        (d == 0 || (params.input.strides[d] % kWidth == 0 && params.output.strides[d] % kWidth == 0));
+  }
+  a.shares = a.shift != 0 || !a.rows_equally_aligned;
+  a.rows = problem.rows();
+  a.vectors_per_row = problem.vectors_per_row();
+  a.tiles_per_row = ceil_div<long long>(a.vectors_per_row, plan.tile / kWidth);
+  a.misalignment_of_all = problem.misalignment;
+  a.first_whole = problem.misalignment != 0 || a.shift != 0;
+  a.last_whole = (problem.inner + problem.misalignment) / kWidth - (a.shift != 0);
+  a.vectors_divisor = FastDivisor(a.vectors_per_row);
+  a.tiles_divisor = FastDivisor(a.tiles_per_row);
+  a.chain = make_chain_arguments<Compute<Element>, TransformArguments<Element, walk>::kRank>(
+      params.program, params.operands, params.rank, params.sizes);
 }
 
 }  // namespace sluice

@@ -201,4 +201,22 @@ __global__ void __launch_bounds__(kTransformThreads, transform_direct_blocks(siz
                    kTransformVectors<Element>>(a);
 }
 
+template <class Element, Walk walk>
+struct InterpretedTransform {
+  static Kernel<TransformArguments<Element, walk>> of(const TransformParams& params) {
+    if constexpr (walk == Walk::flat) {
+      if (params.program.operands == 0) return direct_transform_kernel<Element, walk, false>;
+    }
+    return direct_transform_kernel<Element, walk, true>;
+  }
+};
+template <class Element>
+struct Interpreted<TransformKernel::direct_flat, Element> : InterpretedTransform<Element, Walk::flat> {};
+template <class Element>
+struct Interpreted<TransformKernel::direct_rows, Element> : InterpretedTransform<Element, Walk::rows> {};
+template <class Element>
+struct Interpreted<TransformKernel::direct_whole_rows, Element> : InterpretedTransform<Element, Walk::rows> {};
+template <class Element>
+struct Interpreted<TransformKernel::direct_strided, Element> : InterpretedTransform<Element, Walk::strided> {};
+
 }  // namespace sluice

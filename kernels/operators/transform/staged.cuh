@@ -76,4 +76,16 @@ __global__ void __launch_bounds__(kTransformThreads + InterpretedPipe::kProducer
   staged_transform<ElementwiseChain<Compute<Element>, kMaxDims>, InterpretedPipe>(a);
 }
 
+// A flat tensor is interpreted as strided, with one row: this halves the kernels.
+template <class Element>
+struct Interpreted<TransformKernel::staged_flat, Element> {
+  static Kernel<TransformArguments<Element, Walk::flat>> of(const TransformParams&) { return nullptr; }
+};
+template <class Element>
+struct Interpreted<TransformKernel::staged_strided, Element> {
+  static Kernel<TransformArguments<Element, Walk::strided>> of(const TransformParams&) {
+    return staged_transform_kernel<Element>;
+  }
+};
+
 }  // namespace sluice

@@ -8,6 +8,7 @@
 #include "kernels/shared/common/fast_divide.h"
 #include "kernels/shared/common/int_math.h"
 #include "kernels/shared/mma/swizzle.h"
+#include "kernels/shared/pipeline/launch.cuh"
 #include "kernels/shared/pipeline/mbarrier.cuh"
 #include "kernels/shared/stages/epilogue.cuh"
 #include "kernels/shared/stages/interpreter.cuh"
@@ -177,5 +178,62 @@ struct PipelineState {
     for (stage += steps; stage >= stages; stage -= stages) parity ^= 1;
   }
 };
+
+inline void fill(DenseArguments& a, const Conv1dParams& params, const Conv1dPlan& plan) {
+  const DensePlan& own = plan.dense;
+  const long long inputs[3] = {params.batch, params.dense.groups * params.dense.input_channels, params.length};
+  const long long outputs[3] = {params.batch, params.channels, params.output_length};
+  long long extent = 1;
+  for (int d = 0; d < 3; ++d) extent += (inputs[d] - 1) * params.input.strides[d];
+  a = {
+      .input = params.input,
+      .output = params.output,
+      .bias = params.bias,
+      .packed = static_cast<const char*>(params.dense.packed),
+      .input_extent = extent,
+      .input_channels = static_cast<int>(params.dense.input_channels),
+      .channels = static_cast<int>(params.channels),
+      .length = static_cast<int>(params.length),
+      .output_length = static_cast<int>(params.output_length),
+      .taps = params.taps,
+      .dilation = static_cast<int>(params.dilation),
+      .padding = static_cast<int>(params.padding),
+      .shift = own.shift,
+      .fetch = own.fetch,
+      .whole_vectors =
+          params.output.dtype == params.input.dtype && params.output.strides[own.by_positions ? 2 : 1] == 1,
+      .aligned_vectors = has_words(params.output, outputs, own.by_positions ? 2 : 1),
+      .k_blocks = own.order.k_blocks,
+      .row_bytes = own.order.row_bytes(),
+      .stage_rows = own.stage_rows,
+      .input_stages = own.input_stages,
+      .stage_taps = own.stage_taps,
+      .weight_stages = own.weight_stages,
+      .resident = own.resident,
+      .packed_rows = static_cast<int>(own.order.rows),
+      .is_pingpong = own.is_pingpong,
+      .tile_positions = own.positions(),
+      .tiles = static_cast<int>(own.tiles),
+      .by_channel_tiles = FastDivisor(own.channel_tiles),
+      .by_position_tiles = FastDivisor(own.position_tiles),
+      .pre = make_chain_arguments<float, 3>(params.pre, params.pre_operands, 3, inputs),
+      .post = make_chain_arguments<float, 3>(params.post, params.post_operands, 3, outputs),
+  };
+}
+
+inline void fill(GeneralDenseArguments& a, const Conv1dParams& params, const Conv1dPlan& plan) {
+  const DensePlan& own = plan.dense;
+  const int splits = own.splits;
+  fill(static_cast<DenseArguments&>(a), params, plan);
+  a.own = own.residues;
+  a.positions_of_stage = own.stage_positions;
+  a.tile_weight_stages = own.weight_stages_of_tile();
+  a.groups = splits > 1 ? dense_groups(splits, splits * own.k_blocks_of_tile() * own.order.k_block,
+                                       splits * params.channels, own.tile().channels)
+                        : dense_groups(params.dense.groups, params.dense.groups * params.dense.input_channels,
+                                       params.channels, own.tile().channels);
+  a.steps_of_row = own.partial_steps();
+  a.k_blocks_of_split = splits > 1 ? own.k_blocks_of_tile() : 0;
+}
 
 }  // namespace sluice

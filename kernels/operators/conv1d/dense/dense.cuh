@@ -19,6 +19,7 @@
 
 #include "kernels/operators/conv1d/dense/fetch.cuh"
 #include "kernels/operators/conv1d/dense/finish.cuh"
+#include "kernels/shared/stages/no_chain.cuh"
 
 namespace sluice {
 
@@ -94,5 +95,28 @@ template <class Chains, class Element, int Blocks, int Channels, bool ByPosition
 __global__ void __launch_bounds__(kDenseThreads, 1) dense_kernel(const __grid_constant__ Arguments a) {
   dense<Chains, Element, Blocks, Channels, ByPositions>(a);
 }
+
+// Its chains are linked in: interpreting them would take the registers that hold the sums.
+template <class Arguments, class Element, int Blocks, int Channels, bool ByPositions>
+struct InterpretedDense {
+  static Kernel<Arguments> of(const Conv1dParams& params) {
+    if (!params.pre.empty() || !params.post.empty()) return nullptr;
+    return dense_kernel<NoChains, Element, Blocks, Channels, ByPositions, Arguments>;
+  }
+  // The input is fetched while the weight is packed.
+  static Start start(const Conv1dParams& params) { return params.dense.follows_pack ? Start::beside : Start::behind; }
+};
+template <class Element, int Blocks, int Channels>
+struct Interpreted<DenseKernel::dense_channels, Element, Blocks, Channels>
+    : InterpretedDense<DenseArguments, Element, Blocks, Channels, /*ByPositions=*/false> {};
+template <class Element, int Blocks, int Channels>
+struct Interpreted<DenseKernel::dense_positions, Element, Blocks, Channels>
+    : InterpretedDense<DenseArguments, Element, Blocks, Channels, /*ByPositions=*/true> {};
+template <class Element, int Blocks, int Channels>
+struct Interpreted<DenseKernel::dense_general_channels, Element, Blocks, Channels>
+    : InterpretedDense<GeneralDenseArguments, Element, Blocks, Channels, /*ByPositions=*/false> {};
+template <class Element, int Blocks, int Channels>
+struct Interpreted<DenseKernel::dense_general_positions, Element, Blocks, Channels>
+    : InterpretedDense<GeneralDenseArguments, Element, Blocks, Channels, /*ByPositions=*/true> {};
 
 }  // namespace sluice

@@ -2,36 +2,41 @@
 
 #include "kernels/operators/conv1d/interleaved/launch.h"
 #include "kernels/shared/common/element.cuh"
+#include "kernels/shared/pipeline/enqueue.h"
 
 namespace sluice {
-
-// launch_dense.cuh, launch_dense_general.cuh
-template <class Element, int Blocks, int Channels>
-cudaError_t launch_dense(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream);
-template <class Element, int Blocks, int Channels>
-cudaError_t launch_dense_general(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked,
-                                 cudaStream_t stream);
-
 namespace {
+
+// The kernel's instance for the plan's tile.
+template <auto which, class Element>
+cudaError_t enqueue_tile(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
+  const DenseShape& tile = plan.dense.tile();
+#define SLUICE_DENSE_TILE(blocks_, channels_)                   \
+  if (tile.blocks == (blocks_) && tile.channels == (channels_)) \
+    return enqueue<which, Element, blocks_, channels_>(params, plan, linked, stream);
+  if constexpr (std::is_same_v<decltype(which), InterleavedKernel>) {
+#include "kernels/operators/conv1d/interleaved/tiles.def"
+  } else {
+#include "kernels/operators/conv1d/dense/tiles.def"
+  }
+#undef SLUICE_DENSE_TILE
+  return cudaErrorInvalidConfiguration;
+}
 
 template <class Element>
 cudaError_t launch_as(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, cudaStream_t stream) {
-  const DenseShape& tile = plan.dense.tile();
   if (params.interleave.exists()) {
-#define SLUICE_DENSE_TILE(blocks_, channels_)                   \
-  if (tile.blocks == (blocks_) && tile.channels == (channels_)) \
-    return launch_interleaved<Element, blocks_, channels_>(params, plan, linked, stream);
-#include "kernels/operators/conv1d/interleaved/tiles.def"
-#undef SLUICE_DENSE_TILE
-    return cudaErrorInvalidConfiguration;
+    return enqueue_tile<InterleavedKernel::interleaved, Element>(params, plan, linked, stream);
   }
-#define SLUICE_DENSE_TILE(blocks_, channels_)                                                                      \
-  if (tile.blocks == (blocks_) && tile.channels == (channels_))                                                    \
-    return plan.dense.is_general ? launch_dense_general<Element, blocks_, channels_>(params, plan, linked, stream) \
-                                 : launch_dense<Element, blocks_, channels_>(params, plan, linked, stream);
-#include "kernels/operators/conv1d/dense/tiles.def"
-#undef SLUICE_DENSE_TILE
-  return cudaErrorInvalidConfiguration;
+  switch (kernel_of(plan.dense)) {
+    case DenseKernel::dense_channels:
+      return enqueue_tile<DenseKernel::dense_channels, Element>(params, plan, linked, stream);
+    case DenseKernel::dense_positions:
+      return enqueue_tile<DenseKernel::dense_positions, Element>(params, plan, linked, stream);
+    case DenseKernel::dense_general_channels:
+      return enqueue_tile<DenseKernel::dense_general_channels, Element>(params, plan, linked, stream);
+    default: return enqueue_tile<DenseKernel::dense_general_positions, Element>(params, plan, linked, stream);
+  }
 }
 
 cudaError_t pack_at_call(const Conv1dParams& params, const PackedOrder& order, void* memory, cudaStream_t stream) {

@@ -8,6 +8,7 @@
 #include "kernels/shared/common/fast_divide.h"
 #include "kernels/shared/common/int_math.h"
 #include "kernels/shared/common/load_several.cuh"
+#include "kernels/shared/pipeline/launch.cuh"
 #include "kernels/shared/stages/epilogue.cuh"
 #include "kernels/shared/stages/interpreter.cuh"
 #include "kernels/shared/stages/linked_chain.cuh"
@@ -15,16 +16,12 @@
 namespace sluice {
 
 template <class Element>
-struct Conv1dArguments : Conv1dTensors, DepthwisePlan {
+struct Conv1dArguments : Conv1dTensors {
   using Input = Element;
   static constexpr bool kMayHaveHistory = true;
   using T = Compute<Element>;
-  int depth;
-  Schedule schedule;
-  int rows_per_block;      // rows of a block with few taps; channels: positions instead of rows
-  bool contiguous_weight;  // the weight is of the input's dtype, contiguous from a multiple of four elements on
-  FastDivisor by_channels, by_vectors, by_multiplier, by_lanes;
-  FastDivisor by_across, by_along;  // tiles of a row; channels: tiles of a position's channels, and of the positions
+  FastDivisor by_channels, by_multiplier;
+  FastDivisor by_across, by_along;  // divide by the plan's tiles
   ChainArguments<T, 3> pre, post;
 
   __device__ T tap(long long channel, int k) const {
@@ -50,6 +47,84 @@ struct Conv1dArguments : Conv1dTensors, DepthwisePlan {
     return static_cast<int>((reinterpret_cast<std::uintptr_t>(output.data) / size_of(output_type()) + element) % Width);
   }
 };
+
+template <class Element>
+struct DirectArguments : Conv1dArguments<Element>, DirectPlan {
+  FastDivisor by_vectors, by_lanes;
+};
+
+template <class Element>
+struct WordsArguments : Conv1dArguments<Element>, WordsPlan {
+  int rows_per_block;      // rows of a block, or its threads below
+  bool contiguous_weight;  // the weight is of the input's dtype, contiguous from a multiple of four elements on
+  FastDivisor by_lanes;
+};
+
+template <class Element>
+struct WindowsArguments : Conv1dArguments<Element>, WindowsPlan {
+  int rows_per_block;  // rows of a block, or its threads below
+  FastDivisor by_lanes;
+};
+
+template <class Element>
+struct StagedArguments : Conv1dArguments<Element>, StagedPlan {
+  int depth;
+  Schedule schedule;
+};
+
+template <class Element>
+void fill(Conv1dArguments<Element>& a, const Conv1dParams& params) {
+  static_cast<Conv1dTensors&>(a) = params;
+  a.by_channels = FastDivisor(params.channels);
+  a.by_multiplier = FastDivisor(params.multiplier);
+  const long long inputs[3] = {params.batch, params.channels / params.multiplier, params.length};
+  const long long outputs[3] = {params.batch, params.channels, params.output_length};
+  a.pre = make_chain_arguments<Compute<Element>, 3>(params.pre, params.pre_operands, 3, inputs);
+  a.post = make_chain_arguments<Compute<Element>, 3>(params.post, params.post_operands, 3, outputs);
+}
+
+// What all families have.
+template <class Element>
+void fill(Conv1dArguments<Element>& a, const Conv1dParams& params, const DepthwisePlan& plan) {
+  fill(a, params);
+  a.by_across = FastDivisor(plan.tiles_across);
+  a.by_along = FastDivisor(plan.tiles_along);
+}
+
+template <class Element>
+void fill(DirectArguments<Element>& a, const Conv1dParams& params, const Conv1dPlan& plan) {
+  fill(a, params, plan.depthwise);
+  static_cast<DirectPlan&>(a) = plan.depthwise.as<DirectPlan>();
+  a.by_vectors = FastDivisor(max_of(1LL, a.vectors_per_row));
+  a.by_lanes = FastDivisor(a.lanes);
+}
+
+template <class Element>
+void fill(WordsArguments<Element>& a, const Conv1dParams& params, const Conv1dPlan& plan) {
+  fill(a, params, plan.depthwise);
+  static_cast<WordsPlan&>(a) = plan.depthwise.as<WordsPlan>();
+  a.rows_per_block = plan.threads / a.lanes;
+  a.by_lanes = FastDivisor(a.lanes);
+  a.contiguous_weight = params.weight.dtype == params.input.dtype && params.weight.strides[1] == 1 &&
+                        params.weight.strides[0] == params.taps &&
+                        reinterpret_cast<std::uintptr_t>(params.weight.data) % (4 * sizeof(Element)) == 0;
+}
+
+template <class Element>
+void fill(WindowsArguments<Element>& a, const Conv1dParams& params, const Conv1dPlan& plan) {
+  fill(a, params, plan.depthwise);
+  static_cast<WindowsPlan&>(a) = plan.depthwise.as<WindowsPlan>();
+  a.rows_per_block = plan.threads / a.lanes;
+  a.by_lanes = FastDivisor(a.lanes);
+}
+
+template <class Element>
+void fill(StagedArguments<Element>& a, const Conv1dParams& params, const Conv1dPlan& plan) {
+  fill(a, params, plan.depthwise);
+  static_cast<StagedPlan&>(a) = plan.depthwise.as<StagedPlan>();
+  a.depth = plan.depth;
+  a.schedule = plan.schedule;
+}
 
 // One input value at any position: history or zero outside the tensor. `channel` is an input channel.
 template <class Element>

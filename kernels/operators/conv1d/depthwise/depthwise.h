@@ -1,6 +1,8 @@
 // The depthwise method: every output channel sums over one input channel, in vectors through registers.
 #pragma once
 
+#include <variant>
+
 #include "kernels/shared/common/device_properties.h"
 #include "kernels/shared/pipeline/schedule.h"
 
@@ -11,43 +13,67 @@ enum class DepthwiseKernel : int {
 #include "kernels/operators/conv1d/depthwise/kernels.def"
 };
 
-inline constexpr const char* kDepthwiseKernelNames[] = {
-#define SLUICE_KERNEL(name, ...) #name,
-#include "kernels/operators/conv1d/depthwise/kernels.def"
-};
-constexpr const char* name_of(DepthwiseKernel kernel) { return kDepthwiseKernelNames[static_cast<int>(kernel)]; }
+// What is contiguous in the output, and how the work is done: the traits of kernels.def.
+enum class DepthwiseLayout { rows, channels };
+enum class DepthwiseFamily { direct, plain, few_taps, windows, staged };
 
-constexpr bool takes_channels(DepthwiseKernel kernel) { return kernel >= DepthwiseKernel::direct_channels; }
-constexpr bool takes_few_taps(DepthwiseKernel kernel) {
-  return kernel == DepthwiseKernel::few_taps_rows ||
-         (kernel >= DepthwiseKernel::few_taps_channels && kernel <= DepthwiseKernel::eight_taps_channels);
+struct DepthwiseTraits {
+  const char* name;
+  DepthwiseLayout layout;
+  DepthwiseFamily family;
+};
+
+inline constexpr DepthwiseTraits kDepthwiseTraits[] = {
+#define SLUICE_TRAITS(layout, family, ...) DepthwiseLayout::layout, DepthwiseFamily::family
+#define SLUICE_KERNEL(name, file, module, dtypes, code, pre, post, bounds, traits, ...) {#name, SLUICE_TRAITS traits},
+#include "kernels/operators/conv1d/depthwise/kernels.def"
+#undef SLUICE_TRAITS
+};
+constexpr const DepthwiseTraits& traits_of(DepthwiseKernel kernel) {
+  return kDepthwiseTraits[static_cast<int>(kernel)];
 }
-constexpr bool takes_channel_windows(DepthwiseKernel kernel) {
-  return kernel == DepthwiseKernel::window_channels || kernel == DepthwiseKernel::window_channels_pairs;
-}
-constexpr bool takes_windows(DepthwiseKernel kernel) {
-  return kernel == DepthwiseKernel::window_rows || takes_channel_windows(kernel);
-}
+constexpr const char* name_of(DepthwiseKernel kernel) { return traits_of(kernel).name; }
+constexpr bool takes_channels(DepthwiseKernel kernel) { return traits_of(kernel).layout == DepthwiseLayout::channels; }
+constexpr bool is_of(DepthwiseKernel kernel, DepthwiseFamily family) { return traits_of(kernel).family == family; }
+
+// The plan of a family's kernels: direct.
+struct DirectPlan {
+  long long vectors_per_row = 0;  // vectors of a row; of threads that share outputs, all of their vectors
+  int lanes = 1;                  // threads of a row that share contiguous outputs, each with every `lanes`-th
+};
+
+// Plain and few_taps: words of positions, or quads of channels.
+struct WordsPlan {
+  int lanes = 1;                 // threads of a block across contiguous vectors; the others are on other rows or later
+  int vectors_per_thread = 0;    // words of a row, or positions of a quad
+  bool equally_aligned = false;  // every row of input and output is equally aligned to 16-byte words
+};
+
+struct WindowsPlan {
+  int lanes = 1;          // threads of a block across; the others are on other rows or later
+  int iterations = 1;     // channels: iterations of a block over later positions
+  int stage_words = 0;    // rows: 16-byte words of a row's inputs
+  int tap_bytes = 0;      // bytes of shared memory for a row's taps, or for a block's channels
+  int width = 1;          // channels of a thread
+  bool collects = false;  // channels: results go through shared memory
+};
+
+struct StagedPlan {
+  long long tiles = 0;  // tiles, which are divided among the blocks
+  int stage_words = 0;  // 16-byte words of input in one stage of the ring
+  int tap_bytes = 0;    // bytes of taps in a stage, after its input
+};
 
 struct DepthwisePlan {
   DepthwiseKernel which = DepthwiseKernel::direct_rows;
-  long long tiles = 0;  // tiles, which are divided among the blocks
-  // The rows' kernels: vectors and tiles of one row. Without a ring, threads of direct_rows and plain_rows count only
-  // vectors.
-  long long vectors_per_row = 0, tiles_per_row = 1;
-  // The channels' kernels: tiles of a position's channels, and of a batch's positions.
-  long long channel_tiles = 1, position_tiles = 1;
-  // The few taps' and the windows' kernels, and plain_rows: threads of a block across contiguous vectors; the others
-  // are on other rows, or on later positions. direct_rows: threads that share contiguous outputs, each with every
-  // `lanes`-th one.
-  int lanes = 1;
-  int vectors_per_thread = 0;  // iterations of a block over later positions, in the channels' windows
-  int stage_words = 0;         // 16-byte words of input in one stage of the ring; window_rows: in a row
-  int tap_bytes =
-      0;          // shared memory for taps: of a block (direct_rows, direct_channels), a stage, or a row (window_rows)
-  int width = 1;  // channels of a thread, in the channels' windows
-  bool collects = false;         // the channels' windows: results go through shared memory
-  bool equally_aligned = false;  // few_taps_rows: every row of input and output is equally aligned to 16-byte words
+  long long tiles_across = 1;                                        // tiles of a row, or of a position's channels
+  long long tiles_along = 1;                                         // channels: tiles of a sample's positions
+  std::variant<DirectPlan, WordsPlan, WindowsPlan, StagedPlan> own;  // the plan of the kernel's family
+
+  template <class Family>
+  const Family& as() const {
+    return *std::get_if<Family>(&own);
+  }
 };
 
 struct Conv1dProblem;

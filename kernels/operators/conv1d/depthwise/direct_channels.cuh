@@ -132,7 +132,7 @@ __device__ __forceinline__ void finish_sums(const Conv1dArguments<Element>& a, c
 }
 
 template <class Chains, class Element>
-__device__ __forceinline__ void direct_channels(const Conv1dArguments<Element>& a) {
+__device__ __forceinline__ void direct_channels(const DirectArguments<Element>& a) {
   using T = Compute<Element>;
   using Pre = typename Chains::Pre;
   constexpr int kWidth = kWordElements<Element>;
@@ -165,8 +165,13 @@ __device__ __forceinline__ void direct_channels(const Conv1dArguments<Element>& 
 
 template <class Element>
 __global__ void __launch_bounds__(kConv1dThreads, kConv1dResidentBlocks)
-    direct_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+    direct_channels_kernel(const __grid_constant__ DirectArguments<Element> a) {
   direct_channels<InterpretedChains<Element, true>>(a);
 }
+
+template <class Element>
+struct Interpreted<DepthwiseKernel::direct_channels, Element> {
+  static Kernel<DirectArguments<Element>> of(const Conv1dParams&) { return direct_channels_kernel<Element>; }
+};
 
 }  // namespace sluice

@@ -24,20 +24,24 @@ struct RowSpan {
   int first, last;
 };
 
-template <int Outputs, int Width, class Element>
-__device__ __forceinline__ RowSpan row_span(const Conv1dArguments<Element>& a, long long row, long long vector) {
-  RowSpan span{a.by_channels.quotient(row), 0, 0, a.lanes, 0, 0};
+template <int Outputs, int Width, class Arguments>
+__device__ __forceinline__ RowSpan row_span(const Arguments& a, long long row, long long vector) {
+  constexpr bool kMayShare = requires { a.lanes; };  // rings' threads have contiguous outputs
+  RowSpan span{a.by_channels.quotient(row), 0, 0, 1, 0, 0};
   span.channel = row - span.batch * a.channels;
-  if (a.lanes > 1) {
-    const int shared = Outputs * a.lanes;
-    const long long share = a.by_lanes.quotient(vector);
-    const int lane = static_cast<int>(vector - share * a.lanes);
-    // The last share ends at the row's end, so that none of its inputs is past the inputs of existing outputs.
-    const int back = static_cast<int>(max_of<long long>((share + 1) * shared - a.output_length, 0));
-    span.begin = share * shared + lane - back;
-    span.first = back > lane ? ceil_div(back - lane, a.lanes) : 0;
-    span.last = Outputs;
-    return span;
+  if constexpr (kMayShare) {
+    span.apart = a.lanes;
+    if (a.lanes > 1) {
+      const int shared = Outputs * a.lanes;
+      const long long share = a.by_lanes.quotient(vector);
+      const int lane = static_cast<int>(vector - share * a.lanes);
+      // The last share ends at the row's end, so that none of its inputs is past the inputs of existing outputs.
+      const int back = static_cast<int>(max_of<long long>((share + 1) * shared - a.output_length, 0));
+      span.begin = share * shared + lane - back;
+      span.first = back > lane ? ceil_div(back - lane, a.lanes) : 0;
+      span.last = Outputs;
+      return span;
+    }
   }
   span.begin = vector * Outputs - a.template misalignment<Width>(span.batch, span.channel);
   span.first = span.begin < 0 ? static_cast<int>(-span.begin) : 0;
@@ -295,7 +299,7 @@ inline constexpr int kRowOutputs = conv1d_row_outputs(kDType<Element>);
 
 // The rows of a block's threads share its taps, which are in shared memory.
 template <class Chains, class Element>
-__device__ __forceinline__ void direct_rows(const Conv1dArguments<Element>& a) {
+__device__ __forceinline__ void direct_rows(const DirectArguments<Element>& a) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>, kOutputs = kRowOutputs<Element>;
   extern __shared__ Word shared[];
@@ -323,8 +327,16 @@ __device__ __forceinline__ void direct_rows(const Conv1dArguments<Element>& a) {
 // Without a chain, or with an interpreted one.
 template <class Chains, class Element>
 __global__ void __launch_bounds__(kConv1dThreads, direct_row_blocks(!std::is_same_v<Chains, NoChains>))
-    direct_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+    direct_rows_kernel(const __grid_constant__ DirectArguments<Element> a) {
   direct_rows<Chains>(a);
 }
+
+template <class Element>
+struct Interpreted<DepthwiseKernel::direct_rows, Element> {
+  static Kernel<DirectArguments<Element>> of(const Conv1dParams& params) {
+    return params.pre.empty() && params.post.empty() ? direct_rows_kernel<NoChains, Element>
+                                                     : direct_rows_kernel<InterpretedChains<Element, true>, Element>;
+  }
+};
 
 }  // namespace sluice

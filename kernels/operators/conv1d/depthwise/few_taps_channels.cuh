@@ -48,7 +48,7 @@ struct OneSubsequence {
 // The taps of a thread's channels. A contiguous weight of the input's dtype is read in place, in as many quads as there
 // are taps.
 template <class Element, int Taps>
-__device__ __forceinline__ void load_channel_taps(const Conv1dArguments<Element>& a, long long channel,
+__device__ __forceinline__ void load_channel_taps(const WordsArguments<Element>& a, long long channel,
                                                   float (&taps)[kFewTapsChannels][Taps]) {
   if (!a.contiguous_weight) return load_few_taps(a, channel, taps);
   const Element* const from = a.weight.template as<const Element>() + channel * a.taps;
@@ -260,18 +260,33 @@ __device__ __forceinline__ void few_taps_channels(const Arguments& a) {
 // Without chains: a chain that is not linked runs in the other kernels.
 template <class Element>
 __global__ void __launch_bounds__(kFewTapsChannelThreads, kFewTapsChannelBlocks<Element>)
-    few_taps_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+    few_taps_channels_kernel(const __grid_constant__ WordsArguments<Element> a) {
   few_taps_channels<NoChains, FewTapsShape<Element>>(a);
 }
 template <class Element>
 __global__ void __launch_bounds__(kFewTapsChannelThreads, kGatedBlocks)
-    gated_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+    gated_channels_kernel(const __grid_constant__ WordsArguments<Element> a) {
   few_taps_channels<NoChains, GatedShape<Element>>(a);
 }
 template <class Element>
 __global__ void __launch_bounds__(kFewTapsChannelThreads, eight_taps_blocks(kDType<Element>))
-    eight_taps_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+    eight_taps_channels_kernel(const __grid_constant__ WordsArguments<Element> a) {
   few_taps_channels<NoChains, EightTapsShape<Element>>(a);
 }
+
+template <class Element>
+struct Interpreted<DepthwiseKernel::few_taps_channels, Element> {
+  static Kernel<WordsArguments<Element>> of(const Conv1dParams&) { return few_taps_channels_kernel<Element>; }
+};
+
+template <class Element>
+struct Interpreted<DepthwiseKernel::gated_channels, Element> {
+  static Kernel<WordsArguments<Element>> of(const Conv1dParams&) { return gated_channels_kernel<Element>; }
+};
+
+template <class Element>
+struct Interpreted<DepthwiseKernel::eight_taps_channels, Element> {
+  static Kernel<WordsArguments<Element>> of(const Conv1dParams&) { return eight_taps_channels_kernel<Element>; }
+};
 
 }  // namespace sluice

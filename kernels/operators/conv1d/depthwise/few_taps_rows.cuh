@@ -22,7 +22,7 @@ namespace sluice {
 // The words cut by a row's end, element by element. Last in a thread, and a function of its own, so that registers are
 // not live across both.
 template <class Post, class Element>
-__device__ __noinline__ void convolve_cut_words(const Conv1dArguments<Element>& a, unsigned row, int first_word) {
+__device__ __noinline__ void convolve_cut_words(const WordsArguments<Element>& a, unsigned row, int first_word) {
   constexpr int kWidth = kWordElements<Element>, kWindow = kFewTaps - 1 + kWidth;
   constexpr int kSlices = kFewTapsChained / kWidth;  // the width of a linked chain: a float's second slice is unused
   const WordsOfRow<Element> words(a, row, first_word);
@@ -352,8 +352,13 @@ __device__ __forceinline__ void few_taps_rows(const Arguments& a) {
 // Without chains: a chain that is not linked runs in the other kernels.
 template <class Element>
 __global__ void __launch_bounds__(kFewTapsThreads, kFewTapsRowBlocks<Element>)
-    few_taps_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+    few_taps_rows_kernel(const __grid_constant__ WordsArguments<Element> a) {
   few_taps_rows<NoChains>(a);
 }
+
+template <class Element>
+struct Interpreted<DepthwiseKernel::few_taps_rows, Element> {
+  static Kernel<WordsArguments<Element>> of(const Conv1dParams&) { return few_taps_rows_kernel<Element>; }
+};
 
 }  // namespace sluice

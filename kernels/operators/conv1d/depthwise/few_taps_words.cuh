@@ -73,7 +73,7 @@ struct WordsOfRow {
   int step, begin;
   int stop;  // words from here on belong to another block
 
-  __device__ __forceinline__ WordsOfRow(const Conv1dArguments<Element>& a, unsigned row, int first_word) {
+  __device__ __forceinline__ WordsOfRow(const WordsArguments<Element>& a, unsigned row, int first_word) {
     constexpr int kWidth = kWordElements<Element>;
     batch = a.by_channels.quotient_of_31_bits(row);
     channel = row - batch * static_cast<unsigned>(a.channels);
@@ -138,7 +138,7 @@ struct WindowsOfRow {
 
 // The taps of a channel, with their loads in flight together; taps[k] from k = `a.taps` on are not used.
 template <class Element>
-__device__ __forceinline__ void load_taps_of_row(const Conv1dArguments<Element>& a, unsigned channel,
+__device__ __forceinline__ void load_taps_of_row(const WordsArguments<Element>& a, unsigned channel,
                                                  float (&taps)[kFewTaps]) {
   with_element_type(known_dtype(LinkedTensor::weight, a.weight.dtype), [&](auto* tag) {
     using Weight = std::remove_cv_t<std::remove_pointer_t<decltype(tag)>>;

@@ -47,7 +47,7 @@ struct PlainWords {
   int step, shift;
   int least, behind, left, count;
 
-  __device__ __forceinline__ PlainWords(const Conv1dArguments<Element>& a, long long row, long long tile, int lane)
+  __device__ __forceinline__ PlainWords(const WordsArguments<Element>& a, long long row, long long tile, int lane)
       : batch(a.by_channels.quotient(row)), channel(row - batch * a.channels), step(a.lanes * kWidth) {
     begin = tile * a.vectors_per_thread * step + lane * kWidth - a.template misalignment<kWidth>(batch, channel);
     start = begin - a.padding;
@@ -79,7 +79,7 @@ struct PlainWords {
 // The words that are not whole, element by element. Last in a thread, and a function of its own, so that registers are
 // not live across both.
 template <class Post, class Element>
-__device__ __noinline__ void convolve_cut_plain_words(const Conv1dArguments<Element>& a, long long row, unsigned tile,
+__device__ __noinline__ void convolve_cut_plain_words(const WordsArguments<Element>& a, long long row, unsigned tile,
                                                       int lane) {
   const PlainWords<Element> own(a, row, tile, lane);
   using T = Compute<Element>;
@@ -111,7 +111,7 @@ __device__ __noinline__ void convolve_cut_plain_words(const Conv1dArguments<Elem
 }
 
 template <class Chains, class Element>
-__device__ __forceinline__ void plain_rows(const Conv1dArguments<Element>& a) {
+__device__ __forceinline__ void plain_rows(const WordsArguments<Element>& a) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>, kWords = kPlainRowWords<Element>;
   const unsigned below = a.by_lanes.quotient_of_31_bits(threadIdx.x),
@@ -175,8 +175,16 @@ __device__ __forceinline__ void plain_rows(const Conv1dArguments<Element>& a) {
 // Interpreted, there are no tensors in `post`; without a chain, loads use the interpreter's registers.
 template <class Chains, class Element>
 __global__ void __launch_bounds__(kFewTapsThreads, kPlainRowBlocks)
-    plain_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+    plain_rows_kernel(const __grid_constant__ WordsArguments<Element> a) {
   plain_rows<Chains>(a);
 }
+
+template <class Element>
+struct Interpreted<DepthwiseKernel::plain_rows, Element> {
+  static Kernel<WordsArguments<Element>> of(const Conv1dParams& params) {
+    return params.post.empty() ? plain_rows_kernel<NoChains, Element>
+                               : plain_rows_kernel<InterpretedChains<Element, false>, Element>;
+  }
+};
 
 }  // namespace sluice

@@ -79,42 +79,37 @@ DepthwiseKernel kernel_of(const Conv1dProblem& problem, const ScheduleRequest& r
                                                                : DepthwiseKernel::direct_rows;
 }
 
-// Resident blocks per SM of a kernel without a ring, by the registers of its launch bounds. Linked, only the few taps'
-// and the windows' kernels have any.
-int register_blocks(DepthwiseKernel kernel, const Conv1dProblem& problem, bool linked) {
+// Resident blocks per SM of a kernel without a ring, by the registers of its launch bounds; 0: these set none.
+int register_blocks(DepthwiseKernel kernel, DType dtype, bool has_chain, bool linked) {
   switch (kernel) {
-    case DepthwiseKernel::few_taps_rows: return few_taps_row_blocks(problem.dtype);
-    case DepthwiseKernel::few_taps_channels: return few_taps_channel_blocks(problem.dtype);
-    case DepthwiseKernel::gated_channels: return kGatedBlocks;
-    case DepthwiseKernel::eight_taps_channels: return eight_taps_blocks(problem.dtype);
-    case DepthwiseKernel::window_rows: return kWindowRowBlocks;
-    case DepthwiseKernel::window_channels: return window_channel_blocks(1);
-    case DepthwiseKernel::window_channels_pairs: return window_channel_blocks(2);
-    case DepthwiseKernel::plain_rows: return linked ? 0 : kPlainRowBlocks;
-    case DepthwiseKernel::direct_rows: return linked ? 0 : direct_row_blocks(problem.has_pre || problem.has_post);
-    default: return linked ? 0 : kConv1dResidentBlocks;
+#define SLUICE_TRAITS(layout, family, blocks) blocks
+#define SLUICE_KERNEL(name, file, module, dtypes, code, pre, post, bounds, traits, ...) \
+  case DepthwiseKernel::name: return SLUICE_TRAITS traits;
+#include "kernels/operators/conv1d/depthwise/kernels.def"
+#undef SLUICE_TRAITS
   }
+  return 0;
 }
 
 // Bytes of one load into registers: single elements if a stride or a dilation takes rows apart, or channels are not
 // whole words.
 int load_width(DepthwiseKernel kernel, const Conv1dProblem& problem) {
   const int element = static_cast<int>(size_of(problem.dtype));
-  if (takes_few_taps(kernel) && takes_channels(kernel)) return kFewTapsChannels * element;
-  if (takes_channel_windows(kernel)) return window_width(problem) * element;
-  const bool whole = takes_channels(kernel) ? problem.whole_words : steps_by_one(problem);
-  return whole ? kWordBytes : element;
+  if (!takes_channels(kernel)) return steps_by_one(problem) ? kWordBytes : element;
+  if (is_of(kernel, DepthwiseFamily::few_taps)) return kFewTapsChannels * element;
+  if (is_of(kernel, DepthwiseFamily::windows)) return window_width(problem) * element;
+  return problem.whole_words ? kWordBytes : element;
 }
 
 // Refuses the plan if the taps of `rows` rows exceed a block's shared memory.
 void set_direct(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device, long long tiles,
                 long long rows) {
-  plan.depthwise.tiles = plan.grid = tiles;
+  plan.grid = tiles;
   const long long bytes = rows * problem.taps * compute_bytes(problem.dtype);
   if (bytes > most_dynamic_shared_memory(device)) {
     return refuse(plan, "the taps of a block's channels must fit into its shared memory");
   }
-  plan.shared_memory = plan.depthwise.tap_bytes = static_cast<int>(bytes);
+  plan.shared_memory = static_cast<int>(bytes);
 }
 
 // A stage has rows of `row_words`, and the taps of `tap_rows` channels.
@@ -136,9 +131,8 @@ void set_ring(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequ
   }
   plan.threads += producers;
   plan.depth = ring.depth;
-  plan.depthwise.tiles = tiles;
-  plan.depthwise.stage_words = static_cast<int>(words);
-  plan.depthwise.tap_bytes = static_cast<int>(tap_bytes);
+  plan.depthwise.own =
+      StagedPlan{.tiles = tiles, .stage_words = static_cast<int>(words), .tap_bytes = static_cast<int>(tap_bytes)};
   plan.shared_memory = ring.depth * static_cast<int>(stage_bytes);
   plan.resident_blocks = ring.blocks;
   if (!takes_channels(plan.depthwise.which) || problem.whole_words) {
@@ -159,15 +153,12 @@ void set_interleaved_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const 
   const int width = word_elements(problem.dtype);
   const long long rows = problem.batch * problem.channels, vectors = vectors_of_row(problem, width);
   const RowCut cut = cut_rows(rows, vectors, most, device);
-  DepthwisePlan& own = plan.depthwise;
-  own.vectors_per_row = vectors;
-  own.vectors_per_thread = cut.words;
-  own.tiles_per_row = cut.tiles;
-  own.lanes = cut.lanes;
-  own.equally_aligned = problem.equally_aligned;
+  plan.depthwise.own =
+      WordsPlan{.lanes = cut.lanes, .vectors_per_thread = cut.words, .equally_aligned = problem.equally_aligned};
+  plan.depthwise.tiles_across = cut.tiles;
   plan.threads = cut.threads();
   plan.tile = plan.threads * cut.words * width;
-  own.tiles = plan.grid = cut.blocks(rows);
+  plan.grid = cut.blocks(rows);
 }
 
 // Threads across divide a row evenly, into an even number of shares, so that each starts at an output's word.
@@ -176,19 +167,15 @@ void set_window_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const Devic
   const long long rows = problem.batch * problem.channels;
   const long long vectors = vectors_of_row(problem, kWindowOutputs);
   const auto even_share = [](long long count, long long parts) { return round_up(ceil_div(count, parts), 2LL); };
-  DepthwisePlan& own = plan.depthwise;
-  own.tiles_per_row = ceil_div<long long>(vectors, kWindowThreads);
-  long long lanes = even_share(vectors, own.tiles_per_row);
-  while (lanes > kLeastLanes && rows * own.tiles_per_row < 2LL * device.multiprocessors) {
-    own.tiles_per_row *= 2;
-    lanes = even_share(vectors, own.tiles_per_row);
+  long long tiles = ceil_div<long long>(vectors, kWindowThreads), lanes = even_share(vectors, tiles);
+  while (lanes > kLeastLanes && rows * tiles < 2LL * device.multiprocessors) {
+    tiles *= 2;
+    lanes = even_share(vectors, tiles);
   }
   // With more taps than outputs, more threads copy than sum.
   lanes = max_of(lanes, min_of(kLeastLanes, even_share(problem.taps, kWindowOutputs)));
-  own.tiles_per_row = ceil_div(vectors, lanes);
-  own.lanes = static_cast<int>(lanes);
-  own.vectors_per_row = vectors;
-  own.vectors_per_thread = 1;
+  plan.depthwise.tiles_across = ceil_div(vectors, lanes);
+  WindowsPlan own{.lanes = static_cast<int>(lanes)};
   // The bank offset between rows is that between threads; taps of rows are an odd number of words apart.
   const int quads = ceil_div(problem.taps, 4), outputs = own.lanes * kWindowOutputs / 4;
   own.stage_words = outputs + round_up(quads, 8);
@@ -199,21 +186,21 @@ void set_window_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const Devic
   plan.threads = own.lanes * rows_per_block;
   plan.tile = plan.threads * kWindowOutputs;
   plan.shared_memory = row_bytes * rows_per_block;
-  own.tiles = plan.grid = own.tiles_per_row * ceil_div<long long>(rows, rows_per_block);
+  plan.grid = plan.depthwise.tiles_across * ceil_div<long long>(rows, rows_per_block);
+  plan.depthwise.own = own;
 }
 
 void set_window_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
-  DepthwisePlan& own = plan.depthwise;
-  own.width = window_width(problem);
-  own.channel_tiles = window_channel_tiles(problem);
-  own.lanes = window_channel_lanes(problem);
+  WindowsPlan own{.lanes = window_channel_lanes(problem), .width = window_width(problem)};
+  DepthwisePlan& tiles = plan.depthwise;
+  tiles.tiles_across = window_channel_tiles(problem);
   const int below = kWindowThreads / own.lanes;
   plan.threads = own.lanes * below;
   const auto set_iterations = [&](int iterations) {
-    own.vectors_per_thread = iterations;
-    own.position_tiles =
+    own.iterations = iterations;
+    tiles.tiles_along =
         ceil_div<long long>(problem.output_length, static_cast<long long>(below) * kWindowPositions * iterations);
-    own.tiles = plan.grid = problem.batch * own.channel_tiles * own.position_tiles;
+    plan.grid = problem.batch * tiles.tiles_across * tiles.tiles_along;
   };
   const long long enough =
       static_cast<long long>(kWindowWaves) * window_channel_blocks(own.width) * device.multiprocessors;
@@ -221,42 +208,43 @@ void set_window_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const D
     set_iterations(iterations);
     if (plan.grid >= enough) break;
   }
-  plan.tile = plan.threads * own.width * kWindowPositions * own.vectors_per_thread;
+  plan.tile = plan.threads * own.width * kWindowPositions * own.iterations;
   own.tap_bytes = static_cast<int>(window_channel_tap_bytes(problem));
   // All channels have threads then, and the span may start within a word.
-  own.collects = problem.one_span && own.channel_tiles == 1 && own.lanes <= kCollectedLanes;
+  own.collects = problem.one_span && tiles.tiles_across == 1 && own.lanes <= kCollectedLanes;
   const int results = own.collects ? plan.threads * own.width * kWindowPositions * kCollectedBytes + kWordBytes : 0;
   plan.shared_memory = own.tap_bytes + results;
+  tiles.own = own;
 }
 
 void set_few_taps_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const DeviceProperties& device) {
   const DepthwisePolicy& policy = policy_of(device, kDepthwisePolicies);
   const long long vectors = ceil_div<long long>(problem.channels, kFewTapsChannels);
-  DepthwisePlan& own = plan.depthwise;
-  const bool is_plain = own.which == DepthwiseKernel::few_taps_channels;
-  const int most = is_plain                                       ? few_taps_positions(problem.dtype)
-                   : own.which == DepthwiseKernel::gated_channels ? gated_positions(problem.dtype)
-                                                                  : eight_taps_positions(problem.dtype);
+  DepthwisePlan& tiles = plan.depthwise;
+  const bool is_plain = tiles.which == DepthwiseKernel::few_taps_channels;
+  const int most = is_plain                                         ? few_taps_positions(problem.dtype)
+                   : tiles.which == DepthwiseKernel::gated_channels ? gated_positions(problem.dtype)
+                                                                    : eight_taps_positions(problem.dtype);
   const long long positions = ceil_div(problem.output_length, problem.dilation);
   plan.threads = kFewTapsChannelThreads;
-  own.lanes = 32;
+  WordsPlan own{.lanes = 32};
   while (own.lanes > 1 && own.lanes / 2 >= vectors) own.lanes /= 2;
   own.vectors_per_thread = !is_plain || problem.output_length >= policy.long_sequence ? most : most / 2;
-  own.channel_tiles = ceil_div<long long>(vectors, own.lanes);
-  own.position_tiles = ceil_div<long long>(positions, plan.threads / own.lanes * own.vectors_per_thread);
+  tiles.own = own;
+  tiles.tiles_across = ceil_div<long long>(vectors, own.lanes);
+  tiles.tiles_along = ceil_div<long long>(positions, plan.threads / own.lanes * own.vectors_per_thread);
   plan.tile = plan.threads * kFewTapsChannels * own.vectors_per_thread;
-  own.tiles = plan.grid = problem.batch * problem.dilation * own.channel_tiles * own.position_tiles;
+  plan.grid = problem.batch * problem.dilation * tiles.tiles_across * tiles.tiles_along;
 }
 
 void set_channels(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request,
                   const DeviceProperties& device) {
   const int channels = kChannelVectors * word_elements(problem.dtype);
-  DepthwisePlan& own = plan.depthwise;
   plan.threads = kConv1dThreads;
   plan.tile = channels * kTilePositions;
-  own.channel_tiles = ceil_div<long long>(problem.channels, channels);
-  own.position_tiles = ceil_div<long long>(problem.output_length, kTilePositions);
-  const long long tiles = problem.batch * own.channel_tiles * own.position_tiles;
+  plan.depthwise.tiles_across = ceil_div<long long>(problem.channels, channels);
+  plan.depthwise.tiles_along = ceil_div<long long>(problem.output_length, kTilePositions);
+  const long long tiles = problem.batch * plan.depthwise.tiles_across * plan.depthwise.tiles_along;
   if (plan.schedule == Schedule::direct) {
     set_direct(plan, problem, device, tiles, channels);
   } else {
@@ -274,19 +262,20 @@ int lanes_of_span(const Conv1dProblem& problem, int outputs) {
 void set_rows(Conv1dPlan& plan, const Conv1dProblem& problem, const ScheduleRequest& request,
               const DeviceProperties& device) {
   const int outputs = conv1d_row_outputs(problem.dtype);
-  DepthwisePlan& own = plan.depthwise;
-  if (plan.schedule == Schedule::direct && !steps_by_one(problem)) own.lanes = lanes_of_span(problem, outputs);
-  own.vectors_per_row = own.lanes > 1
-                            ? own.lanes * ceil_div<long long>(problem.output_length, 1LL * own.lanes * outputs)
-                            : vectors_of_row(problem, outputs);
-  own.tiles_per_row = ceil_div<long long>(own.vectors_per_row, kConv1dThreads);
   const long long rows = problem.batch * problem.channels;
   plan.threads = kConv1dThreads;
   plan.tile = kConv1dThreads * outputs;
   if (plan.schedule != Schedule::direct) {
     const long long words = ceil_div<long long>(reach(problem, plan.tile), word_elements(problem.dtype)) + 2;
-    return set_ring(plan, problem, request, device, rows * own.tiles_per_row, 1, words, 1);
+    plan.depthwise.tiles_across = ceil_div<long long>(vectors_of_row(problem, outputs), kConv1dThreads);
+    return set_ring(plan, problem, request, device, rows * plan.depthwise.tiles_across, 1, words, 1);
   }
+  DirectPlan own;
+  if (!steps_by_one(problem)) own.lanes = lanes_of_span(problem, outputs);
+  own.vectors_per_row = own.lanes > 1
+                            ? own.lanes * ceil_div<long long>(problem.output_length, 1LL * own.lanes * outputs)
+                            : vectors_of_row(problem, outputs);
+  plan.depthwise.own = own;
   // Short rows with many taps: fewer threads, so that the taps of a block's rows fit.
   const char* const reason = plan.reason;
   for (int threads = kConv1dThreads; threads >= 32; threads /= 2) {
@@ -309,24 +298,25 @@ Conv1dPlan plan_as(const Conv1dProblem& problem, DepthwiseKernel kernel, const S
   plan.schedule = request.schedule;
   plan.reason = direct_reason(request, kernel);
   plan.copy_width = load_width(kernel, problem);
-  switch (kernel) {
-    case DepthwiseKernel::few_taps_rows:
-      set_interleaved_rows(plan, problem, device, few_taps_words(problem.dtype));
+  const bool by_channels = takes_channels(kernel);
+  switch (traits_of(kernel).family) {
+    case DepthwiseFamily::plain: set_interleaved_rows(plan, problem, device, plain_row_words(problem.dtype)); break;
+    case DepthwiseFamily::few_taps:
+      by_channels ? set_few_taps_channels(plan, problem, device)
+                  : set_interleaved_rows(plan, problem, device, few_taps_words(problem.dtype));
       break;
-    case DepthwiseKernel::plain_rows:
-      set_interleaved_rows(plan, problem, device, plain_row_words(problem.dtype));
+    case DepthwiseFamily::windows:
+      by_channels ? set_window_channels(plan, problem, device) : set_window_rows(plan, problem, device);
       break;
-    case DepthwiseKernel::window_rows: set_window_rows(plan, problem, device); break;
-    case DepthwiseKernel::window_channels:
-    case DepthwiseKernel::window_channels_pairs: set_window_channels(plan, problem, device); break;
-    case DepthwiseKernel::direct_channels:
-    case DepthwiseKernel::staged_channels: set_channels(plan, problem, request, device); break;
-    default:
-      takes_few_taps(kernel) ? set_few_taps_channels(plan, problem, device) : set_rows(plan, problem, request, device);
+    case DepthwiseFamily::direct:
+    case DepthwiseFamily::staged:
+      by_channels ? set_channels(plan, problem, request, device) : set_rows(plan, problem, request, device);
+      break;
   }
   plan.alignment = min_of(plan.copy_width, kWordBytes);
   if (plan.schedule == Schedule::direct) {
-    plan.resident_blocks = resident_blocks(plan, register_blocks(kernel, problem, linked), device);
+    plan.resident_blocks = resident_blocks(
+        plan, register_blocks(kernel, problem.dtype, problem.has_pre || problem.has_post, linked), device);
   }
   return plan;
 }
@@ -345,11 +335,13 @@ Conv1dPlan plan_as(const Conv1dProblem& problem, const ScheduleRequest& request,
 Schedule fastest(const Conv1dProblem& problem, const DeviceProperties& device, bool linked) {
   if (!steps_by_one(problem) || interprets(problem, linked)) return Schedule::direct;
   const DepthwiseKernel direct = kernel_of(problem, {true, Schedule::direct, 0}, linked);
-  if (takes_few_taps(direct) || takes_windows(direct) || direct == DepthwiseKernel::plain_rows) return Schedule::direct;
+  if (!is_of(direct, DepthwiseFamily::direct)) return Schedule::direct;
 
   const DepthwisePolicy& policy = policy_of(device, kDepthwisePolicies);
   const auto ring_of = [&](Schedule schedule) { return plan_as(problem, {true, schedule, 0}, device, linked); };
-  const auto is_one_wave = [](const Conv1dPlan& ring) { return ring.grid == ring.depthwise.tiles; };
+  const auto is_one_wave = [](const Conv1dPlan& ring) {
+    return ring.threads == 0 || ring.grid == ring.depthwise.as<StagedPlan>().tiles;
+  };
   if (problem.channels_last) {
     const int taps = problem.whole_words ? policy.one_stage_taps : policy.one_stage_taps_gathered.of(problem.dtype);
     const bool one_stage = problem.taps >= taps && !is_one_wave(ring_of(Schedule::two_stage));

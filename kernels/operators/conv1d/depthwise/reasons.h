@@ -7,19 +7,19 @@
 namespace sluice {
 
 inline const char* direct_reason(const ScheduleRequest& request, DepthwiseKernel kernel) {
-  if (takes_few_taps(kernel)) {
+  if (is_of(kernel, DepthwiseFamily::few_taps)) {
     return request.automatic ? "auto: a few taps cost less than the copy, and each thread has enough loads in flight "
                                "without a ring"
                              : "forced: vectors through registers, all loads of a thread in flight at once";
   }
-  if (takes_windows(kernel)) {
+  if (is_of(kernel, DepthwiseFamily::windows)) {
     return takes_channels(kernel)
                ? "auto: each thread keeps a window of positions in registers, so each tap and input is read once "
                  "for many products"
                : "auto: each thread keeps a window of its row in registers, so nine of ten instructions are "
                  "products";
   }
-  if (kernel == DepthwiseKernel::plain_rows && request.automatic) {
+  if (is_of(kernel, DepthwiseFamily::plain) && request.automatic) {
     return "auto: words of positions through registers, shifted to where the output's words begin";
   }
   if (!request.automatic) return "forced: vectors through registers, halos through the L1 cache";

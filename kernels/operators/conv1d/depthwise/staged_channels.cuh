@@ -10,7 +10,7 @@
 namespace sluice {
 
 template <class Chains, class Pipe, class Element>
-__device__ __forceinline__ void staged_channels(const Conv1dArguments<Element>& a) {
+__device__ __forceinline__ void staged_channels(const StagedArguments<Element>& a) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>;
   extern __shared__ Word shared[];
@@ -78,8 +78,13 @@ __device__ __forceinline__ void staged_channels(const Conv1dArguments<Element>& 
 
 template <class Element>
 __global__ void __launch_bounds__(kConv1dThreads + InterpretedPipe::kProducers)
-    staged_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+    staged_channels_kernel(const __grid_constant__ StagedArguments<Element> a) {
   staged_channels<ElementwiseChains<Element>, InterpretedPipe>(a);
 }
+
+template <class Element>
+struct Interpreted<DepthwiseKernel::staged_channels, Element> {
+  static Kernel<StagedArguments<Element>> of(const Conv1dParams&) { return staged_channels_kernel<Element>; }
+};
 
 }  // namespace sluice

@@ -31,14 +31,14 @@ struct SharedRow {
 };
 
 template <class Chains, class Pipe, class Element>
-__device__ __forceinline__ void staged_rows(const Conv1dArguments<Element>& a) {
+__device__ __forceinline__ void staged_rows(const StagedArguments<Element>& a) {
   using T = Compute<Element>;
   constexpr int kWidth = kWordElements<Element>, kOutputs = kRowOutputs<Element>;
   extern __shared__ Word shared[];
   __shared__ typename Pipe::Storage storage;
   Pipe pipe(storage, {a.schedule, a.depth}, /*shares=*/true);
   const int stage_words = a.stage_words + a.tap_bytes / kWordBytes;
-  const long long tiles_per_row = a.by_vectors.divisor;
+  const long long tiles_per_row = a.by_across.divisor;
 
   // Positions of a tile's inputs: from the first output's first tap to the last output's last tap.
   const auto locate = [&](const RowSpan& span, const GlobalRow<Element, void>& row, long long& first_word, int& count) {
@@ -51,7 +51,7 @@ __device__ __forceinline__ void staged_rows(const Conv1dArguments<Element>& a) {
 
   const auto fetch = [&](long long tile, int stage) {
     Word* const words = shared + stage * stage_words;
-    const long long index = a.by_vectors.quotient(tile);
+    const long long index = a.by_across.quotient(tile);
     RowSpan span = row_span<kOutputs, kWidth>(a, index, (tile - index * tiles_per_row) * kConv1dThreads);
     GlobalRow<Element, void> row(a, span);
     long long first_word;
@@ -90,7 +90,7 @@ __device__ __forceinline__ void staged_rows(const Conv1dArguments<Element>& a) {
 
   const auto compute = [&](long long tile, int stage) {
     Word* const words = shared + stage * stage_words;
-    const long long index = a.by_vectors.quotient(tile), vector = (tile - index * tiles_per_row) * kConv1dThreads;
+    const long long index = a.by_across.quotient(tile), vector = (tile - index * tiles_per_row) * kConv1dThreads;
     RowSpan span = row_span<kOutputs, kWidth>(a, index, vector);
     GlobalRow<Element, void> row(a, span);
     long long first_word;
@@ -115,8 +115,13 @@ __device__ __forceinline__ void staged_rows(const Conv1dArguments<Element>& a) {
 
 template <class Element>
 __global__ void __launch_bounds__(kConv1dThreads + InterpretedPipe::kProducers)
-    staged_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+    staged_rows_kernel(const __grid_constant__ StagedArguments<Element> a) {
   staged_rows<ElementwiseChains<Element>, InterpretedPipe>(a);
 }
+
+template <class Element>
+struct Interpreted<DepthwiseKernel::staged_rows, Element> {
+  static Kernel<StagedArguments<Element>> of(const Conv1dParams&) { return staged_rows_kernel<Element>; }
+};
 
 }  // namespace sluice

@@ -172,7 +172,7 @@ struct CollectedSpan {
 };
 
 template <class Chains, int Width, class Element>
-__device__ __forceinline__ void window_channels(const Conv1dArguments<Element>& a) {
+__device__ __forceinline__ void window_channels(const WindowsArguments<Element>& a) {
   constexpr int kChained = kWindowChained, kPositions = kWindowPositions;
   extern __shared__ Word shared[];
   float* const taps = reinterpret_cast<float*>(shared);
@@ -191,10 +191,10 @@ __device__ __forceinline__ void window_channels(const Conv1dArguments<Element>& 
   // An iteration's windows take all registers: values that can be recomputed are not kept.
   const int step = a.rows_per_block * kPositions;
   const auto first_position = [&](int iteration) {
-    return (static_cast<long long>(tile) * a.vectors_per_thread + iteration) * step;
+    return (static_cast<long long>(tile) * a.iterations + iteration) * step;
   };
 #pragma unroll 1
-  for (int iteration = 0; iteration < a.vectors_per_thread; ++iteration) {
+  for (int iteration = 0; iteration < a.iterations; ++iteration) {
     if (first_position(iteration) >= a.output_length) return;
     const long long position = first_position(iteration) + below * kPositions;
     if (!a.collects && position >= a.output_length) return;
@@ -262,8 +262,18 @@ __device__ __forceinline__ void window_channels(const Conv1dArguments<Element>& 
 // Without chains: a chain that is not linked runs in the other kernels.
 template <int Width, class Element>
 __global__ void __launch_bounds__(kWindowThreads, window_channel_blocks(Width))
-    window_channels_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+    window_channels_kernel(const __grid_constant__ WindowsArguments<Element> a) {
   window_channels<NoChains, Width>(a);
 }
+
+template <class Element>
+struct Interpreted<DepthwiseKernel::window_channels, Element> {
+  static Kernel<WindowsArguments<Element>> of(const Conv1dParams&) { return window_channels_kernel<1, Element>; }
+};
+
+template <class Element>
+struct Interpreted<DepthwiseKernel::window_channels_pairs, Element> {
+  static Kernel<WindowsArguments<Element>> of(const Conv1dParams&) { return window_channels_kernel<2, Element>; }
+};
 
 }  // namespace sluice

@@ -147,7 +147,7 @@ struct WindowRow {
 };
 
 template <class Chains, class Element>
-__device__ __forceinline__ void window_rows(const Conv1dArguments<Element>& a) {
+__device__ __forceinline__ void window_rows(const WindowsArguments<Element>& a) {
   constexpr int kWidth = kWordElements<Element>, kVectors = ceil_div(kWindowOutputs, kWidth), kTapsAtOnce = 4;
   extern __shared__ Word shared[];
   const int below = static_cast<int>(a.by_lanes.quotient_of_31_bits(threadIdx.x));
@@ -229,8 +229,13 @@ __device__ __forceinline__ void window_rows(const Conv1dArguments<Element>& a) {
 // Without chains: a chain that is not linked runs in the other kernels.
 template <class Element>
 __global__ void __launch_bounds__(kWindowThreads, kWindowRowBlocks)
-    window_rows_kernel(const __grid_constant__ Conv1dArguments<Element> a) {
+    window_rows_kernel(const __grid_constant__ WindowsArguments<Element> a) {
   window_rows<NoChains>(a);
 }
+
+template <class Element>
+struct Interpreted<DepthwiseKernel::window_rows, Element> {
+  static Kernel<WindowsArguments<Element>> of(const Conv1dParams&) { return window_rows_kernel<Element>; }
+};
 
 }  // namespace sluice

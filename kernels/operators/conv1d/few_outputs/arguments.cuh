@@ -6,6 +6,7 @@
 #include "kernels/shared/common/edges.cuh"
 #include "kernels/shared/common/element.cuh"
 #include "kernels/shared/common/fast_divide.h"
+#include "kernels/shared/pipeline/launch.cuh"
 #include "kernels/shared/stages/epilogue.cuh"
 #include "kernels/shared/stages/interpreter.cuh"
 #include "kernels/shared/stages/linked_chain.cuh"
@@ -53,5 +54,26 @@ struct FewOutputsChains {
     using Post = LinkedChain<float, 3, ChainSite::post>;
   };
 };
+
+inline void fill(FewOutputsArguments& a, const Conv1dParams& params, const Conv1dPlan& plan) {
+  const FewOutputsPlan& own = plan.few_outputs;
+  const long long inputs[3] = {params.batch, params.dense.input_channels, params.length};
+  const long long outputs[3] = {params.batch, params.channels, params.output_length};
+  static_cast<FewOutputsPlan&>(a) = own;
+  a.input = params.input, a.output = params.output, a.weight = params.dense.weight, a.bias = params.bias;
+  a.input_extent = 1;
+  for (int d = 0; d < 3; ++d) a.input_extent += (inputs[d] - 1) * params.input.strides[d];
+  a.input_channels = static_cast<int>(params.dense.input_channels);
+  a.channels = static_cast<int>(params.channels);
+  a.length = static_cast<int>(params.length);
+  a.output_length = static_cast<int>(params.output_length);
+  a.taps = params.taps;
+  a.padding = static_cast<int>(params.padding);
+  a.dilation = params.taps > 1 ? static_cast<int>(params.dilation) : 1;
+  a.by_tiles = FastDivisor(own.tiles_of_row);
+  a.by_taps = FastDivisor(params.taps);
+  a.pre = make_chain_arguments<float, 3>(params.pre, params.pre_operands, 3, inputs);
+  a.post = make_chain_arguments<float, 3>(params.post, params.post_operands, 3, outputs);
+}
 
 }  // namespace sluice

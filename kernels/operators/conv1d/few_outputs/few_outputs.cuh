@@ -225,4 +225,24 @@ __global__ void __launch_bounds__(kFewOutputsThreads, few_outputs_blocks(Columns
   few_outputs<FewOutputsChains::Interpreted, Element, Columns, ByPositions>(a);
 }
 
+template <class Element, int Columns, bool ByPositions>
+struct InterpretedFewOutputs {
+  static Kernel<FewOutputsArguments> of(const Conv1dParams& params) {
+    return params.pre.empty() && params.post.empty() ? plain_few_outputs_kernel<Element, Columns, ByPositions>
+                                                     : interpreted_few_outputs_kernel<Element, Columns, ByPositions>;
+  }
+};
+template <class Element>
+struct Interpreted<FewOutputsKernel::few_outputs_channels_16, Element>
+    : InterpretedFewOutputs<Element, kFewColumns, /*ByPositions=*/false> {};
+template <class Element>
+struct Interpreted<FewOutputsKernel::few_outputs_channels_32, Element>
+    : InterpretedFewOutputs<Element, kMostColumns, /*ByPositions=*/false> {};
+template <class Element>
+struct Interpreted<FewOutputsKernel::few_outputs_positions_16, Element>
+    : InterpretedFewOutputs<Element, kFewColumns, /*ByPositions=*/true> {};
+template <class Element>
+struct Interpreted<FewOutputsKernel::few_outputs_positions_32, Element>
+    : InterpretedFewOutputs<Element, kMostColumns, /*ByPositions=*/true> {};
+
 }  // namespace sluice

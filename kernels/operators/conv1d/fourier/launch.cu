@@ -4,6 +4,14 @@
 #include "kernels/shared/pipeline/launch.cuh"
 
 namespace sluice {
+namespace {
+
+Kernel<FourierArguments> interpreted_kernel(const Conv1dParams& params, const FourierPlan& plan) {
+  if (!params.pre.empty() || !params.post.empty()) return interpreted_fourier_kernel<float>;  // whole or partitioned
+  return plan.partitions > 1 ? plain_fourier_kernel<true> : plain_fourier_kernel<false>;
+}
+
+}  // namespace
 
 cudaError_t launch_fourier(const Conv1dParams& params, const Conv1dPlan& plan, const void* linked, void* workspace,
                            cudaStream_t stream) {
@@ -20,14 +28,10 @@ cudaError_t launch_fourier(const Conv1dParams& params, const Conv1dPlan& plan, c
   const long long outputs[3] = {params.batch, params.channels, params.output_length};
   a.pre = make_chain_arguments<float, 3>(params.pre, params.pre_operands, 3, inputs);
   a.post = make_chain_arguments<float, 3>(params.post, params.post_operands, 3, outputs);
-  const bool chained = !params.pre.empty() || !params.post.empty();
-  return launch_planned(
-      plan, linked, stream, a,
-      [&]() -> Kernel<FourierArguments> {
-        if (chained) return interpreted_fourier_kernel<float>;  // whole or partitioned
-        return own.partitions > 1 ? plain_fourier_kernel<true> : plain_fourier_kernel<false>;
-      },
-      own.begins_beside ? Start::beside : Start::behind);
+  const void* const kernel =
+      linked != nullptr ? linked : reinterpret_cast<const void*>(interpreted_kernel(params, own));
+  return launch_kernel(kernel, plan.grid, plan.threads, plan.shared_memory, stream, a,
+                       own.begins_beside ? Start::beside : Start::behind);
 }
 
 }  // namespace sluice

@@ -24,6 +24,11 @@
 
 namespace sluice {
 
+enum class InterleavedKernel : int {
+#define SLUICE_KERNEL(name, ...) name,
+#include "kernels/operators/conv1d/interleaved/kernels.def"
+};
+
 inline constexpr const char* kInterleavedKernel =
 #define SLUICE_KERNEL(name, ...) #name
 #include "kernels/operators/conv1d/interleaved/kernels.def"

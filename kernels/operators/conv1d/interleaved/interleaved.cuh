@@ -13,6 +13,14 @@ struct InterleavedArguments : DenseArguments {
   Interleave interleave;
 };
 
+inline void fill(InterleavedArguments& a, const Conv1dParams& params, const Conv1dPlan& plan) {
+  fill(static_cast<DenseArguments&>(a), params, plan);
+  a.interleave = params.interleave;
+  const long long results[3] = {params.batch, params.interleave.channels, params.interleave.length};
+  a.aligned_vectors = has_words(params.output, results, plan.dense.by_positions ? 2 : 1);
+  a.post = make_chain_arguments<float, 3>(params.post, params.post_operands, 3, results);
+}
+
 template <class Post, class Element, int Blocks, int Channels>
 struct InterleavedEpilogueTiles {
   static constexpr int kColumns = Channels / kEpilogueColumns, kCount = Blocks * kColumns;
@@ -164,5 +172,9 @@ __device__ __forceinline__ void load_bias(const InterleavedArguments& a, const D
   }
   asm volatile("bar.sync %0, 128;" : : "r"(1 + warpgroup) : "memory");
 }
+
+template <class Element, int Blocks, int Channels>
+struct Interpreted<InterleavedKernel::interleaved, Element, Blocks, Channels>
+    : InterpretedDense<InterleavedArguments, Element, Blocks, Channels, /*ByPositions=*/false> {};
 
 }  // namespace sluice

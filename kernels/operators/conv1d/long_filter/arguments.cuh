@@ -9,10 +9,28 @@ namespace sluice {
 // Tensors, chains and edges are as in the depthwise kernels.
 template <class Element>
 struct LongFilterArguments : Conv1dArguments<Element>, LongFilterPlan {
+  int depth;
   FastDivisor by_segments, by_batch, by_dilation;
 
-  __device__ int stage_bytes() const { return LongFilterPlan::stage_words * kWordBytes; }
+  __device__ int stage_bytes() const { return stage_words * kWordBytes; }
 };
+
+template <class Element>
+void fill(LongFilterArguments<Element>& a, const Conv1dParams& params, const Conv1dPlan& plan) {
+  fill(static_cast<Conv1dArguments<Element>&>(a), params);
+  static_cast<LongFilterPlan&>(a) = plan.long_filter;
+  a.depth = plan.depth;
+  a.by_across = FastDivisor(plan.long_filter.channel_blocks);
+  a.by_along = FastDivisor(1);
+  a.by_batch = FastDivisor(params.batch);
+  a.by_segments = FastDivisor(plan.long_filter.segments_per_row);
+  a.by_dilation = FastDivisor(params.dilation);
+}
+
+// Whether a call has neither a chain nor a result of another dtype.
+inline bool is_plain(const Conv1dParams& params) {
+  return params.pre.empty() && params.post.empty() && params.output.dtype == params.input.dtype;
+}
 
 // Outputs `begin`, ... of a row. Its pipeline stage begins with the aligned input word that contains its first tap:
 //

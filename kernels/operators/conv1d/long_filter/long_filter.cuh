@@ -152,4 +152,20 @@ __global__ void __launch_bounds__(kLongFilterThreads, kBlocks<FewSteps>)
   long_filter<Chains, FewSteps>(a);
 }
 
+template <class Element, bool FewSteps>
+Kernel<LongFilterArguments<Element>> long_filter_form(const Conv1dParams& params) {
+  return is_plain(params) ? plain_long_filter_kernel<Element, FewSteps>
+                          : interpreted_long_filter_kernel<Element, FewSteps>;
+}
+
+template <class Element>
+struct Interpreted<LongFilterKernel::long_filter, Element> {
+  static auto of(const Conv1dParams& params) { return long_filter_form<Element, true>(params); }
+};
+
+template <class Element>
+struct Interpreted<LongFilterKernel::long_filter_many_steps, Element> {
+  static auto of(const Conv1dParams& params) { return long_filter_form<Element, false>(params); }
+};
+
 }  // namespace sluice

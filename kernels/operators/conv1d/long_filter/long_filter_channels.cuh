@@ -276,4 +276,12 @@ __global__ void __launch_bounds__(kLongFilterThreads, long_filter_blocks(LongFil
   long_filter_channels<ElementwiseChains<Element>>(a);
 }
 
+template <class Element>
+struct Interpreted<LongFilterKernel::long_filter_channels, Element> {
+  static Kernel<LongFilterArguments<Element>> of(const Conv1dParams& params) {
+    return is_plain(params) ? plain_long_filter_channels_kernel<Element>
+                            : interpreted_long_filter_channels_kernel<Element>;
+  }
+};
+
 }  // namespace sluice
