@@ -1,8 +1,6 @@
-"""The tensor-core kernel of conv1d: accuracy, bits, borders and memory, in both forms and every layout."""
+"""The tensor-core kernel of conv1d, with strides and groups too: accuracy, bits in all layouts, streams and memory."""
 
 from __future__ import annotations
-
-import random
 
 import pytest
 import torch
@@ -10,6 +8,7 @@ import torch
 import sluice
 from common import (
     HALF_TYPES,
+    LAYOUTS,
     TOLERANCE,
     Layout,
     contiguous,
@@ -17,120 +16,116 @@ from common import (
     offset_by_one,
     permuted,
     relative_error,
+    sliced,
 )
 from convolution_tensors import convolution
-from dense_problems import LAYOUTS_AND_ENDS
+from dense_problems import LAYOUTS_AND_ENDS, Problem
 from linked_forms import link_mode
 from marks import ON_TENSOR_CORES
 from sluice import stages
 
 pytestmark = ON_TENSOR_CORES
 
+LONG_SUMS = [
+    *(Problem((2, 2048, 9024), 64, 16, 1, 8), Problem((2, 1024, 6144), 200, 32, 1, 16)),
+    *(Problem((2, 512, 9024), 128, 64, 1, 32), Problem((2, 1, 5000), 512, 9, 1, 4)),
+    Problem((2, 1536, 1024), 1536, 7, 1, 3),
+]
+LAYERS_WITH_GROUPS = [
+    Problem((2, 768, 1499), 768, 128, 1, 64, groups=16),  # Wav2Vec2's positional convolution
+    Problem((2, 4096, 500), 4096, 3, 1, 1, groups=64),
+    Problem((2, 256, 5000), 256, 3, 1, 1, groups=16),
+    Problem((2, 512, 5001), 512, 7, 1, 9, 3, groups=4),
+    Problem((2, 128, 5000), 384, 5, 1, 2, groups=2),
+    Problem((2, 256, 8000), 256, 4, 2, 1, groups=4),
+]
+# Layers of Wav2Vec2, Whisper and codecs' encoders, and a patch embedding, in full size.
+LAYERS_WITH_STRIDES = [
+    Problem((2, 512, 31999), 512, 3, 2),
+    Problem((2, 512, 1999), 512, 2, 2),
+    Problem((2, 1280, 3000), 1280, 3, 2, 1),
+    Problem((1, 64, 100000), 128, 4, 2, 1),
+    Problem((1, 128, 50000), 256, 8, 4, 2),
+    Problem((1, 160, 25000), 320, 10, 5, 3),
+    Problem((2, 256, 12504), 512, 16, 8, 4),
+    Problem((2, 16, 16000), 768, 16, 16),
+]
+CASES = [
+    *(Problem((2, 64, 1000), 128, 7, 1, 9, 3), Problem((2, 96, 333), 40, 3, 1, 1)),
+    *(Problem((2, 16, 100), 600, 5, 1, 2), Problem((2, 20, 3001), 7, 2, 1, 1)),
+    *(LAYERS_WITH_GROUPS[2], Problem((2, 96, 700), 96, 9, 1, 4, groups=2)),
+    *(Problem((2, 64, 2000), 128, 7, 2, 9, 3), Problem((2, 96, 999), 40, 3, 3, 1)),
+    *(Problem((2, 16, 500), 600, 5, 4, 2), Problem((2, 20, 3001), 7, 2, 2, 1)),
+]
+# With a stride: all residues read, some of them, and more positions than the taps read.
+SANITIZED = [
+    (Problem((2, 20, 300), 40, 3, 1, 1), [contiguous, permuted, ends_of_words]),
+    (Problem((2, 64, 90), 130, 5, 1, 1), [contiguous, permuted, ends_of_words]),
+    (Problem((2, 96, 300), 96, 5, 1, 2, groups=2), [contiguous, permuted, offset_by_one]),
+    (Problem((1, 40, 400), 48, 3, 2, 1, groups=2), [contiguous, permuted, offset_by_one]),
+    (Problem((2, 20, 600), 40, 3, 2, 1), [contiguous, permuted, sliced, ends_of_words]),
+    (Problem((2, 64, 400), 130, 5, 3, 1, 2), [contiguous, permuted, sliced, ends_of_words]),
+    (Problem((2, 16, 500), 24, 2, 5), [contiguous, permuted, sliced, ends_of_words]),
+]
 
-def dense(x, w, b, padding: int = 0, dilation: int = 1, **options) -> torch.Tensor:
+
+def dense(problem: Problem, x, w, b, **options) -> torch.Tensor:
     """Computed by the kernel, not by aten."""
-    assert sluice.plan("conv1d", x, w, b, 1, padding, dilation).method == "dense"
-    return sluice.conv1d(x, w, b, 1, padding, dilation, **options)
-
-
-def error_of(result, x, w, b, padding: int = 0, dilation: int = 1) -> float:
-    wanted = torch.nn.functional.conv1d(x.double(), w.double(), b.double(), 1, padding, dilation)
-    return relative_error(result, wanted)
+    found = sluice.plan("conv1d", x, w, b, *problem.numbers)
+    assert found.method == "dense", found.reason
+    return sluice.conv1d(x, w, b, *problem.numbers, **options)
 
 
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "taps", "length"),
-    [(2048, 64, 16, 9024), (1024, 200, 32, 6144), (512, 128, 64, 9024), (1, 512, 9, 5000), (1536, 1536, 7, 1024)],
-)
-def test_accuracy_of_long_sums(inputs: int, outputs: int, taps: int, length: int, dtype: torch.dtype) -> None:
-    x, w, b = convolution((2, inputs, length), outputs, taps, dtype)
-    result = dense(x, w, b, taps // 2, out=x.new_full((2, outputs, length + taps // 2 * 2 - taps + 1), float("nan")))
-    assert error_of(result, x, w, b, taps // 2) <= TOLERANCE[dtype]
+@pytest.mark.parametrize("problem", LONG_SUMS, ids=str)
+def test_accuracy_of_long_sums(problem: Problem, dtype: torch.dtype) -> None:
+    x, w, b = problem.make("cuda", dtype)
+    result = dense(problem, x, w, b, out=x.new_full(problem.results, float("nan")))
+    assert relative_error(result, problem.expected(x, w, b)) <= TOLERANCE[dtype]
 
 
-def random_problem(rng: random.Random) -> tuple[tuple[int, int, int], int, int, int, int]:
-    """Shape, output channels, taps, padding, dilation."""
-    size = lambda most: int(2 ** rng.uniform(0, most))  # noqa: E731
-    taps, dilation = size(5), rng.choice([1, 1, 1, 2, 5])
-    reach = (taps - 1) * dilation
-    padding = rng.choice([0, reach // 2, reach, rng.randint(0, reach + 3)])
-    return (rng.randint(1, 3), size(9), max(20, size(12)) + reach), size(9), taps, padding, dilation
-
-
-@pytest.mark.parametrize("layout", LAYOUTS_AND_ENDS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("layout", [contiguous, permuted, offset_by_one], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
-def test_random_problems(dtype: torch.dtype, layout: Layout) -> None:
-    rng = random.Random(torch.initial_seed())
-    for _ in range(30):
-        problem = random_problem(rng)
-        shape, outputs, taps, padding, dilation = problem
-        x, w, b = convolution(shape, outputs, taps, dtype, layout)
-        plan = sluice.plan("conv1d", x, w, b, 1, padding, dilation)
-        if plan.method != "dense":
-            continue
-        length = shape[2] + 2 * padding - (taps - 1) * dilation
-        # Written to the middle of a larger tensor, in any layout: every result, and nothing else.
-        around = torch.full((shape[0], outputs + 4, length + 6), 7.0, device="cuda", dtype=dtype)
-        around = rng.choice([contiguous, permuted])(around)
-        out = around[:, 2 : 2 + outputs, 3 : 3 + length].fill_(float("nan"))
-        sluice.conv1d(x, w, b, 1, padding, dilation, out=out)
-        assert error_of(out, x, w, b, padding, dilation) <= TOLERANCE[dtype], (problem, plan)
-        inside = out.clone()
-        assert torch.equal(sluice.conv1d(x, w, b, 1, padding, dilation), inside), (problem, plan)
-        out.fill_(7.0)
-        assert bool((around == 7.0).all()), (problem, plan)
+@pytest.mark.parametrize("layer", [*LAYERS_WITH_GROUPS, *LAYERS_WITH_STRIDES], ids=str)
+def test_layers_of_models(layer: Problem, dtype: torch.dtype, layout: Layout) -> None:
+    x, w, b = layer.make("cuda", dtype, layout)
+    result = dense(layer, x, w, b)
+    assert relative_error(result, layer.expected(x, w, b)) <= TOLERANCE[dtype]
+    assert torch.equal(dense(layer, x, sluice.pack(w), b), result)
 
 
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
-@pytest.mark.parametrize(
-    "case", [(64, 128, 1000, 7, 9, 3), (96, 40, 333, 3, 1, 1), (16, 600, 100, 5, 2, 1), (20, 7, 3001, 2, 1, 1)], ids=str
-)
-def test_the_same_bits_in_every_layout_form_and_run(case, dtype: torch.dtype, linked_always: None) -> None:
-    inputs, outputs, length, taps, padding, dilation = case
-    x, w, b = convolution((2, inputs, length), outputs, taps, dtype)
-    alpha, scale = torch.rand(inputs, 1, device="cuda") + 0.5, torch.rand(outputs, 1, device="cuda")
-    plain = dense(x, w, b, padding, dilation)
-    residual = torch.randn_like(plain)
-    chains = [
-        {},
-        {"post": stages.gelu()},
-        {"pre": stages.snake(alpha), "post": stages.leaky_relu(0.1) | stages.add(residual) | stages.mul(scale)},
-        {"pre": stages.leaky_relu(0.1) | stages.shift(0.25), "post": stages.add(residual), "dtype": torch.float32},
-    ]
-    for options in chains:
-        wanted = dense(x, w, b, padding, dilation, **options)
-        packed = sluice.pack(w)
-        for layout in LAYOUTS_AND_ENDS:
-            own = {**options}
-            if "post" in own and options is not chains[1]:
-                own["post"] = sluice.Chain(
-                    tuple(
-                        (name, tuple(layout(v) if v is residual else v for v in values))
-                        for name, values in own["post"].stages
-                    )
-                )
-            assert torch.equal(dense(layout(x), w, b, padding, dilation, **own), wanted)
-            assert torch.equal(dense(layout(x), packed, b, padding, dilation, **own), wanted)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_same_bits_in_every_layout_form_and_run(case: Problem, dtype: torch.dtype, linked_always: None) -> None:
+    x, w, b = case.make("cuda", dtype)
+    alpha, scale = torch.rand(x.shape[1], 1, device="cuda") + 0.5, torch.rand(case.outputs, 1, device="cuda")
+    residual, packed = torch.randn_like(dense(case, x, w, b)), sluice.pack(w)
+    for make in (
+        lambda r: {},
+        lambda r: {"post": stages.gelu()},
+        lambda r: {
+            "pre": stages.snake(alpha),
+            "post": stages.leaky_relu(0.1) | stages.add(r) | stages.mul(scale),
+        },
+        lambda r: {
+            "pre": stages.leaky_relu(0.1) | stages.shift(0.25),
+            "post": stages.add(r),
+            "dtype": torch.float32,
+        },
+    ):
+        wanted = dense(case, x, w, b, **make(residual))
+        for layout in LAYOUTS if case.groups > 1 else LAYOUTS_AND_ENDS:
+            options, placed = make(layout(residual)), layout(x)
+            if case.stride > 1:  # sums go residue by residue, or tap by tap, depending on the layout
+                wanted = dense(case, placed, w, b, **options)
+            assert torch.equal(dense(case, placed, w, b, **options), wanted)
+            assert torch.equal(dense(case, placed, packed, b, **options), wanted)
             out = layout(torch.empty_like(wanted)).fill_(float("nan"))
-            assert torch.equal(dense(x, w, b, padding, dilation, **own, out=out), wanted)
+            # Without a stride a result has the bits of the contiguous input.
+            given = placed if case.stride > 1 else x
+            assert torch.equal(dense(case, given, w, b, **options, out=out), wanted)
             with link_mode("never"):
-                assert torch.equal(dense(layout(x), w, b, padding, dilation, **own), wanted)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS_AND_ENDS, ids=lambda f: f.__name__)
-def test_rows_do_not_leak_into_each_other(layout: Layout) -> None:
-    x, w, b = convolution((3, 40, 500), 48, 9, torch.bfloat16)
-    wanted = dense(x, w, b, 8)
-    x[1] = float("nan")
-    x[0, :, 300] = float("inf")
-    result = dense(layout(x), w, b, 8)
-    assert torch.equal(result[2], wanted[2])
-    assert bool(result[1].isnan().all())
-    touched = torch.zeros(result.shape[-1], dtype=torch.bool, device="cuda")
-    touched[300 : 300 + 9] = True
-    assert torch.equal(result[0][:, ~touched], wanted[0][:, ~touched])
-    assert not bool(result[0][:, touched].isfinite().any())
+                assert torch.equal(dense(case, placed, w, b, **options), wanted)
 
 
 def test_a_product_with_chains_that_are_not_linked() -> None:
@@ -145,14 +140,16 @@ def test_a_product_with_chains_that_are_not_linked() -> None:
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-def test_capture(ahead: bool) -> None:
-    x, w, b = convolution((2, 64, 3000), 96, 5, torch.float16)
+@pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_capture(stride: int, layout: Layout, ahead: bool) -> None:
+    x, w, b = convolution((2, 64, 3000 * stride), 96, 5, torch.float16, layout)
     weight = sluice.pack(w) if ahead else w
     chains = {"pre": stages.leaky_relu(0.1), "post": stages.gelu()}
-    sluice.prepare(chains["post"], x, weight, b, 1, 2, op="conv1d", pre=chains["pre"])
+    sluice.prepare(chains["post"], x, weight, b, stride, 2, op="conv1d", pre=chains["pre"])
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        result = sluice.conv1d(x, weight, b, padding=2, **chains)
+        result = sluice.conv1d(x, weight, b, stride, 2, **chains)
     old = w.clone()
     for _ in range(3):
         x.normal_()
@@ -160,46 +157,58 @@ def test_capture(ahead: bool) -> None:
         result.fill_(float("nan"))
         graph.replay()
         # A replay packs the weight if the call did; a weight packed ahead keeps its values.
-        assert torch.equal(result, sluice.conv1d(x, old if ahead else w, b, padding=2, **chains))
+        assert torch.equal(result, sluice.conv1d(x, old if ahead else w, b, stride, 2, **chains))
 
 
 def test_two_streams_do_not_share_workspace() -> None:
-    problems = [convolution((4, 128, 4000), 128, 5, torch.float16) for _ in range(2)]
-    wanted = [dense(*problem, 2) for problem in problems]
-    streams = [torch.cuda.Stream() for _ in problems]
+    problem = Problem((4, 128, 4000), 128, 5, 1, 2)
+    given = [problem.make("cuda", torch.float16) for _ in range(2)]
+    wanted = [dense(problem, *tensors) for tensors in given]
+    streams = [torch.cuda.Stream() for _ in given]
     torch.cuda.synchronize()
     results = []
     for _ in range(20):
-        for stream, problem in zip(streams, problems, strict=True):
+        for stream, tensors in zip(streams, given, strict=True):
             with torch.cuda.stream(stream):
-                results.append(dense(*problem, 2))
+                results.append(dense(problem, *tensors))
     torch.cuda.synchronize()
     for i, result in enumerate(results):
         assert torch.equal(result, wanted[i % 2])
 
 
 @pytest.mark.parametrize("layout", [contiguous, permuted], ids=lambda f: f.__name__)
-def test_more_than_2_to_31_elements(layout: Layout) -> None:
+@pytest.mark.parametrize(
+    ("problem", "chains"),
+    [
+        (Problem((1, 64, (1 << 25) + 1000), 72, 3, 1, 1), {"post": stages.relu()}),
+        (Problem((1, 72, (1 << 25) + 1000), 64, 3, 2), {}),
+    ],
+    ids=["result", "input"],
+)
+def test_more_than_2_to_31_elements(problem: Problem, chains, layout: Layout) -> None:
     if torch.cuda.mem_get_info()[0] < 40 << 30:
         pytest.skip("needs 40 GiB of device memory")
-    length = (1 << 25) + 1000
-    x = torch.empty(1, 64, length, device="cuda", dtype=torch.bfloat16).normal_()
-    x = layout(x)
-    _, w, b = convolution((1, 64, 16), 72, 3, torch.bfloat16)
-    result = dense(x, w, b, 1, post=stages.relu())
-    assert result.numel() > 2**31
-    for begin in (0, length // 2, length - 4096):
-        own = dense(x[..., max(begin - 1, 0) : begin + 4097].contiguous(), w, b, 1, post=stages.relu())
-        first = 1 if begin > 0 else 0
-        assert torch.equal(result[..., begin : begin + 4096], own[..., first : first + 4096])
+    x, w, b = problem.make("cuda", torch.bfloat16, layout)
+    result = dense(problem, x, w, b, **chains)
+    assert max(x.numel(), result.numel()) > 2**31
+    length, stride, padding = result.shape[2], problem.stride, problem.padding
+    for begin in (0, length // 4, length // 2, length - 4096):
+        # A part with an input more on each side; padding is zero beside the whole tensor alone.
+        first = max(begin * stride - padding, 0)
+        part = x[..., first : (begin + 4096) * stride + 1]
+        own = dense(problem, part.contiguous() if padding else layout(part), w, b, **chains)
+        at = padding if begin > 0 else 0
+        assert torch.equal(result[..., begin : begin + 4096], own[..., at : at + 4096])
 
 
 @pytest.mark.sanitize
-@pytest.mark.parametrize("layout", [contiguous, permuted, ends_of_words], ids=lambda f: f.__name__)
-def test_under_sanitizers(layout: Layout) -> None:
-    for inputs, outputs, length, taps in ((20, 40, 300, 3), (64, 130, 90, 5)):
-        x, w, b = convolution((2, inputs, length), outputs, taps, torch.float16, layout)
-        with link_mode("never"):
-            for chains in ({}, {"pre": stages.relu(), "post": stages.gelu()}):
-                result = sluice.conv1d(x, w, b, padding=1, **chains)
-                assert bool(result.isfinite().all())
+@pytest.mark.parametrize(
+    ("problem", "layout"),
+    [(problem, layout) for problem, layouts in SANITIZED for layout in layouts],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_under_sanitizers(problem: Problem, layout: Layout) -> None:
+    x, w, b = problem.make("cuda", torch.float16, layout)
+    with link_mode("never"):
+        for chains in ({}, {"pre": stages.relu(), "post": stages.gelu()}):
+            assert bool(dense(problem, x, w, b, **chains).isfinite().all())

@@ -61,8 +61,8 @@ def ends_of_words(x: torch.Tensor) -> torch.Tensor:
 
 def parts_of_positions(x: torch.Tensor) -> torch.Tensor:
     """Channels-last, a slice of more channels: positions are unaligned, each at another offset."""
-    wide = x.new_full((x.shape[0], x.shape[2] + 1, x.shape[1] + 3), float("nan"))
-    part = wide[:, 1:, 1 : 1 + x.shape[1]].mT
+    wide = x.new_full((x.shape[0], x.shape[2] + 2, x.shape[1] + 3), float("nan"))
+    part = wide[:, 1:-1, 1 : 1 + x.shape[1]].mT
     part.copy_(x)
     return part
 

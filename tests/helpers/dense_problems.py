@@ -1,4 +1,4 @@
-"""Dense convolutions with all numeric arguments, for the tests of strides and of groups."""
+"""Convolutions with all numeric arguments, and checks of dense convolutions with strides and with groups."""
 
 from __future__ import annotations
 
@@ -43,11 +43,13 @@ class Problem:
     padding: int = 0
     dilation: int = 1
     groups: int = 1
+    has_bias: bool = True
 
-    def make(self, device: str, dtype: torch.dtype, layout: Layout = contiguous) -> tuple[torch.Tensor, ...]:
-        """Input, weight and bias."""
+    def make(self, device: str, dtype: torch.dtype, layout: Layout = contiguous) -> tuple[Any, ...]:
+        """Input, weight, and bias or None."""
         options = {"groups": self.groups, "device": device}
-        return convolution(self.shape, self.outputs, self.taps, dtype, layout, **options)
+        x, w, b = convolution(self.shape, self.outputs, self.taps, dtype, layout, **options)
+        return x, w, b if self.has_bias else None
 
     def meta(self, last: bool = False) -> tuple[torch.Tensor, ...]:
         """The same without memory, the input (B, C, L) or channels-last."""
@@ -60,6 +62,17 @@ class Problem:
         """On a CPU torch computes all problems, and the small problems show what it is given."""
         products = math.prod(self.shape) * self.outputs // self.groups * self.taps // self.stride
         return device == "cpu" and products > MOST_PRODUCTS_ON_A_CPU
+
+    @property
+    def span(self) -> int:
+        """Positions from the first tap to the last."""
+        return (self.taps - 1) * self.dilation
+
+    @property
+    def results(self) -> tuple[int, int, int]:
+        """The result's shape."""
+        batch, _, length = self.shape
+        return batch, self.outputs, (length + 2 * self.padding - self.span - 1) // self.stride + 1
 
     @property
     def numbers(self) -> tuple[int, int, int, int]:

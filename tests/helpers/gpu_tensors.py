@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from common import NAN
+
 DEVICE = "cuda"
 
 
@@ -24,6 +26,24 @@ def placed(sizes: tuple[int, int, int], layout: str, offset: int, gap: int, fill
     count = rows[0] * rows[1] * rows[2]
     wide = torch.full((count + offset,), fill, device=DEVICE, dtype=dtype)[offset:].view(rows)
     return wide[..., :length] if layout == "cf" else wide[..., :channels].transpose(1, 2)
+
+
+def _anywhere(rows: torch.Tensor) -> torch.Tensor:
+    """Rows at any alignment and distance, with NaN between and around them."""
+    batch, count, width = rows.shape
+    pitch = width + (0, 0, 1, 2, 5)[int(torch.randint(5, ()))]
+    first, elements = 64 + int(torch.randint(8, ())), batch * count * pitch
+    wide = rows.new_full((first + elements + 64,), NAN)[first : first + elements].view(batch, count, pitch)
+    return wide[..., :width].copy_(rows)
+
+
+def rows_anywhere(x: torch.Tensor) -> torch.Tensor:
+    return _anywhere(x)
+
+
+def positions_anywhere(x: torch.Tensor) -> torch.Tensor:
+    """The same channels-last."""
+    return _anywhere(x.mT).mT
 
 
 def around(part: torch.Tensor) -> torch.Tensor:
