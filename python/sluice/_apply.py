@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 
 from ._arguments import check_dtype, check_string, check_tensor, integer
 from ._autograd import innermost_transform, require_forward_only
-from ._call import run
+from ._call import is_plain_call, run
 
 
 class Stages(Protocol):
@@ -123,14 +123,18 @@ def transform(
     if chain.has_channels:
         chain = chain.for_dim(x.dim())
     operands = chain.operands
-    require_forward_only("transform", (x, *operands))
-    options = given_options("transform", x, schedule, depth, dtype)
+    is_plain = is_plain_call(x, *operands)
+    if not is_plain:
+        require_forward_only("transform", (x, *operands))
+    options: dict[str, Any] = {}
+    if dtype is not None or depth is not None or schedule != "auto":
+        options = given_options("transform", x, schedule, depth, dtype)
     if chain.has_cpp and needs_references(x, chain):
         wide = run("transform", (x, ""), {**options, "dtype": compute_dtype(x.dtype)})
         return _round(_evaluate("transform", wide, chain), out, dtype or chain.result_dtype(x.dtype))
     if operands:
         options["operands"] = operand_list("transform", x, operands)
-    return run("transform", (x, chain.text), options, out)
+    return run("transform", (x, chain.text), options, out, is_plain=is_plain)
 
 
 def needs_references(input: torch.Tensor, *chains: Stages | None) -> bool:

@@ -43,6 +43,19 @@ def are_integers(first: Any, second: Any, third: Any, fourth: Any) -> bool:
     )
 
 
+def check_tensors(op: str, input: Any, weight: Any, bias: Any) -> None:
+    """Raises `TypeError` unless a convolution's arguments are tensors."""
+    if not (
+        isinstance(input, torch.Tensor)
+        and isinstance(weight, torch.Tensor)
+        and (bias is None or isinstance(bias, torch.Tensor))
+    ):
+        check_tensor(op, "input", input)
+        check_tensor(op, "weight", weight)
+        if bias is not None:
+            check_tensor(op, "bias", bias)
+
+
 def check_dtype(op: str, dtype: Any) -> None:
     """Raises `TypeError` unless `dtype` is one of torch's."""
     if not isinstance(dtype, torch.dtype):

@@ -6,14 +6,27 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from ._autograd import check_out
 from ._errors import checked, raise_as_python, raise_no_kernel
 from ._modes import ask, current_mode
 
+_is_grad_enabled, _is_any_autocast_enabled = torch.is_grad_enabled, torch._C._is_any_autocast_enabled
 # By name; torch.ops takes 0.3 us to find an op, and its overload 0.1 us to call what it has.
 _functions: dict[str, Callable[..., torch.Tensor]] = {}
+
+
+def is_plain_call(*tensors: torch.Tensor | None) -> bool:
+    """Whether a call with these tensors is neither traced, planned, differentiated nor cast."""
+    if is_compiling() or current_mode.action or forward_ad._current_level >= 0 or _is_any_autocast_enabled():
+        return False
+    if _is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return False
+    return True
 
 
 def run(
@@ -24,6 +37,7 @@ def run(
     *,
     raw: str | None = None,
     argument: str = "out",
+    is_plain: bool = False,
 ) -> torch.Tensor:
     """The result of `torch.ops.sluice.<op>`, a tensor or several, or `out`, which its out variant has written.
 
@@ -34,19 +48,20 @@ def run(
         out: written and returned as that object.
         raw: the raw op's name.
         argument: how messages call `out`.
+        is_plain: `is_plain_call()`, where the caller knows it.
     """
     name = raw or op
     if out is not None:
         target = out_target(op, out, argument)
         run(op, arguments, {**options, "out": target}, raw=name + "_out")
         return out_result(out, target)
-    if is_compiling():  # traced code has the op as it is
+    if not is_plain and is_compiling():  # traced code has the op as it is
         if has_mesh(arguments[0]):
             load_sharding_rules()
         result: torch.Tensor = getattr(torch.ops.sluice, name)(*arguments, **options)
         return result
     try:
-        if current_mode.action:
+        if not is_plain and current_mode.action:
             return ask(name, arguments, options)
         return (_functions.get(name) or _function(name))(*arguments, **options)
     except NotImplementedError as error:

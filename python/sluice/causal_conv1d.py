@@ -13,7 +13,7 @@ from ._arguments import check_tensor, integer
 from ._autocast import cast_arguments, without_autocast
 from ._autocast import register as register_autocast
 from ._autograd import check_out
-from ._call import run
+from ._call import is_plain_call, run
 from ._fake import (
     chain_dtype,
     check_activation,
@@ -150,8 +150,12 @@ def causal_conv1d(
     behind = None if post is None else given_chain(_OP, "post", post, x.dim())
     if residual is not None:
         behind = add(residual) if behind is None else add(residual) | behind
-    check_forward_only(_OP, (x, weight, bias, initial_states, state_cache), before, behind)
-    x, weight, bias = cast_arguments(x, weight, bias)
+    tensors = x, weight, bias, initial_states, state_cache
+    is_plain = is_plain_call(*tensors)
+    if not is_plain or before or behind:
+        check_forward_only(_OP, tensors, before, behind)
+    if not is_plain:
+        x, weight, bias = cast_arguments(x, weight, bias)
     options: dict[str, Any] = {}
     if dilation != 1:
         options["dilation"] = integer(_OP, "dilation", dilation)
@@ -169,8 +173,8 @@ def causal_conv1d(
         raise ValueError(f"{_OP}: {name} must be given with a state_cache, got none")
     wants_states = return_final_states or final_states_out is not None
     if state_cache is None and len(options) == ("dilation" in options):
-        is_plain = schedule == "auto" and depth is None and not current_mode.action
-        if not is_plain or not (
+        is_usual = schedule == "auto" and depth is None and not current_mode.action
+        if not is_usual or not (
             (wants_states and _suits_sequences(x, weight, dilation, before, behind))
             or _has_history_in_front_of_own_stages(x, initial_states, before, behind)
         ):

@@ -13,7 +13,7 @@ from ._arguments import check_string, check_tensor, integer
 from ._autocast import cast_arguments, without_autocast
 from ._autocast import register as register_autocast
 from ._autograd import check_out, innermost_transform
-from ._call import is_negated, run, with_its_memory
+from ._call import is_negated, is_plain_call, run, with_its_memory
 from ._errors import checked
 from ._fake import (
     chain_dtype,
@@ -128,7 +128,9 @@ def causal_conv1d_update(
     behind = None if post is None else given_chain(_OP, "post", post, x.dim())
     if residual is not None:
         behind = add(residual) if behind is None else add(residual) | behind
-    check_forward_only(_OP, (x, conv_state, weight, bias), before, behind)
+    is_plain = is_plain_call(x, conv_state, weight, bias)
+    if not is_plain or before or behind:
+        check_forward_only(_OP, (x, conv_state, weight, bias), before, behind)
     options: dict[str, Any] = {name: index for name, index in indices.items() if index is not None}
     if pad_slot_id != -1:
         options["pad_slot_id"] = integer(_OP, "pad_slot_id", pad_slot_id)
@@ -140,7 +142,8 @@ def causal_conv1d_update(
     if dilation != 1:
         options["dilation"] = integer(_OP, "dilation", dilation)
     named = raw_activation(_OP, activation)
-    x, weight, bias = cast_arguments(x, weight, bias)
+    if not is_plain:
+        x, weight, bias = cast_arguments(x, weight, bias)
     others, negated = (weight, bias, named), is_negated(conv_state)
     if negated or (out is not None and is_negated(out)) or has_own_stages(before, behind):
         _check_call((x, conv_state, *others), options, before, behind, out)
@@ -149,7 +152,7 @@ def causal_conv1d_update(
         x, before = apply_chain(x, before, dtype=x.dtype), None
     if behind is None or not behind.has_cpp:
         options |= given_options(_OP, x, "auto", None, pre=before, post=behind)
-        result = run(_OP, (x, state, *others), options, out)
+        result = run(_OP, (x, state, *others), options, out, is_plain=is_plain)
     else:
         options |= given_options(_OP, x, "auto", None, pre=before)
         state = state.clone()  # if the chain fails, the states do not change

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 
 from ._apply import check_forward_only, given_options, needs_references, with_references
-from ._arguments import are_integers, check_tensor, integer, single
+from ._arguments import are_integers, check_tensors, integer, single
 from ._autocast import cast_arguments
 from ._autocast import register as register_autocast
-from ._call import run
+from ._call import is_plain_call, run
 from ._fake import (
     check_bias_and_numbers,
     check_device,
@@ -87,17 +88,17 @@ def conv1d(
 
     Source: `torch.nn.functional.conv1d`, whose arguments and results these are.
     """
-    check_tensor("conv1d", "input", input)
-    handle = weight if isinstance(weight, PackedWeight) else None
+    handle = None
     if isinstance(weight, PackedWeight):
-        weight = weight.weight
-    check_tensor("conv1d", "weight", weight)
-    if bias is not None:
-        check_tensor("conv1d", "bias", bias)
+        handle, weight = weight, weight.weight
+    check_tensors("conv1d", input, weight, bias)
     before = None if pre is None else given_chain("conv1d", "pre", pre, input.dim())
     after = None if post is None else given_chain("conv1d", "post", post, input.dim())
-    check_forward_only("conv1d", (input, weight, bias), before, after)
-    input, weight, bias = cast_arguments(input, weight, bias)
+    is_plain = is_plain_call(input, weight, bias)
+    if not is_plain or before or after:
+        check_forward_only("conv1d", (input, weight, bias), before, after)
+    if not is_plain:
+        input, weight, bias = cast_arguments(input, weight, bias)
     right = None
     if are_integers(stride, padding, dilation, groups):
         step, left, spread = stride, padding, dilation
@@ -111,12 +112,14 @@ def conv1d(
             schedule=schedule, depth=depth,
         )  # fmt: skip
         return with_references("conv1d", compute, input, pre=before, post=after, out=out, dtype=dtype)
-    options = given_options("conv1d", input, schedule, depth, dtype, pre=before, post=after)
+    options: dict[str, Any] = {}
+    if before or after or dtype is not None or depth is not None or schedule != "auto":
+        options = given_options("conv1d", input, schedule, depth, dtype, pre=before, post=after)
     if right is not None:
         options["padding_right"] = right
     if handle is not None and (packed := packed_for(handle, weight.dtype)) is not None:
         options["packed"] = packed
-    return run("conv1d", (input, weight, bias, step, left, spread, groups), options, out)
+    return run("conv1d", (input, weight, bias, step, left, spread, groups), options, out, is_plain=is_plain)
 
 
 def sides(padding: int | tuple[int] | str, weight: torch.Tensor, stride: int, dilation: int) -> tuple[int, int | None]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 
 from ._apply import check_forward_only, given_options, needs_references, with_references
-from ._arguments import are_integers, check_tensor, integer, single
+from ._arguments import are_integers, check_tensors, integer, single
 from ._autocast import cast_arguments
 from ._autocast import register as register_autocast
-from ._call import run
+from ._call import is_plain_call, run
 from ._fake import check_bias_and_numbers, check_floating, check_like, convolution_result, fake_out, holds, require
 from .chain import Chain, given_chain
 from .pack import PackedWeight
@@ -81,16 +82,16 @@ def conv_transpose1d(
 
     Source: `torch.nn.functional.conv_transpose1d`, whose arguments and results these are.
     """
-    check_tensor("conv_transpose1d", "input", input)
     if isinstance(weight, PackedWeight):
         weight = weight.weight
-    check_tensor("conv_transpose1d", "weight", weight)
-    if bias is not None:
-        check_tensor("conv_transpose1d", "bias", bias)
+    check_tensors("conv_transpose1d", input, weight, bias)
     before = None if pre is None else given_chain("conv_transpose1d", "pre", pre, input.dim())
     after = None if post is None else given_chain("conv_transpose1d", "post", post, input.dim())
-    check_forward_only("conv_transpose1d", (input, weight, bias), before, after)
-    input, weight, bias = cast_arguments(input, weight, bias)
+    is_plain = is_plain_call(input, weight, bias)
+    if not is_plain or before or after:
+        check_forward_only("conv_transpose1d", (input, weight, bias), before, after)
+    if not is_plain:
+        input, weight, bias = cast_arguments(input, weight, bias)
     numbers = stride, padding, output_padding, groups, dilation
     if not (are_integers(stride, padding, output_padding, dilation) and type(groups) is int):
         numbers = (
@@ -106,8 +107,10 @@ def conv_transpose1d(
             output_padding=numbers[2], groups=numbers[3], dilation=numbers[4], schedule=schedule, depth=depth,
         )  # fmt: skip
         return with_references("conv_transpose1d", compute, input, pre=before, post=after, out=out, dtype=dtype)
-    options = given_options("conv_transpose1d", input, schedule, depth, dtype, pre=before, post=after)
-    return run("conv_transpose1d", (input, weight, bias, *numbers), options, out)
+    options: dict[str, Any] = {}
+    if before or after or dtype is not None or depth is not None or schedule != "auto":
+        options = given_options("conv_transpose1d", input, schedule, depth, dtype, pre=before, post=after)
+    return run("conv_transpose1d", (input, weight, bias, *numbers), options, out, is_plain=is_plain)
 
 
 @torch.library.register_fake("sluice::conv_transpose1d")

@@ -10,7 +10,7 @@ import torch
 
 from ._apply import check_forward_only, given_options, needs_references, with_references
 from ._arguments import check_string, check_tensor, integer
-from ._call import run
+from ._call import is_plain_call, run
 from ._fake import (
     FLOATING,
     chain_dtype,
@@ -100,7 +100,9 @@ def filter2d(
         check_tensor("filter2d", "bias", bias)
     before = None if pre is None else given_chain("filter2d", "pre", pre, image.dim())
     after = None if post is None else given_chain("filter2d", "post", post, image.dim())
-    check_forward_only("filter2d", (image, column, row, bias), before, after)
+    is_plain = is_plain_call(image, column, row, bias)
+    if not is_plain or before or after:
+        check_forward_only("filter2d", (image, column, row, bias), before, after)
     if (before or after) and needs_references(image, before, after):
         compute = functools.partial(
             filter2d, kernel=kernel, bias=bias, padding=padding, stride=stride, dilation=dilation,
@@ -113,7 +115,7 @@ def filter2d(
     if row is not None:
         options["row_kernel"] = row
     arguments = (image, column, bias) if zeros is None else (image, column, bias, zeros)
-    return run("filter2d", arguments, options, out)
+    return run("filter2d", arguments, options, out, is_plain=is_plain)
 
 
 def raw_arguments(
