@@ -10,7 +10,7 @@ import torch
 
 from sluice.bench.timing import CallClock, ColdClock, GraphClock
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]  # other processes take the GPU for milliseconds
 
 
 def wait(seconds: float) -> None:
