@@ -162,6 +162,10 @@ def test_a_call_goes_through_the_functions_that_the_architecture_names() -> None
         assert re.search(rf"\b{function}(<\w+>)?\(", (ROOT / file).read_text()), f"{file}: {function}"
 
 
+def test_the_architecture_is_read_in_one_sitting() -> None:
+    assert len(ARCHITECTURE.splitlines()) <= 200
+
+
 def floors() -> dict[str, int]:
     """Room of kernels/ -> its floor, from the picture in the architecture's page; the highest floor is 0."""
     (picture,) = re.findall(r"^```\n(operators/.*?)```", ARCHITECTURE, re.DOTALL | re.MULTILINE)
