@@ -33,13 +33,13 @@ def single(op: str, argument: str, value: Any) -> int:
 
 
 def are_integers(first: Any, second: Any, third: Any, fourth: Any) -> bool:
-    """Whether `integer` would return all four unchanged; one check instead of four, which cost a call 0.5 us."""
+    """Whether all four are plain, not negative, and below 2^63: `integer` would return them unchanged.
+
+    One check of all bits instead of four, which cost a call 0.5 us.
+    """
     return (
         type(first) is type(second) is type(third) is type(fourth) is int
-        and -_LIMIT < first < _LIMIT
-        and -_LIMIT < second < _LIMIT
-        and -_LIMIT < third < _LIMIT
-        and -_LIMIT < fourth < _LIMIT
+        and 0 <= (first | second | third | fourth) < _LIMIT
     )
 
 
