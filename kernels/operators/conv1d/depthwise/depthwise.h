@@ -36,13 +36,13 @@ constexpr const char* name_of(DepthwiseKernel kernel) { return traits_of(kernel)
 constexpr bool takes_channels(DepthwiseKernel kernel) { return traits_of(kernel).layout == DepthwiseLayout::channels; }
 constexpr bool is_of(DepthwiseKernel kernel, DepthwiseFamily family) { return traits_of(kernel).family == family; }
 
-// The plan of a family's kernels: direct.
+// The direct family's plan: of rows, since channels need none.
 struct DirectPlan {
   long long vectors_per_row = 0;  // vectors of a row; of threads that share outputs, all of their vectors
   int lanes = 1;                  // threads of a row that share contiguous outputs, each with every `lanes`-th
 };
 
-// Plain and few_taps: words of positions, or quads of channels.
+// The plan of plain and few_taps: words of positions, or quads of channels.
 struct WordsPlan {
   int lanes = 1;                 // threads of a block across contiguous vectors; the others are on other rows or later
   int vectors_per_thread = 0;    // words of a row, or positions of a quad

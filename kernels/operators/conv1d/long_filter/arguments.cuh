@@ -21,7 +21,6 @@ void fill(LongFilterArguments<Element>& a, const Conv1dParams& params, const Con
   static_cast<LongFilterPlan&>(a) = plan.long_filter;
   a.depth = plan.depth;
   a.by_across = FastDivisor(plan.long_filter.channel_blocks);
-  a.by_along = FastDivisor(1);
   a.by_batch = FastDivisor(params.batch);
   a.by_segments = FastDivisor(plan.long_filter.segments_per_row);
   a.by_dilation = FastDivisor(params.dilation);
